@@ -1,0 +1,204 @@
+"""MXNet RecordIO in pure Python: the format in which JPEGs and labels are packed, written and read without any framework.
+
+A data set is two files. ``NAME.rec`` is a sequence of records; ``NAME.idx`` holds a line ``key<TAB>byte offset`` for each.
+
+A record is one or more parts, each: magic word (uint32), length word (uint32: continuation flag in the upper 3 bits, byte count in
+the lower 29), the bytes, zeros up to a multiple of 4. The magic word may not stand at a 4-byte boundary inside a part: there the
+record is cut, the word itself is left out, and the flags of the parts read 1, 2, ..., 2, 3 (0: a record in one part).
+Source: dmlc-core, include/dmlc/recordio.h and src/recordio.cc.
+
+An image record starts with a 24-byte header (flag uint32, label float32, id uint64, id2 uint64; with flag = n > 0 then n float32
+labels), followed by the JPEG. Source: MXNet 1.9.1, python/mxnet/recordio.py. All numbers are little-endian.
+"""
+
+import os
+import struct
+import warnings
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, List, NamedTuple, Optional, TextIO, Tuple, Type, Union
+
+import numpy as np
+
+from rn50.errors import UserError
+
+MAGIC = struct.pack("<I", 0xCED7230A)
+ALIGNMENT = 4
+MAX_RECORD_BYTES = (1 << 29) - 1
+WHOLE, FIRST, MIDDLE, LAST = 0, 1, 2, 3
+"""Continuation flags: a record in one part, or the first, a middle and the last of several."""
+
+_PART = struct.Struct("<4sI")
+_HEADER = struct.Struct("<IfQQ")
+
+
+class Header(NamedTuple):
+    """The header of an image record."""
+
+    flag: int     # 0, or the number of labels that stand between header and image
+    label: float  # the class; with flag > 0 the first of those labels
+    id: int
+    id2: int
+
+
+def _split_at_magic(record: bytes) -> List[bytes]:
+    """The parts between the magic words that stand at 4-byte boundaries of ``record``."""
+    parts, start = [], 0
+    found = record.find(MAGIC)
+    while found >= 0:
+        if found % ALIGNMENT == 0:
+            parts.append(record[start:found])
+            start = found + len(MAGIC)
+            found = record.find(MAGIC, start)
+        else:
+            found = record.find(MAGIC, found + 1)
+    parts.append(record[start:])
+    return parts
+
+
+def encode_record(record: bytes) -> bytes:
+    """The bytes that ``record`` occupies in a .rec file, padding included.
+
+    Raises ``ValueError`` above 2**29 - 1 bytes, the most that the length word can say.
+    """
+    if len(record) > MAX_RECORD_BYTES:
+        raise ValueError(f"a record holds at most {MAX_RECORD_BYTES} bytes, this one has {len(record)}")
+    parts = _split_at_magic(record)
+    flags = [WHOLE] if len(parts) == 1 else [FIRST] + [MIDDLE] * (len(parts) - 2) + [LAST]
+    encoded = b"".join(_PART.pack(MAGIC, flag << 29 | len(part)) + part for flag, part in zip(flags, parts))
+    return encoded + bytes(-len(encoded) % ALIGNMENT)
+
+
+class IndexedRecordWriter:
+    """Writes ``PREFIX.rec`` and ``PREFIX.idx``, byte for byte as ``mxnet.recordio.MXIndexedRecordIO`` does.
+
+    A context manager. Both files carry ``.partial`` at the end of their names until the block is left without an error; after an error
+    they are removed, and what stood under the final names is untouched. A failing write raises ``UserError``.
+    """
+
+    def __init__(self, prefix: Union[str, Path]) -> None:
+        self._finals = (Path(f"{prefix}.rec"), Path(f"{prefix}.idx"))
+        self._partials = tuple(Path(f"{path}.partial") for path in self._finals)
+
+    def __enter__(self) -> "IndexedRecordWriter":
+        self._offset = 0
+        try:
+            self._finals[0].parent.mkdir(parents=True, exist_ok=True)
+            self._rec: BinaryIO = open(self._partials[0], "wb")
+            self._idx: TextIO = open(self._partials[1], "w", encoding="ascii", newline="\n")
+        except OSError as error:
+            raise self._failed(error) from error
+        return self
+
+    def write(self, key: int, label: float, image: bytes) -> None:
+        """Append an image (its JPEG bytes) under ``key``, which also becomes the id of its header."""
+        record = encode_record(_HEADER.pack(0, label, key, 0) + image)
+        try:
+            self._rec.write(record)
+            self._idx.write(f"{key}\t{self._offset}\n")
+        except OSError as error:
+            raise self._failed(error) from error
+        self._offset += len(record)
+
+    def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        try:
+            for file in (self._rec, self._idx):
+                file.close()
+            if kind is None:
+                for partial, final in zip(self._partials, self._finals):
+                    os.replace(partial, final)
+        except OSError as close_error:
+            raise self._failed(close_error) from close_error
+        finally:
+            for partial in self._partials:
+                if partial.exists():
+                    partial.unlink()
+
+    def _failed(self, error: OSError) -> UserError:
+        return UserError(f"{self._finals[0]}: cannot be written ({error.strerror}); free space or choose another folder")
+
+
+def read_index(path: Path) -> Tuple[np.ndarray, np.ndarray]:
+    """Keys and byte offsets of an .idx file, in the order of its lines: two int64 arrays of shape (records,).
+
+    Parses 1.28 million lines in about 0.1 s. Raises ``UserError`` for a file that is missing, empty or no index.
+    """
+    remedy = "copy or pack the file again"
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); {remedy}") from error
+    lines = text.count(b"\n") + (not text.endswith(b"\n"))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # NumPy only warns where the text stops being numbers
+            pairs = np.fromstring(text, dtype=np.int64, sep=" ").reshape(lines, 2)
+    except (ValueError, DeprecationWarning) as error:
+        raise UserError(f"{path}: not an index, which is lines of key<TAB>byte offset; {remedy}") from error
+    if pairs.min() < 0:
+        raise UserError(f"{path}: not an index, it holds negative numbers; {remedy}")
+    return pairs[:, 0], pairs[:, 1]
+
+
+class IndexedRecordReader:
+    """Random access to the records of a .rec file through its .idx file. A context manager; may be used from several threads.
+
+    ``keys`` and ``offsets`` are int64 arrays of shape (records,), in the order of the index.
+    """
+
+    def __init__(self, rec: Path, idx: Path) -> None:
+        self._path = rec
+        self.keys, self.offsets = read_index(idx)
+        try:
+            self._file = open(rec, "rb", buffering=0)
+        except OSError as error:
+            raise UserError(f"{rec}: cannot be read ({error.strerror}); copy or pack the file again") from error
+        self._size = os.fstat(self._file.fileno()).st_size
+
+    def __enter__(self) -> "IndexedRecordReader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def read(self, position: int) -> Tuple[Header, bytes]:
+        """Header and image bytes of the record in line ``position`` (from 0) of the index.
+
+        Raises ``UserError`` where no whole record lies at its offset.
+        """
+        start = int(self.offsets[position])
+        where = f"record {position} at byte {start}"
+        parts: List[bytes] = []
+        offset, flag = start, FIRST
+        while flag not in (WHOLE, LAST):
+            magic, length_word = _PART.unpack(self._bytes(offset, _PART.size, where))
+            flag, length = length_word >> 29, length_word & MAX_RECORD_BYTES
+            if magic != MAGIC or flag not in ((MIDDLE, LAST) if parts else (WHOLE, FIRST)):
+                raise UserError(f"{self._path}: {where} does not start as a record does; "
+                                f"the .rec and .idx files do not belong together or are damaged: copy or pack them again")
+            offset += _PART.size
+            parts.append(self._bytes(offset, length, where))
+            offset += length + -length % ALIGNMENT
+        record = MAGIC.join(parts)
+        if len(record) < _HEADER.size:
+            raise UserError(f"{self._path}: {where} has {len(record)} bytes, an image record at least {_HEADER.size}; "
+                            f"pack the file again")
+        header = Header(*_HEADER.unpack_from(record))
+        if not header.flag:
+            return header, record[_HEADER.size:]
+        image_start = _HEADER.size + 4 * header.flag
+        if len(record) < image_start:
+            raise UserError(f"{self._path}: {where} announces {header.flag} labels and ends before them; pack the file again")
+        (label,) = struct.unpack_from("<f", record, _HEADER.size)
+        return header._replace(label=label), record[image_start:]
+
+    def _bytes(self, offset: int, count: int, where: str) -> bytes:
+        """``count`` bytes at ``offset`` of the file."""
+        if offset + count > self._size:
+            raise UserError(f"{self._path}: truncated: {where} needs {count} bytes at byte {offset}, "
+                            f"{max(0, self._size - offset)} are left; copy or pack the file again")
+        return os.pread(self._file.fileno(), count, offset)
