@@ -1,0 +1,105 @@
+"""The verdict of the official compliance checker, ``mlperf_logging.compliance_checker``, on result files.
+
+It runs in a process of its own, because it keeps state in its module and sets up the root logger. Its verdict is the last line it
+writes, ``SUCCESS`` or ``FAILED``; the exit code tells a failed file from a crashed checker as little as it does elsewhere in that
+package, so it is not asked.
+"""
+
+import concurrent.futures
+import itertools
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import textwrap
+from dataclasses import dataclass
+from typing import Any, Dict, List, Sequence, Tuple
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from rn50 import rules
+from rn50.errors import UserError
+from rn50.submission.parse import find_result_files, read_log
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the checker says of one file under one ruleset; ``messages`` are its reasons and, on a pass, its warnings."""
+
+    file: pathlib.Path
+    ruleset: str
+    ok: bool
+    messages: Tuple[str, ...]
+
+
+def check(paths: Sequence[pathlib.Path], rulesets: Sequence[str]) -> List[Verdict]:
+    """Checks every result file that ``paths`` mean under every ruleset, as many at a time as there are processors.
+
+    Raises:
+        UserError: an unknown ruleset, a path that does not exist or holds no result file, or a file without an MLPerf record.
+    """
+    for ruleset in rulesets:
+        if ruleset not in rules.RULESETS:
+            raise UserError(f"ruleset {ruleset}: not one that knows {rules.BENCHMARK}; give one of {', '.join(rules.RULESETS)}")
+    files = find_result_files(paths)
+    for file in files:
+        read_log(file)
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(lambda job: _check_file(*job), itertools.product(files, rulesets)))
+
+
+def _check_file(file: pathlib.Path, ruleset: str) -> Verdict:
+    # The checker would leave a compliance_checker.log in the current folder.
+    options = ["--usage", "training", "--ruleset", ruleset, "--log_output", os.devnull, "--", str(file)]
+    process = subprocess.run(
+        [sys.executable, "-X", "utf8", "-m", "mlperf_logging.compliance_checker", *options],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        errors="replace",
+    )
+    ok, messages = _read_verdict(process.stderr)
+    return Verdict(file, ruleset, ok, messages)
+
+
+def _read_verdict(output: str) -> Tuple[bool, Tuple[str, ...]]:
+    lines = output.strip().splitlines()
+    last = lines.pop() if lines else "it wrote nothing"
+    if last not in ("INFO - SUCCESS", "ERROR - FAILED"):
+        return False, (f"the checker gave no verdict: {last}",)
+    said = "\n".join(line for line in lines if not line.startswith("INFO - "))
+    messages = re.split(r"^(?:WARNING - |-{30}$)", said, flags=re.MULTILINE)
+    return last == "INFO - SUCCESS", tuple(message.strip() for message in messages if message.strip())
+
+
+def to_json(verdicts: Sequence[Verdict]) -> Dict[str, Any]:
+    """The verdicts as JSON values; ``ok`` is true where every one of them is a pass."""
+    return {
+        "ok": all(verdict.ok for verdict in verdicts),
+        "verdicts": [
+            {"file": str(v.file), "ruleset": v.ruleset, "ok": v.ok, "messages": list(v.messages)} for v in verdicts
+        ],
+    }
+
+
+def print_table(verdicts: Sequence[Verdict], console: Console) -> None:
+    """Prints for each folder a table of its files and their verdicts under each ruleset, then what the checker said of them."""
+    rulesets = list(dict.fromkeys(verdict.ruleset for verdict in verdicts))
+    folders: Dict[pathlib.Path, Dict[pathlib.Path, List[Verdict]]] = {}
+    for verdict in verdicts:
+        folders.setdefault(verdict.file.parent, {}).setdefault(verdict.file, []).append(verdict)
+    for folder, files in folders.items():
+        table = Table(title=escape(str(folder)), title_justify="left")
+        for heading in ("file", *rulesets):
+            table.add_column(heading, no_wrap=True)
+        for file, of_file in files.items():
+            table.add_row(escape(file.name), *("[green]SUCCESS[/]" if verdict.ok else "[red]FAILED[/]" for verdict in of_file))
+        console.print(table)
+        for file, of_file in files.items():
+            for message in dict.fromkeys(message for verdict in of_file for message in verdict.messages):
+                under = ", ".join(verdict.ruleset for verdict in of_file if message in verdict.messages)
+                said = textwrap.shorten(message, 400, placeholder=" ... (whole in --json)")
+                console.print(f"{file.name} ({under}): {said}", markup=False, highlight=False, soft_wrap=True)

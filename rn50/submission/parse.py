@@ -1,0 +1,205 @@
+"""A result file: the MLPerf log of one run, read into a frozen ``ResultLog``.
+
+Format: one ``:::MLLOG {json}`` record a line, as the ``mlperf_logging`` package writes it; prefixes before the record (ranks,
+timestamps) and any other text between the records are passed over. Where the log breaks the format, the reading goes on and a
+finding says which line it was; only a file that is no MLPerf log at all is an error.
+"""
+
+import json
+import pathlib
+import re
+from dataclasses import dataclass
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+
+from rn50 import rules
+from rn50.errors import UserError
+
+TOKEN = ":::MLLOG"
+RESULT_FILE = re.compile(r"result_(\d+)\.txt")
+UNFINISHED = "unfinished"
+"""Status of a run whose clock started and never stopped: it is still running, or it was killed."""
+NOT_STARTED = "not started"
+"""Status of a run whose clock never started."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """One record: its line number in the file (from 1), its time in ms since the epoch, and what it says."""
+
+    line: int
+    time_ms: int
+    key: str
+    value: Any
+    metadata: Dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Top-1 ``accuracy`` as a fraction after ``epoch`` epochs."""
+
+    epoch: float
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class ResultLog:
+    """One run as its log tells it. What the log does not say is None; times are ms since the epoch.
+
+    ``status`` is the one logged with ``run_stop``, else ``UNFINISHED`` or ``NOT_STARTED``. ``findings`` are the places where the
+    log breaks the format, a line of text each.
+    """
+
+    path: pathlib.Path
+    events: Tuple[Event, ...]
+    findings: Tuple[str, ...]
+    benchmark: Optional[str]
+    org: Optional[str]
+    division: Optional[str]
+    submission_status: Optional[str]
+    platform: Optional[str]
+    seed: Optional[int]
+    train_samples: Optional[int]
+    eval_samples: Optional[int]
+    global_batch_size: Optional[int]
+    run_start_ms: Optional[int]
+    run_stop_ms: Optional[int]
+    status: str
+    evaluations: Tuple[Evaluation, ...]
+
+    @property
+    def reached(self) -> Optional[Evaluation]:
+        """The first evaluation at the target accuracy or above; its epoch is the run's epochs to target."""
+        return next((e for e in self.evaluations if e.accuracy >= rules.TARGET_ACCURACY), None)
+
+    @property
+    def minutes(self) -> Optional[float]:
+        """``run_stop - run_start`` in minutes; None where either is missing (rules, section "Run Results")."""
+        if self.run_start_ms is None or self.run_stop_ms is None:
+            return None
+        return (self.run_stop_ms - self.run_start_ms) / 60_000
+
+
+def find_result_files(paths: Sequence[pathlib.Path]) -> List[pathlib.Path]:
+    """The result files that ``paths`` mean, each once: files as they are, folders with every ``result_<N>.txt`` below them.
+
+    Where a folder holds a published tree (``results/<system>/<benchmark>/``), only the files of this benchmark are taken.
+
+    Raises:
+        UserError: a path does not exist, or no result file lies below it.
+    """
+    unique: Dict[pathlib.Path, pathlib.Path] = {}
+    for path in paths:
+        for file in _below(path):
+            unique.setdefault(file.resolve(), file)
+    return list(unique.values())
+
+
+def _below(path: pathlib.Path) -> List[pathlib.Path]:
+    if not path.exists():
+        raise UserError(f"{path}: no such file or folder; give result files or a folder of them")
+    if not path.is_dir():
+        return [path]
+    files = sorted(
+        (file for file in path.rglob("result_*.txt") if RESULT_FILE.fullmatch(file.name)),
+        key=lambda file: (file.parent, int(file.stem.split("_")[1])),
+    )
+    if not files:
+        raise UserError(f"{path}: no result_<N>.txt below it; give a folder that holds result files, or the files themselves")
+    return [file for file in files if file.parent.resolve().name == rules.BENCHMARK] or files
+
+
+def read_log(path: pathlib.Path) -> ResultLog:
+    """Reads one result file.
+
+    Raises:
+        UserError: the file cannot be read, or holds no ``:::MLLOG`` line.
+    """
+    try:
+        text = path.read_bytes().decode("utf-8", errors="replace")
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); give a result file") from error
+    if TOKEN not in text:
+        raise UserError(f"{path}: no {TOKEN} line in it; give the log of a run")
+
+    findings: List[str] = []
+    events = tuple(_events(text, findings))
+    start = _first("run_start", events, findings, repeatable=False)
+    stop = _first("run_stop", events, findings, repeatable=False)
+    if start and stop and stop.time_ms < start.time_ms:
+        findings.append(f"line {stop.line}: run_stop is earlier than run_start; not counted")
+        stop = None
+    status = stop.metadata.get("status") if stop else UNFINISHED if start else NOT_STARTED
+    if stop and not isinstance(status, str):
+        findings.append(f"line {stop.line}: run_stop without a status")
+        status = UNFINISHED
+    return ResultLog(
+        path=path,
+        events=events,
+        benchmark=_text("submission_benchmark", events, findings),
+        org=_text("submission_org", events, findings),
+        division=_text("submission_division", events, findings),
+        submission_status=_text("submission_status", events, findings),
+        platform=_text("submission_platform", events, findings),
+        seed=_integer("seed", events, findings),
+        train_samples=_integer("train_samples", events, findings),
+        eval_samples=_integer("eval_samples", events, findings),
+        global_batch_size=_integer("global_batch_size", events, findings),
+        run_start_ms=start.time_ms if start else None,
+        run_stop_ms=stop.time_ms if stop else None,
+        status=status,
+        evaluations=tuple(_evaluations(events, findings)),
+        findings=tuple(findings),
+    )
+
+
+def _events(text: str, findings: List[str]) -> Iterator[Event]:
+    for number, line in enumerate(text.split("\n"), 1):
+        # A progress bar ends its lines with a carriage return only; the official checker, too, takes that for the end of a line.
+        for piece in line.split("\r"):
+            for record in piece.split(TOKEN)[1:]:
+                try:
+                    fields = json.loads(record)
+                    yield Event(number, int(fields["time_ms"]), str(fields["key"]), fields["value"], dict(fields["metadata"] or {}))
+                except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
+                    findings.append(f"line {number}: not an MLPerf record ({type(error).__name__}: {error})")
+
+
+def _first(key: str, events: Iterable[Event], findings: List[str], repeatable: bool = True) -> Optional[Event]:
+    """The first event of a key that a run logs once; repeating a ``repeatable`` key with the same value does no harm."""
+    found = [event for event in events if event.key == key]
+    if len(found) > 1 and not (repeatable and all(event.value == found[0].value for event in found)):
+        findings.append(f"line {found[1].line}: {key} logged {len(found)} times; the first, in line {found[0].line}, counts")
+    return found[0] if found else None
+
+
+def _text(key: str, events: Iterable[Event], findings: List[str]) -> Optional[str]:
+    event = _first(key, events, findings)
+    return None if event is None or event.value is None else str(event.value)
+
+
+def _integer(key: str, events: Iterable[Event], findings: List[str]) -> Optional[int]:
+    event = _first(key, events, findings)
+    if event is None:
+        return None
+    if not _is_number(event.value) or event.value != int(event.value):
+        findings.append(f"line {event.line}: {key} {event.value!r} is not a whole number")
+        return None
+    return int(event.value)
+
+
+def _evaluations(events: Iterable[Event], findings: List[str]) -> Iterator[Evaluation]:
+    for event in events:
+        if event.key != "eval_accuracy":
+            continue
+        epoch = event.metadata.get("epoch_num")
+        if not _is_number(event.value) or not 0 <= event.value <= 1:
+            findings.append(f"line {event.line}: eval_accuracy {event.value!r} is not a fraction between 0 and 1; not counted")
+        elif not _is_number(epoch):
+            findings.append(f"line {event.line}: eval_accuracy without its epoch_num; not counted")
+        else:
+            yield Evaluation(int(epoch) if epoch == int(epoch) else epoch, event.value)
+
+
+def _is_number(value: Any) -> bool:
+    """Whether a JSON value is a finite number: Python reads NaN and Infinity, and takes true for 1."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < float("inf")
