@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import re
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 
 PASSED_THROUGH = ("NCCL_", "HOROVOD_", "MXNET_", "OMPI_", "PMIX_", "UCX_", "SHARP_", "GLOO_", "CUDA_", "CUDNN_", "NVIDIA_",
                   "OMP_", "KMP_", "GOMP_", "MKL_", "MKLDNN_", "DNNL_", "ONEDNN_", "LD_", "SBATCH_")
@@ -85,8 +85,16 @@ class Variable:
     parse: Callable[[str], Any]
     meaning: str
     example: str
-    bound: Optional[Bound] = None
-    aliases: Tuple[str, ...] = ()
+    bound: Optional[Bound]
+    aliases: Tuple[str, ...]
+    default: Any
+
+    def given(self, environ: Mapping[str, str]) -> Tuple[str, Optional[str]]:
+        """The name under which ``environ`` sets it, and the text; an empty text counts as not set, as in ``${X:-}``."""
+        for name in (self.name,) + self.aliases:
+            if environ.get(name, "").strip():
+                return name, environ[name].strip()
+        return self.name, None
 
     def read(self, value: str) -> Any:
         """The value in its own type. Raises ValueError with the rule that it breaks."""
@@ -101,16 +109,23 @@ class Variable:
         return str(int(value)) if isinstance(value, bool) else str(value)
 
 
-def variable(name: str, parse: Callable[[str], Any], meaning: str, example: str = "", bound: Optional[Bound] = None,
-             aliases: Tuple[str, ...] = (), **default: Any) -> Any:
+def env(
+    name: str,
+    parse: Callable[[str], Any],
+    meaning: str,
+    example: str = "",
+    bound: Optional[Bound] = None,
+    aliases: Tuple[str, ...] = (),
+    default: Any = dataclasses.MISSING,
+) -> Any:
     """A dataclass field that is read from the environment variable ``name``.
 
-    Without ``default`` the variable has to be set; ``example`` is a published value to name in the error then.
-    ``aliases`` are names that published files of other makers use for the same thing.
+    Without ``default`` the variable has to be set; ``example`` is a value to name in an error. ``aliases`` are the names that
+    published files of other makers use for the same thing.
     """
-    if "default" in default:
-        example = example or Variable.write(default["default"])
-    return dataclasses.field(metadata={"variable": Variable(name, parse, meaning, example, bound, aliases)}, **default)
+    example = example or Variable.write(default)
+    variable = Variable(name, parse, meaning, example, bound, aliases, default)
+    return dataclasses.field(default=default, metadata={"variable": variable})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,6 +148,7 @@ FIXED: Dict[str, Fixed] = {
 
 # What the values must be to each other.
 
+
 @dataclasses.dataclass(frozen=True)
 class Relation:
     """A rule between the values of several variables, checked where each of them could be read.
@@ -144,32 +160,53 @@ class Relation:
     broken: Callable[..., Optional[str]]
 
 
-def _when(condition: bool, message: str) -> Optional[str]:
-    return message if condition else None
+def _long_warmup(warmup: int, epochs: int) -> Optional[str]:
+    if warmup < epochs:
+        return None
+    return "the warm-up must be shorter than the schedule; lower WARMUP_EPOCHS or raise NUMEPOCHS"
+
+
+def _no_evaluation(offset: int, epochs: int) -> Optional[str]:
+    if offset + 1 <= epochs:
+        return None
+    return "no epoch would be evaluated, the first is EVAL_OFFSET + 1; lower EVAL_OFFSET or raise NUMEPOCHS"
+
+
+def _large_batch(batch: int, ranks: int, nodes: int, samples: int) -> Optional[str]:
+    if batch * ranks * nodes <= samples:
+        return None
+    return f"one step would need {batch * ranks * nodes} images, more than the data set has; lower BATCHSIZE"
 
 
 def _uneven_epoch(samples: int, ranks: int, nodes: int, batch: int) -> Optional[str]:
-    """steps = ceil(floor(N / R) / B) leaves out samples where B divides floor(N / R) and some rank has one sample more."""
+    # An epoch has ceil(floor(samples / ranks) / batch) steps. Where that batch divides the floor, no place is left for the one
+    # sample more that some ranks have.
     shard, left_over = divmod(samples, ranks * nodes)
-    return _when(left_over > 0 and shard % batch == 0,
-                 "an epoch of {} steps would leave out {} samples, because the ranks do not divide NUMEXAMPLES and BATCHSIZE divides "
-                 "a rank's share of {}; change BATCHSIZE by one".format(shard // batch, left_over, shard))
+    if left_over == 0 or shard % batch != 0:
+        return None
+    lost = f"an epoch of {shard // batch} steps would leave out {left_over} samples"
+    return f"{lost}: the ranks do not divide NUMEXAMPLES, and BATCHSIZE divides their share of {shard}; change BATCHSIZE by one"
+
+
+def _small_resize(size: int, resize: int) -> Optional[str]:
+    if resize >= size:
+        return None
+    return "validation crops IMAGE_SIZE out of an image whose shorter side is EVAL_RESIZE; raise EVAL_RESIZE"
+
+
+def _wrong_precision(device: str, precision: str, framework: str) -> Optional[str]:
+    if device == "cpu" and precision == "float16":
+        return "no CPU trains in float16; use PRECISION=auto, float32 or bfloat16"
+    if device == "gpu" and precision == "bfloat16" and framework == "mxnet":
+        return "MXNet computes bfloat16 on CPUs only; use PRECISION=auto, float16 or float32"
+    return None
 
 
 RELATIONS = (
-    Relation(("WARMUP_EPOCHS", "NUMEPOCHS"), lambda warmup, epochs: _when(
-        warmup >= epochs, "the warm-up must be shorter than the schedule; lower WARMUP_EPOCHS or raise NUMEPOCHS")),
-    Relation(("EVAL_OFFSET", "NUMEPOCHS"), lambda offset, epochs: _when(
-        offset + 1 > epochs, "no epoch would be evaluated, the first is EVAL_OFFSET + 1; lower EVAL_OFFSET or raise NUMEPOCHS")),
-    Relation(("BATCHSIZE", "DGXNGPU", "DGXNNODES", "NUMEXAMPLES"), lambda batch, ranks, nodes, samples: _when(
-        batch * ranks * nodes > samples, "one step would need {} images, more than the data set has; lower BATCHSIZE".format(
-            batch * ranks * nodes))),
+    Relation(("WARMUP_EPOCHS", "NUMEPOCHS"), _long_warmup),
+    Relation(("EVAL_OFFSET", "NUMEPOCHS"), _no_evaluation),
+    Relation(("BATCHSIZE", "DGXNGPU", "DGXNNODES", "NUMEXAMPLES"), _large_batch),
     Relation(("NUMEXAMPLES", "DGXNGPU", "DGXNNODES", "BATCHSIZE"), _uneven_epoch),
-    Relation(("IMAGE_SIZE", "EVAL_RESIZE"), lambda size, resize: _when(
-        resize < size, "validation crops IMAGE_SIZE out of an image whose shorter side is EVAL_RESIZE; raise EVAL_RESIZE")),
-    Relation(("DEVICE", "PRECISION"), lambda device, precision: _when(
-        device == "cpu" and precision == "float16", "no CPU trains in float16; use PRECISION=auto, float32 or bfloat16")),
-    Relation(("DEVICE", "PRECISION", "FRAMEWORK"), lambda device, precision, framework: _when(
-        device == "gpu" and precision == "bfloat16" and framework == "mxnet",
-        "MXNet computes bfloat16 on CPUs only; use PRECISION=auto, float16 or float32")),
+    Relation(("IMAGE_SIZE", "EVAL_RESIZE"), _small_resize),
+    Relation(("DEVICE", "PRECISION", "FRAMEWORK"), _wrong_precision),
 )
