@@ -1,0 +1,182 @@
+"""What becomes of every value of a configuration: used, passed through, dead or ignored."""
+
+import dataclasses
+import json
+import math
+import os
+import pathlib
+import re
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from rn50 import rules
+from rn50.config import SECTIONS, Config, from_environment, variables
+from rn50.config_file import is_passed_through, names_set_by, source
+from rn50.config_variables import FIXED
+
+
+NO_EFFECT = ("dead", "ignored")
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One value. ``state`` is "used", "passed through", "dead" or "ignored", ``note`` the meaning or the reason, and ``origin``
+    says who set it: "file", "environment" or "default"."""
+
+    name: str
+    value: str
+    section: str
+    state: str
+    note: str
+    origin: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Dead:
+    """Variables that have no effect in some configurations."""
+
+    names: Tuple[str, ...]
+    applies: Callable[[Config], bool]
+    reason: str
+
+
+GPU_DECODER = ("DALI_HW_DECODER_LOAD", "DALI_NVJPEG_MEMPADDING", "DALI_CACHE_SIZE", "DALI_PREALLOCATE_WIDTH",
+               "DALI_PREALLOCATE_HEIGHT")
+GPU_BUFFERS = ("DALI_DECODER_BUFFER_HINT", "DALI_CROP_BUFFER_HINT", "DALI_NORMALIZE_BUFFER_HINT", "DALI_TMP_BUFFER_HINT")
+BINDING = ("DGXNSOCKET", "DGXSOCKETCORES", "DGXHT")
+
+DEAD = (
+    Dead(GPU_DECODER, lambda c: c.run.device == "cpu", "DEVICE=cpu decodes without nvJPEG"),
+    Dead(GPU_BUFFERS, lambda c: c.run.device == "cpu", "DEVICE=cpu has no GPU buffers to size"),
+    Dead(BINDING, lambda c: c.run.device == "cpu", "DEVICE=cpu binds no rank to the cores near its GPU"),
+    Dead(("DALI_HW_DECODER_LOAD",), lambda c: c.input_pipeline.roi_decode,
+         "DALI_ROI_DECODE=1: the decoder of the training pipeline crops and is not given it; only validation's decoder is"),
+    Dead(("DALI_CACHE_SIZE",), lambda c: c.input_pipeline.roi_decode,
+         "DALI_ROI_DECODE=1 decodes another part of an image each time; only whole decoded images can be cached"),
+    Dead(("INPUT_BATCH_MULTIPLIER",), lambda c: c.input_pipeline.input_batch_multiplier > 1,
+         "batches are prepared one at a time"),
+    Dead(("WALLTIME",), lambda c: True, "only Slurm reads it, when the job is submitted"),
+)
+
+ELSEWHERE = re.compile(
+    r"NHWC_BATCHNORM_LAUNCH_MARGIN|E2E_CUDA_GRAPHS|MXNET_(EXPERIMENTAL_ENABLE_CUDA_GRAPH|EXTENDED_NORMCONV_SUPPORT|"
+    r"CONV_DGRAD_AS_GEMM|HOROVOD_NUM_GROUPS|CUDNN_(NHWC_BN_\w+|SUPPLY_NORMCONV_CONSTANTS|WARN_ON_IGNORED_FLAGS))"
+)
+"""Names that published files set for NVIDIA's own build of MXNet; the libraries of the released 1.9.1 do not contain them."""
+
+
+def describe(config: Config, environ: Mapping[str, str], config_file: Optional[str] = None) -> List[Row]:
+    """A row for every variable, for what the file or ``environ`` passes through, and for what a file sets in vain.
+
+    A variable that is left at its default is a row too, so that nothing decides behind one's back.
+    """
+    in_file = names_set_by(config_file) if config_file else []
+    origin = {name: "file" if name in in_file else "environment" for name in environ}
+    rows, resolved = [], config.as_environment()
+    for section, _, variable in variables():
+        name, given = variable.given(environ)
+        value = resolved.get(variable.name, "")
+        reason = _why_dead(variable.name, value, config)
+        rows.append(Row(name, given or value, section, "dead" if reason else "used", reason or variable.meaning,
+                        origin[name] if given else "default"))
+    known = {row.name for row in rows}
+    for name in dict.fromkeys(in_file + sorted(filter(is_passed_through, environ))):
+        if name in environ and name not in known:
+            section, state, note = _other(name)
+            rows.append(Row(name, environ[name], section, state, note, origin[name]))
+    return sorted(rows, key=lambda row: [*SECTIONS, "environment"].index(row.section))
+
+
+def _why_dead(name: str, value: str, config: Config) -> Optional[str]:
+    if value in ("", "0", "0.0"):
+        return None  # a knob that is turned off does just what it says
+    return next((dead.reason for dead in DEAD if name in dead.names and dead.applies(config)), None)
+
+
+def _other(name: str) -> Tuple[str, str, str]:
+    """Section, state and note of a name that fills no field."""
+    if name in FIXED:
+        return "hyperparameters", "used", "checked: it has one possible meaning here"
+    if ELSEWHERE.fullmatch(name):
+        return "environment", "dead", "only NVIDIA's own build of MXNet reads it"
+    if is_passed_through(name):
+        return "environment", "passed through", ""
+    return "environment", "ignored", "means nothing here"
+
+
+def findings(config: Config) -> List[str]:
+    """What would make the official rules reject a result of this configuration, one line each.
+
+    Source: MLPerf Training rules, closed division: the table of ResNet's hyperparameters, and its evaluation every 4 epochs with
+    an offset of 0 to 3.
+    """
+    if config.run.division != "closed":
+        return []
+    if not config.is_imagenet:
+        return [rules.NOT_A_RESULT]
+    h, found = config.hyperparameters, []
+    if h.eval_period != rules.EVAL_PERIOD_EPOCHS:
+        found.append(f"EVAL_PERIOD={h.eval_period}: the rules have an evaluation every {rules.EVAL_PERIOD_EPOCHS} epochs")
+    if h.eval_offset >= rules.EVAL_PERIOD_EPOCHS:
+        found.append(f"EVAL_OFFSET={h.eval_offset}: the rules have it below {rules.EVAL_PERIOD_EPOCHS}")
+    doublings = math.log2(h.weight_decay / rules.WEIGHT_DECAY_BASE) if h.weight_decay > 0 else 0.5
+    if abs(doublings - round(doublings)) > 1e-9:
+        found.append(f"WD={h.weight_decay:g}: the rules allow {rules.WEIGHT_DECAY_BASE:g} * 2^n with a whole n")
+    if config.global_batch_size < 32768 and h.momentum != rules.MOMENTUM_BELOW_32K:
+        found.append(f"MOM={h.momentum:g}: the rules fix {rules.MOMENTUM_BELOW_32K:g} below a global batch of 32768")
+    return found
+
+
+def to_json(rows: List[Row], config: Config) -> Dict[str, Any]:
+    """The rows and findings as plain data."""
+    return {
+        "system": config.run.system,
+        "global_batch_size": config.global_batch_size,
+        "findings": findings(config),
+        "values": [dataclasses.asdict(row) for row in rows],
+    }
+
+
+WIDE = 120
+"""Columns of a terminal that has room for the meaning of every variable."""
+
+
+def print_table(rows: List[Row], config: Config, console: Console) -> None:
+    """A line for every value, then the reasons of what has no effect, then what the rules would find.
+
+    Defaults without effect are left out.
+    """
+    shown = [row for row in rows if row.state != "dead" or row.origin != "default"]
+    table = Table(title=f"{escape(config.run.system)}: {config.ranks} ranks, global batch size {config.global_batch_size}",
+                  title_justify="left", box=None)
+    for heading in ("variable", "value", "set by", "state") + (("meaning",) if console.width >= WIDE else ()):
+        table.add_column(heading, overflow="fold")
+    section = ""
+    for row in shown:
+        if row.section != section:
+            section = row.section
+            table.add_row(f"[bold]{section.replace('_', ' ')}[/bold]")
+        meaning = row.note if row.state == "used" else ""
+        table.add_row(*map(escape, (row.name, row.value, row.origin, row.state, meaning)[: len(table.columns)]),
+                      style="yellow" if row.state in NO_EFFECT else "")
+    console.print(table)
+    for row in shown:
+        if row.state in NO_EFFECT:
+            console.print(f"{row.state}: {escape(row.name)}={escape(row.value)}: {escape(row.note)}", soft_wrap=True)
+    for finding in findings(config):
+        console.print(f"rules: {escape(finding)}", soft_wrap=True)
+
+
+def show(file: Optional[pathlib.Path], as_json: bool) -> None:
+    """Print what becomes of the values of a file, read by a clean shell, or of the environment where no file is named.
+
+    Raises UserError for a file that cannot be read or a configuration that cannot be run.
+    """
+    environ: Mapping[str, str] = os.environ if file is None else source(str(file))
+    config_file = environ.get("CONFIG_FILE") if file is None else str(file)
+    config = from_environment(environ, config_file)
+    rows = describe(config, environ, config_file)
+    print(json.dumps(to_json(rows, config), indent=1)) if as_json else print_table(rows, config, Console())
