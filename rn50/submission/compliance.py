@@ -1,8 +1,7 @@
 """The verdict of the official compliance checker, ``mlperf_logging.compliance_checker``, on result files.
 
 It runs in a process of its own, because it keeps state in its module and sets up the root logger. Its verdict is the last line it
-writes, ``SUCCESS`` or ``FAILED``; the exit code tells a failed file from a crashed checker as little as it does elsewhere in that
-package, so it is not asked.
+writes, ``SUCCESS`` or ``FAILED``. The exit code is not asked: it is 1 for a file that failed and for a checker that crashed.
 """
 
 import concurrent.futures
@@ -48,11 +47,12 @@ def check(paths: Sequence[pathlib.Path], rulesets: Sequence[str]) -> List[Verdic
     for file in files:
         read_log(file)
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        return list(pool.map(lambda job: _check_file(*job), itertools.product(files, rulesets)))
+        return list(pool.map(lambda job: _check_file(*job), itertools.product(files, dict.fromkeys(rulesets))))
 
 
 def _check_file(file: pathlib.Path, ruleset: str) -> Verdict:
-    # The checker would leave a compliance_checker.log in the current folder.
+    # The checker would leave a compliance_checker.log in the current folder; and without utf8, in an ASCII locale, Python 3.8
+    # mixes failures to write its messages into them.
     options = ["--usage", "training", "--ruleset", ruleset, "--log_output", os.devnull, "--", str(file)]
     process = subprocess.run(
         [sys.executable, "-X", "utf8", "-m", "mlperf_logging.compliance_checker", *options],
@@ -79,9 +79,7 @@ def to_json(verdicts: Sequence[Verdict]) -> Dict[str, Any]:
     """The verdicts as JSON values; ``ok`` is true where every one of them is a pass."""
     return {
         "ok": all(verdict.ok for verdict in verdicts),
-        "verdicts": [
-            {"file": str(v.file), "ruleset": v.ruleset, "ok": v.ok, "messages": list(v.messages)} for v in verdicts
-        ],
+        "verdicts": [{"file": str(v.file), "ruleset": v.ruleset, "ok": v.ok, "messages": list(v.messages)} for v in verdicts],
     }
 
 
@@ -92,7 +90,8 @@ def print_table(verdicts: Sequence[Verdict], console: Console) -> None:
     for verdict in verdicts:
         folders.setdefault(verdict.file.parent, {}).setdefault(verdict.file, []).append(verdict)
     for folder, files in folders.items():
-        table = Table(title=escape(str(folder)), title_justify="left")
+        console.print(str(folder), markup=False, highlight=False, soft_wrap=True, style="italic")
+        table = Table()
         for heading in ("file", *rulesets):
             table.add_column(heading, no_wrap=True)
         for file, of_file in files.items():

@@ -128,10 +128,13 @@ def read_log(path: pathlib.Path) -> ResultLog:
     if start and stop and stop.time_ms < start.time_ms:
         findings.append(f"line {stop.line}: run_stop is earlier than run_start; not counted")
         stop = None
-    status = stop.metadata.get("status") if stop else UNFINISHED if start else NOT_STARTED
-    if stop and not isinstance(status, str):
-        findings.append(f"line {stop.line}: run_stop without a status")
-        status = UNFINISHED
+    status = UNFINISHED if start else NOT_STARTED
+    if stop:
+        logged = stop.metadata.get("status")
+        if isinstance(logged, str):
+            status = logged
+        else:
+            findings.append(f"line {stop.line}: run_stop without a status")
     return ResultLog(
         path=path,
         events=events,
@@ -159,7 +162,8 @@ def _events(text: str, findings: List[str]) -> Iterator[Event]:
             for record in piece.split(TOKEN)[1:]:
                 try:
                     fields = json.loads(record)
-                    yield Event(number, int(fields["time_ms"]), str(fields["key"]), fields["value"], dict(fields["metadata"] or {}))
+                    metadata = dict(fields["metadata"] or {})
+                    yield Event(number, int(fields["time_ms"]), str(fields["key"]), fields["value"], metadata)
                 except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
                     findings.append(f"line {number}: not an MLPerf record ({type(error).__name__}: {error})")
 
@@ -181,25 +185,27 @@ def _integer(key: str, events: Iterable[Event], findings: List[str]) -> Optional
     event = _first(key, events, findings)
     if event is None:
         return None
-    if not _is_number(event.value) or event.value != int(event.value):
+    number = _number(event.value)
+    if number is None or number != int(number):
         findings.append(f"line {event.line}: {key} {event.value!r} is not a whole number")
         return None
-    return int(event.value)
+    return int(number)
 
 
 def _evaluations(events: Iterable[Event], findings: List[str]) -> Iterator[Evaluation]:
     for event in events:
         if event.key != "eval_accuracy":
             continue
-        epoch = event.metadata.get("epoch_num")
-        if not _is_number(event.value) or not 0 <= event.value <= 1:
+        accuracy, epoch = _number(event.value), _number(event.metadata.get("epoch_num"))
+        if accuracy is None or not 0 <= accuracy <= 1:
             findings.append(f"line {event.line}: eval_accuracy {event.value!r} is not a fraction between 0 and 1; not counted")
-        elif not _is_number(epoch):
+        elif epoch is None:
             findings.append(f"line {event.line}: eval_accuracy without its epoch_num; not counted")
         else:
-            yield Evaluation(int(epoch) if epoch == int(epoch) else epoch, event.value)
+            yield Evaluation(int(epoch) if epoch == int(epoch) else epoch, accuracy)
 
 
-def _is_number(value: Any) -> bool:
-    """Whether a JSON value is a finite number: Python reads NaN and Infinity, and takes true for 1."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < float("inf")
+def _number(value: Any) -> Optional[float]:
+    """A JSON value if it is a finite number, else None: Python reads NaN and Infinity, and takes true for 1."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < float("inf")
+    return value if is_number else None

@@ -36,8 +36,8 @@ class RunScore:
 
 @dataclass(frozen=True)
 class SystemScore:
-    """The runs of one system and their mean in minutes; without a valid score ``olympic_minutes`` is None and ``reason`` says why.
-    ``label`` is ``rules.NOT_A_RESULT`` for runs on anything but ImageNet."""
+    """The runs of one system and their mean in minutes. Without a valid score ``olympic_minutes`` is None and ``reason`` says
+    why; ``label`` is ``rules.NOT_A_RESULT`` for runs on anything but ImageNet, else None."""
 
     system: str
     valid: bool
