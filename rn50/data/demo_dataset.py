@@ -30,12 +30,12 @@ import cv2
 import numpy as np
 
 from rn50.data.recordio import IndexedRecordWriter
+from rn50.data.verify import FILES
 from rn50.errors import UserError
 
 GENERATOR_VERSION = 1
 """Raised with every change that alters an image, so that a data set of an older version is not taken for a new one."""
 
-FILES = ("train.rec", "train.idx", "val.rec", "val.idx")
 MANIFEST = "demo_dataset.json"
 PARTIAL = ".demo_dataset.partial"
 STREAMS = {"train": 1, "val": 2, "tune": 3}
@@ -361,6 +361,8 @@ def generate(folder: Union[str, Path], seed: int = 0, train: int = 10_000, val: 
     folder = Path(folder)
     settings: Dict[str, Union[int, str]] = {"generator_version": GENERATOR_VERSION, "seed": seed, "train": train, "val": val,
                                             "val_split": val_split}
+    if not (0 <= seed < 2 ** 32 and train > 0 and val > 0):
+        raise UserError(f"a demo data set has a seed in [0, 2**32) and at least one image to train and to validate, not {settings}")
     partial = folder / PARTIAL
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,7 @@
+"""The MXNet 1.9.1 implementation."""
+
+import numpy
+
+# mxnet 1.9.1 reads numpy.bool at import; NumPy 1.24 and later, which Python 3.12 needs, no longer have it.
+if "bool" not in vars(numpy):
+    numpy.bool = bool

@@ -1,0 +1,61 @@
+"""The ranks of an MXNet job: one process, or Horovod."""
+
+from typing import Any, Iterable
+
+import mxnet as mx
+import numpy as np
+
+from rn50.errors import UserError
+
+
+class SingleProcess:
+    """A communicator of size 1."""
+
+    rank = 0
+    local_rank = 0
+    size = 1
+
+    def barrier(self) -> None:
+        """Nobody to wait for."""
+
+    def sum(self, array: np.ndarray) -> np.ndarray:
+        """The array itself."""
+        return array
+
+    def sum_gradients(self, gradients: Iterable[Any]) -> None:
+        """They are the sum already."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class Horovod:
+    """One rank of a Horovod job."""
+
+    def __init__(self) -> None:
+        try:
+            import horovod.mxnet as hvd
+        except ImportError as error:
+            raise UserError(f"DGXNGPU: more than one rank needs Horovod ({error}); run 'make horovod'") from error
+        hvd.init()
+        self._hvd = hvd
+        self.rank, self.local_rank, self.size = hvd.rank(), hvd.local_rank(), hvd.size()
+
+    def barrier(self) -> None:
+        """Returns once every rank has called it."""
+        self.sum(np.zeros(1, dtype=np.int64))
+
+    def sum(self, array: np.ndarray) -> np.ndarray:
+        """The element-wise sum of an int64 array over all ranks."""
+        return self._hvd.allreduce(mx.nd.array(array, dtype="int64"), average=False).asnumpy()
+
+    def sum_gradients(self, gradients: Iterable[Any]) -> None:
+        """Sums each array in place over all ranks; arrays that backpropagation finishes first go first."""
+        # Only gradients go through Horovod: a weight that an inference pass has touched lies in a layout of oneDNN's own,
+        # and reducing or broadcasting it can fail on one rank and leave the others waiting.
+        for index, gradient in enumerate(gradients):
+            self._hvd.allreduce_(gradient, average=False, name=f"gradient_{index}", priority=-index)
+
+    def close(self) -> None:
+        """Leaves the job."""
+        self._hvd.shutdown()

@@ -1,0 +1,112 @@
+"""Batches for the training loop: from DALI, or synthetic ones held in memory."""
+
+import pathlib
+import time
+from typing import Any, Iterator, NamedTuple
+
+import mxnet as mx
+import numpy as np
+from nvidia.dali.plugin.mxnet import feed_ndarray
+
+from rn50.config import Config
+from rn50.data import dali_pipeline, shards, verify
+from rn50.errors import UserError
+
+
+class Batch(NamedTuple):
+    """Images (B, 3, S, S) or (B, S, S, 3), labels (B,) float32, and how many samples there are."""
+
+    images: Any
+    labels: Any
+    samples: int
+    global_samples: int
+    """Samples of this step over all ranks."""
+
+
+class DaliBatches:
+    """One of the two sets, read by DALI while the previous batch trains."""
+
+    def __init__(self, config: Config, training: bool, communicator: Any, seed: int, context: Any, layout: str, half_precision: bool):
+        self._config = config
+        self._training = training
+        self._rank, self._ranks = communicator.rank, communicator.size
+        self._batch_size = config.hyperparameters.batch_size
+        samples = config.data.train_samples if training else config.data.eval_samples
+        name, variable = ("train", "NUMEXAMPLES") if training else ("val", "NUMVALEXAMPLES")
+        self._rec, self._idx = (pathlib.Path(config.data.folder, f"{name}.{kind}") for kind in ("rec", "idx"))
+        verify.check_record_set(self._rec, self._idx, samples, variable)
+        self._shard_sizes = shards.shard_sizes(samples, self._ranks)
+        self._batches = shards.batches(samples, self._ranks, self._batch_size)
+        device_id = context.device_id if context.device_type == "gpu" else None
+        self._pipeline = dali_pipeline.build(
+            config, training, self._rank, self._ranks, seed, device_id, layout.replace("N", ""), half_precision
+        )
+        size = config.data.image_size
+        shape = (self._batch_size, 3, size, size) if layout == "NCHW" else (self._batch_size, size, size, 3)
+        dtype = "float16" if half_precision else "float32"
+        # Two, so that the next batch is copied in while the engine still reads the last one; feeding waits for the buffer to be free.
+        self._buffers = [
+            (mx.nd.empty(shape, context, dtype), mx.nd.empty((self._batch_size, 1), context)) for _ in range(2)
+        ]
+        self._lowest, self._highest = mx.nd.zeros(1, context), mx.nd.zeros(1, context)
+        self._passes = 0
+        self.wait_seconds = 0.0
+        """Time spent waiting for DALI, over the life of this object."""
+
+    def epoch(self) -> Iterator[Batch]:
+        """One pass over this rank's shard, the samples that fill up the last batch cut off."""
+        # DALI moves on to the next shard after every pass over the training set.
+        shard = (self._rank + self._passes) % self._ranks if self._training else self._rank
+        self._passes += 1
+        for index in range(self._batches):
+            images, labels = self._buffers[index % 2]
+            self._feed(images, labels)
+            flat = labels.reshape(-1)
+            self._lowest, self._highest = mx.nd.minimum(self._lowest, flat.min()), mx.nd.maximum(self._highest, flat.max())
+            real = shards.real_samples(self._shard_sizes[shard], index, self._batch_size)
+            total = sum(shards.real_samples(size, index, self._batch_size) for size in self._shard_sizes)
+            yield Batch(images, flat, real, total)
+
+    def check_labels(self) -> None:
+        """Raises UserError where a label of the batches so far is not in [0, classes). Waits for the device."""
+        low, high = self._lowest.asscalar(), self._highest.asscalar()
+        if low < 0 or high >= self._config.data.classes:
+            raise UserError(self._fault(f"{self._rec}: a label {low if low < 0 else high:.0f} is outside 0..{self._config.data.classes - 1}"))
+
+    def _feed(self, images: Any, labels: Any) -> None:
+        begin = time.perf_counter()
+        try:
+            outputs = self._pipeline.run()
+        except RuntimeError as error:
+            reason = str(error).strip().splitlines()[0]
+            raise UserError(self._fault(f"{self._rec}: DALI cannot read it: {reason}")) from error
+        self.wait_seconds += time.perf_counter() - begin
+        for output, array in zip(outputs, (images, labels)):
+            feed_ndarray(output.as_tensor(), array)
+
+    def _fault(self, otherwise: str) -> str:
+        """The first bad record of the file in words, or ``otherwise`` where none is found in good time."""
+        return verify.find_bad_record(self._rec, self._idx, self._config.data.classes) or otherwise
+
+
+class SyntheticBatches:
+    """The same full random batch again and again, held on the device."""
+
+    wait_seconds = 0.0
+
+    def __init__(self, config: Config, ranks: int, context: Any, layout: str, half_precision: bool, batches: int):
+        size, batch_size = config.data.image_size, config.hyperparameters.batch_size
+        shape = (batch_size, 3, size, size) if layout == "NCHW" else (batch_size, size, size, 3)
+        random = np.random.RandomState(0)
+        images = mx.nd.array(random.standard_normal(shape), context, "float16" if half_precision else "float32")
+        labels = mx.nd.array(random.randint(config.data.classes, size=batch_size), context, "float32")
+        self._batch = Batch(images, labels, batch_size, batch_size * ranks)
+        self._batches = batches
+
+    def epoch(self) -> Iterator[Batch]:
+        """``batches`` times the one batch."""
+        for _ in range(self._batches):
+            yield self._batch
+
+    def check_labels(self) -> None:
+        """They are made to fit."""

@@ -1,0 +1,140 @@
+"""One rank of the timed run in MXNet: a batch's way from the input pipeline to the weights."""
+
+import time
+from typing import Any, List, Optional, Tuple
+
+import mxnet as mx
+import numpy as np
+from mxnet import autograd
+
+from implementations.mxnet.communicator import Horovod, SingleProcess
+from implementations.mxnet.input_pipeline import DaliBatches, SyntheticBatches
+from implementations.mxnet.model import Evaluation, ResNet50, TrainingLoss, trainable
+from implementations.mxnet.optimizer import Lars
+from rn50 import schedule
+from rn50.config import Config
+from rn50.errors import UserError
+from rn50.implementation import EpochResult, Progress
+
+PROGRESS_SECONDS = 1.0
+WARM_UP_STEPS = 3
+
+
+def create(config: Config) -> "MxnetImplementation":
+    """The implementation of ``config.run.framework`` "mxnet"."""
+    return MxnetImplementation(config)
+
+
+class MxnetImplementation:
+    """See ``rn50.implementation.Implementation``."""
+
+    def __init__(self, config: Config):
+        self.config = config
+        self.communicator: Any = Horovod() if config.ranks > 1 else SingleProcess()
+        on_gpu = config.run.device == "gpu"
+        if on_gpu and mx.context.num_gpus() <= self.communicator.local_rank:
+            raise UserError(
+                f"DEVICE=gpu: MXNet sees {mx.context.num_gpus()} GPUs, DGXNGPU={config.run.ranks_per_node} asks for more; "
+                "set DEVICE=cpu, or use mxnet-cu112 and a GPU of compute capability 5.0 to 8.6"
+            )
+        self.context = mx.gpu(self.communicator.local_rank) if on_gpu else mx.cpu()
+        # MXNet's convolutions run channels-last on GPUs only.
+        self.layout = "NHWC" if on_gpu else "NCHW"
+        self.half_precision = on_gpu and config.run.precision in ("auto", "float16")
+        h, data = config.hyperparameters, config.data
+        steps = schedule.steps_per_epoch(data.train_samples, config.ranks, h.batch_size)
+        self._warmup_steps, self._total_steps = h.warmup_epochs * steps, h.num_epochs * steps
+        self._step = 0
+        self.training_data: Any = None
+        self.validation_data: Any = None
+
+    def warm_up(self, seed: int) -> List[str]:
+        """Builds and compiles everything on synthetic batches, then goes back to the weights that ``seed`` gives."""
+        h, data = self.config.hyperparameters, self.config.data
+        self._seed = seed
+        np.random.seed(seed)
+        mx.random.seed(seed)
+        self.network = ResNet50(data.classes, data.width, self.layout, h.bn_gamma_zero)
+        self.network.initialize(ctx=self.context)
+        if self.half_precision:
+            self.network.cast("float16")
+        # One graph a batch shape: a graph of static shape that meets another shape is planned again, and again on the way back.
+        self._loss, self._ragged_loss = (TrainingLoss(self.network, data.classes, h.label_smoothing) for _ in range(2))
+        self._evaluation = Evaluation(self.network)
+        for graph in (self._loss, self._ragged_loss, self._evaluation):
+            graph.hybridize(static_alloc=True, static_shape=True)
+        synthetic = SyntheticBatches(
+            self.config, self.communicator.size, self.context, self.layout, self.half_precision, WARM_UP_STEPS
+        )
+        images, labels = next(synthetic.epoch())[:2]
+        with autograd.record():  # a forward pass that fixes the shapes; in training mode, see Horovod.sum_gradients
+            TrainingLoss(self.network, data.classes, 0.0)(images, labels)
+        self.parameters = trainable(self.network)
+        self.optimizer = Lars(self.parameters, h)
+        initial = {name: p.data().copy() for name, p in self.network.collect_params().items()}
+        for batch in synthetic.epoch():
+            self._train_step(batch, learning_rate=0.0)
+            self._evaluation(batch.images, batch.labels)
+        for name, parameter in self.network.collect_params().items():
+            parameter.set_data(initial[name])
+        self.optimizer.reset()
+        mx.nd.waitall()
+        return [parameter.name for parameter in self.parameters]
+
+    def open_data(self) -> None:
+        """The data set is opened for the first time."""
+        self.training_data, self.validation_data = (
+            DaliBatches(self.config, training, self.communicator, self._seed, self.context, self.layout, self.half_precision)
+            for training in (True, False)
+        )
+
+    def train_epoch(self, epoch: int, progress: Progress) -> EpochResult:
+        """One pass over the training set."""
+        begin = reported = time.perf_counter()
+        waited = self.training_data.wait_seconds
+        samples = 0
+        previous: Optional[Any] = None
+        for batch in self.training_data.epoch():
+            self._step += 1
+            loss = self._train_step(batch, self._learning_rate())
+            samples += batch.samples
+            if time.perf_counter() - reported > PROGRESS_SECONDS and previous is not None:
+                # The loss of the step before: reading it does not drain the engine.
+                progress(samples, float(previous.mean().asscalar()))
+                self.training_data.check_labels()
+                reported = time.perf_counter()
+            previous = loss
+        self.training_data.check_labels()
+        mx.nd.waitall()
+        return EpochResult(samples, time.perf_counter() - begin, self.training_data.wait_seconds - waited)
+
+    def _learning_rate(self) -> float:
+        return schedule.learning_rate(
+            self._step, self.config.hyperparameters.learning_rate, self._warmup_steps, self._total_steps
+        )
+
+    def _train_step(self, batch: Any, learning_rate: float) -> Any:
+        """Forward, backward, sum over the ranks, update; returns the loss of every sample."""
+        images, labels, samples, global_samples = batch
+        ragged = samples < len(labels)
+        with autograd.record():
+            loss = self._ragged_loss(images[:samples], labels[:samples]) if ragged else self._loss(images, labels)
+        loss.backward()
+        self.communicator.sum_gradients(self.optimizer.gradients)
+        self.optimizer.step(learning_rate, global_samples)
+        return loss
+
+    def evaluate(self) -> Tuple[int, int]:
+        """(correct, total) of this rank's shard of the validation set."""
+        correct, total = mx.nd.zeros(1, self.context), 0
+        for batch in self.validation_data.epoch():
+            if batch.samples:
+                correct = correct + self._evaluation(batch.images, batch.labels)[: batch.samples].sum()
+                total += batch.samples
+        self.validation_data.check_labels()
+        return int(correct.asscalar()), total
+
+    def close(self) -> None:
+        """Ends the input threads and leaves the job."""
+        self.training_data = self.validation_data = None
+        self.communicator.close()

@@ -1,0 +1,5 @@
+"""``python -m rn50``."""
+
+from rn50.cli import main
+
+main()

@@ -1,0 +1,120 @@
+"""The command line: argument parsing only, one line of work per verb."""
+
+import json
+import os
+import pathlib
+import sys
+from typing import Any, Optional, Tuple
+
+import click
+from rich.console import Console
+
+import rn50
+from rn50 import config as configuration
+from rn50 import rules
+from rn50.errors import UserError
+
+TARGET_MISSED = 3
+"""Exit status of a run that came to its end without reaching the target."""
+
+
+class _Group(click.Group):
+    """Turns the errors that a user can mend into one line and exit status 2."""
+
+    def invoke(self, context: click.Context) -> Any:
+        try:
+            return super().invoke(context)
+        except UserError as error:
+            for line in str(error).splitlines():
+                click.echo(f"rn50: {line}", err=True)
+            context.exit(2)
+
+
+def _paths(**kwargs: Any) -> Any:
+    return click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=pathlib.Path), **kwargs)
+
+
+_as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(rn50.__version__, prog_name="rn50")
+def main() -> None:
+    """ResNet-50 time-to-accuracy: train, score and check MLPerf-style results."""
+
+
+@main.command("demo-data", epilog="Example: rn50 demo-data data/demo")
+@click.argument("folder", type=click.Path(path_type=pathlib.Path))
+@click.option("--seed", default=1, show_default=True, help="Seed of the drawings.")
+@click.option("--tune", is_flag=True, help="Write a validation set of other images, to choose hyperparameters on.")
+def demo_data(folder: pathlib.Path, seed: int, tune: bool) -> None:
+    """Draw the demo data set (10 classes, 10,000 + 2,000 JPEGs) and pack it as RecordIO into FOLDER."""
+    from rn50.data import demo_dataset
+    from rn50.display import counting
+
+    with counting("drawing the demo data set") as progress:
+        demo_dataset.generate(folder, seed=seed, val_split="tune" if tune else "val", progress=progress)
+
+
+@main.command(epilog="Example: DGXSYSTEM=DEMO_CPU ./run_and_time.sh calls it with the environment of configs/config_DEMO_CPU.sh")
+def launch() -> None:
+    """Start every rank of the system that the environment describes, for one timed run."""
+    from rn50 import launch as launcher
+
+    sys.exit(launcher.launch(configuration.from_environment(), os.environ))
+
+
+@main.command(epilog="Example: set -a; . configs/config_DEMO_CPU.sh; rn50 train")
+def train() -> None:
+    """Be one rank of a timed run (rn50 launch starts them).
+
+    Exit status: 0 target reached, 3 target missed, 2 something to mend, 1 a fault.
+    """
+    from rn50 import implementation, timed_run
+    from rn50.display import LiveDisplay
+
+    config = configuration.from_environment()
+    with LiveDisplay(config, Console(stderr=True)) as display:
+        outcome = timed_run.run(config, implementation.load(config.run.framework), display)
+    sys.exit(0 if outcome.reached_target else TARGET_MISSED)
+
+
+@main.command(epilog="Example: rn50 score results/DEMO_CPU")
+@_paths()
+@_as_json
+def score(paths: Tuple[pathlib.Path, ...], as_json: bool) -> None:
+    """Score result files, result folders or a published tree: the mean of the middle three of five runs."""
+    from rn50.submission import score as desk
+
+    scores = desk.score(paths)
+    click.echo(json.dumps(desk.to_json(scores), indent=1)) if as_json else desk.print_table(scores, Console())
+
+
+@main.command(epilog="Example: rn50 check results/DEMO_CPU --ruleset 4.0.0")
+@_paths()
+@click.option("--ruleset", "rulesets", multiple=True, default=("1.0.0", "1.1.0", "2.0.0", "4.0.0"), show_default=True,
+              help=f"Version of the official rules, of {', '.join(rules.RULESETS)}; may be given several times.")
+@_as_json
+def check(paths: Tuple[pathlib.Path, ...], rulesets: Tuple[str, ...], as_json: bool) -> None:
+    """Run the official MLPerf compliance checker. Exit status 0 only if every file passes every ruleset."""
+    from rn50.submission import compliance
+
+    verdicts = compliance.check(paths, rulesets)
+    report = compliance.to_json(verdicts)
+    click.echo(json.dumps(report, indent=1)) if as_json else compliance.print_table(verdicts, Console())
+    sys.exit(0 if report["ok"] else 1)
+
+
+@main.group("config")
+def config_group() -> None:
+    """Look at configurations."""
+
+
+@config_group.command("show", epilog="Example: rn50 config show configs/config_NF5688M6.sh")
+@click.argument("file", required=False, type=click.Path(path_type=pathlib.Path))
+@_as_json
+def config_show(file: Optional[pathlib.Path], as_json: bool) -> None:
+    """Every value of a configuration FILE, or of the environment, and whether it is used, passed through, dead or ignored."""
+    from rn50 import config_show as show
+
+    show.show(file, as_json)

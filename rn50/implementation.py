@@ -1,0 +1,83 @@
+"""The contract between the timed run and a framework, and the one door to the implementations.
+
+The boundary is the epoch, not the step: the hot loop stays whole in the framework's own file, and clock, log, evaluation and
+stopping are written once in ``timed_run.py``.
+"""
+
+import importlib
+import pkgutil
+from typing import Callable, List, NamedTuple, Protocol, Tuple
+
+import numpy as np
+
+from rn50.config import Config
+from rn50.errors import UserError
+
+Progress = Callable[[int, float], None]
+"""Called now and then during an epoch with (samples seen by this rank in this epoch, mean training loss since the last call)."""
+
+
+class EpochResult(NamedTuple):
+    """What one rank's pass over its part of the training set gave."""
+
+    samples: int
+    seconds: float
+    data_wait_seconds: float
+    """Of ``seconds``, the time that the training loop waited for its next batch."""
+
+
+class Communicator(Protocol):
+    """The ranks of a run. One process is a communicator of size 1."""
+
+    rank: int
+    local_rank: int
+    size: int
+
+    def barrier(self) -> None:
+        """Returns once every rank has called it."""
+
+    def sum(self, array: np.ndarray) -> np.ndarray:
+        """The element-wise sum of an int64 array over all ranks, on every rank."""
+
+
+class Implementation(Protocol):
+    """One rank of a training job in some framework. Built by ``create(config)`` of ``implementations.<framework>.train``."""
+
+    communicator: Communicator
+
+    def warm_up(self, seed: int) -> List[str]:
+        """Builds model and optimizer, compiles, and runs steps on synthetic batches; touches no file of the data set.
+
+        Afterwards the weights are again those that ``seed`` gives and the optimizer has no memory of the synthetic steps.
+        Returns the names of the trainable tensors, as the log is to call them.
+        """
+
+    def open_data(self) -> None:
+        """The first moment at which any file of the data set may be opened, its index included."""
+
+    def train_epoch(self, epoch: int, progress: Progress) -> EpochResult:
+        """One pass, every sample exactly once across the ranks. Epochs count from 1."""
+
+    def evaluate(self) -> Tuple[int, int]:
+        """(correct, total) of this rank's part of the validation set."""
+
+    def close(self) -> None:
+        """Ends communication and input threads; also after a fault, and before ``open_data``."""
+
+
+def load(framework: str) -> Callable[[Config], Implementation]:
+    """The ``create`` function of ``implementations.<framework>.train``.
+
+    Raises UserError where there is no such implementation, or a package that it needs is missing.
+    """
+    try:
+        import implementations
+    except ImportError as error:
+        raise UserError("implementations/: not found; run from the root of the repository") from error
+    known = sorted(module.name for module in pkgutil.iter_modules(implementations.__path__))
+    if framework not in known:
+        raise UserError(f"FRAMEWORK={framework}: no such implementation; there is {', '.join(known)}")
+    try:
+        return importlib.import_module(f"implementations.{framework}.train").create
+    except ImportError as error:
+        raise UserError(f"FRAMEWORK={framework}: {error}; run 'make setup' and use .venv/bin/python") from error

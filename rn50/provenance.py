@@ -1,0 +1,40 @@
+"""What a result was made with, saved beside it."""
+
+import importlib.metadata
+import json
+import pathlib
+import platform
+import subprocess
+from typing import Optional
+
+import rn50
+from rn50.config import Config
+
+
+def save(config: Config, seed: int, result_file: pathlib.Path) -> None:
+    """Writes ``<result_file without suffix>.json``: resolved configuration, seed, code version, machine, package versions."""
+    facts = {
+        "seed": seed,
+        "config": config.to_dict(),
+        "rn50": rn50.__version__,
+        "commit": _commit(),
+        "python": platform.python_version(),
+        "machine": f"{platform.node()}: {platform.platform()}",
+        "packages": {d.metadata["Name"]: d.version for d in importlib.metadata.distributions()},
+    }
+    target = result_file.with_suffix(".json")
+    temporary = target.with_name(target.name + ".partial")
+    temporary.write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    temporary.replace(target)
+
+
+def _commit() -> Optional[str]:
+    """The commit of the checkout, "-dirty" behind it where files differ; None outside a checkout or without git."""
+    root = pathlib.Path(__file__).resolve().parent.parent
+    try:
+        done = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=40"], cwd=str(root), capture_output=True, text=True, timeout=20
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None

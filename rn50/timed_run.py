@@ -1,0 +1,174 @@
+"""THE run: initialisation, warm-up, clock, epochs, evaluations, stop.
+
+The clock and the stop rule stand here and nowhere else. Rules: MLPerf Training policies, sections "Run results" (the clock starts
+before any file of the data set is touched and stops when an evaluation reaches the target) and "Quality" (evaluation cadence).
+"""
+
+import os
+import pathlib
+import secrets
+import signal
+import sys
+import threading
+from typing import Callable, NamedTuple, Optional
+
+import numpy as np
+
+from rn50 import provenance, rules, schedule
+from rn50.config import Config
+from rn50.errors import UserError
+from rn50.implementation import Communicator, Implementation
+from rn50.mlperf_log import RunLog, now_ms
+
+
+class Outcome(NamedTuple):
+    """How a run that came to its end ended."""
+
+    reached_target: bool
+    epoch: int
+    """The last epoch that was trained."""
+    accuracy: float
+    """Top-1 of the last evaluation, as a fraction."""
+
+
+class Display:
+    """What a run tells a watching person; the base class tells nothing."""
+
+    def initialising(self, what: str) -> None:
+        """The clock does not run yet."""
+
+    def epoch_begins(self, epoch: int) -> None:
+        """Epoch ``epoch``, counted from 1, begins."""
+
+    def trained(self, samples: int, loss: float) -> None:
+        """Rank 0 has seen ``samples`` samples of the epoch."""
+
+    def epoch_ends(self, epoch: int, images_per_second: float) -> None:
+        """Over all ranks."""
+
+    def evaluated(self, epoch: int, accuracy: float) -> None:
+        """Top-1 as a fraction."""
+
+
+def agree_on_seed(configured: Optional[int], communicator: Communicator) -> int:
+    """The seed of the run: the configured one, else rank 0's draw from the operating system. The same on all ranks."""
+    seed = configured if configured is not None else secrets.randbelow(2**31 - 1) + 1
+    return int(communicator.sum(np.array([seed if communicator.rank == 0 else 0], dtype=np.int64))[0])
+
+
+def count_correct(implementation: Implementation, expected: int) -> float:
+    """Top-1 accuracy over all ranks, divided once. Raises UserError unless exactly ``expected`` samples were counted."""
+    correct, total = (int(n) for n in implementation.communicator.sum(np.array(implementation.evaluate(), dtype=np.int64)))
+    if total != expected:
+        raise UserError(f"NUMVALEXAMPLES={expected}: {total} validation samples were evaluated; count the records of val.rec")
+    return correct / total
+
+
+def run(
+    config: Config,
+    create: Callable[[Config], Implementation],
+    display: Display,
+) -> Outcome:
+    """One timed run on this rank; every rank of the job calls it.
+
+    A fault, a signal and a UserError all end with ``run_stop`` status "aborted" where the clock was running; the error is raised
+    again after that.
+    """
+    init_start_ms = now_ms()
+    implementation = create(config)
+    try:
+        communicator = implementation.communicator
+        rank_display = display if communicator.rank == 0 else Display()
+        seed = agree_on_seed(config.run.seed, communicator)
+        result_file = pathlib.Path(config.run.result_file) if config.run.result_file else None
+        log = RunLog(communicator.rank, result_file)
+        with _AbortOnSignal(log, communicator.rank):
+            try:
+                if result_file is not None and communicator.rank == 0:
+                    provenance.save(config, seed, result_file)
+                log.submission(config, init_start_ms)
+                rank_display.initialising("compiling and warming up on synthetic data")
+                tensors = implementation.warm_up(seed)
+                log.hyperparameters(config, seed, communicator.size, tensors)
+                communicator.barrier()
+                log.run_start()
+                outcome = _against_the_clock(config, implementation, log, rank_display)
+                log.run_stop("success" if outcome.reached_target else "aborted")
+                communicator.barrier()
+            except BaseException:
+                log.run_stop("aborted")
+                raise
+        log.finish()
+        return outcome
+    finally:
+        implementation.close()
+
+
+def _against_the_clock(config: Config, implementation: Implementation, log: RunLog, display: Display) -> Outcome:
+    """Everything between ``run_start`` and ``run_stop``."""
+    h = config.hyperparameters
+    implementation.open_data()
+    log.samples(config)
+    trained, accuracy = 0, 0.0
+    for evaluated_epoch in schedule.evaluation_epochs(h.num_epochs, h.eval_offset, h.eval_period):
+        first = trained + 1
+        log.block_start(first, evaluated_epoch - trained)
+        for epoch in range(first, evaluated_epoch + 1):
+            _train(epoch, implementation, log, display)
+        trained = evaluated_epoch
+        log.eval_start(trained)
+        accuracy = count_correct(implementation, config.data.eval_samples)
+        log.eval_stop(trained, accuracy)
+        log.block_stop(first)
+        display.evaluated(trained, accuracy)
+        if accuracy >= rules.TARGET_ACCURACY:
+            return Outcome(True, trained, accuracy)
+    return Outcome(False, trained, accuracy)
+
+
+def _train(epoch: int, implementation: Implementation, log: RunLog, display: Display) -> None:
+    log.epoch_start(epoch)
+    display.epoch_begins(epoch)
+    result = implementation.train_epoch(epoch, display.trained)
+    samples = int(implementation.communicator.sum(np.array([result.samples], dtype=np.int64))[0])
+    images_per_second = samples / result.seconds
+    log.epoch_stop(epoch, images_per_second)
+    display.epoch_ends(epoch, images_per_second)
+
+
+class _AbortOnSignal:
+    """While it is open, SIGINT and SIGTERM write ``run_stop`` status "aborted" and end the process at once.
+
+    The main thread may sit in a native call that waits for a rank that no longer exists, where Python runs no signal handler.
+    So the interpreter's wake-up descriptor wakes a thread of our own, which needs nobody's cooperation.
+    """
+
+    SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+    def __init__(self, log: RunLog, rank: int):
+        self._log = log
+        self._rank = rank
+
+    def __enter__(self) -> None:
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._write, False)
+        self._handlers = {number: signal.signal(number, lambda *_: None) for number in self.SIGNALS}
+        self._wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        threading.Thread(target=self._wait, daemon=True).start()
+
+    def _wait(self) -> None:
+        for number in iter(lambda: os.read(self._read, 1), b""):
+            if number[0] in self.SIGNALS:
+                try:
+                    self._log.run_stop("aborted")
+                finally:
+                    name = signal.Signals(number[0]).name
+                    if self._rank == 0:
+                        print(f"rn50: stopped by {name}; the run counts as aborted, start it again to redo it", file=sys.stderr, flush=True)
+                    os._exit(128 + number[0])
+
+    def __exit__(self, *_: object) -> None:
+        signal.set_wakeup_fd(self._wakeup)
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        os.close(self._write)

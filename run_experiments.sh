@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# One result: NEXP timed runs (5) of a configured system, each with a fresh seed, checked as they end, then scored.
+#   DGXSYSTEM=DEMO_CPU ./run_experiments.sh
+#   DGXSYSTEM=NF5688M6 DATADIR=/data NEXP=5 ./run_experiments.sh
+# Results go to RESULTS (results/$DGXSYSTEM) as result_0.txt, result_1.txt, ... Runs that are there already are kept, so the same
+# command again resumes; a run that was interrupted starts from zero.
+set -uo pipefail
+
+if [ "${1:-}" = "-h" ] || [ "${1:-}" = "--help" ]; then
+  sed -n '2,6s/^# \{0,1\}//p' "$0"
+  exit 0
+fi
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+cd "$root" || exit 1
+python="$root/.venv/bin/python"
+[ -x "$python" ] || python=$(command -v python3)
+
+runs=${NEXP:-5}
+case $runs in
+  '' | *[!0-9]* | 0*) echo "run_experiments.sh: NEXP=$runs is not a number of runs; set NEXP=5" >&2; exit 2 ;;
+esac
+results=${RESULTS:-results/${DGXSYSTEM:-unnamed}}
+target_missed=3
+
+# The rules want caches cleared before a run. Where this is not allowed, the log says that they were not.
+clear_caches() {
+  sync
+  if (echo 3 > /proc/sys/vm/drop_caches) 2> /dev/null || sudo -n sh -c 'echo 3 > /proc/sys/vm/drop_caches' 2> /dev/null; then
+    echo 1
+  else
+    echo 0
+  fi
+}
+
+for ((run = 0; run < runs; run++)); do
+  result="$results/result_$run.txt"
+  if [ -e "$result" ]; then
+    echo "run $((run + 1)) of $runs: kept, $result is there"
+    continue
+  fi
+  echo "run $((run + 1)) of $runs -> $result"
+  SEED=$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')
+  export SEED
+  CACHE_CLEARED=$(clear_caches)
+  export CACHE_CLEARED
+  RESULT_FILE="$result" ./run_and_time.sh
+  status=$?
+  if [ $status -ne 0 ] && [ $status -ne $target_missed ]; then
+    echo "run_experiments.sh: run $((run + 1)) stopped with status $status; the same command again resumes there" >&2
+    exit $status
+  fi
+done
+
+files=()
+for ((run = 0; run < runs; run++)); do
+  files+=("$results/result_$run.txt")
+done
+"$python" -m rn50 check "${files[@]}"
+checked=$?
+"$python" -m rn50 score "${files[@]}" || exit
+exit $checked
