@@ -46,12 +46,11 @@ class Dead:
 GPU_DECODER = ("DALI_HW_DECODER_LOAD", "DALI_NVJPEG_MEMPADDING", "DALI_CACHE_SIZE", "DALI_PREALLOCATE_WIDTH",
                "DALI_PREALLOCATE_HEIGHT")
 GPU_BUFFERS = ("DALI_DECODER_BUFFER_HINT", "DALI_CROP_BUFFER_HINT", "DALI_NORMALIZE_BUFFER_HINT", "DALI_TMP_BUFFER_HINT")
-BINDING = ("DGXNSOCKET", "DGXSOCKETCORES", "DGXHT")
 
 DEAD = (
     Dead(GPU_DECODER, lambda c: c.run.device == "cpu", "DEVICE=cpu decodes without nvJPEG"),
     Dead(GPU_BUFFERS, lambda c: c.run.device == "cpu", "DEVICE=cpu has no GPU buffers to size"),
-    Dead(BINDING, lambda c: c.run.device == "cpu", "DEVICE=cpu binds no rank to the cores near its GPU"),
+    Dead(("DGXNSOCKET", "DGXSOCKETCORES", "DGXHT"), lambda c: True, "no rank is bound to cores"),
     Dead(("DALI_HW_DECODER_LOAD",), lambda c: c.input_pipeline.roi_decode,
          "DALI_ROI_DECODE=1: the decoder of the training pipeline crops and is not given it; only validation's decoder is"),
     Dead(("DALI_CACHE_SIZE",), lambda c: c.input_pipeline.roi_decode,
@@ -150,8 +149,8 @@ def print_table(rows: List[Row], config: Config, console: Console) -> None:
     Defaults without effect are left out.
     """
     shown = [row for row in rows if row.state != "dead" or row.origin != "default"]
-    table = Table(title=f"{escape(config.run.system)}: {config.ranks} ranks, global batch size {config.global_batch_size}",
-                  title_justify="left", box=None)
+    title = f"{config.run.system}: ranks {config.ranks}, global batch size {config.global_batch_size}"
+    table = Table(title=escape(title), title_justify="left", box=None)
     for heading in ("variable", "value", "set by", "state") + (("meaning",) if console.width >= WIDE else ()):
         table.add_column(heading, overflow="fold")
     section = ""
