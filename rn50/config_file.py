@@ -63,21 +63,19 @@ def source(path: str) -> Dict[str, str]:
 
     Raises UserError where the file cannot be read, the shell reports an error or it takes longer than ``TIME_LIMIT_S``.
     """
-    names = names_set_by(path)
+    names_set_by(path)  # says what is wrong with the path, in our words
     script = 'set -a; . "$1" >/dev/null || exit; command -p env -0'
-    try:
-        shell = subprocess.run(
-            ["bash", "--noprofile", "--norc", "-c", script, "bash", str(Path(path).resolve())],
-            env={"PATH": "/usr/local/bin:/usr/bin:/bin"},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            timeout=TIME_LIMIT_S,
-        )
-    except subprocess.TimeoutExpired:
-        raise UserError(f"{path}: sourcing it takes longer than {TIME_LIMIT_S} s; keep plain `export NAME=value` lines") from None
+    # timeout ends the shell together with whatever the file has started.
+    shell = subprocess.run(
+        ["timeout", str(TIME_LIMIT_S), "bash", "--noprofile", "--norc", "-c", script, "bash", str(Path(path).resolve())],
+        env={"PATH": "/usr/local/bin:/usr/bin:/bin"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+    )
+    if shell.returncode == 124:
+        raise UserError(f"{path}: sourcing it takes longer than {TIME_LIMIT_S} s; keep plain `export NAME=value` lines")
     if shell.returncode != 0:
         reason = shell.stderr.decode(errors="replace").strip().splitlines() or [f"exit status {shell.returncode}"]
         raise UserError(f"{path}: cannot be sourced ({reason[-1]}); keep plain `export NAME=value` lines")
     pairs = (entry.split("=", 1) for entry in shell.stdout.decode(errors="replace").split("\0") if "=" in entry)
-    return {name: value for name, value in pairs if name in names or name not in ("PATH", "PWD", "SHLVL", "_")}
+    return {name: value for name, value in pairs if name not in ("PATH", "PWD", "SHLVL", "_")}

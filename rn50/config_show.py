@@ -17,7 +17,6 @@ from rn50.config import SECTIONS, Config, from_environment, variables
 from rn50.config_file import is_passed_through, names_set_by, source
 from rn50.config_variables import FIXED
 
-
 NO_EFFECT = ("dead", "ignored")
 
 
