@@ -1,0 +1,44 @@
+"""What several rooms of the tests share: a tiny data set and the configuration that fits it."""
+
+import dataclasses
+
+import pytest
+
+from rn50 import config as configuration
+from rn50.data import demo_dataset
+
+TRAIN_SAMPLES, EVAL_SAMPLES = 203, 57
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory):
+    """A demo data set of 203 + 57 images: neither divides by any batch size or number of ranks in use."""
+    folder = tmp_path_factory.mktemp("data") / "tiny"
+    demo_dataset.generate(folder, train=TRAIN_SAMPLES, val=EVAL_SAMPLES, workers=1)
+    return folder
+
+
+@pytest.fixture
+def tiny_environment(tiny_folder):
+    """Environment variables of a run of a few seconds on ``tiny_folder``."""
+    return dict(
+        OPTIMIZER="lars", BATCHSIZE="16", LR="2.0", WARMUP_EPOCHS="1", NUMEPOCHS="2", MOM="0.9", WD="5e-5", LARSETA="0.001",
+        LABELSMOOTHING="0.1", EVAL_OFFSET="0", EVAL_PERIOD="1", BN_GAMMA_ZERO="1", DGXSYSTEM="TINY", DGXNGPU="1", DGXNNODES="1",
+        DEVICE="cpu", PRECISION="float32", SUBMISSION_ORG="test, not an MLPerf result", SUBMISSION_STATUS="research", SEED="7",
+        DATADIR=str(tiny_folder), NUMEXAMPLES=str(TRAIN_SAMPLES), NUMVALEXAMPLES=str(EVAL_SAMPLES), NUMCLASSES="10",
+        IMAGE_SIZE="32", EVAL_RESIZE="36", CROP_AREA_MIN="0.3", WIDTH="0.125", DALI_THREADS="1", DALI_ROI_DECODE="1",
+    )
+
+
+@pytest.fixture
+def tiny_config(tiny_environment):
+    """The configuration of ``tiny_environment``."""
+    return configuration.from_environment(tiny_environment)
+
+
+def with_changes(config, **sections):
+    """``config`` with fields of its sections replaced: ``with_changes(config, data={"folder": "x"})``."""
+    return dataclasses.replace(
+        config, **{name: dataclasses.replace(getattr(config, name), **fields) for name, fields in sections.items()}
+    )
+

@@ -1,0 +1,165 @@
+"""The clock, the stop rule and the log, with an implementation whose accuracies are chosen.
+
+A toy, because a real network does not stop at exactly 75.9 % on demand.
+"""
+
+import json
+import pathlib
+import types
+
+import numpy as np
+import pytest
+
+from rn50 import timed_run
+from rn50.errors import UserError
+from rn50.implementation import EpochResult
+from tests.conftest import with_changes
+
+TENSORS = ["conv0_weight", "fc1_bias"]
+
+
+class Toy:
+    """Counts as many samples correct as it is told, evaluation after evaluation."""
+
+    def __init__(self, config, correct, calls, total=1000, fault=None):
+        self.communicator = types.SimpleNamespace(rank=0, local_rank=0, size=1, barrier=lambda: None, sum=lambda array: array)
+        self._correct, self._total, self._fault, self.calls = iter(correct), total, fault, calls
+
+    def _called(self, what):
+        self.calls.append(what)
+        if what == self._fault:
+            raise RuntimeError("broken " + what)
+
+    def warm_up(self, seed):
+        self._called("warm_up")
+        return TENSORS
+
+    def open_data(self):
+        self._called("open_data")
+
+    def train_epoch(self, epoch, progress):
+        self._called(f"train {epoch}")
+        progress(1, 0.5)
+        return EpochResult(samples=203, seconds=0.1, data_wait_seconds=0.0)
+
+    def evaluate(self):
+        self._called("evaluate")
+        return next(self._correct), self._total
+
+    def close(self):
+        self.calls.append("close")
+
+
+def run(tiny_config, tmp_path, correct, num_epochs=15, **toy):
+    config = with_changes(
+        tiny_config,
+        hyperparameters={"num_epochs": num_epochs, "eval_offset": 2, "eval_period": 4},
+        data={"eval_samples": 1000},
+        run={"result_file": str(tmp_path / "result_0.txt")},
+    )
+    calls = []
+    try:
+        outcome = timed_run.run(config, lambda config: Toy(config, correct, calls, **toy), timed_run.Display())
+    except Exception as error:
+        outcome = error
+    logs = list(tmp_path.glob("result_0.txt*"))
+    events = [json.loads(line.split(":::MLLOG ")[1]) for line in logs[0].read_text().splitlines()] if logs else []
+    return outcome, calls, events, [path.name for path in logs]
+
+
+def test_stops_at_the_first_evaluation_at_the_target(tiny_config, tmp_path):
+    outcome, calls, events, logs = run(tiny_config, tmp_path, [500, 758, 759, 900])
+    assert outcome == (True, 11, 0.759)
+    assert [e["value"] for e in events if e["key"] == "eval_accuracy"] == [0.5, 0.758, 0.759]
+    assert [e["metadata"]["epoch_num"] for e in events if e["key"] == "eval_accuracy"] == [3, 7, 11]
+    assert events[-1]["key"] == "run_stop" and events[-1]["metadata"]["status"] == "success"
+    assert calls[-2:] == ["evaluate", "close"]
+    assert logs == ["result_0.txt"]
+
+
+def test_epochs_used_up_is_aborted_and_a_whole_result(tiny_config, tmp_path):
+    outcome, calls, events, logs = run(tiny_config, tmp_path, [500, 600, 700, 758], num_epochs=17)
+    assert outcome == (False, 15, 0.758)
+    assert "train 16" not in calls  # nothing would evaluate it
+    assert events[-1]["metadata"]["status"] == "aborted"
+    assert logs == ["result_0.txt"]
+
+
+def test_order_of_the_log(tiny_config, tmp_path):
+    _, _, events, _ = run(tiny_config, tmp_path, [800])
+    epochs = ["epoch_start", "epoch_stop", "tracked_stats"]
+    assert [e["key"] for e in events] == [
+        "submission_benchmark", "submission_org", "submission_division", "submission_status", "submission_platform", "cache_clear",
+        "init_start", "seed", "global_batch_size", "gradient_accumulation_steps", "model_bn_span", "opt_name", "lars_epsilon",
+        "lars_opt_base_learning_rate", "lars_opt_end_learning_rate", "lars_opt_learning_rate_decay_poly_power",
+        "lars_opt_learning_rate_decay_steps", "lars_opt_learning_rate_warmup_epochs", "lars_opt_momentum",
+        "lars_opt_weight_decay", "weights_initialization", "weights_initialization", "init_stop", "run_start", "train_samples",
+        "eval_samples", "block_start", *epochs, *epochs, *epochs, "eval_start", "eval_accuracy", "eval_stop", "block_stop",
+        "run_stop",
+    ]
+    times = [e["time_ms"] for e in events]
+    assert times == sorted(times)
+    assert [e["metadata"]["tensor"] for e in events if e["key"] == "weights_initialization"] == TENSORS
+    block = next(e["metadata"] for e in events if e["key"] == "block_start")
+    assert (block["first_epoch_num"], block["epoch_count"]) == (1, 3)
+
+
+def test_data_is_opened_after_the_clock_starts(tiny_config, tmp_path):
+    outcome, calls, events, _ = run(tiny_config, tmp_path, [800], fault="open_data")
+    assert calls == ["warm_up", "open_data", "close"]
+    assert [e["key"] for e in events][-2:] == ["run_start", "run_stop"]
+    assert events[-1]["metadata"]["status"] == "aborted"
+    assert isinstance(outcome, RuntimeError)
+
+
+@pytest.mark.parametrize("fault", ["train 2", "evaluate"])
+def test_fault_with_the_clock_running_aborts_the_run(tiny_config, tmp_path, fault):
+    outcome, calls, events, logs = run(tiny_config, tmp_path, [800], fault=fault)
+    assert isinstance(outcome, RuntimeError)
+    assert events[-1]["key"] == "run_stop" and events[-1]["metadata"]["status"] == "aborted"
+    assert calls[-1] == "close"
+    assert logs == ["result_0.txt.partial"]
+
+
+def test_fault_before_the_clock_stops_no_run(tiny_config, tmp_path):
+    _, calls, events, _ = run(tiny_config, tmp_path, [], fault="warm_up")
+    assert "run_stop" not in [e["key"] for e in events]
+    assert calls[-1] == "close"
+
+
+def test_wrong_number_of_evaluated_samples_is_an_error(tiny_config, tmp_path):
+    outcome, _, events, _ = run(tiny_config, tmp_path, [999], total=999)
+    assert isinstance(outcome, UserError) and "NUMVALEXAMPLES=1000: 999" in str(outcome)
+    assert events[-1]["metadata"]["status"] == "aborted"
+
+
+def test_an_existing_result_is_not_overwritten(tiny_config, tmp_path):
+    (tmp_path / "result_0.txt").write_text("precious")
+    config = with_changes(tiny_config, run={"result_file": str(tmp_path / "result_0.txt")})
+    with pytest.raises(UserError, match="result_0.txt: a result of this name exists"):
+        timed_run.run(config, lambda config: Toy(config, [800], []), timed_run.Display())
+    assert (tmp_path / "result_0.txt").read_text() == "precious"
+
+
+def test_seed_is_rank_0s_on_every_rank():
+    drawn = []
+
+    def communicator(rank):
+        def total(array):
+            drawn.append(int(array[0]))
+            return np.array([sum(drawn)])
+
+        return types.SimpleNamespace(rank=rank, sum=total)
+
+    first = timed_run.agree_on_seed(None, communicator(0))
+    assert timed_run.agree_on_seed(None, communicator(1)) == first > 0
+    drawn.clear()
+    assert timed_run.agree_on_seed(None, communicator(0)) != first
+
+
+def test_provenance_is_saved_beside_the_result(tiny_config, tmp_path):
+    run(tiny_config, tmp_path, [800])
+    facts = json.loads(pathlib.Path(tmp_path, "result_0.json").read_text())
+    assert facts["config"]["hyperparameters"]["learning_rate"] == 2.0
+    assert facts["seed"] == 7
+    assert facts["packages"]["numpy"] == np.__version__

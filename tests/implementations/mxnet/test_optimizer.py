@@ -1,0 +1,72 @@
+"""LARS on the real kernels against the NumPy oracle, every kind of parameter, 20 steps of changing learning rate."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("implementations.mxnet")
+mx = pytest.importorskip("mxnet")
+
+from implementations.mxnet.model import ResNet50, trainable  # noqa: E402
+from implementations.mxnet.optimizer import Lars  # noqa: E402
+from rn50 import lars, schedule  # noqa: E402
+
+STEPS, SAMPLES = 20, 32
+
+
+def gradients_of(parameters, random):
+    return [random.standard_normal(p.shape) * 10.0 ** random.uniform(-3, 1) for p in parameters]
+
+
+def test_agrees_with_the_oracle(tiny_config):
+    h = tiny_config.hyperparameters
+    random = np.random.RandomState(0)
+    network = ResNet50(10, 0.125, "NCHW", gamma_zero=True)  # a gamma of 0: a norm of 0
+    network.initialize()
+    network(mx.nd.zeros((1, 3, 32, 32)))
+    parameters = trainable(network)
+    assert {p.name.rsplit("_", 1)[1] for p in parameters} == {"weight", "gamma", "beta", "bias"}
+    optimizer = Lars(parameters, h)
+    expected = {p.name: (p.data().asnumpy().astype(np.float64), np.zeros(p.shape)) for p in parameters}
+    for step in range(1, STEPS + 1):
+        learning_rate = schedule.learning_rate(step, h.learning_rate, warmup_steps=5, total_steps=STEPS)
+        for parameter, gradient in zip(parameters, gradients_of(parameters, random)):
+            parameter.grad()[:] = gradient * SAMPLES  # they arrive summed over the samples
+            weight, velocity = expected[parameter.name]
+            expected[parameter.name] = lars.update(
+                parameter.name, weight, gradient, velocity, learning_rate, h.lars_eta, h.momentum, h.weight_decay
+            )
+        optimizer.step(learning_rate, SAMPLES)
+    for parameter in parameters:
+        weight = expected[parameter.name][0]
+        error = np.linalg.norm(parameter.data().asnumpy() - weight) / np.linalg.norm(weight)
+        assert error < 1e-5, parameter.name
+
+
+def test_zero_gradients_leave_a_weight_to_its_decay(tiny_config):
+    network = ResNet50(10, 0.125, "NCHW", gamma_zero=False)
+    network.initialize()
+    network(mx.nd.zeros((1, 3, 32, 32)))
+    parameters = trainable(network)
+    weight = network.classifier.weight
+    before = weight.data().asnumpy()
+    Lars(parameters, tiny_config.hyperparameters).step(2.0, SAMPLES)
+    decay = 2.0 * tiny_config.hyperparameters.weight_decay  # trust ratio 1, for the gradient's norm is 0
+    np.testing.assert_allclose(weight.data().asnumpy(), before * (1 - decay), rtol=1e-6)
+
+
+def test_reset_forgets_momentum(tiny_config):
+    network = ResNet50(10, 0.125, "NCHW", gamma_zero=False)
+    network.initialize()
+    network(mx.nd.zeros((1, 3, 32, 32)))
+    parameters = trainable(network)
+    optimizer = Lars(parameters, tiny_config.hyperparameters)
+    for parameter in parameters:
+        parameter.grad()[:] = 1.0
+    optimizer.step(2.0, 1)
+    optimizer.reset()
+    before = [p.data().asnumpy() for p in parameters]
+    for parameter in parameters:
+        parameter.grad()[:] = 0.0
+    optimizer.step(0.0, 1)
+    for old, parameter in zip(before, parameters):
+        np.testing.assert_array_equal(old, parameter.data().asnumpy())
