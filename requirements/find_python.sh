@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints the path of a CPython 3.8-3.12 that can make virtual environments: $PYTHON if set, else the newest one on the PATH or
-# under pyenv. With none that fits, one line says how to get one.
+# Prints the path of a CPython 3.8-3.12 that can make virtual environments: $PYTHON if set, else the first that fits on the PATH or
+# under pyenv, 3.11 before the others because the project's figures are measured on it. With none, one line says how to get one.
 set -euo pipefail
 
 # What a candidate is: "3.11 yes" if it can make virtual environments, "3.11 no" if not, and nothing if it is of no use here.
@@ -25,8 +25,8 @@ fail() {
 if [ -n "${PYTHON:-}" ]; then
   candidates=("$PYTHON")
 else
-  candidates=(python3.12 python3.11 python3.10 python3.9 python3.8 python3 python)
-  for minor in 12 11 10 9 8; do
+  candidates=(python3.11 python3.12 python3.10 python3.9 python3.8 python3 python)
+  for minor in 11 12 10 9 8; do
     candidates+=("${PYENV_ROOT:-$HOME/.pyenv}/versions/3.$minor".*/bin/python)
   done
 fi

@@ -1,20 +1,85 @@
 #!/usr/bin/env bash
-# Installs pinned packages into .venv, and does nothing where they are installed: requirements/install.sh mxnet-cpu|dev|horovod
+# Installs a pinned set into .venv, and does nothing where it is there already: requirements/install.sh mxnet-cpu|dev|horovod
+# PYTHON names the Python to use; by default find_python.sh chooses one.
 set -euo pipefail
 trap 'exit 130' INT TERM
 
-set_name=$1
+packages=$1
+# One installation at a time; a second one waits and then finds the work done.
+exec 9<"${BASH_SOURCE[0]}"
+flock 9
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 python=.venv/bin/python
-# Written last and taken away during every change: without it, .venv is half made and starts anew.
+# Says where and with what .venv was made. It is taken away for as long as packages are installed, so that a .venv in which
+# somebody interrupted this, or that was moved, or whose Python was replaced, is made anew.
 whole=.venv/whole
-installed=.venv/installed-$set_name
+# Says what .venv holds of this set.
+done_before=.venv/installed-$packages
 
-say() { echo "setup: $*"; }
 fail() {
-  say "$*" >&2
+  echo "setup: $*" >&2
   exit 1
 }
 
-# One installation at a time; a second one waits and then finds its work done.
-exec 9<"${BASH_SOURCE[0]##*/../}"
+origin() { echo "$PWD, $("$1" --version 2>&1)"; }
+
+pip_install() {
+  rm -f "$whole"
+  "$python" -m pip --disable-pip-version-check --quiet install "$@" || pip_status=$?
+  origin "$python" >"$whole"
+  return "${pip_status:-0}"
+}
+
+make_venv() {
+  local base
+  base=$(requirements/find_python.sh)
+  echo "setup: .venv with $("$base" --version) ($base)"
+  "$base" -m venv --clear .venv || fail "'$base -m venv' failed; its reason is above"
+  pip_install --require-hashes --only-binary :all: -r requirements/pip.txt || fail_to_install pip
+}
+
+fail_to_install() {
+  fail "requirements/$1.txt could not be installed; pip's reason is above. Check the network or proxy and the free disk space" \
+    "($(df -h --output=avail . | tail -1 | tr -d ' ') here), then run the same command again"
+}
+
+install_wheels() {
+  # The only things that the wheels take from the system and that a minimal one may lack.
+  "$python" -c 'import ctypes; ctypes.CDLL("libgomp.so.1"); ctypes.CDLL("libstdc++.so.6")' 2>/dev/null ||
+    fail "libgomp.so.1 or libstdc++.so.6 is missing: sudo apt-get install libgomp1 libstdc++6"
+  echo "setup: installing requirements/$packages.txt$1"
+  pip_install --require-hashes --only-binary :all: -r "requirements/$packages.txt" || fail_to_install "$packages"
+  # The commands and modules of this checkout itself, as .venv/bin/rn50.
+  pip_install --no-index --no-deps --no-build-isolation --editable . || fail "this checkout could not be installed; pip's reason is above"
+}
+
+build_horovod() {
+  { command -v g++ && command -v make; } >/dev/null || fail "Horovod is built from source, which needs a compiler: sudo apt-get install g++ make"
+  local log=.venv/horovod-build.log
+  echo "setup: building Horovod from source against MXNet, with Gloo (about 2 minutes; $log)"
+  # Its build imports MXNet, hence build_with_mxnet, and calls cmake by name. A wheel from pip's cache could be one that was built
+  # against something else.
+  PATH="$PWD/.venv/bin:$PATH" PYTHONPATH="$PWD/requirements/build_with_mxnet" \
+    HOROVOD_WITH_MXNET=1 HOROVOD_WITH_GLOO=1 \
+    HOROVOD_WITHOUT_MPI=1 HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_TENSORFLOW=1 \
+    pip_install --no-cache-dir --no-deps --no-build-isolation --require-hashes -r requirements/horovod.txt >"$log" 2>&1 || {
+    tail -n 25 "$log" >&2
+    fail "Horovod could not be built; the end of $log is above"
+  }
+}
+
+if [ "$(cat "$whole" 2>/dev/null)" != "$(origin "$python" 2>/dev/null)" ]; then
+  make_venv
+elif [ -n "${PYTHON:-}" ] && [ "$("$PYTHON" --version)" != "$("$python" --version)" ]; then
+  echo "setup: .venv holds $("$python" --version), and PYTHON=$PYTHON is another one"
+  make_venv
+fi
+
+wanted=$(sha256sum "requirements/$packages.txt" requirements/install.sh pyproject.toml)
+[ "$(cat "$done_before" 2>/dev/null)" != "$wanted" ] || exit 0
+case $packages in
+  mxnet-cpu) install_wheels " (some 700 MB to download)" ;;
+  dev) install_wheels " (some 200 MB more)" ;;
+  horovod) build_horovod ;;
+esac
+echo "$wanted" >"$done_before"

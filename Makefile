@@ -1,0 +1,30 @@
+# Every target may be interrupted and run again. PYTHON=/path/to/python chooses the Python of .venv.
+.DEFAULT_GOAL := help
+.PHONY: help setup demo dev test lint requirements
+BIN := .venv/bin
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
+
+setup: ## install the pinned packages into .venv
+	@requirements/install.sh mxnet-cpu
+
+demo: setup ## five timed runs on a small generated data set, checked and scored (NEXP=1 for a taste)
+	@$(BIN)/rn50 demo-data data/demo
+	@DGXSYSTEM=DEMO_CPU ./run_experiments.sh
+
+dev: setup
+	@requirements/install.sh dev
+
+test: dev ## build Horovod and run every test
+	@requirements/install.sh horovod
+	@$(BIN)/python -m pytest
+
+lint: dev ## ruff, mypy, import-linter, shellcheck
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/shellcheck $$(git ls-files '*.sh' .ci/run)
+
+requirements: ## resolve requirements/*.in again into hashed *.txt (needs uv)
+	requirements/compile.sh

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Resolves every requirements/*.in for all Pythons from 3.8 on into a pinned, hashed *.txt. Pins that are there stay unless they
+# no longer fit; requirements/compile.sh --upgrade takes the newest.
+set -euo pipefail
+
+cd "$(dirname "${BASH_SOURCE[0]}")"
+resolve() {
+  echo "$1.in"
+  uv pip compile "${@:2}" "$1.in" --output-file "$1.txt" --universal --python-version 3.8 --generate-hashes --quiet \
+    --custom-compile-command "make requirements" >/dev/null
+}
+
+resolve pip "$@" --only-binary :all:
+for packages in core mxnet-cpu mxnet-cu112 dev; do
+  resolve "$packages" "$@" --only-binary :all:
+done
+# A source distribution, and its dependencies are in dev.in.
+resolve horovod "$@" --no-deps
