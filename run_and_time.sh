@@ -29,11 +29,11 @@ elif [ ! -f "$CONFIG_FILE" ]; then
   exit 2
 fi
 export CONFIG_FILE
-# A published file may read variables that nobody set.
-set +u
+# A published file may read variables that nobody set, and assign without exporting.
+set +u -a
 # shellcheck source=/dev/null
 . "$CONFIG_FILE"
-set -u
+set -u +a
 
 python="$root/.venv/bin/python"
 [ -x "$python" ] || python=$(command -v python3)

@@ -2,11 +2,15 @@
 
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
+import threading
 import time
-from typing import Dict, List, Mapping, Optional
+from typing import Dict, List, Mapping, Optional, Set
+
+import psutil
 
 from rn50 import mlperf_log
 from rn50.config import Config
@@ -49,29 +53,71 @@ def launch(config: Config, environ: Mapping[str, str]) -> int:
     result_file: Optional[pathlib.Path] = pathlib.Path(config.run.result_file) if config.run.result_file else None
     if result_file is not None and result_file.exists():
         raise UserError(f"{result_file}: a result of this name exists; move it away or set another RESULT_FILE")
-    process = subprocess.Popen(command(config), env=rank_environment(config, environ), start_new_session=True)
+    argv = command(config)
+    several = config.ranks > 1
+    process = subprocess.Popen(
+        argv,
+        env=rank_environment(config, environ),
+        start_new_session=True,
+        stdout=subprocess.PIPE if several else None,
+        stderr=subprocess.STDOUT if several else None,
+    )
     asked_to_stop: List[int] = []
 
     def stop(number: int, _: object) -> None:
         if not asked_to_stop:
             asked_to_stop.append(number)
             process.send_signal(number)
+            threading.Thread(target=_end_by_force, args=(process,), daemon=True).start()
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
-    status = _wait(process, asked_to_stop)
+    rank_status = _relay(process) if several else None
+    status = process.wait()
     if result_file is not None:
         mlperf_log.stop_abandoned(result_file)
-    return 128 + asked_to_stop[0] if asked_to_stop else status if status >= 0 else 128 - status
+    if asked_to_stop:
+        return 128 + asked_to_stop[0]
+    if status != 0 and rank_status is not None:
+        status = rank_status
+    if status < 0:
+        print(f"rn50: the training process was killed by {signal.Signals(-status).name}; start the run again", file=sys.stderr)
+        return 128 - status
+    return status
 
 
-def _wait(process: "subprocess.Popen[bytes]", asked_to_stop: List[int]) -> int:
-    deadline: Optional[float] = None
-    while True:
-        try:
-            return process.wait(timeout=0.5)
-        except subprocess.TimeoutExpired:
-            if asked_to_stop and deadline is None:
-                deadline = time.monotonic() + GRACE_SECONDS
-            if deadline is not None and time.monotonic() > deadline:
-                os.killpg(process.pid, signal.SIGKILL)
+def _relay(process: "subprocess.Popen[bytes]") -> Optional[int]:
+    """Passes on what the ranks print, without horovodrun's prefixes and its own words, a line that several ranks print once.
+
+    Returns the exit status of the rank that ended the job, which horovodrun says in words only.
+    """
+    status: Optional[int] = None
+    seen: Set[str] = set()
+    assert process.stdout is not None
+    for raw in process.stdout:
+        line = raw.decode(errors="replace").rstrip()
+        rank_line = re.match(r"\[(\d+)\]<(stdout|stderr)>:(.*)", line)
+        if rank_line is None:
+            ended = re.match(r"Process (\d+) exit with status code (-?\d+)", line)
+            if ended and status is None:
+                status = int(ended[2])
+                if status < 0 or status > 128:
+                    number = -status if status < 0 else status - 128
+                    print(f"rn50: rank {ended[1]} was killed by {signal.Signals(number).name}; start the run again",
+                          file=sys.stderr, flush=True)
+            continue
+        text = rank_line[3]
+        if not text or text == "Terminated" or (text.startswith("rn50: ") and text in seen):
+            continue
+        seen.add(text)
+        print(text, file=sys.stdout if rank_line[2] == "stdout" else sys.stderr, flush=True)
+    return status
+
+
+def _end_by_force(process: "subprocess.Popen[bytes]") -> None:
+    """Kills what is left of the job, whatever process groups its launcher has put it into."""
+    time.sleep(GRACE_SECONDS)
+    if process.poll() is None:
+        for each in psutil.Process(process.pid).children(recursive=True):
+            each.kill()
+        process.kill()

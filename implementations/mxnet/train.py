@@ -1,5 +1,6 @@
 """One rank of the timed run in MXNet: a batch's way from the input pipeline to the weights."""
 
+import itertools
 import time
 from typing import Any, List, Optional, Tuple
 
@@ -94,7 +95,7 @@ class MxnetImplementation:
         waited = self.training_data.wait_seconds
         samples = 0
         previous: Optional[Any] = None
-        for batch in self.training_data.epoch():
+        for batch in itertools.islice(self.training_data.epoch(), self.config.run.benchmark_steps):
             self._step += 1
             loss = self._train_step(batch, self._learning_rate())
             samples += batch.samples

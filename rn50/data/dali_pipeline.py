@@ -35,20 +35,18 @@ def build(
     decoder_device = "cpu" if device_id is None else "mixed"
     device = "cpu" if device_id is None else "gpu"
     decoder_knobs: Dict[str, Any] = {}
+    cache: Dict[str, Any] = {}
     if device == "gpu":
         decoder_knobs = {
+            "hw_decoder_load": knobs.hw_decoder_load,
             "device_memory_padding": knobs.nvjpeg_padding_mb * MIB,
             "host_memory_padding": knobs.nvjpeg_padding_mb * MIB,
             "preallocate_width_hint": knobs.preallocate_width,
             "preallocate_height_hint": knobs.preallocate_height,
             "bytes_per_sample_hint": knobs.decoder_buffer_hint,
         }
-    full_decoder_knobs = dict(decoder_knobs)
-    if device == "gpu":
-        # DALI decodes regions of interest without the hardware decoder and without its cache.
-        full_decoder_knobs["hw_decoder_load"] = knobs.hw_decoder_load
-        if training and knobs.cache_size_mb:
-            full_decoder_knobs.update(cache_size=knobs.cache_size_mb, cache_type="threshold", cache_threshold=0)
+        if training and knobs.cache_size_mb:  # only the decoder of whole images has a cache
+            cache = {"cache_size": knobs.cache_size_mb, "cache_type": "threshold", "cache_threshold": 0}
     crop = {"random_area": (data.crop_area_min, rules.CROP_AREA[1]), "random_aspect_ratio": rules.CROP_ASPECT, "num_attempts": 100}
     # The reference resizes with plain bilinear interpolation; the antialiasing filter is 12 % slower on top.
     resize = {"device": device, "interp_type": types.INTERP_LINEAR, "antialias": False}
@@ -78,13 +76,13 @@ def build(
             lazy_init=True,
         )
         if not training:
-            images = fn.decoders.image(jpegs, device=decoder_device, output_type=types.RGB, **full_decoder_knobs)
+            images = fn.decoders.image(jpegs, device=decoder_device, output_type=types.RGB, **decoder_knobs)
             images = fn.resize(images, resize_shorter=data.eval_resize, **resize)
         elif knobs.roi_decode:
             images = fn.decoders.image_random_crop(jpegs, device=decoder_device, output_type=types.RGB, **crop, **decoder_knobs)
             images = fn.resize(images, size=(size, size), **resize)
         else:
-            images = fn.decoders.image(jpegs, device=decoder_device, output_type=types.RGB, **full_decoder_knobs)
+            images = fn.decoders.image(jpegs, device=decoder_device, output_type=types.RGB, **decoder_knobs, **cache)
             images = fn.random_resized_crop(images, size=(size, size), **crop, **resize)
         normalize_hint = {"bytes_per_sample_hint": knobs.normalize_buffer_hint} if device == "gpu" else {}
         images = fn.crop_mirror_normalize(

@@ -289,7 +289,7 @@ def test_anybodys_file_runs_unchanged(foreign):
     state = {name: row.state for name, row in rows.items()}
     assert {name for name in state if state[name] == "ignored"} == {"BATCHSIZ", "PLAIN_ASSIGNMENT", "NEIGHBOURS_OWN"}
     assert {name for name in state if state[name] == "dead" and rows[name].origin == "file"} == {
-        "DALI_HW_DECODER_LOAD", "DGXNSOCKET", "WALLTIME", "NHWC_BATCHNORM_LAUNCH_MARGIN", "MXNET_EXTENDED_NORMCONV_SUPPORT",
+        "DGXNSOCKET", "WALLTIME", "NHWC_BATCHNORM_LAUNCH_MARGIN", "MXNET_EXTENDED_NORMCONV_SUPPORT",
     }
     assert state["HOROVOD_CYCLE_TIME"] == state["NCCL_SOCKET_IFNAME"] == "passed through"
     assert state["NETWORK"] == state["KVSTORE"] == state["LRSCHED"] == state["DALI_CACHE_SIZE"] == "used"
@@ -307,13 +307,13 @@ def test_names_of_other_makers():
 CPU = {"DEVICE": "cpu"}
 ROI = {"DALI_ROI_DECODE": "1"}
 DEAD = [
-    ("DALI_HW_DECODER_LOAD", "0.7", ROI, {}, "DALI_ROI_DECODE=1"),
+    ("DALI_PREALLOCATE_WIDTH", "5980", {"DALI_HW_DECODER_LOAD": "0"}, {"DALI_HW_DECODER_LOAD": "0.7"}, "DALI_HW_DECODER_LOAD=0"),
     ("DALI_CACHE_SIZE", "6144", ROI, {}, "DALI_ROI_DECODE=1"),
     ("DALI_HW_DECODER_LOAD", "0.7", CPU, {}, "DEVICE=cpu"),
     ("DALI_CACHE_SIZE", "6144", CPU, {}, "DEVICE=cpu"),
     ("DALI_NVJPEG_MEMPADDING", "64", CPU, {}, "DEVICE=cpu"),
-    ("DALI_PREALLOCATE_WIDTH", "5980", CPU, {}, "DEVICE=cpu"),
-    ("DALI_PREALLOCATE_HEIGHT", "6430", CPU, {}, "DEVICE=cpu"),
+    ("DALI_PREALLOCATE_WIDTH", "5980", CPU, {"DALI_HW_DECODER_LOAD": "0.7"}, "DEVICE=cpu"),
+    ("DALI_PREALLOCATE_HEIGHT", "6430", CPU, {"DALI_HW_DECODER_LOAD": "0.7"}, "DEVICE=cpu"),
     ("DALI_TMP_BUFFER_HINT", "1000000", CPU, {}, "DEVICE=cpu"),
     ("DALI_DECODER_BUFFER_HINT", "1000000", CPU, {}, "DEVICE=cpu"),
     ("INPUT_BATCH_MULTIPLIER", "8", {}, {"INPUT_BATCH_MULTIPLIER": "1"}, "one at a time"),
@@ -366,7 +366,7 @@ def test_the_table_fits_and_gives_the_reasons(foreign):
     config_show.print_table(rows, config, Console(file=out, width=80))
     text = out.getvalue()
     assert "X8: ranks 8, global batch size 3264" in text
-    assert "dead: DALI_HW_DECODER_LOAD=0.7: DALI_ROI_DECODE=1" in text
+    assert "dead: DGXNSOCKET=2: no rank is bound to cores" in text
     assert "ignored: BATCHSIZ=1" in text
     report = config_show.to_json(rows, config)
     assert json.loads(json.dumps(report))["values"][0]["name"] == "OPTIMIZER"
