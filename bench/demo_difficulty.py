@@ -2,9 +2,9 @@
 
     python bench/demo_difficulty.py data/demo [--json]
 
-Trains each on train.rec, tests it on val.rec and prints its accuracy beside the bound it has to stay under; exits with 1 where one does
-not. Linear classifiers are ridge regressions on one-hot labels, the best of several penalties on the test images themselves, so that
-the figure errs against the data set. Takes about a minute on two cores.
+Trains each on train.rec, tests it on val.rec and prints its accuracy beside the bound it has to stay under; exits with 1 where
+one does not. Linear classifiers are ridge regressions on one-hot labels, the best of several penalties on the test images
+themselves, so that the figure errs against the data set. Takes about 20 s on two cores.
 """
 
 import argparse

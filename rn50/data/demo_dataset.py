@@ -1,9 +1,8 @@
 """The demo data set: ten classes of drawn shapes as JPEGs in RecordIO, made anywhere in seconds, yet not trivial to learn.
 
-An image shows one textured shape (its class) of random colour, position, scale, rotation and shear on a textured background, with
-clutter behind it, sometimes a line across it, blur, noise and a random exposure. ``bench/demo_difficulty.py`` measures that neither a linear
-classifier nor a nearest neighbour solves it; the numbers below are those with which a quarter-width ResNet-50 reaches 75.9 % top-1 in 7
-to 9 epochs.
+An image shows one textured shape (its class) of random colour, position, scale, rotation and shear on a textured background,
+with clutter behind it, sometimes a line across it, blur, noise and a random exposure. ``bench/demo_difficulty.py`` measures
+that neither a linear classifier nor a nearest neighbour solves it.
 
 Image i of a split depends on (seed, split, i) alone, so the files are the same whatever the number of processes. There are three
 splits, each its own stream of random numbers: "train", "val", and "tune", which stands in for "val" in another folder while
@@ -24,7 +23,7 @@ import threading
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Callable, Dict, Iterator, List, Optional, Tuple, Union
+from typing import Callable, Dict, Generator, Iterator, List, Optional, Tuple, Union
 
 import cv2
 import numpy as np
@@ -279,15 +278,17 @@ def _start_worker() -> None:
     cv2.setNumThreads(1)
 
 
-def _encode_all(seed: int, split: str, count: int, executor: ProcessPoolExecutor) -> Iterator[Tuple[int, bytes]]:
+def _encode_all(seed: int, split: str, count: int, executor: ProcessPoolExecutor
+                ) -> Generator[Tuple[int, bytes], None, None]:
     """Labels and JPEGs of a split in their shuffled order, as the processes of ``executor`` finish them."""
     order = Rng([seed, ORDER_STREAM + STREAMS[split]]).permutation(count)
     # The processes that map() starts inherit the blocked signal: Ctrl-C is for this process alone, which then stops them.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
-        return executor.map(functools.partial(encode, seed, split), order.tolist(), chunksize=CHUNK)
+        encoded = executor.map(functools.partial(encode, seed, split), order.tolist(), chunksize=CHUNK)
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+    yield from encoded
 
 
 def _write(folder: Path, seed: int, counts: Dict[str, int], val_split: str, workers: int,
@@ -352,17 +353,19 @@ def generate(folder: Union[str, Path], seed: int = 0, train: int = 10_000, val: 
     """Generate train.rec/.idx and val.rec/.idx and their record, demo_dataset.json, in ``folder`` (39 MB by default).
 
     ``train`` and ``val`` are numbers of images, ``seed`` is in [0, 2**32). ``val_split`` "tune" writes the split for choosing
-    hyperparameters in the place of the validation set. ``workers`` is the number of processes, by default one for each core that this
-    process may use; it does not change the files. ``progress(done, total)`` is called after every image.
+    hyperparameters in the place of the validation set. ``workers`` is the number of processes, by default one for each core
+    that this process may use; it does not change the files. ``progress(done, total)`` is called after every image.
 
-    Returns at once where this very data set is there already, and finishes one that is incomplete. Nothing appears under the final
-    names before all of it is written. Raises ``UserError`` for a folder with other data, a full disk, or a process that died.
+    Returns at once where this very data set is there already, and makes one again of which files are missing. Nothing appears
+    under the final names before all of it is written. Raises ``UserError`` for a folder with other data, a full disk, or a
+    process that died.
     """
     folder = Path(folder)
     settings: Dict[str, Union[int, str]] = {"generator_version": GENERATOR_VERSION, "seed": seed, "train": train, "val": val,
                                             "val_split": val_split}
     if not (0 <= seed < 2 ** 32 and train > 0 and val > 0):
-        raise UserError(f"a demo data set has a seed in [0, 2**32) and at least one image to train and to validate, not {settings}")
+        raise UserError(f"a demo data set has a seed in [0, 2**32) and at least one image to train and one to validate, "
+                        f"not {settings}")
     partial = folder / PARTIAL
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -2,15 +2,17 @@
 
 A data set is two files. ``NAME.rec`` is a sequence of records; ``NAME.idx`` holds a line ``key<TAB>byte offset`` for each.
 
-A record is one or more parts, each: magic word (uint32), length word (uint32: continuation flag in the upper 3 bits, byte count in
-the lower 29), the bytes, zeros up to a multiple of 4. The magic word may not stand at a 4-byte boundary inside a part: there the
-record is cut, the word itself is left out, and the flags of the parts read 1, 2, ..., 2, 3 (0: a record in one part).
+A record is one or more parts, each: magic word (uint32), length word (uint32: continuation flag in the upper 3 bits, byte
+count in the lower 29), the bytes, zeros up to a multiple of 4. The magic word may not stand at a 4-byte boundary inside a
+part: there the record is cut, the word itself is left out, and the flags of the parts read 1, 2, ..., 2, 3 (0: a record in one
+part).
 Source: dmlc-core, include/dmlc/recordio.h and src/recordio.cc.
 
 An image record starts with a 24-byte header (flag uint32, label float32, id uint64, id2 uint64; with flag = n > 0 then n float32
 labels), followed by the JPEG. Source: MXNet 1.9.1, python/mxnet/recordio.py. All numbers are little-endian.
 """
 
+import contextlib
 import os
 import struct
 import warnings
@@ -72,8 +74,8 @@ def encode_record(record: bytes) -> bytes:
 class IndexedRecordWriter:
     """Writes ``PREFIX.rec`` and ``PREFIX.idx``, byte for byte as ``mxnet.recordio.MXIndexedRecordIO`` does.
 
-    A context manager. Both files carry ``.partial`` at the end of their names until the block is left without an error; after an error
-    they are removed, and what stood under the final names is untouched. A failing write raises ``UserError``.
+    A context manager. Both files carry ``.partial`` at the end of their names until the block is left without an error;
+    after an error they are removed, and what stood under the final names is untouched. A failing write raises ``UserError``.
     """
 
     def __init__(self, prefix: Union[str, Path]) -> None:
@@ -87,6 +89,7 @@ class IndexedRecordWriter:
             self._rec: BinaryIO = open(self._partials[0], "wb")
             self._idx: TextIO = open(self._partials[1], "w", encoding="ascii", newline="\n")
         except OSError as error:
+            self._remove_partials()
             raise self._failed(error) from error
         return self
 
@@ -111,9 +114,12 @@ class IndexedRecordWriter:
         except OSError as close_error:
             raise self._failed(close_error) from close_error
         finally:
-            for partial in self._partials:
-                if partial.exists():
-                    partial.unlink()
+            self._remove_partials()
+
+    def _remove_partials(self) -> None:
+        for partial in self._partials:
+            with contextlib.suppress(OSError):  # renamed by now, or never made
+                partial.unlink()
 
     def _failed(self, error: OSError) -> UserError:
         return UserError(f"{self._finals[0]}: cannot be written ({error.strerror}); free space or choose another folder")
@@ -151,16 +157,15 @@ class IndexedRecordReader:
         self._path = rec
         self.keys, self.offsets = read_index(idx)
         try:
-            self._file = open(rec, "rb", buffering=0)
+            self._descriptor = os.open(rec, os.O_RDONLY)
         except OSError as error:
-            raise UserError(f"{rec}: cannot be read ({error.strerror}); copy or pack the file again") from error
-        self._size = os.fstat(self._file.fileno()).st_size
+            raise self._unreadable(error) from error
 
     def __enter__(self) -> "IndexedRecordReader":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._file.close()
+        os.close(self._descriptor)
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -198,7 +203,14 @@ class IndexedRecordReader:
 
     def _bytes(self, offset: int, count: int, where: str) -> bytes:
         """``count`` bytes at ``offset`` of the file."""
-        if offset + count > self._size:
-            raise UserError(f"{self._path}: truncated: {where} needs {count} bytes at byte {offset}, "
-                            f"{max(0, self._size - offset)} are left; copy or pack the file again")
-        return os.pread(self._file.fileno(), count, offset)
+        try:
+            data = os.pread(self._descriptor, count, offset)
+        except OSError as error:
+            raise self._unreadable(error) from error
+        if len(data) < count:
+            raise UserError(f"{self._path}: truncated: {where} needs {count} bytes at byte {offset}, {len(data)} are left; "
+                            f"copy or pack the file again")
+        return data
+
+    def _unreadable(self, error: OSError) -> UserError:
+        return UserError(f"{self._path}: cannot be read ({error.strerror}); copy or pack the file again")

@@ -1,4 +1,4 @@
-"""Is the data set whole? Cheap checks for before and after the clock starts, and the search for the record behind a pipeline fault."""
+"""Is the data set whole? Cheap checks before and after the clock starts; the search for the record behind a pipeline fault."""
 
 import time
 from pathlib import Path
@@ -17,13 +17,14 @@ STANDALONE_MARKERS = {0x01, *range(0xD0, 0xD9)}
 START_OF_FRAME = set(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 """SOF0-SOF15; DHT, JPG and DAC lie between them (ITU-T T.81, table B.1)."""
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
-"""ImageNet's training set holds one PNG under the name of a JPEG (n02105855_2933), which the decoder reads all the same."""
+"""ImageNet's training set holds one PNG under the name of a JPEG (n02105855_2933), which DALI decodes all the same."""
 
 
 def preflight(folder: Path) -> None:
     """Check that the four files of the data set are there and not empty.
 
-    Asks the file system for their sizes only: no file of the data set may be opened before the clock starts. Raises ``UserError``.
+    Asks the file system for their sizes only: no file of the data set may be opened before the clock starts. Raises
+    ``UserError``.
     """
     remedy = f"set DATADIR to a folder with {', '.join(FILES)}, or make the demo data set: rn50 demo-data {folder}"
     for path in (folder, *(folder / name for name in FILES)):

@@ -99,10 +99,9 @@ def test_nothing_appears_before_the_writer_is_closed(tmp_path):
 def test_an_error_leaves_what_was_there_before(tmp_path):
     write(tmp_path / "set", [b"old"])
     before = (tmp_path / "set.rec").read_bytes()
-    with pytest.raises(KeyboardInterrupt):
-        with IndexedRecordWriter(tmp_path / "set") as writer:
-            writer.write(0, 0, b"new")
-            raise KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt), IndexedRecordWriter(tmp_path / "set") as writer:
+        writer.write(0, 0, b"new")
+        raise KeyboardInterrupt
     assert (tmp_path / "set.rec").read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["set.idx", "set.rec"]
 
@@ -113,6 +112,13 @@ def test_a_full_disk_is_one_line(tmp_path, full, count):
     (tmp_path / full).symlink_to("/dev/full")
     with pytest.raises(UserError, match=r"set\.rec: cannot be written \(No space left on device\); free space"):
         write(tmp_path / "set", [b"image"] * count)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_index_that_cannot_be_opened_leaves_nothing(tmp_path):
+    (tmp_path / "set.idx.partial").symlink_to(tmp_path / "nowhere" / "file")
+    with pytest.raises(UserError, match=r"set\.rec: cannot be written"):
+        write(tmp_path / "set", [b"image"])
     assert list(tmp_path.iterdir()) == []
 
 
@@ -135,7 +141,8 @@ def test_index_without_a_last_newline_is_read(tmp_path):
     assert read_index(path)[1].tolist() == [0, 40]
 
 
-@pytest.mark.parametrize("text", ["", "\n", "0\n", "0\t0\n1\n", "0\t0\n1\n2\n", "0 0 1 40\n", "zero\t0\n", "0\t1.5\n", "0\t-8\n", "0\t0\n\xff\n"])
+@pytest.mark.parametrize("text", ["", "\n", "0\n", "0\t0\n1\n", "0\t0\n1\n2\n", "0 0 1 40\n", "zero\t0\n", "0\t1.5\n", "0\t-8\n",
+                                  "0\t0\n\xff\n"])
 def test_no_index_is_one_line(tmp_path, text):
     path = tmp_path / "set.idx"
     path.write_text(text, encoding="latin-1")
@@ -163,21 +170,29 @@ def test_a_truncated_record_is_one_line(tmp_path, kept):
             reader.read(1)
 
 
+def test_a_folder_in_the_place_of_the_rec_is_one_line(tmp_path):
+    write(tmp_path / "set", [b"image"])
+    (tmp_path / "set.rec").unlink()
+    (tmp_path / "set.rec").mkdir()
+    with open_reader(tmp_path / "set") as reader, pytest.raises(UserError, match=r"set\.rec: cannot be read \(Is a directory\)"):
+        reader.read(0)
+
+
 def test_an_index_of_another_file_is_one_line(tmp_path):
     write(tmp_path / "set", [b"first", b"second"])
     (tmp_path / "set.idx").write_text("0\t0\n1\t12\n")
-    with open_reader(tmp_path / "set") as reader:
-        with pytest.raises(UserError, match="record 1 at byte 12 does not start as a record does"):
-            reader.read(1)
+    message = "record 1 at byte 12 does not start as a record does"
+    with open_reader(tmp_path / "set") as reader, pytest.raises(UserError, match=message):
+        reader.read(1)
 
 
 def test_an_offset_amid_a_cut_record_is_one_line(tmp_path):
     write(tmp_path / "set", [MAGIC + b"second part"])
     middle = (tmp_path / "set.rec").read_bytes().rindex(MAGIC)
     (tmp_path / "set.idx").write_text(f"0\t{middle}\n")
-    with open_reader(tmp_path / "set") as reader:
-        with pytest.raises(UserError, match=f"record 0 at byte {middle} does not start as a record does"):
-            reader.read(0)
+    message = f"record 0 at byte {middle} does not start as a record does"
+    with open_reader(tmp_path / "set") as reader, pytest.raises(UserError, match=message):
+        reader.read(0)
 
 
 def test_a_record_too_short_for_its_header_or_labels_is_one_line(tmp_path):

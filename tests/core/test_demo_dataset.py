@@ -1,0 +1,249 @@
+"""The demo data set: deterministic, without overlap, never half there, never overwriting what is not its own."""
+
+import collections
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from rn50.data.demo_dataset import MANIFEST, PARTIAL, SHAPES, draw, encode, generate
+from rn50.data.recordio import IndexedRecordReader
+from rn50.data.verify import FILES, check_record_set, find_bad_record
+from rn50.errors import UserError
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = {"seed": 3, "train": 150, "val": 70, "workers": 2}
+
+
+def contents(folder):
+    return {name: (folder / name).read_bytes() for name in FILES}
+
+
+def records(folder, name):
+    with IndexedRecordReader(folder / f"{name}.rec", folder / f"{name}.idx") as reader:
+        return [reader.read(position) for position in range(len(reader))]
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("demo") / "made" / "here"
+    generate(folder, **SMALL)
+    return folder
+
+
+@pytest.fixture
+def copy(small, tmp_path):
+    """A finished data set that a test may spoil."""
+    for name in FILES + (MANIFEST,):
+        (tmp_path / name).write_bytes((small / name).read_bytes())
+    return tmp_path
+
+
+def test_it_is_a_whole_data_set(small):
+    for name, samples in (("train", 150), ("val", 70)):
+        check_record_set(small / f"{name}.rec", small / f"{name}.idx", samples, "NUMEXAMPLES")
+        assert find_bad_record(small / f"{name}.rec", small / f"{name}.idx", classes=10) is None
+    assert sorted(path.name for path in small.iterdir()) == sorted(FILES + (MANIFEST,))
+
+
+def test_classes_are_balanced_and_shuffled(small):
+    for name, each in (("train", 15), ("val", 7)):
+        labels = [int(header.label) for header, _ in records(small, name)]
+        assert collections.Counter(labels) == dict.fromkeys(range(10), each)
+        assert labels != sorted(labels) and labels != [index % 10 for index in range(len(labels))]
+
+
+def test_every_image_is_the_one_of_its_index(small):
+    expected = collections.Counter(encode(3, "val", index) for index in range(70))
+    assert collections.Counter((int(header.label), image) for header, image in records(small, "val")) == expected
+
+
+def test_images_are_small_jpegs_of_varied_size(small):
+    images = [image for _, image in records(small, "train")]
+    shapes = {cv2.imdecode(np.frombuffer(image, np.uint8), cv2.IMREAD_COLOR).shape for image in images}
+    assert len(shapes) > 50
+    assert {channels for _, _, channels in shapes} == {3}
+    assert min(min(height, width) for height, width, _ in shapes) >= 72
+    assert max(min(height, width) for height, width, _ in shapes) <= 110
+    assert 2000 < np.mean([len(image) for image in images]) < 5000
+
+
+def test_files_do_not_depend_on_the_number_of_processes(small, tmp_path):
+    generate(tmp_path, **dict(SMALL, workers=1))
+    assert contents(tmp_path) == contents(small)
+
+
+def test_another_seed_gives_other_images(small, tmp_path):
+    generate(tmp_path, **dict(SMALL, seed=4))
+    images = {image for name in ("train", "val") for _, image in records(tmp_path, name)}
+    assert images.isdisjoint(image for name in ("train", "val") for _, image in records(small, name))
+
+
+def test_the_tune_split_leaves_the_training_set_as_it_is(small, tmp_path):
+    generate(tmp_path, **SMALL, val_split="tune")
+    tuned, shipped = contents(tmp_path), contents(small)
+    assert tuned["train.rec"] == shipped["train.rec"] and tuned["val.rec"] != shipped["val.rec"]
+
+
+def test_no_image_is_in_two_splits():
+    hashes = collections.Counter(hashlib.sha256(encode(0, split, index)[1]).digest()
+                                 for split in ("train", "val", "tune") for index in range(300))
+    assert max(hashes.values()) == 1
+
+
+@pytest.mark.parametrize("label", range(len(SHAPES)))
+def test_every_shape_can_be_drawn(label):
+    image = draw(label, np.random.RandomState(0))
+    assert image.dtype == np.uint8 and image.ndim == 3 and image.std() > 5
+
+
+def test_progress_counts_every_image(tmp_path):
+    calls = []
+    generate(tmp_path, **SMALL, progress=lambda done, total: calls.append((done, total)))
+    assert calls == [(done, 220) for done in range(1, 221)]
+
+
+def test_a_finished_set_is_not_made_again(copy):
+    before = {path.name: path.stat().st_mtime_ns for path in copy.iterdir()}
+    generate(copy, **SMALL, progress=lambda done, total: pytest.fail("an image was drawn"))
+    assert {path.name: path.stat().st_mtime_ns for path in copy.iterdir()} == before
+
+
+@pytest.mark.parametrize("present", [(), ("train.rec",), ("train.rec", "train.idx", "val.rec")])
+def test_a_set_whose_files_were_not_all_put_in_place_is_finished(copy, small, present):
+    for name in set(FILES) - set(present):
+        (copy / name).unlink()
+    generate(copy, **SMALL)
+    assert contents(copy) == contents(small)
+
+
+@pytest.mark.parametrize("change, words", [
+    ({"seed": 4}, "seed 3 instead of 4"),
+    ({"train": 151}, "train 150 instead of 151"),
+    ({"val": 71}, "val 70 instead of 71"),
+    ({"val_split": "tune"}, "val_split val instead of tune"),
+])
+def test_a_set_of_other_settings_is_refused(copy, small, change, words):
+    with pytest.raises(UserError, match=rf"{MANIFEST}: a demo data set of other settings \({words}\)"):
+        generate(copy, **dict(SMALL, **change))
+    assert contents(copy) == contents(small)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_changed_file_is_refused(copy, name):
+    changed = bytearray((copy / name).read_bytes())
+    changed[-3] ^= 1
+    (copy / name).write_bytes(changed)
+    with pytest.raises(UserError, match=f"{name}: was changed since it was generated"):
+        generate(copy, **SMALL)
+    assert (copy / name).read_bytes() == changed
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_files_of_somebody_else_are_refused(tmp_path, name):
+    (tmp_path / name).write_bytes(b"precious")
+    with pytest.raises(UserError, match=f"{name}: is there already and no demo data set"):
+        generate(tmp_path, **SMALL)
+    assert (tmp_path / name).read_bytes() == b"precious"
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"files": 1}', "\udcff"])
+def test_a_damaged_record_is_refused(copy, text):
+    (copy / MANIFEST).write_text(text, encoding="utf-8", errors="surrogateescape")
+    with pytest.raises(UserError, match=f"{MANIFEST}: not the record of a demo data set"):
+        generate(copy, **SMALL)
+
+
+@pytest.mark.parametrize("settings", [{"seed": -1}, {"seed": 2 ** 32}, {"train": 0}, {"val": 0}])
+def test_impossible_settings_are_refused(tmp_path, settings):
+    with pytest.raises(UserError, match="a demo data set has a seed in"):
+        generate(tmp_path / "demo", **dict(SMALL, **settings))
+    assert not (tmp_path / "demo").exists()
+
+
+def start(folder, before=""):
+    """A process that generates 100,000 images into ``folder``, in a process group of its own, as a shell starts it."""
+    code = f"from rn50.data.demo_dataset import generate\n{before}\ngenerate({str(folder)!r}, train=100_000, workers=2)"
+    return subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def wait_for_records(folder, process):
+    while not (folder / PARTIAL / "train.rec.partial").exists() or not (folder / PARTIAL / "train.rec.partial").stat().st_size:
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.05)
+
+
+def group_is_gone(group):
+    """Whether every process of the group ends; waits for at most 30 s."""
+    for _ in range(300):
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def test_ctrl_c_removes_everything_and_every_process(tmp_path):
+    process = start(tmp_path / "demo")
+    wait_for_records(tmp_path / "demo", process)
+    os.killpg(process.pid, signal.SIGINT)
+    _, messages = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert messages.count("Traceback") == 1 and messages.rstrip().endswith("KeyboardInterrupt")  # none from a worker
+    assert list((tmp_path / "demo").iterdir()) == []
+    assert group_is_gone(process.pid)
+
+
+def test_a_killed_process_leaves_no_files_and_no_workers_and_the_next_one_starts_afresh(tmp_path, small):
+    process = start(tmp_path)
+    wait_for_records(tmp_path, process)
+    process.kill()
+    process.communicate(timeout=60)
+    assert not any((tmp_path / name).exists() for name in FILES)
+    assert group_is_gone(process.pid)
+    generate(tmp_path, **SMALL)
+    assert contents(tmp_path) == contents(small)
+    assert not (tmp_path / PARTIAL).exists()
+
+
+def test_a_second_process_in_the_same_folder_is_refused(tmp_path):
+    process = start(tmp_path)
+    wait_for_records(tmp_path, process)
+    try:
+        with pytest.raises(UserError, match="another process is generating a data set there"):
+            generate(tmp_path, **SMALL)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate(timeout=60)
+
+
+def test_a_killed_worker_is_one_line(tmp_path):
+    before = ("import multiprocessing, os, signal, threading, time\n"
+              "def kill_a_worker():\n"
+              f"    while not os.path.exists({str(tmp_path / PARTIAL / 'train.rec.partial')!r}): time.sleep(0.05)\n"
+              "    time.sleep(1)\n"
+              "    os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)\n"
+              "threading.Thread(target=kill_a_worker, daemon=True).start()")
+    process = start(tmp_path, before)
+    _, messages = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert "UserError" in messages.splitlines()[-1] and "a process that draws images was killed" in messages.splitlines()[-1]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_takes_no_more_is_one_line(tmp_path):
+    before = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))"
+    process = start(tmp_path, before)
+    _, messages = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert "train.rec: cannot be written (File too large); free space or choose another folder" in messages.splitlines()[-1]
+    assert list(tmp_path.iterdir()) == []
