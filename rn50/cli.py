@@ -12,22 +12,38 @@ from rich.console import Console
 import rn50
 from rn50 import config as configuration
 from rn50 import rules
-from rn50.errors import UserError
+from rn50.errors import RankLostError, UserError
 
 TARGET_MISSED = 3
 """Exit status of a run that came to its end without reaching the target."""
 
 
 class _Group(click.Group):
-    """Turns the errors that a user can mend into one line and exit status 2."""
+    """Turns what a user can mend into a line and exit status 2, and a fault into a line and exit status 1."""
 
     def invoke(self, context: click.Context) -> Any:
         try:
             return super().invoke(context)
-        except UserError as error:
-            for line in str(error).splitlines():
-                click.echo(f"rn50: {line}", err=True)
-            context.exit(2)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except Exception as error:
+            if context.params["debug"]:
+                raise
+            context.exit(_report(error))
+
+
+def _report(error: Exception) -> int:
+    """Says on standard error what went wrong and returns the exit status."""
+    if isinstance(error, UserError):
+        for line in str(error).splitlines():
+            click.echo(f"rn50: {line}", err=True)
+        return 2
+    if isinstance(error, RankLostError):
+        click.echo(f"rn50: {error}", err=True)
+        return 1
+    reason = str(error).strip().splitlines() or [""]
+    click.echo(f"rn50: {type(error).__name__}: {reason[0]} (rn50 --debug shows where)", err=True)
+    return 1
 
 
 def _paths(**kwargs: Any) -> Any:
@@ -39,7 +55,8 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(rn50.__version__, prog_name="rn50")
-def main() -> None:
+@click.option("--debug", is_flag=True, help="Show the traceback of a fault.")
+def main(debug: bool) -> None:
     """ResNet-50 time-to-accuracy: train, score and check MLPerf-style results."""
 
 
@@ -65,7 +82,8 @@ def launch() -> None:
 
 
 @main.command(epilog="Example: set -a; . configs/config_DEMO_CPU.sh; rn50 train")
-def train() -> None:
+@click.pass_context
+def train(context: click.Context) -> None:
     """Be one rank of a timed run (rn50 launch starts them).
 
     Exit status: 0 target reached, 3 target missed, 2 something to mend, 1 a fault.
@@ -74,8 +92,16 @@ def train() -> None:
     from rn50.display import LiveDisplay
 
     config = configuration.from_environment()
-    with LiveDisplay(config, Console(stderr=True)) as display:
-        outcome = timed_run.run(config, implementation.load(config.run.framework), display)
+    try:
+        with LiveDisplay(config, Console(stderr=True)) as display:
+            outcome = timed_run.run(config, implementation.load(config.run.framework), display)
+    except Exception as error:
+        if context.find_root().params["debug"]:
+            raise
+        # At once: the exit handlers of native libraries wait for ranks that are gone, or complain of them.
+        status = _report(error)
+        sys.stdout.flush()
+        os._exit(status)
     sys.exit(0 if outcome.reached_target else TARGET_MISSED)
 
 

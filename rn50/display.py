@@ -46,7 +46,8 @@ class LiveDisplay(Display):
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._progress.stop()
+        if self._console.is_terminal:
+            self._progress.stop()
 
     def initialising(self, what: str) -> None:
         self._console.print(f"{what} ...", highlight=False)

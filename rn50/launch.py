@@ -39,7 +39,11 @@ def rank_environment(config: Config, environ: Mapping[str, str]) -> Dict[str, st
     gets its share of the cores that this process may use.
     """
     cores = len(os.sched_getaffinity(0))
-    defaults = {"OMP_NUM_THREADS": str(max(1, cores // config.run.ranks_per_node)), "PYTHONUNBUFFERED": "1"}
+    defaults = {
+        "OMP_NUM_THREADS": str(max(1, cores // config.run.ranks_per_node)),
+        "HOROVOD_LOG_LEVEL": "fatal",  # a lost rank is reported once, by us
+        "PYTHONUNBUFFERED": "1",
+    }
     return {**defaults, **environ}
 
 
@@ -107,7 +111,7 @@ def _relay(process: "subprocess.Popen[bytes]") -> Optional[int]:
                           file=sys.stderr, flush=True)
             continue
         text = rank_line[3]
-        if not text or text == "Terminated" or (text.startswith("rn50: ") and text in seen):
+        if not text or text in ("Terminated", "Killed") or (text.startswith("rn50: ") and text in seen):
             continue
         seen.add(text)
         print(text, file=sys.stdout if rank_line[2] == "stdout" else sys.stderr, flush=True)

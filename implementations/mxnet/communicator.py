@@ -1,11 +1,23 @@
 """The ranks of an MXNet job: one process, or Horovod."""
 
-from typing import Any, Iterable
+import contextlib
+from typing import Any, Iterable, Iterator
 
 import mxnet as mx
 import numpy as np
 
-from rn50.errors import UserError
+from rn50.errors import RankLostError, UserError
+
+
+@contextlib.contextmanager
+def lost_rank_named() -> Iterator[None]:
+    """Raises RankLostError for what MXNet reports, wherever it next waits for the device, once Horovod has lost a rank."""
+    try:
+        yield
+    except mx.base.MXNetError as error:
+        if "Horovod" in str(error) or "gloo" in str(error):
+            raise RankLostError from error
+        raise
 
 
 class SingleProcess:
@@ -47,7 +59,8 @@ class Horovod:
 
     def sum(self, array: np.ndarray) -> np.ndarray:
         """The element-wise sum of an int64 array over all ranks."""
-        return self._hvd.allreduce(mx.nd.array(array, dtype="int64"), average=False).asnumpy()
+        with lost_rank_named():
+            return self._hvd.allreduce(mx.nd.array(array, dtype="int64"), average=False).asnumpy()
 
     def sum_gradients(self, gradients: Iterable[Any]) -> None:
         """Sums each array in place over all ranks; arrays that backpropagation finishes first go first."""

@@ -8,7 +8,7 @@ import mxnet as mx
 import numpy as np
 from mxnet import autograd
 
-from implementations.mxnet.communicator import Horovod, SingleProcess
+from implementations.mxnet.communicator import Horovod, SingleProcess, lost_rank_named
 from implementations.mxnet.input_pipeline import DaliBatches, SyntheticBatches
 from implementations.mxnet.model import Evaluation, ResNet50, TrainingLoss, trainable
 from implementations.mxnet.optimizer import Lars
@@ -89,6 +89,7 @@ class MxnetImplementation:
             for training in (True, False)
         )
 
+    @lost_rank_named()
     def train_epoch(self, epoch: int, progress: Progress) -> EpochResult:
         """One pass over the training set."""
         begin = reported = time.perf_counter()
@@ -125,6 +126,7 @@ class MxnetImplementation:
         self.optimizer.step(learning_rate, global_samples)
         return loss
 
+    @lost_rank_named()
     def evaluate(self) -> Tuple[int, int]:
         """(correct, total) of this rank's shard of the validation set."""
         correct, total = mx.nd.zeros(1, self.context), 0
