@@ -11,7 +11,6 @@ hyperparameters are chosen, so that the validation set that ships is not what th
 
 import contextlib
 import fcntl
-import functools
 import hashlib
 import json
 import math
@@ -20,7 +19,7 @@ import os
 import shutil
 import signal
 import threading
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Callable, Dict, Generator, Iterator, List, Optional, Tuple, Union
@@ -278,17 +277,27 @@ def _start_worker() -> None:
     cv2.setNumThreads(1)
 
 
-def _encode_all(seed: int, split: str, count: int, executor: ProcessPoolExecutor
-                ) -> Generator[Tuple[int, bytes], None, None]:
+def _encode_chunk(seed: int, split: str, indices: List[int]) -> List[Tuple[int, bytes]]:
+    return [encode(seed, split, index) for index in indices]
+
+
+def _encode_all(seed: int, split: str, count: int, executor: ProcessPoolExecutor) -> Generator[Tuple[int, bytes], None, None]:
     """Labels and JPEGs of a split in their shuffled order, as the processes of ``executor`` finish them."""
-    order = Rng([seed, ORDER_STREAM + STREAMS[split]]).permutation(count)
-    # The processes that map() starts inherit the blocked signal: Ctrl-C is for this process alone, which then stops them.
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    order = Rng([seed, ORDER_STREAM + STREAMS[split]]).permutation(count).tolist()
+    chunks: List[Future[List[Tuple[int, bytes]]]] = []
     try:
-        encoded = executor.map(functools.partial(encode, seed, split), order.tolist(), chunksize=CHUNK)
+        # The processes that start here inherit the blocked signal: Ctrl-C is for this process alone, which then stops them.
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        try:
+            for start in range(0, count, CHUNK):
+                chunks.append(executor.submit(_encode_chunk, seed, split, order[start:start + CHUNK]))
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+        while chunks:
+            yield from chunks.pop(0).result()
     finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-    yield from encoded
+        for chunk in chunks:
+            chunk.cancel()
 
 
 def _write(folder: Path, seed: int, counts: Dict[str, int], val_split: str, workers: int,

@@ -175,8 +175,10 @@ def start(folder, before=""):
     return subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
-def wait_for_records(folder, process):
-    while not (folder / PARTIAL / "train.rec.partial").exists() or not (folder / PARTIAL / "train.rec.partial").stat().st_size:
+def wait_for_bytes(count, folder, process):
+    """Wait until ``process`` has written ``count`` bytes of records: with 0 its workers are about to start."""
+    path = folder / PARTIAL / "train.rec.partial"
+    while not path.exists() or path.stat().st_size < count:
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.05)
 
@@ -192,9 +194,11 @@ def group_is_gone(group):
     return False
 
 
-def test_ctrl_c_removes_everything_and_every_process(tmp_path):
+@pytest.mark.parametrize("written, pause", [(0, 0), (0, 0.2), (0, 0.4), (1, 0)])
+def test_ctrl_c_removes_everything_and_every_process(tmp_path, written, pause):
     process = start(tmp_path / "demo")
-    wait_for_records(tmp_path / "demo", process)
+    wait_for_bytes(written, tmp_path / "demo", process)
+    time.sleep(pause)
     os.killpg(process.pid, signal.SIGINT)
     _, messages = process.communicate(timeout=60)
     assert process.returncode != 0
@@ -205,7 +209,7 @@ def test_ctrl_c_removes_everything_and_every_process(tmp_path):
 
 def test_a_killed_process_leaves_no_files_and_no_workers_and_the_next_one_starts_afresh(tmp_path, small):
     process = start(tmp_path)
-    wait_for_records(tmp_path, process)
+    wait_for_bytes(1, tmp_path, process)
     process.kill()
     process.communicate(timeout=60)
     assert not any((tmp_path / name).exists() for name in FILES)
@@ -217,7 +221,7 @@ def test_a_killed_process_leaves_no_files_and_no_workers_and_the_next_one_starts
 
 def test_a_second_process_in_the_same_folder_is_refused(tmp_path):
     process = start(tmp_path)
-    wait_for_records(tmp_path, process)
+    wait_for_bytes(1, tmp_path, process)
     try:
         with pytest.raises(UserError, match="another process is generating a data set there"):
             generate(tmp_path, **SMALL)
