@@ -1,0 +1,85 @@
+"""What every implementation owes the timed run, on the tiny set. One suite for all frameworks."""
+
+import importlib.util
+import pathlib
+import re
+
+import mlperf_logging
+import numpy as np
+import pytest
+
+from rn50 import implementation
+from tests.conftest import EVAL_SAMPLES, TRAIN_SAMPLES, with_changes
+
+# Implementation -> the package without which it cannot run here.
+FRAMEWORKS = {"mxnet": "mxnet"}
+
+
+@pytest.fixture(params=sorted(FRAMEWORKS))
+def create(request):
+    """The ``create`` function of an implementation."""
+    if importlib.util.find_spec(FRAMEWORKS[request.param]) is None:
+        pytest.skip(f"{FRAMEWORKS[request.param]} is not installed")
+    return implementation.load(request.param)
+
+
+@pytest.fixture
+def trainer(create, tiny_config):
+    """One rank, warmed up with seed 5."""
+    rank = create(tiny_config)
+    rank.warm_up(5)
+    yield rank
+    rank.close()
+
+
+def names_in_ruleset(version):
+    """The tensors that the official ruleset expects to see initialised."""
+    folder = pathlib.Path(mlperf_logging.__file__).parent / "compliance_checker" / f"training_{version}"
+    return re.findall(r'"(\w+_(?:weight|bias|gamma|beta))"', (folder / "closed_resnet.yaml").read_text())
+
+
+def weights(rank):
+    """All trainable tensors as float64."""
+    return [parameter.data().asnumpy().astype(np.float64) for parameter in rank.parameters]
+
+
+@pytest.mark.parametrize("version", ["1.1.0", "2.0.0", "2.1.0"])
+def test_tensors_carry_the_names_of_the_rulesets(create, tiny_config, version):
+    rank = create(with_changes(tiny_config, data={"folder": "/nonexistent"}))  # and no data set is needed
+    tensors = rank.warm_up(5)
+    rank.close()
+    assert len(tensors) == len(set(tensors)) == 161
+    assert sorted(tensors) == sorted(names_in_ruleset(version))
+
+
+def test_warm_up_leaves_the_weights_to_the_seed(create, tiny_config):
+    ranks = [create(tiny_config) for _ in range(3)]
+    for rank, seed in zip(ranks, (5, 5, 6)):
+        rank.warm_up(seed)
+    first, same, other = (weights(rank) for rank in ranks)
+    for left, right in zip(first, same):
+        np.testing.assert_array_equal(left, right)
+    assert any((left != right).any() for left, right in zip(first, other))
+    running = [p for p in ranks[0].network.collect_params().values() if "running" in p.name]
+    for statistic in running:  # as if no batch had ever passed
+        assert (statistic.data().asnumpy() == (1 if "var" in statistic.name else 0)).all()
+    for rank in ranks:
+        rank.close()
+
+
+def test_an_epoch_trains_on_every_sample_and_evaluation_counts_every_sample(trainer):
+    trainer.open_data()
+    before = weights(trainer)
+    result = trainer.train_epoch(1, lambda samples, loss: None)
+    assert result.samples == TRAIN_SAMPLES
+    assert 0 <= result.data_wait_seconds <= result.seconds
+    assert any((left != right).any() for left, right in zip(before, weights(trainer)))
+    first, second = trainer.evaluate(), trainer.evaluate()
+    assert first == second  # evaluation changes nothing
+    assert first[1] == EVAL_SAMPLES and 0 <= first[0] <= first[1]
+
+
+def test_close_twice_and_before_the_data_is_opened(create, tiny_config):
+    rank = create(tiny_config)
+    rank.close()
+    rank.close()

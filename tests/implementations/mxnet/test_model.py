@@ -1,0 +1,86 @@
+"""The real network: its size, where its strides are, its loss, and one step at full size."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("implementations.mxnet")
+mx = pytest.importorskip("mxnet")
+
+from implementations.mxnet.input_pipeline import SyntheticBatches  # noqa: E402
+from implementations.mxnet.model import Bottleneck, ResNet50, TrainingLoss, trainable  # noqa: E402
+from implementations.mxnet.train import create  # noqa: E402
+from rn50 import rules  # noqa: E402
+from tests.conftest import with_changes  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def network():
+    network = ResNet50(1000, 1.0, "NCHW", gamma_zero=False)
+    network.initialize()
+    network(mx.nd.zeros((1, 3, 32, 32)))
+    return network
+
+
+def test_size(network):
+    parameters = trainable(network)
+    assert len(parameters) == rules.TRAINABLE_TENSORS == 161
+    assert sum(p.data().size for p in parameters) == rules.PARAMETERS == 25557032
+
+
+def test_stride_is_in_the_3x3_convolution(network):
+    blocks = [layer for layer in network.features if isinstance(layer, Bottleneck)]
+    assert len(blocks) == 16
+    strided = [b for b in blocks if any(c.convolution._kwargs["stride"] == (2, 2) for c in b.body)]
+    assert len(strided) == 3
+    for block in strided:
+        assert [(c.convolution._kwargs["kernel"], c.convolution._kwargs["stride"]) for c in block.body] == [
+            ((1, 1), (1, 1)), ((3, 3), (2, 2)), ((1, 1), (1, 1)),
+        ]
+        assert block.shortcut.convolution._kwargs["stride"] == (2, 2)
+
+
+def test_initial_weights(network):
+    for parameter in trainable(network):
+        weight = parameter.data().asnumpy()
+        if parameter.name == "fc1_weight":
+            assert weight.std() == pytest.approx(0.01, rel=0.02)
+        elif parameter.name.endswith("weight"):  # He normal, fan in
+            assert weight.std() == pytest.approx(np.sqrt(2 / np.prod(weight.shape[1:])), rel=0.1)
+            assert abs(weight.mean()) < 0.1 * weight.std()
+        else:
+            assert (weight == (1 if parameter.name.endswith("gamma") else 0)).all()
+
+
+def test_gamma_zero_makes_every_block_its_shortcut():
+    network = ResNet50(10, 0.125, "NCHW", gamma_zero=True)
+    network.initialize()
+    network(mx.nd.zeros((1, 3, 32, 32)))
+    zero = [p.name for p in trainable(network) if p.name.endswith("gamma") and not p.data().asnumpy().any()]
+    assert len(zero) == 16 and all(name.endswith("bn3_gamma") for name in zero)
+
+
+def test_label_smoothing_by_hand():
+    logits = np.log([[0.7, 0.2, 0.1]])
+    loss = TrainingLoss(mx.gluon.nn.HybridLambda(lambda F, x: x), 3, 0.3)
+    # Target 0.7 * (1, 0, 0) + 0.1 each
+    expected = -(0.8 * np.log(0.7) + 0.1 * np.log(0.2) + 0.1 * np.log(0.1))
+    assert float(loss(mx.nd.array(logits), mx.nd.array([0])).asscalar()) == pytest.approx(expected, rel=1e-5)
+
+
+def test_one_step_at_full_size(tiny_config):
+    config = with_changes(
+        tiny_config,
+        hyperparameters={"batch_size": 4, "bn_gamma_zero": False},
+        data={"image_size": 224, "classes": 1000, "width": 1.0},
+    )
+    rank = create(config)
+    assert len(rank.warm_up(1)) == 161
+    batch = next(SyntheticBatches(config, 1, rank.context, rank.layout, rank.half_precision, 1).epoch())
+    before = [p.data().asnumpy() for p in rank.parameters]
+    loss = rank._train_step(batch, 0.1).asnumpy()
+    assert loss.shape == (4,)
+    # 1000 classes, a classifier that knows nothing: the cross entropy begins near ln 1000
+    assert loss.mean() == pytest.approx(np.log(1000), rel=0.1)
+    changed = [(old != p.data().asnumpy()).any() for old, p in zip(before, rank.parameters)]
+    assert all(changed)
+    rank.close()

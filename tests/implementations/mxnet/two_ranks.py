@@ -1,0 +1,47 @@
+"""Trains a few steps on batches that every rank count divides differently, and saves the weights: one rank of test_two_ranks.py.
+
+    python two_ranks.py OUT.npz             one process, or one rank under horovodrun
+
+The environment describes the configuration; DGXNGPU ranks share the batches. Batch norm uses its running statistics, which no step
+changes here, in place of the batch's: a half batch has other statistics than a whole one, and everything else has to agree.
+"""
+
+import functools
+import sys
+
+import mxnet as mx
+import numpy as np
+
+from rn50 import config as configuration
+
+mx.gluon.nn.BatchNorm = functools.partial(mx.gluon.nn.BatchNorm, use_global_stats=True)
+
+from implementations.mxnet.input_pipeline import Batch  # noqa: E402
+from implementations.mxnet.train import create  # noqa: E402
+
+
+def main(out: str) -> None:
+    config = configuration.from_environment()
+    trainer = create(config)
+    trainer.warm_up(config.run.seed)
+    rank, ranks = trainer.communicator.rank, trainer.communicator.size
+    size, local = config.data.image_size, config.hyperparameters.batch_size
+    for step in range(6):
+        random = np.random.RandomState(step)
+        samples = local if step % 3 < 2 else local * 3 // 4  # every third step is a ragged one
+        images = random.standard_normal((local * ranks, 3, size, size)).astype(np.float32)
+        labels = random.randint(config.data.classes, size=local * ranks).astype(np.float32)
+        # The same samples whatever the number of ranks: the filling stands at the end of the global batch.
+        real = slice(rank * samples, (rank + 1) * samples)
+        padded = np.zeros((local, 3, size, size), np.float32), np.zeros(local, np.float32)
+        padded[0][:samples], padded[1][:samples] = images[real], labels[real]
+        trainer._train_step(Batch(mx.nd.array(padded[0]), mx.nd.array(padded[1]), samples, samples * ranks), 0.5 + 0.1 * step)
+        # An evaluation between two steps: it reorders weights in memory, which must not reach Horovod.
+        trainer._evaluation(mx.nd.array(padded[0]), mx.nd.array(padded[1])).wait_to_read()
+    weights = {p.name: p.data().asnumpy() for p in trainer.parameters}
+    np.savez(out.replace("RANK", str(rank)), **weights)
+    trainer.communicator.barrier()
+    trainer.close()
+
+
+main(sys.argv[1])
