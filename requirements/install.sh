@@ -35,7 +35,10 @@ make_venv() {
   base=$(requirements/find_python.sh)
   echo "setup: .venv with $("$base" --version) ($base)"
   "$base" -m venv --clear .venv || fail "'$base -m venv' failed; its reason is above"
-  pip_install --require-hashes --only-binary :all: -r requirements/pip.txt || fail_to_install pip
+  pip_install --require-hashes --only-binary :all: -r requirements/pip.txt || {
+    rm -f "$whole"
+    fail_to_install pip
+  }
 }
 
 fail_to_install() {
