@@ -4,17 +4,19 @@ Format: ``:::MLLOG {json}`` lines of the ``mlperf_logging`` package; keys and th
 specification and its compliance rulesets 1.0.0 to 4.0.0 want them for ResNet-50. Only rank 0 writes.
 """
 
+import contextlib
+import io
 import logging
 import pathlib
 import sys
 import threading
 import time
-from typing import Any, Dict, Iterable, Optional, TextIO
+from typing import Any, Dict, Iterable, Optional, TextIO, Union
 
 from mlperf_logging.mllog import constants
 from mlperf_logging.mllog.mllog import MLLogger
 
-from rn50 import rules, schedule
+from rn50 import rules
 from rn50.config import Config
 from rn50.errors import UserError
 
@@ -29,7 +31,8 @@ class _StrictHandler(logging.StreamHandler):
 
     def handleError(self, record: logging.LogRecord) -> None:
         error = sys.exc_info()[1]
-        raise UserError(f"{getattr(self.stream, 'name', 'the log')}: cannot write the result log ({error}); free the disk and run again")
+        name = getattr(self.stream, "name", "the log")
+        raise UserError(f"{name}: cannot write the result log ({error}); free the disk and run again")
 
 
 class RunLog:
@@ -47,18 +50,19 @@ class RunLog:
         self._result_file = result_file if self._writes else None
         self._stream: TextIO = sys.stdout
         if self._result_file is not None:
-            if self._result_file.exists():
-                raise UserError(f"{self._result_file}: a result of this name exists; move it away or set another RESULT_FILE")
+            refuse_existing(self._result_file)
             try:
                 self._result_file.parent.mkdir(parents=True, exist_ok=True)
                 self._stream = partial_name(self._result_file).open("w", encoding="utf-8")
             except OSError as error:
-                raise UserError(f"{error.filename}: cannot write the result log ({error.strerror}); set another RESULT_FILE") from error
+                raise _unwritable(error.filename, error) from error
         logger = logging.Logger("rn50.mlperf", logging.INFO)
         logger.addHandler(_StrictHandler(self._stream))
         self._mllog = MLLogger(logger, root_dir=str(pathlib.Path(__file__).resolve().parent.parent))
 
-    def _event(self, key: str, value: Any = None, metadata: Optional[Dict[str, Any]] = None, time_ms: Optional[int] = None) -> None:
+    def _event(
+        self, key: str, value: Any = None, metadata: Optional[Dict[str, Any]] = None, time_ms: Optional[int] = None
+    ) -> None:
         if self._writes:
             with self._lock:
                 self._mllog.event(key, value, metadata, time_ms=time_ms, stack_offset=2)
@@ -170,14 +174,37 @@ def partial_name(result_file: pathlib.Path) -> pathlib.Path:
     return result_file.with_name(result_file.name + ".partial")
 
 
+def _unwritable(path: Union[str, pathlib.Path], error: OSError) -> UserError:
+    return UserError(f"{path}: cannot write the result log ({error.strerror}); set another RESULT_FILE")
+
+
+def refuse_existing(result_file: pathlib.Path) -> None:
+    """Raises UserError where ``result_file`` is there already, or it cannot be known whether it is."""
+    try:
+        exists = result_file.exists()
+    except OSError as error:
+        raise _unwritable(result_file, error) from error
+    if exists:
+        raise UserError(f"{result_file}: a result of this name exists; move it away or set another RESULT_FILE")
+
+
 def stop_abandoned(result_file: pathlib.Path) -> None:
     """Ends the log of a run that was killed before it could: ``run_stop`` status "aborted" where the clock was running."""
     partial = partial_name(result_file)
-    text = partial.read_text(encoding="utf-8", errors="replace") if partial.exists() else ""
-    if f'"{constants.RUN_START}"' in text and f'"{constants.RUN_STOP}"' not in text:
-        with partial.open("a", encoding="utf-8") as stream:
-            if not text.endswith("\n"):
-                stream.write("\n")
-            logger = logging.Logger("rn50.mlperf", logging.INFO)
-            logger.addHandler(_StrictHandler(stream))
-            MLLogger(logger).end(constants.RUN_STOP, metadata={constants.STATUS: "aborted"})
+    content = partial.read_bytes() if partial.exists() else b""
+    lines = content[: content.rfind(b"\n") + 1]  # a last line that was cut short says nothing
+    if f'"{constants.RUN_START}"'.encode() not in lines or f'"{constants.RUN_STOP}"'.encode() in lines:
+        return
+    text = io.StringIO()
+    logger = logging.Logger("rn50.mlperf", logging.INFO)
+    logger.addHandler(logging.StreamHandler(text))
+    MLLogger(logger).end(constants.RUN_STOP, metadata={constants.STATUS: "aborted"})
+    stop = text.getvalue().encode()
+    with partial.open("r+b", buffering=0) as stream:
+        # On a full disk the line finds room only in place of the last ones.
+        for end in (len(lines), lines.rfind(b"\n", 0, len(lines) - len(stop)) + 1):
+            stream.truncate(end)
+            stream.seek(end)
+            with contextlib.suppress(OSError):
+                if stream.write(stop) == len(stop):
+                    return
