@@ -1,5 +1,6 @@
 """From one configured system to its processes: argv, environment, and an eye on them until the last one has ended."""
 
+import importlib.util
 import os
 import pathlib
 import re
@@ -8,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Dict, List, Mapping, Optional, Set
+from typing import Dict, List, Mapping, Optional, Set, Tuple
 
 import psutil
 
@@ -17,7 +18,7 @@ from rn50.config import Config
 from rn50.data import verify
 from rn50.errors import UserError
 
-GRACE_SECONDS = 30
+GRACE_SECONDS = 10
 """What the processes get between a request to stop and their end by force."""
 
 
@@ -28,6 +29,10 @@ def command(config: Config) -> List[str]:
         raise UserError(f"DGXNNODES={config.run.nodes}: runs over several machines are not supported yet; set DGXNNODES=1")
     if config.ranks == 1:
         return train
+    if importlib.util.find_spec("horovod") is None or importlib.util.find_spec("horovod.runner") is None:
+        raise UserError(
+            f"DGXNGPU={config.ranks}: more than one rank needs Horovod; run 'make test', which builds it, or set DGXNGPU=1"
+        )
     ranks = str(config.ranks)
     return [sys.executable, "-m", "horovod.runner.launch", "--gloo", "-np", ranks, "-H", f"localhost:{ranks}"] + train
 
@@ -55,10 +60,11 @@ def launch(config: Config, environ: Mapping[str, str]) -> int:
     """
     verify.preflight(pathlib.Path(config.data.folder))
     result_file: Optional[pathlib.Path] = pathlib.Path(config.run.result_file) if config.run.result_file else None
-    if result_file is not None and result_file.exists():
-        raise UserError(f"{result_file}: a result of this name exists; move it away or set another RESULT_FILE")
+    if result_file is not None:
+        mlperf_log.refuse_existing(result_file)
     argv = command(config)
     several = config.ranks > 1
+    stop = _StopOnSignal()
     process = subprocess.Popen(
         argv,
         env=rank_environment(config, environ),
@@ -66,56 +72,87 @@ def launch(config: Config, environ: Mapping[str, str]) -> int:
         stdout=subprocess.PIPE if several else None,
         stderr=subprocess.STDOUT if several else None,
     )
-    asked_to_stop: List[int] = []
-
-    def stop(number: int, _: object) -> None:
-        if not asked_to_stop:
-            asked_to_stop.append(number)
-            process.send_signal(number)
-            threading.Thread(target=_end_by_force, args=(process,), daemon=True).start()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stop)
-    rank_status = _relay(process) if several else None
-    status = process.wait()
+    stop.watch(process)
+    who, status = _relay(process) if several else ("the training process", process.wait())
     if result_file is not None:
         mlperf_log.stop_abandoned(result_file)
-    if asked_to_stop:
-        return 128 + asked_to_stop[0]
-    if status != 0 and rank_status is not None:
-        status = rank_status
-    if status < 0:
-        print(f"rn50: the training process was killed by {signal.Signals(-status).name}; start the run again", file=sys.stderr)
-        return 128 - status
+    if stop.asked is not None:
+        _say(f"stopped by {stop.asked.name}; the same command starts the run again")
+        return 128 + stop.asked
+    if status < 0 or status > 128:
+        number = -status if status < 0 else status - 128
+        _say(f"{who} was killed by {signal.Signals(number).name}; start the run again")
+        return 128 + number
     return status
 
 
-def _relay(process: "subprocess.Popen[bytes]") -> Optional[int]:
+def _say(line: str) -> None:
+    print(f"rn50: {line}", file=sys.stderr, flush=True)
+
+
+def _relay(process: "subprocess.Popen[bytes]") -> Tuple[str, int]:
     """Passes on what the ranks print, without horovodrun's prefixes and its own words, a line that several ranks print once.
 
-    Returns the exit status of the rank that ended the job, which horovodrun says in words only.
+    Returns who ended the job, and with which exit status: horovodrun says so in words only.
     """
-    status: Optional[int] = None
-    seen: Set[str] = set()
+    ended: Dict[str, int] = {}
+    complaints: Set[str] = set()
+    last_words = ""
     assert process.stdout is not None
     for raw in process.stdout:
         line = raw.decode(errors="replace").rstrip()
         rank_line = re.match(r"\[(\d+)\]<(stdout|stderr)>:(.*)", line)
         if rank_line is None:
-            ended = re.match(r"Process (\d+) exit with status code (-?\d+)", line)
-            if ended and status is None:
-                status = int(ended[2])
-                if status < 0 or status > 128:
-                    number = -status if status < 0 else status - 128
-                    print(f"rn50: rank {ended[1]} was killed by {signal.Signals(number).name}; start the run again",
-                          file=sys.stderr, flush=True)
+            end = re.match(r"Process (\d+) exit with status code (-?\d+)", line)
+            if end:
+                ended[f"rank {end[1]}"] = int(end[2])
+            last_words = line or last_words
             continue
-        text = rank_line[3]
-        if not text or text in ("Terminated", "Killed") or (text.startswith("rn50: ") and text in seen):
-            continue
-        seen.add(text)
-        print(text, file=sys.stdout if rank_line[2] == "stdout" else sys.stderr, flush=True)
-    return status
+        stream, text = rank_line[2], rank_line[3]
+        if text.startswith("rn50: "):
+            if text in complaints:
+                continue
+            complaints.add(text)
+        elif stream == "stderr" and (complaints or ended or text in ("", "Terminated", "Killed")):
+            continue  # the noise of ranks that were left behind
+        print(text, file=sys.stdout if stream == "stdout" else sys.stderr, flush=True)
+    status = process.wait()
+    if ended:
+        # The first of those that were not just left behind (1) or ended by horovodrun (143); what a user can mend (2) above all.
+        return min(ended.items(), key=lambda item: (item[1] != 2, item[1] in (1, 128 + signal.SIGTERM)))
+    if status > 0:
+        _say(f"horovodrun ended with status {status}: {last_words}")
+    return "horovodrun", status
+
+
+class _StopOnSignal:
+    """Asks the job to end on SIGINT, SIGTERM or SIGHUP, and ends it by force where that takes longer than ``GRACE_SECONDS``.
+
+    Ranks live in a session of their own and are asked by SIGTERM, whatever the signal: each is told once, and we say why.
+    """
+
+    def __init__(self) -> None:
+        self.asked: Optional[signal.Signals] = None
+        self._process: Optional[subprocess.Popen[bytes]] = None
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup ignores it for us
+                signal.signal(number, self._handle)
+
+    def watch(self, process: "subprocess.Popen[bytes]") -> None:
+        """From now on it is ``process`` that is asked, at once where a signal came while it was being started."""
+        self._process = process
+        if self.asked is not None:
+            self._end(process)
+
+    def _handle(self, number: int, _: object) -> None:
+        if self.asked is None:
+            self.asked = signal.Signals(number)
+            if self._process is not None:
+                self._end(self._process)
+
+    def _end(self, process: "subprocess.Popen[bytes]") -> None:
+        process.terminate()
+        threading.Thread(target=_end_by_force, args=(process,), daemon=True).start()
 
 
 def _end_by_force(process: "subprocess.Popen[bytes]") -> None:

@@ -82,10 +82,10 @@ def run(
         seed = agree_on_seed(config.run.seed, communicator)
         result_file = pathlib.Path(config.run.result_file) if config.run.result_file else None
         log = RunLog(communicator.rank, result_file)
-        with _AbortOnSignal(log, communicator.rank):
+        with _AbortOnSignal(log):
             try:
                 if result_file is not None and communicator.rank == 0:
-                    provenance.save(config, seed, result_file)
+                    _save_provenance(config, seed, result_file)
                 log.submission(config, init_start_ms)
                 rank_display.initialising("compiling and warming up on synthetic data")
                 tensors = implementation.warm_up(seed)
@@ -102,6 +102,15 @@ def run(
         return outcome
     finally:
         implementation.close()
+
+
+def _save_provenance(config: Config, seed: int, result_file: pathlib.Path) -> None:
+    try:
+        provenance.save(config, seed, result_file)
+    except OSError as error:
+        raise UserError(
+            f"{result_file}: cannot save the configuration beside it ({error.strerror}); free the disk and run again"
+        ) from error
 
 
 def _against_the_clock(config: Config, implementation: Implementation, log: RunLog, display: Display) -> Outcome:
@@ -139,15 +148,16 @@ def _train(epoch: int, implementation: Implementation, log: RunLog, display: Dis
 class _AbortOnSignal:
     """While it is open, SIGINT and SIGTERM write ``run_stop`` status "aborted" and end the process at once.
 
+    Only SIGINT is spoken of: it comes from a person who started this one process; of SIGTERM, who sends it says why.
+
     The main thread may sit in a native call that waits for a rank that no longer exists, where Python runs no signal handler.
     So the interpreter's wake-up descriptor wakes a thread of our own, which needs nobody's cooperation.
     """
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
-    def __init__(self, log: RunLog, rank: int):
+    def __init__(self, log: RunLog):
         self._log = log
-        self._rank = rank
 
     def __enter__(self) -> None:
         self._read, self._write = os.pipe()
@@ -162,9 +172,8 @@ class _AbortOnSignal:
                 try:
                     self._log.run_stop("aborted")
                 finally:
-                    name = signal.Signals(number[0]).name
-                    if self._rank == 0:
-                        print(f"rn50: stopped by {name}; the run counts as aborted, start it again to redo it", file=sys.stderr, flush=True)
+                    if number[0] == signal.SIGINT:
+                        print("rn50: stopped by SIGINT; the same command starts the run again", file=sys.stderr, flush=True)
                     os._exit(128 + number[0])
 
     def __exit__(self, *_: object) -> None:
