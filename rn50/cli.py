@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import signal
 import sys
 from typing import Any, Optional, Tuple
 
@@ -26,6 +27,9 @@ class _Group(click.Group):
             return super().invoke(context)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
+        except KeyboardInterrupt:
+            click.echo("rn50: stopped by SIGINT; the same command starts again", err=True)
+            context.exit(128 + signal.SIGINT)
         except Exception as error:
             if context.params["debug"]:
                 raise
@@ -42,7 +46,7 @@ def _report(error: Exception) -> int:
         click.echo(f"rn50: {error}", err=True)
         return 1
     reason = str(error).strip().splitlines() or [""]
-    click.echo(f"rn50: {type(error).__name__}: {reason[0]} (rn50 --debug shows where)", err=True)
+    click.echo(f"rn50: {type(error).__name__}: {reason[0]} (RN50_DEBUG=1 in the environment shows where)", err=True)
     return 1
 
 
@@ -55,7 +59,8 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(rn50.__version__, prog_name="rn50")
-@click.option("--debug", is_flag=True, help="Show the traceback of a fault.")
+@click.option("--debug", is_flag=True, envvar="RN50_DEBUG",
+              help="Show the traceback of a fault. RN50_DEBUG=1 does so in every process of a run.")
 def main(debug: bool) -> None:
     """ResNet-50 time-to-accuracy: train, score and check MLPerf-style results."""
 
