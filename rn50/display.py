@@ -74,7 +74,8 @@ class LiveDisplay(Display):
         if not self._console.is_terminal:
             left = (time.monotonic() - self._begin) / epoch * (self._epochs - epoch)
             self._console.print(
-                f"epoch {epoch:>2}/{self._epochs}  {images_per_second:,.0f} img/s  top-1 {self._shown_top1()}  ETA <= {left:.0f} s",
+                f"epoch {epoch:>2}/{self._epochs}  {images_per_second:,.0f} img/s  top-1 {self._shown_top1()}  "
+                f"ETA <= {left:.0f} s",
                 highlight=False,
             )
 
@@ -102,7 +103,8 @@ def counting(what: str) -> Iterator[Callable[[int, int], None]]:
 
         yield line
         return
-    columns = (TextColumn(what), BarColumn(), TextColumn("{task.completed:,}/{task.total:,}"), TextColumn("ETA"), TimeRemainingColumn())
+    count = TextColumn("{task.completed:,}/{task.total:,}")
+    columns = (TextColumn(what), BarColumn(), count, TextColumn("ETA"), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("", total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
