@@ -1,0 +1,46 @@
+"""Jobs that end with their test, and what two ranks need."""
+
+import pytest
+
+from tests.system.job import Job
+
+PRECIOUS = "the result of an earlier run\n"
+
+
+@pytest.fixture
+def results(tmp_path):
+    """A results folder that holds a result already, which must not be touched."""
+    folder = tmp_path / "results"
+    folder.mkdir()
+    earlier = folder / "result_0.txt"
+    earlier.write_text(PRECIOUS)
+    yield folder
+    assert earlier.read_text() == PRECIOUS
+
+
+@pytest.fixture
+def start(tiny_environment, results):
+    """Starts a run on the tiny data set; ``start(LR="1.0")`` changes a variable. The log is ``results / "result_1.txt"``."""
+    jobs = []
+
+    def started(**changes):
+        jobs.append(Job({**tiny_environment, "RESULT_FILE": str(results / "result_1.txt"), **changes}))
+        return jobs[-1]
+
+    yield started
+    for job in jobs:
+        job.end()
+
+
+@pytest.fixture(scope="session")
+def horovod():
+    """Needed by tests of two ranks."""
+    pytest.importorskip("horovod.mxnet", reason="two ranks need Horovod, which 'make test' builds", exc_type=ImportError)
+
+
+@pytest.fixture(params=[1, 2], ids=["1 rank", "2 ranks"])
+def ranks(request):
+    """The test runs with one rank and with two."""
+    if request.param > 1:
+        request.getfixturevalue("horovod")
+    return request.param

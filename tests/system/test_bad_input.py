@@ -1,0 +1,193 @@
+"""Bad data, bad values, a bad place for the log: one line that names file or variable and the remedy, then a quick end."""
+
+import contextlib
+import re
+import shutil
+import struct
+import subprocess
+
+import pytest
+
+from rn50.data.recordio import read_index
+from tests.system.job import ROOT, Job, assert_aborted
+
+USER_CAN_MEND = 2
+RECORD_HEADER = 8
+LABEL = RECORD_HEADER + 4
+IMAGE = RECORD_HEADER + 24
+
+
+@pytest.fixture
+def data(tiny_folder, tmp_path):
+    """A copy of the tiny data set, to be spoiled."""
+    return shutil.copytree(str(tiny_folder), str(tmp_path / "data")) and tmp_path / "data"
+
+
+def overwrite(folder, name, position, place, content):
+    """Puts ``content`` at byte ``place`` of record ``position`` of a set."""
+    _, offsets = read_index(folder / f"{name}.idx")
+    with (folder / f"{name}.rec").open("r+b") as stream:
+        stream.seek(int(offsets[position]) + place)
+        stream.write(content)
+
+
+def no_jpeg(folder, name, position):
+    """A record with a text where its image starts."""
+    overwrite(folder, name, position, IMAGE, b"this is no JPEG")
+
+
+def label(folder, name, position, value):
+    """A record of another class."""
+    overwrite(folder, name, position, LABEL, struct.pack("<f", value))
+
+
+def truncate(path, keep):
+    """The first part of a file."""
+    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * keep)])
+
+
+# What is seen from outside of the files, before anything starts.
+MISSING = [
+    ("missing folder", lambda folder: shutil.rmtree(str(folder)), r"data: No such file or directory; set DATADIR"),
+    ("empty folder", lambda folder: [path.unlink() for path in folder.iterdir()], r"train\.rec: No such file .*; set DATADIR"),
+    ("missing index", lambda folder: (folder / "val.idx").unlink(), r"val\.idx: No such file or directory; set DATADIR"),
+    ("empty index", lambda folder: (folder / "train.idx").write_bytes(b""), r"train\.idx: empty; set DATADIR"),
+]
+
+
+@pytest.mark.parametrize("spoil, says", [case[1:] for case in MISSING], ids=[case[0] for case in MISSING])
+def test_missing_data_is_an_error_before_anything_starts(start, data, results, spoil, says):
+    spoil(data)
+    job = start(DATADIR=str(data))
+    assert job.wait() == USER_CAN_MEND
+    assert re.search(says, job.complaint)
+    assert [path.name for path in results.iterdir()] == ["result_0.txt"]
+
+
+# What only shows once the files are open and the clock runs.
+DAMAGED = [
+    ("truncated records", lambda folder: truncate(folder / "train.rec", 0.5), r"train\.rec: truncated: record 202 .*pack"),
+    ("truncated index", lambda folder: truncate(folder / "val.idx", 0.5), r"val\.idx: (lists|not an index).*pack"),
+    ("index of another file", lambda folder: shutil.copy(str(folder / "val.idx"), str(folder / "train.idx")),
+     r"train\.idx: lists 57 records, but NUMEXAMPLES is 203; set NUMEXAMPLES=57 or pack"),
+    ("no JPEG to validate on", lambda folder: no_jpeg(folder, "val", 40), r"val\.rec: record 40 .*no JPEG.*replace the image"),
+    ("label to validate on", lambda folder: label(folder, "val", 40, 10), r"val\.rec: record 40 .*label 10.*set NUMCLASSES"),
+]
+
+
+@pytest.mark.parametrize("spoil, says", [case[1:] for case in DAMAGED], ids=[case[0] for case in DAMAGED])
+def test_damaged_data_ends_the_run(start, data, results, spoil, says):
+    spoil(data)
+    job = start(DATADIR=str(data), WARMUP_EPOCHS="0", NUMEPOCHS="1")
+    assert job.wait() == USER_CAN_MEND
+    assert re.search(says, job.complaint)
+    assert_aborted(results / "result_1.txt")
+
+
+def test_a_record_that_is_no_jpeg(start, data, results, ranks):
+    no_jpeg(data, "train", 150)
+    job = start(DATADIR=str(data), DGXNGPU=str(ranks))
+    assert job.wait() == USER_CAN_MEND
+    assert re.search(r"train\.rec: record 150 at byte \d+ is no JPEG.*; replace the image and pack", job.complaint)
+    assert_aborted(results / "result_1.txt")
+
+
+def test_a_label_out_of_range(start, data, results, ranks):
+    label(data, "train", 150, 1000)
+    job = start(DATADIR=str(data), DGXNGPU=str(ranks))
+    assert job.wait() == USER_CAN_MEND
+    assert re.search(r"train\.rec: record 150 at byte \d+ has label 1000, no class of \[0, 10\); set NUMCLASSES", job.complaint)
+    assert_aborted(results / "result_1.txt")
+
+
+@pytest.mark.parametrize("configured", [56, 58], ids=["more than configured", "fewer than configured"])
+def test_other_number_of_validation_images(start, results, configured):
+    job = start(NUMVALEXAMPLES=str(configured))
+    assert job.wait() == USER_CAN_MEND
+    assert f"val.idx: lists 57 records, but NUMVALEXAMPLES is {configured}; set NUMVALEXAMPLES=57 or pack" in job.complaint
+    assert_aborted(results / "result_1.txt")
+
+
+@pytest.mark.parametrize("name, value, says", [
+    ("LR", "fast", "LR=fast .*for example LR="),
+    ("BATCHSIZE", "0", "BATCHSIZE=0 .*for example BATCHSIZE="),
+    ("BATCHSIZE", "", "BATCHSIZE is not set.*for example BATCHSIZE="),
+    ("OPTIMIZER", "adam", "OPTIMIZER=adam .*lars"),
+    ("DGXNNODES", "2", "DGXNNODES=2: .*set DGXNNODES=1"),
+    ("FRAMEWORK", "abacus", "FRAMEWORK=abacus: no such implementation; there is .*mxnet"),
+])
+def test_impossible_value(start, results, name, value, says):
+    job = start(**{name: value})
+    assert job.wait() == USER_CAN_MEND
+    assert re.search(says, job.complaint)
+    assert [path.name for path in results.iterdir()] == ["result_0.txt"]
+
+
+def test_misspelled_name_in_one_of_our_files(tiny_environment, tmp_path):
+    # Ours is what lies in configs/ of the checkout that runs: so it is a checkout of the test's own.
+    for part in ("rn50", "implementations", "configs"):
+        shutil.copytree(str(ROOT / part), str(tmp_path / part), ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(str(ROOT / "run_and_time.sh"), str(tmp_path))
+    with (tmp_path / "configs" / "config_DEMO_CPU.sh").open("a") as stream:
+        stream.write("export LABELSMOTHING=0.2\n")
+    job = Job({"DGXSYSTEM": "DEMO_CPU", "DATADIR": tiny_environment["DATADIR"]}, ["./run_and_time.sh"], tmp_path)
+    assert job.wait() == USER_CAN_MEND
+    assert re.search(r"LABELSMOTHING in .*config_DEMO_CPU\.sh .*did you mean LABELSMOOTHING\?", job.complaint)
+
+
+def test_more_ranks_than_there_is_horovod_for(start, results, tmp_path):
+    (tmp_path / "horovod").mkdir()
+    (tmp_path / "horovod" / "__init__.py").touch()  # stands before an installed one
+    job = start(DGXNGPU="2", PYTHONPATH=str(tmp_path))
+    assert job.wait() == USER_CAN_MEND
+    assert re.search("DGXNGPU=2: .*Horovod.*make", job.complaint)
+    assert_aborted(results / "result_1.txt", clock_ran=False)
+
+
+def test_existing_result(start, results):
+    job = start(RESULT_FILE=str(results / "result_0.txt"))
+    assert job.wait() == USER_CAN_MEND
+    assert "result_0.txt: a result of this name exists; move it away or set another RESULT_FILE" in job.complaint
+    assert [path.name for path in results.iterdir()] == ["result_0.txt"]
+
+
+def test_result_file_where_nothing_can_be_written(start, results):
+    job = start(RESULT_FILE=str(results / "result_0.txt" / "result_1.txt"))  # a file is no folder; nor for root
+    assert job.wait() == USER_CAN_MEND
+    assert re.search(r"result_0\.txt.*: cannot write the result log .*; set another RESULT_FILE", job.complaint)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of its own, of 1 MiB; what was written there is left in place."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], stderr=subprocess.PIPE, text=True)
+    if mount.returncode:
+        pytest.skip(f"a full disk needs the right to mount one: {mount.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def fill(folder):
+    """Leaves not a byte of room."""
+    with (folder / "filler").open("ab", buffering=0) as stream, contextlib.suppress(OSError):
+        while True:
+            stream.write(bytes(1024))
+
+
+def test_disk_full_from_the_start(start, small_disk):
+    fill(small_disk)
+    job = start(RESULT_FILE=str(small_disk / "result_1.txt"))
+    assert job.wait() == USER_CAN_MEND
+    assert re.search(r"disk/result_1.*: cannot .*No space left.*; free the disk", job.complaint)
+    assert_aborted(small_disk / "result_1.txt", clock_ran=False)
+
+
+def test_disk_full_in_mid_run(start, small_disk):
+    job = start(RESULT_FILE=str(small_disk / "result_1.txt"), NUMEPOCHS="1000")
+    job.until_logged(small_disk / "result_1.txt", "run_start")
+    fill(small_disk)
+    assert job.wait() == USER_CAN_MEND
+    assert re.search(r"disk/result_1\.txt.*: cannot write the result log .*No space left.*; free the disk", job.complaint)
+    assert_aborted(small_disk / "result_1.txt")

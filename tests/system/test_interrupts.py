@@ -1,0 +1,96 @@
+"""Ctrl-C, SIGTERM and killed processes: one line, the exit status of the signal, no process left over, the log ended."""
+
+import signal
+
+import pytest
+
+from tests.system.job import assert_aborted
+
+ENDLESS = {"NUMEPOCHS": "1000"}
+
+
+def at(moment, job, result_file):
+    """Waits for a moment of the run; says whether the clock runs then."""
+    if moment == "starting":
+        job.until(job.ranks)
+    elif moment == "warming up":
+        job.until_logged(result_file, "init_start")
+    else:
+        job.until_logged(result_file, "epoch_start")
+    return moment == "training"
+
+
+@pytest.mark.parametrize("number, moment", [
+    (signal.SIGINT, "starting"),
+    (signal.SIGTERM, "starting"),
+    (signal.SIGINT, "warming up"),
+    (signal.SIGTERM, "warming up"),
+    (signal.SIGINT, "training"),
+    (signal.SIGTERM, "training"),
+    (signal.SIGHUP, "training"),
+])
+def test_a_signal_to_the_launcher(start, results, number, moment):
+    job = start(**ENDLESS)
+    clock_runs = at(moment, job, results / "result_1.txt")
+    job.signal(number)
+    assert job.wait() == 128 + number
+    assert job.complaint == f"rn50: stopped by {number.name}; the same command starts the run again"
+    assert_aborted(results / "result_1.txt", clock_runs)
+
+
+def test_ctrl_c_reaches_the_whole_process_group(start, results, ranks):
+    job = start(**ENDLESS, DGXNGPU=str(ranks))
+    at("training", job, results / "result_1.txt")
+    job.signal_group(signal.SIGINT)
+    assert job.wait() == 128 + signal.SIGINT
+    assert job.complaint == "rn50: stopped by SIGINT; the same command starts the run again"
+    assert_aborted(results / "result_1.txt")
+
+
+@pytest.mark.parametrize("moment", ["starting", "warming up"])
+def test_sigterm_to_the_launcher_of_two_ranks(start, results, horovod, moment):
+    job = start(**ENDLESS, DGXNGPU="2")
+    clock_runs = at(moment, job, results / "result_1.txt")
+    job.signal(signal.SIGTERM)
+    assert job.wait() == 128 + signal.SIGTERM
+    assert job.complaint == "rn50: stopped by SIGTERM; the same command starts the run again"
+    assert_aborted(results / "result_1.txt", clock_runs)
+
+
+def test_the_only_process_killed(start, results):
+    job = start(**ENDLESS)
+    at("training", job, results / "result_1.txt")
+    job.ranks()[0].kill()
+    assert job.wait() == 128 + signal.SIGKILL
+    assert job.complaint == "rn50: the training process was killed by SIGKILL; start the run again"
+    assert_aborted(results / "result_1.txt")
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_one_rank_of_two_killed(start, results, horovod, victim):
+    job = start(**ENDLESS, DGXNGPU="2")
+    at("training", job, results / "result_1.txt")
+    job.ranks()[victim].kill()
+    assert job.wait() == 128 + signal.SIGKILL
+    assert job.complaint == f"rn50: rank {victim} was killed by SIGKILL; start the run again"
+    assert_aborted(results / "result_1.txt")
+
+
+def test_horovodrun_killed(start, results, horovod):
+    job = start(**ENDLESS, DGXNGPU="2")
+    at("training", job, results / "result_1.txt")
+    horovodrun = next(process for process in job.processes() if "horovod.runner.launch" in process.cmdline())
+    horovodrun.kill()
+    assert job.wait() == 128 + signal.SIGKILL
+    assert job.complaint == "rn50: horovodrun was killed by SIGKILL; start the run again"
+    assert_aborted(results / "result_1.txt")
+
+
+def test_a_rank_that_does_not_answer_is_ended_by_force(start, results):
+    job = start(**ENDLESS)
+    at("training", job, results / "result_1.txt")
+    job.ranks()[0].suspend()
+    job.signal(signal.SIGTERM)
+    assert job.wait() == 128 + signal.SIGTERM
+    assert job.complaint == "rn50: stopped by SIGTERM; the same command starts the run again"
+    assert_aborted(results / "result_1.txt")
