@@ -1,6 +1,6 @@
 # Every target may be interrupted and run again. PYTHON=/path/to/python chooses the Python of .venv.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo dev test lint requirements
+.PHONY: help setup demo dev test lint ruff mypy import-linter shellcheck requirements
 BIN := .venv/bin
 
 help: ## list the targets
@@ -20,11 +20,19 @@ test: dev ## build Horovod and run every test
 	@requirements/install.sh horovod
 	@$(BIN)/python -m pytest
 
-lint: dev ## ruff, mypy, import-linter, shellcheck
+lint: ruff mypy import-linter shellcheck ## ruff, mypy, import-linter, shellcheck
+
+ruff: dev
 	$(BIN)/ruff check .
+
+mypy: dev
 	$(BIN)/mypy
+
+import-linter: dev
 	$(BIN)/lint-imports
-	$(BIN)/shellcheck $$(git ls-files '*.sh' .ci/run)
+
+shellcheck: dev
+	$(BIN)/shellcheck $$(git ls-files '*.sh') .ci/run
 
 requirements: ## resolve requirements/*.in again into hashed *.txt (needs uv)
 	requirements/compile.sh
