@@ -2,7 +2,7 @@
 # One result: NEXP timed runs (5) of a configured system, each with a fresh seed, checked as they end, then scored.
 #   DGXSYSTEM=DEMO_CPU ./run_experiments.sh
 #   DGXSYSTEM=NF5688M6 DATADIR=/data NEXP=5 ./run_experiments.sh
-# Results go to RESULTS (results/$DGXSYSTEM) as result_0.txt, result_1.txt, ... Runs that are there already are kept, so the same
+# Results go to RESULTS (results/SYSTEM) as result_0.txt, result_1.txt, ... Runs that are there already are kept, so the same
 # command again resumes; a run that was interrupted starts from zero.
 set -uo pipefail
 
@@ -20,8 +20,13 @@ runs=${NEXP:-5}
 case $runs in
   '' | *[!0-9]* | 0*) echo "run_experiments.sh: NEXP=$runs is not a number of runs; set NEXP=5" >&2; exit 2 ;;
 esac
-results=${RESULTS:-results/${DGXSYSTEM:-unnamed}}
-target_missed=3
+system=${DGXSYSTEM:-unnamed}
+if [ -n "${CONFIG_FILE:-}" ]; then # this is what run_and_time.sh takes, whatever DGXSYSTEM says
+  system=$(basename "$CONFIG_FILE" .sh)
+fi
+results=${RESULTS:-results/${system#config_}}
+to_be_mended=2 target_missed=3
+unset SEED # every run draws its own from the operating system
 
 # The rules want caches cleared before a run. Where this is not allowed, the log says that they were not.
 clear_caches() {
@@ -40,14 +45,23 @@ for ((run = 0; run < runs; run++)); do
     continue
   fi
   echo "run $((run + 1)) of $runs -> $result"
-  SEED=$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')
-  export SEED
   CACHE_CLEARED=$(clear_caches)
   export CACHE_CLEARED
-  RESULT_FILE="$result" ./run_and_time.sh
+  # In the background: bash would otherwise answer a signal only after the run, or die of it and leave the run behind.
+  RESULT_FILE="$result" ./run_and_time.sh &
+  child=$!
+  trap 'kill -TERM "$child" 2> /dev/null' INT TERM HUP
+  wait "$child"
   status=$?
+  while kill -0 "$child" 2> /dev/null; do # a signal ends the waiting before the run has ended
+    wait "$child"
+    status=$?
+  done
+  trap - INT TERM HUP
   if [ $status -ne 0 ] && [ $status -ne $target_missed ]; then
-    echo "run_experiments.sh: run $((run + 1)) stopped with status $status; the same command again resumes there" >&2
+    if [ $status -ne $to_be_mended ]; then # there the remedy has just been said
+      echo "run_experiments.sh: run $((run + 1)) stopped with status $status; the same command again resumes there" >&2
+    fi
     exit $status
   fi
 done
@@ -58,5 +72,6 @@ for ((run = 0; run < runs; run++)); do
 done
 "$python" -m rn50 check "${files[@]}"
 checked=$?
+[ $checked -le 128 ] || exit $checked # Ctrl-C
 "$python" -m rn50 score "${files[@]}" || exit
 exit $checked
