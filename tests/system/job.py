@@ -12,7 +12,8 @@ import psutil
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-LAUNCH = (sys.executable, "-m", "rn50", "launch")
+RN50 = (sys.executable, "-m", "rn50")
+LAUNCH = (*RN50, "launch")
 LIMIT_S = 60
 """In this time a run that cannot go on has to be over, on every rank."""
 POLL_S = 0.01
@@ -115,6 +116,12 @@ class Job:
         own = [line for line in self.complaints if line != ANOTHER_RANK]
         assert len(own) == 1 and len(self.complaints) <= 2, self.err
         return own[0]
+
+
+def configuration_file(path, environment):
+    """A configuration file as anybody might have one."""
+    path.write_text("".join(f"export {name}='{value}'\n" for name, value in environment.items()))
+    return path
 
 
 def events(log):

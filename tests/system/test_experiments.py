@@ -1,0 +1,126 @@
+"""``run_experiments.sh`` and ``run_and_time.sh`` as a user types them, in a checkout of their own."""
+
+import re
+import shutil
+import signal
+
+import pytest
+
+from tests.system.job import RN50, ROOT, Job, assert_aborted, configuration_file, events
+
+EXPERIMENTS, RUN_AND_TIME = "./run_experiments.sh", "./run_and_time.sh"
+USER_CAN_MEND = 2
+
+
+@pytest.fixture
+def checkout(tmp_path, tiny_environment):
+    """What the scripts need of the repository, so that nothing of a test lies in ours; and a system TINY."""
+    for part in ("rn50", "implementations", "configs"):
+        shutil.copytree(str(ROOT / part), str(tmp_path / part), ignore=shutil.ignore_patterns("__pycache__"))
+    for script in (EXPERIMENTS, RUN_AND_TIME):
+        shutil.copy(str(ROOT / script), str(tmp_path))
+    del tiny_environment["SEED"]  # a seed of the file would be that of every run
+    configuration_file(tmp_path / "configs" / "config_TINY.sh", tiny_environment)
+    return tmp_path
+
+
+@pytest.fixture
+def run(checkout):
+    """Starts a script; ``run(EXPERIMENTS, NEXP="2")``."""
+    jobs = []
+
+    def started(script, **environment):
+        jobs.append(Job({"CONFIG_FILE": "", "DGXSYSTEM": "", "RESULTS": "", **environment}, [script], checkout))
+        return jobs[-1]
+
+    yield started
+    for job in jobs:
+        job.end()
+
+
+def test_an_interrupted_campaign_is_resumed(run, checkout):
+    asked = {"DGXSYSTEM": "TINY", "NEXP": "2"}
+    first, second = (checkout / "results" / "TINY" / f"result_{index}.txt" for index in range(2))
+
+    job = run(EXPERIMENTS, **asked)
+    job.until_logged(second, "run_start")
+    job.signal_group(signal.SIGINT)
+    assert job.wait() == 128 + signal.SIGINT
+    assert job.complaints == [
+        "rn50: stopped by SIGINT; the same command starts the run again",
+        "run_experiments.sh: run 2 stopped with status 130; the same command again resumes there",
+    ]
+    assert_aborted(second)
+    finished = first.read_bytes()  # though it missed its target
+
+    job = run(EXPERIMENTS, **asked)
+    assert job.wait() == 1, job.err  # a target missed is no result; it says so
+    assert f"run 1 of 2: kept, results/TINY/{first.name} is there" in job.out
+    assert "run 2 of 2 -> " in job.out
+    assert re.search("ruleset|4.0.0", job.out) and "2 runs of 5" in job.out
+    assert first.read_bytes() == finished
+    assert [event["key"] for event in events(second)].count("run_start") == 1
+    seeds = {event["value"] for log in (first, second) for event in events(log) if event["key"] == "seed"}
+    assert len(seeds) == 2
+
+    resumed = second.read_bytes()
+    job = run(EXPERIMENTS, **asked)
+    assert job.wait() == 1
+    assert job.out.count(": kept, ") == 2 and "2 runs of 5" in job.out
+    assert [log.read_bytes() for log in (first, second)] == [finished, resumed]
+
+
+def test_a_signal_to_the_script_alone_ends_its_run(run, checkout):
+    log = checkout / "results" / "somebodys" / "result_0.txt"
+    shutil.move(str(checkout / "configs" / "config_TINY.sh"), str(checkout / "somebodys.sh"))
+    job = run(EXPERIMENTS, CONFIG_FILE=str(checkout / "somebodys.sh"), NEXP="1", NUMEPOCHS="1000")
+    job.until_logged(log, "run_start")
+    job.signal(signal.SIGTERM)
+    assert job.wait() == 128 + signal.SIGTERM
+    assert_aborted(log)
+
+
+def test_anybodys_configuration_file_runs(run, checkout, tmp_path):
+    foreign = tmp_path / "config_somebodys.sh"
+    shutil.move(str(checkout / "configs" / "config_TINY.sh"), str(foreign))
+    with foreign.open("a") as stream:
+        stream.write("export NUMEPOCHS=2\nexport SOME_KNOB_OF_THEIRS=1\nDALI_THREADS=1\n")
+    job = run(RUN_AND_TIME, CONFIG_FILE=str(foreign), RESULT_FILE=str(tmp_path / "result.txt"))
+    assert job.wait() == 3, job.err
+    assert events(tmp_path / "result.txt")[-1]["key"] == "run_stop"
+
+
+@pytest.mark.parametrize("nexp", ["0", "abc", "-1", "1.5"])
+def test_number_of_runs_that_is_none(run, nexp):
+    job = run(EXPERIMENTS, DGXSYSTEM="TINY", NEXP=nexp)
+    assert job.wait() == USER_CAN_MEND
+    assert job.complaint == f"run_experiments.sh: NEXP={nexp} is not a number of runs; set NEXP=5"
+
+
+@pytest.mark.parametrize("system", ["", "NF5688M7"])
+@pytest.mark.parametrize("script", [EXPERIMENTS, RUN_AND_TIME])
+def test_no_such_system(run, checkout, script, system):
+    job = run(script, DGXSYSTEM=system)
+    assert job.wait() == USER_CAN_MEND
+    assert "DGXSYSTEM" in job.complaint and "1xA100 2xA30 DEMO_CPU DGXA100 NF5488A5 NF5688M6 TINY" in job.complaint
+    assert not (checkout / "results").exists()
+
+
+def test_no_such_configuration_file(run):
+    job = run(RUN_AND_TIME, CONFIG_FILE="/nowhere/config.sh")
+    assert job.wait() == USER_CAN_MEND
+    assert job.complaint == "run_and_time.sh: CONFIG_FILE=/nowhere/config.sh: no such file"
+
+
+@pytest.mark.parametrize("script", [EXPERIMENTS, RUN_AND_TIME])
+def test_help_of_a_script_shows_an_example(script):
+    job = Job({}, [script, "--help"])
+    assert job.wait() == 0
+    assert f"DGXSYSTEM=DEMO_CPU {script}" in job.out
+
+
+@pytest.mark.parametrize("verb", ["demo-data", "launch", "train", "score", "check", "config show"])
+def test_help_of_a_verb_shows_an_example(verb):
+    job = Job({}, [*RN50, *verb.split(), "--help"])
+    assert job.wait() == 0
+    assert "Example: " in job.out
