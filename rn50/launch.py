@@ -101,14 +101,15 @@ def _relay(process: "subprocess.Popen[bytes]") -> Tuple[str, int]:
     assert process.stdout is not None
     for raw in process.stdout:
         line = raw.decode(errors="replace").rstrip()
-        rank_line = re.match(r"\[(\d+)\]<(stdout|stderr)>:(.*)", line)
+        rank_line = re.search(r"\[\d+\]<(stdout|stderr)>:(.*)", line)
+        # Its words may stand before those of a rank in one line: it writes the end of its own lines separately.
+        own_words = line[: rank_line.start()] if rank_line else line
+        for rank, status in re.findall(r"Process (\d+) exit with status code (-?\d+)", own_words):
+            ended[f"rank {rank}"] = int(status)
+        last_words = own_words or last_words
         if rank_line is None:
-            end = re.match(r"Process (\d+) exit with status code (-?\d+)", line)
-            if end:
-                ended[f"rank {end[1]}"] = int(end[2])
-            last_words = line or last_words
             continue
-        stream, text = rank_line[2], rank_line[3]
+        stream, text = rank_line[1], rank_line[2]
         if text.startswith("rn50: "):
             if text in complaints:
                 continue
@@ -116,13 +117,13 @@ def _relay(process: "subprocess.Popen[bytes]") -> Tuple[str, int]:
         elif stream == "stderr" and (complaints or ended or text in ("", "Terminated", "Killed")):
             continue  # the noise of ranks that were left behind
         print(text, file=sys.stdout if stream == "stdout" else sys.stderr, flush=True)
-    status = process.wait()
+    job_status = process.wait()
     if ended:
         # The first of those that were not just left behind (1) or ended by horovodrun (143); what a user can mend (2) above all.
         return min(ended.items(), key=lambda item: (item[1] != 2, item[1] in (1, 128 + signal.SIGTERM)))
-    if status > 0:
-        _say(f"horovodrun ended with status {status}: {last_words}")
-    return "horovodrun", status
+    if job_status > 0:
+        _say(f"horovodrun ended with status {job_status}: {last_words}")
+    return "horovodrun", job_status
 
 
 class _StopOnSignal:
