@@ -26,7 +26,7 @@ class Batch(NamedTuple):
 class DaliBatches:
     """One of the two sets, read by DALI while the previous batch trains."""
 
-    def __init__(self, config: Config, training: bool, communicator: Any, seed: int, context: Any, layout: str, half_precision: bool):
+    def __init__(self, config: Config, training: bool, communicator: Any, seed: int, context: Any, layout: str, precision: str):
         self._config = config
         self._training = training
         self._rank, self._ranks = communicator.rank, communicator.size
@@ -39,11 +39,11 @@ class DaliBatches:
         self._batches = shards.batches(samples, self._ranks, self._batch_size)
         device_id = context.device_id if context.device_type == "gpu" else None
         self._pipeline = dali_pipeline.build(
-            config, training, self._rank, self._ranks, seed, device_id, layout.replace("N", ""), half_precision
+            config, training, self._rank, self._ranks, seed, device_id, layout.replace("N", ""), precision == "float16"
         )
         size = config.data.image_size
         shape = (self._batch_size, 3, size, size) if layout == "NCHW" else (self._batch_size, size, size, 3)
-        dtype = "float16" if half_precision else "float32"
+        dtype = "float16" if precision == "float16" else "float32"
         # Two, so that the next batch is copied in while the engine still reads the last one; feeding waits for the buffer to be free.
         self._buffers = [
             (mx.nd.empty(shape, context, dtype), mx.nd.empty((self._batch_size, 1), context)) for _ in range(2)
@@ -94,11 +94,11 @@ class SyntheticBatches:
 
     wait_seconds = 0.0
 
-    def __init__(self, config: Config, ranks: int, context: Any, layout: str, half_precision: bool, batches: int):
+    def __init__(self, config: Config, ranks: int, context: Any, layout: str, precision: str, batches: int):
         size, batch_size = config.data.image_size, config.hyperparameters.batch_size
         shape = (batch_size, 3, size, size) if layout == "NCHW" else (batch_size, size, size, 3)
         random = np.random.RandomState(0)
-        images = mx.nd.array(random.standard_normal(shape), context, "float16" if half_precision else "float32")
+        images = mx.nd.array(random.standard_normal(shape), context, "float16" if precision == "float16" else "float32")
         labels = mx.nd.array(random.randint(config.data.classes, size=batch_size), context, "float32")
         self._batch = Batch(images, labels, batch_size, batch_size * ranks)
         self._batches = batches

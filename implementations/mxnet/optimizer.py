@@ -9,7 +9,7 @@ from rn50.config import Hyperparameters
 
 
 class Lars:
-    """Updates all parameters of a network in one call per data type.
+    """Updates all parameters of a network, float32 all, in one call.
 
     ``mx.optimizer.LARS`` 1.9.1 is used with two mends. It finds out from ``idx2name`` which parameters to skip, and left to Gluon
     that table is empty, so that batch norm and biases get a trust ratio and weight decay. And its ``momentum_correction`` scales
@@ -24,22 +24,17 @@ class Lars:
             eps=rules.LARS_EPSILON,
             wd=hyperparameters.weight_decay,
             momentum_correction=False,
-            multi_precision=True,
             param_idx2name=names,
         )
         self._optimizer.set_wd_mult({name: 0.0 for name in names.values() if lars.is_skipped(name)})
         self._parameters = list(parameters)
         self._states: List[Any] = []
-        # The multi-tensor kernels take arrays of one type at a time.
-        kinds = sorted({str(parameter.dtype) for parameter in parameters})
-        self._groups = [[i for i, p in enumerate(parameters) if str(p.dtype) == kind] for kind in kinds]
+        self._indices = list(range(len(self._parameters)))
         self.reset()
 
     def reset(self) -> None:
-        """Forgets all momentum and takes the float32 master copies anew from the weights."""
-        self._states = [
-            self._optimizer.create_state_multi_precision(index, parameter.data()) for index, parameter in enumerate(self._parameters)
-        ]
+        """Forgets all momentum."""
+        self._states = [self._optimizer.create_state(i, self._parameters[i].data()) for i in self._indices]
 
     @property
     def gradients(self) -> List[Any]:
@@ -50,10 +45,6 @@ class Lars:
         """One update with the gradients of ``samples`` samples summed."""
         self._optimizer.lr = learning_rate
         self._optimizer.rescale_grad = 1.0 / samples
-        for group in self._groups:
-            self._optimizer.update_multi_precision(
-                group,
-                [self._parameters[i].data() for i in group],
-                [self._parameters[i].grad() for i in group],
-                [self._states[i] for i in group],
-            )
+        weights = [parameter.data() for parameter in self._parameters]
+        gradients = [parameter.grad() for parameter in self._parameters]
+        self._optimizer.update(self._indices, weights, gradients, self._states)

@@ -38,7 +38,7 @@ def open_batches(config, folder, training, rank, ranks, batch_size, classes=SAMP
         data={"folder": str(folder), "train_samples": SAMPLES, "eval_samples": SAMPLES, "classes": classes},
     )
     communicator = types.SimpleNamespace(rank=rank, size=ranks)
-    return DaliBatches(config, training, communicator, 3, mx.cpu(), "NCHW", False)
+    return DaliBatches(config, training, communicator, 3, mx.cpu(), "NCHW", "float32")
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -70,7 +70,7 @@ def test_another_seed_gives_another_order(tiny_config, numbered):
     communicator = types.SimpleNamespace(rank=0, size=1)
     orders = []
     for seed in (1, 2, 1):
-        reader = DaliBatches(config, True, communicator, seed, mx.cpu(), "NCHW", False)
+        reader = DaliBatches(config, True, communicator, seed, mx.cpu(), "NCHW", "float32")
         orders.append([label for batch in reader.epoch() for label in batch.labels.asnumpy().tolist()])
     assert orders[0] != orders[1]
     assert orders[0] == orders[2]

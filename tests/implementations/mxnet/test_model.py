@@ -7,17 +7,18 @@ pytest.importorskip("implementations.mxnet")
 mx = pytest.importorskip("mxnet")
 
 from implementations.mxnet.input_pipeline import SyntheticBatches  # noqa: E402
-from implementations.mxnet.model import Bottleneck, ResNet50, TrainingLoss, trainable  # noqa: E402
+from implementations.mxnet.model import Bottleneck, Form, ResNet50, TrainingLoss, trainable  # noqa: E402
 from implementations.mxnet.train import create  # noqa: E402
 from rn50 import rules  # noqa: E402
 from tests.conftest import with_changes  # noqa: E402
 
+FORM = Form("NCHW", "float32", fused_relu=True)
+
 
 @pytest.fixture(scope="module")
 def network():
-    network = ResNet50(1000, 1.0, "NCHW", gamma_zero=False)
+    network = ResNet50(1000, 1.0, False, FORM)
     network.initialize()
-    network(mx.nd.zeros((1, 3, 32, 32)))
     return network
 
 
@@ -30,13 +31,13 @@ def test_size(network):
 def test_stride_is_in_the_3x3_convolution(network):
     blocks = [layer for layer in network.features if isinstance(layer, Bottleneck)]
     assert len(blocks) == 16
-    strided = [b for b in blocks if any(c.convolution._kwargs["stride"] == (2, 2) for c in b.body)]
+    strided = [b for b in blocks if any(c._convolution["stride"] == (2, 2) for c in b.body)]
     assert len(strided) == 3
     for block in strided:
-        assert [(c.convolution._kwargs["kernel"], c.convolution._kwargs["stride"]) for c in block.body] == [
+        assert [(c._convolution["kernel"], c._convolution["stride"]) for c in block.body] == [
             ((1, 1), (1, 1)), ((3, 3), (2, 2)), ((1, 1), (1, 1)),
         ]
-        assert block.shortcut.convolution._kwargs["stride"] == (2, 2)
+        assert block.shortcut._convolution["stride"] == (2, 2)
 
 
 def test_initial_weights(network):
@@ -52,9 +53,8 @@ def test_initial_weights(network):
 
 
 def test_gamma_zero_makes_every_block_its_shortcut():
-    network = ResNet50(10, 0.125, "NCHW", gamma_zero=True)
+    network = ResNet50(10, 0.125, True, FORM)
     network.initialize()
-    network(mx.nd.zeros((1, 3, 32, 32)))
     zero = [p.name for p in trainable(network) if p.name.endswith("gamma") and not p.data().asnumpy().any()]
     assert len(zero) == 16 and all(name.endswith("bn3_gamma") for name in zero)
 
@@ -75,7 +75,7 @@ def test_one_step_at_full_size(tiny_config):
     )
     rank = create(config)
     assert len(rank.warm_up(1)) == 161
-    batch = next(SyntheticBatches(config, 1, rank.context, rank.layout, rank.half_precision, 1).epoch())
+    batch = next(SyntheticBatches(config, 1, rank.context, rank.layout, rank.precision, 1).epoch())
     before = [p.data().asnumpy() for p in rank.parameters]
     loss = rank._train_step(batch, 0.1).asnumpy()
     assert loss.shape == (4,)

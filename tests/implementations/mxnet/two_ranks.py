@@ -6,18 +6,17 @@ The environment describes the configuration; DGXNGPU ranks share the batches. Ba
 changes here, in place of the batch's: a half batch has other statistics than a whole one, and everything else has to agree.
 """
 
-import functools
 import sys
 
+from implementations.mxnet import model  # isort: skip  # before mxnet, which it makes importable
 import mxnet as mx
 import numpy as np
 
+from implementations.mxnet.input_pipeline import Batch
+from implementations.mxnet.train import create
 from rn50 import config as configuration
 
-mx.gluon.nn.BatchNorm = functools.partial(mx.gluon.nn.BatchNorm, use_global_stats=True)
-
-from implementations.mxnet.input_pipeline import Batch  # noqa: E402
-from implementations.mxnet.train import create  # noqa: E402
+model.BATCH_NORM["use_global_stats"] = True
 
 
 def main(out: str) -> None:
