@@ -10,7 +10,7 @@ import numpy as np
 
 
 def is_skipped(name: str) -> bool:
-    """Whether LARS skips the parameter ``name``: batch-norm gamma and beta, and biases, get no trust ratio and no weight decay."""
+    """Whether LARS skips a parameter: batch-norm gamma and beta, and biases, get no trust ratio and no weight decay."""
     return name.endswith(("gamma", "beta", "bias"))
 
 

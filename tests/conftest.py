@@ -21,13 +21,15 @@ def tiny_folder(tmp_path_factory):
 @pytest.fixture
 def tiny_environment(tiny_folder):
     """Environment variables of a run of a few seconds on ``tiny_folder``."""
-    return dict(
-        OPTIMIZER="lars", BATCHSIZE="16", LR="2.0", WARMUP_EPOCHS="1", NUMEPOCHS="2", MOM="0.9", WD="5e-5", LARSETA="0.001",
-        LABELSMOOTHING="0.1", EVAL_OFFSET="0", EVAL_PERIOD="1", BN_GAMMA_ZERO="1", DGXSYSTEM="TINY", DGXNGPU="1", DGXNNODES="1",
-        DEVICE="cpu", PRECISION="float32", SUBMISSION_ORG="test, not an MLPerf result", SUBMISSION_STATUS="research", SEED="7",
-        DATADIR=str(tiny_folder), NUMEXAMPLES=str(TRAIN_SAMPLES), NUMVALEXAMPLES=str(EVAL_SAMPLES), NUMCLASSES="10",
-        IMAGE_SIZE="32", EVAL_RESIZE="36", CROP_AREA_MIN="0.3", WIDTH="0.125", DALI_THREADS="1", DALI_ROI_DECODE="1",
-    )
+    return {
+        "OPTIMIZER": "lars", "BATCHSIZE": "16", "LR": "2.0", "WARMUP_EPOCHS": "1", "NUMEPOCHS": "2", "MOM": "0.9",
+        "WD": "5e-5", "LARSETA": "0.001", "LABELSMOOTHING": "0.1", "EVAL_OFFSET": "0", "EVAL_PERIOD": "1",
+        "BN_GAMMA_ZERO": "1", "DGXSYSTEM": "TINY", "DGXNGPU": "1", "DGXNNODES": "1", "DEVICE": "cpu", "PRECISION": "float32",
+        "SUBMISSION_ORG": "test, not an MLPerf result", "SUBMISSION_STATUS": "research", "SEED": "7",
+        "DATADIR": str(tiny_folder), "NUMEXAMPLES": str(TRAIN_SAMPLES), "NUMVALEXAMPLES": str(EVAL_SAMPLES),
+        "NUMCLASSES": "10", "IMAGE_SIZE": "32", "EVAL_RESIZE": "36", "CROP_AREA_MIN": "0.3", "WIDTH": "0.125",
+        "DALI_THREADS": "1", "DALI_ROI_DECODE": "1",
+    }
 
 
 @pytest.fixture

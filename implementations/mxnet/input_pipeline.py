@@ -44,10 +44,8 @@ class DaliBatches:
         size = config.data.image_size
         shape = (self._batch_size, 3, size, size) if layout == "NCHW" else (self._batch_size, size, size, 3)
         dtype = "float16" if precision == "float16" else "float32"
-        # Two, so that the next batch is copied in while the engine still reads the last one; feeding waits for the buffer to be free.
-        self._buffers = [
-            (mx.nd.empty(shape, context, dtype), mx.nd.empty((self._batch_size, 1), context)) for _ in range(2)
-        ]
+        # Two, so that a batch is copied in while the engine still reads the one before; feeding waits for its buffer to be free.
+        self._buffers = [(mx.nd.empty(shape, context, dtype), mx.nd.empty((self._batch_size, 1), context)) for _ in range(2)]
         self._lowest, self._highest = mx.nd.zeros(1, context), mx.nd.zeros(1, context)
         self._passes = 0
         self.wait_seconds = 0.0
@@ -71,7 +69,8 @@ class DaliBatches:
         """Raises UserError where a label of the batches so far is not in [0, classes). Waits for the device."""
         low, high = self._lowest.asscalar(), self._highest.asscalar()
         if low < 0 or high >= self._config.data.classes:
-            raise UserError(self._fault(f"{self._rec}: a label {low if low < 0 else high:.0f} is outside 0..{self._config.data.classes - 1}"))
+            label = low if low < 0 else high
+            raise UserError(self._fault(f"{self._rec}: there is a label {label:.0f}, outside [0, {self._config.data.classes})"))
 
     def _feed(self, images: Any, labels: Any) -> None:
         begin = time.perf_counter()

@@ -1,7 +1,7 @@
 """ResNet-50 v1.5 in Gluon, and the two graphs a run executes: training loss and evaluation.
 
 He, Zhang, Ren and Sun, "Deep Residual Learning for Image Recognition" (arXiv:1512.03385), in the v1.5 form of the MLPerf
-reference: a down-sampling block has its stride in the 3x3 convolution. Parameters carry the names that the MLPerf rulesets compare.
+reference: a down-sampling block has its stride in the 3x3 convolution. Parameters have the names that the rulesets compare.
 
 Parameters are float32 always. With ``precision`` "float16" or "bfloat16" the graph casts them, and the activations, where a
 convolution or the classifier reads them: these are the master weights of mixed precision, and gradients come back as float32.
@@ -49,7 +49,7 @@ def relu(F: Any, x: Any) -> Any:
 
 
 class ConvNorm(HybridBlock):
-    """Convolution without bias, batch norm and, where ``relu``, ReLU: (N, ``inputs``, H, W) -> (N, ``outputs``, H/stride, W/stride)."""
+    """Convolution without bias, batch norm and, where ``relu``, ReLU: (N, ``inputs``, H, W) -> (N, ``outputs``, H/s, W/s)."""
 
     def __init__(self, unit: str, index: str, inputs: int, outputs: int, kernel: int, stride: int, form: Form,
                  relu: bool = True, gamma: str = "ones"):

@@ -1,6 +1,6 @@
 """The DALI graph: from RecordIO to normalised batches, the same for every framework, on a GPU or on a CPU.
 
-Source of the augmentation: MLPerf Training reference for image classification (ResNet-50 v1.5); its numbers stand in ``rules.py``.
+Source of the augmentation: the MLPerf Training reference for image classification; its numbers stand in ``rules.py``.
 """
 
 from typing import Any, Dict, Optional
@@ -23,9 +23,9 @@ def build(
 ) -> Any:
     """A built ``nvidia.dali.Pipeline`` over this rank's shard; its outputs are (images, labels).
 
-    Images are float32, or float16 with ``half_precision``, of shape (batch, 3, S, S) for ``layout`` "CHW" and (batch, S, S, 3) for
-    "HWC"; labels are float32 of shape (batch, 1). A shard ends with its own samples: the last batch is filled up with copies of
-    the last sample, which the reader of the pipeline has to cut off. ``device_id`` None builds the graph for the CPU alone.
+    Images are float32, or float16 with ``half_precision``, of shape (batch, 3, S, S) for ``layout`` "CHW" and (batch, S, S, 3)
+    for "HWC"; labels are float32 of shape (batch, 1). A shard ends with its own samples: the last batch is filled up with
+    copies of the last sample, which the caller has to cut off. ``device_id`` None builds the graph for the CPU alone.
     """
     from nvidia.dali import fn, pipeline_def, types
 
@@ -47,7 +47,8 @@ def build(
         }
         if training and knobs.cache_size_mb:  # only the decoder of whole images has a cache
             cache = {"cache_size": knobs.cache_size_mb, "cache_type": "threshold", "cache_threshold": 0}
-    crop = {"random_area": (data.crop_area_min, rules.CROP_AREA[1]), "random_aspect_ratio": rules.CROP_ASPECT, "num_attempts": 100}
+    area = (data.crop_area_min, rules.CROP_AREA[1])
+    crop = {"random_area": area, "random_aspect_ratio": rules.CROP_ASPECT, "num_attempts": 100}
     # The reference resizes with plain bilinear interpolation; the antialiasing filter is 12 % slower on top.
     resize = {"device": device, "interp_type": types.INTERP_LINEAR, "antialias": False}
     if device == "gpu":

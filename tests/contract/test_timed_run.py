@@ -89,8 +89,9 @@ def test_order_of_the_log(tiny_config, tmp_path):
     _, _, events, _ = run(tiny_config, tmp_path, [800])
     epochs = ["epoch_start", "epoch_stop", "tracked_stats"]
     assert [e["key"] for e in events] == [
-        "submission_benchmark", "submission_org", "submission_division", "submission_status", "submission_platform", "cache_clear",
-        "init_start", "seed", "global_batch_size", "gradient_accumulation_steps", "model_bn_span", "opt_name", "lars_epsilon",
+        "submission_benchmark", "submission_org", "submission_division", "submission_status", "submission_platform",
+        "cache_clear", "init_start", "seed", "global_batch_size", "gradient_accumulation_steps", "model_bn_span", "opt_name",
+        "lars_epsilon",
         "lars_opt_base_learning_rate", "lars_opt_end_learning_rate", "lars_opt_learning_rate_decay_poly_power",
         "lars_opt_learning_rate_decay_steps", "lars_opt_learning_rate_warmup_epochs", "lars_opt_momentum",
         "lars_opt_weight_decay", "weights_initialization", "weights_initialization", "init_stop", "run_start", "train_samples",

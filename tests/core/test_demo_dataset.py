@@ -13,7 +13,8 @@ import cv2
 import numpy as np
 import pytest
 
-from rn50.data.demo_dataset import MANIFEST, PARTIAL, SHAPES, draw, encode, generate
+from rn50.data.demo_dataset import MANIFEST, PARTIAL, generate
+from rn50.data.demo_images import SHAPES, draw, encode
 from rn50.data.recordio import IndexedRecordReader
 from rn50.data.verify import FILES, check_record_set, find_bad_record
 from rn50.errors import UserError

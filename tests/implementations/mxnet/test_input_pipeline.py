@@ -47,7 +47,7 @@ def test_every_sample_exactly_once(tiny_config, numbered, training, ranks, batch
     readers = [open_batches(tiny_config, numbered, training, rank, ranks, batch_size) for rank in range(ranks)]
     orders = []
     for _ in range(3):
-        seen, steps = [], [list() for _ in range(ranks)]
+        seen, steps = [], [[] for _ in range(ranks)]
         for rank, reader in enumerate(readers):
             for batch in reader.epoch():
                 seen += batch.labels[: batch.samples].asnumpy().tolist()
@@ -65,8 +65,8 @@ def test_every_sample_exactly_once(tiny_config, numbered, training, ranks, batch
 
 
 def test_another_seed_gives_another_order(tiny_config, numbered):
-    config = with_changes(tiny_config, hyperparameters={"batch_size": 64}, data={"folder": str(numbered), "train_samples": SAMPLES,
-                                                                               "classes": SAMPLES})
+    data = {"folder": str(numbered), "train_samples": SAMPLES, "classes": SAMPLES}
+    config = with_changes(tiny_config, hyperparameters={"batch_size": 64}, data=data)
     communicator = types.SimpleNamespace(rank=0, size=1)
     orders = []
     for seed in (1, 2, 1):

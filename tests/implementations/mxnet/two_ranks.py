@@ -2,8 +2,8 @@
 
     python two_ranks.py OUT.npz             one process, or one rank under horovodrun
 
-The environment describes the configuration; DGXNGPU ranks share the batches. Batch norm uses its running statistics, which no step
-changes here, in place of the batch's: a half batch has other statistics than a whole one, and everything else has to agree.
+The environment describes the configuration; DGXNGPU ranks share the batches. Batch norm uses its running statistics, which no
+step changes here, in place of the batch's: a half batch has other statistics than a whole one, and all the rest has to agree.
 """
 
 import sys
