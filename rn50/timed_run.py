@@ -94,11 +94,11 @@ def run(
                 log.run_start()
                 outcome = _against_the_clock(config, implementation, log, rank_display)
                 log.run_stop("success" if outcome.reached_target else "aborted")
-                communicator.barrier()
+                log.finish()
+                communicator.barrier()  # a rank that ends first may take the others with it
             except BaseException:
                 log.run_stop("aborted")
                 raise
-        log.finish()
         return outcome
     finally:
         implementation.close()
