@@ -1,7 +1,9 @@
-"""The MXNet 1.9.1 implementation."""
+"""The MXNet 1.9.1 implementation. Where MXNet itself is wanted beside it: ``from implementations.mxnet import mx``."""
 
 import numpy
 
 # mxnet 1.9.1 reads numpy.bool at import; NumPy 1.24 and later, which Python 3.12 needs, no longer have it.
 if "bool" not in vars(numpy):
     numpy.bool = bool
+
+import mxnet as mx  # noqa: F401

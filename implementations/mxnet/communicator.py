@@ -48,7 +48,7 @@ class Horovod:
         try:
             import horovod.mxnet as hvd
         except ImportError as error:
-            raise UserError(f"DGXNGPU: more than one rank needs Horovod ({error}); run 'make horovod'") from error
+            raise UserError(f"DGXNGPU: more than one rank needs Horovod ({error}); run 'make test', which builds it") from error
         hvd.init()
         self._hvd = hvd
         self.rank, self.local_rank, self.size = hvd.rank(), hvd.local_rank(), hvd.size()

@@ -59,6 +59,7 @@ class MxnetImplementation:
         self.training_data: Any = None
         self.validation_data: Any = None
 
+    @lost_rank_named()
     def warm_up(self, seed: int) -> List[str]:
         """Builds and compiles everything on synthetic batches, then goes back to the weights that ``seed`` gives."""
         h, data = self.config.hyperparameters, self.config.data

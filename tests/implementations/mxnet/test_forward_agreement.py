@@ -11,7 +11,10 @@ paddle = pytest.importorskip("paddle")
 
 from implementations.mxnet.model import Form, ResNet50  # noqa: E402
 
-PARTS = {"gamma": "weight", "beta": "bias", "running_mean": "_mean", "running_var": "_variance", "weight": "weight", "bias": "bias"}
+PARTS = {
+    "weight": "weight", "bias": "bias", "gamma": "weight", "beta": "bias", "running_mean": "_mean",
+    "running_var": "_variance",
+}
 
 
 def their_name(name):
@@ -20,10 +23,8 @@ def their_name(name):
     stage, unit, kind, index, part = match.groups()
     if kind == "fc":
         return f"fc.{part}"
-    if index.endswith("sc"):
-        layer = f"downsample.{0 if kind == 'conv' else 1}"
-    else:
-        layer = f"{kind}{index if stage else 1}"
+    shortcut = f"downsample.{0 if kind == 'conv' else 1}"
+    layer = shortcut if index.endswith("sc") else f"{kind}{index if stage else 1}"
     return (f"layer{stage}.{int(unit) - 1}." if stage else "") + f"{layer}.{PARTS[part]}"
 
 
@@ -37,7 +38,8 @@ def networks():
     for name, parameter in ours.collect_params().items():
         value = parameter.data().asnumpy()
         if not name.endswith("_weight"):
-            value = random.uniform(0.5, 1.5, value.shape) if name.endswith(("gamma", "var")) else random.normal(0, 0.1, value.shape)
+            positive = name.endswith(("gamma", "var"))
+            value = random.uniform(0.5, 1.5, value.shape) if positive else random.normal(0, 0.1, value.shape)
             parameter.set_data(mx.nd.array(value))
         state[their_name(name)] = (value.T if name == "fc1_weight" else value).astype(np.float32)
     theirs = paddle.vision.models.resnet50(pretrained=False, num_classes=1000)

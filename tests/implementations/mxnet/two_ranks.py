@@ -8,10 +8,9 @@ step changes here, in place of the batch's: a half batch has other statistics th
 
 import sys
 
-from implementations.mxnet import model  # isort: skip  # before mxnet, which it makes importable
-import mxnet as mx
 import numpy as np
 
+from implementations.mxnet import model, mx
 from implementations.mxnet.input_pipeline import Batch
 from implementations.mxnet.train import create
 from rn50 import config as configuration
