@@ -5,6 +5,7 @@ are dropped and the rest averaged; one run that did not converge may be the slow
 mean lives here and nowhere else.
 """
 
+import json
 import pathlib
 from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Sequence, Tuple
@@ -16,6 +17,12 @@ from rich.table import Table
 from rn50 import rules
 from rn50.errors import UserError
 from rn50.submission.parse import ResultLog, find_result_files, read_log
+
+HYPERPARAMETERS = (
+    "global_batch_size", "opt_name", "lars_opt_base_learning_rate", "lars_opt_learning_rate_warmup_epochs",
+    "lars_opt_learning_rate_decay_steps", "lars_opt_momentum", "lars_opt_weight_decay", "train_samples",
+)
+"""What has to be the same in all runs of a result, by the keys of the log (rules, section "Hyperparameters")."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +106,11 @@ def _why_invalid(logs: Sequence[ResultLog], converged: Sequence[bool]) -> Option
     failed = [log.path.name for log, ok in zip(logs, converged) if not ok]
     if len(failed) > 1:
         return f"{len(failed)} runs did not converge ({', '.join(failed)}), and only one may"
+    for key in HYPERPARAMETERS:
+        values = {json.dumps(event.value): log.path.name for log in logs for event in log.events if event.key == key}
+        if len(values) > 1:
+            differing = ", ".join(f"{value} in {name}" for value, name in values.items())
+            return f"the runs are not of one configuration: {key} is {differing}"
     return None
 
 

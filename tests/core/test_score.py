@@ -19,7 +19,8 @@ needs_published = pytest.mark.skipif(not PUBLISHED.is_dir(), reason="needs the p
 
 
 def write_run(
-    file, seconds, accuracy=0.76, status="success", train_samples=rules.TRAIN_SAMPLES, platform="8xBox", benchmark="resnet"
+    file, seconds, accuracy=0.76, status="success", train_samples=rules.TRAIN_SAMPLES, platform="8xBox", benchmark="resnet",
+    base_learning_rate=10.5,
 ):
     """A log with all that the score reads; ``status`` None leaves the run unfinished."""
 
@@ -32,6 +33,7 @@ def write_run(
         line("submission_benchmark", benchmark)
         + line("submission_platform", platform)
         + line("seed", seconds)
+        + line("lars_opt_base_learning_rate", base_learning_rate)
         + line("run_start")
         + line("train_samples", train_samples)
         + line("eval_accuracy", 0.5, epoch_num=31)
@@ -132,6 +134,15 @@ def test_one_run_on_other_data_labels_the_whole_score(tmp_path):
     write_runs(tmp_path, 100, 101, 102, 103, 104)
     write_run(tmp_path / "result_4.txt", 104, train_samples=1000)
     assert score.score([tmp_path])[0].label == rules.NOT_A_RESULT
+
+
+def test_runs_of_two_configurations_are_no_result(tmp_path):
+    write_runs(tmp_path, 100, 101, 102, 103, 104)
+    assert score.score([tmp_path])[0].valid
+    write_run(tmp_path / "result_4.txt", 104, base_learning_rate=11)
+    [system] = score.score([tmp_path])
+    assert not system.valid and system.olympic_minutes is None
+    assert "lars_opt_base_learning_rate is 10.5 in result_3.txt, 11 in result_4.txt" in system.reason
 
 
 def test_systems_are_told_apart_by_folder_and_named(tmp_path):
