@@ -165,7 +165,7 @@ def test_what_is_wrong_with_a_log_is_printed_under_the_table(tmp_path):
     with (tmp_path / "result_2.txt").open("a") as file:
         file.write(":::MLLOG {half a rec\n" * 5)
     text = printed(score.score([tmp_path]))
-    assert "result_2.txt: line 9: not an MLPerf record" in text
+    assert "result_2.txt: line 10: not an MLPerf record" in text
     assert "result_2.txt: 2 more findings" in text
 
 
