@@ -47,9 +47,9 @@ fail_to_install() {
 }
 
 install_wheels() {
-  # The only things that the wheels take from the system and that a minimal one may lack.
-  "$python" -c 'import ctypes; ctypes.CDLL("libgomp.so.1"); ctypes.CDLL("libstdc++.so.6")' 2>/dev/null ||
-    fail "libgomp.so.1 or libstdc++.so.6 is missing: sudo apt-get install libgomp1 libstdc++6"
+  # All that the wheels take from the system beside its C library; a minimal system lacks the first two.
+  "$python" -c 'from ctypes import CDLL; CDLL("libgomp.so.1"); CDLL("libquadmath.so.0"); CDLL("libstdc++.so.6")' 2>/dev/null ||
+    fail "MXNet needs libgomp, libquadmath and libstdc++ from the system: sudo apt-get install libgomp1 libquadmath0 libstdc++6"
   echo "setup: installing requirements/$packages.txt$1"
   pip_install --require-hashes --only-binary :all: -r "requirements/$packages.txt" || fail_to_install "$packages"
   # The commands and modules of this checkout itself, as .venv/bin/rn50.
