@@ -42,7 +42,7 @@ export CROP_AREA_MIN=0.3
 export WIDTH=0.25
 
 # --- input pipeline (speed only) ---------------------------------------------
-export DALI_THREADS=2
+export DALI_THREADS=1
 export DALI_PREFETCH_QUEUE=2
 export DALI_ROI_DECODE=1            # decode only the random crop
 

@@ -40,12 +40,13 @@ def command(config: Config) -> List[str]:
 def rank_environment(config: Config, environ: Mapping[str, str]) -> Dict[str, str]:
     """``environ`` with the defaults that every rank wants and the user did not give.
 
-    More OpenMP threads than free cores spin against each other and cost far more than a factor (up to 17, measured), so each rank
-    gets its share of the cores that this process may use.
+    OpenMP threads wait for each other some hundred times a step, and one that has to wait for its core holds up all: with as many
+    threads as cores, anything else that runs makes training several times slower. So each rank gets its share of the cores that
+    this process may use, less one on a CPU, where the input pipeline needs it.
     """
-    cores = len(os.sched_getaffinity(0))
+    cores = len(os.sched_getaffinity(0)) // config.run.ranks_per_node
     defaults = {
-        "OMP_NUM_THREADS": str(max(1, cores // config.run.ranks_per_node)),
+        "OMP_NUM_THREADS": str(max(1, cores - 1 if config.run.device == "cpu" else cores)),
         "HOROVOD_LOG_LEVEL": "fatal",  # a lost rank is reported once, by us
         "PYTHONUNBUFFERED": "1",
     }
