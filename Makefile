@@ -1,6 +1,6 @@
 # Every target may be interrupted and run again. PYTHON=/path/to/python chooses the Python of .venv.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo dev test lint ruff mypy import-linter shellcheck requirements
+.PHONY: help setup demo data dev test bench lint ruff mypy import-linter shellcheck requirements
 BIN := .venv/bin
 
 help: ## list the targets
@@ -9,9 +9,11 @@ help: ## list the targets
 setup: ## install the pinned packages into .venv
 	@requirements/install.sh mxnet-cpu
 
-demo: setup ## five timed runs on a small generated data set, checked and scored (NEXP=1 for a taste)
-	@$(BIN)/rn50 demo-data data/demo
+demo: data ## five timed runs on a small generated data set, checked and scored (NEXP=1 for a taste)
 	@DGXSYSTEM=DEMO_CPU ./run_experiments.sh
+
+data: setup
+	@$(BIN)/rn50 demo-data data/demo
 
 dev: setup
 	@requirements/install.sh dev
@@ -19,6 +21,11 @@ dev: setup
 test: dev ## build Horovod and run every test
 	@requirements/install.sh horovod
 	@$(BIN)/python -m pytest
+
+bench: data ## the figures of docs/measurements.md that a CPU can give
+	$(BIN)/python bench/demo_difficulty.py data/demo
+	set -a; . configs/config_DEMO_CPU.sh; set +a; $(BIN)/python bench/real_vs_synthetic.py
+	$(BIN)/python bench/training_step.py
 
 lint: ruff mypy import-linter shellcheck ## ruff, mypy, import-linter, shellcheck
 
