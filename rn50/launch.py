@@ -33,8 +33,10 @@ def command(config: Config) -> List[str]:
         raise UserError(
             f"DGXNGPU={config.ranks}: more than one rank needs Horovod; run 'make test', which builds it, or set DGXNGPU=1"
         )
+    # horovodrun imports the framework to see what Horovod was built for, and the framework may need a mend of ours first.
+    horovodrun = f"import implementations.{config.run.framework}; from horovod.runner.launch import run_commandline as run; run()"
     ranks = str(config.ranks)
-    return [sys.executable, "-m", "horovod.runner.launch", "--gloo", "-np", ranks, "-H", f"localhost:{ranks}"] + train
+    return [sys.executable, "-c", horovodrun, "--gloo", "-np", ranks, "-H", f"localhost:{ranks}"] + train
 
 
 def rank_environment(config: Config, environ: Mapping[str, str]) -> Dict[str, str]:

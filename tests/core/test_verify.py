@@ -53,7 +53,7 @@ def test_preflight_opens_no_file(tmp_path):
     assert opened == []
     (tmp_path / FILES[0]).read_bytes()
     watching = False
-    assert len(opened) == 1  # the hook does see an open
+    assert len(opened) >= 1  # the hook does see an open
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -13,6 +13,7 @@ pytest.importorskip("mxnet")
 pytest.importorskip("horovod.mxnet", reason="Horovod is not built for MXNet; make test does it")
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
+HOROVODRUN = "import implementations.mxnet; from horovod.runner.launch import run_commandline; run_commandline()"
 SCRIPT = str(pathlib.Path(__file__).with_name("two_ranks.py"))
 
 
@@ -22,7 +23,7 @@ def train(environment, folder, ranks, batch_size):
         **os.environ, **environment, "DGXNGPU": str(ranks), "BATCHSIZE": str(batch_size), "OMP_NUM_THREADS": "1",
         "PYTHONPATH": str(ROOT),
     }
-    launcher = [sys.executable, "-m", "horovod.runner.launch", "--gloo", "-np", str(ranks)] if ranks > 1 else []
+    launcher = [sys.executable, "-c", HOROVODRUN, "--gloo", "-np", str(ranks)] if ranks > 1 else []
     command = launcher + [sys.executable, SCRIPT, str(folder / f"{ranks}_RANK.npz")]
     done = subprocess.run(command, cwd=str(ROOT), env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
