@@ -15,7 +15,7 @@ from typing import List, Tuple, Union
 import cv2
 import numpy as np
 
-GENERATOR_VERSION = 2
+GENERATOR_VERSION = 3
 """Raised with every change that alters an image, so that a data set of an older version is not taken for a new one."""
 
 STREAMS = {"train": 1, "val": 2, "tune": 3}
@@ -29,8 +29,8 @@ CONTRAST = 110                    # least distance of shape and background colou
 PLAIN_PROBABILITY = 0.4
 TEXTURE_AMPLITUDE = (4, 22)
 CLUTTER_ITEMS = (0, 4)            # upper end excluded
-SCALE = (0.45, 0.95)              # of the shape's diameter to the short side
-ROTATION = 0.5                    # radians either way
+SCALE = (0.55, 0.95)              # of the shape's diameter to the short side
+ROTATION = 0.8                    # radians either way
 SHEAR = 0.25
 SQUASH = (0.8, 1.0)
 OPACITY = (0.75, 1.0)
@@ -192,11 +192,12 @@ def _place(length: int, radius: float, rng: Rng) -> float:
 
 
 def _shape_mask(label: int, height: int, width: int, rng: Rng) -> np.ndarray:
-    """float32 (height, width), 1 inside the shape: scaled, rotated, sheared, squashed and placed at random."""
+    """float32 (height, width), 1 inside the shape: scaled, rotated, sheared, squashed, mirrored and placed at random."""
     radius = min(height, width) * rng.uniform(*SCALE) / 2
     angle = rng.uniform(-ROTATION, ROTATION)
     rotation = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
     transform = radius * rotation @ np.array([[1, rng.uniform(-SHEAR, SHEAR)], [0, rng.uniform(*SQUASH)]])
+    transform = transform @ np.diag([rng.choice([-1, 1]), 1])
     centre = np.array([_place(width, radius, rng), _place(height, radius, rng)])
     mask = np.zeros((height, width), np.float32)
     for polygon, value in zip(SHAPES[label](rng), (1.0, 0.0)):
