@@ -11,12 +11,12 @@ export OPTIMIZER=lars
 export BATCHSIZE=64
 export LR=2.0
 export WARMUP_EPOCHS=1
-export NUMEPOCHS=16
+export NUMEPOCHS=12
 export MOM=0.9
 export WD=5e-5
 export LARSETA=0.001
 export LABELSMOOTHING=0.1
-export EVAL_OFFSET=2                # epochs 3, 7, 11, 15
+export EVAL_OFFSET=2                # epochs 3, 7, 11
 export EVAL_PERIOD=4
 export BN_GAMMA_ZERO=1
 
@@ -36,9 +36,9 @@ export DATADIR="${DATADIR:-data/demo}"
 export NUMEXAMPLES=10000
 export NUMVALEXAMPLES=2000
 export NUMCLASSES=10
-export IMAGE_SIZE=48
-export EVAL_RESIZE=54
-export CROP_AREA_MIN=0.3
+export IMAGE_SIZE=44
+export EVAL_RESIZE=50
+export CROP_AREA_MIN=0.4
 export WIDTH=0.25
 
 # --- input pipeline (speed only) ---------------------------------------------
