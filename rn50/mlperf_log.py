@@ -83,12 +83,15 @@ class RunLog:
         They carry the time at which the process began its work: loading the framework belongs to initialisation, though only
         afterwards is it known which process is rank 0.
         """
+        platform = config.run.platform
+        if not config.is_imagenet and rules.NOT_A_RESULT not in platform:
+            platform = f"{platform} ({rules.NOT_A_RESULT})"
         for key, value in (
             (constants.SUBMISSION_BENCHMARK, rules.BENCHMARK),
             (constants.SUBMISSION_ORG, config.run.organisation),
             (constants.SUBMISSION_DIVISION, config.run.division),
             (constants.SUBMISSION_STATUS, config.run.status),
-            (constants.SUBMISSION_PLATFORM, config.run.platform),
+            (constants.SUBMISSION_PLATFORM, platform),
         ):
             self._event(key, value, time_ms=init_start_ms)
         self._event(constants.CACHE_CLEAR, config.run.cache_cleared, time_ms=init_start_ms)

@@ -38,8 +38,10 @@ class DaliBatches:
         self._shard_sizes = shards.shard_sizes(samples, self._ranks)
         self._batches = shards.batches(samples, self._ranks, self._batch_size)
         device_id = context.device_id if context.device_type == "gpu" else None
+        order, half = layout.replace("N", ""), precision == "float16"
+        # Another seed on every rank: with one seed, all ranks would crop their images in the same places.
         self._pipeline = dali_pipeline.build(
-            config, training, self._rank, self._ranks, seed, device_id, layout.replace("N", ""), precision == "float16"
+            config, training, self._rank, self._ranks, seed + self._rank, device_id, order, half
         )
         size = config.data.image_size
         shape = (self._batch_size, 3, size, size) if layout == "NCHW" else (self._batch_size, size, size, 3)

@@ -6,7 +6,6 @@ import time
 from typing import Any, List, Optional, Tuple
 
 import mxnet as mx
-import numpy as np
 from mxnet import autograd
 
 from implementations.mxnet.communicator import Horovod, SingleProcess, lost_rank_named
@@ -64,7 +63,6 @@ class MxnetImplementation:
         """Builds and compiles everything on synthetic batches, then goes back to the weights that ``seed`` gives."""
         h, data = self.config.hyperparameters, self.config.data
         self._seed = seed
-        np.random.seed(seed)
         mx.random.seed(seed)
         form = Form(self.layout, self.precision, fused_relu=self.context.device_type == "cpu" and self.precision == "float32")
         self.network = ResNet50(data.classes, data.width, h.bn_gamma_zero, form)

@@ -10,9 +10,10 @@ import types
 import numpy as np
 import pytest
 
-from rn50 import timed_run
+from rn50 import rules, timed_run
 from rn50.errors import UserError
 from rn50.implementation import EpochResult
+from rn50.mlperf_log import RunLog
 from tests.conftest import with_changes
 
 TENSORS = ["conv0_weight", "fc1_bias"]
@@ -140,6 +141,18 @@ def test_an_existing_result_is_not_overwritten(tiny_config, tmp_path):
     with pytest.raises(UserError, match="result_0.txt: a result of this name exists"):
         timed_run.run(config, lambda config: Toy(config, [800], []), timed_run.Display())
     assert (tmp_path / "result_0.txt").read_text() == "precious"
+
+
+@pytest.mark.parametrize("task, labelled", [
+    ({"train_samples": 1281167, "eval_samples": 50000, "classes": 1000, "image_size": 224, "eval_resize": 256,
+      "crop_area_min": 0.05, "width": 1.0}, False),
+    ({}, True),
+])
+def test_a_log_on_other_data_says_that_it_is_no_result(tiny_config, capsys, task, labelled):
+    config = with_changes(tiny_config, data=task)
+    RunLog(0, None).submission(config, 0)
+    platform = next(line for line in capsys.readouterr().out.splitlines() if "submission_platform" in line)
+    assert (rules.NOT_A_RESULT in platform) == labelled
 
 
 def test_seed_is_rank_0s_on_every_rank():
