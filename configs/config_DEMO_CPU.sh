@@ -36,8 +36,8 @@ export DATADIR="${DATADIR:-data/demo}"
 export NUMEXAMPLES=10000
 export NUMVALEXAMPLES=2000
 export NUMCLASSES=10
-export IMAGE_SIZE=44
-export EVAL_RESIZE=50
+export IMAGE_SIZE=48
+export EVAL_RESIZE=54
 export CROP_AREA_MIN=0.4
 export WIDTH=0.25
 
