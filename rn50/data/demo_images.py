@@ -15,7 +15,7 @@ from typing import List, Tuple, Union
 import cv2
 import numpy as np
 
-GENERATOR_VERSION = 4
+GENERATOR_VERSION = 5
 """Raised with every change that alters an image, so that a data set of an older version is not taken for a new one."""
 
 STREAMS = {"train": 1, "val": 2, "tune": 3}
@@ -29,8 +29,8 @@ CONTRAST = 110                    # least distance of shape and background colou
 PLAIN_PROBABILITY = 0.4
 TEXTURE_AMPLITUDE = (4, 22)
 CLUTTER_ITEMS = (0, 4)            # upper end excluded
-SCALE = (0.6, 0.95)               # of the shape's diameter to the short side
-ROTATION = 1.1                    # radians either way
+SCALE = (0.65, 0.95)              # of the shape's diameter to the short side
+ROTATION = 0.5                    # radians either way
 SHEAR = 0.25
 SQUASH = (0.8, 1.0)
 OPACITY = (0.75, 1.0)
@@ -39,7 +39,7 @@ BLUR_PROBABILITY = 0.25
 BLUR_SIGMA = (0.5, 1.3)           # pixels
 GAIN = (0.75, 1.2)
 OFFSET = 20
-NOISE_SIGMA = (2, 16)
+NOISE_SIGMA = (2, 12)
 JPEG_QUALITY = (70, 96)           # upper end excluded
 
 SUBPIXEL_BITS = 4
