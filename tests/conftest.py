@@ -1,8 +1,12 @@
 """What several rooms of the tests share: a tiny data set and the configuration that fits it."""
 
 import dataclasses
+import os
 
 import pytest
+
+# Before anything loads OpenMP: the runs are tiny, and threads that wait for a busy core would take many times as long.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from rn50 import config as configuration
 from rn50.data import demo_dataset
