@@ -204,10 +204,17 @@ def stop_abandoned(result_file: pathlib.Path) -> None:
     MLLogger(logger).end(constants.RUN_STOP, metadata={constants.STATUS: "aborted"})
     stop = text.getvalue().encode()
     with partial.open("r+b", buffering=0) as stream:
-        # On a full disk the line finds room only in place of the last ones.
-        for end in (len(lines), lines.rfind(b"\n", 0, len(lines) - len(stop)) + 1):
-            stream.truncate(end)
-            stream.seek(end)
-            with contextlib.suppress(OSError):
-                if stream.write(stop) == len(stop):
-                    return
+        stream.truncate(len(lines))
+        stream.seek(len(lines))
+        with contextlib.suppress(OSError):
+            if stream.write(stop) == len(stop):
+                return
+        # On a full disk the line finds room only in place of the last ones; that the clock ran has to stay.
+        kept = lines.splitlines(keepends=True)
+        run_start = next(i for i, line in enumerate(kept) if f'"{constants.RUN_START}"'.encode() in line)
+        while len(b"".join(kept)) + len(stop) > len(lines):
+            del kept[-1 if len(kept) - 1 > run_start else run_start - 1]
+            run_start = min(run_start, len(kept) - 1)
+        stream.seek(0)
+        stream.write(b"".join(kept) + stop)
+        stream.truncate()

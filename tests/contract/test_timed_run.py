@@ -5,6 +5,8 @@ A toy, because a real network does not stop at exactly 75.9 % on demand.
 
 import json
 import pathlib
+import resource
+import signal
 import types
 
 import numpy as np
@@ -13,7 +15,7 @@ import pytest
 from rn50 import rules, timed_run
 from rn50.errors import UserError
 from rn50.implementation import EpochResult
-from rn50.mlperf_log import RunLog
+from rn50.mlperf_log import RunLog, stop_abandoned
 from tests.conftest import with_changes
 
 TENSORS = ["conv0_weight", "fc1_bias"]
@@ -177,3 +179,24 @@ def test_provenance_is_saved_beside_the_result(tiny_config, tmp_path):
     assert facts["config"]["hyperparameters"]["learning_rate"] == 2.0
     assert facts["seed"] == 7
     assert facts["packages"]["numpy"] == np.__version__
+
+
+def test_the_end_of_an_abandoned_log_on_a_full_disk_leaves_the_start_of_the_clock(tmp_path):
+    result_file = tmp_path / "result_0.txt"
+    log = RunLog(0, result_file)
+    for _ in range(9):
+        log.block_stop(1)
+    log.run_start()
+    partial = tmp_path / "result_0.txt.partial"
+    size = partial.stat().st_size
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limit[1]))  # not a byte more can be written
+    try:
+        stop_abandoned(result_file)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        signal.signal(signal.SIGXFSZ, ignored)
+    keys = [json.loads(line.split(":::MLLOG ")[1])["key"] for line in partial.read_text().splitlines()]
+    assert keys[-2:] == ["run_start", "run_stop"]
+    assert partial.stat().st_size <= size

@@ -79,7 +79,7 @@ def test_one_rank_of_two_killed(start, results, horovod, victim):
 def test_horovodrun_killed(start, results, horovod):
     job = start(**ENDLESS, DGXNGPU="2")
     at("training", job, results / "result_1.txt")
-    horovodrun = next(process for process in job.processes() if "horovod.runner.launch" in process.cmdline())
+    horovodrun = next(each for each in job.processes() if "horovod.runner.launch" in " ".join(each.cmdline()))
     horovodrun.kill()
     assert job.wait() == 128 + signal.SIGKILL
     assert job.complaint == "rn50: horovodrun was killed by SIGKILL; start the run again"
