@@ -23,9 +23,9 @@ test: dev ## build Horovod and run every test
 	@$(BIN)/python -m pytest
 
 bench: data ## the figures of docs/measurements.md that a CPU can give
-	$(BIN)/python bench/demo_difficulty.py data/demo
 	set -a; . configs/config_DEMO_CPU.sh; set +a; $(BIN)/python bench/real_vs_synthetic.py
 	$(BIN)/python bench/training_step.py
+	$(BIN)/python bench/demo_difficulty.py data/demo
 
 lint: ruff mypy import-linter shellcheck ## ruff, mypy, import-linter, shellcheck
 

@@ -83,7 +83,7 @@ def launch() -> None:
     """Start every rank of the system that the environment describes, for one timed run."""
     from rn50 import launch as launcher
 
-    sys.exit(launcher.launch(configuration.from_environment(), os.environ))
+    sys.exit(launcher.launch(configuration.from_environment(), configuration.environment()))
 
 
 @main.command(epilog="Example: set -a; . configs/config_DEMO_CPU.sh; rn50 train")

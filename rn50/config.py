@@ -188,13 +188,18 @@ def known_names() -> Set[str]:
     return {variable.name for _, _, variable in variables()} | set(FIXED)
 
 
+def environment() -> Mapping[str, str]:
+    """The environment of this process, for those who pass it on; only here is it looked up."""
+    return os.environ
+
+
 def from_environment(environ: Optional[Mapping[str, str]] = None, config_file: Optional[str] = None) -> Config:
     """The configuration that environment variables describe.
 
     ``environ`` is ``os.environ`` by default, ``config_file`` its CONFIG_FILE: the file that was sourced, whose names are checked
     where it is ours. Raises UserError with one line for every variable that is missing, unknown or impossible.
     """
-    environ = os.environ if environ is None else environ
+    environ = environment() if environ is None else environ
     config_file = config_file or environ.get("CONFIG_FILE")
     problems = unknown_names(config_file, known_names()) if config_file and is_ours(config_file) else []
     problems += [

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import math
-import os
 import pathlib
 import re
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
@@ -13,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from rn50 import rules
-from rn50.config import SECTIONS, Config, from_environment, variables
+from rn50.config import SECTIONS, Config, environment, from_environment, variables
 from rn50.config_file import is_passed_through, names_set_by, source
 from rn50.config_variables import FIXED
 
@@ -173,7 +172,7 @@ def show(file: Optional[pathlib.Path], as_json: bool) -> None:
 
     Raises UserError for a file that cannot be read or a configuration that cannot be run.
     """
-    environ: Mapping[str, str] = os.environ if file is None else source(str(file))
+    environ = environment() if file is None else source(str(file))
     config_file = environ.get("CONFIG_FILE") if file is None else str(file)
     config = from_environment(environ, config_file)
     rows = describe(config, environ, config_file)

@@ -51,9 +51,9 @@ def test_preflight_opens_no_file(tmp_path):
     sys.addaudithook(watch)
     preflight(tmp_path)
     assert opened == []
-    (tmp_path / FILES[0]).read_bytes()
-    watching = False
-    assert len(opened) >= 1  # the hook does see an open
+    with open(str(tmp_path / FILES[0]), "rb"):  # not through pathlib, which Python 3.8 audits twice
+        watching = False
+    assert len(opened) == 1  # the hook does see an open
 
 
 @pytest.mark.parametrize("name", FILES)
