@@ -1,12 +1,19 @@
 """The ranks of an MXNet job: one process, or Horovod."""
 
 import contextlib
-from typing import Any, Iterable, Iterator
+import socket
+import threading
+import time
+from typing import Any, Iterable, Iterator, List, Mapping
 
 import mxnet as mx
 import numpy as np
 
+from rn50 import config as configuration
 from rn50.errors import RankLostError, UserError
+
+MEETING_SECONDS = 60
+"""So long ranks that Slurm started wait for rank 0 to start too."""
 
 
 @contextlib.contextmanager
@@ -26,6 +33,7 @@ class SingleProcess:
     rank = 0
     local_rank = 0
     size = 1
+    library = ""
 
     def barrier(self) -> None:
         """Nobody to wait for."""
@@ -33,6 +41,10 @@ class SingleProcess:
     def sum(self, array: np.ndarray) -> np.ndarray:
         """The array itself."""
         return array
+
+    def all_reduce_seconds(self, values: int, repeats: int) -> List[float]:
+        """Nothing has to be sent."""
+        return [0.0] * repeats
 
     def sum_gradients(self, gradients: Iterable[Any]) -> None:
         """They are the sum already."""
@@ -44,14 +56,17 @@ class SingleProcess:
 class Horovod:
     """One rank of a Horovod job."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_gpu: bool) -> None:
         try:
             import horovod.mxnet as hvd
         except ImportError as error:
             raise UserError(f"DGXNGPU: more than one rank needs Horovod ({error}); run 'make test', which builds it") from error
+        _meet(configuration.environment())
         hvd.init()
         self._hvd = hvd
         self.rank, self.local_rank, self.size = hvd.rank(), hvd.local_rank(), hvd.size()
+        self.library = "NCCL" if on_gpu and hvd.nccl_built() else "Gloo" if hvd.gloo_enabled() else "MPI"
+        self._on_gpu = on_gpu
 
     def barrier(self) -> None:
         """Returns once every rank has called it."""
@@ -61,6 +76,19 @@ class Horovod:
         """The element-wise sum of an int64 array over all ranks."""
         with lost_rank_named():
             return self._hvd.allreduce(mx.nd.array(array, dtype="int64"), average=False).asnumpy()
+
+    def all_reduce_seconds(self, values: int, repeats: int) -> List[float]:
+        """How long each of ``repeats`` sums of ``values`` float32 numbers took, on the device of the gradients."""
+        array = mx.nd.zeros(values, mx.gpu(self.local_rank) if self._on_gpu else mx.cpu())
+        seconds = []
+        with lost_rank_named():
+            for _ in range(repeats):
+                self.barrier()
+                begin = time.perf_counter()
+                self._hvd.allreduce_(array, average=False, name=f"timed_{values}")
+                array.wait_to_read()
+                seconds.append(time.perf_counter() - begin)
+        return seconds
 
     def sum_gradients(self, gradients: Iterable[Any]) -> None:
         """Sums each array in place over all ranks; arrays that backpropagation finishes first go first."""
@@ -72,3 +100,40 @@ class Horovod:
     def close(self) -> None:
         """Leaves the job."""
         self._hvd.shutdown()
+
+
+def _meet(environ: Mapping[str, str]) -> None:
+    """Among ranks that Slurm started, rank 0 tells all of them each other's addresses; the others wait until it does.
+
+    horovodrun and mpirun do that themselves. Raises UserError where rank 0 cannot be had.
+    """
+    hosts = environ.get("RN50_RENDEZVOUS")
+    if hosts is None:
+        return
+    address = environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"], int(environ["HOROVOD_GLOO_RENDEZVOUS_PORT"])
+    rank = int(environ["HOROVOD_RANK"])
+    if rank == 0:
+        from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
+        from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
+
+        try:
+            server = RendezvousHTTPServer(("", address[1]), RendezvousHandler, 0)
+        except OSError as error:
+            raise UserError(
+                f"port {address[1]}: rank 0 cannot open it ({error.strerror}); set HOROVOD_GLOO_RENDEZVOUS_PORT to a free one"
+            ) from error
+        server.init(get_host_assignments(parse_hosts(hosts), int(environ["HOROVOD_SIZE"])))
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        return
+    deadline = time.monotonic() + MEETING_SECONDS
+    while True:
+        try:
+            socket.create_connection(address, timeout=5).close()
+            return
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise UserError(
+                    f"rank {rank} on {environ['HOROVOD_HOSTNAME']}: no rank 0 at {address[0]} port {address[1]} within "
+                    f"{MEETING_SECONDS} s ({error}); see whether it was started, and whether a firewall is between them"
+                ) from error
+            time.sleep(0.1)

@@ -52,6 +52,8 @@ class DaliBatches:
         self._passes = 0
         self.wait_seconds = 0.0
         """Time spent waiting for DALI, over the life of this object."""
+        self.waiting = False
+        """Whether it waits for DALI now."""
 
     def epoch(self) -> Iterator[Batch]:
         """One pass over this rank's shard, the samples that fill up the last batch cut off."""
@@ -76,11 +78,13 @@ class DaliBatches:
 
     def _feed(self, images: Any, labels: Any) -> None:
         begin = time.perf_counter()
+        self.waiting = True
         try:
             outputs = self._pipeline.run()
         except RuntimeError as error:
             reason = str(error).strip().splitlines()[0]
             raise UserError(self._fault(f"{self._rec}: DALI cannot read it: {reason}")) from error
+        self.waiting = False
         self.wait_seconds += time.perf_counter() - begin
         for output, array in zip(outputs, (images, labels)):
             feed_ndarray(output.as_tensor(), array)
@@ -94,6 +98,7 @@ class SyntheticBatches:
     """The same full random batch again and again, held on the device."""
 
     wait_seconds = 0.0
+    waiting = False
 
     def __init__(self, config: Config, ranks: int, context: Any, layout: str, precision: str, batches: int):
         size, batch_size = config.data.image_size, config.hyperparameters.batch_size

@@ -121,7 +121,9 @@ class ResNet50(HybridBlock):
         super().__init__(prefix="")
         self.features = nn.HybridSequential(prefix="")
         inputs = round(64 * width)
-        self.features.add(ConvNorm("", "0", 3, inputs, 7, 2, form), nn.MaxPool2D(3, 2, 1, layout=form.layout))
+        # Of three channels, oneDNN has no bfloat16 kernel but a plain matrix product, whose layout makes batch norm slow too.
+        first = form._replace(precision="float32", fused_relu=True) if form.precision == "bfloat16" else form
+        self.features.add(ConvNorm("", "0", 3, inputs, 7, 2, first), nn.MaxPool2D(3, 2, 1, layout=form.layout))
         for stage, (units, base) in enumerate(STAGES, start=1):
             channels = round(base * width)
             for unit in range(1, units + 1):

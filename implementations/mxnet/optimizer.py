@@ -1,4 +1,9 @@
-"""LARS on MXNet's aggregated multi-tensor kernels, mended to agree with ``rn50/lars.py``."""
+"""LARS on MXNet's multi-tensor kernels, in agreement with ``rn50/lars.py``.
+
+The kernels are those of ``mx.optimizer.LARS``; its Python around them is not used. Under Gluon that gives batch norm and biases a
+trust ratio and weight decay, scales the momentum of only some parameters when the learning rate changes, and takes the parameters
+in the order of the network, which on a CPU is several times slower (docs/measurements.md).
+"""
 
 from typing import Any, List, Sequence
 
@@ -8,43 +13,63 @@ from rn50 import lars, rules
 from rn50.config import Hyperparameters
 
 
-class Lars:
-    """Updates all parameters of a network, float32 all, in one call.
+class SquaredNorms:
+    """The squared Euclidean norm of each of some arrays: called, it returns them as an array of shape (len(arrays),)."""
 
-    ``mx.optimizer.LARS`` 1.9.1 is used with two mends. It finds out from ``idx2name`` which parameters to skip, and left to Gluon
-    that table is empty, so that batch norm and biases get a trust ratio and weight decay. And its ``momentum_correction`` scales
-    the momentum of the first chunk of parameters only. ``gradients`` are sums over samples; ``step`` divides.
-    """
+    def __init__(self, arrays: Sequence[Any]):
+        self._arrays = list(arrays)
+        self._vectors = [array.reshape(-1) for array in arrays]
+        self._norms = mx.nd.zeros(len(arrays), arrays[0].context)
+        self._parts = [self._norms[i : i + 1] for i in range(len(arrays))]
+
+    def __call__(self) -> Any:
+        if self._norms.context.device_type == "gpu":
+            return mx.nd.multi_sum_sq(*self._arrays, num_arrays=len(self._arrays), out=self._norms)
+        # There the kernel above runs in one thread; the dot product of BLAS is four times as fast.
+        for vector, part in zip(self._vectors, self._parts):
+            mx.nd.dot(vector, vector, out=part)
+        return self._norms
+
+
+class Lars:
+    """Updates all parameters of a network, float32 all. ``gradients`` are sums over samples; ``step`` divides."""
 
     def __init__(self, parameters: Sequence[Any], hyperparameters: Hyperparameters):
-        names = {index: parameter.name for index, parameter in enumerate(parameters)}
-        self._optimizer = mx.optimizer.LARS(
-            momentum=hyperparameters.momentum,
-            eta=hyperparameters.lars_eta,
-            eps=rules.LARS_EPSILON,
-            wd=hyperparameters.weight_decay,
-            momentum_correction=False,
-            param_idx2name=names,
-        )
-        self._optimizer.set_wd_mult({name: 0.0 for name in names.values() if lars.is_skipped(name)})
-        self._parameters = list(parameters)
-        self._states: List[Any] = []
-        self._indices = list(range(len(self._parameters)))
-        self.reset()
+        self._hyperparameters = hyperparameters
+        # By size, the skipped ones last: a kernel walks the tensors of one launch side by side, so they should be alike.
+        ordered = sorted(parameters, key=lambda p: (lars.is_skipped(p.name), p.data().size))
+        self._weights = [parameter.data() for parameter in ordered]
+        self._gradients = [parameter.grad() for parameter in ordered]
+        self._velocities = [mx.nd.zeros_like(weight) for weight in self._weights]
+        self._scaled = sum(not lars.is_skipped(parameter.name) for parameter in ordered)
+        self._weight_norms = SquaredNorms(self._weights[: self._scaled])
+        self._gradient_norms = SquaredNorms(self._gradients[: self._scaled])
+        self._context = self._weights[0].context
+        self._weight_decay = mx.nd.zeros(len(ordered), self._context)
+        self._weight_decay[: self._scaled] = hyperparameters.weight_decay
+        # MXNet's own reading of MXNET_OPTIMIZER_AGGREGATION_SIZE: the number of tensors in one launch.
+        self._chunk = mx.optimizer.SGD().aggregate_num
+        self.gradients: List[Any] = [parameter.grad() for parameter in reversed(parameters)]
+        """The gradient arrays, last layer first: the order in which backpropagation finishes them."""
 
     def reset(self) -> None:
         """Forgets all momentum."""
-        self._states = [self._optimizer.create_state(i, self._parameters[i].data()) for i in self._indices]
-
-    @property
-    def gradients(self) -> List[Any]:
-        """The gradient arrays, last layer first: the order in which backpropagation finishes them."""
-        return [parameter.grad() for parameter in reversed(self._parameters)]
+        for velocity in self._velocities:
+            velocity[:] = 0
 
     def step(self, learning_rate: float, samples: int) -> None:
         """One update with the gradients of ``samples`` samples summed."""
-        self._optimizer.lr = learning_rate
-        self._optimizer.rescale_grad = 1.0 / samples
-        weights = [parameter.data() for parameter in self._parameters]
-        gradients = [parameter.grad() for parameter in self._parameters]
-        self._optimizer.update(self._indices, weights, gradients, self._states)
+        h, scaled = self._hyperparameters, self._scaled
+        rates = mx.nd.full(len(self._weights), learning_rate, self._context)
+        mx.nd.multi_lars(
+            rates[:scaled], self._weight_norms(), self._gradient_norms(), self._weight_decay[:scaled],
+            eta=h.lars_eta, eps=rules.LARS_EPSILON, rescale_grad=1 / samples, out=rates[:scaled],
+        )
+        for start in range(0, len(self._weights), self._chunk):
+            chunk = slice(start, start + self._chunk)
+            weights = self._weights[chunk]
+            tensors = [array for triple in zip(weights, self._gradients[chunk], self._velocities[chunk]) for array in triple]
+            mx.nd.preloaded_multi_sgd_mom_update(
+                *tensors, rates[chunk], self._weight_decay[chunk],
+                num_weights=len(weights), momentum=h.momentum, rescale_grad=1 / samples, out=weights,
+            )

@@ -1,9 +1,10 @@
 """One rank of the timed run in MXNet: a batch's way from the input pipeline to the weights."""
 
 import itertools
+import math
 import pathlib
 import time
-from typing import Any, List, Optional, Tuple
+from typing import Any, List, Tuple
 
 import mxnet as mx
 from mxnet import autograd
@@ -27,7 +28,7 @@ def create(config: Config) -> "MxnetImplementation":
 
 
 def fastest_on_cpu() -> str:
-    """bfloat16 where the processor multiplies it itself (measured 1.18 times as fast, docs/measurements.md), else float32."""
+    """bfloat16 where the processor multiplies it itself (1.4 times as fast: docs/measurements.md), else float32."""
     try:
         flags = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
@@ -40,8 +41,8 @@ class MxnetImplementation:
 
     def __init__(self, config: Config):
         self.config = config
-        self.communicator: Any = Horovod() if config.ranks > 1 else SingleProcess()
         on_gpu = config.run.device == "gpu"
+        self.communicator: Any = Horovod(on_gpu) if config.ranks > 1 else SingleProcess()
         if on_gpu and mx.context.num_gpus() <= self.communicator.local_rank:
             raise UserError(
                 f"DEVICE=gpu: MXNet sees {mx.context.num_gpus()} GPUs, DGXNGPU={config.run.ranks_per_node} asks for more; "
@@ -54,9 +55,16 @@ class MxnetImplementation:
         h, data = config.hyperparameters, config.data
         steps = schedule.steps_per_epoch(data.train_samples, config.ranks, h.batch_size)
         self._warmup_steps, self._total_steps = h.warmup_epochs * steps, h.num_epochs * steps
-        self._step = 0
+        self._step = self.steps = 0
+        self._reported = 0.0
+        self.forward_seconds = math.inf
         self.training_data: Any = None
         self.validation_data: Any = None
+
+    @property
+    def waits_for_data(self) -> bool:
+        """Whether DALI has been asked for a batch and has none yet."""
+        return any(data is not None and data.waiting for data in (self.training_data, self.validation_data))
 
     @lost_rank_named()
     def warm_up(self, seed: int) -> List[str]:
@@ -80,7 +88,10 @@ class MxnetImplementation:
         initial = {name: p.data().copy() for name, p in self.network.collect_params().items()}
         for batch in synthetic.epoch():
             self._train_step(batch, learning_rate=0.0)
-            self._evaluation(batch.images, batch.labels)
+            mx.nd.waitall()
+            begin = time.perf_counter()
+            self._evaluation(batch.images, batch.labels).wait_to_read()
+            self.forward_seconds = min(self.forward_seconds, time.perf_counter() - begin)
         for name, parameter in self.network.collect_params().items():
             parameter.set_data(initial[name])
         self.optimizer.reset()
@@ -97,23 +108,25 @@ class MxnetImplementation:
     @lost_rank_named()
     def train_epoch(self, epoch: int, progress: Progress) -> EpochResult:
         """One pass over the training set."""
-        begin = reported = time.perf_counter()
+        begin = time.perf_counter()
         waited = self.training_data.wait_seconds
         samples = 0
-        previous: Optional[Any] = None
+        previous: Any = None
         for batch in itertools.islice(self.training_data.epoch(), self.config.run.benchmark_steps):
             self._step += 1
             loss = self._train_step(batch, self._learning_rate())
             samples += batch.samples
-            if time.perf_counter() - reported > PROGRESS_SECONDS and previous is not None:
+            if time.perf_counter() - self._reported > PROGRESS_SECONDS and previous is not None:
                 # The loss of the step before: reading it does not drain the engine.
                 progress(samples, float(previous.mean().asscalar()))
                 self.training_data.check_labels()
-                reported = time.perf_counter()
+                self._reported = time.perf_counter()
             previous = loss
         self.training_data.check_labels()
         mx.nd.waitall()
-        return EpochResult(samples, time.perf_counter() - begin, self.training_data.wait_seconds - waited)
+        result = EpochResult(samples, time.perf_counter() - begin, self.training_data.wait_seconds - waited)
+        progress(samples, float(previous.mean().asscalar()))
+        return result
 
     def _learning_rate(self) -> float:
         return schedule.learning_rate(
@@ -122,6 +135,7 @@ class MxnetImplementation:
 
     def _train_step(self, batch: Any, learning_rate: float) -> Any:
         """Forward, backward, sum over the ranks, update; returns the loss of every sample."""
+        self.steps += 1
         images, labels, samples, global_samples = batch
         ragged = samples < len(labels)
         with autograd.record():
@@ -136,6 +150,7 @@ class MxnetImplementation:
         """(correct, total) of this rank's shard of the validation set."""
         correct, total = mx.nd.zeros(1, self.context), 0
         for batch in self.validation_data.epoch():
+            self.steps += 1
             if batch.samples:
                 correct = correct + self._evaluation(batch.images, batch.labels)[: batch.samples].sum()
                 total += batch.samples

@@ -15,7 +15,7 @@ from typing import List, Tuple, Union
 import cv2
 import numpy as np
 
-GENERATOR_VERSION = 5
+GENERATOR_VERSION = 6
 """Raised with every change that alters an image, so that a data set of an older version is not taken for a new one."""
 
 STREAMS = {"train": 1, "val": 2, "tune": 3}
@@ -26,8 +26,8 @@ LANDSCAPE_PROBABILITY = 0.7
 BACKGROUND_COLOUR = (20, 235)     # per channel, of 0-255
 COLOUR = (10, 245)
 CONTRAST = 110                    # least distance of shape and background colour in RGB
-PLAIN_PROBABILITY = 0.4
-TEXTURE_AMPLITUDE = (4, 22)
+PLAIN_PROBABILITY = 0.1
+TEXTURE_AMPLITUDE = (10, 40)
 CLUTTER_ITEMS = (0, 4)            # upper end excluded
 SCALE = (0.65, 0.95)              # of the shape's diameter to the short side
 ROTATION = 0.5                    # radians either way
