@@ -11,7 +11,7 @@ import pathlib
 import re
 import subprocess
 import sys
-import textwrap
+import tempfile
 from dataclasses import dataclass
 from typing import Any, Dict, List, Sequence, Tuple
 
@@ -19,9 +19,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rn50 import rules
-from rn50.errors import UserError
-from rn50.submission.parse import find_result_files, read_log
+from rn50.submission import tree
+from rn50.submission.parse import copy_records, find_result_files, read_log
 
 
 @dataclass(frozen=True)
@@ -40,20 +39,22 @@ def check(paths: Sequence[pathlib.Path], rulesets: Sequence[str]) -> List[Verdic
     Raises:
         UserError: an unknown ruleset, a path that does not exist or holds no result file, or a file without an MLPerf record.
     """
-    for ruleset in rulesets:
-        if ruleset not in rules.RULESETS:
-            raise UserError(f"ruleset {ruleset}: not one that knows {rules.BENCHMARK}; give one of {', '.join(rules.RULESETS)}")
+    tree.refuse_unknown(rulesets)
     files = find_result_files(paths)
     for file in files:
         read_log(file)
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        return list(pool.map(lambda job: _check_file(*job), itertools.product(files, dict.fromkeys(rulesets))))
+    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        copies = {file: pathlib.Path(folder) / f"{number}.txt" for number, file in enumerate(files)}
+        for file, copy in copies.items():
+            copy_records(file, copy)
+        jobs = itertools.product(files, dict.fromkeys(rulesets))
+        return list(pool.map(lambda job: _check_file(job[0], copies[job[0]], job[1]), jobs))
 
 
-def _check_file(file: pathlib.Path, ruleset: str) -> Verdict:
+def _check_file(file: pathlib.Path, copy: pathlib.Path, ruleset: str) -> Verdict:
     # The checker would leave a compliance_checker.log in the current folder; and without utf8, in an ASCII locale, Python 3.8
     # mixes failures to write its messages into them.
-    options = ["--usage", "training", "--ruleset", ruleset, "--log_output", os.devnull, "--", str(file)]
+    options = ["--usage", "training", "--ruleset", ruleset, "--log_output", os.devnull, "--", str(copy)]
     process = subprocess.run(
         [sys.executable, "-X", "utf8", "-m", "mlperf_logging.compliance_checker", *options],
         stdout=subprocess.DEVNULL,
@@ -84,7 +85,7 @@ def to_json(verdicts: Sequence[Verdict]) -> Dict[str, Any]:
 
 
 def print_table(verdicts: Sequence[Verdict], console: Console) -> None:
-    """Prints for each folder a table of its files and their verdicts under each ruleset, then what the checker said of them."""
+    """Prints for each folder a table of its files and their verdicts under each ruleset."""
     rulesets = list(dict.fromkeys(verdict.ruleset for verdict in verdicts))
     folders: Dict[pathlib.Path, Dict[pathlib.Path, List[Verdict]]] = {}
     for verdict in verdicts:
@@ -97,8 +98,3 @@ def print_table(verdicts: Sequence[Verdict], console: Console) -> None:
         for file, of_file in files.items():
             table.add_row(escape(file.name), *("[green]SUCCESS[/]" if verdict.ok else "[red]FAILED[/]" for verdict in of_file))
         console.print(table)
-        for file, of_file in files.items():
-            for message in dict.fromkeys(message for verdict in of_file for message in verdict.messages):
-                under = ", ".join(verdict.ruleset for verdict in of_file if message in verdict.messages)
-                said = textwrap.shorten(message, 400, placeholder=" ... (whole in --json)")
-                console.print(f"{file.name} ({under}): {said}", markup=False, highlight=False, soft_wrap=True)

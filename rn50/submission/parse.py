@@ -2,14 +2,16 @@
 
 Format: one ``:::MLLOG {json}`` record a line, as the ``mlperf_logging`` package writes it; prefixes before the record (ranks,
 timestamps) and any other text between the records are passed over. Where the log breaks the format, the reading goes on and a
-finding says which line it was; only a file that is no MLPerf log at all is an error.
+finding says which line it was; only a file that is no MLPerf log at all is an error. A file is read piece by piece: the memory
+it takes grows with its records, not with what else is in it.
 """
 
+import contextlib
 import json
 import pathlib
 import re
 from dataclasses import dataclass
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, BinaryIO, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from rn50 import rules
 from rn50.errors import UserError
@@ -20,6 +22,10 @@ UNFINISHED = "unfinished"
 """Status of a run whose clock started and never stopped: it is still running, or it was killed."""
 NOT_STARTED = "not started"
 """Status of a run whose clock never started."""
+MOST_FINDINGS = 100
+"""Broken records that are listed; a file of nothing else would fill the memory with them."""
+_PIECE = 1 << 20
+_LABEL_SMOOTHING = re.compile(rb"\blabel_smoothing=([0-9.eE+-]+)")
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,10 @@ class ResultLog:
     run_stop_ms: Optional[int]
     status: str
     evaluations: Tuple[Evaluation, ...]
+    label_smoothing: Optional[Tuple[int, float]] = None
+    """The line that states it, and the value: MLPerf has no key for it, but NVIDIA's programs print their arguments."""
+    crowded_lines: Tuple[int, ...] = ()
+    """Lines of several records. All of them are read; the official checkers see the last."""
 
     @property
     def reached(self) -> Optional[Evaluation]:
@@ -114,15 +124,15 @@ def read_log(path: pathlib.Path) -> ResultLog:
     Raises:
         UserError: the file cannot be read, or holds no ``:::MLLOG`` line.
     """
+    findings: List[str] = []
+    reader = _Reader(findings)
     try:
-        text = path.read_bytes().decode("utf-8", errors="replace")
+        with path.open("rb") as stream:
+            events = tuple(reader.events(stream))
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); give a result file") from error
-    if TOKEN not in text:
+    if not reader.saw_token:
         raise UserError(f"{path}: no {TOKEN} line in it; give the log of a run")
-
-    findings: List[str] = []
-    events = tuple(_events(text, findings))
     start = _first("run_start", events, findings, repeatable=False)
     stop = _first("run_stop", events, findings, repeatable=False)
     if start and stop and stop.time_ms < start.time_ms:
@@ -151,21 +161,81 @@ def read_log(path: pathlib.Path) -> ResultLog:
         run_stop_ms=stop.time_ms if stop else None,
         status=status,
         evaluations=tuple(_evaluations(events, findings)),
+        label_smoothing=reader.label_smoothing,
+        crowded_lines=tuple(reader.crowded_lines),
         findings=tuple(findings),
     )
 
 
-def _events(text: str, findings: List[str]) -> Iterator[Event]:
-    for number, line in enumerate(text.split("\n"), 1):
-        # A progress bar ends its lines with a carriage return only; the official checker, too, takes that for the end of a line.
-        for piece in line.split("\r"):
-            for record in piece.split(TOKEN)[1:]:
-                try:
-                    fields = json.loads(record)
-                    metadata = dict(fields["metadata"] or {})
-                    yield Event(number, int(fields["time_ms"]), str(fields["key"]), fields["value"], metadata)
-                except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
-                    findings.append(f"line {number}: not an MLPerf record ({type(error).__name__}: {error})")
+class _Reader:
+    """Reads the records of one stream; notes on the way where the format is broken and what the noise says of label smoothing."""
+
+    def __init__(self, findings: List[str]):
+        self.saw_token = False
+        self.label_smoothing: Optional[Tuple[int, float]] = None
+        self.crowded_lines: List[int] = []
+        self._findings = findings
+        self._broken = 0
+
+    def events(self, stream: BinaryIO) -> Iterator[Event]:
+        for number, line in _lines(stream):
+            stated = _LABEL_SMOOTHING.search(line) if b"label_smoothing=" in line else None
+            if stated and self.label_smoothing is None:
+                with contextlib.suppress(ValueError):
+                    self.label_smoothing = number, float(stated.group(1))
+            if TOKEN.encode() not in line:
+                continue
+            self.saw_token = True
+            # A progress bar ends its lines with a carriage return only; for the official checker, too, that is the end of a line.
+            for piece in line.decode("utf-8", errors="replace").split("\r"):
+                records = piece.split(TOKEN)[1:]
+                if len(records) > 1 and len(self.crowded_lines) < MOST_FINDINGS:
+                    self.crowded_lines.append(number)
+                for record in records:
+                    try:
+                        fields = json.loads(record)
+                        metadata = dict(fields["metadata"] or {})
+                        yield Event(number, int(fields["time_ms"]), str(fields["key"]), fields["value"], metadata)
+                    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
+                        self._note(f"line {number}: not an MLPerf record ({type(error).__name__}: {error})")
+
+    def _note(self, finding: str) -> None:
+        self._broken += 1
+        if self._broken <= MOST_FINDINGS:
+            self._findings.append(finding)
+        elif self._broken == MOST_FINDINGS + 1:
+            self._findings.append(f"{finding}; this and what follows is not listed")
+
+
+def copy_records(source: pathlib.Path, target: pathlib.Path) -> None:
+    """Writes the lines of ``source`` that hold records to ``target``. The official checkers, which see no others, read a file
+    whole; the noise around the records may be larger than the memory."""
+    with source.open("rb") as stream, target.open("wb") as copy:
+        for _, line in _lines(stream):
+            if TOKEN.encode() in line:
+                copy.write(line)
+
+
+def _lines(stream: BinaryIO) -> Iterator[Tuple[int, bytes]]:
+    """The lines with their numbers from 1. Of a line longer than a piece only the pieces come that hold the start of a record."""
+    number, kept = 1, b""
+    while True:
+        piece = stream.readline(_PIECE)
+        if not piece:
+            break
+        line = kept + piece
+        if piece.endswith(b"\n"):
+            yield number, line
+            number, kept = number + 1, b""
+        elif TOKEN.encode() not in line:
+            kept = line[1 - len(TOKEN) :]  # the token may lie across two pieces
+        elif len(line) < 2 * _PIECE:
+            kept = line[line.index(TOKEN.encode()) :]
+        else:
+            yield number, line
+            kept = b""
+    if kept:
+        yield number, kept
 
 
 def _first(key: str, events: Iterable[Event], findings: List[str], repeatable: bool = True) -> Optional[Event]:

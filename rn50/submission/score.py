@@ -1,14 +1,17 @@
 """The score of a set of runs: the olympic mean of their minutes to target.
 
 Source: MLPerf Training rules, sections "Run Results" (the time of a run) and "Benchmark Results" (the fastest and the slowest run
-are dropped and the rest averaged; one run that did not converge may be the slowest, more make the result invalid). The trimmed
-mean lives here and nowhere else.
+are dropped and the rest averaged; one run that did not converge may be the slowest, more make the result invalid). Of more runs
+than the rules want, every five consecutive ones are a set, and the set with the median score is the result: so no one chooses.
+The trimmed mean lives here and nowhere else.
 """
 
+import csv
+import io
 import json
 import pathlib
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from rich.console import Console
 from rich.markup import escape
@@ -16,6 +19,7 @@ from rich.table import Table
 
 from rn50 import rules
 from rn50.errors import UserError
+from rn50.submission import rcp, system_description, tree
 from rn50.submission.parse import ResultLog, find_result_files, read_log
 
 HYPERPARAMETERS = (
@@ -23,6 +27,8 @@ HYPERPARAMETERS = (
     "lars_opt_learning_rate_decay_steps", "lars_opt_momentum", "lars_opt_weight_decay", "train_samples",
 )
 """What has to be the same in all runs of a result, by the keys of the log (rules, section "Hyperparameters")."""
+MANY_FILES = 100
+"""From here on the reading takes long enough to show how far it has come."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +45,19 @@ class RunScore:
     converged: bool
     kept: bool
     findings: Tuple[str, ...]
+    in_set: bool = True
+    """False for a run beyond the five that the score is made of."""
 
 
 @dataclass(frozen=True)
 class SystemScore:
     """The runs of one system and their mean in minutes. Without a valid score ``olympic_minutes`` is None and ``reason`` says
-    why; ``label`` is ``rules.NOT_A_RESULT`` for runs on anything but ImageNet, else None."""
+    why; ``label`` is ``rules.NOT_A_RESULT`` for runs on anything but ImageNet, else None.
+
+    ``convergence`` compares a valid score on ImageNet with the reference, and ``scaled_minutes`` is what is published where it
+    passes. ``images_per_second`` counts the training images of the kept runs over their whole time; ``spread`` is
+    (slowest - fastest) / mean of the runs of the set that converged, as a fraction.
+    """
 
     system: str
     valid: bool
@@ -52,21 +65,42 @@ class SystemScore:
     reason: Optional[str]
     label: Optional[str]
     runs: Tuple[RunScore, ...]
+    convergence: Optional[rcp.Convergence] = None
+    scaled_minutes: Optional[float] = None
+    division: Optional[str] = None
+    spread: Optional[float] = None
+    accelerators: Optional[int] = None
+    images_per_second: Optional[float] = None
+
+    @property
+    def images_per_second_per_accelerator(self) -> Optional[float]:
+        """None where the description of the system is not there, or names no accelerator."""
+        return self.images_per_second / self.accelerators if self.images_per_second and self.accelerators else None
 
 
-def score(paths: Sequence[pathlib.Path]) -> List[SystemScore]:
+def score(
+    paths: Sequence[pathlib.Path], ruleset: Optional[str] = None, progress: Callable[[int, int], None] = lambda done, total: None
+) -> List[SystemScore]:
     """Scores result files, folders of them or published trees; the files of one folder are the runs of one system.
+
+    ``ruleset`` is that of the reference convergence points: where None, that of the round which a folder of a published tree
+    names, else the newest. ``progress(done, total)`` counts the files read, where they are many.
 
     Raises:
         UserError: a path does not exist, holds no result file, or holds a log that is none or is of another benchmark.
     """
+    if ruleset is not None:
+        tree.refuse_unknown([ruleset])
     folders: Dict[pathlib.Path, List[ResultLog]] = {}
-    for file in find_result_files(paths):
+    files = find_result_files(paths)
+    for done, file in enumerate(files, 1):
         log = read_log(file)
+        if len(files) >= MANY_FILES:
+            progress(done, len(files))
         if log.benchmark not in (None, rules.BENCHMARK):
             raise UserError(f"{file}: a log of {log.benchmark}; only {rules.BENCHMARK} is scored, leave this file out")
         folders.setdefault(file.parent.resolve(), []).append(log)
-    return [_score_system(_system(folder, logs), logs) for folder, logs in folders.items()]
+    return [_score_system(folder, logs, ruleset) for folder, logs in folders.items()]
 
 
 def _system(folder: pathlib.Path, logs: Sequence[ResultLog]) -> str:
@@ -77,27 +111,72 @@ def _system(folder: pathlib.Path, logs: Sequence[ResultLog]) -> str:
     return next((log.platform for log in logs if log.platform), folder.name)
 
 
-def _score_system(system: str, logs: Sequence[ResultLog]) -> SystemScore:
+def _accelerators(place: Optional[tree.Place]) -> Optional[int]:
+    try:
+        return system_description.read(place.description).accelerators if place else None
+    except UserError:
+        return None  # a score needs no description; rn50 check says what is wrong with it
+
+
+def _score_system(folder: pathlib.Path, logs: Sequence[ResultLog], ruleset: Optional[str]) -> SystemScore:
+    place = tree.place(folder)
     converged = [log.status == "success" and log.reached is not None and log.minutes is not None for log in logs]
-    reason = _why_invalid(logs, converged)
-    kept: List[int] = []
-    if reason is None:
-        # A run that did not converge is the slowest whatever its clock says: it may have stopped early.
-        fastest_first = sorted(range(len(logs)), key=lambda i: (not converged[i], logs[i].minutes or 0.0))
-        kept = fastest_first[1:-1]
-    runs = tuple(_run(log, converged[i], i in kept) for i, log in enumerate(logs))
-    minutes = [run.minutes for run in runs if run.kept and run.minutes is not None]
+    chosen = _median_set(logs, converged)
+    reason = _why_invalid([logs[i] for i in chosen], [converged[i] for i in chosen]) or _differing_configuration(logs)
+    kept = _kept(chosen, logs, converged) if reason is None else []
+    runs = tuple(_run(log, converged[i], i in kept, i in chosen) for i, log in enumerate(logs))
+    minutes = [logs[i].minutes or 0.0 for i in kept]
+    mean = sum(minutes) / len(minutes) if minutes else None
     # Another data set is told by its number of training samples. eval_samples does not tell: published ImageNet logs have 49,999
     # there, or a number of batches.
     other_data = any(log.train_samples not in (None, rules.TRAIN_SAMPLES) for log in logs)
+    convergence = None
+    batch_size = logs[chosen[0]].global_batch_size
+    if mean is not None and batch_size and not other_data:
+        epochs = [*sorted(_epochs(logs[i]) for i in chosen if converged[i]), *(None for i in chosen if not converged[i])]
+        convergence = rcp.judge(ruleset or (place and place.ruleset) or rules.RULESETS[-1], batch_size, tuple(epochs))
+    times = [logs[i].minutes or 0.0 for i in chosen if converged[i]]
+    images = [_epochs(logs[i]) * (logs[i].train_samples or 0) for i in kept]
     return SystemScore(
-        system=system,
+        system=_system(folder, logs),
         valid=reason is None,
-        olympic_minutes=sum(minutes) / len(minutes) if minutes else None,
+        olympic_minutes=mean,
         reason=reason,
         label=rules.NOT_A_RESULT if other_data else None,
         runs=runs,
+        convergence=convergence,
+        division=next((log.division for log in logs if log.division), None),
+        scaled_minutes=mean * convergence.factor if mean is not None and convergence and convergence.passed else None,
+        spread=(max(times) - min(times)) / (sum(times) / len(times)) if len(times) > 1 and any(times) else None,
+        accelerators=_accelerators(place),
+        images_per_second=sum(images) / sum(minutes) / 60 if all(images) and any(minutes) else None,
     )
+
+
+def _epochs(log: ResultLog) -> float:
+    return log.reached.epoch if log.reached else 0.0
+
+
+def _kept(chosen: Sequence[int], logs: Sequence[ResultLog], converged: Sequence[bool]) -> List[int]:
+    """What is left of a set without its fastest and its slowest run. One that did not converge is the slowest whatever its clock
+    says: it may have stopped early."""
+    return sorted(chosen, key=lambda i: (not converged[i], logs[i].minutes or 0.0))[1:-1]
+
+
+def _median_set(logs: Sequence[ResultLog], converged: Sequence[bool]) -> List[int]:
+    """The runs that make the score, by their index: all, or of more than five the five consecutive ones whose score is the median
+    of all such sets; of an even number of sets the slower of the middle two. Consecutive is by the start of the clock."""
+    if len(logs) <= rules.RUNS:
+        return list(range(len(logs)))
+    in_time = sorted(range(len(logs)), key=lambda i: logs[i].run_start_ms or 0)
+    sets = [in_time[first : first + rules.RUNS] for first in range(len(logs) - rules.RUNS + 1)]
+
+    def minutes(chosen: List[int]) -> float:
+        if sum(not converged[i] for i in chosen) > 1:
+            return float("inf")
+        return sum(logs[i].minutes or 0.0 for i in _kept(chosen, logs, converged))
+
+    return sorted(sets, key=minutes)[len(sets) // 2]
 
 
 def _why_invalid(logs: Sequence[ResultLog], converged: Sequence[bool]) -> Optional[str]:
@@ -106,6 +185,10 @@ def _why_invalid(logs: Sequence[ResultLog], converged: Sequence[bool]) -> Option
     failed = [log.path.name for log, ok in zip(logs, converged) if not ok]
     if len(failed) > 1:
         return f"{len(failed)} runs did not converge ({', '.join(failed)}), and only one may"
+    return None
+
+
+def _differing_configuration(logs: Sequence[ResultLog]) -> Optional[str]:
     for key in HYPERPARAMETERS:
         values = {json.dumps(event.value): log.path.name for log in logs for event in log.events if event.key == key}
         if len(values) > 1:
@@ -114,7 +197,7 @@ def _why_invalid(logs: Sequence[ResultLog], converged: Sequence[bool]) -> Option
     return None
 
 
-def _run(log: ResultLog, converged: bool, kept: bool) -> RunScore:
+def _run(log: ResultLog, converged: bool, kept: bool, in_set: bool) -> RunScore:
     decided = log.reached or (log.evaluations[-1] if log.evaluations else None)
     return RunScore(
         file=log.path,
@@ -126,40 +209,70 @@ def _run(log: ResultLog, converged: bool, kept: bool) -> RunScore:
         converged=converged,
         kept=kept,
         findings=log.findings,
+        in_set=in_set,
     )
 
 
 def to_json(scores: Sequence[SystemScore]) -> Dict[str, Any]:
     """The scores as JSON values; minutes have the four decimals of published results, accuracies are as logged."""
+    return {"systems": [_system_to_json(system) for system in scores]}
 
-    def four(minutes: Optional[float]) -> Optional[float]:
-        return None if minutes is None else round(minutes, 4)
 
+def _rounded(value: Optional[float], digits: int = 4) -> Optional[float]:
+    return None if value is None else round(value, digits)
+
+
+def _system_to_json(system: SystemScore) -> Dict[str, Any]:
+    convergence = system.convergence
     return {
-        "systems": [
+        "system": system.system,
+        "valid": system.valid,
+        "olympic_minutes": _rounded(system.olympic_minutes),
+        "reason": system.reason,
+        "label": system.label,
+        "division": system.division,
+        "convergence": convergence and {
+            "ruleset": convergence.ruleset,
+            "passed": convergence.passed,
+            "message": convergence.message,
+            "factor": convergence.factor,
+            "scaled_minutes": _rounded(system.scaled_minutes),
+        },
+        "spread": _rounded(system.spread, 6),
+        "accelerators": system.accelerators,
+        "images_per_second": _rounded(system.images_per_second, 1),
+        "images_per_second_per_accelerator": _rounded(system.images_per_second_per_accelerator, 1),
+        "runs": [
             {
-                "system": system.system,
-                "valid": system.valid,
-                "olympic_minutes": four(system.olympic_minutes),
-                "reason": system.reason,
-                "label": system.label,
-                "runs": [
-                    {
-                        "file": str(run.file),
-                        "seed": run.seed,
-                        "epochs": run.epochs,
-                        "accuracy": run.accuracy,
-                        "status": run.status,
-                        "minutes": four(run.minutes),
-                        "kept": run.kept,
-                        "findings": list(run.findings),
-                    }
-                    for run in system.runs
-                ],
+                "file": str(run.file),
+                "seed": run.seed,
+                "epochs": run.epochs,
+                "accuracy": run.accuracy,
+                "status": run.status,
+                "minutes": _rounded(run.minutes),
+                "kept": run.kept,
+                "in_set": run.in_set,
+                "findings": list(run.findings),
             }
-            for system in scores
-        ]
+            for run in system.runs
+        ],
     }
+
+
+def to_csv(scores: Sequence[SystemScore]) -> str:
+    """A row a run, with the score of its system behind; findings are left to the other forms."""
+    table = io.StringIO()
+    of_run = ("file", "seed", "epochs", "accuracy", "status", "minutes", "kept", "in_set")
+    of_system = ("olympic_minutes", "reason", "label", "spread", "accelerators", "images_per_second_per_accelerator")
+    writer = csv.writer(table, lineterminator="\n")
+    writer.writerow(("system", *of_run, *of_system, "rcp_ruleset", "rcp_passed", "rcp_factor", "scaled_minutes"))
+    for system in to_json(scores)["systems"]:
+        convergence = system["convergence"] or {}
+        behind = [convergence.get(key) for key in ("ruleset", "passed", "factor", "scaled_minutes")]
+        for run in system["runs"]:
+            row = (system["system"], *(run[key] for key in of_run), *(system[key] for key in of_system), *behind)
+            writer.writerow(row)
+    return table.getvalue()
 
 
 def print_table(scores: Sequence[SystemScore], console: Console) -> None:
@@ -176,7 +289,7 @@ def print_table(scores: Sequence[SystemScore], console: Console) -> None:
                 _cell(run.accuracy, ".5f"),
                 escape(run.status),
                 _cell(run.minutes, ".4f"),
-                "kept" if run.kept else "dropped" if system.valid else "-",
+                "kept" if run.kept else "dropped" if system.valid and run.in_set else "-",
             )
         console.print(table)
         for run in system.runs:
@@ -185,6 +298,8 @@ def print_table(scores: Sequence[SystemScore], console: Console) -> None:
             if len(run.findings) > 3:
                 console.print(f"{run.file.name}: {len(run.findings) - 3} more findings", markup=False, highlight=False)
         console.print(_score_line(system), markup=False, highlight=False, soft_wrap=True, style="bold")
+        for line in _lines_behind(system):
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _cell(value: Any, form: str) -> str:
@@ -196,5 +311,29 @@ def _score_line(system: SystemScore) -> str:
         line = f"{system.system}: no score: {system.reason}"
     else:
         line = f"{system.system}: {system.olympic_minutes:.4f} minutes, mean of the middle {rules.RUNS - 2} of {rules.RUNS} runs"
-        line += "".join(f"; {run.file.name} did not converge" for run in system.runs if not run.converged)
+        if not all(run.in_set for run in system.runs):
+            line += f", the median set of five consecutive ones of {len(system.runs)}"
+        line += "".join(f"; {run.file.name} did not converge" for run in system.runs if run.in_set and not run.converged)
     return f"{line} [{system.label}]" if system.label else line
+
+
+def _lines_behind(system: SystemScore) -> List[str]:
+    lines = []
+    convergence = system.convergence
+    if convergence:
+        line = f"reference convergence {convergence.ruleset}: {convergence.message}, "
+        if not convergence.passed:
+            open_division = system.division == "open"
+            line += "FAILED" + (", which the open division may" if open_division else ": no score that can be published")
+        elif convergence.factor > 1:
+            line += f"passed; faster than the reference, so minutes x {convergence.factor:.7f}"
+            line += f" = {system.scaled_minutes:.4f} minutes"
+        else:
+            line += "passed; not scaled"
+        lines.append(line)
+    if system.images_per_second:
+        per_accelerator = system.images_per_second_per_accelerator
+        each = f", {per_accelerator:,.0f} on each of {system.accelerators} accelerators" if per_accelerator else ""
+        spread = f"; spread of the runs {system.spread:.2%}" if system.spread is not None else ""
+        lines.append(f"{system.images_per_second:,.0f} images/s over the whole run{each}{spread}")
+    return lines

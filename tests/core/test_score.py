@@ -20,24 +20,25 @@ needs_published = pytest.mark.skipif(not PUBLISHED.is_dir(), reason="needs the p
 
 def write_run(
     file, seconds, accuracy=0.76, status="success", train_samples=rules.TRAIN_SAMPLES, platform="8xBox", benchmark="resnet",
-    base_learning_rate=10.5,
+    base_learning_rate=10.5, global_batch_size=None, start=0, epochs=35,
 ):
     """A log with all that the score reads; ``status`` None leaves the run unfinished."""
 
     def line(key, value=None, time_ms=0, **metadata):
         return ":::MLLOG " + json.dumps({"time_ms": time_ms, "key": key, "value": value, "metadata": metadata}) + "\n"
 
-    stop = "" if status is None else line("run_stop", time_ms=1000 * seconds, status=status)
+    stop = "" if status is None else line("run_stop", time_ms=1000 * (start + seconds), status=status)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(
         line("submission_benchmark", benchmark)
         + line("submission_platform", platform)
         + line("seed", seconds)
         + line("lars_opt_base_learning_rate", base_learning_rate)
-        + line("run_start")
+        + (line("global_batch_size", global_batch_size) if global_batch_size else "")
+        + line("run_start", time_ms=1000 * start)
         + line("train_samples", train_samples)
-        + line("eval_accuracy", 0.5, epoch_num=31)
-        + line("eval_accuracy", accuracy, epoch_num=35)
+        + line("eval_accuracy", 0.5, epoch_num=epochs - 4)
+        + line("eval_accuracy", accuracy, epoch_num=epochs)
         + stop
     )
 
@@ -88,12 +89,92 @@ def test_two_runs_that_did_not_converge_make_the_set_invalid(tmp_path):
     assert "8xBox: no score: 2 runs did not converge (result_1.txt, result_3.txt)" in printed([system])
 
 
-@pytest.mark.parametrize("count, reason", [(1, "1 run of 5"), (4, "4 runs of 5"), (6, "6 runs of 5")])
-def test_another_number_of_runs_is_shown_without_a_score(tmp_path, count, reason):
+@pytest.mark.parametrize("count, reason", [(1, "1 run of 5"), (4, "4 runs of 5")])
+def test_fewer_runs_are_shown_without_a_score(tmp_path, count, reason):
     write_runs(tmp_path, *range(60, 60 + count))
     [system] = score.score([tmp_path])
     assert (system.valid, system.olympic_minutes, system.reason) == (False, None, reason)
     assert len(system.runs) == count and kept(system) == []
+
+
+def write_in_a_row(folder, *seconds, **options):
+    """Runs one after the other, named in the other order: the clock tells which are consecutive, not the names."""
+    for number, each in enumerate(seconds):
+        failed = {"accuracy": 0.7, "status": "aborted"} if each < 0 else {}
+        write_run(folder / f"result_{len(seconds) - number}.txt", abs(each), start=10_000 * number, **failed, **options)
+
+
+def test_of_more_runs_the_median_set_of_five_consecutive_ones_counts(tmp_path):
+    # The means of the three sets: 3, 4 and 6 1/3 minutes.
+    write_in_a_row(tmp_path, 60, 180, 240, 120, 300, 600, 1200)
+    [system] = score.score([tmp_path])
+    assert system.valid and system.olympic_minutes == pytest.approx((180 + 240 + 300) / 180, rel=1e-12)
+    assert [run.file.name for run in system.runs if not run.in_set] == ["result_1.txt", "result_7.txt"]
+    assert "the median set of five consecutive ones of 7" in printed([system])
+
+
+def test_of_two_sets_the_slower_counts(tmp_path):
+    write_in_a_row(tmp_path, 60, 120, 180, 240, 300, 360)
+    [system] = score.score([tmp_path])
+    assert system.olympic_minutes == pytest.approx((180 + 240 + 300) / 180, rel=1e-12)
+
+
+def test_sets_of_which_most_did_not_converge_give_no_score(tmp_path):
+    write_in_a_row(tmp_path, 60, 60, -60, 60, -60, 60)
+    [system] = score.score([tmp_path])
+    assert (system.valid, system.olympic_minutes) == (False, None)
+    assert "2 runs did not converge" in system.reason
+
+
+@pytest.mark.parametrize("epochs, passed, factor, says", [
+    (35, True, 1.0043956, "passed; faster than the reference, so minutes x 1.0043956 = 1.7075 minutes"),
+    (39, True, 1.0, "passed; not scaled"),
+    (31, False, 1.1339950, "FAILED: no score that can be published"),
+])
+def test_reference_convergence_is_shown_apart(tmp_path, epochs, passed, factor, says):
+    write_runs(tmp_path, 100, 101, 102, 103, 104, global_batch_size=3264, epochs=epochs)
+    [system] = score.score([tmp_path])
+    assert system.olympic_minutes == pytest.approx(1.7, rel=1e-12)
+    assert (system.convergence.ruleset, system.convergence.passed) == ("4.0.0", passed)
+    assert system.convergence.factor == pytest.approx(factor, abs=1e-7)
+    assert (system.scaled_minutes is None) != passed
+    assert says in printed([system])
+
+
+def test_convergence_of_another_data_set_is_not_compared(tmp_path):
+    write_runs(tmp_path, 100, 101, 102, 103, 104, global_batch_size=3264, train_samples=10_000)
+    assert score.score([tmp_path])[0].convergence is None
+
+
+def test_csv_has_a_row_a_run(tmp_path):
+    write_runs(tmp_path, 100, 101, 102, 103, 104, global_batch_size=3264)
+    rows = list(csv.DictReader(io.StringIO(score.to_csv(score.score([tmp_path])))))
+    assert [row["minutes"] for row in rows] == ["1.6667", "1.6833", "1.7", "1.7167", "1.7333"]
+    assert [row["kept"] for row in rows] == ["False", "True", "True", "True", "False"]
+    assert {(row["system"], row["olympic_minutes"], row["scaled_minutes"]) for row in rows} == {("8xBox", "1.7", "1.7075")}
+
+
+def test_images_per_second_on_each_accelerator(tmp_path):
+    write_runs(tmp_path / "Org" / "results" / "box" / "resnet", 100, 101, 102, 103, 104)
+    description = tmp_path / "Org" / "systems" / "box.json"
+    description.parent.mkdir()
+    for text, accelerators in (('{"number_of_nodes": "2", "accelerators_per_node": "8"}', 16), ("{}", None), ("{half", None)):
+        description.write_text(text)
+        [system] = score.score([tmp_path])
+        assert system.accelerators == accelerators
+    assert system.images_per_second == pytest.approx(35 * rules.TRAIN_SAMPLES / 102, rel=1e-12)
+    description.write_text('{"number_of_nodes": "2", "accelerators_per_node": "8"}')
+    [system] = score.score([tmp_path])
+    assert system.images_per_second_per_accelerator == pytest.approx(35 * rules.TRAIN_SAMPLES / 102 / 16, rel=1e-12)
+
+
+def test_many_files_are_counted_as_they_are_read(tmp_path):
+    write_runs(tmp_path, *range(60, 60 + score.MANY_FILES))
+    seen = []
+    score.score([tmp_path], progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(done, score.MANY_FILES) for done in range(1, score.MANY_FILES + 1)]
+    score.score([tmp_path / "result_0.txt"], progress=lambda done, total: seen.append("few"))
+    assert "few" not in seen
 
 
 def test_a_run_in_progress_is_shown_as_such(tmp_path):
@@ -107,7 +188,19 @@ def test_json_is_what_the_documentation_says(tmp_path):
     write_runs(tmp_path, 100, 101, 102, 103, 104)
     [system] = json.loads(json.dumps(score.to_json(score.score([tmp_path]))))["systems"]
     runs = system.pop("runs")
-    assert system == {"system": "8xBox", "valid": True, "olympic_minutes": 1.7, "reason": None, "label": None}
+    assert system == {
+        "system": "8xBox",
+        "valid": True,
+        "olympic_minutes": 1.7,
+        "reason": None,
+        "label": None,
+        "division": None,
+        "convergence": None,
+        "spread": 0.039216,
+        "accelerators": None,
+        "images_per_second": round(35 * rules.TRAIN_SAMPLES / 102, 1),
+        "images_per_second_per_accelerator": None,
+    }
     assert runs[1] == {
         "file": str(tmp_path / "result_1.txt"),
         "seed": 101,
@@ -116,6 +209,7 @@ def test_json_is_what_the_documentation_says(tmp_path):
         "status": "success",
         "minutes": 1.6833,
         "kept": True,
+        "in_set": True,
         "findings": [],
     }
     assert [run["kept"] for run in runs] == [False, True, True, True, False]
@@ -192,6 +286,18 @@ def test_published_systems_score_what_was_published(folder, row):
     # One system has no published score: its logs fail the compliance check. The mean of its runs is worked out here by hand.
     expected = float(row["olympic_minutes"] or (28.6040 + 28.6148 + 28.6201) / 3)
     assert system.olympic_minutes == pytest.approx(expected, abs=0.0005)
+    assert [str(run.epochs) for run in system.runs] == row["epochs"].split()
+    assert [run.status for run in system.runs] == row["run_status"].replace("None", "unfinished").split()
+    assert (system.convergence.message, system.convergence.passed) == (
+        row["rcp_checker"].split(",")[0], row["rcp_checker"].endswith("PASSED"),
+    )
+    assert system.convergence.ruleset == f"{row['version'][1:]}.0"
+    if row["summarizer_after_package_checker"] and system.convergence.passed:
+        assert system.scaled_minutes == pytest.approx(float(row["summarizer_after_package_checker"]), abs=0.0005)
+    per_accelerator = system.images_per_second_per_accelerator
+    assert per_accelerator == pytest.approx(float(row["img_s_per_acc_effective"]), abs=1) if per_accelerator else (
+        row["img_s_per_acc_effective"] == ""
+    )
 
 
 @needs_published

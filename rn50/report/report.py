@@ -1,0 +1,230 @@
+"""The report: all that is known of one or several results, on one HTML page that needs nothing but itself."""
+
+import dataclasses
+import pathlib
+import statistics
+from dataclasses import dataclass
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+import jinja2
+
+import rn50
+from rn50 import rules
+from rn50.errors import UserError
+from rn50.report import plots
+from rn50.submission import compare, compliance, environment, recipe, timing
+from rn50.submission import score as scoring
+from rn50.submission.parse import ResultLog, read_log
+from rn50.submission.score import RunScore, SystemScore
+
+PARTS = {
+    "initialisation": "initialisation, before the clock",
+    "first_epoch": "first epoch",
+    "later_epochs": "training after it",
+    "evaluation": "evaluation",
+    "blocks": "blocks of epochs",
+    "gaps": "gaps",
+}
+"""The fields of ``timing.RunTimes`` as the reader calls them."""
+_GLYPHS = "●■▲◆▼✚✖★"
+"""The markers of ``plots.MARKERS``."""
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A run with all that is read from its log; ``verdict`` says what became of it in the score."""
+
+    score: RunScore
+    log: ResultLog
+    series: int
+    glyph: str
+    verdict: str
+    points: List[timing.AccuracyPoint]
+    throughput: timing.Throughput
+    times: Optional[timing.RunTimes]
+
+    @property
+    def faint(self) -> bool:
+        return self.verdict.startswith("dropped")
+
+
+def write(paths: Sequence[pathlib.Path], rulesets: Sequence[str], output: Optional[pathlib.Path] = None) -> pathlib.Path:
+    """Writes the report of all results that ``paths`` mean and returns where it is: in ``output``, or as ``report.html`` in the
+    folder of the result, or in the current folder where they are several.
+
+    Raises:
+        UserError: as ``score.score`` and ``compliance.check`` do, or the report cannot be written.
+    """
+    systems = scoring.score(paths)
+    folders = {run.file.parent for system in systems for run in system.runs}
+    target = output or (folders.pop() if len(folders) == 1 else pathlib.Path()) / "report.html"
+    temporary = target.with_name(target.name + ".partial")
+    page = render(systems, rulesets)
+    try:
+        temporary.write_text(page, encoding="utf-8")
+        temporary.replace(target)
+    except OSError as error:
+        raise UserError(f"{target}: cannot write the report ({error.strerror}); give another place with --output") from error
+    return target
+
+
+def render(systems: Sequence[SystemScore], rulesets: Sequence[str]) -> str:
+    """The page for these results; the official checker runs on their logs under every ruleset."""
+    templates = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(str(pathlib.Path(__file__).parent)),
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+    )
+    templates.filters["number"] = _number
+    pages = [_system(system, rulesets) for system in systems]
+    return templates.get_template("report.html.j2").render(
+        systems=pages,
+        overview=_overview(pages) if len(pages) > 1 else None,
+        labels=list(dict.fromkeys(system.label for system in systems if system.label)),
+        rules=rules,
+        rulesets=rulesets,
+        version=rn50.__version__,
+        series=range(plots.SERIES),
+        quantities=compare.QUANTITIES,
+    )
+
+
+def _system(system: SystemScore, rulesets: Sequence[str]) -> Dict[str, Any]:
+    runs = [_run(run, number, system) for number, run in enumerate(system.runs)]
+    logs = [run.log for run in runs]
+    files = [run.score.file for run in runs]
+    by_epoch = [plots.Curve([(p.epoch, p.accuracy) for p in run.points], run.series, run.faint) for run in runs]
+    by_minute = [plots.Curve([(p.minutes, p.accuracy) for p in run.points], run.series, run.faint) for run in runs]
+    speeds = [plots.Curve(run.throughput.epochs, run.series, run.faint) for run in runs if run.throughput.epochs]
+    rates = [rate for run in runs for _, rate in run.throughput.epochs[1:]]
+    ours, references = _recipes(logs, rulesets[-1])
+    train_samples = logs[0].train_samples or rules.TRAIN_SAMPLES
+    longest = max((point.epoch for run in runs for point in run.points), default=0)
+    schedule = recipe.learning_rates(ours, train_samples, longest)
+    verdicts = compliance.check(files, rulesets)
+    parts = {run.score.file.stem: _parts(run.times) for run in runs if run.times}
+    used = [part for part in PARTS if any(row.get(part) for row in parts.values())]
+    return {
+        "score": system,
+        "runs": runs,
+        "facts": _facts(system, runs, rates),
+        "images_per_second": statistics.median(rates) if rates else None,
+        "best": [plots.Curve([(p.minutes, p.accuracy) for p in run.points]) for run in runs if not run.faint],
+        "recipe": ours,
+        "references": references,
+        "recipe_rows": _recipe_rows([ours, *references], train_samples),
+        "figures": {
+            "epochs": plots.accuracy(by_epoch, "epochs") if any(c.points for c in by_epoch) else None,
+            "minutes": plots.accuracy(by_minute, "minutes") if any(c.points for c in by_minute) else None,
+            "throughput": plots.throughput(speeds) if speeds else None,
+            "learning_rate": plots.learning_rate([plots.Curve(schedule)]) if schedule else None,
+            "time": plots.time_parts({n: {PARTS[p]: row[p] / 60 for p in used} for n, row in parts.items()}) if used else None,
+        },
+        "in_blocks": any(run.throughput.in_blocks for run in runs),
+        "parts": [(PARTS[part], [row[part] for row in parts.values()]) for part in used],
+        "parts_of": list(parts),
+        "environment": environment.sections(files[0].resolve().parent, files),
+        "verdicts": [(file.name, [v for v in verdicts if v.file == file]) for file in files],
+        "messages": _messages(verdicts),
+    }
+
+
+def _run(run: RunScore, number: int, system: SystemScore) -> _Run:
+    log = read_log(run.file)
+    series = number % plots.SERIES
+    return _Run(
+        score=run, log=log, series=series, glyph=_GLYPHS[series], verdict=_became(run, system),
+        points=timing.accuracy_points(log), throughput=timing.throughput(log), times=timing.run_times(log),
+    )
+
+
+def _became(run: RunScore, system: SystemScore) -> str:
+    if run.kept:
+        return "in the score"
+    if not system.valid:
+        return "-" if run.converged else "did not converge"
+    if not run.converged:
+        return "dropped, did not converge"
+    fastest = min((other.minutes for other in system.runs if other.kept and other.minutes is not None), default=0.0)
+    return "dropped, fastest" if run.minutes is not None and run.minutes <= fastest else "dropped, slowest"
+
+
+def _facts(system: SystemScore, runs: Sequence[_Run], rates: Sequence[float]) -> List[Tuple[str, str]]:
+    log = runs[0].log
+    epochs = [run.score.epochs for run in runs if run.score.converged and run.score.epochs is not None]
+    minutes = [run.score.minutes for run in runs if run.score.converged and run.score.minutes is not None]
+    facts = [
+        ("converged", f"{sum(run.score.converged for run in runs)} of {len(runs)} runs"),
+        ("epochs to target", " to ".join(f"{each:g}" for each in sorted({min(epochs), max(epochs)})) if epochs else "-"),
+        ("minutes", f"{min(minutes):.4f} to {max(minutes):.4f}" if minutes else "-"),
+        ("images/s", f"{statistics.median(rates):,.0f} (median epoch)" if rates else "-"),
+        ("global batch", f"{log.global_batch_size:,}" if log.global_batch_size else "-"),
+        ("training / validation images", " / ".join(f"{n:,}" if n else "-" for n in (log.train_samples, log.eval_samples))),
+        ("organisation", log.org or "-"),
+        ("division, status", f"{log.division or '-'}, {log.submission_status or '-'}"),
+    ]
+    return [(name, value) for name, value in facts if value != "-"]
+
+
+def _parts(times: Optional[timing.RunTimes]) -> Dict[str, float]:
+    return {part: getattr(times, part) or 0.0 for part in PARTS}
+
+
+def _recipes(logs: Sequence[ResultLog], ruleset: str) -> Tuple[recipe.Recipe, List[recipe.Recipe]]:
+    reached = [log.reached.epoch for log in logs if log.reached]
+    ours = dataclasses.replace(recipe.of_log(logs[0]), epochs=statistics.mean(reached) if reached else None)
+    return ours, recipe.reference(ours.batch_size, ruleset) if ours.batch_size and ours.batch_size > 0 else []
+
+
+def _recipe_rows(recipes: Sequence[recipe.Recipe], train_samples: int) -> List[Tuple[str, List[str]]]:
+    samples = [train_samples] + [rules.TRAIN_SAMPLES] * (len(recipes) - 1)
+    rows = [("global batch", [_number(each.batch_size) for each in recipes])]
+    for key, name in recipe.NAMES.items():
+        if key == "learning_rate_decay_steps":
+            rows.append((name, [_decay(each, number) for each, number in zip(recipes, samples)]))
+        elif any(each.values.get(key) is not None for each in recipes):
+            rows.append((name, [_number(each.values.get(key)) for each in recipes]))
+    return [*rows, ("epochs to target", [_number(each.epochs) for each in recipes])]
+
+
+def _decay(each: recipe.Recipe, train_samples: int) -> str:
+    epochs, logged = each.decay_epochs(train_samples), each.values.get("learning_rate_decay_steps")
+    if epochs is None or logged is None:
+        return _number(logged)
+    return f"{epochs:.3g} epochs" + (f" ({logged:,g} steps)" if epochs != logged else "")
+
+
+def _messages(verdicts: Sequence[compliance.Verdict]) -> List[Tuple[str, str, bool]]:
+    """(where, what, failure) of every message once, with the files and rulesets it came from."""
+    said: Dict[str, List[compliance.Verdict]] = {}
+    for verdict in verdicts:
+        for message in verdict.messages:
+            said.setdefault(message, []).append(verdict)
+    return [
+        (
+            f"{', '.join(dict.fromkeys(v.file.name for v in by))} ({', '.join(dict.fromkeys(v.ruleset for v in by))})",
+            message if len(message) <= 600 else f"{message[:600]} ... (whole in rn50 check --json)",
+            any(not v.ok for v in by),
+        )
+        for message, by in said.items()
+    ]
+
+
+def _overview(pages: Sequence[Dict[str, Any]]) -> Dict[str, Any]:
+    names = compare.names([page["score"] for page in pages])
+    dots = [[(run.score.minutes, run.score.kept) for run in page["runs"] if run.score.converged] for page in pages]
+    curves = [plots.Curve(c.points, number, False) for number, page in enumerate(pages) for c in page["best"]]
+    return {
+        "names": names,
+        "glyphs": [_GLYPHS[number % plots.SERIES] for number in range(len(pages))],
+        "minutes": plots.minutes(dots, [page["score"].olympic_minutes for page in pages]),
+        "accuracy": plots.accuracy(curves, "minutes"),
+        "comparisons": compare.compare([page["score"] for page in pages]),
+    }
+
+
+def _number(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return str(value)
+    return f"{value:,d}" if isinstance(value, int) else f"{value:.6g}"

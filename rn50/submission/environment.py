@@ -1,0 +1,49 @@
+"""What the runs of a result were made with: the ``result_<N>.json`` beside each log, the description of a published system."""
+
+import json
+import pathlib
+from typing import Any, Dict, Iterator, List, Sequence, Tuple
+
+from rn50 import rules
+
+Section = Tuple[str, List[Tuple[str, str]]]
+"""A heading and its (name, value) rows."""
+
+
+def saved(log: pathlib.Path) -> Dict[str, str]:
+    """The ``result_<N>.json`` of a log by name, as ``config / run / device``; empty where there is none."""
+    return dict(_flat(_read(log.with_suffix(".json"))))
+
+
+def sections(folder: pathlib.Path, logs: Sequence[pathlib.Path]) -> List[Section]:
+    """All that is known of the runs of a folder; a value that is not the same in all of them is given run by run."""
+    facts = {log.name: fact for log, fact in ((log, saved(log)) for log in logs) if fact}
+    found: Dict[str, List[Tuple[str, str]]] = {}
+    for key in dict.fromkeys(key for fact in facts.values() for key in fact):
+        values = {name: fact.get(key, "-") for name, fact in facts.items()}
+        same = len(set(values.values())) == 1
+        value = next(iter(values.values())) if same else "; ".join(f"{name}: {value}" for name, value in values.items())
+        heading, _, name = key.rpartition(" / ")
+        found.setdefault(heading or "run", []).append((name, value))
+    if folder.name == rules.BENCHMARK:  # a published tree: <organisation>/results/<system>/resnet
+        description = folder.parents[2] / "systems" / f"{folder.parent.name}.json"
+        rows = [(name, value) for name, value in _flat(_read(description)) if value]
+        if rows:
+            found[f"system description, {description.name}"] = rows
+    return list(found.items())
+
+
+def _flat(value: Any, above: str = "") -> Iterator[Tuple[str, str]]:
+    if isinstance(value, dict):
+        for key, each in value.items():
+            yield from _flat(each, f"{above} / {key}" if above else str(key))
+    elif above:
+        yield above, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _read(file: pathlib.Path) -> Any:
+    """A JSON file; an empty object where it is absent or no JSON: the report is about the logs."""
+    try:
+        return json.loads(file.read_text(encoding="utf-8", errors="replace"))
+    except (OSError, ValueError, RecursionError):
+        return {}

@@ -1,0 +1,36 @@
+"""What is wrong with a result, a sentence each: where it stands, which rule it breaks, and what to do."""
+
+import pathlib
+from dataclasses import asdict, dataclass
+from typing import Any, Dict, Iterable, List, Optional
+
+from rich.console import Console
+
+ERROR, WARNING = "error", "warning"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """``severity`` is ``ERROR`` where the rule is broken, ``WARNING`` where a reviewer will ask. ``line`` counts from 1; None
+    where the fault is that something is not there, or no line of the file."""
+
+    severity: str
+    file: pathlib.Path
+    line: Optional[int]
+    rule: str
+    message: str
+    remedy: str
+
+
+def to_json(findings: Iterable[Finding]) -> List[Dict[str, Any]]:
+    """The findings as JSON values."""
+    return [{**asdict(finding), "file": str(finding.file)} for finding in findings]
+
+
+def print_findings(findings: Iterable[Finding], console: Console) -> None:
+    """A line each: severity, file and line, message, the rule in brackets, remedy."""
+    for finding in findings:
+        place = str(finding.file) if finding.line is None else f"{finding.file}:{finding.line}"
+        text = f"{finding.severity}: {place}: {finding.message} [{finding.rule}]; {finding.remedy}"
+        style = "red" if finding.severity == ERROR else "yellow"
+        console.print(text, markup=False, highlight=False, soft_wrap=True, style=style)

@@ -1,0 +1,192 @@
+"""The official checkers of a whole result in its tree: seeds, reference convergence, system description, package.
+
+Each runs in a process of its own on a copy that holds one system and, of its logs, the records: some of them write into what they
+check (``scaling.json``), most exit with 0 whatever they find, and one reads a file whole. So the verdict is the last line that
+they print, and no verdict is a crash.
+"""
+
+import concurrent.futures
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+
+from rn50 import rules
+from rn50.errors import UserError
+from rn50.submission import system_description
+from rn50.submission.explain import reasons_of_description
+from rn50.submission.findings import ERROR, WARNING, Finding
+from rn50.submission.parse import ResultLog, copy_records
+from rn50.submission.tree import Place
+
+_SEEDS = """
+import logging, sys
+logging.basicConfig(format="%(levelname)s - %(message)s", level=logging.INFO)
+from mlperf_logging.package_checker.seed_checker import SeedChecker
+passed = SeedChecker(sys.argv[1]).check_seeds(sys.argv[2:])
+logging.info("SEEDS PASSED" if passed else "SEEDS FAILED")
+"""
+_TIMEOUT_S = 600
+
+
+def check_tree(place: Place, logs: Sequence[ResultLog], rulesets: Sequence[str]) -> List[Finding]:
+    """Every finding on one system in its tree, under every ruleset."""
+    findings = _description(place, logs)
+    other_data = next((log for log in logs if log.train_samples not in (None, rules.TRAIN_SAMPLES)), None)
+    if other_data:
+        findings.append(Finding(
+            ERROR, other_data.path, None, f"a submission trains on all {rules.TRAIN_SAMPLES:,} images of ImageNet",
+            f"train_samples is {other_data.train_samples:,}: {rules.NOT_A_RESULT}", "train on ImageNet",
+        ))
+    with tempfile.TemporaryDirectory() as name:
+        organisation = pathlib.Path(name) / place.organisation.name
+        results = organisation / "results" / place.system / rules.BENCHMARK
+        results.mkdir(parents=True)
+        for log in logs:
+            copy_records(log.path, results / log.path.name)
+        description = organisation / "systems" / place.description.name
+        description.parent.mkdir()
+        if place.description.is_file():
+            shutil.copyfile(str(place.description), str(description))
+        jobs: List[Tuple[Callable[..., List[Finding]], Tuple[Any, ...]]] = []
+        for ruleset in rulesets:
+            jobs += [(_rcp, (place, logs, results, ruleset)), (_seeds, (logs, results, ruleset))]
+            jobs.append((_package, (place, organisation, ruleset)))
+            if description.is_file():
+                jobs.append((_system_description, (place, description, ruleset)))
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            for found in pool.map(lambda job: job[0](*job[1]), jobs):
+                findings += found
+    return _merged(findings)
+
+
+def _merged(findings: Sequence[Finding]) -> List[Finding]:
+    """What several rulesets say alike, once: the rule names the checker and, behind it, the rulesets."""
+    merged: Dict[Finding, List[str]] = {}
+    for finding in findings:
+        checker, ruleset = re.fullmatch(r"(.*?)((?: \d\.\d\.\d)?)", finding.rule).groups()  # type: ignore[union-attr]
+        merged.setdefault(replace(finding, rule=checker), []).append(ruleset.strip())
+    return [replace(finding, rule=f"{finding.rule} {', '.join(behind)}".strip()) for finding, behind in merged.items()]
+
+
+def _run(folder: pathlib.Path, *arguments: str) -> Tuple[List[str], Optional[str]]:
+    """What a checker writes on standard error, divider lines left out, and why it crashed, if it did."""
+    try:
+        process = subprocess.run(
+            [sys.executable, "-X", "utf8", *arguments], cwd=str(folder), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            encoding="utf-8", errors="replace", timeout=_TIMEOUT_S,
+        )
+    except subprocess.TimeoutExpired:
+        return [], f"it did not end within {_TIMEOUT_S} s"
+    lines = [line for line in process.stderr.splitlines() if line.strip() and not line.startswith("INFO - -----")]
+    crashed = any(line.startswith("Traceback (most recent call last)") for line in lines) and process.returncode != 0
+    return lines, lines[-1] if crashed else None
+
+
+def _crash(file: pathlib.Path, rule: str, reason: str) -> Finding:
+    return Finding(ERROR, file, None, rule, f"the checker crashed: {reason}", "mend what it could not take; nothing was checked")
+
+
+def _closed(logs: Sequence[ResultLog]) -> bool:
+    return any(log.division != "open" for log in logs)
+
+
+def _rcp(place: Place, logs: Sequence[ResultLog], results: pathlib.Path, ruleset: str) -> List[Finding]:
+    folder, rule = logs[0].path.parent, f"reference convergence {ruleset}"
+    lines, crash = _run(results.parent, "-m", "mlperf_logging.rcp_checker", str(results), "--rcp_version", ruleset,
+                        "--log_output", os.devnull)
+    last = lines[-1] if lines else "it wrote nothing"
+    if not crash and last.startswith("INFO - ") and last.endswith("RCP test PASSED"):
+        return []
+    found = re.fullmatch(r"ERROR - (.*), RCP test FAILED.*", last)
+    if crash or not found:
+        return [_crash(folder, rule, crash or last)]
+    epochs = next((line.split(":")[-1].strip() for line in lines if "Submission mean epochs:" in line), None)
+    needed = f"the runs need {float(epochs):g} epochs, fewer than chance allows" if epochs else "the runs are not comparable"
+    severity, may = (ERROR, "") if _closed(logs) else (WARNING, "; the open division may")
+    return [Finding(severity, folder, None, rule, f"the RCP check failed ({found.group(1)}): {needed}{may}",
+                    "train with the hyperparameters of a reference convergence point, or submit one for this batch size")]
+
+
+def _seeds(logs: Sequence[ResultLog], results: pathlib.Path, ruleset: str) -> List[Finding]:
+    rule = f"seed checker {ruleset}"
+    lines, crash = _run(results.parent, "-c", _SEEDS, ruleset, *(str(results / log.path.name) for log in logs))
+    last = lines[-1] if lines else "it wrote nothing"
+    if not crash and last == "INFO - SEEDS PASSED":
+        return []
+    if crash or last != "INFO - SEEDS FAILED":
+        return [_crash(logs[0].path.parent, rule, crash or last)]
+    findings = []
+    said = "\n".join(lines)
+    for log in logs:
+        copy = str(results / log.path.name)
+        for pattern, message in (
+            (rf"Result file {re.escape(copy)} logs seed (\S+) on", "seed {0} is that of another run, or logged by several ranks"),
+            (rf"Result file {re.escape(copy)} logs no (seed)", "no {0} is logged"),
+            (rf"querying seeds from {re.escape(copy)}: (.*)", "its seed cannot be read: {0}"),
+        ):
+            found = re.search(pattern, said)
+            if found:
+                line = next((event.line for event in log.events if event.key == "seed"), None)
+                findings.append(Finding(ERROR, log.path, line, rule, message.format(found.group(1)[:160]),
+                                        "log one seed a run, on rank 0 only, from the clock or the operating system"))
+    return findings or [Finding(ERROR, logs[0].path.parent, None, rule, "the seeds are refused", "log one seed a run")]
+
+
+def _package(place: Place, organisation: pathlib.Path, ruleset: str) -> List[Finding]:
+    rule = f"package checker {ruleset}"
+    lines, crash = _run(organisation.parent, "-m", "mlperf_logging.package_checker", str(organisation), "training", ruleset,
+                        "--log_output", os.devnull)
+    last = lines[-1] if lines else "it wrote nothing"
+    if not crash and last == "INFO - PACKAGE CHECKER FOUND NO ERRORS, SUCCESS !":
+        return []
+    if crash or not last.startswith("INFO - PACKAGE CHECKER FOUND ERRORS"):
+        return [_crash(place.organisation, rule, crash or last)]
+    findings = []
+    for line in lines:
+        count = re.match(r"ERROR - Incorrect number of files in dir.* found (\d+), expected (\d+)", line)
+        refused = re.match(r"ERROR -  (\d+) files do not comply", line)
+        if count:
+            findings.append(f"{count.group(1)} result files, {count.group(2)} are wanted")
+        elif refused:
+            findings.append(f"{refused.group(1)} files do not comply, and only one may")
+    message = "; ".join(findings) or "the checker found errors; they are those of the checkers it runs"
+    return [Finding(ERROR, place.organisation, None, rule, f"{place.system} is refused: {message}",
+                    f"submit {rules.RUNS} result files of which at most one missed the target, and mend what else is named here")]
+
+
+def _system_description(place: Place, description: pathlib.Path, ruleset: str) -> List[Finding]:
+    rule = f"system description checker {ruleset}"
+    lines, crash = _run(description.parent, "-m", "mlperf_logging.system_desc_checker", str(description), "training", ruleset,
+                        "--log_output", os.devnull)
+    last = lines[-1] if lines else "it wrote nothing"
+    if not crash and last.startswith("INFO -   System description checker passed for"):
+        return []
+    if crash or not last.startswith("ERROR -   System description checker failed for"):
+        return [_crash(place.description, rule, crash or last)]
+    return [Finding(ERROR, place.description, None, rule, reason, "complete the description of the system")
+            for reason in reasons_of_description(last)]
+
+
+def _description(place: Place, logs: Sequence[ResultLog]) -> List[Finding]:
+    """What the system description checker lets pass."""
+    rule = "the description of the system belongs to its results"
+    try:
+        fields = system_description.read(place.description).fields
+    except UserError as error:
+        return [Finding(ERROR, place.description, None, rule, *str(error).split(": ", 1)[1].split("; ", 1))]
+    division = fields.get("division")
+    logged = next((log.division for log in logs if log.division), None)
+    findings = []
+    if division not in ("closed", "open"):
+        message = f"division is {division!r}: the package checker then skips seeds and reference convergence without a word"
+        findings.append(Finding(ERROR, place.description, None, rule, message, "write closed or open, in small letters"))
+    elif logged and division != logged:
+        findings.append(Finding(ERROR, place.description, None, rule, f"division is {division}, but the logs say {logged}",
+                                "write the same in both"))
+    return findings

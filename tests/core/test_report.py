@@ -1,0 +1,206 @@
+"""The report: what stands on the page, that it needs nothing but itself, and the times it is made of."""
+
+import json
+import pathlib
+import re
+
+import pytest
+
+from rn50 import rules
+from rn50.errors import UserError
+from rn50.report import report
+from rn50.submission import recipe, score, timing
+from rn50.submission.parse import read_log
+
+LOGS = pathlib.Path(__file__).resolve().parents[2].parent / "shared" / "published" / "logs"
+needs_published = pytest.mark.skipif(not LOGS.is_dir(), reason="needs the published logs")
+
+
+def write_run(file, epoch_ms=10_000, accuracy=0.77, train_samples=rules.TRAIN_SAMPLES, platform="8xBox", extra=()):
+    """A run of four epochs, evaluated after 2 and 4 for 500 ms each, with 300 ms lost before the first epoch."""
+    records = [
+        (0, "submission_benchmark", "resnet", {}), (0, "submission_platform", platform, {}), (0, "init_start", None, {}),
+        (0, "seed", epoch_ms, {}), (0, "global_batch_size", 3264, {}), (0, "opt_name", "lars", {}),
+        (0, "adam_opt_end_learning_rate", 0.5, {}), (0, "lars_opt_base_learning_rate", 10.5, {}),
+        (0, "lars_opt_end_learning_rate", 0.0001, {}), (0, "lars_opt_learning_rate_warmup_epochs", 1, {}),
+        (0, "lars_opt_learning_rate_decay_steps", 5, {}), (2000, "init_stop", None, {}), (3000, "run_start", None, {}),
+        (3000, "train_samples", train_samples, {}), (3000, "eval_samples", 50000, {}), *extra,
+    ]  # fmt: skip
+    now = 3300
+    for epoch in (1, 2, 3, 4):
+        number = {"epoch_num": epoch}
+        records += [(now, "epoch_start", None, number), (now + epoch_ms, "epoch_stop", None, number)]
+        now += epoch_ms
+        if epoch % 2 == 0:
+            value = accuracy if epoch == 4 else 0.4
+            records += [(now, "eval_start", None, number), (now + 500, "eval_accuracy", value, number)]
+            records += [(now + 500, "eval_stop", None, number)]
+            now += 500
+    status = "success" if accuracy >= rules.TARGET_ACCURACY else "aborted"
+    records.append((now, "run_stop", None, {"status": status}))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    lines = (json.dumps({"time_ms": t, "key": k, "value": v, "metadata": m}) for t, k, v, m in records)
+    file.write_text("".join(f":::MLLOG {line}\n" for line in lines), encoding="utf-8")
+    return file
+
+
+def write_result(folder, speeds=(10_000, 9_000, 11_000, 12_000, 10_500), **options):
+    for number, epoch_ms in enumerate(speeds):
+        write_run(folder / f"result_{number}.txt", epoch_ms, **options)
+    return folder
+
+
+def page_of(*folders, rulesets=("4.0.0",)):
+    return report.render(score.score(folders), rulesets)
+
+
+def assert_needs_nothing(page):
+    assert "<script" not in page and "@import" not in page and "@font-face" not in page
+    addresses = re.findall(r"""(?:\s(?:src|href|action|data|srcset)\s*=\s*"([^"]*)"|url\(([^)]*)\))""", page)
+    assert addresses
+    for address in map("".join, addresses):
+        assert address.startswith("#") or address == "data:,", address
+    assert "default-src 'none'" in page
+
+
+def test_the_page_of_one_result(tmp_path):
+    page = page_of(write_result(tmp_path / "box"))
+    assert_needs_nothing(page)
+    olympic = score.score([tmp_path / "box"])[0].olympic_minutes
+    assert f'<p class="score">{olympic:.4f} <small>minutes' in page
+    dropped = re.findall(r'<tr class="dropped">.*?<span class="what">(\w+)</span>\s*<td>([^<]*)<', page, re.DOTALL)
+    assert dropped == [("result_1", "dropped, fastest"), ("result_3", "dropped, slowest")]
+    assert page.count("<svg") == 5 and page.count("target 75.9 %") == 2
+    assert "reference at 3,264" in page and rules.NOT_A_RESULT not in page
+    assert page.count('class="bad">FAILED') == 5  # these logs lack half the keys, and the official checker says so
+    assert "No result_N.json beside the logs" in page
+
+
+def test_the_demo_is_labelled_wherever_it_is_shown(tmp_path):
+    demo, real = write_result(tmp_path / "demo", train_samples=10_000), write_result(tmp_path / "real", platform="other")
+    assert page_of(demo).count(rules.NOT_A_RESULT) >= 2
+    page = page_of(demo, real)
+    assert_needs_nothing(page)
+    overview, of_demo, of_real = page.split("<section")
+    assert overview.count(rules.NOT_A_RESULT) >= 2 and f'class="label">{rules.NOT_A_RESULT}' in of_demo
+    assert f'class="label">{rules.NOT_A_RESULT}' not in of_real
+    assert "not comparable: other data" in overview
+
+
+def test_what_a_log_says_is_text_and_not_html(tmp_path):
+    page = page_of(write_result(tmp_path / "box", platform="<script>alert(1)</script>"))
+    assert "<script" not in page and "&lt;script&gt;alert(1)" in page
+
+
+def test_a_run_that_missed_and_runs_that_are_no_result(tmp_path):
+    folder = write_result(tmp_path / "box")
+    write_run(folder / "result_2.txt", accuracy=0.7)
+    assert "dropped, did not converge" in page_of(folder)
+    write_run(folder / "result_0.txt", accuracy=0.7)
+    page = page_of(folder)
+    assert "no score <small>2 runs did not converge" in page and 'class="dropped"' not in page
+
+
+def test_logs_that_say_little_or_nonsense(tmp_path):
+    """No clock, no evaluation, numbers that are none: the page says less, and that is all."""
+    lone = tmp_path / "result_0.txt"
+    lone.write_text(':::MLLOG {"time_ms": 1, "key": "init_start", "value": null, "metadata": {}}\n')
+    page = page_of(lone)
+    assert "no score <small>1 run of 5" in page and page.count("<svg") == 0
+    nonsense = [
+        (4000, "global_batch_size", 0, {}), (4000, "eval_accuracy", "high", {"epoch_num": 1}),
+        (4000, "epoch_start", None, {"epoch_num": [1]}), (4000, "block_start", None, {"first_epoch_num": "x"}),
+        (4000, "lars_opt_momentum", {"a": ["<b>"]}, {}),
+    ]  # fmt: skip
+    page = page_of(write_result(tmp_path / "odd", extra=nonsense))
+    assert page.count("<svg") == 5 and "<b>" not in page
+
+
+def test_environment_shows_what_differs_between_runs(tmp_path):
+    folder = write_result(tmp_path / "box")
+    for number in range(4):
+        facts = {"machine": "a box", "config": {"run": {"device": "gpu" if number else "cpu"}}, "packages": {"numpy": "1.23.5"}}
+        (folder / f"result_{number}.json").write_text(json.dumps(facts))
+    (folder / "result_4.json").write_text("{not json")
+    page = page_of(folder)
+    assert "<td>machine<td>a box</tr>" in page and "<td>numpy<td>1.23.5</tr>" in page
+    assert "<td>device<td>result_0.txt: cpu; result_1.txt: gpu;" in page
+
+
+def test_where_it_is_written(tmp_path, monkeypatch):
+    box, other = write_result(tmp_path / "box"), write_result(tmp_path / "other")
+    assert report.write([box], ["4.0.0"]) == box / "report.html"
+    monkeypatch.chdir(tmp_path)
+    assert report.write([box, other], ["4.0.0"]) == pathlib.Path("report.html")
+    assert (tmp_path / "report.html").read_text(encoding="utf-8").rstrip().endswith("</html>")
+    with pytest.raises(UserError, match="cannot write the report .*--output"):
+        report.write([box], ["4.0.0"], tmp_path / "absent" / "report.html")
+    assert not list(tmp_path.rglob("*.partial"))
+
+
+def test_the_parts_of_the_time_add_up(tmp_path):
+    log = read_log(write_run(tmp_path / "result_0.txt"))
+    times = timing.run_times(log)
+    assert times == timing.RunTimes(
+        initialisation=3.0, first_epoch=10.0, later_epochs=30.0, evaluation=1.0, blocks=0.0, gaps=pytest.approx(0.3)
+    )
+    rates = timing.throughput(log)
+    assert not rates.in_blocks and rates.epochs == tuple((n, pytest.approx(rules.TRAIN_SAMPLES / 10)) for n in (1, 2, 3, 4))
+    assert [(p.epoch, p.accuracy) for p in timing.accuracy_points(log)] == [(2, 0.4), (4, 0.77)]
+    assert [p.minutes * 60 for p in timing.accuracy_points(log)] == [pytest.approx(20.8), pytest.approx(41.3)]
+
+
+def test_an_evaluation_within_an_epoch_is_no_training(tmp_path):
+    within = [(5300, "eval_start", None, {"epoch_num": 1}), (7300, "eval_stop", None, {"epoch_num": 1})]
+    log = read_log(write_run(tmp_path / "result_0.txt", extra=within))
+    times = timing.run_times(log)
+    assert (times.first_epoch, times.evaluation) == (8.0, 3.0)
+    assert timing.throughput(log).epochs[0][1] == pytest.approx(rules.TRAIN_SAMPLES / 8)
+
+
+def test_a_log_of_blocks(tmp_path):
+    """With evaluations logged apart, and without."""
+    text = write_run(tmp_path / "result_0.txt").read_text()
+    for number, (start, stop) in enumerate(((3300, 23_800), (23_800, 44_300))):
+        for key, time_ms in (("block_start", start), ("block_stop", stop)):
+            block = {"first_epoch_num": 1 + 2 * number, "epoch_count": 2}
+            record = {"time_ms": time_ms, "key": key, "value": None, "metadata": block}
+            text += f":::MLLOG {json.dumps(record)}\n"
+    without_epochs = "".join(line for line in text.splitlines(True) if '"epoch_st' not in line)
+    only_blocks = "".join(line for line in without_epochs.splitlines(True) if '"eval_st' not in line)
+    for said, trained, evaluation in ((without_epochs, 40.0, 1.0), (only_blocks, 41.0, 0.0)):
+        (tmp_path / "result_0.txt").write_text(said)
+        log = read_log(tmp_path / "result_0.txt")
+        times, rates = timing.run_times(log), timing.throughput(log)
+        assert (times.blocks, times.evaluation, times.first_epoch, times.gaps) == (trained, evaluation, 0, 0.3)
+        assert rates.in_blocks
+        assert rates.epochs == tuple((n, pytest.approx(4 * rules.TRAIN_SAMPLES / trained)) for n in (2, 4))
+
+
+def test_recipe_takes_the_keys_of_its_optimizer(tmp_path):
+    ours = recipe.of_log(read_log(write_run(tmp_path / "result_0.txt")))
+    assert ours.values["end_learning_rate"] == 0.0001 and ours.values["base_learning_rate"] == 10.5
+    assert ours.decay_epochs(rules.TRAIN_SAMPLES) == 5
+    rates = dict(recipe.learning_rates(ours, rules.TRAIN_SAMPLES, 5))
+    assert rates[1.0] == max(rates.values()) == 10.5 and rates[5.0] == pytest.approx(rules.END_LEARNING_RATE)
+    assert [point.batch_size for point in recipe.reference(3264, "4.0.0")] == [3264, 4096]
+    steps = recipe.reference(3264, "4.0.0")[0]
+    assert steps.decay_epochs(rules.TRAIN_SAMPLES) == pytest.approx(37, abs=0.01) and steps.epochs == pytest.approx(35.2)
+
+
+@needs_published
+def test_every_published_system(tmp_path):
+    """Of all frameworks: a page under 2 MB a system, times that add up to the minutes of the score."""
+    systems = score.score([LOGS])
+    assert len(systems) >= 8
+    for system in systems:
+        for run in system.runs:
+            times = timing.run_times(read_log(run.file))
+            if times is not None:
+                parts = times.first_epoch + times.later_epochs + times.evaluation + times.blocks + times.gaps
+                assert parts / 60 == pytest.approx(run.minutes) and times.gaps >= 0
+                assert times.first_epoch + times.blocks > 0
+    page = report.render(systems, ["1.0.0"])
+    assert_needs_nothing(page)
+    assert len(page.encode()) < 2_000_000
+    assert page.count("<section") == len(systems)
