@@ -11,8 +11,8 @@ resolve() {
 }
 
 resolve pip "$@" --only-binary :all:
-for packages in core mxnet-cpu mxnet-cu112 dev; do
+for packages in core mxnet-cpu mxnet-cu112 horovod-build dev; do
   resolve "$packages" "$@" --only-binary :all:
 done
-# A source distribution, and its dependencies are in dev.in.
+# A source distribution, and its dependencies are in horovod-build.in.
 resolve horovod "$@" --no-deps

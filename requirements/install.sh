@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
-# Installs a pinned set into .venv, and does nothing where it is there already: requirements/install.sh mxnet-cpu|dev|horovod
+# Installs a pinned set into .venv, and does nothing where it is there already: requirements/install.sh SET, where SET is
+# mxnet-cpu or mxnet-cu112, dev (tests and linters), horovod-build (what the next two take), horovod (with Gloo, for CPUs) or
+# horovod-nccl (with NCCL, MPI and Gloo).
 # PYTHON names the Python to use; by default find_python.sh chooses one.
 set -euo pipefail
 trap 'exit 130' INT TERM
@@ -50,7 +52,7 @@ install_wheels() {
   # All that the wheels take from the system beside its C library; a minimal system lacks the first two.
   "$python" -c 'from ctypes import CDLL; CDLL("libgomp.so.1"); CDLL("libquadmath.so.0"); CDLL("libstdc++.so.6")' 2>/dev/null ||
     fail "MXNet needs libgomp, libquadmath and libstdc++ from the system: sudo apt-get install libgomp1 libquadmath0 libstdc++6"
-  echo "setup: installing requirements/$packages.txt$1"
+  echo "setup: installing requirements/$packages.txt${1:-}"
   pip_install --require-hashes --only-binary :all: -r "requirements/$packages.txt" || fail_to_install "$packages"
   # The commands and modules of this checkout itself, as .venv/bin/rn50.
   pip_install --no-index --no-deps --no-build-isolation --editable . || fail "this checkout could not be installed; pip's reason is above"
@@ -58,13 +60,20 @@ install_wheels() {
 
 build_horovod() {
   { command -v g++ && command -v make; } >/dev/null || fail "Horovod is built from source, which needs a compiler: sudo apt-get install g++ make"
-  local log=.venv/horovod-build.log
-  echo "setup: building Horovod from source against MXNet, with Gloo (about 2 minutes; $log)"
+  local log=.venv/horovod-build.log nccl
+  echo "setup: building $packages from source against MXNet${mpi:+, with MPI} (about 2 minutes; $log)"
+  if [ "$packages" = horovod-nccl ]; then
+    # NCCL is that of its wheel, which lacks the one name that a linker asks for. The architectures are those of mxnet-cu112.
+    nccl=$("$python" -c 'import nvidia.nccl; print(*nvidia.nccl.__path__)')
+    ln -sf libnccl.so.2 "$nccl/lib/libnccl.so"
+    export HOROVOD_GPU_OPERATIONS=NCCL HOROVOD_BUILD_CUDA_CC_LIST=50,60,70,80,86 \
+      HOROVOD_NCCL_INCLUDE="$nccl/include" HOROVOD_NCCL_LIB="$nccl/lib" HOROVOD_NCCL_LINK=SHARED
+  fi
+  export "HOROVOD_${mpi:-WITHOUT_MPI}=1"
   # Its build imports MXNet, hence build_with_mxnet, and calls cmake by name. A wheel from pip's cache could be one that was built
   # against something else.
   PATH="$PWD/.venv/bin:$PATH" PYTHONPATH="$PWD/requirements/build_with_mxnet" \
-    HOROVOD_WITH_MXNET=1 HOROVOD_WITH_GLOO=1 \
-    HOROVOD_WITHOUT_MPI=1 HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_TENSORFLOW=1 \
+    HOROVOD_WITH_MXNET=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_TENSORFLOW=1 \
     pip_install --no-cache-dir --no-deps --no-build-isolation --require-hashes -r requirements/horovod.txt >"$log" 2>&1 || {
     tail -n 25 "$log" >&2
     fail "Horovod could not be built; the end of $log is above"
@@ -78,11 +87,19 @@ elif [ -n "${PYTHON:-}" ] && [ "$("$PYTHON" --version)" != "$("$python" --versio
   make_venv
 fi
 
-wanted=$(sha256sum "requirements/$packages.txt" requirements/install.sh pyproject.toml)
+# Horovod is built with MPI where there is one to build with, and built again where one has come since.
+mpi=''
+case $packages in
+  horovod-nccl) mpi=WITH_MPI ;;
+  horovod) ! command -v mpicxx >/dev/null || mpi=WITH_MPI ;;
+esac
+wanted=$(sha256sum "requirements/${packages%-nccl}.txt" requirements/install.sh pyproject.toml && echo "$mpi")
 [ "$(cat "$done_before" 2>/dev/null)" != "$wanted" ] || exit 0
 case $packages in
   mxnet-cpu) install_wheels " (some 700 MB to download)" ;;
+  mxnet-cu112) install_wheels " (some 3 GB to download)" ;;
   dev) install_wheels " (some 200 MB more)" ;;
-  horovod) build_horovod ;;
+  horovod-build) install_wheels ;;
+  horovod | horovod-nccl) build_horovod ;;
 esac
 echo "$wanted" >"$done_before"

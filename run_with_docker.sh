@@ -1,0 +1,157 @@
+#!/usr/bin/env bash
+# What run_experiments.sh does, in containers of docker or podman: NEXP timed runs (5), checked and scored.
+#   DGXSYSTEM=DEMO_CPU ./run_with_docker.sh
+#   DGXSYSTEM=NF5688M6 CONT=rn50:gpu DATADIR=/path/to/imagenet LOGDIR=/path/to/results ./run_with_docker.sh
+# CONT (rn50:cpu or rn50:gpu) is an image of `make image`, ENGINE docker or podman (the first that answers). The configuration is
+# that of this checkout, or CONFIG_FILE. Results go to LOGDIR (results/SYSTEM) and are yours; the same command again resumes.
+# Passed on: the libraries' variables (NCCL_*, HOROVOD_*, MXNET_*, OMP_*, ...), DALI_*, SUBMISSION_*, LAUNCHER, BENCHMARK_STEPS.
+set -uo pipefail
+
+if [ "${1:-}" = "-h" ] || [ "${1:-}" = "--help" ]; then
+  sed -n '2,7s/^# \{0,1\}//p' "$0"
+  exit 0
+fi
+fail() {
+  echo "run_with_docker.sh: $*" >&2
+  exit 2
+}
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+cd "$root" || exit 1
+
+runs=${NEXP:-5}
+case $runs in
+  '' | *[!0-9]* | 0*) fail "NEXP=$runs is not a number of runs; set NEXP=5" ;;
+esac
+# SYS_NICE: memory is bound to a socket. label=disable: SELinux would keep the container from the caller's files.
+options=(--rm --network=host --ipc=host --cap-add SYS_NICE --security-opt label=disable)
+[ ! -d /dev/infiniband ] || options+=(--device /dev/infiniband --ulimit memlock=-1)
+mount() { options+=(--mount "type=bind,source=$1,target=$2${3:-}"); }
+
+# The configuration. Ours lies over that of the image, so that an edited file needs no new image.
+if [ -n "${CONFIG_FILE:-}" ]; then
+  [ -f "$CONFIG_FILE" ] || fail "CONFIG_FILE=$CONFIG_FILE: no such file"
+  config=$(realpath "$CONFIG_FILE")
+  mount "$(dirname "$config")" "$(dirname "$config")" ,readonly
+  options+=(--env "CONFIG_FILE=$config")
+else
+  systems=$(find configs -name 'config_*.sh' | sed 's|.*/config_||; s|\.sh$||' | sort | paste -sd' ')
+  [ -n "${DGXSYSTEM:-}" ] || fail "DGXSYSTEM is not set; set it to one of: $systems"
+  config=configs/config_$DGXSYSTEM.sh
+  [ -f "$config" ] || fail "DGXSYSTEM=$DGXSYSTEM: no $config; there are: $systems"
+  mount "$root/configs" /opt/rn50/configs ,readonly
+  options+=(--env DGXSYSTEM)
+fi
+system=$(basename "$config" .sh)
+system=${system#config_}
+# shellcheck source=/dev/null
+mapfile -t said < <(set +u; . "$config" >/dev/null; printf '%s\n' "${DEVICE:-gpu}" "${DGXNGPU:-1}" "${DATADIR:-/data}")
+device=${said[0],,} ranks=${said[1]} data=$(realpath -m "${said[2]}")
+while read -r name; do
+  case $name in
+    NCCL_* | HOROVOD_* | MXNET_* | OMPI_* | UCX_* | OMP_* | CUDA_* | NVIDIA_* | DALI_*) options+=(--env "$name") ;;
+    SUBMISSION_* | LAUNCHER | BENCHMARK_STEPS) options+=(--env "$name") ;;
+  esac
+done < <(compgen -e)
+
+# The engine, the image, and what the engine has to hand over.
+engine='' trouble="no ${ENGINE:-docker or podman} here; sudo apt-get install ${ENGINE:-docker.io, or podman}"
+for candidate in ${ENGINE:-podman docker}; do # a later one's trouble replaces an earlier one's
+  command -v "$candidate" >/dev/null || continue
+  if answer=$("$candidate" ps 2>&1 >/dev/null); then
+    engine=$candidate
+  elif [[ $answer = *[Pp]"ermission denied"* ]]; then
+    trouble="$candidate: no permission to use it; sudo usermod -aG docker $(id -un), then log in again"
+  else
+    trouble="$candidate does not answer: $(tail -n 1 <<<"$answer"); start it with sudo systemctl start $candidate"
+  fi
+done
+[ -n "$engine" ] || fail "$trouble"
+stage=cpu
+[ "$device" = cpu ] || stage=gpu
+image=${CONT:-rn50:$stage}
+"$engine" image inspect "$image" >/dev/null 2>&1 ||
+  fail "CONT=$image: $engine has no such image; make image ENGINE=$engine STAGE=$stage builds rn50:$stage"
+about=$("$engine" info 2>/dev/null)
+if [[ $about = *buildahVersion* ]]; then # podman asks for higher limits than its caller may have
+  options+=(--ulimit "nofile=$(ulimit -Hn)")
+  options+=(--ulimit "nproc=$({ ulimit -Hu; cat /proc/sys/kernel/pid_max; } | sort -n | grep -m 1 '^[0-9]')")
+fi
+shared=$(df --output=avail --block-size=1M /dev/shm | tail -n 1) # the ranks of a machine meet there
+[ "$ranks" = 1 ] || [ "$shared" -ge 1024 ] ||
+  fail "/dev/shm has $((shared)) MiB free, and $ranks ranks want 1024; sudo mount -o remount,size=2g /dev/shm"
+if [ "$device" = gpu ]; then
+  if [[ $about =~ Runtimes:[^$'\n']*nvidia ]]; then
+    options+=(--gpus all)
+  elif compgen -G '/etc/cdi/nvidia*' >/dev/null || compgen -G '/var/run/cdi/nvidia*' >/dev/null; then
+    options+=(--device nvidia.com/gpu=all)
+  else
+    fail "DEVICE=gpu: $engine has no GPU to hand over; install NVIDIA's container toolkit, then" \
+      "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
+  fi
+fi
+# Files are to be the caller's; a rootless engine makes its root the caller.
+user=$(id -u):$(id -g)
+! grep -Eq '^ *rootless(: true)?$' <<<"$about" || user=0:0
+options+=(--user "$user")
+! { [ -t 0 ] && [ -t 1 ]; } || options+=(--interactive --tty)
+name=rn50-$(date +%s)-$$
+trap '"$engine" rm --force "$name" >/dev/null 2>&1' EXIT
+
+# contained ENGINE_OPTION... IMAGE COMMAND...: in the background, since bash answers no signal while it waits for a program, and
+# stopped by way of the engine, since its client passes no signal on where there is a terminal.
+contained() {
+  "$engine" run --name "$name" "${options[@]}" "$@" <&0 &
+  local client=$! status stopped=''
+  trap 'stopped=1' INT TERM HUP
+  while wait "$client"; status=$?; kill -0 "$client" 2>/dev/null; do
+    until [ -z "$stopped" ] || "$engine" stop --time 30 "$name" || ! kill -0 "$client"; do
+      sleep 0.2 # it is still being made
+    done >/dev/null 2>&1
+  done
+  trap - INT TERM HUP
+  return "$status"
+}
+
+# Data and results, under the names that they have here, so that what is said inside is right outside.
+files=(train.rec train.idx val.rec val.idx)
+for file in "${files[@]}"; do
+  [ ! -e "$data/$file" ] || continue
+  [ "$system" = DEMO_CPU ] || fail "DATADIR=$data: no $file there; set DATADIR to the folder of ${files[*]}"
+  mkdir -p "$data" || fail "DATADIR=$data: cannot be made; set another DATADIR"
+  contained --mount "type=bind,source=$data,target=$data" "$image" rn50 demo-data "$data" || exit
+done
+for file in "${files[@]}"; do # a file may be a link to somewhere else
+  mount "$(realpath "$data/$file")" "$data/$file" ,readonly
+done
+results=$(realpath -m "${LOGDIR:-results/$system}")
+{ mkdir -p "$results" && [ -w "$results" ]; } || fail "LOGDIR=$results: cannot be written; set another LOGDIR"
+mount "$results" "$results"
+options+=(--env "DATADIR=$data" --env "RESULTS=$results" --env "NEXP=$runs")
+
+for ((run = 0; run < runs; run++)); do
+  result=$results/result_$run.txt
+  [ ! -e "$result" ] || continue # run_experiments.sh says so in the end
+  if [ -z "${examined:-}" ]; then # before the first run only
+    contained --env "RESULT_FILE=$result" "$image" rn50 doctor --brief
+    status=$?
+    [ $status = 0 ] || exit $((status == 1 ? 2 : status)) # it has said what, and how
+    examined=1
+  fi
+  echo "run $((run + 1)) of $runs -> $result"
+  sync # A container may not clear the caches of its machine, so it is told whether they were.
+  { (echo 3 >/proc/sys/vm/drop_caches) || sudo -n sh -c 'echo 3 > /proc/sys/vm/drop_caches'; } 2>/dev/null
+  cleared=$((! $?))
+  contained --env "RESULT_FILE=$result" --env "CACHE_CLEARED=$cleared" "$image" ./run_and_time.sh
+  status=$?
+  case $status in
+    0 | 3) continue ;; # 3: the target was missed
+    137) # the container was killed, and nobody ended its log
+      end_log='import pathlib, sys; from rn50 import mlperf_log; mlperf_log.stop_abandoned(pathlib.Path(sys.argv[1]))'
+      contained "$image" python -c "$end_log" "$result"
+      ;;
+  esac
+  [ $status = 2 ] || # there the remedy has just been said
+    echo "run_with_docker.sh: run $((run + 1)) stopped with status $status; the same command again resumes there" >&2
+  exit $status
+done
+contained "$image" ./run_experiments.sh # all runs are there: it checks and scores them
