@@ -13,8 +13,8 @@ fi
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cd "$root" || exit 1
-python="$root/.venv/bin/python"
-[ -x "$python" ] || python=$(command -v python3)
+python=.venv/bin/python # without the root: in a container it is another one
+[ -x "$python" ] || python=python3
 
 runs=${NEXP:-5}
 case $runs in
@@ -28,10 +28,15 @@ results=${RESULTS:-results/${system#config_}}
 to_be_mended=2 target_missed=3
 unset SEED # every run draws its own from the operating system
 
+# What run.sub puts before the command of every rank, of one process, and of every machine: srun and its options.
+read -ra ranks <<< "${RUN_RANKS:-}"
+read -ra one <<< "${RUN_ONE:-}"
+read -ra per_node <<< "${RUN_PER_NODE:-}"
+
 # The rules want caches cleared before a run. Where this is not allowed, the log says that they were not.
+drop_caches='sync; echo 3 > /proc/sys/vm/drop_caches'
 clear_caches() {
-  sync
-  if (echo 3 > /proc/sys/vm/drop_caches) 2> /dev/null || sudo -n sh -c 'echo 3 > /proc/sys/vm/drop_caches' 2> /dev/null; then
+  if "${per_node[@]}" sh -c "$drop_caches" 2> /dev/null || "${per_node[@]}" sudo -n sh -c "$drop_caches" 2> /dev/null; then
     echo 1
   else
     echo 0
@@ -44,11 +49,17 @@ for ((run = 0; run < runs; run++)); do
     echo "run $((run + 1)) of $runs: kept, $result is there"
     continue
   fi
+  if [ -z "${examined:-}" ]; then # before the first run only, and not where there is nothing left to run
+    RESULT_FILE="$result" "${one[@]}" "$python" -m rn50 doctor --brief
+    status=$?
+    [ $status -eq 0 ] || exit $((status == 1 ? to_be_mended : status)) # it has said what, and how
+    examined=1
+  fi
   echo "run $((run + 1)) of $runs -> $result"
   CACHE_CLEARED=$(clear_caches)
   export CACHE_CLEARED
   # In the background: bash would otherwise answer a signal only after the run, or die of it and leave the run behind.
-  RESULT_FILE="$result" ./run_and_time.sh &
+  RESULT_FILE="$result" "${ranks[@]}" ./run_and_time.sh &
   child=$!
   trap 'kill -TERM "$child" 2> /dev/null' INT TERM HUP
   wait "$child"
@@ -70,8 +81,9 @@ files=()
 for ((run = 0; run < runs; run++)); do
   files+=("$results/result_$run.txt")
 done
-"$python" -m rn50 check "${files[@]}"
+"${one[@]}" "$python" -m rn50 check "${files[@]}"
 checked=$?
 [ $checked -le 128 ] || exit $checked # Ctrl-C
-"$python" -m rn50 score "${files[@]}" || exit
+"${one[@]}" "$python" -m rn50 score "${files[@]}" || exit
+"${one[@]}" "$python" -m rn50 report "${files[@]}" # what it fails on is no fault of the result
 exit $checked

@@ -54,6 +54,10 @@ def _paths(**kwargs: Any) -> Any:
     return click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=pathlib.Path), **kwargs)
 
 
+_rulesets = click.option(
+    "--ruleset", "rulesets", multiple=True, default=("1.0.0", "1.1.0", "2.0.0", "4.0.0"), show_default=True,
+    help=f"Version of the official rules, of {', '.join(rules.RULESETS)}; may be given several times.",
+)
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -86,6 +90,21 @@ def launch() -> None:
     sys.exit(launcher.launch(configuration.from_environment(), configuration.environment()))
 
 
+@main.command(epilog="Example: DGXSYSTEM=NF5688M6 DATADIR=/path/to/imagenet rn50 doctor")
+@_as_json
+@click.option("--brief", is_flag=True, help="Print only what fails or warns, on standard error.")
+def doctor(as_json: bool, brief: bool) -> None:
+    """What this machine can run, what not and why, and the command that mends it.
+
+    Looks at the system that DGXSYSTEM or CONFIG_FILE names; without one at every system of configs/.
+
+    Exit status: 0 the system can run, 1 it cannot.
+    """
+    from rn50 import doctor as practice
+
+    sys.exit(0 if practice.show(as_json, brief) else 1)
+
+
 @main.command(epilog="Example: set -a; . configs/config_DEMO_CPU.sh; rn50 train")
 @click.pass_context
 def train(context: click.Context) -> None:
@@ -93,10 +112,14 @@ def train(context: click.Context) -> None:
 
     Exit status: 0 target reached, 3 target missed, 2 something to mend, 1 a fault.
     """
+    from rn50 import launchers
+
+    config = configuration.from_environment()
+    click.echo(launchers.bind(config, configuration.environment()), err=True)  # before NumPy or a framework starts threads
+
     from rn50 import implementation, timed_run
     from rn50.display import LiveDisplay
 
-    config = configuration.from_environment()
     try:
         with LiveDisplay(config, Console(stderr=True)) as display:
             outcome = timed_run.run(config, implementation.load(config.run.framework), display)
@@ -112,28 +135,91 @@ def train(context: click.Context) -> None:
 
 @main.command(epilog="Example: rn50 score results/DEMO_CPU")
 @_paths()
+@click.option("--ruleset", help="Version of the reference convergence points [default: that of the round a folder of a published "
+              f"tree names, else {rules.RULESETS[-1]}].")
 @_as_json
-def score(paths: Tuple[pathlib.Path, ...], as_json: bool) -> None:
-    """Score result files, result folders or a published tree: the mean of the middle three of five runs."""
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV, a row a run.")
+def score(paths: Tuple[pathlib.Path, ...], ruleset: Optional[str], as_json: bool, as_csv: bool) -> None:
+    """Score result files, result folders or a published tree: the mean of the middle three of five runs.
+
+    Of more than five runs, the set of five consecutive ones with the median score counts. The score that reference convergence
+    scales is shown apart.
+    """
+    from rn50.display import counting
     from rn50.submission import score as desk
 
-    scores = desk.score(paths)
-    click.echo(json.dumps(desk.to_json(scores), indent=1)) if as_json else desk.print_table(scores, Console())
+    if as_json and as_csv:
+        raise UserError("--json and --csv: one form at a time; leave one out")
+    with counting("reading result files") as progress:
+        scores = desk.score(paths, ruleset, progress)
+    if as_json or as_csv:
+        click.echo(json.dumps(desk.to_json(scores), indent=1) if as_json else desk.to_csv(scores), nl=as_json)
+    else:
+        desk.print_table(scores, Console())
 
 
 @main.command(epilog="Example: rn50 check results/DEMO_CPU --ruleset 4.0.0")
 @_paths()
-@click.option("--ruleset", "rulesets", multiple=True, default=("1.0.0", "1.1.0", "2.0.0", "4.0.0"), show_default=True,
-              help=f"Version of the official rules, of {', '.join(rules.RULESETS)}; may be given several times.")
+@click.option("--ruleset", "rulesets", multiple=True,
+              help=f"Version of the official rules, of {', '.join(rules.RULESETS)}; may be given several times [default: that of "
+              "the round a folder of a published tree names, else 1.0.0, 1.1.0, 2.0.0 and 4.0.0].")
 @_as_json
 def check(paths: Tuple[pathlib.Path, ...], rulesets: Tuple[str, ...], as_json: bool) -> None:
-    """Run the official MLPerf compliance checker. Exit status 0 only if every file passes every ruleset."""
-    from rn50.submission import compliance
+    """Run the official MLPerf checkers on a copy, and our own: every finding with its line, rule and remedy.
 
-    verdicts = compliance.check(paths, rulesets)
-    report = compliance.to_json(verdicts)
-    click.echo(json.dumps(report, indent=1)) if as_json else compliance.print_table(verdicts, Console())
-    sys.exit(0 if report["ok"] else 1)
+    Of any result file the compliance checker; of a submission tree (ORG/results/SYSTEM/resnet) also those of seeds, reference
+    convergence, system description and package. Exit status 0 only if everything holds.
+    """
+    from rn50.submission import check as desk
+
+    report = desk.check(paths, rulesets)
+    click.echo(json.dumps(desk.to_json_report(report), indent=1)) if as_json else desk.print_report(report, Console())
+    sys.exit(0 if report.ok else 1)
+
+
+@main.group()
+def bench() -> None:
+    """Measure this system."""
+
+
+@bench.command(epilog="Example: set -a; . configs/config_NF5688M6.sh; NCCL_ALGO=Ring rn50 bench comm --json")
+@click.option("--largest-mib", default=256, show_default=True, type=click.IntRange(1, 4096), help="Stop at this size.")
+@click.option("--as-rank", is_flag=True, hidden=True)
+@_as_json
+def comm(largest_mib: int, as_rank: bool, as_json: bool) -> None:
+    """Time sums over all ranks of the system that the environment describes, by size: latency and bandwidth."""
+    from rn50 import all_reduce, implementation
+    from rn50 import launch as launcher
+
+    config = configuration.from_environment()
+    if as_rank:
+        all_reduce.bench(config, implementation.load(config.run.framework), largest_mib << 20, as_json)
+    else:
+        sys.exit(launcher.run_ranks(config, configuration.environment(), all_reduce.as_rank(config, largest_mib, as_json)))
+
+
+@main.command(epilog="Example: rn50 report results/DEMO_CPU")
+@_paths()
+@_rulesets
+@click.option("--output", "-o", type=click.Path(path_type=pathlib.Path),
+              help="Where to write it; by default report.html in the folder of the result, or here if they are several.")
+def report(paths: Tuple[pathlib.Path, ...], rulesets: Tuple[str, ...], output: Optional[pathlib.Path]) -> None:
+    """Write all that is known of one or several results on one HTML page, which needs nothing but itself."""
+    from rn50.report import report as page
+
+    click.echo(f"report: {page.write(paths, rulesets, output)}")
+
+
+@main.command(epilog="Example: rn50 compare results/BEFORE results/AFTER")
+@_paths()
+@_as_json
+def compare(paths: Tuple[pathlib.Path, ...], as_json: bool) -> None:
+    """Compare results with the first of them: epochs, minutes, images/s, settings, and whether so few runs show a difference."""
+    from rn50.submission import compare as desk
+    from rn50.submission import score as scoring
+
+    comparisons = desk.compare(scoring.score(paths))
+    click.echo(json.dumps(desk.to_json(comparisons), indent=1)) if as_json else desk.print_table(comparisons, Console())
 
 
 @main.group("config")

@@ -4,7 +4,7 @@ import difflib
 import re
 import subprocess
 from pathlib import Path
-from typing import Dict, List, Set
+from typing import Dict, List, Mapping, Optional, Set
 
 from rn50.config_variables import PASSED_THROUGH
 from rn50.errors import UserError
@@ -58,8 +58,10 @@ def unknown_names(path: str, known: Set[str]) -> List[str]:
     return problems
 
 
-def source(path: str) -> Dict[str, str]:
-    """The variables that a clean shell holds after sourcing a file, exported or not; what the file prints is dropped.
+def source(path: str, environ: Optional[Mapping[str, str]] = None) -> Dict[str, str]:
+    """The variables that a shell holds after sourcing a file, exported or not; what the file prints is dropped.
+
+    The shell is a clean one, or one that starts with the variables of ``environ``.
 
     Raises UserError where the file cannot be read, the shell reports an error or it takes longer than ``TIME_LIMIT_S``.
     """
@@ -68,7 +70,7 @@ def source(path: str) -> Dict[str, str]:
     # timeout ends the shell together with whatever the file has started.
     shell = subprocess.run(
         ["timeout", str(TIME_LIMIT_S), "bash", "--noprofile", "--norc", "-c", script, "bash", str(Path(path).resolve())],
-        env={"PATH": "/usr/local/bin:/usr/bin:/bin"},
+        env={"PATH": "/usr/local/bin:/usr/bin:/bin", **(environ or {})},
         stdin=subprocess.DEVNULL,
         capture_output=True,
     )

@@ -48,13 +48,14 @@ GPU_BUFFERS = ("DALI_DECODER_BUFFER_HINT", "DALI_CROP_BUFFER_HINT", "DALI_NORMAL
 DEAD = (
     Dead(GPU_DECODER, lambda c: c.run.device == "cpu", "DEVICE=cpu decodes without nvJPEG"),
     Dead(GPU_BUFFERS, lambda c: c.run.device == "cpu", "DEVICE=cpu has no GPU buffers to size"),
-    Dead(("DGXNSOCKET", "DGXSOCKETCORES", "DGXHT"), lambda c: True, "no rank is bound to cores"),
+    Dead(("DGXNSOCKET", "DGXSOCKETCORES", "DGXHT"), lambda c: True, "ranks are bound to the cores that are there"),
     Dead(("DALI_PREALLOCATE_WIDTH", "DALI_PREALLOCATE_HEIGHT"), lambda c: c.input_pipeline.hw_decoder_load == 0,
          "DALI_HW_DECODER_LOAD=0: no image goes through the JPEG engine"),
     Dead(("DALI_CACHE_SIZE",), lambda c: c.input_pipeline.roi_decode,
          "DALI_ROI_DECODE=1 decodes another part of an image each time; only whole decoded images can be cached"),
     Dead(("INPUT_BATCH_MULTIPLIER",), lambda c: c.input_pipeline.input_batch_multiplier > 1,
          "batches are prepared one at a time"),
+    Dead(("HOSTS",), lambda c: c.run.nodes == 1, "DGXNNODES=1 runs on this machine"),
     Dead(("WALLTIME",), lambda c: True, "only Slurm reads it, when the job is submitted"),
 )
 

@@ -52,6 +52,9 @@ class LiveDisplay(Display):
     def initialising(self, what: str) -> None:
         self._console.print(f"{what} ...", highlight=False)
 
+    def remark(self, line: str) -> None:
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
     def epoch_begins(self, epoch: int) -> None:
         self._epoch, self._epoch_begin = epoch, time.monotonic()
         if epoch == 1:

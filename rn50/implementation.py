@@ -14,7 +14,8 @@ from rn50.config import Config
 from rn50.errors import UserError
 
 Progress = Callable[[int, float], None]
-"""Called now and then during an epoch with (samples seen by this rank in this epoch, mean training loss since the last call)."""
+"""Called after the first step of the run, now and then after it, and at the end of an epoch, with (samples seen by this rank in
+this epoch, mean training loss of a step)."""
 
 
 class EpochResult(NamedTuple):
@@ -32,6 +33,8 @@ class Communicator(Protocol):
     rank: int
     local_rank: int
     size: int
+    library: str
+    """What carries the sums of gradients: "Gloo", "MPI", "NCCL", or "" in one process."""
 
     def barrier(self) -> None:
         """Returns once every rank has called it."""
@@ -39,11 +42,20 @@ class Communicator(Protocol):
     def sum(self, array: np.ndarray) -> np.ndarray:
         """The element-wise sum of an int64 array over all ranks, on every rank."""
 
+    def all_reduce_seconds(self, values: int, repeats: int) -> List[float]:
+        """How long each of ``repeats`` sums of ``values`` float32 numbers took, on the device and in the way of the gradients."""
+
 
 class Implementation(Protocol):
     """One rank of a training job in some framework. Built by ``create(config)`` of ``implementations.<framework>.train``."""
 
     communicator: Communicator
+    steps: int
+    """Batches of any kind that this rank has begun, so that another thread can see whether it goes on."""
+    waits_for_data: bool
+    """Whether it waits for its input pipeline just now."""
+    forward_seconds: float
+    """After ``warm_up``: how long this rank takes for a forward pass, on its own. It shows which rank is a slow one."""
 
     def warm_up(self, seed: int) -> List[str]:
         """Builds model and optimizer, compiles, and runs steps on synthetic batches; touches no file of the data set.

@@ -1,6 +1,6 @@
-"""From one configured system to its processes: argv, environment, and an eye on them until the last one has ended."""
+"""The processes of a run: started, and an eye on them until the last one has ended."""
 
-import importlib.util
+import ctypes
 import os
 import pathlib
 import re
@@ -9,34 +9,21 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Dict, List, Mapping, Optional, Set, Tuple
+from typing import Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 import psutil
 
-from rn50 import mlperf_log
+from rn50 import cause_of_death, launchers, mlperf_log
 from rn50.config import Config
 from rn50.data import verify
-from rn50.errors import UserError
+from rn50.facts import cgroup
+from rn50.facts.sources import Sources
 
 GRACE_SECONDS = 10
 """What the processes get between a request to stop and their end by force."""
 
-
-def command(config: Config) -> List[str]:
-    """argv that starts every rank of the run on this machine. Raises UserError for what cannot be started yet."""
-    train = [sys.executable, "-m", "rn50", "train"]
-    if config.run.nodes > 1:
-        raise UserError(f"DGXNNODES={config.run.nodes}: runs over several machines are not supported yet; set DGXNNODES=1")
-    if config.ranks == 1:
-        return train
-    if importlib.util.find_spec("horovod") is None or importlib.util.find_spec("horovod.runner") is None:
-        raise UserError(
-            f"DGXNGPU={config.ranks}: more than one rank needs Horovod; run 'make test', which builds it, or set DGXNGPU=1"
-        )
-    # horovodrun imports the framework to see what Horovod was built for, and the framework may need a mend of ours first.
-    horovodrun = f"import implementations.{config.run.framework}; from horovod.runner.launch import run_commandline as run; run()"
-    ranks = str(config.ranks)
-    return [sys.executable, "-c", horovodrun, "--gloo", "-np", ranks, "-H", f"localhost:{ranks}"] + train
+PR_SET_PDEATHSIG = 1
+"""The name in linux/prctl.h."""
 
 
 def rank_environment(config: Config, environ: Mapping[str, str]) -> Dict[str, str]:
@@ -44,9 +31,10 @@ def rank_environment(config: Config, environ: Mapping[str, str]) -> Dict[str, st
 
     OpenMP threads wait for each other some hundred times a step, and one that has to wait for its core holds up all: with as many
     threads as cores, anything else that runs makes training several times slower. So each rank gets its share of the cores that
-    this process may use, less one on a CPU, where the input pipeline needs it.
+    this process may use, and of the time on them that it may take, less one on a CPU, where the input pipeline needs it.
     """
-    cores = len(os.sched_getaffinity(0)) // config.run.ranks_per_node
+    quota = cgroup.read(Sources()).quota
+    cores = min(len(os.sched_getaffinity(0)), int(quota or sys.maxsize)) // launchers.sharing(config, environ)[1]
     defaults = {
         "OMP_NUM_THREADS": str(max(1, cores - 1 if config.run.device == "cpu" else cores)),
         "HOROVOD_LOG_LEVEL": "fatal",  # a lost rank is reported once, by us
@@ -65,26 +53,43 @@ def launch(config: Config, environ: Mapping[str, str]) -> int:
     result_file: Optional[pathlib.Path] = pathlib.Path(config.run.result_file) if config.run.result_file else None
     if result_file is not None:
         mlperf_log.refuse_existing(result_file)
-    argv = command(config)
-    several = config.ranks > 1
+    return run_ranks(config, environ, ("train",), result_file)
+
+
+def run_ranks(
+    config: Config, environ: Mapping[str, str], verb: Sequence[str], result_file: Optional[pathlib.Path] = None
+) -> int:
+    """Runs ``rn50 <verb>`` as every rank of the configured system and returns the exit status."""
+    environ = rank_environment(config, environ)
+    start = launchers.start(config, environ, verb)
+    starts_all = start.rank is None
+    if starts_all and config.run.nodes > 1 and config.run.cache_cleared:
+        _say("CACHE_CLEARED=0 for this run: the caches of the other machines were not dropped")
+        environ["CACHE_CLEARED"] = "0"
+    oom_kills = cause_of_death.oom_kills()
+    libc = ctypes.CDLL(None)
     stop = _StopOnSignal()
     process = subprocess.Popen(
-        argv,
-        env=rank_environment(config, environ),
+        start.argv,
+        env={**start.environ, **environ},
         start_new_session=True,
-        stdout=subprocess.PIPE if several else None,
-        stderr=subprocess.STDOUT if several else None,
+        stdout=subprocess.PIPE if starts_all else None,
+        stderr=subprocess.STDOUT if starts_all else None,
+        # Whatever becomes of this process, the kernel asks the next one to end, as we would.
+        preexec_fn=lambda: libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM),
     )
     stop.watch(process)
-    who, status = _relay(process) if several else ("the training process", process.wait())
-    if result_file is not None:
+    one = "the training process" if start.launcher == "python" else f"rank {start.rank}"
+    who, status = _relay(process, start.launcher, stop) if starts_all else (one, process.wait())
+    if result_file is not None and not start.rank:  # of several ranks that Slurm started, the first one owns the log
         mlperf_log.stop_abandoned(result_file)
     if stop.asked is not None:
         _say(f"stopped by {stop.asked.name}; the same command starts the run again")
         return 128 + stop.asked
-    if status < 0 or status > 128:
-        number = -status if status < 0 else status - 128
-        _say(f"{who} was killed by {signal.Signals(number).name}; start the run again")
+    number = -status if status < 0 else status - 128
+    if number in set(signal.Signals):
+        cause = cause_of_death.explain(number, oom_kills)
+        _say(f"{who} was killed by {signal.Signals(number).name}{cause}; start the run again")
         return 128 + number
     return status
 
@@ -93,23 +98,27 @@ def _say(line: str) -> None:
     print(f"rn50: {line}", file=sys.stderr, flush=True)
 
 
-def _relay(process: "subprocess.Popen[bytes]") -> Tuple[str, int]:
-    """Passes on what the ranks print, without horovodrun's prefixes and its own words, a line that several ranks print once.
+def _relay(process: "subprocess.Popen[bytes]", launcher: str, stop: "_StopOnSignal") -> Tuple[str, int]:
+    """Passes on what the ranks print, without the prefixes and own words of their launcher, a line that several ranks print once.
 
-    Returns who ended the job, and with which exit status: horovodrun says so in words only.
+    Returns who ended the job, and with which exit status: horovodrun says both in words only, and mpirun who.
     """
     ended: Dict[str, int] = {}
+    first = ""
     complaints: Set[str] = set()
-    last_words = ""
+    words: List[str] = []
     assert process.stdout is not None
     for raw in process.stdout:
         line = raw.decode(errors="replace").rstrip()
-        rank_line = re.search(r"\[\d+\]<(stdout|stderr)>:(.*)", line)
+        rank_line = re.search(r"\[(?:\d+,)?\d+\]<(stdout|stderr)>:(.*)", line)
         # Its words may stand before those of a rank in one line: it writes the end of its own lines separately.
         own_words = line[: rank_line.start()] if rank_line else line
         for rank, status in re.findall(r"Process (\d+) exit with status code (-?\d+)", own_words):
             ended[f"rank {rank}"] = int(status)
-        last_words = own_words or last_words
+        of_mpirun = re.search(r"Process name: \[\[\d+,\d+\],(\d+)\]|that process rank (\d+) ", own_words)
+        if of_mpirun and not first:
+            first = f"rank {of_mpirun[1] or of_mpirun[2]}"
+        words += filter(None, [own_words.strip(" -")])
         if rank_line is None:
             continue
         stream, text = rank_line[1], rank_line[2]
@@ -124,9 +133,13 @@ def _relay(process: "subprocess.Popen[bytes]") -> Tuple[str, int]:
     if ended:
         # The first of those that were not just left behind (1) or ended by horovodrun (143); what a user can mend (2) above all.
         return min(ended.items(), key=lambda item: (item[1] != 2, item[1] in (1, 128 + signal.SIGTERM)))
-    if job_status > 0:
-        _say(f"horovodrun ended with status {job_status}: {last_words}")
-    return "horovodrun", job_status
+    if first:
+        return first, job_status
+    if job_status > 0 and stop.asked is None:
+        # mpirun explains what it has said at first, horovodrun ends a traceback with it.
+        reason = words[0 if launcher == "mpirun" else -1] if words else "it does not say why"
+        _say(f"{launcher} ended with status {job_status}: {reason}")
+    return launcher, job_status
 
 
 class _StopOnSignal:

@@ -5,13 +5,15 @@ specification and its compliance rulesets 1.0.0 to 4.0.0 want them for ResNet-50
 """
 
 import contextlib
+import fcntl
+import functools
 import io
 import logging
 import pathlib
 import sys
 import threading
 import time
-from typing import Any, Dict, Iterable, Optional, TextIO, Union
+from typing import IO, Any, Dict, Iterable, Optional, TextIO, Union
 
 from mlperf_logging.mllog import constants
 from mlperf_logging.mllog.mllog import MLLogger
@@ -21,9 +23,19 @@ from rn50.config import Config
 from rn50.errors import UserError
 
 
+@functools.lru_cache(maxsize=None)
+def _boot_time() -> float:
+    """The wall-clock time at which the machine started, looked up once."""
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 def now_ms() -> int:
-    """Wall-clock time in milliseconds since the epoch, the unit of ``time_ms``."""
-    return int(time.time() * 1000)
+    """Wall-clock time in milliseconds since the epoch, the unit of ``time_ms``.
+
+    The wall clock is read once a process; from then on time is counted by a clock that nobody can set, and that goes on while the
+    machine sleeps. So differences are right even where the wall clock jumps in mid-run.
+    """
+    return int((_boot_time() + time.clock_gettime(time.CLOCK_BOOTTIME)) * 1000)
 
 
 class _StrictHandler(logging.StreamHandler):
@@ -50,12 +62,7 @@ class RunLog:
         self._result_file = result_file if self._writes else None
         self._stream: TextIO = sys.stdout
         if self._result_file is not None:
-            refuse_existing(self._result_file)
-            try:
-                self._result_file.parent.mkdir(parents=True, exist_ok=True)
-                self._stream = partial_name(self._result_file).open("w", encoding="utf-8")
-            except OSError as error:
-                raise _unwritable(error.filename, error) from error
+            self._stream = _open(self._result_file)
         logger = logging.Logger("rn50.mlperf", logging.INFO)
         logger.addHandler(_StrictHandler(self._stream))
         self._mllog = MLLogger(logger, root_dir=str(pathlib.Path(__file__).resolve().parent.parent))
@@ -65,17 +72,17 @@ class RunLog:
     ) -> None:
         if self._writes:
             with self._lock:
-                self._mllog.event(key, value, metadata, time_ms=time_ms, stack_offset=2)
+                self._mllog.event(key, value, metadata, time_ms=time_ms or now_ms(), stack_offset=2)
 
     def _start(self, key: str, metadata: Optional[Dict[str, Any]] = None, time_ms: Optional[int] = None) -> None:
         if self._writes:
             with self._lock:
-                self._mllog.start(key, metadata=metadata, time_ms=time_ms, stack_offset=2)
+                self._mllog.start(key, metadata=metadata, time_ms=time_ms or now_ms(), stack_offset=2)
 
     def _end(self, key: str, metadata: Optional[Dict[str, Any]] = None) -> None:
         if self._writes:
             with self._lock:
-                self._mllog.end(key, metadata=metadata, stack_offset=2)
+                self._mllog.end(key, metadata=metadata, time_ms=now_ms(), stack_offset=2)
 
     def submission(self, config: Config, init_start_ms: int) -> None:
         """The submission lines, ``cache_clear`` and ``init_start``.
@@ -172,6 +179,34 @@ class RunLog:
             partial_name(self._result_file).replace(self._result_file)
 
 
+def _open(result_file: pathlib.Path) -> TextIO:
+    """The partial log, empty and locked: what a killed launcher or script has left behind may still be writing it."""
+    partial = partial_name(result_file)
+    refuse_existing(result_file)
+    try:
+        result_file.parent.mkdir(parents=True, exist_ok=True)
+        stream = partial.open("a", encoding="utf-8")
+        if not _lock(stream):
+            raise UserError(f"{partial}: another run is writing this log; wait until that ends, or end it, and start again")
+        # Until it was locked, that run may have finished and given this very file its final name.
+        refuse_existing(result_file)
+        stream.truncate(0)
+    except OSError as error:
+        raise _unwritable(error.filename or partial, error) from error
+    return stream
+
+
+def _lock(stream: IO[Any]) -> bool:
+    """Whether nobody else has locked the file; it stays ours until the stream is closed. A file system may have no locks."""
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
 def partial_name(result_file: pathlib.Path) -> pathlib.Path:
     """The name under which the log of a run grows."""
     return result_file.with_name(result_file.name + ".partial")
@@ -192,29 +227,39 @@ def refuse_existing(result_file: pathlib.Path) -> None:
 
 
 def stop_abandoned(result_file: pathlib.Path) -> None:
-    """Ends the log of a run that was killed before it could: ``run_stop`` status "aborted" where the clock was running."""
+    """Ends the log of a run that was killed before it could: ``run_stop`` status "aborted" where the clock was running.
+
+    It does nothing to a log that some run is still writing.
+    """
     partial = partial_name(result_file)
-    content = partial.read_bytes() if partial.exists() else b""
+    if not partial.exists():
+        return
+    with partial.open("r+b", buffering=0) as stream:
+        if _lock(stream):
+            _end_abandoned(stream)
+
+
+def _end_abandoned(stream: IO[bytes]) -> None:
+    content = stream.read()
     lines = content[: content.rfind(b"\n") + 1]  # a last line that was cut short says nothing
     if f'"{constants.RUN_START}"'.encode() not in lines or f'"{constants.RUN_STOP}"'.encode() in lines:
         return
     text = io.StringIO()
     logger = logging.Logger("rn50.mlperf", logging.INFO)
     logger.addHandler(logging.StreamHandler(text))
-    MLLogger(logger).end(constants.RUN_STOP, metadata={constants.STATUS: "aborted"})
+    MLLogger(logger).end(constants.RUN_STOP, metadata={constants.STATUS: "aborted"}, time_ms=now_ms())
     stop = text.getvalue().encode()
-    with partial.open("r+b", buffering=0) as stream:
-        stream.truncate(len(lines))
-        stream.seek(len(lines))
-        with contextlib.suppress(OSError):
-            if stream.write(stop) == len(stop):
-                return
-        # On a full disk the line finds room only in place of the last ones; that the clock ran has to stay.
-        kept = lines.splitlines(keepends=True)
-        run_start = next(i for i, line in enumerate(kept) if f'"{constants.RUN_START}"'.encode() in line)
-        while len(b"".join(kept)) + len(stop) > len(lines):
-            del kept[-1 if len(kept) - 1 > run_start else run_start - 1]
-            run_start = min(run_start, len(kept) - 1)
-        stream.seek(0)
-        stream.write(b"".join(kept) + stop)
-        stream.truncate()
+    stream.truncate(len(lines))
+    stream.seek(len(lines))
+    with contextlib.suppress(OSError):
+        if stream.write(stop) == len(stop):
+            return
+    # On a full disk the line finds room only in place of the last ones; that the clock ran has to stay.
+    kept = lines.splitlines(keepends=True)
+    run_start = next(i for i, line in enumerate(kept) if f'"{constants.RUN_START}"'.encode() in line)
+    while len(b"".join(kept)) + len(stop) > len(lines):
+        del kept[-1 if len(kept) - 1 > run_start else run_start - 1]
+        run_start = min(run_start, len(kept) - 1)
+    stream.seek(0)
+    stream.write(b"".join(kept) + stop)
+    stream.truncate()

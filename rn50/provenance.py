@@ -8,7 +8,7 @@ import subprocess
 from typing import Optional
 
 import rn50
-from rn50.config import Config
+from rn50.config import Config, environment
 
 
 def save(config: Config, seed: int, result_file: pathlib.Path) -> None:
@@ -29,12 +29,14 @@ def save(config: Config, seed: int, result_file: pathlib.Path) -> None:
 
 
 def _commit() -> Optional[str]:
-    """The commit of the checkout, "-dirty" behind it where files differ; None outside a checkout or without git."""
+    """The commit of the checkout, "-dirty" behind it where files differ; in an image, which is no checkout, RN50_COMMIT.
+    None where neither is known."""
     root = pathlib.Path(__file__).resolve().parent.parent
     try:
         done = subprocess.run(
             ["git", "describe", "--always", "--dirty", "--abbrev=40"], cwd=str(root), capture_output=True, text=True, timeout=20
         )
+        commit = done.stdout.strip()
     except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() or None
+        commit = ""
+    return commit or environment().get("RN50_COMMIT") or None

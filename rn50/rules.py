@@ -39,7 +39,7 @@ RUNS = 5
 """Runs of one result; the fastest and the slowest are dropped and the other three averaged."""
 
 RULESETS = ("1.0.0", "1.1.0", "2.0.0", "2.1.0", "3.0.0", "3.1.0", "4.0.0")
-"""Versions of the official compliance checker that know this benchmark."""
+"""Versions of the official rules and checkers that know this benchmark."""
 
 NOT_A_RESULT = "demo data set, not an MLPerf result"
 """The label of every log, score and report of a run on anything but the whole ImageNet."""

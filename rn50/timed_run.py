@@ -14,11 +14,18 @@ from typing import Callable, NamedTuple, Optional
 
 import numpy as np
 
-from rn50 import provenance, rules, schedule
+from rn50 import all_reduce, provenance, rules, schedule
+from rn50.canary import Canary
 from rn50.config import Config
 from rn50.errors import UserError
 from rn50.implementation import Communicator, Implementation
 from rn50.mlperf_log import RunLog, now_ms
+from rn50.watch import Watch
+
+STALLED = 2
+"""Exit status of a rank whose watch ended the run: as for every fault whose remedy has been said."""
+LAST_WORDS_S = 5
+"""What the end of the log may take where the disk may be what hangs."""
 
 
 class Outcome(NamedTuple):
@@ -36,6 +43,9 @@ class Display:
 
     def initialising(self, what: str) -> None:
         """The clock does not run yet."""
+
+    def remark(self, line: str) -> None:
+        """Something a person should know."""
 
     def epoch_begins(self, epoch: int) -> None:
         """Epoch ``epoch``, counted from 1, begins."""
@@ -82,17 +92,22 @@ def run(
         seed = agree_on_seed(config.run.seed, communicator)
         result_file = pathlib.Path(config.run.result_file) if config.run.result_file else None
         log = RunLog(communicator.rank, result_file)
-        with _AbortOnSignal(log):
+        with _AbortOnSignal(log), _watch(implementation, log, rank_display) as watch:
             try:
                 if result_file is not None and communicator.rank == 0:
                     _save_provenance(config, seed, result_file)
                 log.submission(config, init_start_ms)
                 rank_display.initialising("compiling and warming up on synthetic data")
+                watch.doing = "warming up"
                 tensors = implementation.warm_up(seed)
+                watch.doing = "timing the ranks"
+                for line in all_reduce.before_the_clock(config, implementation, watch.hosts()):
+                    rank_display.remark(line)
                 log.hyperparameters(config, seed, communicator.size, tensors)
                 communicator.barrier()
                 log.run_start()
-                outcome = _against_the_clock(config, implementation, log, rank_display)
+                watch.start_the_clock()
+                outcome = _against_the_clock(config, implementation, log, rank_display, watch)
                 log.run_stop("success" if outcome.reached_target else "aborted")
                 log.finish()
                 communicator.barrier()  # a rank that ends first may take the others with it
@@ -113,9 +128,13 @@ def _save_provenance(config: Config, seed: int, result_file: pathlib.Path) -> No
         ) from error
 
 
-def _against_the_clock(config: Config, implementation: Implementation, log: RunLog, display: Display) -> Outcome:
+def _against_the_clock(
+    config: Config, implementation: Implementation, log: RunLog, display: Display, watch: Watch
+) -> Outcome:
     """Everything between ``run_start`` and ``run_stop``."""
     h = config.hyperparameters
+    canary = Canary(config, lambda line: display.remark(f"warning: {line}"))
+    watch.doing = "opening the data set"
     implementation.open_data()
     log.samples(config)
     trained, accuracy = 0, 0.0
@@ -123,8 +142,10 @@ def _against_the_clock(config: Config, implementation: Implementation, log: RunL
         first = trained + 1
         log.block_start(first, evaluated_epoch - trained)
         for epoch in range(first, evaluated_epoch + 1):
-            _train(epoch, implementation, log, display)
+            watch.doing = f"training epoch {epoch}"
+            _train(epoch, implementation, log, display, canary)
         trained = evaluated_epoch
+        watch.doing = "evaluating"
         log.eval_start(trained)
         accuracy = count_correct(implementation, config.data.eval_samples)
         log.eval_stop(trained, accuracy)
@@ -135,14 +156,33 @@ def _against_the_clock(config: Config, implementation: Implementation, log: RunL
     return Outcome(False, trained, accuracy)
 
 
-def _train(epoch: int, implementation: Implementation, log: RunLog, display: Display) -> None:
+def _train(epoch: int, implementation: Implementation, log: RunLog, display: Display, canary: Canary) -> None:
+    def progress(samples: int, loss: float) -> None:
+        canary.look(epoch, loss)
+        display.trained(samples, loss)
+
     log.epoch_start(epoch)
     display.epoch_begins(epoch)
-    result = implementation.train_epoch(epoch, display.trained)
+    result = implementation.train_epoch(epoch, progress)
     samples = int(implementation.communicator.sum(np.array([result.samples], dtype=np.int64))[0])
     images_per_second = samples / result.seconds
     log.epoch_stop(epoch, images_per_second)
     display.epoch_ends(epoch, images_per_second)
+
+
+def _watch(implementation: Implementation, log: RunLog, display: Display) -> Watch:
+    """A watch that ends this process, and with it the job, when a rank stands still."""
+
+    def end(line: Optional[str]) -> None:
+        threading.Timer(LAST_WORDS_S, os._exit, (STALLED,)).start()
+        try:
+            log.run_stop("aborted")
+        finally:
+            if line is not None:
+                print(f"rn50: {line}; then start the run again", file=sys.stderr, flush=True)
+            os._exit(STALLED)
+
+    return Watch(implementation, lambda line: display.remark(f"warning: {line}"), end)
 
 
 class _AbortOnSignal:

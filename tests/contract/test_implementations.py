@@ -1,6 +1,7 @@
 """What every implementation owes the timed run, on the tiny set. One suite for all frameworks."""
 
 import importlib.util
+import math
 import pathlib
 import re
 
@@ -77,6 +78,33 @@ def test_an_epoch_trains_on_every_sample_and_evaluation_counts_every_sample(trai
     first, second = trainer.evaluate(), trainer.evaluate()
     assert first == second  # evaluation changes nothing
     assert first[1] == EVAL_SAMPLES and 0 <= first[0] <= first[1]
+
+
+def test_another_thread_can_see_whether_a_rank_goes_on(create, tiny_config):
+    rank = create(tiny_config)
+    assert (rank.steps, rank.waits_for_data) == (0, False)
+    rank.warm_up(5)
+    after_warm_up = rank.steps
+    assert after_warm_up > 0
+    assert 0 < rank.forward_seconds < 60
+    rank.open_data()
+    seen = []
+    rank.train_epoch(1, lambda samples, loss: seen.append((rank.steps, samples, loss)))
+    steps = -(-TRAIN_SAMPLES // tiny_config.hyperparameters.batch_size)
+    assert rank.steps == after_warm_up + steps
+    rank.evaluate()
+    assert rank.steps == after_warm_up + steps + -(-EVAL_SAMPLES // tiny_config.hyperparameters.batch_size)
+    assert not rank.waits_for_data
+    # The first loss, at once: that of a classifier that guesses.
+    assert seen[0][0] == after_warm_up + 2 and abs(seen[0][2] - math.log(tiny_config.data.classes)) < 0.3
+    rank.close()
+
+
+def test_one_process_has_nothing_to_send(create, tiny_config):
+    rank = create(tiny_config)
+    assert rank.communicator.library == ""
+    assert rank.communicator.all_reduce_seconds(1000, 3) == [0.0] * 3
+    rank.close()
 
 
 def test_close_twice_and_before_the_data_is_opened(create, tiny_config):

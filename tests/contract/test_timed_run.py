@@ -7,6 +7,7 @@ import json
 import pathlib
 import resource
 import signal
+import time
 import types
 
 import numpy as np
@@ -24,9 +25,11 @@ TENSORS = ["conv0_weight", "fc1_bias"]
 class Toy:
     """Counts as many samples correct as it is told, evaluation after evaluation."""
 
-    def __init__(self, config, correct, calls, total=1000, fault=None):
+    steps, waits_for_data, forward_seconds = 0, False, 0.1
+
+    def __init__(self, config, correct, calls, total=1000, fault=None, loss=0.5):
         self.communicator = types.SimpleNamespace(rank=0, local_rank=0, size=1, barrier=lambda: None, sum=lambda array: array)
-        self._correct, self._total, self._fault, self.calls = iter(correct), total, fault, calls
+        self._correct, self._total, self._fault, self._loss, self.calls = iter(correct), total, fault, loss, calls
 
     def _called(self, what):
         self.calls.append(what)
@@ -42,7 +45,7 @@ class Toy:
 
     def train_epoch(self, epoch, progress):
         self._called(f"train {epoch}")
-        progress(1, 0.5)
+        progress(1, self._loss)
         return EpochResult(samples=203, seconds=0.1, data_wait_seconds=0.0)
 
     def evaluate(self):
@@ -181,6 +184,48 @@ def test_provenance_is_saved_beside_the_result(tiny_config, tmp_path):
     assert facts["packages"]["numpy"] == np.__version__
 
 
+def test_a_log_that_another_run_is_writing_is_left_alone(tiny_config, tmp_path):
+    result_file = tmp_path / "result_0.txt"
+    log = RunLog(0, result_file)
+    log.run_start()
+    partial = tmp_path / "result_0.txt.partial"
+    written = partial.read_bytes()
+    with pytest.raises(UserError, match="result_0.txt.partial: another run is writing this log; wait until that ends"):
+        RunLog(0, result_file)
+    stop_abandoned(result_file)
+    assert partial.read_bytes() == written
+    log.run_stop("success")
+    log.finish()
+    assert result_file.read_bytes().startswith(written) and not partial.exists()
+
+
+def test_a_log_that_a_killed_run_has_left_is_written_anew(tmp_path):
+    result_file = tmp_path / "result_0.txt"
+    (tmp_path / "result_0.txt.partial").write_text("what was left")
+    log = RunLog(0, result_file)
+    log.run_start()
+    log.finish()
+    assert result_file.read_text().startswith(":::MLLOG ")
+
+
+def test_time_goes_on_evenly_whatever_becomes_of_the_wall_clock(tmp_path, monkeypatch):
+    log = RunLog(0, tmp_path / "result_0.txt")
+    log.run_start()
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    log.run_stop("success")
+    first, last = (json.loads(line.split(":::MLLOG ")[1])["time_ms"]
+                   for line in (tmp_path / "result_0.txt.partial").read_text().splitlines())
+    assert 0 <= last - first < 60_000
+
+
+@pytest.mark.parametrize("fault", [float("nan"), float("inf")])
+def test_a_loss_that_is_no_number_aborts_the_run(tiny_config, tmp_path, fault):
+    outcome, calls, events, _ = run(tiny_config, tmp_path, [800], loss=fault)
+    assert isinstance(outcome, UserError) and "the training loss is" in str(outcome)
+    assert events[-1]["key"] == "run_stop" and events[-1]["metadata"]["status"] == "aborted"
+    assert "evaluate" not in calls and calls[-1] == "close"
+
+
 def test_the_end_of_an_abandoned_log_on_a_full_disk_leaves_the_start_of_the_clock(tmp_path):
     result_file = tmp_path / "result_0.txt"
     log = RunLog(0, result_file)
@@ -189,6 +234,7 @@ def test_the_end_of_an_abandoned_log_on_a_full_disk_leaves_the_start_of_the_cloc
     log.run_start()
     partial = tmp_path / "result_0.txt.partial"
     size = partial.stat().st_size
+    log._stream.close()  # as the end of its process does
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, limit[1]))  # not a byte more can be written

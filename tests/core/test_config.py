@@ -366,7 +366,7 @@ def test_the_table_fits_and_gives_the_reasons(foreign):
     config_show.print_table(rows, config, Console(file=out, width=80))
     text = out.getvalue()
     assert "X8: ranks 8, global batch size 3264" in text
-    assert "dead: DGXNSOCKET=2: no rank is bound to cores" in text
+    assert "dead: DGXNSOCKET=2: ranks are bound to the cores that are there" in text
     assert "ignored: BATCHSIZ=1" in text
     report = config_show.to_json(rows, config)
     assert json.loads(json.dumps(report))["values"][0]["name"] == "OPTIMIZER"

@@ -57,7 +57,8 @@ class Job:
         for process in self.processes():
             try:
                 if process.cmdline()[1:] == ["-m", "rn50", "train"]:
-                    found[int(process.environ().get("HOROVOD_RANK", 0))] = process
+                    environment = process.environ()
+                    found[int(environment.get("HOROVOD_RANK", environment.get("OMPI_COMM_WORLD_RANK", 0)))] = process
             except psutil.NoSuchProcess:
                 pass
         return found
@@ -84,11 +85,11 @@ class Job:
         """To the foreground process group, as a terminal does on Ctrl-C."""
         os.killpg(self._process.pid, number)
 
-    def wait(self):
+    def wait(self, limit_s=LIMIT_S):
         """The exit status. Fails the test where any process of the job is left after the limit."""
-        deadline = time.monotonic() + LIMIT_S
+        deadline = time.monotonic() + limit_s
         try:
-            self.out, self.err = self._process.communicate(timeout=LIMIT_S)
+            self.out, self.err = self._process.communicate(timeout=limit_s)
             while self.processes() and time.monotonic() < deadline:
                 time.sleep(POLL_S)
             left = [" ".join(process.cmdline()) for process in self.processes()]

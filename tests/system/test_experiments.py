@@ -1,11 +1,13 @@
 """``run_experiments.sh`` and ``run_and_time.sh`` as a user types them, in a checkout of their own."""
 
+import os
 import re
 import shutil
 import signal
 
 import pytest
 
+from tests.core.test_report import write_result
 from tests.system.job import RN50, ROOT, Job, assert_aborted, configuration_file, events
 
 EXPERIMENTS, RUN_AND_TIME = "./run_experiments.sh", "./run_and_time.sh"
@@ -90,6 +92,23 @@ def test_anybodys_configuration_file_runs(run, checkout, tmp_path):
     assert events(tmp_path / "result.txt")[-1]["key"] == "run_stop"
 
 
+def test_a_machine_that_cannot_run_it_stops_a_campaign_before_it_starts(run, checkout, tmp_path):
+    job = run(EXPERIMENTS, DGXSYSTEM="DGXA100", DATADIR=str(tmp_path / "nothing"), NEXP="2", CUDA_VISIBLE_DEVICES="")
+    assert job.wait() == USER_CAN_MEND
+    assert any(line.startswith("rn50: GPU: none") for line in job.complaints), job.err
+    assert any(line.startswith("rn50: DATADIR: ") and "set DATADIR" in line for line in job.complaints), job.err
+    assert "run 1 of 2" not in job.out and not (checkout / "results").exists()
+
+
+def test_a_warning_stops_nothing(run, checkout):
+    with (checkout / "configs" / "config_TINY.sh").open("a") as stream:
+        stream.write(f"export DALI_THREADS={os.cpu_count()}\n")  # and the training loop's own
+    job = run(EXPERIMENTS, DGXSYSTEM="TINY", NEXP="1")
+    assert job.wait() == 1, job.err  # a target missed is no result
+    assert "warning: threads: 1 rank(s) with one thread and DALI_THREADS=" in job.err and not job.complaints
+    assert (checkout / "results" / "TINY" / "result_0.txt").exists()
+
+
 @pytest.mark.parametrize("nexp", ["0", "abc", "-1", "1.5"])
 def test_number_of_runs_that_is_none(run, nexp):
     job = run(EXPERIMENTS, DGXSYSTEM="TINY", NEXP=nexp)
@@ -119,8 +138,23 @@ def test_help_of_a_script_shows_an_example(script):
     assert f"DGXSYSTEM=DEMO_CPU {script}" in job.out
 
 
-@pytest.mark.parametrize("verb", ["demo-data", "launch", "train", "score", "check", "config show"])
+@pytest.mark.parametrize("verb", ["demo-data", "doctor", "launch", "train", "score", "check", "config show", "bench comm"])
 def test_help_of_a_verb_shows_an_example(verb):
     job = Job({}, [*RN50, *verb.split(), "--help"])
     assert job.wait() == 0
     assert "Example: " in job.out
+
+
+def test_a_campaign_ends_with_the_report(run, checkout):
+    """Which does not spoil the exit status where it cannot be written."""
+    results = write_result(checkout / "results" / "TINY", train_samples=10_000)
+    page = results / "report.html"
+    in_the_way = results / "report.html.partial"
+    in_the_way.mkdir()
+    without = run(EXPERIMENTS, DGXSYSTEM="TINY")
+    assert without.wait() == 1 and "cannot write the report" in without.err and not page.exists()
+    in_the_way.rmdir()
+    job = run(EXPERIMENTS, DGXSYSTEM="TINY")
+    assert job.wait() == 1, job.err  # the official checker fails these short logs
+    assert job.out.rstrip().endswith("report: results/TINY/report.html")
+    assert "demo data set, not an MLPerf result" in page.read_text(encoding="utf-8")

@@ -1,11 +1,14 @@
 """Two ranks make one run: one log, every sample once."""
 
+import json
+
 import pytest
 
 from tests.conftest import EVAL_SAMPLES, TRAIN_SAMPLES
-from tests.system.job import events
+from tests.system.job import RN50, Job, events
 
-TARGET_MISSED = 3
+TARGET_MISSED, USER_CAN_MEND = 3, 2
+BENCH_COMM = (*RN50, "bench", "comm", "--largest-mib", "1")
 
 
 @pytest.mark.usefixtures("horovod")
@@ -22,3 +25,23 @@ def test_a_run_of_two_ranks_is_one_log(start, results):
     assert values["eval_accuracy"] * EVAL_SAMPLES == pytest.approx(round(values["eval_accuracy"] * EVAL_SAMPLES))
     assert logged[-1]["key"] == "run_stop" and logged[-1]["metadata"]["status"] == "aborted"
     assert sorted(path.name for path in results.iterdir()) == ["result_0.txt", "result_1.json", "result_1.txt"]
+
+
+@pytest.mark.usefixtures("horovod")
+def test_sums_are_timed_by_size(tiny_environment):
+    job = Job({**tiny_environment, "DGXNGPU": "2", "MXNET_SAFE_ACCUMULATION": "1"}, [*BENCH_COMM, "--json"])
+    assert job.wait() == 0, job.err
+    report = json.loads(job.out)
+    assert (report["library"], report["ranks"]) == ("Gloo", 2)
+    assert report["environment"]["MXNET_SAFE_ACCUMULATION"] == "1" and "HOROVOD_RANK" not in report["environment"]
+    rows = report["all_reduce"]
+    assert [row["bytes"] for row in rows] == [4 ** power for power in range(1, 11)]
+    for row in rows:
+        assert 0 < row["fastest_seconds"] <= row["seconds"] < 10
+        assert row["bus_gb_per_second"] == pytest.approx(row["bytes"] / row["seconds"] / 1e9)  # 2 (n - 1) / n is 1 of two ranks
+
+
+def test_one_rank_has_no_sums_to_time(tiny_environment):
+    job = Job(tiny_environment, BENCH_COMM)
+    assert job.wait() == USER_CAN_MEND
+    assert job.complaint == "rn50: DGXNGPU=1: one rank has nothing to send; set DGXNGPU=2 or more"

@@ -1,0 +1,14 @@
+"""One thing that was looked at, whether it is well, and what to do where it is not."""
+
+from typing import NamedTuple
+
+OK, WARNING, FAILURE = "ok", "warning", "failure"
+
+
+class Finding(NamedTuple):
+    """``severity`` is "failure" where a run cannot go well, "warning" where it can be slow or odd. ``remedy`` is a command."""
+
+    severity: str
+    subject: str
+    found: str
+    remedy: str = ""

@@ -1,0 +1,116 @@
+"""What this machine can run, what it cannot and why, and the command that mends it."""
+
+import json
+import sys
+from typing import Any, Dict, List, Mapping, Optional
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from rn50 import config as configuration
+from rn50 import config_file, machine
+from rn50.advice import gpu, host
+from rn50.advice import software as software_advice
+from rn50.advice.finding import FAILURE, OK, WARNING, Finding
+from rn50.config import Config
+from rn50.errors import UserError
+from rn50.facts import software as software_facts
+from rn50.facts.software import Software
+from rn50.machine import Machine
+
+STYLES = {OK: "green", WARNING: "yellow", FAILURE: "red"}
+
+
+def examine(machine: Machine, software: Software, config: Optional[Config], environ: Mapping[str, str]) -> List[Finding]:
+    """Everything that was looked at, for the run that ``config`` describes, or for none in particular."""
+    return [
+        *software_advice.findings(software, config),
+        *gpu.findings(machine, software, config, environ),
+        *host.findings(machine, config, environ),
+    ]
+
+
+def configured(environ: Mapping[str, str]) -> Optional[Mapping[str, str]]:
+    """The variables of the system that CONFIG_FILE or DGXSYSTEM names, as ``run_and_time.sh`` sets them; None where neither does.
+
+    Raises UserError where there is no such file, or it cannot be read.
+    """
+    file, system = environ.get("CONFIG_FILE"), environ.get("DGXSYSTEM")
+    if not file and not system:
+        return None
+    if not file:
+        file = str(config_file.CONFIGS / f"config_{system}.sh")
+        systems = systems_here()
+        if system not in systems:
+            raise UserError(f"DGXSYSTEM={system}: no configs/config_{system}.sh; there are: {' '.join(systems)}")
+    return {**environ, **config_file.source(file, environ), "CONFIG_FILE": file}
+
+
+def systems_here() -> List[str]:
+    """The systems that have a file in ``configs/``."""
+    return sorted(path.stem[len("config_"):] for path in config_file.CONFIGS.glob("config_*.sh"))
+
+
+def fitting(facts: Machine, software: Software, environ: Mapping[str, str]) -> List[Finding]:
+    """For each of our own configurations whether this machine can run it, the data left aside."""
+    findings = []
+    for system in systems_here():
+        variables = configured({**environ, "DGXSYSTEM": system})
+        assert variables is not None
+        config = configuration.from_environment(variables)
+        failures = [each for each in examine(facts, software, config, variables) if each.severity == FAILURE]
+        reasons = dict.fromkeys(f"{each.subject}: {each.found}" for each in failures if each.subject != "DATADIR")
+        subject = f"DGXSYSTEM={system}"
+        findings.append(Finding(WARNING, subject, "cannot run here: " + "; ".join(reasons)) if reasons
+                        else Finding(OK, subject, "can run here"))
+    return findings
+
+
+def to_json(findings: List[Finding]) -> Dict[str, Any]:
+    """The findings as plain data; ``ok`` is false where one of them is a failure."""
+    return {"ok": all(each.severity != FAILURE for each in findings), "findings": [each._asdict() for each in findings]}
+
+
+def print_table(findings: List[Finding], console: Console) -> None:
+    """A line for each finding, then the remedies, each in one piece."""
+    table = Table(box=None)
+    for heading in ("", "subject", "found"):
+        table.add_column(heading, overflow="fold")
+    for each in findings:
+        table.add_row(f"[{STYLES[each.severity]}]{each.severity}[/]", escape(each.subject), escape(each.found))
+    console.print(table)
+    for each in findings:
+        if each.remedy:
+            line = f"{each.subject}: {each.remedy}"
+            console.print(line, style=STYLES[each.severity], markup=False, highlight=False, soft_wrap=True)
+
+
+def print_brief(findings: List[Finding]) -> None:
+    """A line on standard error for each finding that is not well."""
+    for each in findings:
+        if each.severity != OK:
+            said = "; ".join(filter(None, (f"{each.subject}: {each.found}", each.remedy)))
+            print(f"rn50: {said}" if each.severity == FAILURE else f"warning: {said}", file=sys.stderr)
+
+
+def show(as_json: bool, brief: bool) -> bool:
+    """Prints what there is to say of this machine, and returns whether the configured system can run.
+
+    Raises UserError for a configuration that cannot be read.
+    """
+    environ = configuration.environment()
+    variables = configured(environ)
+    config = None if variables is None else configuration.from_environment(variables)
+    facts, software = machine.read(), software_facts.read()
+    findings = examine(facts, software, config, variables or environ)
+    if config is None:
+        findings += fitting(facts, software, environ)
+    report = to_json(findings)
+    if as_json:
+        print(json.dumps(report, indent=1))
+    elif brief:
+        print_brief(findings)
+    else:
+        print_table(findings, Console())
+    return bool(report["ok"])

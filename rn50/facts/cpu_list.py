@@ -1,0 +1,23 @@
+"""Sets of CPUs in the kernel's list format, as in "0-3,8,10-11" (cpuset(7), FORMATS)."""
+
+import re
+from typing import Iterable, List, Set, Tuple
+
+
+def parse(text: str) -> Tuple[int, ...]:
+    """The numbers of a list, in ascending order; what is no number or range is passed over."""
+    numbers: Set[int] = set()
+    for first, last in re.findall(r"(\d+)(?:-(\d+))?", text):
+        numbers.update(range(int(first), int(last or first) + 1))
+    return tuple(sorted(numbers))
+
+
+def write(numbers: Iterable[int]) -> str:
+    """The list of some numbers, the inverse of ``parse``."""
+    ranges: List[List[int]] = []
+    for number in sorted(set(numbers)):
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)

@@ -1,0 +1,357 @@
+"""What the doctor says of ten machines, of this one, and of what may be missing anywhere."""
+
+import dataclasses
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from rn50 import config as configuration
+from rn50 import doctor
+from rn50.advice import gpu as gpu_advice
+from rn50.advice import host as host_advice
+from rn50.advice import software as software_advice
+from rn50.advice.finding import FAILURE, OK, WARNING, Finding
+from rn50.data import verify
+from rn50.errors import UserError
+from rn50.facts import software as software_facts
+from rn50.facts.software import Software
+from rn50.machine import Mount
+from tests.conftest import with_changes
+from tests.core.machines import NAMES, simulated
+
+GPU_BUILD = Software("3.10.12", {"mxnet-cu112": "1.9.1", "nvidia-dali-cuda110": "1.34.0", "numpy": "1.23.5", "horovod": "0.28.1"},
+                     (), (), None)
+CPU_BUILD = dataclasses.replace(GPU_BUILD, packages={"mxnet": "1.9.1", "nvidia-dali-cuda110": "1.34.0", "numpy": "1.23.5"})
+
+
+@pytest.fixture
+def data(tmp_path):
+    """A folder with the four files; their content is never looked at."""
+    for name in verify.FILES:
+        (tmp_path / name).write_bytes(b"x")
+    return tmp_path
+
+
+def config_of(system, **environ):
+    """The configuration of one of configs/, as run_and_time.sh would read it."""
+    return configuration.from_environment(doctor.configured({"DGXSYSTEM": system, "PATH": "/usr/bin:/bin", **environ}))
+
+
+def examine(name, system=None, software=GPU_BUILD, data="/nowhere", environ=None):
+    """subject -> finding, for a machine and a system."""
+    environ = environ or {}
+    config = None if system is None else config_of(system, DATADIR=str(data))
+    findings = doctor.examine(simulated(name, environ), software, config, environ)
+    assert len({each.subject for each in findings}) == len(findings)
+    for each in findings:
+        assert each.found and (each.severity == OK or each.remedy), each
+    return {each.subject: each for each in findings}
+
+
+def subjects(findings, severity):
+    return {each.subject for each in findings.values() if each.severity == severity}
+
+
+# machine, system, what fails, what warns: nothing else may
+CASES = [
+    ("8xA100", "DGXA100", [], []),
+    ("8xA100", "NF5688M6", [], []),
+    ("8xA100", "1xA100", [], []),
+    ("8xA100", "DEMO_CPU", [], []),
+    ("1xA100", "1xA100", [], ["GPU clocks and power", "open files"]),
+    ("1xA100", "NF5688M6", ["GPU"], ["GPU clocks and power", "open files", "threads"]),
+    ("H100", "DGXA100", ["compute capability"], []),
+    ("H100", "DEMO_CPU", [], ["compute capability"]),
+    ("L40S", "2xA30", [], ["GPU clocks and power"]),
+    ("MIG", "1xA100", [], ["MIG"]),
+    ("MIG", "DGXA100", ["GPU", "MIG"], []),
+    ("container-3-cores", "2xA30", [], ["/dev/shm", "threads"]),
+    ("container-3-cores", "DEMO_CPU", [], []),
+    ("VM-without-NUMA", "1xA100", [], ["compute capability", "driver", "GPU clocks and power", "open files"]),
+    ("Slurm-cpuset", "2xA30", [], ["binding", "locked memory"]),
+    ("arm64", "1xA100", ["processor", "compute capability"], []),
+    ("arm64", "DEMO_CPU", ["processor"], ["compute capability"]),
+    ("no-GPU", "DEMO_CPU", [], []),
+    ("no-GPU", "NF5688M6", ["GPU"], ["threads"]),
+]
+
+
+@pytest.mark.parametrize("name, system, fails, warns", CASES, ids=[f"{case[0]}-{case[1]}" for case in CASES])
+def test_what_fails_and_what_warns(data, name, system, fails, warns):
+    found = examine(name, system, data=data)
+    assert subjects(found, FAILURE) == set(fails)
+    assert subjects(found, WARNING) == set(warns)
+
+
+def test_every_machine_is_in_a_case():
+    assert {case[0] for case in CASES} == set(NAMES)
+
+
+def test_advice_for_h100(data):
+    finding = examine("H100", "DGXA100", data=data)["compute capability"]
+    assert "H100 80GB HBM3 has 9.0" in finding.found and "5.0 6.0 7.0 8.0 8.6" in finding.found
+    assert "PyTorch implementation" in finding.remedy and "NVIDIA's MXNet container" in finding.remedy
+
+
+def test_h100_under_other_software_is_well(data):
+    config = config_of("DGXA100", DATADIR=str(data))
+    in_container = dataclasses.replace(GPU_BUILD, nvidia_container="23.10")
+    assert all(each.severity == OK for each in doctor.examine(simulated("H100"), in_container, config, {}))
+    pytorch = with_changes(config, run={"framework": "pytorch"})
+    without_mxnet = dataclasses.replace(GPU_BUILD, packages={"torch": "2.4.0"})
+    assert all(each.severity == OK for each in doctor.examine(simulated("H100"), without_mxnet, pytorch, {}))
+
+
+@pytest.mark.parametrize("capability, runs", [((3, 7), False), ((5, 2), True), ((6, 1), True), ((7, 0), True), ((7, 5), True),
+                                              ((8, 0), True), ((8, 6), True), ((8, 9), True), ((9, 0), False), ((10, 0), False),
+                                              ((12, 0), False)])
+def test_machine_code_runs_on_newer_minor_versions_only(capability, runs):
+    assert gpu_advice.runs(capability) is runs
+
+
+def test_advice_for_other_gpus(data):
+    l40s = examine("L40S", "2xA30", data=data)["GPU clocks and power"]
+    assert "GPU 0 limited to 300 of 350 W" in l40s.found and "GPU 1 slowed down (software thermal slowdown)" in l40s.found
+    assert "sudo nvidia-smi -i 0 -pl 350" in l40s.remedy and "sudo nvidia-smi -pm 1" in l40s.remedy
+    assert "8.9" in examine("L40S", "2xA30", data=data)["compute capability"].found
+    assert "GPU 1" not in examine("L40S", "1xA100", data=data)["GPU clocks and power"].found, "only GPUs that are used count"
+    mig = examine("MIG", "1xA100", data=data)["MIG"]
+    assert "3g.20gb" in mig.found and mig.remedy == "sudo nvidia-smi -i 0 -mig 0"
+    assert "NCCL does not connect instances" in examine("MIG", "DGXA100", data=data)["MIG"].found
+    few = examine("1xA100", "NF5688M6", data=data)["GPU"]
+    assert "DGXNGPU=8" in few.found and "DGXNGPU=1" in few.remedy
+    dgx = examine("8xA100", "DGXA100", data=data)
+    assert dgx["GPU links"].found == "NVLink between all (NV12)" and "mlx5_3: 200 Gb/sec" in dgx["network"].found
+    assert "rank 7: CPU 88-95,104-111,216-223,232-239" in dgx["binding"].found
+
+
+def test_advice_for_an_old_driver(data):
+    old = examine("VM-without-NUMA", "1xA100", data=data)
+    assert "470.182.03" in old["driver"].found and "export MXNET_USE_FUSION=0" in old["driver"].remedy
+    assert examine("VM-without-NUMA", "1xA100", data=data, environ={"MXNET_USE_FUSION": "0"})["driver"].severity == OK
+    facts = simulated("8xA100")
+    older = dataclasses.replace(facts, gpus=tuple(dataclasses.replace(each, driver="418.226.00") for each in facts.gpus))
+    found = {each.subject: each for each in doctor.examine(older, GPU_BUILD, config_of("DGXA100", DATADIR=str(data)), {})}
+    assert found["driver"].severity == FAILURE and "450.80.02" in found["driver"].found
+
+
+@pytest.mark.parametrize("changes, says", [
+    ({"no_gpu": "CUDA_VISIBLE_DEVICES=7 hides all of 2"}, "unset CUDA_VISIBLE_DEVICES"),
+    ({"no_gpu": "nvidia-smi: command not found", "nvidia_hardware": True,
+      "mounts": (Mount("/", "overlay", "overlay", "rw"),)}, "docker run --gpus all"),
+    ({"no_gpu": "nvidia-smi: command not found", "nvidia_hardware": True}, "apt-get install nvidia-driver"),
+    ({"no_gpu": "Failed to initialize NVML: Driver/library version mismatch", "nvidia_hardware": True}, "sudo reboot"),
+    ({}, "DGXSYSTEM=DEMO_CPU"),
+    ({"mounts": (Mount("/", "overlay", "overlay", "rw"),)}, "DGXSYSTEM=DEMO_CPU"),
+])
+def test_why_there_is_no_gpu(data, changes, says):
+    facts = dataclasses.replace(simulated("no-GPU"), **changes)
+    found = {each.subject: each for each in doctor.examine(facts, GPU_BUILD, config_of("1xA100", DATADIR=str(data)), {})}
+    assert found["GPU"].severity == FAILURE and says in found["GPU"].remedy
+    assert changes.get("no_gpu", "command not found") in found["GPU"].found
+
+
+def test_advice_for_a_container(data):
+    found = examine("container-3-cores", "2xA30", data=data)
+    assert "64 MiB" in found["/dev/shm"].found and "docker run --shm-size=1g" in found["/dev/shm"].remedy
+    assert "quota is 3 CPUs" in found["threads"].found and found["threads"].remedy == "set DALI_THREADS=1"
+    assert found["memory"].found == "8.0 GiB (limit of the control group)"
+    tiny = dataclasses.replace(simulated("container-3-cores"), mounts=(Mount("/dev/shm", "tmpfs", "shm", "rw,size=8192k"),))
+    assert host_advice._shared_memory(tiny, 2).severity == FAILURE
+    assert host_advice._shared_memory(tiny, 1).severity == OK
+
+
+def test_advice_for_a_cpuset_far_from_a_gpu(data):
+    finding = examine("Slurm-cpuset", "2xA30", data=data)["binding"]
+    assert "no usable CPU is near GPU 0 (NUMA node 0)" in finding.found and "--gpu-bind=closest" in finding.remedy
+
+
+@pytest.mark.parametrize("threads, severity, remedy", [(7, OK, ""), (8, WARNING, "set DALI_THREADS=7")])
+def test_a_rank_and_its_input_pipeline_want_a_cpu_for_each_thread(data, threads, severity, remedy):
+    config = with_changes(config_of("DEMO_CPU", DATADIR=str(data)), input_pipeline={"threads": threads})
+    found = {each.subject: each for each in doctor.examine(simulated("no-GPU"), GPU_BUILD, config, {})}
+    assert (found["threads"].severity, found["threads"].remedy) == (severity, remedy)
+
+
+def test_warnings_stop_nothing():
+    warning, failure = Finding(WARNING, "a", "b", "c"), Finding(FAILURE, "a", "b", "c")
+    assert doctor.to_json([warning]) == {
+        "ok": True, "findings": [{"severity": "warning", "subject": "a", "found": "b", "remedy": "c"}],
+    }
+    assert doctor.to_json([warning, failure])["ok"] is False
+
+
+def test_spinning_threads_are_warned_of(data):
+    finding = examine("no-GPU", "DEMO_CPU", data=data, environ={"OMP_NUM_THREADS": "16"})["threads"]
+    assert finding.severity == WARNING and finding.remedy == "unset OMP_NUM_THREADS"
+
+
+def test_more_ranks_than_cpus_share_them(data):
+    config = with_changes(config_of("DEMO_CPU", DATADIR=str(data)), run={"ranks_per_node": 9})
+    found = {each.subject: each for each in doctor.examine(simulated("no-GPU"), GPU_BUILD, config, {})}
+    assert found["binding"].severity == WARNING and "9 ranks share CPU 0-7" in found["binding"].found
+
+
+@pytest.mark.parametrize("machine_, nodes, locked, network", [
+    ("Slurm-cpuset", 1, WARNING, OK), ("Slurm-cpuset", 2, FAILURE, OK), ("8xA100", 2, OK, OK), ("MIG", 2, OK, WARNING),
+])
+def test_several_machines_want_infiniband_and_locked_memory(data, machine_, nodes, locked, network):
+    config = with_changes(config_of("1xA100", DATADIR=str(data)), run={"nodes": nodes})
+    found = {each.subject: each for each in doctor.examine(simulated(machine_), GPU_BUILD, config, {})}
+    assert (found["locked memory"].severity, found["network"].severity) == (locked, network)
+
+
+def test_data(data):
+    assert examine("no-GPU", "DEMO_CPU", data=data)["DATADIR"].found.startswith(f"{data} on ext4, 0 MiB of data, ")
+    (data / "val.idx").unlink()
+    missing = examine("no-GPU", "DEMO_CPU", data=data)["DATADIR"]
+    assert missing.severity == FAILURE and "val.idx" in missing.found and "set DATADIR" in missing.remedy
+
+
+def test_data_on_a_network_file_system(data):
+    facts = simulated("no-GPU")
+    nfs = dataclasses.replace(facts, mounts=(*facts.mounts, Mount(str(data), "nfs4", "10.0.0.4:/imagenet", "rw")))
+    found = {each.subject: each for each in doctor.examine(nfs, GPU_BUILD, config_of("DEMO_CPU", DATADIR=str(data)), {})}
+    assert found["DATADIR"].severity == WARNING and "DALI_DONT_USE_MMAP=1" in found["DATADIR"].remedy
+
+
+def test_data_larger_than_memory(data):
+    with open(str(data / "train.rec"), "wb") as stream:
+        stream.truncate(20 << 30)  # sparse
+    finding = examine("container-3-cores", "DEMO_CPU", data=data)["memory"]
+    assert finding.severity == WARNING and "8.0 GiB" in finding.found and "20.0 GiB" in finding.found
+
+
+@pytest.mark.parametrize("limit, ranks, severity", [(200, 1, FAILURE), (300, 1, OK), (300, 2, FAILURE), (600, 2, OK)])
+def test_memory_that_no_rank_can_live_in(data, limit, ranks, severity):
+    facts = dataclasses.replace(simulated("no-GPU"), memory_limit=limit << 20)
+    config = with_changes(config_of("DEMO_CPU", DATADIR=str(data)), run={"ranks_per_node": ranks})
+    found = {each.subject: each for each in doctor.examine(facts, GPU_BUILD, config, {})}
+    assert found["memory"].severity == severity
+
+
+def test_room_for_results(monkeypatch, tmp_path):
+    result = tmp_path / "not" / "there" / "yet" / "result_0.txt"
+    assert host_advice._results(result).severity == OK
+    monkeypatch.setattr(host_advice, "RESULTS_BYTES", 1 << 60)
+    finding = host_advice._results(result)
+    assert finding.severity == FAILURE and finding.found.endswith(f"free in {tmp_path}")
+
+
+def software_findings(software, config=None):
+    return {each.subject: each for each in software_advice.findings(software, config)}
+
+
+@pytest.mark.parametrize("version, severity", [("3.7.17", FAILURE), ("3.8.0", OK), ("3.12.4", OK), ("3.13.0", FAILURE)])
+def test_python(version, severity):
+    assert software_findings(dataclasses.replace(GPU_BUILD, python=version))["Python"].severity == severity
+
+
+@pytest.mark.parametrize("packages, severity, says", [
+    ({}, FAILURE, "requirements/install.sh mxnet-cu112"),
+    ({"mxnet": "1.9.1", "nvidia-dali-cuda110": "1.34.0"}, FAILURE, "requirements/install.sh mxnet-cu112"),
+    ({"mxnet-cu112": "1.9.1"}, FAILURE, "requirements/install.sh mxnet-cu112"),
+    ({"mxnet-cu112": "1.9.1", "nvidia-dali-cuda110": "1.34.0"}, FAILURE, "DGXNGPU=1"),
+    ({**GPU_BUILD.packages, "numpy": "2.1.0"}, WARNING, "requirements/install.sh mxnet-cu112"),
+    (GPU_BUILD.packages, OK, ""),
+])
+def test_packages(packages, severity, says):
+    finding = software_findings(dataclasses.replace(GPU_BUILD, packages=packages), config_of("2xA30"))["packages"]
+    assert finding.severity == severity and says in finding.remedy
+
+
+@pytest.mark.parametrize("library, says", [
+    ("libcudnn.so.8", "pip install nvidia-cudnn-cu11==8.9.6.50"),
+    ("libnccl.so.2", "pip install nvidia-nccl-cu11==2.21.5"),
+    ("libcublas.so.11", "pip install nvidia-cublas-cu11==11.11.3.6"),
+    ("libcufft.so.10", "pip install nvidia-cufft-cu11==10.9.0.58"),
+    ("libcusolver.so.11", "pip install nvidia-cusolver-cu11==11.4.1.48"),
+    ("libcurand.so.10", "pip install nvidia-curand-cu11==10.3.0.86"),
+    ("libnvrtc.so.11.2", "pip install nvidia-cuda-nvrtc-cu11==11.8.89"),
+    ("libcudart.so.11.0", "pip install nvidia-cuda-runtime-cu11==11.8.89"),
+    ("libnvToolsExt.so.1", "pip install nvidia-nvtx-cu11==11.8.86"),
+    ("libgomp.so.1", "sudo apt-get install libgomp1"),
+    ("libquadmath.so.0", "sudo apt-get install libquadmath0"),
+    ("libcuda.so.1", "nvidia-driver"),
+    ("libodd.so.3", "apt-file search libodd.so.3"),
+])
+def test_the_command_that_brings_a_library(library, says):
+    finding = software_findings(dataclasses.replace(GPU_BUILD, missing_libraries=(library,)))["libraries"]
+    assert finding.severity == FAILURE and library in finding.found and says in finding.remedy
+
+
+LDD = """\tlinux-vdso.so.1 (0x00007ffd4a9f2000)
+\tlibcudnn.so.8 => not found
+\tlibcuda.so.1 => not found
+\tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f2f1c000000)
+\tlibcudnn.so.8 => not found
+"""
+
+
+def test_libraries_are_looked_for_as_the_loader_does(tmp_path, monkeypatch):
+    """An installed wheel whose folder the loader does not know is told from one that is not there."""
+    (tmp_path / "mxnet").mkdir()
+    for file in ("__init__.py", "libmxnet.so"):
+        (tmp_path / "mxnet" / file).write_text("")
+    wheel = tmp_path / "nvidia" / "cudnn" / "lib"
+    wheel.mkdir(parents=True)
+    (wheel / "libcudnn.so.8").write_text("")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.delitem(sys.modules, "mxnet", raising=False) # one that another test imported would be found first
+    asked = []
+    software = software_facts.read(lambda argv: asked.append(argv) or (0, LDD), {"NVIDIA_MXNET_VERSION": "23.10"})
+    assert asked == [["ldd", str(tmp_path / "mxnet" / "libmxnet.so")]]
+    assert software.missing_libraries == ("libcudnn.so.8", "libcuda.so.1")
+    assert software.libraries_off_path == (wheel,) and software.nvidia_container == "23.10"
+    first, second = software_advice._libraries(software)
+    assert first.remedy == f"export LD_LIBRARY_PATH={wheel}" and "libcuda.so.1" in second.found
+
+
+def test_what_is_configured(tmp_path):
+    assert doctor.configured({"PATH": "/bin"}) is None
+    with pytest.raises(UserError, match="DGXSYSTEM=NF5688M7: no configs/config_NF5688M7.sh; there are: .*NF5688M6"):
+        doctor.configured({"DGXSYSTEM": "NF5688M7"})
+    file = tmp_path / "theirs.sh"
+    file.write_text('export BATCHSIZE=7\nDATADIR="${DATADIR:-/data}"\n')
+    variables = doctor.configured({"CONFIG_FILE": str(file), "DGXSYSTEM": "ignored", "DATADIR": "/given", "LR": "1"})
+    assert (variables["BATCHSIZE"], variables["DATADIR"], variables["LR"]) == ("7", "/given", "1")
+
+
+def test_which_systems_fit():
+    can = {each.subject: each for each in doctor.fitting(simulated("1xA100"), GPU_BUILD, {"PATH": "/usr/bin:/bin"})}
+    assert {name for name, each in can.items() if each.severity == OK} == {"DGXSYSTEM=1xA100", "DGXSYSTEM=DEMO_CPU"}
+    assert "DGXNGPU=8" in can["DGXSYSTEM=NF5688M6"].found
+    assert not any("DATADIR" in each.found for each in can.values())
+
+
+def rn50_doctor(*options, **environ):
+    """The command as a user types it."""
+    clean = {"PATH": "/usr/bin:/bin", "COLUMNS": "120"}
+    return subprocess.run([sys.executable, "-m", "rn50", "doctor", *options], env={**clean, **environ}, capture_output=True,
+                          text=True, timeout=120, cwd=str(pathlib.Path(__file__).resolve().parents[2]))
+
+
+def test_the_command_on_this_machine(data):
+    well = rn50_doctor("--json", DGXSYSTEM="DEMO_CPU", DATADIR=str(data))
+    report = json.loads(well.stdout)
+    failures = [each for each in report["findings"] if each["severity"] == FAILURE]
+    assert report["ok"] is (not failures) and well.returncode == (1 if failures else 0) and not well.stderr
+    assert {"severity", "subject", "found", "remedy"} == set(report["findings"][0])
+
+    (data / "train.rec").unlink()
+    ill = rn50_doctor("--brief", DGXSYSTEM="DEMO_CPU", DATADIR=str(data))
+    assert ill.returncode == 1 and not ill.stdout
+    assert any(line.startswith(f"rn50: DATADIR: {data / 'train.rec'}: No such file or directory; set DATADIR")
+               for line in ill.stderr.splitlines())
+    assert not any("Python" in line for line in ill.stderr.splitlines()), "what is well is not mentioned"
+    table = rn50_doctor(DGXSYSTEM="DEMO_CPU", DATADIR=str(data))
+    assert table.returncode == 1 and "failure" in table.stdout and "DATADIR: set DATADIR to a folder" in table.stdout
+
+    anywhere = rn50_doctor("--json")
+    assert "DGXSYSTEM=DEMO_CPU" in {each["subject"] for each in json.loads(anywhere.stdout)["findings"]}
+
+    unknown = rn50_doctor(DGXSYSTEM="NF5688M7")
+    assert unknown.returncode == 2 and unknown.stderr.startswith("rn50: DGXSYSTEM=NF5688M7: no ")

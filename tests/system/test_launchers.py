@@ -1,0 +1,283 @@
+"""Two ranks are one run, whoever starts them and wherever: horovodrun, mpirun and Slurm, on this machine and on two hosts.
+
+The engines are real: Open MPI, Slurm (slurmctld, slurmd, munge) and OpenSSH as the system has them, on hosts that are network
+namespaces. A test is skipped where a package or the kernel's permission is missing, and says which.
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from rn50.data import demo_dataset
+from rn50.launchers import horovod_has_mpi
+from tests.system.cluster import Host, Namespaces, Slurm, Ssh, need_namespaces, need_slurm
+from tests.system.job import LAUNCH, RN50, ROOT, Job, assert_aborted, configuration_file, events
+
+pytestmark = pytest.mark.usefixtures("horovod")
+
+TARGET_MISSED = 3
+ENDLESS = {"NUMEPOCHS": "1000"}
+# On the data of ``memorised``: learnt by heart after some 35 epochs of half a second.
+BY_HEART = {"NUMEPOCHS": "52", "EVAL_OFFSET": "2", "EVAL_PERIOD": "4", "LABELSMOOTHING": "0", "CROP_AREA_MIN": "1",
+            "BATCHSIZE": "7", "NUMEXAMPLES": "40", "NUMVALEXAMPLES": "40"}
+SRUN = ("srun", "--cpu-bind=none", "--mpi=none", "--wait=30")
+
+
+@pytest.fixture
+def mpi():
+    """Needed by tests of mpirun."""
+    if shutil.which("mpirun") is None:
+        pytest.skip("no mpirun; install the package openmpi-bin")
+    if not horovod_has_mpi():
+        pytest.skip("Horovod is built without MPI; install libopenmpi-dev, and 'make test' builds it again")
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory):
+    """Slurm on this machine alone."""
+    need_slurm()
+    cluster = Slurm([Host(socket.gethostname(), "127.0.0.1")], tmp_path_factory.mktemp("slurm"))
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory):
+    """Two hosts and their link."""
+    need_namespaces()
+    namespaces = Namespaces(tmp_path_factory.mktemp("hosts"))
+    yield namespaces
+    namespaces.close()
+
+
+@pytest.fixture(scope="module")
+def slurm_on_hosts(hosts, tmp_path_factory):
+    """Slurm on the two hosts."""
+    need_slurm()
+    cluster = Slurm(hosts.hosts, tmp_path_factory.mktemp("slurm_on_hosts"))
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture(scope="module")
+def ssh(hosts, tmp_path_factory):
+    """From host to host by ssh."""
+    if shutil.which("ssh") is None or not (shutil.which("sshd") or os.path.exists("/usr/sbin/sshd")):
+        pytest.skip("no ssh and sshd; install the packages openssh-client and openssh-server")
+    daemons = Ssh(hosts.hosts, tmp_path_factory.mktemp("ssh"))
+    yield daemons
+    daemons.close()
+
+
+def on_this_machine(launcher, request):
+    """(command, environment) that starts two ranks here."""
+    both = {"DGXNGPU": "2", "LAUNCHER": launcher}
+    if launcher == "mpirun":
+        request.getfixturevalue("mpi")
+    if launcher == "srun":
+        return (*SRUN, "--ntasks=2", *LAUNCH), {**both, **request.getfixturevalue("slurm").environment}
+    return LAUNCH, both
+
+
+def on_two_hosts(launcher, request, folder):
+    """(command, environment) that starts one rank on each of two hosts."""
+    both = {"DGXNNODES": "2", "DGXNGPU": "1", "LAUNCHER": launcher}
+    first, second = request.getfixturevalue("hosts").hosts
+    if launcher == "srun":
+        slurm = request.getfixturevalue("slurm_on_hosts")
+        return first.argv(*SRUN, "--nodes=2", "--ntasks=2", *LAUNCH), {**both, **slurm.environment}
+    if launcher == "mpirun":
+        request.getfixturevalue("mpi")
+        # mpirun calls it as it would call ssh: agent HOST COMMAND...
+        agent = folder / "agent"
+        enter = " ".join(f"'{word}'" for word in second.argv("sh", "-c"))
+        agent.write_text(f'#!/bin/sh\n[ "$1" = {second.name} ] || exit 1\nshift\nexec {enter} "$*"\n')
+        agent.chmod(0o755)
+        both["OMPI_MCA_plm_rsh_agent"] = str(agent)
+    else:
+        path = f"{request.getfixturevalue('ssh').path}:{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
+        both["PATH"] = path
+    return first.argv(*LAUNCH), {**both, "HOSTS": f"{first.name}:1,{second.name}:1"}
+
+
+@pytest.fixture
+def launched(tiny_environment):
+    """Starts a job that also writes down its losses; ``launched(folder, command, environment)``. All end with the test."""
+    jobs = []
+
+    def started(folder, command, environment):
+        own = {"RESULT_FILE": str(folder / "result.txt"), "FRAMEWORK": "losses", "PYTHONPATH": str(ROOT / "tests/system/losses")}
+        jobs.append(Job({**tiny_environment, **own, **environment}, command))
+        return jobs[-1]
+
+    yield started
+    for job in jobs:
+        job.end()
+
+
+@pytest.fixture(scope="module")
+def memorised(tmp_path_factory):
+    """A small data set that is its own validation set, so that a run soon reaches the target."""
+    folder = tmp_path_factory.mktemp("data") / "memorised"
+    demo_dataset.generate(folder, train=40, val=10, workers=1)
+    for suffix in ("rec", "idx"):
+        shutil.copy(str(folder / f"train.{suffix}"), str(folder / f"val.{suffix}"))
+    return {**BY_HEART, "DATADIR": str(folder)}
+
+
+TRAJECTORIES = {}
+"""Of each test, the losses of the launcher that came first."""
+
+
+def assert_same_losses(test, folder):
+    """The losses of every step are those of the other launchers, to the last bit."""
+    losses = {file.name: file.read_text().split() for file in sorted((folder / "losses").iterdir())}
+    assert sorted(losses) == ["rank_0.txt", "rank_1.txt"] and losses["rank_0.txt"] != losses["rank_1.txt"]
+    assert len(losses["rank_0.txt"]) == len(losses["rank_1.txt"]) > 10
+    assert losses == TRAJECTORIES.setdefault(test, losses)
+
+
+def check(*logs):
+    """Exit status and words of the official checker."""
+    done = subprocess.run([*RN50, "check", *map(str, logs)], cwd=str(ROOT), capture_output=True, text=True, timeout=120)
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("launcher", ["horovodrun", "mpirun", "srun"])
+def test_two_ranks_on_one_machine(launched, memorised, tmp_path, request, launcher):
+    command, environment = on_this_machine(launcher, request)
+    job = launched(tmp_path, command, {**memorised, **environment})
+    assert job.wait() == 0, job.err
+    assert job.complaints == []
+    assert job.err.count(" of this machine: CPU ") == 2, job.err  # each rank says where it is bound
+    log = events(tmp_path / "result.txt")
+    assert [event["value"] for event in log if event["key"] == "global_batch_size"] == [14]
+    assert log[-1]["metadata"]["status"] == "success"
+    assert check(tmp_path / "result.txt")[0] == 0, check(tmp_path / "result.txt")[1]
+    assert_same_losses("one machine", tmp_path)
+
+
+@pytest.mark.parametrize("launcher", ["horovodrun here", "horovodrun", "mpirun", "srun"])
+def test_two_hosts_train_one_model(launched, tmp_path, request, launcher):
+    if launcher == "horovodrun here":  # what the others have to agree with
+        command, environment = on_this_machine("horovodrun", request)
+    else:
+        command, environment = on_two_hosts(launcher, request, tmp_path)
+    received = request.getfixturevalue("hosts").received_bytes()
+    job = launched(tmp_path, command, environment)
+    assert job.wait() == TARGET_MISSED, job.err
+    assert job.complaints == []
+    assert [event["key"] for event in events(tmp_path / "result.txt")].count("run_stop") == 1
+    assert_same_losses("two hosts", tmp_path)
+    if launcher != "horovodrun here":
+        # Every step sends the gradients of some 400,000 weights; that they went over the link says that these are two hosts.
+        assert request.getfixturevalue("hosts").received_bytes() - received > 10_000_000
+
+
+@pytest.mark.parametrize("launcher", ["python", "horovodrun", "mpirun"])
+def test_ranks_do_not_outlive_a_launcher_that_is_killed(launched, tmp_path, request, launcher):
+    command, environment = (LAUNCH, {}) if launcher == "python" else on_this_machine(launcher, request)
+    job = launched(tmp_path, command, {**ENDLESS, **environment})
+    job.until_logged(tmp_path / "result.txt", "epoch_start")
+    job.signal(signal.SIGKILL)
+    assert job.wait() == -signal.SIGKILL  # and it fails where any process is left
+    assert_aborted(tmp_path / "result.txt")
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_rank_of_mpirun_killed(launched, tmp_path, request, victim):
+    command, environment = on_this_machine("mpirun", request)
+    job = launched(tmp_path, command, {**ENDLESS, **environment})
+    job.until_logged(tmp_path / "result.txt", "epoch_start")
+    job.ranks()[victim].kill()
+    assert job.wait() == 128 + signal.SIGKILL
+    assert job.complaint == f"rn50: rank {victim} was killed by SIGKILL; start the run again"
+    assert_aborted(tmp_path / "result.txt")
+
+
+def test_sigterm_to_the_launcher_of_mpirun(launched, tmp_path, request):
+    command, environment = on_this_machine("mpirun", request)
+    job = launched(tmp_path, command, {**ENDLESS, **environment})
+    job.until_logged(tmp_path / "result.txt", "epoch_start")
+    job.signal(signal.SIGTERM)
+    assert job.wait() == 128 + signal.SIGTERM
+    assert job.complaint == "rn50: stopped by SIGTERM; the same command starts the run again"
+    assert_aborted(tmp_path / "result.txt")
+
+
+def test_what_a_user_can_mend_is_said_once_by_mpirun(launched, tmp_path, request):
+    command, environment = on_this_machine("mpirun", request)
+    job = launched(tmp_path, command, {**environment, "NUMVALEXAMPLES": "56"})
+    assert job.wait() == 2
+    assert "lists 57 records, but NUMVALEXAMPLES is 56" in job.complaint
+    assert_aborted(tmp_path / "result.txt")
+
+
+@pytest.mark.parametrize("launcher, words", [
+    ("mpirun", "nowhere.invalid"),
+    ("horovodrun", "could not connect to some hosts via ssh"),
+])
+def test_a_host_that_cannot_be_reached(launched, tmp_path, request, launcher, words):
+    command, environment = on_this_machine(launcher, request)
+    if shutil.which("ssh") is None:
+        pytest.skip("no ssh; install the package openssh-client")
+    hosts = {"DGXNNODES": "2", "DGXNGPU": "1", "HOSTS": "localhost,nowhere.invalid"}
+    job = launched(tmp_path, command, {**environment, **hosts})
+    assert job.wait() not in (0, TARGET_MISSED)
+    assert job.complaint.startswith(f"rn50: {launcher} ended with status ") and words in job.complaint
+    assert_aborted(tmp_path / "result.txt", clock_ran=False)
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_rank_of_slurm_killed(launched, tmp_path, request, victim):
+    command, environment = on_this_machine("srun", request)
+    job = launched(tmp_path, command, {**ENDLESS, **environment})
+    job.until_logged(tmp_path / "result.txt", "epoch_start")
+    job.ranks()[victim].kill()
+    assert job.wait() == 128 + signal.SIGKILL
+    assert f"rn50: rank {victim} was killed by SIGKILL; start the run again" in job.complaints
+    assert_aborted(tmp_path / "result.txt")
+
+
+def test_a_task_too_few(launched, tmp_path, request):
+    command, environment = on_this_machine("srun", request)
+    job = launched(tmp_path, command, {**environment, "DGXNGPU": "3"})
+    assert job.wait() == 2
+    wrong = "rn50: srun started 2 tasks on 1 machines, not DGXNNODES=1 times DGXNGPU=3; use ./run.sub"
+    assert {complaint.split(", which")[0] for complaint in job.complaints} == {wrong}
+
+
+def test_run_sub_makes_a_whole_result(tiny_environment, tmp_path, request):
+    for part in ("rn50", "implementations", "configs"):
+        shutil.copytree(str(ROOT / part), str(tmp_path / part), ignore=shutil.ignore_patterns("__pycache__"))
+    for script in ("run.sub", "run_experiments.sh", "run_and_time.sh"):
+        shutil.copy(str(ROOT / script), str(tmp_path))
+    del tiny_environment["SEED"]
+    configuration = {**tiny_environment, "DGXNGPU": "2", "DGXNNODES": "2", "BATCHSIZE": "8"}
+    configuration_file(tmp_path / "configs" / "config_TINY.sh", configuration)
+    first = request.getfixturevalue("hosts").hosts[0]
+    environment = {"DGXSYSTEM": "TINY", "NEXP": "2", **request.getfixturevalue("slurm_on_hosts").environment}
+    job = Job(environment, first.argv("./run.sub", "--wait"), tmp_path)
+    try:
+        status = job.wait(limit_s=300)
+        (output,) = (tmp_path / "results").glob("slurm-*.txt")
+        text = output.read_text()
+        assert status == 1 and "2 runs of 5" in text, text + job.err  # a score needs five, and none reached the target
+        assert "Traceback" not in text
+        for run in range(2):
+            log = events(tmp_path / "results" / "TINY" / f"result_{run}.txt")
+            values = {event["key"]: event["value"] for event in log}
+            assert values["global_batch_size"] == 32 and values["eval_samples"] == 57
+            assert values["cache_clear"] is True  # on both hosts: their caches are those of this machine
+            assert log[-1]["metadata"]["status"] == "aborted"
+        faults = re.findall(r"^error: \S+/result_\d\.txt:\d+: ([^:]+):", text, re.MULTILINE)
+        assert faults == ["the run missed the target"] * 2 and "(2 errors, 0 warnings)" in text, text
+    finally:
+        job.end()
