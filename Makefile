@@ -1,6 +1,6 @@
 # Every target may be interrupted and run again. PYTHON=/path/to/python chooses the Python of .venv.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo data dev test bench lint ruff mypy import-linter shellcheck requirements
+.PHONY: help setup demo data dev test bench lint ruff mypy import-linter shellcheck requirements image
 BIN := .venv/bin
 
 help: ## list the targets
@@ -39,7 +39,25 @@ import-linter: dev
 	$(BIN)/lint-imports
 
 shellcheck: dev
-	$(BIN)/shellcheck $$(git ls-files '*.sh') .ci/run
+	$(BIN)/shellcheck $$(git ls-files '*.sh') run.sub .ci/run
+
+# The labels have the pinned versions.
+ENGINE ?= $(notdir $(shell command -v docker || command -v podman))
+BASE_IMAGE ?= debian:bookworm-slim
+STAGE ?= cpu
+TAG ?= rn50:$(STAGE)
+commit = $(shell git describe --always --dirty --abbrev=40)
+pinned = $(shell sed -n 's/^$(1)==\([^ ;]*\).*/\1/p' requirements/$(2).txt)
+
+image: ## build the container image rn50:cpu (STAGE=gpu: rn50:gpu; BASE_IMAGE, ENGINE, TAG: see README)
+	$(or $(ENGINE),$(error no docker or podman here; sudo apt-get install docker.io, or podman)) build \
+	  --network=host --target=$(STAGE) --tag=$(TAG) --build-arg=BASE_IMAGE=$(BASE_IMAGE) --build-arg=COMMIT=$(commit) \
+	  $(foreach name,http_proxy https_proxy no_proxy,$(if $($(name)),--build-arg=$(name))) \
+	  --label=org.opencontainers.image.title=rn50 --label=org.opencontainers.image.revision=$(commit) \
+	  --label=org.opencontainers.image.version=$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml) \
+	  --label=org.opencontainers.image.base.name=$(BASE_IMAGE) \
+	  --label=rn50.mxnet=$(call pinned,mxnet,mxnet-cpu) \
+	  --label=rn50.dali=$(call pinned,nvidia-dali-cuda110,mxnet-cpu) --label=rn50.horovod=$(call pinned,horovod,horovod) .
 
 requirements: ## resolve requirements/*.in again into hashed *.txt (needs uv)
 	requirements/compile.sh
