@@ -46,4 +46,5 @@ export DALI_THREADS=1
 export DALI_PREFETCH_QUEUE=2
 export DALI_ROI_DECODE=1            # decode only the random crop
 
-# --- environment (passed through): nothing ----------------------------------
+# --- environment (passed through) --------------------------------------------
+export HOROVOD_CYCLE_TIME=5         # ms; between two cores every look for work of the ranks costs both of them time

@@ -55,13 +55,14 @@ DEAD = (
          "DALI_ROI_DECODE=1 decodes another part of an image each time; only whole decoded images can be cached"),
     Dead(("INPUT_BATCH_MULTIPLIER",), lambda c: c.input_pipeline.input_batch_multiplier > 1,
          "batches are prepared one at a time"),
+    Dead(("MXNET_HOROVOD_NUM_GROUPS",), lambda c: c.ranks == 1 and c.run.gradient_groups > 1, "one rank has nothing to sum"),
     Dead(("HOSTS",), lambda c: c.run.nodes == 1, "DGXNNODES=1 runs on this machine"),
     Dead(("WALLTIME",), lambda c: True, "only Slurm reads it, when the job is submitted"),
 )
 
 ELSEWHERE = re.compile(
     r"NHWC_BATCHNORM_LAUNCH_MARGIN|E2E_CUDA_GRAPHS|MXNET_(EXPERIMENTAL_ENABLE_CUDA_GRAPH|EXTENDED_NORMCONV_SUPPORT|"
-    r"CONV_DGRAD_AS_GEMM|HOROVOD_NUM_GROUPS|CUDNN_(NHWC_BN_\w+|SUPPLY_NORMCONV_CONSTANTS|WARN_ON_IGNORED_FLAGS))"
+    r"CONV_DGRAD_AS_GEMM|CUDNN_(NHWC_BN_\w+|SUPPLY_NORMCONV_CONSTANTS|WARN_ON_IGNORED_FLAGS))"
 )
 """Names that published files set for NVIDIA's own build of MXNet; the libraries of the released 1.9.1 do not contain them."""
 

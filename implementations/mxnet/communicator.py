@@ -1,10 +1,11 @@
 """The ranks of an MXNet job: one process, or Horovod."""
 
 import contextlib
+import math
 import socket
 import threading
 import time
-from typing import Any, Iterable, Iterator, List, Mapping
+from typing import Any, Iterator, List, Mapping, Sequence
 
 import mxnet as mx
 import numpy as np
@@ -46,7 +47,7 @@ class SingleProcess:
         """Nothing has to be sent."""
         return [0.0] * repeats
 
-    def sum_gradients(self, gradients: Iterable[Any]) -> None:
+    def sum_gradients(self, gradients: Sequence[Any]) -> None:
         """They are the sum already."""
 
     def close(self) -> None:
@@ -56,7 +57,7 @@ class SingleProcess:
 class Horovod:
     """One rank of a Horovod job."""
 
-    def __init__(self, on_gpu: bool) -> None:
+    def __init__(self, on_gpu: bool, gradient_groups: int) -> None:
         try:
             import horovod.mxnet as hvd
         except ImportError as error:
@@ -67,6 +68,7 @@ class Horovod:
         self.rank, self.local_rank, self.size = hvd.rank(), hvd.local_rank(), hvd.size()
         self.library = "NCCL" if on_gpu and hvd.nccl_built() else "Gloo" if hvd.gloo_enabled() else "MPI"
         self._on_gpu = on_gpu
+        self._gradient_groups = gradient_groups
 
     def barrier(self) -> None:
         """Returns once every rank has called it."""
@@ -90,12 +92,14 @@ class Horovod:
                 seconds.append(time.perf_counter() - begin)
         return seconds
 
-    def sum_gradients(self, gradients: Iterable[Any]) -> None:
-        """Sums each array in place over all ranks; arrays that backpropagation finishes first go first."""
+    def sum_gradients(self, gradients: Sequence[Any]) -> None:
+        """Sums each array in place over all ranks, group by group; arrays that backpropagation finishes first go first."""
         # Only gradients go through Horovod: a weight that an inference pass has touched lies in a layout of oneDNN's own,
         # and reducing or broadcasting it can fail on one rank and leave the others waiting.
-        for index, gradient in enumerate(gradients):
-            self._hvd.allreduce_(gradient, average=False, name=f"gradient_{index}", priority=-index)
+        size = math.ceil(len(gradients) / self._gradient_groups)
+        for start in range(0, len(gradients), size):
+            group = gradients[start : start + size]
+            self._hvd.grouped_allreduce_(group, average=False, name=f"gradients_{start}", priority=-start)
 
     def close(self) -> None:
         """Leaves the job."""

@@ -42,7 +42,7 @@ class MxnetImplementation:
     def __init__(self, config: Config):
         self.config = config
         on_gpu = config.run.device == "gpu"
-        self.communicator: Any = Horovod(on_gpu) if config.ranks > 1 else SingleProcess()
+        self.communicator: Any = Horovod(on_gpu, config.run.gradient_groups) if config.ranks > 1 else SingleProcess()
         if on_gpu and mx.context.num_gpus() <= self.communicator.local_rank:
             raise UserError(
                 f"DEVICE=gpu: MXNet sees {mx.context.num_gpus()} GPUs, DGXNGPU={config.run.ranks_per_node} asks for more; "
