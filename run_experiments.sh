@@ -18,7 +18,7 @@ python=.venv/bin/python # without the root: in a container it is another one
 
 runs=${NEXP:-5}
 case $runs in
-  '' | *[!0-9]* | 0*) echo "run_experiments.sh: NEXP=$runs is not a number of runs; set NEXP=5" >&2; exit 2 ;;
+  '' | *[!0-9]* | 0*) echo "${0##*/}: NEXP=$runs is not a number of runs; set NEXP=5" >&2; exit 2 ;;
 esac
 system=${DGXSYSTEM:-unnamed}
 if [ -n "${CONFIG_FILE:-}" ]; then # this is what run_and_time.sh takes, whatever DGXSYSTEM says
@@ -28,7 +28,7 @@ results=${RESULTS:-results/${system#config_}}
 to_be_mended=2 target_missed=3
 unset SEED # every run draws its own from the operating system
 
-# What run.sub puts before the command of every rank, of one process, and of every machine: srun and its options.
+# What run.sub and run_with_docker.sh put before the command of every rank, of one process, and of every machine.
 read -ra ranks <<< "${RUN_RANKS:-}"
 read -ra one <<< "${RUN_ONE:-}"
 read -ra per_node <<< "${RUN_PER_NODE:-}"
@@ -71,7 +71,7 @@ for ((run = 0; run < runs; run++)); do
   trap - INT TERM HUP
   if [ $status -ne 0 ] && [ $status -ne $target_missed ]; then
     if [ $status -ne $to_be_mended ]; then # there the remedy has just been said
-      echo "run_experiments.sh: run $((run + 1)) stopped with status $status; the same command again resumes there" >&2
+      echo "${0##*/}: run $((run + 1)) stopped with status $status; the same command again resumes there" >&2
     fi
     exit $status
   fi

@@ -18,9 +18,8 @@ fail() {
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cd "$root" || exit 1
 
-runs=${NEXP:-5}
-case $runs in
-  '' | *[!0-9]* | 0*) fail "NEXP=$runs is not a number of runs; set NEXP=5" ;;
+case ${NEXP:-5} in # run_experiments.sh says so too, but only when all else is right
+  *[!0-9]* | 0*) fail "NEXP=$NEXP is not a number of runs; set NEXP=5" ;;
 esac
 # SYS_NICE: memory is bound to a socket. label=disable: SELinux would keep the container from the caller's files.
 options=(--rm --network=host --ipc=host --cap-add SYS_NICE --security-opt label=disable)
@@ -97,10 +96,11 @@ options+=(--user "$user")
 name=rn50-$(date +%s)-$$
 trap '"$engine" rm --force "$name" >/dev/null 2>&1' EXIT
 
-# contained ENGINE_OPTION... IMAGE COMMAND...: in the background, since bash answers no signal while it waits for a program, and
-# stopped by way of the engine, since its client passes no signal on where there is a terminal.
+# contained COMMAND...: in the background, since bash answers no signal while it waits for a program, and stopped by way of the
+# engine, since its client passes no signal on where there is a terminal.
+exec 3<&0 # what bash itself puts in the background loses its standard input
 contained() {
-  "$engine" run --name "$name" "${options[@]}" "$@" <&0 &
+  "$engine" run --name "$name" "${options[@]}" "$image" "$@" <&3 &
   local client=$! status stopped=''
   trap 'stopped=1' INT TERM HUP
   while wait "$client"; status=$?; kill -0 "$client" 2>/dev/null; do
@@ -111,6 +111,15 @@ contained() {
   trap - INT TERM HUP
   return "$status"
 }
+# contained_run COMMAND...: where the container was killed, so that nobody inside ended the log, it is ended.
+end_log='import pathlib, sys; from rn50 import mlperf_log; mlperf_log.stop_abandoned(pathlib.Path(sys.argv[1]))'
+# shellcheck disable=SC2329 # run_experiments.sh calls it
+contained_run() {
+  contained "$@"
+  local status=$?
+  [ "$status" != 137 ] || contained python -c "$end_log" "$RESULT_FILE"
+  return "$status"
+}
 
 # Data and results, under the names that they have here, so that what is said inside is right outside.
 files=(train.rec train.idx val.rec val.idx)
@@ -118,7 +127,10 @@ for file in "${files[@]}"; do
   [ ! -e "$data/$file" ] || continue
   [ "$system" = DEMO_CPU ] || fail "DATADIR=$data: no $file there; set DATADIR to the folder of ${files[*]}"
   mkdir -p "$data" || fail "DATADIR=$data: cannot be made; set another DATADIR"
-  contained --mount "type=bind,source=$data,target=$data" "$image" rn50 demo-data "$data" || exit
+  without_data=("${options[@]}")
+  mount "$data" "$data"
+  contained rn50 demo-data "$data" || exit
+  options=("${without_data[@]}")
 done
 for file in "${files[@]}"; do # a file may be a link to somewhere else
   mount "$(realpath "$data/$file")" "$data/$file" ,readonly
@@ -126,32 +138,8 @@ done
 results=$(realpath -m "${LOGDIR:-results/$system}")
 { mkdir -p "$results" && [ -w "$results" ]; } || fail "LOGDIR=$results: cannot be written; set another LOGDIR"
 mount "$results" "$results"
-options+=(--env "DATADIR=$data" --env "RESULTS=$results" --env "NEXP=$runs")
-
-for ((run = 0; run < runs; run++)); do
-  result=$results/result_$run.txt
-  [ ! -e "$result" ] || continue # run_experiments.sh says so in the end
-  if [ -z "${examined:-}" ]; then # before the first run only
-    contained --env "RESULT_FILE=$result" "$image" rn50 doctor --brief
-    status=$?
-    [ $status = 0 ] || exit $((status == 1 ? 2 : status)) # it has said what, and how
-    examined=1
-  fi
-  echo "run $((run + 1)) of $runs -> $result"
-  sync # A container may not clear the caches of its machine, so it is told whether they were.
-  { (echo 3 >/proc/sys/vm/drop_caches) || sudo -n sh -c 'echo 3 > /proc/sys/vm/drop_caches'; } 2>/dev/null
-  cleared=$((! $?))
-  contained --env "RESULT_FILE=$result" --env "CACHE_CLEARED=$cleared" "$image" ./run_and_time.sh
-  status=$?
-  case $status in
-    0 | 3) continue ;; # 3: the target was missed
-    137) # the container was killed, and nobody ended its log
-      end_log='import pathlib, sys; from rn50 import mlperf_log; mlperf_log.stop_abandoned(pathlib.Path(sys.argv[1]))'
-      contained "$image" python -c "$end_log" "$result"
-      ;;
-  esac
-  [ $status = 2 ] || # there the remedy has just been said
-    echo "run_with_docker.sh: run $((run + 1)) stopped with status $status; the same command again resumes there" >&2
-  exit $status
-done
-contained "$image" ./run_experiments.sh # all runs are there: it checks and scores them
+# By name alone: what run_experiments.sh sets anew for every run.
+options+=(--env "DATADIR=$data" --env RESULT_FILE --env CACHE_CLEARED)
+export RESULTS=$results RUN_RANKS=contained_run RUN_ONE=contained
+# shellcheck source=/dev/null
+. ./run_experiments.sh

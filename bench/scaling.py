@@ -21,6 +21,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from rn50 import config as configuration
+from rn50.errors import UserError
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 GOAL = 0.9
@@ -102,6 +103,10 @@ def main() -> None:
     if args.as_rank:
         measure(args)
     else:
+        try:
+            configuration.from_environment()
+        except UserError as error:
+            sys.exit(f"bench/scaling.py: {str(error).splitlines()[0]}")
         sys.exit(start(sys.argv[1:]))
 
 

@@ -2,9 +2,11 @@
 
 import importlib.util
 import pathlib
+import socket
 
 import pytest
 
+from tests.system.cluster import Host, Slurm, need_slurm
 from tests.system.job import Job
 
 PRECIOUS = "the result of an earlier run\n"
@@ -33,6 +35,15 @@ def start(tiny_environment, results):
     yield started
     for job in jobs:
         job.end()
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory):
+    """Slurm on this machine alone."""
+    need_slurm()
+    cluster = Slurm([Host(socket.gethostname(), "127.0.0.1")], tmp_path_factory.mktemp("slurm"))
+    yield cluster
+    cluster.close()
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
 """``run_with_docker.sh`` as a user types it: on real engines, with the image that ``make image`` builds on a bare Debian."""
 
+import json
 import os
 import pathlib
 import pty
@@ -64,7 +65,8 @@ def checkout(tiny_environment):
         folder.chmod(0o755)
         shutil.copytree(str(ROOT / "configs"), str(folder / "configs"))
         shutil.copytree(tiny_environment.pop("DATADIR"), str(folder / "data"))
-        shutil.copy(str(ROOT / SCRIPT), name)
+        for script in (SCRIPT, "run_experiments.sh"):
+            shutil.copy(str(ROOT / script), name)
         del tiny_environment["SEED"]
         configuration_file(folder / "configs" / "config_TINY.sh", {**tiny_environment, "DATADIR": str(folder / "data")})
         yield folder
@@ -130,7 +132,7 @@ def test_a_campaign_of_two_ranks_for_somebody(contained, checkout, engine):
     job.wait(CAMPAIGN_LIMIT_S)
     logs = [results / "result_0.txt", results / "result_1.txt"]
     assert "2 runs of 5" in job.out, job.err
-    assert job.out.count("kept, ") == 2
+    assert job.out.count("kept, ") == 0
     assert {path.stat().st_uid for path in results.iterdir()} == {owner}
     for log in logs:
         assert events(log)[-1]["key"] == "run_stop"
@@ -149,6 +151,7 @@ def test_an_interrupted_campaign_is_resumed(contained, checkout):
     job = contained(NEXP="2")
     job.wait(CAMPAIGN_LIMIT_S)
     assert "2 runs of 5" in job.out, job.err
+    assert job.out.count("kept, ") == 1
     assert first.read_bytes() == finished
 
 
@@ -214,6 +217,36 @@ def test_anybodys_configuration_file(contained, checkout):
     job.wait(CAMPAIGN_LIMIT_S)
     assert "1 run of 5" in job.out, job.err
     assert (checkout / "results" / "somebodys" / "result_0.txt").exists()
+
+
+def test_a_job_of_slurm_in_containers(engine, image, checkout, request, tmp_path):
+    """Every rank in a container of its own, as run.sub starts them where the cluster has podman."""
+    if engine != "podman":
+        pytest.skip("of the two engines run.sub knows podman")
+    for script in ("run.sub", "run_and_time.sh"):
+        shutil.copy(str(ROOT / script), str(checkout))
+    config = checkout / "configs" / "config_TINY.sh"
+    with config.open("a") as stream:
+        stream.write("export DGXNGPU=2\nexport BATCHSIZE=8\n")
+    limits = tmp_path / "containers.conf"  # podman asks for higher limits than its caller may have
+    limits.write_text('[containers]\ndefault_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]\n')
+    results = checkout / "results" / "TINY"
+    environment = {"CONFIG_FILE": str(config), "CONT": image, "NEXP": "2", "CONTAINERS_CONF": str(limits),
+                   **request.getfixturevalue("slurm").environment}
+    job = Job(environment, ["./run.sub", "--wait"], checkout)
+    try:
+        status = job.wait(CAMPAIGN_LIMIT_S)
+        (output,) = (checkout / "results").glob("slurm-*.txt")
+        text = output.read_text()
+        assert status == 1 and "2 runs of 5" in text, text + job.err  # neither reached the target
+        for run in range(2):
+            log = events(results / f"result_{run}.txt")
+            assert {event["key"]: event["value"] for event in log}["global_batch_size"] == 16
+            assert log[-1]["key"] == "run_stop"
+            packages = json.loads((results / f"result_{run}.json").read_text())["packages"]
+            assert "horovod" in packages and "pytest" not in packages  # those of the image
+    finally:
+        job.end()
 
 
 # What is said before anything starts.
@@ -293,12 +326,11 @@ def test_gpus_are_handed_over_as_their_description_says(contained, checkout, eng
     """A description of GPUs (CDI) puts another rn50 into the container: it runs, so the engine was given the GPUs."""
     if engine != "podman" or os.geteuid() or GPUS.exists():
         pytest.skip("docker knows descriptions from version 25 on, and only root can write one where there is none")
-    script = checkout / "described.sh"
-    script.write_text("#!/bin/sh\necho rn50: the GPUs are here >&2\nexit 2\n")
-    script.chmod(0o755)
+    script = checkout / "described.py"
+    script.write_text("import sys\nprint('rn50: the GPUs are here', file=sys.stderr)\nsys.exit(2)\n")
     with (checkout / "configs" / "config_TINY.sh").open("a") as stream:
         stream.write("export DEVICE=gpu\n")
-    mount = f"{{hostPath: {script}, containerPath: /opt/rn50/.venv/bin/rn50, options: [ro, bind]}}"
+    mount = f"{{hostPath: {script}, containerPath: /opt/rn50/rn50/__main__.py, options: [ro, bind]}}"
     GPUS.parent.mkdir(exist_ok=True)
     try:
         edits = f"{{mounts: [{mount}]}}"

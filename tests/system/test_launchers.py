@@ -9,7 +9,6 @@ import pathlib
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 
@@ -17,7 +16,7 @@ import pytest
 
 from rn50.data import demo_dataset
 from rn50.launchers import horovod_has_mpi
-from tests.system.cluster import Host, Namespaces, Slurm, Ssh, need_namespaces, need_slurm
+from tests.system.cluster import Namespaces, Slurm, Ssh, need_namespaces, need_slurm
 from tests.system.job import LAUNCH, RN50, ROOT, Job, assert_aborted, configuration_file, events
 
 pytestmark = pytest.mark.usefixtures("horovod")
@@ -37,15 +36,6 @@ def mpi():
         pytest.skip("no mpirun; install the package openmpi-bin")
     if not horovod_has_mpi():
         pytest.skip("Horovod is built without MPI; install libopenmpi-dev, and 'make test' builds it again")
-
-
-@pytest.fixture(scope="module")
-def slurm(tmp_path_factory):
-    """Slurm on this machine alone."""
-    need_slurm()
-    cluster = Slurm([Host(socket.gethostname(), "127.0.0.1")], tmp_path_factory.mktemp("slurm"))
-    yield cluster
-    cluster.close()
 
 
 @pytest.fixture(scope="module")
