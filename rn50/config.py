@@ -92,8 +92,8 @@ class Run:
                         "several machines where Horovod has MPI, else horovodrun", default="auto")
     hosts: Optional[str] = env("HOSTS", text, "machines of a run over several, the first has rank 0; under Slurm it knows them",
                                "host1:8,host2:8", default=None)
-    gradient_groups: int = env("MXNET_HOROVOD_NUM_GROUPS", integer, "sums over the ranks that a step's gradients take; where there are "
-                               "several, the first begin before backpropagation ends", default=1, bound=AT_LEAST_1)
+    gradient_groups: int = env("MXNET_HOROVOD_NUM_GROUPS", integer, "sums over the ranks that a step's gradients take; of "
+                               "several the first begin before backpropagation ends", default=1, bound=AT_LEAST_1)
     benchmark_steps: Optional[int] = env("BENCHMARK_STEPS", integer, "train only so many steps per epoch, to measure speed",
                                          "100", AT_LEAST_1, default=None)
 
