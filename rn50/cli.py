@@ -147,15 +147,16 @@ def score(paths: Tuple[pathlib.Path, ...], ruleset: Optional[str], as_json: bool
     """
     from rn50.display import counting
     from rn50.submission import score as desk
+    from rn50.submission import scoreboard
 
     if as_json and as_csv:
         raise UserError("--json and --csv: one form at a time; leave one out")
     with counting("reading result files") as progress:
         scores = desk.score(paths, ruleset, progress)
     if as_json or as_csv:
-        click.echo(json.dumps(desk.to_json(scores), indent=1) if as_json else desk.to_csv(scores), nl=as_json)
+        click.echo(json.dumps(scoreboard.to_json(scores), indent=1) if as_json else scoreboard.to_csv(scores), nl=as_json)
     else:
-        desk.print_table(scores, Console())
+        scoreboard.print_table(scores, Console())
 
 
 @main.command(epilog="Example: rn50 check results/DEMO_CPU --ruleset 4.0.0")
