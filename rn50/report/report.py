@@ -190,10 +190,12 @@ def _overview(pages: Sequence[Dict[str, Any]]) -> Dict[str, Any]:
     names = compare.names([page["score"] for page in pages])
     dots = [[(run.score.minutes, run.score.kept) for run in page["runs"] if run.score.converged] for page in pages]
     curves = [plots.Curve(c.points, number, False) for number, page in enumerate(pages) for c in page["best"]]
+    comparisons = compare.compare([page["score"] for page in pages])
     return {
         "names": names,
         "glyphs": [_GLYPHS[number % plots.SERIES] for number in range(len(pages))],
         "minutes": plots.minutes(dots, [page["score"].olympic_minutes for page in pages]),
         "accuracy": plots.accuracy(curves, "minutes"),
-        "comparisons": compare.compare([page["score"] for page in pages]),
+        "comparisons": comparisons,
+        "correction": compare.correction(comparisons),
     }
