@@ -100,7 +100,7 @@ def test_published_recipes_and_results_stand_beside_the_hyperparameters(tmp_path
     assert row_of(page, "runs that converged")[:2] == ["5 of 5", f"{reached} of {5 * len(group)}"]
     nearest = page.split("Nearest published results")[1].split("</table>")[0]
     found = published.nearest(3264, "lars")
-    assert re.findall(r"<tr><td>([^<]*)<td>([^<]*)<td>([^<]*)<", nearest) == [(r.round, r.organisation, r.system) for r in found]
+    assert re.findall(r"<tr><td>([^<]*)<td>([^<]*)<", nearest) == [(r.round, f"{r.organisation}: {r.system}") for r in found]
     assert all(f"{result.olympic_minutes:.4f}" in nearest for result in found)
 
 
