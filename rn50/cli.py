@@ -209,9 +209,12 @@ def report(paths: Tuple[pathlib.Path, ...], rulesets: Tuple[str, ...], output: O
 
     Beside the hyperparameters stand the nearest published results and reference convergence points.
     """
+    from rn50.display import counting
     from rn50.report import report as page
 
-    click.echo(f"report: {page.write(paths, rulesets, output)}")
+    with counting("checking and drawing results") as progress:
+        written = page.write(paths, rulesets, output, progress)
+    click.echo(f"report: {written}")
 
 
 @main.command(epilog="Example: rn50 compare results/BEFORE results/AFTER")

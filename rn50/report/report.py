@@ -3,7 +3,7 @@
 import pathlib
 import statistics
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import jinja2
 
@@ -47,7 +47,14 @@ class _Run:
         return self.verdict.startswith(("dropped", "not in"))
 
 
-def write(paths: Sequence[pathlib.Path], rulesets: Sequence[str], output: Optional[pathlib.Path] = None) -> pathlib.Path:
+Progress = Callable[[int, int], None]
+"""Is told how many results are drawn, and of how many."""
+
+
+def write(
+    paths: Sequence[pathlib.Path], rulesets: Sequence[str], output: Optional[pathlib.Path] = None,
+    progress: Progress = lambda done, total: None,
+) -> pathlib.Path:  # fmt: skip
     """Writes the report of all results that ``paths`` mean and returns where it is: in ``output``, or as ``report.html`` in the
     folder of the result, or in the current folder where they are several.
 
@@ -58,7 +65,7 @@ def write(paths: Sequence[pathlib.Path], rulesets: Sequence[str], output: Option
     folders = {run.file.parent for system in systems for run in system.runs}
     target = output or (folders.pop() if len(folders) == 1 else pathlib.Path()) / "report.html"
     temporary = target.with_name(target.name + ".partial")
-    page = render(systems, rulesets)
+    page = render(systems, rulesets, progress)
     try:
         temporary.write_text(page, encoding="utf-8")
         temporary.replace(target)
@@ -67,14 +74,17 @@ def write(paths: Sequence[pathlib.Path], rulesets: Sequence[str], output: Option
     return target
 
 
-def render(systems: Sequence[SystemScore], rulesets: Sequence[str]) -> str:
+def render(systems: Sequence[SystemScore], rulesets: Sequence[str], progress: Progress = lambda done, total: None) -> str:
     """The page for these results; the official checker runs on their logs under every ruleset."""
     templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader(str(pathlib.Path(__file__).parent)),
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
     )
     templates.filters["number"] = hyperparameters.number
-    pages = [_system(system, rulesets) for system in systems]
+    pages = []
+    for system in systems:
+        pages.append(_system(system, rulesets))
+        progress(len(pages), len(systems))
     return templates.get_template("report.html.j2").render(
         systems=pages,
         overview=_overview(pages) if len(pages) > 1 else None,

@@ -205,7 +205,9 @@ def test_where_it_is_written(tmp_path, monkeypatch):
     box, other = write_result(tmp_path / "box"), write_result(tmp_path / "other")
     assert report.write([box], ["4.0.0"]) == box / "report.html"
     monkeypatch.chdir(tmp_path)
-    assert report.write([box, other], ["4.0.0"]) == pathlib.Path("report.html")
+    drawn = []
+    assert report.write([box, other], ["4.0.0"], progress=lambda *count: drawn.append(count)) == pathlib.Path("report.html")
+    assert drawn == [(1, 2), (2, 2)]
     assert (tmp_path / "report.html").read_text(encoding="utf-8").rstrip().endswith("</html>")
     with pytest.raises(UserError, match="cannot write the report .*--output"):
         report.write([box], ["4.0.0"], tmp_path / "absent" / "report.html")
