@@ -143,19 +143,20 @@ def score(paths: Tuple[pathlib.Path, ...], ruleset: Optional[str], as_json: bool
     """Score result files, result folders or a published tree: the mean of the middle three of five runs.
 
     Of more than five runs, the set of five consecutive ones with the median score counts. The score that reference convergence
-    scales is shown apart.
+    scales is shown apart. Images/s per accelerator are told where the folder has a description of the system beside it.
     """
     from rn50.display import counting
     from rn50.submission import score as desk
+    from rn50.submission import scoreboard
 
     if as_json and as_csv:
         raise UserError("--json and --csv: one form at a time; leave one out")
     with counting("reading result files") as progress:
         scores = desk.score(paths, ruleset, progress)
     if as_json or as_csv:
-        click.echo(json.dumps(desk.to_json(scores), indent=1) if as_json else desk.to_csv(scores), nl=as_json)
+        click.echo(json.dumps(scoreboard.to_json(scores), indent=1) if as_json else scoreboard.to_csv(scores), nl=as_json)
     else:
-        desk.print_table(scores, Console())
+        scoreboard.print_table(scores, Console())
 
 
 @main.command(epilog="Example: rn50 check results/DEMO_CPU --ruleset 4.0.0")
@@ -204,17 +205,26 @@ def comm(largest_mib: int, as_rank: bool, as_json: bool) -> None:
 @click.option("--output", "-o", type=click.Path(path_type=pathlib.Path),
               help="Where to write it; by default report.html in the folder of the result, or here if they are several.")
 def report(paths: Tuple[pathlib.Path, ...], rulesets: Tuple[str, ...], output: Optional[pathlib.Path]) -> None:
-    """Write all that is known of one or several results on one HTML page, which needs nothing but itself."""
+    """Write all that is known of one or several results on one HTML page, which needs nothing but itself.
+
+    Beside the hyperparameters stand the nearest published results and reference convergence points.
+    """
+    from rn50.display import counting
     from rn50.report import report as page
 
-    click.echo(f"report: {page.write(paths, rulesets, output)}")
+    with counting("checking and drawing results") as progress:
+        written = page.write(paths, rulesets, output, progress)
+    click.echo(f"report: {written}")
 
 
 @main.command(epilog="Example: rn50 compare results/BEFORE results/AFTER")
 @_paths()
 @_as_json
 def compare(paths: Tuple[pathlib.Path, ...], as_json: bool) -> None:
-    """Compare results with the first of them: epochs, minutes, images/s, settings, and whether so few runs show a difference."""
+    """Compare results with the first of them: epochs, minutes, images/s, settings, and whether so few runs show a difference.
+
+    Welch's interval and the exact permutation test, both corrected for the number of tests made at once.
+    """
     from rn50.submission import compare as desk
     from rn50.submission import score as scoring
 

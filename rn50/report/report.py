@@ -1,18 +1,17 @@
 """The report: all that is known of one or several results, on one HTML page that needs nothing but itself."""
 
-import dataclasses
 import pathlib
 import statistics
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import jinja2
 
 import rn50
 from rn50 import rules
 from rn50.errors import UserError
-from rn50.report import plots
-from rn50.submission import compare, compliance, environment, recipe, timing
+from rn50.report import hyperparameters, plots
+from rn50.submission import compare, compliance, environment, recipe, scoreboard, timing
 from rn50.submission import score as scoring
 from rn50.submission.parse import ResultLog, read_log
 from rn50.submission.score import RunScore, SystemScore
@@ -45,10 +44,17 @@ class _Run:
 
     @property
     def faint(self) -> bool:
-        return self.verdict.startswith("dropped")
+        return self.verdict.startswith(("dropped", "not in"))
 
 
-def write(paths: Sequence[pathlib.Path], rulesets: Sequence[str], output: Optional[pathlib.Path] = None) -> pathlib.Path:
+Progress = Callable[[int, int], None]
+"""Is told how many results are drawn, and of how many."""
+
+
+def write(
+    paths: Sequence[pathlib.Path], rulesets: Sequence[str], output: Optional[pathlib.Path] = None,
+    progress: Progress = lambda done, total: None,
+) -> pathlib.Path:  # fmt: skip
     """Writes the report of all results that ``paths`` mean and returns where it is: in ``output``, or as ``report.html`` in the
     folder of the result, or in the current folder where they are several.
 
@@ -59,7 +65,7 @@ def write(paths: Sequence[pathlib.Path], rulesets: Sequence[str], output: Option
     folders = {run.file.parent for system in systems for run in system.runs}
     target = output or (folders.pop() if len(folders) == 1 else pathlib.Path()) / "report.html"
     temporary = target.with_name(target.name + ".partial")
-    page = render(systems, rulesets)
+    page = render(systems, rulesets, progress)
     try:
         temporary.write_text(page, encoding="utf-8")
         temporary.replace(target)
@@ -68,14 +74,17 @@ def write(paths: Sequence[pathlib.Path], rulesets: Sequence[str], output: Option
     return target
 
 
-def render(systems: Sequence[SystemScore], rulesets: Sequence[str]) -> str:
+def render(systems: Sequence[SystemScore], rulesets: Sequence[str], progress: Progress = lambda done, total: None) -> str:
     """The page for these results; the official checker runs on their logs under every ruleset."""
     templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader(str(pathlib.Path(__file__).parent)),
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
     )
-    templates.filters["number"] = _number
-    pages = [_system(system, rulesets) for system in systems]
+    templates.filters["number"] = hyperparameters.number
+    pages = []
+    for system in systems:
+        pages.append(_system(system, rulesets))
+        progress(len(pages), len(systems))
     return templates.get_template("report.html.j2").render(
         systems=pages,
         overview=_overview(pages) if len(pages) > 1 else None,
@@ -96,22 +105,22 @@ def _system(system: SystemScore, rulesets: Sequence[str]) -> Dict[str, Any]:
     by_minute = [plots.Curve([(p.minutes, p.accuracy) for p in run.points], run.series, run.faint) for run in runs]
     speeds = [plots.Curve(run.throughput.epochs, run.series, run.faint) for run in runs if run.throughput.epochs]
     rates = [rate for run in runs for _, rate in run.throughput.epochs[1:]]
-    ours, references = _recipes(logs, rulesets[-1])
+    chosen = hyperparameters.read(logs, rulesets[-1], system.accelerators)
     train_samples = logs[0].train_samples or rules.TRAIN_SAMPLES
     longest = max((point.epoch for run in runs for point in run.points), default=0)
-    schedule = recipe.learning_rates(ours, train_samples, longest)
+    schedule = recipe.learning_rates(chosen.ours, train_samples, longest)
     verdicts = compliance.check(files, rulesets)
     parts = {run.score.file.stem: _parts(run.times) for run in runs if run.times}
     used = [part for part in PARTS if any(row.get(part) for row in parts.values())]
     return {
         "score": system,
+        "made_of": scoreboard.made_of(system),
+        "remarks": scoreboard.remarks(system),
         "runs": runs,
         "facts": _facts(system, runs, rates),
         "images_per_second": statistics.median(rates) if rates else None,
         "best": [plots.Curve([(p.minutes, p.accuracy) for p in run.points]) for run in runs if not run.faint],
-        "recipe": ours,
-        "references": references,
-        "recipe_rows": _recipe_rows([ours, *references], train_samples),
+        "hyperparameters": chosen,
         "figures": {
             "epochs": plots.accuracy(by_epoch, "epochs") if any(c.points for c in by_epoch) else None,
             "minutes": plots.accuracy(by_minute, "minutes") if any(c.points for c in by_minute) else None,
@@ -142,6 +151,8 @@ def _became(run: RunScore, system: SystemScore) -> str:
         return "in the score"
     if not system.valid:
         return "-" if run.converged else "did not converge"
+    if not run.in_set:
+        return "not in the median set" + ("" if run.converged else ", did not converge")
     if not run.converged:
         return "dropped, did not converge"
     fastest = min((other.minutes for other in system.runs if other.kept and other.minutes is not None), default=0.0)
@@ -169,30 +180,6 @@ def _parts(times: Optional[timing.RunTimes]) -> Dict[str, float]:
     return {part: getattr(times, part) or 0.0 for part in PARTS}
 
 
-def _recipes(logs: Sequence[ResultLog], ruleset: str) -> Tuple[recipe.Recipe, List[recipe.Recipe]]:
-    reached = [log.reached.epoch for log in logs if log.reached]
-    ours = dataclasses.replace(recipe.of_log(logs[0]), epochs=statistics.mean(reached) if reached else None)
-    return ours, recipe.reference(ours.batch_size, ruleset) if ours.batch_size and ours.batch_size > 0 else []
-
-
-def _recipe_rows(recipes: Sequence[recipe.Recipe], train_samples: int) -> List[Tuple[str, List[str]]]:
-    samples = [train_samples] + [rules.TRAIN_SAMPLES] * (len(recipes) - 1)
-    rows = [("global batch", [_number(each.batch_size) for each in recipes])]
-    for key, name in recipe.NAMES.items():
-        if key == "learning_rate_decay_steps":
-            rows.append((name, [_decay(each, number) for each, number in zip(recipes, samples)]))
-        elif any(each.values.get(key) is not None for each in recipes):
-            rows.append((name, [_number(each.values.get(key)) for each in recipes]))
-    return [*rows, ("epochs to target", [_number(each.epochs) for each in recipes])]
-
-
-def _decay(each: recipe.Recipe, train_samples: int) -> str:
-    epochs, logged = each.decay_epochs(train_samples), each.values.get("learning_rate_decay_steps")
-    if epochs is None or logged is None:
-        return _number(logged)
-    return f"{epochs:.3g} epochs" + (f" ({logged:,g} steps)" if epochs != logged else "")
-
-
 def _messages(verdicts: Sequence[compliance.Verdict]) -> List[Tuple[str, str, bool]]:
     """(where, what, failure) of every message once, with the files and rulesets it came from."""
     said: Dict[str, List[compliance.Verdict]] = {}
@@ -213,18 +200,12 @@ def _overview(pages: Sequence[Dict[str, Any]]) -> Dict[str, Any]:
     names = compare.names([page["score"] for page in pages])
     dots = [[(run.score.minutes, run.score.kept) for run in page["runs"] if run.score.converged] for page in pages]
     curves = [plots.Curve(c.points, number, False) for number, page in enumerate(pages) for c in page["best"]]
+    comparisons = compare.compare([page["score"] for page in pages])
     return {
         "names": names,
         "glyphs": [_GLYPHS[number % plots.SERIES] for number in range(len(pages))],
         "minutes": plots.minutes(dots, [page["score"].olympic_minutes for page in pages]),
         "accuracy": plots.accuracy(curves, "minutes"),
-        "comparisons": compare.compare([page["score"] for page in pages]),
+        "comparisons": comparisons,
+        "correction": compare.correction(comparisons),
     }
-
-
-def _number(value: Any) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return str(value)
-    return f"{value:,d}" if isinstance(value, int) else f"{value:.6g}"

@@ -1,9 +1,4 @@
-"""Two results side by side: what differs, by how much, and whether so few runs can show it.
-
-The interval of a difference of means is Welch's (B. L. Welch, Biometrika 34, 1947), which assumes no equal variances; the p-value
-is that of the exact permutation test (R. A. Fisher, The Design of Experiments, 1935), which assumes no distribution at all. Five
-runs against five have 252 divisions, so p is never below 2/252 = 0.008.
-"""
+"""Two results side by side: what differs, by how much, and whether so few runs can show it (``significance.py`` says how)."""
 
 import math
 import statistics
@@ -16,11 +11,11 @@ from rich.table import Table
 
 from rn50 import rules
 from rn50.errors import UserError
-from rn50.submission import environment, recipe, timing
+from rn50.submission import environment, recipe, significance, timing
 from rn50.submission.parse import ResultLog, read_log
 from rn50.submission.score import SystemScore
+from rn50.submission.significance import CONFIDENCE
 
-CONFIDENCE = 0.95
 QUANTITIES = {
     "epochs": ("epochs to target", "needs more epochs", "needs fewer epochs"),
     "minutes": ("minutes to target", "is slower", "is faster"),
@@ -36,8 +31,9 @@ EACH_RUNS_OWN = ("seed", "config / run / seed", "config / run / result_file")
 class Difference:
     """Of one quantity: the means over the runs, their difference second - first, its interval and p-value, and a sentence.
 
-    ``low`` and ``high`` are None where a side has fewer than two runs or neither side has any spread; ``shown`` says whether
-    the runs show a difference: p below 5 %, and 0 outside the interval where there is one.
+    ``low`` and ``high`` are None where a side has fewer than two runs or neither side has any spread. ``p`` is that of this test
+    alone; ``p_adjusted`` and the interval allow for all tests made at once. ``shown`` says whether the runs show a difference:
+    ``p_adjusted`` below 5 %, and 0 outside the interval where there is one.
     """
 
     quantity: str
@@ -48,6 +44,7 @@ class Difference:
     low: Optional[float]
     high: Optional[float]
     p: float
+    p_adjusted: float
     shown: bool
     sentence: str
 
@@ -55,13 +52,16 @@ class Difference:
 @dataclass(frozen=True)
 class Comparison:
     """``second`` against ``first``, by name; ``settings`` are what differs, as (name, first, second); ``cautions`` are sentences
-    on what is not comparable."""
+    on what is not comparable. ``tests`` were made at once, of this and all other comparisons, and the intervals have
+    ``confidence`` therefore."""
 
     first: str
     second: str
     differences: Tuple[Difference, ...]
     settings: Tuple[Tuple[str, str, str], ...]
     cautions: Tuple[str, ...]
+    tests: int
+    confidence: float
 
 
 def compare(systems: Sequence[SystemScore]) -> List[Comparison]:
@@ -74,16 +74,45 @@ def compare(systems: Sequence[SystemScore]) -> List[Comparison]:
         raise UserError("one result only; give two folders of results or more, the first is what the others are compared with")
     logs = [[read_log(run.file) for run in system.runs] for system in systems]
     called = names(systems)
+    samples = [_samples(system, of_system) for system, of_system in zip(systems, logs)]
+    pairs = [
+        (i, key) for i in range(1, len(systems)) for key in QUANTITIES
+        if samples[0][key] and samples[i][key] and _data(logs[0]) == _data(logs[i])
+    ]  # fmt: skip
+    tests = [(i, key) for i, key in pairs if min(len(samples[0][key]), len(samples[i][key])) > 1]
+    adjusted = significance.adjusted([significance.permutation_p(samples[0][key], samples[i][key]) for i, key in tests])
+    p_adjusted, confidence = dict(zip(tests, adjusted)), significance.confidence_at_once(adjusted)
+
+    def differences(i: int) -> Iterator[Difference]:
+        for key in QUANTITIES:
+            if samples[0][key] and samples[i][key]:
+                p = p_adjusted.get((i, key))
+                found = difference(key, samples[0][key], samples[i][key], called[0], called[i], p, confidence)
+                yield found if (i, key) in pairs else replace(found, shown=False, sentence="not comparable: other data")
+
     return [
         Comparison(
             first=called[0],
             second=called[i],
-            differences=tuple(_differences(systems[0], logs[0], systems[i], logs[i], called[0], called[i])),
+            differences=tuple(differences(i)),
             settings=tuple(_settings(logs[0], logs[i])),
             cautions=tuple(_cautions(systems[0], logs[0], systems[i], logs[i], called[0], called[i])),
+            tests=len(tests),
+            confidence=confidence,
         )
         for i in range(1, len(systems))
     ]
+
+
+def correction(comparisons: Sequence[Comparison]) -> Optional[str]:
+    """What was done because several tests were made at once, as a sentence; None where there was one at most."""
+    tests, confidence = comparisons[0].tests, comparisons[0].confidence
+    if tests < 2:
+        return None
+    return (
+        f"{tests} tests at once: p-values are adjusted (Benjamini and Hochberg) and intervals have {confidence:.1%} confidence "
+        f"(Benjamini and Yekutieli), so that of the differences called shown {1 - CONFIDENCE:.0%} at most are expected by chance"
+    )
 
 
 def names(systems: Sequence[SystemScore]) -> List[str]:
@@ -105,80 +134,48 @@ def _samples(system: SystemScore, logs: Sequence[ResultLog]) -> Dict[str, List[f
     }
 
 
-def _differences(
-    a: SystemScore, a_logs: Sequence[ResultLog], b: SystemScore, b_logs: Sequence[ResultLog], a_name: str, b_name: str
-) -> List[Difference]:
-    firsts, seconds = _samples(a, a_logs), _samples(b, b_logs)
-    found = [difference(key, firsts[key], seconds[key], a_name, b_name) for key in QUANTITIES if firsts[key] and seconds[key]]
-    if _data(a_logs) == _data(b_logs):
-        return found
-    return [replace(each, shown=False, sentence="not comparable: other data") for each in found]
-
-
 def _data(logs: Sequence[ResultLog]) -> Set[int]:
     """Data sets are told by their number of training images; a log without it is taken for one of ImageNet, as by the score."""
     return {log.train_samples for log in logs if log.train_samples} or {rules.TRAIN_SAMPLES}
 
 
-def difference(quantity: str, a: Sequence[float], b: Sequence[float], a_name: str, b_name: str) -> Difference:
-    """What the runs ``b`` differ by from the runs ``a`` in a quantity of ``QUANTITIES``; each has at least one run."""
+def difference(
+    quantity: str, a: Sequence[float], b: Sequence[float], a_name: str, b_name: str,
+    p_adjusted: Optional[float] = None, confidence: float = CONFIDENCE,
+) -> Difference:  # fmt: skip
+    """What the runs ``b`` differ by from the runs ``a`` in a quantity of ``QUANTITIES``; each has at least one run. Of several
+    tests at once this one has ``p_adjusted``, and all have ``confidence``."""
     first, second = statistics.mean(a), statistics.mean(b)
-    low, high = _welch_interval(a, b)
-    p = _permutation_p(a, b)
-    shown = p < 1 - CONFIDENCE and (low is None or high is None or not low <= 0 <= high)
-    sentence = _sentence(quantity, a, b, a_name, b_name, low, high, p, shown)
-    return Difference(quantity, first, second, (len(a), len(b)), second - first, low, high, p, shown, sentence)
-
-
-def _welch_interval(a: Sequence[float], b: Sequence[float]) -> Tuple[Optional[float], Optional[float]]:
-    """``CONFIDENCE`` interval of mean(b) - mean(a), with the degrees of freedom of Welch and Satterthwaite."""
-    from scipy import stats  # takes a second to load
-
-    if min(len(a), len(b)) < 2:
-        return None, None
-    va, vb = statistics.variance(a) / len(a), statistics.variance(b) / len(b)
-    if va + vb == 0:
-        return None, None
-    freedom = (va + vb) ** 2 / (va**2 / (len(a) - 1) + vb**2 / (len(b) - 1))
-    margin = float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom)) * (va + vb) ** 0.5
-    middle = statistics.mean(b) - statistics.mean(a)
-    return middle - margin, middle + margin
-
-
-def _permutation_p(a: Sequence[float], b: Sequence[float]) -> float:
-    """Two-sided p-value of the difference of means over all divisions of the runs, or 9,999 random ones of very many; 1 where a
-    side has one run, which shows nothing."""
-    import numpy as np
-    from scipy import stats
-
-    if min(len(a), len(b)) < 2:
-        return 1.0
-
-    def mean_difference(x: Any, y: Any, axis: int) -> Any:
-        return np.mean(x, axis=axis) - np.mean(y, axis=axis)
-
-    return float(stats.permutation_test((a, b), mean_difference, vectorized=True, random_state=0).pvalue)
+    low, high = significance.welch_interval(a, b, confidence)
+    p = significance.permutation_p(a, b)
+    of_all = p if p_adjusted is None else p_adjusted
+    shown = of_all < 1 - CONFIDENCE and (low is None or high is None or not low <= 0 <= high)
+    interval = None if low is None or high is None else (low, high, confidence)
+    sentence = _sentence(quantity, a, b, a_name, b_name, interval, of_all, shown)
+    return Difference(quantity, first, second, (len(a), len(b)), second - first, low, high, p, of_all, shown, sentence)
 
 
 def _sentence(
     quantity: str, a: Sequence[float], b: Sequence[float], a_name: str, b_name: str,
-    low: Optional[float], high: Optional[float], p: float, shown: bool,
+    interval: Optional[Tuple[float, float, float]], p: float, shown: bool,
 ) -> str:  # fmt: skip
+    """``interval`` is its ends and its confidence."""
     name, more, less = QUANTITIES[quantity]
     first, change = statistics.mean(a), statistics.mean(b) - statistics.mean(a)
     runs = f"{len(b)} {'run' if len(b) == 1 else 'runs'} against {len(a)}"
-    if change == 0 and low is None and min(len(a), len(b)) > 1:
+    if change == 0 and interval is None and min(len(a), len(b)) > 1:
         return f"no difference: every run of both has {first:g} {name}; one below the steps they are told in cannot be seen"
     size = _figures(abs(change)) + (f" ({abs(change / first):.1%})" if first else "")
     figures = f"p = {p:.3f}"
-    if low is not None and high is not None:
-        figures = f"{CONFIDENCE:.0%} interval {_signed(low)} to {_signed(high)}, {figures}"
+    if interval:
+        low, high, confidence = interval
+        figures = f"{100 * confidence:.3g}% interval {_signed(low)} to {_signed(high)}, {figures}"
     if shown:
         return f"{runs} show that {b_name} {more if change > 0 else less}, by {size}; {figures}"
     if min(len(a), len(b)) < 2 or 2 / math.comb(len(a) + len(b), len(a)) >= 1 - CONFIDENCE:
         return f"{runs} cannot show a difference, whatever it is; here it is {size}"
-    if low is not None and high is not None:
-        figures += f"; with this spread they could show one of about {_figures((high - low) / 2)}"
+    if interval:
+        figures += f"; with this spread they could show one of about {_figures((interval[1] - interval[0]) / 2)}"
     return f"{runs} do not show a difference: it is {size}; {figures}"
 
 
@@ -254,10 +251,13 @@ def print_table(comparisons: Sequence[Comparison], console: Console) -> None:
             table.add_column(heading, justify="left" if heading == "mean of the runs" else "right", no_wrap=True)
         for d in comparison.differences:
             change = _signed(d.difference) + (f" ({d.difference / d.first:+.1%})" if d.first else "")
-            table.add_row(QUANTITIES[d.quantity][0], _figures(d.first), _figures(d.second), change, f"{d.p:.3f}")
+            table.add_row(QUANTITIES[d.quantity][0], _figures(d.first), _figures(d.second), change, f"{d.p_adjusted:.3f}")
         console.print(table)
         lines = [f"{QUANTITIES[d.quantity][0]}: {d.sentence}" for d in comparison.differences]
         lines += [f"caution: {caution}" for caution in comparison.cautions]
         lines += [f"{name}: {first} -> {second}" for name, first, second in comparison.settings]
         for line in lines:
             console.print(line, markup=False, highlight=False, soft_wrap=True)
+    said = correction(comparisons)
+    if said:
+        console.print(said, markup=False, highlight=False, soft_wrap=True, style="italic")

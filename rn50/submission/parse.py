@@ -25,7 +25,7 @@ NOT_STARTED = "not started"
 MOST_FINDINGS = 100
 """Broken records that are listed; a file of nothing else would fill the memory with them."""
 _PIECE = 1 << 20
-_LABEL_SMOOTHING = re.compile(rb"\blabel_smoothing=([0-9.eE+-]+)")
+_LABEL_SMOOTHING = re.compile(rb"\blabel_smooth(?:ing)?=([0-9.eE+-]+)")
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class ResultLog:
     status: str
     evaluations: Tuple[Evaluation, ...]
     label_smoothing: Optional[Tuple[int, float]] = None
-    """The line that states it, and the value: MLPerf has no key for it, but NVIDIA's programs print their arguments."""
+    """The line that states it, and the value: MLPerf has no key for it, but some programs print their arguments."""
     crowded_lines: Tuple[int, ...] = ()
     """Lines of several records. All of them are read; the official checkers see the last."""
 
@@ -179,7 +179,7 @@ class _Reader:
 
     def events(self, stream: BinaryIO) -> Iterator[Event]:
         for number, line in _lines(stream):
-            stated = _LABEL_SMOOTHING.search(line) if b"label_smoothing=" in line else None
+            stated = _LABEL_SMOOTHING.search(line) if b"label_smooth" in line else None
             if stated and self.label_smoothing is None:
                 with contextlib.suppress(ValueError):
                     self.label_smoothing = number, float(stated.group(1))

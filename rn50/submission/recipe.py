@@ -23,6 +23,7 @@ NAMES = {
     "momentum": "momentum",
     "weight_decay": "weight decay",
     "epsilon": "epsilon",
+    "label_smoothing": "label smoothing",
     "model_bn_span": "batch norm span",
     "gradient_accumulation_steps": "gradient accumulation",
 }
@@ -59,6 +60,8 @@ def of_log(log: ResultLog) -> Recipe:
         candidates = [f"{optimizer}_opt_{key}", f"{optimizer}_{key}", key, f"opt_{key}"]
         candidates += sorted(name for name in logged if name.endswith(f"_opt_{key}"))
         values[key] = next((logged[name] for name in candidates if logged.get(name) is not None), None)
+    if values["label_smoothing"] is None and log.label_smoothing:
+        values["label_smoothing"] = log.label_smoothing[1]
     reached = log.reached
     return Recipe("logged", log.global_batch_size, values, reached.epoch if reached else None)
 

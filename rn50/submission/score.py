@@ -6,16 +6,10 @@ than the rules want, every five consecutive ones are a set, and the set with the
 The trimmed mean lives here and nowhere else.
 """
 
-import csv
-import io
 import json
 import pathlib
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
-
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 from rn50 import rules
 from rn50.errors import UserError
@@ -211,129 +205,3 @@ def _run(log: ResultLog, converged: bool, kept: bool, in_set: bool) -> RunScore:
         findings=log.findings,
         in_set=in_set,
     )
-
-
-def to_json(scores: Sequence[SystemScore]) -> Dict[str, Any]:
-    """The scores as JSON values; minutes have the four decimals of published results, accuracies are as logged."""
-    return {"systems": [_system_to_json(system) for system in scores]}
-
-
-def _rounded(value: Optional[float], digits: int = 4) -> Optional[float]:
-    return None if value is None else round(value, digits)
-
-
-def _system_to_json(system: SystemScore) -> Dict[str, Any]:
-    convergence = system.convergence
-    return {
-        "system": system.system,
-        "valid": system.valid,
-        "olympic_minutes": _rounded(system.olympic_minutes),
-        "reason": system.reason,
-        "label": system.label,
-        "division": system.division,
-        "convergence": convergence and {
-            "ruleset": convergence.ruleset,
-            "passed": convergence.passed,
-            "message": convergence.message,
-            "factor": convergence.factor,
-            "scaled_minutes": _rounded(system.scaled_minutes),
-        },
-        "spread": _rounded(system.spread, 6),
-        "accelerators": system.accelerators,
-        "images_per_second": _rounded(system.images_per_second, 1),
-        "images_per_second_per_accelerator": _rounded(system.images_per_second_per_accelerator, 1),
-        "runs": [
-            {
-                "file": str(run.file),
-                "seed": run.seed,
-                "epochs": run.epochs,
-                "accuracy": run.accuracy,
-                "status": run.status,
-                "minutes": _rounded(run.minutes),
-                "kept": run.kept,
-                "in_set": run.in_set,
-                "findings": list(run.findings),
-            }
-            for run in system.runs
-        ],
-    }
-
-
-def to_csv(scores: Sequence[SystemScore]) -> str:
-    """A row a run, with the score of its system behind; findings are left to the other forms."""
-    table = io.StringIO()
-    of_run = ("file", "seed", "epochs", "accuracy", "status", "minutes", "kept", "in_set")
-    of_system = ("olympic_minutes", "reason", "label", "spread", "accelerators", "images_per_second_per_accelerator")
-    writer = csv.writer(table, lineterminator="\n")
-    writer.writerow(("system", *of_run, *of_system, "rcp_ruleset", "rcp_passed", "rcp_factor", "scaled_minutes"))
-    for system in to_json(scores)["systems"]:
-        convergence = system["convergence"] or {}
-        behind = [convergence.get(key) for key in ("ruleset", "passed", "factor", "scaled_minutes")]
-        for run in system["runs"]:
-            row = (system["system"], *(run[key] for key in of_run), *(system[key] for key in of_system), *behind)
-            writer.writerow(row)
-    return table.getvalue()
-
-
-def print_table(scores: Sequence[SystemScore], console: Console) -> None:
-    """Prints for each system a table of its runs, what is wrong with their logs, and the score line with its label."""
-    for system in scores:
-        table = Table(title=escape(system.system), title_justify="left")
-        for heading in ("file", "seed", "epochs", "accuracy", "status", "minutes", "score"):
-            table.add_column(heading, justify="left" if heading in ("file", "status", "score") else "right", no_wrap=True)
-        for run in system.runs:
-            table.add_row(
-                escape(run.file.name),
-                _cell(run.seed, "d"),
-                _cell(run.epochs, "g"),
-                _cell(run.accuracy, ".5f"),
-                escape(run.status),
-                _cell(run.minutes, ".4f"),
-                "kept" if run.kept else "dropped" if system.valid and run.in_set else "-",
-            )
-        console.print(table)
-        for run in system.runs:
-            for finding in run.findings[:3]:
-                console.print(f"{run.file.name}: {finding}", markup=False, highlight=False, soft_wrap=True)
-            if len(run.findings) > 3:
-                console.print(f"{run.file.name}: {len(run.findings) - 3} more findings", markup=False, highlight=False)
-        console.print(_score_line(system), markup=False, highlight=False, soft_wrap=True, style="bold")
-        for line in _lines_behind(system):
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-
-def _cell(value: Any, form: str) -> str:
-    return "-" if value is None else format(value, form)
-
-
-def _score_line(system: SystemScore) -> str:
-    if system.olympic_minutes is None:
-        line = f"{system.system}: no score: {system.reason}"
-    else:
-        line = f"{system.system}: {system.olympic_minutes:.4f} minutes, mean of the middle {rules.RUNS - 2} of {rules.RUNS} runs"
-        if not all(run.in_set for run in system.runs):
-            line += f", the median set of five consecutive ones of {len(system.runs)}"
-        line += "".join(f"; {run.file.name} did not converge" for run in system.runs if run.in_set and not run.converged)
-    return f"{line} [{system.label}]" if system.label else line
-
-
-def _lines_behind(system: SystemScore) -> List[str]:
-    lines = []
-    convergence = system.convergence
-    if convergence:
-        line = f"reference convergence {convergence.ruleset}: {convergence.message}, "
-        if not convergence.passed:
-            open_division = system.division == "open"
-            line += "FAILED" + (", which the open division may" if open_division else ": no score that can be published")
-        elif convergence.factor > 1:
-            line += f"passed; faster than the reference, so minutes x {convergence.factor:.7f}"
-            line += f" = {system.scaled_minutes:.4f} minutes"
-        else:
-            line += "passed; not scaled"
-        lines.append(line)
-    if system.images_per_second:
-        per_accelerator = system.images_per_second_per_accelerator
-        each = f", {per_accelerator:,.0f} on each of {system.accelerators} accelerators" if per_accelerator else ""
-        spread = f"; spread of the runs {system.spread:.2%}" if system.spread is not None else ""
-        lines.append(f"{system.images_per_second:,.0f} images/s over the whole run{each}{spread}")
-    return lines

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from rn50.errors import UserError
-from rn50.submission import compare, score
+from rn50.submission import compare, score, significance
 from tests.core.test_report import write_result, write_run
 
 LOGS = pathlib.Path(__file__).resolve().parents[2].parent / "shared" / "published" / "logs"
@@ -55,6 +55,54 @@ def test_too_few_runs_never_show_anything():
     for few in ([1.0], [1.0, 1.1, 1.2]):
         found = against("minutes", few, [9.0 + value for value in few])
         assert not found.shown and "cannot show a difference, whatever it is" in found.sentence
+
+
+def test_p_values_of_tests_made_at_once():
+    """The worked example of Benjamini and Hochberg (1995): of 15 p-values four stay below 5 %, though nine are below alone."""
+    p = [0.0001, 0.0004, 0.0019, 0.0095, 0.0201, 0.0278, 0.0298, 0.0344, 0.0459, 0.3240, 0.4262, 0.5719, 0.6528, 0.7590, 1.0]
+    by_hand = [min(p[k] * 15 / (k + 1) for k in range(i, 15)) for i in range(15)]
+    found = significance.adjusted(p)
+    assert found == pytest.approx(by_hand)
+    assert [value < 0.05 for value in found] == [True] * 4 + [False] * 11
+    shuffled = [7, 0, 14, 3, 9, 1, 12, 5, 2, 10, 4, 13, 6, 8, 11]
+    assert significance.adjusted([p[i] for i in shuffled]) == pytest.approx([by_hand[i] for i in shuffled])
+    assert significance.confidence_at_once(found) == pytest.approx(1 - 0.05 * 4 / 15)
+    assert significance.adjusted([]) == [] and significance.adjusted([0.02]) == [0.02]
+    assert significance.confidence_at_once([0.02]) == significance.confidence_at_once([0.7]) == pytest.approx(0.95)
+
+
+def test_one_small_p_value_among_many_tests_shows_nothing(tmp_path):
+    """Alone it would: of three results only the last is faster, and not by much."""
+    speeds = (10_000, 9_000, 11_000, 12_000, 10_500)
+    folders = [write_result(tmp_path / name, speeds, platform=name) for name in ("first", "same", "faster")]
+    for number, epoch_ms in enumerate((8_500, 8_800, 9_000, 9_100, 9_300)):
+        write_run(folders[2] / f"result_{number}.txt", epoch_ms, platform="faster")
+    systems = score.score(folders)
+    _, found = compare.compare(systems)
+    minutes = found.differences[1]
+    assert found.tests == 6 and minutes.p < 0.05 < minutes.p_adjusted and not minutes.shown
+    [alone] = compare.compare([systems[0], systems[2]])
+    assert alone.tests == 3 and minutes.p == alone.differences[1].p and alone.differences[1].p_adjusted < minutes.p_adjusted
+    assert against("minutes", *([run.minutes for run in systems[i].runs] for i in (0, 2))).shown
+
+
+def test_intervals_widen_with_the_tests_made_at_once(tmp_path):
+    folders = [write_result(tmp_path / "first", platform="first")]
+    for name, speeds in (("second", (20_000, 18_000, 22_000, 24_000)), ("third", (30_000, 27_000, 33_000, 36_000))):
+        folders.append(write_result(tmp_path / name, speeds, platform=name))
+    comparisons = compare.compare(score.score(folders))
+    assert [[d.shown for d in each.differences] for each in comparisons] == [[False, True, True]] * 2
+    assert comparisons[0].confidence == pytest.approx(1 - 0.05 * 4 / 6)
+    minutes = comparisons[0].differences[1]
+    samples = ([run.minutes for run in system.runs] for system in score.score(folders[:2]))
+    one = against("minutes", *samples)
+    assert minutes.low < one.low and one.high < minutes.high and "96.7% interval" in minutes.sentence
+    said = compare.correction(comparisons)
+    assert said.startswith("6 tests at once") and "96.7% confidence" in said
+    stream = io.StringIO()
+    compare.print_table(comparisons, Console(file=stream, width=80))
+    assert stream.getvalue().count(said) == 1
+    assert json.loads(json.dumps(compare.to_json(comparisons)))["comparisons"][1]["tests"] == 6
 
 
 def test_two_results(tmp_path):

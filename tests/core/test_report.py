@@ -8,15 +8,17 @@ import pytest
 
 from rn50 import rules
 from rn50.errors import UserError
+from rn50.hyperparameters import published
 from rn50.report import report
 from rn50.submission import recipe, score, timing
 from rn50.submission.parse import read_log
+from tests.core import test_score
 
 LOGS = pathlib.Path(__file__).resolve().parents[2].parent / "shared" / "published" / "logs"
 needs_published = pytest.mark.skipif(not LOGS.is_dir(), reason="needs the published logs")
 
 
-def write_run(file, epoch_ms=10_000, accuracy=0.77, train_samples=rules.TRAIN_SAMPLES, platform="8xBox", extra=()):
+def write_run(file, epoch_ms=10_000, accuracy=0.77, train_samples=rules.TRAIN_SAMPLES, platform="8xBox", extra=(), start_ms=0):
     """A run of four epochs, evaluated after 2 and 4 for 500 ms each, with 300 ms lost before the first epoch."""
     records = [
         (0, "submission_benchmark", "resnet", {}), (0, "submission_platform", platform, {}), (0, "init_start", None, {}),
@@ -39,7 +41,7 @@ def write_run(file, epoch_ms=10_000, accuracy=0.77, train_samples=rules.TRAIN_SA
     status = "success" if accuracy >= rules.TARGET_ACCURACY else "aborted"
     records.append((now, "run_stop", None, {"status": status}))
     file.parent.mkdir(parents=True, exist_ok=True)
-    lines = (json.dumps({"time_ms": t, "key": k, "value": v, "metadata": m}) for t, k, v, m in records)
+    lines = (json.dumps({"time_ms": start_ms + t, "key": k, "value": v, "metadata": m}) for t, k, v, m in records)
     file.write_text("".join(f":::MLLOG {line}\n" for line in lines), encoding="utf-8")
     return file
 
@@ -74,6 +76,78 @@ def test_the_page_of_one_result(tmp_path):
     assert "reference at 3,264" in page and rules.NOT_A_RESULT not in page
     assert page.count('class="bad">FAILED') == 5  # these logs lack half the keys, and the official checker says so
     assert "No result_N.json beside the logs" in page
+
+
+def row_of(page, name):
+    """The cells of a row of the hyperparameters as text."""
+    [row] = re.findall(rf"<tr><td>{re.escape(name)}(<td.*?)</tr>", page)
+    return re.findall(r"<td[^>]*>([^<]*)", row)
+
+
+def test_published_recipes_and_results_stand_beside_the_hyperparameters(tmp_path):
+    page = page_of(write_result(tmp_path / "box"))
+    headings = re.findall(r'<tr><th><th class="n">this result(.*?)</tr>', page)[0]
+    assert re.findall(r">(published, \d+ results?|reference at [\d,]+)", headings) == [
+        *(f"published, {len(group)} results" for group in published.nearest_recipes(3264, "lars")),
+        "reference at 3,264", "reference at 4,096",
+    ]  # fmt: skip
+    assert row_of(page, "global batch") == ["3,264"] * 5 + ["4,096"]
+    assert row_of(page, "base learning rate")[:2] == ["10.5", "10.5"]
+    assert row_of(page, "decay")[:2] == ["5 epochs", "37 epochs"]
+    assert row_of(page, "epochs to target")[0] == "4"
+    group = published.nearest_recipes(3264, "lars")[0]
+    reached = sum(len(result.epochs_to_target) for result in group)
+    assert row_of(page, "runs that converged")[:2] == ["5 of 5", f"{reached} of {5 * len(group)}"]
+    nearest = page.split("Nearest published results")[1].split("</table>")[0]
+    found = published.nearest(3264, "lars")
+    assert re.findall(r"<tr><td>([^<]*)<td>([^<]*)<", nearest) == [(r.round, f"{r.organisation}: {r.system}") for r in found]
+    assert all(f"{result.olympic_minutes:.4f}" in nearest for result in found)
+
+
+def test_an_optimizer_that_nobody_published(tmp_path):
+    folder = write_result(tmp_path / "box")
+    for file in folder.iterdir():
+        file.write_text(file.read_text().replace('"lars"', '"adam"'))
+    page = page_of(folder)
+    assert "No published result of this optimizer is known." in page and ">published, " not in page
+    assert "reference at 3,264" in page
+
+
+@pytest.mark.parametrize("epochs, scaled, said", [
+    (35, "1.7075", "<p>Reference convergence 4.0.0: RCP found, passed; faster than the reference, so minutes x 1.0043956"),
+    (39, None, "<p>Reference convergence 4.0.0: RCP found, passed; not scaled.</p>"),
+    (31, None, '<p class="bad">Reference convergence 4.0.0: RCP found, FAILED: no score that can be published.</p>'),
+])  # fmt: skip
+def test_scaled_minutes_and_the_verdict_of_reference_convergence(tmp_path, epochs, scaled, said):
+    test_score.write_runs(tmp_path, 100, 101, 102, 103, 104, global_batch_size=3264, epochs=epochs)
+    page = page_of(tmp_path)
+    assert '<p class="score">1.7000 <small>minutes, mean of the middle 3 of 5 runs<' in page
+    shown = re.findall(r'<p class="scaled">([\d.]+) <small>minutes, scaled by reference convergence', page)
+    assert shown == ([scaled] if scaled else []) and said in page
+    assert "<p>Spread of the runs that converged 3.92%" in page
+
+
+def test_of_more_runs_the_median_set_is_shown(tmp_path):
+    """Seven in a row: the score is that of the five in the middle, and the first and the last are struck out too."""
+    for number, epoch_ms in enumerate((9_000, 11_000, 10_400, 10_500, 10_600, 10_000, 14_000)):
+        write_run(tmp_path / "box" / f"result_{number}.txt", epoch_ms, start_ms=1_000_000 * number)
+    [system] = score.score([tmp_path / "box"])
+    page = page_of(tmp_path / "box")
+    assert f"{system.olympic_minutes:.4f} <small>minutes, mean of the middle 3 of 5 runs, the median set of five" in page
+    struck = dict(re.findall(r'<tr class="dropped">.*?<span class="what">(\w+)</span>\s*<td[^>]*>([^<]*)<', page, re.DOTALL))
+    outside = {run.file.stem: "not in the median set" for run in system.runs if not run.in_set}
+    assert len(outside) == 2 and struck == {"result_1": "dropped, slowest", "result_5": "dropped, fastest", **outside}
+    assert page.count("in the score<td") == 3
+    write_run(tmp_path / "box" / "result_6.txt", 14_000, accuracy=0.7, start_ms=6_000_000)
+    assert "not in the median set, did not converge" in page_of(tmp_path / "box")
+
+
+def test_several_results_side_by_side(tmp_path):
+    slow = [4 * each for each in (10_000, 9_000, 11_000, 12_000, 10_500)]
+    page = page_of(write_result(tmp_path / "a"), write_result(tmp_path / "b", slow, platform="other"))
+    overview = page.split("<section")[0]
+    assert '<th class="n">scaled<th>reference convergence' in overview and overview.count('class="bad">FAILED') == 2
+    assert "3 tests at once: p-values are adjusted" in overview
 
 
 def test_the_demo_is_labelled_wherever_it_is_shown(tmp_path):
@@ -131,7 +205,9 @@ def test_where_it_is_written(tmp_path, monkeypatch):
     box, other = write_result(tmp_path / "box"), write_result(tmp_path / "other")
     assert report.write([box], ["4.0.0"]) == box / "report.html"
     monkeypatch.chdir(tmp_path)
-    assert report.write([box, other], ["4.0.0"]) == pathlib.Path("report.html")
+    drawn = []
+    assert report.write([box, other], ["4.0.0"], progress=lambda *count: drawn.append(count)) == pathlib.Path("report.html")
+    assert drawn == [(1, 2), (2, 2)]
     assert (tmp_path / "report.html").read_text(encoding="utf-8").rstrip().endswith("</html>")
     with pytest.raises(UserError, match="cannot write the report .*--output"):
         report.write([box], ["4.0.0"], tmp_path / "absent" / "report.html")
@@ -202,5 +278,9 @@ def test_every_published_system(tmp_path):
                 assert times.first_epoch + times.blocks > 0
     page = report.render(systems, ["1.0.0"])
     assert_needs_nothing(page)
+    [inspur] = [system for system in systems if system.system == "nf5688m6_mxnet"]
+    of_inspur = next(part for part in page.split("<section") if "<h2>nf5688m6_mxnet</h2>" in part)
+    assert '<p class="scaled">27.4982 ' in of_inspur and "3,412 on each of 8 accelerators" in of_inspur
+    assert len(report.render([inspur], ["1.0.0"]).encode()) < 500_000
     assert len(page.encode()) < 2_000_000
     assert page.count("<section") == len(systems)
