@@ -65,6 +65,8 @@ class SystemScore:
     spread: Optional[float] = None
     accelerators: Optional[int] = None
     images_per_second: Optional[float] = None
+    mean_minutes: Optional[float] = None
+    """Of fewer runs than a score takes, where all converged: what it will be about."""
 
     @property
     def images_per_second_per_accelerator(self) -> Optional[float]:
@@ -130,6 +132,7 @@ def _score_system(folder: pathlib.Path, logs: Sequence[ResultLog], ruleset: Opti
         epochs = [*sorted(_epochs(logs[i]) for i in chosen if converged[i]), *(None for i in chosen if not converged[i])]
         convergence = rcp.judge(ruleset or (place and place.ruleset) or rules.RULESETS[-1], batch_size, tuple(epochs))
     times = [logs[i].minutes or 0.0 for i in chosen if converged[i]]
+    unfinished = len(logs) < rules.RUNS and all(converged) and _differing_configuration(logs) is None
     images = [_epochs(logs[i]) * (logs[i].train_samples or 0) for i in kept]
     return SystemScore(
         system=_system(folder, logs),
@@ -144,6 +147,7 @@ def _score_system(folder: pathlib.Path, logs: Sequence[ResultLog], ruleset: Opti
         spread=(max(times) - min(times)) / (sum(times) / len(times)) if len(times) > 1 and any(times) else None,
         accelerators=_accelerators(place),
         images_per_second=sum(images) / sum(minutes) / 60 if all(images) and any(minutes) else None,
+        mean_minutes=sum(times) / len(times) if unfinished else None,
     )
 
 

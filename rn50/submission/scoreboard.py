@@ -29,6 +29,7 @@ def _system_to_json(system: SystemScore) -> Dict[str, Any]:
         "valid": system.valid,
         "olympic_minutes": _rounded(system.olympic_minutes),
         "reason": system.reason,
+        "mean_minutes": _rounded(system.mean_minutes),
         "label": system.label,
         "division": system.division,
         "convergence": convergence and {
@@ -133,6 +134,8 @@ def made_of(system: SystemScore) -> str:
 def remarks(system: SystemScore) -> List[str]:
     """Sentences on reference convergence, throughput and spread, as far as they are known."""
     lines = []
+    if system.mean_minutes is not None:
+        lines.append(f"{system.mean_minutes:.4f} minutes is the mean so far; all runs there are reached the target")
     if system.convergence:
         lines.append(f"reference convergence {system.convergence.ruleset}: {_convergence(system, system.convergence)}")
     if system.images_per_second:

@@ -194,6 +194,7 @@ def test_json_is_what_the_documentation_says(tmp_path):
         "valid": True,
         "olympic_minutes": 1.7,
         "reason": None,
+        "mean_minutes": None,
         "label": None,
         "division": None,
         "convergence": None,
@@ -223,6 +224,16 @@ def test_the_label_follows_the_training_set(tmp_path):
     assert f"1.7000 minutes, mean of the middle 3 of 5 runs [{rules.NOT_A_RESULT}]" in printed([demo])
     (tmp_path / "result_4.txt").unlink()
     assert f"no score: 4 runs of 5 [{rules.NOT_A_RESULT}]" in printed(score.score([tmp_path]))
+
+
+def test_the_mean_of_fewer_runs(tmp_path):
+    write_runs(tmp_path, 60, 90)
+    (system,) = score.score([tmp_path])
+    assert system.mean_minutes == 1.25 and system.olympic_minutes is None
+    assert "1.2500 minutes is the mean so far" in printed([system])
+    write_run(tmp_path / "result_2.txt", 120, accuracy=0.7, status="aborted")
+    (system,) = score.score([tmp_path])
+    assert system.mean_minutes is None and "so far" not in printed([system])
 
 
 def test_one_run_on_other_data_labels_the_whole_score(tmp_path):
