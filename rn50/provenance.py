@@ -5,27 +5,44 @@ import json
 import pathlib
 import platform
 import subprocess
-from typing import Optional
+from typing import Dict, Optional
 
 import rn50
+from rn50 import system
 from rn50.config import Config, environment
+from rn50.config_file import is_passed_through, names_set_by
 
 
 def save(config: Config, seed: int, result_file: pathlib.Path) -> None:
-    """Writes ``<result_file without suffix>.json``: resolved configuration, seed, code version, machine, package versions."""
+    """Writes ``<result_file without suffix>.json``: resolved configuration, seed, code version, machine, package versions.
+
+    ``variables`` and ``environment`` make a configuration file that gives this run again; ``system`` is what ``rn50 package``
+    describes the machine with, which often happens on another one.
+    """
     facts = {
         "seed": seed,
         "config": config.to_dict(),
+        "variables": config.as_environment(),
+        "environment": _passed_through(),
         "rn50": rn50.__version__,
         "commit": _commit(),
         "python": platform.python_version(),
         "machine": f"{platform.node()}: {platform.platform()}",
+        "system": system.read(),
         "packages": {d.metadata["Name"]: d.version for d in importlib.metadata.distributions()},
     }
     target = result_file.with_suffix(".json")
     temporary = target.with_name(target.name + ".partial")
     temporary.write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     temporary.replace(target)
+
+
+def _passed_through() -> Dict[str, str]:
+    """The libraries' variables that the configuration file sets; a launcher sets others for its own use, which say nothing."""
+    environ = environment()
+    file = environ.get("CONFIG_FILE")
+    names = names_set_by(file) if file else []
+    return {name: environ[name] for name in names if is_passed_through(name) and name in environ}
 
 
 def _commit() -> Optional[str]:
