@@ -7,19 +7,23 @@ or per node. What a machine does not tell is left out, for a person to give.
 import collections
 import re
 from pathlib import Path
-from typing import Dict, Iterable, List
+from typing import Dict, Iterable, List, Mapping, Optional
 
+from rn50 import config
 from rn50 import machine as machine_facts
 from rn50.facts import cgroup, cpu_list, sources
 from rn50.facts.sources import Sources
 from rn50.machine import Machine
 
+_VERSIONS = ("CUDA_VERSION", "CUDNN_VERSION", "CUBLAS_VERSION", "NCCL_VERSION", "OPENMPI_VERSION", "NVIDIA_MXNET_VERSION")
+"""Variables of NVIDIA's container images."""
 _VIRTUAL_DISK = re.compile(r"vd[a-z]+|xvd[a-z]+")
 _DISK = re.compile(rf"nvme\d+n\d+|sd[a-z]+|{_VIRTUAL_DISK.pattern}")
 
 
-def read(root: str = "/", run: sources.Run = sources.run) -> Dict[str, str]:
-    """The fields that this machine tells, or the one whose files lie below ``root`` and whose commands ``run`` answers."""
+def read(root: str = "/", run: sources.Run = sources.run, environ: Optional[Mapping[str, str]] = None) -> Dict[str, str]:
+    """The fields that this machine tells, or the one whose files lie below ``root`` and whose commands ``run`` answers; and
+    versions, as ``cuda_version``, of what no Python package is, for the field ``other_software_stack``."""
     # Of the whole machine: neither CUDA_VISIBLE_DEVICES nor the CPUs that a rank is bound to say anything about it.
     source, machine = Sources(Path(root), run), machine_facts.read(root, run, {})
     found = {**_processor(source, machine), **_memory_and_storage(source, machine), **_accelerators(machine)}
@@ -27,6 +31,8 @@ def read(root: str = "/", run: sources.Run = sources.run) -> Dict[str, str]:
     kernel = source.text("proc/sys/kernel/osrelease")
     name = re.search(r'^PRETTY_NAME="?([^"\n]*)', source.text("etc/os-release"), re.MULTILINE)
     found["operating_system"] = ", ".join(filter(None, (name and name[1], kernel and f"Linux {kernel}")))
+    environ = config.environment() if environ is None else environ
+    found.update((name.lower(), environ.get(name, "")) for name in _VERSIONS)
     found["hw_notes"] = _confined(machine, cgroup.read(source))
     return {field: value for field, value in found.items() if value}
 
@@ -34,14 +40,14 @@ def read(root: str = "/", run: sources.Run = sources.run) -> Dict[str, str]:
 def _processor(source: Sources, machine: Machine) -> Dict[str, str]:
     about = dict(re.findall(r"^([\w ()]+):\s+(.*)$", source.output("lscpu"), re.MULTILINE))
     sockets, cores, threads = (about.get(key, "") for key in ("Socket(s)", "Core(s) per socket", "Thread(s) per core"))
-    fastest, in_name = about.get("CPU max MHz", ""), re.search(r"@ ([\d.]+ ?GHz)", machine.processor)
+    fastest, in_name = re.fullmatch(r"[\d.]+", about.get("CPU max MHz", "")), re.search(r"@ ([\d.]+ ?GHz)", machine.processor)
     counted = sockets.isdigit() and cores.isdigit() and threads.isdigit()
     return {
         "host_processors_per_node": sockets if counted else "",
         "host_processor_model_name": machine.processor,
         "host_processor_core_count": cores if counted else "",
         "host_processor_vcpu_count": str(int(cores) * int(threads)) if counted else "",
-        "host_processor_frequency": f"{float(fastest):.0f} MHz" if re.fullmatch(r"[\d.]+", fastest) else in_name[1] if in_name else "",
+        "host_processor_frequency": f"{float(fastest[0]):.0f} MHz" if fastest else in_name[1] if in_name else "",
         "host_processor_caches": _caches(source),
     }
 
