@@ -199,9 +199,11 @@ def package(paths: Tuple[pathlib.Path, ...], to: pathlib.Path, details: Optional
     Exit status: 0 written and without error, 1 written, but of demo data, 2 nothing written.
     """
     from rn50 import system
+    from rn50.display import counting
     from rn50.submission import package as desk
 
-    outcome = desk.package(paths, to, system.read, details, rulesets)
+    with counting("checking") as progress:
+        outcome = desk.package(paths, to, system.read, details, rulesets, progress=progress)
     for warning in outcome.warnings:
         click.echo(f"warning: {warning}", err=True)
     click.echo(json.dumps(desk.to_json_outcome(outcome), indent=1)) if as_json else desk.print_outcome(outcome, Console())

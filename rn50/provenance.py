@@ -25,7 +25,7 @@ def save(config: Config, seed: int, result_file: pathlib.Path) -> None:
         "variables": config.as_environment(),
         "environment": _passed_through(),
         "rn50": rn50.__version__,
-        "commit": _commit(),
+        "commit": commit(),
         "python": platform.python_version(),
         "machine": f"{platform.node()}: {platform.platform()}",
         "system": system.read(),
@@ -45,7 +45,7 @@ def _passed_through() -> Dict[str, str]:
     return {name: environ[name] for name in names if is_passed_through(name) and name in environ}
 
 
-def _commit() -> Optional[str]:
+def commit() -> Optional[str]:
     """The commit of the checkout, "-dirty" behind it where files differ; in an image, which is no checkout, RN50_COMMIT.
     None where neither is known."""
     root = pathlib.Path(__file__).resolve().parent.parent
@@ -53,7 +53,7 @@ def _commit() -> Optional[str]:
         done = subprocess.run(
             ["git", "describe", "--always", "--dirty", "--abbrev=40"], cwd=str(root), capture_output=True, text=True, timeout=20
         )
-        commit = done.stdout.strip()
+        described = done.stdout.strip()
     except (OSError, subprocess.TimeoutExpired):
-        commit = ""
-    return commit or environment().get("RN50_COMMIT") or None
+        described = ""
+    return described or environment().get("RN50_COMMIT") or None

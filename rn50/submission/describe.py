@@ -14,7 +14,7 @@ import yaml
 
 from rn50.config_variables import UNNAMED
 from rn50.errors import UserError
-from rn50.submission.own_results import OwnResult, differing
+from rn50.submission.own_results import OwnResult, differences
 
 DETAILS = "system.yaml"
 """Where the results lie, the file with what no machine tells."""
@@ -160,13 +160,12 @@ def _misspelled(file: pathlib.Path, given: Mapping[str, Any]) -> Iterator[str]:
 def _machine(result: OwnResult, given: Mapping[str, Any], problems: List[str]) -> Dict[str, str]:
     """What the runs saved of their machine, which must be one; a field that a person gives may differ."""
     systems = [saved.get("system", {}) for saved in result.saved]
-    names = dict.fromkeys(name for system in systems for name in system)
-    for name in names:
-        values = [system.get(name, "not there") for system in systems]
-        if len(set(values)) > 1 and name not in given:
-            problems.append(f"{result.folder}: the runs are not of one system: {name} is {differing(result, values)}; make all "
-                            f"of them on one, or give {name} in {DETAILS} where that is no difference")
-    return {name: next(system[name] for system in systems if name in system) for name in names}
+    told = [{name: value for name, value in system.items() if name not in given} for system in systems]
+    different = differences(result, told)
+    if different:
+        problems.append(f"{result.folder}: the runs are not of one system: {different}; make all of them on one, or say in "
+                        f"{DETAILS} what is right")
+    return next((dict(system) for system in systems if system), {})
 
 
 def _of_result(result: OwnResult) -> Dict[str, str]:

@@ -55,7 +55,7 @@ def read(paths: Sequence[pathlib.Path]) -> List[OwnResult]:
     for each in score.score(paths):
         files = [run.file for run in each.runs if run.in_set]
         results.append(OwnResult(
-            files[0].resolve().parent, each, tuple(map(read_log, files)), tuple(map(_saved, files)),
+            files[0].parent, each, tuple(map(read_log, files)), tuple(map(_saved, files)),
         ))
     return results
 
@@ -75,13 +75,12 @@ def problems(result: OwnResult) -> Iterator[str]:
         if not saved:
             yield (f"{log.path.with_suffix('.json')}: not there, or no JSON object; it says what the run was made with: put back "
                    "what rn50 saved beside the log")
-    for name, values in (("submission_org", [log.org for log in result.logs]),
-                         ("submission_division", [log.division for log in result.logs]),
-                         ("submission_status", [log.submission_status for log in result.logs])):
-        if None in values:
-            yield f"{result.logs[values.index(None)].path}: {name} is not logged; make the run again"
-        elif len(set(values)) > 1:
-            yield f"{result.folder}: {name} is {differing(result, values)}; make the runs again with one"
+    different = differences(result, [
+        {"submission_org": log.org, "submission_division": log.division, "submission_status": log.submission_status}
+        for log in result.logs
+    ])
+    if different:
+        yield f"{result.folder}: {different}; make the runs again with one"
     if result.organisation == UNNAMED_ORGANISATION:
         yield (f"{result.folder}: submission_org is {UNNAMED_ORGANISATION!r}, and a log must stay as it was written; set "
                "SUBMISSION_ORG and make the runs again")
@@ -101,19 +100,32 @@ def _runs(result: OwnResult) -> Iterator[str]:
 
 def _one_configuration(result: OwnResult) -> Iterator[str]:
     own = {f"config / run / {name}" for name in RUNS_OWN}
-    flat = [environment.saved(log.path) for log, saved in zip(result.logs, result.saved) if saved]
-    names = dict.fromkeys(name for each in flat for name in each if name.startswith(_ONE_SOFTWARE) and name not in own)
-    different = [name for name in names if len({each.get(name) for each in flat}) > 1]
-    shown = [f"{name} is {differing(result, [environment.saved(log.path).get(name, 'not there') for log in result.logs])}"
-             for name in different[:_MOST_NAMED]]
+    facts = [
+        {name: value for name, value in environment.saved(log.path).items() if name.startswith(_ONE_SOFTWARE) and name not in own}
+        for log in result.logs
+    ]
+    different = differences(result, facts)
     if different:
-        more = f"; {len(different) - _MOST_NAMED} more differ" if len(different) > _MOST_NAMED else ""
-        yield f"{result.folder}: the runs are not of one configuration: {'; '.join(shown)}{more}; make all of them with one"
+        yield f"{result.folder}: the runs are not of one configuration: {different}; make all of them with one"
 
 
-def differing(result: OwnResult, values: Sequence[Any]) -> str:
-    """ "closed in result_0.txt, open in result_1.txt, result_2.txt", of a value of each run."""
+def differences(result: OwnResult, facts: Sequence[Mapping[str, Any]]) -> str:
+    """What ``facts``, those of each run, do not say alike; empty where there is nothing. A run without any says nothing."""
+    telling = [(log, fact) for log, fact in zip(result.logs, facts) if fact]
+    names = dict.fromkeys(name for _, fact in telling for name in fact)
+    different = [name for name in names if len({fact.get(name) for _, fact in telling}) > 1]
+    shown = []
+    for name in different[:_MOST_NAMED]:
+        values = [(log, fact.get(name, "not there")) for log, fact in telling]
+        shown.append(f"{name} is {_by_run(values)}")
+    if len(different) > _MOST_NAMED:
+        shown.append(f"{len(different) - _MOST_NAMED} more differ")
+    return "; ".join(shown)
+
+
+def _by_run(values: Sequence[Tuple[ResultLog, Any]]) -> str:
+    """ "closed in result_0.txt, open in result_1.txt, result_2.txt"."""
     files: Dict[Any, List[str]] = collections.defaultdict(list)
-    for log, value in zip(result.logs, values):
+    for log, value in values:
         files[value].append(log.path.name)
     return ", ".join(f"{value} in {', '.join(names)}" for value, names in files.items())

@@ -63,11 +63,13 @@ class _Plan:
 def package(
     paths: Sequence[pathlib.Path], to: pathlib.Path, here: Callable[[], Mapping[str, str]],
     details: Optional[pathlib.Path] = None, rulesets: Sequence[str] = (), checkout: pathlib.Path = source.CHECKOUT,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Outcome:
     """Packages every folder of results that lies below ``paths`` into ``to``.
 
     ``here`` reads this machine, for results beside which no machine was saved; ``details`` are fields of the descriptions.
     Without ``rulesets`` those of the round that a folder of ``to`` names, else the checker's default.
+    ``progress(done, total)`` counts the checkers.
 
     Raises:
         UserError: something is missing, contradicts itself or is there already; a line for each.
@@ -83,8 +85,8 @@ def package(
             built = pathlib.Path(name) / to.name  # its name may be that of a round
             for plan in plans:
                 _build(plan, built / plan.package.organisation.name, checkout)
-            findings = tuple(_check(plans, built, to, rulesets))
-            demo = all(plan.package.label for plan in plans)
+            findings = tuple(_check(plans, built, to, rulesets, progress))
+            demo = plans[0].package.label is not None
             refused = any(f.severity == ERROR and not (demo and package_checks.true_of_a_demo(f)) for f in findings)
             if not refused:
                 _put_in_place(built, to, plans)
@@ -121,6 +123,9 @@ def _plan(
             runs={f"result_{number}.txt": log.path for number, log in enumerate(result.logs)},
         ), description.fields, commit))
     problems += _collisions(plans)
+    if len({plan.package.label for plan in plans}) > 1:
+        demos = ", ".join(str(plan.result.folder) for plan in plans if plan.package.label)
+        problems.append(f"{demos}: {rules.NOT_A_RESULT}, the others are of ImageNet; package them apart")
     return plans, problems, warnings
 
 
@@ -162,10 +167,12 @@ def _build(plan: _Plan, organisation: pathlib.Path, checkout: pathlib.Path) -> N
     source.write_scripts(plan.result, package.system, package.implementation, plan.commit, implementations / package.system)
 
 
-def _check(plans: Sequence[_Plan], built: pathlib.Path, to: pathlib.Path, rulesets: Sequence[str]) -> Iterator[Finding]:
+def _check(
+    plans: Sequence[_Plan], built: pathlib.Path, to: pathlib.Path, rulesets: Sequence[str], progress: Callable[[int, int], None]
+) -> Iterator[Finding]:
     """Every finding on what was built, with the names that its files will have."""
     organisations = dict.fromkeys(built / plan.package.organisation.name for plan in plans)
-    findings = list(check.check(list(organisations), rulesets).findings)
+    findings = list(check.check(list(organisations), rulesets, progress).findings)
     for organisation in organisations:
         findings += package_checks.check_repository(organisation)
     for finding in findings:

@@ -79,10 +79,11 @@ def write_scripts(result: OwnResult, system: str, implementation: str, commit: s
     configuration = f"config_{system}.sh"
     _write(folder / configuration, _configuration(result, system))
     _write(folder / "setup.sh", _script(implementation, "Installs the pinned packages into .venv.", _install(result)), True)
+    configured = ("# shellcheck source=/dev/null", f'. "$here/{configuration}"')
     _write(folder / "init_datasets.sh", _script(
         implementation, "Draws the demo data set." if demo else "Looks whether DATADIR holds the data set as the run reads it.",
-        (f'. "$here/{configuration}"', '.venv/bin/rn50 demo-data "$DATADIR"') if demo else (
-            f'. "$here/{configuration}"',
+        (*configured, '.venv/bin/rn50 demo-data "$DATADIR"') if demo else (
+            *configured,
             "for file in train.rec train.idx val.rec val.idx; do",
             '  [ -f "$DATADIR/$file" ] || { echo "$DATADIR/$file: not there; pack ImageNet as README.md says" >&2; exit 1; }',
             "done",
@@ -111,7 +112,7 @@ def _install(result: OwnResult) -> Tuple[str, ...]:
     framework, device = result.run.get("framework", "mxnet"), result.run.get("device")
     packages = ["mxnet-cu112" if (framework, device) == ("mxnet", "gpu") else f"{framework}-{device}"]
     if result.run.get("ranks_per_node", 1) * result.run.get("nodes", 1) > 1:
-        packages.append("horovod-nccl" if device == "gpu" else "horovod")
+        packages += ["horovod-build", "horovod-nccl" if device == "gpu" else "horovod"]
     return tuple(f"requirements/install.sh {each}" for each in packages)
 
 

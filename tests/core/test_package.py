@@ -1,0 +1,437 @@
+"""``rn50 package``: every tree that it writes goes before the official checkers, and what it refuses leaves nothing behind."""
+
+import csv
+import io
+import json
+import logging
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+from mlperf_logging.package_checker.seed_checker import SeedChecker
+from mlperf_logging.rcp_checker import rcp_checker
+from mlperf_logging.repo_checker import repo_checker
+from mlperf_logging.system_desc_checker import system_desc_checker
+from rich.console import Console
+
+from rn50 import config as configuration
+from rn50 import config_file, provenance, rules, system
+from rn50.errors import UserError
+from rn50.submission import check, describe, package, score
+from rn50.submission.findings import ERROR, Finding
+from tests.core import imagenet_run, machines
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DEMO = imagenet_run.CONFIGURATION.with_name("config_DEMO_CPU.sh")
+DEMO_ACCURACIES = (0.5, 0.8)
+DETAILS = {
+    "host_storage_type": "NVMe SSD",
+    "host_storage_capacity": "2 x 3840 GB",
+    "host_memory_configuration": "16 x 64 GB DDR4-3200",
+    "accelerator_host_interconnect": "PCIe 4.0 x16",
+    "accelerator_memory_configuration": "HBM2",
+    "cooling": "air: fans",
+    "operating_system": "Ubuntu 20.04",
+}
+"""What the simulated machine does not tell."""
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory):
+    """A git checkout, its commit, and a change that came after it."""
+    folder = tmp_path_factory.mktemp("checkout")
+    for name in ("run_and_time.sh", "rn50/train.py", "tests/with a space.py", ".ci/run", ".gitignore"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(f"{name} as it ran\n")
+    (folder / "run_and_time.sh").chmod(0o755)
+    for command in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "what ran")):
+        git(folder, *command)
+    (folder / "rn50" / "train.py").write_text("changed since\n")
+    return folder
+
+
+def git(folder, *arguments):
+    who = ("-c", "user.name=nobody", "-c", "user.email=nobody@localhost", "-c", "commit.gpgsign=false")
+    return subprocess.run(["git", *who, *arguments], cwd=str(folder), check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def machine():
+    name = machines.MACHINES / "8xA100"
+    return system.read(str(name / "root"), machines.commands(name / "commands"), {"NCCL_VERSION": "2.21"})
+
+
+def make(folder, commit, machine, runs=rules.RUNS, config_file=imagenet_run.CONFIGURATION, first=0, **log):
+    """Results as ``run_experiments.sh`` leaves them, but for the training."""
+    folder.mkdir(parents=True)
+    for i in range(runs):
+        file = folder / f"result_{i}.txt"
+        seed, number = 17 * i * i + 5, first + i
+        config = imagenet_run.configured(config_file, RESULT_FILE=str(file), SEED=str(seed))
+        start = 1_700_000_000_000 + number * 3_600_000
+        imagenet_run.write(file, seed, epoch_ms=46_000 + 10 * number, start_ms=start, config=config, **log)
+        provenance.save(config, seed, file)
+        change(file, commit=commit, system=machine)
+    return folder
+
+
+def change(log, **facts):
+    """Changes what was saved beside a log; None takes it away."""
+    file = log.with_suffix(".json")
+    saved = {**json.loads(file.read_text()), **facts}
+    file.write_text(json.dumps({name: value for name, value in saved.items() if value is not None}))
+
+
+def replace(file, old, new):
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new))
+
+
+@pytest.fixture(scope="module")
+def campaign(tmp_path_factory, checkout, machine):
+    """Five runs on ImageNet, and what is to be known of their machine."""
+    folder = make(tmp_path_factory.mktemp("campaign") / "NF5688M6", git(checkout, "rev-parse", "HEAD"), machine)
+    (folder / describe.DETAILS).write_text("".join(f'{field}: "{value}"\n' for field, value in DETAILS.items()))
+    return folder
+
+
+@pytest.fixture
+def results(tmp_path, campaign):
+    """Such runs to spoil."""
+    return pathlib.Path(shutil.copytree(str(campaign), str(tmp_path / "results" / "NF5688M6")))
+
+
+def nobody():
+    raise AssertionError("the runs have saved their machine")
+
+
+def packaged(results, to, checkout, **options):
+    return package.package([results], to, nobody, checkout=checkout, rulesets=("1.0.0",), **options)
+
+
+@pytest.fixture(scope="module")
+def submission(tmp_path_factory, campaign, checkout):
+    """The tree of the campaign, in a folder that names a round."""
+    to = tmp_path_factory.mktemp("submission") / "training_results_v2.1"
+    chosen = []
+
+    def spy(paths, rulesets, progress):
+        report = before(paths, rulesets, progress)
+        chosen.extend(verdict.ruleset for verdict in report.verdicts)
+        return report
+
+    before, check.check = check.check, spy
+    try:
+        outcome = package.package([campaign], to, nobody, checkout=checkout)
+    finally:
+        check.check = before
+    assert outcome.written and outcome.findings == () and outcome.warnings == ()
+    assert set(chosen) == {"2.1.0"}
+    return to
+
+
+def snapshot(folder):
+    return {file.relative_to(folder): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def test_the_tree(submission, checkout):
+    organisation = submission / "Somebody"
+    commit = git(checkout, "rev-parse", "HEAD")
+    code = f"mxnet-{commit[:12]}"
+    scripts = pathlib.Path("benchmarks/resnet/implementations/NF5688M6")
+    assert {str(file) for file in snapshot(organisation)} == {
+        "systems/NF5688M6.json",
+        *(f"results/NF5688M6/resnet/result_{i}.txt" for i in range(5)),
+        *(str(scripts.with_name(code) / name) for name in ("run_and_time.sh", "rn50/train.py")),
+        *(str(scripts / name) for name in ("README.md", "setup.sh", "init_datasets.sh", "run_and_time.sh", "config_NF5688M6.sh",
+                                           f"NF5688M6_{code}.json")),
+    }
+    assert [file.name for file in submission.parent.iterdir()] == [submission.name]
+    there = organisation / scripts.with_name(code)
+    assert (there / "rn50" / "train.py").read_text() == "rn50/train.py as it ran\n"
+    assert (there / "run_and_time.sh").stat().st_mode & 0o111
+
+
+def test_the_description_is_of_the_machine_that_ran_and_of_what_a_person_said(submission, checkout):
+    fields = json.loads((submission / "Somebody" / "systems" / "NF5688M6.json").read_text())
+    assert list(fields) == list(describe.FIELDS)
+    stack = fields.pop("other_software_stack")
+    assert {name: value for name, value in fields.items() if value} == {
+        **DETAILS,
+        "submitter": "Somebody", "division": "closed", "status": "Available on-premise", "system_name": "NF5688M6",
+        "number_of_nodes": "1", "host_processors_per_node": "2", "host_processor_model_name": "AMD EPYC 7742 64-Core Processor",
+        "host_processor_core_count": "64", "host_processor_vcpu_count": "128", "host_memory_capacity": "1007 GiB",
+        "host_networking": "4 x 200 Gb/sec (4X HDR) InfiniBand", "host_networking_topology": "N/A",
+        "accelerators_per_node": "8", "accelerator_model_name": "NVIDIA A100-SXM4-40GB (400 W)",
+        "accelerator_frequency": "1410 MHz", "accelerator_memory_capacity": "40960 MiB", "accelerator_interconnect": "NVLink",
+        "accelerator_interconnect_topology": "NV12 between 28 of 28 pairs", "framework": "MXNet 1.9.1",
+    }
+    assert stack["cuda_driver_version"] == "535.129.03" and stack["nccl_version"] == "2.21" and stack["dali_version"]
+    assert stack["rn50"].endswith(git(checkout, "rev-parse", "HEAD"))
+
+
+def test_the_configuration_is_that_of_the_runs(submission):
+    scripts = submission / "Somebody" / "benchmarks" / "resnet" / "implementations" / "NF5688M6"
+    file = str(scripts / "config_NF5688M6.sh")
+    again = configuration.from_environment({**config_file.source(file, {"DATADIR": "/data"}), "CACHE_CLEARED": "1"}, file)
+    assert again == imagenet_run.configured()
+    assert "SEED" not in (scripts / "config_NF5688M6.sh").read_text()
+    shellcheck = [str(pathlib.Path(sys.executable).with_name("shellcheck")), *map(str, scripts.glob("*.sh"))]
+    complaints = subprocess.run(shellcheck, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert complaints.returncode == 0, complaints.stdout
+
+
+@pytest.mark.parametrize("ruleset", rules.RULESETS)
+def test_the_official_checkers_pass_it(submission, ruleset, tmp_path):
+    organisation = shutil.copytree(str(submission / "Somebody"), str(tmp_path / "Somebody"))
+
+    def says(checker, *arguments):
+        command = [sys.executable, "-m", f"mlperf_logging.{checker}", str(organisation), "training", ruleset, *arguments]
+        return subprocess.run(command, cwd=str(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True).stdout
+
+    # First of all: the others write a scaling.json, with which it then calculates.
+    said = says("result_summarizer", "--csv", "summary.csv")
+    with (tmp_path / "summary.csv").open() as file:
+        [row] = csv.DictReader(file)
+    [ours] = score.score([submission], ruleset)
+    assert float(row["resnet"]) == pytest.approx(ours.olympic_minutes, abs=1e-9), said
+    assert (row["submitter"], row["system"], row["accelerators_count"]) == ("Somebody", "NF5688M6", "8")
+    said = says("package_checker")  # runs the others itself
+    for words in ("System description checker passed for NF5688M6", "Running Seed Checker", "RCP Test Passed: RCP found",
+                  "PACKAGE CHECKER FOUND NO ERRORS, SUCCESS !"):
+        assert words in said, said
+    assert "ERROR -" not in said and "WARNING -" not in said, said
+
+
+def test_the_checkers_of_a_part_pass_it_alone(submission, tmp_path, caplog):
+    organisation = pathlib.Path(shutil.copytree(str(submission / "Somebody"), str(tmp_path / "Somebody")))
+    results = organisation / "results" / "NF5688M6" / "resnet"
+    with caplog.at_level(logging.INFO):
+        assert SeedChecker("4.0.0").check_seeds(sorted(map(str, results.glob("result_*.txt"))))
+        description = str(organisation / "systems" / "NF5688M6.json")
+        valid, name, _, _ = system_desc_checker.check_system_desc(description, "training", "4.0.0")
+        assert valid and name == "NF5688M6"
+        passed, found, _ = rcp_checker.check_directory(str(results), "training", "4.0.0", False, False, rcp_pass="pruned_rcps")
+        assert passed and found == "RCP found"
+        repo_checker.run_checks(str(organisation))
+    assert "ALL CHECKS PASSED." in caplog.text and "ERROR" not in caplog.text
+
+
+def test_a_second_system_of_more_runs_joins_the_first(submission, checkout, machine, campaign, tmp_path):
+    to = pathlib.Path(shutil.copytree(str(submission), str(tmp_path / "submission")))
+    before = snapshot(to)
+    commit = git(checkout, "rev-parse", "HEAD")
+    results = make(tmp_path / "DGXA100", commit, machine, 7, imagenet_run.CONFIGURATION.with_name("config_DGXA100.sh"), first=20)
+    shutil.copy(str(campaign / describe.DETAILS), str(results))
+    outcome = packaged(results, to, checkout)
+    assert outcome.written and outcome.findings == ()
+    after = snapshot(to)
+    assert {name: after[name] for name in before} == before  # scaling.json stayed in the copy as well
+    [scored] = score.score([results])
+    there = to / "Somebody" / "results" / "DGXA100" / "resnet"
+    chosen = [run.file for run in scored.runs if run.in_set]
+    assert [file.read_bytes() for file in sorted(there.iterdir())] == [file.read_bytes() for file in chosen]
+    assert chosen[0].name == "result_1.txt"  # every run is slower than the one before, so the middle one of three sets counts
+    assert list(outcome.packages[0].runs.values()) == chosen
+    page = (to / "Somebody" / "benchmarks" / "resnet" / "implementations" / "DGXA100" / "README.md").read_text()
+    assert f"Score: {scored.olympic_minutes:.4f} minutes" in page and "7 runs were made" in page
+    with pytest.raises(UserError, match="results/DGXA100: is there already; move it away"):
+        packaged(results, to, checkout)
+    assert snapshot(to) == after
+
+
+def spoil_missed(results):
+    for name in ("result_1.txt", "result_3.txt"):
+        replace(results / name, '"value": 0.76082', '"value": 0.75')
+        replace(results / name, '"status": "success"', '"status": "aborted"')
+
+
+def spoil_all(results, old, new):
+    for log in results.glob("result_*.txt"):
+        replace(log, old, new)
+
+
+def details(results, **fields):
+    (results / describe.DETAILS).write_text(json.dumps({**DETAILS, **fields}))  # JSON is YAML
+
+
+REFUSED = {
+    "a run is missing": (lambda r: (r / "result_4.txt").unlink(), ["NF5688M6: 4 of 5 runs; the same ./run_experiments.sh again"]),
+    "two missed the target": (spoil_missed, ["2 runs did not reach the target (result_1.txt, result_3.txt), and one may"]),
+    "nothing beside a log": (lambda r: (r / "result_2.json").unlink(), ["result_2.json: not there, or no JSON object"]),
+    "not committed": (
+        lambda r: [change(log, commit="c0ffee-dirty") for log in r.glob("*.txt")],
+        ["made with changes that were not committed (c0ffee-dirty)"],
+    ),
+    "no commit": (lambda r: [change(log, commit=None) for log in r.glob("*.txt")], ["nobody knows which commit made it"]),
+    "a commit that is not here": (
+        lambda r: [change(log, commit="c0ffee" * 6 + "c0ff") for log in r.glob("*.txt")],
+        [f"its commit {'c0ffee' * 6}c0ff is not in ", "git fetch it"],
+    ),
+    "two commits": (lambda r: change(r / "result_3.txt", commit="c0ffee"), ["commit is ", "c0ffee in result_3.txt"]),
+    "two configurations": (
+        lambda r: replace(r / "result_1.json", '"threads": 5', '"threads": 6'),
+        ["not of one configuration: config / input_pipeline / threads is 5 in result_0.txt, result_2.txt", "6 in result_1.txt"],
+    ),
+    "two learning rates": (
+        lambda r: replace(r / "result_1.txt", '"value": 10.5', '"value": 11'), ["lars_opt_base_learning_rate is 10.5 in"],
+    ),
+    "two organisations": (
+        lambda r: replace(r / "result_1.txt", '"Somebody"', '"Nobody"'),
+        ["submission_org is Somebody in", "Nobody in result_1.txt"],
+    ),
+    "no organisation": (
+        lambda r: spoil_all(r, '"Somebody"', '"unnamed organisation"'),
+        ["submission_org is 'unnamed organisation'", "set SUBMISSION_ORG"],
+    ),
+    "two machines": (
+        lambda r: replace(r / "result_1.json", "1007 GiB", "503 GiB"),
+        ["not of one system: host_memory_capacity is 1007 GiB in", "503 GiB in result_1.txt"],
+    ),
+    "somebody else": (lambda r: details(r, submitter="Nobody"), ["submitter is 'Nobody', but the results say 'Somebody'"]),
+    "a misspelled field": (
+        lambda r: details(r, coolin="air"), ["coolin is no field of a system description; did you mean cooling?"],
+    ),
+    "no number": (lambda r: details(r, host_processors_per_node="two"), ["host_processors_per_node is 'two', no whole number"]),
+    "no YAML": (
+        lambda r: (r / describe.DETAILS).write_text("cooling: air\nhw_notes: [\n"), ["system.yaml: line 3: not YAML ("],
+    ),
+    "no fields": (lambda r: (r / describe.DETAILS).write_text("air-cooled"), ["system.yaml: no fields and values"]),
+    "no details": (
+        lambda r: (r / describe.DETAILS).unlink(),
+        [f"system.yaml: {field} is missing: no machine tells it, or this one did not; add a line as in  {field}: "
+         for field in DETAILS],
+    ),
+}
+
+
+@pytest.mark.parametrize("spoiled", REFUSED)
+def test_what_is_incomplete_is_refused_and_leaves_nothing_behind(results, checkout, tmp_path, spoiled):
+    spoil, says = REFUSED[spoiled]
+    spoil(results)
+    before = snapshot(tmp_path)
+    with pytest.raises(UserError) as refused:
+        packaged(results, tmp_path / "submission", checkout)
+    for words in says:
+        assert words in str(refused.value)
+    assert len(str(refused.value).splitlines()) == (len(DETAILS) if spoiled == "no details" else 1), str(refused.value)
+    assert snapshot(tmp_path) == before and not (tmp_path / "submission").exists()
+
+
+def test_everything_that_is_missing_is_named_at_once(results, checkout, tmp_path):
+    for spoil in ("a run is missing", "two machines", "no organisation", "a misspelled field"):
+        REFUSED[spoil][0](results)
+    with pytest.raises(UserError) as refused:
+        packaged(results, tmp_path / "submission", checkout)
+    lines = str(refused.value).splitlines()
+    assert len(lines) == 4 and all("; " in line for line in lines), lines
+
+
+def test_a_difference_that_a_person_explains_is_none(results):
+    replace(results / "result_1.json", "1007 GiB", "1006 GiB")
+    details(results, host_memory_capacity="1 TB")
+    [result] = package.own_results.read([results])
+    described = describe.describe(result, None, nobody)
+    assert described.problems == () and described.fields["host_memory_capacity"] == "1 TB"
+
+
+def test_runs_that_saved_no_machine_are_said_to_be_of_this_one(results, machine):
+    for log in results.glob("result_*.txt"):
+        change(log, system=None)
+    [result] = package.own_results.read([results])
+    described = describe.describe(result, None, lambda: machine)
+    assert described.problems == () and described.fields["host_memory_capacity"] == "1007 GiB"
+    [warning] = described.warnings
+    assert warning.endswith("its runs saved nothing of their machine, so this one is described; is it the same?")
+
+
+def test_two_results_of_one_name_are_refused(results, checkout, tmp_path):
+    other = shutil.copytree(str(results), str(tmp_path / "results" / "other"))
+    with pytest.raises(UserError, match="its system is called NF5688M6, as that of .*give each a system_name in system.yaml"):
+        package.package([results, pathlib.Path(other)], tmp_path / "submission", nobody, checkout=checkout)
+
+
+def test_what_a_checker_refuses_is_not_written(results, checkout, tmp_path):
+    replace(results / "result_1.txt", '"key": "seed", "value": 22', '"key": "seed", "value": 5')
+    before = snapshot(tmp_path)
+    outcome = packaged(results, tmp_path / "submission", checkout)
+    assert not outcome.written and outcome.errors
+    seeds = tmp_path / "submission" / "Somebody" / "results" / "NF5688M6" / "resnet" / "result_1.txt"
+    assert any(finding.file == seeds and "seed 5 is that of" in finding.message for finding in outcome.findings)
+    assert snapshot(tmp_path) == before
+
+
+def test_a_disk_that_fails_in_the_middle_leaves_the_submission_as_it_was(submission, campaign, checkout, tmp_path, monkeypatch):
+    to = pathlib.Path(shutil.copytree(str(submission), str(tmp_path / "submission")))
+    results = pathlib.Path(shutil.copytree(str(campaign), str(tmp_path / "results" / "other")))
+    details(results, system_name="other")
+    before, renamed, rename = snapshot(to), [], pathlib.Path.rename
+
+    def fail_at_the_third(self, target):
+        renamed.append(target)
+        if len(renamed) == 3:
+            raise OSError(28, "No space left on device", str(target))
+        return rename(self, target)
+
+    monkeypatch.setattr(pathlib.Path, "rename", fail_at_the_third)
+    monkeypatch.setattr(package.check, "check", lambda *_: check.Report((), ()))  # other tests have run the checkers
+    with pytest.raises(UserError, match="results/other: cannot write the package .No space left on device."):
+        packaged(results, to, checkout)
+    assert len(renamed) == 5  # two were undone
+    assert snapshot(to) == before
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs the checkout")
+def test_the_command_packages_a_demo_with_the_errors_that_are_true_of_one(machine, tmp_path):
+    commit = git(ROOT, "rev-parse", "HEAD")
+    results = make(tmp_path / "DEMO_CPU", commit, machine, config_file=DEMO, accuracies=DEMO_ACCURACIES)
+
+    def run(*arguments):
+        command = [sys.executable, "-m", "rn50", "package", str(results), "--to", str(tmp_path / "to"), *arguments]
+        return subprocess.run(command, cwd=str(ROOT), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    refused = run("--details", str(tmp_path / "nowhere.yaml"))
+    assert refused.returncode == 2 and not (tmp_path / "to").exists()
+    assert refused.stderr == (f"rn50: {tmp_path / 'nowhere.yaml'}: cannot be read (No such file or directory); give a file of lines "
+                              "as in  cooling: air-cooled\n")
+    details(results)
+    done = run("--json", "--ruleset", "1.0.0")
+    assert done.returncode == 1, done.stderr + done.stdout
+    outcome = json.loads(done.stdout)
+    assert (outcome["written"], outcome["ok"]) == (True, False)
+    assert sorted(finding["rule"] for finding in outcome["findings"]) == [
+        "a submission trains on all 1,281,167 images of ImageNet", "package checker 1.0.0", "reference convergence 1.0.0",
+    ]
+    [demo] = outcome["systems"]
+    organisation = tmp_path / "to" / "demo_data_set_not_an_MLPerf_result"
+    assert demo["label"] == rules.NOT_A_RESULT and demo["organisation"] == str(organisation)
+    fields = json.loads((organisation / "systems" / "DEMO_CPU.json").read_text())
+    assert fields["sw_notes"] == rules.NOT_A_RESULT
+    assert (fields["accelerators_per_node"], fields["accelerator_model_name"]) == ("0", "N/A")
+    assert fields["status"] == "Research, Development, or Internal (RDI)"
+    code = organisation / "benchmarks" / "resnet" / "implementations" / demo["implementation"]
+    assert (code / "rn50" / "timed_run.py").is_file() and not (code / "tests").exists()
+
+
+def test_the_outcome_in_words_and_as_json(tmp_path):
+    one = package.Package(tmp_path / "Org", "box", "mxnet-c0ffee", 27.37794, None, {"result_0.txt": tmp_path / "result_3.txt"})
+    demo = package.Package(tmp_path / "Org", "box", "mxnet-c0ffee", 1.0, rules.NOT_A_RESULT, {})
+    finding = Finding(ERROR, tmp_path, None, "reference convergence 4.0.0", "no such batch size", "submit one")
+    for outcome, said in (
+        (package.Outcome((one,), (), (), True), "written; the official checkers find no error"),
+        (package.Outcome((demo,), (finding,), (), True), f"written; 1 error, each of them true of a demo: {rules.NOT_A_RESULT}"),
+        (package.Outcome((one,), (finding,), (), False), "1 error: nothing was written"),
+    ):
+        stream = io.StringIO()
+        package.print_outcome(outcome, Console(file=stream, width=80))
+        assert stream.getvalue().splitlines()[-1] == said
+    assert package.to_json_outcome(package.Outcome((one,), (), ("a warning",), True)) == {
+        "written": True, "ok": True, "warnings": ["a warning"], "findings": [], "systems": [{
+            "system": "box", "organisation": str(tmp_path / "Org"), "results": str(tmp_path / "Org" / "results" / "box" / "resnet"),
+            "implementation": "mxnet-c0ffee", "minutes": 27.3779, "label": None,
+            "runs": {"result_0.txt": str(tmp_path / "result_3.txt")},
+        }],
+    }
