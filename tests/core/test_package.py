@@ -391,12 +391,14 @@ def test_the_command_packages_a_demo_with_the_errors_that_are_true_of_one(machin
 
     def run(*arguments):
         command = [sys.executable, "-m", "rn50", "package", str(results), "--to", str(tmp_path / "to"), *arguments]
-        return subprocess.run(command, cwd=str(ROOT), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        return subprocess.run(command, cwd=str(ROOT), capture_output=True, text=True)
 
-    refused = run("--details", str(tmp_path / "nowhere.yaml"))
+    nowhere = tmp_path / "nowhere.yaml"
+    refused = run("--details", str(nowhere))
     assert refused.returncode == 2 and not (tmp_path / "to").exists()
-    assert refused.stderr == (f"rn50: {tmp_path / 'nowhere.yaml'}: cannot be read (No such file or directory); give a file of lines "
-                              "as in  cooling: air-cooled\n")
+    assert refused.stderr == (
+        f"rn50: {nowhere}: cannot be read (No such file or directory); give a file of lines as in  cooling: air-cooled\n"
+    )
     details(results)
     done = run("--json", "--ruleset", "1.0.0")
     assert done.returncode == 1, done.stderr + done.stdout
@@ -430,8 +432,7 @@ def test_the_outcome_in_words_and_as_json(tmp_path):
         assert stream.getvalue().splitlines()[-1] == said
     assert package.to_json_outcome(package.Outcome((one,), (), ("a warning",), True)) == {
         "written": True, "ok": True, "warnings": ["a warning"], "findings": [], "systems": [{
-            "system": "box", "organisation": str(tmp_path / "Org"), "results": str(tmp_path / "Org" / "results" / "box" / "resnet"),
-            "implementation": "mxnet-c0ffee", "minutes": 27.3779, "label": None,
-            "runs": {"result_0.txt": str(tmp_path / "result_3.txt")},
+            "system": "box", "organisation": str(tmp_path / "Org"), "results": str(one.results), "implementation": "mxnet-c0ffee",
+            "minutes": 27.3779, "label": None, "runs": {"result_0.txt": str(tmp_path / "result_3.txt")},
         }],
     }

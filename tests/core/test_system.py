@@ -1,4 +1,4 @@
-"""What a machine tells of itself for the description of a system, on the machines of tests/golden/machines and on made-up files."""
+"""What a machine tells of itself for the description of a system: those of tests/golden/machines, and made-up files."""
 
 import pytest
 
