@@ -65,7 +65,8 @@ def _saved(log: pathlib.Path) -> Mapping[str, Any]:
         saved = json.loads(log.with_suffix(".json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return saved if isinstance(saved, dict) else {}
+    ours = isinstance(saved, dict) and isinstance(saved.get("config"), dict) and isinstance(saved["config"].get("run"), dict)
+    return saved if ours else {}
 
 
 def problems(result: OwnResult) -> Iterator[str]:
@@ -73,12 +74,16 @@ def problems(result: OwnResult) -> Iterator[str]:
     yield from _runs(result)
     for log, saved in zip(result.logs, result.saved):
         if not saved:
-            yield (f"{log.path.with_suffix('.json')}: not there, or no JSON object; it says what the run was made with: put back "
-                   "what rn50 saved beside the log")
-    different = differences(result, [
+            yield (f"{log.path.with_suffix('.json')}: not there, or not what rn50 saves; it says what the run was made with: put "
+                   "it back")
+    facts = [
         {"submission_org": log.org, "submission_division": log.division, "submission_status": log.submission_status}
         for log in result.logs
-    ])
+    ]
+    unlogged = [f"{log.path}: {name} is not logged; make the run again"
+                for log, fact in zip(result.logs, facts) for name, value in fact.items() if value is None]
+    yield from unlogged
+    different = "" if unlogged else differences(result, facts)
     if different:
         yield f"{result.folder}: {different}; make the runs again with one"
     if result.organisation == UNNAMED_ORGANISATION:

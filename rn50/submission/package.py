@@ -138,9 +138,11 @@ def _collisions(plans: Sequence[_Plan]) -> Iterator[str]:
                    f"system_name in {describe.DETAILS}")
         taken[package.results] = folder
         scripts = _implementations(package.organisation) / package.system
-        for place in (package.results.parent, _description(package.organisation, package), scripts):
-            if place.exists():
-                yield f"{place}: is there already; move it away, or give another system_name in {folder / describe.DETAILS}"
+        places = (package.results.parent, _description(package.organisation, package), scripts)
+        there = [str(place) for place in places if place.exists()]
+        if there:
+            yield (f"{', '.join(there)}: there already; move {'it' if len(there) == 1 else 'them'} away, or give another "
+                   f"system_name in {folder / describe.DETAILS}")
 
 
 def _description(organisation: pathlib.Path, package: Package) -> pathlib.Path:

@@ -141,6 +141,8 @@ def _rcp(place: Place, logs: Sequence[ResultLog], results: pathlib.Path, ruleset
     if crash or not found:
         return [_crash(folder, rule, crash or last)]
     epochs = next((line.split(":")[-1].strip() for line in lines if "Submission mean epochs:" in line), None)
+    if found.group(1).startswith("Missing RCP"):
+        epochs = None  # there is nothing to say of them
     needed = f"the runs need {float(epochs):g} epochs, fewer than chance allows" if epochs else "the runs are not comparable"
     severity, may = (ERROR, "") if _closed(logs) else (WARNING, "; the open division may")
     return [Finding(severity, folder, None, rule, f"the RCP check failed ({found.group(1)}): {needed}{may}",
