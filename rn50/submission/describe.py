@@ -106,7 +106,8 @@ def describe(result: OwnResult, details: Optional[pathlib.Path], here: Callable[
     """
     file = details or result.folder / DETAILS
     given = _read(file) if details or file.exists() else {}
-    problems, warnings = list(_misspelled(file, given)), []
+    problems, warnings = list(_unusable(file, given)), []
+    given = {field: value for field, value in given.items() if isinstance(value, str) or field == "other_software_stack"}
     machine = _machine(result, given, problems)
     if not machine:
         machine = dict(here())
@@ -117,7 +118,7 @@ def describe(result: OwnResult, details: Optional[pathlib.Path], here: Callable[
             problems.append(f"{file}: {field} is {given[field]!r}, but the results say {value!r}; leave it out of {file.name}")
     told = {**_of_software(result, machine), **machine}
     if own["accelerators_per_node"] == "0":
-        told.update({field: NOT_APPLICABLE for field, example in FIELDS.items() if field.startswith("accelerator_") and example})
+        told.update({field: NOT_APPLICABLE if FIELDS[field] else "" for field in FIELDS if field.startswith("accelerator_")})
     elif own["accelerators_per_node"] == "1":
         told.setdefault("accelerator_interconnect", NOT_APPLICABLE)
     if own["number_of_nodes"] == "1":
@@ -147,7 +148,7 @@ def _read(file: pathlib.Path) -> Dict[str, Any]:
     return given
 
 
-def _misspelled(file: pathlib.Path, given: Mapping[str, Any]) -> Iterator[str]:
+def _unusable(file: pathlib.Path, given: Mapping[str, Any]) -> Iterator[str]:
     for field, value in given.items():
         if field not in FIELDS:
             nearest = difflib.get_close_matches(str(field), FIELDS, n=1)

@@ -3,6 +3,7 @@
 import collections
 import json
 import pathlib
+import re
 from dataclasses import dataclass
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
@@ -14,8 +15,8 @@ from rn50.submission.score import SystemScore
 
 RUNS_OWN = ("seed", "result_file", "cache_cleared", "hosts", "walltime")
 """Of ``config / run`` what may differ from run to run, and is no part of the configuration."""
-_ONE_SOFTWARE = ("config / ", "environment / ", "packages / ", "python", "commit")
-"""What has to be the same in all runs, by the first parts of its names."""
+_THE_SAME = re.compile(r"config / .*|environment / .*|python|commit|packages / (mxnet|torch|paddlepaddle|nvidia|horovod|numpy).*")
+"""What has to be the same in all runs; of the packages those that compute."""
 _MOST_NAMED = 3
 
 
@@ -106,7 +107,7 @@ def _runs(result: OwnResult) -> Iterator[str]:
 def _one_configuration(result: OwnResult) -> Iterator[str]:
     own = {f"config / run / {name}" for name in RUNS_OWN}
     facts = [
-        {name: value for name, value in environment.saved(log.path).items() if name.startswith(_ONE_SOFTWARE) and name not in own}
+        {name: value for name, value in environment.saved(log.path).items() if _THE_SAME.fullmatch(name) and name not in own}
         for log in result.logs
     ]
     different = differences(result, facts)

@@ -32,7 +32,7 @@ def find(result: OwnResult, checkout: pathlib.Path) -> Tuple[str, Optional[str]]
     if commit.endswith("-dirty"):
         return "", (f"{result.folder}: made with changes that were not committed ({commit}), so the code that ran cannot be "
                     "submitted; commit and make the runs again")
-    status, printed, complaint = _git(checkout, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}^{{commit}}")
+    status, printed, complaint = _git(checkout, "rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}")
     if status != 0:
         reason = f" ({complaint})" if complaint else ""
         return "", (f"{result.folder}: its commit {commit} is not in {checkout}{reason}; git fetch it, or package in the "

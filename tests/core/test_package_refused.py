@@ -46,6 +46,10 @@ REFUSED = {
         lambda r: replace(r / "result_1.json", '"threads": 5', '"threads": 6'),
         ["not of one configuration: config / input_pipeline / threads is 5 in result_0.txt, result_2.txt", "6 in result_1.txt"],
     ),
+    "two packages": (
+        lambda r: replace(r / "result_1.json", '"mxnet": "1.9.1"', '"mxnet": "1.9.0", "pytest": "1.0"'),
+        ["not of one configuration: packages / mxnet is 1.9.1 in", "1.9.0 in result_1.txt; make all"],
+    ),
     "two learning rates": (
         lambda r: replace(r / "result_1.txt", '"value": 10.5', '"value": 11'), ["lars_opt_base_learning_rate is 10.5 in"],
     ),
@@ -65,6 +69,7 @@ REFUSED = {
     "a misspelled field": (
         lambda r: details(r, coolin="air"), ["coolin is no field of a system description; did you mean cooling?"],
     ),
+    "a list": (lambda r: details(r, system_name=["a", "b"]), ["system_name is a list or a mapping; write its value on one line"]),
     "no number": (lambda r: details(r, host_processors_per_node="two"), ["host_processors_per_node is 'two', no whole number"]),
     "no YAML": (
         lambda r: (r / describe.DETAILS).write_text("cooling: air\nhw_notes: [\n"), ["system.yaml: line 3: not YAML ("],
