@@ -178,6 +178,39 @@ def check(paths: Tuple[pathlib.Path, ...], rulesets: Tuple[str, ...], as_json: b
     sys.exit(0 if report.ok else 1)
 
 
+@main.command(epilog="Example: rn50 package results/NF5688M6 --to submission")
+@_paths()
+@click.option("--to", required=True, type=click.Path(path_type=pathlib.Path),
+              help="Folder of the submission; what it holds of other systems stays as it is.")
+@click.option("--details", type=click.Path(path_type=pathlib.Path),
+              help="YAML or JSON file of what no machine tells, as in  cooling: air-cooled  [default: system.yaml beside the "
+              "results].")
+@click.option("--ruleset", "rulesets", multiple=True,
+              help=f"Version of the official rules, of {', '.join(rules.RULESETS)}; may be given several times [default: that of "
+              "the round a folder of --to names, as in training_results_v2.1, else 1.0.0, 1.1.0, 2.0.0 and 4.0.0].")
+@_as_json
+def package(paths: Tuple[pathlib.Path, ...], to: pathlib.Path, details: Optional[pathlib.Path], rulesets: Tuple[str, ...],
+            as_json: bool) -> None:
+    """Make the tree of a submission out of result folders of ours: results, descriptions of the systems, code and scripts.
+
+    Nothing is written where something is missing, or a checker finds an error that is not just true of demo data; each is named.
+    The descriptions are made of what the runs saved of their machine, and of what you say in system.yaml: without it the command
+    lists what to write there. The code is that of the commit which made the runs.
+
+    Exit status: 0 written and without error, 1 written, but of demo data, 2 nothing written.
+    """
+    from rn50 import system
+    from rn50.display import counting
+    from rn50.submission import package as desk
+
+    with counting("checking") as progress:
+        outcome = desk.package(paths, to, system.read, details, rulesets, progress=progress)
+    for warning in outcome.warnings:
+        click.echo(f"warning: {warning}", err=True)
+    click.echo(json.dumps(desk.to_json_outcome(outcome), indent=1)) if as_json else desk.print_outcome(outcome, Console())
+    sys.exit(2 if not outcome.written else 1 if outcome.errors else 0)
+
+
 @main.group()
 def bench() -> None:
     """Measure this system."""

@@ -24,6 +24,8 @@ from rn50.config_variables import (
     POSITIVE,
     RELATIONS,
     SEED,
+    UNNAMED,
+    UNNAMED_ORGANISATION,
     Variable,
     env,
     flag,
@@ -65,7 +67,7 @@ class Run:
     ranks_per_node: int = env("DGXNGPU", integer, "ranks on each machine, one per GPU", "8", AT_LEAST_1,
                               aliases=("PGNGPU", "NFNGPU", "NGPU"))
     nodes: int = env("DGXNNODES", integer, "machines", "1", AT_LEAST_1, aliases=("PGNNODES", "NFNNODES", "NNODES"))
-    system: str = env("DGXSYSTEM", text, "name of the system and of its configuration file", default="unnamed",
+    system: str = env("DGXSYSTEM", text, "name of the system and of its configuration file", default=UNNAMED,
                       aliases=("PGSYSTEM", "NFSYSTEM"))
     framework: str = env("FRAMEWORK", text, "folder under implementations/ that trains", default="mxnet")
     device: str = env("DEVICE", one_of("gpu", "cpu"), "gpu or cpu", default="gpu")
@@ -80,7 +82,7 @@ class Run:
     walltime: Optional[str] = env("WALLTIME", text, "time limit of a Slurm job", "01:00:00", default=None)
     seed: Optional[int] = env("SEED", integer, "seed of the run; by default taken from the operating system", "1", SEED,
                               default=None)
-    organisation: str = env("SUBMISSION_ORG", text, "submission_org of the log", default="unnamed organisation")
+    organisation: str = env("SUBMISSION_ORG", text, "submission_org of the log", default=UNNAMED_ORGANISATION)
     division: str = env("SUBMISSION_DIVISION", one_of("closed", "open"), "submission_division of the log", default="closed")
     status: str = env("SUBMISSION_STATUS", one_of("onprem", "cloud", "research", "preview"), "submission_status of the log",
                       default="onprem")

@@ -10,6 +10,10 @@ PASSED_THROUGH = ("NCCL_", "HOROVOD_", "MXNET_", "OMPI_", "PMIX_", "UCX_", "SHAR
 """First parts of the names that belong to libraries and launchers; their values reach them as they are."""
 
 
+UNNAMED, UNNAMED_ORGANISATION = "unnamed", "unnamed organisation"
+"""What a run is called that nobody gave a name."""
+
+
 # How a value is read. Each parser raises ValueError with what is wrong, worded to stand after "NAME=value ".
 
 def text(value: str) -> str:

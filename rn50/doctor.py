@@ -9,9 +9,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from rn50 import config as configuration
-from rn50 import config_file, machine
+from rn50 import config_file, machine, provenance
 from rn50.advice import gpu, host
 from rn50.advice import software as software_advice
+from rn50.advice import submission as submission_advice
 from rn50.advice.finding import FAILURE, OK, WARNING, Finding
 from rn50.config import Config
 from rn50.errors import UserError
@@ -104,6 +105,7 @@ def show(as_json: bool, brief: bool) -> bool:
     config = None if variables is None else configuration.from_environment(variables)
     facts, software = machine.read(), software_facts.read()
     findings = examine(facts, software, config, variables or environ)
+    findings += submission_advice.findings(config, provenance.commit())
     if config is None:
         findings += fitting(facts, software, environ)
     report = to_json(findings)

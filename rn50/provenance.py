@@ -5,21 +5,30 @@ import json
 import pathlib
 import platform
 import subprocess
-from typing import Optional
+from typing import Dict, Optional
 
 import rn50
+from rn50 import system
 from rn50.config import Config, environment
+from rn50.config_file import is_passed_through, names_set_by
 
 
 def save(config: Config, seed: int, result_file: pathlib.Path) -> None:
-    """Writes ``<result_file without suffix>.json``: resolved configuration, seed, code version, machine, package versions."""
+    """Writes ``<result_file without suffix>.json``: resolved configuration, seed, code version, machine, package versions.
+
+    ``variables`` and ``environment`` make a configuration file that gives this run again; ``system`` is what ``rn50 package``
+    describes the machine with, which often happens on another one.
+    """
     facts = {
         "seed": seed,
         "config": config.to_dict(),
+        "variables": config.as_environment(),
+        "environment": _passed_through(),
         "rn50": rn50.__version__,
-        "commit": _commit(),
+        "commit": commit(),
         "python": platform.python_version(),
         "machine": f"{platform.node()}: {platform.platform()}",
+        "system": system.read(),
         "packages": {d.metadata["Name"]: d.version for d in importlib.metadata.distributions()},
     }
     target = result_file.with_suffix(".json")
@@ -28,7 +37,15 @@ def save(config: Config, seed: int, result_file: pathlib.Path) -> None:
     temporary.replace(target)
 
 
-def _commit() -> Optional[str]:
+def _passed_through() -> Dict[str, str]:
+    """The libraries' variables that the configuration file sets; a launcher sets others for its own use, which say nothing."""
+    environ = environment()
+    file = environ.get("CONFIG_FILE")
+    names = names_set_by(file) if file else []
+    return {name: environ[name] for name in names if is_passed_through(name) and name in environ}
+
+
+def commit() -> Optional[str]:
     """The commit of the checkout, "-dirty" behind it where files differ; in an image, which is no checkout, RN50_COMMIT.
     None where neither is known."""
     root = pathlib.Path(__file__).resolve().parent.parent
@@ -36,7 +53,7 @@ def _commit() -> Optional[str]:
         done = subprocess.run(
             ["git", "describe", "--always", "--dirty", "--abbrev=40"], cwd=str(root), capture_output=True, text=True, timeout=20
         )
-        commit = done.stdout.strip()
+        described = done.stdout.strip()
     except (OSError, subprocess.TimeoutExpired):
-        commit = ""
-    return commit or environment().get("RN50_COMMIT") or None
+        described = ""
+    return described or environment().get("RN50_COMMIT") or None

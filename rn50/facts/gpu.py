@@ -7,7 +7,8 @@ from typing import Dict, List, Mapping, Optional, Tuple
 from rn50.facts.sources import Sources
 
 FIELDS = ("index", "name", "uuid", "pci.bus_id", "driver_version", "compute_cap", "memory.total", "mig.mode.current",
-          "persistence_mode", "power.limit", "power.default_limit", "clocks.max.sm", "clocks_throttle_reasons.active")
+          "persistence_mode", "power.limit", "power.default_limit", "clocks.max.sm", "clocks_throttle_reasons.active",
+          "pcie.link.gen.max", "pcie.link.width.max")
 """Properties of ``nvidia-smi --help-query-gpu``. Drivers before 510 have no compute_cap."""
 
 SLOWED = {0x8: "hardware slowdown", 0x20: "software thermal slowdown", 0x40: "hardware thermal slowdown", 0x80: "power brake"}
@@ -34,6 +35,8 @@ class Gpu:
     slowed: Tuple[str, ...]
     node: Optional[int]
     """NUMA node that it is attached to."""
+    pcie: Optional[str]
+    """The fastest link that it and its slot agree on, as in "PCIe 4.0 x16"."""
 
 
 def read(sources: Sources, visible: Optional[str]) -> Tuple[Tuple[Gpu, ...], str]:
@@ -102,7 +105,12 @@ def _gpu(row: Mapping[str, str], instances: Tuple[Tuple[str, str], ...], sources
         clock_mhz=_number(row.get("clocks.max.sm")),
         slowed=tuple(reason for bit, reason in SLOWED.items() if bits & bit),
         node=int(node) if node.isdigit() else None,
+        pcie=_pcie(row.get("pcie.link.gen.max", ""), row.get("pcie.link.width.max", "")),
     )
+
+
+def _pcie(generation: str, width: str) -> Optional[str]:
+    return f"PCIe {generation}.0 x{width}" if generation.isdigit() and width.isdigit() else None
 
 
 def _number(value: Optional[str]) -> Optional[float]:

@@ -6,7 +6,7 @@ Of any file the compliance checker and the checks that are true of any run; of a
 
 import pathlib
 from dataclasses import dataclass
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from rich.console import Console
 
@@ -32,9 +32,11 @@ class Report:
         return all(verdict.ok for verdict in self.verdicts) and not any(f.severity == ERROR for f in self.findings)
 
 
-def check(paths: Sequence[pathlib.Path], rulesets: Sequence[str] = ()) -> Report:
+def check(
+    paths: Sequence[pathlib.Path], rulesets: Sequence[str] = (), progress: Callable[[int, int], None] = lambda done, total: None
+) -> Report:
     """Checks every result file that ``paths`` mean. Without ``rulesets`` those of the round that a folder of a published tree
-    names, else ``DEFAULT_RULESETS``.
+    names, else ``DEFAULT_RULESETS``. ``progress(done, total)`` counts the official checkers.
 
     Raises:
         UserError: an unknown ruleset, or a path that does not exist or holds no result file.
@@ -45,19 +47,38 @@ def check(paths: Sequence[pathlib.Path], rulesets: Sequence[str] = ()) -> Report
         folders.setdefault(file.parent.resolve(), []).append(file)
     verdicts: List[compliance.Verdict] = []
     findings: List[Finding] = []
+    todo: List[Tuple[Optional[tree.Place], List[ResultLog], Sequence[str]]] = []
     for folder, files in folders.items():
         place = tree.place(folder)
         chosen = rulesets or ((place.ruleset,) if place and place.ruleset else DEFAULT_RULESETS)
-        logs = _read(files, findings)
-        of_folder = compliance.check([log.path for log in logs], chosen) if logs else []
+        todo.append((place, _read(files, findings), chosen))
+    count = _Count(progress, sum(_checkers(*each) for each in todo))
+    for place, logs, chosen in todo:
+        of_folder = compliance.check([log.path for log in logs], chosen, count) if logs else []
         verdicts += of_folder
         for log in logs:
             findings += explain.explain([verdict for verdict in of_folder if verdict.file == log.path], log)
             findings += own_checks.check(log)
         findings += own_checks.check_seeds(logs)
         if place and logs:
-            findings += package_checks.check_tree(place, logs, chosen)
+            findings += package_checks.check_tree(place, logs, chosen, count)
     return Report(tuple(verdicts), tuple(findings))
+
+
+class _Count:
+    """Tells how many checkers have ended; called once for each."""
+
+    def __init__(self, progress: Callable[[int, int], None], total: int):
+        self._progress, self._done, self._total = progress, 0, total
+
+    def __call__(self) -> None:
+        self._done += 1
+        self._progress(self._done, self._total)
+
+
+def _checkers(place: Optional[tree.Place], logs: Sequence[ResultLog], rulesets: Sequence[str]) -> int:
+    of_tree = package_checks.checkers(place) if place and logs else 0
+    return len(set(rulesets)) * len(logs) + len(rulesets) * of_tree
 
 
 def _read(files: Sequence[pathlib.Path], findings: List[Finding]) -> List[ResultLog]:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 from rich.console import Console
 from rich.markup import escape
@@ -33,8 +33,9 @@ class Verdict:
     messages: Tuple[str, ...]
 
 
-def check(paths: Sequence[pathlib.Path], rulesets: Sequence[str]) -> List[Verdict]:
-    """Checks every result file that ``paths`` mean under every ruleset, as many at a time as there are processors.
+def check(paths: Sequence[pathlib.Path], rulesets: Sequence[str], count: Callable[[], None] = lambda: None) -> List[Verdict]:
+    """Checks every result file that ``paths`` mean under every ruleset, as many at a time as there are processors. ``count`` is
+    called as each check ends.
 
     Raises:
         UserError: an unknown ruleset, a path that does not exist or holds no result file, or a file without an MLPerf record.
@@ -48,7 +49,11 @@ def check(paths: Sequence[pathlib.Path], rulesets: Sequence[str]) -> List[Verdic
         for file, copy in copies.items():
             copy_records(file, copy)
         jobs = itertools.product(files, dict.fromkeys(rulesets))
-        return list(pool.map(lambda job: _check_file(job[0], copies[job[0]], job[1]), jobs))
+        verdicts = []
+        for verdict in pool.map(lambda job: _check_file(job[0], copies[job[0]], job[1]), jobs):
+            verdicts.append(verdict)
+            count()
+        return verdicts
 
 
 def _check_file(file: pathlib.Path, copy: pathlib.Path, ruleset: str) -> Verdict:

@@ -11,8 +11,9 @@ Section = Tuple[str, List[Tuple[str, str]]]
 
 
 def saved(log: pathlib.Path) -> Dict[str, str]:
-    """The ``result_<N>.json`` of a log by name, as ``config / run / device``; empty where there is none."""
-    return dict(_flat(_read(log.with_suffix(".json"))))
+    """The ``result_<N>.json`` of a log by name, as ``config / run / device``; empty where there is none. Its ``variables``, which
+    say what ``config`` says, are left out."""
+    return {name: value for name, value in _flat(_read(log.with_suffix(".json"))) if not name.startswith("variables / ")}
 
 
 def sections(folder: pathlib.Path, logs: Sequence[pathlib.Path]) -> List[Section]:

@@ -32,15 +32,48 @@ passed = SeedChecker(sys.argv[1]).check_seeds(sys.argv[2:])
 logging.info("SEEDS PASSED" if passed else "SEEDS FAILED")
 """
 _TIMEOUT_S = 600
+_WHOLE_IMAGENET = f"a submission trains on all {rules.TRAIN_SAMPLES:,} images of ImageNet"
+_CONVERGENCE, _PACKAGE = "reference convergence", "package checker"
+_OF_OTHERS = "the checker found errors; they are those of the checkers it runs"
 
 
-def check_tree(place: Place, logs: Sequence[ResultLog], rulesets: Sequence[str]) -> List[Finding]:
-    """Every finding on one system in its tree, under every ruleset."""
+def true_of_a_demo(finding: Finding) -> bool:
+    """Whether a finding says no more than that the data are not ImageNet: another number of images, no reference convergence at
+    such a batch size, and the package checker's refusal for that."""
+    return finding.rule == _WHOLE_IMAGENET or finding.rule.startswith(_CONVERGENCE) or (
+        finding.rule.startswith(_PACKAGE) and finding.message.endswith(_OF_OTHERS)
+    )
+
+
+def check_repository(folder: pathlib.Path) -> List[Finding]:
+    """What the repository checker says of every file of an organisation: names, sizes, links. Its rulesets say all the same, and
+    it calls itself failed whatever it finds, so its last line counts."""
+    rule = "repository checker"
+    lines, crash = _run(folder.parent, "-m", "mlperf_logging.repo_checker", str(folder), "training", rules.RULESETS[-1],
+                        "--log_output", os.devnull)
+    last = lines[-1] if lines else "it wrote nothing"
+    if not crash and last == "INFO - ALL CHECKS PASSED.":
+        return []
+    if crash or last != "INFO - CHECKS FAILED.":
+        return [_crash(folder, rule, crash or last)]
+    said = " ".join(line.replace("ERROR - ", "") for line in lines if not line.startswith("INFO - "))
+    return [Finding(ERROR, folder, None, rule, said, "rename or remove these files")]
+
+
+def checkers(place: Place) -> int:
+    """How many official checkers ``check_tree`` runs for a ruleset."""
+    return 4 if place.description.is_file() else 3
+
+
+def check_tree(
+    place: Place, logs: Sequence[ResultLog], rulesets: Sequence[str], count: Callable[[], None] = lambda: None
+) -> List[Finding]:
+    """Every finding on one system in its tree, under every ruleset. ``count`` is called as each checker ends."""
     findings = _description(place, logs)
     other_data = next((log for log in logs if log.train_samples not in (None, rules.TRAIN_SAMPLES)), None)
     if other_data:
         findings.append(Finding(
-            ERROR, other_data.path, None, f"a submission trains on all {rules.TRAIN_SAMPLES:,} images of ImageNet",
+            ERROR, other_data.path, None, _WHOLE_IMAGENET,
             f"train_samples is {other_data.train_samples:,}: {rules.NOT_A_RESULT}", "train on ImageNet",
         ))
     with tempfile.TemporaryDirectory() as name:
@@ -62,6 +95,7 @@ def check_tree(place: Place, logs: Sequence[ResultLog], rulesets: Sequence[str])
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
             for found in pool.map(lambda job: job[0](*job[1]), jobs):
                 findings += found
+                count()
     return _merged(findings)
 
 
@@ -97,7 +131,7 @@ def _closed(logs: Sequence[ResultLog]) -> bool:
 
 
 def _rcp(place: Place, logs: Sequence[ResultLog], results: pathlib.Path, ruleset: str) -> List[Finding]:
-    folder, rule = logs[0].path.parent, f"reference convergence {ruleset}"
+    folder, rule = logs[0].path.parent, f"{_CONVERGENCE} {ruleset}"
     lines, crash = _run(results.parent, "-m", "mlperf_logging.rcp_checker", str(results), "--rcp_version", ruleset,
                         "--log_output", os.devnull)
     last = lines[-1] if lines else "it wrote nothing"
@@ -107,6 +141,8 @@ def _rcp(place: Place, logs: Sequence[ResultLog], results: pathlib.Path, ruleset
     if crash or not found:
         return [_crash(folder, rule, crash or last)]
     epochs = next((line.split(":")[-1].strip() for line in lines if "Submission mean epochs:" in line), None)
+    if found.group(1).startswith("Missing RCP"):
+        epochs = None  # there is nothing to say of them
     needed = f"the runs need {float(epochs):g} epochs, fewer than chance allows" if epochs else "the runs are not comparable"
     severity, may = (ERROR, "") if _closed(logs) else (WARNING, "; the open division may")
     return [Finding(severity, folder, None, rule, f"the RCP check failed ({found.group(1)}): {needed}{may}",
@@ -139,7 +175,7 @@ def _seeds(logs: Sequence[ResultLog], results: pathlib.Path, ruleset: str) -> Li
 
 
 def _package(place: Place, organisation: pathlib.Path, ruleset: str) -> List[Finding]:
-    rule = f"package checker {ruleset}"
+    rule = f"{_PACKAGE} {ruleset}"
     lines, crash = _run(organisation.parent, "-m", "mlperf_logging.package_checker", str(organisation), "training", ruleset,
                         "--log_output", os.devnull)
     last = lines[-1] if lines else "it wrote nothing"
@@ -155,7 +191,7 @@ def _package(place: Place, organisation: pathlib.Path, ruleset: str) -> List[Fin
             findings.append(f"{count.group(1)} result files, {count.group(2)} are wanted")
         elif refused:
             findings.append(f"{refused.group(1)} files do not comply, and only one may")
-    message = "; ".join(findings) or "the checker found errors; they are those of the checkers it runs"
+    message = "; ".join(findings) or _OF_OTHERS
     return [Finding(ERROR, place.organisation, None, rule, f"{place.system} is refused: {message}",
                     f"submit {rules.RUNS} result files of which at most one missed the target, and mend what else is named here")]
 

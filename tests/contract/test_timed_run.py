@@ -13,7 +13,8 @@ import types
 import numpy as np
 import pytest
 
-from rn50 import rules, timed_run
+from rn50 import config as configuration
+from rn50 import rules, system, timed_run
 from rn50.errors import UserError
 from rn50.implementation import EpochResult
 from rn50.mlperf_log import RunLog, stop_abandoned
@@ -182,6 +183,19 @@ def test_provenance_is_saved_beside_the_result(tiny_config, tmp_path):
     assert facts["config"]["hyperparameters"]["learning_rate"] == 2.0
     assert facts["seed"] == 7
     assert facts["packages"]["numpy"] == np.__version__
+    assert facts["system"] == system.read()
+    assert configuration.from_environment(facts["variables"]) == configuration.Config(
+        **{name: type_(**facts["config"][name]) for name, type_ in configuration.SECTIONS.items()}
+    )
+
+
+def test_the_libraries_variables_of_the_configuration_file_are_saved(tiny_config, tmp_path, monkeypatch):
+    file = tmp_path / "config.sh"
+    file.write_text("export NCCL_BUFFSIZE=1\nexport BATCHSIZE=1\nexport HOROVOD_CYCLE_TIME=2\n")
+    for name, value in (("CONFIG_FILE", str(file)), ("NCCL_BUFFSIZE", "1"), ("BATCHSIZE", "1"), ("OMPI_COMM_WORLD_RANK", "0")):
+        monkeypatch.setenv(name, value)
+    run(tiny_config, tmp_path, [800])
+    assert json.loads((tmp_path / "result_0.json").read_text())["environment"] == {"NCCL_BUFFSIZE": "1"}
 
 
 def test_a_log_that_another_run_is_writing_is_left_alone(tiny_config, tmp_path):

@@ -4,7 +4,7 @@ import json
 import pathlib
 
 from rn50 import config as configuration
-from rn50 import config_file, schedule
+from rn50 import config_file, rules, schedule
 from rn50.mlperf_log import RunLog
 
 CONFIGURATION = pathlib.Path(__file__).resolve().parents[2] / "configs" / "config_NF5688M6.sh"
@@ -25,11 +25,15 @@ def tensors():
     return names
 
 
-def write(file, seed=1, epoch_ms=EPOCH_MS, start_ms=1_700_000_000_000):
-    """Writes the log of a run of 35 epochs; returns ``file``."""
-    environment = {**config_file.source(str(CONFIGURATION)), "SUBMISSION_ORG": "Somebody", "SUBMISSION_STATUS": "onprem"}
-    environment["CACHE_CLEARED"] = "1"
-    config = configuration.from_environment(environment)
+def configured(file=CONFIGURATION, **environment):
+    """The configuration of a file, with variables set beside it."""
+    defaults = {"SUBMISSION_ORG": "Somebody", "SUBMISSION_STATUS": "onprem", "CACHE_CLEARED": "1"}
+    return configuration.from_environment({**defaults, **config_file.source(str(file)), **environment})
+
+
+def write(file, seed=1, epoch_ms=EPOCH_MS, start_ms=1_700_000_000_000, config=None, accuracies=ACCURACIES):
+    """Writes the log of a run that ends with the last of ``accuracies``, by default of 35 epochs on ImageNet."""
+    config = config or configured()
     h = config.hyperparameters
     log = RunLog(0, file)
     log.submission(config, start_ms)
@@ -37,7 +41,7 @@ def write(file, seed=1, epoch_ms=EPOCH_MS, start_ms=1_700_000_000_000):
     log.run_start()
     log.samples(config)
     first = 1
-    for last, accuracy in zip(schedule.evaluation_epochs(h.num_epochs, h.eval_offset, h.eval_period), ACCURACIES):
+    for last, accuracy in zip(schedule.evaluation_epochs(h.num_epochs, h.eval_offset, h.eval_period), accuracies):
         log.block_start(first, last - first + 1)
         for epoch in range(first, last + 1):
             log.epoch_start(epoch)
@@ -46,7 +50,7 @@ def write(file, seed=1, epoch_ms=EPOCH_MS, start_ms=1_700_000_000_000):
         log.eval_stop(last, accuracy)
         log.block_stop(first)
         first = last + 1
-    log.run_stop("success")
+    log.run_stop("success" if accuracies[-1] >= rules.TARGET_ACCURACY else "aborted")
     log.finish()
     _retime(file, start_ms, epoch_ms)
     return file

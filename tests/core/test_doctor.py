@@ -13,6 +13,7 @@ from rn50 import doctor
 from rn50.advice import gpu as gpu_advice
 from rn50.advice import host as host_advice
 from rn50.advice import software as software_advice
+from rn50.advice import submission as submission_advice
 from rn50.advice.finding import FAILURE, OK, WARNING, Finding
 from rn50.data import verify
 from rn50.errors import UserError
@@ -318,6 +319,20 @@ def test_what_is_configured(tmp_path):
     file.write_text('export BATCHSIZE=7\nDATADIR="${DATADIR:-/data}"\n')
     variables = doctor.configured({"CONFIG_FILE": str(file), "DGXSYSTEM": "ignored", "DATADIR": "/given", "LR": "1"})
     assert (variables["BATCHSIZE"], variables["DATADIR"], variables["LR"]) == ("7", "/given", "1")
+
+
+@pytest.mark.parametrize("system, organisation, commit, warned", [
+    ("NF5688M6", "Somebody", "c0ffee", []),
+    ("NF5688M6", None, "c0ffee", ["SUBMISSION_ORG"]),
+    ("NF5688M6", None, "c0ffee-dirty", ["SUBMISSION_ORG", "code"]),
+    ("NF5688M6", "Somebody", None, ["code"]),
+    ("DEMO_CPU", None, "c0ffee-dirty", []),
+])
+def test_what_would_keep_results_out_of_a_submission_is_said_before(system, organisation, commit, warned):
+    variables = doctor.configured({"DGXSYSTEM": system, **({"SUBMISSION_ORG": organisation} if organisation else {})})
+    found = list(submission_advice.findings(configuration.from_environment(variables), commit))
+    assert [each.subject for each in found if each.severity == WARNING] == warned
+    assert all(each.remedy for each in found if each.severity == WARNING)
 
 
 def test_which_systems_fit():

@@ -1,0 +1,208 @@
+"""The description of the system of a result, made of what its runs saved, what its logs say and what a person adds.
+
+Fields, and which of them need a meaningful answer: MLPerf submission rules, section "<system_desc_id>.json metadata"; the system
+description checker wants every one of them to be there, as text.
+"""
+
+import difflib
+import pathlib
+import re
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
+
+import yaml
+
+from rn50.config_variables import UNNAMED
+from rn50.errors import UserError
+from rn50.submission.own_results import OwnResult, differences
+
+DETAILS = "system.yaml"
+"""Where the results lie, the file with what no machine tells."""
+NOT_APPLICABLE = "N/A"
+
+
+FIELDS: Dict[str, str] = {
+    "submitter": "Somebody",
+    "division": "closed",
+    "status": "Available on-premise",
+    "system_name": "NF5688M6",
+    "number_of_nodes": "1",
+    "host_processors_per_node": "2",
+    "host_processor_model_name": "Intel(R) Xeon(R) Platinum 8358",
+    "host_processor_core_count": "32",
+    "host_processor_vcpu_count": "",
+    "host_processor_frequency": "",
+    "host_processor_caches": "",
+    "host_processor_interconnect": "",
+    "host_memory_capacity": "2 TB",
+    "host_storage_type": "NVMe SSD",
+    "host_storage_capacity": "2 x 3840 GB",
+    "host_networking": "8 x 200 Gb/sec InfiniBand",
+    "host_network_card_count": "",
+    "host_networking_topology": "fat tree",
+    "host_memory_configuration": "32 x 64 GB DDR4-3200",
+    "accelerators_per_node": "8",
+    "accelerator_model_name": "NVIDIA A100-SXM4-80GB (500 W)",
+    "accelerator_host_interconnect": "PCIe 4.0 x16",
+    "accelerator_frequency": "",
+    "accelerator_on-chip_memories": "",
+    "accelerator_memory_configuration": "HBM2e",
+    "accelerator_memory_capacity": "80 GB",
+    "accelerator_interconnect": "NVLink 3.0, 600 GB/s",
+    "accelerator_interconnect_topology": "",
+    "cooling": "air-cooled",
+    "hw_notes": "",
+    "framework": "MXNet 1.9.1",
+    "other_software_stack": "CUDA 11.2, cuDNN 8.1",
+    "operating_system": "Ubuntu 20.04",
+    "sw_notes": "",
+}
+"""Field -> an answer to name in an error, for a field that must have one; empty for one that may be empty."""
+COUNTS = ("number_of_nodes", "host_processors_per_node", "accelerators_per_node")
+"""What the result summarizer calculates with."""
+
+STATUS = {
+    "onprem": "Available on-premise",
+    "cloud": "Available cloud",
+    "research": "Research, Development, or Internal (RDI)",
+    "preview": "Preview",
+}
+"""``submission_status`` of a log, as the system description checker of ruleset 4.0.0 spells it; the earlier ones take any."""
+
+_FRAMEWORKS = {
+    "mxnet": ("MXNet", r"mxnet(-cu\d+)?"),
+    "pytorch": ("PyTorch", r"torch"),
+    "paddle": ("PaddlePaddle", r"paddlepaddle(-gpu)?"),
+}
+"""As a person calls it, and its package."""
+_STACK = {
+    "cuda_version": r"nvidia-cuda-runtime(-cu\d+)?",
+    "cudnn_version": r"nvidia-cudnn(-cu\d+)?",
+    "cublas_version": r"nvidia-cublas(-cu\d+)?",
+    "nccl_version": r"nvidia-nccl(-cu\d+)?",
+    "dali_version": r"nvidia-dali-cuda\d+",
+    "horovod_version": r"horovod",
+}
+"""Packages that are named in ``other_software_stack``."""
+
+
+@dataclass(frozen=True)
+class Description:
+    """``fields`` in the order of ``FIELDS``; ``problems`` say what is missing or contradicts itself, and the remedy."""
+
+    fields: Dict[str, Any]
+    problems: Tuple[str, ...]
+    warnings: Tuple[str, ...]
+
+
+def describe(result: OwnResult, details: Optional[pathlib.Path], here: Callable[[], Mapping[str, str]]) -> Description:
+    """Describes the system of a result.
+
+    ``details`` is a YAML or JSON file of fields, by default ``system.yaml`` beside the results; what it gives goes before what
+    the machine told. ``here`` reads this machine, for results with which no machine was saved.
+
+    Raises:
+        UserError: ``details`` cannot be read or is no list of fields.
+    """
+    file = details or result.folder / DETAILS
+    given = _read(file) if details or file.exists() else {}
+    problems, warnings = list(_unusable(file, given)), []
+    given = {field: value for field, value in given.items() if isinstance(value, str) or field == "other_software_stack"}
+    machine = _machine(result, given, problems)
+    if not machine:
+        machine = dict(here())
+        warnings.append(f"{result.folder}: its runs saved nothing of their machine, so this one is described; is it the same?")
+    own = _of_result(result)
+    for field, value in own.items():
+        if field in given and given[field] not in (value, result.logs[0].submission_status if field == "status" else value):
+            problems.append(f"{file}: {field} is {given[field]!r}, but the results say {value!r}; leave it out of {file.name}")
+    told = {**_of_software(result, machine), **machine}
+    if own["accelerators_per_node"] == "0":
+        told.update({field: NOT_APPLICABLE if FIELDS[field] else "" for field in FIELDS if field.startswith("accelerator_")})
+    elif own["accelerators_per_node"] == "1":
+        told.setdefault("accelerator_interconnect", NOT_APPLICABLE)
+    if own["number_of_nodes"] == "1":
+        told.setdefault("host_networking_topology", NOT_APPLICABLE)
+    told["system_name"] = result.run.get("system", UNNAMED)
+    fields = {field: {**told, **given, **own}.get(field, "") for field in FIELDS}
+    if result.score.label and result.score.label not in fields["sw_notes"]:
+        fields["sw_notes"] = "; ".join(filter(None, (fields["sw_notes"], result.score.label)))
+    return Description(fields, (*problems, *_missing(file, fields)), tuple(warnings))
+
+
+def _read(file: pathlib.Path) -> Dict[str, Any]:
+    try:
+        # Every scalar as the text it is: no number, date or "no" for a person to wonder about.
+        given = yaml.load(file.read_text(encoding="utf-8"), yaml.BaseLoader)
+    except OSError as error:
+        raise UserError(f"{file}: cannot be read ({error.strerror}); give a file of lines as in  cooling: air-cooled") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"line {mark.line + 1}: " if mark else ""
+        reason = getattr(error, "problem", None) or str(error).splitlines()[0]
+        raise UserError(f"{file}: {where}not YAML ({reason}); write lines as in  cooling: air-cooled") from error
+    if given in (None, ""):
+        return {}
+    if not isinstance(given, dict):
+        raise UserError(f"{file}: no fields and values; write lines as in  cooling: air-cooled")
+    return given
+
+
+def _unusable(file: pathlib.Path, given: Mapping[str, Any]) -> Iterator[str]:
+    for field, value in given.items():
+        if field not in FIELDS:
+            nearest = difflib.get_close_matches(str(field), FIELDS, n=1)
+            yield (f"{file}: {field} is no field of a system description; "
+                   + (f"did you mean {nearest[0]}?" if nearest else "say it in hw_notes or sw_notes"))
+        elif not isinstance(value, str) and field != "other_software_stack":
+            yield f"{file}: {field} is a list or a mapping; write its value on one line"
+
+
+def _machine(result: OwnResult, given: Mapping[str, Any], problems: List[str]) -> Dict[str, str]:
+    """What the runs saved of their machine, which must be one; a field that a person gives may differ."""
+    systems = [saved.get("system", {}) for saved in result.saved]
+    told = [{name: value for name, value in system.items() if name not in given} for system in systems]
+    different = differences(result, told)
+    if different:
+        problems.append(f"{result.folder}: the runs are not of one system: {different}; make all of them on one, or say in "
+                        f"{DETAILS} what is right")
+    return next((dict(system) for system in systems if system), {})
+
+
+def _of_result(result: OwnResult) -> Dict[str, str]:
+    """What only the logs and the configuration can say."""
+    log, run = result.logs[0], result.run
+    on_gpu = run.get("device") == "gpu"
+    return {
+        "submitter": log.org or "",
+        "division": log.division or "",
+        "status": STATUS.get(log.submission_status or "", log.submission_status or ""),
+        "number_of_nodes": str(run.get("nodes", "")),
+        "accelerators_per_node": str(run.get("ranks_per_node", "")) if on_gpu else "0",
+    }
+
+
+def _of_software(result: OwnResult, machine: Mapping[str, str]) -> Dict[str, Any]:
+    packages = {re.sub(r"[-_.]+", "-", name.lower()): version for name, version in result.first.get("packages", {}).items()}
+
+    def version(pattern: str) -> Optional[str]:
+        return next((packages[name] for name in sorted(packages) if re.fullmatch(pattern, name)), None)
+
+    framework = result.run.get("framework", "")
+    name, pattern = _FRAMEWORKS.get(framework, (framework, re.escape(framework)))
+    stack = {each: told for each, told in machine.items() if each not in FIELDS}  # versions
+    stack.update({each: found for each, found in ((each, version(pattern)) for each, pattern in _STACK.items()) if found})
+    stack["python_version"] = result.first.get("python", "")
+    stack["rn50"] = f"{result.first.get('rn50', '')}, commit {result.first.get('commit', '')}"
+    return {"framework": " ".join(filter(None, (name, version(pattern)))), "other_software_stack": stack}
+
+
+def _missing(file: pathlib.Path, fields: Mapping[str, Any]) -> Iterator[str]:
+    for field, value in fields.items():
+        example = FIELDS[field]
+        if field == "system_name" and value == UNNAMED:
+            value = ""
+        if field in COUNTS and value and not str(value).isdigit():
+            yield f"{file}: {field} is {value!r}, no whole number; write one, as in  {field}: {example}"
+        elif example and not value:
+            yield f"{file}: {field} is missing: no machine tells it, or this one did not; add a line as in  {field}: {example}"

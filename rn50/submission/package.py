@@ -1,0 +1,250 @@
+"""``rn50 package``: from results of ours to the tree that a submission is, or to everything that is missing for one.
+
+Layout: MLPerf submission rules, section "Directory structure", Training. The tree is built beside its place, checked there, and
+renamed into it; where something is refused, nothing is left behind.
+"""
+
+import json
+import pathlib
+import shutil
+import tempfile
+from dataclasses import dataclass, replace
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+from rich.console import Console
+
+from rn50 import rules
+from rn50.errors import UserError
+from rn50.submission import check, describe, own_results, package_checks, source, tree
+from rn50.submission.findings import ERROR, Finding, print_findings, to_json
+from rn50.submission.own_results import OwnResult
+
+
+@dataclass(frozen=True)
+class Package:
+    """One system in its tree: ``organisation`` is the folder in ``to``, ``minutes`` the score, ``runs`` the logs by their new
+    names. ``label`` is ``rules.NOT_A_RESULT`` for runs on anything but ImageNet, else None."""
+
+    organisation: pathlib.Path
+    system: str
+    implementation: str
+    minutes: float
+    label: Optional[str]
+    runs: Mapping[str, pathlib.Path]
+
+    @property
+    def results(self) -> pathlib.Path:
+        """Where its logs lie."""
+        return self.organisation / "results" / self.system / rules.BENCHMARK
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """``written`` says whether the tree is there: not where a finding is an error, unless all of those are true of a demo."""
+
+    packages: Tuple[Package, ...]
+    findings: Tuple[Finding, ...]
+    warnings: Tuple[str, ...]
+    written: bool
+
+    @property
+    def errors(self) -> int:
+        return sum(finding.severity == ERROR for finding in self.findings)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    result: OwnResult
+    package: Package
+    description: Dict[str, Any]
+    commit: str
+
+
+def package(
+    paths: Sequence[pathlib.Path], to: pathlib.Path, here: Callable[[], Mapping[str, str]],
+    details: Optional[pathlib.Path] = None, rulesets: Sequence[str] = (), checkout: pathlib.Path = source.CHECKOUT,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Outcome:
+    """Packages every folder of results that lies below ``paths`` into ``to``.
+
+    ``here`` reads this machine, for results beside which no machine was saved; ``details`` are fields of the descriptions.
+    Without ``rulesets`` those of the round that a folder of ``to`` names, else the checker's default.
+    ``progress(done, total)`` counts the checkers.
+
+    Raises:
+        UserError: something is missing, contradicts itself or is there already; a line for each.
+    """
+    tree.refuse_unknown(rulesets)
+    to = to.resolve()
+    plans, problems, warnings = _plan(own_results.read(paths), to, here, details, checkout)
+    if problems:
+        raise UserError("\n".join(problems))
+    try:
+        base = next(folder for folder in (to, *to.parents) if folder.exists())
+        with tempfile.TemporaryDirectory(prefix=".rn50-package-", dir=str(base)) as name:
+            built = pathlib.Path(name) / to.name  # its name may be that of a round
+            for plan in plans:
+                _build(plan, built / plan.package.organisation.name, checkout)
+            findings = tuple(_check(plans, built, to, rulesets, progress))
+            demo = plans[0].package.label is not None
+            refused = any(f.severity == ERROR and not (demo and package_checks.true_of_a_demo(f)) for f in findings)
+            if not refused:
+                _put_in_place(built, to, plans)
+    except OSError as error:
+        where = error.filename or to
+        raise UserError(f"{where}: cannot write the package ({error.strerror}); name a folder to write to") from error
+    return Outcome(tuple(plan.package for plan in plans), findings, tuple(warnings), not refused)
+
+
+def _plan(
+    results: Sequence[OwnResult], to: pathlib.Path, here: Callable[[], Mapping[str, str]], details: Optional[pathlib.Path],
+    checkout: pathlib.Path,
+) -> Tuple[List[_Plan], List[str], List[str]]:
+    """What is to be written, and everything that speaks against it."""
+    plans: List[_Plan] = []
+    problems: List[str] = []
+    warnings: List[str] = []
+    for result in results:
+        problems += own_results.problems(result)
+        description = describe.describe(result, details, here)
+        problems += description.problems
+        warnings += description.warnings
+        commit, reason = source.find(result, checkout)
+        if reason:
+            problems.append(reason)
+        organisation = to / source.file_name(description.fields["submitter"])
+        system = source.file_name(description.fields["system_name"])
+        plans.append(_Plan(result, Package(
+            organisation=organisation,
+            system=system,
+            implementation=f"{result.run.get('framework')}-{commit[:12]}",
+            minutes=result.score.olympic_minutes or 0.0,
+            label=result.score.label,
+            runs={f"result_{number}.txt": log.path for number, log in enumerate(result.logs)},
+        ), description.fields, commit))
+    problems += _collisions(plans)
+    if len({plan.package.label for plan in plans}) > 1:
+        demos = ", ".join(str(plan.result.folder) for plan in plans if plan.package.label)
+        problems.append(f"{demos}: {rules.NOT_A_RESULT}, the others are of ImageNet; package them apart")
+    return plans, problems, warnings
+
+
+def _collisions(plans: Sequence[_Plan]) -> Iterator[str]:
+    taken: Dict[pathlib.Path, pathlib.Path] = {}
+    for plan in plans:
+        package, folder = plan.package, plan.result.folder
+        if package.results in taken:
+            yield (f"{folder}: its system is called {package.system}, as that of {taken[package.results]}; give each a "
+                   f"system_name in {describe.DETAILS}")
+        taken[package.results] = folder
+        scripts = _implementations(package.organisation) / package.system
+        places = (package.results.parent, _description(package.organisation, package), scripts)
+        there = [str(place) for place in places if place.exists()]
+        if there:
+            yield (f"{', '.join(there)}: there already; move {'it' if len(there) == 1 else 'them'} away, or give another "
+                   f"system_name in {folder / describe.DETAILS}")
+
+
+def _description(organisation: pathlib.Path, package: Package) -> pathlib.Path:
+    return organisation / "systems" / f"{package.system}.json"
+
+
+def _implementations(organisation: pathlib.Path) -> pathlib.Path:
+    return organisation / "benchmarks" / rules.BENCHMARK / "implementations"
+
+
+def _build(plan: _Plan, organisation: pathlib.Path, checkout: pathlib.Path) -> None:
+    """Writes one system below ``organisation``, which may hold others."""
+    package = plan.package
+    results = organisation / package.results.relative_to(package.organisation)
+    results.mkdir(parents=True)
+    for name, log in package.runs.items():
+        shutil.copyfile(str(log), str(results / name))
+    description = _description(organisation, package)
+    description.parent.mkdir(exist_ok=True)
+    description.write_text(json.dumps(plan.description, indent=4, ensure_ascii=False) + "\n", encoding="utf-8")
+    implementations = _implementations(organisation)
+    if not (implementations / package.implementation).exists():
+        source.export(plan.commit, checkout, implementations / package.implementation)
+    source.write_scripts(plan.result, package.system, package.implementation, plan.commit, implementations / package.system)
+
+
+def _check(
+    plans: Sequence[_Plan], built: pathlib.Path, to: pathlib.Path, rulesets: Sequence[str], progress: Callable[[int, int], None]
+) -> Iterator[Finding]:
+    """Every finding on what was built, with the names that its files will have."""
+    organisations = dict.fromkeys(built / plan.package.organisation.name for plan in plans)
+    findings = list(check.check(list(organisations), rulesets, progress).findings)
+    for organisation in organisations:
+        findings += package_checks.check_repository(organisation)
+    for finding in findings:
+        message = finding.message.replace(str(built), str(to))
+        yield replace(finding, file=to / finding.file.resolve().relative_to(built.resolve()), message=message)
+
+
+def _put_in_place(built: pathlib.Path, to: pathlib.Path, plans: Sequence[_Plan]) -> None:
+    """Renames what was built into its place, in as few steps as there can be; where one fails, those before it are undone."""
+    for plan in plans:
+        code = _implementations(built / plan.package.organisation.name) / plan.package.implementation
+        existing = _implementations(plan.package.organisation) / plan.package.implementation
+        if code.exists() and existing.exists():
+            if _files(code) != _files(existing):
+                raise UserError(f"{existing}: is not what commit {plan.commit} has; move it away")
+            shutil.rmtree(str(code))
+    to.parent.mkdir(parents=True, exist_ok=True)
+    moved: List[Tuple[pathlib.Path, pathlib.Path]] = []
+    try:
+        for old, new in _renames(built, to):
+            old.rename(new)
+            moved.append((old, new))
+    except BaseException:
+        for old, new in reversed(moved):
+            new.rename(old)
+        raise
+
+
+def _files(folder: pathlib.Path) -> Dict[pathlib.Path, bytes]:
+    return {file.relative_to(folder): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def _renames(old: pathlib.Path, new: pathlib.Path) -> List[Tuple[pathlib.Path, pathlib.Path]]:
+    """Of a folder that is there already its parts, of any other the whole; results last, for with them a system is there."""
+    if not new.exists():
+        return [(old, new)]
+    parts = sorted(old.iterdir(), key=lambda part: (part.name == "results", part.name))
+    return [rename for part in parts for rename in _renames(part, new / part.name)]
+
+
+def to_json_outcome(outcome: Outcome) -> Dict[str, Any]:
+    """The outcome as JSON values."""
+    return {
+        "written": outcome.written,
+        "ok": outcome.written and not outcome.errors,
+        "systems": [
+            {
+                "system": each.system, "organisation": str(each.organisation), "results": str(each.results),
+                "implementation": each.implementation, "minutes": round(each.minutes, 4), "label": each.label,
+                "runs": {name: str(log) for name, log in each.runs.items()},
+            }
+            for each in outcome.packages
+        ],
+        "findings": to_json(outcome.findings),
+        "warnings": list(outcome.warnings),
+    }
+
+
+def print_outcome(outcome: Outcome, console: Console) -> None:
+    """Prints every finding, then a line for each system and one on the whole."""
+    print_findings(outcome.findings, console)
+    for each in outcome.packages:
+        label = f" [{each.label}]" if each.label else ""
+        line = f"{each.system}: {each.minutes:.4f} minutes, {len(each.runs)} runs, {each.results}{label}"
+        console.print(line, markup=False, highlight=False, soft_wrap=True, style="bold")
+    errors = f"{outcome.errors} {'error' if outcome.errors == 1 else 'errors'}"
+    if not outcome.written:
+        verdict = f"{errors}: nothing was written"
+    elif outcome.errors:
+        verdict = f"written; {errors}, each of them true of a demo: {rules.NOT_A_RESULT}"
+    else:
+        verdict = "written; the official checkers find no error"
+    console.print(verdict, markup=False, highlight=False, soft_wrap=True, style="bold")

@@ -1,0 +1,175 @@
+"""The code and the scripts of a submission: what ran, as its commit has it, and how to run it again on one system.
+
+Layout: MLPerf submission rules, section "Directory structure", Training.
+"""
+
+import io
+import json
+import pathlib
+import re
+import shlex
+import subprocess
+import tarfile
+from typing import Any, Dict, Optional, Tuple
+
+from rn50 import rules
+from rn50.submission.own_results import RUNS_OWN, OwnResult
+
+CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
+_LEFT_OUT = "tests"
+"""Of the tracked files what no run reads; also every name that begins with a dot, which the repository checker refuses."""
+_NOT_EXPORTED = {name.upper() for name in RUNS_OWN} | {"DATADIR"}
+
+
+def find(result: OwnResult, checkout: pathlib.Path) -> Tuple[str, Optional[str]]:
+    """The full name of the commit that made a result, and why its code cannot be had from ``checkout``, if it cannot."""
+    commit = result.first.get("commit")
+    if not result.first:
+        return "", None  # which is said already
+    if not commit:
+        return "", (f"{result.folder}: nobody knows which commit made it; make the runs in a git checkout, or in an image of one "
+                    "(make image)")
+    if commit.endswith("-dirty"):
+        return "", (f"{result.folder}: made with changes that were not committed ({commit}), so the code that ran cannot be "
+                    "submitted; commit and make the runs again")
+    status, printed, complaint = _git(checkout, "rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}")
+    if status != 0:
+        reason = f" ({complaint})" if complaint else ""
+        return "", (f"{result.folder}: its commit {commit} is not in {checkout}{reason}; git fetch it, or package in the "
+                    "checkout that made the runs")
+    return printed.decode().strip(), None
+
+
+def _git(checkout: pathlib.Path, *arguments: str) -> Tuple[int, bytes, str]:
+    """Exit status, output, and the last line of what it complains of."""
+    try:
+        done = subprocess.run(["git", *arguments], cwd=str(checkout), capture_output=True)
+    except OSError as error:
+        return 127, b"", f"git: {error.strerror}"
+    complaints = done.stderr.decode(errors="replace").strip().splitlines()
+    return done.returncode, done.stdout, complaints[-1] if complaints else ""
+
+
+def export(commit: str, checkout: pathlib.Path, folder: pathlib.Path) -> None:
+    """Writes the tracked files of a commit to ``folder``."""
+    status, archive, complaint = _git(checkout, "archive", "--format=tar", commit)
+    if status != 0:
+        raise OSError(status, f"git archive: {complaint}")
+    folder.mkdir(parents=True)
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        kept = [member for member in tar.getmembers() if not _left_out(pathlib.PurePosixPath(member.name))]
+        safely: Dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+        tar.extractall(str(folder), kept, **safely)
+
+
+def _left_out(path: pathlib.PurePosixPath) -> bool:
+    return path.parts[:1] == (_LEFT_OUT,) or any(part.startswith(".") for part in path.parts)
+
+
+def write_scripts(result: OwnResult, system: str, implementation: str, commit: str, folder: pathlib.Path) -> None:
+    """Writes what belongs to one system: its configuration, the scripts that set up and run it, and a page about them."""
+    folder.mkdir(parents=True)
+    saved, demo = result.first, result.score.label is not None
+    of_all = {name: value for name, value in saved["config"]["run"].items() if name not in RUNS_OWN}
+    metadata = {
+        "implementation": implementation, "commit": commit, "config": {**saved["config"], "run": of_all},
+        "environment": saved.get("environment", {}), "packages": saved.get("packages", {}), "python": saved.get("python"),
+    }
+    _write(folder / f"{system}_{implementation}.json", json.dumps(metadata, indent=1, sort_keys=True) + "\n")
+    configuration = f"config_{system}.sh"
+    _write(folder / configuration, _configuration(result, system))
+    _write(folder / "setup.sh", _script(implementation, "Installs the pinned packages into .venv.", _install(result)), True)
+    configured = ("# shellcheck source=/dev/null", f'. "$here/{configuration}"')
+    _write(folder / "init_datasets.sh", _script(
+        implementation, "Draws the demo data set." if demo else "Looks whether DATADIR holds the data set as the run reads it.",
+        (*configured, '.venv/bin/rn50 demo-data "$DATADIR"') if demo else (
+            *configured,
+            "for file in train.rec train.idx val.rec val.idx; do",
+            '  [ -f "$DATADIR/$file" ] || { echo "$DATADIR/$file: not there; pack ImageNet as README.md says" >&2; exit 1; }',
+            "done",
+        ),
+    ), True)
+    _write(folder / "run_and_time.sh", _script(
+        implementation, "One timed run as it was submitted; RESULT_FILE names the log.",
+        (f"export RN50_COMMIT={commit}", f'CONFIG_FILE="$here/{configuration}" exec ./run_and_time.sh'),
+    ), True)
+    _write(folder / "README.md", _readme(result, system, implementation, commit))
+
+
+def _write(file: pathlib.Path, text: str, executable: bool = False) -> None:
+    file.write_text(text, encoding="utf-8")
+    if executable:
+        file.chmod(0o755)
+
+
+def _script(implementation: str, purpose: str, lines: Tuple[str, ...]) -> str:
+    there = 'here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)'
+    body = [f'cd "$here/../{implementation}"', *lines]
+    return "\n".join(("#!/usr/bin/env bash", f"# {purpose}", "set -euo pipefail", there, *body, ""))
+
+
+def _install(result: OwnResult) -> Tuple[str, ...]:
+    framework, device = result.run.get("framework", "mxnet"), result.run.get("device")
+    packages = ["mxnet-cu112" if (framework, device) == ("mxnet", "gpu") else f"{framework}-{device}"]
+    if result.run.get("ranks_per_node", 1) * result.run.get("nodes", 1) > 1:
+        packages += ["horovod-build", "horovod-nccl" if device == "gpu" else "horovod"]
+    return tuple(f"requirements/install.sh {each}" for each in packages)
+
+
+def _configuration(result: OwnResult, system: str) -> str:
+    """A configuration file of what the runs had in common; the data may lie anywhere."""
+    saved = result.first
+    variables: Dict[str, str] = {
+        name: value for name, value in {**saved.get("variables", {}), **saved.get("environment", {})}.items()
+        if name not in _NOT_EXPORTED
+    }
+    lines = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
+    label = f" ({result.score.label})" if result.score.label else ""
+    heading = f"# Every variable of the runs of {system}{label}, defaults included."
+    return "\n".join(["# shellcheck shell=bash", heading, *lines, 'export DATADIR="${DATADIR:-/data}"', ""])
+
+
+def _readme(result: OwnResult, system: str, implementation: str, commit: str) -> str:
+    score, demo = result.score, result.score.label
+    names = {log.path: f"result_{number}.txt" for number, log in enumerate(result.logs)}
+    rows = [
+        f"| {names[run.file]} | {run.file.name} | {run.seed} | {_cell(run.epochs, 'g')} | {_cell(run.minutes, '.4f')} | "
+        f"{'yes' if run.kept else 'no'} |"
+        for run in score.runs if run.in_set
+    ]
+    chosen = ""
+    if len(score.runs) > rules.RUNS:
+        chosen = (f"\n{len(score.runs)} runs were made. These {rules.RUNS} consecutive ones are the set whose score is the "
+                  "median of all such sets.\n")
+    data = ("The data set is the demo's: `./init_datasets.sh` draws it." if demo else
+            "`DATADIR` holds ImageNet-1k as MXNet RecordIO: `train.rec`, `train.idx`, `val.rec`, `val.idx`, the JPEG files of "
+            f"the {rules.TRAIN_SAMPLES:,} training and {rules.EVAL_SAMPLES:,} validation images as they are, neither decoded nor "
+            "resized, with labels 0 to 999.")
+    shown = f"\n**{demo}**\n" if demo else ""
+    return f"""# {system}: ResNet-50 v1.5
+{shown}
+The code is that of commit {commit}, in `../{implementation}`; its README describes it. The configuration is
+`config_{system}.sh`, and `{system}_{implementation}.json` has it resolved, with the version of every package.
+
+    ./setup.sh
+    DATADIR=/path/to/data ./init_datasets.sh
+    DATADIR=/path/to/data RESULT_FILE=$PWD/result_0.txt ./run_and_time.sh
+
+{data}
+
+## The runs
+
+Score: {_cell(score.olympic_minutes, '.4f')} minutes, the mean of the middle {rules.RUNS - 2} of {rules.RUNS} runs.
+{chosen}
+| file | as it was made | seed | epochs | minutes | in the mean |
+|---|---|---|---|---|---|
+""" + "\n".join(rows) + "\n"
+
+
+def _cell(value: Optional[float], form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
+def file_name(name: str) -> str:
+    """A name that the repository checker takes for a file or folder: without spaces, and no dot before it."""
+    return re.sub(r"[^\w.+-]+", "_", name).strip("_.") or "unnamed"

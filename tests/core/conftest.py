@@ -1,0 +1,46 @@
+"""A campaign on ImageNet that never was, on one of the machines of tests/golden/machines."""
+
+import pathlib
+import shutil
+
+import pytest
+
+from rn50 import system
+from rn50.submission import describe
+from tests.core import machines
+from tests.core.campaigns import DETAILS, git, make
+
+
+@pytest.fixture(scope="session")
+def checkout(tmp_path_factory):
+    """A git checkout, its commit, and a change that came after it."""
+    folder = tmp_path_factory.mktemp("checkout")
+    for name in ("run_and_time.sh", "rn50/train.py", "tests/with a space.py", ".ci/run", ".gitignore"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(f"{name} as it ran\n")
+    (folder / "run_and_time.sh").chmod(0o755)
+    for command in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "what ran")):
+        git(folder, *command)
+    (folder / "rn50" / "train.py").write_text("changed since\n")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def machine():
+    """What a node of 8 A100 tells of itself."""
+    name = machines.MACHINES / "8xA100"
+    return system.read(str(name / "root"), machines.commands(name / "commands"), {"NCCL_VERSION": "2.21"})
+
+
+@pytest.fixture(scope="session")
+def campaign(tmp_path_factory, checkout, machine):
+    """Five runs on ImageNet, and what is to be known of their machine."""
+    folder = make(tmp_path_factory.mktemp("campaign") / "NF5688M6", git(checkout, "rev-parse", "HEAD"), machine)
+    (folder / describe.DETAILS).write_text("".join(f'{field}: "{value}"\n' for field, value in DETAILS.items()))
+    return folder
+
+
+@pytest.fixture
+def results(tmp_path, campaign):
+    """Such runs to spoil."""
+    return pathlib.Path(shutil.copytree(str(campaign), str(tmp_path / "results" / "NF5688M6")))
