@@ -2,10 +2,11 @@
 
     set -a; . configs/config_DEMO_CPU.sh; set +a; python bench/scaling.py [--steps 30] [--rounds 7] [--json]
 
-The environment describes the configuration, as for a run; its data set must be there, and Horovod. Two ranks, each bound to a
-core of its own, train --steps steps together; then rank 0 trains as many alone, without any sum over ranks, while rank 1 waits;
-then both do so at once, each for itself, which shows what the cores take from each other without communication. The efficiency
-is the rate of the two ranks over twice the rate of the one, the median over the rounds; the goal is 0.9.
+The environment describes the configuration, as for a run; its data set must be there, and Horovod. A process by itself trains
+--steps steps, on the first core and on the second by turns; then two ranks of Horovod, each on a core of its own, train as many
+together; then each of them does so for itself, which shows what the cores take from each other without communication. Whoever
+has no turn is stopped (SIGSTOP) and takes no time from the others. The efficiency is the rate of the two ranks over twice the rate of the one, the
+median over the rounds; the goal is 0.9.
 """
 
 import argparse
@@ -13,10 +14,14 @@ import dataclasses
 import json
 import os
 import pathlib
+import secrets
+import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
+from multiprocessing.connection import Client, Listener
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
@@ -28,69 +33,109 @@ GOAL = 0.9
 HOROVODRUN = "import implementations.mxnet; from horovod.runner.launch import run_commandline as run; run()"
 
 
-def start(argv) -> int:
-    """Starts this file as both ranks."""
-    environment = {**os.environ, "DGXNGPU": "2", "OMP_NUM_THREADS": "1", "HOROVOD_LOG_LEVEL": "fatal", "PYTHONPATH": str(ROOT)}
-    ranks = [sys.executable, __file__, "--as-rank", *argv]
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOROVODRUN, "--gloo", "-np", "2", *ranks],
-        cwd=str(ROOT), env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )
-    for line in process.stdout:
-        said, _, text = line.partition("<stdout>:")
-        print(text if said == "[0]" else line, end="")
-    return process.wait()
+def train(address: str, key: str, steps: int) -> None:
+    """One process that trains when it is told to, and answers with the seconds that ``steps`` steps took."""
+    rank = os.environ.get("HOROVOD_RANK")
+    os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[int(rank or 0)]})
 
-
-def measure(args) -> None:
-    """One rank; rank 0 prints."""
-    cores = sorted(os.sched_getaffinity(0))
-    if len(cores) < 2:
-        sys.exit("bench/scaling.py: this process may use one core only; give it two")
-    os.sched_setaffinity(0, {cores[int(os.environ["HOROVOD_LOCAL_RANK"])]})
-
-    from implementations.mxnet import communicator, mx, train
+    from implementations.mxnet import communicator, mx
+    from implementations.mxnet.train import create
 
     config = configuration.from_environment()
-    config = dataclasses.replace(config, run=dataclasses.replace(config.run, benchmark_steps=args.steps))
-    rank = train.create(config)
-    rank.warm_up(1)
-    rank.open_data()
-    together, alone = rank.communicator, communicator.SingleProcess()
-    first = together.rank == 0
+    config = dataclasses.replace(config, run=dataclasses.replace(config.run, benchmark_steps=steps))
+    implementation = create(config)
+    implementation.warm_up(1)
+    implementation.open_data()
+    ranks = {"together": implementation.communicator, "apart": communicator.SingleProcess()}
+    with Client(address, authkey=bytes.fromhex(key)) as turns:
+        turns.send((rank, os.getpid(), implementation.precision))
+        while True:
+            turn = turns.recv()
+            if turn is None:
+                break
+            implementation.communicator = ranks[turn]
+            begin = time.perf_counter()
+            implementation.train_epoch(1, lambda samples, loss: None)
+            mx.nd.waitall()
+            turns.send(time.perf_counter() - begin)
+    implementation.communicator = ranks["together"]
+    implementation.close()
 
-    def seconds(takes_part: bool, ranks) -> float:
-        together.barrier()
-        rank.communicator = ranks
-        begin = time.perf_counter()
-        if takes_part:
-            rank.train_epoch(1, lambda samples, loss: None)
-        mx.nd.waitall()
-        taken = time.perf_counter() - begin
-        together.barrier()
-        return taken
 
-    images = args.steps * config.hyperparameters.batch_size
-    rounds = []
-    for number in range(-1, args.rounds):  # the first round warms up
-        two, one, side_by_side = seconds(True, together), seconds(first, alone), seconds(True, alone)
-        if number >= 0:
-            rounds.append({"two": 2 * images / two, "one": images / one, "side_by_side": 2 * images / side_by_side})
-    together.barrier()
-    if first:
-        report = {name: statistics.median(each[name] for each in rounds) for name in ("one", "two", "side_by_side")}
-        efficiencies = [each["two"] / (2 * each["one"]) for each in rounds]
-        report.update(efficiency=statistics.median(efficiencies), goal=GOAL, rounds=efficiencies, precision=rank.precision)
-        if args.json:
-            print(json.dumps(report, indent=1))
-        else:
-            one, two, side_by_side = (report[name] for name in ("one", "two", "side_by_side"))
-            each = ", ".join(f"{ratio:.3f}" for ratio in efficiencies)
-            print(f"one rank {one:.1f} img/s, two ranks {two:.1f} img/s: efficiency {report['efficiency']:.3f}, goal {GOAL} "
-                  f"(rounds {each}); two ranks without sums {side_by_side:.1f} img/s, {side_by_side / one / 2:.3f} of twice one; "
-                  f"{rank.precision}")
-    rank.communicator = together
-    rank.close()
+class Processes:
+    """The process by itself and the two ranks, of whom only those with a turn are not stopped."""
+
+    def __init__(self, steps: int):
+        folder = tempfile.mkdtemp(prefix="rn50-scaling-")
+        key = secrets.token_bytes(16)
+        with Listener(f"{folder}/turns", authkey=key) as listener:
+            argv = [sys.executable, __file__, "--as-rank", f"{folder}/turns", "--key", key.hex(), "--steps", str(steps)]
+            environment = {**os.environ, "OMP_NUM_THREADS": "1", "HOROVOD_LOG_LEVEL": "fatal", "PYTHONPATH": str(ROOT)}
+            horovodrun = [sys.executable, "-c", HOROVODRUN, "--gloo", "-np", "2"]
+            self._started = [
+                subprocess.Popen([*before, *argv], cwd=str(ROOT), env={**environment, "DGXNGPU": ranks}, stdout=sys.stderr)
+                for before, ranks in (([], "1"), (horovodrun, "2"))
+            ]
+            signal.signal(signal.SIGALRM, self._look)
+            signal.setitimer(signal.ITIMER_REAL, 1, 1)
+            accepted = [listener.accept() for _ in range(3)]
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        said = [(connection, *connection.recv()) for connection in accepted]
+        self.precision = said[0][3]
+        self._single = [(connection, pid) for connection, rank, pid, _ in said if rank is None]
+        self._ranks = [(connection, pid) for connection, rank, pid, _ in said if rank is not None]
+
+    def _look(self, *_) -> None:
+        if any(process.poll() for process in self._started):
+            self.close()
+            sys.exit("bench/scaling.py: a process ended before it could train; its reason is above")
+
+    def move(self, core: int) -> None:
+        """The process by itself, all its threads, to the first core (0) or the second (1)."""
+        for _, pid in self._single:
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                os.sched_setaffinity(int(thread), {sorted(os.sched_getaffinity(0))[core]})
+
+    def seconds(self, ranks: bool, turn: str) -> float:
+        """How long the turn takes: of the two ranks, or of the process by itself."""
+        active, others = (self._ranks, self._single) if ranks else (self._single, self._ranks)
+        for _, pid in others:
+            os.kill(pid, signal.SIGSTOP)
+        for connection, pid in active:
+            os.kill(pid, signal.SIGCONT)
+            connection.send(turn)
+        return max(connection.recv() for connection, _ in active)
+
+    def end(self) -> None:
+        for connection, pid in self._single + self._ranks:
+            os.kill(pid, signal.SIGCONT)
+            connection.send(None)
+        for process in self._started:
+            process.wait()
+
+    def close(self) -> None:
+        for process in self._started:
+            process.terminate()
+
+
+def measure(steps: int, rounds: int, images: int) -> dict:
+    """Images per second of each kind, the median over the rounds, and the efficiency of every round."""
+    processes = Processes(steps)
+    try:
+        taken = []
+        for number in range(-1, rounds):  # the first round warms up
+            processes.move(number % 2)
+            one = images / processes.seconds(ranks=False, turn="apart")
+            two, apart = (2 * images / processes.seconds(ranks=True, turn=turn) for turn in ("together", "apart"))
+            if number >= 0:
+                taken.append({"one": one, "two": two, "two_apart": apart})
+        processes.end()
+    finally:
+        processes.close()
+    efficiencies = [each["two"] / (2 * each["one"]) for each in taken]
+    report = {kind: statistics.median(each[kind] for each in taken) for kind in ("one", "two", "two_apart")}
+    return {**report, "efficiency": statistics.median(efficiencies), "goal": GOAL, "rounds": efficiencies,
+            "precision": processes.precision}
 
 
 def main() -> None:
@@ -98,16 +143,26 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--as-rank", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--as-rank", help=argparse.SUPPRESS)
+    parser.add_argument("--key", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.as_rank:
-        measure(args)
-    else:
-        try:
-            configuration.from_environment()
-        except UserError as error:
-            sys.exit(f"bench/scaling.py: {str(error).splitlines()[0]}")
-        sys.exit(start(sys.argv[1:]))
+        train(args.as_rank, args.key, args.steps)
+        return
+    try:
+        config = configuration.from_environment()
+    except UserError as error:
+        sys.exit(f"bench/scaling.py: {str(error).splitlines()[0]}")
+    if len(os.sched_getaffinity(0)) < 2:
+        sys.exit("bench/scaling.py: this process may use one core only; give it two")
+    report = measure(args.steps, args.rounds, args.steps * config.hyperparameters.batch_size)
+    if args.json:
+        print(json.dumps(report, indent=1))
+        return
+    one, two, apart = (report[kind] for kind in ("one", "two", "two_apart"))
+    each = ", ".join(f"{ratio:.3f}" for ratio in report["rounds"])
+    print(f"one rank {one:.1f} img/s, two ranks {two:.1f} img/s: efficiency {report['efficiency']:.3f}, goal {GOAL} "
+          f"(rounds {each}); two ranks without sums {apart:.1f} img/s, {apart / one / 2:.3f} of twice one; {report['precision']}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """The ranks of an MXNet job: one process, or Horovod."""
 
 import contextlib
-import math
 import socket
 import threading
 import time
@@ -57,7 +56,7 @@ class SingleProcess:
 class Horovod:
     """One rank of a Horovod job."""
 
-    def __init__(self, on_gpu: bool, gradient_groups: int) -> None:
+    def __init__(self, on_gpu: bool) -> None:
         try:
             import horovod.mxnet as hvd
         except ImportError as error:
@@ -68,7 +67,6 @@ class Horovod:
         self.rank, self.local_rank, self.size = hvd.rank(), hvd.local_rank(), hvd.size()
         self.library = "NCCL" if on_gpu and hvd.nccl_built() else "Gloo" if hvd.gloo_enabled() else "MPI"
         self._on_gpu = on_gpu
-        self._gradient_groups = gradient_groups
 
     def barrier(self) -> None:
         """Returns once every rank has called it."""
@@ -93,13 +91,11 @@ class Horovod:
         return seconds
 
     def sum_gradients(self, gradients: Sequence[Any]) -> None:
-        """Sums each array in place over all ranks, group by group; arrays that backpropagation finishes first go first."""
+        """Sums each array in place over all ranks; arrays that backpropagation finishes first go first."""
         # Only gradients go through Horovod: a weight that an inference pass has touched lies in a layout of oneDNN's own,
         # and reducing or broadcasting it can fail on one rank and leave the others waiting.
-        size = math.ceil(len(gradients) / self._gradient_groups)
-        for start in range(0, len(gradients), size):
-            group = gradients[start : start + size]
-            self._hvd.grouped_allreduce_(group, average=False, name=f"gradients_{start}", priority=-start)
+        for index, array in enumerate(gradients):
+            self._hvd.allreduce_(array, average=False, name=f"gradients_{index}", priority=-index)
 
     def close(self) -> None:
         """Leaves the job."""

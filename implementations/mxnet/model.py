@@ -7,9 +7,12 @@ Parameters are float32 always. With ``precision`` "float16" or "bfloat16" the gr
 convolution or the classifier reads them: these are the master weights of mixed precision, and gradients come back as float32.
 """
 
-from typing import Any, Dict, NamedTuple, Tuple
+import itertools
+import math
+from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
 import mxnet as mx
+from mxnet import autograd
 from mxnet.contrib.amp import amp
 from mxnet.gluon import HybridBlock, nn
 
@@ -165,3 +168,25 @@ class Evaluation(HybridBlock):
 def trainable(network: HybridBlock) -> Tuple[Any, ...]:
     """The parameters that have a gradient, in the order of the network: 161 of them."""
     return tuple(p for p in network.collect_params().values() if p.grad_req != "null")
+
+
+def join_gradients(parameters: Sequence[Any], groups: int) -> List[Any]:
+    """Lays the gradients of ``parameters`` side by side in ``groups`` arrays of one dimension, and returns these: so a sum over
+    the ranks is one operation on one array, and nothing has to be copied together for it.
+
+    The last layer comes first, as backpropagation ends with its gradients. Only before the first backpropagation: a graph of
+    static shape goes on writing to the arrays that it has met.
+    """
+    backward = list(reversed(parameters))
+    size = math.ceil(len(backward) / groups)
+    joined = []
+    for group in (backward[start : start + size] for start in range(0, len(backward), size)):
+        # Each begins on a boundary of 256 bytes, as arrays of their own do: kernels on GPUs read them 16 bytes at a time.
+        ends = list(itertools.accumulate(math.ceil(parameter.data().size / 64) * 64 for parameter in group))
+        array = mx.nd.zeros(ends[-1], group[0].data().context)
+        for parameter, start in zip(group, [0, *ends]):
+            # Gluon has no public way to say where a gradient is to be.
+            parameter._grad = [array[start : start + parameter.data().size].reshape(parameter.shape)]
+            autograd.mark_variables(parameter.list_data(), parameter.list_grad())
+        joined.append(array)
+    return joined

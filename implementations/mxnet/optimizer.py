@@ -5,7 +5,7 @@ trust ratio and weight decay, scales the momentum of only some parameters when t
 in the order of the network, which on a CPU is several times slower (docs/measurements.md).
 """
 
-from typing import Any, List, Sequence
+from typing import Any, Sequence
 
 import mxnet as mx
 
@@ -32,7 +32,7 @@ class SquaredNorms:
 
 
 class Lars:
-    """Updates all parameters of a network, float32 all. ``gradients`` are sums over samples; ``step`` divides."""
+    """Updates all parameters of a network, float32 all. Their gradients are sums over samples; ``step`` divides."""
 
     def __init__(self, parameters: Sequence[Any], hyperparameters: Hyperparameters):
         self._hyperparameters = hyperparameters
@@ -49,8 +49,6 @@ class Lars:
         self._weight_decay[: self._scaled] = hyperparameters.weight_decay
         # MXNet's own reading of MXNET_OPTIMIZER_AGGREGATION_SIZE: the number of tensors in one launch.
         self._chunk = mx.optimizer.SGD().aggregate_num
-        self.gradients: List[Any] = [parameter.grad() for parameter in reversed(parameters)]
-        """The gradient arrays, last layer first: the order in which backpropagation finishes them."""
 
     def reset(self) -> None:
         """Forgets all momentum."""
