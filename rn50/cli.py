@@ -86,17 +86,19 @@ def demo_data(folder: pathlib.Path, seed: int, tune: bool) -> None:
 @click.argument("source", type=click.Path(path_type=pathlib.Path))
 @click.argument("folder", metavar="OUT", type=click.Path(path_type=pathlib.Path))
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0, 2**32 - 1), help="Seed of the order of the records.")
-@click.option("--val-truth", type=click.Path(path_type=pathlib.Path), help="The classes of a flat val folder: the official ground "
-              "truth (with meta.mat beside it), or lines of name and class [default: the development kit in SOURCE or beside it].")
-@click.option("--workers", type=click.IntRange(1), help="Threads; more than cores help where storage answers slowly [default: cores].")
+@click.option("--val-truth", type=click.Path(path_type=pathlib.Path),
+              help="The classes of a flat val folder: the official ground truth (with meta.mat beside it), or lines of name and class "
+              "[default: the development kit in SOURCE or beside it].")
+@click.option("--workers", type=click.IntRange(1),
+              help="Threads; more than cores help where storage answers slowly [default: cores].")
 @click.option("--to-folder", is_flag=True, help="The other way: from the records in SOURCE to class folders of images in OUT.")
 @_as_json
 def pack(source: pathlib.Path, folder: pathlib.Path, seed: int, val_truth: Optional[pathlib.Path], workers: Optional[int],
          to_folder: bool, as_json: bool) -> None:
     """Pack the images of SOURCE/train/<class> and SOURCE/val as RecordIO into OUT, in shuffled order.
 
-    The bytes of the images stay as they are; a label is the rank of its class among the sorted ones. Interrupted, the same command
-    goes on where it stopped.
+    The bytes of the images stay as they are; a label is the rank of its class among the sorted ones. Interrupted, the same
+    command goes on where it stopped.
     """
     from rn50.data import pack as packer
     from rn50.data import unpacking
@@ -122,8 +124,9 @@ def verify(folder: pathlib.Path, full: bool, classes: Optional[int], train_image
            workers: Optional[int], as_json: bool) -> None:
     """Look at every record of DIR and write what was found as certificate.json beside the data.
 
-    Container and index, numbers, labels, headers of the images, duplicates, SHA-256 of every file. The numbers expected are those of
-    an earlier certificate, of rn50 pack or rn50 demo-data, else ImageNet's. A run reads the certificate and refuses data at fault.
+    Container and index, numbers, labels, headers of the images, duplicates, SHA-256 of every file. The numbers expected are those
+    of an earlier certificate, of rn50 pack or rn50 demo-data, else ImageNet's. A run reads the certificate and refuses data at
+    fault.
 
     Exit status: 0 whole, 1 faults, 2 it could not be looked at.
     """

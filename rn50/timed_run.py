@@ -165,13 +165,17 @@ def _check_certificate(config: Config, communicator: Communicator, display: Disp
     found = certificate.check(config)
     own = int(found.sha256[:8], 16) if found else 0
     if int(communicator.sum(np.array([own], dtype=np.int64))[0]) != own * communicator.size:
-        raise UserError(f"{config.data.folder}: the ranks read data of different certificates, this one {found.sha256 if found else 'none'}; "
+        mine = found.sha256 if found else "none"
+        raise UserError(f"{config.data.folder}: the ranks read data of different certificates, this one {mine}; "
                         f"give every machine the same data")
     if found is None:
-        display.remark(f"no certificate.json in {config.data.folder}; rn50 verify {config.data.folder} looks at every image and writes it")
+        folder = config.data.folder
+        display.remark(f"no certificate.json in {folder}; rn50 verify {folder} looks at every image and writes it")
         return None
     if config.run.result_file and communicator.rank == 0:
-        _beside_the_result(lambda file: provenance.add(file, "data certificate", found.summary()), pathlib.Path(config.run.result_file))
+        summary = found.summary()
+        result_file = pathlib.Path(config.run.result_file)
+        _beside_the_result(lambda file: provenance.add(file, "data certificate", summary), result_file)
     return {"certificate_sha256": found.sha256, "data_set_sha256": str(found.content["set_sha256"])}
 
 

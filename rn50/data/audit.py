@@ -16,7 +16,7 @@ import numpy as np
 from rn50.data import jpeg
 from rn50.data.finding import Finding, Findings
 from rn50.data.packing_list import Entry
-from rn50.data.recordio import IMAGE_START, decode_header, decode_record, read_index
+from rn50.data.recordio import IMAGE_START, decode_header, decode_record, encode_header, read_index
 from rn50.errors import UserError
 
 CHUNK_BYTES = 8 << 20
@@ -59,7 +59,7 @@ class _Set:
         self.again = f"pack it again: rn50 pack {source}" if source else "pack the data again, or take them from another copy"
 
     def read(self, descriptor: int, positions: np.ndarray, bounds: np.ndarray, begin: int) -> _Chunk:
-        """Reads the file from ``begin`` to ``bounds[-1]``: record ``positions[i]`` lies from ``bounds[i]`` to ``bounds[i + 1]``."""
+        """Reads the file from ``begin`` to ``bounds[-1]``; record ``positions[i]`` lies from ``bounds[i]`` to ``bounds[i + 1]``."""
         raw = _pread(descriptor, int(bounds[-1]) - begin, begin)
         chunk = _Chunk(raw, [], [], [], [])
         for position, start, end in zip(positions.tolist(), bounds[:-1].tolist(), bounds[1:].tolist()):
@@ -97,6 +97,8 @@ class _Set:
             chunk.labels.append((position, int(header.label)))
             if entry and header.label != entry.label:
                 faults.append(("label", f"has label {header.label:g}, and in the packing list label {entry.label}", ""))
+        if not faults and record[:IMAGE_START] != encode_header(header.id, int(header.label)):
+            faults.append(("header", f"has the header {record[:IMAGE_START].hex()}, with a bit that nobody reads set", ""))
         image = record[IMAGE_START:]
         digest = hashlib.sha256(image).digest()
         chunk.digests.append((position, digest))
@@ -183,8 +185,9 @@ def audit(folder: Path, name: str, classes: int, entries: Optional[List[Entry]],
         labels, digests = np.full(records, -1, np.int64), np.zeros((records, DIGEST_BYTES), np.uint8)
         if not len(offsets) or offsets[0]:
             lead = int(offsets[0]) if len(offsets) else size
-            faults.add(Finding("gap", known.rec.name, None, f"the first {lead} bytes belong to no record of the index", known.again))
-        waiting: Deque["Future[_Chunk]"] = deque()
+            text = f"the first {lead} bytes belong to no record of the index"
+            faults.add(Finding("gap", known.rec.name, None, text, known.again))
+        waiting: Deque[Future[_Chunk]] = deque()
         stretches = _stretches(positions, offsets, size)
         with ThreadPoolExecutor(workers) as executor, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow's, of damaged EXIF data, which several images of ImageNet have

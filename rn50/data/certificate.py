@@ -52,7 +52,7 @@ class Expected(NamedTuple):
 
 
 def expected(folder: Path) -> Expected:
-    """What an earlier certificate, the record of the packing or of the demo data set says, in this order; else ImageNet's numbers."""
+    """What an earlier certificate, the record of the packing or of the demo data says, in this order; else ImageNet's numbers."""
     for name in (CERTIFICATE, packing_list.RECORD, DEMO_RECORD):
         found = packing_list.read_json(folder / name)
         if found is not None:
@@ -60,8 +60,8 @@ def expected(folder: Path) -> Expected:
                 classes = DEMO_CLASSES if name == DEMO_RECORD else int(found["classes"])
                 return Expected(classes, int(found["train"]), int(found["val"]), dict(found.get("files", {})), name)
             except (KeyError, TypeError, ValueError) as error:
-                raise UserError(f"{folder / name}: damaged, it lacks the numbers of images; take it from another copy of the data, or "
-                                f"delete it") from error
+                raise UserError(f"{folder / name}: damaged, it lacks the numbers of images; take it from another copy of the data, "
+                                f"or delete it") from error
     return Expected(rules.CLASSES, rules.TRAIN_SAMPLES, rules.EVAL_SAMPLES, {}, "ImageNet")
 
 
@@ -79,7 +79,8 @@ def write(folder: Path, content: Dict[str, Any]) -> Certificate:
         temporary.write_bytes(text)
         temporary.replace(path)
     except OSError as error:
-        raise UserError(f"{path}: cannot be written ({error.strerror}); make the folder writable or free space, and verify again") from error
+        raise UserError(f"{path}: cannot be written ({error.strerror}); make the folder writable or free space, "
+                        f"and verify again") from error
     return Certificate(path, content, hashlib.sha256(text).hexdigest())
 
 
@@ -120,5 +121,6 @@ def check(config: Config) -> Optional[Certificate]:
         except OSError as error:
             raise UserError(f"{folder / name}: {error.strerror}; copy or pack the data again") from error
         if size != certified:
-            raise UserError(f"{folder / name}: has {size} bytes, and {certified} when it was certified; copy or pack it again, or {again}")
+            raise UserError(f"{folder / name}: has {size} bytes, and {certified} when it was certified; copy or pack it again, "
+                            f"or {again}")
     return found

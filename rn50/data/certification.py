@@ -1,8 +1,8 @@
-"""``rn50 verify``: both sets looked at record by record, their numbers and classes compared with what they ought to be, and all of it
-written down in certificate.json.
+"""``rn50 verify``: both sets looked at record by record, their numbers and classes compared with what they ought to be, and all of
+it written down in certificate.json.
 
-What is wrong is a fault and fails the certificate. What is merely worth knowing is a remark: ImageNet itself holds a PNG, CMYK images
-and images that occur twice.
+What is wrong is a fault and fails the certificate. What is merely worth knowing is a remark: ImageNet itself holds a PNG, CMYK
+images and images that occur twice.
 """
 
 import os
@@ -21,7 +21,7 @@ from rn50.errors import UserError
 
 NAMES = ("train", "val")
 IMAGENET_PER_CLASS = {"train": (732, 1300), "val": (50, 50)}
-"""Fewest and most images of a class. Source: Russakovsky et al., ImageNet Large Scale Visual Recognition Challenge, 2015, table 2."""
+"""Fewest and most images of a class. Source: Russakovsky et al., ImageNet Large Scale Visual Recognition Challenge, 2015, tab. 2."""
 CHECK_DATADIR = "check that it is the folder that is meant, then copy or pack the data again"
 
 
@@ -44,8 +44,9 @@ def certify(folder: Path, decode: bool = False, numbers: Sequence[Optional[int]]
     """Looks at all of ``folder`` and writes its certificate.json, whatever the verdict.
 
     ``decode`` decodes every image too. ``numbers`` are those of classes, training and validation images, each None where what
-    ``certificate.expected`` finds is right. ``workers`` is the number of threads, by default one for each core that this process may
-    use. ``progress(done, total)`` counts images. Raises ``UserError`` where a file cannot be read, or the certificate not written.
+    ``certificate.expected`` finds is right. ``workers`` is the number of threads, by default one for each core that this process
+    may use. ``progress(done, total)`` counts images. Raises ``UserError`` where a file cannot be read, or the certificate not
+    written.
     """
     known = certificate.expected(folder)
     if any(number is not None for number in numbers):
@@ -94,7 +95,7 @@ def _parses(folder: Path, name: str, faults: Optional[Findings]) -> bool:
     """Whether the index of a set is one; a fault where it is not. UserError where a file is missing."""
     for path in (folder / f"{name}.rec", folder / f"{name}.idx"):
         if not path.is_file():
-            raise UserError(f"{path}: no such file; give a folder with train.rec, train.idx, val.rec and val.idx (rn50 pack makes them)")
+            raise UserError(f"{path}: no such file; give a folder with {', '.join(FILES)} (rn50 pack makes them)")
     try:
         read_index(folder / f"{name}.idx")
     except UserError as error:
@@ -130,8 +131,8 @@ def _entries(folder: Path, name: str, classes: Optional[List[str]], faults: Find
     for record, entry in enumerate(entries or ()):
         label_class = classes[entry.label] if classes and entry.label < len(classes) else None
         if classes and (label_class is None or ("/" in entry.path and entry.path.split("/")[0] != label_class)):
-            faults.add(Finding("label", f"{name}.tsv", record, f"{entry.path} has label {entry.label}, which is the class {label_class}",
-                               "take classes.txt and the list from another copy of the data, or pack them again"))
+            text = f"{entry.path} has label {entry.label}, which is the class {label_class}"
+            faults.add(Finding("label", f"{name}.tsv", record, text, "take classes.txt and the list from another copy of the data, or pack them again"))
     return entries
 
 
@@ -142,8 +143,9 @@ def _check_numbers(report: SetReport, known: Expected, entries: Optional[List[En
     expected = getattr(known, report.name)
     if report.records != expected:
         missing = expected - report.records
-        faults.add(Finding("count", idx, None, f"lists {report.records:,} records, {abs(missing):,} {'fewer' if missing > 0 else 'more'} "
-                                               f"than the {expected:,} of {known.by}", CHECK_DATADIR))
+        text = (f"lists {report.records:,} records, {abs(missing):,} {'fewer' if missing > 0 else 'more'} than the {expected:,} of "
+                f"{known.by}")
+        faults.add(Finding("count", idx, None, text, CHECK_DATADIR))
     if entries is not None and len(entries) != report.records:
         first = min(len(entries), report.records)
         named = f", the first without a record is {entries[first].path}" if first < len(entries) else ""
@@ -172,7 +174,7 @@ def _compare(reports: Sequence[SetReport], known: Expected, faults: Findings, re
 
     found = digests.any(axis=1)
     order = np.lexsort(digests.T[:8])
-    # Neighbours in sorted order are equal where the eight leading bytes are, which chance does not do; the others are compared then.
+    # Sorted by their leading bytes, equal ones are neighbours: chance makes no two images agree in eight bytes.
     same = (digests[order[1:]] == digests[order[:-1]]).all(axis=1) & found[order[1:]]
     first: Dict[int, int] = {}
     for at in np.flatnonzero(same).tolist():
@@ -184,5 +186,6 @@ def _compare(reports: Sequence[SetReport], known: Expected, faults: Findings, re
         remarks.add(Finding("duplicate", file, record, f"is the same image as record {other} of {other_file}{differ}", ""))
     doubled = int(same.sum())
     if doubled * 20 > len(labels):
-        faults.add(Finding("duplicates", f"{reports[0].name}.rec", None, f"{doubled:,} of all {len(labels):,} images are there twice",
+        text = f"{doubled:,} of all {len(labels):,} images are there twice"
+        faults.add(Finding("duplicates", f"{reports[0].name}.rec", None, text,
                            "an archive was unpacked twice, or a set is in both files; pack again from a fresh folder"))

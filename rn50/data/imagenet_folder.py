@@ -54,8 +54,8 @@ class Source(NamedTuple):
 def scan(folder: Path, truth: Optional[Path] = None) -> Source:
     """Lists ``folder/train/<class>/*`` and ``folder/val``, which has the same class folders or is flat.
 
-    A flat validation folder needs ``truth``, one of the lists that ``validation_truth`` reads; the official one is found by itself
-    where the development kit lies in the folder or beside it. Raises UserError for anything that is not this layout.
+    A flat validation folder needs ``truth``, one of the lists that ``validation_truth`` reads; the official one is found by
+    itself where the development kit lies in the folder or beside it. Raises UserError for anything that is not this layout.
     """
     for path in (folder, folder / "train", folder / "val"):
         if not path.is_dir():
@@ -69,8 +69,8 @@ def scan(folder: Path, truth: Optional[Path] = None) -> Source:
     if val:
         for missing in sorted(set(train) ^ set(val)):
             where, other = ("val", "train") if missing in train else ("train", "val")
-            raise UserError(f"{folder / where / missing}: no such folder, though {folder / other} has it; the two sets must have the "
-                            f"same classes. Extract the archives again, or sort the validation images into class folders")
+            raise UserError(f"{folder / where / missing}: no such folder, though {folder / other} has it; the two sets must "
+                            f"have the same classes. Extract the archives again, or sort the validation images into class folders")
         images = _labelled(folder / "val", val, labels)
     else:
         images = _flat(folder, classes, truth)
@@ -128,8 +128,8 @@ def _flat(folder: Path, classes: List[str], truth: Optional[Path]) -> List[Image
     lists = [truth] if truth else validation_truth.find(folder)
     if not lists:
         raise UserError(
-            f"{folder / 'val'}: {len(entries):,} images without class folders, so nobody knows their classes (packed like that, a "
-            f"network trains to the end and is never right); give the list of their classes with --val-truth FILE: the development "
-            f"kit's {Path(validation_truth.OFFICIAL).name}, or lines of name and class")
+            f"{folder / 'val'}: {len(entries):,} images without class folders, so nobody knows their classes (packed like "
+            f"that, a network trains to the end and is never right); give the list of their classes with --val-truth FILE: the "
+            f"development kit's {Path(validation_truth.OFFICIAL).name}, or lines of name and class")
     labels = validation_truth.read(lists[0], [entry.name for entry in entries], classes)
     return [_image(entry, entry.name, labels[entry.name]) for entry in entries]

@@ -1,7 +1,7 @@
 """From an image folder to RecordIO: the bytes of the files as they are, in an order that a seed gives.
 
 Threads read, hash and frame the images, for all of that happens outside of Python's lock; one writer appends them, so that every
-byte lands where ``MXIndexedRecordIO`` would have put it. What is written so far lies in a hidden folder with its index as journal:
+byte lands where ``MXIndexedRecordIO`` would have put it. What is written so far lies in a hidden folder, its index is the journal:
 after Ctrl-C, a full disk or a kill the same command goes on behind the last record that is whole.
 """
 
@@ -18,6 +18,7 @@ import numpy as np
 
 import rn50
 from rn50.data import jpeg, packing_list
+from rn50.data.certificate import CERTIFICATE
 from rn50.data.exclusive import only_process
 from rn50.data.imagenet_folder import Image, Source, scan
 from rn50.data.packing_list import Entry
@@ -46,15 +47,16 @@ class _Packed(NamedTuple):
 
 def order(count: int, seed: int, name: str) -> np.ndarray:
     """Which image, of those sorted by path, is record 0, 1, ...: int64 (count,), the same for ever."""
-    return np.random.RandomState([seed, STREAMS[name]]).permutation(count)  # unlike numpy.random.Generator's, its streams are frozen
+    # Unlike those of numpy.random.Generator, its streams are frozen.
+    return np.random.RandomState([seed, STREAMS[name]]).permutation(count)
 
 
 def pack(source: Path, folder: Path, seed: int = 0, truth: Optional[Path] = None, workers: Optional[int] = None,
          progress: Progress = lambda done, total: None) -> Source:
     """Packs ``source/train`` and ``source/val`` into train.rec/.idx and val.rec/.idx in ``folder``, with lists of what they hold.
 
-    ``truth`` is the list of classes of a flat validation folder. ``seed`` is in [0, 2**32); ``workers`` is the number of threads, by
-    default one for each core that this process may use; neither it nor an interruption changes the files.
+    ``truth`` is the list of classes of a flat validation folder. ``seed`` is in [0, 2**32); ``workers`` is the number of threads,
+    by default one for each core that this process may use; neither it nor an interruption changes the files.
     ``progress(done, total)`` counts images. Returns at once where this very packing is there already. Raises ``UserError`` for a
     source that is not the ImageNet layout or holds what is no image, for a folder with other data, and for a full disk.
     """
@@ -71,13 +73,15 @@ def pack(source: Path, folder: Path, seed: int = 0, truth: Optional[Path] = None
                 _check_space(folder, listed)
                 _pack_sets(partial, listed, seed, began_ns, workers or len(os.sched_getaffinity(0)), progress)
                 _finish(partial, listed, dict(settings, began_ns=began_ns))
-            for name in (*FILES, packing_list.CLASSES, *packing_list.LISTS, packing_list.RECORD):  # the record last: then it is whole
+            (folder / CERTIFICATE).unlink(missing_ok=True)  # of data that were here before
+            # The record last: where it is, all is.
+            for name in (*FILES, packing_list.CLASSES, *packing_list.LISTS, packing_list.RECORD):
                 if (partial / name).exists():
                     os.replace(partial / name, folder / name)
             shutil.rmtree(partial)
     except OSError as error:
-        raise UserError(f"{folder}: the data set cannot be written ({error.strerror}); mend that, and the same command goes on where "
-                        f"it stopped") from error
+        raise UserError(f"{folder}: the data set cannot be written ({error.strerror}); mend that, and the same command goes on "
+                        f"where it stopped") from error
     return listed
 
 
@@ -89,9 +93,10 @@ def _is_there(folder: Path, settings: Dict[str, Any], listed: Source) -> bool:
     for found in (record, moving):
         if found is not None:
             if any(found.get(key) != value for key, value in settings.items()):
-                raise UserError(f"{folder / packing_list.RECORD}: a packing of other images or another seed; choose another folder, "
-                                f"or delete this one")
-            _refuse_changed((image for images in listed.images.values() for image in images), found["began_ns"], listed.folder, folder)
+                raise UserError(f"{folder / packing_list.RECORD}: a packing of other images or another seed; choose another "
+                                f"folder, or delete this one")
+            every = (image for images in listed.images.values() for image in images)
+            _refuse_changed(every, found["began_ns"], listed.folder, folder)
     if present and record is None and moving is None:
         raise UserError(f"{folder / present[0]}: is there already and was not packed from {listed.folder}; choose another folder")
     return record is not None and len(present) == len(FILES)
@@ -116,8 +121,8 @@ def _begin(folder: Path, settings: Dict[str, Any]) -> int:
     partial = folder / PARTIAL
     journal = packing_list.read_json(partial / JOURNAL)
     if journal is not None and journal.get("settings") != settings:
-        raise UserError(f"{partial}: a packing of other images or another seed was begun here; give that command again, or delete this "
-                        f"folder")
+        raise UserError(f"{partial}: a packing of other images or another seed was begun here; give that command again, or delete "
+                        f"this folder")
     if journal is not None and journal["boot"] == _boot():
         return int(journal["began_ns"])
     shutil.rmtree(partial, ignore_errors=True)
@@ -190,7 +195,7 @@ def _write(rec: BinaryIO, data: bytes) -> None:
 def _packed(executor: ThreadPoolExecutor, workers: int, folder: Path, images: Sequence[Image], keys: np.ndarray,
             done: int) -> Iterator[List[_Packed]]:
     """The records from key ``done`` on, in their order, as the threads finish them; only a few are held at a time."""
-    waiting: Deque["Future[List[_Packed]]"] = deque()
+    waiting: Deque[Future[List[_Packed]]] = deque()
     try:
         for start in range(done, len(keys), CHUNK):
             wanted = [(key, images[keys[key]]) for key in range(start, min(start + CHUNK, len(keys)))]

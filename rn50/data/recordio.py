@@ -69,12 +69,17 @@ def encode_record(record: bytes) -> bytes:
     return b"".join(pieces) + bytes(-len(record) % ALIGNMENT)
 
 
+def encode_header(key: int, label: float) -> bytes:
+    """The header of an image with one label; ``key`` is its id."""
+    return _HEADER.pack(0, label, key, 0)
+
+
 def encode_image(key: int, label: float, image: bytes) -> bytes:
     """The bytes that an image (its JPEG bytes) occupies in a .rec file; ``key`` becomes the id of its header.
 
-    Equal to ``encode_record(mx.recordio.pack(IRHeader(0, label, key, 0), image))``. Raises ``ValueError`` as ``encode_record`` does.
+    Equal to ``encode_record(mx.recordio.pack(IRHeader(0, label, key, 0), image))``, and raises ``ValueError`` where that does.
     """
-    header = _HEADER.pack(0, label, key, 0)
+    header = encode_header(key, label)
     size = len(header) + len(image)
     if size > MAX_RECORD_BYTES or MAGIC in header or _aligned_magic(image):
         return encode_record(header + image)

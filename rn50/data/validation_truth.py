@@ -44,8 +44,8 @@ def read(path: Path, names: Sequence[str], classes: Sequence[str]) -> Dict[str, 
     for number, words in enumerate(lines, 1):
         name = by_stem.get(Path(words[0]).stem)
         if name is None or name in truth or len(words) < 2:
-            raise UserError(f"{path}: line {number} is not about one more image of the validation folder: {' '.join(words)[:80]}; "
-                            f"give the list that belongs to it")
+            raise UserError(f"{path}: line {number} is not about one more image of the validation folder: "
+                            f"{' '.join(words)[:80]}; give the list that belongs to it")
         rank = int(words[1]) if words[1].isdigit() else -1
         truth[name] = rank if 0 <= rank < len(classes) else _label(path, number, words[1], labels)
     return truth

@@ -1,0 +1,114 @@
+"""rn50 pack against MXNet's im2rec, the same images, the same cores, in turn.
+
+    python bench/packing.py [--images 4000] [--rounds 3] [--folder FOLDER] [--json]
+
+Makes a folder of 1000 classes with images of ImageNet's sizes (about 110 KB), then packs it, round after round:
+
+- im2rec: the script that comes with the mxnet package, ``--pass-through`` (no decoding), a list made beforehand, with one process
+  and with one for each core; starting Python and loading MXNet are part of its time, as starting Python is of ours;
+- rn50 pack: the whole command, listing the folder and hashing every image (SHA-256) included;
+- container: encode_image and write() alone, the images in memory, one thread;
+- rn50 verify, and rn50 verify --full, of what was packed.
+
+FOLDER is where it happens, by default /dev/shm, so that no disk is measured. Images/s; the ratio is that of the medians.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+
+import mxnet
+
+from rn50.data import imagenet_folder
+from rn50.data.recordio import encode_image
+from tests.image_tree import IMAGENET_SIZES, make
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+IM2REC = pathlib.Path(mxnet.__file__).parent / "tools" / "im2rec.py"
+
+
+def run(*command):
+    """Seconds that a command takes."""
+    begin = time.perf_counter()
+    subprocess.run(
+        [sys.executable, *map(str, command)], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True
+    )
+    return time.perf_counter() - begin
+
+
+def im2rec(source, folder, threads):
+    """Packs the training set, as its script is told to; the time of making the list is left out."""
+    folder.mkdir()
+    run(IM2REC, "--list", "--recursive", folder / "train", source / "train")
+    return run(IM2REC, "--pass-through", "--num-thread", threads, folder / "train", source / "train")
+
+
+def container(source, folder):
+    """The framing and writing of records alone."""
+    folder.mkdir()
+    images = [(source / "train" / image.path).read_bytes() for image in imagenet_folder.scan(source).images["train"]]
+    begin = time.perf_counter()
+    with (folder / "train.rec").open("wb", buffering=0) as rec:
+        for key, image in enumerate(images):
+            rec.write(encode_image(key, 0, image))
+    return (time.perf_counter() - begin) / len(images)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--images", type=int, default=4000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--folder", default="/dev/shm")
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    cores = len(os.sched_getaffinity(0))
+    with tempfile.TemporaryDirectory(dir=args.folder) as made:
+        folder = pathlib.Path(made)
+        source, out = folder / "source", folder / "out"
+        make(source, classes=1000, train=args.images // 1000, val=1, sizes=IMAGENET_SIZES)
+        listed = imagenet_folder.scan(source)
+        train, every = len(listed.images["train"]), sum(map(len, listed.images.values()))
+        ways = {
+            "im2rec, 1 process": lambda: im2rec(source, out, 1) / train,
+            f"im2rec, {cores} processes": lambda: im2rec(source, out, cores) / train,
+            "rn50 pack": lambda: run("-m", "rn50", "pack", source, out) / every,
+            "container alone": lambda: container(source, out),
+        }
+        rates = {name: [] for name in (*ways, "rn50 verify", "rn50 verify --full")}
+        for _ in range(args.rounds):
+            for name, way in ways.items():
+                rates[name].append(1 / way())
+                if name == "rn50 pack":
+                    rates["rn50 verify"].append(every / run("-m", "rn50", "verify", out))
+                    rates["rn50 verify --full"].append(every / run("-m", "rn50", "verify", out, "--full"))
+                shutil.rmtree(str(out))
+        medians = {name: statistics.median(values) for name, values in rates.items()}
+        best = max(medians[name] for name in ways if name.startswith("im2rec"))
+        report = {
+            "images": every,
+            "kilobytes_per_image": listed.bytes / every / 1000,
+            "cores": cores,
+            "images_per_second": rates,
+            "medians": medians,
+            "rn50_pack_to_im2rec": medians["rn50 pack"] / best,
+        }
+    if args.json:
+        print(json.dumps(report, indent=1))
+        return
+    print(f"{every:,} images of {report['kilobytes_per_image']:.0f} KB, {cores} cores, {args.folder}")
+    for name, values in rates.items():
+        print(f"{name:22} {medians[name]:9,.0f} images/s  ({min(values):,.0f} to {max(values):,.0f})")
+    print(f"rn50 pack is {report['rn50_pack_to_im2rec']:.1f} times the faster of the two ways of im2rec")
+
+
+if __name__ == "__main__":
+    main()
