@@ -87,8 +87,8 @@ def demo_data(folder: pathlib.Path, seed: int, tune: bool) -> None:
 @click.argument("folder", metavar="OUT", type=click.Path(path_type=pathlib.Path))
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0, 2**32 - 1), help="Seed of the order of the records.")
 @click.option("--val-truth", type=click.Path(path_type=pathlib.Path),
-              help="The classes of a flat val folder: the official ground truth (with meta.mat beside it), or lines of name and class "
-              "[default: the development kit in SOURCE or beside it].")
+              help="The classes of a flat val folder: the official ground truth (with meta.mat beside it), or lines of name and "
+              "class [default: the development kit in SOURCE or beside it].")
 @click.option("--workers", type=click.IntRange(1),
               help="Threads; more than cores help where storage answers slowly [default: cores].")
 @click.option("--to-folder", is_flag=True, help="The other way: from the records in SOURCE to class folders of images in OUT.")

@@ -43,6 +43,7 @@ class _Chunk(NamedTuple):
     """The records of a stretch of the file, as a thread found them."""
 
     raw: bytes
+    records: int
     labels: List[Tuple[int, int]]
     digests: List[Tuple[int, bytes]]
     faults: List[Finding]
@@ -59,9 +60,9 @@ class _Set:
         self.again = f"pack it again: rn50 pack {source}" if source else "pack the data again, or take them from another copy"
 
     def read(self, descriptor: int, positions: np.ndarray, bounds: np.ndarray, begin: int) -> _Chunk:
-        """Reads the file from ``begin`` to ``bounds[-1]``; record ``positions[i]`` lies from ``bounds[i]`` to ``bounds[i + 1]``."""
+        """Reads from ``begin`` to ``bounds[-1]``; record ``positions[i]`` lies from ``bounds[i]`` to ``bounds[i + 1]``."""
         raw = _pread(descriptor, int(bounds[-1]) - begin, begin)
-        chunk = _Chunk(raw, [], [], [], [])
+        chunk = _Chunk(raw, len(positions), [], [], [], [])
         for position, start, end in zip(positions.tolist(), bounds[:-1].tolist(), bounds[1:].tolist()):
             faults, remarks = self._record(raw, start - begin, end - begin, position, chunk)
             # Messages come without place; here it is known.
@@ -110,8 +111,6 @@ class _Set:
             broken = jpeg.decoding_fault(image)
         if broken:
             faults.append(("image", broken, f"replace the image, then {self.again}"))
-        elif not found.is_complete:
-            remarks.append(("no end", "has no end-of-image marker, but decodes"))
         if found.is_png:
             remarks.append(("PNG", "is a PNG, whatever its name says; DALI decodes it all the same"))
         elif found.components == jpeg.CMYK_COMPONENTS:
@@ -209,7 +208,7 @@ def audit(folder: Path, name: str, classes: int, entries: Optional[List[Entry]],
                     faults.add(finding)
                 for finding in chunk.remarks:
                     remarks.add(finding)
-                progress(len(chunk.digests))
+                progress(chunk.records)
     except OSError as error:
         raise UserError(f"{known.rec}: cannot be read ({error.strerror}); {known.again}") from error
     finally:

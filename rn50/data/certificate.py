@@ -60,8 +60,8 @@ def expected(folder: Path) -> Expected:
                 classes = DEMO_CLASSES if name == DEMO_RECORD else int(found["classes"])
                 return Expected(classes, int(found["train"]), int(found["val"]), dict(found.get("files", {})), name)
             except (KeyError, TypeError, ValueError) as error:
-                raise UserError(f"{folder / name}: damaged, it lacks the numbers of images; take it from another copy of the data, "
-                                f"or delete it") from error
+                raise UserError(f"{folder / name}: damaged, it lacks the numbers of images; take it from another copy of the "
+                                f"data, or delete it") from error
     return Expected(rules.CLASSES, rules.TRAIN_SAMPLES, rules.EVAL_SAMPLES, {}, "ImageNet")
 
 

@@ -1,5 +1,5 @@
-"""``rn50 verify``: both sets looked at record by record, their numbers and classes compared with what they ought to be, and all of
-it written down in certificate.json.
+"""``rn50 verify``: both sets looked at record by record, numbers and classes compared with what they ought to be, all of it
+written down in certificate.json.
 
 What is wrong is a fault and fails the certificate. What is merely worth knowing is a remark: ImageNet itself holds a PNG, CMYK
 images and images that occur twice.
@@ -17,11 +17,12 @@ from rn50.data.certificate import Certificate, Expected
 from rn50.data.finding import Finding, Findings
 from rn50.data.packing_list import Entry
 from rn50.data.recordio import read_index
+from rn50.data.verify import FILES
 from rn50.errors import UserError
 
 NAMES = ("train", "val")
 IMAGENET_PER_CLASS = {"train": (732, 1300), "val": (50, 50)}
-"""Fewest and most images of a class. Source: Russakovsky et al., ImageNet Large Scale Visual Recognition Challenge, 2015, tab. 2."""
+"""Fewest and most images of a class. Source: Russakovsky et al., ImageNet Large Scale Visual Recognition Challenge, 2015."""
 CHECK_DATADIR = "check that it is the folder that is meant, then copy or pack the data again"
 
 
@@ -132,7 +133,8 @@ def _entries(folder: Path, name: str, classes: Optional[List[str]], faults: Find
         label_class = classes[entry.label] if classes and entry.label < len(classes) else None
         if classes and (label_class is None or ("/" in entry.path and entry.path.split("/")[0] != label_class)):
             text = f"{entry.path} has label {entry.label}, which is the class {label_class}"
-            faults.add(Finding("label", f"{name}.tsv", record, text, "take classes.txt and the list from another copy of the data, or pack them again"))
+            faults.add(Finding("label", f"{name}.tsv", record, text,
+                               "take classes.txt and the list from another copy of the data, or pack them again"))
     return entries
 
 
@@ -143,8 +145,8 @@ def _check_numbers(report: SetReport, known: Expected, entries: Optional[List[En
     expected = getattr(known, report.name)
     if report.records != expected:
         missing = expected - report.records
-        text = (f"lists {report.records:,} records, {abs(missing):,} {'fewer' if missing > 0 else 'more'} than the {expected:,} of "
-                f"{known.by}")
+        text = (f"lists {report.records:,} records, {abs(missing):,} {'fewer' if missing > 0 else 'more'} than the {expected:,} "
+                f"of {known.by}")
         faults.add(Finding("count", idx, None, text, CHECK_DATADIR))
     if entries is not None and len(entries) != report.records:
         first = min(len(entries), report.records)

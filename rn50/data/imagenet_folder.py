@@ -69,8 +69,8 @@ def scan(folder: Path, truth: Optional[Path] = None) -> Source:
     if val:
         for missing in sorted(set(train) ^ set(val)):
             where, other = ("val", "train") if missing in train else ("train", "val")
-            raise UserError(f"{folder / where / missing}: no such folder, though {folder / other} has it; the two sets must "
-                            f"have the same classes. Extract the archives again, or sort the validation images into class folders")
+            raise UserError(f"{folder / where / missing}: no such folder, though {folder / other} has it; the two sets must have "
+                            f"the same classes. Extract the archives again, or sort the validation images into class folders")
         images = _labelled(folder / "val", val, labels)
     else:
         images = _flat(folder, classes, truth)

@@ -1,7 +1,7 @@
 """From an image folder to RecordIO: the bytes of the files as they are, in an order that a seed gives.
 
 Threads read, hash and frame the images, for all of that happens outside of Python's lock; one writer appends them, so that every
-byte lands where ``MXIndexedRecordIO`` would have put it. What is written so far lies in a hidden folder, its index is the journal:
+byte lands where ``MXIndexedRecordIO`` would have put it. What is written so far lies in a hidden folder, the index its journal:
 after Ctrl-C, a full disk or a kill the same command goes on behind the last record that is whole.
 """
 
@@ -121,8 +121,8 @@ def _begin(folder: Path, settings: Dict[str, Any]) -> int:
     partial = folder / PARTIAL
     journal = packing_list.read_json(partial / JOURNAL)
     if journal is not None and journal.get("settings") != settings:
-        raise UserError(f"{partial}: a packing of other images or another seed was begun here; give that command again, or delete "
-                        f"this folder")
+        raise UserError(f"{partial}: a packing of other images or another seed was begun here; give that command again, or "
+                        f"delete this folder")
     if journal is not None and journal["boot"] == _boot():
         return int(journal["began_ns"])
     shutil.rmtree(partial, ignore_errors=True)
