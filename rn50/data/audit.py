@@ -107,7 +107,7 @@ class _Set:
             faults.append(("content", "the image is not the one that was packed: its SHA-256 differs", ""))
         found = jpeg.read_header(image)
         broken = f"is {found.fault}" if found.fault else None
-        if not broken and (self.decode or not found.is_complete):
+        if not broken and (self.decode or not jpeg.has_end(image, found)):
             broken = jpeg.decoding_fault(image)
         if broken:
             faults.append(("image", broken, f"replace the image, then {self.again}"))

@@ -4,7 +4,9 @@ Source of the format: ITU-T T.81, annex B.
 """
 
 import io
-from typing import Iterator, NamedTuple, Optional, Tuple
+from typing import Iterator, NamedTuple, Optional, Tuple, Union
+
+Bytes = Union[bytes, memoryview]
 
 START_OF_IMAGE = b"\xff\xd8"
 END_OF_IMAGE = b"\xff\xd9"
@@ -27,11 +29,11 @@ class ImageHeader(NamedTuple):
     is_png: bool = False
     components: int = 0
     """Of a JPEG: 1 grey, 3 colour, 4 CMYK."""
-    is_complete: bool = True
-    """Whether a JPEG's end-of-image marker follows its scan, or a PNG's last chunk is there."""
+    scan: Optional[int] = None
+    """Where a JPEG's first scan begins; None: it does not come to one."""
 
 
-def _segments(image: bytes) -> Iterator[Tuple[int, int]]:
+def _segments(image: Bytes) -> Iterator[Tuple[int, int]]:
     """(marker, position of its segment's length) of a JPEG up to the first scan, as far as the chain of segments holds."""
     position = len(START_OF_IMAGE)
     while position + 4 <= len(image) and image[position] == 0xFF:
@@ -47,14 +49,14 @@ def _segments(image: bytes) -> Iterator[Tuple[int, int]]:
             position += 2 + int.from_bytes(image[position + 2:position + 4], "big")
 
 
-def read_header(image: bytes) -> ImageHeader:
+def read_header(image: Bytes) -> ImageHeader:
     """Reads the segments of a JPEG up to its first scan; a few microseconds. Raises nothing."""
-    if image.startswith(PNG_SIGNATURE):
-        return ImageHeader(None, is_png=True, is_complete=PNG_END in image[-64:])
-    if not image.startswith(START_OF_IMAGE):
+    if image[:len(PNG_SIGNATURE)] == PNG_SIGNATURE:
+        return ImageHeader(None, is_png=True)
+    if image[:len(START_OF_IMAGE)] != START_OF_IMAGE:
         return ImageHeader(f"no JPEG, it starts with the bytes {image[:4].hex(' ')}" if image else "no JPEG, it is empty")
     components: Optional[int] = None
-    scan = 0
+    scan = None
     for marker, position in _segments(image):
         if marker in START_OF_FRAME and components is None:
             height_and_width = image[position + 3:position + 7]
@@ -65,11 +67,18 @@ def read_header(image: bytes) -> ImageHeader:
             scan = position
     if components is None:
         return ImageHeader("a JPEG that is damaged or cut short before its frame header")
+    return ImageHeader(None, components=components, scan=scan)
+
+
+def has_end(image: bytes, header: ImageHeader) -> bool:
+    """Whether a JPEG's end-of-image marker follows its scan, or a PNG's last chunk is there."""
+    if header.is_png:
+        return PNG_END in image[-64:]
     # In compressed data the byte ff is never followed by d9, so this one ends the image.
-    return ImageHeader(None, components=components, is_complete=bool(scan) and image.rfind(END_OF_IMAGE) > scan)
+    return header.scan is not None and image.rfind(END_OF_IMAGE) > header.scan
 
 
-def image_fault(image: bytes) -> Optional[str]:
+def image_fault(image: Bytes) -> Optional[str]:
     """Why ``image`` is no JPEG that a decoder could open, or None."""
     return read_header(image).fault
 

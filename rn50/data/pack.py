@@ -12,7 +12,7 @@ import shutil
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, BinaryIO, Callable, Deque, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, BinaryIO, Callable, Deque, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from rn50.data.certificate import CERTIFICATE
 from rn50.data.exclusive import only_process
 from rn50.data.imagenet_folder import Image, Source, scan
 from rn50.data.packing_list import Entry
-from rn50.data.recordio import encode_image
+from rn50.data.recordio import FRAME_BYTES, MAX_RECORD_BYTES, encode_image, frame_bytes, frame_in_place
 from rn50.data.verify import FILES
 from rn50.errors import UserError
 
@@ -34,15 +34,26 @@ CHUNK = 32
 """Images that a thread takes at once."""
 OVERHEAD_BYTES = 200
 """Of a record beside its image, in all files; generously."""
+LARGEST_BYTES = MAX_RECORD_BYTES - (1 << 20)
+"""Of an image; what a record has beside it is far less than the difference."""
 STREAMS = {"train": 1, "val": 2}
 """The order of each set is its own stream of random numbers."""
 
+Bytes = Union[bytes, memoryview]
 Progress = Callable[[int, int], None]
 
 
-class _Packed(NamedTuple):
-    record: bytes
-    sha256: bytes
+class _Chunk(NamedTuple):
+    """Some records, one behind the other."""
+
+    buffer: bytearray
+    """Where they are; to be filled again once they are written."""
+    pieces: List[Bytes]
+    """What is written."""
+    sizes: List[int]
+    """Bytes of each record."""
+    digests: List[bytes]
+    """SHA-256 of each image."""
 
 
 def order(count: int, seed: int, name: str) -> np.ndarray:
@@ -155,13 +166,14 @@ def _pack_sets(partial: Path, listed: Source, seed: int, began_ns: int, workers:
                 (partial / f"{name}.idx").open("a", encoding="ascii", newline="\n") as idx, \
                 (partial / f"{name}.tsv").open("a", encoding="utf-8", errors="surrogateescape", newline="\n") as tsv:
             for chunk in _packed(executor, workers, listed.folder / name, images, keys, done):
+                for piece in chunk.pieces:
+                    _write(rec, piece)
                 index, entries = [], []
-                for packed in chunk:
-                    _write(rec, packed.record)
+                for size, sha256 in zip(chunk.sizes, chunk.digests):
                     image = images[keys[done]]
                     index.append(f"{done}\t{offset}\n")
-                    entries.append(Entry(image.label, packed.sha256, image.path).line(done) + "\n")
-                    offset += len(packed.record)
+                    entries.append(Entry(image.label, sha256, image.path).line(done) + "\n")
+                    offset += size
                     done += 1
                 for journal, lines in ((tsv, entries), (idx, index)):  # after the records: a line says that its record is there
                     journal.write("".join(lines))
@@ -185,7 +197,7 @@ def _resume(partial: Path, name: str) -> Tuple[int, int]:
     return done, offset
 
 
-def _write(rec: BinaryIO, data: bytes) -> None:
+def _write(rec: BinaryIO, data: Bytes) -> None:
     """All of it: one call may write less than it was given."""
     written = rec.write(data)
     while written < len(data):
@@ -193,15 +205,19 @@ def _write(rec: BinaryIO, data: bytes) -> None:
 
 
 def _packed(executor: ThreadPoolExecutor, workers: int, folder: Path, images: Sequence[Image], keys: np.ndarray,
-            done: int) -> Iterator[List[_Packed]]:
+            done: int) -> Iterator[_Chunk]:
     """The records from key ``done`` on, in their order, as the threads finish them; only a few are held at a time."""
-    waiting: Deque[Future[List[_Packed]]] = deque()
+    waiting: Deque[Future[_Chunk]] = deque()
+    # Filled again and again: fresh memory would have to be cleared by the system for every image.
+    buffers = [bytearray() for _ in range(2 * workers + 2)]
     try:
         for start in range(done, len(keys), CHUNK):
             wanted = [(key, images[keys[key]]) for key in range(start, min(start + CHUNK, len(keys)))]
-            waiting.append(executor.submit(_read_chunk, str(folder), wanted))
+            waiting.append(executor.submit(_read_chunk, str(folder), wanted, buffers.pop()))
             if len(waiting) > 2 * workers:
-                yield waiting.popleft().result()
+                chunk = waiting.popleft().result()
+                yield chunk
+                buffers.append(chunk.buffer)
         while waiting:
             yield waiting.popleft().result()
     finally:
@@ -209,31 +225,48 @@ def _packed(executor: ThreadPoolExecutor, workers: int, folder: Path, images: Se
             future.cancel()
 
 
-def _read_chunk(folder: str, wanted: List[Tuple[int, Image]]) -> List[_Packed]:
-    return [_read(f"{folder}/{image.path}", key, image) for key, image in wanted]
+def _read_chunk(folder: str, wanted: List[Tuple[int, Image]], buffer: bytearray) -> _Chunk:
+    """Reads images into ``buffer``, each where it belongs, and puts the frames of records around them."""
+    needed = sum(frame_bytes(image.bytes) for _, image in wanted)
+    if len(buffer) < needed:
+        buffer = bytearray(needed)
+    view = memoryview(buffer)
+    chunk = _Chunk(buffer, [], [], [])
+    begin = end = 0
+    for key, image in wanted:
+        frame = view[end:end + frame_bytes(image.bytes)]
+        chunk.digests.append(_read(f"{folder}/{image.path}", frame[FRAME_BYTES:FRAME_BYTES + image.bytes]))
+        if frame_in_place(frame, key, image.label, image.bytes):
+            chunk.sizes.append(len(frame))
+        else:  # an image in a million
+            record = encode_image(key, image.label, bytes(frame[FRAME_BYTES:FRAME_BYTES + image.bytes]))
+            chunk.pieces.extend((view[begin:end], record))
+            chunk.sizes.append(len(record))
+            begin = end + len(frame)
+        end += len(frame)
+    chunk.pieces.append(view[begin:end])
+    return chunk
 
 
-def _read(path: str, key: int, image: Image) -> _Packed:
-    """One image as a record."""
+def _read(path: str, target: memoryview) -> bytes:
+    """Fills ``target`` with the image file, which is as long; returns its SHA-256."""
     again = "extract its archive again"
     try:
         descriptor = os.open(path, os.O_RDONLY)
         try:
-            data = os.read(descriptor, image.bytes + 1)
+            size = os.readv(descriptor, [target, bytearray(1)])
         finally:
             os.close(descriptor)
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); {again}, then give the same command") from error
-    if len(data) != image.bytes:
+    if size != len(target):
         raise UserError(f"{path}: changed while it was packed; leave the folder alone and give the same command again")
-    fault = jpeg.image_fault(data)
+    fault = jpeg.image_fault(target)
     if fault:
         raise UserError(f"{path}: is {fault}; {again}, then give the same command")
-    try:
-        record = encode_image(key, image.label, data)
-    except ValueError as error:
-        raise UserError(f"{path}: {error}; {again}, then give the same command") from error
-    return _Packed(record, hashlib.sha256(data).digest())
+    if size > LARGEST_BYTES:
+        raise UserError(f"{path}: has {size} bytes, too many for a record; {again}, then give the same command")
+    return hashlib.sha256(target).digest()
 
 
 def _finish(partial: Path, listed: Source, settings: Dict[str, Any]) -> None:

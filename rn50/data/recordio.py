@@ -35,6 +35,8 @@ _PART = struct.Struct("<4sI")
 _HEADER = struct.Struct("<IfQQ")
 IMAGE_START = _HEADER.size
 """Where the image begins in a record without label array."""
+FRAME_BYTES = _PART.size + IMAGE_START
+"""What stands before an image in a .rec file."""
 
 
 class Header(NamedTuple):
@@ -46,7 +48,7 @@ class Header(NamedTuple):
     id2: int
 
 
-def _aligned_magic(record: bytes) -> List[int]:
+def _aligned_magic(record: Union[bytes, memoryview]) -> List[int]:
     """Where the magic word stands at 4-byte boundaries of ``record``."""
     words = np.frombuffer(record, "<u4", count=len(record) // ALIGNMENT)
     found: List[int] = (np.flatnonzero(words == _MAGIC_WORD) * ALIGNMENT).tolist()
@@ -79,11 +81,26 @@ def encode_image(key: int, label: float, image: bytes) -> bytes:
 
     Equal to ``encode_record(mx.recordio.pack(IRHeader(0, label, key, 0), image))``, and raises ``ValueError`` where that does.
     """
+    return encode_record(encode_header(key, label) + image)
+
+
+def frame_in_place(frame: memoryview, key: int, label: float, size: int) -> bool:
+    """Makes ``frame`` what ``encode_image`` returns, for the image of ``size`` bytes that stands in it from ``FRAME_BYTES`` on.
+
+    ``frame`` has ``frame_bytes(size)`` bytes. False, and ``frame`` is no record, where only ``encode_image`` can make it one,
+    because it has to be cut at a magic word.
+    """
     header = encode_header(key, label)
-    size = len(header) + len(image)
-    if size > MAX_RECORD_BYTES or MAGIC in header or _aligned_magic(image):
-        return encode_record(header + image)
-    return b"".join((_PART.pack(MAGIC, size), header, image, bytes(-size % ALIGNMENT)))  # in one copy: nearly every image
+    if IMAGE_START + size > MAX_RECORD_BYTES or MAGIC in header or _aligned_magic(frame[FRAME_BYTES:FRAME_BYTES + size]):
+        return False
+    frame[:FRAME_BYTES] = _PART.pack(MAGIC, IMAGE_START + size) + header
+    frame[FRAME_BYTES + size:] = bytes(-size % ALIGNMENT)
+    return True
+
+
+def frame_bytes(size: int) -> int:
+    """What an image of ``size`` bytes occupies in a .rec file where it need not be cut."""
+    return FRAME_BYTES + size + -size % ALIGNMENT
 
 
 def decode_record(data: bytes, begin: int, end: int) -> Tuple[bytes, int]:

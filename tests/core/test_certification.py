@@ -18,7 +18,7 @@ from rn50.data import certificate, certification
 from rn50.data.certificate import CERTIFICATE
 from rn50.data.certification import certify
 from rn50.data.finding import KEPT
-from rn50.data.jpeg import decoding_fault, read_header
+from rn50.data.jpeg import decoding_fault, has_end, read_header
 from rn50.data.pack import pack
 from rn50.data.packing_list import PACKED
 from rn50.data.recordio import MAGIC, IndexedRecordWriter, encode_image, encode_record, read_index
@@ -593,11 +593,11 @@ def test_headers_of_every_kind_are_read(quality):
     picture = np.random.RandomState(0).randint(0, 255, (40, 50, 3), np.uint8)
     for options in ([], [cv2.IMWRITE_JPEG_PROGRESSIVE, 1], [cv2.IMWRITE_JPEG_RST_INTERVAL, 2]):
         jpeg = cv2.imencode(".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, quality, *options])[1].tobytes()
-        assert read_header(jpeg) == (None, False, 3, True) and decoding_fault(jpeg) is None
-        assert read_header(jpeg + bytes(100)).is_complete
+        assert read_header(jpeg) == (None, False, 3, jpeg.index(b"\xff\xda") + 2) and decoding_fault(jpeg) is None
+        assert has_end(jpeg + bytes(100), read_header(jpeg))
         for kept in (0.4, 0.7, 0.9):
             cut = jpeg[: int(len(jpeg) * kept)]
-            assert not read_header(cut).is_complete and decoding_fault(cut)
+            assert not has_end(cut, read_header(cut)) and decoding_fault(cut)
     grey = cv2.imencode(".jpg", picture[:, :, 0])[1].tobytes()
     assert read_header(grey).components == 1
     assert class_names(2) == sorted(class_names(2))

@@ -182,7 +182,7 @@ def test_the_same_command_goes_on_after_ctrl_c(tree, packed, tmp_path, monkeypat
         pack(tree, tmp_path, progress=stop_at(count))
     assert [path.name for path in tmp_path.iterdir()] == [PARTIAL]
     read, again = packing._read, []
-    monkeypatch.setattr(packing, "_read", lambda path, key, image: again.append(path) or read(path, key, image))
+    monkeypatch.setattr(packing, "_read", lambda path, target: again.append(path) or read(path, target))
     pack(tree, tmp_path)
     assert len(again) <= 91 - count + 2  # not from the beginning: of each set only the last record a second time
     assert contents(tmp_path) == contents(packed)

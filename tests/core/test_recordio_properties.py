@@ -8,12 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rn50.data.recordio import (
+    FRAME_BYTES,
     MAGIC,
     IndexedRecordReader,
     IndexedRecordWriter,
     decode_record,
     encode_image,
     encode_record,
+    frame_bytes,
+    frame_in_place,
 )
 
 # Bytes in which the magic word, whole and in pieces, stands far more often than chance would have it.
@@ -33,7 +36,14 @@ def test_what_is_encoded_is_decoded(payload):
 
 @given(st.integers(0, 2**64 - 1), LABELS, PAYLOADS)
 def test_an_image_is_the_record_of_its_header_and_bytes(key, label, image):
-    assert encode_image(key, label, image) == encode_record(struct.pack("<IfQQ", 0, label, key, 0) + image)
+    encoded = encode_image(key, label, image)
+    assert encoded == encode_record(struct.pack("<IfQQ", 0, label, key, 0) + image)
+    frame = bytearray(b"?" * frame_bytes(len(image)))
+    frame[FRAME_BYTES : FRAME_BYTES + len(image)] = image
+    if frame_in_place(memoryview(frame), key, label, len(image)):
+        assert frame == encoded
+    else:
+        assert encoded.count(MAGIC) > 1
 
 
 @given(PAYLOADS)
