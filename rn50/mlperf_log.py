@@ -134,10 +134,10 @@ class RunLog:
             self._start(constants.RUN_START)
             self._clock_runs = True
 
-    def samples(self, config: Config) -> None:
-        """The sizes of the two sets."""
-        self._event(constants.TRAIN_SAMPLES, config.data.train_samples)
-        self._event(constants.EVAL_SAMPLES, config.data.eval_samples)
+    def samples(self, config: Config, certificate: Optional[Dict[str, str]] = None) -> None:
+        """The sizes of the two sets, and as metadata what certifies the data: hashes by name. The rules know no key for them."""
+        self._event(constants.TRAIN_SAMPLES, config.data.train_samples, certificate)
+        self._event(constants.EVAL_SAMPLES, config.data.eval_samples, certificate)
 
     def block_start(self, first_epoch: int, epochs: int) -> None:
         """A block is the epochs up to and including the next one that is evaluated."""

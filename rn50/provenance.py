@@ -5,7 +5,7 @@ import json
 import pathlib
 import platform
 import subprocess
-from typing import Dict, Optional
+from typing import Any, Dict, Optional
 
 import rn50
 from rn50 import system
@@ -31,7 +31,16 @@ def save(config: Config, seed: int, result_file: pathlib.Path) -> None:
         "system": system.read(),
         "packages": {d.metadata["Name"]: d.version for d in importlib.metadata.distributions()},
     }
+    _write(result_file.with_suffix(".json"), facts)
+
+
+def add(result_file: pathlib.Path, heading: str, facts: Dict[str, Any]) -> None:
+    """Adds what only the run itself could find out to the file that ``save`` wrote."""
     target = result_file.with_suffix(".json")
+    _write(target, {**json.loads(target.read_text(encoding="utf-8")), heading: facts})
+
+
+def _write(target: pathlib.Path, facts: Dict[str, Any]) -> None:
     temporary = target.with_name(target.name + ".partial")
     temporary.write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     temporary.replace(target)

@@ -10,13 +10,14 @@ import secrets
 import signal
 import sys
 import threading
-from typing import Callable, NamedTuple, Optional
+from typing import Callable, Dict, NamedTuple, Optional
 
 import numpy as np
 
 from rn50 import all_reduce, provenance, rules, schedule
 from rn50.canary import Canary
 from rn50.config import Config
+from rn50.data import certificate
 from rn50.errors import UserError
 from rn50.implementation import Communicator, Implementation
 from rn50.mlperf_log import RunLog, now_ms
@@ -95,7 +96,7 @@ def run(
         with _AbortOnSignal(log), _watch(implementation, log, rank_display) as watch:
             try:
                 if result_file is not None and communicator.rank == 0:
-                    _save_provenance(config, seed, result_file)
+                    _beside_the_result(lambda file: provenance.save(config, seed, file), result_file)
                 log.submission(config, init_start_ms)
                 rank_display.initialising("compiling and warming up on synthetic data")
                 watch.doing = "warming up"
@@ -119,9 +120,9 @@ def run(
         implementation.close()
 
 
-def _save_provenance(config: Config, seed: int, result_file: pathlib.Path) -> None:
+def _beside_the_result(save: Callable[[pathlib.Path], None], result_file: pathlib.Path) -> None:
     try:
-        provenance.save(config, seed, result_file)
+        save(result_file)
     except OSError as error:
         raise UserError(
             f"{result_file}: cannot save the configuration beside it ({error.strerror}); free the disk and run again"
@@ -136,7 +137,7 @@ def _against_the_clock(
     canary = Canary(config, lambda line: display.remark(f"warning: {line}"))
     watch.doing = "opening the data set"
     implementation.open_data()
-    log.samples(config)
+    log.samples(config, _check_certificate(config, implementation.communicator, display))
     trained, accuracy = 0, 0.0
     for evaluated_epoch in schedule.evaluation_epochs(h.num_epochs, h.eval_offset, h.eval_period):
         first = trained + 1
@@ -154,6 +155,28 @@ def _against_the_clock(
         if accuracy >= rules.TARGET_ACCURACY:
             return Outcome(True, trained, accuracy)
     return Outcome(False, trained, accuracy)
+
+
+def _check_certificate(config: Config, communicator: Communicator, display: Display) -> Optional[Dict[str, str]]:
+    """The hashes that certify the data, the same on all ranks; None where no certificate lies beside the data of any rank.
+
+    Raises UserError where it speaks of other data than the configuration, or not every rank has the same.
+    """
+    found = certificate.check(config)
+    own = int(found.sha256[:8], 16) if found else 0
+    if int(communicator.sum(np.array([own], dtype=np.int64))[0]) != own * communicator.size:
+        mine = found.sha256 if found else "none"
+        raise UserError(f"{config.data.folder}: the ranks read data of different certificates, this one {mine}; "
+                        f"give every machine the same data")
+    if found is None:
+        folder = config.data.folder
+        display.remark(f"no certificate.json in {folder}; rn50 verify {folder} looks at every image and writes it")
+        return None
+    if config.run.result_file and communicator.rank == 0:
+        summary = found.summary()
+        result_file = pathlib.Path(config.run.result_file)
+        _beside_the_result(lambda file: provenance.add(file, "data certificate", summary), result_file)
+    return {"certificate_sha256": found.sha256, "data_set_sha256": str(found.content["set_sha256"])}
 
 
 def _train(epoch: int, implementation: Implementation, log: RunLog, display: Display, canary: Canary) -> None:

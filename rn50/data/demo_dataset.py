@@ -4,7 +4,6 @@ The files are the same whatever the number of processes that draw. The images ar
 """
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import multiprocessing
@@ -15,11 +14,14 @@ import threading
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Callable, Dict, Generator, Iterator, List, Optional, Tuple, Union
+from typing import Callable, Dict, Generator, List, Optional, Tuple, Union
 
 import cv2
 
+from rn50.data.certificate import CERTIFICATE
+from rn50.data.certification import certify
 from rn50.data.demo_images import GENERATOR_VERSION, STREAMS, Rng, encode
+from rn50.data.exclusive import only_process
 from rn50.data.recordio import IndexedRecordWriter
 from rn50.data.verify import FILES
 from rn50.errors import UserError
@@ -105,23 +107,15 @@ def _is_finished(folder: Path, settings: Dict[str, Union[int, str]]) -> bool:
     return len(present) == len(FILES)
 
 
-@contextlib.contextmanager
-def _only_process(folder: Path) -> Iterator[None]:
-    """Hold ``folder`` for this process: of two that generate into it at once, the second is refused."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise UserError(f"{folder}: another process is generating a data set there; wait for it") from error
-        yield
-    finally:
-        os.close(descriptor)
+def _certify(folder: Path) -> None:
+    """Writes the certificate beside the data, where there is none."""
+    if not (folder / CERTIFICATE).exists():
+        certify(folder)
 
 
 def generate(folder: Union[str, Path], seed: int = 0, train: int = 10_000, val: int = 2_000, val_split: str = "val",
              workers: Optional[int] = None, progress: Optional[Callable[[int, int], None]] = None) -> None:
-    """Generate train.rec/.idx and val.rec/.idx and their record, demo_dataset.json, in ``folder`` (39 MB by default).
+    """Generate train.rec/.idx and val.rec/.idx, their record and their certificate in ``folder`` (39 MB by default).
 
     ``train`` and ``val`` are numbers of images, ``seed`` is in [0, 2**32). ``val_split`` "tune" writes the split for choosing
     hyperparameters in the place of the validation set. ``workers`` is the number of processes, by default one for each core
@@ -140,8 +134,9 @@ def generate(folder: Union[str, Path], seed: int = 0, train: int = 10_000, val: 
     partial = folder / PARTIAL
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _only_process(folder):
+        with only_process(folder, "generating a data set"):
             if _is_finished(folder, settings):
+                _certify(folder)
                 return
             shutil.rmtree(partial, ignore_errors=True)  # left behind by a process that was killed
             try:
@@ -150,8 +145,10 @@ def generate(folder: Union[str, Path], seed: int = 0, train: int = 10_000, val: 
                        workers or len(os.sched_getaffinity(0)), progress)
                 manifest = dict(settings, files={name: _fingerprint(partial / name) for name in FILES})
                 (partial / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+                (folder / CERTIFICATE).unlink(missing_ok=True)  # of files that are gone, perhaps not of these
                 for name in (MANIFEST,) + FILES:  # the record first: between two renames it still says whose files these are
                     os.replace(partial / name, folder / name)
+                _certify(folder)
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
     except OSError as error:

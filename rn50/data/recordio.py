@@ -30,8 +30,13 @@ MAX_RECORD_BYTES = (1 << 29) - 1
 WHOLE, FIRST, MIDDLE, LAST = 0, 1, 2, 3
 """Continuation flags: a record in one part, or the first, a middle and the last of several."""
 
+_MAGIC_WORD = int.from_bytes(MAGIC, "little")
 _PART = struct.Struct("<4sI")
 _HEADER = struct.Struct("<IfQQ")
+IMAGE_START = _HEADER.size
+"""Where the image begins in a record without label array."""
+FRAME_BYTES = _PART.size + IMAGE_START
+"""What stands before an image in a .rec file."""
 
 
 class Header(NamedTuple):
@@ -43,19 +48,11 @@ class Header(NamedTuple):
     id2: int
 
 
-def _split_at_magic(record: bytes) -> List[bytes]:
-    """The parts between the magic words that stand at 4-byte boundaries of ``record``."""
-    parts, start = [], 0
-    found = record.find(MAGIC)
-    while found >= 0:
-        if found % ALIGNMENT == 0:
-            parts.append(record[start:found])
-            start = found + len(MAGIC)
-            found = record.find(MAGIC, start)
-        else:
-            found = record.find(MAGIC, found + 1)
-    parts.append(record[start:])
-    return parts
+def _aligned_magic(record: Union[bytes, memoryview]) -> List[int]:
+    """Where the magic word stands at 4-byte boundaries of ``record``."""
+    words = np.frombuffer(record, "<u4", count=len(record) // ALIGNMENT)
+    found: List[int] = (np.flatnonzero(words == _MAGIC_WORD) * ALIGNMENT).tolist()
+    return found
 
 
 def encode_record(record: bytes) -> bytes:
@@ -65,10 +62,83 @@ def encode_record(record: bytes) -> bytes:
     """
     if len(record) > MAX_RECORD_BYTES:
         raise ValueError(f"a record holds at most {MAX_RECORD_BYTES} bytes, this one has {len(record)}")
-    parts = _split_at_magic(record)
-    flags = [WHOLE] if len(parts) == 1 else [FIRST] + [MIDDLE] * (len(parts) - 2) + [LAST]
-    encoded = b"".join(_PART.pack(MAGIC, flag << 29 | len(part)) + part for flag, part in zip(flags, parts))
-    return encoded + bytes(-len(encoded) % ALIGNMENT)
+    starts = [0] + [found + len(MAGIC) for found in _aligned_magic(record)]
+    ends = [start - len(MAGIC) for start in starts[1:]] + [len(record)]
+    flags = [WHOLE] if len(starts) == 1 else [FIRST] + [MIDDLE] * (len(starts) - 2) + [LAST]
+    pieces: List[bytes] = []
+    for flag, start, end in zip(flags, starts, ends):
+        pieces += (_PART.pack(MAGIC, flag << 29 | end - start), record[start:end])
+    return b"".join(pieces) + bytes(-len(record) % ALIGNMENT)
+
+
+def encode_header(key: int, label: float) -> bytes:
+    """The header of an image with one label; ``key`` is its id."""
+    return _HEADER.pack(0, label, key, 0)
+
+
+def encode_image(key: int, label: float, image: bytes) -> bytes:
+    """The bytes that an image (its JPEG bytes) occupies in a .rec file; ``key`` becomes the id of its header.
+
+    Equal to ``encode_record(mx.recordio.pack(IRHeader(0, label, key, 0), image))``, and raises ``ValueError`` where that does.
+    """
+    return encode_record(encode_header(key, label) + image)
+
+
+def frame_in_place(frame: memoryview, key: int, label: float, size: int) -> bool:
+    """Makes ``frame`` what ``encode_image`` returns, for the image of ``size`` bytes that stands in it from ``FRAME_BYTES`` on.
+
+    ``frame`` has ``frame_bytes(size)`` bytes. False, and ``frame`` is no record, where only ``encode_image`` can make it one,
+    because it has to be cut at a magic word.
+    """
+    header = encode_header(key, label)
+    if IMAGE_START + size > MAX_RECORD_BYTES or MAGIC in header or _aligned_magic(frame[FRAME_BYTES:FRAME_BYTES + size]):
+        return False
+    frame[:FRAME_BYTES] = _PART.pack(MAGIC, IMAGE_START + size) + header
+    frame[FRAME_BYTES + size:] = bytes(-size % ALIGNMENT)
+    return True
+
+
+def frame_bytes(size: int) -> int:
+    """What an image of ``size`` bytes occupies in a .rec file where it need not be cut."""
+    return FRAME_BYTES + size + -size % ALIGNMENT
+
+
+def decode_record(data: bytes, begin: int, end: int) -> Tuple[bytes, int]:
+    """The record that starts at ``begin`` of ``data``, and where it ends, padding included; it may reach up to ``end``.
+
+    Raises ``ValueError``, with the reason, where what stands there is not what ``encode_record`` writes.
+    """
+    parts: List[bytes] = []
+    position, flag, length = begin, FIRST, 0
+    while flag not in (WHOLE, LAST):
+        if position + _PART.size > end:
+            raise ValueError(f"ends after {max(0, end - position)} bytes of the 8 before a part")
+        magic, length_word = _PART.unpack_from(data, position)
+        flag, length = length_word >> 29, length_word & MAX_RECORD_BYTES
+        if magic != MAGIC:
+            raise ValueError("does not start as a record does" if not parts else "has a part that does not start as one does")
+        if flag not in ((MIDDLE, LAST) if parts else (WHOLE, FIRST)):
+            raise ValueError(f"has a part with continuation flag {flag} where a record {'goes on' if parts else 'begins'}")
+        if flag in (FIRST, MIDDLE) and length % ALIGNMENT:
+            raise ValueError("is cut where the magic word cannot have stood")
+        position += _PART.size
+        if position + length > end:
+            raise ValueError(f"says {length} bytes where {end - position} are left")
+        parts.append(data[position:position + length])
+        if _aligned_magic(parts[-1]):
+            raise ValueError("holds the magic word, at which it should have been cut")
+        position += length
+    padding = -length % ALIGNMENT
+    if data[position:min(end, position + padding)] != bytes(padding):
+        raise ValueError("is not filled up with zeros")
+    return MAGIC.join(parts), position + padding
+
+
+def decode_header(record: bytes) -> Header:
+    """The header of an image record. Raises ``ValueError`` where it is too short for one."""
+    if len(record) < IMAGE_START:
+        raise ValueError(f"has {len(record)} bytes, an image record at least {IMAGE_START}")
+    return Header(*_HEADER.unpack_from(record))
 
 
 class IndexedRecordWriter:
@@ -95,7 +165,7 @@ class IndexedRecordWriter:
 
     def write(self, key: int, label: float, image: bytes) -> None:
         """Append an image (its JPEG bytes) under ``key``, which also becomes the id of its header."""
-        record = encode_record(_HEADER.pack(0, label, key, 0) + image)
+        record = encode_image(key, label, image)
         try:
             self._rec.write(record)
             self._idx.write(f"{key}\t{self._offset}\n")
@@ -189,16 +259,16 @@ class IndexedRecordReader:
             parts.append(self._bytes(offset, length, where))
             offset += length + -length % ALIGNMENT
         record = MAGIC.join(parts)
-        if len(record) < _HEADER.size:
-            raise UserError(f"{self._path}: {where} has {len(record)} bytes, an image record at least {_HEADER.size}; "
-                            f"pack the file again")
-        header = Header(*_HEADER.unpack_from(record))
+        try:
+            header = decode_header(record)
+        except ValueError as error:
+            raise UserError(f"{self._path}: {where} {error}; pack the file again") from error
+        image_start = IMAGE_START + 4 * header.flag
         if not header.flag:
-            return header, record[_HEADER.size:]
-        image_start = _HEADER.size + 4 * header.flag
+            return header, record[image_start:]
         if len(record) < image_start:
             raise UserError(f"{self._path}: {where} announces {header.flag} labels and ends before them; pack the file again")
-        (label,) = struct.unpack_from("<f", record, _HEADER.size)
+        (label,) = struct.unpack_from("<f", record, IMAGE_START)
         return header._replace(label=label), record[image_start:]
 
     def _bytes(self, offset: int, count: int, where: str) -> bytes:

@@ -4,20 +4,12 @@ import time
 from pathlib import Path
 from typing import Optional
 
+from rn50.data.jpeg import image_fault
 from rn50.data.recordio import IndexedRecordReader
 from rn50.errors import UserError
 
 FILES = ("train.rec", "train.idx", "val.rec", "val.idx")
 """What a data folder holds."""
-
-START_OF_IMAGE = b"\xff\xd8"
-START_OF_SCAN = 0xDA
-STANDALONE_MARKERS = {0x01, *range(0xD0, 0xD9)}
-"""TEM, RST0-RST7 and SOI: markers that no segment length follows (ITU-T T.81, table B.1)."""
-START_OF_FRAME = set(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-"""SOF0-SOF15; DHT, JPG and DAC lie between them (ITU-T T.81, table B.1)."""
-PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
-"""ImageNet's training set holds one PNG under the name of a JPEG (n02105855_2933), which DALI decodes all the same."""
 
 
 def preflight(folder: Path) -> None:
@@ -49,32 +41,6 @@ def check_record_set(rec: Path, idx: Path, expected_samples: int, variable: str)
         # A truncated file lacks the record that lies farthest in it; a truncated index ends in a wrong offset.
         for position in (0, int(reader.offsets.argmax()), len(reader) - 1):
             reader.read(position)
-
-
-def image_fault(image: bytes) -> Optional[str]:
-    """Why ``image`` is no JPEG that a decoder could open, or None. Reads its segments up to the frame header, decodes nothing.
-
-    Source of the format: ITU-T T.81, annex B.
-    """
-    if image.startswith(PNG_SIGNATURE):
-        return None
-    if not image.startswith(START_OF_IMAGE):
-        return f"no JPEG, it starts with the bytes {image[:4].hex(' ')}" if image else "no JPEG, it is empty"
-    position = len(START_OF_IMAGE)
-    while position + 4 <= len(image) and image[position] == 0xFF:
-        marker = image[position + 1]
-        if marker == 0xFF:  # a fill byte
-            position += 1
-        elif marker in STANDALONE_MARKERS:
-            position += 2
-        elif marker in START_OF_FRAME:
-            height_and_width = image[position + 5:position + 9]
-            return None if len(height_and_width) == 4 and any(height_and_width[2:]) else "a JPEG without a size"
-        elif marker == START_OF_SCAN:
-            break
-        else:
-            position += 2 + int.from_bytes(image[position + 2:position + 4], "big")
-    return "a JPEG that is damaged or cut short before its frame header"
 
 
 def find_bad_record(rec: Path, idx: Path, classes: int, time_limit_s: float = 20) -> Optional[str]:

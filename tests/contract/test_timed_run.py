@@ -3,6 +3,7 @@
 A toy, because a real network does not stop at exactly 75.9 % on demand.
 """
 
+import hashlib
 import json
 import pathlib
 import resource
@@ -61,7 +62,7 @@ def run(tiny_config, tmp_path, correct, num_epochs=15, **toy):
     config = with_changes(
         tiny_config,
         hyperparameters={"num_epochs": num_epochs, "eval_offset": 2, "eval_period": 4},
-        data={"eval_samples": 1000},
+        data={"eval_samples": 1000, "folder": str(tmp_path / "no data")},  # the toy reads none
         run={"result_file": str(tmp_path / "result_0.txt")},
     )
     calls = []
@@ -260,3 +261,16 @@ def test_the_end_of_an_abandoned_log_on_a_full_disk_leaves_the_start_of_the_cloc
     keys = [json.loads(line.split(":::MLLOG ")[1])["key"] for line in partial.read_text().splitlines()]
     assert keys[-2:] == ["run_start", "run_stop"]
     assert partial.stat().st_size <= size
+
+
+def test_ranks_whose_data_have_different_certificates_are_refused(tiny_config):
+    def check(other):
+        communicator = types.SimpleNamespace(rank=1, size=2, sum=lambda array: array + other)
+        return timed_run._check_certificate(tiny_config, communicator, timed_run.Display())
+
+    certificate = pathlib.Path(tiny_config.data.folder, "certificate.json")
+    sha256 = hashlib.sha256(certificate.read_bytes()).hexdigest()
+    assert check(int(sha256[:8], 16))["certificate_sha256"] == sha256
+    for other in (0, 5):  # none, and another
+        with pytest.raises(UserError, match="different certificates, this one .*; give every machine the same"):
+            check(other)

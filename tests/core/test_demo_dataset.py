@@ -13,6 +13,9 @@ import cv2
 import numpy as np
 import pytest
 
+from rn50.data import certificate
+from rn50.data.certificate import CERTIFICATE
+from rn50.data.certification import certify
 from rn50.data.demo_dataset import MANIFEST, PARTIAL, generate
 from rn50.data.demo_images import SHAPES, draw, encode
 from rn50.data.recordio import IndexedRecordReader
@@ -42,7 +45,7 @@ def small(tmp_path_factory):
 @pytest.fixture
 def copy(small, tmp_path):
     """A finished data set that a test may spoil."""
-    for name in FILES + (MANIFEST,):
+    for name in FILES + (MANIFEST, CERTIFICATE):
         (tmp_path / name).write_bytes((small / name).read_bytes())
     return tmp_path
 
@@ -51,7 +54,7 @@ def test_it_is_a_whole_data_set(small):
     for name, samples in (("train", 150), ("val", 70)):
         check_record_set(small / f"{name}.rec", small / f"{name}.idx", samples, "NUMEXAMPLES")
         assert find_bad_record(small / f"{name}.rec", small / f"{name}.idx", classes=10) is None
-    assert sorted(path.name for path in small.iterdir()) == sorted(FILES + (MANIFEST,))
+    assert sorted(path.name for path in small.iterdir()) == sorted(FILES + (MANIFEST, CERTIFICATE))
 
 
 def test_classes_are_balanced_and_shuffled(small):
@@ -115,6 +118,21 @@ def test_a_finished_set_is_not_made_again(copy):
     before = {path.name: path.stat().st_mtime_ns for path in copy.iterdir()}
     generate(copy, **SMALL, progress=lambda done, total: pytest.fail("an image was drawn"))
     assert {path.name: path.stat().st_mtime_ns for path in copy.iterdir()} == before
+
+
+def test_it_has_a_certificate_that_verifying_confirms(small, copy):
+    before = (small / CERTIFICATE).read_bytes()
+    content = certificate.read(small).content
+    assert (content["passed"], content["classes"], content["train"], content["val"]) == (True, 10, 150, 70)
+    assert certify(copy).passed and (copy / CERTIFICATE).read_bytes() == before
+    assert certify(copy, decode=True).passed
+
+
+def test_a_set_of_an_older_version_without_certificate_gets_one(small, copy):
+    (copy / CERTIFICATE).unlink()
+    assert certificate.expected(copy).by == MANIFEST
+    generate(copy, **SMALL)
+    assert (copy / CERTIFICATE).read_bytes() == (small / CERTIFICATE).read_bytes()
 
 
 @pytest.mark.parametrize("present", [(), ("train.rec",), ("train.rec", "train.idx", "val.rec")])

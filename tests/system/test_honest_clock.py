@@ -9,7 +9,7 @@ import pytest
 from rn50.data.recordio import read_index
 from tests.system.job import LAUNCH, ROOT, Job, configuration_file, events, keys
 
-DATA_SET = {"train.rec", "train.idx", "val.rec", "val.idx"}
+DATA_SET = {"train.rec", "train.idx", "val.rec", "val.idx", "certificate.json"}
 LABEL = 12
 """Where the label stands in a record, in bytes."""
 

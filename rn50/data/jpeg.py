@@ -1,0 +1,95 @@
+"""What the headers of an image file say, without decoding it, and a decoder that refuses what is cut short.
+
+Source of the format: ITU-T T.81, annex B.
+"""
+
+import io
+from typing import Iterator, NamedTuple, Optional, Tuple, Union
+
+Bytes = Union[bytes, memoryview]
+
+START_OF_IMAGE = b"\xff\xd8"
+END_OF_IMAGE = b"\xff\xd9"
+START_OF_SCAN = 0xDA
+STANDALONE_MARKERS = {0x01, *range(0xD0, 0xD9)}
+"""TEM, RST0-RST7 and SOI: markers that no segment length follows (ITU-T T.81, table B.1)."""
+START_OF_FRAME = set(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+"""SOF0-SOF15; DHT, JPG and DAC lie between them (ITU-T T.81, table B.1)."""
+PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+"""ImageNet's training set holds one PNG under the name of a JPEG (n02105855_2933), which DALI decodes all the same."""
+PNG_END = b"IEND\xaeB`\x82"
+CMYK_COMPONENTS = 4
+
+
+class ImageHeader(NamedTuple):
+    """What was found before the compressed data."""
+
+    fault: Optional[str]
+    """Why no decoder could open it: a noun phrase; or None."""
+    is_png: bool = False
+    components: int = 0
+    """Of a JPEG: 1 grey, 3 colour, 4 CMYK."""
+    scan: Optional[int] = None
+    """Where a JPEG's first scan begins; None: it does not come to one."""
+
+
+def _segments(image: Bytes) -> Iterator[Tuple[int, int]]:
+    """(marker, position of its segment's length) of a JPEG up to the first scan, as far as the chain of segments holds."""
+    position = len(START_OF_IMAGE)
+    while position + 4 <= len(image) and image[position] == 0xFF:
+        marker = image[position + 1]
+        if marker == 0xFF:  # a fill byte
+            position += 1
+        elif marker in STANDALONE_MARKERS:
+            position += 2
+        else:
+            yield marker, position + 2
+            if marker == START_OF_SCAN:
+                return
+            position += 2 + int.from_bytes(image[position + 2:position + 4], "big")
+
+
+def read_header(image: Bytes) -> ImageHeader:
+    """Reads the segments of a JPEG up to its first scan; a few microseconds. Raises nothing."""
+    if image[:len(PNG_SIGNATURE)] == PNG_SIGNATURE:
+        return ImageHeader(None, is_png=True)
+    if image[:len(START_OF_IMAGE)] != START_OF_IMAGE:
+        return ImageHeader(f"no JPEG, it starts with the bytes {image[:4].hex(' ')}" if image else "no JPEG, it is empty")
+    components: Optional[int] = None
+    scan = None
+    for marker, position in _segments(image):
+        if marker in START_OF_FRAME and components is None:
+            height_and_width = image[position + 3:position + 7]
+            if len(height_and_width) < 4 or not any(height_and_width[2:]):
+                return ImageHeader("a JPEG without a size")
+            components = int.from_bytes(image[position + 7:position + 8], "big")
+        elif marker == START_OF_SCAN:
+            scan = position
+    if components is None:
+        return ImageHeader("a JPEG that is damaged or cut short before its frame header")
+    return ImageHeader(None, components=components, scan=scan)
+
+
+def has_end(image: bytes, header: ImageHeader) -> bool:
+    """Whether a JPEG's end-of-image marker follows its scan, or a PNG's last chunk is there."""
+    if header.is_png:
+        return PNG_END in image[-64:]
+    # In compressed data the byte ff is never followed by d9, so this one ends the image.
+    return header.scan is not None and image.rfind(END_OF_IMAGE) > header.scan
+
+
+def image_fault(image: Bytes) -> Optional[str]:
+    """Why ``image`` is no JPEG that a decoder could open, or None."""
+    return read_header(image).fault
+
+
+def decoding_fault(image: bytes) -> Optional[str]:
+    """Why ``image`` does not decode, or None. Decodes all of it, and so finds what is cut short."""
+    from PIL import Image
+
+    try:
+        with Image.open(io.BytesIO(image)) as decoder:
+            decoder.load()
+    except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError and more for a damaged file
+        return f"does not decode ({error})"
+    return None
