@@ -2,7 +2,8 @@
 
 The reference, interpolated between its points, is the trend. Published results differ from it by so many epochs; the median of those
 differences, each result weighing the less the further its batch size is away, is added to it. The reference itself weighs as one
-result that differs by nothing. A median and no mean: epochs come in steps of an evaluation, and who chose badly has no say.
+result, which is right to an evaluation: a third each for the one before, its own mean and the one after. A median and no mean: epochs
+come in steps of an evaluation, and who chose badly has no say. Fewer than anybody ever needed are never predicted.
 """
 
 import functools
@@ -20,15 +21,18 @@ CONFIDENCE = 0.8
 """Of the intervals here and of those made from them."""
 
 
+_OF_THE_REFERENCE = (-rules.EVAL_PERIOD_EPOCHS, 0.0, rules.EVAL_PERIOD_EPOCHS)
+
+
 @dataclass(frozen=True)
 class Weights:
     """``octaves``: a result at twice the batch size is 1 / octaves standard deviations of the weight's bell curve away.
-    ``reference``: what the reference convergence points weigh, in results of the very batch size. ``other_recipes``: what a result
-    weighs whose hyperparameters are not those asked for, where they are asked for."""
+    ``reference``: what the reference convergence points weigh, in results of the very batch size. ``other_recipes``: what all weigh
+    together, in such results, whose hyperparameters are not those asked for, where they are asked for; the reference is of them."""
 
     octaves: float = 0.25
     reference: float = 1.0
-    other_recipes: float = 0.1
+    other_recipes: float = 0.5
 
 
 @dataclass(frozen=True)
@@ -49,19 +53,21 @@ class EpochModel:
         self._recipes = [published.recipe(each) for each in usable]
         self._batch_sizes = np.array([each.global_batch_size for each in usable], dtype=float)
         needed = np.array([mean_epochs(each) for each in usable])
-        # And the reference, which differs from itself by nothing, as the last one.
-        self._differences = np.append(needed - reference(self._batch_sizes), 0.0)
+        self._fewest = float(needed.min())
+        self._differences = np.append(needed - reference(self._batch_sizes), _OF_THE_REFERENCE)
 
     def predict(self, global_batch_size: int, recipe: Optional[Tuple[Any, ...]] = None) -> Epochs:
         """The epochs at a batch size, of a ``published.recipe`` where one is given and of the usual ones where not."""
         octaves = np.log2(self._batch_sizes / global_batch_size)
         weights = np.exp(-((octaves / self._weights.octaves) ** 2) / 2)
+        weights = np.append(weights, np.full(len(_OF_THE_REFERENCE), self._weights.reference / len(_OF_THE_REFERENCE)))
         if recipe is not None:
-            weights *= [1.0 if each == recipe else self._weights.other_recipes for each in self._recipes]
-        weights = np.append(weights, self._weights.reference)
+            others = np.array([each != recipe for each in self._recipes] + [True] * len(_OF_THE_REFERENCE))
+            weights[others] *= min(1.0, self._weights.other_recipes / weights[others].sum())
         trend = float(reference(np.array([global_batch_size]))[0])
         tail = (1 - CONFIDENCE) / 2
-        low, expected, high = (trend + _quantile(self._differences, weights, share) for share in (tail, 0.5, 1 - tail))
+        quantiles = (_quantile(self._differences, weights, share) for share in (tail, 0.5, 1 - tail))
+        low, expected, high = (max(self._fewest, trend + each) for each in quantiles)
         return Epochs(expected, low, high)
 
 

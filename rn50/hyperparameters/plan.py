@@ -119,28 +119,31 @@ class Planner:
                 f"--global-batch-size {global_batch_size}: the largest with which anybody published that LARS reaches the target is "
                 f"{largest}; choose one up to that"
             )
-        if global_batch_size < accelerators:
-            raise UserError(
-                f"--global-batch-size {global_batch_size}: not an image for each of {accelerators} accelerators; choose at least that"
-            )
+        _refuse_idle(accelerators, global_batch_size)
         recipe = self.recipe(global_batch_size, accelerators)
         prediction = self.predict(accelerator, accelerators, global_batch_size, recipe.source)
         cautions = tuple(self._cautions(accelerator, accelerators, global_batch_size, recipe))
         return Plan(accelerator, accelerators, global_batch_size, prediction, recipe, cautions)
 
     def best(self, accelerator: str, accelerators: int) -> Plan:
-        """The plan with the fewest minutes of the published batch sizes, a whole number of images for each accelerator: no more than
-        were published, or measured, with this accelerator, and no fewer than with any. The largest batch is always tried."""
-        own = [each.batch_size for each in self._points if each.accelerator == accelerator]
-        fewest, most = math.ceil(min(each.batch_size for each in self._points)), math.floor(max(own))
+        """The plan whose interval ends with the fewest minutes: a proven batch size goes before one that may be a little faster.
+
+        Tried are the published batch sizes, as a whole number of images for each accelerator: no more than were published, or
+        measured, with this accelerator, and no fewer than with any; and the most and the fewest of these.
+
+        Raises:
+            UserError: more accelerators than images in the largest published batch.
+        """
         sizes = {each.global_batch_size or 0 for each in self.results}
-        batches = {round(size / accelerators) for size in sizes} | {most}
-        plans = [
-            self.plan(accelerator, accelerators, batch * accelerators)
-            for batch in sorted(batches)
-            if batch == fewest or fewest <= batch <= most and batch * accelerators <= max(sizes)
-        ]
-        return min(plans, key=lambda each: each.prediction.minutes)
+        own = [each.batch_size for each in self._points if each.accelerator == accelerator]
+        most = min(math.floor(max(own)), max(sizes) // accelerators)
+        fewest = min(math.ceil(min(each.batch_size for each in self._points)), most)
+        if most < 1:
+            raise UserError(f"--accelerators {accelerators}: more than images in the largest published batch, {max(sizes)}; plan fewer")
+        batches = {round(size / accelerators) for size in sizes}
+        batches = {each for each in batches if fewest <= each <= most} | {fewest, most}
+        plans = [self.plan(accelerator, accelerators, batch * accelerators) for batch in sorted(batches)]
+        return min(plans, key=lambda each: each.prediction.high)
 
     def curve(self, accelerator: str) -> List[Plan]:
         """The best plan for each of ``SCALES``."""
@@ -163,10 +166,17 @@ class Planner:
                 f"{down} and {down + accelerators} are"
             )
         if batch > largest:
-            cautions.append(f"{accelerator} was never published with more than {largest:g} images each; it may not have the memory")
+            cautions.append(f"{accelerator} was not published or measured with more than {largest:g} images each; it may not have the memory")
         if accelerators > 2 * together:
             cautions.append(f"beyond {together} together, {accelerator} is taken to scale as the other accelerators do")
         return cautions
+
+
+def _refuse_idle(accelerators: int, global_batch_size: int) -> None:
+    if global_batch_size < accelerators:
+        raise UserError(
+            f"--global-batch-size {global_batch_size}: not an image for each of {accelerators} accelerators; choose at least that"
+        )
 
 
 def _epochs(group: Sequence[PublishedResult]) -> float:
@@ -181,7 +191,7 @@ def planner_for(
     Without a name it is the one of most published results; with a measured rate one of its own, which only that rate tells of.
 
     Raises:
-        UserError: the name is not known, or it is not said where the rate was measured.
+        UserError: the name is not known, or it is not said, or impossible, where the rate was measured.
     """
     plain = Planner()
     known = [each for each in names.known(plain.results) if each in plain.throughput.accelerators]
@@ -189,6 +199,7 @@ def planner_for(
         return plain, names.find(accelerator, known) if accelerator else known[0]
     if not accelerators or not global_batch_size:
         raise UserError("--images-per-second: give --accelerators and --global-batch-size too, to say where it was measured")
+    _refuse_idle(accelerators, global_batch_size)
     name = accelerator or "measured accelerator"
     if accelerator:
         try:

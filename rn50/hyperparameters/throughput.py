@@ -3,8 +3,9 @@
 A Gaussian process (Rasmussen and Williams, "Gaussian Processes for Machine Learning", algorithm 2.1) over the logarithm of published
 training rates. Its covariance says what results tell about each other: those of one accelerator share its speed; how speed falls
 with the number of accelerators and rises with the batch is much the same for all, less so for other accelerators, and the less the
-more octaves lie between two results; results of one system share what that system does better or worse. So an accelerator that was
-published at 8 only scales as others do, with an interval that says so.
+more octaves lie between two results. So an accelerator that was published at 8 only scales as others do, with an interval that says
+so. Systems that are far slower than their like have little say: deviations follow Student's t distribution (Jylanki, Vanhatalo and
+Vehtari, "Robust Gaussian Process Regression with a Student-t Likelihood", 2011, there by expectation maximisation).
 """
 
 import math
@@ -24,11 +25,17 @@ START_UP_SECONDS = 2.2
 """From ``run_start`` to full speed, and between epochs in all: the median of the same systems (1.2 to 13.5 s)."""
 
 
+DEGREES_OF_FREEDOM = 4
+"""Of Student's t distribution, the usual ones where outliers are expected."""
+_ROUNDS = 10
+"""Of expectation maximisation; after half of them nothing moves by a thousandth any more."""
+
+
 @dataclass(frozen=True)
 class Spread:
     """Standard deviations of the logarithm of images/s, 0.1 being about 10 %: between accelerators; per octave of batch or of
     accelerators, as a straight trend of all; of the bends of all, and of one accelerator's own, along ``octaves``; between systems
-    that are equal but for their maker; and between results of one system, or of what a user measured."""
+    that are equal but for their maker; and of what a user measured."""
 
     accelerator: float = 0.7
     trend: float = 0.1
@@ -36,7 +43,7 @@ class Spread:
     own_bends: float = 0.1
     octaves: float = 2.0
     system: float = 0.05
-    result: float = 0.02
+    measured: float = 0.02
 
 
 @dataclass(frozen=True)
@@ -66,17 +73,21 @@ class ThroughputModel:
         spread: Spread = Spread(),  # noqa: B008: it is frozen
     ) -> None:
         usable = [(each, rate) for each in results for rate in [training_rate(each)] if rate and is_closed(each)]
-        points = [point(each) for each, _ in usable]
-        systems = [system(each) for each, _ in usable]
-        rates = [rate for _, rate in usable]
+        points = [point(each) for each, _ in usable] + ([measured[0]] if measured else [])
+        rates = np.log([rate for _, rate in usable] + ([measured[1]] if measured else []))
         self._spread = spread
-        self._mean = float(np.mean(np.log(rates)))
-        if measured:
-            points, systems, rates = [*points, measured[0]], [*systems, PLANNED], [*rates, measured[1]]
-        self._known = _Features.of(points, systems)
-        noise = spread.result**2 * np.eye(len(points))
-        self._precision = np.linalg.inv(self._covariance(self._known, self._known) + noise)
-        self._weights = self._precision @ (np.log(rates) - self._mean)
+        self._mean = float(rates[: len(usable)].mean())
+        self._known = _Features.of(points, planned=np.arange(len(points)) >= len(usable))
+        shared = self._covariance(self._known, self._known)
+        own = np.where(self._known.planned, spread.measured, spread.system) ** 2
+        noise = own
+        for _ in range(_ROUNDS):
+            self._precision = np.linalg.inv(shared + np.diag(noise))
+            self._weights = self._precision @ (rates - self._mean)
+            # What a published rate deviates by squared, as expected: the residual's, and the uncertainty of the process there.
+            squared = (noise * self._weights) ** 2 + noise - noise**2 * np.diag(self._precision)
+            wider = (DEGREES_OF_FREEDOM + squared / own) / (DEGREES_OF_FREEDOM + 1)
+            noise = np.where(self._known.planned, own, own * wider)
 
     @property
     def accelerators(self) -> List[str]:
@@ -85,10 +96,10 @@ class ThroughputModel:
 
     def predict(self, wanted: Point) -> Rate:
         """The rate of the planned system."""
-        at = _Features.of([wanted], [PLANNED])
+        at = _Features.of([wanted], planned=np.array([True]))
         shared = self._covariance(at, self._known)[0]
         logarithm = self._mean + float(shared @ self._weights)
-        variance = float(self._covariance(at, at)[0, 0] - shared @ self._precision @ shared) + self._spread.result**2
+        variance = float(self._covariance(at, at)[0, 0] - shared @ self._precision @ shared)
         return Rate(math.exp(logarithm), math.sqrt(variance))
 
     def _covariance(self, a: "_Features", b: "_Features") -> "np.ndarray[Any, Any]":
@@ -100,27 +111,25 @@ class ThroughputModel:
         trend = sum(np.multiply.outer(x, y) for x, y in zip(a.octaves, b.octaves))
         return np.asarray(
             s.accelerator**2 * same + s.trend**2 * trend + (s.bends**2 + s.own_bends**2 * same) * near
-            + s.system**2 * (a.systems[:, None] == b.systems)
+            # What the planned system does better or worse than others, it does everywhere.
+            + s.system**2 * np.multiply.outer(a.planned, b.planned)
         )  # fmt: skip
-
-
-PLANNED = ""
-"""The system of a prediction: no published one."""
 
 
 @dataclass(frozen=True)
 class _Features:
-    """``octaves`` are those of accelerators above 8 and of the batch of each above 256, where most results are."""
+    """``octaves`` are those of accelerators above 8 and of the batch of each above 256, where most results are; ``planned`` are the
+    points of the planned system."""
 
     names: "np.ndarray[Any, Any]"
-    systems: "np.ndarray[Any, Any]"
     octaves: Tuple["np.ndarray[Any, Any]", "np.ndarray[Any, Any]"]
+    planned: "np.ndarray[Any, Any]"
 
     @classmethod
-    def of(cls, points: Sequence[Point], systems: Sequence[str]) -> "_Features":
+    def of(cls, points: Sequence[Point], planned: "np.ndarray[Any, Any]") -> "_Features":
         together = np.log2([each.accelerators / 8 for each in points])
         batch = np.log2([each.batch_size / 256 for each in points])
-        return cls(np.array([each.accelerator for each in points]), np.array(systems), (together, batch))
+        return cls(np.array([each.accelerator for each in points]), (together, batch), planned)
 
 
 def system(result: PublishedResult) -> str:
