@@ -26,6 +26,7 @@ bench: data ## the figures of docs/measurements.md that a CPU can give
 	set -a; . configs/config_DEMO_CPU.sh; set +a; $(BIN)/python bench/real_vs_synthetic.py
 	$(BIN)/python bench/training_step.py
 	$(BIN)/python bench/demo_difficulty.py data/demo
+	$(BIN)/python bench/predictions.py
 
 lint: ruff mypy import-linter shellcheck ## ruff, mypy, import-linter, shellcheck
 

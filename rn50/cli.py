@@ -279,8 +279,8 @@ def plan(accelerators: Optional[int], global_batch_size: Optional[int], accelera
     """Predict epochs and minutes to 75.9 % on ImageNet of a system that is planned, from published results (LARS, closed division).
 
     Epochs are those of the batch size, images/s those of the accelerator at that scale, published or measured by you; evaluations and
-    start-up are added. The interval held four fifths of the published results or more: docs/measurements.md has the errors. Also says
-    which published hyperparameters to borrow for it.
+    start-up are added. docs/measurements.md says how far off it was on published results that it was not told of. Also says which
+    published hyperparameters to borrow.
     """
     from rn50.hyperparameters import plan as desk
     from rn50.hyperparameters import plan_display as shown

@@ -84,14 +84,25 @@ def mean_epochs(result: PublishedResult) -> float:
 def reference(batch_sizes: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
     """Epochs of the newest ruleset's reference convergence points, straight from one to the next as the official checker
     interpolates; below the first point and above the last one those of that point. Shape as ``batch_sizes``, float64."""
-    sizes, epochs = _reference_points()
+    sizes, epochs = zip(*_reference_points())
     return np.interp(batch_sizes, sizes, epochs)
 
 
 @functools.lru_cache(maxsize=None)
-def _reference_points() -> Tuple[Sequence[float], Sequence[float]]:
-    points = reference_points.reference(1, rules.RULESETS[-1], number=1000)
-    return [float(point.batch_size or 0) for point in points], [float(point.epochs or 0) for point in points]
+def _reference_points() -> Tuple[Tuple[int, float], ...]:
+    """(batch size, epochs), without those that the official checker prunes: smaller than the fastest, or slower than what lies
+    between their neighbours."""
+    every = [(each.batch_size or 0, each.epochs or 0.0) for each in reference_points.reference(1, rules.RULESETS[-1], number=1000)]
+    fastest = min(every, key=lambda point: point[1])
+    points = [point for point in every if point >= fastest]
+    i = 1
+    while i < len(points) - 1:
+        (low, below), (size, epochs), (high, above) = points[i - 1 : i + 2]
+        if epochs > below + (above - below) * (size - low) / (high - low):
+            del points[i]
+        else:
+            i += 1
+    return tuple(points)
 
 
 def _quantile(values: "np.ndarray[Any, Any]", weights: "np.ndarray[Any, Any]", share: float) -> float:

@@ -129,17 +129,19 @@ class Planner:
         """The plan whose interval ends with the fewest minutes: a proven batch size goes before one that may be a little faster.
 
         Tried are the published batch sizes, as a whole number of images for each accelerator: no more than were published, or
-        measured, with this accelerator, and no fewer than with any; and the most and the fewest of these.
+        measured, with this accelerator; and no fewer, but that among more accelerators than were published the same images may
+        be shared out, down to the fewest that any accelerator had. The most and the fewest are tried too.
 
         Raises:
             UserError: more accelerators than images in the largest published batch.
         """
         sizes = {each.global_batch_size or 0 for each in self.results}
-        own = [each.batch_size for each in self._points if each.accelerator == accelerator]
-        most = min(math.floor(max(own)), max(sizes) // accelerators)
-        fewest = min(math.ceil(min(each.batch_size for each in self._points)), most)
+        own = [each for each in self._points if each.accelerator == accelerator]
+        most = min(math.floor(max(each.batch_size for each in own)), max(sizes) // accelerators)
         if most < 1:
             raise UserError(f"--accelerators {accelerators}: more than images in the largest published batch, {max(sizes)}; plan fewer")
+        shared_out = min(1.0, max(each.accelerators for each in own) / accelerators) * min(each.batch_size for each in own)
+        fewest = min(most, math.ceil(max(shared_out, min(each.batch_size for each in self._points))))
         batches = {round(size / accelerators) for size in sizes}
         batches = {each for each in batches if fewest <= each <= most} | {fewest, most}
         plans = [self.plan(accelerator, accelerators, batch * accelerators) for batch in sorted(batches)]

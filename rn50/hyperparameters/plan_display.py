@@ -75,17 +75,16 @@ def print_curve(plans: Sequence[Plan], console: Console) -> None:
     """Prints a row for each number of accelerators, and the cautions."""
     title = f"{plans[0].accelerator}, each number of them at its best batch size; {CONFIDENCE:.0%} intervals"
     table = Table(title=title, title_justify="left")
-    for heading in ("number", "batch", "epochs", "img/s each", "minutes", "interval"):
+    for heading in ("accelerators", "global batch", "epochs", "img/s each", "minutes", "interval"):
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("recipe of", no_wrap=True)
     for plan in plans:
-        said, source = plan.prediction, plan.recipe.source
+        said = plan.prediction
         table.add_row(
             f"{plan.accelerators:,}", f"{plan.global_batch_size:,}", f"{said.epochs.expected:.3g}",
             f"{said.rate.images_per_second:,.0f}", _minutes(said.minutes), f"{_minutes(said.low)} - {_minutes(said.high)}",
-            f"{source.organisation} {source.round}",
         )  # fmt: skip
     console.print(table)
+    console.print("rn50 plan --accelerators N says which hyperparameters to borrow", highlight=False)
     for caution in dict.fromkeys(each for plan in plans for each in plan.cautions):
         console.print(f"caution: {caution}", markup=False, highlight=False, soft_wrap=True)
 

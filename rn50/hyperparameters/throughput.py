@@ -76,6 +76,8 @@ class ThroughputModel:
         points = [point(each) for each, _ in usable] + ([measured[0]] if measured else [])
         rates = np.log([rate for _, rate in usable] + ([measured[1]] if measured else []))
         self._spread = spread
+        # A measured system may differ from its like by anything: only that it does so everywhere is taken over.
+        self._planned = spread.accelerator if measured else spread.system
         self._mean = float(rates[: len(usable)].mean())
         self._known = _Features.of(points, planned=np.arange(len(points)) >= len(usable))
         shared = self._covariance(self._known, self._known)
@@ -111,8 +113,7 @@ class ThroughputModel:
         trend = sum(np.multiply.outer(x, y) for x, y in zip(a.octaves, b.octaves))
         return np.asarray(
             s.accelerator**2 * same + s.trend**2 * trend + (s.bends**2 + s.own_bends**2 * same) * near
-            # What the planned system does better or worse than others, it does everywhere.
-            + s.system**2 * np.multiply.outer(a.planned, b.planned)
+            + self._planned**2 * np.multiply.outer(a.planned, b.planned)
         )  # fmt: skip
 
 
