@@ -2,9 +2,9 @@
 
     python bench/predictions.py [--plot predictions.svg] [--json]
 
-Every system (an organisation's, by its name, in all rounds it was in) is left out in turn, and predicted from the others; then every
-organisation. Logs that were submitted to several rounds count once. Judged are closed-division LARS results of v1.0 to v3.1; those of
-v0.7 only help to predict. Exit status: 0 both goals met, 1 not.
+Every system (an organisation's, by its name, in all rounds it was in) is left out in turn, and predicted from the others; then
+every organisation. Logs that were submitted to several rounds count once. Judged are closed-division LARS results of v1.0 to
+v3.1; those of v0.7 only help to predict. Exit status: 0 both goals met, 1 not.
 """
 
 import argparse
@@ -140,7 +140,8 @@ def draw(held: Sequence[Held], file: pathlib.Path) -> None:
         axes.errorbar(x, y, [y - low, high - y], fmt="o", markersize=3, linewidth=0.6, alpha=0.6)
         axes.axline((1, 1), slope=1, color="black", linewidth=0.8)
         ends = (0.9 * min(x.min(), low.min()), 1.1 * max(x.max(), high.max()))
-        axes.set(xlabel=f"published {name}", ylabel=f"predicted {name}, system left out", xscale="log", yscale="log", xlim=ends, ylim=ends)
+        axes.set(xlabel=f"published {name}", ylabel=f"predicted {name}, system left out")
+        axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
         for axis in (axes.xaxis, axes.yaxis):
             if name == "epochs":
                 axis.set_ticks([35, 40, 50, 60, 70, 80, 90], minor=False)
@@ -155,7 +156,9 @@ def table(of: Dict[str, Any]) -> str:
     lines = [f"| {'what':48} | results | mean error | median error | 90 % below | in the {CONFIDENCE:.0%} interval |"]
     for what, row in of.items():
         said = [f"{row[key]:.2f}" if what.startswith("epochs") else f"{row[key]:.1%}" for key in ("mean", "median", "p90")]
-        lines.append(f"| {what:48} | {row['results']:7} | {said[0]:>10} | {said[1]:>12} | {said[2]:>10} | {row['coverage']:19.0%} |")
+        lines.append(
+            f"| {what:48} | {row['results']:7} | {said[0]:>10} | {said[1]:>12} | {said[2]:>10} | {row['coverage']:19.0%} |"
+        )
     return "\n".join(lines)
 
 
@@ -197,12 +200,15 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     print(f"Every system left out in turn\n\n{table(found['system'])}\n")
     print(f"Every organisation left out in turn\n\n{table(found['organisation'])}\n")
     print("Simpler predictions\n\n" + "".join(
-        f"{name}: {value:.2f}\n" if name.startswith("epochs") else f"{name}: {value:.1%}\n" for name, value in found["baselines"].items()
+        f"{name}: {value:.2f}\n" if name.startswith("epochs") else f"{name}: {value:.1%}\n"
+        for name, value in found["baselines"].items()
     ))
     for name, (a, b) in found.get("sensitivity", {}).items():
         print(f"{name:28} epochs {a:.2f}, minutes {b:.2%}")
-    print(f"epochs, mean absolute error {off_epochs:.2f}, goal below {EPOCHS_GOAL}; minutes, median error {off_minutes:.1%}, goal below "
-          f"{MINUTES_GOAL:.0%}: {'both met' if met else 'NOT MET'}")  # fmt: skip
+    print(
+        f"epochs, mean absolute error {off_epochs:.2f}, goal below {EPOCHS_GOAL}; minutes, median error {off_minutes:.1%}, goal "
+        f"below {MINUTES_GOAL:.0%}: {'both met' if met else 'NOT MET'}"
+    )
     return 0 if met else 1
 
 

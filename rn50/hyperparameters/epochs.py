@@ -1,9 +1,9 @@
 """How many epochs a batch size needs to the target: from the reference convergence points and what published runs needed.
 
-The reference, interpolated between its points, is the trend. Published results differ from it by so many epochs; the median of those
-differences, each result weighing the less the further its batch size is away, is added to it. The reference itself weighs as one
-result, which is right to an evaluation: a third each for the one before, its own mean and the one after. A median and no mean: epochs
-come in steps of an evaluation, and who chose badly has no say. Fewer than anybody ever needed are never predicted.
+The reference, interpolated between its points, is the trend. Published results differ from it by so many epochs; the median of
+those differences, each result weighing the less the further its batch size is away, is added to it. The reference itself weighs
+as one result, which is right to an evaluation: a third each for the one before, its own mean and the one after. A median and no
+mean: epochs come in steps of an evaluation, and who chose badly has no say. Fewer than anybody ever needed are never predicted.
 """
 
 import functools
@@ -27,8 +27,9 @@ _OF_THE_REFERENCE = (-rules.EVAL_PERIOD_EPOCHS, 0.0, rules.EVAL_PERIOD_EPOCHS)
 @dataclass(frozen=True)
 class Weights:
     """``octaves``: a result at twice the batch size is 1 / octaves standard deviations of the weight's bell curve away.
-    ``reference``: what the reference convergence points weigh, in results of the very batch size. ``other_recipes``: what all weigh
-    together, in such results, whose hyperparameters are not those asked for, where they are asked for; the reference is of them."""
+    ``reference``: what the reference convergence points weigh, in results of the very batch size. ``other_recipes``: what all
+    weigh together, in such results, whose hyperparameters are not those asked for, where they are asked for; the reference is of
+    them."""
 
     octaves: float = 0.25
     reference: float = 1.0
@@ -47,7 +48,7 @@ class Epochs:
 class EpochModel:
     """Of closed-division LARS ``results`` that reached the target; others are not looked at."""
 
-    def __init__(self, results: Sequence[PublishedResult], weights: Weights = Weights()) -> None:  # noqa: B008: it is frozen
+    def __init__(self, results: Sequence[PublishedResult], weights: Weights = Weights()) -> None:
         usable = [each for each in results if is_closed(each) and each.epochs_to_target and each.global_batch_size]
         self._weights = weights
         self._recipes = [published.recipe(each) for each in usable]
@@ -92,7 +93,8 @@ def reference(batch_sizes: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
 def _reference_points() -> Tuple[Tuple[int, float], ...]:
     """(batch size, epochs), without those that the official checker prunes: smaller than the fastest, or slower than what lies
     between their neighbours."""
-    every = [(each.batch_size or 0, each.epochs or 0.0) for each in reference_points.reference(1, rules.RULESETS[-1], number=1000)]
+    reference = reference_points.reference(1, rules.RULESETS[-1], number=1000)
+    every = [(each.batch_size or 0, each.epochs or 0.0) for each in reference]
     fastest = min(every, key=lambda point: point[1])
     points = [point for point in every if point >= fastest]
     i = 1

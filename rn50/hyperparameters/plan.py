@@ -1,7 +1,7 @@
-"""Minutes to the target of a system that is planned: epochs of the batch size, images per second of the accelerators, and the rest.
+"""Minutes to the target of a system that is planned, from the epochs of its batch size and the images/s of its accelerators.
 
-``epochs.py`` and ``throughput.py`` say how each is predicted, and ``bench/predictions.py`` how far off they are on published results
-that they were not told of.
+``epochs.py`` and ``throughput.py`` say how each is predicted, and ``bench/predictions.py`` how far off they are on published
+results that they were not told of.
 """
 
 import math
@@ -37,8 +37,8 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Recipe:
-    """The ``source`` whose hyperparameters to borrow. ``results`` published them, with so many ``runs``, of which ``missed`` did not
-    reach the target; the others needed ``epochs`` on the mean."""
+    """The ``source`` whose hyperparameters to borrow. ``results`` published them, with so many ``runs``, of which ``missed`` did
+    not reach the target; the others needed ``epochs`` on the mean."""
 
     source: PublishedResult
     results: int
@@ -66,7 +66,7 @@ class Planner:
         self,
         results: Optional[Sequence[PublishedResult]] = None,
         measured: Optional[Tuple[Point, float]] = None,
-        weights: Weights = Weights(),  # noqa: B008: they are frozen
+        weights: Weights = Weights(),  # noqa: B008
         spread: Spread = Spread(),  # noqa: B008
     ) -> None:
         results = [each for each in published.distinct(OPTIMIZER) if is_closed(each)] if results is None else results
@@ -92,8 +92,9 @@ class Planner:
         return Prediction(epochs, count, rate, minutes, minutes * math.exp(-below), minutes * math.exp(above))
 
     def recipe(self, global_batch_size: int, accelerators: int) -> Recipe:
-        """Of the recipes within ``WITHIN_OCTAVES``, or of the nearest where there is none, the one that needed the fewest epochs; of
-        equal ones the nearest, and then the one of most results. Its source is the result with the nearest number of accelerators."""
+        """Of the recipes within ``WITHIN_OCTAVES``, or of the nearest where there is none, the one that needed the fewest epochs;
+        of equal ones the nearest, and then the one of most results. Its source is the result with the nearest number of
+        accelerators."""
         sharing: Dict[Tuple[Any, ...], List[PublishedResult]] = {}
         for each in self.results:
             sharing.setdefault(published.recipe(each), []).append(each)
@@ -116,7 +117,7 @@ class Planner:
         largest = max(each.global_batch_size or 0 for each in self.results)
         if global_batch_size > largest:
             raise UserError(
-                f"--global-batch-size {global_batch_size}: the largest with which anybody published that LARS reaches the target is "
+                f"--global-batch-size {global_batch_size}: the largest with which a published LARS run reached the target is "
                 f"{largest}; choose one up to that"
             )
         _refuse_idle(accelerators, global_batch_size)
@@ -139,7 +140,9 @@ class Planner:
         own = [each for each in self._points if each.accelerator == accelerator]
         most = min(math.floor(max(each.batch_size for each in own)), max(sizes) // accelerators)
         if most < 1:
-            raise UserError(f"--accelerators {accelerators}: more than images in the largest published batch, {max(sizes)}; plan fewer")
+            raise UserError(
+                f"--accelerators {accelerators}: more than images in the largest published batch, {max(sizes)}; plan fewer"
+            )
         shared_out = min(1.0, max(each.accelerators for each in own) / accelerators) * min(each.batch_size for each in own)
         fewest = min(most, math.ceil(max(shared_out, min(each.batch_size for each in self._points))))
         batches = {round(size / accelerators) for size in sizes}
@@ -158,9 +161,10 @@ class Planner:
         batch, largest = global_batch_size / accelerators, max(each.batch_size for each in own)
         cautions = []
         if global_batch_size < smallest:
-            cautions.append(f"no published LARS result has a global batch below {smallest}: epochs below it are taken for the same")
-        if recipe.source.global_batch_size and abs(math.log2(recipe.source.global_batch_size / global_batch_size)) > WITHIN_OCTAVES:
-            cautions.append(f"the nearest published recipe is far away, at global batch {recipe.source.global_batch_size}")
+            cautions.append(f"no published result has a global batch below {smallest}: below it epochs are taken for the same")
+        nearest = recipe.source.global_batch_size or global_batch_size
+        if abs(math.log2(nearest / global_batch_size)) > WITHIN_OCTAVES:
+            cautions.append(f"the nearest published recipe is far away, at global batch {nearest}")
         if global_batch_size % accelerators:
             down = global_batch_size // accelerators * accelerators
             cautions.append(
@@ -168,7 +172,7 @@ class Planner:
                 f"{down} and {down + accelerators} are"
             )
         if batch > largest:
-            cautions.append(f"{accelerator} was not published or measured with more than {largest:g} images each; it may not have the memory")
+            cautions.append(f"{accelerator} was not seen with more than {largest:g} images each; it may not have the memory")
         if accelerators > 2 * together:
             cautions.append(f"beyond {together} together, {accelerator} is taken to scale as the other accelerators do")
         return cautions

@@ -11,7 +11,7 @@ from rich.table import Table
 from rn50.errors import UserError
 from rn50.hyperparameters import accelerators, published
 from rn50.hyperparameters.epochs import CONFIDENCE
-from rn50.hyperparameters.plan import Plan, Recipe
+from rn50.hyperparameters.plan import Plan
 from rn50.hyperparameters.published import PublishedResult
 
 BORROWED = (*published.GROUP, "label_smoothing", "first_evaluation_epoch", "evaluation_interval")
@@ -62,8 +62,8 @@ def print_plan(plan: Plan, console: Console) -> None:
         f"{said.rate.images_per_second:,.0f} images/s per accelerator (give or take {said.rate.spread:.0%}), about "
         f"{said.evaluations:.0f} evaluations",
         f"hyperparameters to borrow, whole: {_named(recipe.source)}: {_values(recipe.source)}",
-        f"{recipe.results} published {'result has' if recipe.results == 1 else 'results have'} them: {recipe.runs - recipe.missed} of "
-        f"{recipe.runs} runs reached the target, in {recipe.epochs:.3g} epochs on the mean",
+        f"{recipe.results} published {'result has' if recipe.results == 1 else 'results have'} them: "
+        f"{recipe.runs - recipe.missed} of {recipe.runs} runs reached the target, in {recipe.epochs:.3g} epochs on the mean",
     ]
     if recipe.source.global_batch_size != plan.global_batch_size:
         lines.append(f"they were chosen for global batch {recipe.source.global_batch_size:,}; the rules let you change that")

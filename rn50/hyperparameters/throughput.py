@@ -1,11 +1,12 @@
 """Images per second of an accelerator by its batch and by how many work together, and the minutes that a run takes with them.
 
-A Gaussian process (Rasmussen and Williams, "Gaussian Processes for Machine Learning", algorithm 2.1) over the logarithm of published
-training rates. Its covariance says what results tell about each other: those of one accelerator share its speed; how speed falls
-with the number of accelerators and rises with the batch is much the same for all, less so for other accelerators, and the less the
-more octaves lie between two results. So an accelerator that was published at 8 only scales as others do, with an interval that says
-so. Systems that are far slower than their like have little say: deviations follow Student's t distribution (Jylanki, Vanhatalo and
-Vehtari, "Robust Gaussian Process Regression with a Student-t Likelihood", 2011, there by expectation maximisation).
+A Gaussian process (Rasmussen and Williams, "Gaussian Processes for Machine Learning", algorithm 2.1) over the logarithm of
+published training rates. Its covariance says what results tell about each other: those of one accelerator share its speed; how
+speed falls with the number of accelerators and rises with the batch is much the same for all, less so for other accelerators, and
+the less the more octaves lie between two results. So an accelerator that was published at 8 only scales as others do, with an
+interval that says so. Systems that are far slower than their like have little say: deviations follow Student's t distribution
+(Jylänki, Vanhatalo and Vehtari, "Robust Gaussian Process Regression with a Student-t Likelihood", 2011), which is fitted by
+expectation maximisation.
 """
 
 import math
@@ -34,8 +35,8 @@ _ROUNDS = 10
 @dataclass(frozen=True)
 class Spread:
     """Standard deviations of the logarithm of images/s, 0.1 being about 10 %: between accelerators; per octave of batch or of
-    accelerators, as a straight trend of all; of the bends of all, and of one accelerator's own, along ``octaves``; between systems
-    that are equal but for their maker; and of what a user measured."""
+    accelerators, as a straight trend of all; of the bends of all, and of one accelerator's own, along ``octaves``; between
+    systems that are equal but for their maker; and of what a user measured."""
 
     accelerator: float = 0.7
     trend: float = 0.1
@@ -70,7 +71,7 @@ class ThroughputModel:
         self,
         results: Sequence[PublishedResult],
         measured: Optional[Tuple[Point, float]] = None,
-        spread: Spread = Spread(),  # noqa: B008: it is frozen
+        spread: Spread = Spread(),
     ) -> None:
         usable = [(each, rate) for each in results for rate in [training_rate(each)] if rate and is_closed(each)]
         points = [point(each) for each, _ in usable] + ([measured[0]] if measured else [])
@@ -119,8 +120,8 @@ class ThroughputModel:
 
 @dataclass(frozen=True)
 class _Features:
-    """``octaves`` are those of accelerators above 8 and of the batch of each above 256, where most results are; ``planned`` are the
-    points of the planned system."""
+    """``octaves`` are those of accelerators above 8 and of the batch of each above 256, where most results are; ``planned`` are
+    the points of the planned system."""
 
     names: "np.ndarray[Any, Any]"
     octaves: Tuple["np.ndarray[Any, Any]", "np.ndarray[Any, Any]"]
