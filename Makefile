@@ -27,6 +27,7 @@ bench: data ## the figures of docs/measurements.md that a CPU can give
 	$(BIN)/python bench/training_step.py
 	$(BIN)/python bench/demo_difficulty.py data/demo
 	$(BIN)/python bench/packing.py
+	$(BIN)/python bench/predictions.py
 
 lint: ruff mypy import-linter shellcheck ## ruff, mypy, import-linter, shellcheck
 

@@ -322,6 +322,40 @@ def compare(paths: Tuple[pathlib.Path, ...], as_json: bool) -> None:
     click.echo(json.dumps(desk.to_json(comparisons), indent=1)) if as_json else desk.print_table(comparisons, Console())
 
 
+@main.command(epilog="Example: rn50 plan --accelerators 8 --global-batch-size 3200 --accelerator H100-SXM-80GB")
+@click.option("--accelerators", type=click.IntRange(1), help="How many, in all nodes [default: the curve from 1 to 4,096].")
+@click.option("--global-batch-size", type=click.IntRange(1), help="[default: the one that takes the fewest minutes]")
+@click.option("--accelerator", metavar="NAME", help="Its name, or a part of it [default: that of most published results].")
+@click.option("--images-per-second", type=click.FloatRange(0, min_open=True),
+              help="What you measured while training: of each accelerator, with so many of them at that batch size.")
+@click.option("--curve", is_flag=True, help="The curve from 1 to 4,096 accelerators, each at its best batch size.")
+@click.option("--plot", type=click.Path(path_type=pathlib.Path, dir_okay=False), metavar="FILE.svg", help="Draw that curve.")
+@_as_json
+def plan(accelerators: Optional[int], global_batch_size: Optional[int], accelerator: Optional[str],
+         images_per_second: Optional[float], curve: bool, plot: Optional[pathlib.Path], as_json: bool) -> None:
+    """Predict epochs and minutes to 75.9 % on ImageNet of a planned system, from published results (LARS, closed division).
+
+    Epochs are those of the batch size, images/s those of the accelerator at that scale, published or measured by you; evaluations
+    and start-up are added. docs/measurements.md says how far off it was on published results that it was not told of. Also says
+    which published hyperparameters to borrow.
+    """
+    from rn50.hyperparameters import plan as desk
+    from rn50.hyperparameters import plan_display as shown
+
+    if global_batch_size and not accelerators:
+        raise UserError("--global-batch-size without --accelerators: give both, or neither for the curve")
+    planner, name = desk.planner_for(accelerator, images_per_second, accelerators, global_batch_size)
+    plans = planner.curve(name) if curve or plot or not accelerators else []
+    if plot:
+        shown.draw_curve(plans, planner.results, plot)
+        click.echo(f"plot: {plot}", err=True)
+    if curve or not accelerators:
+        click.echo(json.dumps(shown.curve_to_json(plans), indent=1)) if as_json else shown.print_curve(plans, Console())
+        return
+    one = planner.plan(name, accelerators, global_batch_size) if global_batch_size else planner.best(name, accelerators)
+    click.echo(json.dumps(shown.to_json(one), indent=1)) if as_json else shown.print_plan(one, Console())
+
+
 @main.group("config")
 def config_group() -> None:
     """Look at configurations."""

@@ -91,26 +91,30 @@ def nearest(global_batch_size: int, optimizer: str, accelerators: Optional[int] 
         machine = _ratio(result.accelerators, accelerators) if accelerators else 0.0
         return _ratio(result.global_batch_size, global_batch_size), machine, result.olympic_minutes or math.inf
 
-    return sorted(_of(optimizer), key=distance)[:number]
+    return sorted(distinct(optimizer), key=distance)[:number]
 
 
 def nearest_recipes(global_batch_size: int, optimizer: str, number: int = 3) -> List[Tuple[PublishedResult, ...]]:
     """The results that share a recipe (``GROUP``), of the ``number`` recipes nearest in batch size; of equal ones those that most
     results used."""
     recipes: Dict[Tuple[Any, ...], List[PublishedResult]] = {}
-    for result in _of(optimizer):
-        values = (getattr(result, name) for name in GROUP)
-        # A decay that was logged in steps is a hundredth of an epoch off.
-        key = tuple(round(value, 1) if name == "decay_epochs" and value else value for name, value in zip(GROUP, values))
-        recipes.setdefault(key, []).append(result)
+    for result in distinct(optimizer):
+        recipes.setdefault(recipe(result), []).append(result)
 
-    def distance(recipe: List[PublishedResult]) -> Tuple[float, int]:
-        return _ratio(recipe[0].global_batch_size, global_batch_size), -len(recipe)
+    def distance(sharing: List[PublishedResult]) -> Tuple[float, int]:
+        return _ratio(sharing[0].global_batch_size, global_batch_size), -len(sharing)
 
-    return [tuple(recipe) for recipe in sorted(recipes.values(), key=distance)[:number]]
+    return [tuple(sharing) for sharing in sorted(recipes.values(), key=distance)[:number]]
 
 
-def _of(optimizer: str) -> List[PublishedResult]:
+def recipe(result: PublishedResult) -> Tuple[Any, ...]:
+    """The values of ``GROUP``, the same for results of one recipe."""
+    values = (getattr(result, name) for name in GROUP)
+    # A decay that was logged in steps is a hundredth of an epoch off.
+    return tuple(round(value, 1) if name == "decay_epochs" and value else value for name, value in zip(GROUP, values))
+
+
+def distinct(optimizer: str) -> List[PublishedResult]:
     """The results of an optimizer; logs that were submitted to several rounds count once, for the first of them."""
     found: Dict[Tuple[Numbers, Numbers], PublishedResult] = {}
     for each in results():
