@@ -25,10 +25,10 @@ def tensors():
     return names
 
 
-def write(file, seed=1, epoch_ms=EPOCH_MS, start_ms=1_700_000_000_000):
-    """Writes the log of a run of 35 epochs; returns ``file``."""
+def write(file, seed=1, epoch_ms=EPOCH_MS, start_ms=1_700_000_000_000, **changes):
+    """Writes the log of a run of 35 epochs, with ``changes`` of the configuration's variables; returns ``file``."""
     environment = {**config_file.source(str(CONFIGURATION)), "SUBMISSION_ORG": "Somebody", "SUBMISSION_STATUS": "onprem"}
-    environment["CACHE_CLEARED"] = "1"
+    environment.update({"CACHE_CLEARED": "1", **changes})
     config = configuration.from_environment(environment)
     h = config.hyperparameters
     log = RunLog(0, file)
