@@ -64,6 +64,11 @@ class PublishedResult:
     images_per_second_per_accelerator: Optional[int]
 
     @property
+    def name(self) -> str:
+        """As one asks for it, like v1.0/Inspur/nf5688m6_mxnet."""
+        return f"{self.round}/{self.organisation}/{self.system}"
+
+    @property
     def epochs_to_target(self) -> List[float]:
         """Those of the runs that converged."""
         runs = zip(self.epochs, self.run_status, self.accuracy)
@@ -97,17 +102,26 @@ def nearest(global_batch_size: int, optimizer: str, accelerators: Optional[int] 
 def nearest_recipes(global_batch_size: int, optimizer: str, number: int = 3) -> List[Tuple[PublishedResult, ...]]:
     """The results that share a recipe (``GROUP``), of the ``number`` recipes nearest in batch size; of equal ones those that most
     results used."""
-    recipes: Dict[Tuple[Any, ...], List[PublishedResult]] = {}
-    for result in _of(optimizer):
-        values = (getattr(result, name) for name in GROUP)
-        # A decay that was logged in steps is a hundredth of an epoch off.
-        key = tuple(round(value, 1) if name == "decay_epochs" and value else value for name, value in zip(GROUP, values))
-        recipes.setdefault(key, []).append(result)
 
-    def distance(recipe: List[PublishedResult]) -> Tuple[float, int]:
+    def distance(recipe: Tuple[PublishedResult, ...]) -> Tuple[float, int]:
         return _ratio(recipe[0].global_batch_size, global_batch_size), -len(recipe)
 
-    return [tuple(recipe) for recipe in sorted(recipes.values(), key=distance)[:number]]
+    return sorted(recipes(optimizer).values(), key=distance)[:number]
+
+
+def recipes(optimizer: str) -> Dict[Tuple[Any, ...], Tuple[PublishedResult, ...]]:
+    """The results of an optimizer by the ``recipe_key`` that they share; logs that came again in a later round count once."""
+    found: Dict[Tuple[Any, ...], Tuple[PublishedResult, ...]] = {}
+    for result in _of(optimizer):
+        key = recipe_key(*(getattr(result, name) for name in GROUP))
+        found[key] = (*found.get(key, ()), result)
+    return found
+
+
+def recipe_key(*values: Any) -> Tuple[Any, ...]:
+    """What tells whether two recipes are one, of their values in the order of ``GROUP``."""
+    # A decay that was logged in steps is a hundredth of an epoch off.
+    return tuple(round(value, 1) if name == "decay_epochs" and value else value for name, value in zip(GROUP, values))
 
 
 def _of(optimizer: str) -> List[PublishedResult]:

@@ -9,7 +9,6 @@ mx = pytest.importorskip("mxnet")
 from implementations.mxnet.model import Evaluation, Form, ResNet50, trainable  # noqa: E402
 from implementations.mxnet.optimizer import OPTIMIZERS, Lars  # noqa: E402
 from rn50 import lars, schedule, sgd  # noqa: E402
-
 from tests.conftest import with_changes  # noqa: E402
 
 STEPS, SAMPLES = 20, 32
