@@ -141,6 +141,8 @@ class _Reader:
 
     def _simple(self, statement: Statement) -> None:
         command, arguments = statement.words[0], statement.words[1:]
+        if command in self._functions:
+            raise NotPlainError(f"runs the function {command}")
         if all(map(_ASSIGNMENT.match, statement.words)):
             for word in statement.words:
                 self._set(*self._evaluated(statement, word))
@@ -172,6 +174,8 @@ class _Reader:
         assert found
         name, append, raw = found.groups()
         try:
+            if raw.startswith("~") or ":~" in raw:
+                raise NotPlainError("takes somebody's home directory (~)")
             value = (self._value_of(name) or "" if append else "") + self._expand(raw)
             if len(value) > _LONGEST_VALUE:
                 raise NotPlainError(f"a value of more than {_LONGEST_VALUE:,} characters")
@@ -233,14 +237,15 @@ class _Reader:
         parts: List[str] = []
         i = length = 0
         while i < len(raw):
-            end = after(raw, i) if raw[i] in ("\\`$" if in_quotes else "\\`$'\"") else i + 1
+            special = raw[i] in ("\\`$" if in_quotes else "\\`$'\"") and not (in_quotes and raw.startswith("$'", i))
+            end = after(raw, i) if special else i + 1
             piece, i = raw[i:end], end
             parts.append(self._piece(piece, raw, in_quotes, depth))
             if piece == "$" and i < len(raw):
                 name = re.compile(r"[A-Za-z_]\w*").match(raw, i)
                 if name:
                     parts[-1], i = self._value_of(name.group()) or "", name.end()
-                elif raw[i] in "0123456789@*#?$!-":
+                elif raw[i] in "0123456789@*#?$!-" or (raw[i] == '"' and not in_quotes):
                     raise NotPlainError(f"takes ${raw[i]}")
             length += len(parts[-1])
             if length > _LONGEST_VALUE:

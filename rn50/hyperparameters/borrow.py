@@ -24,7 +24,8 @@ from rn50.hyperparameters.prediction import Prediction
 
 _SECTION = re.compile(r"^# --- hyperparameters\b.*?(?=^# --- )", re.MULTILINE | re.DOTALL)
 _FORM = "give a file in the form of those in configs/"
-GROUP = tuple(variable.name for section, _, variable in variables() if section == "hyperparameters")
+_VARIABLES = {variable.name: variable for section, _, variable in variables() if section == "hyperparameters"}
+GROUP = tuple(_VARIABLES)
 """The variables that are borrowed together."""
 
 
@@ -115,9 +116,9 @@ def borrow(
         file.write_text(text, encoding="utf-8")
         config = _configuration(file, base)
     resolved = {name: value for name, value in config.as_environment().items() if name in GROUP}
-    if (config.run, config.data, config.input_pipeline) != (before.run, before.data, before.input_pipeline) or any(
-        resolved[name] != value for name, value in ordered.items()
-    ):
+    kept = (config.run, config.data, config.input_pipeline) == (before.run, before.data, before.input_pipeline)
+    read = {name: _VARIABLES[name].read for name in ordered}
+    if not kept or any(name not in resolved or read[name](resolved[name]) != read[name](ordered[name]) for name in ordered):
         raise UserError(f"{base}: sets hyperparameters outside of their section too; {_FORM}")
     changes = []
     for name in GROUP:
@@ -141,7 +142,8 @@ def _taken(source: Origin, only: Sequence[str], partial: bool) -> Tuple[Dict[str
     unknown = [name for name in only if name not in GROUP]
     if unknown:
         raise UserError(f"--only {','.join(unknown)}: no hyperparameter; there are {', '.join(GROUP)}")
-    missing = [name for name in (only or origin.NEEDED) if name not in source.values and name != "BATCHSIZE"]
+    wanted = only or [name for name in GROUP if name in origin.NEEDED or name in source.doubtful]
+    missing = [name for name in wanted if name not in source.values and name != "BATCHSIZE"]
     if missing and (only or not partial):
         remedy = "leave it out of --only" if only else "--partial takes the others and labels the mix"
         why = [note for note in source.notes if note.split(" ")[0] in missing]

@@ -38,7 +38,7 @@ FORMS = "a result log or a folder of them, a configuration file, ROUND/ORGANISAT
 class Origin:
     """``values`` are texts by the names of variables, whole or not; ``provenance`` lines of (what, who or where). ``epochs`` are
     those that its own runs needed, None for one that missed; ``notes`` say what was not read. Batch norm was over
-    ``batch_norm_span`` images."""
+    ``batch_norm_span`` images. ``doubtful`` are variables that it sets in a way that is not read."""
 
     name: str
     kind: str
@@ -48,6 +48,7 @@ class Origin:
     epochs: Tuple[Optional[float], ...] = ()
     notes: Tuple[str, ...] = ()
     batch_norm_span: Optional[int] = None
+    doubtful: Tuple[str, ...] = ()
 
 
 def find(name: str) -> Origin:
@@ -156,6 +157,7 @@ def _of_file(name: str, path: pathlib.Path) -> Origin:
     values: Dict[str, str] = {}
     notes = [str(each) for each in found.not_read]
     ranks: Optional[int] = 1
+    doubtful = []
     for section, field_, variable in variables():
         is_rank = field_ in ("ranks_per_node", "nodes")
         if section != "hyperparameters" and not is_rank:
@@ -163,6 +165,7 @@ def _of_file(name: str, path: pathlib.Path) -> Origin:
         doubt = next((found.doubtful[each] for each in (variable.name, *variable.aliases) if each in found.doubtful), None)
         set_as, text = variable.given(found.values)
         if doubt is not None:
+            doubtful.append(variable.name)
             notes.append(f"{variable.name} is in doubt: {doubt}")
         elif text is not None:
             try:
@@ -183,7 +186,8 @@ def _of_file(name: str, path: pathlib.Path) -> Origin:
     provenance = [("source", f"configuration file {name}")]
     provenance += [("SHA-256", f"{_sha256(file)} {file.name}") for file in found.files]
     global_batch_size = int(batch) * ranks if batch and ranks else None
-    return Origin(name, "configuration file", values, global_batch_size, tuple(provenance), (), tuple(notes))
+    return Origin(name, "configuration file", values, global_batch_size, tuple(provenance), notes=tuple(notes),
+                  doubtful=tuple(doubtful))
 
 
 def _sha256(file: pathlib.Path) -> str:

@@ -69,7 +69,8 @@ def _behind(text: str, i: int, closer: str, depth: int, in_quotes: bool = False)
     while i < len(text):
         if text[i] == closer:
             return i + 1
-        i = after(text, i, depth + 1) if text[i] in special else i + 1
+        plain = text[i] not in special or (in_quotes and text.startswith("$'", i))
+        i = i + 1 if plain else after(text, i, depth + 1)
     raise NotPlainError(f"a {closer} that is missing")
 
 

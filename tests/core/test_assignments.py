@@ -31,6 +31,7 @@ STYLES = {
     "declare and readonly": "declare -x LR=10.5\ntypeset -r WD=5e-5\nreadonly MOM=0.9\nexport LR\nexport -p\n",
     "set, append and unset": "#!/usr/bin/env bash\nset -euo pipefail\nA=1\nA+=2\nexport A+=3\nB=4\nunset B\nset +e\n",
     "unknown names, carriage-free UTF-8": "export SOMETHING_ELSE='\u00e9\u2603'\nexport NEXP=5\nexport NCCL_ALGO=Tree,Ring\n",
+    "a dollar in quotes": "A=\"5$'x\" B=\"$\"\nC=\"it's ${A}\"\n",
     "assigned at once and one by one": "A=1 B=$A\nexport A=2 C=$A\nexport D=$A\n",
     "a value of another variable": "BASE=10\nexport LR=${BASE}.5\nexport COPY=$LR NONE=$NOT_SET.\n",
     "a return at the end": "export LR=10.5\nreturn\nexport LR=2\n",
@@ -101,7 +102,7 @@ def test_a_hostile_file_cannot_harm_or_hang(tmp_path, monkeypatch, text):
     assert time.process_time() - began < 10
     assert sorted(tmp_path.iterdir()) == before
     assert sum(map(len, found.values.values())) < 50_000
-    assert "LR" not in found.values or "export()" in text
+    assert "LR" not in found.values
 
 
 def test_what_is_not_read_is_listed_with_its_line_and_puts_its_names_in_doubt(tmp_path):
@@ -141,8 +142,8 @@ def test_a_here_document_holds_no_assignments(tmp_path):
 
 
 def test_variables_that_differ_everywhere_have_no_value(tmp_path):
-    found = assignments.read(written(tmp_path, "A=$HOME/x\nB=$RANDOM\nC=${PWD}\nD=$1\nE=$?\nF=$\nG=$'x'\n"))
-    assert (found.values, sorted(found.doubtful)) == ({"F": "$"}, ["A", "B", "C", "D", "E", "G"])
+    found = assignments.read(written(tmp_path, "A=$HOME/x\nB=$RANDOM\nC=${PWD}\nD=$1\nE=$?\nF=$\nG=$'x'\nH=~/x\n"))
+    assert (found.values, sorted(found.doubtful)) == ({"F": "$"}, ["A", "B", "C", "D", "E", "G", "H"])
 
 
 @pytest.mark.parametrize("make, reason", [

@@ -137,13 +137,13 @@ def test_sgd_of_ipus_is_borrowed_with_its_decay_and_without_what_lars_has():
 
 def test_another_batch_size_changes_nothing_else_and_is_said():
     source = origin.find("v1.0/Inspur/nf5688m6_mxnet")
-    borrowed = borrow.borrow(source, EIGHT, 1632)
+    borrowed = borrow.borrow(source, EIGHT, 2000)
     assert {change.name for change in borrowed.changes if change.before != change.after} == {"BATCHSIZE"}
-    assert borrowed.config.global_batch_size == 1632
-    assert "global batch size 3264 there, 1632 here" in borrowed.text
+    assert borrowed.config.global_batch_size == 2000
+    assert "global batch size 3264 there, 2000 here" in borrowed.text
     assert borrowed.prediction.runs == 0 and "no run of this recipe is known" in borrowed.prediction.basis
-    with pytest.raises(UserError, match="8 ranks of NF5688M6 do not divide it; give --gbs 1624 or 1632"):
-        borrow.borrow(source, EIGHT, 1630)
+    with pytest.raises(UserError, match="8 ranks of NF5688M6 do not divide it; give --gbs 2000 or 2008"):
+        borrow.borrow(source, EIGHT, 2004)
 
 
 def test_what_leaves_the_closed_rules_is_found():
