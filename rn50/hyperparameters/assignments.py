@@ -21,6 +21,7 @@ from rn50.hyperparameters.shell_text import NotPlainError, Statement, after, sta
 LARGEST_FILE = 1 << 18
 _MOST_FILES = 20
 _LONGEST_VALUE = 10_000
+_MOST_DOUBTS = 1_000_000
 _DEEPEST = 20
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 _DECLARES = ("export", "declare", "typeset", "readonly")
@@ -34,7 +35,7 @@ _ELSEWHERE = re.compile(r"HOME|PATH|PWD|OLDPWD|USER|LOGNAME|UID|EUID|PPID|IFS|SH
 _SETS_ITS_WORDS = re.compile(r"\b(?:read|mapfile|readarray|let|getopts|unset|declare|typeset|export|local|readonly|printf\s+-v"
                              r"|for|select)\b[^;&|\n]*")
 _SETS_IN_ARITHMETIC = re.compile(r"\b([A-Za-z_]\w*)\s*(?:[-+*/%&|^]|<<|>>)?=(?!=)|\b([A-Za-z_]\w*)(?=\+\+|--)")
-_SETS_ANYTHING = re.compile(r"(?:^|[;&|({\n]|\b(?:then|do|else)\b)\s*(?:eval|source|\.)\s")
+_SETS_ANYTHING = re.compile(r"(?:^|[;&|({\n]|\b(?:then|do|else)\b)[ \t]*(?:eval|source|\.)\s")
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,7 @@ class _Reader:
         self.files: List[Path] = []
         self._open: List[Path] = []
         self._functions: Dict[str, Set[str]] = {}
+        self._doubts = 0
 
     def file(self, path: Path) -> None:
         text = text_of(path)
@@ -176,7 +178,9 @@ class _Reader:
         try:
             if raw.startswith("~") or ":~" in raw:
                 raise NotPlainError("takes somebody's home directory (~)")
-            value = (self._value_of(name) or "" if append else "") + self._expand(raw)
+            value = self._expand(raw)
+            if append:
+                value = (self._value_of(name) or "") + value
             if len(value) > _LONGEST_VALUE:
                 raise NotPlainError(f"a value of more than {_LONGEST_VALUE:,} characters")
         except NotPlainError as error:
@@ -194,7 +198,8 @@ class _Reader:
     def _refuse(self, statement: Statement, reason: str) -> Set[str]:
         """Lists a statement, and puts in doubt what it may set; returns those names."""
         said, text = self._note(statement, reason), statement.text
-        names = set(re.findall(r"\b([A-Za-z_]\w*)(?:\[[^\]\n]*\])?\+?=", text)) | set(re.findall(r"\{([A-Za-z_]\w*):?=", text))
+        names = set(re.findall(r"\b([A-Za-z_]\w*)(?:\[[^\]\n]{0,200}\])?\+?=", text))
+        names |= set(re.findall(r"\{([A-Za-z_]\w*):?=", text))
         if "((" in text:
             names |= {name for pair in _SETS_IN_ARITHMETIC.findall(text) for name in pair if name}
         for words in _SETS_ITS_WORDS.findall(text):
@@ -203,6 +208,9 @@ class _Reader:
             names |= self._functions.get(word, set())
         if _SETS_ANYTHING.search(text):
             names |= set(self.values)
+        self._doubts += len(names)
+        if self._doubts > _MOST_DOUBTS:
+            raise UserError(f"{self._open[-1]}: too much of it is not read; give a file of plain assignments")
         for name in names:
             self.values.pop(name, None)
             self.doubtful[name] = said

@@ -41,7 +41,8 @@ class Change:
 
 @dataclass(frozen=True)
 class Borrowed:
-    """A configuration of borrowed hyperparameters, not written yet; ``text`` is the whole file."""
+    """A configuration of borrowed hyperparameters, not written yet; ``text`` is the whole file. ``assumed`` are NAME=value that
+    the origin does not say, ``mixed`` the variables that stay those of the base where not the whole group was taken."""
 
     origin: Origin
     base: pathlib.Path
@@ -92,15 +93,11 @@ def borrow(
     # Of the base stays only what the origin does not decide, and a mix wants.
     new = {name: old[name] for name in GROUP if name in old and name in mixed}
     new.update(taken)
-    assumed = []
-    for name, value in origin.LEFT_OUT.items():
-        if name not in new and not (name == "LARSETA" and new["OPTIMIZER"] != "lars"):
-            new[name] = value
-            assumed.append(f"{name}={value}")
-    for name in ("EVAL_OFFSET", "EVAL_PERIOD"):
-        if name not in new:
-            new[name] = old[name]
-            assumed.append(f"{name}={old[name]}")
+    unsaid = {**origin.LEFT_OUT, **{name: old[name] for name in ("EVAL_OFFSET", "EVAL_PERIOD")}}
+    if new["OPTIMIZER"] != "lars":
+        unsaid.pop("LARSETA")
+    assumed = {name: value for name, value in unsaid.items() if name not in new}
+    new.update(assumed)
     batch = global_batch_size or _batch(source, before, mixed)
     new["BATCHSIZE"] = str(_per_rank(batch, before))
     ordered = {name: new[name] for name in GROUP if name in new}
@@ -109,7 +106,8 @@ def borrow(
     if span and span != batch // before.ranks:
         note = f"batch norm is over {batch // before.ranks} images here, and was over {span}"
         source = dataclasses.replace(source, notes=(*source.notes, note))
-    draft = Borrowed(source, base, before, (), tuple(assumed), tuple(mixed), said, "")
+    named = tuple(f"{name}={value}" for name, value in assumed.items())
+    draft = Borrowed(source, base, before, (), named, tuple(mixed), said, "")
     text = _text(draft, before_text, section, ordered, batch)
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / base.name
@@ -120,13 +118,12 @@ def borrow(
     read = {name: _VARIABLES[name].read for name in ordered}
     if not kept or any(name not in resolved or read[name](resolved[name]) != read[name](ordered[name]) for name in ordered):
         raise UserError(f"{base}: sets hyperparameters outside of their section too; {_FORM}")
-    changes = []
-    for name in GROUP:
-        first, second = old.get(name), resolved.get(name)
-        where = "base" if name in mixed else "assumed" if any(each.startswith(f"{name}=") for each in assumed) else "borrowed"
-        if first is not None or second is not None:
-            changes.append(Change(name, first, second, where if name in ordered else "default"))
-    return Borrowed(source, base, config, tuple(changes), tuple(assumed), tuple(mixed), said, text)
+    where = {**dict.fromkeys(ordered, "borrowed"), **dict.fromkeys(assumed, "assumed"), **dict.fromkeys(mixed, "base")}
+    changes = tuple(
+        Change(name, old.get(name), resolved.get(name), where.get(name, "default"))
+        for name in GROUP if name in old or name in resolved
+    )  # fmt: skip
+    return dataclasses.replace(draft, config=config, changes=changes, text=text)
 
 
 def _configuration(file: pathlib.Path, called: Optional[pathlib.Path] = None) -> Config:

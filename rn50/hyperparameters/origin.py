@@ -30,6 +30,8 @@ _KEYS = {"LR": "base_learning_rate", "WARMUP_EPOCHS": "learning_rate_warmup_epoc
          "LABELSMOOTHING": "label_smoothing"}
 _FIXED = {"end_learning_rate": rules.END_LEARNING_RATE, "learning_rate_decay_poly_power": rules.POLY_POWER,
           "epsilon": rules.LARS_EPSILON}
+_MOST_NOTES = 30
+"""Statements that were not read and are named."""
 FORMS = "a result log or a folder of them, a configuration file, ROUND/ORGANISATION/SYSTEM of a published result, or " \
         "rcp/[RULESET/]BATCH"
 
@@ -155,7 +157,9 @@ def _of_file(name: str, path: pathlib.Path) -> Origin:
     """Its assignments alone are read; nothing of it is run."""
     found = assignments.read(path)
     values: Dict[str, str] = {}
-    notes = [str(each) for each in found.not_read]
+    notes = [str(each) for each in found.not_read[:_MOST_NOTES]]
+    if len(found.not_read) > _MOST_NOTES:
+        notes.append(f"not read: {len(found.not_read) - _MOST_NOTES} more statements")
     ranks: Optional[int] = 1
     doubtful = []
     for section, field_, variable in variables():

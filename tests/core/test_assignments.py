@@ -85,6 +85,7 @@ HOSTILE = {
     "prompts and globs":
         "read LR\nselect A in 1 2; do break; done\nPS4='$(touch PWNED)'; set -x\nA=*\nPROMPT_COMMAND='touch PWNED'\n",
     "a command of our name": "export() { touch PWNED; }\nexport LR=1\nrn50 train\n/bin/sh -c 'touch PWNED'\n",
+    "brackets and lines for a slow search": "x & " + "a[" * 60_000 + "\n(" + "\n" * 100_000 + ")\ny;" + "\tz \t" * 10_000 + "&\n",
     "very many statements": "A=$A;" * 40_000,
 }  # fmt: skip
 
@@ -103,6 +104,15 @@ def test_a_hostile_file_cannot_harm_or_hang(tmp_path, monkeypatch, text):
     assert sorted(tmp_path.iterdir()) == before
     assert sum(map(len, found.values.values())) < 50_000
     assert "LR" not in found.values
+
+
+def test_a_function_that_doubts_much_and_is_called_often_is_too_much(tmp_path):
+    body = "".join(f"A{i}=1;" for i in range(10_000))
+    file = written(tmp_path, f"f() {{ {body} }}\n" + "f\n" * 50_000)
+    began = time.process_time()
+    with pytest.raises(UserError, match="too much of it is not read"):
+        assignments.read(file)
+    assert time.process_time() - began < 10
 
 
 def test_what_is_not_read_is_listed_with_its_line_and_puts_its_names_in_doubt(tmp_path):
