@@ -19,7 +19,7 @@ from rn50.config_file import is_passed_through
 from rn50.config_variables import FIXED, optimizer
 from rn50.errors import UserError
 from rn50.hyperparameters import assignments, published
-from rn50.submission import recipe
+from rn50.submission import recipe, tree
 from rn50.submission.parse import TOKEN, find_result_files, read_log
 
 NEEDED = ("OPTIMIZER", "LR", "WARMUP_EPOCHS", "NUMEPOCHS", "MOM", "WD")
@@ -94,8 +94,8 @@ def _of_published(result: published.PublishedResult) -> Origin:
     }  # fmt: skip
     values = _values(result.name, said, result.decay_epochs, runs, result.first_evaluation_epoch, result.evaluation_interval)
     provenance = (
-        ("source", f"published result of MLPerf Training {result.round}, division {result.division or 'not stated'}"),
-        ("organisation", result.organisation), ("system", result.system),
+        ("source", f"published result, division {result.division or 'not stated'}"),
+        ("round", f"MLPerf Training {result.round}"), ("organisation", result.organisation), ("system", result.system),
         ("hardware", f"{result.accelerators or 'unknown number of'} x {result.accelerator_model}, {result.framework}"),
         ("table", f"{published.TABLE.name}, SHA-256 {_sha256(published.TABLE)}"),
     )  # fmt: skip
@@ -120,9 +120,12 @@ def _of_logs(name: str, files: Sequence[pathlib.Path]) -> Origin:
     values = _values(name, first.values, None if decay is None else round(decay, 2), runs, evaluated[0] if evaluated else None,
                      interval)
     notes = () if samples == rules.TRAIN_SAMPLES else (f"it was trained on other data: {samples:,} images",)
+    place = tree.place(files[0].parent)
     provenance = (
         ("source", f"result log {name}" + (f", {len(files)} runs" if len(files) > 1 else "")),
-        ("organisation", logs[0].org or "not logged"), ("system", logs[0].platform or "not logged"),
+        ("round", f"v{place.ruleset[:3]}" if place and place.ruleset else "not known"),
+        ("organisation", logs[0].org or "not logged"),
+        ("system", (place.system if place else logs[0].platform) or "not logged"),
         *((("SHA-256", f"{_sha256(file)} {file.name}")) for file in files),
     )  # fmt: skip
     return Origin(name, "result log", values, first.batch_size, provenance, runs, notes, _span(first))
@@ -207,15 +210,15 @@ def _values(
     interval: Optional[float],
 ) -> Dict[str, str]:  # fmt: skip
     """The variables that logged values are."""
-    for key, fixed in _FIXED.items():
-        if said.get(key) is not None and said[key] != fixed:
-            raise UserError(f"{name}: {recipe.NAMES[key]} is {said[key]!r}, and only {fixed} is implemented; borrow from another")
     values: Dict[str, str] = {}
     if said.get("optimizer"):
         try:
             values["OPTIMIZER"] = optimizer(str(said["optimizer"]))
         except ValueError as error:
             raise UserError(f"{name}: its optimizer {said['optimizer']!r} {error}; borrow from another result") from None
+    for key, fixed in _FIXED.items():
+        if said.get(key) is not None and said[key] != fixed:
+            raise UserError(f"{name}: {recipe.NAMES[key]} is {said[key]!r}, and only {fixed} is implemented; borrow from another")
     for variable, key in _KEYS.items():
         if said.get(key) is not None:
             if isinstance(said[key], bool) or not isinstance(said[key], (int, float)) or not math.isfinite(said[key]):

@@ -97,19 +97,25 @@ def test_every_published_log_gives_a_configuration_that_logs_its_values(tmp_path
     folders = sorted({file.parent for file in LOGS.rglob("result_*.txt")})
     assert folders
     for folder in folders:
+        logs = sorted(folder.glob("result_*.txt"))
+        if "Shampoo" in folder.parent.name:
+            with pytest.raises(UserError, match="'distributed shampoo' is no known optimizer"):
+                origin.find(str(folder))
+            continue
         source = origin.find(str(folder))
         borrowed = borrow.borrow(source, ONE_RANK)
         said = logged(from_text(borrowed.text, tmp_path), tmp_path)
-        original = recipe.of_log(parse.read_log(folder / "result_0.txt"))
+        original = recipe.of_log(parse.read_log(logs[0]))
         assert said.batch_size == original.batch_size
         for key in OF_TABLE:
             if key != "learning_rate_decay_steps":
                 assert said.values[key] == original.values[key]
         decay = original.decay_epochs(rules.TRAIN_SAMPLES)
         assert said.values["learning_rate_decay_steps"] == pytest.approx(decay, abs=0.0051)
-        for log in folder.glob("result_*.txt"):
+        assert f"round: {folder.parents[3].name}\n" in borrowed.text and f"system: {folder.parent.name}\n" in borrowed.text
+        for log in logs:
             assert f"SHA-256: {hashlib.sha256(log.read_bytes()).hexdigest()} {log.name}" in borrowed.text
-        assert len(source.epochs) == len(list(folder.glob("result_*.txt")))
+        assert len(source.epochs) == len(logs)
 
 
 def test_the_proven_path_for_eight_gpus(tmp_path):
