@@ -230,12 +230,11 @@ def _values(
     if at is not None:
         values["EVAL_OFFSET"], values["EVAL_PERIOD"] = str((round(at) - 1) % period), str(period)
     if decay is not None:
-        last = math.ceil(max(reached, default=0))
-        if decay == int(decay) and last <= decay:
-            values["NUMEPOCHS"] = text(decay)
-        else:
-            # One more evaluation than its slowest run needed.
-            values["NUMEPOCHS"] = str(max(math.ceil(decay), last + period if last > decay else 0))
+        # Its slowest run would have come to an evaluation; where that is after the decay, to one more.
+        needed = math.ceil(max(reached, default=0))
+        needed += (int(values.get("EVAL_OFFSET", needed)) + 1 - needed) % period
+        values["NUMEPOCHS"] = str(needed + period if needed > decay else math.ceil(decay))
+        if decay != int(decay) or needed > decay:
             values["DECAY_EPOCHS"] = text(decay)
     return values
 

@@ -71,7 +71,8 @@ def test_every_published_result_gives_a_configuration_that_logs_its_values_or_is
         h = config.hyperparameters  # every one of its runs would have come to its last evaluation
         assert max(range(h.eval_offset + 1, h.num_epochs + 1, h.eval_period)) >= longest
         assert borrowed.prediction.runs >= len(result.run_status)
-    assert len(refused) == 6  # of three other optimizers, and three that say nothing of theirs
+    assert len(refused) == 7  # of three other optimizers, three that say nothing of theirs, and one that does not say its decay
+    assert sum("says nothing readable of NUMEPOCHS;" in each for each in refused) == 1
     assert sum("is no known optimizer, lars and sgd are" in each for each in refused) == 3
     assert sum("says nothing readable of OPTIMIZER, LR, WARMUP_EPOCHS, NUMEPOCHS" in each for each in refused) == 3
 
