@@ -356,6 +356,45 @@ def plan(accelerators: Optional[int], global_batch_size: Optional[int], accelera
     click.echo(json.dumps(shown.to_json(one), indent=1)) if as_json else shown.print_plan(one, Console())
 
 
+@main.command(epilog="Example: rn50 borrow v1.0/Inspur/nf5688m6_mxnet --for configs/config_DGXA100.sh -o config_MINE.sh")
+@click.argument("source", required=False)
+@click.option("--for", "base", metavar="CONFIG", help="Configuration of this system, a file or a name of configs/ [default: "
+              "CONFIG_FILE or DGXSYSTEM of the environment].")
+@click.option("--gbs", type=click.IntRange(1), help="Another global batch size than the source's; nothing else changes with it.")
+@click.option("--only", metavar="NAMES", help="Take only these variables, like LR,WARMUP_EPOCHS; the header labels the mix.")
+@click.option("--partial", is_flag=True, help="Take what the source has where it lacks a value; the header labels the mix.")
+@click.option("--output", "-o", type=click.Path(path_type=pathlib.Path), help="Write the configuration there; by default it is "
+              "shown what would change.")
+@click.option("--force", is_flag=True, help="Replace a file that exists.")
+@click.option("--suggest", is_flag=True, help="Rank what may be borrowed for the batch size of --gbs.")
+@click.option("--optimizer", default="lars", show_default=True, type=click.Choice(rules.OPTIMIZERS), help="For --suggest.")
+@click.option("--number", default=10, show_default=True, type=click.IntRange(1), help="For --suggest: how many.")
+@_as_json
+def borrow(source: Optional[str], base: Optional[str], gbs: Optional[int], only: Optional[str], partial: bool,
+           output: Optional[pathlib.Path], force: bool, suggest: bool, optimizer: str, number: int, as_json: bool) -> None:
+    """A configuration of this system with the hyperparameters of somebody else's run, taken whole.
+
+    SOURCE is a published result (v1.0/Inspur/nf5688m6_mxnet), a reference convergence point (rcp/3264, rcp/1.0.0/2048), a result
+    log or a folder of them, or a configuration file. Of the last only assignments are read: nothing of it is run. Shown are what
+    changes, what leaves the closed division's rules, and the epochs to expect from published runs of that very recipe.
+    """
+    from rn50.hyperparameters import borrow as lending
+    from rn50.hyperparameters import borrow_show, origin, prediction
+
+    if suggest:
+        if source or not gbs:
+            raise UserError("--suggest wants --gbs and no SOURCE: rn50 borrow --suggest --gbs 3264")
+        borrow_show.suggest(prediction.candidates(gbs, optimizer)[:number], gbs, as_json)
+        return
+    if not source:
+        raise UserError(f"borrow from what? give {origin.FORMS}; --suggest --gbs N ranks what there is")
+    names = tuple(filter(None, (only or "").replace(" ", "").split(",")))
+    borrowed = lending.borrow(origin.find(source), lending.base_file(base, configuration.environment()), gbs, names, partial)
+    if output:
+        lending.write(borrowed, output, force)
+    borrow_show.show(borrowed, output, as_json)
+
+
 @main.group("config")
 def config_group() -> None:
     """Look at configurations."""

@@ -28,6 +28,7 @@ from rn50.config_variables import (
     UNNAMED_ORGANISATION,
     Variable,
     env,
+    epochs,
     flag,
     integer,
     number,
@@ -42,21 +43,29 @@ from rn50.errors import UserError
 class Hyperparameters:
     """What decides convergence; borrowed and checked as one group."""
 
-    optimizer: str = env("OPTIMIZER", optimizer, "lars, in any published spelling", "lars")
+    optimizer: str = env("OPTIMIZER", optimizer, "lars, in any published spelling, or sgd (with momentum)", "lars")
     batch_size: int = env("BATCHSIZE", integer, "images per rank and step", "408", AT_LEAST_1)
     learning_rate: float = env("LR", number, "base learning rate, reached at the end of the warm-up", "10.5", POSITIVE)
-    warmup_epochs: int = env("WARMUP_EPOCHS", integer, "epochs of linear warm-up", "2", NOT_NEGATIVE)
+    warmup_epochs: float = env("WARMUP_EPOCHS", epochs, "epochs of linear warm-up", "2", NOT_NEGATIVE)
     num_epochs: int = env("NUMEPOCHS", integer, "length of the schedule, and the last epoch that is trained", "37",
                           AT_LEAST_1)
     momentum: float = env("MOM", number, "momentum", "0.9", BELOW_1)
     weight_decay: float = env("WD", number, "weight decay of weights; gamma, beta and biases have none", "5e-5",
                               NOT_NEGATIVE)
-    lars_eta: float = env("LARSETA", number, "trust coefficient of LARS", "0.001", POSITIVE)
+    lars_eta: Optional[float] = env("LARSETA", number, "trust coefficient of LARS", "0.001", POSITIVE,
+                                    only_with={"OPTIMIZER": "lars"})
     label_smoothing: float = env("LABELSMOOTHING", number, "e in the target (1 - e) * onehot + e / classes", "0.1", BELOW_1)
     eval_offset: int = env("EVAL_OFFSET", integer, "epochs before the first that is evaluated", "2", NOT_NEGATIVE)
     eval_period: int = env("EVAL_PERIOD", integer, "epochs from one evaluation to the next", "4", AT_LEAST_1)
+    decay_epochs: Optional[float] = env("DECAY_EPOCHS", epochs, "length of the schedule where it is not NUMEPOCHS", "33",
+                                        POSITIVE, default=None)
     bn_gamma_zero: bool = env("BN_GAMMA_ZERO", flag, "1: the last batch norm gamma of every block starts at 0",
                               default=False)
+
+    @property
+    def schedule_epochs(self) -> float:
+        """Epochs at whose end the learning rate has decayed."""
+        return self.num_epochs if self.decay_epochs is None else self.decay_epochs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,6 +176,20 @@ class Config:
         return self.hyperparameters.batch_size * self.ranks
 
     @property
+    def departures(self) -> Dict[str, str]:
+        """The variables whose values leave the rules of the closed division, and the rule of each."""
+        h = self.hyperparameters
+        found = rules.departures(
+            h.optimizer, self.global_batch_size, h.learning_rate, h.momentum, h.weight_decay, h.label_smoothing
+        )
+        return {variable.name: found[field] for _, field, variable in variables() if field in found}
+
+    @property
+    def division(self) -> str:
+        """The division that the log names: with hyperparameters that the closed one does not allow it is the open one."""
+        return "open" if self.departures else self.run.division
+
+    @property
     def is_imagenet(self) -> bool:
         """Whether it is the benchmark's own task, whole; if not, every output is labelled ``rules.NOT_A_RESULT``."""
         task = dataclasses.replace(Data(), folder=self.data.folder)
@@ -226,6 +249,8 @@ def from_environment(environ: Optional[Mapping[str, str]] = None, config_file: O
         except ValueError as error:
             problems.append(f"{name}={given} {error}; {hint}")
             continue
+        if value is dataclasses.MISSING and any(values.get(other, v) != v for other, v in variable.only_with.items()):
+            value = None
         if value is dataclasses.MISSING:
             where = config_file or "the configuration file"
             problems.append(f"{name} is not set and has no default, because convergence depends on it; set it in {where}, {hint}")

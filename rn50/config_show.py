@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import math
 import pathlib
 import re
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
@@ -56,6 +55,7 @@ DEAD = (
     Dead(("INPUT_BATCH_MULTIPLIER",), lambda c: c.input_pipeline.input_batch_multiplier > 1,
          "batches are prepared one at a time"),
     Dead(("MXNET_HOROVOD_NUM_GROUPS",), lambda c: c.ranks == 1 and c.run.gradient_groups > 1, "one rank has nothing to sum"),
+    Dead(("LARSETA",), lambda c: c.hyperparameters.optimizer == "sgd", "OPTIMIZER=sgd has no trust ratio"),
     Dead(("HOSTS",), lambda c: c.run.nodes == 1, "DGXNNODES=1 runs on this machine"),
     Dead(("WALLTIME",), lambda c: True, "only Slurm reads it, when the job is submitted"),
 )
@@ -114,18 +114,15 @@ def findings(config: Config) -> List[str]:
     """
     if config.run.division != "closed":
         return []
+    values = config.as_environment()
+    found = [f"{name}={values[name]}: {rule}; the log will name the open division" for name, rule in config.departures.items()]
     if not config.is_imagenet:
-        return [rules.NOT_A_RESULT]
-    h, found = config.hyperparameters, []
+        return [rules.NOT_A_RESULT, *found]
+    h = config.hyperparameters
     if h.eval_period != rules.EVAL_PERIOD_EPOCHS:
         found.append(f"EVAL_PERIOD={h.eval_period}: the rules have an evaluation every {rules.EVAL_PERIOD_EPOCHS} epochs")
     if h.eval_offset >= rules.EVAL_PERIOD_EPOCHS:
         found.append(f"EVAL_OFFSET={h.eval_offset}: the rules have it below {rules.EVAL_PERIOD_EPOCHS}")
-    doublings = math.log2(h.weight_decay / rules.WEIGHT_DECAY_BASE) if h.weight_decay > 0 else 0.5
-    if abs(doublings - round(doublings)) > 1e-9:
-        found.append(f"WD={h.weight_decay:g}: the rules allow {rules.WEIGHT_DECAY_BASE:g} * 2^n with a whole n")
-    if config.global_batch_size < 32768 and h.momentum != rules.MOMENTUM_BELOW_32K:
-        found.append(f"MOM={h.momentum:g}: the rules fix {rules.MOMENTUM_BELOW_32K:g} below a global batch of 32768")
     return found
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import re
+from types import MappingProxyType
 from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 
 PASSED_THROUGH = ("NCCL_", "HOROVOD_", "MXNET_", "OMPI_", "PMIX_", "UCX_", "SHARP_", "GLOO_", "CUDA_", "CUDNN_", "NVIDIA_",
@@ -52,13 +53,19 @@ def one_of(*choices: str) -> Callable[[str], str]:
     return parse
 
 
+def epochs(value: str) -> float:
+    """A number of epochs; a whole one is an int, as published logs have it."""
+    number_ = number(value)
+    return int(number_) if number_ == int(number_) else number_
+
+
 def optimizer(value: str) -> str:
-    """ "lars" for every spelling of it in published files: lars, sgdwlars, sgdwfastlars, sgdwfastlarsv2."""
+    """ "sgd", or "lars" for every spelling of it in published files: lars, sgdwlars, sgdwfastlars, sgdwfastlarsv2."""
     if re.fullmatch(r"lars|sgdw(fast)?lars(v2)?", value.lower()):
         return "lars"
     if value.lower() == "sgd":
-        raise ValueError("is not implemented yet, only LARS is")
-    raise ValueError("is no known optimizer")
+        return "sgd"
+    raise ValueError("is no known optimizer, lars and sgd are")
 
 
 # What a value must be. The text stands after "NAME=value ".
@@ -92,6 +99,7 @@ class Variable:
     bound: Optional[Bound]
     aliases: Tuple[str, ...]
     default: Any
+    only_with: Mapping[str, str]
 
     def given(self, environ: Mapping[str, str]) -> Tuple[str, Optional[str]]:
         """The name under which ``environ`` sets it, and the text; an empty text counts as not set, as in ``${X:-}``."""
@@ -121,14 +129,16 @@ def env(
     bound: Optional[Bound] = None,
     aliases: Tuple[str, ...] = (),
     default: Any = dataclasses.MISSING,
+    only_with: Mapping[str, str] = MappingProxyType({}),
 ) -> Any:
     """A dataclass field that is read from the environment variable ``name``.
 
     Without ``default`` the variable has to be set; ``example`` is a value to name in an error. ``aliases`` are the names that
-    published files of other makers use for the same thing.
+    published files of other makers use for the same thing. It may be left out, and is None then, where a variable named in
+    ``only_with`` has another value than the one there.
     """
     example = example or Variable.write(default)
-    variable = Variable(name, parse, meaning, example, bound, aliases, default)
+    variable = Variable(name, parse, meaning, example, bound, aliases, default, only_with)
     return dataclasses.field(default=default, metadata={"variable": variable})
 
 
@@ -143,7 +153,7 @@ class Fixed:
 FIXED: Dict[str, Fixed] = {
     "NETWORK": Fixed(r"resnet-?50(_?v1\.5|_v1b)?|resnet-v1b(-\w+)*",
                      "is not ResNet-50 v1.5, the only network here; published spellings are resnet-v1b-fl, resnet-v1b-stats-fl"),
-    "LRSCHED": Fixed(r"pow2", "is no learning-rate schedule of LARS; the rules fix polynomial decay of power 2: LRSCHED=pow2"),
+    "LRSCHED": Fixed(r"pow2", "is not implemented; the rules fix polynomial decay of power 2: LRSCHED=pow2"),
     "KVSTORE": Fixed(r"horovod", "would make BATCHSIZE the batch of a whole machine; only one rank per device is implemented: "
                                  "KVSTORE=horovod"),
     "BN_GROUP": Fixed(r"1", "asks for batch statistics over several ranks, which is not implemented; use BN_GROUP=1"),
@@ -164,10 +174,16 @@ class Relation:
     broken: Callable[..., Optional[str]]
 
 
-def _long_warmup(warmup: int, epochs: int) -> Optional[str]:
+def _long_warmup(warmup: float, epochs: int) -> Optional[str]:
     if warmup < epochs:
         return None
     return "the warm-up must be shorter than the schedule; lower WARMUP_EPOCHS or raise NUMEPOCHS"
+
+
+def _short_decay(warmup: float, decay: Optional[float]) -> Optional[str]:
+    if decay is None or warmup < decay:
+        return None
+    return "the learning rate must decay after the warm-up; lower WARMUP_EPOCHS or raise DECAY_EPOCHS"
 
 
 def _no_evaluation(offset: int, epochs: int) -> Optional[str]:
@@ -208,6 +224,7 @@ def _wrong_precision(device: str, precision: str, framework: str) -> Optional[st
 
 RELATIONS = (
     Relation(("WARMUP_EPOCHS", "NUMEPOCHS"), _long_warmup),
+    Relation(("WARMUP_EPOCHS", "DECAY_EPOCHS"), _short_decay),
     Relation(("EVAL_OFFSET", "NUMEPOCHS"), _no_evaluation),
     Relation(("BATCHSIZE", "DGXNGPU", "DGXNNODES", "NUMEXAMPLES"), _large_batch),
     Relation(("NUMEXAMPLES", "DGXNGPU", "DGXNNODES", "BATCHSIZE"), _uneven_epoch),

@@ -8,10 +8,7 @@ from typing import Tuple
 
 import numpy as np
 
-
-def is_skipped(name: str) -> bool:
-    """Whether LARS skips a parameter: batch-norm gamma and beta, and biases, get no trust ratio and no weight decay."""
-    return name.endswith(("gamma", "beta", "bias"))
+from rn50 import sgd
 
 
 def trust_ratio(weight: np.ndarray, gradient: np.ndarray, eta: float, weight_decay: float, epsilon: float = 0.0) -> float:
@@ -37,10 +34,5 @@ def update(
 
     All arrays have the parameter's shape and are taken as float64; returns the new (weight, velocity).
     """
-    weight, gradient, velocity = (np.asarray(array, dtype=np.float64) for array in (weight, gradient, velocity))
-    if is_skipped(name):
-        ratio, weight_decay = 1.0, 0.0
-    else:
-        ratio = trust_ratio(weight, gradient, eta, weight_decay)
-    velocity = momentum * velocity + learning_rate * ratio * (gradient + weight_decay * weight)
-    return weight - velocity, velocity
+    ratio = 1.0 if sgd.is_skipped(name) else trust_ratio(weight, gradient, eta, weight_decay)
+    return sgd.update(name, weight, gradient, velocity, learning_rate * ratio, momentum, weight_decay)

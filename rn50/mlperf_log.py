@@ -13,13 +13,13 @@ import pathlib
 import sys
 import threading
 import time
-from typing import IO, Any, Dict, Iterable, Optional, TextIO, Union
+from typing import IO, Any, Dict, Iterable, List, Optional, TextIO, Tuple, Union
 
 from mlperf_logging.mllog import constants
 from mlperf_logging.mllog.mllog import MLLogger
 
 from rn50 import rules
-from rn50.config import Config
+from rn50.config import Config, Hyperparameters
 from rn50.errors import UserError
 
 
@@ -96,7 +96,7 @@ class RunLog:
         for key, value in (
             (constants.SUBMISSION_BENCHMARK, rules.BENCHMARK),
             (constants.SUBMISSION_ORG, config.run.organisation),
-            (constants.SUBMISSION_DIVISION, config.run.division),
+            (constants.SUBMISSION_DIVISION, config.division),
             (constants.SUBMISSION_STATUS, config.run.status),
             (constants.SUBMISSION_PLATFORM, platform),
         ):
@@ -112,16 +112,8 @@ class RunLog:
             (constants.GLOBAL_BATCH_SIZE, h.batch_size * ranks),
             (constants.GRADIENT_ACCUMULATION_STEPS, 1),
             (constants.MODEL_BN_SPAN, h.batch_size),
-            (constants.OPT_NAME, rules.OPTIMIZER),
-            (constants.LARS_EPSILON, rules.LARS_EPSILON),
-            (constants.LARS_OPT_BASE_LEARNING_RATE, h.learning_rate),
-            (constants.LARS_OPT_END_LR, rules.END_LEARNING_RATE),
-            (constants.LARS_OPT_LR_DECAY_POLY_POWER, rules.POLY_POWER),
-            # In epochs, not steps: as every MXNet submission of this benchmark logs it.
-            (constants.LARS_OPT_LR_DECAY_STEPS, h.num_epochs),
-            (constants.LARS_OPT_LEARNING_RATE_WARMUP_EPOCHS, h.warmup_epochs),
-            (constants.LARS_OPT_MOMENTUM, h.momentum),
-            (constants.LARS_OPT_WEIGHT_DECAY, h.weight_decay),
+            (constants.OPT_NAME, h.optimizer),
+            *_KEYS[h.optimizer](h),
         ):
             self._event(key, value)
         for tensor in tensors:
@@ -177,6 +169,37 @@ class RunLog:
         if self._result_file is not None:
             self._stream.close()
             partial_name(self._result_file).replace(self._result_file)
+
+
+def _of_lars(h: Hyperparameters) -> List[Tuple[str, float]]:
+    return [
+        (constants.LARS_EPSILON, rules.LARS_EPSILON),
+        (constants.LARS_OPT_BASE_LEARNING_RATE, h.learning_rate),
+        (constants.LARS_OPT_END_LR, rules.END_LEARNING_RATE),
+        (constants.LARS_OPT_LR_DECAY_POLY_POWER, rules.POLY_POWER),
+        # In epochs, not steps: as every MXNet submission of this benchmark logs it.
+        (constants.LARS_OPT_LR_DECAY_STEPS, h.schedule_epochs),
+        (constants.LARS_OPT_LEARNING_RATE_WARMUP_EPOCHS, h.warmup_epochs),
+        (constants.LARS_OPT_MOMENTUM, h.momentum),
+        (constants.LARS_OPT_WEIGHT_DECAY, h.weight_decay),
+    ]
+
+
+def _of_sgd(h: Hyperparameters) -> List[Tuple[str, float]]:
+    # The package has no constants for these; the rulesets spell them so, the warm-up without the optimizer's name.
+    return [
+        ("sgd_opt_base_learning_rate", h.learning_rate),
+        ("sgd_opt_end_learning_rate", rules.END_LEARNING_RATE),
+        ("sgd_opt_learning_rate_decay_poly_power", rules.POLY_POWER),
+        ("sgd_opt_learning_rate_decay_steps", h.schedule_epochs),
+        ("opt_learning_rate_warmup_epochs", h.warmup_epochs),
+        ("sgd_opt_momentum", h.momentum),
+        ("sgd_opt_weight_decay", h.weight_decay),
+    ]
+
+
+_KEYS = {"lars": _of_lars, "sgd": _of_sgd}
+"""The keys that the rulesets demand of each optimizer, with their values."""
 
 
 def _open(result_file: pathlib.Path) -> TextIO:

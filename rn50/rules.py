@@ -4,6 +4,9 @@ Source: MLPerf Training policies, "training_rules.adoc", sections on benchmarks,
 for rounds v1.0 to v4.0. Nothing in this file may be set from outside; what may be set lives in ``config.py``.
 """
 
+import math
+from typing import Dict
+
 BENCHMARK = "resnet"
 
 TRAIN_SAMPLES = 1_281_167
@@ -27,13 +30,18 @@ BATCH_NORM_EPSILON = 1e-5
 PARAMETERS = 25_557_032
 TRAINABLE_TENSORS = 161
 
-OPTIMIZER = "lars"
+OPTIMIZERS = ("lars", "sgd")
 LARS_EPSILON = 0.0
 END_LEARNING_RATE = 1e-4
 POLY_POWER = 2
 MOMENTUM_BELOW_32K = 0.9
+LARGE_BATCH = 32768
+"""From this global batch size on the momentum is free."""
 WEIGHT_DECAY_BASE = 1e-4
 """Weight decay is ``WEIGHT_DECAY_BASE * 2**n`` for a whole number n."""
+SGD_LEARNING_RATE_UNIT = 0.001
+"""The base learning rate of SGD is a whole multiple of it."""
+LABEL_SMOOTHING = (0.0, 0.1)
 
 RUNS = 5
 """Runs of one result; the fastest and the slowest are dropped and the other three averaged."""
@@ -43,3 +51,27 @@ RULESETS = ("1.0.0", "1.1.0", "2.0.0", "2.1.0", "3.0.0", "3.1.0", "4.0.0")
 
 NOT_A_RESULT = "demo data set, not an MLPerf result"
 """The label of every log, score and report of a run on anything but the whole ImageNet."""
+
+
+def departures(
+    optimizer: str, global_batch_size: int, learning_rate: float, momentum: float, weight_decay: float, label_smoothing: float
+) -> Dict[str, str]:
+    """Where hyperparameters leave the closed division: the name of each that does, and the rule.
+
+    End learning rate, power of the decay and epsilon cannot leave it, for they are not to be set. Whole numbers are told with the
+    tolerance of the official compliance checker.
+    """
+    found = {}
+    if optimizer == "sgd" and not _is_whole(learning_rate / SGD_LEARNING_RATE_UNIT):
+        found["learning_rate"] = f"the rules allow SGD {SGD_LEARNING_RATE_UNIT:g} * k with a whole k"
+    if global_batch_size < LARGE_BATCH and momentum != MOMENTUM_BELOW_32K:
+        found["momentum"] = f"the rules fix {MOMENTUM_BELOW_32K:g} below a global batch of {LARGE_BATCH}"
+    if weight_decay <= 0 or not _is_whole(math.log2(weight_decay / WEIGHT_DECAY_BASE)):
+        found["weight_decay"] = f"the rules allow {WEIGHT_DECAY_BASE:g} * 2^n with a whole n"
+    if label_smoothing not in LABEL_SMOOTHING:
+        found["label_smoothing"] = "the rules allow 0 and 0.1"
+    return found
+
+
+def _is_whole(value: float) -> bool:
+    return abs(value - round(value)) < 1e-5

@@ -1,7 +1,7 @@
 """Learning rate and evaluation schedule.
 
-Linear warm-up and polynomial decay as in the MLPerf LARS reference (training_rules, "lars_opt_*" hyperparameters). Steps and
-epochs are counted from 1.
+Linear warm-up and polynomial decay as in the MLPerf reference (training_rules, "lars_opt_*" and "sgd_opt_*" hyperparameters).
+Steps and epochs are counted from 1.
 """
 
 import math
@@ -19,11 +19,12 @@ def learning_rate(step: int, base: float, warmup_steps: int, total_steps: int) -
     """Learning rate of step t = 1, 2, ...
 
     ``base * t / W`` for t <= W, then ``end + (base - end) * (1 - (t - W) / (T - W)) ** 2`` with W = ``warmup_steps``,
-    T = ``total_steps`` and the end learning rate and the power that the rules fix. Past T it stays at the end learning rate.
+    T = ``total_steps`` of the schedule and the end learning rate and the power that the rules fix. Past T it stays at the end
+    learning rate.
     """
     if step <= warmup_steps:
         return base * step / warmup_steps
-    progress = min(1.0, (step - warmup_steps) / (total_steps - warmup_steps))
+    progress = min(1.0, (step - warmup_steps) / max(1, total_steps - warmup_steps))
     end = rules.END_LEARNING_RATE
     return end + (base - end) * (1.0 - progress) ** rules.POLY_POWER
 

@@ -98,6 +98,8 @@ def run(
                 if result_file is not None and communicator.rank == 0:
                     _beside_the_result(lambda file: provenance.save(config, seed, file), result_file)
                 log.submission(config, init_start_ms)
+                for name, rule in config.departures.items() if config.division != config.run.division else ():
+                    rank_display.remark(f"{name}: {rule}; so the log names the open division")
                 rank_display.initialising("compiling and warming up on synthetic data")
                 watch.doing = "warming up"
                 tensors = implementation.warm_up(seed)

@@ -1,4 +1,4 @@
-"""LARS on MXNet's multi-tensor kernels, in agreement with ``rn50/lars.py``.
+"""SGD and LARS on MXNet's multi-tensor kernels, in agreement with ``rn50/sgd.py`` and ``rn50/lars.py``.
 
 The kernels are those of ``mx.optimizer.LARS``; its Python around them is not used. Under Gluon that gives batch norm and biases a
 trust ratio and weight decay, scales the momentum of only some parameters when the learning rate changes, and takes the parameters
@@ -9,7 +9,7 @@ from typing import Any, Sequence
 
 import mxnet as mx
 
-from rn50 import lars, rules
+from rn50 import rules, sgd
 from rn50.config import Hyperparameters
 
 
@@ -31,22 +31,20 @@ class SquaredNorms:
         return self._norms
 
 
-class Lars:
+class Sgd:
     """Updates all parameters of a network, float32 all. Their gradients are sums over samples; ``step`` divides."""
 
     def __init__(self, parameters: Sequence[Any], hyperparameters: Hyperparameters):
         self._hyperparameters = hyperparameters
         # By size, the skipped ones last: a kernel walks the tensors of one launch side by side, so they should be alike.
-        ordered = sorted(parameters, key=lambda p: (lars.is_skipped(p.name), p.data().size))
+        ordered = sorted(parameters, key=lambda p: (sgd.is_skipped(p.name), p.data().size))
         self._weights = [parameter.data() for parameter in ordered]
         self._gradients = [parameter.grad() for parameter in ordered]
         self._velocities = [mx.nd.zeros_like(weight) for weight in self._weights]
-        self._scaled = sum(not lars.is_skipped(parameter.name) for parameter in ordered)
-        self._weight_norms = SquaredNorms(self._weights[: self._scaled])
-        self._gradient_norms = SquaredNorms(self._gradients[: self._scaled])
+        self._decayed = sum(not sgd.is_skipped(parameter.name) for parameter in ordered)
         self._context = self._weights[0].context
         self._weight_decay = mx.nd.zeros(len(ordered), self._context)
-        self._weight_decay[: self._scaled] = hyperparameters.weight_decay
+        self._weight_decay[: self._decayed] = hyperparameters.weight_decay
         # MXNet's own reading of MXNET_OPTIMIZER_AGGREGATION_SIZE: the number of tensors in one launch.
         self._chunk = mx.optimizer.SGD().aggregate_num
 
@@ -57,17 +55,37 @@ class Lars:
 
     def step(self, learning_rate: float, samples: int) -> None:
         """One update with the gradients of ``samples`` samples summed."""
-        h, scaled = self._hyperparameters, self._scaled
-        rates = mx.nd.full(len(self._weights), learning_rate, self._context)
-        mx.nd.multi_lars(
-            rates[:scaled], self._weight_norms(), self._gradient_norms(), self._weight_decay[:scaled],
-            eta=h.lars_eta, eps=rules.LARS_EPSILON, rescale_grad=1 / samples, out=rates[:scaled],
-        )
+        rates = self._rates(learning_rate, samples)
         for start in range(0, len(self._weights), self._chunk):
             chunk = slice(start, start + self._chunk)
             weights = self._weights[chunk]
             tensors = [array for triple in zip(weights, self._gradients[chunk], self._velocities[chunk]) for array in triple]
             mx.nd.preloaded_multi_sgd_mom_update(
                 *tensors, rates[chunk], self._weight_decay[chunk],
-                num_weights=len(weights), momentum=h.momentum, rescale_grad=1 / samples, out=weights,
+                num_weights=len(weights), momentum=self._hyperparameters.momentum, rescale_grad=1 / samples, out=weights,
             )
+
+    def _rates(self, learning_rate: float, samples: int) -> Any:
+        """The learning rate of every parameter, an array of shape (parameters,)."""
+        return mx.nd.full(len(self._weights), learning_rate, self._context)
+
+
+class Lars(Sgd):
+    """SGD whose learning rate each weight scales with its trust ratio."""
+
+    def __init__(self, parameters: Sequence[Any], hyperparameters: Hyperparameters):
+        super().__init__(parameters, hyperparameters)
+        self._weight_norms = SquaredNorms(self._weights[: self._decayed])
+        self._gradient_norms = SquaredNorms(self._gradients[: self._decayed])
+
+    def _rates(self, learning_rate: float, samples: int) -> Any:
+        rates, scaled = super()._rates(learning_rate, samples), self._decayed
+        mx.nd.multi_lars(
+            rates[:scaled], self._weight_norms(), self._gradient_norms(), self._weight_decay[:scaled],
+            eta=self._hyperparameters.lars_eta, eps=rules.LARS_EPSILON, rescale_grad=1 / samples, out=rates[:scaled],
+        )
+        return rates
+
+
+OPTIMIZERS = {"lars": Lars, "sgd": Sgd}
+"""By the value of OPTIMIZER."""

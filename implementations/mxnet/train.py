@@ -12,7 +12,7 @@ from mxnet import autograd
 from implementations.mxnet.communicator import Horovod, SingleProcess, lost_rank_named
 from implementations.mxnet.input_pipeline import DaliBatches, SyntheticBatches
 from implementations.mxnet.model import Evaluation, Form, ResNet50, TrainingLoss, join_gradients, trainable
-from implementations.mxnet.optimizer import Lars
+from implementations.mxnet.optimizer import OPTIMIZERS
 from rn50 import schedule
 from rn50.config import Config
 from rn50.errors import UserError
@@ -54,7 +54,7 @@ class MxnetImplementation:
         self.precision = config.run.precision if config.run.precision != "auto" else "float16" if on_gpu else fastest_on_cpu()
         h, data = config.hyperparameters, config.data
         steps = schedule.steps_per_epoch(data.train_samples, config.ranks, h.batch_size)
-        self._warmup_steps, self._total_steps = h.warmup_epochs * steps, h.num_epochs * steps
+        self._warmup_steps, self._schedule_steps = round(h.warmup_epochs * steps), round(h.schedule_epochs * steps)
         self._step = self.steps = 0
         self._reported = 0.0
         self.forward_seconds = math.inf
@@ -85,7 +85,7 @@ class MxnetImplementation:
         )
         self.parameters = trainable(self.network)
         self._gradients = join_gradients(self.parameters, self.config.run.gradient_groups)
-        self.optimizer = Lars(self.parameters, h)
+        self.optimizer = OPTIMIZERS[h.optimizer](self.parameters, h)
         initial = {name: p.data().copy() for name, p in self.network.collect_params().items()}
         for batch in synthetic.epoch():
             self._train_step(batch, learning_rate=0.0)
@@ -131,7 +131,7 @@ class MxnetImplementation:
 
     def _learning_rate(self) -> float:
         return schedule.learning_rate(
-            self._step, self.config.hyperparameters.learning_rate, self._warmup_steps, self._total_steps
+            self._step, self.config.hyperparameters.learning_rate, self._warmup_steps, self._schedule_steps
         )
 
     def _train_step(self, batch: Any, learning_rate: float) -> Any:

@@ -64,6 +64,11 @@ class PublishedResult:
     images_per_second_per_accelerator: Optional[int]
 
     @property
+    def name(self) -> str:
+        """As one asks for it, like v1.0/Inspur/nf5688m6_mxnet."""
+        return f"{self.round}/{self.organisation}/{self.system}"
+
+    @property
     def epochs_to_target(self) -> List[float]:
         """Those of the runs that converged."""
         runs = zip(self.epochs, self.run_status, self.accuracy)
@@ -97,21 +102,30 @@ def nearest(global_batch_size: int, optimizer: str, accelerators: Optional[int] 
 def nearest_recipes(global_batch_size: int, optimizer: str, number: int = 3) -> List[Tuple[PublishedResult, ...]]:
     """The results that share a recipe (``GROUP``), of the ``number`` recipes nearest in batch size; of equal ones those that most
     results used."""
-    recipes: Dict[Tuple[Any, ...], List[PublishedResult]] = {}
+
+    def distance(recipe: Tuple[PublishedResult, ...]) -> Tuple[float, int]:
+        return _ratio(recipe[0].global_batch_size, global_batch_size), -len(recipe)
+
+    return sorted(recipes(optimizer).values(), key=distance)[:number]
+
+
+def recipes(optimizer: str) -> Dict[Tuple[Any, ...], Tuple[PublishedResult, ...]]:
+    """The results of an optimizer by the ``recipe_key`` that they share; logs that came again in a later round count once."""
+    found: Dict[Tuple[Any, ...], Tuple[PublishedResult, ...]] = {}
     for result in distinct(optimizer):
-        recipes.setdefault(recipe(result), []).append(result)
+        found[recipe(result)] = (*found.get(recipe(result), ()), result)
+    return found
 
-    def distance(sharing: List[PublishedResult]) -> Tuple[float, int]:
-        return _ratio(sharing[0].global_batch_size, global_batch_size), -len(sharing)
 
-    return [tuple(sharing) for sharing in sorted(recipes.values(), key=distance)[:number]]
+def recipe_key(*values: Any) -> Tuple[Any, ...]:
+    """What tells whether two recipes are one, of their values in the order of ``GROUP``."""
+    # A decay that was logged in steps is a hundredth of an epoch off.
+    return tuple(round(value, 1) if name == "decay_epochs" and value else value for name, value in zip(GROUP, values))
 
 
 def recipe(result: PublishedResult) -> Tuple[Any, ...]:
     """The values of ``GROUP``, the same for results of one recipe."""
-    values = (getattr(result, name) for name in GROUP)
-    # A decay that was logged in steps is a hundredth of an epoch off.
-    return tuple(round(value, 1) if name == "decay_epochs" and value else value for name, value in zip(GROUP, values))
+    return recipe_key(*(getattr(result, name) for name in GROUP))
 
 
 def distinct(optimizer: str) -> List[PublishedResult]:

@@ -30,6 +30,8 @@ _REMEDIES = {
     "lars_opt_end_learning_rate": f"end the schedule at {rules.END_LEARNING_RATE}",
     "lars_opt_learning_rate_decay_poly_power": f"decay with power {rules.POLY_POWER}",
     "lars_opt_weight_decay": "choose a weight decay of 0.0001 * 2^N for a whole number N",
+    "sgd_opt_end_learning_rate": f"end the schedule at {rules.END_LEARNING_RATE}",
+    "sgd_opt_weight_decay": "choose a weight decay of 0.0001 * 2^N for a whole number N",
     "sgd_opt_base_learning_rate": "choose a learning rate of 0.001 * k for a whole number k",
     "eval_accuracy": "log every evaluation with its epoch_num in the metadata, as a fraction below 1",
 }

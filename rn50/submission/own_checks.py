@@ -114,7 +114,7 @@ def _cadence(log: ResultLog) -> Iterator[Finding]:
 def _momentum(log: ResultLog) -> Iterator[Finding]:
     event = _event(log, "lars_opt_momentum", "sgd_opt_momentum")
     size = log.global_batch_size
-    if event and size and log.division != "open" and size < 32768 and event.value != rules.MOMENTUM_BELOW_32K:
+    if event and size and log.division != "open" and size < rules.LARGE_BATCH and event.value != rules.MOMENTUM_BELOW_32K:
         yield _finding(log, event.line, f"momentum is {rules.MOMENTUM_BELOW_32K} below a global batch size of 32k",
                        f"{event.key} is {event.value!r} at a global batch size of {size:,}",
                        f"train with momentum {rules.MOMENTUM_BELOW_32K} (MOM)")
@@ -130,7 +130,7 @@ def _label_smoothing(log: ResultLog) -> Iterator[Finding]:
         except (OSError, ValueError, KeyError, TypeError):
             return
     line, value = stated
-    if value not in (0, 0.1) and log.division != "open":
+    if value not in rules.LABEL_SMOOTHING and log.division != "open":
         yield _finding(log, line, "label smoothing is 0 or 0.1", f"label smoothing is {value!r}",
                        "train with a label smoothing of 0 or 0.1 (LABELSMOOTHING)")
 

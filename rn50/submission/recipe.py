@@ -68,15 +68,20 @@ def of_log(log: ResultLog) -> Recipe:
 
 def reference(batch_size: int, ruleset: str, number: int = 2) -> List[Recipe]:
     """The ``number`` reference convergence points of a ruleset that are nearest to a batch size, by their ratio to it."""
+    points = json.loads(reference_file(ruleset).read_text(encoding="utf-8")).values()
+    nearest = sorted(points, key=lambda point: abs(math.log(point["BS"] / batch_size)))[:number]
+    return [of_point(point) for point in sorted(nearest, key=lambda point: point["BS"])]
+
+
+def reference_file(ruleset: str) -> pathlib.Path:
+    """Where the package has the reference convergence points of a ruleset: by name, each with its ``Epochs to converge``."""
     package = importlib.util.find_spec("mlperf_logging")
     assert package is not None and package.submodule_search_locations
-    folder = pathlib.Path(package.submodule_search_locations[0]) / "rcp_checker" / f"training_{ruleset}"
-    points = json.loads((folder / "rcps_resnet.json").read_text(encoding="utf-8")).values()
-    nearest = sorted(points, key=lambda point: abs(math.log(point["BS"] / batch_size)))[:number]
-    return [_of_point(point) for point in sorted(nearest, key=lambda point: point["BS"])]
+    return pathlib.Path(package.submodule_search_locations[0]) / "rcp_checker" / f"training_{ruleset}" / "rcps_resnet.json"
 
 
-def _of_point(point: Dict[str, Any]) -> Recipe:
+def of_point(point: Dict[str, Any]) -> Recipe:
+    """The recipe of a reference convergence point, and the mean of its epochs."""
     hyperparameters, epochs = point["Hyperparams"], point["Epochs to converge"]
     values = {key: hyperparameters.get(key, hyperparameters.get(f"opt_{key}")) for key in NAMES}
     return Recipe(f"reference at {point['BS']:,}", point["BS"], values, sum(epochs) / len(epochs))

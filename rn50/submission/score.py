@@ -18,7 +18,9 @@ from rn50.submission.parse import ResultLog, find_result_files, read_log
 
 HYPERPARAMETERS = (
     "global_batch_size", "opt_name", "lars_opt_base_learning_rate", "lars_opt_learning_rate_warmup_epochs",
-    "lars_opt_learning_rate_decay_steps", "lars_opt_momentum", "lars_opt_weight_decay", "train_samples",
+    "lars_opt_learning_rate_decay_steps", "lars_opt_momentum", "lars_opt_weight_decay", "sgd_opt_base_learning_rate",
+    "opt_learning_rate_warmup_epochs", "sgd_opt_learning_rate_decay_steps", "sgd_opt_momentum", "sgd_opt_weight_decay",
+    "train_samples",
 )
 """What has to be the same in all runs of a result, by the keys of the log (rules, section "Hyperparameters")."""
 MANY_FILES = 100

@@ -9,7 +9,9 @@ import mlperf_logging
 import numpy as np
 import pytest
 
-from rn50 import implementation
+from rn50 import config as configuration
+from rn50 import implementation, rules, timed_run
+from rn50.submission import parse, recipe
 from tests.conftest import EVAL_SAMPLES, TRAIN_SAMPLES, with_changes
 
 # Implementation -> the package without which it cannot run here.
@@ -98,6 +100,24 @@ def test_another_thread_can_see_whether_a_rank_goes_on(create, tiny_config):
     # The first loss, at once: that of a classifier that guesses.
     assert seen[0][0] == after_warm_up + 2 and abs(seen[0][2] - math.log(tiny_config.data.classes)) < 0.3
     rank.close()
+
+
+@pytest.mark.parametrize("optimizer", rules.OPTIMIZERS)
+def test_a_run_of_either_optimizer_trains_and_logs_exactly_its_values(create, tiny_environment, tmp_path, optimizer):
+    values = {"OPTIMIZER": optimizer, "LR": "0.125", "WARMUP_EPOCHS": "0.5", "DECAY_EPOCHS": "1.7", "WD": "2.5e-05"}
+    file = tmp_path / "result_0.txt"
+    config = configuration.from_environment({**tiny_environment, **values, "RESULT_FILE": str(file)})
+    assert timed_run.run(config, create, timed_run.Display()).epoch == 2
+    said = recipe.of_log(parse.read_log(file))
+    assert said.batch_size == 16
+    assert {key: said.values[key] for key in ("optimizer", "base_learning_rate", "learning_rate_warmup_epochs",
+                                              "learning_rate_decay_steps", "weight_decay", "momentum")} == {
+        "optimizer": optimizer, "base_learning_rate": 0.125, "learning_rate_warmup_epochs": 0.5,
+        "learning_rate_decay_steps": 1.7, "weight_decay": 2.5e-05, "momentum": 0.9,
+    }
+    assert {f"{optimizer}_opt_base_learning_rate"} == {
+        event.key for event in parse.read_log(file).events if event.key.endswith("opt_base_learning_rate")
+    }
 
 
 def test_one_process_has_nothing_to_send(create, tiny_config):

@@ -113,6 +113,25 @@ def test_order_of_the_log(tiny_config, tmp_path):
     assert (block["first_epoch_num"], block["epoch_count"]) == (1, 3)
 
 
+def test_what_leaves_the_closed_rules_is_said_and_logged_as_open(tiny_config, tmp_path):
+    remarks = []
+
+    class Listening(timed_run.Display):
+        def remark(self, line):
+            remarks.append(line)
+
+    file = tmp_path / "result_0.txt"
+    warning = "WD: the rules allow 0.0001 * 2^n with a whole n; so the log names the open division"
+    for weight_decay, said in ((5e-5, []), (3e-5, [warning])):
+        file.unlink(missing_ok=True)
+        config = with_changes(tiny_config, hyperparameters={"weight_decay": weight_decay}, run={"result_file": str(file)},
+                              data={"eval_samples": 1000})
+        timed_run.run(config, lambda config: Toy(config, [800], []), Listening())
+        assert [line for line in remarks if "division" in line] == said
+        division = next(line for line in file.read_text().splitlines() if '"submission_division"' in line)
+        assert ('"open"' in division) == bool(said)
+
+
 def test_data_is_opened_after_the_clock_starts(tiny_config, tmp_path):
     outcome, calls, events, _ = run(tiny_config, tmp_path, [800], fault="open_data")
     assert calls == ["warm_up", "open_data", "close"]

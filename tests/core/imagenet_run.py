@@ -32,9 +32,10 @@ def configured(file=CONFIGURATION, **environment):
     return configuration.from_environment({**defaults, **config_file.source(str(file)), **environment})
 
 
-def write(file, seed=1, epoch_ms=EPOCH_MS, start_ms=1_700_000_000_000, config=None, accuracies=ACCURACIES):
-    """Writes the log of a run that ends with the last of ``accuracies``, by default of 35 epochs on ImageNet."""
-    config = config or configured()
+def write(file, seed=1, epoch_ms=EPOCH_MS, start_ms=1_700_000_000_000, config=None, accuracies=ACCURACIES, **changes):
+    """Writes the log of a run that ends with the last of ``accuracies``, by default of 35 epochs on ImageNet, with ``changes`` of
+    the configuration's variables; returns ``file``."""
+    config = config or configured(**changes)
     h = config.hyperparameters
     log = RunLog(0, file)
     log.submission(config, start_ms)

@@ -117,6 +117,7 @@ def test_the_inspur_run():
         "learning_rate": 10.5,
         "warmup_epochs": 2,
         "num_epochs": 37,
+        "decay_epochs": None,
         "momentum": 0.9,
         "weight_decay": 5e-5,
         "lars_eta": 0.001,
@@ -174,13 +175,29 @@ def test_every_published_spelling_of_lars(spelling):
     assert read(OPTIMIZER=spelling).hyperparameters.optimizer == "lars"
 
 
+def test_sgd_needs_no_trust_coefficient():
+    without = {name: value for name, value in IMAGENET.items() if name != "LARSETA"}
+    config = configuration.from_environment({**without, "OPTIMIZER": "SGD"})
+    assert (config.hyperparameters.optimizer, config.hyperparameters.lars_eta) == ("sgd", None)
+    assert configuration.from_environment(config.as_environment()) == config
+    with pytest.raises(UserError, match="LARSETA is not set"):
+        configuration.from_environment(without)
+    assert states({**IMAGENET, "OPTIMIZER": "sgd"})["LARSETA"].state == "dead"
+
+
+def test_epochs_may_be_broken_and_the_decay_may_end_before_the_run():
+    h = read(WARMUP_EPOCHS="7.6", DECAY_EPOCHS="32.97").hyperparameters
+    assert (h.warmup_epochs, h.schedule_epochs, h.num_epochs) == (7.6, 32.97, 37)
+    whole = read(WARMUP_EPOCHS="2.0").hyperparameters
+    assert (str(whole.warmup_epochs), str(whole.schedule_epochs)) == ("2", "37")
+
+
 @pytest.mark.parametrize("spelling", ["resnet-v1b-fl", "resnet-v1b-stats-fl", "resnet-v1b-dbar-fl", "resnet50"])
 def test_every_published_spelling_of_the_network(spelling):
     read(NETWORK=spelling)
 
 
 IMPOSSIBLE = [
-    ("OPTIMIZER", "sgd", "not implemented yet"),
     ("OPTIMIZER", "adam", "no known optimizer"),
     ("NETWORK", "vgg16", "not ResNet-50"),
     ("NETWORK", "resnet-v2-fl", "not ResNet-50"),
@@ -198,6 +215,8 @@ IMPOSSIBLE = [
     ("WARMUP_EPOCHS", "-1", "negative"),
     ("WARMUP_EPOCHS", "37", "shorter than the schedule"),
     ("NUMEPOCHS", "0", "1 or more"),
+    ("DECAY_EPOCHS", "0", "greater than 0"),
+    ("DECAY_EPOCHS", "2", "raise DECAY_EPOCHS"),
     ("MOM", "1", "below 1"),
     ("MOM", "-0.1", "at least 0"),
     ("WD", "-1e-4", "negative"),
@@ -355,7 +374,18 @@ def test_what_the_rules_would_find():
     assert found(MOM="0.95", DGXNNODES="16") == []
     assert found(WD="0.0001") == found(WD="2.5e-05") == found(WD="0.0002") == []
     assert found(WD="0") == found(WD="3e-5") == ["WD"]
+    assert found(LABELSMOOTHING="0.05") == ["LABELSMOOTHING"]
+    assert found(OPTIMIZER="sgd", LR="3.824") == found(LR="10.0005") == []
+    assert found(OPTIMIZER="sgd", LR="10.0005") == ["LR"]
     assert found(EVAL_PERIOD="1", SUBMISSION_DIVISION="open") == []
+
+
+def test_with_what_the_closed_division_does_not_allow_the_log_names_the_open_one():
+    assert (read().division, read(WD="3e-5").division) == ("closed", "open")
+    assert (read(OPTIMIZER="sgd").division, read(OPTIMIZER="sgd", LR="10.0005").division) == ("closed", "open")
+    assert "will log" not in "".join(config_show.findings(read(SUBMISSION_DIVISION="open", WD="3e-5")))
+    [finding] = config_show.findings(read(WD="3e-5"))
+    assert finding == "WD=3e-05: the rules allow 0.0001 * 2^n with a whole n; the log will name the open division"
 
 
 def test_the_table_fits_and_gives_the_reasons(foreign):

@@ -34,8 +34,3 @@ def test_batch_norm_and_bias_are_skipped(name):
     weight, velocity = lars.update(name, np.array([3.0]), np.array([6.0]), np.array([1.0]), 0.5, 0.001, 0.9, 0.2)
     assert velocity == pytest.approx([0.9 + 0.5 * 6.0])
     assert weight == pytest.approx([3.0 - 3.9])
-
-
-def test_what_is_skipped():
-    assert not lars.is_skipped("stage1_unit1_conv1sc_weight")
-    assert lars.is_skipped("stage1_unit1_bnsc_gamma")

@@ -30,5 +30,9 @@ def test_without_warm_up_the_decay_begins_at_once():
     assert schedule.learning_rate(1, 1.0, warmup_steps=0, total_steps=2) == pytest.approx(1e-4 + (1 - 1e-4) * 0.25)
 
 
+def test_a_decay_as_short_as_its_warm_up_ends_at_once():
+    assert schedule.learning_rate(6, 1.0, warmup_steps=5, total_steps=5) == pytest.approx(1e-4)
+
+
 def test_evaluation_epochs_of_the_published_settings():
     assert schedule.evaluation_epochs(37, 2, 4) == [3, 7, 11, 15, 19, 23, 27, 31, 35]

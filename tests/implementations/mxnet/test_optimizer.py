@@ -1,4 +1,4 @@
-"""LARS on the real kernels against the NumPy oracle, every kind of parameter, 20 steps of changing learning rate."""
+"""LARS and SGD on the real kernels against the NumPy oracles, every kind of parameter, 20 steps of changing learning rate."""
 
 import numpy as np
 import pytest
@@ -7,8 +7,9 @@ pytest.importorskip("implementations.mxnet")
 mx = pytest.importorskip("mxnet")
 
 from implementations.mxnet.model import Evaluation, Form, ResNet50, trainable  # noqa: E402
-from implementations.mxnet.optimizer import Lars  # noqa: E402
-from rn50 import lars, schedule  # noqa: E402
+from implementations.mxnet.optimizer import OPTIMIZERS, Lars  # noqa: E402
+from rn50 import lars, schedule, sgd  # noqa: E402
+from tests.conftest import with_changes  # noqa: E402
 
 STEPS, SAMPLES = 20, 32
 FORM = Form("NCHW", "float32", fused_relu=True)
@@ -18,14 +19,23 @@ def gradients_of(parameters, random):
     return [random.standard_normal(p.shape) * 10.0 ** random.uniform(-3, 1) for p in parameters]
 
 
-def test_agrees_with_the_oracle(tiny_config):
-    h = tiny_config.hyperparameters
+def oracle(h):
+    """(name, weight, gradient, velocity, learning rate) -> (weight, velocity) of the optimizer that ``h`` names."""
+    if h.optimizer == "sgd":
+        return lambda *args: sgd.update(*args, h.momentum, h.weight_decay)
+    return lambda *args: lars.update(*args, h.lars_eta, h.momentum, h.weight_decay)
+
+
+@pytest.mark.parametrize("name, weight_decay", [("lars", 5e-5), ("sgd", 0.01)])  # a decay that 20 steps of SGD show
+def test_agrees_with_the_oracle(tiny_config, name, weight_decay):
+    config = with_changes(tiny_config, hyperparameters={"optimizer": name, "weight_decay": weight_decay})
+    h = config.hyperparameters
     random = np.random.RandomState(0)
     network = ResNet50(10, 0.125, True, FORM)  # a gamma of 0: a norm of 0
     network.initialize()
     parameters = trainable(network)
     assert {p.name.rsplit("_", 1)[1] for p in parameters} == {"weight", "gamma", "beta", "bias"}
-    optimizer = Lars(parameters, h)
+    optimizer, update = OPTIMIZERS[name](parameters, h), oracle(h)
     evaluation = Evaluation(network)
     evaluation.hybridize(static_alloc=True, static_shape=True)
     expected = {p.name: (p.data().asnumpy().astype(np.float64), np.zeros(p.shape)) for p in parameters}
@@ -34,9 +44,7 @@ def test_agrees_with_the_oracle(tiny_config):
         for parameter, gradient in zip(parameters, gradients_of(parameters, random)):
             parameter.grad()[:] = gradient * SAMPLES  # they arrive summed over the samples
             weight, velocity = expected[parameter.name]
-            expected[parameter.name] = lars.update(
-                parameter.name, weight, gradient, velocity, learning_rate, h.lars_eta, h.momentum, h.weight_decay
-            )
+            expected[parameter.name] = update(parameter.name, weight, gradient, velocity, learning_rate)
         if step % 5 == 0:  # an inference pass leaves the weights of convolutions in a layout of oneDNN's own
             evaluation(mx.nd.ones((4, 3, 32, 32)), mx.nd.zeros(4))
         optimizer.step(learning_rate, SAMPLES)

@@ -1,0 +1,172 @@
+"""The text of a shell file, cut into statements without running any.
+
+Source: POSIX, Shell Command Language, sections "Quoting", "Token Recognition" and "Shell Grammar"; bash's manual for ``$'...'``.
+"""
+
+from dataclasses import dataclass
+from typing import Iterator, List, Optional, Tuple
+
+_OPERATORS = ("<<<", "<<-", "&&", "||", ";;", "<<", ">>", "<&", ">&", "&>", "<>", ">|", "|&", ";", "&", "|", "(", ")", "<", ">")
+_CLOSERS = {"if": "fi", "for": "done", "while": "done", "until": "done", "select": "done", "case": "esac", "{": "}", "[[": "]]"}
+_BEFORE_A_COMMAND = ("then", "do", "else", "elif", "if", "while", "until", "!", "time", "{")
+_DEEPEST = 20
+"""Quotes and substitutions, one inside the other."""
+
+
+class NotPlainError(ValueError):
+    """Something that only a shell can read; the message says what, worded to stand after a colon."""
+
+
+@dataclass(frozen=True)
+class Statement:
+    """``words`` as they stand in the file, quotes and all, from ``line`` (from 1) on. ``text`` is the whole statement.
+
+    ``trouble`` is None where it is one command and nothing else; it says what makes it more: a list of commands, a pipe, a
+    redirection, a compound command, quotes that do not close.
+    """
+
+    line: int
+    words: Tuple[str, ...]
+    text: str
+    trouble: Optional[str]
+
+
+def after(text: str, i: int, depth: int = 0) -> int:
+    """The index behind the quote, escape, substitution or single character that begins at ``text[i]``.
+
+    Raises NotPlainError where it has no end, or they lie too deep in one another.
+    """
+    if depth > _DEEPEST:
+        raise NotPlainError("quotes or substitutions too deep in one another")
+    start, opened = text[i], text[i : i + 2]
+    if start == "\\":
+        return min(i + 2, len(text))
+    if start == "'":
+        return _find(text, "'", i + 1) + 1
+    if start in '"`':
+        return _behind(text, i + 1, start, depth, in_quotes=True)
+    if opened == "$(":
+        return _behind(text, i + 2, ")", depth)
+    if opened == "${":
+        return _behind(text, i + 2, "}", depth)
+    if opened == "$'":
+        return _behind(text, i + 2, "'", depth, in_quotes=True)
+    if start == "(":
+        return _behind(text, i + 1, ")", depth)
+    return i + 1
+
+
+def _find(text: str, wanted: str, i: int) -> int:
+    found = text.find(wanted, i)
+    if found < 0:
+        raise NotPlainError(f"a {wanted} that is never closed")
+    return found
+
+
+def _behind(text: str, i: int, closer: str, depth: int, in_quotes: bool = False) -> int:
+    """The index behind ``closer``. In quotes, a quote of the other kind and a parenthesis are characters like any other."""
+    special = "\\" if closer == "'" else "\\$" if closer == "`" else "\\$`" if in_quotes else "\\$`'\"("
+    while i < len(text):
+        if text[i] == closer:
+            return i + 1
+        plain = text[i] not in special or (in_quotes and text.startswith("$'", i))
+        i = i + 1 if plain else after(text, i, depth + 1)
+    raise NotPlainError(f"a {closer} that is missing")
+
+
+_Token = Tuple[str, int, int, bool]
+"""Text, where it begins and ends, and whether it is a word."""
+
+
+def _tokens(text: str) -> Iterator[_Token]:
+    i, delimiter_next = 0, False
+    here_documents: List[str] = []
+    while i < len(text):
+        if text[i] in " \t\r":
+            i += 1
+        elif text.startswith("\\\n", i):
+            i += 2
+        elif text[i] == "#":
+            end = text.find("\n", i)
+            i = len(text) if end < 0 else end
+        elif text[i] == "\n":
+            yield "\n", i, i + 1, False
+            i += 1
+            for delimiter in here_documents:
+                i = _behind_here_document(text, i, delimiter)
+            here_documents = []
+        else:
+            operator = next((each for each in _OPERATORS if text.startswith(each, i)), None)
+            start = i
+            if operator:
+                i += len(operator)
+                delimiter_next = operator in ("<<", "<<-")
+                yield operator, start, i, False
+                continue
+            while i < len(text) and text[i] not in " \t\r\n;&|()<>":
+                i = after(text, i)
+            if delimiter_next:
+                here_documents.append("".join(c for c in text[start:i] if c not in "\\'\""))
+                delimiter_next = False
+            yield text[start:i], start, i, True
+
+
+def _behind_here_document(text: str, i: int, delimiter: str) -> int:
+    while i < len(text):
+        end = text.find("\n", i)
+        line, i = text[i : len(text) if end < 0 else end], len(text) if end < 0 else end + 1
+        if line.lstrip("\t") == delimiter:
+            return i
+    return i
+
+
+def statements(text: str) -> Iterator[Statement]:
+    """The statements of a file; one that does not end, and what follows it, comes last as one that is not simple.
+
+    It is not said whether a shell would run them: they may be wrong.
+    """
+    current: List[_Token] = []
+    closers: List[str] = []
+    at_command = True
+    line, counted = 1, 0
+
+    def statement(begin: int, end: int, trouble: Optional[str]) -> Statement:
+        nonlocal line, counted
+        line, counted = line + text.count("\n", counted, begin), begin
+        return Statement(line, tuple(token for token, _, _, is_word in current if is_word), text[begin:end], trouble)
+
+    def whole() -> Statement:
+        first, operators = current[0][0], [token for token, _, _, is_word in current if not is_word]
+        trouble = None
+        if first in (*_CLOSERS, "function", "!", "time", "coproc"):
+            trouble = f"stands in a compound command ({first} ...)"
+        elif operators:
+            trouble = f"is more than one command ({operators[0]})"
+        return statement(current[0][1], current[-1][2], trouble)
+
+    try:
+        for token in _tokens(text):
+            name, _, _, is_word = token
+            if not closers and name in ("\n", ";") and not is_word:
+                if current:
+                    yield whole()
+                current, at_command = [], True
+                continue
+            current.append(token)
+            if name == "(" and closers[-1:] != ["esac"]:
+                closers.append(")")
+            elif closers and name == closers[-1] and (at_command or name in (")", "]]")):
+                closers.pop()
+            elif is_word and at_command and name in _CLOSERS:
+                closers.append(_CLOSERS[name])
+            if not closers and name == "&":
+                yield whole()
+                current, at_command = [], True
+                continue
+            at_command = not is_word or (at_command and name in _BEFORE_A_COMMAND)
+        if current:
+            yield whole()
+    except NotPlainError as error:
+        # Where it went wrong cannot be told: what is in doubt begins with the statement in work.
+        begin = current[0][1] if current else counted
+        yield statement(begin, len(text), f"has {error}, and what follows is not read")

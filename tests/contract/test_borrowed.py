@@ -1,0 +1,53 @@
+"""A borrowed configuration runs: a few steps on the tiny set, and the log has exactly the borrowed values."""
+
+import importlib.util
+import os
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from rn50.hyperparameters import borrow, origin
+from rn50.submission import parse, recipe
+from tests.contract.test_implementations import FRAMEWORKS
+
+KEYS = ("optimizer", "base_learning_rate", "learning_rate_warmup_epochs", "learning_rate_decay_steps", "momentum", "weight_decay")
+
+
+@pytest.fixture
+def base(tiny_environment, tmp_path):
+    """A configuration of the tiny set in the form of our own."""
+    group = [name for name in tiny_environment if name in borrow.GROUP]
+    others = [name for name in tiny_environment if name not in (*borrow.GROUP, "SEED")]
+    file = tmp_path / "config_TINY.sh"
+    lines = ["# --- hyperparameters (tiny) ---", *(f"export {name}={tiny_environment[name]}" for name in group)]
+    lines += ["", "# --- run ---"]
+    lines += [f"export {name}={shlex.quote(tiny_environment[name])}" for name in others]
+    file.write_text("\n".join([*lines, "export BENCHMARK_STEPS=2", ""]))
+    return file
+
+
+@pytest.mark.parametrize("framework", sorted(FRAMEWORKS))
+@pytest.mark.parametrize("source, values", [
+    ("v1.0/Inspur/nf5688m6_mxnet", ("lars", 10.5, 2, 37, 0.9, 5e-05)),
+    ("v1.0/Graphcore/ipu-pod16-TF1", ("sgd", 3.824, 5, 39, 0.9, 2.5e-05)),
+    ("rcp/1.0.0/2048", ("lars", 8.5, 5, 36.02, 0.9, 0.002)),
+])
+def test_it_trains_and_logs_what_was_borrowed(base, tmp_path, framework, source, values):
+    if importlib.util.find_spec(FRAMEWORKS[framework]) is None:
+        pytest.skip(f"{FRAMEWORKS[framework]} is not installed")
+    borrowed = borrow.borrow(origin.find(source), base, 16)
+    file, result = tmp_path / "config_BORROWED.sh", tmp_path / "result_0.txt"
+    file.write_text(borrowed.text)
+    # As run_and_time.sh does it; without SEED, which the file does not set.
+    command = f". {file}; exec {sys.executable} -m rn50 train"
+    environment = {**os.environ, "RESULT_FILE": str(result), "FRAMEWORK": framework, "CONFIG_FILE": str(file)}
+    done = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, timeout=300)
+    assert done.returncode == 3, done.stderr.decode()  # no two steps an epoch reach the target
+    log = parse.read_log(result)
+    said = recipe.of_log(log)
+    assert said.batch_size == 16 and tuple(said.values[key] for key in KEYS) == values
+    h = borrowed.config.hyperparameters
+    evaluated = list(range(h.eval_offset + 1, h.num_epochs + 1, h.eval_period))
+    assert [evaluation.epoch for evaluation in log.evaluations] == evaluated

@@ -1,0 +1,329 @@
+"""Borrowing: from every published result, reference point, log and file a configuration that logs exactly those values."""
+
+import hashlib
+import json
+import pathlib
+import re
+
+import pytest
+from click.testing import CliRunner
+
+from rn50 import config as configuration
+from rn50 import config_file, rules
+from rn50.cli import main
+from rn50.errors import UserError
+from rn50.hyperparameters import borrow, origin, prediction, published
+from rn50.mlperf_log import RunLog
+from rn50.submission import parse, recipe
+from tests.core import imagenet_run
+
+ONE_RANK = config_file.CONFIGS / "config_1xA100.sh"
+EIGHT = config_file.CONFIGS / "config_NF5688M6.sh"
+LOGS = pathlib.Path(__file__).resolve().parents[2].parent / "shared" / "published" / "logs"
+OF_TABLE = {
+    "base_learning_rate": "base_learning_rate", "learning_rate_warmup_epochs": "warmup_epochs", "optimizer": "optimizer",
+    "learning_rate_decay_steps": "decay_epochs", "weight_decay": "weight_decay", "momentum": "momentum",
+}  # fmt: skip
+
+
+def configured(text, folder):
+    """The configuration that a run has when bash has read the file."""
+    file = folder / "config_BORROWED.sh"
+    file.write_text(text)
+    return configuration.from_environment(config_file.source(str(file)), str(file))
+
+
+def logged(config, folder):
+    """What a run of the configuration logs, as a recipe."""
+    file = folder / "result_0.txt"
+    file.unlink(missing_ok=True)
+    log = RunLog(0, file)
+    log.submission(config, 1_700_000_000_000)
+    log.hyperparameters(config, 1, config.ranks, [])
+    log.finish()
+    return recipe.of_log(parse.read_log(file))
+
+
+def from_text(text, folder):
+    """Like ``configured``, without a shell: for hundreds of them."""
+    file = folder / "config_BORROWED.sh"
+    file.write_text(text)
+    return configuration.from_environment(borrow.assignments.read(file).values, str(file))
+
+
+def test_every_published_result_gives_a_configuration_that_logs_its_values_or_is_refused_by_name(tmp_path):
+    refused = []
+    for result in published.results():
+        try:
+            borrowed = borrow.borrow(origin.find(result.name), ONE_RANK)
+        except UserError as error:
+            refused.append(str(error))
+            continue
+        config = from_text(borrowed.text, tmp_path)
+        said = logged(config, tmp_path)
+        assert config == borrowed.config
+        assert said.batch_size == result.global_batch_size
+        for key, column in OF_TABLE.items():
+            assert said.values[key] == getattr(result, column), (result.name, key)
+        assert result.label_smoothing in (None, config.hyperparameters.label_smoothing)
+        assert f"#               organisation: {result.organisation}\n" in borrowed.text
+        longest = max(result.epochs_to_target)
+        h = config.hyperparameters  # every one of its runs would have come to its last evaluation
+        assert max(range(h.eval_offset + 1, h.num_epochs + 1, h.eval_period)) >= longest
+        assert borrowed.prediction.runs >= len(result.run_status)
+    assert len(refused) == 7  # of three other optimizers, three that say nothing of theirs, and one that does not say its decay
+    assert sum("says nothing readable of NUMEPOCHS;" in each for each in refused) == 1
+    assert sum("is no known optimizer, lars and sgd are" in each for each in refused) == 3
+    assert sum("says nothing readable of OPTIMIZER, LR, WARMUP_EPOCHS, NUMEPOCHS" in each for each in refused) == 3
+
+
+@pytest.mark.parametrize("ruleset", rules.RULESETS)
+def test_every_reference_point_gives_a_configuration_that_logs_its_values(tmp_path, ruleset):
+    points = json.loads(recipe.reference_file(ruleset).read_text())
+    for point in points.values():
+        borrowed = borrow.borrow(origin.find(f"rcp/{ruleset}/{point['BS']}"), ONE_RANK)
+        said, expected = logged(from_text(borrowed.text, tmp_path), tmp_path), recipe.of_point(point)
+        assert said.batch_size == point["BS"]
+        for key in OF_TABLE:
+            if key != "learning_rate_decay_steps":
+                assert said.values[key] == expected.values[key]
+        # Logged in epochs, to a hundredth.
+        decay = expected.decay_epochs(rules.TRAIN_SAMPLES)
+        assert said.values["learning_rate_decay_steps"] == pytest.approx(decay, abs=0.0051)
+        assert borrowed.config.hyperparameters.num_epochs >= max(point["Epochs to converge"])
+
+
+@pytest.mark.skipif(not LOGS.is_dir(), reason="needs the published logs")
+def test_every_published_log_gives_a_configuration_that_logs_its_values(tmp_path):
+    folders = sorted({file.parent for file in LOGS.rglob("result_*.txt")})
+    assert folders
+    for folder in folders:
+        logs = sorted(folder.glob("result_*.txt"))
+        if "Shampoo" in folder.parent.name:
+            with pytest.raises(UserError, match="'distributed shampoo' is no known optimizer"):
+                origin.find(str(folder))
+            continue
+        source = origin.find(str(folder))
+        borrowed = borrow.borrow(source, ONE_RANK)
+        said = logged(from_text(borrowed.text, tmp_path), tmp_path)
+        original = recipe.of_log(parse.read_log(logs[0]))
+        assert said.batch_size == original.batch_size
+        for key in OF_TABLE:
+            if key != "learning_rate_decay_steps":
+                assert said.values[key] == original.values[key]
+        decay = original.decay_epochs(rules.TRAIN_SAMPLES)
+        assert said.values["learning_rate_decay_steps"] == pytest.approx(decay, abs=0.0051)
+        assert f"round: {folder.parents[3].name}\n" in borrowed.text and f"system: {folder.parent.name}\n" in borrowed.text
+        for log in logs:
+            assert f"SHA-256: {hashlib.sha256(log.read_bytes()).hexdigest()} {log.name}" in borrowed.text
+        assert len(source.epochs) == len(logs)
+
+
+def test_the_proven_path_for_eight_gpus(tmp_path):
+    borrowed = borrow.borrow(origin.find("v1.0/Inspur/nf5688m6_mxnet"), EIGHT)
+    ours = configured(EIGHT.read_text(), tmp_path)
+    assert configured(borrowed.text, tmp_path) == ours  # what we took by hand
+    assert all(change.before == change.after for change in borrowed.changes)
+    assert borrowed.findings == []
+    said = borrowed.prediction
+    assert said.basis.endswith("published results of this very recipe")
+    assert (said.low, said.high) == (35, 36) and said.runs > 100 and 0 < said.missed_share < 0.1
+    assert borrowed.text.split("# --- run")[1] == EIGHT.read_text().split("# --- run")[1]
+    assert re.findall(r"^# --- ([a-z ]+?)(?: \(|:| -)", borrowed.text, re.MULTILINE) == [
+        "hyperparameters", "run", "data", "input pipeline", "environment",
+    ]
+
+
+def test_sgd_of_ipus_is_borrowed_with_its_decay_and_without_what_lars_has():
+    borrowed = borrow.borrow(origin.find("v1.0/Graphcore/ipu-pod16-TF1"), EIGHT)
+    h = borrowed.config.hyperparameters
+    assert (h.optimizer, h.lars_eta, h.decay_epochs, h.num_epochs, h.eval_offset) == ("sgd", None, 39, 48, 3)
+    assert borrowed.assumed == ("LABELSMOOTHING=0.1",)
+    assert "batch norm is over 240 images here, and was over 40" in borrowed.text
+
+
+def test_another_batch_size_changes_nothing_else_and_is_said():
+    source = origin.find("v1.0/Inspur/nf5688m6_mxnet")
+    borrowed = borrow.borrow(source, EIGHT, 2000)
+    assert {change.name for change in borrowed.changes if change.before != change.after} == {"BATCHSIZE"}
+    assert borrowed.config.global_batch_size == 2000
+    assert "global batch size 3264 there, 2000 here" in borrowed.text
+    assert borrowed.prediction.runs == 0 and "no run of this recipe is known" in borrowed.prediction.basis
+    with pytest.raises(UserError, match="8 ranks of NF5688M6 do not divide it; give --gbs 2000 or 2008"):
+        borrow.borrow(source, EIGHT, 2004)
+
+
+def test_what_leaves_the_closed_rules_is_found():
+    borrowed = borrow.borrow(origin.find("rcp/1.0.0/2048"), EIGHT)  # a weight decay of 0.002
+    assert [finding.split(":")[0] for finding in borrowed.findings] == ["WD=0.002"]
+    assert borrowed.config.division == "open"
+
+
+FOREIGN = """#!/bin/bash
+source $(dirname ${BASH_SOURCE[0]})/config_common.sh
+export BATCHSIZE=$((816 / 2))     # per GPU
+export LR="10.5" KVSTORE="horovod"
+export WARMUP_EPOCHS=2
+export NUMEPOCHS=${NUMEPOCHS:-"37"}
+export WD=5.0e-05
+if [ -n "$BIG" ]; then export WALLTIME=10; fi
+export PGNGPU=8 PGNNODES=1
+export SOMETHING=else
+touch PWNED
+"""
+COMMON = 'export OPTIMIZER="sgdwfastlars"\nexport MOM=0.9 LABELSMOOTHING=0.1 LARSETA=0.001 EVAL_OFFSET=2 EVAL_PERIOD=4\n'
+
+
+def foreign(folder, text=FOREIGN):
+    (folder / "config_common.sh").write_text(COMMON)
+    file = folder / "config_THEIRS.sh"
+    file.write_text(text)
+    return file
+
+
+def test_a_foreign_file_is_read_and_not_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    file = foreign(tmp_path)
+    borrowed = borrow.borrow(origin.find(str(file)), EIGHT)
+    assert not (tmp_path / "PWNED").exists()
+    assert borrowed.config == configured(EIGHT.read_text(), tmp_path)
+    assert borrowed.assumed == ()
+    for note in ("config_THEIRS.sh:8: not read: if [", "config_THEIRS.sh:11: not read: touch PWNED: runs touch",
+                 "ignored, for they mean nothing here: SOMETHING"):
+        assert note in borrowed.text
+    assert f"SHA-256: {hashlib.sha256(COMMON.encode()).hexdigest()} config_common.sh" in borrowed.text
+
+
+def test_a_part_is_refused_unless_asked_for_and_then_labelled(tmp_path):
+    file = foreign(tmp_path, FOREIGN.replace("export WD=5.0e-05", 'export WD=$(./tune.sh)'))
+    with pytest.raises(UserError, match=r"says nothing readable of WD; --partial(.|\n)*WD is in doubt: config_THEIRS.sh:7"):
+        borrow.borrow(origin.find(str(file)), EIGHT)
+    mixed = borrow.borrow(origin.find(str(file)), EIGHT, partial=True)
+    assert "WD" in mixed.mixed and "#   PARTIAL     not the whole group: " in mixed.text
+    only = borrow.borrow(origin.find("v0.7/NVIDIA/dgxa100_ngc20.06_mxnet"), EIGHT, only=["LR", "WARMUP_EPOCHS"])
+    h = only.config.hyperparameters
+    assert (h.learning_rate, h.warmup_epochs, h.optimizer, h.batch_size) == (6, 5, "lars", 408)
+    assert "PARTIAL" in only.text
+    with pytest.raises(UserError, match="--only BATCH_SIZE: no hyperparameter"):
+        borrow.borrow(origin.find("rcp/3264"), EIGHT, only=["BATCH_SIZE"])
+
+
+def test_a_whole_group_is_not_labelled():
+    assert "PARTIAL" not in borrow.borrow(origin.find("rcp/3264"), EIGHT, partial=True).text
+
+
+@pytest.mark.parametrize("change, message", [
+    ({"KVSTORE": "device"}, "KVSTORE=device would make BATCHSIZE the batch of a whole machine"),
+    ({"LR": "fast"}, "LR=fast is not a number"),
+    ({"OPTIMIZER": "adam"}, "OPTIMIZER=adam is no known optimizer"),
+])  # fmt: skip
+def test_a_foreign_file_that_cannot_be_run_is_refused(tmp_path, change, message):
+    text = FOREIGN + "".join(f"export {name}={value}\n" for name, value in change.items())
+    with pytest.raises(UserError, match=message):
+        origin.find(str(foreign(tmp_path, text)))
+
+
+def test_a_log_whose_schedule_is_another_is_refused(tmp_path):
+    log = imagenet_run.write(tmp_path / "result_0.txt")
+    assert borrow.borrow(origin.find(str(log)), EIGHT).config.hyperparameters.learning_rate == 10.5
+    key = '"lars_opt_end_learning_rate", "value": '
+    log.write_text(log.read_text().replace(f"{key}0.0001", f"{key}0.0"))
+    with pytest.raises(UserError, match="end learning rate is 0.0, and only 0.0001 is implemented"):
+        origin.find(str(log))
+
+
+def test_runs_of_two_recipes_are_no_source(tmp_path):
+    imagenet_run.write(tmp_path / "result_0.txt")
+    imagenet_run.write(tmp_path / "result_1.txt", seed=2, LR="9")
+    with pytest.raises(UserError, match="result_1.txt: base learning rate differs"):
+        origin.find(str(tmp_path))
+
+
+def test_a_name_in_somebodys_log_cannot_leave_its_comment(tmp_path):
+    log = imagenet_run.write(tmp_path / "result_0.txt", SUBMISSION_ORG="x\ntouch PWNED\n\x1b[2J", SUBMISSION_PLATFORM="$(id)")
+    before, after = borrow.borrow(origin.find(str(log)), EIGHT).text.split("# --- hyperparameters")
+    assert all(line.startswith("#") or not line for line in before.splitlines())
+    assert "organisation: x touch PWNED  [2J" in before and "\x1b" not in before
+
+
+@pytest.mark.parametrize("name, message", [
+    ("v1.0/Inspur/nf5688m6", "did you mean v1.0/Inspur/nf5688m6_mxnet"),
+    ("rcp/2000", "has points at 1632, 3264"),
+    ("rcp/9.9.9/3264", "write rcp/RULESET/BATCH"),
+    ("rcp/x", "write rcp/RULESET/BATCH"),
+    ("/dev/zero", "no regular file"),
+])  # fmt: skip
+def test_what_is_no_source(name, message):
+    with pytest.raises(UserError, match=message):
+        origin.find(name)
+
+
+def test_a_base_without_sections_is_refused(tmp_path):
+    with pytest.raises(UserError, match="no section `# --- hyperparameters`"):
+        borrow.borrow(origin.find("rcp/3264"), foreign(tmp_path))
+    file = tmp_path / "config_Y.sh"
+    file.write_text(EIGHT.read_text() + "export LR=3\n")
+    with pytest.raises(UserError, match="sets hyperparameters outside of their section too"):
+        borrow.borrow(origin.find("rcp/3264"), file)
+
+
+def rn50(*arguments, **environ):
+    result = CliRunner().invoke(main, ["borrow", *map(str, arguments)], env={"DGXSYSTEM": "", "CONFIG_FILE": "", **environ})
+    return result.exit_code, result.output
+
+
+def test_the_command_writes_whole_files_and_replaces_none_unasked(tmp_path):
+    target = tmp_path / "config_MINE.sh"
+    status, said = rn50("rcp/3264", "--for", EIGHT)
+    assert status == 0 and "nothing is written" in said and list(tmp_path.iterdir()) == []
+    status, said = rn50("rcp/3264", "--for", "NF5688M6", "-o", target)
+    assert status == 0 and "written:" in said
+    assert [file.name for file in tmp_path.iterdir()] == ["config_MINE.sh"]
+    target.write_text("mine\n")
+    status, said = rn50("rcp/3264", "-o", target, DGXSYSTEM="NF5688M6")
+    assert status == 2 and "exists" in said and target.read_text() == "mine\n"
+    assert rn50("rcp/3264", "-o", target, "--force", CONFIG_FILE=str(EIGHT))[0] == 0
+    assert configured(target.read_text(), tmp_path).hyperparameters.learning_rate == 10.5
+    assert rn50("rcp/3264", "--for", EIGHT, "-o", tmp_path / "absent" / "x.sh")[0] == 2
+
+
+def test_the_command_names_what_it_misses():
+    for arguments, message in (
+        ((), "borrow from what"), (("rcp/3264",), "which system is it for"), (("rcp/3264", "--for", "NONE"), "there are: 1xA100"),
+        (("--suggest",), "wants --gbs"), (("--suggest", "rcp/3264", "--gbs", "8"), "no SOURCE"),
+    ):  # fmt: skip
+        status, said = rn50(*arguments)
+        assert status == 2 and message in said and "Traceback" not in said
+
+
+def test_json(tmp_path):
+    status, said = rn50("v1.0/Graphcore/ipu-pod16-TF1", "--for", EIGHT, "--json", "-o", tmp_path / "x.sh")
+    found = json.loads(said)
+    assert status == 0
+    assert found["written"] == str(tmp_path / "x.sh") and found["config"] == (tmp_path / "x.sh").read_text()
+    assert {"name": "LR", "before": "10.5", "after": "3.824", "origin": "borrowed"} in found["changes"]
+    assert found["prediction"]["mean"] == 44 and found["prediction"]["missed_share"] == 0
+
+
+def test_suggestions_prefer_few_epochs_to_the_nearest_batch():
+    found = prediction.candidates(1000, "lars")
+    assert [each.expected for each in found] == sorted(each.expected for each in found)
+    best = found[0]
+    assert best.prediction.mean < 36 and 0.5 < best.global_batch_size / 1000 < 2
+    at_1000 = [each for each in found if each.global_batch_size == 1000]
+    assert at_1000 and all(each.expected > best.expected + 10 for each in at_1000)  # the one that took 55 epochs
+    for each in found:
+        assert rules.departures("lars", each.global_batch_size, each.values["base_learning_rate"], each.values["momentum"],
+                                each.values["weight_decay"], 0.1) == {}
+        source = origin.find(each.name)  # every one of them can be borrowed
+        assert source.global_batch_size == each.global_batch_size
+    status, said = rn50("--suggest", "--gbs", "1000", "--json", "--number", "3")
+    assert status == 0 and [each["name"] for each in json.loads(said)] == [each.name for each in found[:3]]
+
+
+def test_an_unknown_recipe_of_lars_is_told_by_the_reference_between_its_points():
+    values = (2448, "lars", 9.0, 2.0, 37.0, 5e-5, 0.9)
+    said = prediction.of_recipe(values, ())
+    points = [each["Epochs to converge"] for each in json.loads(recipe.reference_file("4.0.0").read_text()).values()][:2]
+    assert said.mean == pytest.approx(sum(sum(each) / len(each) for each in points) / 2)
+    assert prediction.of_recipe((2448, "sgd", *values[2:]), ()) is None
