@@ -5,8 +5,8 @@
 The environment describes the configuration, as for a run; its data set must be there, and Horovod. A process by itself trains
 --steps steps, on the first core and on the second by turns; then two ranks of Horovod, each on a core of its own, train as many
 together; then each of them does so for itself, which shows what the cores take from each other without communication. Whoever
-has no turn is stopped (SIGSTOP) and takes no time from the others. The efficiency is the rate of the two ranks over twice the rate of the one, the
-median over the rounds; the goal is 0.9.
+has no turn is stopped (SIGSTOP) and takes no time from the others. The efficiency is the rate of the two ranks over twice the
+rate of the one, the median over the rounds; the goal is 0.9.
 """
 
 import argparse

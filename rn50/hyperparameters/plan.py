@@ -80,7 +80,7 @@ class Planner:
         self, accelerator: str, accelerators: int, global_batch_size: int, recipe: Optional[PublishedResult] = None
     ) -> Prediction:
         """With the hyperparameters of ``recipe``, or with those that are usual at this batch size."""
-        epochs = self._epochs.predict(global_batch_size, recipe and published.recipe(recipe))
+        epochs = self._epochs.predict(global_batch_size, published.recipe(recipe) if recipe else None)
         rate = self.throughput.predict(Point(accelerator, accelerators, global_batch_size / accelerators))
         schedule = (recipe.first_evaluation_epoch, recipe.evaluation_interval) if recipe else (None, None)
         count = throughput.evaluations(epochs.expected, *schedule)
