@@ -98,5 +98,5 @@ def learning_rates(recipe: Recipe, train_samples: int, epochs: float) -> Sequenc
         return ()
     # By hundredths of an epoch, which stand for the steps.
     last = round(100 * epochs)
-    points = sorted({round(last * i / 200) for i in range(1, 201)} | {round(100 * warmup)} - {0})
+    points = sorted(({round(last * i / 200) for i in range(1, 201)} | {round(100 * warmup)}) - {0})
     return [(p / 100, schedule.learning_rate(p, base, round(100 * warmup), round(100 * decay))) for p in points if p <= last]

@@ -259,6 +259,10 @@ def test_recipe_takes_the_keys_of_its_optimizer(tmp_path):
     assert ours.decay_epochs(rules.TRAIN_SAMPLES) == 5
     rates = dict(recipe.learning_rates(ours, rules.TRAIN_SAMPLES, 5))
     assert rates[1.0] == max(rates.values()) == 10.5 and rates[5.0] == pytest.approx(rules.END_LEARNING_RATE)
+    ours.values["learning_rate_warmup_epochs"] = 0
+    for epochs in (1, 5):
+        rates = dict(recipe.learning_rates(ours, rules.TRAIN_SAMPLES, epochs))
+        assert 0 not in rates and max(rates.values()) == rates[min(rates)] < 10.5  # it decays from the first step
     assert [point.batch_size for point in recipe.reference(3264, "4.0.0")] == [3264, 4096]
     steps = recipe.reference(3264, "4.0.0")[0]
     assert steps.decay_epochs(rules.TRAIN_SAMPLES) == pytest.approx(37, abs=0.01) and steps.epochs == pytest.approx(35.2)
