@@ -125,7 +125,7 @@ def test_what_leaves_the_closed_rules_is_said_and_logged_as_open(tiny_config, tm
     for weight_decay, said in ((5e-5, []), (3e-5, [warning])):
         file.unlink(missing_ok=True)
         config = with_changes(tiny_config, hyperparameters={"weight_decay": weight_decay}, run={"result_file": str(file)},
-                              data={"eval_samples": 1000})
+                              data={"eval_samples": 1000, "folder": str(tmp_path / "no data")})
         timed_run.run(config, lambda config: Toy(config, [800], []), Listening())
         assert [line for line in remarks if "division" in line] == said
         division = next(line for line in file.read_text().splitlines() if '"submission_division"' in line)

@@ -193,7 +193,7 @@ def test_the_command_packages_a_demo_with_the_errors_that_are_true_of_one(machin
     )
     details(results)
     done = run("--json", "--ruleset", "1.0.0")
-    assert done.returncode == 1, done.stderr + done.stdout
+    assert done.returncode == 1 and done.stdout, done.stderr + done.stdout
     outcome = json.loads(done.stdout)
     assert (outcome["written"], outcome["ok"]) == (True, False)
     assert sorted(finding["rule"] for finding in outcome["findings"]) == [
