@@ -132,6 +132,7 @@ for file in "${files[@]}"; do
   contained rn50 demo-data "$data" || exit
   options=("${without_data[@]}")
 done
+[ ! -e "$data/certificate.json" ] || files+=(certificate.json)
 for file in "${files[@]}"; do # a file may be a link to somewhere else
   mount "$(realpath "$data/$file")" "$data/$file" ,readonly
 done
