@@ -3,8 +3,8 @@
     set -a; . configs/config_DEMO_CPU.sh; set +a; python bench/scaling.py [--steps 30] [--rounds 7] [--json]
 
 The environment describes the configuration, as for a run; its data set must be there, and Horovod. A process by itself trains
---steps steps, on the first core and on the second by turns; then two ranks of Horovod, each on a core of its own, train as many
-together; then each of them does so for itself, which shows what the cores take from each other without communication. Whoever
+--steps steps, on the first core and on the second by turns; then two ranks, each on a core of its own, started by what LAUNCHER
+says, train as many together; then each of them does so for itself, which shows what the cores take from each other without communication. Whoever
 has no turn is stopped (SIGSTOP) and takes no time from the others. The efficiency is the rate of the two ranks over twice the
 rate of the one, the median over the rounds; the goal is 0.9.
 """
@@ -26,29 +26,29 @@ from multiprocessing.connection import Client, Listener
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from rn50 import config as configuration
+from rn50 import launchers
 from rn50.errors import UserError
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 GOAL = 0.9
-HOROVODRUN = "import implementations.mxnet; from horovod.runner.launch import run_commandline as run; run()"
 
 
 def train(address: str, key: str, steps: int) -> None:
     """One process that trains when it is told to, and answers with the seconds that ``steps`` steps took."""
-    rank = os.environ.get("HOROVOD_RANK")
-    os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[int(rank or 0)]})
+    config = configuration.from_environment()
+    place, ranks_here = launchers.sharing(config, os.environ)
+    os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[place]})
 
     from implementations.mxnet import communicator, mx
     from implementations.mxnet.train import create
 
-    config = configuration.from_environment()
     config = dataclasses.replace(config, run=dataclasses.replace(config.run, benchmark_steps=steps))
     implementation = create(config)
     implementation.warm_up(1)
     implementation.open_data()
     ranks = {"together": implementation.communicator, "apart": communicator.SingleProcess()}
     with Client(address, authkey=bytes.fromhex(key)) as turns:
-        turns.send((rank, os.getpid(), implementation.precision))
+        turns.send((ranks_here > 1, os.getpid(), implementation.precision, implementation.communicator.library))
         while True:
             turn = turns.recv()
             if turn is None:
@@ -65,25 +65,29 @@ def train(address: str, key: str, steps: int) -> None:
 class Processes:
     """The process by itself and the two ranks, of whom only those with a turn are not stopped."""
 
-    def __init__(self, steps: int):
+    def __init__(self, config: configuration.Config, steps: int):
         folder = tempfile.mkdtemp(prefix="rn50-scaling-")
         key = secrets.token_bytes(16)
         with Listener(f"{folder}/turns", authkey=key) as listener:
-            argv = [sys.executable, __file__, "--as-rank", f"{folder}/turns", "--key", key.hex(), "--steps", str(steps)]
+            argv = [__file__, "--as-rank", f"{folder}/turns", "--key", key.hex(), "--steps", str(steps)]
             environment = {**os.environ, "OMP_NUM_THREADS": "1", "HOROVOD_LOG_LEVEL": "fatal", "PYTHONPATH": str(ROOT)}
-            horovodrun = [sys.executable, "-c", HOROVODRUN, "--gloo", "-np", "2"]
-            self._started = [
-                subprocess.Popen([*before, *argv], cwd=str(ROOT), env={**environment, "DGXNGPU": ranks}, stdout=sys.stderr)
-                for before, ranks in (([], "1"), (horovodrun, "2"))
-            ]
+            self._started = []
+            for ranks in (1, 2):
+                run = dataclasses.replace(config.run, nodes=1, ranks_per_node=ranks)
+                environ = {**environment, "DGXNGPU": str(ranks)}
+                start = launchers.start(dataclasses.replace(config, run=run), environ, argv)
+                self._started.append(
+                    subprocess.Popen(start.argv, cwd=str(ROOT), env={**start.environ, **environ}, stdout=sys.stderr)
+                )
             signal.signal(signal.SIGALRM, self._look)
             signal.setitimer(signal.ITIMER_REAL, 1, 1)
             accepted = [listener.accept() for _ in range(3)]
             signal.setitimer(signal.ITIMER_REAL, 0)
         said = [(connection, *connection.recv()) for connection in accepted]
         self.precision = said[0][3]
-        self._single = [(connection, pid) for connection, rank, pid, _ in said if rank is None]
-        self._ranks = [(connection, pid) for connection, rank, pid, _ in said if rank is not None]
+        self.library = next(library for *_, library in said if library)
+        self._single = [(connection, pid) for connection, ranked, pid, *_ in said if not ranked]
+        self._ranks = [(connection, pid) for connection, ranked, pid, *_ in said if ranked]
 
     def _look(self, *_) -> None:
         if any(process.poll() for process in self._started):
@@ -118,9 +122,10 @@ class Processes:
             process.terminate()
 
 
-def measure(steps: int, rounds: int, images: int) -> dict:
+def measure(config: configuration.Config, steps: int, rounds: int) -> dict:
     """Images per second of each kind, the median over the rounds, and the efficiency of every round."""
-    processes = Processes(steps)
+    images = steps * config.hyperparameters.batch_size
+    processes = Processes(config, steps)
     try:
         taken = []
         for number in range(-1, rounds):  # the first round warms up
@@ -135,7 +140,7 @@ def measure(steps: int, rounds: int, images: int) -> dict:
     efficiencies = [each["two"] / (2 * each["one"]) for each in taken]
     report = {kind: statistics.median(each[kind] for each in taken) for kind in ("one", "two", "two_apart")}
     return {**report, "efficiency": statistics.median(efficiencies), "goal": GOAL, "rounds": efficiencies,
-            "precision": processes.precision}
+            "precision": processes.precision, "library": processes.library}
 
 
 def main() -> None:
@@ -155,14 +160,14 @@ def main() -> None:
         sys.exit(f"bench/scaling.py: {str(error).splitlines()[0]}")
     if len(os.sched_getaffinity(0)) < 2:
         sys.exit("bench/scaling.py: this process may use one core only; give it two")
-    report = measure(args.steps, args.rounds, args.steps * config.hyperparameters.batch_size)
+    report = measure(config, args.steps, args.rounds)
     if args.json:
         print(json.dumps(report, indent=1))
         return
     one, two, apart = (report[kind] for kind in ("one", "two", "two_apart"))
     each = ", ".join(f"{ratio:.3f}" for ratio in report["rounds"])
     print(f"one rank {one:.1f} img/s, two ranks {two:.1f} img/s: efficiency {report['efficiency']:.3f}, goal {GOAL} "
-          f"(rounds {each}); two ranks without sums {apart:.1f} img/s, {apart / one / 2:.3f} of twice one; {report['precision']}")
+          f"(rounds {each}); two ranks without sums {apart:.1f} img/s, {apart / one / 2:.3f} of twice one; {report['precision']}, {report['library']}")
 
 
 if __name__ == "__main__":

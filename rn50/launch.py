@@ -61,7 +61,7 @@ def run_ranks(
 ) -> int:
     """Runs ``rn50 <verb>`` as every rank of the configured system and returns the exit status."""
     environ = rank_environment(config, environ)
-    start = launchers.start(config, environ, verb)
+    start = launchers.start(config, environ, ("-m", "rn50", *verb))
     starts_all = start.rank is None
     if starts_all and config.run.nodes > 1 and config.run.cache_cleared:
         _say("CACHE_CLEARED=0 for this run: the caches of the other machines were not dropped")

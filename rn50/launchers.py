@@ -10,7 +10,7 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import psutil
 
-from rn50 import binding, hosts, machine
+from rn50 import binding, hosts, local_ranks, machine
 from rn50.config import Config, variables
 from rn50.config_file import is_passed_through
 from rn50.errors import UserError
@@ -28,13 +28,13 @@ class Start(NamedTuple):
 
 
 def choose(config: Config, environ: Mapping[str, str]) -> str:
-    """LAUNCHER, and where that is "auto": srun in a Slurm step of several tasks, python for one rank, mpirun for several machines
-    where it is there and Horovod can use it, else horovodrun."""
+    """LAUNCHER, and where that is "auto": srun in a Slurm step of several tasks, python for one rank and for those of one CPU,
+    mpirun for several machines where it is there and Horovod can use it, else horovodrun."""
     if config.run.launcher != "auto":
         return config.run.launcher
     if in_step(environ):
         return "srun"
-    if config.ranks == 1:
+    if config.ranks == 1 or _on_one_cpu(config):
         return "python"
     return "mpirun" if config.run.nodes > 1 and shutil.which("mpirun") and horovod_has_mpi() else "horovodrun"
 
@@ -44,10 +44,10 @@ def in_step(environ: Mapping[str, str]) -> bool:
     return int(environ.get("SLURM_STEP_NUM_TASKS", 1)) > 1
 
 
-def start(config: Config, environ: Mapping[str, str], verb: Sequence[str] = ("train",)) -> Start:
-    """How ``rn50 <verb>`` is started as every rank of the run. Raises UserError, with the remedy, where this machine cannot."""
+def start(config: Config, environ: Mapping[str, str], arguments: Sequence[str] = ("-m", "rn50", "train")) -> Start:
+    """How Python with ``arguments`` is started as every rank of the run. Raises UserError, with the remedy, where this machine cannot."""
     by = {"python": _python, "horovodrun": _horovodrun, "mpirun": _mpirun, "srun": _srun}
-    return by[choose(config, environ)](config, environ, [sys.executable, "-m", "rn50", *verb])
+    return by[choose(config, environ)](config, environ, [sys.executable, *arguments])
 
 
 def sharing(config: Config, environ: Mapping[str, str]) -> Tuple[int, int]:
@@ -55,7 +55,7 @@ def sharing(config: Config, environ: Mapping[str, str]) -> Tuple[int, int]:
 
     Those are all of them, unless a Slurm step has given its tasks cores of their own. A launcher of all counts as the first.
     """
-    names = ("HOROVOD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
+    names = (local_ranks.RANK, "HOROVOD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
     local_rank = int(next((environ[name] for name in names if name in environ), 0))
     if in_step(environ) and environ.get("SLURM_CPU_BIND_TYPE", "").startswith(("mask_cpu", "map_cpu")):
         bound = environ["SLURM_CPU_BIND_LIST"].split(",")
@@ -90,9 +90,16 @@ def _slots(config: Config, environ: Mapping[str, str]) -> str:
 
 
 def _python(config: Config, environ: Mapping[str, str], rank_argv: List[str]) -> Start:
-    if config.ranks > 1:
-        raise UserError(f"LAUNCHER=python starts one rank, and this run has {config.ranks}; set LAUNCHER=auto")
-    return Start("python", rank_argv, {}, 0)
+    if config.ranks == 1:
+        return Start("python", rank_argv, {}, 0)
+    if not _on_one_cpu(config):
+        raise UserError(f"LAUNCHER=python starts one rank, or those of one machine's CPU, and this run has {config.ranks} with "
+                        f"DEVICE={config.run.device} and DGXNNODES={config.run.nodes}; set LAUNCHER=auto")
+    return Start("python", [sys.executable, "-m", "rn50.local_launcher", str(config.ranks), *rank_argv], {}, None)
+
+
+def _on_one_cpu(config: Config) -> bool:
+    return config.run.device == "cpu" and config.run.nodes == 1
 
 
 def _horovodrun(config: Config, environ: Mapping[str, str], rank_argv: List[str]) -> Start:

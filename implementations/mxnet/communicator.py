@@ -1,16 +1,17 @@
-"""The ranks of an MXNet job: one process, or Horovod."""
+"""The ranks of an MXNet job: one process, those of one machine's CPU, or Horovod."""
 
 import contextlib
 import socket
 import threading
 import time
-from typing import Any, Iterator, List, Mapping, Sequence
+from typing import Any, Dict, Iterator, List, Mapping, Sequence
 
 import mxnet as mx
 import numpy as np
 
 from rn50 import config as configuration
 from rn50.errors import RankLostError, UserError
+from rn50.local_ranks import LocalRanks, started_here
 
 MEETING_SECONDS = 60
 """So long ranks that Slurm started wait for rank 0 to start too."""
@@ -46,11 +47,52 @@ class SingleProcess:
         """Nothing has to be sent."""
         return [0.0] * repeats
 
+    def gradients(self, values: int, context: Any) -> Any:
+        """An array of zeros, float32 of shape (values,), for gradients that are to be summed."""
+        return mx.nd.zeros(values, context)
+
     def sum_gradients(self, gradients: Sequence[Any]) -> None:
         """They are the sum already."""
 
     def close(self) -> None:
         """Nothing is open."""
+
+
+class SharedMemory(LocalRanks):
+    """One of several ranks on the CPU of one machine; the gradients of all of them lie in one memory."""
+
+    library = "shared memory"
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        super().__init__(environ)
+        self.local_rank = self.rank
+        self._everybodys: Dict[int, List[np.ndarray]] = {}
+        """Of an array of ``gradients``, by its id: that of every rank."""
+
+    def gradients(self, values: int, context: Any) -> Any:
+        """An array of zeros, float32 of shape (values,), for gradients that are to be summed. All ranks call it."""
+        everybodys = self.share(values)
+        # MXNet's view of the memory makes NumPy's read-only, so it gets one of its own.
+        array = mx.nd.from_numpy(everybodys[self.rank][:], zero_copy=True)
+        self._everybodys[id(array)] = everybodys
+        return array
+
+    def all_reduce_seconds(self, values: int, repeats: int) -> List[float]:
+        """How long each of ``repeats`` sums of ``values`` float32 numbers took."""
+        arrays = self.share(values)
+        seconds = []
+        for _ in range(repeats):
+            self.barrier()
+            begin = time.perf_counter()
+            self.sum_shared(arrays)
+            seconds.append(time.perf_counter() - begin)
+        return seconds
+
+    def sum_gradients(self, gradients: Sequence[Any]) -> None:
+        """Sums each array in place over all ranks, once backpropagation has written it."""
+        for array in gradients:
+            array.wait_to_read()
+            self.sum_shared(self._everybodys[id(array)])
 
 
 class Horovod:
@@ -90,6 +132,10 @@ class Horovod:
                 seconds.append(time.perf_counter() - begin)
         return seconds
 
+    def gradients(self, values: int, context: Any) -> Any:
+        """An array of zeros, float32 of shape (values,), for gradients that are to be summed."""
+        return mx.nd.zeros(values, context)
+
     def sum_gradients(self, gradients: Sequence[Any]) -> None:
         """Sums each array in place over all ranks; arrays that backpropagation finishes first go first."""
         # Only gradients go through Horovod: a weight that an inference pass has touched lies in a layout of oneDNN's own,
@@ -100,6 +146,14 @@ class Horovod:
     def close(self) -> None:
         """Leaves the job."""
         self._hvd.shutdown()
+
+
+def join(config: configuration.Config) -> Any:
+    """The communicator of this process."""
+    if config.ranks == 1:
+        return SingleProcess()
+    environ = configuration.environment()
+    return SharedMemory(environ) if started_here(environ) else Horovod(on_gpu=config.run.device == "gpu")
 
 
 def _meet(environ: Mapping[str, str]) -> None:

@@ -9,7 +9,7 @@ convolution or the classifier reads them: these are the master weights of mixed 
 
 import itertools
 import math
-from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
 
 import mxnet as mx
 from mxnet import autograd
@@ -170,9 +170,10 @@ def trainable(network: HybridBlock) -> Tuple[Any, ...]:
     return tuple(p for p in network.collect_params().values() if p.grad_req != "null")
 
 
-def join_gradients(parameters: Sequence[Any], groups: int) -> List[Any]:
+def join_gradients(parameters: Sequence[Any], groups: int, zeros: Callable[[int, Any], Any]) -> List[Any]:
     """Lays the gradients of ``parameters`` side by side in ``groups`` arrays of one dimension, and returns these: so a sum over
-    the ranks is one operation on one array, and nothing has to be copied together for it.
+    the ranks is one operation on one array, and nothing has to be copied together for it. ``zeros(values, context)`` makes an
+    array.
 
     The last layer comes first, as backpropagation ends with its gradients. Only before the first backpropagation: a graph of
     static shape goes on writing to the arrays that it has met.
@@ -183,7 +184,7 @@ def join_gradients(parameters: Sequence[Any], groups: int) -> List[Any]:
     for group in (backward[start : start + size] for start in range(0, len(backward), size)):
         # Each begins on a boundary of 256 bytes, as arrays of their own do: kernels on GPUs read them 16 bytes at a time.
         ends = list(itertools.accumulate(math.ceil(parameter.data().size / 64) * 64 for parameter in group))
-        array = mx.nd.zeros(ends[-1], group[0].data().context)
+        array = zeros(ends[-1], group[0].data().context)
         for parameter, start in zip(group, [0, *ends]):
             # Gluon has no public way to say where a gradient is to be.
             parameter._grad = [array[start : start + parameter.data().size].reshape(parameter.shape)]

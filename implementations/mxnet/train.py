@@ -9,7 +9,7 @@ from typing import Any, List, Tuple
 import mxnet as mx
 from mxnet import autograd
 
-from implementations.mxnet.communicator import Horovod, SingleProcess, lost_rank_named
+from implementations.mxnet.communicator import join, lost_rank_named
 from implementations.mxnet.input_pipeline import DaliBatches, SyntheticBatches
 from implementations.mxnet.model import Evaluation, Form, ResNet50, TrainingLoss, join_gradients, trainable
 from implementations.mxnet.optimizer import OPTIMIZERS
@@ -42,7 +42,7 @@ class MxnetImplementation:
     def __init__(self, config: Config):
         self.config = config
         on_gpu = config.run.device == "gpu"
-        self.communicator: Any = Horovod(on_gpu) if config.ranks > 1 else SingleProcess()
+        self.communicator: Any = join(config)
         if on_gpu and mx.context.num_gpus() <= self.communicator.local_rank:
             raise UserError(
                 f"DEVICE=gpu: MXNet sees {mx.context.num_gpus()} GPUs, DGXNGPU={config.run.ranks_per_node} asks for more; "
@@ -84,7 +84,7 @@ class MxnetImplementation:
             self.config, self.communicator.size, self.context, self.layout, self.precision, WARM_UP_STEPS
         )
         self.parameters = trainable(self.network)
-        self._gradients = join_gradients(self.parameters, self.config.run.gradient_groups)
+        self._gradients = join_gradients(self.parameters, self.config.run.gradient_groups, self.communicator.gradients)
         self.optimizer = OPTIMIZERS[h.optimizer](self.parameters, h)
         initial = {name: p.data().copy() for name, p in self.network.collect_params().items()}
         for batch in synthetic.epoch():

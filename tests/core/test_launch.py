@@ -44,8 +44,8 @@ STEP = {
     (1, 1, {}, {}, "python"),
     (1, 1, {"SLURM_JOB_ID": "1"}, {}, "python"),
     (1, 1, {"SLURM_STEP_NUM_TASKS": "1"}, {}, "python"),
-    (2, 1, {}, {}, "horovodrun"),
-    (2, 1, {"SLURM_STEP_NUM_TASKS": "1"}, {}, "horovodrun"),  # an interactive shell in Slurm
+    (2, 1, {}, {}, "python"),
+    (2, 1, {"SLURM_STEP_NUM_TASKS": "1"}, {}, "python"),  # an interactive shell in Slurm
     (2, 2, {}, {}, "mpirun"),
     (2, 2, {}, {"mpirun": False}, "horovodrun"),
     (2, 2, {}, {"horovod_mpi": False}, "horovodrun"),
@@ -56,6 +56,8 @@ def test_auto_takes_what_fits(tiny_config, installed, ranks, nodes, environ, the
     installed(**there)
     config = with_changes(tiny_config, run={"ranks_per_node": ranks, "nodes": nodes})
     assert launchers.choose(config, environ) == chosen
+    if chosen == "python" and ranks > 1:
+        assert launchers.choose(with_changes(config, run={"device": "gpu"}), environ) == "horovodrun"
     explicit = with_changes(config, run={"launcher": "horovodrun"})
     assert launchers.choose(explicit, environ) == "horovodrun"
 
@@ -68,7 +70,8 @@ def refusal(config, environ, **run):
 
 
 def test_what_cannot_start_is_refused_with_the_remedy(tiny_config, installed):
-    assert "LAUNCHER=auto" in refusal(tiny_config, {}, launcher="python", ranks_per_node=2)
+    assert "LAUNCHER=auto" in refusal(tiny_config, {}, launcher="python", ranks_per_node=2, nodes=2)
+    assert "LAUNCHER=auto" in refusal(tiny_config, {}, launcher="python", ranks_per_node=2, device="gpu")
     assert "run.sub" in refusal(tiny_config, {}, launcher="srun")
     assert "4 tasks on 2 machines, not DGXNNODES=1 times DGXNGPU=1; use ./run.sub" in refusal(tiny_config, STEP)
     assert "HOSTS=host1:4,host2:4" in refusal(tiny_config, {}, nodes=2, ranks_per_node=4)
@@ -77,7 +80,7 @@ def test_what_cannot_start_is_refused_with_the_remedy(tiny_config, installed):
     installed(mpirun=False)
     assert "openmpi-bin" in refusal(tiny_config, {}, launcher="mpirun")
     installed(horovod=False)
-    assert "needs Horovod" in refusal(tiny_config, {}, ranks_per_node=2)
+    assert "needs Horovod" in refusal(tiny_config, {}, ranks_per_node=2, device="gpu")
 
 
 @pytest.mark.parametrize("given, complaint", [

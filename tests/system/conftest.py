@@ -57,6 +57,12 @@ def horovod():
 @pytest.fixture(params=[1, 2], ids=["1 rank", "2 ranks"])
 def ranks(request):
     """The test runs with one rank and with two."""
-    if request.param > 1:
-        request.getfixturevalue("horovod")
     return request.param
+
+
+@pytest.fixture(params=["python", "horovodrun"])
+def two_ranks(request):
+    """The environment of two ranks that sum in shared memory, and of two of Horovod."""
+    if request.param == "horovodrun":
+        request.getfixturevalue("horovod")
+    return {"DGXNGPU": "2", "LAUNCHER": request.param}

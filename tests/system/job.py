@@ -18,6 +18,7 @@ LIMIT_S = 60
 """In this time a run that cannot go on has to be over, on every rank."""
 POLL_S = 0.01
 
+RANK_NAMES = ("RN50_RANK", "HOROVOD_RANK", "OMPI_COMM_WORLD_RANK")
 ANOTHER_RANK = "rn50: another rank of the run has stopped"
 
 
@@ -58,7 +59,7 @@ class Job:
             try:
                 if process.cmdline()[1:] == ["-m", "rn50", "train"]:
                     environment = process.environ()
-                    found[int(environment.get("HOROVOD_RANK", environment.get("OMPI_COMM_WORLD_RANK", 0)))] = process
+                    found[int(next((environment[name] for name in RANK_NAMES if name in environment), 0))] = process
             except psutil.NoSuchProcess:
                 pass
         return found

@@ -22,11 +22,10 @@ USER_CAN_MEND, TARGET_MISSED = 2, 3
 ENDLESS = {"NUMEPOCHS": "1000"}
 
 
-@pytest.mark.usefixtures("horovod")
 @pytest.mark.parametrize("moment", ["init_start", "epoch_start"], ids=["warming up", "training"])
 @pytest.mark.parametrize("victim", [0, 1])
-def test_a_rank_that_is_stopped(start, results, victim, moment):
-    job = start(**ENDLESS, DGXNGPU="2")
+def test_a_rank_that_is_stopped(start, results, two_ranks, victim, moment):
+    job = start(**ENDLESS, **two_ranks)
     job.until_logged(results / "result_1.txt", moment)
     job.ranks()[victim].suspend()
     assert job.wait() == USER_CAN_MEND
@@ -211,14 +210,13 @@ def test_memory_that_runs_out(tiny_environment, results, control_group, ranks):
     assert_aborted(results / "result_1.txt")
 
 
-@pytest.mark.usefixtures("horovod")
 def test_a_slow_rank_is_named_before_the_clock(start, results, control_group):
     group = control_group("cpu", cfs_period_us=10000, cfs_quota_us=2000)  # a fifth of a core
     job = start(DGXNGPU="2", BATCHSIZE="64", NUMEPOCHS="1", IMAGE_SIZE="64", EVAL_RESIZE="72", WARMUP_EPOCHS="0")
     job.until_logged(results / "result_1.txt", "init_start")
     (group / "cgroup.procs").write_text(str(job.ranks()[1].pid))
     assert job.wait() == TARGET_MISSED, job.err
-    assert re.search(r"2 ranks, Gloo: [\d.]+ MB of gradients are summed in [\d.]+ ms", job.err)
+    assert re.search(r"2 ranks, shared memory: [\d.]+ MB of gradients are summed in [\d.]+ ms", job.err)
     assert re.search(r"warning: rank 1 \(.+\) takes [\d.]+ times as long for a forward pass as rank 0", job.err)
 
 

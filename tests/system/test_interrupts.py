@@ -7,6 +7,8 @@ import pytest
 from tests.system.job import assert_aborted
 
 ENDLESS = {"NUMEPOCHS": "1000"}
+STARTERS = {"python": "rn50.local_launcher", "horovodrun": "horovod.runner.launch"}
+"""What the command line of the process that starts the ranks has in it."""
 
 
 def at(moment, job, result_file):
@@ -48,8 +50,8 @@ def test_ctrl_c_reaches_the_whole_process_group(start, results, ranks):
 
 
 @pytest.mark.parametrize("moment", ["starting", "warming up"])
-def test_sigterm_to_the_launcher_of_two_ranks(start, results, horovod, moment):
-    job = start(**ENDLESS, DGXNGPU="2")
+def test_sigterm_to_the_launcher_of_two_ranks(start, results, two_ranks, moment):
+    job = start(**ENDLESS, **two_ranks)
     clock_runs = at(moment, job, results / "result_1.txt")
     job.signal(signal.SIGTERM)
     assert job.wait() == 128 + signal.SIGTERM
@@ -67,8 +69,8 @@ def test_the_only_process_killed(start, results):
 
 
 @pytest.mark.parametrize("victim", [0, 1])
-def test_one_rank_of_two_killed(start, results, horovod, victim):
-    job = start(**ENDLESS, DGXNGPU="2")
+def test_one_rank_of_two_killed(start, results, two_ranks, victim):
+    job = start(**ENDLESS, **two_ranks)
     at("training", job, results / "result_1.txt")
     job.ranks()[victim].kill()
     assert job.wait() == 128 + signal.SIGKILL
@@ -76,13 +78,13 @@ def test_one_rank_of_two_killed(start, results, horovod, victim):
     assert_aborted(results / "result_1.txt")
 
 
-def test_horovodrun_killed(start, results, horovod):
-    job = start(**ENDLESS, DGXNGPU="2")
+def test_what_started_two_ranks_killed(start, results, two_ranks):
+    job = start(**ENDLESS, **two_ranks)
     at("training", job, results / "result_1.txt")
-    horovodrun = next(each for each in job.processes() if "horovod.runner.launch" in " ".join(each.cmdline()))
-    horovodrun.kill()
+    starter = next(each for each in job.processes() if STARTERS[two_ranks["LAUNCHER"]] in " ".join(each.cmdline()))
+    starter.kill()
     assert job.wait() == 128 + signal.SIGKILL
-    assert job.complaint == "rn50: horovodrun was killed by SIGKILL; start the run again"
+    assert job.complaint == f"rn50: {two_ranks['LAUNCHER']} was killed by SIGKILL; start the run again"
     assert_aborted(results / "result_1.txt")
 
 

@@ -141,7 +141,7 @@ def check(*logs):
     return done.returncode, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("launcher", ["horovodrun", "mpirun", "srun"])
+@pytest.mark.parametrize("launcher", ["python", "horovodrun", "mpirun", "srun"])
 def test_two_ranks_on_one_machine(launched, memorised, tmp_path, request, launcher):
     command, environment = on_this_machine(launcher, request)
     job = launched(tmp_path, command, {**memorised, **environment})
@@ -172,9 +172,9 @@ def test_two_hosts_train_one_model(launched, tmp_path, request, launcher):
         assert request.getfixturevalue("hosts").received_bytes() - received > 10_000_000
 
 
-@pytest.mark.parametrize("launcher", ["python", "horovodrun", "mpirun"])
+@pytest.mark.parametrize("launcher", ["one rank", "python", "horovodrun", "mpirun"])
 def test_ranks_do_not_outlive_a_launcher_that_is_killed(launched, tmp_path, request, launcher):
-    command, environment = (LAUNCH, {}) if launcher == "python" else on_this_machine(launcher, request)
+    command, environment = (LAUNCH, {}) if launcher == "one rank" else on_this_machine(launcher, request)
     job = launched(tmp_path, command, {**ENDLESS, **environment})
     job.until_logged(tmp_path / "result.txt", "epoch_start")
     job.signal(signal.SIGKILL)

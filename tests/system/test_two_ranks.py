@@ -11,9 +11,8 @@ TARGET_MISSED, USER_CAN_MEND = 3, 2
 BENCH_COMM = (*RN50, "bench", "comm", "--largest-mib", "1")
 
 
-@pytest.mark.usefixtures("horovod")
-def test_a_run_of_two_ranks_is_one_log(start, results):
-    job = start(DGXNGPU="2", EVAL_PERIOD="2", EVAL_OFFSET="0")
+def test_a_run_of_two_ranks_is_one_log(start, results, two_ranks):
+    job = start(**two_ranks, EVAL_PERIOD="2", EVAL_OFFSET="0")
     assert job.wait() == TARGET_MISSED, job.err
     assert job.complaints == []
     logged = events(results / "result_1.txt")
@@ -27,12 +26,11 @@ def test_a_run_of_two_ranks_is_one_log(start, results):
     assert sorted(path.name for path in results.iterdir()) == ["result_0.txt", "result_1.json", "result_1.txt"]
 
 
-@pytest.mark.usefixtures("horovod")
-def test_sums_are_timed_by_size(tiny_environment):
-    job = Job({**tiny_environment, "DGXNGPU": "2", "MXNET_SAFE_ACCUMULATION": "1"}, [*BENCH_COMM, "--json"])
+def test_sums_are_timed_by_size(tiny_environment, two_ranks):
+    job = Job({**tiny_environment, **two_ranks, "MXNET_SAFE_ACCUMULATION": "1"}, [*BENCH_COMM, "--json"])
     assert job.wait() == 0, job.err
     report = json.loads(job.out)
-    assert (report["library"], report["ranks"]) == ("Gloo", 2)
+    assert (report["library"], report["ranks"]) == ({"python": "shared memory", "horovodrun": "Gloo"}[two_ranks["LAUNCHER"]], 2)
     assert report["environment"]["MXNET_SAFE_ACCUMULATION"] == "1" and "HOROVOD_RANK" not in report["environment"]
     rows = report["all_reduce"]
     assert [row["bytes"] for row in rows] == [4 ** power for power in range(1, 11)]

@@ -1,4 +1,4 @@
-"""Two Horovod processes at half the batch follow one process at the same global batch."""
+"""Two processes at half the batch, of Horovod or with a memory in common, follow one process at the same global batch."""
 
 import os
 import pathlib
@@ -10,29 +10,34 @@ import pytest
 
 pytest.importorskip("implementations.mxnet")
 pytest.importorskip("mxnet")
-pytest.importorskip("horovod.mxnet", reason="Horovod is not built for MXNet; make test does it")
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 HOROVODRUN = "import implementations.mxnet; from horovod.runner.launch import run_commandline; run_commandline()"
+TWO_RANKS = {
+    "shared memory": [sys.executable, "-m", "rn50.local_launcher", "2"],
+    "Horovod": [sys.executable, "-c", HOROVODRUN, "--gloo", "-np", "2"],
+}
 SCRIPT = str(pathlib.Path(__file__).with_name("two_ranks.py"))
 
 
-def train(environment, folder, ranks, batch_size):
-    """The weights that each of ``ranks`` ranks ends with."""
+def train(environment, folder, ranks, batch_size, launcher=()):
+    """The weights that each of ``ranks`` ranks ends with that ``launcher`` starts."""
     environment = {
         **os.environ, **environment, "DGXNGPU": str(ranks), "BATCHSIZE": str(batch_size), "OMP_NUM_THREADS": "1",
         "PYTHONPATH": str(ROOT),
     }
-    launcher = [sys.executable, "-c", HOROVODRUN, "--gloo", "-np", str(ranks)] if ranks > 1 else []
-    command = launcher + [sys.executable, SCRIPT, str(folder / f"{ranks}_RANK.npz")]
+    command = [*launcher, sys.executable, SCRIPT, str(folder / f"{ranks}_RANK.npz")]
     done = subprocess.run(command, cwd=str(ROOT), env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     return [np.load(folder / f"{ranks}_{rank}.npz") for rank in range(ranks)]
 
 
-def test_two_ranks_follow_one(tiny_environment, tmp_path):
+@pytest.mark.parametrize("sums", TWO_RANKS)
+def test_two_ranks_follow_one(tiny_environment, tmp_path, sums):
+    if sums == "Horovod":
+        pytest.importorskip("horovod.mxnet", reason="Horovod is not built for MXNet; make test does it")
     (alone,) = train(tiny_environment, tmp_path, 1, 24)
-    first, second = train(tiny_environment, tmp_path, 2, 12)
+    first, second = train(tiny_environment, tmp_path, 2, 12, TWO_RANKS[sums])
     assert len(alone.files) == 161
     for name in alone.files:
         np.testing.assert_array_equal(first[name], second[name])  # the ranks never drift apart

@@ -1,0 +1,95 @@
+"""The ranks of a run on one machine's CPU: who they are, and how they sum.
+
+``local_launcher`` gives each of them a socket to every other one, and one memory for all. A sum is made where the summands lie,
+each rank its share of the elements, in the time that reading and writing them takes. Where a rank is gone its sockets end, which
+the others see at once.
+"""
+
+import mmap
+import os
+import socket
+from typing import List, Mapping, Optional, Sequence
+
+import numpy as np
+
+from rn50.errors import RankLostError
+
+RANK, SOCKETS, MEMORY = "RN50_RANK", "RN50_RANK_SOCKETS", "RN50_RANK_MEMORY"
+"""What a rank finds in its environment: its number; the descriptors of its sockets by rank, its own place empty; of the memory."""
+CHUNK = 1 << 15
+"""Elements that are summed at a time: they fit into the cache of a core, whose content goes to all ranks."""
+
+
+def started_here(environ: Mapping[str, str]) -> bool:
+    """Whether this process is one of several ranks that ``local_launcher`` started."""
+    return SOCKETS in environ
+
+
+class LocalRanks:
+    """This rank, and its way to the others."""
+
+    def __init__(self, environ: Mapping[str, str]):
+        self.rank = int(environ[RANK])
+        self._peers: List[Optional[socket.socket]] = [
+            socket.socket(fileno=int(descriptor)) if descriptor else None for descriptor in environ[SOCKETS].split(",")
+        ]
+        self.size = len(self._peers)
+        self._memory, self._bytes = int(environ[MEMORY]), 0
+
+    def barrier(self) -> None:
+        """Returns once every rank has called it. Raises RankLostError, as all below, where one is gone."""
+        self._exchange(b"\0")
+
+    def sum(self, array: np.ndarray) -> np.ndarray:
+        """The element-wise sum of a small int64 array (64 KiB at most) over all ranks, on every rank."""
+        everybodys = [np.frombuffer(content, np.int64).reshape(array.shape) for content in self._exchange(array.tobytes())]
+        return np.sum(everybodys, axis=0, dtype=np.int64)
+
+    def share(self, values: int) -> List[np.ndarray]:
+        """``values`` zeros, float32, of every rank, which all ranks see. All call it, in the same order."""
+        each = -(-4 * values // mmap.PAGESIZE) * mmap.PAGESIZE
+        start, self._bytes = self._bytes, self._bytes + each * self.size
+        if self.rank == 0:
+            os.ftruncate(self._memory, self._bytes)
+        self.barrier()
+        mapped = mmap.mmap(self._memory, each * self.size, offset=start)
+        return [np.frombuffer(mapped, np.float32, values, rank * each) for rank in range(self.size)]
+
+    def sum_shared(self, arrays: Sequence[np.ndarray]) -> None:
+        """Makes each of the arrays of ``share`` the sum of them all. The sums are the same to the last bit on every rank."""
+        self.barrier()
+        values = len(arrays[0])
+        end = values * (self.rank + 1) // self.size
+        for start in range(values * self.rank // self.size, end, CHUNK):
+            chunks = [array[start : min(start + CHUNK, end)] for array in arrays]
+            for chunk in chunks[1:]:
+                chunks[0] += chunk
+            for chunk in chunks[1:]:
+                chunk[:] = chunks[0]
+        self.barrier()
+
+    def close(self) -> None:
+        """Leaves the others; twice is once."""
+        for peer in self._peers:
+            if peer is not None:
+                peer.close()
+
+    def _exchange(self, words: bytes) -> List[bytes]:
+        """What every rank says, in the order of the ranks; all say equally much."""
+        try:
+            for peer in self._peers:
+                if peer is not None:
+                    peer.sendall(words)
+            return [words if peer is None else _receive(peer, len(words)) for peer in self._peers]
+        except OSError as error:
+            raise RankLostError from error
+
+
+def _receive(peer: socket.socket, size: int) -> bytes:
+    content = b""
+    while len(content) < size:
+        received = peer.recv(size - len(content))
+        if not received:
+            raise ConnectionResetError
+        content += received
+    return content
