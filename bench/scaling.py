@@ -2,11 +2,11 @@
 
     set -a; . configs/config_DEMO_CPU.sh; set +a; python bench/scaling.py [--steps 30] [--rounds 7] [--json]
 
-The environment describes the configuration, as for a run; its data set must be there, and Horovod. A process by itself trains
---steps steps, on the first core and on the second by turns; then two ranks, each on a core of its own, started by what LAUNCHER
-says, train as many together; then each of them does so for itself, which shows what the cores take from each other without communication. Whoever
-has no turn is stopped (SIGSTOP) and takes no time from the others. The efficiency is the rate of the two ranks over twice the
-rate of the one, the median over the rounds; the goal is 0.9.
+The environment describes the configuration, as for a run; its data set must be there, and Horovod where LAUNCHER asks for it. A
+process by itself trains --steps steps, on the first core and on the second by turns; then two ranks, each on a core of its own,
+started by what LAUNCHER says, train as many together; then each of them does so for itself, which shows what the cores take from
+each other without communication. Whoever has no turn is stopped (SIGSTOP) and takes no time from the others. The efficiency is
+the rate of the two ranks over twice the rate of the one, the median over the rounds; the goal is 0.9.
 """
 
 import argparse
@@ -167,7 +167,8 @@ def main() -> None:
     one, two, apart = (report[kind] for kind in ("one", "two", "two_apart"))
     each = ", ".join(f"{ratio:.3f}" for ratio in report["rounds"])
     print(f"one rank {one:.1f} img/s, two ranks {two:.1f} img/s: efficiency {report['efficiency']:.3f}, goal {GOAL} "
-          f"(rounds {each}); two ranks without sums {apart:.1f} img/s, {apart / one / 2:.3f} of twice one; {report['precision']}, {report['library']}")
+          f"(rounds {each}); two ranks without sums {apart:.1f} img/s, {apart / one / 2:.3f} of twice one; "
+          f"{report['precision']}, {report['library']}")
 
 
 if __name__ == "__main__":

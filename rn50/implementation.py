@@ -34,7 +34,7 @@ class Communicator(Protocol):
     local_rank: int
     size: int
     library: str
-    """What carries the sums of gradients: "Gloo", "MPI", "NCCL", or "" in one process."""
+    """What carries the sums of gradients: "shared memory", "Gloo", "MPI", "NCCL", or "" in one process."""
 
     def barrier(self) -> None:
         """Returns once every rank has called it."""

@@ -45,7 +45,10 @@ def in_step(environ: Mapping[str, str]) -> bool:
 
 
 def start(config: Config, environ: Mapping[str, str], arguments: Sequence[str] = ("-m", "rn50", "train")) -> Start:
-    """How Python with ``arguments`` is started as every rank of the run. Raises UserError, with the remedy, where this machine cannot."""
+    """How Python with ``arguments`` is started as every rank of the run.
+
+    Raises UserError, with the remedy, where this machine cannot.
+    """
     by = {"python": _python, "horovodrun": _horovodrun, "mpirun": _mpirun, "srun": _srun}
     return by[choose(config, environ)](config, environ, [sys.executable, *arguments])
 

@@ -60,7 +60,7 @@ def main(ranks: int, command: List[str]) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     processes = start(ranks, command)
     output = _Output()
-    ended: "queue.Queue[Tuple[int, int]]" = queue.Queue()
+    ended: queue.Queue[Tuple[int, int]] = queue.Queue()
     for rank, process in enumerate(processes):
         threading.Thread(target=_follow, args=(rank, process, output, ended)).start()
     signal.signal(signal.SIGTERM, lambda *_: _end(processes))
@@ -105,7 +105,8 @@ def _follow(rank: int, process: "subprocess.Popen[bytes]", output: _Output, ende
 def _end(processes: List["subprocess.Popen[bytes]"]) -> None:
     for process in processes:
         process.terminate()
-    _later(GRACE_S, lambda: [process.kill() for process in processes])
+    for process in processes:
+        _later(GRACE_S, process.kill)
 
 
 def _later(seconds: float, function: Callable[[], object]) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from rn50.errors import RankLostError
 
 RANK, SOCKETS, MEMORY = "RN50_RANK", "RN50_RANK_SOCKETS", "RN50_RANK_MEMORY"
-"""What a rank finds in its environment: its number; the descriptors of its sockets by rank, its own place empty; of the memory."""
+"""What a rank finds in its environment: its number; descriptors of its sockets by rank, none at its own place; of the memory."""
 CHUNK = 1 << 15
 """Elements that are summed at a time: they fit into the cache of a core, whose content goes to all ranks."""
 

@@ -57,7 +57,7 @@ def _packages(software: Software, config: Optional[Config]) -> Finding:
         return Finding(FAILURE, "packages", f"MXNet is the build for CPUs ({shown})", install)
     if not any(name.startswith("nvidia-dali-") for name in have):
         return Finding(FAILURE, "packages", f"no DALI beside {shown}", install)
-    if config is not None and config.ranks > 1 and "horovod" not in have:
+    if config is not None and config.ranks > 1 and (on_gpus or config.run.nodes > 1) and "horovod" not in have:
         return Finding(FAILURE, "packages", f"no Horovod beside {shown}, and {config.ranks} ranks are asked for",
                        "make test, which builds it, or set DGXNGPU=1")
     if have.get("numpy", "1.").split(".")[0] != "1":
