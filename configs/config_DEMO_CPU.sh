@@ -47,4 +47,4 @@ export DALI_PREFETCH_QUEUE=2
 export DALI_ROI_DECODE=1            # decode only the random crop
 
 # --- environment (passed through) --------------------------------------------
-export HOROVOD_CYCLE_TIME=5         # ms; between two cores every look for work of the ranks costs both of them time
+# Nothing: with DGXNGPU=2 the ranks sum in shared memory, which has no settings.
