@@ -1,0 +1,86 @@
+"""Verbs on hyperparameters: what to expect of some, and where to take them from."""
+
+import json
+import pathlib
+from typing import Optional
+
+import click
+from rich.console import Console
+
+from rn50 import config as configuration
+from rn50 import rules
+from rn50.cli import group
+from rn50.errors import UserError
+
+
+@click.command(epilog="Example: rn50 plan --accelerators 8 --global-batch-size 3200 --accelerator H100-SXM-80GB")
+@click.option("--accelerators", type=click.IntRange(1), help="How many, in all nodes [default: the curve from 1 to 4,096].")
+@click.option("--global-batch-size", type=click.IntRange(1), help="[default: the one that takes the fewest minutes]")
+@click.option("--accelerator", metavar="NAME", help="Its name, or a part of it [default: that of most published results].")
+@click.option("--images-per-second", type=click.FloatRange(0, min_open=True),
+              help="What you measured while training: of each accelerator, with so many of them at that batch size.")
+@click.option("--curve", is_flag=True, help="The curve from 1 to 4,096 accelerators, each at its best batch size.")
+@click.option("--plot", type=click.Path(path_type=pathlib.Path, dir_okay=False), metavar="FILE.svg", help="Draw that curve.")
+@group.as_json
+def plan(accelerators: Optional[int], global_batch_size: Optional[int], accelerator: Optional[str],
+         images_per_second: Optional[float], curve: bool, plot: Optional[pathlib.Path], as_json: bool) -> None:
+    """Predict epochs and minutes to 75.9 % on ImageNet of a planned system, from published results (LARS, closed division).
+
+    Epochs are those of the batch size, images/s those of the accelerator at that scale, published or measured by you; evaluations
+    and start-up are added. docs/measurements.md says how far off it was on published results that it was not told of. Also says
+    which published hyperparameters to borrow.
+    """
+    from rn50.hyperparameters import plan as desk
+    from rn50.hyperparameters import plan_display as shown
+
+    if global_batch_size and not accelerators:
+        raise UserError("--global-batch-size without --accelerators: give both, or neither for the curve")
+    planner, name = desk.planner_for(accelerator, images_per_second, accelerators, global_batch_size)
+    plans = planner.curve(name) if curve or plot or not accelerators else []
+    if plot:
+        shown.draw_curve(plans, planner.results, plot)
+        click.echo(f"plot: {plot}", err=True)
+    if curve or not accelerators:
+        click.echo(json.dumps(shown.curve_to_json(plans), indent=1)) if as_json else shown.print_curve(plans, Console())
+        return
+    one = planner.plan(name, accelerators, global_batch_size) if global_batch_size else planner.best(name, accelerators)
+    click.echo(json.dumps(shown.to_json(one), indent=1)) if as_json else shown.print_plan(one, Console())
+
+
+@click.command(epilog="Example: rn50 borrow v1.0/Inspur/nf5688m6_mxnet --for configs/config_DGXA100.sh -o config_MINE.sh")
+@click.argument("source", required=False)
+@click.option("--for", "base", metavar="CONFIG", help="Configuration of this system, a file or a name of configs/ [default: "
+              "CONFIG_FILE or DGXSYSTEM of the environment].")
+@click.option("--gbs", type=click.IntRange(1), help="Another global batch size than the source's; nothing else changes with it.")
+@click.option("--only", metavar="NAMES", help="Take only these variables, like LR,WARMUP_EPOCHS; the header labels the mix.")
+@click.option("--partial", is_flag=True, help="Take what the source has where it lacks a value; the header labels the mix.")
+@click.option("--output", "-o", type=click.Path(path_type=pathlib.Path), help="Write the configuration there; by default it is "
+              "shown what would change.")
+@click.option("--force", is_flag=True, help="Replace a file that exists.")
+@click.option("--suggest", is_flag=True, help="Rank what may be borrowed for the batch size of --gbs.")
+@click.option("--optimizer", default="lars", show_default=True, type=click.Choice(rules.OPTIMIZERS), help="For --suggest.")
+@click.option("--number", default=10, show_default=True, type=click.IntRange(1), help="For --suggest: how many.")
+@group.as_json
+def borrow(source: Optional[str], base: Optional[str], gbs: Optional[int], only: Optional[str], partial: bool,
+           output: Optional[pathlib.Path], force: bool, suggest: bool, optimizer: str, number: int, as_json: bool) -> None:
+    """A configuration of this system with the hyperparameters of somebody else's run, taken whole.
+
+    SOURCE is a published result (v1.0/Inspur/nf5688m6_mxnet), a reference convergence point (rcp/3264, rcp/1.0.0/2048), a result
+    log or a folder of them, or a configuration file. Of the last only assignments are read: nothing of it is run. Shown are what
+    changes, what leaves the closed division's rules, and the epochs to expect from published runs of that very recipe.
+    """
+    from rn50.hyperparameters import borrow as lending
+    from rn50.hyperparameters import borrow_show, origin, prediction
+
+    if suggest:
+        if source or not gbs:
+            raise UserError("--suggest wants --gbs and no SOURCE: rn50 borrow --suggest --gbs 3264")
+        borrow_show.suggest(prediction.candidates(gbs, optimizer)[:number], gbs, as_json)
+        return
+    if not source:
+        raise UserError(f"borrow from what? give {origin.FORMS}; --suggest --gbs N ranks what there is")
+    names = tuple(filter(None, (only or "").replace(" ", "").split(",")))
+    borrowed = lending.borrow(origin.find(source), lending.base_file(base, configuration.environment()), gbs, names, partial)
+    if output:
+        lending.write(borrowed, output, force)
+    borrow_show.show(borrowed, output, as_json)
