@@ -70,7 +70,7 @@ def borrow(source: Optional[str], base: Optional[str], gbs: Optional[int], only:
     changes, what leaves the closed division's rules, and the epochs to expect from published runs of that very recipe.
     """
     from rn50.hyperparameters import borrow as lending
-    from rn50.hyperparameters import borrow_show, origin, prediction
+    from rn50.hyperparameters import borrow_show, origin, prediction, written_config
 
     if suggest:
         if source or not gbs:
@@ -80,7 +80,8 @@ def borrow(source: Optional[str], base: Optional[str], gbs: Optional[int], only:
     if not source:
         raise UserError(f"borrow from what? give {origin.FORMS}; --suggest --gbs N ranks what there is")
     names = tuple(filter(None, (only or "").replace(" ", "").split(",")))
-    borrowed = lending.borrow(origin.find(source), lending.base_file(base, configuration.environment()), gbs, names, partial)
+    system = written_config.base_file(base, configuration.environment(), "--for ")
+    borrowed = lending.borrow(origin.find(source), system, gbs, names, partial)
     if output:
-        lending.write(borrowed, output, force)
+        written_config.write(borrowed.text, output, force)
     borrow_show.show(borrowed, output, as_json)
