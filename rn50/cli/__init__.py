@@ -7,7 +7,7 @@ for _verb in (
     data.demo_data, data.pack, data.verify,
     run.launch, run.train, run.doctor, run.bench, run.config_group,
     desk.score, desk.check, desk.report, desk.compare, desk.package,
-    hyperparameters.plan, hyperparameters.borrow,
+    hyperparameters.plan, hyperparameters.borrow, hyperparameters.search,
 ):  # fmt: skip
     main.add_command(_verb)
 

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import sys
 from typing import Optional
 
 import click
@@ -85,3 +86,54 @@ def borrow(source: Optional[str], base: Optional[str], gbs: Optional[int], only:
     if output:
         written_config.write(borrowed.text, output, force)
     borrow_show.show(borrowed, output, as_json)
+
+
+@click.command(epilog="Example: DATADIR=/data/tune rn50 search DEMO_CPU --to search/demo --workers 2 --minutes 110 "
+               "--confirm-data data/demo")
+@click.argument("config")
+@click.option("--to", "folder", required=True, type=click.Path(path_type=pathlib.Path),
+              help="Folder of the search, its trials and its report; shared by all workers.")
+@click.option("--workers", default=1, show_default=True, type=click.IntRange(1), help="Runs at a time, each on its share of the "
+              "cores.")
+@click.option("--trials", type=click.IntRange(1), help="Search with so many runs at most.")
+@click.option("--minutes", type=click.FloatRange(0, min_open=True),
+              help="Begin no trial that would leave less of these minutes, from this call on, than the confirmation takes.")
+@click.option("--repeats", default=2, show_default=True, type=click.IntRange(1),
+              help="Runs, each with its seed, that a point needs to take the place of the best one.")
+@click.option("--seeds-to-confirm", default=rules.RUNS, show_default=True, type=click.IntRange(2),
+              help="Runs of the winner, and of the baseline.")
+@click.option("--confirm-data", type=click.Path(path_type=pathlib.Path), metavar="DIR",
+              help="Other data to confirm on than those that were searched on.")
+@group.as_json
+def search(config: str, folder: pathlib.Path, workers: int, trials: Optional[int], minutes: Optional[float], repeats: int,
+           seeds_to_confirm: int, confirm_data: Optional[pathlib.Path], as_json: bool) -> None:
+    """Search hyperparameters with which CONFIG reaches the target in fewer epochs, and confirm them with fresh seeds.
+
+    CONFIG is a file or a name of configs/; DATADIR are the data. Learning rate first in factors of ten, then in steps of 10 %;
+    batch size with the learning rate scaled along; then warm-up, weight decay and schedule length. A trial is a normal run,
+    evaluated after every epoch, and stopped as soon as it cannot be better than the best. At the end the best point and the
+    baseline, the first that reached the target, run again with fresh seeds.
+
+    Stopped or killed, the same command goes on; called on another machine that shares the folder, it joins in.
+
+    Exit status: 0 the difference stands, 1 it does not or nothing better was found, 2 something to mend.
+    """
+    from rn50.hyperparameters.search import report, subject
+    from rn50.hyperparameters.search import search as desk
+    from rn50.hyperparameters.search.progress import Progress
+
+    other = subject.data_folder(confirm_data) if confirm_data else None
+    on = subject.read(config, configuration.environment())
+    with Progress(minutes) as progress:
+        seeking = desk.Search(on, folder, desk.Options(workers, trials, minutes, repeats, seeds_to_confirm, other), progress)
+        try:
+            seeking.run()
+        except desk.StoppedError as stopped:
+            click.echo(f"rn50: {stopped}", err=True)
+            sys.exit(128 + stopped.number)
+    outcome = report.Outcome(seeking, ("rn50", *sys.argv[1:]))
+    outcome.write()
+    click.echo(json.dumps(outcome.to_json(), indent=1) if as_json else
+               f"{outcome.sentence}\nreport: {folder / report.REPORT}"
+               + (f"\nconfiguration: {outcome.config_file}" if outcome.config_file else ""))
+    sys.exit(0 if outcome.stands else 1)
