@@ -56,11 +56,12 @@ class Stage(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """``best`` is the best point, None while the first is not decided. ``wanted`` are the points that ``stage`` waits for, none
-    where the search is at its end; to that it takes ``most_runs`` more, if everything helps."""
+    """``best`` is the best point and ``value`` its mean, None while the first is not decided. ``wanted`` are the points that
+    ``stage`` waits for, none where the search is at its end; to that it takes ``most_runs`` more, if everything helps."""
 
     stage: str
     best: Optional[Point]
+    value: Optional[float]
     wanted: Tuple[Point, ...]
     most_runs: int
 
@@ -72,14 +73,18 @@ def stages(learning_rate_unit: float = 0) -> List[Stage]:
         rounded = float(f"{value:.{DIGITS}g}")
         return round(round(rounded / learning_rate_unit) * learning_rate_unit, 10) if learning_rate_unit else rounded
 
-    def learning_rate(factor: float) -> Callable[[Point, int], Point]:
-        return lambda point, way: point._replace(learning_rate=rate(point.learning_rate * factor**way))
+    def scaled(point: Point, factor: float) -> Optional[Point]:
+        learning_rate = rate(point.learning_rate * factor)
+        return point._replace(learning_rate=learning_rate) if learning_rate > 0 else None
+
+    def learning_rate(factor: float) -> Callable[[Point, int], Optional[Point]]:
+        return lambda point, way: scaled(point, factor**way)
 
     def batch_size(point: Point, way: int) -> Optional[Point]:
         if way < 0 and point.batch_size % 2:
             return None
         batch = point.batch_size * 2 if way > 0 else point.batch_size // 2
-        return point._replace(batch_size=batch, learning_rate=rate(point.learning_rate * 2.0**way))
+        return scaled(point._replace(batch_size=batch), 2.0**way)
 
     def warmup(point: Point, way: int) -> Optional[Point]:
         return point._replace(warmup_epochs=point.warmup_epochs + way) if point.warmup_epochs + way >= 0 else None
@@ -129,7 +134,7 @@ def plan(
     most_runs = sum(runs_of_stage) + (PASSES - 1) * runs_of_pass + repeats
     value = decided(evidence.get(start, Evidence()), math.inf, repeats)
     if value is None:
-        return Plan("the configuration as it is", None, (start,), most_runs)
+        return Plan("the configuration as it is", None, None, (start,), most_runs)
     best = start
     most_runs -= repeats
 
@@ -158,8 +163,8 @@ def plan(
         for stage, runs in list(zip(order, runs_of_stage))[min(number, 1):]:
             waiting = stage_of(stage)
             if waiting:
-                return Plan(stage.name, best, tuple(waiting), most_runs)
+                return Plan(stage.name, best, value, tuple(waiting), most_runs)
             most_runs -= runs
         if best == before:
             break
-    return Plan("the end", best, (), 0)
+    return Plan("the end", best, value, (), 0)

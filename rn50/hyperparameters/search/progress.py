@@ -4,7 +4,7 @@ import time
 from typing import List, Optional
 
 from rich.console import Console
-from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
 
 from rn50.hyperparameters.search.journal import Trial
@@ -19,7 +19,7 @@ class Progress:
         self._end = None if minutes is None else time.monotonic() + 60 * minutes
         self._took = 0.0
         self._said = ("", 0)
-        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[left]}"), TimeElapsedColumn())
+        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[left]}"))
         self._bar = Bar(*columns, console=self._console, transient=True)
         self._task = self._bar.add_task("search", total=None, left="")
 
@@ -46,12 +46,13 @@ class Progress:
             seconds = (left * sum(took) / len(took) + 2 * seeds * self._took) / workers
             if self._end is not None:
                 seconds = min(seconds, max(0.0, self._end - time.monotonic()))
-        values = [trial.value for trial in trials if trial.value is not None]
-        best = f", best run {min(values):.2f} epochs" if values and min(values) < MISSED else ""
+        best = f", best {plan.value:.2f} epochs" if plan.value is not None and plan.value < MISSED else ""
         self._show(f"{plan.stage}{best}", len(took), len(took) + left, seconds, "trials")
 
     def confirming(self, left: int, workers: int) -> None:
         """How many runs of the confirmation are left."""
+        if not left:
+            return
         self._show("confirmation", 0, left, left * self._took / workers if self._took else None, "runs")
 
     def _show(self, what: str, done: int, total: int, seconds: Optional[float], unit: str) -> None:

@@ -239,10 +239,11 @@ class Search:
 
     def _why_stop(self, job: _Job, number: int) -> Optional[str]:
         trials = self.journal.trials()
-        known, best = evidence(trials), self.plan(trials).best
-        if best is None or best == job.point:
+        known, plan = evidence(trials), self.plan(trials)
+        best, rival = plan.best, plan.value
+        if best is None or rival is None or best == job.point:
             return None
-        own, rival = known.get(job.point, Evidence()), known[best].mean
+        own = known.get(job.point, Evidence())
         if own.mean >= rival and (own.values or own.out):
             return "other runs of the same have put it out"
         of_best = [trial for trial in trials if trial.point == best and trial.state == "finished"]
