@@ -71,6 +71,12 @@ def test_when_a_run_is_stopped(accuracies, limit, stopped):
     assert bool(objective.why_stop(curve(*accuracies), limit, BEST)) is stopped
 
 
+def test_patience_grows_with_the_time_that_the_best_took():
+    best = [curve(*[0.02 * epoch for epoch in range(1, 39)])]
+    assert objective.why_stop(curve(*[0.01] * 18), 38.0, best) is None
+    assert objective.why_stop(curve(*[0.01] * 19), 38.0, best)
+
+
 def test_nothing_is_hopeless_while_nothing_reached_the_target():
     assert objective.why_stop(curve(*[0.01] * 30), math.inf, []) is None
 

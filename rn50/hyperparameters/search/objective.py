@@ -33,9 +33,9 @@ def value(evaluations: Sequence[Evaluation]) -> float:
 def why_stop(evaluations: Sequence[Evaluation], limit: float, best: Sequence[Sequence[Evaluation]]) -> Optional[str]:
     """Why a run that has not reached the target cannot matter any more; None as long as it may.
 
-    ``limit`` is the value from which on it puts its point out, ``best`` are the runs of the best point. Hopeless is what after
-    ``PATIENCE_EPOCHS`` or more never was where each of those was in half of the time: a margin rather than a median or percentile
-    of all trials, which would stop every second or fourth run that is just as good.
+    ``limit`` is the value from which on it puts its point out, ``best`` are the runs of the best point. Hopeless is what, in the
+    second half of the time that those took, never was where each of them was twice as early: a margin rather than a median or
+    percentile of all trials, which would stop every second or fourth run that is just as good.
     """
     if not evaluations or epochs_to_target(evaluations) is not None:
         return None
@@ -44,6 +44,7 @@ def why_stop(evaluations: Sequence[Evaluation], limit: float, best: Sequence[Seq
         return f"after epoch {last:g} it cannot be better than the best any more"
     top = max(each.accuracy for each in evaluations)
     halfway = [max((each.accuracy for each in run if each.epoch <= last / 2), default=0.0) for run in best]
-    if last >= PATIENCE_EPOCHS and halfway and top < min(halfway):
+    patience = max([PATIENCE_EPOCHS, *(run[-1].epoch / 2 for run in best if run)])
+    if halfway and last >= patience and top < min(halfway):
         return f"after epoch {last:g} it was not where the best was after {last / 2:g}"
     return None

@@ -92,7 +92,10 @@ class Search:
 
         Raises StoppedError on a signal and UserError where a run cannot be made; no run of this call is left then.
         """
-        handlers = {number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+        numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+        if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # nohup ignores it for us
+            numbers.remove(signal.SIGHUP)
+        handlers = {number: signal.signal(number, self._ask) for number in numbers}
         try:
             while self._asked is None:
                 ended = self._fill()
