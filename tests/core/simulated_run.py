@@ -1,8 +1,10 @@
 """A run as a search sees it, without the training: accuracy is a made-up function of the hyperparameters and the seed.
 
-Run as a program it stands for ``rn50 launch``: a log that grows, SIGTERM, exit status and all.
+Run as a program it stands for ``rn50 launch``: a log that grows, SIGTERM, exit status and all. SIMULATED_EPOCH_S is what an epoch
+takes, and SIMULATED_FAULTS says what befalls runs with a value of a variable: {"BATCHSIZE=128": "fault"}.
 """
 
+import json
 import math
 import os
 import pathlib
@@ -13,6 +15,7 @@ import time
 
 from rn50 import config as configuration
 from rn50 import rules
+from rn50.errors import DIVERGED
 from rn50.mlperf_log import RunLog
 
 BEST = {"LR": 4.0, "BATCHSIZE": 32, "WARMUP_EPOCHS": 2, "WD": 1e-4, "NUMEPOCHS": 9}
@@ -36,6 +39,18 @@ def accuracy(epoch, needed):
     return min(0.99, max(0.05, rules.TARGET_ACCURACY * epoch / needed))
 
 
+def befall(log):
+    for condition, fault in json.loads(os.environ.get("SIMULATED_FAULTS", "{}")).items():
+        name, value = condition.split("=")
+        if os.environ[name] != value:
+            continue
+        if fault == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        log.run_stop("aborted")
+        print(f"rn50: {DIVERGED} nan in epoch 2: lower LR" if fault == "diverged" else "rn50: the disk is on fire; put it out")
+        sys.exit(2)
+
+
 def main():
     config = configuration.from_environment()
     pause = float(os.environ.get("SIMULATED_EPOCH_S", "0.02"))
@@ -53,6 +68,8 @@ def main():
     needed, reached = epochs_needed(config, config.run.seed), False
     for epoch in range(1, config.hyperparameters.num_epochs + 1):
         time.sleep(pause)
+        if epoch == 2:
+            befall(log)
         log.eval_start(epoch)
         log.eval_stop(epoch, accuracy(epoch, needed))
         reached = accuracy(epoch, needed) >= rules.TARGET_ACCURACY

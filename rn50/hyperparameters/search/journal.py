@@ -60,7 +60,9 @@ class Journal:
         except OSError as error:
             raise UserError(f"{folder}: cannot be written ({error.strerror}); give another folder with --to") from None
         with self.alone():
-            self._study = optuna.create_study(storage=storage, study_name=STUDY, direction="minimize", load_if_exists=True)
+            there = storage.get_all_studies()
+            make = optuna.create_study if not there else optuna.load_study
+            self._study = make(storage=storage, study_name=STUDY)
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
