@@ -118,20 +118,22 @@ def search(config: str, folder: pathlib.Path, workers: int, trials: Optional[int
 
     Exit status: 0 the difference stands, 1 it does not or nothing better was found, 2 something to mend.
     """
-    from rn50.hyperparameters.search import report, subject
-    from rn50.hyperparameters.search import search as desk
+    from rn50.hyperparameters.search import report, shares, subject
+    from rn50.hyperparameters.search.planner import Options, Planner
     from rn50.hyperparameters.search.progress import Progress
+    from rn50.hyperparameters.search.search import Search, StoppedError
 
     other = subject.data_folder(confirm_data) if confirm_data else None
     on = subject.read(config, configuration.environment())
     with Progress(minutes) as progress:
-        seeking = desk.Search(on, folder, desk.Options(workers, trials, minutes, repeats, seeds_to_confirm, other), progress)
+        dealt = shares.of(workers, on.config.run.device)
+        planner = Planner(on, folder, Options(workers, trials, minutes, repeats, seeds_to_confirm, other), progress)
         try:
-            seeking.run()
-        except desk.StoppedError as stopped:
+            Search(planner, dealt, progress).run()
+        except StoppedError as stopped:
             click.echo(f"rn50: {stopped}", err=True)
             sys.exit(128 + stopped.number)
-    outcome = report.Outcome(seeking, ("rn50", *sys.argv[1:]))
+    outcome = report.Outcome(planner, sys.argv[1:])
     outcome.write()
     click.echo(json.dumps(outcome.to_json(), indent=1) if as_json else
                f"{outcome.sentence}\nreport: {folder / report.REPORT}"

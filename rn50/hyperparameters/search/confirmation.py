@@ -5,7 +5,7 @@ import secrets
 from dataclasses import dataclass
 from typing import IO, Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
-from rn50.hyperparameters.search import journal, method
+from rn50.hyperparameters.search import locks, method
 from rn50.hyperparameters.search.journal import Trial
 from rn50.hyperparameters.search.method import Point
 from rn50.submission import compare, score
@@ -102,7 +102,7 @@ def next_slot(folder: pathlib.Path, confirmed: Pair) -> Optional[Slot]:
     for who, number, seed, file in slots(folder, confirmed):
         if not file.exists():
             file.parent.mkdir(parents=True, exist_ok=True)
-            held = journal.locked(file.with_suffix(".lock"), wait=False)
+            held = locks.locked(file.with_suffix(".lock"), wait=False)
             if held is not None:
                 return Slot(who, number, seed, file, held)
     return None

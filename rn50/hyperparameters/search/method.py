@@ -11,7 +11,7 @@ need nothing but the evidence in common.
 
 import math
 from dataclasses import dataclass
-from typing import Callable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, List, Mapping, NamedTuple, Optional, Tuple
 
 MISSED = 1000.0
 """The value of a run that missed the target is this plus what its best accuracy lacks to 1: worse than any that reached it, and
@@ -129,42 +129,48 @@ def plan(
 ) -> Plan:  # fmt: skip
     """What to run next, given the evidence; ``repeats`` runs decide a point, and only ``possible`` ones are tried."""
     order = stages(learning_rate_unit)
-    runs_of_stage = [(2 + stage.most - 1) * repeats for stage in order]
-    runs_of_pass = sum(runs_of_stage[1:])
-    most_runs = sum(runs_of_stage) + (PASSES - 1) * runs_of_pass + repeats
+    runs = [(2 + stage.most - 1) * repeats for stage in order]
+    left = repeats + runs[0] + PASSES * sum(runs[1:])
     value = decided(evidence.get(start, Evidence()), math.inf, repeats)
     if value is None:
-        return Plan("the configuration as it is", None, None, (start,), most_runs)
-    best = start
-    most_runs -= repeats
+        return Plan("the configuration as it is", None, None, (start,), left)
+    left -= repeats
+    walk = _Walk(evidence, repeats, possible, start, value)
+    for number in range(PASSES):
+        before = walk.best
+        for stage, of_stage in list(zip(order, runs))[min(number, 1):]:
+            waiting = walk.through(stage)
+            if waiting:
+                return Plan(stage.name, walk.best, walk.value, tuple(waiting), left)
+            left -= of_stage
+        if walk.best == before:
+            break
+    return Plan("the end", walk.best, walk.value, (), 0)
 
-    def stage_of(stage: Stage) -> Optional[Sequence[Point]]:
-        """Walks as far as the evidence goes; the points that it then takes more runs to tell, or None at the end."""
-        nonlocal best, value
+
+@dataclass
+class _Walk:
+    """A way through the stages as far as the evidence goes; it stands at the ``best`` point."""
+
+    evidence: Mapping[Point, Evidence]
+    repeats: int
+    possible: Callable[[Point], bool]
+    best: Point
+    value: float
+
+    def through(self, stage: Stage) -> List[Point]:
+        """Walks on; returns the points that it then takes more runs to tell, none at the end of the stage."""
         ways: Tuple[int, ...] = (1, -1)
-        taken = 0
-        while taken < stage.most:
-            steps = [(step, way) for way in ways for step in [stage.step(best, way)] if step not in (None, best)]
-            candidates = [(step, way) for step, way in steps if step is not None and possible(step)]
-            values = [decided(evidence.get(step, Evidence()), value or 0.0, repeats) for step, _ in candidates]
-            waiting = [step for (step, _), known in zip(candidates, values) if known is None]
+        for _ in range(stage.most):
+            steps = [(way, stage.step(self.best, way)) for way in ways]
+            tried = [(way, step) for way, step in steps if step is not None and step != self.best and self.possible(step)]
+            values = [decided(self.evidence.get(step, Evidence()), self.value, self.repeats) for _, step in tried]
+            waiting = [step for (_, step), known in zip(tried, values) if known is None]
             if waiting:
                 return waiting
-            known = [each for each in values if each is not None]
-            if not known or value is None or min(known) >= value:
-                return None
-            value = min(known)
-            best, way = candidates[known.index(value)]
-            ways, taken = (way,), taken + 1
-        return None
-
-    for number in range(PASSES):
-        before = best
-        for stage, runs in list(zip(order, runs_of_stage))[min(number, 1):]:
-            waiting = stage_of(stage)
-            if waiting:
-                return Plan(stage.name, best, value, tuple(waiting), most_runs)
-            most_runs -= runs
-        if best == before:
-            break
-    return Plan("the end", best, value, (), 0)
+            told = [(known, way, step) for (way, step), known in zip(tried, values) if known is not None and known < self.value]
+            if not told:
+                break
+            self.value, way, self.best = min(told, key=lambda each: each[0])
+            ways = (way,)
+        return []

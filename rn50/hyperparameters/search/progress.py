@@ -20,7 +20,8 @@ class Progress:
         self._took = 0.0
         self._said = ("", 0)
         columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[left]}"))
-        self._bar = Bar(*columns, console=self._console, transient=True)
+        # Without the thread that draws by itself: this process starts others, and a forked thread is no good company.
+        self._bar = Bar(*columns, console=self._console, transient=True, auto_refresh=False)
         self._task = self._bar.add_task("search", total=None, left="")
 
     def __enter__(self) -> "Progress":
@@ -35,6 +36,11 @@ class Progress:
     def event(self, line: str) -> None:
         """Something has happened."""
         self._bar.console.print(f"{time.strftime('%H:%M:%S')} {line}", markup=False, highlight=False, soft_wrap=True)
+
+    def tick(self) -> None:
+        """Some time has passed."""
+        if self._console.is_terminal:
+            self._bar.refresh()
 
     def state(self, trials: List[Trial], plan: Plan, left: int, workers: int, seeds: int) -> None:
         """How far the search is."""
@@ -57,7 +63,7 @@ class Progress:
 
     def _show(self, what: str, done: int, total: int, seconds: Optional[float], unit: str) -> None:
         eta = "" if seconds is None else f", ETA <= {_duration(seconds)}"
-        left = f"{total - done} {unit} left at most{eta}"
+        left = f"{total - done} {unit if total - done != 1 else unit[:-1]} left at most{eta}"
         self._bar.update(self._task, description=what, completed=done, total=total, left=left)
         if not self._console.is_terminal and (what, total - done) != self._said:
             self._said = (what, total - done)

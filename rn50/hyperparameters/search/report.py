@@ -5,13 +5,15 @@ import shlex
 from typing import Any, Dict, List, Optional, Sequence
 
 from rn50 import rules
+from rn50.errors import UserError
 from rn50.hyperparameters import written_config
 from rn50.hyperparameters.search import confirmation, method, subject
 from rn50.hyperparameters.search.confirmation import BASELINE, WINNER, Verdict
 from rn50.hyperparameters.search.method import Point
-from rn50.hyperparameters.search.search import Search
+from rn50.hyperparameters.search.planner import Planner
 from rn50.hyperparameters.search.training import evaluations
 from rn50.submission import environment
+from rn50.submission.parse import Evaluation
 
 REPORT = "report.md"
 _PACKAGES = ("mxnet", "nvidia-dali-cuda110", "numpy", "optuna")
@@ -20,8 +22,9 @@ _PACKAGES = ("mxnet", "nvidia-dali-cuda110", "numpy", "optuna")
 class Outcome:
     """All that is told of a search, made of its journal and its logs alone."""
 
-    def __init__(self, search: Search, command: Sequence[str]):
-        self.search, self.command = search, " ".join(map(shlex.quote, command))
+    def __init__(self, search: Planner, arguments: Sequence[str]):
+        self.search = search
+        self.command = f"DATADIR={shlex.quote(str(search.subject.data))} rn50 {' '.join(map(shlex.quote, arguments))}"
         self.trials = search.journal.trials()
         self.plan = search.plan(self.trials)
         self.pair = search.pair
@@ -129,7 +132,7 @@ class Outcome:
             f"- {len(self.trials)} trials, {took / 60:.0f} minutes of runs, on {hosts}; {options.workers} at a time in this call",
             f"- machine: {saved.get('machine', 'not saved')}",
             f"- commit {saved.get('commit', 'unknown')}, Python {saved.get('python', 'unknown')}, {versions}",
-            f"- {options.repeats} runs decide a point; the value is the number of epochs at which accuracy crosses "
+            f"- runs that decide a point: {options.repeats}; its value is the mean number of epochs at which accuracy crosses "
             f"{rules.TARGET_ACCURACY}, on a line between evaluations, which are after every epoch (EVAL_OFFSET=0, EVAL_PERIOD=1)",
         ]
         if not on.config.is_imagenet:
@@ -179,7 +182,7 @@ class Outcome:
             file = log if log.exists() else partial
             seen = _evaluations(file)
             top = max((each.accuracy for each in seen), default=0.0)
-            changes = " ".join(subject.changes(trial.point, self.search.subject.start)) or "as it is"
+            changes = subject.in_words(trial.point, self.search.subject.start)
             value = "-" if trial.value is None else "missed" if trial.value >= method.MISSED else f"{trial.value:.2f}"
             ended = trial.state + (f": {trial.note}" if trial.note else "")
             rows.append([str(trial.number), trial.stage, changes, value, str(len(seen)), f"{top:.4f}", ended, str(trial.seed)])
@@ -191,10 +194,10 @@ def _certified(saved: Dict[str, str]) -> str:
     return f" (SHA-256 of the set {digest})" if digest else ""
 
 
-def _evaluations(file: pathlib.Path) -> Sequence[Any]:
+def _evaluations(file: pathlib.Path) -> Sequence[Evaluation]:
     try:
         return evaluations(file)
-    except Exception:
+    except UserError:  # it was killed before it had begun
         return ()
 
 

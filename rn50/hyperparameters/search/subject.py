@@ -7,6 +7,7 @@ from typing import Any, Dict, List, Mapping, Optional
 
 from rn50 import rules
 from rn50.config import Config, from_environment
+from rn50.config import variables as config_variables
 from rn50.config_file import CONFIGS, source
 from rn50.data import verify
 from rn50.errors import UserError
@@ -18,6 +19,8 @@ from rn50.hyperparameters.written_config import Base
 EVALUATION = {"EVAL_OFFSET": "0", "EVAL_PERIOD": "1"}
 """Every run of a search evaluates after each epoch, whatever the configuration says."""
 EACH_RUNS_OWN = ("DATADIR", "SEED", "RESULT_FILE", "CACHE_CLEARED", *EVALUATION)
+DECIDE_TOO = ("DGXNGPU", "DGXNNODES", "FRAMEWORK", "DEVICE", "PRECISION")
+"""What else a search has in common on all machines."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,10 +47,9 @@ class Subject:
     def identity(self) -> Dict[str, Any]:
         """What is the same in all calls of one search, on whatever machine."""
         values = self.config.as_environment()
-        return {
-            "config": {name: value for name, value in values.items() if name not in EACH_RUNS_OWN},
-            "data": sizes(self.data),
-        }
+        deciding = [variable.name for section, _, variable in config_variables() if section in ("hyperparameters", "data")]
+        deciding = [name for name in (*deciding, *DECIDE_TOO) if name in values and name not in EACH_RUNS_OWN]
+        return {"config": {name: values[name] for name in deciding}, "data": sizes(self.data)}
 
     def environment(self, point: Point, data: pathlib.Path, seed: int, result_file: pathlib.Path) -> Dict[str, str]:
         """What a run of ``point`` finds in its environment."""
@@ -79,6 +81,11 @@ def changes(point: Point, before: Point) -> List[str]:
     """NAME=value of what ``point`` has otherwise."""
     old = variables(before)
     return [f"{name}={value}" for name, value in variables(point).items() if old.get(name) != value]
+
+
+def in_words(point: Point, before: Point) -> str:
+    """What ``point`` has otherwise, in a line."""
+    return " ".join(changes(point, before)) or "as it is"
 
 
 def read(name: str, environ: Mapping[str, str]) -> Subject:

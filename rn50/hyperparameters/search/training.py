@@ -63,6 +63,11 @@ class Training:
             self._process.terminate()
 
     @property
+    def partial(self) -> pathlib.Path:
+        """Its log while that grows."""
+        return self.result_file.with_name(self.result_file.name + ".partial")
+
+    @property
     def finished(self) -> bool:
         """Whether its log came to its end."""
         return self.result_file.exists()
@@ -74,8 +79,7 @@ class Training:
 
     def evaluations(self) -> List[Evaluation]:
         """Those so far."""
-        partial = self.result_file.with_name(self.result_file.name + ".partial")
-        file = self.result_file if self.finished else partial
+        file = self.result_file if self.finished else self.partial
         try:
             size = file.stat().st_size
             if size != self._read[0]:
