@@ -107,6 +107,17 @@ def test_both_ways_are_wanted_at_once_so_that_two_workers_have_work():
     assert [point.learning_rate for point in plan.wanted] == [20.0, 0.2]
 
 
+def test_of_two_ways_the_one_that_is_told_first_is_the_one_to_beat():
+    up, down = START._replace(learning_rate=20.0), START._replace(learning_rate=0.2)
+    known = {START: Evidence((6.0, 6.0)), up: Evidence((4.0, 5.0)), down: Evidence((4.4,))}
+    plan = method.plan(START, known, 2)
+    assert (plan.best, plan.value, plan.wanted) == (up, 4.5, (down,))
+    plan = method.plan(START, {**known, down: Evidence((4.6,))}, 2)  # one run tells that it is worse
+    assert plan.best == up and plan.wanted == (START._replace(learning_rate=200.0),)
+    plan = method.plan(START, {**known, down: Evidence((4.4, 4.4))}, 2)
+    assert plan.best == down and plan.wanted == (START._replace(learning_rate=0.02),)
+
+
 def test_the_direction_is_told_even_where_nothing_reaches_the_target():
     def surface(point, run):
         del run

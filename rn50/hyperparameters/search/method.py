@@ -159,18 +159,25 @@ class _Walk:
     value: float
 
     def through(self, stage: Stage) -> List[Point]:
-        """Walks on; returns the points that it then takes more runs to tell, none at the end of the stage."""
+        """Walks on; returns the points that it then takes more runs to tell, none at the end of the stage.
+
+        Of two ways one may be told to be better before the other is told at all: the other is up against that then.
+        """
         ways: Tuple[int, ...] = (1, -1)
         for _ in range(stage.most):
             steps = [(way, stage.step(self.best, way)) for way in ways]
             tried = [(way, step) for way, step in steps if step is not None and step != self.best and self.possible(step)]
-            values = [decided(self.evidence.get(step, Evidence()), self.value, self.repeats) for _, step in tried]
-            waiting = [step for (_, step), known in zip(tried, values) if known is None]
-            if waiting:
+            better = [(value, way, step) for way, step in tried for value in [self._told(step)] if value is not None]
+            better = [each for each in better if each[0] < self.value]
+            if better:
+                self.value, way, best = min(better)
+                ways = (way,)
+            waiting = [step for _, step in tried if self._told(step) is None]
+            if better:
+                self.best = best
+            if waiting or not better:
                 return waiting
-            told = [(known, way, step) for (way, step), known in zip(tried, values) if known is not None and known < self.value]
-            if not told:
-                break
-            self.value, way, self.best = min(told, key=lambda each: each[0])
-            ways = (way,)
         return []
+
+    def _told(self, point: Point) -> Optional[float]:
+        return decided(self.evidence.get(point, Evidence()), self.value, self.repeats)
