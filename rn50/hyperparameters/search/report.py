@@ -130,7 +130,8 @@ class Outcome:
         facts = [
             f"- searched on `{on.data}`{_certified(saved)}; confirmed on {data}",
             f"- {len(self.trials)} trials, {took / 60:.0f} minutes of runs, on {hosts}; {options.workers} at a time in this call",
-            f"- machine: {saved.get('machine', 'not saved')}",
+            f"- machine: {saved.get('machine', 'not saved')}; {saved.get('system / host_processor_vcpu_count', '?')} CPUs, "
+            f"{saved.get('system / host_processor_model_name', 'of unknown model')}",
             f"- commit {saved.get('commit', 'unknown')}, Python {saved.get('python', 'unknown')}, {versions}",
             f"- runs that decide a point: {options.repeats}; its value is the mean number of epochs at which accuracy crosses "
             f"{rules.TARGET_ACCURACY}, on a line between evaluations, which are after every epoch (EVAL_OFFSET=0, EVAL_PERIOD=1)",
