@@ -98,7 +98,7 @@ def borrow(source: Optional[str], base: Optional[str], gbs: Optional[int], only:
 @click.option("--trials", type=click.IntRange(1), help="Search with so many runs at most.")
 @click.option("--minutes", type=click.FloatRange(0, min_open=True),
               help="Begin no trial that would leave less of these minutes, from this call on, than the confirmation takes.")
-@click.option("--repeats", default=2, show_default=True, type=click.IntRange(1),
+@click.option("--repeats", default=3, show_default=True, type=click.IntRange(1),
               help="Runs, each with its seed, that a point needs to take the place of the best one.")
 @click.option("--seeds-to-confirm", default=rules.RUNS, show_default=True, type=click.IntRange(2),
               help="Runs of the winner, and of the baseline.")

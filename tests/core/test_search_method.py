@@ -27,7 +27,7 @@ def walk(surface, start=START, repeats=1, possible=lambda point: True, unit=0, s
         known = evidence.get(point, Evidence())
         value = surface(point, len(known.values))
         runs.append(point)
-        if stop_early and plan.value is not None and value >= method.limit(known, plan.value):
+        if stop_early and plan.value is not None and value >= method.limit(known, plan.value, repeats):
             evidence[point] = known._replace(out=True)
         else:
             evidence[point] = known._replace(values=(*known.values, value))
@@ -112,7 +112,7 @@ def test_of_two_ways_the_one_that_is_told_first_is_the_one_to_beat():
     known = {START: Evidence((6.0, 6.0)), up: Evidence((4.0, 5.0)), down: Evidence((4.4,))}
     plan = method.plan(START, known, 2)
     assert (plan.best, plan.value, plan.wanted) == (up, 4.5, (down,))
-    plan = method.plan(START, {**known, down: Evidence((4.6,))}, 2)  # one run tells that it is worse
+    plan = method.plan(START, {**known, down: Evidence((5.0,))}, 2)  # one run tells that it is worse
     assert plan.best == up and plan.wanted == (START._replace(learning_rate=200.0),)
     plan = method.plan(START, {**known, down: Evidence((4.4, 4.4))}, 2)
     assert plan.best == down and plan.wanted == (START._replace(learning_rate=0.02),)
@@ -141,8 +141,11 @@ def test_a_single_lucky_run_makes_no_best_point():
 @pytest.mark.parametrize("known, rival, repeats, value", [
     (Evidence(), 5.0, 2, None),
     (Evidence((4.0,)), 5.0, 2, None),  # better so far
-    (Evidence((6.0,)), 5.0, 2, 6.0),  # worse already
-    (Evidence((5.0,)), 5.0, 2, 5.0),  # no better
+    (Evidence((5.4,)), 5.0, 2, None),  # worse, but by no more than chance may make of one run
+    (Evidence((5.6,)), 5.0, 2, 5.6),
+    (Evidence((5.4, 5.0)), 5.0, 3, None),  # 4 % worse
+    (Evidence((5.25, 5.5)), 5.0, 3, 5.375),  # 7.5 % worse
+    (Evidence((5.2,)), 5.0, 1, 5.2),  # no more runs to come
     (Evidence((4.0, 5.5)), 5.0, 2, 4.75),
     (Evidence((MISSED + 0.3,)), math.inf, 3, MISSED + 0.3),  # it takes no second run to see that it misses
     (Evidence((4.0,), out=True), 5.0, 2, math.inf),
@@ -151,14 +154,22 @@ def test_what_decides_a_point(known, rival, repeats, value):
     assert method.decided(known, rival, repeats) == value
 
 
-@pytest.mark.parametrize("known, rival, limit", [
-    (Evidence(), 5.0, 5.0),
-    (Evidence((4.0,)), 5.0, 6.0),  # a mean of 5 is no better
-    (Evidence((4.0, 4.5)), 5.0, 6.5),
-    (Evidence(), MISSED + 0.2, math.inf),
+@pytest.mark.parametrize("known, rival, repeats, limit", [
+    (Evidence(), 5.0, 1, 5.0),
+    (Evidence(), 5.0, 3, 5.5),
+    (Evidence((4.0,)), 5.0, 2, 6.0),  # a mean of 5 is no better
+    (Evidence((4.0,)), 5.0, 3, 6.7071068),
+    (Evidence((4.0, 4.5)), 5.0, 3, 6.5),
+    (Evidence(), MISSED + 0.2, 3, math.inf),
 ])  # fmt: skip
-def test_from_which_epoch_on_a_run_is_in_vain(known, rival, limit):
-    assert method.limit(known, rival) == limit
+def test_from_which_epoch_on_a_run_is_in_vain(known, rival, repeats, limit):
+    assert method.limit(known, rival, repeats) == pytest.approx(limit)
+    if limit < math.inf:
+        with_it = known._replace(values=(*known.values, limit + 1e-6))
+        assert method.decided(with_it, rival, repeats) >= rival
+        with_less = known._replace(values=(*known.values, limit - 1e-6))
+        told = method.decided(with_less, rival, repeats)
+        assert told is None or told < rival
 
 
 def test_learning_rates_of_sgd_are_multiples_of_the_unit_of_the_rules():
@@ -186,7 +197,7 @@ def test_weight_decay_stays_on_the_grid_of_the_rules():
 def test_a_decay_of_its_own_length_changes_with_the_schedule():
     schedule = next(stage for stage in method.stages() if stage.name == "schedule")
     longer = schedule.step(START._replace(num_epochs=14, decay_epochs=7.0), 1)
-    assert (longer.num_epochs, longer.decay_epochs) == (16, 8.0)
+    assert (longer.num_epochs, longer.decay_epochs) == (18, 9.0)
 
 
 def test_an_odd_batch_cannot_be_halved():

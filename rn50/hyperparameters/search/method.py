@@ -5,8 +5,8 @@ decay and length of the schedule. Every stage starts from the best point so far,
 direction while that helps. When all are through they begin again with the steps of 10 %, until a pass finds nothing better.
 
 The runs of a point differ by their seeds, so it takes the place of the best one only by the mean of several; it is out as soon as
-that mean is worse. Whoever asks again with the same evidence gets the same plan: so a search can be resumed, and several workers
-need nothing but the evidence in common.
+that mean is worse by more than chance makes of so few. Whoever asks again with the same evidence gets the same plan: so a search
+can be resumed, and several workers need nothing but the evidence in common.
 """
 
 import math
@@ -18,6 +18,8 @@ MISSED = 1000.0
 yet comparable."""
 PASSES = 3
 """At most; nothing says that there is no end to ever smaller gains."""
+NOISE = 0.1
+"""By so much, as a part of their value, runs of the same point differ; the mean of n of them by that over the root of n."""
 DIGITS = 4
 """Of a learning rate."""
 
@@ -103,8 +105,8 @@ def stages(learning_rate_unit: float = 0) -> List[Stage]:
 
 
 def _schedule(point: Point, way: int) -> Optional[Point]:
-    """A seventh longer or shorter; where the decay has a length of its own, that changes along."""
-    epochs = point.num_epochs + way * max(1, round(point.num_epochs / 7))
+    """A quarter longer or shorter; where the decay has a length of its own, that changes along."""
+    epochs = point.num_epochs + way * max(1, round(point.num_epochs / 4))
     if epochs < 1:
         return None
     decay = None if point.decay_epochs is None else round(point.decay_epochs * epochs / point.num_epochs, 2)
@@ -113,14 +115,21 @@ def _schedule(point: Point, way: int) -> Optional[Point]:
 
 def decided(known: Evidence, rival: float, repeats: int) -> Optional[float]:
     """The value of a point against a best one of value ``rival``; None while it takes more runs to tell."""
-    if known.out or (known.values and (max(known.values) >= MISSED or known.mean >= rival)) or len(known.values) >= repeats:
+    runs = len(known.values)
+    if known.out or runs >= repeats or (runs and max(known.values) >= MISSED):
         return known.mean
-    return None
+    return known.mean if runs and known.mean >= _too_much(rival, runs, repeats) else None
 
 
-def limit(known: Evidence, rival: float) -> float:
+def _too_much(rival: float, runs: int, repeats: int) -> float:
+    """The mean of so many runs from which on a point is out."""
+    return rival * (1 + NOISE / math.sqrt(runs)) if runs < repeats else rival
+
+
+def limit(known: Evidence, rival: float, repeats: int) -> float:
     """The value from which on the next run of a point puts it out."""
-    return math.inf if rival >= MISSED else rival * (len(known.values) + 1) - sum(known.values)
+    runs = len(known.values) + 1
+    return math.inf if rival >= MISSED else _too_much(rival, runs, repeats) * runs - sum(known.values)
 
 
 def plan(

@@ -114,11 +114,13 @@ class Search:
         if plan.best is None or plan.value is None or plan.best == job.task.point:
             return None
         own = known.get(job.task.point, Evidence())
-        if own.out or (own.values and own.mean >= plan.value):
+        repeats = self._planner.options.repeats
+        told = method.decided(own, plan.value, repeats)
+        if told is not None and told >= plan.value:
             return "other runs of the same have put it out"
         of_best = [trial.number for trial in trials if trial.point == plan.best and trial.state == "finished"]
         curves = [evaluations(self._journal.result_file(number)) for number in of_best] if plan.value < method.MISSED else []
-        return objective.why_stop(job.training.evaluations(), method.limit(own, plan.value), curves)
+        return objective.why_stop(job.training.evaluations(), method.limit(own, plan.value, repeats), curves)
 
     def _end(self, job: _Job, status: int) -> str:
         """Writes down how a run ended, and says it in words."""
