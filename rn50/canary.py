@@ -4,7 +4,7 @@ import math
 from typing import Callable
 
 from rn50.config import Config
-from rn50.errors import UserError
+from rn50.errors import DIVERGED, UserError
 
 START_TOLERANCE = 0.25
 """A classifier drawn from N(0, 0.01) guesses: its first loss is ln(classes), a little more where the features are large."""
@@ -27,7 +27,7 @@ class Canary:
         """``loss`` is the mean training loss of a step of ``epoch``. Raises UserError where it is no number."""
         rate = f"LR={self._h.learning_rate:g} with WARMUP_EPOCHS={self._h.warmup_epochs}"
         if not math.isfinite(loss):
-            raise UserError(f"the training loss is {loss} in epoch {epoch}: {rate} is too high, or an image is not one; lower LR")
+            raise UserError(f"{DIVERGED} {loss} in epoch {epoch}: {rate} is too high, or an image is not one; lower LR")
         self._seen += 1
         compared = f"where guessing one of {self._classes} classes gives {self._guess:.2f}"
         if self._seen == 1:

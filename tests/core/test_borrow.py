@@ -12,7 +12,7 @@ from rn50 import config as configuration
 from rn50 import config_file, rules
 from rn50.cli import main
 from rn50.errors import UserError
-from rn50.hyperparameters import borrow, origin, prediction, published
+from rn50.hyperparameters import assignments, borrow, origin, prediction, published
 from rn50.mlperf_log import RunLog
 from rn50.submission import parse, recipe
 from tests.core import imagenet_run
@@ -48,7 +48,7 @@ def from_text(text, folder):
     """Like ``configured``, without a shell: for hundreds of them."""
     file = folder / "config_BORROWED.sh"
     file.write_text(text)
-    return configuration.from_environment(borrow.assignments.read(file).values, str(file))
+    return configuration.from_environment(assignments.read(file).values, str(file))
 
 
 def test_every_published_result_gives_a_configuration_that_logs_its_values_or_is_refused_by_name(tmp_path):

@@ -138,7 +138,8 @@ def test_help_of_a_script_shows_an_example(script):
     assert f"DGXSYSTEM=DEMO_CPU {script}" in job.out
 
 
-@pytest.mark.parametrize("verb", ["demo-data", "doctor", "launch", "train", "score", "check", "config show", "bench comm"])
+@pytest.mark.parametrize("verb", ["demo-data", "doctor", "launch", "train", "score", "check", "config show", "bench comm",
+                                  "search"])
 def test_help_of_a_verb_shows_an_example(verb):
     job = Job({}, [*RN50, *verb.split(), "--help"])
     assert job.wait() == 0

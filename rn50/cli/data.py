@@ -1,0 +1,81 @@
+"""Verbs on data sets."""
+
+import json
+import pathlib
+import sys
+from typing import Optional
+
+import click
+from rich.console import Console
+
+from rn50.cli import group
+
+
+@click.command("demo-data", epilog="Example: rn50 demo-data data/demo")
+@click.argument("folder", type=click.Path(path_type=pathlib.Path))
+@click.option("--seed", default=1, show_default=True, help="Seed of the drawings.")
+@click.option("--tune", is_flag=True, help="Write a validation set of other images, to choose hyperparameters on.")
+def demo_data(folder: pathlib.Path, seed: int, tune: bool) -> None:
+    """Draw the demo data set (10 classes, 10,000 + 2,000 JPEGs) and pack it as RecordIO into FOLDER."""
+    from rn50.data import demo_dataset
+    from rn50.display import counting
+
+    with counting("drawing the demo data set") as progress:
+        demo_dataset.generate(folder, seed=seed, val_split="tune" if tune else "val", progress=progress)
+
+
+@click.command(epilog="Example: rn50 pack /data/ILSVRC2012 /data/imagenet")
+@click.argument("source", type=click.Path(path_type=pathlib.Path))
+@click.argument("folder", metavar="OUT", type=click.Path(path_type=pathlib.Path))
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0, 2**32 - 1), help="Seed of the order of the records.")
+@click.option("--val-truth", type=click.Path(path_type=pathlib.Path),
+              help="The classes of a flat val folder: the official ground truth (with meta.mat beside it), or lines of name and "
+              "class [default: the development kit in SOURCE or beside it].")
+@click.option("--workers", type=click.IntRange(1),
+              help="Threads; more than cores help where storage answers slowly [default: cores].")
+@click.option("--to-folder", is_flag=True, help="The other way: from the records in SOURCE to class folders of images in OUT.")
+@group.as_json
+def pack(source: pathlib.Path, folder: pathlib.Path, seed: int, val_truth: Optional[pathlib.Path], workers: Optional[int],
+         to_folder: bool, as_json: bool) -> None:
+    """Pack the images of SOURCE/train/<class> and SOURCE/val as RecordIO into OUT, in shuffled order.
+
+    The bytes of the images stay as they are; a label is the rank of its class among the sorted ones. Interrupted, the same
+    command goes on where it stopped.
+    """
+    from rn50.data import pack as packer
+    from rn50.data import unpacking
+    from rn50.display import counting
+
+    with counting("unpacking" if to_folder else "packing") as progress:
+        numbers = (unpacking.unpack(source, folder, workers, progress) if to_folder
+                   else packer.pack(source, folder, seed, val_truth, workers, progress).numbers)
+    click.echo(json.dumps(dict(numbers, folder=str(folder))) if as_json else
+               f"{folder}: {numbers['train']:,} + {numbers['val']:,} images of {numbers['classes']:,} classes"
+               + ("" if to_folder else f"; rn50 verify {folder} looks at every one"))
+
+
+@click.command(epilog="Example: rn50 verify /data/imagenet --full")
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=pathlib.Path))
+@click.option("--full", is_flag=True, help="Decode every image too, not only its headers.")
+@click.option("--classes", type=click.IntRange(1), help="Classes there ought to be.")
+@click.option("--train", "train_images", type=click.IntRange(1), help="Training images there ought to be.")
+@click.option("--val", "val_images", type=click.IntRange(1), help="Validation images there ought to be.")
+@click.option("--workers", type=click.IntRange(1), help="Threads [default: cores].")
+@group.as_json
+def verify(folder: pathlib.Path, full: bool, classes: Optional[int], train_images: Optional[int], val_images: Optional[int],
+           workers: Optional[int], as_json: bool) -> None:
+    """Look at every record of DIR and write what was found as certificate.json beside the data.
+
+    Container and index, numbers, labels, headers of the images, duplicates, SHA-256 of every file. The numbers expected are those
+    of an earlier certificate, of rn50 pack or rn50 demo-data, else ImageNet's. A run reads the certificate and refuses data at
+    fault.
+
+    Exit status: 0 whole, 1 faults, 2 it could not be looked at.
+    """
+    from rn50.data import certification, verdict
+    from rn50.display import counting
+
+    with counting("verifying") as progress:
+        found = certification.certify(folder, full, (classes, train_images, val_images), workers, progress)
+    click.echo(json.dumps(verdict.to_json(found), indent=1)) if as_json else verdict.print_findings(found, Console())
+    sys.exit(0 if found.passed else 1)

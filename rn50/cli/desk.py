@@ -1,0 +1,124 @@
+"""Verbs on results."""
+
+import json
+import pathlib
+import sys
+from typing import Optional, Tuple
+
+import click
+from rich.console import Console
+
+from rn50 import rules
+from rn50.cli import group
+from rn50.errors import UserError
+
+
+@click.command(epilog="Example: rn50 score results/DEMO_CPU")
+@group.paths
+@click.option("--ruleset", help="Version of the reference convergence points [default: that of the round a folder of a published "
+              f"tree names, else {rules.RULESETS[-1]}].")
+@group.as_json
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV, a row a run.")
+def score(paths: Tuple[pathlib.Path, ...], ruleset: Optional[str], as_json: bool, as_csv: bool) -> None:
+    """Score result files, result folders or a published tree: the mean of the middle three of five runs.
+
+    Of more than five runs, the set of five consecutive ones with the median score counts. The score that reference convergence
+    scales is shown apart. Images/s per accelerator are told where the folder has a description of the system beside it.
+    """
+    from rn50.display import counting
+    from rn50.submission import score as desk
+    from rn50.submission import scoreboard
+
+    if as_json and as_csv:
+        raise UserError("--json and --csv: one form at a time; leave one out")
+    with counting("reading result files") as progress:
+        scores = desk.score(paths, ruleset, progress)
+    if as_json or as_csv:
+        click.echo(json.dumps(scoreboard.to_json(scores), indent=1) if as_json else scoreboard.to_csv(scores), nl=as_json)
+    else:
+        scoreboard.print_table(scores, Console())
+
+
+@click.command(epilog="Example: rn50 check results/DEMO_CPU --ruleset 4.0.0")
+@group.paths
+@click.option("--ruleset", "rulesets", multiple=True,
+              help=f"Version of the official rules, of {', '.join(rules.RULESETS)}; may be given several times [default: that of "
+              "the round a folder of a published tree names, else 1.0.0, 1.1.0, 2.0.0 and 4.0.0].")
+@group.as_json
+def check(paths: Tuple[pathlib.Path, ...], rulesets: Tuple[str, ...], as_json: bool) -> None:
+    """Run the official MLPerf checkers on a copy, and our own: every finding with its line, rule and remedy.
+
+    Of any result file the compliance checker; of a submission tree (ORG/results/SYSTEM/resnet) also those of seeds, reference
+    convergence, system description and package. Exit status 0 only if everything holds.
+    """
+    from rn50.submission import check as desk
+
+    report = desk.check(paths, rulesets)
+    click.echo(json.dumps(desk.to_json_report(report), indent=1)) if as_json else desk.print_report(report, Console())
+    sys.exit(0 if report.ok else 1)
+
+
+@click.command(epilog="Example: rn50 package results/NF5688M6 --to submission")
+@group.paths
+@click.option("--to", required=True, type=click.Path(path_type=pathlib.Path),
+              help="Folder of the submission; what it holds of other systems stays as it is.")
+@click.option("--details", type=click.Path(path_type=pathlib.Path),
+              help="YAML or JSON file of what no machine tells, as in  cooling: air-cooled  [default: system.yaml beside the "
+              "results].")
+@click.option("--ruleset", "rulesets", multiple=True,
+              help=f"Version of the official rules, of {', '.join(rules.RULESETS)}; may be given several times [default: that of "
+              "the round a folder of --to names, as in training_results_v2.1, else 1.0.0, 1.1.0, 2.0.0 and 4.0.0].")
+@group.as_json
+def package(paths: Tuple[pathlib.Path, ...], to: pathlib.Path, details: Optional[pathlib.Path], rulesets: Tuple[str, ...],
+            as_json: bool) -> None:
+    """Make the tree of a submission out of result folders of ours: results, descriptions of the systems, code and scripts.
+
+    Nothing is written where something is missing, or a checker finds an error that is not just true of demo data; each is named.
+    The descriptions are made of what the runs saved of their machine, and of what you say in system.yaml: without it the command
+    lists what to write there. The code is that of the commit which made the runs.
+
+    Exit status: 0 written and without error, 1 written, but of demo data, 2 nothing written.
+    """
+    from rn50 import system
+    from rn50.display import counting
+    from rn50.submission import package as desk
+
+    with counting("checking") as progress:
+        outcome = desk.package(paths, to, system.read, details, rulesets, progress=progress)
+    for warning in outcome.warnings:
+        click.echo(f"warning: {warning}", err=True)
+    click.echo(json.dumps(desk.to_json_outcome(outcome), indent=1)) if as_json else desk.print_outcome(outcome, Console())
+    sys.exit(2 if not outcome.written else 1 if outcome.errors else 0)
+
+
+@click.command(epilog="Example: rn50 report results/DEMO_CPU")
+@group.paths
+@group.rulesets
+@click.option("--output", "-o", type=click.Path(path_type=pathlib.Path),
+              help="Where to write it; by default report.html in the folder of the result, or here if they are several.")
+def report(paths: Tuple[pathlib.Path, ...], rulesets: Tuple[str, ...], output: Optional[pathlib.Path]) -> None:
+    """Write all that is known of one or several results on one HTML page, which needs nothing but itself.
+
+    Beside the hyperparameters stand the nearest published results and reference convergence points.
+    """
+    from rn50.display import counting
+    from rn50.report import report as page
+
+    with counting("checking and drawing results") as progress:
+        written = page.write(paths, rulesets, output, progress)
+    click.echo(f"report: {written}")
+
+
+@click.command(epilog="Example: rn50 compare results/BEFORE results/AFTER")
+@group.paths
+@group.as_json
+def compare(paths: Tuple[pathlib.Path, ...], as_json: bool) -> None:
+    """Compare results with the first of them: epochs, minutes, images/s, settings, and whether so few runs show a difference.
+
+    Welch's interval and the exact permutation test, both corrected for the number of tests made at once.
+    """
+    from rn50.submission import compare as desk
+    from rn50.submission import score as scoring
+
+    comparisons = desk.compare(scoring.score(paths))
+    click.echo(json.dumps(desk.to_json(comparisons), indent=1)) if as_json else desk.print_table(comparisons, Console())

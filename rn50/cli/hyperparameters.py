@@ -1,0 +1,141 @@
+"""Verbs on hyperparameters: what to expect of some, and where to take them from."""
+
+import json
+import pathlib
+import sys
+from typing import Optional
+
+import click
+from rich.console import Console
+
+from rn50 import config as configuration
+from rn50 import rules
+from rn50.cli import group
+from rn50.errors import UserError
+
+
+@click.command(epilog="Example: rn50 plan --accelerators 8 --global-batch-size 3200 --accelerator H100-SXM-80GB")
+@click.option("--accelerators", type=click.IntRange(1), help="How many, in all nodes [default: the curve from 1 to 4,096].")
+@click.option("--global-batch-size", type=click.IntRange(1), help="[default: the one that takes the fewest minutes]")
+@click.option("--accelerator", metavar="NAME", help="Its name, or a part of it [default: that of most published results].")
+@click.option("--images-per-second", type=click.FloatRange(0, min_open=True),
+              help="What you measured while training: of each accelerator, with so many of them at that batch size.")
+@click.option("--curve", is_flag=True, help="The curve from 1 to 4,096 accelerators, each at its best batch size.")
+@click.option("--plot", type=click.Path(path_type=pathlib.Path, dir_okay=False), metavar="FILE.svg", help="Draw that curve.")
+@group.as_json
+def plan(accelerators: Optional[int], global_batch_size: Optional[int], accelerator: Optional[str],
+         images_per_second: Optional[float], curve: bool, plot: Optional[pathlib.Path], as_json: bool) -> None:
+    """Predict epochs and minutes to 75.9 % on ImageNet of a planned system, from published results (LARS, closed division).
+
+    Epochs are those of the batch size, images/s those of the accelerator at that scale, published or measured by you; evaluations
+    and start-up are added. docs/measurements.md says how far off it was on published results that it was not told of. Also says
+    which published hyperparameters to borrow.
+    """
+    from rn50.hyperparameters import plan as desk
+    from rn50.hyperparameters import plan_display as shown
+
+    if global_batch_size and not accelerators:
+        raise UserError("--global-batch-size without --accelerators: give both, or neither for the curve")
+    planner, name = desk.planner_for(accelerator, images_per_second, accelerators, global_batch_size)
+    plans = planner.curve(name) if curve or plot or not accelerators else []
+    if plot:
+        shown.draw_curve(plans, planner.results, plot)
+        click.echo(f"plot: {plot}", err=True)
+    if curve or not accelerators:
+        click.echo(json.dumps(shown.curve_to_json(plans), indent=1)) if as_json else shown.print_curve(plans, Console())
+        return
+    one = planner.plan(name, accelerators, global_batch_size) if global_batch_size else planner.best(name, accelerators)
+    click.echo(json.dumps(shown.to_json(one), indent=1)) if as_json else shown.print_plan(one, Console())
+
+
+@click.command(epilog="Example: rn50 borrow v1.0/Inspur/nf5688m6_mxnet --for configs/config_DGXA100.sh -o config_MINE.sh")
+@click.argument("source", required=False)
+@click.option("--for", "base", metavar="CONFIG", help="Configuration of this system, a file or a name of configs/ [default: "
+              "CONFIG_FILE or DGXSYSTEM of the environment].")
+@click.option("--gbs", type=click.IntRange(1), help="Another global batch size than the source's; nothing else changes with it.")
+@click.option("--only", metavar="NAMES", help="Take only these variables, like LR,WARMUP_EPOCHS; the header labels the mix.")
+@click.option("--partial", is_flag=True, help="Take what the source has where it lacks a value; the header labels the mix.")
+@click.option("--output", "-o", type=click.Path(path_type=pathlib.Path), help="Write the configuration there; by default it is "
+              "shown what would change.")
+@click.option("--force", is_flag=True, help="Replace a file that exists.")
+@click.option("--suggest", is_flag=True, help="Rank what may be borrowed for the batch size of --gbs.")
+@click.option("--optimizer", default="lars", show_default=True, type=click.Choice(rules.OPTIMIZERS), help="For --suggest.")
+@click.option("--number", default=10, show_default=True, type=click.IntRange(1), help="For --suggest: how many.")
+@group.as_json
+def borrow(source: Optional[str], base: Optional[str], gbs: Optional[int], only: Optional[str], partial: bool,
+           output: Optional[pathlib.Path], force: bool, suggest: bool, optimizer: str, number: int, as_json: bool) -> None:
+    """A configuration of this system with the hyperparameters of somebody else's run, taken whole.
+
+    SOURCE is a published result (v1.0/Inspur/nf5688m6_mxnet), a reference convergence point (rcp/3264, rcp/1.0.0/2048), a result
+    log or a folder of them, or a configuration file. Of the last only assignments are read: nothing of it is run. Shown are what
+    changes, what leaves the closed division's rules, and the epochs to expect from published runs of that very recipe.
+    """
+    from rn50.hyperparameters import borrow as lending
+    from rn50.hyperparameters import borrow_show, origin, prediction, written_config
+
+    if suggest:
+        if source or not gbs:
+            raise UserError("--suggest wants --gbs and no SOURCE: rn50 borrow --suggest --gbs 3264")
+        borrow_show.suggest(prediction.candidates(gbs, optimizer)[:number], gbs, as_json)
+        return
+    if not source:
+        raise UserError(f"borrow from what? give {origin.FORMS}; --suggest --gbs N ranks what there is")
+    names = tuple(filter(None, (only or "").replace(" ", "").split(",")))
+    system = written_config.base_file(base, configuration.environment(), "--for ")
+    borrowed = lending.borrow(origin.find(source), system, gbs, names, partial)
+    if output:
+        written_config.write(borrowed.text, output, force)
+    borrow_show.show(borrowed, output, as_json)
+
+
+@click.command(epilog="Example: DATADIR=/data/tune rn50 search DEMO_CPU --to search/demo --workers 2 --minutes 110 "
+               "--confirm-data data/demo")
+@click.argument("config")
+@click.option("--to", "folder", required=True, type=click.Path(path_type=pathlib.Path),
+              help="Folder of the search, its trials and its report; shared by all workers.")
+@click.option("--workers", default=1, show_default=True, type=click.IntRange(1), help="Runs at a time, each on its share of the "
+              "cores.")
+@click.option("--trials", type=click.IntRange(1), help="Search with so many runs at most.")
+@click.option("--minutes", type=click.FloatRange(0, min_open=True),
+              help="Begin no trial that would leave less of these minutes, from this call on, than the confirmation takes.")
+@click.option("--repeats", default=3, show_default=True, type=click.IntRange(1),
+              help="Runs, each with its seed, that a point needs to take the place of the best one.")
+@click.option("--seeds-to-confirm", default=rules.RUNS, show_default=True, type=click.IntRange(2),
+              help="Runs of the winner, and of the baseline.")
+@click.option("--confirm-data", type=click.Path(path_type=pathlib.Path), metavar="DIR",
+              help="Other data to confirm on than those that were searched on.")
+@group.as_json
+def search(config: str, folder: pathlib.Path, workers: int, trials: Optional[int], minutes: Optional[float], repeats: int,
+           seeds_to_confirm: int, confirm_data: Optional[pathlib.Path], as_json: bool) -> None:
+    """Search hyperparameters with which CONFIG reaches the target in fewer epochs, and confirm them with fresh seeds.
+
+    CONFIG is a file or a name of configs/; DATADIR are the data. Learning rate first in factors of ten, then in steps of 10 %;
+    batch size with the learning rate scaled along; then warm-up, weight decay and schedule length. A trial is a normal run,
+    evaluated after every epoch, and stopped as soon as it cannot be better than the best. At the end the best point and the
+    baseline, the first that reached the target, run again with fresh seeds.
+
+    Stopped or killed, the same command goes on; called on another machine that shares the folder, it joins in.
+
+    Exit status: 0 the difference stands, 1 it does not or nothing better was found, 2 something to mend.
+    """
+    from rn50.hyperparameters.search import report, shares, subject
+    from rn50.hyperparameters.search.planner import Options, Planner
+    from rn50.hyperparameters.search.progress import Progress
+    from rn50.hyperparameters.search.search import Search, StoppedError
+
+    other = subject.data_folder(confirm_data) if confirm_data else None
+    on = subject.read(config, configuration.environment())
+    with Progress(minutes) as progress:
+        dealt = shares.of(workers, on.config.run.device)
+        planner = Planner(on, folder, Options(workers, trials, minutes, repeats, seeds_to_confirm, other), progress)
+        try:
+            Search(planner, dealt, progress).run()
+        except StoppedError as stopped:
+            click.echo(f"rn50: {stopped}", err=True)
+            sys.exit(128 + stopped.number)
+    outcome = report.Outcome(planner, sys.argv[1:])
+    outcome.write()
+    click.echo(json.dumps(outcome.to_json(), indent=1) if as_json else
+               f"{outcome.sentence}\nreport: {folder / report.REPORT}"
+               + (f"\nconfiguration: {outcome.config_file}" if outcome.config_file else ""))
+    sys.exit(0 if outcome.stands else 1)

@@ -1,0 +1,102 @@
+"""Verbs on runs, and on the machine and the configuration that they run on."""
+
+import os
+import pathlib
+import sys
+from typing import Optional
+
+import click
+from rich.console import Console
+
+from rn50 import config as configuration
+from rn50.cli import group
+
+TARGET_MISSED = 3
+"""Exit status of a run that came to its end without reaching the target."""
+
+
+@click.command(epilog="Example: DGXSYSTEM=DEMO_CPU ./run_and_time.sh calls it with the environment of configs/config_DEMO_CPU.sh")
+def launch() -> None:
+    """Start every rank of the system that the environment describes, for one timed run."""
+    from rn50 import launch as launcher
+
+    sys.exit(launcher.launch(configuration.from_environment(), configuration.environment()))
+
+
+@click.command(epilog="Example: DGXSYSTEM=NF5688M6 DATADIR=/path/to/imagenet rn50 doctor")
+@group.as_json
+@click.option("--brief", is_flag=True, help="Print only what fails or warns, on standard error.")
+def doctor(as_json: bool, brief: bool) -> None:
+    """What this machine can run, what not and why, and the command that mends it.
+
+    Looks at the system that DGXSYSTEM or CONFIG_FILE names; without one at every system of configs/.
+
+    Exit status: 0 the system can run, 1 it cannot.
+    """
+    from rn50 import doctor as practice
+
+    sys.exit(0 if practice.show(as_json, brief) else 1)
+
+
+@click.command(epilog="Example: set -a; . configs/config_DEMO_CPU.sh; rn50 train")
+@click.pass_context
+def train(context: click.Context) -> None:
+    """Be one rank of a timed run (rn50 launch starts them).
+
+    Exit status: 0 target reached, 3 target missed, 2 something to mend, 1 a fault.
+    """
+    from rn50 import launchers
+
+    config = configuration.from_environment()
+    click.echo(launchers.bind(config, configuration.environment()), err=True)  # before NumPy or a framework starts threads
+
+    from rn50 import implementation, timed_run
+    from rn50.display import LiveDisplay
+
+    try:
+        with LiveDisplay(config, Console(stderr=True)) as display:
+            outcome = timed_run.run(config, implementation.load(config.run.framework), display)
+    except Exception as error:
+        if context.find_root().params["debug"]:
+            raise
+        # At once: the exit handlers of native libraries wait for ranks that are gone, or complain of them.
+        status = group.report(error)
+        sys.stdout.flush()
+        os._exit(status)
+    sys.exit(0 if outcome.reached_target else TARGET_MISSED)
+
+
+@click.group()
+def bench() -> None:
+    """Measure this system."""
+
+
+@bench.command(epilog="Example: set -a; . configs/config_NF5688M6.sh; NCCL_ALGO=Ring rn50 bench comm --json")
+@click.option("--largest-mib", default=256, show_default=True, type=click.IntRange(1, 4096), help="Stop at this size.")
+@click.option("--as-rank", is_flag=True, hidden=True)
+@group.as_json
+def comm(largest_mib: int, as_rank: bool, as_json: bool) -> None:
+    """Time sums over all ranks of the system that the environment describes, by size: latency and bandwidth."""
+    from rn50 import all_reduce, implementation
+    from rn50 import launch as launcher
+
+    config = configuration.from_environment()
+    if as_rank:
+        all_reduce.bench(config, implementation.load(config.run.framework), largest_mib << 20, as_json)
+    else:
+        sys.exit(launcher.run_ranks(config, configuration.environment(), all_reduce.as_rank(config, largest_mib, as_json)))
+
+
+@click.group("config")
+def config_group() -> None:
+    """Look at configurations."""
+
+
+@config_group.command("show", epilog="Example: rn50 config show configs/config_NF5688M6.sh")
+@click.argument("file", required=False, type=click.Path(path_type=pathlib.Path))
+@group.as_json
+def config_show(file: Optional[pathlib.Path], as_json: bool) -> None:
+    """Every value of a configuration FILE, or of the environment, and whether it is used, passed through, dead or ignored."""
+    from rn50 import config_show as show
+
+    show.show(file, as_json)

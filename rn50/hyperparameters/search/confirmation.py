@@ -1,0 +1,129 @@
+"""Winner and baseline again, each with fresh seeds: their runs, and what so few of them show."""
+
+import pathlib
+import secrets
+from dataclasses import dataclass
+from typing import IO, Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
+
+from rn50.hyperparameters.search import locks, method
+from rn50.hyperparameters.search.journal import Trial
+from rn50.hyperparameters.search.method import Point
+from rn50.submission import compare, score
+from rn50.submission.compare import Difference
+from rn50.submission.score import SystemScore
+
+FOLDER = "confirmed"
+BASELINE, WINNER = "baseline", "winner"
+MOST_SEED = 2**31 - 1
+
+
+class Pair(NamedTuple):
+    """What is confirmed, with the seeds of each."""
+
+    points: Dict[str, Point]
+    seeds: Dict[str, List[int]]
+
+    def to_json(self) -> Dict[str, Any]:
+        """For the journal."""
+        return {"points": {who: list(point) for who, point in self.points.items()}, "seeds": self.seeds}
+
+    @staticmethod
+    def of_json(said: Dict[str, Any]) -> "Pair":
+        """The inverse of ``to_json``."""
+        return Pair({who: Point(*values) for who, values in said["points"].items()}, said["seeds"])
+
+
+class Slot(NamedTuple):
+    """A run of the confirmation that nobody else makes now."""
+
+    who: str
+    number: int
+    seed: int
+    result_file: pathlib.Path
+    held: IO[Any]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether the difference stands, in figures and in words. ``missed`` are runs that did not reach the target."""
+
+    stands: bool
+    difference: Optional[Difference]
+    missed: Dict[str, int]
+    scores: Dict[str, SystemScore]
+    sentence: str
+
+
+def fresh_seed(used: Iterable[int]) -> int:
+    """One that is not among ``used``, drawn by the operating system."""
+    taken = set(used)
+    while True:
+        seed = secrets.randbelow(MOST_SEED) + 1
+        if seed not in taken:
+            return seed
+
+
+def pair(baseline: Point, winner: Point, runs: int, used: Iterable[int]) -> Pair:
+    """With ``runs`` fresh seeds each."""
+    taken = list(used)
+    seeds: Dict[str, List[int]] = {BASELINE: [], WINNER: []}
+    for _ in range(runs):
+        for of_one in seeds.values():
+            of_one.append(fresh_seed(taken))
+            taken.append(of_one[-1])
+    return Pair({BASELINE: baseline, WINNER: winner}, seeds)
+
+
+def baseline_of(start: Point, trials: List[Trial]) -> Optional[Point]:
+    """The first configuration that reached the target: the given one if any of its runs did, else that of the first trial that
+    did; None where none did."""
+    reached = [trial.point for trial in trials if trial.value is not None and trial.value < method.MISSED]
+    if start in reached:
+        return start
+    return reached[0] if reached else None
+
+
+def slots(folder: pathlib.Path, confirmed: Pair) -> List[Tuple[str, int, int, pathlib.Path]]:
+    """All runs, those of both in turn: a machine that gets slower does so for both."""
+    runs = len(confirmed.seeds[BASELINE])
+    return [
+        (who, number, confirmed.seeds[who][number], folder / FOLDER / who / f"result_{number}.txt")
+        for number in range(runs) for who in (BASELINE, WINNER)
+    ]  # fmt: skip
+
+
+def left(folder: pathlib.Path, confirmed: Pair) -> int:
+    """Runs that have no result yet."""
+    return sum(not file.exists() for _, _, _, file in slots(folder, confirmed))
+
+
+def next_slot(folder: pathlib.Path, confirmed: Pair) -> Optional[Slot]:
+    """The next run that is neither finished nor being made."""
+    for who, number, seed, file in slots(folder, confirmed):
+        if not file.exists():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            held = locks.locked(file.with_suffix(".lock"), wait=False)
+            if held is not None:
+                return Slot(who, number, seed, file, held)
+    return None
+
+
+def verdict(folder: pathlib.Path, confirmed: Pair) -> Verdict:
+    """What the finished runs show."""
+    scores = {who: score.score([folder / FOLDER / who])[0] for who in (BASELINE, WINNER)}
+    epochs = {who: [run.epochs for run in of.runs if run.converged and run.epochs is not None] for who, of in scores.items()}
+    missed = {who: sum(not run.converged for run in of.runs) for who, of in scores.items()}
+    if not epochs[BASELINE] or not epochs[WINNER]:
+        who = BASELINE if not epochs[BASELINE] else WINNER
+        return Verdict(False, None, missed, scores, f"It does not stand: no run of the {who} reached the target.")
+    found = compare.difference("epochs", epochs[BASELINE], epochs[WINNER], "the baseline", "the winner")
+    stands = found.shown and found.difference < 0 and missed[WINNER] <= missed[BASELINE]
+    words = "The difference stands" if stands else "The difference does not stand"
+    sentence = f"{words}: {found.sentence}."
+    for who, count in missed.items():
+        if count:
+            runs = len(scores[who].runs)
+            sentence += f" {count} of {runs} runs of the {who} missed the target; its epochs are those of the others."
+    if found.shown and found.difference < 0 and not stands:
+        sentence += " A winner that misses more often than the baseline is none."
+    return Verdict(stands, found, missed, scores, sentence)

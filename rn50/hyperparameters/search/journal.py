@@ -1,0 +1,169 @@
+"""What a search has done and is doing: Optuna's journal, a file in the folder of the search that any number of workers append to.
+
+A trial is one run. Its log is what counts: a trial whose log came to its end is finished even where its worker was killed before
+it could say so. Whether a worker lives is told by a lock on a file of the trial, which it shares with the run.
+"""
+
+import contextlib
+import pathlib
+from typing import IO, Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+
+import optuna
+from optuna.distributions import BaseDistribution, FloatDistribution
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from rn50.errors import UserError
+from rn50.hyperparameters.search.locks import JournalLock, locked
+from rn50.hyperparameters.search.method import Evidence, Point
+
+STUDY = "rn50 search"
+RESULT = "result_0.txt"
+LARGEST = 1e9
+"""Of any parameter, for Optuna wants to know; the method has its own bounds."""
+
+
+class Trial(NamedTuple):
+    """A trial as the journal has it. ``state`` is "running", "finished", "stopped" (as hopeless), "interrupted" or "failed"."""
+
+    number: int
+    point: Point
+    stage: str
+    seed: int
+    state: str
+    value: Optional[float]
+    note: str
+    seconds: Optional[float]
+    host: str
+
+
+_STATES = {TrialState.RUNNING: "running", TrialState.COMPLETE: "finished", TrialState.PRUNED: "stopped"}
+
+
+class Journal:
+    """The journal of the search in ``folder``."""
+
+    def __init__(self, folder: pathlib.Path):
+        """Raises UserError where nothing can be written there."""
+        self.folder = folder
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        try:
+            (folder / "trials").mkdir(parents=True, exist_ok=True)
+            file = folder / "journal.log"
+            lock = JournalLock(file)
+            self._storage = optuna.storages.JournalStorage(JournalFileBackend(str(file), lock_obj=lock))
+        except OSError as error:
+            raise UserError(f"{folder}: cannot be written ({error.strerror}); give another folder with --to") from None
+        with self.alone():
+            make = optuna.load_study if self._storage.get_all_studies() else optuna.create_study
+            self._study = make(storage=self._storage, study_name=STUDY)
+        self._study_id = self._storage.get_study_id_from_name(STUDY)
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """While it is open, no other worker plans."""
+        held = locked(self.folder / "plan.lock", wait=True)
+        try:
+            yield
+        finally:
+            if held is not None:
+                held.close()
+
+    def say(self, key: str, value: Any) -> None:
+        """Sets what the search has under ``key``; to be called while ``alone``."""
+        self._study.set_user_attr(key, value)
+
+    def said(self, key: str) -> Any:
+        """What the search has under ``key``, or None."""
+        return self._study.user_attrs.get(key)
+
+    def result_file(self, number: int) -> pathlib.Path:
+        """The log of a trial."""
+        return self.folder / "trials" / f"{number:03d}" / RESULT
+
+    def trials(self) -> List[Trial]:
+        """All of them, by number."""
+        return [_trial(each) for each in self._study.get_trials(deepcopy=False)]
+
+    def begin(self, point: Point, stage: str, seed: int, host: str) -> Tuple[int, IO[Any]]:
+        """A new trial, in one record, while ``alone``. It lives until the stream is closed, here and in every process that has
+        it."""
+        parameters = {name: value for name, value in point._asdict().items() if value is not None}
+        distributions: Dict[str, BaseDistribution] = {name: FloatDistribution(0, LARGEST) for name in parameters}
+        facts = {"stage": stage, "seed": seed, "host": host}
+        self._study.add_trial(
+            create_trial(state=TrialState.RUNNING, params=parameters, distributions=distributions, user_attrs=facts)
+        )
+        number = self._study.get_trials(deepcopy=False)[-1].number
+        held = self._life(number)
+        assert held is not None  # nobody else knows its number
+        return number, held
+
+    def _life(self, number: int) -> Optional[IO[Any]]:
+        """The lock of a trial, None where somebody lives who has it."""
+        file = self.result_file(number).with_name("lock")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        return locked(file, wait=False)
+
+    def note(self, number: int, text: str) -> None:
+        """Why a trial is stopped, or how it ended."""
+        self._storage.set_trial_user_attr(self._id(number), "note", text)
+
+    def accuracy(self, number: int, epoch: int, accuracy: float) -> None:
+        """Of a running trial, for those who look on."""
+        self._storage.set_trial_intermediate_value(self._id(number), epoch, accuracy)
+
+    def finish(self, number: int, value: float) -> None:
+        """It came to its end."""
+        self._study.tell(number, value, skip_if_finished=True)
+
+    def stop(self, number: int) -> None:
+        """It was stopped, for it could not matter any more."""
+        self._study.tell(number, state=TrialState.PRUNED, skip_if_finished=True)
+
+    def fail(self, number: int) -> None:
+        """It says nothing about its point."""
+        self._study.tell(number, state=TrialState.FAIL, skip_if_finished=True)
+
+    def abandoned(self) -> List[Trial]:
+        """Running trials whose worker and run have ended; to be called while ``alone``."""
+        found = []
+        for trial in self.trials():
+            held = self._life(trial.number) if trial.state == "running" else None
+            if held is not None:
+                held.close()
+                found.append(trial)
+        return found
+
+    def _id(self, number: int) -> int:
+        return self._storage.get_trial_id_from_study_id_trial_number(self._study_id, number)
+
+
+def evidence(trials: List[Trial]) -> Dict[Point, Evidence]:
+    """What the trials say of their points."""
+    found: Dict[Point, Evidence] = {}
+    for trial in trials:
+        known = found.get(trial.point, Evidence())
+        if trial.state == "finished" and trial.value is not None:
+            found[trial.point] = known._replace(values=(*known.values, trial.value))
+        elif trial.state == "stopped":
+            found[trial.point] = known._replace(out=True)
+    return found
+
+
+def _trial(of: FrozenTrial) -> Trial:
+    facts: Mapping[str, Any] = of.user_attrs
+    values: Dict[str, Any] = {name: of.params.get(name) for name in Point._fields}
+    for name in ("batch_size", "num_epochs"):
+        values[name] = int(values[name])
+    return Trial(
+        number=of.number,
+        point=Point(**values),
+        stage=facts["stage"],
+        seed=facts["seed"],
+        state=_STATES.get(of.state) or ("failed" if facts.get("note") else "interrupted"),
+        value=of.value if of.state == TrialState.COMPLETE else None,
+        note=facts.get("note", ""),
+        seconds=of.duration.total_seconds() if of.duration else None,
+        host=facts["host"],
+    )

@@ -1,0 +1,67 @@
+"""Locks that end with the processes that hold them, however these end, on one machine or over a network file system."""
+
+import fcntl
+import os
+import pathlib
+from typing import IO, Any, Optional
+
+from optuna.storages.journal import JournalFileOpenLock
+
+from rn50.errors import UserError
+
+
+def locked(file: pathlib.Path, wait: bool) -> Optional[IO[Any]]:
+    """The file, locked until it is closed in every process that has it; None where others have it and this one does not wait.
+
+    Raises UserError where the file system has no locks.
+    """
+    stream = file.open("a")
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        stream.close()
+        return None
+    except OSError as error:
+        stream.close()
+        raise UserError(f"{file}: cannot be locked ({error.strerror}); give a folder whose file system has locks") from None
+    return stream
+
+
+class JournalLock(JournalFileOpenLock):
+    """The lock of Optuna's journal. Its own ones are files, which stay behind when a worker is killed.
+
+    Whoever gets it cuts off the line that such a worker has not finished: with such a line in its middle the journal could not be
+    read any more.
+    """
+
+    def __init__(self, journal: pathlib.Path):
+        super().__init__(str(journal))
+        self._journal = journal
+        self._held: Optional[IO[Any]] = None
+
+    def acquire(self) -> bool:
+        """Waits for it."""
+        self._held = locked(self._journal.with_suffix(".lock"), wait=True)
+        if self._journal.exists():
+            with self._journal.open("r+b") as stream:
+                _cut_unfinished_line(stream)
+        return True
+
+    def release(self) -> None:
+        """Gives it back."""
+        if self._held is not None:
+            self._held.close()
+
+
+def _cut_unfinished_line(stream: IO[bytes]) -> None:
+    size = end = stream.seek(0, os.SEEK_END)
+    while end > 0:
+        begin = max(0, end - 4096)
+        stream.seek(begin)
+        newline = stream.read(end - begin).rfind(b"\n")
+        if newline >= 0:
+            end = begin + newline + 1
+            break
+        end = begin
+    if end < size:
+        stream.truncate(end)

@@ -1,0 +1,171 @@
+"""What a worker runs next, in agreement with all others of the same search: trials first, the confirmation at the end."""
+
+import pathlib
+import time
+from dataclasses import dataclass
+from typing import IO, Any, List, NamedTuple, Optional
+
+from rn50.errors import UserError
+from rn50.hyperparameters.search import confirmation, method, objective, subject
+from rn50.hyperparameters.search.confirmation import Pair
+from rn50.hyperparameters.search.journal import Journal, Trial, evidence
+from rn50.hyperparameters.search.method import Evidence, Plan, Point
+from rn50.hyperparameters.search.progress import Progress
+from rn50.hyperparameters.search.subject import Subject
+from rn50.hyperparameters.search.training import evaluations
+
+
+@dataclass(frozen=True)
+class Options:
+    """``trials`` and ``minutes`` end the search, not the confirmation; ``repeats`` runs decide a point, ``seeds`` confirm it, on
+    the data of ``confirm_data`` where they are others."""
+
+    workers: int
+    trials: Optional[int]
+    minutes: Optional[float]
+    repeats: int
+    seeds: int
+    confirm_data: Optional[pathlib.Path]
+
+
+class Task(NamedTuple):
+    """A run to make; ``trial`` is its number in the journal, None for one of the confirmation."""
+
+    name: str
+    point: Point
+    data: pathlib.Path
+    seed: int
+    result_file: pathlib.Path
+    held: IO[Any]
+    trial: Optional[int]
+
+
+class Planner:
+    """The plan of one search, as far as all its workers have come."""
+
+    def __init__(self, on: Subject, folder: pathlib.Path, options: Options, progress: Progress):
+        """Raises UserError where the folder cannot be written, or holds another search."""
+        self.subject, self.folder, self.options = on, folder.resolve(), options
+        self.journal = Journal(self.folder)
+        self.ended = False
+        """Whether nothing will be left to run any more."""
+        self._progress = progress
+        self._begun = time.monotonic()
+        self._agree()
+
+    def _agree(self) -> None:
+        """All calls in one folder are of one search."""
+        confirm = subject.sizes(self.options.confirm_data) if self.options.confirm_data else None
+        chosen = {"--repeats": self.options.repeats, "--seeds-to-confirm": self.options.seeds, "--confirm-data": confirm}
+        own = {**self.subject.identity, "options": chosen}
+        with self.journal.alone():
+            there = self.journal.said("search")
+            if there is None:
+                self.journal.say("search", own)
+                return
+        for what, of in (("configuration", "config"), ("data", "data"), ("options", "options")):
+            differs = [name for name in {**there[of], **own[of]} if there[of].get(name) != own[of].get(name)]
+            if differs:
+                raise UserError(f"{self.folder}: holds a search with other {what} ({', '.join(differs)}); give another folder "
+                                f"with --to, or the same command as there")
+
+    def next(self, in_hand: int) -> Optional[Task]:
+        """A run for a worker that has ``in_hand`` others; None where there is none now, or ``ended``."""
+        with self.journal.alone():
+            self._recover()
+            if self.pair is None:
+                trials = self.journal.trials()
+                plan = self.plan(trials)
+                self._progress.state(trials, plan, self._left(trials, plan), self.options.workers, self.options.seeds)
+                over = self._over(trials, plan)
+                point = None if over else self._choose(plan, trials)
+                if point is not None:
+                    return self._trial(point, plan, trials)
+                if in_hand or not over or any(trial.state == "running" for trial in trials):
+                    return None
+                self._freeze(trials, plan)
+            pair = self.pair
+            if pair is None:
+                self.ended = True
+                return None
+            left = confirmation.left(self.folder, pair)
+            self._progress.confirming(left, self.options.workers)
+            self.ended = not left
+            return self._confirming(pair)
+
+    @property
+    def pair(self) -> Optional[Pair]:
+        """What is confirmed; None while it is searched, and where there is nothing to confirm."""
+        said = self.journal.said("confirmation")
+        return Pair.of_json(said) if said else None
+
+    def plan(self, trials: List[Trial]) -> Plan:
+        """What the method makes of the trials."""
+        on = self.subject
+        return method.plan(on.start, evidence(trials), self.options.repeats, on.possible, on.learning_rate_unit)
+
+    def _choose(self, plan: Plan, trials: List[Trial]) -> Optional[Point]:
+        """The point that wants a run most: a first one before a second one. None where enough are in hand."""
+        known = evidence(trials)
+
+        def runs(point: Point) -> int:
+            running = sum(trial.state == "running" and trial.point == point for trial in trials)
+            return len(known.get(point, Evidence()).values) + running
+
+        wanted = [point for point in plan.wanted if runs(point) < self.options.repeats]
+        return min(wanted, key=runs) if wanted else None
+
+    def _over(self, trials: List[Trial], plan: Plan) -> bool:
+        """Whether no trial begins any more. What one call finds counts for all: else the confirmation would wait for others."""
+        if not self.journal.said("over") and (not self._left(trials, plan) or self._late(trials)):
+            self.journal.say("over", True)
+        return bool(self.journal.said("over"))
+
+    def _left(self, trials: List[Trial], plan: Plan) -> int:
+        """Trials that may still begin, at most."""
+        counted = sum(trial.state in ("finished", "stopped", "running") for trial in trials)
+        return plan.most_runs if self.options.trials is None else min(plan.most_runs, max(0, self.options.trials - counted))
+
+    def _late(self, trials: List[Trial]) -> bool:
+        """Whether one more trial would leave too little time for the confirmation."""
+        took = [trial.seconds for trial in trials if trial.state == "finished" and trial.seconds]
+        if self.options.minutes is None or not took:
+            return False
+        needed = max(took) * (1 + -(-2 * self.options.seeds // self.options.workers))
+        return time.monotonic() - self._begun + needed > 60 * self.options.minutes
+
+    def _freeze(self, trials: List[Trial], plan: Plan) -> None:
+        """Draws the seeds of the confirmation. Where there is nothing to confirm, a call with a larger budget may go on."""
+        baseline = confirmation.baseline_of(self.subject.start, trials)
+        if baseline is None or plan.best is None or plan.best == baseline:
+            self.journal.say("over", False)
+            return
+        pair = confirmation.pair(baseline, plan.best, self.options.seeds, [trial.seed for trial in trials])
+        self.journal.say("confirmation", pair.to_json())
+        self._progress.event("the search has ended; winner and baseline run again with fresh seeds")
+
+    def _trial(self, point: Point, plan: Plan, trials: List[Trial]) -> Task:
+        seed = confirmation.fresh_seed(trial.seed for trial in trials)
+        number, held = self.journal.begin(point, plan.stage, seed, subject.host())
+        name = f"trial {number} ({plan.stage}: {subject.in_words(point, self.subject.start)})"
+        return Task(name, point, self.subject.data, seed, self.journal.result_file(number), held, number)
+
+    def _confirming(self, pair: Pair) -> Optional[Task]:
+        slot = confirmation.next_slot(self.folder, pair)
+        if slot is None:
+            return None
+        data = self.options.confirm_data or self.subject.data
+        name = f"{slot.who}, run {slot.number + 1} of {self.options.seeds}"
+        return Task(name, pair.points[slot.who], data, slot.seed, slot.result_file, slot.held, None)
+
+    def _recover(self) -> None:
+        """What killed workers have left: a trial whose log is whole is finished, another begins again."""
+        for trial in self.journal.abandoned():
+            file = self.journal.result_file(trial.number)
+            if file.exists():
+                self.journal.finish(trial.number, objective.value(evaluations(file)))
+            elif trial.note:
+                self.journal.stop(trial.number)
+            else:
+                self.journal.fail(trial.number)
+                self._progress.event(f"trial {trial.number}: its worker is gone; it begins again")

@@ -1,0 +1,74 @@
+"""What a person sees of a search: a line an event, and on a terminal a bar with the time that is left at most."""
+
+import time
+from typing import List, Optional
+
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn
+from rich.progress import Progress as Bar
+
+from rn50.hyperparameters.search.journal import Trial
+from rn50.hyperparameters.search.method import MISSED, Plan
+
+
+class Progress:
+    """Tells it on standard error. What is left is an upper bound, for the plan depends on what the trials show."""
+
+    def __init__(self, minutes: Optional[float]):
+        self._console = Console(stderr=True)
+        self._end = None if minutes is None else time.monotonic() + 60 * minutes
+        self._took = 0.0
+        self._said = ("", 0)
+        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[left]}"))
+        # Without the thread that draws by itself: this process starts others, and a forked thread is no good company.
+        self._bar = Bar(*columns, console=self._console, transient=True, auto_refresh=False)
+        self._task = self._bar.add_task("search", total=None, left="")
+
+    def __enter__(self) -> "Progress":
+        if self._console.is_terminal:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._console.is_terminal:
+            self._bar.stop()
+
+    def event(self, line: str) -> None:
+        """Something has happened."""
+        self._bar.console.print(f"{time.strftime('%H:%M:%S')} {line}", markup=False, highlight=False, soft_wrap=True)
+
+    def tick(self) -> None:
+        """Some time has passed."""
+        if self._console.is_terminal:
+            self._bar.refresh()
+
+    def state(self, trials: List[Trial], plan: Plan, left: int, workers: int, seeds: int) -> None:
+        """How far the search is."""
+        took = [trial.seconds for trial in trials if trial.seconds and trial.state in ("finished", "stopped")]
+        whole = [trial.seconds for trial in trials if trial.seconds and trial.state == "finished"]
+        self._took = sum(whole) / len(whole) if whole else 0.0
+        seconds = None
+        if took:
+            seconds = (left * sum(took) / len(took) + 2 * seeds * self._took) / workers
+            if self._end is not None:
+                seconds = min(seconds, max(0.0, self._end - time.monotonic()))
+        best = f", best {plan.value:.2f} epochs" if plan.value is not None and plan.value < MISSED else ""
+        self._show(f"{plan.stage}{best}", len(took), len(took) + left, seconds, "trials")
+
+    def confirming(self, left: int, workers: int) -> None:
+        """How many runs of the confirmation are left."""
+        if not left:
+            return
+        self._show("confirmation", 0, left, left * self._took / workers if self._took else None, "runs")
+
+    def _show(self, what: str, done: int, total: int, seconds: Optional[float], unit: str) -> None:
+        eta = "" if seconds is None else f", ETA <= {_duration(seconds)}"
+        left = f"{total - done} {unit if total - done != 1 else unit[:-1]} left at most{eta}"
+        self._bar.update(self._task, description=what, completed=done, total=total, left=left)
+        if not self._console.is_terminal and (what, total - done) != self._said:
+            self._said = (what, total - done)
+            self.event(f"{what}: {left}")
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} h" if seconds >= 5400 else f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"

@@ -1,0 +1,207 @@
+"""What a search found: a report for people, plain data for scripts, and the winner as a configuration file."""
+
+import pathlib
+import shlex
+from typing import Any, Dict, List, Optional, Sequence
+
+from rn50 import rules
+from rn50.errors import UserError
+from rn50.hyperparameters import written_config
+from rn50.hyperparameters.search import confirmation, method, subject
+from rn50.hyperparameters.search.confirmation import BASELINE, WINNER, Verdict
+from rn50.hyperparameters.search.method import Point
+from rn50.hyperparameters.search.planner import Planner
+from rn50.hyperparameters.search.training import evaluations
+from rn50.submission import environment
+from rn50.submission.parse import Evaluation
+
+REPORT = "report.md"
+_PACKAGES = ("mxnet", "nvidia-dali-cuda110", "numpy", "optuna")
+
+
+class Outcome:
+    """All that is told of a search, made of its journal and its logs alone."""
+
+    def __init__(self, search: Planner, arguments: Sequence[str]):
+        self.search = search
+        self.command = f"DATADIR={shlex.quote(str(search.subject.data))} rn50 {' '.join(map(shlex.quote, arguments))}"
+        self.trials = search.journal.trials()
+        self.plan = search.plan(self.trials)
+        self.pair = search.pair
+        self.verdict: Optional[Verdict] = None
+        if self.pair and not confirmation.left(search.folder, self.pair):
+            self.verdict = confirmation.verdict(search.folder, self.pair)
+        self.config_file: Optional[pathlib.Path] = None
+
+    @property
+    def stands(self) -> bool:
+        """Whether there is a winner whose difference to the baseline stands."""
+        return self.verdict is not None and self.verdict.stands
+
+    @property
+    def sentence(self) -> str:
+        """The outcome in words."""
+        if self.verdict:
+            return self.verdict.sentence
+        if confirmation.baseline_of(self.search.subject.start, self.trials) is None:
+            return "No trial reached the target; there is nothing to confirm."
+        return "Nothing better than the baseline was found; there is nothing to confirm."
+
+    def to_json(self) -> Dict[str, Any]:
+        """The outcome as plain data."""
+        d = self.verdict.difference if self.verdict else None
+        return {
+            "stands": self.stands,
+            "sentence": self.sentence,
+            "baseline": subject.variables(self.pair.points[BASELINE]) if self.pair else None,
+            "winner": subject.variables(self.pair.points[WINNER]) if self.pair else None,
+            "epochs": {BASELINE: d.first, WINNER: d.second, "difference": d.difference, "low": d.low, "high": d.high, "p": d.p,
+                       "reduction": -d.difference / d.first} if d else None,
+            "missed": self.verdict.missed if self.verdict else None,
+            "trials": [
+                {"number": each.number, "stage": each.stage, **subject.variables(each.point), "seed": each.seed,
+                 "state": each.state, "value": each.value, "note": each.note}
+                for each in self.trials
+            ],
+            "report": str(self.search.folder / REPORT),
+            "config": str(self.config_file) if self.config_file else None,
+        }  # fmt: skip
+
+    def write(self) -> None:
+        """Writes report and configuration, each whole or not at all. A configuration that is there already stays as it is."""
+        if self.verdict and self.pair:
+            name = f"config_{self.search.subject.config.run.system}.sh"
+            self.config_file = self.search.folder / name
+            if not self.config_file.exists():
+                written_config.write(self._config(self.pair.points[WINNER]), self.config_file, False, "move it away")
+        written_config.write(self._markdown(), self.search.folder / REPORT, True, "free the disk")
+
+    def _config(self, winner: Point) -> str:
+        on, said = self.search.subject, self.verdict
+        assert said is not None
+        epochs = [run.epochs for run in said.scores[WINNER].runs if run.converged and run.epochs is not None]
+        values = {**on.base.values, **subject.variables(winner)}
+        if epochs:
+            values.update(subject.evaluation_of(values, int(max(epochs))))
+        values = {name: values[name] for name in written_config.GROUP if name in values}
+        rows = [
+            ("command", "CONFIG_FILE=/path/to/this/file ./run_and_time.sh"),
+            ("machine", on.base.machine),
+            ("expected", f"{', '.join(f'{each:g}' for each in sorted(epochs)) or 'no'} epochs in its confirmation, evaluated "
+                         f"after every one"),
+            ("found", f"by `{self.command}`"),
+            ("", f"from {on.base.file.name}: {', '.join(subject.changes(winner, on.start))}"),
+            ("verdict", said.sentence),
+        ]  # fmt: skip
+        if on.config.data.train_samples != rules.TRAIN_SAMPLES:
+            rows.append(("note", f"found on other data than ImageNet: {rules.NOT_A_RESULT}"))
+        text = written_config.render(on.base, "with hyperparameters that a search found", rows, values)
+        written_config.check(on.base, text, values)
+        return text
+
+    # The report
+
+    def _markdown(self) -> str:
+        on, options = self.search.subject, self.search.options
+        confirmed = options.confirm_data or on.data
+        parts = [
+            f"# Search for hyperparameters of {on.config.run.system}",
+            f"**{self.sentence}**",
+            f"`{self.command}`",
+            "\n".join(self._facts(confirmed)),
+        ]
+        if self.pair:
+            parts += ["## Baseline and winner", self._points({BASELINE: self.pair.points[BASELINE],
+                                                              WINNER: self.pair.points[WINNER]})]
+        elif self.plan.best is not None:
+            parts += ["## Best so far", self._points({"configuration": on.start, "best": self.plan.best})]
+        if self.verdict:
+            parts += ["## Confirmation", *self._confirmation(self.verdict)]
+        parts += ["## Trials", self._table()]
+        return "\n\n".join(parts) + "\n"
+
+    def _facts(self, confirmed: pathlib.Path) -> List[str]:
+        on, options = self.search.subject, self.search.options
+        saved = self._saved()
+        data = "the same" if confirmed == on.data else f"`{confirmed}`{_certified(self._confirmed_saved())}"
+        hosts = ", ".join(sorted({trial.host for trial in self.trials if trial.host})) or "none"
+        versions = ", ".join(f"{name} {saved[f'packages / {name}']}" for name in _PACKAGES if f"packages / {name}" in saved)
+        took = sum(trial.seconds or 0 for trial in self.trials)
+        facts = [
+            f"- searched on `{on.data}`{_certified(saved)}; confirmed on {data}",
+            f"- {len(self.trials)} trials, {took / 60:.0f} minutes of runs, on {hosts}; {options.workers} at a time in this call",
+            f"- machine: {saved.get('machine', 'not saved')}; {saved.get('system / host_processor_vcpu_count', '?')} CPUs, "
+            f"{saved.get('system / host_processor_model_name', 'of unknown model')}",
+            f"- commit {saved.get('commit', 'unknown')}, Python {saved.get('python', 'unknown')}, {versions}",
+            f"- runs that decide a point: {options.repeats}; its value is the mean number of epochs at which accuracy crosses "
+            f"{rules.TARGET_ACCURACY}, on a line between evaluations, which are after every epoch (EVAL_OFFSET=0, EVAL_PERIOD=1)",
+        ]
+        if not on.config.is_imagenet:
+            facts.append(f"- {rules.NOT_A_RESULT}")
+        departures = on.config.departures
+        if departures:
+            broken = "; ".join(f"{name}: {rule}" for name, rule in departures.items())
+            facts.append(f"- not by the rules of the closed division, as the configuration was before: {broken}")
+        return facts
+
+    def _saved(self) -> Dict[str, str]:
+        finished = [trial.number for trial in self.trials if trial.state == "finished"]
+        return environment.saved(self.search.journal.result_file(finished[0])) if finished else {}
+
+    def _confirmed_saved(self) -> Dict[str, str]:
+        return environment.saved(self.search.folder / confirmation.FOLDER / WINNER / "result_0.txt")
+
+    def _points(self, points: Dict[str, Point]) -> str:
+        values = {who: subject.variables(point) for who, point in points.items()}
+        names = dict.fromkeys(name for of in values.values() for name in of)
+        return _rows(["variable", *points], [[name, *(of.get(name, "-") for of in values.values())] for name in names])
+
+    def _confirmation(self, said: Verdict) -> List[str]:
+        samples = self.search.subject.config.data.train_samples
+        rows = []
+        for who, of in said.scores.items():
+            for run in of.runs:
+                epochs = f"{run.epochs:g}" if run.converged else f"missed ({run.epochs or 0:g})"
+                images = f"{run.epochs * samples:,.0f}" if run.converged and run.epochs else "-"
+                rows.append([who, str(run.seed), epochs, images, f"{run.accuracy or 0:.4f}",
+                             f"{run.minutes:.2f}" if run.minutes else "-"])
+        parts = [_rows(["", "seed", "epochs", "images", "top-1", "minutes"], rows)]
+        d = said.difference
+        if d:
+            change = f"Mean epochs {d.first:.2f} and {d.second:.2f}: {-d.difference / d.first:+.1%} fewer, images likewise."
+            parts.append(change.replace("+", ""))
+        where = self.search.folder / confirmation.FOLDER
+        parts.append(said.sentence + f" Minutes are of runs that may have shared the machine; `rn50 compare {where / BASELINE} "
+                     f"{where / WINNER}` compares them too.")
+        return parts
+
+    def _table(self) -> str:
+        rows = []
+        for trial in self.trials:
+            log = self.search.journal.result_file(trial.number)
+            partial = log.with_name(log.name + ".partial")
+            file = log if log.exists() else partial
+            seen = _evaluations(file)
+            top = max((each.accuracy for each in seen), default=0.0)
+            changes = subject.in_words(trial.point, self.search.subject.start)
+            value = "-" if trial.value is None else "missed" if trial.value >= method.MISSED else f"{trial.value:.2f}"
+            ended = trial.state + (f": {trial.note}" if trial.note else "")
+            rows.append([str(trial.number), trial.stage, changes, value, str(len(seen)), f"{top:.4f}", ended, str(trial.seed)])
+        return _rows(["", "stage", "values", "epochs to target", "epochs run", "best top-1", "ended", "seed"], rows)
+
+
+def _certified(saved: Dict[str, str]) -> str:
+    digest = saved.get("data certificate / set_sha256")
+    return f" (SHA-256 of the set {digest})" if digest else ""
+
+
+def _evaluations(file: pathlib.Path) -> Sequence[Evaluation]:
+    try:
+        return evaluations(file)
+    except UserError:  # it was killed before it had begun
+        return ()
+
+
+def _rows(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [heading, ["---"] * len(heading), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)

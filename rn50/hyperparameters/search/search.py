@@ -1,0 +1,183 @@
+"""One call of a search: the runs that it has in hand, from their start to what they say."""
+
+import signal
+import time
+from dataclasses import dataclass
+from typing import Dict, Optional, Sequence
+
+from rn50 import rules
+from rn50.errors import UserError
+from rn50.hyperparameters.search import method, objective
+from rn50.hyperparameters.search.journal import evidence
+from rn50.hyperparameters.search.method import Evidence
+from rn50.hyperparameters.search.planner import Planner, Task
+from rn50.hyperparameters.search.progress import Progress
+from rn50.hyperparameters.search.training import TARGET_MISSED, TARGET_REACHED, Training, evaluations, was_killed
+
+POLL_S = 1.0
+MOST_KILLED = 3
+"""So many runs may be killed, in one call, by a signal that it did not send."""
+
+
+class StoppedError(Exception):
+    """A signal has ended the search."""
+
+    def __init__(self, number: signal.Signals):
+        super().__init__(f"stopped by {number.name}; the same command goes on")
+        self.number = number
+
+
+@dataclass
+class _Job:
+    """A run in hand. ``seen`` evaluations were told; ``reason`` says why it is being stopped."""
+
+    task: Task
+    training: Training
+    seen: int = 0
+    reason: str = ""
+
+
+class Search:
+    """A call: as many runs at a time as there are shares of the machine."""
+
+    def __init__(self, planner: Planner, shares: Sequence[Sequence[int]], progress: Progress):
+        """``shares`` are the cores of each run."""
+        self._planner, self._journal, self._progress, self._shares = planner, planner.journal, progress, shares
+        self._jobs: Dict[int, _Job] = {}
+        self._asked: Optional[signal.Signals] = None
+        self._killed = 0
+
+    def run(self) -> None:
+        """Searches and confirms until nothing is left to run.
+
+        Raises StoppedError on a signal and UserError where a run cannot be made. No run of this call is left then.
+        """
+        numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+        if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # nohup ignores it for us
+            numbers.remove(signal.SIGHUP)
+        handlers = {number: signal.signal(number, self._ask) for number in numbers}
+        try:
+            while self._asked is None:
+                self._fill()
+                if self._planner.ended and not self._jobs:
+                    return
+                time.sleep(POLL_S)
+                self._look()
+                self._progress.tick()
+            raise StoppedError(self._asked)
+        except OSError as error:
+            where = error.filename or self._planner.folder
+            raise UserError(f"{where}: {error.strerror}; mend it, and the same command goes on") from error
+        finally:
+            self._stop_all()
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+
+    def _ask(self, number: int, _: object) -> None:
+        self._asked = signal.Signals(number)
+
+    def _fill(self) -> None:
+        """Gives every free share of the machine a run, as far as there are."""
+        for share, cpus in enumerate(self._shares):
+            if share not in self._jobs and self._asked is None:
+                task = self._planner.next(len(self._jobs))
+                if task is None:
+                    return
+                environ = self._planner.subject.environment(task.point, task.data, task.seed, task.result_file)
+                self._jobs[share] = _Job(task, Training(environ, task.result_file, cpus, task.held))
+                self._progress.event(f"{task.name}: begins")
+
+    def _look(self) -> None:
+        """At every run: is there news, has it ended, can it still matter?"""
+        news = False
+        for share, job in list(self._jobs.items()):
+            seen = job.training.evaluations()
+            if job.task.trial is not None:
+                for each in seen[job.seen:]:
+                    self._journal.accuracy(job.task.trial, int(each.epoch), each.accuracy)
+            news, job.seen = news or len(seen) > job.seen, len(seen)
+            status = job.training.poll()
+            if status is not None:
+                del self._jobs[share]
+                news = True
+                self._progress.event(f"{job.task.name}: {self._end(job, status)}")
+        for job in self._jobs.values():
+            if news and job.task.trial is not None and not job.reason:
+                job.reason = self._why_stop(job) or ""
+                if job.reason:
+                    self._journal.note(job.task.trial, job.reason)
+                    job.training.stop()
+
+    def _why_stop(self, job: _Job) -> Optional[str]:
+        trials = self._journal.trials()
+        known, plan = evidence(trials), self._planner.plan(trials)
+        if plan.best is None or plan.value is None or plan.best == job.task.point:
+            return None
+        own = known.get(job.task.point, Evidence())
+        repeats = self._planner.options.repeats
+        told = method.decided(own, plan.value, repeats)
+        if told is not None and told >= plan.value:
+            return "other runs of the same have put it out"
+        of_best = [trial.number for trial in trials if trial.point == plan.best and trial.state == "finished"]
+        curves = [evaluations(self._journal.result_file(number)) for number in of_best] if plan.value < method.MISSED else []
+        return objective.why_stop(job.training.evaluations(), method.limit(own, plan.value, repeats), curves)
+
+    def _end(self, job: _Job, status: int) -> str:
+        """Writes down how a run ended, and says it in words."""
+        training, number = job.training, job.task.trial
+        if training.finished or status in (TARGET_REACHED, TARGET_MISSED):
+            if number is not None:
+                self._finish(job, number)
+            return _in_words(training)
+        if number is None:
+            if not training.diverged:
+                self._again_or_raise(job, status)
+            else:  # its log says that it was aborted, and that is what it was
+                training.partial.replace(training.result_file)
+            return training.complaint
+        if job.reason:
+            self._journal.stop(number)
+            return f"stopped: {job.reason}"
+        self._journal.note(number, training.complaint)
+        if training.diverged:
+            self._journal.finish(number, objective.value(training.evaluations()))
+        elif not was_killed(status) and job.task.point.batch_size > self._planner.subject.start.batch_size:
+            self._journal.stop(number)  # as where memory is too small for it
+        else:
+            self._journal.fail(number)
+            self._again_or_raise(job, status)
+        return training.complaint
+
+    def _finish(self, job: _Job, number: int) -> None:
+        if job.reason:
+            self._journal.note(number, "")  # it was too late to stop it
+        self._journal.finish(number, objective.value(job.training.evaluations()))
+
+    def _again_or_raise(self, job: _Job, status: int) -> None:
+        """A run that was killed from outside begins again, some times; any other fault has to be mended."""
+        self._killed += 1
+        if not was_killed(status) or self._killed > MOST_KILLED:
+            raise UserError(f"{job.task.name}: {job.training.complaint} (what it printed is in {job.training.output})")
+
+    def _stop_all(self) -> None:
+        for job in self._jobs.values():
+            job.training.stop()
+        while self._jobs:
+            for share, job in list(self._jobs.items()):
+                if job.training.poll() is not None:
+                    del self._jobs[share]
+                    if job.task.trial is not None and job.training.finished:
+                        self._finish(job, job.task.trial)
+                    elif job.task.trial is not None:
+                        self._journal.stop(job.task.trial) if job.reason else self._journal.fail(job.task.trial)
+            time.sleep(POLL_S / 20)
+
+
+def _in_words(training: Training) -> str:
+    """What a run has come to."""
+    seen = training.evaluations()
+    reached = objective.epochs_to_target(seen)
+    if reached is not None:
+        return f"target reached after {seen[-1].epoch:g} epochs ({reached:.2f}), {training.seconds:.0f} s"
+    top = max((each.accuracy for each in seen), default=0.0)
+    return f"target {rules.TARGET_ACCURACY} missed after {len(seen)} epochs, top-1 {top:.4f} at best, {training.seconds:.0f} s"

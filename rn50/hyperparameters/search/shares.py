@@ -1,0 +1,17 @@
+"""The cores of this machine, dealt out to the workers of a search."""
+
+from typing import List, Tuple
+
+from rn50 import binding, machine
+from rn50.errors import UserError
+
+
+def of(workers: int, device: str) -> List[Tuple[int, ...]]:
+    """The cores of each worker. Raises UserError where there are too few, or they would share GPUs."""
+    here = machine.read()
+    if workers > here.usable_cpus:
+        raise UserError(f"--workers {workers}: this machine gives {here.usable_cpus} cores; give no more workers than that")
+    if workers > 1 and device == "gpu":
+        raise UserError(f"--workers {workers}: several runs would share the GPUs; give every call of the command its own by "
+                        f"CUDA_VISIBLE_DEVICES, on this machine or others, with the same --to")
+    return [each.cpus for each in binding.plan(here, workers, near_gpus=False)]

@@ -1,0 +1,141 @@
+"""The text of a configuration of ours whose hyperparameters are others: read without a shell, written whole or not at all."""
+
+import os
+import pathlib
+import re
+import tempfile
+from dataclasses import dataclass
+from typing import Dict, Mapping, Optional, Sequence, Tuple
+
+from rn50.config import Config, from_environment, variables
+from rn50.config_file import CONFIGS
+from rn50.errors import UserError
+from rn50.hyperparameters import assignments
+
+_SECTION = re.compile(r"^# --- hyperparameters\b.*?(?=^# --- )", re.MULTILINE | re.DOTALL)
+_FORM = "give a file in the form of those in configs/"
+_VARIABLES = {variable.name: variable for section, _, variable in variables() if section == "hyperparameters"}
+GROUP = tuple(_VARIABLES)
+"""The variables that decide convergence together."""
+
+
+@dataclass(frozen=True)
+class Base:
+    """A configuration file of this system: what stands before and behind its hyperparameters, and what it says."""
+
+    file: pathlib.Path
+    before: str
+    behind: str
+    config: Config
+
+    @property
+    def values(self) -> Dict[str, str]:
+        """Its hyperparameters by the names of their variables."""
+        return hyperparameters(self.config)
+
+    @property
+    def machine(self) -> str:
+        """What its header says of the machine."""
+        found = re.search(r"^#   machine +(.+)$", self.before, re.MULTILINE)
+        return found.group(1) if found else f"that of {self.file.name}"
+
+
+def base_file(name: Optional[str], environ: Mapping[str, str], option: str = "") -> pathlib.Path:
+    """The configuration of this system: a file, the name of one of ours, or what CONFIG_FILE or DGXSYSTEM names. ``option`` is
+    what an error calls it by.
+
+    Raises UserError where there is none.
+    """
+    name = name or environ.get("CONFIG_FILE") or environ.get("DGXSYSTEM")
+    if not name:
+        raise UserError("which system is it for? give --for configs/config_NAME.sh, or set DGXSYSTEM")
+    ours = CONFIGS / f"config_{name}.sh"
+    if not pathlib.Path(name).is_file() and not ours.is_file():
+        there = ", ".join(sorted(file.stem[len("config_"):] for file in CONFIGS.glob("config_*.sh")))
+        raise UserError(f"{option}{name}: no such file, and no system of configs/; there are: {there}")
+    return ours if not pathlib.Path(name).is_file() else pathlib.Path(name)
+
+
+def read(file: pathlib.Path) -> Base:
+    """Raises UserError where the file cannot be read, has no section of hyperparameters, or cannot be run."""
+    text = assignments.text_of(file)
+    section = _SECTION.search(text)
+    if section is None:
+        raise UserError(f"{file}: no section `# --- hyperparameters` before another one; {_FORM}")
+    return Base(file, text[: section.start()], text[section.end():], _configuration(file))
+
+
+def _configuration(file: pathlib.Path, called: Optional[pathlib.Path] = None) -> Config:
+    """Read without a shell, in an empty environment."""
+    try:
+        return from_environment(assignments.read(file).values, str(called or file))
+    except UserError as error:
+        raise UserError("\n".join(f"{called or file}: {line}" for line in str(error).splitlines())) from None
+
+
+def hyperparameters(config: Config) -> Dict[str, str]:
+    """Those of a configuration by the names of their variables."""
+    return {name: text for name, text in config.as_environment().items() if name in GROUP}
+
+
+def render(base: Base, title: str, rows: Sequence[Tuple[str, str]], values: Mapping[str, str]) -> str:
+    """The file ``base`` with these hyperparameters, BATCHSIZE among them, and a header of ``rows`` of (what, who or where)."""
+    ranks = base.config.ranks
+    batch = int(values["BATCHSIZE"]) * ranks
+    lines = ["# shellcheck shell=bash", f"# ResNet-50 at a global batch size of {batch}, {title}.", "#"]
+    lines += [f"#   {name:<11} {_one_line(said)}" for name, said in rows]
+    lines += ["", "# --- hyperparameters (one group: together they decide convergence) ------------"]
+    for name, value in values.items():
+        line = f"export {name}={value}"
+        lines.append(f"{line:<35} # per rank; {batch} in all, on {ranks} ranks" if name == "BATCHSIZE" else line)
+    return "\n".join(lines) + "\n\n" + base.behind
+
+
+def check(base: Base, text: str, values: Mapping[str, str]) -> Config:
+    """The configuration that ``text`` is.
+
+    Raises UserError where it cannot be run, or is not ``base`` with these values.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder) / base.file.name
+        file.write_text(text, encoding="utf-8")
+        config = _configuration(file, base.file)
+    resolved, before = hyperparameters(config), base.config
+    kept = (config.run, config.data, config.input_pipeline) == (before.run, before.data, before.input_pipeline)
+    read_as = {name: _VARIABLES[name].read for name in values}
+    if not kept or any(name not in resolved or read_as[name](resolved[name]) != read_as[name](values[name]) for name in values):
+        raise UserError(f"{base.file}: sets hyperparameters outside of their section too; {_FORM}")
+    return config
+
+
+def _one_line(text: str) -> str:
+    """Names come from other people's files: whatever they hold, it stays a comment."""
+    text = "".join(each if each.isprintable() else " " for each in text)
+    return text if len(text) <= 200 else text[:197] + "..."
+
+
+def write(text: str, output: pathlib.Path, force: bool, remedy: str = "give another --output, or --force to replace it") -> None:
+    """Writes a file, whole or not at all.
+
+    Raises UserError where it exists and ``force`` is not given, or cannot be written.
+    """
+    exists = UserError(f"{output}: exists; {remedy}")
+    if output.exists() and not force:
+        raise exists
+    try:
+        descriptor, name = tempfile.mkstemp(dir=output.parent, prefix=f".{output.name}.")
+        temporary = pathlib.Path(name)
+        try:
+            with open(descriptor, "w", encoding="utf-8") as stream:
+                stream.write(text)
+            temporary.chmod(0o644)
+            if force:
+                temporary.replace(output)
+            else:
+                os.link(temporary, output)  # unlike a rename, it replaces nothing that came meanwhile
+        finally:
+            temporary.unlink(missing_ok=True)
+    except FileExistsError:
+        raise exists from None
+    except OSError as error:
+        raise UserError(f"{output}: cannot be written ({error.strerror}); {remedy.split(',')[0]}") from None

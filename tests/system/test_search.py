@@ -1,0 +1,151 @@
+"""``rn50 search`` with real runs, on a data set that is so small that it is soon learnt by heart."""
+
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import time
+
+import pytest
+
+from rn50.data import demo_dataset
+from rn50.hyperparameters.search.journal import Journal
+from rn50.hyperparameters.search.method import Point
+from rn50.submission.parse import read_log
+from tests.core.test_search import assert_nothing_lost_or_repeated, results
+from tests.system.job import RN50, Job, events
+
+DOES_NOT_STAND, USER_CAN_MEND = 1, 2  # two runs against two can show nothing
+BUDGET = ("--trials", "3", "--repeats", "1", "--seeds-to-confirm", "2")
+LIMIT_S = 240
+
+pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two workers need two cores")
+
+
+@pytest.fixture(scope="module")
+def memorised(tmp_path_factory):
+    """A data set that is its own validation set."""
+    folder = tmp_path_factory.mktemp("data") / "memorised"
+    demo_dataset.generate(folder, train=40, val=10, workers=1)
+    for suffix in ("rec", "idx"):
+        shutil.copy(str(folder / f"train.{suffix}"), str(folder / f"val.{suffix}"))
+    (folder / "certificate.json").unlink()  # it is that of another validation set
+    return folder
+
+
+@pytest.fixture
+def seek(memorised, tiny_environment, tmp_path):
+    """Starts the command in a process of its own; its folder is ``tmp_path / "to"``. The learning rate is too small at first."""
+    own = {"LR": "0.1", "NUMEPOCHS": "90", "BATCHSIZE": "8", "LABELSMOOTHING": "0", "CROP_AREA_MIN": "1", "NUMEXAMPLES": "40",
+           "NUMVALEXAMPLES": "40", "EVAL_OFFSET": "2", "EVAL_PERIOD": "4"}  # fmt: skip
+    values = {**tiny_environment, **own}
+    del values["SEED"], values["DATADIR"]
+    config = tmp_path / "config_TINY.sh"
+    lines = [f"export {name}='{value}'\n" for name, value in values.items()]
+    end_of_group = next(i for i, name in enumerate(values) if name == "DGXSYSTEM")
+    config.write_text("".join(["# --- hyperparameters\n", *lines[:end_of_group], "# --- run\n", *lines[end_of_group:]]))
+    jobs = []
+
+    def started(*arguments, data=memorised):
+        command = [*RN50, "search", str(config), "--to", str(tmp_path / "to"), *arguments]
+        jobs.append(Job({"DATADIR": str(data), "CONFIG_FILE": "", "DGXSYSTEM": ""}, command))
+        return jobs[-1]
+
+    yield started
+    for job in jobs:
+        job.end()
+
+
+def training(job):
+    """Processes of a job that train."""
+    return [process for process in job.processes() if process.cmdline()[1:] == ["-m", "rn50", "train"]]
+
+
+def until_training(job, folder, finished):
+    """Until a run of the job trains, and ``finished`` trials have ended."""
+    job.until(lambda: len(list(folder.glob("trials/*/result_0.txt"))) >= finished and training(job))
+
+
+def test_two_workers_killed_at_random_moments_and_resumed(seek, tmp_path):
+    draw, folder = random.Random(7), tmp_path / "to"
+    for finished in (0, 1):
+        job = seek(*BUDGET, "--workers", "2")
+        until_training(job, folder, finished)
+        time.sleep(draw.uniform(0, 4))
+        kept = results(folder)
+        job.signal(signal.SIGKILL)
+        assert job.wait() == -signal.SIGKILL  # and no process is left
+    job = seek(*BUDGET, "--workers", "2", "--json")
+    assert job.wait(LIMIT_S) == DOES_NOT_STAND, job.err
+    told = json.loads(job.out)
+    assert kept and {file: results(folder).get(file) for file in kept} == kept
+    assert_nothing_lost_or_repeated(folder, 1)
+    states = [each["state"] for each in told["trials"]]
+    assert states.count("finished") + states.count("stopped") == 3 and "interrupted" in states
+
+    # Every trial is a run like any other, of its values and its seed, on its share of the cores.
+    shares = set()
+    for trial in Journal(folder).trials():
+        if trial.state in ("finished", "stopped"):
+            file = Journal(folder).result_file(trial.number)
+            log = read_log(file if file.exists() else file.with_name(file.name + ".partial"))
+            assert log.seed == trial.seed and log.status in ("success", "aborted")
+            logged = {event.key: event.value for event in log.events}
+            assert logged["lars_opt_base_learning_rate"] == trial.point.learning_rate
+            shares.add(re.search(r"rank 0 of this machine: CPU (\S+)", file.with_suffix(".out").read_text()).group(1))
+    assert len(shares) == 2
+
+
+def test_a_confirmation_that_is_killed_goes_on(seek, tmp_path):
+    folder, found = tmp_path / "to", Journal(tmp_path / "to")
+    start = Point(0.1, 8, 1, 5e-5, 90, None)
+    for point, value in ((start, 50.0), (start._replace(learning_rate=1.0), 30.0)):  # as if these had been run
+        number, held = found.begin(point, "a stage", len(found.trials()), "here")
+        found.finish(number, value)
+        held.close()
+    budget = ("--trials", "2", *BUDGET[2:], "--workers", "2")
+    job = seek(*budget)
+    job.until(lambda: list(folder.glob("confirmed/*/result_?.txt")) and training(job))
+    kept = results(folder)
+    job.signal(signal.SIGKILL)
+    assert job.wait() == -signal.SIGKILL
+    job = seek(*budget, "--json")
+    assert job.wait(LIMIT_S) == DOES_NOT_STAND, job.err
+    told = json.loads(job.out)
+    assert kept and {file: results(folder).get(file) for file in kept} == kept
+
+    assert (told["baseline"]["LR"], told["winner"]["LR"]) == ("0.1", "1")
+    seeds = [each["seed"] for each in told["trials"]]
+    for who in ("baseline", "winner"):
+        for number in range(2):
+            logged = {event["key"]: event["value"] for event in events(folder / "confirmed" / who / f"result_{number}.txt")}
+            assert logged["lars_opt_base_learning_rate"] == float(told[who]["LR"])
+            seeds.append(logged["seed"])
+    assert len(set(seeds)) == len(seeds) == 6
+    assert "does not stand" in told["sentence"] and told["sentence"] in (folder / "report.md").read_text()
+    assert "\nexport LR=1\n" in (folder / "config_TINY.sh").read_text()
+
+
+def test_a_second_call_joins_and_goes_on_where_the_first_is_stopped(seek, tmp_path):
+    folder = tmp_path / "to"
+    first = seek(*BUDGET)
+    until_training(first, folder, 1)
+    second = seek(*BUDGET)
+    second.until(lambda: training(second) and training(first))
+    first.signal(signal.SIGTERM)
+    assert first.wait() == 128 + signal.SIGTERM
+    assert first.complaint == "rn50: stopped by SIGTERM; the same command goes on"
+    assert second.wait(LIMIT_S) == DOES_NOT_STAND, second.err
+    assert_nothing_lost_or_repeated(folder, 1)
+    assert [trial.state for trial in Journal(folder).trials()].count("interrupted") == 1
+
+
+def test_data_that_no_run_can_read_end_the_search(seek, memorised, tmp_path):
+    data = shutil.copytree(str(memorised), str(tmp_path / "data"))
+    (tmp_path / "data" / "train.idx").write_bytes((memorised / "train.idx").read_bytes()[:60])
+    job = seek(*BUDGET, data=data)
+    assert job.wait(LIMIT_S) == USER_CAN_MEND
+    assert re.search(r"trial 0 \(the configuration as it is.*train\.idx.*pack", job.complaint)
+    assert not (tmp_path / "to" / "report.md").exists()
