@@ -1,10 +1,10 @@
 # Every target may be interrupted and run again. PYTHON=/path/to/python chooses the Python of .venv.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo data dev test bench lint ruff mypy import-linter shellcheck requirements image
+.PHONY: help setup demo data dev test test-gpu bench lint ruff mypy import-linter shellcheck requirements image
 BIN := .venv/bin
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
 
 setup: ## install the pinned packages into .venv
 	@requirements/install.sh mxnet-cpu
@@ -21,6 +21,9 @@ dev: setup
 test: dev ## build Horovod and run every test
 	@requirements/install.sh horovod
 	@$(BIN)/python -m pytest
+
+test-gpu: dev ## the tests that need a GPU
+	@$(BIN)/python -m pytest -m gpu
 
 bench: data ## the figures of docs/measurements.md that a CPU can give
 	set -a; . configs/config_DEMO_CPU.sh; set +a; $(BIN)/python bench/real_vs_synthetic.py

@@ -37,7 +37,7 @@ def main() -> None:
     rank = train.create(config)
     rank.warm_up(1)
     rank.open_data()
-    synthetic = input_pipeline.SyntheticBatches(config, 1, rank.context, rank.layout, rank.precision, args.steps)
+    synthetic = input_pipeline.SyntheticBatches(config, 1, rank.context, rank.layout, rank.precision)
     real = rank.training_data
     rates = {"real": [], "synthetic": []}
     for round_ in range(-1, args.rounds):  # the first round warms both sides up

@@ -42,7 +42,7 @@ def our_step(size: int, batch: int, precision: str) -> Dict[str, Callable[[], No
     }
     rank = train.create(configuration.from_environment(environment))
     rank.warm_up(1)
-    synthetic = input_pipeline.SyntheticBatches(rank.config, 1, rank.context, rank.layout, rank.precision, 1)
+    synthetic = input_pipeline.SyntheticBatches(rank.config, 1, rank.context, rank.layout, rank.precision)
     batch_ = next(synthetic.epoch())
 
     def step() -> None:

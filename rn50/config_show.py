@@ -78,7 +78,7 @@ def describe(config: Config, environ: Mapping[str, str], config_file: Optional[s
     for section, _, variable in variables():
         name, given = variable.given(environ)
         value = resolved.get(variable.name, "")
-        reason = _why_dead(variable.name, value, config)
+        reason = why_dead(variable.name, config)
         rows.append(Row(name, given or value, section, "dead" if reason else "used", reason or variable.meaning,
                         origin[name] if given else "default"))
     known = {row.name for row in rows}
@@ -89,8 +89,9 @@ def describe(config: Config, environ: Mapping[str, str], config_file: Optional[s
     return sorted(rows, key=lambda row: [*SECTIONS, "environment"].index(row.section))
 
 
-def _why_dead(name: str, value: str, config: Config) -> Optional[str]:
-    if value in ("", "0", "0.0"):
+def why_dead(name: str, config: Config) -> Optional[str]:
+    """Why the value that ``config`` has for a variable changes nothing, or None where it does."""
+    if config.as_environment().get(name, "") in ("", "0", "0.0"):
         return None  # a knob that is turned off does just what it says
     return next((dead.reason for dead in DEAD if name in dead.names and dead.applies(config)), None)
 

@@ -6,11 +6,12 @@ stopping are written once in ``timed_run.py``.
 
 import importlib
 import pkgutil
-from typing import Callable, List, NamedTuple, Protocol, Tuple
+from typing import Any, Callable, List, NamedTuple, Optional, Protocol, Tuple
 
 import numpy as np
 
-from rn50.config import Config
+from rn50.config import Config, InputPipeline
+from rn50.data.dali_pipeline import Form
 from rn50.errors import UserError
 
 Progress = Callable[[int, float], None]
@@ -56,6 +57,8 @@ class Implementation(Protocol):
     """Whether it waits for its input pipeline just now."""
     forward_seconds: float
     """After ``warm_up``: how long this rank takes for a forward pass, on its own. It shows which rank is a slow one."""
+    batch_form: Form
+    """What its input pipeline makes of the images, and where."""
 
     def warm_up(self, seed: int) -> List[str]:
         """Builds model and optimizer, compiles, and runs steps on synthetic batches; touches no file of the data set.
@@ -69,6 +72,17 @@ class Implementation(Protocol):
 
     def train_epoch(self, epoch: int, progress: Progress) -> EpochResult:
         """One pass, every sample exactly once across the ranks. Epochs count from 1."""
+
+    def open_input(self, knobs: Optional[InputPipeline]) -> Any:
+        """Batches for ``train_steps``, after ``warm_up``: the training set through a pipeline of these ``knobs``, or with None one
+        random batch that is held on the device. Several may be open at a time."""
+
+    def train_steps(self, batches: Any, lead_in: int, steps: int) -> EpochResult:
+        """``steps`` training steps on what ``open_input`` gave, at a learning rate of 0.
+
+        They are to cost what they cost amid a long run: batches that were prepared ahead in idle time are thrown away first, and
+        ``lead_in`` steps then go before those that are timed and counted. All ranks call it.
+        """
 
     def evaluate(self) -> Tuple[int, int]:
         """(correct, total) of this rank's part of the validation set."""

@@ -1,5 +1,6 @@
 """What several rooms of the tests share: a tiny data set and the configuration that fits it."""
 
+import ctypes
 import dataclasses
 import os
 
@@ -11,6 +12,20 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 from rn50 import config as configuration
 from rn50.data import demo_dataset
 
+
+def has_gpu() -> bool:
+    """Whether there is a driver and a GPU that it offers."""
+    count = ctypes.c_int()
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value > 0
+
+
+HAS_GPU = has_gpu()
+ON_GPU = (pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="needs a GPU; make test-gpu"))
+"""The marks of a test, or of one case of it, that needs one."""
 TRAIN_SAMPLES, EVAL_SAMPLES = 203, 57
 
 
@@ -47,4 +62,3 @@ def with_changes(config, **sections):
     return dataclasses.replace(
         config, **{name: dataclasses.replace(getattr(config, name), **fields) for name, fields in sections.items()}
     )
-

@@ -23,6 +23,12 @@ class Batch(NamedTuple):
     """Samples of this step over all ranks."""
 
 
+def form(context: Any, layout: str, precision: str) -> dali_pipeline.Form:
+    """What DALI is to make of the images."""
+    device_id = context.device_id if context.device_type == "gpu" else None
+    return dali_pipeline.Form(device_id, layout.replace("N", ""), precision == "float16")
+
+
 class DaliBatches:
     """One of the two sets, read by DALI while the previous batch trains."""
 
@@ -37,11 +43,9 @@ class DaliBatches:
         verify.check_record_set(self._rec, self._idx, samples, variable)
         self._shard_sizes = shards.shard_sizes(samples, self._ranks)
         self._batches = shards.batches(samples, self._ranks, self._batch_size)
-        device_id = context.device_id if context.device_type == "gpu" else None
-        order, half = layout.replace("N", ""), precision == "float16"
         # Another seed on every rank: with one seed, all ranks would crop their images in the same places.
         self._pipeline = dali_pipeline.build(
-            config, training, self._rank, self._ranks, seed + self._rank, device_id, order, half
+            config, training, self._rank, self._ranks, seed + self._rank, form(context, layout, precision)
         )
         size = config.data.image_size
         shape = (self._batch_size, 3, size, size) if layout == "NCHW" else (self._batch_size, size, size, 3)
@@ -69,6 +73,11 @@ class DaliBatches:
             total = sum(shards.real_samples(size, index, self._batch_size) for size in self._shard_sizes)
             yield Batch(images, flat, real, total)
 
+    def drain(self) -> None:
+        """Throws away the batches that are prepared ahead."""
+        for _ in range(self._config.input_pipeline.prefetch_queue_depth):
+            self._run()
+
     def check_labels(self) -> None:
         """Raises UserError where a label of the batches so far is not in [0, classes). Waits for the device."""
         low, high = self._lowest.asscalar(), self._highest.asscalar()
@@ -78,6 +87,12 @@ class DaliBatches:
 
     def _feed(self, images: Any, labels: Any) -> None:
         begin = time.perf_counter()
+        outputs = self._run()
+        self.wait_seconds += time.perf_counter() - begin
+        for output, array in zip(outputs, (images, labels)):
+            feed_ndarray(output.as_tensor(), array)
+
+    def _run(self) -> Any:
         self.waiting = True
         try:
             outputs = self._pipeline.run()
@@ -85,9 +100,7 @@ class DaliBatches:
             reason = str(error).strip().splitlines()[0]
             raise UserError(self._fault(f"{self._rec}: DALI cannot read it: {reason}")) from error
         self.waiting = False
-        self.wait_seconds += time.perf_counter() - begin
-        for output, array in zip(outputs, (images, labels)):
-            feed_ndarray(output.as_tensor(), array)
+        return outputs
 
     def _fault(self, otherwise: str) -> str:
         """The first bad record of the file in words, or ``otherwise`` where none is found in good time."""
@@ -100,19 +113,21 @@ class SyntheticBatches:
     wait_seconds = 0.0
     waiting = False
 
-    def __init__(self, config: Config, ranks: int, context: Any, layout: str, precision: str, batches: int):
+    def __init__(self, config: Config, ranks: int, context: Any, layout: str, precision: str):
         size, batch_size = config.data.image_size, config.hyperparameters.batch_size
         shape = (batch_size, 3, size, size) if layout == "NCHW" else (batch_size, size, size, 3)
         random = np.random.RandomState(0)
         images = mx.nd.array(random.standard_normal(shape), context, "float16" if precision == "float16" else "float32")
         labels = mx.nd.array(random.randint(config.data.classes, size=batch_size), context, "float32")
         self._batch = Batch(images, labels, batch_size, batch_size * ranks)
-        self._batches = batches
 
     def epoch(self) -> Iterator[Batch]:
-        """``batches`` times the one batch."""
-        for _ in range(self._batches):
+        """The one batch without end."""
+        while True:
             yield self._batch
+
+    def drain(self) -> None:
+        """Nothing is prepared ahead."""
 
     def check_labels(self) -> None:
         """They are made to fit."""

@@ -1,20 +1,21 @@
 """One rank of the timed run in MXNet: a batch's way from the input pipeline to the weights."""
 
+import dataclasses
 import itertools
 import math
 import pathlib
 import time
-from typing import Any, List, Tuple
+from typing import Any, List, Optional, Tuple
 
 import mxnet as mx
 from mxnet import autograd
 
 from implementations.mxnet.communicator import join, lost_rank_named
-from implementations.mxnet.input_pipeline import DaliBatches, SyntheticBatches
+from implementations.mxnet.input_pipeline import DaliBatches, SyntheticBatches, form
 from implementations.mxnet.model import Evaluation, Form, ResNet50, TrainingLoss, join_gradients, trainable
 from implementations.mxnet.optimizer import OPTIMIZERS
 from rn50 import schedule
-from rn50.config import Config
+from rn50.config import Config, InputPipeline
 from rn50.errors import UserError
 from rn50.implementation import EpochResult, Progress
 
@@ -52,6 +53,7 @@ class MxnetImplementation:
         # MXNet's convolutions run channels-last on GPUs only.
         self.layout = "NHWC" if on_gpu else "NCHW"
         self.precision = config.run.precision if config.run.precision != "auto" else "float16" if on_gpu else fastest_on_cpu()
+        self.batch_form = form(self.context, self.layout, self.precision)
         h, data = config.hyperparameters, config.data
         steps = schedule.steps_per_epoch(data.train_samples, config.ranks, h.batch_size)
         self._warmup_steps, self._schedule_steps = round(h.warmup_epochs * steps), round(h.schedule_epochs * steps)
@@ -72,22 +74,19 @@ class MxnetImplementation:
         h, data = self.config.hyperparameters, self.config.data
         self._seed = seed
         mx.random.seed(seed)
-        form = Form(self.layout, self.precision, fused_relu=self.context.device_type == "cpu" and self.precision == "float32")
-        self.network = ResNet50(data.classes, data.width, h.bn_gamma_zero, form)
+        computed = Form(self.layout, self.precision, fused_relu=self.context.device_type == "cpu" and self.precision == "float32")
+        self.network = ResNet50(data.classes, data.width, h.bn_gamma_zero, computed)
         self.network.initialize(ctx=self.context)
         # One graph a batch shape: a graph of static shape that meets another shape is planned again, and again on the way back.
         self._loss, self._ragged_loss = (TrainingLoss(self.network, data.classes, h.label_smoothing) for _ in range(2))
         self._evaluation = Evaluation(self.network)
         for graph in (self._loss, self._ragged_loss, self._evaluation):
             graph.hybridize(static_alloc=True, static_shape=True)
-        synthetic = SyntheticBatches(
-            self.config, self.communicator.size, self.context, self.layout, self.precision, WARM_UP_STEPS
-        )
         self.parameters = trainable(self.network)
         self._gradients = join_gradients(self.parameters, self.config.run.gradient_groups, self.communicator.gradients)
         self.optimizer = OPTIMIZERS[h.optimizer](self.parameters, h)
         initial = {name: p.data().copy() for name, p in self.network.collect_params().items()}
-        for batch in synthetic.epoch():
+        for batch in itertools.islice(self.open_input(None).epoch(), WARM_UP_STEPS):
             self._train_step(batch, learning_rate=0.0)
             mx.nd.waitall()
             begin = time.perf_counter()
@@ -105,6 +104,27 @@ class MxnetImplementation:
             DaliBatches(self.config, training, self.communicator, self._seed, self.context, self.layout, self.precision)
             for training in (True, False)
         )
+
+    def open_input(self, knobs: Optional[InputPipeline]) -> Any:
+        """The training set through a pipeline of these knobs, or with None a random batch on the device, for ``train_steps``."""
+        if knobs is None:
+            return SyntheticBatches(self.config, self.communicator.size, self.context, self.layout, self.precision)
+        config = dataclasses.replace(self.config, input_pipeline=knobs)
+        return DaliBatches(config, True, self.communicator, self._seed, self.context, self.layout, self.precision)
+
+    @lost_rank_named()
+    def train_steps(self, batches: Any, lead_in: int, steps: int) -> EpochResult:
+        """Steps that leave the weights as they are, the first ``lead_in`` of them not timed."""
+        batches.drain()
+        for batch in itertools.islice(batches.epoch(), lead_in):
+            self._train_step(batch, learning_rate=0.0)
+        mx.nd.waitall()
+        begin, waited, samples = time.perf_counter(), batches.wait_seconds, 0
+        for batch in itertools.islice(batches.epoch(), steps):
+            self._train_step(batch, learning_rate=0.0)
+            samples += batch.samples
+        mx.nd.waitall()
+        return EpochResult(samples, time.perf_counter() - begin, batches.wait_seconds - waited)
 
     @lost_rank_named()
     def train_epoch(self, epoch: int, progress: Progress) -> EpochResult:

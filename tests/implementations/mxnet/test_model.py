@@ -75,7 +75,7 @@ def test_one_step_at_full_size(tiny_config):
     )
     rank = create(config)
     assert len(rank.warm_up(1)) == 161
-    batch = next(SyntheticBatches(config, 1, rank.context, rank.layout, rank.precision, 1).epoch())
+    batch = next(SyntheticBatches(config, 1, rank.context, rank.layout, rank.precision).epoch())
     before = [p.data().asnumpy() for p in rank.parameters]
     loss = rank._train_step(batch, 0.1).asnumpy()
     assert loss.shape == (4,)

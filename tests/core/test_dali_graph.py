@@ -1,0 +1,191 @@
+"""Every knob of the input pipeline reaches its operator, or is called dead: read out of the graphs that DALI makes.
+
+A CPU graph is built, serialised and parsed. Of a GPU graph DALI 1.34 makes without a driver the Python side only: every operator
+with its arguments, checked against the operator's schema. Its backend, and with it ``serialize()``, wants libcuda.so.1 (the test at
+the end holds it to that), so operators that refuse a value when they are built, and whether nvJPEG heeds one, are seen by
+``make test-gpu`` alone.
+"""
+
+import dataclasses
+import itertools
+
+import cv2
+import numpy as np
+import pytest
+
+from rn50 import config_show, rules
+from rn50.config import InputPipeline, variables
+from rn50.data import dali_pipeline
+from tests.conftest import HAS_GPU, ON_GPU, with_changes
+from tests.core import dali_graph
+
+pytest.importorskip("nvidia.dali")
+
+CPU = dali_pipeline.Form(None, "CHW", False)
+GPU = dali_pipeline.Form(0, "HWC", True)
+MIB = 1 << 20
+
+# A value that is not the default, in any configuration below.
+OTHER = {
+    "threads": 5, "prefetch_queue_depth": 7, "hw_decoder_load": 0.75, "roi_decode": True, "cache_size_mb": 123,
+    "nvjpeg_padding_mb": 17, "preallocate_width": 5980, "preallocate_height": 6430, "decoder_buffer_hint": 1111,
+    "crop_buffer_hint": 2222, "normalize_buffer_hint": 3333, "tmp_buffer_hint": 4444, "dont_use_mmap": True,
+    "input_batch_multiplier": 3,
+}  # fmt: skip
+DECODERS = ("decoders__Image", "decoders__ImageRandomCrop")
+RESIZERS = ("Resize", "RandomResizedCrop")
+# Knob -> the operators that get it, the argument's name, and its value there.
+ON_EVERY_DEVICE = {
+    "threads": (("pipeline",), "num_threads", 5),
+    "dont_use_mmap": (("readers__MXNet",), "dont_use_mmap", True),
+}
+ON_A_GPU = {
+    "hw_decoder_load": (DECODERS, "hw_decoder_load", 0.75),
+    "preallocate_width": (DECODERS, "preallocate_width_hint", 5980),
+    "preallocate_height": (DECODERS, "preallocate_height_hint", 6430),
+    "decoder_buffer_hint": (DECODERS, "bytes_per_sample_hint", 1111),
+    "crop_buffer_hint": (RESIZERS, "bytes_per_sample_hint", 2222),
+    "tmp_buffer_hint": (RESIZERS, "temp_buffer_hint", 4444),
+    "normalize_buffer_hint": (("CropMirrorNormalize",), "bytes_per_sample_hint", 3333),
+}
+
+
+def knobs(config, form, **changes):
+    """``config`` on the device of ``form`` with these knobs."""
+    device = "cpu" if form.device_id is None else "gpu"
+    changes = {"hw_decoder_load": 0.5, "roi_decode": False, **changes}
+    return with_changes(config, run={"device": device}, input_pipeline=changes)
+
+
+def graph(config, form, training=True):
+    """The operators of its graph and how deep it prefetches."""
+    pipeline = dali_pipeline.define(config, training, 0, 1, 3, form)
+    read = dali_graph.serialised if form.device_id is None else dali_graph.in_python
+    return [*read(pipeline), ("queue", {"depth": pipeline.prefetch_queue_depth})]
+
+
+def argument(operators, names, name):
+    """The one value that the operators of these names have for an argument."""
+    [value] = [arguments[name] for operator, arguments in operators if operator in names]
+    return value
+
+
+def test_no_knob_is_forgotten():
+    assert set(OTHER) == {field.name for field in dataclasses.fields(InputPipeline)}
+    elsewhere = {"prefetch_queue_depth", "roi_decode", "cache_size_mb", "nvjpeg_padding_mb", "input_batch_multiplier"}
+    assert set(OTHER) == {*ON_EVERY_DEVICE, *ON_A_GPU} | elsewhere
+
+
+@pytest.mark.parametrize("training, roi", [(True, False), (True, True), (False, False)])
+@pytest.mark.parametrize("form", [CPU, GPU], ids=["cpu", "gpu"])
+@pytest.mark.parametrize("knob", [*ON_EVERY_DEVICE, *ON_A_GPU])
+def test_the_value_of_a_knob_stands_at_its_operator(tiny_config, knob, form, training, roi):
+    operators, name, value = {**ON_EVERY_DEVICE, **ON_A_GPU}[knob]
+    made = graph(knobs(tiny_config, form, roi_decode=roi, **{knob: OTHER[knob]}), form, training)
+    if form is CPU and knob in ON_A_GPU:
+        assert all(value not in arguments.values() for _, arguments in made)
+    else:
+        assert argument(made, operators, name) == value
+
+
+@pytest.mark.parametrize("roi", [False, True])
+def test_memory_for_nvjpeg_is_given_in_bytes(tiny_config, roi):
+    made = graph(knobs(tiny_config, GPU, roi_decode=roi, nvjpeg_padding_mb=17), GPU)
+    assert argument(made, DECODERS, "device_memory_padding") == argument(made, DECODERS, "host_memory_padding") == 17 * MIB
+
+
+def test_only_the_gpus_decoder_of_whole_training_images_has_a_cache(tiny_config):
+    def cache(form, training=True, **changes):
+        [decoder] = [arguments for operator, arguments in graph(knobs(tiny_config, form, **changes), form, training)
+                     if operator in DECODERS]  # fmt: skip
+        return decoder.get("cache_size"), decoder.get("cache_type"), decoder.get("cache_threshold")
+
+    assert cache(GPU, cache_size_mb=123) == (123, "threshold", 0)
+    nothing = (None, None, None)
+    assert cache(GPU) == cache(GPU, cache_size_mb=123, roi_decode=True) == cache(GPU, False, cache_size_mb=123) == nothing
+    assert cache(CPU, cache_size_mb=123) == nothing
+
+
+@pytest.mark.parametrize("form", [CPU, GPU], ids=["cpu", "gpu"])
+def test_roi_decode_chooses_between_fused_and_separate(tiny_config, form):
+    def names(**changes):
+        return [operator for operator, _ in graph(knobs(tiny_config, form, **changes), form)]
+
+    assert [name in names(roi_decode=True) for name in (*DECODERS, *RESIZERS)] == [False, True, True, False]
+    assert [name in names(roi_decode=False) for name in (*DECODERS, *RESIZERS)] == [True, False, False, True]
+
+
+@pytest.mark.parametrize("form", [CPU, GPU], ids=["cpu", "gpu"])
+@pytest.mark.parametrize("roi", [False, True])
+@pytest.mark.parametrize("knob", sorted(OTHER))
+def test_a_knob_is_called_dead_where_it_changes_nothing_and_only_there(tiny_config, knob, roi, form):
+    before = knobs(tiny_config, form, roi_decode=roi)
+    value = not roi if knob == "roi_decode" else OTHER[knob]
+    after = knobs(tiny_config, form, **{"roi_decode": roi, knob: value})
+    assert before != after
+    alive = graph(before, form) != graph(after, form)
+    [name] = [variable.name for _, field, variable in variables() if field == knob]
+    turned_on = before if value is False else after
+    assert (config_show.why_dead(name, turned_on) is None) == alive
+
+
+def test_without_the_jpeg_engine_its_memory_is_dead(tiny_config):
+    def with_hint(**changes):
+        config = knobs(tiny_config, GPU, hw_decoder_load=0.0, **changes)
+        return config, graph(config, GPU)
+
+    (_, before), (config, after) = with_hint(), with_hint(preallocate_width=5980, preallocate_height=6430)
+    assert before == after
+    assert config_show.why_dead("DALI_PREALLOCATE_WIDTH", config) and config_show.why_dead("DALI_PREALLOCATE_HEIGHT", config)
+
+
+@pytest.mark.parametrize("form", [CPU, GPU], ids=["cpu", "gpu"])
+@pytest.mark.parametrize("training, roi", [(True, False), (True, True), (False, False)])
+def test_interpolation_and_normalisation_are_those_of_the_reference_everywhere(tiny_config, form, training, roi):
+    from nvidia.dali import types
+
+    made = graph(knobs(tiny_config, form, roi_decode=roi), form, training)
+    assert argument(made, RESIZERS, "interp_type") == types.INTERP_LINEAR
+    assert argument(made, RESIZERS, "antialias") is False
+    assert argument(made, ("CropMirrorNormalize",), "mean") == pytest.approx(rules.MEAN)
+    assert argument(made, ("CropMirrorNormalize",), "std") == pytest.approx(rules.STD)
+    assert argument(made, ("CropMirrorNormalize",), "output_layout") == form.layout
+    if training:
+        cropping = "decoders__ImageRandomCrop" if roi else "RandomResizedCrop"
+        assert argument(made, (cropping,), "random_area") == pytest.approx((tiny_config.data.crop_area_min, 1))
+        assert argument(made, (cropping,), "random_aspect_ratio") == pytest.approx((3 / 4, 4 / 3))
+        assert argument(made, (cropping,), "num_attempts") == 100
+        assert argument(made, ("random__CoinFlip",), "probability") == 0.5
+
+
+@pytest.mark.parametrize("depth", [1, 2, 5])
+def test_as_many_batches_are_prepared_ahead_as_the_knob_says(tiny_config, depth):
+    size = tiny_config.hyperparameters.batch_size
+    jpeg = cv2.imencode(".jpg", np.full((40, 40, 3), 128, np.uint8))[1].reshape(-1)
+    taken = itertools.count()
+    pipeline = dali_pipeline.build_decoder(
+        knobs(tiny_config, CPU, prefetch_queue_depth=depth), 3, CPU, ([jpeg] * size for _ in iter(taken.__next__, -1))
+    )
+    for _ in range(3):
+        pipeline.run()
+    assert next(taken) == 3 + depth - 1  # the one in use is of the queue
+
+
+@pytest.mark.skipif(HAS_GPU, reason="here is a GPU")
+def test_without_a_driver_dali_serialises_no_gpu_graph(tiny_config):
+    with pytest.raises(RuntimeError, match="CUDA|libcuda"):
+        dali_pipeline.define(knobs(tiny_config, GPU), True, 0, 1, 3, GPU).serialize()
+
+
+@pytest.mark.parametrize("training, roi, device", [
+    pytest.param(training, roi, "gpu", marks=ON_GPU) for training, roi in ((True, False), (True, True), (False, False))
+])
+def test_a_gpu_graph_is_built_and_serialised_as_python_holds_it(tiny_config, training, roi, device):
+    config = knobs(tiny_config, GPU, **{**OTHER, "roi_decode": roi, "nvjpeg_padding_mb": 1, "cache_size_mb": 8})
+    names = [name for name, _ in graph(config, GPU, training)[:-1]]
+    pipeline = dali_pipeline.define(config, training, 0, 1, 3, GPU)
+    assert [name for name, _ in dali_graph.serialised(pipeline)] == names
+    pipeline.build()
+    images, _ = pipeline.run()
+    batch, size = config.hyperparameters.batch_size, config.data.image_size
+    assert images.as_cpu().as_array().shape == (batch, size, size, 3)
