@@ -132,7 +132,11 @@ def _decode(jpegs: Any, config: Config, training: bool, form: Form) -> Any:
 
 
 def _augment(images: Any, config: Config, training: bool, form: Form) -> Any:
-    """Decoded images, cropped, resized, mirrored and normalised."""
+    """Decoded images, cropped, resized, mirrored and normalised.
+
+    Of a crop that is enlarged the outermost pixels depend on ``roi_decode``: a crop that was decoded alone has nothing beyond its
+    edge, which is repeated as in the reference; out of a whole image the neighbours beyond it are interpolated too.
+    """
     from nvidia.dali import fn, types
 
     knobs, size = config.input_pipeline, config.data.image_size

@@ -96,12 +96,14 @@ def same_distribution(drawn, defined):
     return stats.ks_2samp(drawn, defined).pvalue
 
 
-def bilinear(image, x, y, w, h, out_w, out_h):
-    """The window of ``image`` at ``out_w`` x ``out_h``: plain bilinear interpolation, with the image's edge repeated beyond it."""
+def bilinear(image, x, y, w, h, out_w, out_h, cut_out=False):
+    """The window of ``image`` at ``out_w`` x ``out_h``: plain bilinear interpolation, with the image's edge repeated beyond it, or
+    where the window is ``cut_out`` first, the window's."""
     def taps(begin, length, count, side):
-        at = np.clip(begin + (np.arange(count) + 0.5) * length / count - 0.5, 0, side - 1)
+        first, last = (begin, begin + length - 1) if cut_out else (0, side - 1)
+        at = np.clip(begin + (np.arange(count) + 0.5) * length / count - 0.5, first, last)
         low = np.floor(at).astype(int)
-        return low, np.minimum(low + 1, side - 1), at - low
+        return low, np.minimum(low + 1, last), at - low
 
     left, right, along = taps(x, w, out_w, image.shape[1])
     top, bottom, down = taps(y, h, out_h, image.shape[0])
@@ -158,30 +160,47 @@ def test_crops_lie_anywhere_and_half_of_them_are_mirrored(tiny_config, drawn, de
     assert same_distribution((w * h)[mirrored == 1], (w * h)[mirrored == 0]) > 0.01
 
 
+@pytest.fixture(scope="module")
+def noisy():
+    """A JPEG with noise in its blue channel: a filter against aliasing, another interpolation, or a shift would show in it."""
+    noise = np.random.default_rng(3).integers(64, 192, (HEIGHT // 4, WIDTH // 4)).astype(np.uint8)
+    return encoded(ramps(WIDTH, HEIGHT, cv2.resize(noise, (WIDTH, HEIGHT), interpolation=cv2.INTER_LINEAR)))
+
+
+def error_of(image, window, source, cut_out):
+    """The greatest difference from the reference. The window is known to a pixel or so: the true one is among its neighbours."""
+    x, y, w, h = (int(round(value)) for value in window[:4])
+    image = image[:, ::-1] if window[4] else image
+    return min(
+        np.abs(image - bilinear(source, x + dx, y + dy, w + dw, h + dh, *image.shape[:2], cut_out)).max()
+        for dx in (-1, 0, 1) for dy in (-1, 0, 1) for dw in (-1, 0, 1) for dh in (-1, 0, 1)
+        if 0 <= x + dx and x + dx + w + dw <= WIDTH and 0 <= y + dy and y + dy + h + dh <= HEIGHT
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("fused", VARIANTS)
-def test_fused_and_separate_interpolate_as_the_same_numpy_reference(tiny_config, tmp_path, device, fused):
-    """Noise in the blue channel: a filter against aliasing, another interpolation, or half a pixel's shift would show in it."""
-    noise = np.random.default_rng(3).integers(64, 192, (HEIGHT // 4, WIDTH // 4)).astype(np.uint8)
-    blue = cv2.resize(noise, (WIDTH, HEIGHT), interpolation=cv2.INTER_LINEAR)
-    jpeg = encoded(ramps(WIDTH, HEIGHT, blue))
-    source = decoded(jpeg)
-    folder = written(tmp_path, [jpeg] * 10)
+def test_crops_that_shrink_are_the_same_fused_and_separate(tiny_config, noisy, tmp_path, device, fused):
+    source = decoded(noisy)
+    folder = written(tmp_path, [noisy] * 10)
     made = outputs(tiny_config, folder, 60, device, batch=10, roi_decode=fused, data={"crop_area_min": 0.1})
-    worst = []
-    for image, window in zip(made, windows(made)):
-        x, y, w, h = (int(round(value)) for value in window[:4])
-        image = image[:, ::-1] if window[4] else image
-        # The window is known to a pixel or so; the true one is among its neighbours.
-        near = [
-            np.abs(image - bilinear(source, x + dx, y + dy, w + dw, h + dh, SIZE, SIZE)).max()
-            for dx in (-1, 0, 1) for dy in (-1, 0, 1) for dw in (-1, 0, 1) for dh in (-1, 0, 1)
-            if 0 <= x + dx and x + dx + w + dw <= WIDTH and 0 <= y + dy and y + dy + h + dh <= HEIGHT
-        ]  # fmt: skip
-        worst.append(min(near))
-    assert max(worst) < (2.5 if device == "cpu" else 6)  # grey levels, of 128 that the noise has
+    worst = max(error_of(image, window, source, cut_out=False) for image, window in zip(made, windows(made)))
+    assert worst < (2.5 if device == "cpu" else 6)  # grey levels, of 128 that the noise has
     smoothed = cv2.resize(cv2.blur(source, (3, 3)), (SIZE, SIZE))
     assert np.abs(smoothed - bilinear(source, 0, 0, WIDTH, HEIGHT, SIZE, SIZE)).max() > 12
+
+
+@pytest.mark.parametrize("fused", VARIANTS)
+def test_of_crops_that_grow_only_the_outermost_pixels_differ(tiny_config, noisy, tmp_path, fused):
+    """Fused repeats the edge of the crop, as the reference does, which cuts out first; separate looks half a pixel beyond it."""
+    source = decoded(noisy)
+    folder = written(tmp_path, [noisy] * 10)
+    made = outputs(tiny_config, folder, 150, batch=10, size=128, roi_decode=fused, data={"crop_area_min": 0.05})
+    grown = [(image, window) for image, window in zip(made, windows(made)) if max(window[2:4]) < 110
+             and min(window[:2]) > 3 and window[0] + window[2] < WIDTH - 3 and window[1] + window[3] < HEIGHT - 3]  # fmt: skip
+    assert len(grown) > 5
+    for image, window in grown:
+        assert error_of(image, window, source, cut_out=fused) < 2.5 < error_of(image, window, source, cut_out=not fused)
 
 
 @pytest.mark.parametrize("device", DEVICES)
