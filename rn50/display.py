@@ -93,8 +93,14 @@ class LiveDisplay(Display):
 
 
 @contextlib.contextmanager
-def counting(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A ``progress(done, total)`` that shows a bar with ETA on a terminal and a line per tenth elsewhere, on standard error."""
+def counting(what: str, shown: bool = True) -> Iterator[Callable[[int, int], None]]:
+    """A ``progress(done, total)`` that shows a bar with ETA on a terminal and a line per tenth elsewhere, on standard error.
+
+    Not ``shown`` it does nothing: of several ranks one speaks.
+    """
+    if not shown:
+        yield lambda done, total: None
+        return
     console = Console(stderr=True)
     if not console.is_terminal:
         tenths = [0]

@@ -74,8 +74,8 @@ class Implementation(Protocol):
         """One pass, every sample exactly once across the ranks. Epochs count from 1."""
 
     def open_input(self, knobs: Optional[InputPipeline]) -> Any:
-        """Batches for ``train_steps``, after ``warm_up``: the training set through a pipeline of these ``knobs``, or with None one
-        random batch that is held on the device. Several may be open at a time."""
+        """Batches for ``train_steps``, after ``warm_up``: the training set through a pipeline of these ``knobs``, or with None
+        one random batch that is held on the device. Several may be open at a time."""
 
     def train_steps(self, batches: Any, lead_in: int, steps: int) -> EpochResult:
         """``steps`` training steps on what ``open_input`` gave, at a learning rate of 0.

@@ -87,6 +87,32 @@ def comm(largest_mib: int, as_rank: bool, as_json: bool) -> None:
         sys.exit(launcher.run_ranks(config, configuration.environment(), all_reduce.as_rank(config, largest_mib, as_json)))
 
 
+@bench.command("input", epilog="Example: set -a; . configs/config_DEMO_CPU.sh; rn50 bench input --seconds 20")
+@click.option("--seconds", default=60.0, show_default=True, type=click.FloatRange(1), help="How long to measure, about.")
+@click.option("--rounds", default=5, show_default=True, type=click.IntRange(1), help="How often; less than 5 times shows nothing.")
+@click.option("--as-rank", is_flag=True, hidden=True)
+@group.as_json
+def bench_input(seconds: float, rounds: int, as_rank: bool, as_json: bool) -> None:
+    """Images/s of the input pipeline, stage by stage, and of training on real and synthetic data: which waits for which.
+
+    Of the system that the environment describes, all ranks of it at once. The data set is read, and nothing is written.
+    """
+    from rn50 import launch as launcher
+    from rn50 import launchers
+    from rn50.data import verify
+
+    config = configuration.from_environment()
+    verify.preflight(pathlib.Path(config.data.folder))
+    from rn50.input import bench as desk
+
+    if not as_rank:
+        sys.exit(launcher.run_ranks(config, configuration.environment(), desk.as_rank(seconds, rounds, as_json)))
+    click.echo(launchers.bind(config, configuration.environment()), err=True)  # before a framework starts threads
+    from rn50 import implementation
+
+    desk.bench(config, implementation.load(config.run.framework), seconds, rounds, as_json)
+
+
 @click.group("config")
 def config_group() -> None:
     """Look at configurations."""

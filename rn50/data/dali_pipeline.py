@@ -49,7 +49,7 @@ def define(config: Config, training: bool, rank: int, ranks: int, seed: int, for
 def build_reader(config: Config, rank: int, ranks: int, seed: int) -> Any:
     """A built pipeline that reads this rank's shard of the training set and does nothing with it: (JPEGs, labels)."""
     on_cpu = Form(None, "CHW", False)
-    pipeline = _pipeline(config, seed, on_cpu, lambda: _read(config, True, rank, ranks))
+    pipeline = _pipeline(config, seed, on_cpu, lambda: tuple(_read(config, True, rank, ranks)))
     pipeline.build()
     return pipeline
 

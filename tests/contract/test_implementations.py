@@ -1,5 +1,6 @@
 """What every implementation owes the timed run, on the tiny set. One suite for all frameworks."""
 
+import dataclasses
 import importlib.util
 import math
 import pathlib
@@ -80,6 +81,22 @@ def test_an_epoch_trains_on_every_sample_and_evaluation_counts_every_sample(trai
     first, second = trainer.evaluate(), trainer.evaluate()
     assert first == second  # evaluation changes nothing
     assert first[1] == EVAL_SAMPLES and 0 <= first[0] <= first[1]
+
+
+def test_steps_that_only_measure_leave_the_weights_as_they_are(trainer, tiny_config):
+    before, batch = weights(trainer), tiny_config.hyperparameters.batch_size
+    knobs = tiny_config.input_pipeline
+    deeper = dataclasses.replace(knobs, roi_decode=not knobs.roi_decode, prefetch_queue_depth=4)
+    for batches in [trainer.open_input(each) for each in (None, knobs, deeper)]:  # several are open at a time
+        for _ in range(2):
+            begun = trainer.steps
+            result = trainer.train_steps(batches, 2, 5)
+            assert (result.samples, trainer.steps - begun) == (5 * batch, 7)
+            assert 0 <= result.data_wait_seconds <= result.seconds
+    for left, right in zip(before, weights(trainer)):
+        np.testing.assert_array_equal(left, right)
+    assert trainer.train_steps(trainer.open_input(None), 0, 2).data_wait_seconds == 0
+    assert trainer.batch_form.device_id is None and not trainer.batch_form.half_precision
 
 
 def test_another_thread_can_see_whether_a_rank_goes_on(create, tiny_config):

@@ -97,8 +97,8 @@ def same_distribution(drawn, defined):
 
 
 def bilinear(image, x, y, w, h, out_w, out_h, cut_out=False):
-    """The window of ``image`` at ``out_w`` x ``out_h``: plain bilinear interpolation, with the image's edge repeated beyond it, or
-    where the window is ``cut_out`` first, the window's."""
+    """The window of ``image`` at ``out_w`` x ``out_h``: plain bilinear interpolation, with the image's edge repeated beyond it,
+    or where the window is ``cut_out`` first, the window's."""
     def taps(begin, length, count, side):
         first, last = (begin, begin + length - 1) if cut_out else (0, side - 1)
         at = np.clip(begin + (np.arange(count) + 0.5) * length / count - 0.5, first, last)
@@ -174,7 +174,7 @@ def error_of(image, window, source, cut_out):
     return min(
         np.abs(image - bilinear(source, x + dx, y + dy, w + dw, h + dh, *image.shape[:2], cut_out)).max()
         for dx in (-1, 0, 1) for dy in (-1, 0, 1) for dw in (-1, 0, 1) for dh in (-1, 0, 1)
-        if 0 <= x + dx and x + dx + w + dw <= WIDTH and 0 <= y + dy and y + dy + h + dh <= HEIGHT
+        if x + dx >= 0 and x + dx + w + dw <= WIDTH and y + dy >= 0 and y + dy + h + dh <= HEIGHT
     )  # fmt: skip
 
 

@@ -1,9 +1,9 @@
 """Every knob of the input pipeline reaches its operator, or is called dead: read out of the graphs that DALI makes.
 
 A CPU graph is built, serialised and parsed. Of a GPU graph DALI 1.34 makes without a driver the Python side only: every operator
-with its arguments, checked against the operator's schema. Its backend, and with it ``serialize()``, wants libcuda.so.1 (the test at
-the end holds it to that), so operators that refuse a value when they are built, and whether nvJPEG heeds one, are seen by
-``make test-gpu`` alone.
+with its arguments, whose names and types it checks against the operator's schema. The backend, and with it ``serialize()``, wants
+libcuda.so.1 and a GPU (a test near the end holds it to that). So that a GPU's operators accept these values when they are built,
+and that nvJPEG heeds them, only ``make test-gpu`` can see.
 """
 
 import dataclasses
