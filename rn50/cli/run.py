@@ -3,7 +3,7 @@
 import os
 import pathlib
 import sys
-from typing import Optional
+from typing import Any, Optional
 
 import click
 from rich.console import Console
@@ -87,9 +87,17 @@ def comm(largest_mib: int, as_rank: bool, as_json: bool) -> None:
         sys.exit(launcher.run_ranks(config, configuration.environment(), all_reduce.as_rank(config, largest_mib, as_json)))
 
 
+def _seconds(default: float) -> Any:
+    return click.option("--seconds", default=default, show_default=True, type=click.FloatRange(1), help="About how long to take.")
+
+
+_rounds = click.option("--rounds", default=5, show_default=True, type=click.IntRange(1),
+                       help="How often to measure; fewer than 5 times show no difference.")
+
+
 @bench.command("input", epilog="Example: set -a; . configs/config_DEMO_CPU.sh; rn50 bench input --seconds 20")
-@click.option("--seconds", default=60.0, show_default=True, type=click.FloatRange(1), help="How long to measure, about.")
-@click.option("--rounds", default=5, show_default=True, type=click.IntRange(1), help="How often; less than 5 times shows nothing.")
+@_seconds(60.0)
+@_rounds
 @click.option("--as-rank", is_flag=True, hidden=True)
 @group.as_json
 def bench_input(seconds: float, rounds: int, as_rank: bool, as_json: bool) -> None:
@@ -111,6 +119,22 @@ def bench_input(seconds: float, rounds: int, as_rank: bool, as_json: bool) -> No
     from rn50 import implementation
 
     desk.bench(config, implementation.load(config.run.framework), seconds, rounds, as_json)
+
+
+@bench.command(epilog="Example: rn50 bench storage /data/imagenet /scratch/imagenet --seconds 60")
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=pathlib.Path))
+@click.argument("other", metavar="[DIR2]", required=False, type=click.Path(path_type=pathlib.Path))
+@_seconds(20.0)
+@_rounds
+@group.as_json
+def storage(folder: pathlib.Path, other: Optional[pathlib.Path], seconds: float, rounds: int, as_json: bool) -> None:
+    """How fast DIR gives its train.rec, sequentially and shuffled, cold and warm; with DIR2 beside another copy of it.
+
+    To make it cold, the kernel is asked to forget the file: whoever else reads it fetches it again.
+    """
+    from rn50.input import storage as desk
+
+    desk.bench([folder] if other is None else [folder, other], seconds, rounds, as_json)
 
 
 @click.group("config")
