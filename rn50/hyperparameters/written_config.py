@@ -1,32 +1,39 @@
-"""The text of a configuration of ours whose hyperparameters are others: read without a shell, written whole or not at all."""
+"""The text of a configuration of ours of which one section becomes another: read without a shell, written whole or not at all."""
 
+import dataclasses
 import os
 import pathlib
 import re
 import tempfile
 from dataclasses import dataclass
-from typing import Dict, Mapping, Optional, Sequence, Tuple
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from rn50.config import Config, from_environment, variables
 from rn50.config_file import CONFIGS
 from rn50.errors import UserError
 from rn50.hyperparameters import assignments
 
-_SECTION = re.compile(r"^# --- hyperparameters\b.*?(?=^# --- )", re.MULTILINE | re.DOTALL)
+_SECTIONS = {
+    "hyperparameters": re.compile(r"^# --- hyperparameters\b.*?(?=^# --- )", re.MULTILINE | re.DOTALL),
+    "input_pipeline": re.compile(r"^# --- input pipeline\b.*?(?=^# --- |\Z)", re.MULTILINE | re.DOTALL),
+}
 _FORM = "give a file in the form of those in configs/"
-_VARIABLES = {variable.name: variable for section, _, variable in variables() if section == "hyperparameters"}
-GROUP = tuple(_VARIABLES)
+_VARIABLES = {variable.name: variable for _, _, variable in variables()}
+GROUP = tuple(variable.name for section, _, variable in variables() if section == "hyperparameters")
 """The variables that decide convergence together."""
+_CONTENT = {"hyperparameters": "hyperparameters", "input_pipeline": "variables of the input pipeline"}
 
 
 @dataclass(frozen=True)
 class Base:
-    """A configuration file of this system: what stands before and behind its hyperparameters, and what it says."""
+    """A configuration file of this system: what stands before, in and behind one of its sections, and what it says."""
 
     file: pathlib.Path
     before: str
+    inside: str
     behind: str
     config: Config
+    section: str
 
     @property
     def values(self) -> Dict[str, str]:
@@ -56,13 +63,14 @@ def base_file(name: Optional[str], environ: Mapping[str, str], option: str = "")
     return ours if not pathlib.Path(name).is_file() else pathlib.Path(name)
 
 
-def read(file: pathlib.Path) -> Base:
-    """Raises UserError where the file cannot be read, has no section of hyperparameters, or cannot be run."""
+def read(file: pathlib.Path, section: str = "hyperparameters") -> Base:
+    """Raises UserError where the file cannot be read, lacks the section ("hyperparameters" or "input_pipeline"), or cannot be run."""
     text = assignments.text_of(file)
-    section = _SECTION.search(text)
-    if section is None:
-        raise UserError(f"{file}: no section `# --- hyperparameters` before another one; {_FORM}")
-    return Base(file, text[: section.start()], text[section.end():], _configuration(file))
+    found = _SECTIONS[section].search(text)
+    if found is None:
+        where = " before another one" if section == "hyperparameters" else ""
+        raise UserError(f"{file}: no section `# --- {section.replace('_', ' ')}`{where}; {_FORM}")
+    return Base(file, text[: found.start()], found.group(), text[found.end():], _configuration(file), section)
 
 
 def _configuration(file: pathlib.Path, called: Optional[pathlib.Path] = None) -> Config:
@@ -83,12 +91,17 @@ def render(base: Base, title: str, rows: Sequence[Tuple[str, str]], values: Mapp
     ranks = base.config.ranks
     batch = int(values["BATCHSIZE"]) * ranks
     lines = ["# shellcheck shell=bash", f"# ResNet-50 at a global batch size of {batch}, {title}.", "#"]
-    lines += [f"#   {name:<11} {_one_line(said)}" for name, said in rows]
+    lines += header_lines(rows)
     lines += ["", "# --- hyperparameters (one group: together they decide convergence) ------------"]
     for name, value in values.items():
         line = f"export {name}={value}"
         lines.append(f"{line:<35} # per rank; {batch} in all, on {ranks} ranks" if name == "BATCHSIZE" else line)
     return "\n".join(lines) + "\n\n" + base.behind
+
+
+def header_lines(rows: Sequence[Tuple[str, str]]) -> List[str]:
+    """Lines of a file's header."""
+    return [f"#   {name:<11} {_one_line(said)}" for name, said in rows]
 
 
 def check(base: Base, text: str, values: Mapping[str, str]) -> Config:
@@ -100,11 +113,11 @@ def check(base: Base, text: str, values: Mapping[str, str]) -> Config:
         file = pathlib.Path(folder) / base.file.name
         file.write_text(text, encoding="utf-8")
         config = _configuration(file, base.file)
-    resolved, before = hyperparameters(config), base.config
-    kept = (config.run, config.data, config.input_pipeline) == (before.run, before.data, before.input_pipeline)
+    resolved, before = config.as_environment(), base.config
+    kept = dataclasses.replace(config, **{base.section: getattr(before, base.section)}) == before
     read_as = {name: _VARIABLES[name].read for name in values}
     if not kept or any(name not in resolved or read_as[name](resolved[name]) != read_as[name](values[name]) for name in values):
-        raise UserError(f"{base.file}: sets hyperparameters outside of their section too; {_FORM}")
+        raise UserError(f"{base.file}: sets {_CONTENT[base.section]} outside of their section too; {_FORM}")
     return config
 
 
