@@ -75,7 +75,10 @@ class Implementation(Protocol):
 
     def open_input(self, knobs: Optional[InputPipeline]) -> Any:
         """Batches for ``train_steps``, after ``warm_up``: the training set through a pipeline of these ``knobs``, or with None
-        one random batch that is held on the device. Several may be open at a time."""
+        one random batch that is held on the device. Several may be open at a time.
+
+        A pipeline has given its first batch: what it cannot do, for want of memory or of data, it refuses here.
+        """
 
     def train_steps(self, batches: Any, lead_in: int, steps: int) -> EpochResult:
         """``steps`` training steps on what ``open_input`` gave, at a learning rate of 0.

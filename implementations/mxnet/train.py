@@ -110,7 +110,9 @@ class MxnetImplementation:
         if knobs is None:
             return SyntheticBatches(self.config, self.communicator.size, self.context, self.layout, self.precision)
         config = dataclasses.replace(self.config, input_pipeline=knobs)
-        return DaliBatches(config, True, self.communicator, self._seed, self.context, self.layout, self.precision)
+        batches = DaliBatches(config, True, self.communicator, self._seed, self.context, self.layout, self.precision)
+        batches.drain()
+        return batches
 
     @lost_rank_named()
     def train_steps(self, batches: Any, lead_in: int, steps: int) -> EpochResult:

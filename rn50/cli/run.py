@@ -137,6 +137,51 @@ def storage(folder: pathlib.Path, other: Optional[pathlib.Path], seconds: float,
     desk.bench([folder] if other is None else [folder, other], seconds, rounds, as_json)
 
 
+@click.group()
+def tune() -> None:
+    """Search settings that decide speed alone."""
+
+
+@tune.command("input", epilog="Example: DATADIR=/data/imagenet rn50 tune input NF5688M6 -o config_TUNED.sh")
+@click.argument("config", required=False)
+@click.option("--output", "-o", type=click.Path(path_type=pathlib.Path),
+              help="Write the configuration there, if it is faster; by default it is shown what would change.")
+@click.option("--force", is_flag=True, help="Replace a file that exists.")
+@_seconds(600.0)
+@click.option("--as-rank", is_flag=True, hidden=True)
+@group.as_json
+def tune_input(config: Optional[str], output: Optional[pathlib.Path], force: bool, seconds: float, as_rank: bool,
+               as_json: bool) -> None:
+    """Search the knobs of the input pipeline that make training on real data faster: CONFIG, with them turned.
+
+    CONFIG is a file or a name of configs/ [default: CONFIG_FILE or DGXSYSTEM of the environment]; DATADIR is the data. Turned are
+    those that are alive there: fused or separate decoding, threads, hardware decoder, cache, prefetching, mapping of the file.
+    What came out is measured once more beside CONFIG, in turn, and written only where every round finds it faster.
+
+    Exit status: 0 something faster was found, 1 nothing was, 2 something to mend.
+    """
+    from rn50 import launch as launcher
+    from rn50 import launchers
+    from rn50.data import verify
+    from rn50.hyperparameters import written_config
+    from rn50.input import tuned_config as desk
+
+    base = written_config.base_file(config, configuration.environment()).resolve()
+    if not as_rank:
+        if output is not None:
+            desk.refuse_output(output, force)
+        environ = desk.environment_of(base, configuration.environment())
+        resolved = desk.configuration_of(environ, base)
+        verify.preflight(pathlib.Path(resolved.data.folder))
+        sys.exit(launcher.run_ranks(resolved, environ, desk.as_rank(base, output, force, seconds, as_json)))
+    resolved = configuration.from_environment()
+    click.echo(launchers.bind(resolved, configuration.environment()), err=True)  # before a framework starts threads
+    from rn50 import implementation
+
+    create = implementation.load(resolved.run.framework)
+    sys.exit(0 if desk.tune(resolved, create, base, output, force, seconds, as_json) else 1)
+
+
 @click.group("config")
 def config_group() -> None:
     """Look at configurations."""

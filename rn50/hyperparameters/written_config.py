@@ -64,7 +64,10 @@ def base_file(name: Optional[str], environ: Mapping[str, str], option: str = "")
 
 
 def read(file: pathlib.Path, section: str = "hyperparameters") -> Base:
-    """Raises UserError where the file cannot be read, lacks the section ("hyperparameters" or "input_pipeline"), or cannot be run."""
+    """A file with that section ("hyperparameters" or "input_pipeline").
+
+    Raises UserError where it cannot be read, lacks the section, or cannot be run.
+    """
     text = assignments.text_of(file)
     found = _SECTIONS[section].search(text)
     if found is None:

@@ -82,14 +82,15 @@ class Gauge:
         """As many steps as ``train`` can time in about so long, but no more than an epoch has full batches."""
         tried = min(LEAD_IN_STEPS, self._full_batches)
         result = self._implementation.train_steps(batches, 1, tried)
-        fit = round(seconds * tried / result.seconds) - self._lead_in(depth)
+        fit = round(seconds * tried / result.seconds) - self._lead_in(depth) - depth  # so many batches are thrown away
         return self.agreed(min(self._full_batches, max(LEAST_STEPS, fit)))
 
     def _lead_in(self, depth: int) -> int:
         return min(depth + LEAD_IN_STEPS, self._full_batches)
 
     def train(self, batches: Any, depth: int, steps: int) -> EpochResult:
-        """Training steps on all ranks: samples of all, the other figures those of this rank. ``depth`` is that of the queue."""
+        """Training steps on all ranks: the samples of all, the seconds of rank 0. ``depth`` is that of the queue."""
         self.communicator.barrier()
         result = self._implementation.train_steps(batches, self._lead_in(depth), steps)
-        return result._replace(samples=round(self.over_ranks(result.samples)))
+        seconds = self.agreed(round(result.seconds * 1e9)) / 1e9  # so that all ranks conclude the same
+        return result._replace(samples=round(self.over_ranks(result.samples)), seconds=seconds)
