@@ -55,7 +55,7 @@ def base_file(name: Optional[str], environ: Mapping[str, str], option: str = "")
     """
     name = name or environ.get("CONFIG_FILE") or environ.get("DGXSYSTEM")
     if not name:
-        raise UserError("which system is it for? give --for configs/config_NAME.sh, or set DGXSYSTEM")
+        raise UserError(f"which system is it for? give {option}configs/config_NAME.sh, or set DGXSYSTEM")
     ours = CONFIGS / f"config_{name}.sh"
     if not pathlib.Path(name).is_file() and not ours.is_file():
         there = ", ".join(sorted(file.stem[len("config_"):] for file in CONFIGS.glob("config_*.sh")))
