@@ -85,6 +85,8 @@ class TrainingFile:
 
     def in_memory(self) -> Optional[float]:
         """The share of the file that reading would not have to fetch, None where the file system does not tell."""
+        if not hasattr(os, "RWF_NOWAIT"):  # a Python for old kernels
+            return None
         there, byte = 0, bytearray(1)
         places = np.linspace(0, self.bytes - 1, min(PLACES, self.bytes)).astype(int)
         for place in places:

@@ -132,7 +132,7 @@ def test_under_heavy_noise_nothing_slower_is_ever_found_faster(tiny_config):
     outcomes = [search(tiny_config, trainer) for trainer in trainers]
     doubted = [outcome for outcome in outcomes if outcome.compared is not None]
     assert len(doubted) > 20  # noise does lead the search astray
-    assert sum(outcome.faster for outcome in outcomes) <= 1
+    assert not any(outcome.faster for outcome in outcomes)
 
 
 def test_a_real_gain_is_found_through_noise(tiny_config):
@@ -144,7 +144,7 @@ def test_a_real_gain_is_found_through_noise(tiny_config):
 def outcome_of(config, **changes):
     """That of a search which found these knobs."""
     after = dataclasses.replace(config, input_pipeline=dataclasses.replace(config.input_pipeline, **changes))
-    return tuning.Outcome(config, after, (), True, (1000.0, 1100.0), tuning.rates.compare([1100.0] * 7, [1000.0] * 7), 0.97)
+    return tuning.Outcome(config, after, (), True, (1000.0, 1100.0), tuning.rates.compare([1100.0] * 9, [1000.0] * 9), 0.97)
 
 
 @pytest.mark.parametrize("file", CONFIGS, ids=[file.stem for file in CONFIGS])
@@ -162,7 +162,7 @@ def test_the_file_that_is_written_is_the_base_with_these_knobs(file, tmp_path):
     old, new = file.read_text().splitlines(), output.read_text().splitlines()
     header = [line for line in new if line.startswith("#") and line not in old]
     assert header[0].startswith("#   tuned       by `rn50 tune input`: DALI_THREADS=7 (was ")
-    assert "1,000 -> 1,100 images/s of training on real data: 1.100 times (1.100 to 1.100 in 7 rounds)" in header[1]
+    assert "1,000 -> 1,100 images/s of training on real data: 1.100 times (1.100 to 1.100 in 9 rounds)" in header[1]
     assert len(header) == 2 and "97.0% of synthetic" in header[1]
     lost = [line for line in old if line not in new]
     assert all(line.split("=")[0].split()[-1] in ("DALI_THREADS", "DALI_PREFETCH_QUEUE", "DALI_DONT_USE_MMAP") for line in lost)
