@@ -76,21 +76,29 @@ class Gauge:
             taken = time.perf_counter() - begin
             if taken >= seconds:
                 break
+        self._settle(taken / batches, self._config.input_pipeline.prefetch_queue_depth)
         return self.over_ranks(batches * self._config.hyperparameters.batch_size / taken)
 
     def steps(self, batches: Any, depth: int, seconds: float) -> int:
         """As many steps as ``train`` can time in about so long, but no more than an epoch has full batches."""
         tried = min(LEAD_IN_STEPS, self._full_batches)
         result = self._implementation.train_steps(batches, 1, tried)
-        fit = round(seconds * tried / result.seconds) - self._lead_in(depth) - depth  # so many batches are thrown away
+        # A queue is emptied before and filled again after the steps.
+        fit = round(seconds * tried / result.seconds) - self._lead_in(depth) - 2 * depth
         return self.agreed(min(self._full_batches, max(LEAST_STEPS, fit)))
 
     def _lead_in(self, depth: int) -> int:
         return min(depth + LEAD_IN_STEPS, self._full_batches)
 
+    @staticmethod
+    def _settle(batch_seconds: float, depth: int) -> None:
+        """Waits until a queue is full again, so that filling it takes nothing from what is measured next."""
+        time.sleep(depth * batch_seconds)
+
     def train(self, batches: Any, depth: int, steps: int) -> EpochResult:
         """Training steps on all ranks: the samples of all, the seconds of rank 0. ``depth`` is that of the queue."""
         self.communicator.barrier()
         result = self._implementation.train_steps(batches, self._lead_in(depth), steps)
-        seconds = self.agreed(round(result.seconds * 1e9)) / 1e9  # so that all ranks conclude the same
+        self._settle(result.seconds / steps, depth)
+        seconds = self.agreed(round(result.seconds * 1e12)) / 1e12  # so that all ranks conclude the same
         return result._replace(samples=round(self.over_ranks(result.samples)), seconds=seconds)

@@ -1,7 +1,7 @@
 """The knobs of the input pipeline that may be turned for speed, and the values that are worth a trial."""
 
 import dataclasses
-from typing import Any, Dict, List, NamedTuple, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Tuple
 
 from rn50 import config_show
 from rn50.config import Config, variables
@@ -44,13 +44,20 @@ def of(config: Config, cores: int) -> List[Knob]:
         Knob("dont_use_mmap", (False, True)),
     ]
     return [knob for knob in knobs if any(
-        alive(turned(config, knob, value), knob) for value in knob.values if value
+        alive(turned(config, {"roi_decode": False, knob.field: value}), knob) for value in knob.values if value
     )]  # fmt: skip
 
 
-def turned(config: Config, knob: Knob, value: Any) -> Config:
-    """``config`` with another value of a knob."""
-    return dataclasses.replace(config, input_pipeline=dataclasses.replace(config.input_pipeline, **{knob.field: value}))
+def together(config: Config) -> List[Dict[str, Any]]:
+    """Values that may help together where each by itself does not: a cache needs whole images, which without it cost time."""
+    cached = {"roi_decode": False, "cache_size_mb": 4096}
+    useful = config.run.device == "gpu" and config.input_pipeline.roi_decode
+    return [cached] if useful else []
+
+
+def turned(config: Config, values: Mapping[str, Any]) -> Config:
+    """``config`` with these values of fields of its input pipeline."""
+    return dataclasses.replace(config, input_pipeline=dataclasses.replace(config.input_pipeline, **values))
 
 
 def alive(config: Config, knob: Knob) -> bool:
@@ -64,6 +71,6 @@ def changes(before: Config, after: Config) -> Dict[str, Tuple[str, str]]:
     return {name: (old[name], new[name]) for name in NAMES.values() if old[name] != new[name]}
 
 
-def described(knob: Knob, value: Any) -> str:
-    """NAME=value as a file has it."""
-    return f"{knob.name}={Variable.write(value)}"
+def described(values: Mapping[str, Any]) -> str:
+    """NAME=value of fields, as a file has them."""
+    return " ".join(f"{NAMES[field]}={Variable.write(value)}" for field, value in values.items())

@@ -40,8 +40,11 @@ class OneRank:
         return array
 
 
+UNIT_S = 1e-5
+
+
 class Formula:
-    """A trainer whose every step takes the seconds that ``cost(knobs)`` says, times noise; ``cost`` may refuse knobs."""
+    """A trainer whose every step is said to take the units that ``cost(knobs)`` gives, times noise; ``cost`` may refuse knobs."""
 
     def __init__(self, cost, synthetic=0.1, noise=0.0, seed=0):
         self.communicator = OneRank()
@@ -54,7 +57,7 @@ class Formula:
         return self._synthetic if wanted is None else self._cost(wanted)
 
     def train_steps(self, batches, lead_in, steps):
-        return EpochResult(steps * 16, steps * batches * math.exp(self._random.gauss(0, self._noise)), 0.0)
+        return EpochResult(steps * 16, steps * UNIT_S * batches * math.exp(self._random.gauss(0, self._noise)), 0.0)
 
     def close(self):
         pass
@@ -79,7 +82,7 @@ def test_the_best_knobs_are_found_one_after_another(tiny_config):
     assert outcome.faster and outcome.in_time
     before, after = cost(config.input_pipeline), cost(found)
     assert outcome.compared.median == pytest.approx(before / after)
-    assert outcome.images_per_second == pytest.approx((16 / before, 16 / after))
+    assert outcome.images_per_second == pytest.approx((16 / before / UNIT_S, 16 / after / UNIT_S), rel=1e-4)
     assert outcome.of_synthetic == pytest.approx(0.1 / after)
     assert [trial.change for trial in outcome.trials if trial.kept] == [
         "DALI_ROI_DECODE=1", "DALI_THREADS=2", "DALI_THREADS=3", "DALI_THREADS=4",
@@ -101,10 +104,17 @@ def test_no_more_threads_than_cores_and_no_dead_knob_is_tried(tiny_config):
 
 def test_a_cache_is_tried_only_where_whole_images_are_decoded(tiny_config):
     gpu = with_changes(tiny_config, run={"device": "gpu"})
-    for roi, tried in ((True, False), (False, True)):
+    for roi, first in ((True, "DALI_ROI_DECODE=0 DALI_CACHE_SIZE=4096"), (False, "DALI_CACHE_SIZE=1024")):
         config = with_changes(gpu, input_pipeline={"roi_decode": roi})
         trials = search(config, Formula(lambda wanted, roi=roi: 1.0 + (wanted.roi_decode != roi))).trials
-        assert any("DALI_CACHE_SIZE" in trial.change for trial in trials) == tried
+        assert [trial.change for trial in trials if "DALI_CACHE_SIZE" in trial.change] == [first]
+
+
+def test_a_cache_is_found_that_pays_only_with_whole_images_though_these_alone_do_not(tiny_config):
+    config = with_changes(tiny_config, run={"device": "gpu"}, input_pipeline={"roi_decode": True})
+    outcome = search(config, Formula(lambda wanted: 1.0 if wanted.roi_decode else 1.2 - 0.4 * (wanted.cache_size_mb > 0)))
+    assert outcome.faster
+    assert (outcome.after.input_pipeline.roi_decode, outcome.after.input_pipeline.cache_size_mb) == (False, 4096)
 
 
 def test_what_cannot_be_run_is_told_and_passed_over(tiny_config):
