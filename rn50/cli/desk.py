@@ -51,9 +51,11 @@ def check(paths: Tuple[pathlib.Path, ...], rulesets: Tuple[str, ...], as_json: b
     Of any result file the compliance checker; of a submission tree (ORG/results/SYSTEM/resnet) also those of seeds, reference
     convergence, system description and package. Exit status 0 only if everything holds.
     """
+    from rn50.display import counting
     from rn50.submission import check as desk
 
-    report = desk.check(paths, rulesets)
+    with counting("checking") as progress:
+        report = desk.check(paths, rulesets, progress)
     click.echo(json.dumps(desk.to_json_report(report), indent=1)) if as_json else desk.print_report(report, Console())
     sys.exit(0 if report.ok else 1)
 
