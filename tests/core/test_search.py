@@ -151,7 +151,7 @@ def test_nothing_reaches_the_target(seek, tmp_path):
 
 
 def test_a_bad_run_is_stopped_and_its_log_says_aborted(seek, tmp_path):
-    seek("--trials", 4, SIMULATED_EPOCH_S="0.1")
+    seek("--trials", 4, "--repeats", 2, SIMULATED_EPOCH_S="0.1")
     stopped = [trial for trial in trials(tmp_path / "to") if trial.state == "stopped"]
     assert [trial.point.learning_rate for trial in stopped] == [0.2]
     log = read_log(tmp_path / "to" / "trials" / f"{stopped[0].number:03d}" / "result_0.txt.partial")
@@ -281,7 +281,7 @@ def test_killed_at_random_moments_it_goes_on_and_loses_and_repeats_nothing(data,
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_it_and_its_runs_and_it_goes_on(data, tmp_path, number):
     folder = tmp_path / "to"
-    arguments = ("--trials", 5, "--seeds-to-confirm", 2)
+    arguments = ("--trials", 5, "--repeats", 2, "--seeds-to-confirm", 2)
     process = command(folder, data, *arguments, epoch_s=0.3)
     until(lambda: runs_alive(folder), process)
     process.send_signal(number)
@@ -307,7 +307,7 @@ def until(condition, process):
 
 def test_a_second_call_joins_in_and_goes_on_where_the_first_is_killed(data, tmp_path):
     folder = tmp_path / "to"
-    arguments = ("--trials", 8, "--seeds-to-confirm", 2)
+    arguments = ("--trials", 8, "--repeats", 2, "--seeds-to-confirm", 2)
     first = command(folder, data, *arguments, epoch_s=0.2)
     until(lambda: folder.exists() and len(list(folder.glob("trials/*/result_0.txt"))) == 1, first)
     second = command(folder, data, *arguments, epoch_s=0.2)
@@ -327,7 +327,7 @@ def test_a_second_call_joins_in_and_goes_on_where_the_first_is_killed(data, tmp_
 
 def test_two_calls_confirm_together(data, tmp_path):
     folder = tmp_path / "to"
-    calls = [command(folder, data, "--trials", 10, epoch_s=0.05) for _ in range(2)]
+    calls = [command(folder, data, "--trials", 10, "--repeats", 2, epoch_s=0.05) for _ in range(2)]
     told = [call.communicate(timeout=120) for call in calls]
     assert {call.returncode for call in calls} == {STANDS}, told
     assert told[0][0] == told[1][0]
@@ -393,7 +393,7 @@ def test_a_folder_of_another_search(seek, tmp_path, data):
     config = tmp_path / "config_X.sh"
     config.write_text(DEMO.read_text().replace("MOM=0.9", "MOM=0.8"))
     assert "holds a search with other configuration (MOM); give another folder" in complaint(seek(config=config))
-    assert "holds a search with other options (--repeats)" in complaint(seek("--repeats", 3))
+    assert "holds a search with other options (--repeats)" in complaint(seek("--repeats", 4))
     other = shutil.copytree(str(data), str(tmp_path / "other"))
     assert seek("--trials", 1, DATADIR=other).exit_code == NOTHING  # a copy is the same data
     (tmp_path / "other" / "val.rec").write_text("more of it")
