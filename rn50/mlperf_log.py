@@ -70,18 +70,18 @@ class RunLog:
     def _event(
         self, key: str, value: Any = None, metadata: Optional[Dict[str, Any]] = None, time_ms: Optional[int] = None
     ) -> None:
-        if self._writes:
-            with self._lock:
+        with self._lock:
+            if self._writes:
                 self._mllog.event(key, value, metadata, time_ms=time_ms or now_ms(), stack_offset=2)
 
     def _start(self, key: str, metadata: Optional[Dict[str, Any]] = None, time_ms: Optional[int] = None) -> None:
-        if self._writes:
-            with self._lock:
+        with self._lock:
+            if self._writes:
                 self._mllog.start(key, metadata=metadata, time_ms=time_ms or now_ms(), stack_offset=2)
 
     def _end(self, key: str, metadata: Optional[Dict[str, Any]] = None) -> None:
-        if self._writes:
-            with self._lock:
+        with self._lock:
+            if self._writes:
                 self._mllog.end(key, metadata=metadata, time_ms=now_ms(), stack_offset=2)
 
     def submission(self, config: Config, init_start_ms: int) -> None:
@@ -158,11 +158,15 @@ class RunLog:
         self._end(constants.EVAL_STOP, {constants.EPOCH_NUM: epoch})
 
     def run_stop(self, status: str) -> None:
-        """The clock stops with ``status`` "success" or "aborted". Once: a second call, or one without a clock, does nothing."""
+        """The clock stops with ``status`` "success" or "aborted". Once: a second call, or one without a clock, does nothing.
+
+        It is the last line: where a signal has stopped the run, the training thread may go on for a moment.
+        """
         with self._lock:
             if self._clock_runs and not self._stopped:
                 self._stopped = True
                 self._end(constants.RUN_STOP, {constants.STATUS: status})
+                self._writes = False
 
     def finish(self) -> None:
         """Gives the whole log its final name."""

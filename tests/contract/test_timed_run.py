@@ -233,6 +233,17 @@ def test_a_log_that_another_run_is_writing_is_left_alone(tiny_config, tmp_path):
     assert result_file.read_bytes().startswith(written) and not partial.exists()
 
 
+def test_run_stop_is_the_last_line_whoever_goes_on(tmp_path):
+    log = RunLog(0, tmp_path / "result_0.txt")
+    log.run_start()
+    log.run_stop("aborted")
+    log.epoch_start(1)
+    log.eval_stop(1, 0.5)
+    log.run_stop("success")
+    keys = [line.split('"key": "')[1].split('"')[0] for line in (tmp_path / "result_0.txt.partial").read_text().splitlines()]
+    assert keys == ["run_start", "run_stop"]
+
+
 def test_a_log_that_a_killed_run_has_left_is_written_anew(tmp_path):
     result_file = tmp_path / "result_0.txt"
     (tmp_path / "result_0.txt.partial").write_text("what was left")

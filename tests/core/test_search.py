@@ -256,7 +256,7 @@ def test_killed_at_random_moments_it_goes_on_and_loses_and_repeats_nothing(data,
     draw, folder, kept, kills = random.Random(workers), tmp_path / "to", {}, 0
     arguments = ("--trials", 16, "--workers", workers, "--repeats", 2, "--seeds-to-confirm", 3)
     while True:
-        process = command(folder, data, *arguments)
+        process = command(folder, data, *arguments, epoch_s=0.05)
         try:
             process.wait(draw.uniform(0.3, 3.5))
         except subprocess.TimeoutExpired:

@@ -138,7 +138,7 @@ def test_misspelled_name_in_one_of_our_files(tiny_environment, tmp_path):
 def test_more_ranks_than_there_is_horovod_for(start, results, tmp_path):
     (tmp_path / "horovod").mkdir()
     (tmp_path / "horovod" / "__init__.py").touch()  # stands before an installed one
-    job = start(DGXNGPU="2", PYTHONPATH=str(tmp_path))
+    job = start(DGXNGPU="2", LAUNCHER="horovodrun", PYTHONPATH=str(tmp_path))
     assert job.wait() == USER_CAN_MEND
     assert re.search("DGXNGPU=2: .*Horovod.*make", job.complaint)
     assert_aborted(results / "result_1.txt", clock_ran=False)

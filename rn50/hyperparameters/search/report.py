@@ -72,8 +72,9 @@ class Outcome:
         if self.verdict and self.pair:
             name = f"config_{self.search.subject.config.run.system}.sh"
             self.config_file = self.search.folder / name
-            if not self.config_file.exists():
-                written_config.write(self._config(self.pair.points[WINNER]), self.config_file, False, "move it away")
+            with self.search.journal.alone():  # another call may come to its end at the same time
+                if not self.config_file.exists():
+                    written_config.write(self._config(self.pair.points[WINNER]), self.config_file, False, "move it away")
         written_config.write(self._markdown(), self.search.folder / REPORT, True, "free the disk")
 
     def _config(self, winner: Point) -> str:

@@ -100,7 +100,10 @@ class Search:
             if status is not None:
                 del self._jobs[share]
                 news = True
-                self._progress.event(f"{job.task.name}: {self._end(job, status)}")
+                try:
+                    self._progress.event(f"{job.task.name}: {self._end(job, status)}")
+                finally:
+                    job.training.release()
         for job in self._jobs.values():
             if news and job.task.trial is not None and not job.reason:
                 job.reason = self._why_stop(job) or ""
@@ -170,6 +173,7 @@ class Search:
                         self._finish(job, job.task.trial)
                     elif job.task.trial is not None:
                         self._journal.stop(job.task.trial) if job.reason else self._journal.fail(job.task.trial)
+                    job.training.release()
             time.sleep(POLL_S / 20)
 
 

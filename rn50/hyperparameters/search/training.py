@@ -52,9 +52,11 @@ class Training:
         status = self._process.poll()
         if status is None and self.asked_to_stop and time.monotonic() > self._stop_at:
             self._process.kill()
-        if status is not None:
-            self._held.close()
         return status
+
+    def release(self) -> None:
+        """Gives its lock back, once what became of it is written down: from then on another worker may take it for abandoned."""
+        self._held.close()
 
     def stop(self) -> None:
         """Asks it to stop; ``poll`` tells when it has."""
