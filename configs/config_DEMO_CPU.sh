@@ -3,7 +3,7 @@
 #
 #   command     DGXSYSTEM=DEMO_CPU ./run_and_time.sh        (`make demo` does this for five seeds)
 #   machine     any CPU; two cores are enough
-#   expected    epoch 7 (sometimes 11), 1.0 minutes on two cores with bfloat16 (docs/measurements.md)
+#   expected    epoch 7 (sometimes 11), 1.0 to 1.7 minutes on two cores with bfloat16 (docs/measurements.md)
 #   borrowed    nothing: tuned for this data set. What it prints is no MLPerf result, and says so.
 
 # --- hyperparameters (one group: together they decide convergence) -----------
