@@ -15,6 +15,7 @@ import sys
 import threading
 from typing import IO, Callable, Dict, List, Tuple
 
+from rn50.config import environment
 from rn50.local_ranks import MEMORY, RANK, SOCKETS
 
 PR_SET_PDEATHSIG = 1
@@ -42,7 +43,7 @@ def start(ranks: int, command: List[str]) -> List["subprocess.Popen[bytes]"]:
     for rank, own in enumerate(sockets):
         descriptors = ",".join(str(own[peer].fileno()) if peer in own else "" for peer in range(ranks))
         processes.append(subprocess.Popen(
-            command, env={**os.environ, RANK: str(rank), SOCKETS: descriptors, MEMORY: str(memory)},
+            command, env={**environment(), RANK: str(rank), SOCKETS: descriptors, MEMORY: str(memory)},
             pass_fds=[memory, *(each.fileno() for each in own.values())],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=prepare,
         ))

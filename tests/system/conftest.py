@@ -2,10 +2,12 @@
 
 import importlib.util
 import pathlib
+import shutil
 import socket
 
 import pytest
 
+from rn50.data import demo_dataset
 from tests.system.cluster import Host, Slurm, need_slurm
 from tests.system.job import Job
 
@@ -35,6 +37,17 @@ def start(tiny_environment, results):
     yield started
     for job in jobs:
         job.end()
+
+
+@pytest.fixture(scope="module")
+def memorised(tmp_path_factory):
+    """A small data set that is its own validation set, so that a run soon reaches the target."""
+    folder = tmp_path_factory.mktemp("data") / "memorised"
+    demo_dataset.generate(folder, train=40, val=10, workers=1)
+    for suffix in ("rec", "idx"):
+        shutil.copy(str(folder / f"train.{suffix}"), str(folder / f"val.{suffix}"))
+    (folder / "certificate.json").unlink()  # it is that of another validation set
+    return folder
 
 
 @pytest.fixture(scope="module")

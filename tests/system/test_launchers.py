@@ -14,7 +14,6 @@ import sys
 
 import pytest
 
-from rn50.data import demo_dataset
 from rn50.launchers import horovod_has_mpi
 from tests.system.cluster import Namespaces, Slurm, Ssh, need_namespaces, need_slurm
 from tests.system.job import LAUNCH, RN50, ROOT, Job, assert_aborted, configuration_file, events
@@ -112,17 +111,6 @@ def launched(tiny_environment):
         job.end()
 
 
-@pytest.fixture(scope="module")
-def memorised(tmp_path_factory):
-    """A small data set that is its own validation set, so that a run soon reaches the target."""
-    folder = tmp_path_factory.mktemp("data") / "memorised"
-    demo_dataset.generate(folder, train=40, val=10, workers=1)
-    for suffix in ("rec", "idx"):
-        shutil.copy(str(folder / f"train.{suffix}"), str(folder / f"val.{suffix}"))
-    (folder / "certificate.json").unlink()  # it is that of another validation set
-    return {**BY_HEART, "DATADIR": str(folder)}
-
-
 TRAJECTORIES = {}
 """Of each test, the losses of the launcher that came first."""
 
@@ -144,7 +132,7 @@ def check(*logs):
 @pytest.mark.parametrize("launcher", ["python", "horovodrun", "mpirun", "srun"])
 def test_two_ranks_on_one_machine(launched, memorised, tmp_path, request, launcher):
     command, environment = on_this_machine(launcher, request)
-    job = launched(tmp_path, command, {**memorised, **environment})
+    job = launched(tmp_path, command, {**BY_HEART, "DATADIR": str(memorised), **environment})
     assert job.wait() == 0, job.err
     assert job.complaints == []
     assert job.err.count(" of this machine: CPU ") == 2, job.err  # each rank says where it is bound

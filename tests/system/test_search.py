@@ -10,7 +10,6 @@ import time
 
 import pytest
 
-from rn50.data import demo_dataset
 from rn50.hyperparameters.search.journal import Journal
 from rn50.hyperparameters.search.method import Point
 from rn50.submission.parse import read_log
@@ -22,17 +21,6 @@ BUDGET = ("--trials", "3", "--repeats", "1", "--seeds-to-confirm", "2")
 LIMIT_S = 240
 
 pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two workers need two cores")
-
-
-@pytest.fixture(scope="module")
-def memorised(tmp_path_factory):
-    """A data set that is its own validation set."""
-    folder = tmp_path_factory.mktemp("data") / "memorised"
-    demo_dataset.generate(folder, train=40, val=10, workers=1)
-    for suffix in ("rec", "idx"):
-        shutil.copy(str(folder / f"train.{suffix}"), str(folder / f"val.{suffix}"))
-    (folder / "certificate.json").unlink()  # it is that of another validation set
-    return folder
 
 
 @pytest.fixture
