@@ -10,6 +10,7 @@ import secrets
 import signal
 import sys
 import threading
+import time
 from typing import Callable, Dict, NamedTuple, Optional
 
 import numpy as np
@@ -93,7 +94,7 @@ def run(
         seed = agree_on_seed(config.run.seed, communicator)
         result_file = pathlib.Path(config.run.result_file) if config.run.result_file else None
         log = RunLog(communicator.rank, result_file)
-        with _AbortOnSignal(log), _watch(implementation, log, rank_display) as watch:
+        with _AbortOnSignal(log, communicator.rank), _watch(implementation, log, rank_display) as watch:
             try:
                 if result_file is not None and communicator.rank == 0:
                     _beside_the_result(lambda file: provenance.save(config, seed, file), result_file)
@@ -217,12 +218,16 @@ class _AbortOnSignal:
 
     The main thread may sit in a native call that waits for a rank that no longer exists, where Python runs no signal handler.
     So the interpreter's wake-up descriptor wakes a thread of our own, which needs nobody's cooperation.
+
+    mpirun kills all other ranks as soon as the first one has ended: rank 0, which has the log to end, goes before the others.
     """
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM)
+    AFTER_RANK_0_S = 0.5  # of the second that mpirun gives
 
-    def __init__(self, log: RunLog):
+    def __init__(self, log: RunLog, rank: int):
         self._log = log
+        self._rank = rank
 
     def __enter__(self) -> None:
         self._read, self._write = os.pipe()
@@ -236,6 +241,8 @@ class _AbortOnSignal:
             if number[0] in self.SIGNALS:
                 try:
                     self._log.run_stop("aborted")
+                    if self._rank != 0:
+                        time.sleep(self.AFTER_RANK_0_S)
                 finally:
                     if number[0] == signal.SIGINT:
                         print("rn50: stopped by SIGINT; the same command starts the run again", file=sys.stderr, flush=True)

@@ -1,5 +1,6 @@
 """A run as a user starts it: real processes, watched until the last one has ended."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -52,16 +53,22 @@ class Job:
                 pass  # ended, or not ours
         return found
 
+    def commands(self):
+        """Everything of the job that is alive, with its command line."""
+        found = []
+        for process in self.processes():
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has ended since
+                found.append((process, process.cmdline()))
+        return found
+
     def ranks(self):
         """The processes that train, by rank."""
         found = {}
-        for process in self.processes():
-            try:
-                if process.cmdline()[1:] == ["-m", "rn50", "train"]:
+        for process, command in self.commands():
+            if command[1:] == ["-m", "rn50", "train"]:
+                with contextlib.suppress(psutil.NoSuchProcess):
                     environment = process.environ()
                     found[int(next((environment[name] for name in RANK_NAMES if name in environment), 0))] = process
-            except psutil.NoSuchProcess:
-                pass
         return found
 
     def until(self, condition):
@@ -93,7 +100,7 @@ class Job:
             self.out, self.err = self._process.communicate(timeout=limit_s)
             while self.processes() and time.monotonic() < deadline:
                 time.sleep(POLL_S)
-            left = [" ".join(process.cmdline()) for process in self.processes()]
+            left = [" ".join(command) for _, command in self.commands()]
             assert not left
         finally:
             self.end()
@@ -102,7 +109,8 @@ class Job:
     def end(self):
         """Ends by force whatever is left of the job."""
         for process in self.processes():
-            process.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
         if not self._process.stdout.closed:
             self.out, self.err = self._process.communicate()
 

@@ -81,7 +81,7 @@ def test_one_rank_of_two_killed(start, results, two_ranks, victim):
 def test_what_started_two_ranks_killed(start, results, two_ranks):
     job = start(**ENDLESS, **two_ranks)
     at("training", job, results / "result_1.txt")
-    starter = next(each for each in job.processes() if STARTERS[two_ranks["LAUNCHER"]] in " ".join(each.cmdline()))
+    starter = next(each for each, command in job.commands() if STARTERS[two_ranks["LAUNCHER"]] in " ".join(command))
     starter.kill()
     assert job.wait() == 128 + signal.SIGKILL
     assert job.complaint == f"rn50: {two_ranks['LAUNCHER']} was killed by SIGKILL; start the run again"

@@ -46,14 +46,9 @@ def seek(memorised, tiny_environment, tmp_path):
         job.end()
 
 
-def training(job):
-    """Processes of a job that train."""
-    return [process for process in job.processes() if process.cmdline()[1:] == ["-m", "rn50", "train"]]
-
-
 def until_training(job, folder, finished):
     """Until a run of the job trains, and ``finished`` trials have ended."""
-    job.until(lambda: len(list(folder.glob("trials/*/result_0.txt"))) >= finished and training(job))
+    job.until(lambda: len(list(folder.glob("trials/*/result_0.txt"))) >= finished and job.ranks())
 
 
 def test_two_workers_killed_at_random_moments_and_resumed(seek, tmp_path):
@@ -95,7 +90,7 @@ def test_a_confirmation_that_is_killed_goes_on(seek, tmp_path):
         held.close()
     budget = ("--trials", "2", *BUDGET[2:], "--workers", "2")
     job = seek(*budget)
-    job.until(lambda: list(folder.glob("confirmed/*/result_?.txt")) and training(job))
+    job.until(lambda: list(folder.glob("confirmed/*/result_?.txt")) and job.ranks())
     kept = results(folder)
     job.signal(signal.SIGKILL)
     assert job.wait() == -signal.SIGKILL
@@ -121,7 +116,7 @@ def test_a_second_call_joins_and_goes_on_where_the_first_is_stopped(seek, tmp_pa
     first = seek(*BUDGET)
     until_training(first, folder, 1)
     second = seek(*BUDGET)
-    second.until(lambda: training(second) and training(first))
+    second.until(lambda: second.ranks() and first.ranks())
     first.signal(signal.SIGTERM)
     assert first.wait() == 128 + signal.SIGTERM
     assert first.complaint == "rn50: stopped by SIGTERM; the same command goes on"
