@@ -1,6 +1,5 @@
 """The processes of a run: started, and an eye on them until the last one has ended."""
 
-import ctypes
 import os
 import pathlib
 import re
@@ -18,12 +17,10 @@ from rn50.config import Config
 from rn50.data import verify
 from rn50.facts import cgroup
 from rn50.facts.sources import Sources
+from rn50.parent_death import ask_to_end_with_parent
 
 GRACE_SECONDS = 10
 """What the processes get between a request to stop and their end by force."""
-
-PR_SET_PDEATHSIG = 1
-"""The name in linux/prctl.h."""
 
 
 def rank_environment(config: Config, environ: Mapping[str, str]) -> Dict[str, str]:
@@ -67,7 +64,6 @@ def run_ranks(
         _say("CACHE_CLEARED=0 for this run: the caches of the other machines were not dropped")
         environ["CACHE_CLEARED"] = "0"
     oom_kills = cause_of_death.oom_kills()
-    libc = ctypes.CDLL(None)
     stop = _StopOnSignal()
     process = subprocess.Popen(
         start.argv,
@@ -75,8 +71,7 @@ def run_ranks(
         start_new_session=True,
         stdout=subprocess.PIPE if starts_all else None,
         stderr=subprocess.STDOUT if starts_all else None,
-        # Whatever becomes of this process, the kernel asks the next one to end, as we would.
-        preexec_fn=lambda: libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM),
+        preexec_fn=ask_to_end_with_parent(),
     )
     stop.watch(process)
     one = "the training process" if start.launcher == "python" else f"rank {start.rank}"

@@ -5,7 +5,6 @@
 Like horovodrun it puts rank and stream before every line of theirs, and says in words which rank failed and how.
 """
 
-import ctypes
 import os
 import queue
 import signal
@@ -17,9 +16,8 @@ from typing import IO, Callable, Dict, List, Tuple
 
 from rn50.config import environment
 from rn50.local_ranks import MEMORY, RANK, SOCKETS
+from rn50.parent_death import ask_to_end_with_parent
 
-PR_SET_PDEATHSIG = 1
-"""The name in linux/prctl.h."""
 ON_THEIR_OWN_S = 3
 """When a rank has failed the others see it and say what they have to say, before they are asked to end."""
 GRACE_S = 10
@@ -33,12 +31,7 @@ def start(ranks: int, command: List[str]) -> List["subprocess.Popen[bytes]"]:
         for second in range(first + 1, ranks):
             sockets[first][second], sockets[second][first] = socket.socketpair()
     memory = os.memfd_create("rn50")
-    libc = ctypes.CDLL(None)
-
-    def prepare() -> None:
-        libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
-
+    prepare = ask_to_end_with_parent(lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM]))
     processes = []
     for rank, own in enumerate(sockets):
         descriptors = ",".join(str(own[peer].fileno()) if peer in own else "" for peer in range(ranks))

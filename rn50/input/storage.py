@@ -39,12 +39,12 @@ class TrainingFile:
 
     def __init__(self, folder: Path):
         self.folder, self.path = folder, folder / "train.rec"
-        _, offsets = read_index(folder / "train.idx")
         try:
             self._file = os.open(self.path, os.O_RDONLY)
             self.bytes = os.fstat(self._file).st_size
         except OSError as error:
             raise UserError(f"{self.path}: {error.strerror}; name a folder with train.rec and train.idx") from error
+        _, offsets = read_index(folder / "train.idx")
         starts = np.unique(offsets)
         if not len(starts) or starts[-1] >= self.bytes:
             raise UserError(f"{self.path}: shorter than its index says, or empty; pack the data again")

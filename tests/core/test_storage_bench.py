@@ -126,13 +126,14 @@ def test_the_command_compares_two_folders(folder, tmp_path):
 
 
 def test_what_cannot_be_read_is_named(folder, tmp_path):
-    for arguments, words in (((tmp_path,), f"{tmp_path}/train.idx: cannot be read"), ((folder, folder), "the same file")):
+    nowhere = f"{tmp_path}/train.rec: No such file or directory; name a folder with train.rec and train.idx"
+    for arguments, words in (((tmp_path,), nowhere), ((folder, folder), "the same file")):
         said = command(*arguments)
         assert (said.returncode, said.stdout) == (2, "") and words in said.stderr and len(said.stderr.splitlines()) == 1
-    shutil.copy(folder / "train.idx", tmp_path)
-    with pytest.raises(UserError, match=r"train\.rec: No such file"):
-        storage.TrainingFile(tmp_path)
     (tmp_path / "train.rec").write_bytes((folder / "train.rec").read_bytes()[:1000])
+    with pytest.raises(UserError, match=r"train\.idx: cannot be read"):
+        storage.TrainingFile(tmp_path)
+    shutil.copy(folder / "train.idx", tmp_path)
     with pytest.raises(UserError, match=r"train\.rec: shorter than its index says"):
         storage.TrainingFile(tmp_path)
 

@@ -1,9 +1,7 @@
 """A run of a search: ``rn50 launch`` in a process of its own, on some of the cores, with an eye on its growing log."""
 
-import ctypes
 import os
 import pathlib
-import signal
 import subprocess
 import sys
 import time
@@ -11,10 +9,9 @@ from typing import IO, Any, List, Mapping, Optional, Sequence, Tuple
 
 from rn50.config_file import CONFIGS
 from rn50.errors import DIVERGED, UserError
+from rn50.parent_death import ask_to_end_with_parent
 from rn50.submission.parse import Evaluation, read_log
 
-PR_SET_PDEATHSIG = 1
-"""The name in linux/prctl.h."""
 BY_FORCE_S = 30
 """After this a run that was asked to stop is killed; its own launcher gives the ranks a third of it."""
 TARGET_REACHED, TARGET_MISSED = 0, 3
@@ -32,15 +29,7 @@ class Training:
         self._stop_at = 0.0
         self._held = held
         self._read: Tuple[int, List[Evaluation]] = (-1, [])
-        libc, parent = ctypes.CDLL(None), os.getpid()
-
-        def before_it_runs() -> None:
-            # Whatever becomes of this process, the kernel asks the run to end.
-            libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-            if os.getppid() != parent:
-                os._exit(1)
-            os.sched_setaffinity(0, cpus)
-
+        before_it_runs = ask_to_end_with_parent(lambda: os.sched_setaffinity(0, cpus))
         with self.output.open("wb") as output:
             self._process = subprocess.Popen(
                 COMMAND, cwd=str(CONFIGS.parent), env=dict(environ), stdin=subprocess.DEVNULL, stdout=output,
