@@ -1,9 +1,10 @@
 """What a worker runs next, in agreement with all others of the same search: trials first, the confirmation at the end."""
 
+import heapq
 import pathlib
 import time
 from dataclasses import dataclass
-from typing import IO, Any, List, NamedTuple, Optional
+from typing import IO, Any, Dict, List, NamedTuple, Optional
 
 from rn50.errors import UserError
 from rn50.hyperparameters.search import confirmation, method, objective, subject
@@ -117,7 +118,7 @@ class Planner:
 
     def _over(self, trials: List[Trial], plan: Plan) -> bool:
         """Whether no trial begins any more. What one call finds counts for all: else the confirmation would wait for others."""
-        if not self.journal.said("over") and (not self._left(trials, plan) or self._late(trials)):
+        if not self.journal.said("over") and (not self._left(trials, plan) or self._late(trials, plan)):
             self.journal.say("over", True)
         return bool(self.journal.said("over"))
 
@@ -126,12 +127,20 @@ class Planner:
         counted = sum(trial.state in ("finished", "stopped", "running") for trial in trials)
         return plan.most_runs if self.options.trials is None else min(plan.most_runs, max(0, self.options.trials - counted))
 
-    def _late(self, trials: List[Trial]) -> bool:
+    def _late(self, trials: List[Trial], plan: Plan) -> bool:
         """Whether one more trial would leave too little time for the confirmation."""
-        took = [trial.seconds for trial in trials if trial.state == "finished" and trial.seconds]
+        took: Dict[Point, float] = {}
+        for trial in trials:
+            if trial.state == "finished" and trial.seconds:
+                took[trial.point] = max(took.get(trial.point, 0.0), trial.seconds)
         if self.options.minutes is None or not took:
             return False
-        needed = max(took) * (1 + -(-2 * self.options.seeds // self.options.workers))
+        baseline = confirmation.baseline_of(self.subject.start, trials)
+        pair = [took.get(point, max(took.values())) if point else max(took.values()) for point in (baseline, plan.best)]
+        workers = [0.0] * self.options.workers
+        for seconds in pair * self.options.seeds:  # whoever is free first makes the next run
+            heapq.heapreplace(workers, workers[0] + seconds)
+        needed = pair[1] + max(workers)
         return time.monotonic() - self._begun + needed > 60 * self.options.minutes
 
     def _freeze(self, trials: List[Trial], plan: Plan) -> None:
