@@ -131,6 +131,11 @@ def test_a_worker_that_lives_is_not_taken_for_dead(tmp_path):
 # The confirmation
 
 
+@pytest.mark.parametrize("workers, seconds", [(1, 2900), (2, 1610), (3, 1160), (4, 900), (10, 450)])
+def test_how_long_the_confirmation_takes(workers, seconds):
+    assert confirmation.takes(450, 130, 5, workers) == seconds
+
+
 def test_seeds_are_fresh():
     for _ in range(200):
         assert confirmation.fresh_seed(set()) in range(1, 2**31)

@@ -1,5 +1,6 @@
 """Winner and baseline again, each with fresh seeds: their runs, and what so few of them show."""
 
+import heapq
 import pathlib
 import secrets
 from dataclasses import dataclass
@@ -81,6 +82,14 @@ def baseline_of(start: Point, trials: List[Trial]) -> Optional[Point]:
     if start in reached:
         return start
     return reached[0] if reached else None
+
+
+def takes(baseline: float, winner: float, seeds: int, workers: int) -> float:
+    """How long the confirmation takes whose runs take ``baseline`` and ``winner`` seconds, ``workers`` at a time."""
+    busy = [0.0] * workers
+    for seconds in (baseline, winner) * seeds:  # in this order; whoever is free first makes the next one
+        heapq.heapreplace(busy, busy[0] + seconds)
+    return max(busy)
 
 
 def slots(folder: pathlib.Path, confirmed: Pair) -> List[Tuple[str, int, int, pathlib.Path]]:

@@ -1,6 +1,5 @@
 """What a worker runs next, in agreement with all others of the same search: trials first, the confirmation at the end."""
 
-import heapq
 import pathlib
 import time
 from dataclasses import dataclass
@@ -114,7 +113,8 @@ class Planner:
             return len(known.get(point, Evidence()).values) + running
 
         wanted = [point for point in plan.wanted if runs(point) < self.options.repeats]
-        return min(wanted, key=runs) if wanted else None
+        # Of those with as many runs, the one of which more is known already: a hopeless one may be out before its next.
+        return min(wanted, key=lambda point: (runs(point), -len(known.get(point, Evidence()).values))) if wanted else None
 
     def _over(self, trials: List[Trial], plan: Plan) -> bool:
         """Whether no trial begins any more. What one call finds counts for all: else the confirmation would wait for others."""
@@ -136,11 +136,10 @@ class Planner:
         if self.options.minutes is None or not took:
             return False
         baseline = confirmation.baseline_of(self.subject.start, trials)
-        pair = [took.get(point, max(took.values())) if point else max(took.values()) for point in (baseline, plan.best)]
-        workers = [0.0] * self.options.workers
-        for seconds in pair * self.options.seeds:  # whoever is free first makes the next run
-            heapq.heapreplace(workers, workers[0] + seconds)
-        needed = pair[1] + max(workers)
+        # Until a point is better, the one that will be is taken to be as quick as the quickest run so far.
+        winner = took[plan.best] if plan.best in took and plan.best != baseline else min(took.values())
+        slower = took[baseline] if baseline in took else max(took.values())
+        needed = winner + confirmation.takes(slower, winner, self.options.seeds, self.options.workers)
         return time.monotonic() - self._begun + needed > 60 * self.options.minutes
 
     def _freeze(self, trials: List[Trial], plan: Plan) -> None:
