@@ -20,6 +20,8 @@ from rn50.cli import main
 from rn50.hyperparameters import assignments
 from rn50.hyperparameters.search import journal, objective, search, subject, training
 from rn50.hyperparameters.search.journal import Journal
+from rn50.hyperparameters.search.planner import Options, Planner
+from rn50.hyperparameters.search.progress import Progress
 from rn50.hyperparameters.search.training import evaluations
 from rn50.submission.parse import read_log
 
@@ -115,6 +117,15 @@ def test_a_search_that_has_ended_is_told_again_and_nothing_is_run(seek, tmp_path
     assert (again.exit_code, again.stdout) == (first.exit_code, first.stdout) and first.exit_code == STANDS
     assert "begins" not in again.stderr
     assert {file: file.read_bytes() for file in (tmp_path / "to").rglob("*") if file.is_file()} == before
+
+
+def test_the_report_names_all_the_code_that_ran(seek, tmp_path):
+    seek("--trials", 3)
+    report = tmp_path / "to" / "report.md"
+    for number, commit in enumerate(("aaa", "bbb-dirty", "aaa")):
+        (tmp_path / "to" / "trials" / f"{number:03d}" / "result_0.json").write_text(json.dumps({"commit": commit}))
+    seek("--trials", 3)
+    assert "- commit aaa; but bbb-dirty in trial 1; Python" in report.read_text()
 
 
 def test_a_larger_budget_goes_on_where_nothing_better_was_found(seek, tmp_path):
@@ -323,6 +334,26 @@ def test_a_second_call_joins_in_and_goes_on_where_the_first_is_killed(data, tmp_
     begun = [{line.split()[2] for line in text.splitlines() if " trial " in line and line.endswith("begins")}
              for text in (told_by_first, err)]
     assert begun[0] and begun[1] and not begun[0] & begun[1]
+
+
+def test_a_point_of_which_nothing_is_known_is_run_twice_at_once_only_where_nothing_else_is_to_do(data, tmp_path):
+    on = subject.read("DEMO_CPU", {**os.environ, "CONFIG_FILE": "", "DATADIR": str(data)})
+    with Progress(None) as progress:
+        options = Options(workers=3, trials=None, minutes=None, repeats=3, seeds=5, confirm_data=None)
+        planner = Planner(on, tmp_path / "to", options, progress)
+        for _ in range(3):
+            task = planner.next(0)
+            planner.journal.finish(task.trial, 9.0)
+            task.held.close()
+        tasks = [planner.next(in_hand) for in_hand in range(2)]
+        assert [task.point.learning_rate for task in tasks] == [20.0, 0.2]
+        planner.journal.finish(tasks[1].trial, 8.0)
+        tasks += [planner.next(in_hand) for in_hand in range(2, 4)]
+        assert [task.point.learning_rate for task in tasks[2:]] == [0.2, 0.2]
+        tasks.append(planner.next(4))
+        assert tasks[-1].point.learning_rate == 20.0
+        for task in tasks:
+            task.held.close()
 
 
 def test_two_calls_confirm_together(data, tmp_path):

@@ -3,7 +3,7 @@
 import pathlib
 import time
 from dataclasses import dataclass
-from typing import IO, Any, Dict, List, NamedTuple, Optional
+from typing import IO, Any, Dict, List, NamedTuple, Optional, Tuple
 
 from rn50.errors import UserError
 from rn50.hyperparameters.search import confirmation, method, objective, subject
@@ -108,13 +108,15 @@ class Planner:
         """The point that wants a run most: a first one before a second one. None where enough are in hand."""
         known = evidence(trials)
 
-        def runs(point: Point) -> int:
+        def rank(point: Point) -> Tuple[bool, int, int]:
+            ended = len(known.get(point, Evidence()).values)
             running = sum(trial.state == "running" and trial.point == point for trial in trials)
-            return len(known.get(point, Evidence()).values) + running
+            # Of a point whose first run goes on nothing is known: that run may put it out, and a second beside it be in vain.
+            # Of those with as many runs, the one of which more is known: a hopeless one may be out before its next.
+            return running > 0 and not ended, ended + running, -ended
 
-        wanted = [point for point in plan.wanted if runs(point) < self.options.repeats]
-        # Of those with as many runs, the one of which more is known already: a hopeless one may be out before its next.
-        return min(wanted, key=lambda point: (runs(point), -len(known.get(point, Evidence()).values))) if wanted else None
+        wanted = [point for point in plan.wanted if rank(point)[1] < self.options.repeats]
+        return min(wanted, key=rank) if wanted else None
 
     def _over(self, trials: List[Trial], plan: Plan) -> bool:
         """Whether no trial begins any more. What one call finds counts for all: else the confirmation would wait for others."""

@@ -2,7 +2,7 @@
 
 import pathlib
 import shlex
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from rn50 import rules
 from rn50.errors import UserError
@@ -133,7 +133,7 @@ class Outcome:
             f"- {len(self.trials)} trials, {took / 60:.0f} minutes of runs, on {hosts}; {options.workers} at a time in this call",
             f"- machine: {saved.get('machine', 'not saved')}; {saved.get('system / host_processor_vcpu_count', '?')} CPUs, "
             f"{saved.get('system / host_processor_model_name', 'of unknown model')}",
-            f"- commit {saved.get('commit', 'unknown')}, Python {saved.get('python', 'unknown')}, {versions}",
+            f"- {self._commits()}; Python {saved.get('python', 'unknown')}, {versions}",
             f"- runs that decide a point: {options.repeats}; its value is the mean number of epochs at which accuracy crosses "
             f"{rules.TARGET_ACCURACY}, on a line between evaluations, which are after every epoch (EVAL_OFFSET=0, EVAL_PERIOD=1)",
         ]
@@ -148,6 +148,26 @@ class Outcome:
     def _saved(self) -> Dict[str, str]:
         finished = [trial.number for trial in self.trials if trial.state == "finished"]
         return environment.saved(self.search.journal.result_file(finished[0])) if finished else {}
+
+    def _commits(self) -> str:
+        """The code that most runs were of, and the runs of other code: a search may take several calls."""
+        runs: Dict[str, List[str]] = {}
+        for name, log in self._logs():
+            saved = environment.saved(log)
+            if saved:  # nothing is, where a run was killed before it had begun
+                runs.setdefault(saved.get("commit", "unknown"), []).append(name)
+        if not runs:
+            return "commit unknown"
+        most, *others = sorted(runs, key=lambda commit: len(runs[commit]), reverse=True)
+        return "; ".join([f"commit {most}", *(f"but {commit} in {', '.join(runs[commit])}" for commit in others)])
+
+    def _logs(self) -> Iterator[Tuple[str, pathlib.Path]]:
+        """What each run is called, and its log."""
+        for trial in self.trials:
+            yield f"trial {trial.number}", self.search.journal.result_file(trial.number)
+        if self.pair:
+            for who, number, _, log in confirmation.slots(self.search.folder, self.pair):
+                yield f"{who} {number}", log
 
     def _confirmed_saved(self) -> Dict[str, str]:
         return environment.saved(self.search.folder / confirmation.FOLDER / WINNER / "result_0.txt")
