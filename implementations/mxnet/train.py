@@ -16,6 +16,7 @@ from implementations.mxnet.model import Evaluation, Form, ResNet50, TrainingLoss
 from implementations.mxnet.optimizer import OPTIMIZERS
 from rn50 import schedule
 from rn50.config import Config, InputPipeline
+from rn50.data import dali_pipeline
 from rn50.errors import UserError
 from rn50.implementation import EpochResult, Progress
 
@@ -85,6 +86,7 @@ class MxnetImplementation:
         self.parameters = trainable(self.network)
         self._gradients = join_gradients(self.parameters, self.config.run.gradient_groups, self.communicator.gradients)
         self.optimizer = OPTIMIZERS[h.optimizer](self.parameters, h)
+        dali_pipeline.prepare(self.config, self.batch_form)
         initial = {name: p.data().copy() for name, p in self.network.collect_params().items()}
         for batch in itertools.islice(self.open_input(None).epoch(), WARM_UP_STEPS):
             self._train_step(batch, learning_rate=0.0)

@@ -9,6 +9,7 @@ import numpy as np
 
 from rn50 import rules
 from rn50.config import Config
+from rn50.data import cpu_augment
 
 MIB = 1 << 20
 
@@ -21,6 +22,12 @@ class Form(NamedTuple):
     layout: str
     """"CHW" or "HWC"."""
     half_precision: bool
+
+
+def prepare(config: Config, form: Form) -> None:
+    """Compiles what pipelines of this configuration need, so that none has to when it is built."""
+    if _in_one_pass(config, True, form):
+        cpu_augment.compiled(config.data.image_size, form.layout)
 
 
 def build(config: Config, training: bool, rank: int, ranks: int, seed: int, form: Form) -> Any:
@@ -131,6 +138,11 @@ def _decode(jpegs: Any, config: Config, training: bool, form: Form) -> Any:
     return fn.decoders.image(jpegs, **how)
 
 
+def _in_one_pass(config: Config, training: bool, form: Form) -> bool:
+    """Whether an operator of ours does what comes after decoding: on a CPU, for crops that were decoded alone."""
+    return form.device_id is None and training and config.input_pipeline.roi_decode
+
+
 def _augment(images: Any, config: Config, training: bool, form: Form) -> Any:
     """Decoded images, cropped, resized, mirrored and normalised.
 
@@ -140,6 +152,10 @@ def _augment(images: Any, config: Config, training: bool, form: Form) -> Any:
     from nvidia.dali import fn, types
 
     knobs, size = config.input_pipeline, config.data.image_size
+    dtype = types.FLOAT16 if form.half_precision else types.FLOAT
+    if _in_one_pass(config, training, form):
+        mirror = fn.random.coin_flip(probability=rules.MIRROR_PROBABILITY, shape=[1], dtype=types.UINT8)
+        return fn.cast(cpu_augment.augment(images, mirror, size, form.layout), dtype=dtype)
     # The reference resizes with plain bilinear interpolation, without an antialiasing filter.
     resize = {"device": "cpu", "interp_type": types.INTERP_LINEAR, "antialias": False}
     normalize: Dict[str, Any] = {"device": "cpu"}
@@ -158,7 +174,7 @@ def _augment(images: Any, config: Config, training: bool, form: Form) -> Any:
         mirror=fn.random.coin_flip(probability=rules.MIRROR_PROBABILITY) if training else 0,
         mean=rules.MEAN,
         std=rules.STD,
-        dtype=types.FLOAT16 if form.half_precision else types.FLOAT,
+        dtype=dtype,
         output_layout=form.layout,
         **normalize,
     )

@@ -34,6 +34,8 @@ OTHER = {
 }  # fmt: skip
 DECODERS = ("decoders__Image", "decoders__ImageRandomCrop")
 RESIZERS = ("Resize", "RandomResizedCrop")
+OURS = "NumbaFunction"
+"""On a CPU it does all that comes after the decoding of a crop; what it does is told by test_cpu_augment.py."""
 # Knob -> the operators that get it, the argument's name, and its value there.
 ON_EVERY_DEVICE = {
     "threads": (("pipeline",), "num_threads", 5),
@@ -60,7 +62,8 @@ def knobs(config, form, **changes):
 def graph(config, form, training=True):
     """The operators of its graph and how deep it prefetches."""
     pipeline = dali_pipeline.define(config, training, 0, 1, 3, form)
-    read = dali_graph.serialised if form.device_id is None else dali_graph.in_python
+    ours = form.device_id is None and training and config.input_pipeline.roi_decode  # DALI serialises no operator of ours
+    read = dali_graph.in_python if ours or form.device_id is not None else dali_graph.serialised
     return [*read(pipeline), ("queue", {"depth": pipeline.prefetch_queue_depth})]
 
 
@@ -111,8 +114,10 @@ def test_roi_decode_chooses_between_fused_and_separate(tiny_config, form):
     def names(**changes):
         return [operator for operator, _ in graph(knobs(tiny_config, form, **changes), form)]
 
-    assert [name in names(roi_decode=True) for name in (*DECODERS, *RESIZERS)] == [False, True, True, False]
-    assert [name in names(roi_decode=False) for name in (*DECODERS, *RESIZERS)] == [True, False, False, True]
+    chosen = (*DECODERS, *RESIZERS, "CropMirrorNormalize", OURS)
+    ours = form is CPU
+    assert [name in names(roi_decode=True) for name in chosen] == [False, True, not ours, False, not ours, ours]
+    assert [name in names(roi_decode=False) for name in chosen] == [True, False, False, True, True, False]
 
 
 @pytest.mark.parametrize("form", [CPU, GPU], ids=["cpu", "gpu"])
@@ -145,11 +150,14 @@ def test_interpolation_and_normalisation_are_those_of_the_reference_everywhere(t
     from nvidia.dali import types
 
     made = graph(knobs(tiny_config, form, roi_decode=roi), form, training)
-    assert argument(made, RESIZERS, "interp_type") == types.INTERP_LINEAR
-    assert argument(made, RESIZERS, "antialias") is False
-    assert argument(made, ("CropMirrorNormalize",), "mean") == pytest.approx(rules.MEAN)
-    assert argument(made, ("CropMirrorNormalize",), "std") == pytest.approx(rules.STD)
-    assert argument(made, ("CropMirrorNormalize",), "output_layout") == form.layout
+    if form is CPU and training and roi:
+        assert OURS in [operator for operator, _ in made]
+    else:
+        assert argument(made, RESIZERS, "interp_type") == types.INTERP_LINEAR
+        assert argument(made, RESIZERS, "antialias") is False
+        assert argument(made, ("CropMirrorNormalize",), "mean") == pytest.approx(rules.MEAN)
+        assert argument(made, ("CropMirrorNormalize",), "std") == pytest.approx(rules.STD)
+        assert argument(made, ("CropMirrorNormalize",), "output_layout") == form.layout
     if training:
         cropping = "decoders__ImageRandomCrop" if roi else "RandomResizedCrop"
         assert argument(made, (cropping,), "random_area") == pytest.approx((tiny_config.data.crop_area_min, 1))
