@@ -1,7 +1,6 @@
 """Crops resized, mirrored and normalised on a CPU in one pass: an operator of DALI's graph, compiled by Numba.
 
-DALI's own operators give the same images (``tests/core/test_cpu_augment.py``) in three times the time, which at 224x224 was more
-than decoding took (``bench/cpu_input.py``).
+DALI's own operators give the same images (``tests/core/test_cpu_augment.py``) and take longer (``bench/cpu_input.py``).
 """
 
 import functools
