@@ -155,7 +155,8 @@ def _augment(images: Any, config: Config, training: bool, form: Form) -> Any:
     dtype = types.FLOAT16 if form.half_precision else types.FLOAT
     if _in_one_pass(config, training, form):
         mirror = fn.random.coin_flip(probability=rules.MIRROR_PROBABILITY, shape=[1], dtype=types.UINT8)
-        return fn.cast(cpu_augment.augment(images, mirror, size, form.layout), dtype=dtype)
+        made = cpu_augment.augment(images, mirror, size, form.layout)
+        return fn.cast(made, dtype=dtype) if form.half_precision else made
     # The reference resizes with plain bilinear interpolation, without an antialiasing filter.
     resize = {"device": "cpu", "interp_type": types.INTERP_LINEAR, "antialias": False}
     normalize: Dict[str, Any] = {"device": "cpu"}
