@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 import math
-import pathlib
 import time
 from typing import Any, List, Optional, Tuple
 
@@ -19,6 +18,7 @@ from rn50.config import Config, InputPipeline
 from rn50.data import dali_pipeline
 from rn50.errors import UserError
 from rn50.implementation import EpochResult, Progress
+from rn50.machine import fastest_cpu_precision
 
 PROGRESS_SECONDS = 1.0
 WARM_UP_STEPS = 3
@@ -27,15 +27,6 @@ WARM_UP_STEPS = 3
 def create(config: Config) -> "MxnetImplementation":
     """The implementation of ``config.run.framework`` "mxnet"."""
     return MxnetImplementation(config)
-
-
-def fastest_on_cpu() -> str:
-    """bfloat16 where the processor multiplies it itself (1.4 times as fast: docs/measurements.md), else float32."""
-    try:
-        flags = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        return "float32"
-    return "bfloat16" if "avx512_bf16" in flags else "float32"
 
 
 class MxnetImplementation:
@@ -53,7 +44,7 @@ class MxnetImplementation:
         self.context = mx.gpu(self.communicator.local_rank) if on_gpu else mx.cpu()
         # MXNet's convolutions run channels-last on GPUs only.
         self.layout = "NHWC" if on_gpu else "NCHW"
-        self.precision = config.run.precision if config.run.precision != "auto" else "float16" if on_gpu else fastest_on_cpu()
+        self.precision = config.run.precision if config.run.precision != "auto" else "float16" if on_gpu else fastest_cpu_precision()
         self.batch_form = form(self.context, self.layout, self.precision)
         h, data = config.hyperparameters, config.data
         steps = schedule.steps_per_epoch(data.train_samples, config.ranks, h.batch_size)

@@ -1,0 +1,146 @@
+"""The ranks of a PyTorch job: one process, those of one machine's CPU, or torch.distributed."""
+
+import contextlib
+import time
+from typing import Any, Iterator, List, Mapping
+
+import numpy as np
+import torch
+from torch import distributed
+
+from rn50 import config as configuration
+from rn50.errors import RankLostError, UserError
+from rn50.local_ranks import LocalRanks, started_here
+
+
+@contextlib.contextmanager
+def lost_rank_named() -> Iterator[None]:
+    """Raises RankLostError for what torch.distributed reports once a rank is lost."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "gloo" in str(error).lower() or "nccl" in str(error).lower():
+            raise RankLostError from error
+        raise
+
+
+class SingleProcess:
+    """A communicator of size 1."""
+
+    rank = 0
+    local_rank = 0
+    size = 1
+    library = ""
+
+    def barrier(self) -> None:
+        """Nobody to wait for."""
+
+    def sum(self, array: np.ndarray) -> np.ndarray:
+        """The array itself."""
+        return array
+
+    def all_reduce_seconds(self, values: int, repeats: int) -> List[float]:
+        """Nothing has to be sent."""
+        return [0.0] * repeats
+
+    def gradients(self, values: int, device: torch.device) -> torch.Tensor:
+        """A tensor of zeros, float32 of shape (values,), for gradients that are to be summed."""
+        return torch.zeros(values, device=device)
+
+    def sum_gradients(self, gradients: torch.Tensor) -> None:
+        """They are the sum already."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class SharedMemory(LocalRanks):
+    """One of several ranks on the CPU of one machine; the gradients of all of them lie in one memory."""
+
+    library = "shared memory"
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        super().__init__(environ)
+        self.local_rank = self.rank
+
+    def gradients(self, values: int, device: torch.device) -> torch.Tensor:
+        """A tensor of zeros, float32 of shape (values,), for gradients that are to be summed. All ranks call it, once."""
+        self._everybodys = self.share(values)
+        return torch.from_numpy(self._everybodys[self.rank])
+
+    def all_reduce_seconds(self, values: int, repeats: int) -> List[float]:
+        """How long each of ``repeats`` sums of ``values`` float32 numbers took."""
+        arrays = self.share(values)
+        seconds = []
+        for _ in range(repeats):
+            self.barrier()
+            begin = time.perf_counter()
+            self.sum_shared(arrays)
+            seconds.append(time.perf_counter() - begin)
+        return seconds
+
+    def sum_gradients(self, gradients: torch.Tensor) -> None:
+        """Sums what ``gradients`` gave, in place, over all ranks."""
+        self.sum_shared(self._everybodys)
+
+
+class Distributed:
+    """One rank of a torch.distributed job: NCCL between GPUs, Gloo between CPUs."""
+
+    def __init__(self, on_gpu: bool, environ: Mapping[str, str]) -> None:
+        if "MASTER_ADDR" not in environ:
+            raise UserError("DGXNGPU: more than one rank of FRAMEWORK=pytorch is started by LAUNCHER=auto, torchrun or srun")
+        self.library = "NCCL" if on_gpu else "Gloo"
+        self.local_rank = int(environ["LOCAL_RANK"])
+        self._device = torch.device("cuda", self.local_rank) if on_gpu else torch.device("cpu")
+        if on_gpu:
+            torch.cuda.set_device(self._device)
+        with lost_rank_named():
+            distributed.init_process_group(self.library.lower())
+        self.rank, self.size = distributed.get_rank(), distributed.get_world_size()
+
+    def barrier(self) -> None:
+        """Returns once every rank has called it."""
+        self.sum(np.zeros(1, dtype=np.int64))
+
+    def sum(self, array: np.ndarray) -> np.ndarray:
+        """The element-wise sum of an int64 array over all ranks."""
+        with lost_rank_named():
+            tensor = torch.from_numpy(array.copy()).to(self._device)
+            distributed.all_reduce(tensor)
+            return tensor.cpu().numpy()
+
+    def all_reduce_seconds(self, values: int, repeats: int) -> List[float]:
+        """How long each of ``repeats`` sums of ``values`` float32 numbers took, on the device of the gradients."""
+        tensor = torch.zeros(values, device=self._device)
+        seconds = []
+        for _ in range(repeats):
+            self.barrier()
+            begin = time.perf_counter()
+            self.sum_gradients(tensor)
+            if self._device.type == "cuda":
+                torch.cuda.synchronize(self._device)
+            seconds.append(time.perf_counter() - begin)
+        return seconds
+
+    def gradients(self, values: int, device: torch.device) -> torch.Tensor:
+        """A tensor of zeros, float32 of shape (values,), for gradients that are to be summed."""
+        return torch.zeros(values, device=device)
+
+    def sum_gradients(self, gradients: torch.Tensor) -> None:
+        """Sums it in place over all ranks."""
+        with lost_rank_named():
+            distributed.all_reduce(gradients)
+
+    def close(self) -> None:
+        """Leaves the job; twice is once."""
+        if distributed.is_initialized():
+            distributed.destroy_process_group()
+
+
+def join(config: configuration.Config) -> Any:
+    """The communicator of this process."""
+    if config.ranks == 1:
+        return SingleProcess()
+    environ = configuration.environment()
+    return SharedMemory(environ) if started_here(environ) else Distributed(config.run.device == "gpu", environ)

@@ -1,0 +1,178 @@
+"""ResNet-50 v1.5 in PyTorch, and the two functions a run computes: training loss and evaluation.
+
+He, Zhang, Ren and Sun, "Deep Residual Learning for Image Recognition" (arXiv:1512.03385), in the v1.5 form of the MLPerf
+reference: a down-sampling block has its stride in the 3x3 convolution. Parameters have the names that the rulesets compare.
+
+Parameters are float32 always. With ``precision`` "float16" or "bfloat16" autocast casts them, and the activations, where a
+convolution or the classifier reads them: these are the master weights of mixed precision, and gradients come back as float32.
+Everything is channels-last in memory, which is PyTorch's fastest layout on GPUs and CPUs alike.
+"""
+
+import itertools
+import math
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Sequence, Tuple
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from rn50 import rules
+
+STAGES = ((3, 64), (4, 128), (6, 256), (3, 512))
+EXPANSION = 4
+# PyTorch's momentum is the weight of the new value.
+BATCH_NORM: Dict[str, Any] = {"momentum": 1 - rules.BATCH_NORM_MOMENTUM, "eps": rules.BATCH_NORM_EPSILON}
+PRECISIONS = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
+ALIGNMENT = 64
+"""Elements: where tensors lie side by side, each begins on a boundary of 256 bytes, as tensors of their own do."""
+
+
+class ConvNorm(nn.Module):
+    """Convolution without bias, batch norm and, where ``relu``, ReLU: (N, ``inputs``, H, W) -> (N, ``outputs``, H/s, W/s)."""
+
+    def __init__(self, unit: str, index: str, inputs: int, outputs: int, kernel: int, stride: int, relu: bool = True,
+                 gamma: float = 1.0):
+        super().__init__()
+        norm = f"bn{index.replace('1sc', 'sc')}"  # conv1 goes with bn1, but conv1sc with bnsc
+        self.names = {"weight": f"{unit}conv{index}_weight", "gamma": f"{unit}{norm}_gamma", "beta": f"{unit}{norm}_beta"}
+        self.weight = nn.Parameter(torch.empty(outputs, inputs, kernel, kernel, memory_format=torch.channels_last))
+        self.gamma, self.beta = nn.Parameter(torch.empty(outputs)), nn.Parameter(torch.empty(outputs))
+        self.register_buffer("running_mean", torch.empty(outputs))
+        self.register_buffer("running_var", torch.empty(outputs))
+        self._stride, self._padding, self._relu, self._first_gamma = stride, kernel // 2, relu, gamma
+
+    def initialize(self, random: torch.Generator) -> None:
+        """The values that a run begins with."""
+        _, inputs, kernel, _ = self.weight.shape
+        fill_normal(self.weight, (2 / (inputs * kernel * kernel)) ** 0.5, random)
+        for tensor, value in ((self.gamma, self._first_gamma), (self.beta, 0.0), (self.running_mean, 0.0), (self.running_var, 1.0)):
+            tensor.data.fill_(value)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = functional.conv2d(x, self.weight, stride=self._stride, padding=self._padding)
+        x = functional.batch_norm(x, self.running_mean, self.running_var, self.gamma, self.beta, self.training, **BATCH_NORM)
+        return functional.relu(x, inplace=True) if self._relu else x
+
+
+class Classifier(nn.Module):
+    """The last layer: (N, ``inputs``) -> (N, ``classes``)."""
+
+    names = {"weight": "fc1_weight", "bias": "fc1_bias"}
+
+    def __init__(self, inputs: int, classes: int):
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.empty(classes, inputs)), nn.Parameter(torch.empty(classes))
+
+    def initialize(self, random: torch.Generator) -> None:
+        """The values that a run begins with."""
+        fill_normal(self.weight, 0.01, random)
+        self.bias.data.fill_(0.0)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return functional.linear(x, self.weight, self.bias)
+
+
+class Bottleneck(nn.Module):
+    """1x1, 3x3 (with the stride) and 1x1 convolutions beside a shortcut."""
+
+    def __init__(self, stage: int, unit: int, inputs: int, channels: int, stride: int, last_gamma: float):
+        super().__init__()
+        name, outputs = f"stage{stage}_unit{unit}_", channels * EXPANSION
+        self.body = nn.Sequential(
+            ConvNorm(name, "1", inputs, channels, 1, 1),
+            ConvNorm(name, "2", channels, channels, 3, stride),
+            ConvNorm(name, "3", channels, outputs, 1, 1, relu=False, gamma=last_gamma),
+        )
+        self.shortcut = ConvNorm(name, "1sc", inputs, outputs, 1, stride, relu=False) if unit == 1 else None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        shortcut = x if self.shortcut is None else self.shortcut(x)
+        return functional.relu(self.body(x) + shortcut, inplace=True)
+
+
+class ResNet50(nn.Module):
+    """Logits of shape (batch, classes) in float32 from images (batch, 3, S, S).
+
+    ``width`` multiplies every channel count; 1 is the network of the benchmark. With ``gamma_zero`` the last batch norm of every
+    block starts at 0, so that a block starts as its shortcut (Goyal et al., arXiv:1706.02677, section 5.1). Without values until
+    ``initialize`` is called.
+    """
+
+    def __init__(self, classes: int, width: float, gamma_zero: bool, precision: str):
+        super().__init__()
+        inputs = round(64 * width)
+        layers: List[nn.Module] = [ConvNorm("", "0", 3, inputs, 7, 2), nn.MaxPool2d(3, 2, 1)]
+        for stage, (units, base) in enumerate(STAGES, start=1):
+            channels = round(base * width)
+            for unit in range(1, units + 1):
+                stride = 2 if unit == 1 and stage > 1 else 1
+                layers.append(Bottleneck(stage, unit, inputs, channels, stride, 0.0 if gamma_zero else 1.0))
+                inputs = channels * EXPANSION
+        layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), Classifier(inputs, classes)]
+        self.features = nn.Sequential(*layers)
+        self._precision = PRECISIONS[precision]
+
+    def initialize(self, seed: int) -> None:
+        """Draws the values that a run begins with, the same on every device."""
+        random = torch.Generator().manual_seed(seed)
+        for module in _named(self):
+            module.initialize(random)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast(x.device.type, self._precision, enabled=self._precision != torch.float32):
+            x = self.features(x)
+        return x.float()
+
+
+def fill_normal(parameter: nn.Parameter, deviation: float, random: torch.Generator) -> None:
+    """Normal values around 0."""
+    parameter.data.copy_(torch.empty(parameter.shape).normal_(0.0, deviation, generator=random))
+
+
+def training_loss(network: nn.Module, images: torch.Tensor, labels: torch.Tensor, label_smoothing: float) -> torch.Tensor:
+    """Cross entropy of every sample, shape (batch,), against the smoothed target ``(1 - e) * onehot + e / classes``."""
+    return functional.cross_entropy(network(images), labels, label_smoothing=label_smoothing, reduction="none")
+
+
+def evaluation(network: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """True for every sample whose highest logit is its label; shape (batch,)."""
+    return network(images).argmax(dim=1) == labels
+
+
+class Named(NamedTuple):
+    """A parameter and the name that the rulesets have for it."""
+
+    name: str
+    tensor: nn.Parameter
+
+
+def trainable(network: nn.Module) -> Tuple[Named, ...]:
+    """The parameters that have a gradient, in the order of the network: 161 of them."""
+    return tuple(Named(name, getattr(module, kind)) for module in _named(network) for kind, name in module.names.items())
+
+
+def _named(network: nn.Module) -> Iterator[Any]:
+    """The modules that have parameters of their own."""
+    return (module for module in network.modules() if hasattr(module, "names"))
+
+
+def join(parameters: Sequence[Named], zeros: Callable[[int], torch.Tensor]) -> Tuple[torch.Tensor, torch.Tensor]:
+    """Lays the values of ``parameters`` side by side in one tensor and their gradients in another, and returns both: float32, of
+    one dimension, with zeros in the gaps. So a sum over the ranks is one operation, and so is each of the optimizer's.
+
+    ``zeros(values)`` makes the one for the gradients.
+    """
+    start, ends = starts([parameter.tensor.numel() for parameter in parameters])
+    weights, gradients = torch.zeros(ends, device=parameters[0].tensor.device), zeros(ends)
+    for (_, tensor), begin in zip(parameters, start):
+        # Each keeps its memory format, which for those of convolutions is channels-last.
+        value, gradient = (torch.as_strided(flat, tensor.shape, tensor.stride(), begin) for flat in (weights, gradients))
+        value.copy_(tensor.data)
+        tensor.data, tensor.grad = value, gradient
+    return weights, gradients
+
+
+def starts(sizes: Sequence[int]) -> Tuple[List[int], int]:
+    """Where tensors of these sizes begin that lie side by side, and where the last one ends, its gap included."""
+    *begins, end = itertools.accumulate((math.ceil(size / ALIGNMENT) * ALIGNMENT for size in sizes), initial=0)
+    return begins, end

@@ -1,0 +1,78 @@
+"""SGD and LARS in PyTorch, in agreement with ``rn50/sgd.py`` and ``rn50/lars.py``.
+
+All parameters are one tensor, and so are their gradients and their momentum (``model.join``): an operation is one for all of them.
+"""
+
+from typing import Sequence
+
+import torch
+
+from implementations.pytorch.model import ALIGNMENT, Named, starts
+from rn50 import rules, sgd
+from rn50.config import Hyperparameters
+
+
+def in_order(parameters: Sequence[Named]) -> Sequence[Named]:
+    """As the optimizers want them joined: those without weight decay and trust ratio last."""
+    return sorted(parameters, key=lambda parameter: sgd.is_skipped(parameter.name))
+
+
+class Sgd:
+    """Updates all parameters of a network. Their gradients are sums over samples; ``step`` divides.
+
+    ``parameters`` are ``in_order``; ``weights`` and ``gradients`` are what ``model.join`` made of them.
+    """
+
+    def __init__(self, parameters: Sequence[Named], weights: torch.Tensor, gradients: torch.Tensor, hyperparameters: Hyperparameters):
+        self._hyperparameters = hyperparameters
+        self._count, self._decayed = len(parameters), sum(not sgd.is_skipped(each.name) for each in parameters)
+        # In rows that no two parameters share, so that what differs between them is a column.
+        self._weights, self._gradients = weights.view(-1, ALIGNMENT), gradients.view(-1, ALIGNMENT)
+        self._velocities = torch.zeros_like(self._weights)
+        begins, end = starts([each.tensor.numel() for each in parameters])
+        rows = torch.tensor([*begins[1:], end], device=weights.device) - torch.tensor(begins, device=weights.device)
+        self._owner = torch.repeat_interleave(torch.arange(self._count, device=weights.device), rows // ALIGNMENT)
+        decay = torch.zeros(self._count, device=weights.device)
+        decay[: self._decayed] = hyperparameters.weight_decay
+        self._weight_decay = decay[self._owner].unsqueeze(1)
+
+    def reset(self) -> None:
+        """Forgets all momentum."""
+        self._velocities.zero_()
+
+    @torch.no_grad()
+    def step(self, learning_rate: float, samples: int) -> None:
+        """One update with the gradients of ``samples`` samples summed; what they hold afterwards is of no use."""
+        rates = self._rates(learning_rate, samples)[self._owner].unsqueeze(1)
+        change = self._gradients.div_(samples).addcmul_(self._weight_decay, self._weights)
+        self._velocities.mul_(self._hyperparameters.momentum).addcmul_(rates, change)
+        self._weights.sub_(self._velocities)
+
+    def _rates(self, learning_rate: float, samples: int) -> torch.Tensor:
+        """The learning rate of every parameter, of shape (parameters,)."""
+        return torch.full((self._count,), learning_rate, device=self._weights.device)
+
+
+class Lars(Sgd):
+    """SGD whose learning rate each weight scales with its trust ratio."""
+
+    def __init__(self, parameters: Sequence[Named], weights: torch.Tensor, gradients: torch.Tensor, hyperparameters: Hyperparameters):
+        super().__init__(parameters, weights, gradients, hyperparameters)
+        sizes = [each.tensor.numel() for each in parameters]
+        spans = list(zip(starts(sizes)[0], sizes))[: self._decayed]
+        self._scaled_weights, self._scaled_gradients = (
+            [flat[begin : begin + size] for begin, size in spans] for flat in (weights, gradients)
+        )
+
+    def _rates(self, learning_rate: float, samples: int) -> torch.Tensor:
+        h, rates = self._hyperparameters, super()._rates(learning_rate, samples)
+        # Of many tensors at once PyTorch has no public function for the norms; torch.nn.utils.clip_grad_norm_ takes this one.
+        weights, gradients = (torch.stack(torch._foreach_norm(each)) for each in (self._scaled_weights, self._scaled_gradients))
+        gradients = gradients / samples
+        ratios = h.lars_eta * weights / (gradients + h.weight_decay * weights + rules.LARS_EPSILON)
+        rates[: self._decayed] *= torch.where((weights > 0) & (gradients > 0), ratios, 1.0)
+        return rates
+
+
+OPTIMIZERS = {"lars": Lars, "sgd": Sgd}
+"""By the value of OPTIMIZER."""

@@ -1,0 +1,183 @@
+"""One rank of the timed run in PyTorch: a batch's way from the input pipeline to the weights."""
+
+import dataclasses
+import itertools
+import math
+import time
+from typing import Any, List, Optional, Tuple
+
+import torch
+
+from implementations.pytorch.communicator import join, lost_rank_named
+from implementations.pytorch.input_pipeline import DaliBatches, SyntheticBatches, form
+from implementations.pytorch.model import ResNet50, evaluation, trainable, training_loss
+from implementations.pytorch.model import join as join_parameters
+from implementations.pytorch.optimizer import OPTIMIZERS, in_order
+from rn50 import schedule
+from rn50.config import Config, InputPipeline
+from rn50.data import dali_pipeline
+from rn50.errors import UserError
+from rn50.implementation import EpochResult, Progress
+from rn50.machine import fastest_cpu_precision
+
+PROGRESS_SECONDS = 1.0
+WARM_UP_STEPS = 3
+
+
+def create(config: Config) -> "PytorchImplementation":
+    """The implementation of ``config.run.framework`` "pytorch"."""
+    return PytorchImplementation(config)
+
+
+class PytorchImplementation:
+    """See ``rn50.implementation.Implementation``."""
+
+    def __init__(self, config: Config):
+        self.config = config
+        on_gpu = config.run.device == "gpu"
+        self.communicator: Any = join(config)
+        if on_gpu and torch.cuda.device_count() <= self.communicator.local_rank:
+            raise UserError(
+                f"DEVICE=gpu: PyTorch sees {torch.cuda.device_count()} GPUs, DGXNGPU={config.run.ranks_per_node} asks for more; "
+                "set DEVICE=cpu, or install a driver and a PyTorch that fit the GPUs"
+            )
+        self.device = torch.device("cuda", self.communicator.local_rank) if on_gpu else torch.device("cpu")
+        auto = "float16" if on_gpu else fastest_cpu_precision()
+        self.precision = auto if config.run.precision == "auto" else config.run.precision
+        self.batch_form = form(self.device, self.precision)
+        h, data = config.hyperparameters, config.data
+        steps = schedule.steps_per_epoch(data.train_samples, config.ranks, h.batch_size)
+        self._warmup_steps, self._schedule_steps = round(h.warmup_epochs * steps), round(h.schedule_epochs * steps)
+        self._step = self.steps = 0
+        self._reported = 0.0
+        self.forward_seconds = math.inf
+        self.training_data: Any = None
+        self.validation_data: Any = None
+
+    @property
+    def waits_for_data(self) -> bool:
+        """Whether DALI has been asked for a batch and has none yet."""
+        return any(data is not None and data.waiting for data in (self.training_data, self.validation_data))
+
+    @lost_rank_named()
+    def warm_up(self, seed: int) -> List[str]:
+        """Builds and compiles everything on synthetic batches, then goes back to the weights that ``seed`` gives."""
+        h, data = self.config.hyperparameters, self.config.data
+        self._seed = seed
+        dali_pipeline.prepare(self.config, self.batch_form)
+        self.network = ResNet50(data.classes, data.width, h.bn_gamma_zero, self.precision).to(self.device)
+        self.network.initialize(seed)
+        self.parameters = trainable(self.network)
+        ordered = in_order(self.parameters)
+        weights, self._gradients = join_parameters(ordered, lambda values: self.communicator.gradients(values, self.device))
+        self.optimizer = OPTIMIZERS[h.optimizer](ordered, weights, self._gradients, h)
+        for batch in itertools.islice(self.open_input(None).epoch(), WARM_UP_STEPS):
+            self._train_step(batch, learning_rate=0.0)
+            self._wait()
+            begin = time.perf_counter()
+            self._evaluate(batch.images, batch.labels)
+            self._wait()
+            self.forward_seconds = min(self.forward_seconds, time.perf_counter() - begin)
+        self.network.initialize(seed)
+        self.optimizer.reset()
+        self._wait()
+        return [parameter.name for parameter in self.parameters]
+
+    def open_data(self) -> None:
+        """The data set is opened for the first time."""
+        self.training_data, self.validation_data = (
+            DaliBatches(self.config, training, self.communicator, self._seed, self.device, self.precision)
+            for training in (True, False)
+        )
+
+    def open_input(self, knobs: Optional[InputPipeline]) -> Any:
+        """The training set through a pipeline of these knobs, or with None a random batch on the device, for ``train_steps``."""
+        if knobs is None:
+            return SyntheticBatches(self.config, self.communicator.size, self.device, self.precision)
+        config = dataclasses.replace(self.config, input_pipeline=knobs)
+        batches = DaliBatches(config, True, self.communicator, self._seed, self.device, self.precision)
+        batches.drain()
+        return batches
+
+    @lost_rank_named()
+    def train_steps(self, batches: Any, lead_in: int, steps: int) -> EpochResult:
+        """Steps that leave the weights as they are, the first ``lead_in`` of them not timed."""
+        batches.drain()
+        for batch in itertools.islice(batches.epoch(), lead_in):
+            self._train_step(batch, learning_rate=0.0)
+        self._wait()
+        begin, waited, samples = time.perf_counter(), batches.wait_seconds, 0
+        for batch in itertools.islice(batches.epoch(), steps):
+            self._train_step(batch, learning_rate=0.0)
+            samples += batch.samples
+        self._wait()
+        return EpochResult(samples, time.perf_counter() - begin, batches.wait_seconds - waited)
+
+    @lost_rank_named()
+    def train_epoch(self, epoch: int, progress: Progress) -> EpochResult:
+        """One pass over the training set."""
+        begin = time.perf_counter()
+        waited = self.training_data.wait_seconds
+        samples = 0
+        previous: Any = None
+        for batch in itertools.islice(self.training_data.epoch(), self.config.run.benchmark_steps):
+            self._step += 1
+            loss = self._train_step(batch, self._learning_rate())
+            samples += batch.samples
+            if time.perf_counter() - self._reported > PROGRESS_SECONDS and previous is not None:
+                # The loss of the step before: reading it does not drain the device.
+                progress(samples, float(previous.mean()))
+                self.training_data.check_labels()
+                self._reported = time.perf_counter()
+            previous = loss
+        self.training_data.check_labels()
+        self._wait()
+        result = EpochResult(samples, time.perf_counter() - begin, self.training_data.wait_seconds - waited)
+        progress(samples, float(previous.mean()))
+        return result
+
+    def _learning_rate(self) -> float:
+        return schedule.learning_rate(
+            self._step, self.config.hyperparameters.learning_rate, self._warmup_steps, self._schedule_steps
+        )
+
+    def _train_step(self, batch: Any, learning_rate: float) -> torch.Tensor:
+        """Forward, backward, sum over the ranks, update; returns the loss of every sample."""
+        self.steps += 1
+        images, labels, samples, global_samples = batch
+        self.network.train()
+        self._gradients.zero_()
+        loss = training_loss(
+            self.network, images[:samples], labels[:samples], self.config.hyperparameters.label_smoothing
+        )
+        loss.sum().backward()
+        self.communicator.sum_gradients(self._gradients)
+        self.optimizer.step(learning_rate, global_samples)
+        return loss.detach()
+
+    @torch.no_grad()
+    def _evaluate(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        self.network.eval()
+        return evaluation(self.network, images, labels)
+
+    @lost_rank_named()
+    def evaluate(self) -> Tuple[int, int]:
+        """(correct, total) of this rank's shard of the validation set."""
+        correct, total = torch.zeros((), dtype=torch.int64, device=self.device), 0
+        for batch in self.validation_data.epoch():
+            self.steps += 1
+            if batch.samples:
+                correct += self._evaluate(batch.images, batch.labels)[: batch.samples].sum()
+                total += batch.samples
+        self.validation_data.check_labels()
+        return int(correct), total
+
+    def _wait(self) -> None:
+        """Returns once the device has done all that it was asked to."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def close(self) -> None:
+        """Ends the input threads and leaves the job."""
+        self.training_data = self.validation_data = None
+        self.communicator.close()

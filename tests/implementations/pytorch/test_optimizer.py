@@ -1,0 +1,96 @@
+"""LARS and SGD on joined tensors against the NumPy oracles, every kind of parameter, 20 steps of changing learning rate."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from implementations.pytorch.model import ResNet50, join, trainable  # noqa: E402
+from implementations.pytorch.optimizer import OPTIMIZERS, Lars, in_order  # noqa: E402
+from rn50 import lars, schedule, sgd  # noqa: E402
+from tests.conftest import ON_GPU, with_changes  # noqa: E402
+
+STEPS, SAMPLES = 20, 32
+DEVICES = ["cpu", pytest.param("cuda", marks=ON_GPU)]
+
+
+def made(name, h, device="cpu", gamma_zero=True):
+    """(parameters, gradients by name, optimizer) of a network of an eighth of the width."""
+    network = ResNet50(10, 0.125, gamma_zero, "float32").to(device)
+    network.initialize(0)
+    parameters = in_order(trainable(network))
+    weights, gradients = join(parameters, lambda values: torch.zeros(values, device=device))
+    return parameters, OPTIMIZERS[name](parameters, weights, gradients, h)
+
+
+def value(parameter):
+    return parameter.tensor.detach().cpu().numpy().astype(np.float64)
+
+
+def oracle(h):
+    """(name, weight, gradient, velocity, learning rate) -> (weight, velocity) of the optimizer that ``h`` names."""
+    if h.optimizer == "sgd":
+        return lambda *args: sgd.update(*args, h.momentum, h.weight_decay)
+    return lambda *args: lars.update(*args, h.lars_eta, h.momentum, h.weight_decay)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name, weight_decay", [("lars", 5e-5), ("sgd", 0.01)])  # a decay that 20 steps of SGD show
+def test_agrees_with_the_oracle(tiny_config, name, weight_decay, device):
+    h = with_changes(tiny_config, hyperparameters={"optimizer": name, "weight_decay": weight_decay}).hyperparameters
+    random = np.random.RandomState(0)
+    parameters, optimizer = made(name, h, device)  # a gamma of 0: a norm of 0
+    assert {p.name.rsplit("_", 1)[1] for p in parameters} == {"weight", "gamma", "beta", "bias"}
+    update = oracle(h)
+    expected = {p.name: (value(p), np.zeros(p.tensor.shape)) for p in parameters}
+    for step in range(1, STEPS + 1):
+        learning_rate = schedule.learning_rate(step, h.learning_rate, warmup_steps=5, total_steps=STEPS)
+        for parameter in parameters:
+            gradient = random.standard_normal(parameter.tensor.shape) * 10.0 ** random.uniform(-3, 1)
+            parameter.tensor.grad.copy_(torch.from_numpy(gradient * SAMPLES))  # they arrive summed over the samples
+            weight, velocity = expected[parameter.name]
+            expected[parameter.name] = update(parameter.name, weight, gradient, velocity, learning_rate)
+        optimizer.step(learning_rate, SAMPLES)
+    for parameter in parameters:
+        weight = expected[parameter.name][0]
+        error = np.linalg.norm(value(parameter) - weight) / np.linalg.norm(weight)
+        assert error < 1e-5, parameter.name
+
+
+def test_zero_gradients_leave_a_weight_to_its_decay(tiny_config):
+    parameters, optimizer = made("lars", tiny_config.hyperparameters, gamma_zero=False)
+    weight = next(p for p in parameters if p.name == "fc1_weight")
+    before = value(weight)
+    optimizer.step(2.0, SAMPLES)
+    decay = 2.0 * tiny_config.hyperparameters.weight_decay  # trust ratio 1, for the gradient's norm is 0
+    np.testing.assert_allclose(value(weight), before * (1 - decay), rtol=1e-6)
+
+
+def test_reset_forgets_momentum(tiny_config):
+    parameters, optimizer = made("lars", tiny_config.hyperparameters)
+    for parameter in parameters:
+        parameter.tensor.grad.fill_(1.0)
+    optimizer.step(2.0, 1)
+    optimizer.reset()
+    before = [value(p) for p in parameters]
+    for parameter in parameters:
+        parameter.tensor.grad.zero_()
+    optimizer.step(0.0, 1)
+    for old, parameter in zip(before, parameters):
+        np.testing.assert_array_equal(old, value(parameter))
+
+
+def test_what_lies_between_the_parameters_stays_zero(tiny_config):
+    network = ResNet50(10, 0.125, True, "float32")
+    network.initialize(0)
+    parameters = in_order(trainable(network))
+    weights, gradients = join(parameters, torch.zeros)
+    optimizer = Lars(parameters, weights, gradients, tiny_config.hyperparameters)
+    used = torch.zeros_like(weights, dtype=torch.bool)
+    for parameter in parameters:
+        begin = (parameter.tensor.data_ptr() - weights.data_ptr()) // 4
+        assert begin % 64 == 0 and not used[begin:begin + parameter.tensor.numel()].any()
+        used[begin:begin + parameter.tensor.numel()] = True
+        parameter.tensor.grad.fill_(1.0)
+    optimizer.step(2.0, 1)
+    assert (~used).any() and not weights[~used].any()
