@@ -100,7 +100,8 @@ class Run:
     cache_cleared: bool = env("CACHE_CLEARED", flag, "1: the system's caches were dropped before this run", default=False)
     launcher: str = env("LAUNCHER", one_of("auto", "python", "horovodrun", "mpirun", "srun"),
                         "what starts the ranks; auto: srun inside a Slurm step of several tasks, python for one rank and on one "
-                        "machine's CPU, mpirun for several machines where Horovod has MPI, else horovodrun", default="auto")
+                        "machine where no Horovod is needed, mpirun for several machines where Horovod has MPI, else horovodrun",
+                        default="auto")
     hosts: Optional[str] = env("HOSTS", text, "machines of a run over several, the first has rank 0; under Slurm it knows them",
                                "host1:8,host2:8", default=None)
     gradient_groups: int = env("MXNET_HOROVOD_NUM_GROUPS", integer, "sums over the ranks that a step's gradients take; of "

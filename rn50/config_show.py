@@ -55,6 +55,8 @@ DEAD = (
     Dead(("INPUT_BATCH_MULTIPLIER",), lambda c: c.input_pipeline.input_batch_multiplier > 1,
          "batches are prepared one at a time"),
     Dead(("MXNET_HOROVOD_NUM_GROUPS",), lambda c: c.ranks == 1 and c.run.gradient_groups > 1, "one rank has nothing to sum"),
+    Dead(("MXNET_HOROVOD_NUM_GROUPS",), lambda c: c.run.framework == "pytorch" and c.run.gradient_groups > 1,
+         "FRAMEWORK=pytorch sums all gradients at once"),
     Dead(("LARSETA",), lambda c: c.hyperparameters.optimizer == "sgd", "OPTIMIZER=sgd has no trust ratio"),
     Dead(("HOSTS",), lambda c: c.run.nodes == 1, "DGXNNODES=1 runs on this machine"),
     Dead(("WALLTIME",), lambda c: True, "only Slurm reads it, when the job is submitted"),

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 
 PASSED_THROUGH = ("NCCL_", "HOROVOD_", "MXNET_", "OMPI_", "PMIX_", "UCX_", "SHARP_", "GLOO_", "CUDA_", "CUDNN_", "NVIDIA_",
-                  "OMP_", "KMP_", "GOMP_", "MKL_", "MKLDNN_", "DNNL_", "ONEDNN_", "LD_", "SBATCH_")
+                  "TORCH_", "PYTORCH_", "OMP_", "KMP_", "GOMP_", "MKL_", "MKLDNN_", "DNNL_", "ONEDNN_", "LD_", "SBATCH_")
 """First parts of the names that belong to libraries and launchers; their values reach them as they are."""
 
 

@@ -28,13 +28,13 @@ class Start(NamedTuple):
 
 
 def choose(config: Config, environ: Mapping[str, str]) -> str:
-    """LAUNCHER, and where that is "auto": srun in a Slurm step of several tasks, python for one rank and for those of one CPU,
-    mpirun for several machines where it is there and Horovod can use it, else horovodrun."""
+    """LAUNCHER, and where that is "auto": srun in a Slurm step of several tasks, python for one rank and for those of one machine
+    that need no Horovod, mpirun for several machines where it is there and Horovod can use it, else horovodrun."""
     if config.run.launcher != "auto":
         return config.run.launcher
     if in_step(environ):
         return "srun"
-    if config.ranks == 1 or _on_one_cpu(config):
+    if config.ranks == 1 or _on_one_machine(config):
         return "python"
     return "mpirun" if config.run.nodes > 1 and shutil.which("mpirun") and horovod_has_mpi() else "horovodrun"
 
@@ -58,7 +58,7 @@ def sharing(config: Config, environ: Mapping[str, str]) -> Tuple[int, int]:
 
     Those are all of them, unless a Slurm step has given its tasks cores of their own. A launcher of all counts as the first.
     """
-    names = (local_ranks.RANK, "HOROVOD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
+    names = (local_ranks.RANK, "HOROVOD_LOCAL_RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
     local_rank = int(next((environ[name] for name in names if name in environ), 0))
     if in_step(environ) and environ.get("SLURM_CPU_BIND_TYPE", "").startswith(("mask_cpu", "map_cpu")):
         bound = environ["SLURM_CPU_BIND_LIST"].split(",")
@@ -82,6 +82,9 @@ def horovod_has_mpi() -> bool:
 
 
 def _need_horovod(config: Config) -> None:
+    if config.run.framework != "mxnet":
+        raise UserError(f"FRAMEWORK={config.run.framework}: its ranks do without Horovod; set LAUNCHER=auto for those of one "
+                        "machine, and start those of several with ./run.sub (Slurm)")
     if importlib.util.find_spec("horovod") is None or importlib.util.find_spec("horovod.runner") is None:
         asked = f"DGXNGPU={config.run.ranks_per_node}"
         raise UserError(f"{asked}: more than one rank needs Horovod; run 'make test', which builds it, or set DGXNGPU=1")
@@ -95,14 +98,15 @@ def _slots(config: Config, environ: Mapping[str, str]) -> str:
 def _python(config: Config, environ: Mapping[str, str], rank_argv: List[str]) -> Start:
     if config.ranks == 1:
         return Start("python", rank_argv, {}, 0)
-    if not _on_one_cpu(config):
-        raise UserError(f"LAUNCHER=python starts one rank, or those of one machine's CPU, and this run has {config.ranks} with "
-                        f"DEVICE={config.run.device} and DGXNNODES={config.run.nodes}; set LAUNCHER=auto")
+    if not _on_one_machine(config):
+        raise UserError(f"LAUNCHER=python starts one rank, or those of one machine (MXNet's: of its CPU), and this run has "
+                        f"{config.ranks} with DEVICE={config.run.device} and DGXNNODES={config.run.nodes}; set LAUNCHER=auto")
     return Start("python", [sys.executable, "-m", "rn50.local_launcher", str(config.ranks), *rank_argv], {}, None)
 
 
-def _on_one_cpu(config: Config) -> bool:
-    return config.run.device == "cpu" and config.run.nodes == 1
+def _on_one_machine(config: Config) -> bool:
+    """Whether its ranks find each other without Horovod: MXNet has no other way between GPUs."""
+    return config.run.nodes == 1 and (config.run.device == "cpu" or config.run.framework != "mxnet")
 
 
 def _horovodrun(config: Config, environ: Mapping[str, str], rank_argv: List[str]) -> Start:
@@ -148,7 +152,8 @@ def _wanted_everywhere(name: str) -> bool:
 def _srun(config: Config, environ: Mapping[str, str], rank_argv: List[str]) -> Start:
     """This very process is a task of a Slurm step, and becomes one rank.
 
-    The ranks find each other over Gloo, whose rendezvous rank 0 serves: that needs no MPI that fits Slurm's, in no container.
+    The ranks find each other over Gloo or torch.distributed, whose rendezvous rank 0 serves: that needs no MPI that fits Slurm's,
+    in no container.
     """
     tasks = environ.get("SLURM_STEP_NUM_TASKS")
     if tasks is None:
@@ -162,18 +167,25 @@ def _srun(config: Config, environ: Mapping[str, str], rank_argv: List[str]) -> S
     rank, node = int(environ["SLURM_PROCID"]), int(environ["SLURM_NODEID"])
     if config.ranks == 1:
         return Start("srun", rank_argv, {}, rank)
-    _need_horovod(config)
     machines = hosts.expand(environ["SLURM_STEP_NODELIST"])
     # Of two jobs on a machine each has its own port, below those that the kernel gives away.
     port = 10000 + (int(environ["SLURM_JOB_ID"]) * 100 + int(environ["SLURM_STEP_ID"])) % 20000
+    master = "127.0.0.1" if nodes == 1 else _address(machines[0])
+    interface = "lo" if nodes == 1 else interface_towards(_address(machines[0 if node else 1]))
+    if config.run.framework != "mxnet":
+        return Start("srun", rank_argv, {
+            "RANK": str(rank), "WORLD_SIZE": tasks, "LOCAL_RANK": environ["SLURM_LOCALID"], "MASTER_ADDR": master,
+            "MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": interface,
+        }, rank)
+    _need_horovod(config)
     defaults = {
         "HOROVOD_RANK": str(rank), "HOROVOD_SIZE": tasks, "HOROVOD_HOSTNAME": machines[node],
         "HOROVOD_LOCAL_RANK": environ["SLURM_LOCALID"], "HOROVOD_LOCAL_SIZE": str(per_node),
         "HOROVOD_CROSS_RANK": str(node), "HOROVOD_CROSS_SIZE": str(nodes),
         "HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "gloo",
-        "HOROVOD_GLOO_RENDEZVOUS_ADDR": "127.0.0.1" if nodes == 1 else _address(machines[0]),
+        "HOROVOD_GLOO_RENDEZVOUS_ADDR": master,
         "HOROVOD_GLOO_RENDEZVOUS_PORT": str(port),
-        "HOROVOD_GLOO_IFACE": "lo" if nodes == 1 else interface_towards(_address(machines[0 if node else 1])),
+        "HOROVOD_GLOO_IFACE": interface,
         "RN50_RENDEZVOUS": ",".join(f"{machine}:{per_node}" for machine in machines),
     }
     return Start("srun", rank_argv, defaults, rank)

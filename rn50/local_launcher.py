@@ -1,4 +1,4 @@
-"""Starts the ranks of a run on one machine's CPU, and ends all of them when one fails.
+"""Starts the ranks of a run on one machine, and ends all of them when one fails.
 
     python -m rn50.local_launcher RANKS COMMAND...
 

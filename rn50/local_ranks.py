@@ -1,4 +1,4 @@
-"""The ranks of a run on one machine's CPU: who they are, and how they sum.
+"""The ranks of a run on one machine: who they are, and how they sum what lies in its memory.
 
 ``local_launcher`` gives each of them a socket to every other one, and one memory for all. A sum is made where the summands lie,
 each rank its share of the elements, in the time that reading and writing them takes. Where a rank is gone its sockets end, which

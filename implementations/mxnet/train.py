@@ -44,7 +44,8 @@ class MxnetImplementation:
         self.context = mx.gpu(self.communicator.local_rank) if on_gpu else mx.cpu()
         # MXNet's convolutions run channels-last on GPUs only.
         self.layout = "NHWC" if on_gpu else "NCHW"
-        self.precision = config.run.precision if config.run.precision != "auto" else "float16" if on_gpu else fastest_cpu_precision()
+        auto = "float16" if on_gpu else fastest_cpu_precision()
+        self.precision = auto if config.run.precision == "auto" else config.run.precision
         self.batch_form = form(self.context, self.layout, self.precision)
         h, data = config.hyperparameters, config.data
         steps = schedule.steps_per_epoch(data.train_samples, config.ranks, h.batch_size)

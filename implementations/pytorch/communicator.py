@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from typing import Any, Iterator, List, Mapping
+from typing import Any, Dict, Iterator, List, Mapping
 
 import numpy as np
 import torch
@@ -85,18 +85,23 @@ class SharedMemory(LocalRanks):
 
 
 class Distributed:
-    """One rank of a torch.distributed job: NCCL between GPUs, Gloo between CPUs."""
+    """One rank of a torch.distributed job, NCCL between GPUs and Gloo between CPUs; started by our launchers or by torchrun."""
 
     def __init__(self, on_gpu: bool, environ: Mapping[str, str]) -> None:
-        if "MASTER_ADDR" not in environ:
-            raise UserError("DGXNGPU: more than one rank of FRAMEWORK=pytorch is started by LAUNCHER=auto, torchrun or srun")
         self.library = "NCCL" if on_gpu else "Gloo"
-        self.local_rank = int(environ["LOCAL_RANK"])
+        how: Dict[str, Any] = {}
+        if started_here(environ):
+            how = _met(LocalRanks(environ))
+            self.local_rank = how["rank"]
+        elif "LOCAL_RANK" in environ:
+            self.local_rank = int(environ["LOCAL_RANK"])
+        else:
+            raise UserError("DGXNGPU: nobody has started more than one rank; use ./run_and_time.sh, ./run.sub or torchrun")
         self._device = torch.device("cuda", self.local_rank) if on_gpu else torch.device("cpu")
         if on_gpu:
             torch.cuda.set_device(self._device)
         with lost_rank_named():
-            distributed.init_process_group(self.library.lower())
+            distributed.init_process_group(self.library.lower(), **how)
         self.rank, self.size = distributed.get_rank(), distributed.get_world_size()
 
     def barrier(self) -> None:
@@ -138,9 +143,18 @@ class Distributed:
             distributed.destroy_process_group()
 
 
+def _met(ranks: LocalRanks) -> Dict[str, Any]:
+    """How the ranks of ``local_launcher`` begin: rank 0 opens a port that is free, and tells the others."""
+    store = distributed.TCPStore("127.0.0.1", 0, ranks.size, is_master=True, wait_for_workers=False) if ranks.rank == 0 else None
+    (port,) = ranks.sum(np.array([store.port if store else 0]))
+    store = store or distributed.TCPStore("127.0.0.1", int(port), ranks.size, is_master=False)
+    return {"store": store, "rank": ranks.rank, "world_size": ranks.size}
+
+
 def join(config: configuration.Config) -> Any:
     """The communicator of this process."""
     if config.ranks == 1:
         return SingleProcess()
     environ = configuration.environment()
-    return SharedMemory(environ) if started_here(environ) else Distributed(config.run.device == "gpu", environ)
+    on_gpu = config.run.device == "gpu"
+    return SharedMemory(environ) if started_here(environ) and not on_gpu else Distributed(on_gpu, environ)

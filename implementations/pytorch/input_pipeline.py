@@ -42,13 +42,15 @@ class DaliBatches:
         self._shard_sizes = shards.shard_sizes(samples, self._ranks)
         self._batches = shards.batches(samples, self._ranks, self._batch_size)
         # Another seed on every rank: with one seed, all ranks would crop their images in the same places.
-        self._pipeline = dali_pipeline.build(config, training, self._rank, self._ranks, seed + self._rank, form(device, precision))
+        self._pipeline = dali_pipeline.build(
+            config, training, self._rank, self._ranks, seed + self._rank, form(device, precision)
+        )
         size = config.data.image_size
+        shape = (self._batch_size, size, size, 3)
         dtype = torch.float16 if precision == "float16" else torch.float32
-        # Two, so that a batch is copied in while the one before is still read; both happen in the order of one stream.
+        # Two: the loss that is read is that of the step before, whose batch has to be there still.
         self._buffers = [
-            (torch.empty(self._batch_size, size, size, 3, dtype=dtype, device=device), torch.empty(self._batch_size, 1, device=device))
-            for _ in range(2)
+            (torch.empty(shape, dtype=dtype, device=device), torch.empty(self._batch_size, 1, device=device)) for _ in range(2)
         ]
         self._stream = torch.cuda.current_stream(device) if device.type == "cuda" else None
         self._lowest, self._highest = torch.zeros((), device=device), torch.zeros((), device=device)

@@ -45,8 +45,10 @@ class ConvNorm(nn.Module):
         """The values that a run begins with."""
         _, inputs, kernel, _ = self.weight.shape
         fill_normal(self.weight, (2 / (inputs * kernel * kernel)) ** 0.5, random)
-        for tensor, value in ((self.gamma, self._first_gamma), (self.beta, 0.0), (self.running_mean, 0.0), (self.running_var, 1.0)):
-            tensor.data.fill_(value)
+        self.gamma.data.fill_(self._first_gamma)
+        self.beta.data.zero_()
+        self.running_mean.zero_()
+        self.running_var.fill_(1.0)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = functional.conv2d(x, self.weight, stride=self._stride, padding=self._padding)

@@ -1,6 +1,6 @@
 """SGD and LARS in PyTorch, in agreement with ``rn50/sgd.py`` and ``rn50/lars.py``.
 
-All parameters are one tensor, and so are their gradients and their momentum (``model.join``): an operation is one for all of them.
+All parameters are one tensor, and so are their gradients and their momentum (``model.join``): an operation is one for them all.
 """
 
 from typing import Sequence
@@ -23,7 +23,9 @@ class Sgd:
     ``parameters`` are ``in_order``; ``weights`` and ``gradients`` are what ``model.join`` made of them.
     """
 
-    def __init__(self, parameters: Sequence[Named], weights: torch.Tensor, gradients: torch.Tensor, hyperparameters: Hyperparameters):
+    def __init__(
+        self, parameters: Sequence[Named], weights: torch.Tensor, gradients: torch.Tensor, hyperparameters: Hyperparameters
+    ):
         self._hyperparameters = hyperparameters
         self._count, self._decayed = len(parameters), sum(not sgd.is_skipped(each.name) for each in parameters)
         # In rows that no two parameters share, so that what differs between them is a column.
@@ -56,7 +58,9 @@ class Sgd:
 class Lars(Sgd):
     """SGD whose learning rate each weight scales with its trust ratio."""
 
-    def __init__(self, parameters: Sequence[Named], weights: torch.Tensor, gradients: torch.Tensor, hyperparameters: Hyperparameters):
+    def __init__(
+        self, parameters: Sequence[Named], weights: torch.Tensor, gradients: torch.Tensor, hyperparameters: Hyperparameters
+    ):
         super().__init__(parameters, weights, gradients, hyperparameters)
         sizes = [each.tensor.numel() for each in parameters]
         spans = list(zip(starts(sizes)[0], sizes))[: self._decayed]

@@ -1,7 +1,6 @@
 """What every implementation owes the timed run, on the tiny set. One suite for all frameworks."""
 
 import dataclasses
-import importlib.util
 import math
 import pathlib
 import re
@@ -14,17 +13,19 @@ from rn50 import config as configuration
 from rn50 import implementation, rules, timed_run
 from rn50.submission import parse, recipe
 from tests.conftest import EVAL_SAMPLES, TRAIN_SAMPLES, with_changes
-
-# Implementation -> the package without which it cannot run here.
-FRAMEWORKS = {"mxnet": "mxnet", "pytorch": "torch"}
+from tests.contract.frameworks import FRAMEWORKS, installed
 
 
 @pytest.fixture(params=sorted(FRAMEWORKS))
-def create(request):
-    """The ``create`` function of an implementation."""
-    if importlib.util.find_spec(FRAMEWORKS[request.param]) is None:
-        pytest.skip(f"{FRAMEWORKS[request.param]} is not installed")
-    return implementation.load(request.param)
+def framework(request):
+    """A framework that is installed."""
+    return installed(request.param)
+
+
+@pytest.fixture
+def create(request, framework):
+    """The ``create`` function of its implementation."""
+    return implementation.load(request.node.callspec.params["framework"])
 
 
 @pytest.fixture
@@ -42,23 +43,6 @@ def names_in_ruleset(version):
     return re.findall(r'"(\w+_(?:weight|bias|gamma|beta))"', (folder / "closed_resnet.yaml").read_text())
 
 
-def weights(rank):
-    """All trainable tensors as float64."""
-    return [array.astype(np.float64) for array in arrays(rank.parameters)]
-
-
-def arrays(parameters):
-    """Their values, which each framework holds in its own way."""
-    return [p.data().asnumpy() if hasattr(p, "grad_req") else p.tensor.detach().cpu().numpy() for p in parameters]
-
-
-def running_statistics(rank):
-    """(name, value) of the means and variances that evaluation uses."""
-    if hasattr(rank.network, "named_buffers"):
-        return [(name, buffer.numpy()) for name, buffer in rank.network.named_buffers()]
-    return [(p.name, p.data().asnumpy()) for p in rank.network.collect_params().values() if "running" in p.name]
-
-
 @pytest.mark.parametrize("version", ["1.1.0", "2.0.0", "2.1.0"])
 def test_tensors_carry_the_names_of_the_rulesets(create, tiny_config, version):
     rank = create(with_changes(tiny_config, data={"folder": "/nonexistent"}))  # and no data set is needed
@@ -68,36 +52,37 @@ def test_tensors_carry_the_names_of_the_rulesets(create, tiny_config, version):
     assert sorted(tensors) == sorted(names_in_ruleset(version))
 
 
-def test_warm_up_leaves_the_weights_to_the_seed(create, tiny_config):
+def test_warm_up_leaves_the_weights_to_the_seed(create, framework, tiny_config):
     ranks = [create(tiny_config) for _ in range(3)]
     for rank, seed in zip(ranks, (5, 5, 6)):
         rank.warm_up(seed)
-    first, same, other = (weights(rank) for rank in ranks)
-    for left, right in zip(first, same):
-        np.testing.assert_array_equal(left, right)
-    assert any((left != right).any() for left, right in zip(first, other))
-    running = running_statistics(ranks[0])
+    first, same, other = (framework.weights(rank) for rank in ranks)
+    for name in first:
+        np.testing.assert_array_equal(first[name], same[name])
+    assert any((first[name] != other[name]).any() for name in first)
+    running = framework.running_statistics(ranks[0])
     assert len(running) == 106
-    for name, statistic in running:  # as if no batch had ever passed
+    for name, statistic in running.items():  # as if no batch had ever passed
         assert (statistic == (1 if "var" in name else 0)).all()
     for rank in ranks:
         rank.close()
 
 
-def test_an_epoch_trains_on_every_sample_and_evaluation_counts_every_sample(trainer):
+def test_an_epoch_trains_on_every_sample_and_evaluation_counts_every_sample(trainer, framework):
     trainer.open_data()
-    before = weights(trainer)
+    before = framework.weights(trainer)
     result = trainer.train_epoch(1, lambda samples, loss: None)
     assert result.samples == TRAIN_SAMPLES
     assert 0 <= result.data_wait_seconds <= result.seconds
-    assert any((left != right).any() for left, right in zip(before, weights(trainer)))
+    after = framework.weights(trainer)
+    assert any((before[name] != after[name]).any() for name in before)
     first, second = trainer.evaluate(), trainer.evaluate()
     assert first == second  # evaluation changes nothing
     assert first[1] == EVAL_SAMPLES and 0 <= first[0] <= first[1]
 
 
-def test_steps_that_only_measure_leave_the_weights_as_they_are(trainer, tiny_config):
-    before, batch = weights(trainer), tiny_config.hyperparameters.batch_size
+def test_steps_that_only_measure_leave_the_weights_as_they_are(trainer, framework, tiny_config):
+    before, batch = framework.weights(trainer), tiny_config.hyperparameters.batch_size
     knobs = tiny_config.input_pipeline
     deeper = dataclasses.replace(knobs, roi_decode=not knobs.roi_decode, prefetch_queue_depth=4)
     for batches in [trainer.open_input(each) for each in (None, knobs, deeper)]:  # several are open at a time
@@ -106,8 +91,8 @@ def test_steps_that_only_measure_leave_the_weights_as_they_are(trainer, tiny_con
             result = trainer.train_steps(batches, 2, 5)
             assert (result.samples, trainer.steps - begun) == (5 * batch, 7)
             assert 0 <= result.data_wait_seconds <= result.seconds
-    for left, right in zip(before, weights(trainer)):
-        np.testing.assert_array_equal(left, right)
+    for name, weight in framework.weights(trainer).items():
+        np.testing.assert_array_equal(weight, before[name])
     assert trainer.train_steps(trainer.open_input(None), 0, 2).data_wait_seconds == 0
     assert trainer.batch_form.device_id is None and not trainer.batch_form.half_precision
 

@@ -62,6 +62,22 @@ def test_auto_takes_what_fits(tiny_config, installed, ranks, nodes, environ, the
     assert launchers.choose(explicit, environ) == "horovodrun"
 
 
+def test_pytorch_needs_no_horovod(tiny_config, installed, monkeypatch):
+    installed(horovod=False, mpirun=False)
+    monkeypatch.setattr(launchers, "_address", {"node08": "127.0.0.8", "node09": "127.0.0.9"}.get)
+    config = with_changes(tiny_config, run={"framework": "pytorch", "ranks_per_node": 2, "device": "gpu"})
+    assert launchers.start(config, {}).argv[1:4] == ["-m", "rn50.local_launcher", "2"]
+    task = launchers.start(with_changes(config, run={"nodes": 2}), STEP)
+    assert (task.rank, task.argv[1:]) == (3, ["-m", "rn50", "train"])
+    port = task.environ.pop("MASTER_PORT")
+    assert 10000 <= int(port) < 30000 and task.environ == {
+        "RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "127.0.0.8", "GLOO_SOCKET_IFNAME": "lo",
+    }
+    assert "./run.sub" in refusal(config, {}, nodes=2)
+    assert "do without Horovod; set LAUNCHER=auto" in refusal(config, {}, launcher="mpirun")
+    assert launchers.sharing(config, {"LOCAL_RANK": "1"}) == (1, 2)
+
+
 def refusal(config, environ, **run):
     with pytest.raises(UserError) as refused:
         launchers.start(with_changes(config, run=run), environ)

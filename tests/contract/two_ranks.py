@@ -1,6 +1,6 @@
 """Trains a few steps on batches that every rank count divides differently, and saves the weights: one rank of test_two_ranks.py.
 
-    python two_ranks.py OUT.npz             one process, or one rank under horovodrun
+    python two_ranks.py OUT.npz             one process, or one rank under a launcher
 
 The environment describes the configuration; DGXNGPU ranks share the batches. Batch norm uses its running statistics, which no
 step changes here, in place of the batch's: a half batch has other statistics than a whole one, and all the rest has to agree.
@@ -10,17 +10,16 @@ import sys
 
 import numpy as np
 
-from implementations.mxnet import model, mx
-from implementations.mxnet.input_pipeline import Batch
-from implementations.mxnet.train import create
 from rn50 import config as configuration
-
-model.BATCH_NORM["use_global_stats"] = True
+from rn50 import implementation
+from tests.contract.frameworks import FRAMEWORKS
 
 
 def main(out: str) -> None:
     config = configuration.from_environment()
-    trainer = create(config)
+    framework = FRAMEWORKS[config.run.framework]
+    framework.train_on_running_statistics()
+    trainer = implementation.load(config.run.framework)(config)
     trainer.warm_up(config.run.seed)
     rank, ranks = trainer.communicator.rank, trainer.communicator.size
     size, local = config.data.image_size, config.hyperparameters.batch_size
@@ -33,11 +32,11 @@ def main(out: str) -> None:
         real = slice(rank * samples, (rank + 1) * samples)
         padded = np.zeros((local, 3, size, size), np.float32), np.zeros(local, np.float32)
         padded[0][:samples], padded[1][:samples] = images[real], labels[real]
-        trainer._train_step(Batch(mx.nd.array(padded[0]), mx.nd.array(padded[1]), samples, samples * ranks), 0.5 + 0.1 * step)
-        # An evaluation between two steps: it reorders weights in memory, which must not reach Horovod.
-        trainer._evaluation(mx.nd.array(padded[0]), mx.nd.array(padded[1])).wait_to_read()
-    weights = {p.name: p.data().asnumpy() for p in trainer.parameters}
-    np.savez(out.replace("RANK", str(rank)), **weights)
+        batch = framework.batch(*padded, samples, samples * ranks)
+        trainer._train_step(batch, 0.5 + 0.1 * step)
+        # An evaluation between two steps: in MXNet it reorders weights in memory, which must not reach Horovod.
+        framework.infer(trainer, batch)
+    np.savez(out.replace("RANK", str(rank)), **framework.weights(trainer))
     trainer.communicator.barrier()
     trainer.close()
 

@@ -1,4 +1,4 @@
-"""Two processes at half the batch, of Horovod or with a memory in common, follow one process at the same global batch."""
+"""Two processes at half the batch, however their gradients are summed, follow one process at the same global batch."""
 
 import os
 import pathlib
@@ -8,23 +8,17 @@ import sys
 import numpy as np
 import pytest
 
-pytest.importorskip("implementations.mxnet")
-pytest.importorskip("mxnet")
+from tests.contract.frameworks import FRAMEWORKS, installed
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
-HOROVODRUN = "import implementations.mxnet; from horovod.runner.launch import run_commandline; run_commandline()"
-TWO_RANKS = {
-    "shared memory": [sys.executable, "-m", "rn50.local_launcher", "2"],
-    "Horovod": [sys.executable, "-c", HOROVODRUN, "--gloo", "-np", "2"],
-}
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCRIPT = str(pathlib.Path(__file__).with_name("two_ranks.py"))
 
 
-def train(environment, folder, ranks, batch_size, launcher=()):
+def train(framework, environment, folder, ranks, batch_size, launcher=()):
     """The weights that each of ``ranks`` ranks ends with that ``launcher`` starts."""
     environment = {
         **os.environ, **environment, "DGXNGPU": str(ranks), "BATCHSIZE": str(batch_size), "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": str(ROOT), "FRAMEWORK": framework,
     }
     command = [*launcher, sys.executable, SCRIPT, str(folder / f"{ranks}_RANK.npz")]
     done = subprocess.run(command, cwd=str(ROOT), env=environment, capture_output=True, text=True, timeout=300)
@@ -32,12 +26,13 @@ def train(environment, folder, ranks, batch_size, launcher=()):
     return [np.load(folder / f"{ranks}_{rank}.npz") for rank in range(ranks)]
 
 
-@pytest.mark.parametrize("sums", TWO_RANKS)
-def test_two_ranks_follow_one(tiny_environment, tmp_path, sums):
+@pytest.mark.parametrize("framework, sums", [(name, sums) for name, each in FRAMEWORKS.items() for sums in each.two_ranks])
+def test_two_ranks_follow_one(tiny_environment, tmp_path, framework, sums):
+    launcher = installed(framework).two_ranks[sums]
     if sums == "Horovod":
         pytest.importorskip("horovod.mxnet", reason="Horovod is not built for MXNet; make test does it")
-    (alone,) = train(tiny_environment, tmp_path, 1, 24)
-    first, second = train(tiny_environment, tmp_path, 2, 12, TWO_RANKS[sums])
+    (alone,) = train(framework, tiny_environment, tmp_path, 1, 24)
+    first, second = train(framework, tiny_environment, tmp_path, 2, 12, launcher)
     assert len(alone.files) == 161
     for name in alone.files:
         np.testing.assert_array_equal(first[name], second[name])  # the ranks never drift apart

@@ -9,14 +9,17 @@ import pytest
 from rn50.data import recordio, shards
 from rn50.errors import UserError
 from tests.conftest import with_changes
+from tests.contract.frameworks import FRAMEWORKS, installed
 
 pytest.importorskip("nvidia.dali")
-pytest.importorskip("implementations.mxnet")
-mx = pytest.importorskip("mxnet")
-
-from implementations.mxnet.input_pipeline import DaliBatches  # noqa: E402
 
 SAMPLES = 1307  # more than the reader's shuffle buffer of 1024
+
+
+@pytest.fixture(params=sorted(FRAMEWORKS))
+def framework(request):
+    """A framework that is installed."""
+    return installed(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -31,26 +34,26 @@ def numbered(tmp_path_factory):
     return folder
 
 
-def open_batches(config, folder, training, rank, ranks, batch_size, classes=SAMPLES):
+def open_batches(framework, config, folder, training, rank, ranks, batch_size, classes=SAMPLES):
     config = with_changes(
         config,
         hyperparameters={"batch_size": batch_size},
         data={"folder": str(folder), "train_samples": SAMPLES, "eval_samples": SAMPLES, "classes": classes},
     )
     communicator = types.SimpleNamespace(rank=rank, size=ranks)
-    return DaliBatches(config, training, communicator, 3, mx.cpu(), "NCHW", "float32")
+    return framework.open_batches(config, training, communicator, 3)
 
 
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("ranks, batch_size", [(1, 64), (2, 64), (3, 64), (4, 100), (2, 653)])
-def test_every_sample_exactly_once(tiny_config, numbered, training, ranks, batch_size):
-    readers = [open_batches(tiny_config, numbered, training, rank, ranks, batch_size) for rank in range(ranks)]
+def test_every_sample_exactly_once(framework, tiny_config, numbered, training, ranks, batch_size):
+    readers = [open_batches(framework, tiny_config, numbered, training, rank, ranks, batch_size) for rank in range(ranks)]
     orders = []
     for _ in range(3):
         seen, steps = [], [[] for _ in range(ranks)]
         for rank, reader in enumerate(readers):
             for batch in reader.epoch():
-                seen += batch.labels[: batch.samples].asnumpy().tolist()
+                seen += framework.array(batch.labels)[: batch.samples].tolist()
                 steps[rank].append((batch.samples, batch.global_samples))
         assert sorted(seen) == list(range(SAMPLES))
         for step in zip(*steps):
@@ -64,28 +67,28 @@ def test_every_sample_exactly_once(tiny_config, numbered, training, ranks, batch
         assert orders[0] == orders[1] == orders[2]
 
 
-def test_another_seed_gives_another_order(tiny_config, numbered):
+def test_another_seed_gives_another_order(framework, tiny_config, numbered):
     data = {"folder": str(numbered), "train_samples": SAMPLES, "classes": SAMPLES}
     config = with_changes(tiny_config, hyperparameters={"batch_size": 64}, data=data)
     communicator = types.SimpleNamespace(rank=0, size=1)
     orders = []
     for seed in (1, 2, 1):
-        reader = DaliBatches(config, True, communicator, seed, mx.cpu(), "NCHW", "float32")
-        orders.append([label for batch in reader.epoch() for label in batch.labels.asnumpy().tolist()])
+        reader = framework.open_batches(config, True, communicator, seed)
+        orders.append([label for batch in reader.epoch() for label in framework.array(batch.labels).tolist()])
     assert orders[0] != orders[1]
     assert orders[0] == orders[2]
 
 
-def test_label_out_of_range_is_named(tiny_config, numbered):
-    reader = open_batches(tiny_config, numbered, True, 0, 1, 64, classes=1000)
+def test_label_out_of_range_is_named(framework, tiny_config, numbered):
+    reader = open_batches(framework, tiny_config, numbered, True, 0, 1, 64, classes=1000)
     for _ in reader.epoch():
         pass
     with pytest.raises(UserError, match=r"train\.rec.*label"):
         reader.check_labels()
 
 
-def test_float32_images_are_normalised(tiny_config, numbered):
-    batch = next(open_batches(tiny_config, numbered, False, 0, 1, 64).epoch())
+def test_float32_images_are_normalised(framework, tiny_config, numbered):
+    batch = next(open_batches(framework, tiny_config, numbered, False, 0, 1, 64).epoch())
     expected = (128 - np.array([123.675, 116.28, 103.53])) / np.array([58.395, 57.12, 57.375])
-    mean = batch.images.asnumpy().mean(axis=(0, 2, 3))
+    mean = framework.array(batch.images).mean(axis=(0, 2, 3))
     assert np.abs(mean - expected).max() < 0.03  # JPEG may be a grey level off

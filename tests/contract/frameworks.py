@@ -1,0 +1,117 @@
+"""What the tests of the contract have to know of each framework: how it holds its numbers, and who starts its ranks."""
+
+import importlib.util
+import sys
+
+import numpy as np
+import pytest
+
+LOCAL = [sys.executable, "-m", "rn50.local_launcher", "2"]
+
+
+class Mxnet:
+    """FRAMEWORK=mxnet."""
+
+    package = "mxnet"
+    _horovodrun = "import implementations.mxnet; from horovod.runner.launch import run_commandline; run_commandline()"
+    two_ranks = {"shared memory": LOCAL, "Horovod": [sys.executable, "-c", _horovodrun, "--gloo", "-np", "2"]}
+
+    @staticmethod
+    def array(of):
+        """An array or tensor of the framework in NumPy."""
+        return of.asnumpy()
+
+    @staticmethod
+    def weights(rank):
+        """All trainable tensors by name."""
+        return {parameter.name: parameter.data().asnumpy() for parameter in rank.parameters}
+
+    @staticmethod
+    def running_statistics(rank):
+        """The means and variances that evaluation uses, by name."""
+        return {p.name: p.data().asnumpy() for p in rank.network.collect_params().values() if "running" in p.name}
+
+    @staticmethod
+    def open_batches(config, training, communicator, seed):
+        """A set through DALI, on the CPU."""
+        from implementations.mxnet import input_pipeline, mx
+
+        return input_pipeline.DaliBatches(config, training, communicator, seed, mx.cpu(), "NCHW", "float32")
+
+    @staticmethod
+    def batch(images, labels, samples, global_samples):
+        """A batch of NumPy arrays, (B, 3, S, S) and (B,)."""
+        from implementations.mxnet import input_pipeline, mx
+
+        return input_pipeline.Batch(mx.nd.array(images), mx.nd.array(labels), samples, global_samples)
+
+    @staticmethod
+    def train_on_running_statistics():
+        """From now on batch norm takes its running statistics, which no step changes, for those of the batch."""
+        from implementations.mxnet import model
+
+        model.BATCH_NORM["use_global_stats"] = True
+
+    @staticmethod
+    def infer(rank, batch):
+        """An evaluation of a batch, ended."""
+        rank._evaluation(batch.images, batch.labels).wait_to_read()
+
+
+class Pytorch:
+    """FRAMEWORK=pytorch."""
+
+    package = "torch"
+    _torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
+    two_ranks = {"shared memory": LOCAL, "torchrun": _torchrun}
+
+    @staticmethod
+    def array(of):
+        """See above, as for all that follow."""
+        return of.detach().cpu().numpy()
+
+    @staticmethod
+    def weights(rank):
+        return {parameter.name: parameter.tensor.detach().cpu().numpy().copy() for parameter in rank.parameters}
+
+    @staticmethod
+    def running_statistics(rank):
+        return {name: buffer.cpu().numpy() for name, buffer in rank.network.named_buffers()}
+
+    @staticmethod
+    def open_batches(config, training, communicator, seed):
+        import torch
+
+        from implementations.pytorch import input_pipeline
+
+        return input_pipeline.DaliBatches(config, training, communicator, seed, torch.device("cpu"), "float32")
+
+    @staticmethod
+    def batch(images, labels, samples, global_samples):
+        import torch
+
+        from implementations.pytorch import input_pipeline
+
+        tensors = torch.from_numpy(images), torch.from_numpy(labels.astype(np.int64))
+        return input_pipeline.Batch(*tensors, samples, global_samples)
+
+    @staticmethod
+    def train_on_running_statistics():
+        from implementations.pytorch import model
+
+        model.ResNet50.train = lambda network, mode=True: super(model.ResNet50, network).train(False)
+
+    @staticmethod
+    def infer(rank, batch):
+        rank._evaluate(batch.images, batch.labels)
+
+
+FRAMEWORKS = {"mxnet": Mxnet, "pytorch": Pytorch}
+
+
+def installed(name):
+    """The framework of a name; the test is skipped where it is not installed."""
+    package = FRAMEWORKS[name].package
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
+    return FRAMEWORKS[name]

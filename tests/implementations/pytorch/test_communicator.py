@@ -1,0 +1,56 @@
+"""How the ranks of torch.distributed meet and sum, for real processes over Gloo."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("torch")
+
+from implementations.pytorch.communicator import Distributed, lost_rank_named
+from rn50.errors import RankLostError, UserError
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+SCRIPT = """
+import os
+import numpy as np
+import torch
+from implementations.pytorch.communicator import Distributed
+from rn50.config import environment
+ranks = Distributed(False, environment())
+total = ranks.sum(np.array([1, 10 ** 15 + ranks.rank]))
+gradients = ranks.gradients(1000, torch.device("cpu"))
+assert gradients.shape == (1000,) and not gradients.any()
+gradients += ranks.rank + 1
+ranks.sum_gradients(gradients)
+seconds = ranks.all_reduce_seconds(1000, 3)
+ranks.barrier()
+told = ("said", ranks.rank, ranks.local_rank, ranks.size, ranks.library, *total, gradients.unique().tolist(), len(seconds))
+os.write(1, (" ".join(map(str, told)) + "\\n").encode())  # in one piece: torchrun lets all write to one stream
+ranks.close()
+ranks.close()
+"""
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3", "--no-python"]
+
+
+@pytest.mark.parametrize("launcher", [[sys.executable, "-m", "rn50.local_launcher", "3"], TORCHRUN], ids=["ours", "torchrun"])
+def test_ranks_meet_and_sum(launcher):
+    done = subprocess.run([*launcher, sys.executable, "-c", SCRIPT], cwd=str(ROOT), capture_output=True, text=True, timeout=120,
+                          env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = sorted(line[line.index("said"):] for line in done.stdout.splitlines() if "said" in line)
+    assert said == [f"said {rank} {rank} 3 Gloo 3 {3 * 10 ** 15 + 3} [6.0] 3" for rank in range(3)]
+
+
+def test_a_rank_that_nobody_started_with_others_is_refused():
+    with pytest.raises(UserError, match="run_and_time.sh"):
+        Distributed(False, {})
+
+
+def test_what_is_reported_of_a_lost_rank_is_named():
+    with pytest.raises(RankLostError), lost_rank_named():
+        raise RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:1234")
+    with pytest.raises(RuntimeError, match="out of memory"), lost_rank_named():
+        raise RuntimeError("out of memory")
