@@ -1,6 +1,6 @@
 # Every target may be interrupted and run again. PYTHON=/path/to/python chooses the Python of .venv.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo data dev test test-gpu bench lint ruff mypy import-linter shellcheck requirements image
+.PHONY: help setup demo demo-pytorch data dev test test-gpu bench lint ruff mypy import-linter shellcheck requirements image
 BIN := .venv/bin
 
 help: ## list the targets
@@ -12,6 +12,10 @@ setup: ## install the pinned packages into .venv
 demo: data ## five timed runs on a small generated data set, checked and scored (NEXP=1 for a taste)
 	@DGXSYSTEM=DEMO_CPU ./run_experiments.sh
 
+demo-pytorch: data ## the same with PyTorch for MXNet
+	@requirements/install.sh pytorch-cpu
+	@DGXSYSTEM=DEMO_CPU_PYTORCH ./run_experiments.sh
+
 data: setup
 	@$(BIN)/rn50 demo-data data/demo
 
@@ -20,6 +24,7 @@ dev: setup
 
 test: dev ## build Horovod and run every test
 	@requirements/install.sh horovod
+	@requirements/install.sh pytorch-cpu || echo "make: the tests of the PyTorch implementation are skipped, for the reason above"
 	@$(BIN)/python -m pytest
 
 test-gpu: dev ## the tests that need a GPU

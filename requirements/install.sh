@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs a pinned set into .venv, and does nothing where it is there already: requirements/install.sh SET, where SET is
-# mxnet-cpu or mxnet-cu112, dev (tests and linters), horovod-build (what the next two take), horovod (with Gloo, for CPUs) or
-# horovod-nccl (with NCCL, MPI and Gloo).
+# mxnet-cpu, mxnet-cu112 or pytorch-cpu, dev (tests and linters), horovod-build (what the next two take), horovod (with Gloo, for
+# CPUs) or horovod-nccl (with NCCL, MPI and Gloo).
 # PYTHON names the Python to use; by default find_python.sh chooses one.
 set -euo pipefail
 trap 'exit 130' INT TERM
@@ -44,8 +44,10 @@ make_venv() {
 }
 
 fail_to_install() {
-  fail "requirements/$1.txt could not be installed; pip's reason is above. Check the network or proxy and the free disk space" \
-    "($(df -h --output=avail . | tail -1 | tr -d ' ') here), then run the same command again"
+  local remedy
+  remedy="Check the network or proxy and the free disk space ($(df -h --output=avail . | tail -1 | tr -d ' ') here)"
+  [ "$1" != pytorch-cpu ] || remedy="PyTorch's build for CPUs, pinned for Python 3.11 (PYTHON=python3.11), comes from an index of its own; name it in PIP_EXTRA_INDEX_URL"
+  fail "requirements/$1.txt could not be installed; pip's reason is above. $remedy, then run the same command again"
 }
 
 install_wheels() {
@@ -98,6 +100,7 @@ wanted=$(sha256sum "requirements/${packages%-nccl}.txt" requirements/install.sh 
 case $packages in
   mxnet-cpu) install_wheels " (some 700 MB to download)" ;;
   mxnet-cu112) install_wheels " (some 3 GB to download)" ;;
+  pytorch-cpu) install_wheels " (some 500 MB to download)" ;;
   dev) install_wheels " (some 200 MB more)" ;;
   horovod-build) install_wheels ;;
   horovod | horovod-nccl) build_horovod ;;

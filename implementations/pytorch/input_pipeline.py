@@ -48,10 +48,9 @@ class DaliBatches:
         size = config.data.image_size
         shape = (self._batch_size, size, size, 3)
         dtype = torch.float16 if precision == "float16" else torch.float32
-        # Two: the loss that is read is that of the step before, whose batch has to be there still.
-        self._buffers = [
-            (torch.empty(shape, dtype=dtype, device=device), torch.empty(self._batch_size, 1, device=device)) for _ in range(2)
-        ]
+        # On a GPU the batch before is read and this one copied in on one stream, one after the other.
+        self._images = torch.empty(shape, dtype=dtype, device=device)
+        self._labels = torch.empty(self._batch_size, 1, device=device)
         self._stream = torch.cuda.current_stream(device) if device.type == "cuda" else None
         self._lowest, self._highest = torch.zeros((), device=device), torch.zeros((), device=device)
         self._passes = 0
@@ -66,15 +65,14 @@ class DaliBatches:
         shard = (self._rank + self._passes) % self._ranks if self._training else self._rank
         self._passes += 1
         for index in range(self._batches):
-            images, labels = self._buffers[index % 2]
-            self._feed(images, labels)
-            flat = labels.view(-1)
+            self._feed()
+            flat = self._labels.view(-1)
             self._lowest, self._highest = torch.minimum(self._lowest, flat.min()), torch.maximum(self._highest, flat.max())
             real = shards.real_samples(self._shard_sizes[shard], index, self._batch_size)
             total = sum(shards.real_samples(size, index, self._batch_size) for size in self._shard_sizes)
             # A label that is out of range is told of by check_labels; until then it must not stop the device.
             classes = flat.clamp(0, self._config.data.classes - 1).long()
-            yield Batch(images.permute(0, 3, 1, 2), classes, real, total)
+            yield Batch(self._images.permute(0, 3, 1, 2), classes, real, total)
 
     def drain(self) -> None:
         """Throws away the batches that are prepared ahead."""
@@ -88,11 +86,11 @@ class DaliBatches:
             label = low if low < 0 else high
             raise UserError(self._fault(f"{self._rec}: there is a label {label:.0f}, outside [0, {self._config.data.classes})"))
 
-    def _feed(self, images: torch.Tensor, labels: torch.Tensor) -> None:
+    def _feed(self) -> None:
         begin = time.perf_counter()
         outputs = self._run()
         self.wait_seconds += time.perf_counter() - begin
-        for output, tensor in zip(outputs, (images, labels)):
+        for output, tensor in zip(outputs, (self._images, self._labels)):
             feed_ndarray(output.as_tensor(), tensor, cuda_stream=self._stream)
 
     def _run(self) -> Any:

@@ -128,12 +128,21 @@ def test_the_inspur_run():
     }
 
 
-def test_the_demo_is_labelled():
-    file = ROOT / "configs" / "config_DEMO_CPU.sh"
+@pytest.mark.parametrize("system, framework", [("DEMO_CPU", "mxnet"), ("DEMO_CPU_PYTORCH", "pytorch")])
+def test_the_demo_is_labelled(system, framework):
+    file = ROOT / "configs" / f"config_{system}.sh"
     config = configuration.from_environment(config_file.source(str(file)), str(file))
+    assert config.run.framework == framework
     assert not config.is_imagenet
     assert config_show.findings(config) == [rules.NOT_A_RESULT]
     assert rules.NOT_A_RESULT in config.run.organisation and rules.NOT_A_RESULT in config.run.platform
+
+
+def test_the_demos_differ_in_the_framework_alone():
+    names = ("DEMO_CPU", "DEMO_CPU_PYTORCH")
+    mxnets, pytorchs = (config_file.source(str(ROOT / "configs" / f"config_{name}.sh")) for name in names)
+    differ = {name for name in {**mxnets, **pytorchs} if mxnets.get(name) != pytorchs.get(name)}
+    assert differ == {"FRAMEWORK", "DGXSYSTEM", "SUBMISSION_PLATFORM"}
 
 
 def test_the_user_names_the_data_folder():
