@@ -1,0 +1,111 @@
+"""The network is ResNet-50 v1.5, its initial weights and its loss are those of the reference, and a step learns."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from implementations.pytorch.model import Bottleneck, ResNet50, trainable, training_loss  # noqa: E402
+from implementations.pytorch.train import create  # noqa: E402
+from rn50 import rules  # noqa: E402
+from tests.conftest import ON_GPU, with_changes  # noqa: E402
+
+DEVICES = ["cpu", pytest.param("gpu", marks=ON_GPU)]
+
+
+@pytest.fixture(scope="module")
+def network():
+    network = ResNet50(1000, 1.0, False, "float32")
+    network.initialize(0)
+    return network
+
+
+def test_size(network):
+    parameters = trainable(network)
+    assert len(parameters) == len(list(network.parameters())) == rules.TRAINABLE_TENSORS == 161
+    assert sum(p.tensor.numel() for p in parameters) == rules.PARAMETERS == 25557032
+
+
+def test_stride_is_in_the_3x3_convolution(network):
+    blocks = [layer for layer in network.features if isinstance(layer, Bottleneck)]
+    assert len(blocks) == 16
+    strided = [b for b in blocks if any(c._stride == 2 for c in b.body)]
+    assert len(strided) == 3
+    for block in strided:
+        assert [(tuple(c.weight.shape[2:]), c._stride) for c in block.body] == [((1, 1), 1), ((3, 3), 2), ((1, 1), 1)]
+        assert block.shortcut._stride == 2
+
+
+def test_initial_weights(network):
+    for name, tensor in trainable(network):
+        weight = tensor.detach().numpy()
+        if name == "fc1_weight":
+            assert weight.std() == pytest.approx(0.01, rel=0.02)
+        elif name.endswith("weight"):  # He normal, fan in
+            assert weight.std() == pytest.approx(np.sqrt(2 / np.prod(weight.shape[1:])), rel=0.1)
+            assert abs(weight.mean()) < 0.1 * weight.std()
+        else:
+            assert (weight == (1 if name.endswith("gamma") else 0)).all()
+
+
+def test_gamma_zero_makes_every_block_its_shortcut():
+    network = ResNet50(10, 0.125, True, "float32")
+    network.initialize(0)
+    zero = [name for name, tensor in trainable(network) if name.endswith("gamma") and not tensor.any()]
+    assert len(zero) == 16 and all(name.endswith("bn3_gamma") for name in zero)
+
+
+def test_label_smoothing_by_hand():
+    logits = torch.log(torch.tensor([[0.7, 0.2, 0.1]]))
+    # Target 0.7 * (1, 0, 0) + 0.1 each
+    expected = -(0.8 * np.log(0.7) + 0.1 * np.log(0.2) + 0.1 * np.log(0.1))
+    assert float(training_loss(torch.nn.Identity(), logits, torch.tensor([0]), 0.3)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_bfloat16_is_the_same_network():
+    images = torch.randn(8, 3, 64, 64, generator=torch.Generator().manual_seed(1))
+    logits = []
+    for precision in ("float32", "bfloat16"):
+        network = ResNet50(10, 0.25, False, precision).eval()
+        network.initialize(0)
+        with torch.no_grad():
+            logits.append(network(images))
+        assert logits[-1].dtype == torch.float32
+    difference = (logits[0] - logits[1]).norm() / logits[0].norm()
+    assert 0 < difference < 0.03  # bfloat16 has 8 bits
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_one_step_at_full_size(tiny_config, device):
+    config = with_changes(
+        tiny_config,
+        hyperparameters={"batch_size": 4, "bn_gamma_zero": False},
+        data={"image_size": 224, "classes": 1000, "width": 1.0},
+        run={"device": device},
+    )
+    rank = create(config)
+    assert len(rank.warm_up(1)) == 161
+    batch = next(rank.open_input(None).epoch())
+    assert batch.images.is_contiguous(memory_format=torch.channels_last)
+    before = [p.tensor.detach().clone() for p in rank.parameters]
+    loss = rank._train_step(batch, 0.1)
+    assert loss.shape == (4,)
+    # 1000 classes, a classifier that knows nothing: the cross entropy begins near ln 1000
+    assert float(loss.mean()) == pytest.approx(np.log(1000), rel=0.1)
+    assert all((old != p.tensor).any() for old, p in zip(before, rank.parameters))
+    rank.close()
+
+
+@pytest.mark.parametrize("device, precision", [
+    ("cpu", "float32"), ("cpu", "bfloat16"), *(pytest.param("gpu", each, marks=ON_GPU) for each in ("float32", "bfloat16", "float16")),
+])  # fmt: skip
+def test_one_batch_is_learned_by_heart(tiny_config, device, precision):
+    rank = create(with_changes(tiny_config, run={"device": device, "precision": precision}))
+    rank.warm_up(1)
+    losses = [float(rank._train_step(batch, 2.0).mean()) for batch in itertools.islice(rank.open_input(None).epoch(), 40)]
+    floor = -(0.91 * np.log(0.91) + 0.09 * np.log(0.01))  # smoothing 0.1 over 10 classes: the loss of a perfect prediction
+    assert losses[0] == pytest.approx(np.log(10), rel=0.2)
+    assert floor * 0.99 <= losses[-1] < (losses[0] + floor) / 2
+    rank.close()
