@@ -26,9 +26,10 @@ WHEELS = {"libcudnn": "nvidia-cudnn-cu11", "libnccl": "nvidia-nccl-cu11", "libcu
 
 
 def findings(software: Software, config: Optional[Config]) -> Iterator[Finding]:
-    """What there is to say of software; that of MXNet only where it is the framework."""
+    """What there is to say of software: that of the framework, MXNet where nothing is configured."""
     yield _python(software)
-    if config is not None and config.run.framework != "mxnet":
+    if config is not None and config.run.framework == "pytorch":
+        yield _pytorch(software, config.run.device == "gpu")
         return
     yield _packages(software, config)
     yield from _libraries(software)
@@ -62,6 +63,19 @@ def _packages(software: Software, config: Optional[Config]) -> Finding:
                        "make test, which builds it, or set DGXNGPU=1")
     if have.get("numpy", "1.").split(".")[0] != "1":
         return Finding(WARNING, "packages", f"{shown}: MXNet 1.9.1 was tried with NumPy 1.23.5 and 1.26.4 only", install)
+    return Finding(OK, "packages", shown)
+
+
+def _pytorch(software: Software, on_gpus: bool) -> Finding:
+    install = "pip install torch nvidia-dali-cuda130" if on_gpus else "requirements/install.sh pytorch-cpu"
+    have = software.packages
+    shown = ", ".join(f"{name} {have[name]}" for name in sorted(have) if re.fullmatch(r"torch|nvidia-dali-.*|numpy", name))
+    if "torch" not in have:
+        return Finding(FAILURE, "packages", f"no PyTorch beside {shown or 'this Python'}", install)
+    if on_gpus and have["torch"].endswith("+cpu"):
+        return Finding(FAILURE, "packages", f"PyTorch is the build for CPUs ({shown})", install)
+    if not any(name.startswith("nvidia-dali-") for name in have):
+        return Finding(FAILURE, "packages", f"no DALI beside {shown}", install)
     return Finding(OK, "packages", shown)
 
 

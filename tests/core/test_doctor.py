@@ -102,7 +102,7 @@ def test_h100_under_other_software_is_well(data):
     in_container = dataclasses.replace(GPU_BUILD, nvidia_container="23.10")
     assert all(each.severity == OK for each in doctor.examine(simulated("H100"), in_container, config, {}))
     pytorch = with_changes(config, run={"framework": "pytorch"})
-    without_mxnet = dataclasses.replace(GPU_BUILD, packages={"torch": "2.4.0"})
+    without_mxnet = dataclasses.replace(GPU_BUILD, packages={"torch": "2.4.0", "nvidia-dali-cuda120": "1.40.0"})
     assert all(each.severity == OK for each in doctor.examine(simulated("H100"), without_mxnet, pytorch, {}))
 
 
@@ -261,6 +261,19 @@ def test_python(version, severity):
 ])
 def test_packages(packages, severity, says):
     finding = software_findings(dataclasses.replace(GPU_BUILD, packages=packages), config_of("2xA30"))["packages"]
+    assert finding.severity == severity and says in finding.remedy
+
+
+@pytest.mark.parametrize("device, packages, severity, says", [
+    ("cpu", {"numpy": "1.23.5"}, FAILURE, "requirements/install.sh pytorch-cpu"),
+    ("cpu", {"torch": "2.13.0+cpu"}, FAILURE, "requirements/install.sh pytorch-cpu"),
+    ("cpu", {"torch": "2.13.0+cpu", "nvidia-dali-cuda110": "1.34.0"}, OK, ""),
+    ("gpu", {"torch": "2.13.0+cpu", "nvidia-dali-cuda110": "1.34.0"}, FAILURE, "pip install torch"),
+    ("gpu", {"torch": "2.13.0", "nvidia-dali-cuda130": "2.0.0"}, OK, ""),
+])
+def test_packages_of_pytorch(device, packages, severity, says):
+    config = with_changes(config_of("2xA30"), run={"framework": "pytorch", "device": device})
+    finding = software_findings(dataclasses.replace(GPU_BUILD, packages=packages), config)["packages"]
     assert finding.severity == severity and says in finding.remedy
 
 
