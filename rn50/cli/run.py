@@ -1,9 +1,11 @@
 """Verbs on runs, and on the machine and the configuration that they run on."""
 
+import json
 import os
 import pathlib
+import shlex
 import sys
-from typing import Any, Optional
+from typing import Any, Optional, Tuple
 
 import click
 from rich.console import Console
@@ -119,6 +121,82 @@ def bench_input(seconds: float, rounds: int, as_rank: bool, as_json: bool) -> No
     from rn50 import implementation
 
     desk.bench(config, implementation.load(config.run.framework), seconds, rounds, as_json)
+
+
+def _words(possible: Optional[Tuple[str, ...]] = None) -> Any:
+    """Reads a list with commas; of ``possible`` words, or of whole numbers above 0."""
+    def read(_: click.Context, option: click.Parameter, value: Optional[str]) -> Optional[Tuple[Any, ...]]:
+        words = () if value is None else tuple(word.strip() for word in value.split(","))
+        for word in words:
+            if possible is None and not (word.isdigit() and int(word)):
+                raise click.BadParameter(f"{word!r} is not a whole number above 0")
+            if possible is not None and word not in possible:
+                raise click.BadParameter(f"{word!r} is none of {', '.join(possible)}")
+        if value is None or possible is not None:
+            return words or None
+        return tuple(int(word) for word in words)
+
+    return read
+
+
+@bench.command(epilog="Example: set -a; . configs/config_DEMO_CPU.sh; rn50 bench throughput --frameworks mxnet,pytorch "
+                      "--precisions float32,bfloat16 --batch-sizes 32,64 --ranks 1,2 --published")
+@click.option("--frameworks", callback=_words(("mxnet", "pytorch")), help="With commas between them. [default: FRAMEWORK]")
+@click.option("--precisions", callback=_words(("auto", "float32", "float16", "bfloat16")), help="[default: PRECISION]")
+@click.option("--batch-sizes", callback=_words(), help="Of a rank. [default: BATCHSIZE]")
+@click.option("--ranks", callback=_words(), help="On this machine, one per GPU. [default: DGXNGPU]")
+@click.option("--data", "kinds", default="synthetic,real", show_default=True, callback=_words(("synthetic", "real")),
+              help="A random batch held on the device, and the data set at DATADIR.")
+@click.option("--seconds", default=10.0, show_default=True, type=click.FloatRange(1), help="About how long a cell trains.")
+@_rounds
+@click.option("--to", "folder", default="throughput", show_default=True, type=click.Path(path_type=pathlib.Path),
+              help="Folder of the report and of a log for every cell.")
+@click.option("--published", is_flag=True, help="Show what others have published beside it.")
+@click.option("--start-ranks", is_flag=True, hidden=True)
+@click.option("--as-rank", is_flag=True, hidden=True)
+@group.as_json
+def throughput(frameworks: Optional[Tuple[str, ...]], precisions: Optional[Tuple[str, ...]],
+               batch_sizes: Optional[Tuple[int, ...]], ranks: Optional[Tuple[int, ...]], kinds: Tuple[str, ...], seconds: float,
+               rounds: int, folder: pathlib.Path, published: bool, start_ranks: bool, as_rank: bool, as_json: bool) -> None:
+    """Images/s of training: a matrix of frameworks, precisions, batch sizes and ranks, on synthetic and on real data.
+
+    Of the system that the environment describes, with one cell after the other in a job of its own. What does not fit into
+    memory is a cell too.
+
+    Exit status: 0 every cell has its figure or is out of memory, 1 another one failed, 2 something to mend.
+    """
+    from rn50 import launch as launcher
+    from rn50 import launchers
+    from rn50.data import verify
+    from rn50.throughput import bench as desk
+    from rn50.throughput import cell
+
+    environ = configuration.environment()
+    if start_ranks:
+        sys.exit(launcher.run_ranks(configuration.from_environment(), environ, cell.verb(kinds, seconds, rounds)))
+    if as_rank:
+        config = configuration.from_environment()
+        click.echo(launchers.bind(config, environ), err=True)  # before a framework starts threads
+        from rn50 import implementation
+
+        cell.as_rank(config, implementation.load(config.run.framework), kinds, seconds, rounds)
+        return
+    run = configuration.from_environment().run
+    batch = configuration.from_environment().hyperparameters.batch_size
+    every = desk.matrix(frameworks or (run.framework,), precisions or (run.precision,), batch_sizes or (batch,),
+                        ranks or (run.ranks_per_node,))
+    config = desk.check(every, environ)
+    if cell.REAL in kinds:
+        verify.preflight(pathlib.Path(config.data.folder))
+    measured = desk.Bench(config, every, kinds, folder, " ".join(map(shlex.quote, ["rn50", *sys.argv[1:]])))
+    measured.run(environ, seconds, rounds)
+    report = measured.write(published)
+    if as_json:
+        click.echo(json.dumps(measured.to_json(), indent=1))
+    else:
+        measured.show(published, Console())
+        click.echo(f"{report} tells it with versions and logs")
+    sys.exit(1 if measured.failed else 0)
 
 
 @bench.command(epilog="Example: rn50 bench storage /data/imagenet /scratch/imagenet --seconds 60")

@@ -98,9 +98,10 @@ def test_one_step_at_full_size(tiny_config, device):
     rank.close()
 
 
-@pytest.mark.parametrize("device, precision", [
-    ("cpu", "float32"), ("cpu", "bfloat16"), *(pytest.param("gpu", each, marks=ON_GPU) for each in ("float32", "bfloat16", "float16")),
-])  # fmt: skip
+ON_GPUS = [pytest.param("gpu", precision, marks=ON_GPU) for precision in ("float32", "bfloat16", "float16")]
+
+
+@pytest.mark.parametrize("device, precision", [("cpu", "float32"), ("cpu", "bfloat16"), *ON_GPUS])
 def test_one_batch_is_learned_by_heart(tiny_config, device, precision):
     rank = create(with_changes(tiny_config, run={"device": device, "precision": precision}))
     rank.warm_up(1)
