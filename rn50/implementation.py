@@ -5,6 +5,7 @@ stopping are written once in ``timed_run.py``.
 """
 
 import importlib
+import pathlib
 import pkgutil
 from typing import Any, Callable, List, NamedTuple, Optional, Protocol, Tuple
 
@@ -26,6 +27,15 @@ class EpochResult(NamedTuple):
     seconds: float
     data_wait_seconds: float
     """Of ``seconds``, the time that the training loop waited for its next batch."""
+
+
+class Operator(NamedTuple):
+    """What an operator of the framework took of profiled steps."""
+
+    name: str
+    calls: int
+    seconds: float
+    """On the device, without the operators that it called itself."""
 
 
 class Communicator(Protocol):
@@ -86,6 +96,10 @@ class Implementation(Protocol):
         They are to cost what they cost amid a long run: batches that were prepared ahead in idle time are thrown away first, and
         ``lead_in`` steps then go before those that are timed and counted. All ranks call it.
         """
+
+    def profile(self, batches: Any, steps: int, trace: pathlib.Path) -> Tuple[EpochResult, List[Operator]]:
+        """``train_steps`` under the framework's own profiler, which slows it; its timeline is written to ``trace``, in the format
+        of Chrome's tracing."""
 
     def evaluate(self) -> Tuple[int, int]:
         """(correct, total) of this rank's part of the validation set."""

@@ -2,7 +2,9 @@
 
 import dataclasses
 import itertools
+import json
 import math
+import pathlib
 import time
 from typing import Any, List, Optional, Tuple
 
@@ -17,7 +19,7 @@ from rn50 import schedule
 from rn50.config import Config, InputPipeline
 from rn50.data import dali_pipeline
 from rn50.errors import UserError
-from rn50.implementation import EpochResult, Progress
+from rn50.implementation import EpochResult, Operator, Progress
 from rn50.machine import fastest_cpu_precision
 
 PROGRESS_SECONDS = 1.0
@@ -121,6 +123,16 @@ class MxnetImplementation:
             samples += batch.samples
         mx.nd.waitall()
         return EpochResult(samples, time.perf_counter() - begin, batches.wait_seconds - waited)
+
+    def profile(self, batches: Any, steps: int, trace: pathlib.Path) -> Tuple[EpochResult, List[Operator]]:
+        """Under MXNet's profiler. What the engine runs in one piece is one operator, without MXNET_EXEC_BULK_EXEC_TRAIN=0."""
+        mx.profiler.set_config(profile_symbolic=True, profile_imperative=True, aggregate_stats=True, filename=str(trace))
+        mx.profiler.set_state("run")
+        result = self.train_steps(batches, 0, steps)
+        mx.profiler.set_state("stop")
+        told = json.loads(mx.profiler.dumps(reset=True, format="json"))["Time"]
+        mx.profiler.dump()
+        return result, [Operator(name, each["Count"], each["Total"] / 1e3) for name, each in told["operator"].items()]
 
     @lost_rank_named()
     def train_epoch(self, epoch: int, progress: Progress) -> EpochResult:

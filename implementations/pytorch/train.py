@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import math
+import pathlib
 import time
 from typing import Any, List, Optional, Tuple
 
@@ -17,7 +18,7 @@ from rn50 import schedule
 from rn50.config import Config, InputPipeline
 from rn50.data import dali_pipeline
 from rn50.errors import UserError
-from rn50.implementation import EpochResult, Progress
+from rn50.implementation import EpochResult, Operator, Progress
 from rn50.machine import fastest_cpu_precision
 
 PROGRESS_SECONDS = 1.0
@@ -112,6 +113,17 @@ class PytorchImplementation:
             samples += batch.samples
         self._wait()
         return EpochResult(samples, time.perf_counter() - begin, batches.wait_seconds - waited)
+
+    def profile(self, batches: Any, steps: int, trace: pathlib.Path) -> Tuple[EpochResult, List[Operator]]:
+        """Steps under PyTorch's profiler."""
+        activity = torch.profiler.ProfilerActivity
+        on_gpu = self.device.type == "cuda"
+        with torch.profiler.profile(activities=[activity.CPU, activity.CUDA] if on_gpu else [activity.CPU]) as profiler:
+            result = self.train_steps(batches, 0, steps)
+        profiler.export_chrome_trace(str(trace))
+        taken = "self_device_time_total" if on_gpu else "self_cpu_time_total"
+        every = [Operator(each.key, each.count, getattr(each, taken) / 1e6) for each in profiler.key_averages()]
+        return result, [each for each in every if each.seconds]
 
     @lost_rank_named()
     def train_epoch(self, epoch: int, progress: Progress) -> EpochResult:

@@ -5,7 +5,7 @@ from rn50.cli.group import main
 
 for _verb in (
     data.demo_data, data.pack, data.verify,
-    run.launch, run.train, run.doctor, run.bench, run.tune, run.config_group,
+    run.launch, run.train, run.doctor, run.bench, run.profile, run.tune, run.config_group,
     desk.score, desk.check, desk.report, desk.compare, desk.package,
     hyperparameters.plan, hyperparameters.borrow, hyperparameters.search,
 ):  # fmt: skip

@@ -173,7 +173,7 @@ def throughput(frameworks: Optional[Tuple[str, ...]], precisions: Optional[Tuple
 
     environ = configuration.environment()
     if start_ranks:
-        sys.exit(launcher.run_ranks(configuration.from_environment(), environ, cell.verb(kinds, seconds, rounds)))
+        sys.exit(launcher.run_ranks(configuration.from_environment(), environ, [*cell.verb(kinds, seconds, rounds), "--as-rank"]))
     if as_rank:
         config = configuration.from_environment()
         click.echo(launchers.bind(config, environ), err=True)  # before a framework starts threads
@@ -213,6 +213,49 @@ def storage(folder: pathlib.Path, other: Optional[pathlib.Path], seconds: float,
     from rn50.input import storage as desk
 
     desk.bench([folder] if other is None else [folder, other], seconds, rounds, as_json)
+
+
+@click.command(epilog="Example: set -a; . configs/config_DEMO_CPU.sh; rn50 profile --to before; (a change); "
+                      "rn50 profile --to after --against before")
+@_seconds(30.0)
+@_rounds
+@click.option("--steps", default=10, show_default=True, type=click.IntRange(1), help="Training steps under the profiler.")
+@click.option("--to", "folder", default="profile", show_default=True, type=click.Path(path_type=pathlib.Path),
+              help="Folder of figures, timelines and logs.")
+@click.option("--against", type=click.Path(path_type=pathlib.Path), help="Folder of an earlier profile: what has changed since.")
+@click.option("--job", hidden=True)
+@click.option("--start-ranks", is_flag=True, hidden=True)
+@click.option("--as-rank", is_flag=True, hidden=True)
+@group.as_json
+def profile(seconds: float, rounds: int, steps: int, folder: pathlib.Path, against: Optional[pathlib.Path], job: Optional[str],
+            start_ranks: bool, as_rank: bool, as_json: bool) -> None:
+    """Where the time of training goes, in four steps: rate, profile, bottleneck, and the gain over an earlier profile.
+
+    Of the system that the environment describes, on real data, by the profiler of its framework. The timeline is for Perfetto or
+    chrome://tracing.
+    """
+    from rn50 import launch as launcher
+    from rn50 import launchers
+    from rn50.data import verify
+    from rn50.throughput import profile as desk
+
+    config, environ = configuration.from_environment(), configuration.environment()
+    verify.preflight(pathlib.Path(config.data.folder))
+    if start_ranks:
+        verb = desk.verb(str(job), seconds, rounds, steps, folder)
+        sys.exit(launcher.run_ranks(config, environ, [*verb, "--as-rank"]))
+    if as_rank:
+        click.echo(launchers.bind(config, environ), err=True)  # before a framework starts threads
+        from rn50 import implementation
+
+        desk.as_rank(config, implementation.load(config.run.framework), str(job), seconds, rounds, steps, folder)
+        return
+    before = desk.read(against) if against else None
+    now = desk.measure(environ, seconds, rounds, steps, folder)
+    if as_json:
+        click.echo(json.dumps(desk.to_json(now, before), indent=1))
+    else:
+        desk.show(now, before, folder, Console())
 
 
 @click.group()

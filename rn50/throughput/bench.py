@@ -18,6 +18,7 @@ from rn50.errors import UserError
 from rn50.facts import software
 from rn50.hyperparameters import written_config
 from rn50.throughput import cell as cells
+from rn50.throughput import job
 from rn50.throughput.cell import Cell, Result
 from rn50.throughput.published import FIGURES
 
@@ -63,7 +64,7 @@ class Bench:
     @property
     def failed(self) -> bool:
         """Whether a cell has no figure for another reason than memory."""
-        return any(each.failure not in ("", cells.OUT_OF_MEMORY) for each in self.results)
+        return any(each.failure not in ("", job.OUT_OF_MEMORY) for each in self.results)
 
     def run(self, environ: Mapping[str, str], seconds: float, rounds: int) -> None:
         """Measures every cell, one after the other, and writes what there is after each."""

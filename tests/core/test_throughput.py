@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from rn50.input.rates import Rates
-from rn50.throughput import bench, cell
+from rn50.throughput import bench, job
 from rn50.throughput.cell import Cell, Result
 from tests.contract.frameworks import FRAMEWORKS, installed
 
@@ -105,7 +105,7 @@ def test_scaling_is_against_the_fewest_ranks_of_the_same(tiny_config, tmp_path):
     (3, "", "exit status 3"),
 ])
 def test_why_there_is_no_figure(status, text, failure):
-    assert cell._failure(status, text) == failure
+    assert job.failure(status, text) == failure
 
 
 def test_names_of_cells_tell_them_apart():
