@@ -147,13 +147,13 @@ def main() -> None:
         return
     print(f"{rules.NOT_A_RESULT}; target {rules.TARGET_ACCURACY}")
     for each in report:
-        tried_rates = (f"{rate:g}: {found['epoch'] or 'missed'} ({found['accuracy']:.3f})" for rate, found in each["scan"].items())
+        scan = (f"{rate:g}: {found['epoch'] or 'missed'} ({found['accuracy']:.3f})" for rate, found in each["scan"].items())
         epochs = " ".join(f"{epoch:g}" if epoch else "missed" for epoch in each["epochs_to_target"])
         mean = f"mean {each['mean_epochs']:.1f}" if each["mean_epochs"] else "no mean"
         accuracies = " ".join(f"{accuracy:.3f}" for accuracy in each["accuracies"])
-        print(f"{each['optimizer']:4} batch {each['batch_size']:4}, {each['epochs']} epochs, LR {each['learning_rate']:g}: {epochs} "
-              f"({mean}, {each['missed']} missed; accuracies {accuracies})")
-        print(f"     learning rates tried: {', '.join(tried_rates)}")
+        print(f"{each['optimizer']:4} batch {each['batch_size']:4}, {each['epochs']} epochs, LR {each['learning_rate']:g}: "
+              f"{epochs} ({mean}, {each['missed']} missed; accuracies {accuracies})")
+        print(f"     learning rates tried: {', '.join(scan)}")
 
 
 if __name__ == "__main__":
