@@ -1,6 +1,5 @@
 """A borrowed configuration runs: a few steps on the tiny set, and the log has exactly the borrowed values."""
 
-import importlib.util
 import os
 import shlex
 import subprocess
@@ -10,7 +9,7 @@ import pytest
 
 from rn50.hyperparameters import borrow, origin
 from rn50.submission import parse, recipe
-from tests.contract.test_implementations import FRAMEWORKS
+from tests.contract.frameworks import FRAMEWORKS, installed
 
 KEYS = ("optimizer", "base_learning_rate", "learning_rate_warmup_epochs", "learning_rate_decay_steps", "momentum", "weight_decay")
 
@@ -35,8 +34,7 @@ def base(tiny_environment, tmp_path):
     ("rcp/1.0.0/2048", ("lars", 8.5, 5, 36.02, 0.9, 0.002)),
 ])
 def test_it_trains_and_logs_what_was_borrowed(base, tmp_path, framework, source, values):
-    if importlib.util.find_spec(FRAMEWORKS[framework]) is None:
-        pytest.skip(f"{FRAMEWORKS[framework]} is not installed")
+    installed(framework)
     borrowed = borrow.borrow(origin.find(source), base, 16)
     file, result = tmp_path / "config_BORROWED.sh", tmp_path / "result_0.txt"
     file.write_text(borrowed.text)
