@@ -43,8 +43,8 @@ class Side(NamedTuple):
 
 
 SIDES = (
-    Side("lars", 64, 16, [2, 4]),
-    Side("sgd", 64, 16, [0.25, 0.5]),
+    Side("lars", 64, 16, [2, 4, 8]),
+    Side("sgd", 64, 16, [0.125, 0.25, 0.5]),
     Side("lars", 1024, 24, [8, 16]),
     Side("sgd", 1024, 24, [1, 2, 4]),
 )
