@@ -43,6 +43,7 @@ class PytorchImplementation:
                 "set DEVICE=cpu, or install a driver and a PyTorch that fit the GPUs"
             )
         self.device = torch.device("cuda", self.communicator.local_rank) if on_gpu else torch.device("cpu")
+        torch.backends.cudnn.benchmark = on_gpu  # every shape recurs some ten thousand times
         auto = "float16" if on_gpu else fastest_cpu_precision()
         self.precision = auto if config.run.precision == "auto" else config.run.precision
         self.batch_form = form(self.device, self.precision)
