@@ -20,7 +20,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from queue import Queue
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
@@ -39,14 +39,14 @@ class Side(NamedTuple):
     optimizer: str
     batch_size: int
     epochs: int
-    learning_rates: List[float]
+    learning_rates: Tuple[float, ...]
 
 
 SIDES = (
-    Side("lars", 64, 16, [2, 4, 8]),
-    Side("sgd", 64, 16, [0.125, 0.25, 0.5]),
-    Side("lars", 1024, 24, [8, 16, 32]),
-    Side("sgd", 1024, 24, [0.0625, 0.125, 0.25, 0.5, 1, 2, 4]),
+    Side("lars", 64, 16, (2, 4, 8)),
+    Side("sgd", 64, 16, (0.125, 0.25, 0.5)),
+    Side("lars", 1024, 24, (8, 16, 32)),
+    Side("sgd", 1024, 24, (0.0625, 0.125, 0.25, 0.5, 1, 2, 4)),
 )
 WARMUP_EPOCHS = 2
 
