@@ -82,7 +82,7 @@ def horovod_has_mpi() -> bool:
 
 
 def _need_horovod(config: Config) -> None:
-    if config.run.framework != "mxnet":
+    if _without_horovod(config):
         raise UserError(f"FRAMEWORK={config.run.framework}: its ranks do without Horovod; set LAUNCHER=auto for those of one "
                         "machine, and start those of several with ./run.sub (Slurm)")
     if importlib.util.find_spec("horovod") is None or importlib.util.find_spec("horovod.runner") is None:
@@ -105,8 +105,12 @@ def _python(config: Config, environ: Mapping[str, str], rank_argv: List[str]) ->
 
 
 def _on_one_machine(config: Config) -> bool:
-    """Whether its ranks find each other without Horovod: MXNet has no other way between GPUs."""
-    return config.run.nodes == 1 and (config.run.device == "cpu" or config.run.framework != "mxnet")
+    """Whether the local launcher can start its ranks: between GPUs MXNet has no other way than Horovod."""
+    return config.run.nodes == 1 and (config.run.device == "cpu" or _without_horovod(config))
+
+
+def _without_horovod(config: Config) -> bool:
+    return config.run.framework == "pytorch"
 
 
 def _horovodrun(config: Config, environ: Mapping[str, str], rank_argv: List[str]) -> Start:
@@ -172,7 +176,7 @@ def _srun(config: Config, environ: Mapping[str, str], rank_argv: List[str]) -> S
     port = 10000 + (int(environ["SLURM_JOB_ID"]) * 100 + int(environ["SLURM_STEP_ID"])) % 20000
     master = "127.0.0.1" if nodes == 1 else _address(machines[0])
     interface = "lo" if nodes == 1 else interface_towards(_address(machines[0 if node else 1]))
-    if config.run.framework != "mxnet":
+    if _without_horovod(config):
         return Start("srun", rank_argv, {
             "RANK": str(rank), "WORLD_SIZE": tasks, "LOCAL_RANK": environ["SLURM_LOCALID"], "MASTER_ADDR": master,
             "MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": interface,
