@@ -3,7 +3,7 @@
 #
 #   command     DGXSYSTEM=DGXH100 DATADIR=/path/to/imagenet SUBMISSION_ORG="yours" ./run_and_time.sh
 #   machine     NVIDIA DGX H100: 8 H100-SXM5-80GB
-#   expected    epoch 35; not measured with this code (NVIDIA published 13.52 minutes with its own build of MXNet)
+#   expected    epoch 35; not measured with this code (NVIDIA published 13.60 minutes in v3.0 with its own build of MXNet)
 #   borrowed    hyperparameters: NVIDIA DGX H100, MLPerf Training v3.0 and v3.1. Of 135 published runs of v2.1 to v3.1 with
 #               these values 125 reached 75.9 %, all at epoch 35
 #               input pipeline: config_DGXA100.sh, whose decoder has the same engine, less its hints on buffers

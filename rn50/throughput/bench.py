@@ -160,5 +160,5 @@ def published_rows() -> Iterator[List[str]]:
     """The figures of others."""
     for each in FIGURES:
         rate = each.images_per_second
-        yield [each.framework, each.device, str(each.devices), each.precision, str(each.batch_size), f"{rate:,.0f}",
+        yield [each.framework, each.device, str(each.devices), each.precision or "-", str(each.batch_size or "-"), f"{rate:,.0f}",
                f"{rate / each.devices:,.0f}", each.source]

@@ -1,16 +1,16 @@
 """Images/s that others have published for training ResNet-50, to stand beside those that are measured here."""
 
-from typing import NamedTuple, Tuple
+from typing import NamedTuple, Optional, Tuple
 
 
 class Figure(NamedTuple):
-    """A published throughput; ``batch_size`` is that of a device."""
+    """A published throughput; ``batch_size`` is that of a device. None: the source does not say."""
 
     framework: str
     device: str
     devices: int
-    precision: str
-    batch_size: int
+    precision: Optional[str]
+    batch_size: Optional[int]
     images_per_second: float
     source: str
 
@@ -24,7 +24,7 @@ FIGURES: Tuple[Figure, ...] = (
     Figure("PyTorch", "NVIDIA A100", 8, "AMP", 256, 10745, _COMPARISON),
     Figure("MXNet", "NVIDIA A100", 1, "AMP", 256, 3046, _COMPARISON),
     Figure("MXNet", "NVIDIA A100", 8, "AMP", 256, 22690, _COMPARISON),
-    Figure("MXNet of NVIDIA's container", "NVIDIA A100", 8, "float16", 408, 8 * 3552, _MLPERF),
-    Figure("MXNet of NVIDIA's container", "NVIDIA H100", 8, "float16", 400, 8 * 7097, _MLPERF),
-    Figure("MXNet of NVIDIA's container", "NVIDIA H200", 8, "float16", 400, 8 * 7768, _MLPERF),
+    Figure("MXNet of NVIDIA's container", "NVIDIA A100", 8, None, None, 8 * 3552, _MLPERF),
+    Figure("MXNet of NVIDIA's container", "NVIDIA H100", 8, None, None, 8 * 7097, _MLPERF),
+    Figure("MXNet of NVIDIA's container", "NVIDIA H200", 8, None, None, 8 * 7768, _MLPERF),
 )
