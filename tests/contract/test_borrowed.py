@@ -1,4 +1,4 @@
-"""A borrowed configuration runs: a few steps on the tiny set, and the log has exactly the borrowed values."""
+"""A borrowed configuration runs: a step an epoch on the tiny set, and the log has exactly the borrowed values."""
 
 import os
 import shlex
@@ -23,7 +23,7 @@ def base(tiny_environment, tmp_path):
     lines = ["# --- hyperparameters (tiny) ---", *(f"export {name}={tiny_environment[name]}" for name in group)]
     lines += ["", "# --- run ---"]
     lines += [f"export {name}={shlex.quote(tiny_environment[name])}" for name in others]
-    file.write_text("\n".join([*lines, "export BENCHMARK_STEPS=2", ""]))
+    file.write_text("\n".join([*lines, "export BENCHMARK_STEPS=1", ""]))
     return file
 
 
@@ -38,11 +38,11 @@ def test_it_trains_and_logs_what_was_borrowed(base, tmp_path, framework, source,
     borrowed = borrow.borrow(origin.find(source), base, 16)
     file, result = tmp_path / "config_BORROWED.sh", tmp_path / "result_0.txt"
     file.write_text(borrowed.text)
-    # As run_and_time.sh does it; without SEED, which the file does not set.
+    # As run_and_time.sh does it, which also sets SEED where the file does not: a fixed one, as such rates end in nan with some.
     command = f". {file}; exec {sys.executable} -m rn50 train"
-    environment = {**os.environ, "RESULT_FILE": str(result), "FRAMEWORK": framework, "CONFIG_FILE": str(file)}
+    environment = {**os.environ, "SEED": "7", "RESULT_FILE": str(result), "FRAMEWORK": framework, "CONFIG_FILE": str(file)}
     done = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, timeout=300)
-    assert done.returncode == 3, done.stderr.decode()  # no two steps an epoch reach the target
+    assert done.returncode == 3, done.stderr.decode()  # no step an epoch reaches the target
     log = parse.read_log(result)
     said = recipe.of_log(log)
     assert said.batch_size == 16 and tuple(said.values[key] for key in KEYS) == values
