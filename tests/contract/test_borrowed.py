@@ -38,7 +38,7 @@ def test_it_trains_and_logs_what_was_borrowed(base, tmp_path, framework, source,
     borrowed = borrow.borrow(origin.find(source), base, 16)
     file, result = tmp_path / "config_BORROWED.sh", tmp_path / "result_0.txt"
     file.write_text(borrowed.text)
-    # As run_and_time.sh does it, which also sets SEED where the file does not: a fixed one, as such rates end in nan with some.
+    # As run_and_time.sh does it, with a fixed seed: such rates end in nan with some.
     command = f". {file}; exec {sys.executable} -m rn50 train"
     environment = {**os.environ, "SEED": "7", "RESULT_FILE": str(result), "FRAMEWORK": framework, "CONFIG_FILE": str(file)}
     done = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, timeout=300)
