@@ -32,7 +32,7 @@ def demo_data(folder: pathlib.Path, seed: int, tune: bool) -> None:
               help="The classes of a flat val folder: the official ground truth (with meta.mat beside it), or lines of name and "
               "class [default: the development kit in SOURCE or beside it].")
 @click.option("--workers", type=click.IntRange(1),
-              help="Threads; more than cores help where storage answers slowly [default: cores].")
+              help="Processes (threads with --to-folder); more than cores help where storage answers slowly [default: cores].")
 @click.option("--to-folder", is_flag=True, help="The other way: from the records in SOURCE to class folders of images in OUT.")
 @group.as_json
 def pack(source: pathlib.Path, folder: pathlib.Path, seed: int, val_truth: Optional[pathlib.Path], workers: Optional[int],

@@ -6,12 +6,9 @@ The files are the same whatever the number of processes that draw. The images ar
 import contextlib
 import hashlib
 import json
-import multiprocessing
 import os
 import shutil
-import signal
-import threading
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Callable, Dict, Generator, List, Optional, Tuple, Union
@@ -22,6 +19,7 @@ from rn50.data.certificate import CERTIFICATE
 from rn50.data.certification import certify
 from rn50.data.demo_images import GENERATOR_VERSION, STREAMS, Rng, encode
 from rn50.data.exclusive import only_process
+from rn50.data.processes import Processes
 from rn50.data.recordio import IndexedRecordWriter
 from rn50.data.verify import FILES
 from rn50.errors import UserError
@@ -32,12 +30,8 @@ ORDER_STREAM = 100
 """Added to a split's stream for the shuffle of its records."""
 CHUNK = 64
 
-def _start_worker() -> None:
-    """Make a worker leave when its parent is gone, by whatever signal, instead of waiting for work for ever."""
-    def leave_with_parent() -> None:
-        multiprocessing.parent_process().join()  # type: ignore[union-attr]
-        os._exit(1)
-    threading.Thread(target=leave_with_parent, daemon=True).start()
+
+def _one_thread() -> None:
     cv2.setNumThreads(1)
 
 
@@ -45,18 +39,13 @@ def _encode_chunk(seed: int, split: str, indices: List[int]) -> List[Tuple[int, 
     return [encode(seed, split, index) for index in indices]
 
 
-def _encode_all(seed: int, split: str, count: int, executor: ProcessPoolExecutor) -> Generator[Tuple[int, bytes], None, None]:
-    """Labels and JPEGs of a split in their shuffled order, as the processes of ``executor`` finish them."""
+def _encode_all(seed: int, split: str, count: int, processes: Processes) -> Generator[Tuple[int, bytes], None, None]:
+    """Labels and JPEGs of a split in their shuffled order, as ``processes`` finish them."""
     order = Rng([seed, ORDER_STREAM + STREAMS[split]]).permutation(count).tolist()
     chunks: List[Future[List[Tuple[int, bytes]]]] = []
     try:
-        # The processes that start here inherit the blocked signal: Ctrl-C is for this process alone, which then stops them.
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-        try:
-            for start in range(0, count, CHUNK):
-                chunks.append(executor.submit(_encode_chunk, seed, split, order[start:start + CHUNK]))
-        finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+        for start in range(0, count, CHUNK):
+            chunks.append(processes.submit(_encode_chunk, seed, split, order[start:start + CHUNK]))
         while chunks:
             yield from chunks.pop(0).result()
     finally:
@@ -68,9 +57,9 @@ def _write(folder: Path, seed: int, counts: Dict[str, int], val_split: str, work
            progress: Optional[Callable[[int, int], None]]) -> None:
     """Write train.rec/.idx and val.rec/.idx into ``folder``."""
     done = 0
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _start_worker) as executor:
+    with Processes(workers, _one_thread) as processes:
         for name, split in (("train", "train"), ("val", val_split)):
-            images = _encode_all(seed, split, counts[name], executor)
+            images = _encode_all(seed, split, counts[name], processes)
             with contextlib.closing(images), IndexedRecordWriter(folder / name) as writer:
                 for key, (label, image) in enumerate(images):
                     writer.write(key, label, image)

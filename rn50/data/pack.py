@@ -1,8 +1,8 @@
 """From an image folder to RecordIO: the bytes of the files as they are, in an order that a seed gives.
 
-Threads read, hash and frame the images, for all of that happens outside of Python's lock; one writer appends them, so that every
-byte lands where ``MXIndexedRecordIO`` would have put it. What is written so far lies in a hidden folder, the index its journal:
-after Ctrl-C, a full disk or a kill the same command goes on behind the last record that is whole.
+Processes read, hash, frame and write the images, each where it belongs, for the sizes of the files say where that is: every byte
+lands where ``MXIndexedRecordIO`` would have put it. What is written so far lies in a hidden folder, the index its journal: after
+Ctrl-C, a full disk or a kill the same command goes on behind the last record that is whole.
 """
 
 import hashlib
@@ -10,9 +10,10 @@ import json
 import os
 import shutil
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, wait
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Any, BinaryIO, Callable, Deque, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Deque, Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from rn50.data.certificate import CERTIFICATE
 from rn50.data.exclusive import only_process
 from rn50.data.imagenet_folder import Image, Source, scan
 from rn50.data.packing_list import Entry
+from rn50.data.processes import Processes
 from rn50.data.recordio import FRAME_BYTES, MAX_RECORD_BYTES, encode_image, frame_bytes, frame_in_place
 from rn50.data.verify import FILES
 from rn50.errors import UserError
@@ -30,8 +32,8 @@ PARTIAL = ".pack.partial"
 JOURNAL = "settings.json"
 FORMAT = 1
 """Raised with every change that makes other files of the same images and seed."""
-CHUNK = 32
-"""Images that a thread takes at once."""
+CHUNK = 64
+"""Images that a process takes at once."""
 OVERHEAD_BYTES = 200
 """Of a record beside its image, in all files; generously."""
 LARGEST_BYTES = MAX_RECORD_BYTES - (1 << 20)
@@ -39,17 +41,31 @@ LARGEST_BYTES = MAX_RECORD_BYTES - (1 << 20)
 STREAMS = {"train": 1, "val": 2}
 """The order of each set is its own stream of random numbers."""
 
-Bytes = Union[bytes, memoryview]
 Progress = Callable[[int, int], None]
 
 
-class _Chunk(NamedTuple):
+class _Task(NamedTuple):
     """Some records, one behind the other."""
 
-    buffer: bytearray
-    """Where they are; to be filled again once they are written."""
-    pieces: List[Bytes]
-    """What is written."""
+    rec: str
+    """The file that they belong to."""
+    offset: int
+    """Where in it they begin."""
+    folder: str
+    """Where their images are."""
+    first: int
+    """Key of the first record."""
+    images: List[Image]
+
+    @property
+    def end(self) -> int:
+        """Where they end, if none has to be cut."""
+        return self.offset + sum(frame_bytes(image.bytes) for image in self.images)
+
+
+class _Written(NamedTuple):
+    """What became of a task."""
+
     sizes: List[int]
     """Bytes of each record."""
     digests: List[bytes]
@@ -66,8 +82,8 @@ def pack(source: Path, folder: Path, seed: int = 0, truth: Optional[Path] = None
          progress: Progress = lambda done, total: None) -> Source:
     """Packs ``source/train`` and ``source/val`` into train.rec/.idx and val.rec/.idx in ``folder``, with lists of what they hold.
 
-    ``truth`` is the list of classes of a flat validation folder. ``seed`` is in [0, 2**32); ``workers`` is the number of threads,
-    by default one for each core that this process may use; neither it nor an interruption changes the files.
+    ``truth`` is the list of classes of a flat validation folder. ``seed`` is in [0, 2**32); ``workers`` is the number of
+    processes, by default one for each core that this one may use; neither it nor an interruption changes the files.
     ``progress(done, total)`` counts images. Returns at once where this very packing is there already. Raises ``UserError`` for a
     source that is not the ImageNet layout or holds what is no image, for a folder with other data, and for a full disk.
     """
@@ -93,6 +109,9 @@ def pack(source: Path, folder: Path, seed: int = 0, truth: Optional[Path] = None
     except OSError as error:
         raise UserError(f"{folder}: the data set cannot be written ({error.strerror}); mend that, and the same command goes on "
                         f"where it stopped") from error
+    except BrokenProcessPool as error:
+        raise UserError(f"{folder}: a process that packs was killed, perhaps for want of memory; the same command goes on "
+                        f"where it stopped, --workers 1 with the least memory") from error
     return listed
 
 
@@ -157,30 +176,29 @@ def _check_space(folder: Path, listed: Source) -> None:
 def _pack_sets(partial: Path, listed: Source, seed: int, began_ns: int, workers: int, progress: Progress) -> None:
     total = sum(map(len, listed.images.values()))
     before = 0
-    for name, images in listed.images.items():
-        keys = order(len(images), seed, name)
-        done, offset = _resume(partial, name)
-        _refuse_changed((images[each] for each in keys[:done].tolist()), began_ns, listed.folder, partial)
-        progress(before + done, total)
-        with ThreadPoolExecutor(workers) as executor, (partial / f"{name}.rec").open("ab", buffering=0) as rec, \
-                (partial / f"{name}.idx").open("a", encoding="ascii", newline="\n") as idx, \
-                (partial / f"{name}.tsv").open("a", encoding="utf-8", errors="surrogateescape", newline="\n") as tsv:
-            for chunk in _packed(executor, workers, listed.folder / name, images, keys, done):
-                for piece in chunk.pieces:
-                    _write(rec, piece)
-                index, entries = [], []
-                for size, sha256 in zip(chunk.sizes, chunk.digests):
-                    image = images[keys[done]]
-                    index.append(f"{done}\t{offset}\n")
-                    entries.append(Entry(image.label, sha256, image.path).line(done) + "\n")
-                    offset += size
-                    done += 1
-                for journal, lines in ((tsv, entries), (idx, index)):  # after the records: a line says that its record is there
-                    journal.write("".join(lines))
-                    journal.flush()
-                progress(before + done, total)
-            os.fsync(rec.fileno())
-        before += len(images)
+    with Processes(workers) as processes:
+        for name, images in listed.images.items():
+            keys = order(len(images), seed, name)
+            done, offset = _resume(partial, name)
+            _refuse_changed((images[each] for each in keys[:done].tolist()), began_ns, listed.folder, partial)
+            progress(before + done, total)
+            rec = partial / f"{name}.rec"
+            rest = _Task(str(rec), offset, str(listed.folder / name), done, [images[each] for each in keys[done:].tolist()])
+            with rec.open("ab") as records, \
+                    (partial / f"{name}.idx").open("a", encoding="ascii", newline="\n") as idx, \
+                    (partial / f"{name}.tsv").open("a", encoding="utf-8", errors="surrogateescape", newline="\n") as tsv:
+                for task, written in _in_order(processes, 2 * workers, rest):
+                    index, entries, offset = [], [], task.offset
+                    for key, (image, size, sha256) in enumerate(zip(task.images, *written), task.first):
+                        index.append(f"{key}\t{offset}\n")
+                        entries.append(Entry(image.label, sha256, image.path).line(key) + "\n")
+                        offset += size
+                    for journal, lines in ((tsv, entries), (idx, index)):  # a line says that its record is there
+                        journal.write("".join(lines))
+                        journal.flush()
+                    progress(before + task.first + len(task.images), total)
+                os.fsync(records.fileno())
+            before += len(images)
 
 
 def _resume(partial: Path, name: str) -> Tuple[int, int]:
@@ -197,55 +215,53 @@ def _resume(partial: Path, name: str) -> Tuple[int, int]:
     return done, offset
 
 
-def _write(rec: BinaryIO, data: Bytes) -> None:
-    """All of it: one call may write less than it was given."""
-    written = rec.write(data)
-    while written < len(data):
-        written += rec.write(data[written:])
-
-
-def _packed(executor: ThreadPoolExecutor, workers: int, folder: Path, images: Sequence[Image], keys: np.ndarray,
-            done: int) -> Iterator[_Chunk]:
-    """The records from key ``done`` on, in their order, as the threads finish them; only a few are held at a time."""
-    waiting: Deque[Future[_Chunk]] = deque()
-    # Filled again and again: fresh memory would have to be cleared by the system for every image.
-    buffers = [bytearray() for _ in range(2 * workers + 2)]
+def _in_order(processes: Processes, ahead: int, rest: _Task) -> Iterator[Tuple[_Task, _Written]]:
+    """``rest`` piece by piece as the processes finish it, of which no more than ``ahead`` pieces are given to them at a time."""
+    waiting: Deque[Tuple[_Task, Future[Optional[_Written]]]] = deque()
+    position, offset = 0, rest.offset
     try:
-        for start in range(done, len(keys), CHUNK):
-            wanted = [(key, images[keys[key]]) for key in range(start, min(start + CHUNK, len(keys)))]
-            waiting.append(executor.submit(_read_chunk, str(folder), wanted, buffers.pop()))
-            if len(waiting) > 2 * workers:
-                chunk = waiting.popleft().result()
-                yield chunk
-                buffers.append(chunk.buffer)
-        while waiting:
-            yield waiting.popleft().result()
+        while waiting or position < len(rest.images):
+            while len(waiting) < ahead and position < len(rest.images):
+                images = rest.images[position:position + CHUNK]
+                task = rest._replace(offset=offset, first=rest.first + position, images=images)
+                waiting.append((task, processes.submit(_write_records, task, False)))
+                position, offset = position + len(images), task.end
+            task, future = waiting.popleft()
+            written = future.result()
+            if written is None:
+                # What comes behind the cut record lies elsewhere than its size said, so it is written again.
+                wait([each for _, each in waiting])
+                waiting.clear()
+                written = processes.submit(_write_records, task, True).result()
+                position, offset = task.first - rest.first + len(task.images), task.offset + sum(written.sizes)
+            yield task, written
     finally:
-        for future in waiting:
-            future.cancel()
+        for _, each in waiting:
+            each.cancel()
 
 
-def _read_chunk(folder: str, wanted: List[Tuple[int, Image]], buffer: bytearray) -> _Chunk:
-    """Reads images into ``buffer``, each where it belongs, and puts the frames of records around them."""
-    needed = sum(frame_bytes(image.bytes) for _, image in wanted)
-    if len(buffer) < needed:
-        buffer = bytearray(needed)
-    view = memoryview(buffer)
-    chunk = _Chunk(buffer, [], [], [])
-    begin = end = 0
-    for key, image in wanted:
-        frame = view[end:end + frame_bytes(image.bytes)]
-        chunk.digests.append(_read(f"{folder}/{image.path}", frame[FRAME_BYTES:FRAME_BYTES + image.bytes]))
-        if frame_in_place(frame, key, image.label, image.bytes):
-            chunk.sizes.append(len(frame))
-        else:  # an image in a million
-            record = encode_image(key, image.label, bytes(frame[FRAME_BYTES:FRAME_BYTES + image.bytes]))
-            chunk.pieces.extend((view[begin:end], record))
-            chunk.sizes.append(len(record))
-            begin = end + len(frame)
-        end += len(frame)
-    chunk.pieces.append(view[begin:end])
-    return chunk
+def _write_records(task: _Task, may_cut: bool) -> Optional[_Written]:
+    """Does the task; None, and only the first records are there, where one has to be cut and may not."""
+    written = _Written([], [])
+    buffer = memoryview(bytearray(max(frame_bytes(image.bytes) for image in task.images)))
+    offset = task.offset
+    descriptor = os.open(task.rec, os.O_WRONLY)
+    try:
+        for key, image in enumerate(task.images, task.first):
+            record: Union[bytes, memoryview] = buffer[:frame_bytes(image.bytes)]
+            content = buffer[FRAME_BYTES:FRAME_BYTES + image.bytes]
+            written.digests.append(_read(f"{task.folder}/{image.path}", content))
+            if not frame_in_place(buffer[:len(record)], key, image.label, image.bytes):  # an image in a hundred thousand
+                if not may_cut:
+                    return None
+                record = encode_image(key, image.label, bytes(content))
+            written.sizes.append(len(record))
+            while len(record):  # one call may write less than it was given
+                count = os.pwrite(descriptor, record, offset)
+                record, offset = record[count:], offset + count
+    finally:
+        os.close(descriptor)
+    return written
 
 
 def _read(path: str, target: memoryview) -> bytes:
