@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from rn50.data import pack as packing
@@ -93,8 +94,10 @@ def with_magic(copy):
     return copy
 
 
-def test_files_are_those_of_mxnet(with_magic, tmp_path):
+@pytest.mark.parametrize("chunk", [1, 5, 64])
+def test_files_are_those_of_mxnet(with_magic, tmp_path, monkeypatch, chunk):
     recordio = pytest.importorskip("mxnet.recordio")
+    monkeypatch.setattr(packing, "CHUNK", chunk)  # with 1, some chunks hold no record that is cut
     pack(with_magic, tmp_path / "ours")
     for name, images in scan(with_magic).images.items():
         theirs = recordio.MXIndexedRecordIO(str(tmp_path / f"{name}.idx"), str(tmp_path / f"{name}.rec"), "w")
@@ -450,6 +453,20 @@ def test_a_signal_leaves_nothing_that_is_taken_for_whole_and_the_command_goes_on
     began = []
     pack(tree, tmp_path, progress=lambda done, total: began.append(done))
     assert began[0] == whole - 1  # the last one may be cut short
+    assert contents(tmp_path) == contents(packed)
+
+
+def test_a_process_that_is_killed_is_one_line_and_the_command_goes_on(tree, packed, tmp_path):
+    process = start(tree, tmp_path, SLOWLY)
+    until_bytes(20_000, tmp_path, process)
+    workers = [each for each in psutil.Process(process.pid).children() if "spawn_main" in " ".join(each.cmdline())]
+    assert workers
+    workers[0].kill()
+    _, messages = process.communicate(timeout=60)
+    assert process.returncode == 2
+    last = messages.splitlines()[-1]
+    assert "a process that packs was killed, perhaps for want of memory; the same command goes on where it stopped" in last
+    pack(tree, tmp_path)
     assert contents(tmp_path) == contents(packed)
 
 
