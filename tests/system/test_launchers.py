@@ -4,9 +4,11 @@ The engines are real: Open MPI, Slurm (slurmctld, slurmd, munge) and OpenSSH as 
 namespaces. A test is skipped where a package or the kernel's permission is missing, and says which.
 """
 
+import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -160,6 +162,28 @@ def test_two_hosts_train_one_model(launched, tmp_path, request, launcher):
         assert request.getfixturevalue("hosts").received_bytes() - received > 10_000_000
 
 
+@pytest.mark.parametrize("launcher", ["horovodrun", "mpirun", "srun"])
+def test_the_input_of_two_ranks_is_measured_and_tuned(launched, tiny_environment, tmp_path, request, launcher):
+    (*command, _), environment = on_this_machine(launcher, request)
+    mxnet = {**environment, "FRAMEWORK": "mxnet"}
+    bench = launched(tmp_path, (*command, "bench", "input", "--seconds=2", "--rounds=2", "--json"), mxnet)
+    assert bench.wait() == 0, bench.err
+    measured = json.loads(bench.out)
+    assert measured["ranks"] == 2 and min(rates["lowest"] for rates in measured["images_per_second"].values()) > 0
+    base, output = tmp_path / "config_TINY.sh", tmp_path / "config_TUNED.sh"
+    everything = {**tiny_environment, **mxnet}
+    text = {True: "", False: ""}
+    for name, value in everything.items():
+        text[name.startswith("DALI_")] += f"export {name}={shlex.quote(value)}\n"
+    base.write_text(f"{text[False]}# --- input pipeline ---\n{text[True]}")
+    tune = launched(tmp_path, (*command, "tune", "input", str(base), f"--output={output}", "--seconds=2", "--json"), environment)
+    status = tune.wait()
+    found = json.loads(tune.out)
+    # One rank tells and writes it, and all end alike: 0 where something faster was found.
+    assert (status, output.exists(), found["written"] is not None) == ((0, True, True) if found["faster"] else (1, False, False))
+    assert [trial["change"] for trial in found["trials"]], tune.err
+
+
 @pytest.mark.parametrize("launcher", ["one rank", "python", "horovodrun", "mpirun"])
 def test_ranks_do_not_outlive_a_launcher_that_is_killed(launched, tmp_path, request, launcher):
     command, environment = (LAUNCH, {}) if launcher == "one rank" else on_this_machine(launcher, request)
@@ -231,6 +255,22 @@ def test_a_task_too_few(launched, tmp_path, request):
     assert job.wait() == 2
     wrong = "rn50: srun started 2 tasks on 1 machines, not DGXNNODES=1 times DGXNGPU=3; use ./run.sub"
     assert {complaint.split(", which")[0] for complaint in job.complaints} == {wrong}
+
+
+@pytest.mark.parametrize("hosts_of_the_job", [1, 2])
+def test_two_ranks_of_pytorch_under_slurm(launched, tmp_path, request, hosts_of_the_job):
+    pytest.importorskip("torch")
+    if hosts_of_the_job == 1:
+        command, environment = on_this_machine("srun", request)
+    else:
+        command, environment = on_two_hosts("srun", request, tmp_path)
+    job = launched(tmp_path, command, {**environment, "FRAMEWORK": "pytorch"})
+    assert job.wait() == TARGET_MISSED, job.err
+    assert job.complaints == []
+    log = events(tmp_path / "result.txt")
+    values = {event["key"]: event["value"] for event in log}
+    assert (values["global_batch_size"], values["train_samples"], values["eval_samples"]) == (32, 203, 57)
+    assert log[-1]["key"] == "run_stop"
 
 
 def test_run_sub_makes_a_whole_result(tiny_environment, tmp_path, request):
