@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs a pinned set into .venv, and does nothing where it is there already: requirements/install.sh SET, where SET is
-# mxnet-cpu, mxnet-cu112 or pytorch-cpu, dev (tests and linters), horovod-build (what the next two take), horovod (with Gloo, for
-# CPUs) or horovod-nccl (with NCCL, MPI and Gloo).
+# mxnet-cpu, mxnet-cu112, pytorch-cpu, pytorch-gpu, dev (tests and linters), horovod-build (what the next two take), horovod (with
+# Gloo, for CPUs) or horovod-nccl (with NCCL, MPI and Gloo).
 # PYTHON names the Python to use; by default find_python.sh chooses one.
 set -euo pipefail
 trap 'exit 130' INT TERM
@@ -101,6 +101,11 @@ case $packages in
   mxnet-cpu) install_wheels " (some 700 MB to download)" ;;
   mxnet-cu112) install_wheels " (some 3 GB to download)" ;;
   pytorch-cpu) install_wheels " (some 500 MB to download)" ;;
+  pytorch-gpu)
+    [ -z "$(find .venv -maxdepth 1 -name 'installed-mxnet-*')" ] ||
+      fail "pytorch-gpu brings another DALI than the set of MXNet in .venv; delete .venv, or use another checkout"
+    install_wheels " (some 3 GB to download)"
+    ;;
   dev) install_wheels " (some 200 MB more)" ;;
   horovod-build) install_wheels ;;
   horovod | horovod-nccl) build_horovod ;;
