@@ -9,6 +9,7 @@ from typing import Any, List, Optional, Tuple
 
 import torch
 
+from implementations.pytorch import zoo
 from implementations.pytorch.communicator import join, lost_rank_named
 from implementations.pytorch.input_pipeline import DaliBatches, SyntheticBatches, form
 from implementations.pytorch.model import ResNet50, evaluation, trainable, training_loss
@@ -25,16 +26,17 @@ PROGRESS_SECONDS = 1.0
 WARM_UP_STEPS = 3
 
 
-def create(config: Config) -> "PytorchImplementation":
-    """The implementation of ``config.run.framework`` "pytorch"."""
-    return PytorchImplementation(config)
+def create(config: Config, model: Optional[str] = None) -> "PytorchImplementation":
+    """The implementation of ``config.run.framework`` "pytorch"; ``model`` is one of torchvision's, to be timed instead."""
+    return PytorchImplementation(config, model)
 
 
 class PytorchImplementation:
     """See ``rn50.implementation.Implementation``."""
 
-    def __init__(self, config: Config):
+    def __init__(self, config: Config, model: Optional[str] = None):
         self.config = config
+        self._model = model
         on_gpu = config.run.device == "gpu"
         self.communicator: Any = join(config)
         if on_gpu and torch.cuda.device_count() <= self.communicator.local_rank:
@@ -64,10 +66,10 @@ class PytorchImplementation:
     @lost_rank_named()
     def warm_up(self, seed: int) -> List[str]:
         """Builds and compiles everything on synthetic batches, then goes back to the weights that ``seed`` gives."""
-        h, data = self.config.hyperparameters, self.config.data
+        h = self.config.hyperparameters
         self._seed = seed
         dali_pipeline.prepare(self.config, self.batch_form)
-        self.network = ResNet50(data.classes, data.width, h.bn_gamma_zero, self.precision).to(self.device)
+        self.network = self._untrained().to(self.device)
         self.network.initialize(seed)
         self.parameters = trainable(self.network)
         ordered = in_order(self.parameters)
@@ -84,6 +86,13 @@ class PytorchImplementation:
         self.optimizer.reset()
         self._wait()
         return [parameter.name for parameter in self.parameters]
+
+    def _untrained(self) -> Any:
+        """The network, without values."""
+        h, data = self.config.hyperparameters, self.config.data
+        if self._model is not None:
+            return zoo.ZooNetwork(self._model, data.classes, self.precision)
+        return ResNet50(data.classes, data.width, h.bn_gamma_zero, self.precision)
 
     def open_data(self) -> None:
         """The data set is opened for the first time."""
