@@ -11,13 +11,12 @@ import torch
 
 from implementations.pytorch import zoo
 from implementations.pytorch.communicator import join, lost_rank_named
-from implementations.pytorch.input_pipeline import DaliBatches, SyntheticBatches, form
+from implementations.pytorch.input_pipeline import SyntheticBatches, form, open_batches, prepare
 from implementations.pytorch.model import ResNet50, evaluation, trainable, training_loss
 from implementations.pytorch.model import join as join_parameters
 from implementations.pytorch.optimizer import OPTIMIZERS, in_order
 from rn50 import schedule
 from rn50.config import Config, InputPipeline
-from rn50.data import dali_pipeline
 from rn50.errors import UserError
 from rn50.implementation import EpochResult, Operator, Progress
 from rn50.machine import fastest_cpu_precision
@@ -60,7 +59,7 @@ class PytorchImplementation:
 
     @property
     def waits_for_data(self) -> bool:
-        """Whether DALI has been asked for a batch and has none yet."""
+        """Whether the input has been asked for a batch and has none yet."""
         return any(data is not None and data.waiting for data in (self.training_data, self.validation_data))
 
     @lost_rank_named()
@@ -68,7 +67,7 @@ class PytorchImplementation:
         """Builds and compiles everything on synthetic batches, then goes back to the weights that ``seed`` gives."""
         h = self.config.hyperparameters
         self._seed = seed
-        dali_pipeline.prepare(self.config, self.batch_form)
+        prepare(self.config, self.device, self.precision)
         self.network = self._untrained().to(self.device)
         self.network.initialize(seed)
         self.parameters = trainable(self.network)
@@ -97,7 +96,7 @@ class PytorchImplementation:
     def open_data(self) -> None:
         """The data set is opened for the first time."""
         self.training_data, self.validation_data = (
-            DaliBatches(self.config, training, self.communicator, self._seed, self.device, self.precision)
+            open_batches(self.config, training, self.communicator, self._seed, self.device, self.precision)
             for training in (True, False)
         )
 
@@ -106,7 +105,7 @@ class PytorchImplementation:
         if knobs is None:
             return SyntheticBatches(self.config, self.communicator.size, self.device, self.precision)
         config = dataclasses.replace(self.config, input_pipeline=knobs)
-        batches = DaliBatches(config, True, self.communicator, self._seed, self.device, self.precision)
+        batches = open_batches(config, True, self.communicator, self._seed, self.device, self.precision)
         batches.drain()
         return batches
 
