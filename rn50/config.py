@@ -131,6 +131,8 @@ class Data:
 class InputPipeline:
     """What decides speed only."""
 
+    library: str = env("INPUT_LIBRARY", one_of("dali", "dataloader"), "what reads and decodes images: DALI, or under "
+                       "FRAMEWORK=pytorch its DataLoader with Pillow, in DALI_THREADS processes", default="dali")
     threads: int = env("DALI_THREADS", integer, "CPU threads of a rank's pipeline", default=3, bound=AT_LEAST_1)
     prefetch_queue_depth: int = env("DALI_PREFETCH_QUEUE", integer, "batches prepared ahead", default=2, bound=AT_LEAST_1)
     hw_decoder_load: float = env("DALI_HW_DECODER_LOAD", number, "share of images for the GPU's JPEG engine", default=0.0,
@@ -175,6 +177,11 @@ class Config:
     def global_batch_size(self) -> int:
         """Images per step over all ranks."""
         return self.hyperparameters.batch_size * self.ranks
+
+    @property
+    def input_library(self) -> str:
+        """What reads and decodes images; only PyTorch has another than DALI."""
+        return self.input_pipeline.library if self.run.framework == "pytorch" else "dali"
 
     @property
     def departures(self) -> Dict[str, str]:

@@ -44,7 +44,12 @@ GPU_DECODER = ("DALI_HW_DECODER_LOAD", "DALI_NVJPEG_MEMPADDING", "DALI_CACHE_SIZ
                "DALI_PREALLOCATE_HEIGHT")
 GPU_BUFFERS = ("DALI_DECODER_BUFFER_HINT", "DALI_CROP_BUFFER_HINT", "DALI_NORMALIZE_BUFFER_HINT", "DALI_TMP_BUFFER_HINT")
 
+DALI_ALONE = ("DALI_ROI_DECODE", "DALI_DONT_USE_MMAP", *GPU_DECODER, *GPU_BUFFERS)
+
 DEAD = (
+    Dead(("INPUT_LIBRARY",), lambda c: c.input_library != c.input_pipeline.library,
+         "only FRAMEWORK=pytorch has another input than DALI's"),
+    Dead(DALI_ALONE, lambda c: c.input_library != "dali", "INPUT_LIBRARY=dataloader reads and decodes without DALI"),
     Dead(GPU_DECODER, lambda c: c.run.device == "cpu", "DEVICE=cpu decodes without nvJPEG"),
     Dead(GPU_BUFFERS, lambda c: c.run.device == "cpu", "DEVICE=cpu has no GPU buffers to size"),
     Dead(("DGXNSOCKET", "DGXSOCKETCORES", "DGXHT"), lambda c: True, "ranks are bound to the cores that are there"),

@@ -152,7 +152,8 @@ class Fixed:
 
 FIXED: Dict[str, Fixed] = {
     "NETWORK": Fixed(r"resnet-?50(_?v1\.5|_v1b)?|resnet-v1b(-\w+)*",
-                     "is not ResNet-50 v1.5, the only network here; published spellings are resnet-v1b-fl, resnet-v1b-stats-fl"),
+                     "is not ResNet-50 v1.5, the only network that a run trains; published spellings are resnet-v1b-fl, "
+                     "resnet-v1b-stats-fl"),
     "LRSCHED": Fixed(r"pow2", "is not implemented; the rules fix polynomial decay of power 2: LRSCHED=pow2"),
     "KVSTORE": Fixed(r"horovod", "would make BATCHSIZE the batch of a whole machine; only one rank per device is implemented: "
                                  "KVSTORE=horovod"),

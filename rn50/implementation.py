@@ -4,10 +4,11 @@ The boundary is the epoch, not the step: the hot loop stays whole in the framewo
 stopping are written once in ``timed_run.py``.
 """
 
+import functools
 import importlib
 import pathlib
 import pkgutil
-from typing import Any, Callable, List, NamedTuple, Optional, Protocol, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Protocol, Tuple
 
 import numpy as np
 
@@ -58,7 +59,8 @@ class Communicator(Protocol):
 
 
 class Implementation(Protocol):
-    """One rank of a training job in some framework. Built by ``create(config)`` of ``implementations.<framework>.train``."""
+    """One rank of a training job in some framework. Built by ``create(config)`` of ``implementations.<framework>.train``; by
+    ``create(config, model)`` one that has a model of the framework's own zoo in place of ours, for ``train_steps`` alone."""
 
     communicator: Communicator
     steps: int
@@ -108,11 +110,24 @@ class Implementation(Protocol):
         """Ends communication and input threads; also after a fault, and before ``open_data``."""
 
 
-def load(framework: str) -> Callable[[Config], Implementation]:
-    """The ``create`` function of ``implementations.<framework>.train``.
+def load(framework: str, model: Optional[str] = None) -> Callable[[Config], Implementation]:
+    """The ``create`` function of ``implementations.<framework>.train``; of ``model``, where one of its ``zoo`` is named.
 
     Raises UserError where there is no such implementation, or a package that it needs is missing.
     """
+    create = _module(framework, "train").create
+    return create if model is None else functools.partial(create, model=model)
+
+
+def zoo(framework: str) -> Dict[str, int]:
+    """The models of the framework's own zoo: name -> side of the input in pixels.
+
+    Raises UserError as ``load`` does, and where the zoo is not installed.
+    """
+    return _module(framework, "zoo").models()
+
+
+def _module(framework: str, name: str) -> Any:
     try:
         import implementations
     except ImportError as error:
@@ -121,6 +136,6 @@ def load(framework: str) -> Callable[[Config], Implementation]:
     if framework not in known:
         raise UserError(f"FRAMEWORK={framework}: no such implementation; there is {', '.join(known)}")
     try:
-        return importlib.import_module(f"implementations.{framework}.train").create
+        return importlib.import_module(f"implementations.{framework}.{name}")
     except ImportError as error:
         raise UserError(f"FRAMEWORK={framework}: {error}; run 'make setup' and use .venv/bin/python") from error

@@ -127,9 +127,10 @@ class RunLog:
             self._clock_runs = True
 
     def samples(self, config: Config, certificate: Optional[Dict[str, str]] = None) -> None:
-        """The sizes of the two sets, and as metadata what certifies the data: hashes by name. The rules know no key for them."""
-        self._event(constants.TRAIN_SAMPLES, config.data.train_samples, certificate)
-        self._event(constants.EVAL_SAMPLES, config.data.eval_samples, certificate)
+        """The sizes of the two sets; as metadata what reads them, and hashes by name that certify them. The rules know no key."""
+        metadata = {"input_library": config.input_library, **(certificate or {})}
+        self._event(constants.TRAIN_SAMPLES, config.data.train_samples, metadata)
+        self._event(constants.EVAL_SAMPLES, config.data.eval_samples, metadata)
 
     def block_start(self, first_epoch: int, epochs: int) -> None:
         """A block is the epochs up to and including the next one that is evaluated."""

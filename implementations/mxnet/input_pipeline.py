@@ -1,6 +1,5 @@
 """Batches for the training loop: from DALI, or synthetic ones held in memory."""
 
-import pathlib
 import time
 from typing import Any, Iterator, NamedTuple
 
@@ -9,8 +8,8 @@ import numpy as np
 from nvidia.dali.plugin.mxnet import feed_ndarray
 
 from rn50.config import Config
-from rn50.data import dali_pipeline, shards, verify
-from rn50.errors import UserError
+from rn50.data import dali_pipeline
+from rn50.data.record_set import RecordSet
 
 
 class Batch(NamedTuple):
@@ -36,22 +35,16 @@ class DaliBatches:
         self._config = config
         self._training = training
         self._rank, self._ranks = communicator.rank, communicator.size
-        self._batch_size = config.hyperparameters.batch_size
-        samples = config.data.train_samples if training else config.data.eval_samples
-        name, variable = ("train", "NUMEXAMPLES") if training else ("val", "NUMVALEXAMPLES")
-        self._rec, self._idx = (pathlib.Path(config.data.folder, f"{name}.{kind}") for kind in ("rec", "idx"))
-        verify.check_record_set(self._rec, self._idx, samples, variable)
-        self._shard_sizes = shards.shard_sizes(samples, self._ranks)
-        self._batches = shards.batches(samples, self._ranks, self._batch_size)
+        self._set = RecordSet(config, training, self._ranks)
         # Another seed on every rank: with one seed, all ranks would crop their images in the same places.
         self._pipeline = dali_pipeline.build(
             config, training, self._rank, self._ranks, seed + self._rank, form(context, layout, precision)
         )
-        size = config.data.image_size
-        shape = (self._batch_size, 3, size, size) if layout == "NCHW" else (self._batch_size, size, size, 3)
+        size, batch_size = config.data.image_size, config.hyperparameters.batch_size
+        shape = (batch_size, 3, size, size) if layout == "NCHW" else (batch_size, size, size, 3)
         dtype = "float16" if precision == "float16" else "float32"
         # Two, so that a batch is copied in while the engine still reads the one before; feeding waits for its buffer to be free.
-        self._buffers = [(mx.nd.empty(shape, context, dtype), mx.nd.empty((self._batch_size, 1), context)) for _ in range(2)]
+        self._buffers = [(mx.nd.empty(shape, context, dtype), mx.nd.empty((batch_size, 1), context)) for _ in range(2)]
         self._lowest, self._highest = mx.nd.zeros(1, context), mx.nd.zeros(1, context)
         self._passes = 0
         self.wait_seconds = 0.0
@@ -64,14 +57,12 @@ class DaliBatches:
         # DALI moves on to the next shard after every pass over the training set.
         shard = (self._rank + self._passes) % self._ranks if self._training else self._rank
         self._passes += 1
-        for index in range(self._batches):
+        for index in range(self._set.batches):
             images, labels = self._buffers[index % 2]
             self._feed(images, labels)
             flat = labels.reshape(-1)
             self._lowest, self._highest = mx.nd.minimum(self._lowest, flat.min()), mx.nd.maximum(self._highest, flat.max())
-            real = shards.real_samples(self._shard_sizes[shard], index, self._batch_size)
-            total = sum(shards.real_samples(size, index, self._batch_size) for size in self._shard_sizes)
-            yield Batch(images, flat, real, total)
+            yield Batch(images, flat, *self._set.counts(shard, index))
 
     def drain(self) -> None:
         """Throws away the batches that are prepared ahead."""
@@ -80,10 +71,7 @@ class DaliBatches:
 
     def check_labels(self) -> None:
         """Raises UserError where a label of the batches so far is not in [0, classes). Waits for the device."""
-        low, high = self._lowest.asscalar(), self._highest.asscalar()
-        if low < 0 or high >= self._config.data.classes:
-            label = low if low < 0 else high
-            raise UserError(self._fault(f"{self._rec}: there is a label {label:.0f}, outside [0, {self._config.data.classes})"))
+        self._set.check_labels(self._lowest.asscalar(), self._highest.asscalar())
 
     def _feed(self, images: Any, labels: Any) -> None:
         begin = time.perf_counter()
@@ -98,13 +86,9 @@ class DaliBatches:
             outputs = self._pipeline.run()
         except RuntimeError as error:
             reason = str(error).strip().splitlines()[0]
-            raise UserError(self._fault(f"{self._rec}: DALI cannot read it: {reason}")) from error
+            raise self._set.fault(f"DALI cannot read it: {reason}") from error
         self.waiting = False
         return outputs
-
-    def _fault(self, otherwise: str) -> str:
-        """The first bad record of the file in words, or ``otherwise`` where none is found in good time."""
-        return verify.find_bad_record(self._rec, self._idx, self._config.data.classes) or otherwise
 
 
 class SyntheticBatches:

@@ -11,6 +11,7 @@ from typing import Any, List, Optional, Tuple
 import mxnet as mx
 from mxnet import autograd
 
+from implementations.mxnet import zoo
 from implementations.mxnet.communicator import join, lost_rank_named
 from implementations.mxnet.input_pipeline import DaliBatches, SyntheticBatches, form
 from implementations.mxnet.model import Evaluation, Form, ResNet50, TrainingLoss, join_gradients, trainable
@@ -26,16 +27,17 @@ PROGRESS_SECONDS = 1.0
 WARM_UP_STEPS = 3
 
 
-def create(config: Config) -> "MxnetImplementation":
-    """The implementation of ``config.run.framework`` "mxnet"."""
-    return MxnetImplementation(config)
+def create(config: Config, model: Optional[str] = None) -> "MxnetImplementation":
+    """The implementation of ``config.run.framework`` "mxnet"; ``model`` is one of Gluon's, to be timed instead."""
+    return MxnetImplementation(config, model)
 
 
 class MxnetImplementation:
     """See ``rn50.implementation.Implementation``."""
 
-    def __init__(self, config: Config):
+    def __init__(self, config: Config, model: Optional[str] = None):
         self.config = config
+        self._model = model
         on_gpu = config.run.device == "gpu"
         self.communicator: Any = join(config)
         if on_gpu and mx.context.num_gpus() <= self.communicator.local_rank:
@@ -44,8 +46,8 @@ class MxnetImplementation:
                 "set DEVICE=cpu, or use mxnet-cu112 and a GPU of compute capability 5.0 to 8.6"
             )
         self.context = mx.gpu(self.communicator.local_rank) if on_gpu else mx.cpu()
-        # MXNet's convolutions run channels-last on GPUs only.
-        self.layout = "NHWC" if on_gpu else "NCHW"
+        # MXNet's convolutions run channels-last on GPUs only, and Gluon's models do not.
+        self.layout = "NHWC" if on_gpu and model is None else "NCHW"
         auto = "float16" if on_gpu else fastest_cpu_precision()
         self.precision = auto if config.run.precision == "auto" else config.run.precision
         self.batch_form = form(self.context, self.layout, self.precision)
@@ -69,9 +71,8 @@ class MxnetImplementation:
         h, data = self.config.hyperparameters, self.config.data
         self._seed = seed
         mx.random.seed(seed)
-        computed = Form(self.layout, self.precision, fused_relu=self.context.device_type == "cpu" and self.precision == "float32")
-        self.network = ResNet50(data.classes, data.width, h.bn_gamma_zero, computed)
-        self.network.initialize(ctx=self.context)
+        self.network = self._untrained()
+        self.network.initialize(mx.init.MSRAPrelu(slope=0), self.context)  # of parameters that name no other: Gluon's models
         # One graph a batch shape: a graph of static shape that meets another shape is planned again, and again on the way back.
         self._loss, self._ragged_loss = (TrainingLoss(self.network, data.classes, h.label_smoothing) for _ in range(2))
         self._evaluation = Evaluation(self.network)
@@ -93,6 +94,14 @@ class MxnetImplementation:
         self.optimizer.reset()
         mx.nd.waitall()
         return [parameter.name for parameter in self.parameters]
+
+    def _untrained(self) -> Any:
+        """The network, without values."""
+        h, data = self.config.hyperparameters, self.config.data
+        if self._model is not None:
+            return zoo.network(self._model, data.classes, data.image_size, self.precision)
+        computed = Form(self.layout, self.precision, fused_relu=self.context.device_type == "cpu" and self.precision == "float32")
+        return ResNet50(data.classes, data.width, h.bn_gamma_zero, computed)
 
     def open_data(self) -> None:
         """The data set is opened for the first time."""

@@ -9,14 +9,14 @@ from typing import Any, List, Optional, Tuple
 
 import torch
 
+from implementations.pytorch import zoo
 from implementations.pytorch.communicator import join, lost_rank_named
-from implementations.pytorch.input_pipeline import DaliBatches, SyntheticBatches, form
+from implementations.pytorch.input_pipeline import SyntheticBatches, form, open_batches, prepare
 from implementations.pytorch.model import ResNet50, evaluation, trainable, training_loss
 from implementations.pytorch.model import join as join_parameters
 from implementations.pytorch.optimizer import OPTIMIZERS, in_order
 from rn50 import schedule
 from rn50.config import Config, InputPipeline
-from rn50.data import dali_pipeline
 from rn50.errors import UserError
 from rn50.implementation import EpochResult, Operator, Progress
 from rn50.machine import fastest_cpu_precision
@@ -25,16 +25,17 @@ PROGRESS_SECONDS = 1.0
 WARM_UP_STEPS = 3
 
 
-def create(config: Config) -> "PytorchImplementation":
-    """The implementation of ``config.run.framework`` "pytorch"."""
-    return PytorchImplementation(config)
+def create(config: Config, model: Optional[str] = None) -> "PytorchImplementation":
+    """The implementation of ``config.run.framework`` "pytorch"; ``model`` is one of torchvision's, to be timed instead."""
+    return PytorchImplementation(config, model)
 
 
 class PytorchImplementation:
     """See ``rn50.implementation.Implementation``."""
 
-    def __init__(self, config: Config):
+    def __init__(self, config: Config, model: Optional[str] = None):
         self.config = config
+        self._model = model
         on_gpu = config.run.device == "gpu"
         self.communicator: Any = join(config)
         if on_gpu and torch.cuda.device_count() <= self.communicator.local_rank:
@@ -58,16 +59,16 @@ class PytorchImplementation:
 
     @property
     def waits_for_data(self) -> bool:
-        """Whether DALI has been asked for a batch and has none yet."""
+        """Whether the input has been asked for a batch and has none yet."""
         return any(data is not None and data.waiting for data in (self.training_data, self.validation_data))
 
     @lost_rank_named()
     def warm_up(self, seed: int) -> List[str]:
         """Builds and compiles everything on synthetic batches, then goes back to the weights that ``seed`` gives."""
-        h, data = self.config.hyperparameters, self.config.data
+        h = self.config.hyperparameters
         self._seed = seed
-        dali_pipeline.prepare(self.config, self.batch_form)
-        self.network = ResNet50(data.classes, data.width, h.bn_gamma_zero, self.precision).to(self.device)
+        prepare(self.config, self.device, self.precision)
+        self.network = self._untrained().to(self.device)
         self.network.initialize(seed)
         self.parameters = trainable(self.network)
         ordered = in_order(self.parameters)
@@ -85,10 +86,17 @@ class PytorchImplementation:
         self._wait()
         return [parameter.name for parameter in self.parameters]
 
+    def _untrained(self) -> Any:
+        """The network, without values."""
+        h, data = self.config.hyperparameters, self.config.data
+        if self._model is not None:
+            return zoo.ZooNetwork(self._model, data.classes, self.precision)
+        return ResNet50(data.classes, data.width, h.bn_gamma_zero, self.precision)
+
     def open_data(self) -> None:
         """The data set is opened for the first time."""
         self.training_data, self.validation_data = (
-            DaliBatches(self.config, training, self.communicator, self._seed, self.device, self.precision)
+            open_batches(self.config, training, self.communicator, self._seed, self.device, self.precision)
             for training in (True, False)
         )
 
@@ -97,7 +105,7 @@ class PytorchImplementation:
         if knobs is None:
             return SyntheticBatches(self.config, self.communicator.size, self.device, self.precision)
         config = dataclasses.replace(self.config, input_pipeline=knobs)
-        batches = DaliBatches(config, True, self.communicator, self._seed, self.device, self.precision)
+        batches = open_batches(config, True, self.communicator, self._seed, self.device, self.precision)
         batches.drain()
         return batches
 

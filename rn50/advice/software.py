@@ -29,7 +29,7 @@ def findings(software: Software, config: Optional[Config]) -> Iterator[Finding]:
     """What there is to say of software: that of the framework, MXNet where nothing is configured."""
     yield _python(software)
     if config is not None and config.run.framework == "pytorch":
-        yield _pytorch(software, config.run.device == "gpu")
+        yield _pytorch(software, config)
         return
     yield _packages(software, config)
     yield from _libraries(software)
@@ -66,7 +66,8 @@ def _packages(software: Software, config: Optional[Config]) -> Finding:
     return Finding(OK, "packages", shown)
 
 
-def _pytorch(software: Software, on_gpus: bool) -> Finding:
+def _pytorch(software: Software, config: Config) -> Finding:
+    on_gpus = config.run.device == "gpu"
     install = "pip install torch nvidia-dali-cuda130" if on_gpus else "requirements/install.sh pytorch-cpu"
     have = software.packages
     shown = ", ".join(f"{name} {have[name]}" for name in sorted(have) if re.fullmatch(r"torch|nvidia-dali-.*|numpy", name))
@@ -74,8 +75,8 @@ def _pytorch(software: Software, on_gpus: bool) -> Finding:
         return Finding(FAILURE, "packages", f"no PyTorch beside {shown or 'this Python'}", install)
     if on_gpus and have["torch"].endswith("+cpu"):
         return Finding(FAILURE, "packages", f"PyTorch is the build for CPUs ({shown})", install)
-    if not any(name.startswith("nvidia-dali-") for name in have):
-        return Finding(FAILURE, "packages", f"no DALI beside {shown}", install)
+    if config.input_library == "dali" and not any(name.startswith("nvidia-dali-") for name in have):
+        return Finding(FAILURE, "packages", f"no DALI beside {shown}", f"{install}, or set INPUT_LIBRARY=dataloader")
     return Finding(OK, "packages", shown)
 
 

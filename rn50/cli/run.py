@@ -140,8 +140,10 @@ def _words(possible: Optional[Tuple[str, ...]] = None) -> Any:
 
 
 @bench.command(epilog="Example: set -a; . configs/config_DEMO_CPU.sh; rn50 bench throughput --frameworks mxnet,pytorch "
-                      "--precisions float32,bfloat16 --batch-sizes 32,64 --ranks 1,2 --published")
+                      "--models ours,alexnet --precisions float32,bfloat16 --batch-sizes 32,64 --ranks 1,2 --published")
 @click.option("--frameworks", callback=_words(("mxnet", "pytorch")), help="With commas between them. [default: FRAMEWORK]")
+@click.option("--models", default="ours", show_default=True,
+              help="Ours, and models of Gluon's zoo or torchvision beside it, on synthetic data of the size that they want.")
 @click.option("--precisions", callback=_words(("auto", "float32", "float16", "bfloat16")), help="[default: PRECISION]")
 @click.option("--batch-sizes", callback=_words(), help="Of a rank. [default: BATCHSIZE]")
 @click.option("--ranks", callback=_words(), help="On this machine, one per GPU. [default: DGXNGPU]")
@@ -155,10 +157,10 @@ def _words(possible: Optional[Tuple[str, ...]] = None) -> Any:
 @click.option("--start-ranks", is_flag=True, hidden=True)
 @click.option("--as-rank", is_flag=True, hidden=True)
 @group.as_json
-def throughput(frameworks: Optional[Tuple[str, ...]], precisions: Optional[Tuple[str, ...]],
+def throughput(frameworks: Optional[Tuple[str, ...]], models: str, precisions: Optional[Tuple[str, ...]],
                batch_sizes: Optional[Tuple[int, ...]], ranks: Optional[Tuple[int, ...]], kinds: Tuple[str, ...], seconds: float,
                rounds: int, folder: pathlib.Path, published: bool, start_ranks: bool, as_rank: bool, as_json: bool) -> None:
-    """Images/s of training: a matrix of frameworks, precisions, batch sizes and ranks, on synthetic and on real data.
+    """Images/s of training: a matrix of frameworks, models, precisions, batch sizes and ranks, on synthetic and on real data.
 
     Of the system that the environment describes, with one cell after the other in a job of its own. What does not fit into
     memory is a cell too.
@@ -167,26 +169,29 @@ def throughput(frameworks: Optional[Tuple[str, ...]], precisions: Optional[Tuple
     """
     from rn50 import launch as launcher
     from rn50 import launchers
-    from rn50.data import verify
-    from rn50.throughput import bench as desk
-    from rn50.throughput import cell
+    from rn50.throughput import cell, zoo
 
     environ = configuration.environment()
     if start_ranks:
-        sys.exit(launcher.run_ranks(configuration.from_environment(), environ, [*cell.verb(kinds, seconds, rounds), "--as-rank"]))
+        verb = cell.verb(models, kinds, seconds, rounds)
+        sys.exit(launcher.run_ranks(configuration.from_environment(), environ, [*verb, "--as-rank"]))
     if as_rank:
         config = configuration.from_environment()
         click.echo(launchers.bind(config, environ), err=True)  # before a framework starts threads
         from rn50 import implementation
 
-        cell.as_rank(config, implementation.load(config.run.framework), kinds, seconds, rounds)
+        create = implementation.load(config.run.framework, None if models == zoo.OURS else models)
+        cell.as_rank(config, create, kinds, seconds, rounds)
         return
-    run = configuration.from_environment().run
-    batch = configuration.from_environment().hyperparameters.batch_size
-    every = desk.matrix(frameworks or (run.framework,), precisions or (run.precision,), batch_sizes or (batch,),
-                        ranks or (run.ranks_per_node,))
-    config = desk.check(every, environ)
-    if cell.REAL in kinds:
+    from rn50.data import verify
+    from rn50.throughput import bench as desk
+
+    config = configuration.from_environment()
+    run, batch = config.run, config.hyperparameters.batch_size
+    networks = zoo.networks(frameworks or (run.framework,), [model.strip() for model in models.split(",")])
+    every = desk.matrix(networks, precisions or (run.precision,), batch_sizes or (batch,), ranks or (run.ranks_per_node,))
+    desk.check(every, kinds, environ)
+    if any(cell.REAL in each.kinds(kinds) for each in every):
         verify.preflight(pathlib.Path(config.data.folder))
     measured = desk.Bench(config, every, kinds, folder, " ".join(map(shlex.quote, ["rn50", *sys.argv[1:]])))
     measured.run(environ, seconds, rounds)

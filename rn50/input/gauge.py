@@ -46,7 +46,10 @@ class Gauge:
         return int(self.communicator.sum(np.array([round(value * 1e6)], np.int64))[0]) / 1e6
 
     def reader(self) -> Any:
-        """A pipeline that reads and does nothing else."""
+        """A pipeline that reads and does nothing else. Raises UserError where it is not DALI that reads."""
+        if self._config.input_library != "dali":
+            raise UserError(f"INPUT_LIBRARY={self._config.input_library}: only DALI's stages can be measured one by one; "
+                            "`rn50 bench throughput` measures training on synthetic and on real data")
         return dali_pipeline.build_reader(self._config, self.communicator.rank, self.communicator.size, SEED)
 
     def decoder(self) -> Any:

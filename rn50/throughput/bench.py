@@ -1,4 +1,4 @@
-"""Training throughput of frameworks, precisions, batch sizes and numbers of ranks side by side (``rn50 bench throughput``)."""
+"""Training throughput of frameworks, models, precisions, batch sizes and ranks side by side (``rn50 bench throughput``)."""
 
 import json
 import pathlib
@@ -18,35 +18,38 @@ from rn50.errors import UserError
 from rn50.facts import software
 from rn50.hyperparameters import written_config
 from rn50.throughput import cell as cells
-from rn50.throughput import job
+from rn50.throughput import curve, job
 from rn50.throughput.cell import Cell, Result
 from rn50.throughput.published import FIGURES
+from rn50.throughput.zoo import OURS, Network
 
-REPORT, PLAIN = "report.md", "cells.json"
-_PACKAGES = ("mxnet", "mxnet-cu112", "torch", "numpy", "horovod")
+REPORT, PLAIN, CURVE = "report.md", "cells.json", "curve.svg"
+_PACKAGES = ("mxnet", "mxnet-cu112", "torch", "torchvision", "numpy", "horovod")
 _PUBLISHED = ("framework", "device", "devices", "precision", "batch of a device", "images/s", "of one device", "source")
 
 
 def matrix(
-    frameworks: Sequence[str], precisions: Sequence[str], batch_sizes: Sequence[int], ranks: Sequence[int]
+    networks: Sequence[Network], precisions: Sequence[str], batch_sizes: Sequence[int], ranks: Sequence[int]
 ) -> List[Cell]:
     """All combinations, the fewest ranks first, for what more of them give is told against those."""
     return list(dict.fromkeys(
-        Cell(framework, precision, batch_size, count)
-        for count in sorted(ranks) for framework in frameworks for precision in precisions for batch_size in batch_sizes
+        Cell(*network, precision, batch_size, count)
+        for count in sorted(ranks) for network in networks for precision in precisions for batch_size in batch_sizes
     ))  # fmt: skip
 
 
-def check(every: Sequence[Cell], environ: Mapping[str, str]) -> Config:
-    """The configuration of the first cell. Raises UserError for a cell that no machine could run, before any is measured, and for
-    a framework that is not installed here."""
+def check(every: Sequence[Cell], kinds: Tuple[str, ...], environ: Mapping[str, str]) -> None:
+    """Raises UserError for a cell that no machine could run, before any is measured, and for a framework that is not installed
+    here."""
+    for each in every:
+        if not each.kinds(kinds):
+            raise UserError(f"--models: {each.model} trains on synthetic data alone; add synthetic to --data")
     installed = software.read()
     configs = [configuration.from_environment({**environ, **each.variables}) for each in every]
     for config in configs:
         for finding in advice.findings(installed, config):
             if finding.severity == FAILURE and finding.subject == "packages":
                 raise UserError(f"FRAMEWORK={config.run.framework}: {finding.found}; {finding.remedy}")
-    return configs[0]
 
 
 class Bench:
@@ -92,21 +95,24 @@ class Bench:
             "command": self._command,
             **dict(self._facts()),
             "cells": [
-                {**each.cell._asdict(), "images_per_second": {kind: rates.to_json() for kind, rates in each.rates.items()},
+                {**each.cell._asdict(), "image_size": each.cell.image_size or self._config.data.image_size,
+                 "images_per_second": {kind: rates.to_json() for kind, rates in each.rates.items()},
                  "scaling": {kind: self.scaling(each, kind) for kind in each.rates}, "failure": each.failure, "log": each.log}
                 for each in self.results
             ],
         }  # fmt: skip
 
     def write(self, published: bool) -> pathlib.Path:
-        """Writes the report, whole or not at all."""
+        """Writes the report and its picture, each whole or not at all."""
         tables = [("Measured: images/s of all ranks together, median (lowest to highest)", self._headings, list(self._rows()))]
         if published:
             tables.append(("Published by others, on other machines", _PUBLISHED, list(published_rows())))
         parts = ["# Training throughput", f"`{self._command}`", "\n".join(f"- {name}: {value}" for name, value in self._facts())]
+        parts.append(f"![Images/s over the batch size]({CURVE})")
         for title, headings, rows in tables:
             lines = [headings, ["---"] * len(headings), *rows]
             parts += [f"## {title}", "\n".join("| " + " | ".join(line) + " |" for line in lines)]
+        written_config.write(curve.draw(self.results), self._folder / CURVE, True, "free the disk")
         file = self._folder / REPORT
         written_config.write("\n\n".join(parts) + "\n", file, True, "free the disk")
         return file
@@ -120,7 +126,8 @@ class Bench:
         ):
             table = Table(title=title, title_justify="left")
             for heading in headings:
-                table.add_column(heading, justify="left" if heading in ("framework", "precision", "device") else "right")
+                words = heading in ("framework", "model", "precision", "device")
+                table.add_column(heading, overflow="fold", justify="left" if words else "right")
             for row in rows:
                 table.add_row(*row[: len(headings)])
             if table.row_count:
@@ -140,15 +147,21 @@ class Bench:
         yield "commit", provenance.commit() or "unknown"
         task = f"{data.image_size}x{data.image_size}, {data.classes} classes, width {data.width:g}"
         yield "task", task if self._config.is_imagenet else f"{task}; {rules.NOT_A_RESULT}"
+        sizes = dict.fromkeys(f"{each.model} of {each.framework} {each.image_size}x{each.image_size}" for each in self._cells
+                              if each.model != OURS)
+        if sizes:
+            yield "models of the frameworks' zoos", f"{', '.join(sizes)}; trained for their throughput alone"
         yield "what is timed", "forward, backward, sum over the ranks and update; steps at the beginning do not count"
 
     @property
     def _headings(self) -> Tuple[str, ...]:
-        return "framework", "precision", "batch", "ranks", *(name for kind in self._kinds for name in (kind, "scaling")), "log"
+        kinds = (name for kind in self._kinds for name in (kind, "scaling"))
+        return "framework", "model", "precision", "batch", "ranks", *kinds, "log"
 
     def _rows(self) -> Iterator[List[str]]:
         for each in self.results:
-            row = [each.cell.framework, each.cell.precision, str(each.cell.batch_size), str(each.cell.ranks)]
+            cell = each.cell
+            row = [cell.framework, cell.model, cell.precision, str(cell.batch_size), str(cell.ranks)]
             for kind in self._kinds:
                 scaling, rate = self.scaling(each, kind), each.rates.get(kind)
                 row.append(f"{rate.median:,.0f} ({rate.lowest:,.0f} to {rate.highest:,.0f})" if rate else each.failure)

@@ -1,13 +1,14 @@
-"""One cell of a throughput matrix: training steps of one framework at one precision, batch size and number of ranks."""
+"""One cell of a throughput matrix: training steps of a network in a framework at a precision, batch size and number of ranks."""
 
 import pathlib
-from typing import Callable, Dict, List, Mapping, NamedTuple, Tuple
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from rn50.config import Config
 from rn50.implementation import Implementation
 from rn50.input.gauge import Gauge
 from rn50.input.rates import Rates, of_rounds
 from rn50.throughput import job
+from rn50.throughput.zoo import OURS
 
 SYNTHETIC, REAL = "synthetic", "real"
 
@@ -16,6 +17,9 @@ class Cell(NamedTuple):
     """What is measured; ``batch_size`` is that of a rank."""
 
     framework: str
+    model: str
+    image_size: Optional[int]
+    """These three as a ``Network`` has them."""
     precision: str
     batch_size: int
     ranks: int
@@ -23,13 +27,18 @@ class Cell(NamedTuple):
     @property
     def name(self) -> str:
         """Of its log."""
-        return f"{self.framework}_{self.precision}_{self.batch_size}_{self.ranks}"
+        return f"{self.framework}_{self.model}_{self.precision}_{self.batch_size}_{self.ranks}"
 
     @property
     def variables(self) -> Dict[str, str]:
         """What makes a configuration that of this cell."""
+        size = {} if self.image_size is None else dict.fromkeys(("IMAGE_SIZE", "EVAL_RESIZE"), str(self.image_size))
         return {"FRAMEWORK": self.framework, "PRECISION": self.precision, "BATCHSIZE": str(self.batch_size),
-                "DGXNGPU": str(self.ranks)}
+                "DGXNGPU": str(self.ranks), **size}
+
+    def kinds(self, asked: Tuple[str, ...]) -> Tuple[str, ...]:
+        """The kinds of data that it trains on. Models of a zoo have synthetic data alone, of the size that they want."""
+        return tuple(kind for kind in asked if self.model == OURS or kind == SYNTHETIC)
 
 
 class Result(NamedTuple):
@@ -42,9 +51,9 @@ class Result(NamedTuple):
     log: str
 
 
-def verb(kinds: Tuple[str, ...], seconds: float, rounds: int) -> List[str]:
+def verb(model: str, kinds: Tuple[str, ...], seconds: float, rounds: int) -> List[str]:
     """What ``rn50`` is to be called with to measure a cell."""
-    return ["bench", "throughput", f"--data={','.join(kinds)}", f"--seconds={seconds}", f"--rounds={rounds}"]
+    return ["bench", "throughput", f"--models={model}", f"--data={','.join(kinds)}", f"--seconds={seconds}", f"--rounds={rounds}"]
 
 
 def as_rank(
@@ -75,5 +84,5 @@ def run(
     cell: Cell, environ: Mapping[str, str], kinds: Tuple[str, ...], seconds: float, rounds: int, log: pathlib.Path
 ) -> Result:
     """Measures a cell in a job of its own. Raises UserError where ``log`` cannot be written."""
-    told, failure = job.run(verb(kinds, seconds, rounds), {**environ, **cell.variables}, log)
+    told, failure = job.run(verb(cell.model, cell.kinds(kinds), seconds, rounds), {**environ, **cell.variables}, log)
     return Result(cell, {kind: of_rounds(values) for kind, values in (told or {}).items()}, failure, log.name)

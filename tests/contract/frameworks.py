@@ -6,6 +6,8 @@ import sys
 import numpy as np
 import pytest
 
+from tests.conftest import with_changes
+
 LOCAL = [sys.executable, "-m", "rn50.local_launcher", "2"]
 
 
@@ -84,7 +86,7 @@ class Pytorch:
 
         from implementations.pytorch import input_pipeline
 
-        return input_pipeline.DaliBatches(config, training, communicator, seed, torch.device("cpu"), "float32")
+        return input_pipeline.open_batches(config, training, communicator, seed, torch.device("cpu"), "float32")
 
     @staticmethod
     def batch(images, labels, samples, global_samples):
@@ -106,12 +108,23 @@ class Pytorch:
         rank._evaluate(batch.images, batch.labels)
 
 
+class PytorchDataLoader(Pytorch):
+    """FRAMEWORK=pytorch INPUT_LIBRARY=dataloader."""
+
+    @staticmethod
+    def open_batches(config, training, communicator, seed):
+        config = with_changes(config, run={"framework": "pytorch"}, input_pipeline={"library": "dataloader"})
+        return Pytorch.open_batches(config, training, communicator, seed)
+
+
 FRAMEWORKS = {"mxnet": Mxnet, "pytorch": Pytorch}
+INPUTS = {**FRAMEWORKS, "pytorch, dataloader": PytorchDataLoader}
+"""The frameworks, with every library that reads for them."""
 
 
 def installed(name):
     """The framework of a name; the test is skipped where it is not installed."""
-    package = FRAMEWORKS[name].package
+    package = INPUTS[name].package
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"{package} is not installed")
-    return FRAMEWORKS[name]
+    return INPUTS[name]

@@ -1,4 +1,4 @@
-"""Every sample of an epoch exactly once across the ranks, for real DALI readers over records whose label is their number."""
+"""Every sample of an epoch exactly once across the ranks, for real readers over records whose label is their number."""
 
 import types
 
@@ -9,14 +9,14 @@ import pytest
 from rn50.data import recordio, shards
 from rn50.errors import UserError
 from tests.conftest import with_changes
-from tests.contract.frameworks import FRAMEWORKS, installed
+from tests.contract.frameworks import INPUTS, installed
 
 pytest.importorskip("nvidia.dali")
 
 SAMPLES = 1307  # more than the reader's shuffle buffer of 1024
 
 
-@pytest.fixture(params=sorted(FRAMEWORKS))
+@pytest.fixture(params=sorted(INPUTS))
 def framework(request):
     """A framework that is installed."""
     return installed(request.param)

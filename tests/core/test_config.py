@@ -334,6 +334,7 @@ def test_names_of_other_makers():
 
 CPU = {"DEVICE": "cpu"}
 ROI = {"DALI_ROI_DECODE": "1"}
+DATALOADER = {"INPUT_LIBRARY": "dataloader"}
 DEAD = [
     ("DALI_PREALLOCATE_WIDTH", "5980", {"DALI_HW_DECODER_LOAD": "0"}, {"DALI_HW_DECODER_LOAD": "0.7"}, "DALI_HW_DECODER_LOAD=0"),
     ("DALI_CACHE_SIZE", "6144", ROI, {}, "DALI_ROI_DECODE=1"),
@@ -344,6 +345,8 @@ DEAD = [
     ("DALI_PREALLOCATE_HEIGHT", "6430", CPU, {"DALI_HW_DECODER_LOAD": "0.7"}, "DEVICE=cpu"),
     ("DALI_TMP_BUFFER_HINT", "1000000", CPU, {}, "DEVICE=cpu"),
     ("DALI_DECODER_BUFFER_HINT", "1000000", CPU, {}, "DEVICE=cpu"),
+    ("INPUT_LIBRARY", "dataloader", {}, {"FRAMEWORK": "pytorch"}, "only FRAMEWORK=pytorch"),
+    ("DALI_ROI_DECODE", "1", {"FRAMEWORK": "pytorch", **DATALOADER}, DATALOADER, "without DALI"),
     ("INPUT_BATCH_MULTIPLIER", "8", {}, {"INPUT_BATCH_MULTIPLIER": "1"}, "one at a time"),
 ]
 

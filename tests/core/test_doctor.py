@@ -277,6 +277,13 @@ def test_packages_of_pytorch(device, packages, severity, says):
     assert finding.severity == severity and says in finding.remedy
 
 
+@pytest.mark.parametrize("framework, severity", [("pytorch", OK), ("mxnet", FAILURE)])
+def test_only_pytorch_does_without_dali(framework, severity):
+    config = with_changes(config_of("2xA30"), run={"framework": framework}, input_pipeline={"library": "dataloader"})
+    packages = {"torch": "2.13.0", "mxnet-cu112": "1.9.1", "numpy": "1.23.5", "horovod": "0.28.1"}
+    assert software_findings(dataclasses.replace(GPU_BUILD, packages=packages), config)["packages"].severity == severity
+
+
 @pytest.mark.parametrize("library, says", [
     ("libcudnn.so.8", "pip install nvidia-cudnn-cu11==8.9.6.50"),
     ("libnccl.so.2", "pip install nvidia-nccl-cu11==2.21.5"),

@@ -9,9 +9,12 @@ import sys
 
 import pytest
 
+from rn50 import implementation
+from rn50.errors import UserError
 from rn50.input.rates import Rates
-from rn50.throughput import bench, job
+from rn50.throughput import bench, curve, job, zoo
 from rn50.throughput.cell import Cell, Result
+from rn50.throughput.zoo import OURS, Network
 from tests.contract.frameworks import FRAMEWORKS, installed
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -26,6 +29,15 @@ def throughput(environment, folder, *options, memory=None):
     )
 
 
+def zoo_installed(framework):
+    """Skips the test where the framework or its zoo is not installed."""
+    installed(framework)
+    try:
+        implementation.zoo(framework)
+    except UserError as error:
+        pytest.skip(str(error))
+
+
 @pytest.mark.parametrize("framework", sorted(FRAMEWORKS))
 def test_every_cell_has_its_figures(tiny_environment, tmp_path, framework):
     installed(framework)
@@ -36,6 +48,7 @@ def test_every_cell_has_its_figures(tiny_environment, tmp_path, framework):
     assert [(each["ranks"], each["batch_size"]) for each in told["cells"]] == [(1, 8), (1, 16), (2, 8), (2, 16)]
     for each in told["cells"]:
         assert each["framework"] == framework and each["precision"] == "float32" and not each["failure"]
+        assert each["model"] == OURS and each["image_size"] == 32
         assert set(each["images_per_second"]) == {"synthetic", "real"}
         for rate in each["images_per_second"].values():
             assert 0 < rate["lowest"] <= rate["median"] <= rate["highest"]
@@ -48,7 +61,25 @@ def test_every_cell_has_its_figures(tiny_environment, tmp_path, framework):
     report = (tmp_path / "to" / "report.md").read_text()
     assert "demo data set, not an MLPerf result" in report and "22,690" in report
     assert all(each["log"] in report for each in told["cells"])
+    assert "](curve.svg)" in report
+    assert f"{framework} ours float32, 2 ranks, real data" in (tmp_path / "to" / "curve.svg").read_text()
     assert not list((tmp_path / "to").glob("*.partial"))
+
+
+@pytest.mark.parametrize("framework", sorted(FRAMEWORKS))
+def test_models_of_the_zoo_stand_beside_ours(tiny_environment, tmp_path, framework):
+    zoo_installed(framework)
+    done = throughput(tiny_environment, tmp_path, "--frameworks", framework, "--models", "ours,SqueezeNet1.1",
+                      "--batch-sizes", "4,2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    cells = json.loads((tmp_path / "cells.json").read_text())["cells"]
+    shown = [(each["model"], each["image_size"], each["batch_size"], sorted(each["images_per_second"])) for each in cells]
+    assert shown == [(OURS, 32, 4, ["real", "synthetic"]), (OURS, 32, 2, ["real", "synthetic"]),
+                     ("squeezenet1_1", 224, 4, ["synthetic"]), ("squeezenet1_1", 224, 2, ["synthetic"])]
+    report, picture = (tmp_path / "report.md").read_text(), (tmp_path / "curve.svg").read_text()
+    assert f"squeezenet1_1 of {framework} 224x224" in report and "| squeezenet1_1 |" in report
+    assert picture.endswith("</svg>\n") and f"{framework} squeezenet1_1 float32, synthetic data" in picture
+    assert "squeezenet1_1 float32, real data" not in picture
 
 
 def test_what_does_not_fit_into_memory_is_a_cell(tiny_environment, tmp_path):
@@ -78,6 +109,9 @@ def test_a_cell_that_fails_is_told_and_the_others_are_measured(tiny_environment,
     (("--batch-sizes", "8,0"), {}, "'0' is not a whole number above 0"),
     (("--batch-sizes", "9999"), {}, "BATCHSIZE=9999"),
     (("--precisions", "float16"), {}, "no CPU trains in float16"),
+    (("--models", "ours,alexnit"), {}, "alexnit is in the zoo of none of mxnet; names that are close: alexnet"),
+    (("--models", "???"), {}, "there are alexnet, densenet121"),
+    (("--models", "ours,alexnet", "--data", "real"), {}, "alexnet trains on synthetic data alone; add synthetic to --data"),
     ((), {"DATADIR": "/nowhere"}, "/nowhere: No such file or directory; set DATADIR"),
     (("--to", "/proc/nowhere"), {}, "/proc/nowhere: cannot be made"),
 ])
@@ -88,7 +122,7 @@ def test_what_a_user_can_mend(tiny_environment, tmp_path, options, environ, says
 
 
 def test_scaling_is_against_the_fewest_ranks_of_the_same(tiny_config, tmp_path):
-    every = bench.matrix(["mxnet", "mxnet"], ["float32"], [8, 16], [4, 2])
+    every = bench.matrix([Network("mxnet", OURS, None)] * 2, ["float32"], [8, 16], [4, 2])
     assert [(each.ranks, each.batch_size) for each in every] == [(2, 8), (2, 16), (4, 8), (4, 16)]
     of = bench.Bench(tiny_config, every, ("real",), tmp_path, "")
     rates = [{"real": Rates(rate, rate, rate)} for rate in (100, 300, 150)]
@@ -109,4 +143,34 @@ def test_why_there_is_no_figure(status, text, failure):
 
 
 def test_names_of_cells_tell_them_apart():
-    assert Cell("mxnet", "float32", 8, 1).name == "mxnet_float32_8_1"
+    assert Cell("mxnet", "alexnet", 224, "float32", 8, 1).name == "mxnet_alexnet_float32_8_1"
+
+
+def test_a_model_is_trained_by_the_frameworks_whose_zoo_has_it(monkeypatch):
+    zoos = {"mxnet": {"inception_v3": 299, "resnet50_v1": 224}, "pytorch": {"inception_v3": 300, "resnet50": 224}}
+    monkeypatch.setattr(implementation, "zoo", zoos.__getitem__)
+    assert zoo.networks(["mxnet", "pytorch"], [OURS, "InceptionV3", "resnet50"]) == [
+        ("mxnet", OURS, None), ("mxnet", "inception_v3", 299),
+        ("pytorch", OURS, None), ("pytorch", "inception_v3", 300), ("pytorch", "resnet50", 224),
+    ]
+    with pytest.raises(UserError, match="resnet50v is in the zoo of none of mxnet, pytorch; .* resnet50_v1, resnet50"):
+        zoo.networks(["mxnet", "pytorch"], ["resnet50v"])
+
+
+def test_without_a_zoo_no_framework_is_imported(monkeypatch):
+    monkeypatch.setattr(implementation, "zoo", None)
+    assert zoo.networks(["mxnet"], [OURS]) == [("mxnet", OURS, None)]
+
+
+def test_a_curve_for_each_framework_model_precision_and_kind_of_data():
+    def result(model, batch, ranks, **rates):
+        return Result(Cell("mxnet", model, None, "float32", batch, ranks), {k: Rates(v, v, v) for k, v in rates.items()}, "", "")
+
+    several = [result(OURS, 16, 1, synthetic=30, real=20), result(OURS, 8, 1, synthetic=10), result("alexnet", 8, 1, synthetic=5)]
+    assert curve.lines([*several, result(OURS, 32, 1)]) == {
+        ("mxnet ours float32", "synthetic"): [(8, 10), (16, 30)], ("mxnet ours float32", "real"): [(16, 20)],
+        ("mxnet alexnet float32", "synthetic"): [(8, 5)],
+    }
+    assert ("mxnet ours float32, 2 ranks", "real") in curve.lines([*several, result(OURS, 8, 2, real=1)])
+    assert "alexnet" in curve.draw(several) and curve.draw(several) == curve.draw(several)
+    assert curve.draw([result(OURS, 8, 1)]).endswith("</svg>\n")  # nothing fitted into memory

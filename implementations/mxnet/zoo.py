@@ -1,0 +1,28 @@
+"""Gluon's model zoo, whose models the training step takes for their throughput alone (``rn50 bench throughput --models``)."""
+
+import inspect
+from typing import Any, Dict
+
+import mxnet as mx
+from mxnet.contrib import amp
+from mxnet.gluon.model_zoo import vision
+
+
+def models() -> Dict[str, int]:
+    """Name -> side of the input in pixels, as the zoo's documentation has it."""
+    builders = (name for name, each in vars(vision).items() if inspect.isfunction(each) and not name.startswith("get_"))
+    return {name: 299 if name == "inception_v3" else 224 for name in builders}
+
+
+def network(model: str, classes: int, size: int, precision: str) -> Any:
+    """A model of the zoo: logits of shape (batch, classes) from images (batch, 3, ``size``, ``size``).
+
+    It knows its shapes, but has no values yet. Of lower precisions than float32 it is MXNet's own mixed precision that casts,
+    which is for the whole process and leaves weights, gradients and update in float32.
+    """
+    if precision != "float32":
+        amp.init(target_dtype=precision)
+    made = getattr(vision, model)(classes=classes)
+    # Rather than by a forward pass, after which weights may lie in a layout of oneDNN's.
+    made.infer_shape(mx.nd.zeros((1, 3, size, size)))
+    return made

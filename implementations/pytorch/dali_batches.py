@@ -1,0 +1,77 @@
+"""Batches from DALI: INPUT_LIBRARY=dali."""
+
+import time
+from typing import Any, Iterator
+
+import torch
+from nvidia.dali.plugin.pytorch import feed_ndarray
+
+from implementations.pytorch.input_pipeline import Batch, form
+from rn50.config import Config
+from rn50.data import dali_pipeline
+from rn50.data.record_set import RecordSet
+
+
+class DaliBatches:
+    """One of the two sets, read by DALI while the previous batch trains."""
+
+    def __init__(self, config: Config, training: bool, communicator: Any, seed: int, device: torch.device, precision: str):
+        self._config = config
+        self._training = training
+        self._rank, self._ranks = communicator.rank, communicator.size
+        self._set = RecordSet(config, training, self._ranks)
+        # Another seed on every rank: with one seed, all ranks would crop their images in the same places.
+        self._pipeline = dali_pipeline.build(
+            config, training, self._rank, self._ranks, seed + self._rank, form(device, precision)
+        )
+        size, batch_size = config.data.image_size, config.hyperparameters.batch_size
+        dtype = torch.float16 if precision == "float16" else torch.float32
+        # On a GPU the batch before is read and this one copied in on one stream, one after the other.
+        self._images = torch.empty((batch_size, size, size, 3), dtype=dtype, device=device)
+        self._labels = torch.empty(batch_size, 1, device=device)
+        self._stream = torch.cuda.current_stream(device) if device.type == "cuda" else None
+        self._lowest, self._highest = torch.zeros((), device=device), torch.zeros((), device=device)
+        self._passes = 0
+        self.wait_seconds = 0.0
+        """Time spent waiting for DALI, over the life of this object."""
+        self.waiting = False
+        """Whether it waits for DALI now."""
+
+    def epoch(self) -> Iterator[Batch]:
+        """One pass over this rank's shard, the samples that fill up the last batch cut off."""
+        # DALI moves on to the next shard after every pass over the training set.
+        shard = (self._rank + self._passes) % self._ranks if self._training else self._rank
+        self._passes += 1
+        for index in range(self._set.batches):
+            self._feed()
+            flat = self._labels.view(-1)
+            self._lowest, self._highest = torch.minimum(self._lowest, flat.min()), torch.maximum(self._highest, flat.max())
+            # A label that is out of range is told of by check_labels; until then it must not stop the device.
+            classes = flat.clamp(0, self._config.data.classes - 1).long()
+            yield Batch(self._images.permute(0, 3, 1, 2), classes, *self._set.counts(shard, index))
+
+    def drain(self) -> None:
+        """Throws away the batches that are prepared ahead."""
+        for _ in range(self._config.input_pipeline.prefetch_queue_depth):
+            self._run()
+
+    def check_labels(self) -> None:
+        """Raises UserError where a label of the batches so far is not in [0, classes). Waits for the device."""
+        self._set.check_labels(float(self._lowest), float(self._highest))
+
+    def _feed(self) -> None:
+        begin = time.perf_counter()
+        outputs = self._run()
+        self.wait_seconds += time.perf_counter() - begin
+        for output, tensor in zip(outputs, (self._images, self._labels)):
+            feed_ndarray(output.as_tensor(), tensor, cuda_stream=self._stream)
+
+    def _run(self) -> Any:
+        self.waiting = True
+        try:
+            outputs = self._pipeline.run()
+        except RuntimeError as error:
+            reason = str(error).strip().splitlines()[0]
+            raise self._set.fault(f"DALI cannot read it: {reason}") from error
+        self.waiting = False
+        return outputs

@@ -1,0 +1,132 @@
+"""Batches from PyTorch's DataLoader, for machines without DALI: INPUT_LIBRARY=dataloader."""
+
+import itertools
+import math
+import time
+from typing import Any, Iterator, List, NamedTuple, Union
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from implementations.pytorch.input_pipeline import Batch
+from rn50 import rules
+from rn50.config import Config
+from rn50.data import crops
+from rn50.data.record_set import RecordSet
+from rn50.data.recordio import IndexedRecordReader
+from rn50.errors import UserError
+from rn50.parent_death import ask_to_end_with_parent
+
+
+class Drawn(NamedTuple):
+    """A record as one of the passes takes it."""
+
+    epoch: int
+    position: int
+
+
+class Records(Dataset):
+    """Records read, decoded, cropped and resized: (uint8 (S, S, 3), label); or a line on what is wrong with one."""
+
+    def __init__(self, config: Config, training: bool, rec: Any, idx: Any, seed: int):
+        self._data, self._training, self._rec, self._seed = config.data, training, rec, seed
+        self._reader = IndexedRecordReader(rec, idx)
+
+    def __getitem__(self, drawn: Drawn) -> Any:
+        size, where = self._data.image_size, f"record {drawn.position} at byte {self._reader.offsets[drawn.position]}"
+        try:
+            header, jpeg = self._reader.read(drawn.position)
+            if not self._training:
+                return crops.evaluation_input(jpeg, size, self._data.eval_resize), header.label
+            # Of its own, so that neither the number of ranks nor that of workers changes what becomes of an image.
+            random = np.random.default_rng((self._seed, *drawn))
+            return crops.training_input(jpeg, size, self._data.crop_area_min, random), header.label
+        except UserError as error:
+            return str(error)
+        except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError and more for a damaged file
+            return f"{self._rec}: {where} does not decode ({error}); replace the image and pack the file again"
+
+
+class Order:
+    """The batches of one rank, pass after pass without end: lists of what they hold, the last of a pass filled up with copies."""
+
+    def __init__(self, records: RecordSet, training: bool, rank: int, batch_size: int, seed: int):
+        self._records, self._training, self._seed, self._batch_size = records, training, seed, batch_size
+        begin = sum(records.shard_sizes[:rank])
+        self._shard = slice(begin, begin + records.shard_sizes[rank])
+
+    def __iter__(self) -> Iterator[List[Drawn]]:
+        for epoch in itertools.count():
+            # The same on all ranks, each of which takes its own part of it.
+            random, every = np.random.default_rng((self._seed, epoch)), self._records.samples
+            own = (random.permutation(every) if self._training else np.arange(every))[self._shard]
+            for index in range(self._records.batches):
+                places = np.arange(index * self._batch_size, (index + 1) * self._batch_size)
+                yield [Drawn(epoch, int(position)) for position in own[np.minimum(places, len(own) - 1)]]
+
+
+def _together(samples: List[Any]) -> Union[str, Any]:
+    """A batch of samples: (uint8 (B, S, S, 3), float32 (B,)); or the first line on a record that is none."""
+    fault = next((each for each in samples if isinstance(each, str)), None)
+    if fault is not None:
+        return fault
+    images, labels = zip(*samples)
+    return torch.from_numpy(np.stack(images)), torch.tensor(labels, dtype=torch.float32)
+
+
+class LoaderBatches:
+    """One of the two sets, prepared by processes of PyTorch's DataLoader while the previous batch trains."""
+
+    def __init__(self, config: Config, training: bool, communicator: Any, seed: int, device: torch.device, precision: str):
+        self._config, self._rank, self._device = config, communicator.rank, device
+        self._set = RecordSet(config, training, communicator.size)
+        records = Records(config, training, self._set.rec, self._set.idx, seed)
+        order = Order(self._set, training, self._rank, config.hyperparameters.batch_size, seed)
+        workers = config.input_pipeline.threads
+        each, end_with_us = math.ceil(config.input_pipeline.prefetch_queue_depth / workers), ask_to_end_with_parent()
+        self._ahead = workers * each
+        self._loader = iter(DataLoader(
+            records, batch_sampler=order, collate_fn=_together, num_workers=workers, prefetch_factor=each,
+            pin_memory=device.type == "cuda", worker_init_fn=lambda _: end_with_us(),
+        ))  # fmt: skip
+        self._mean, self._std = (torch.tensor(each, device=device) for each in (rules.MEAN, rules.STD))
+        self._dtype = torch.float16 if precision == "float16" else torch.float32
+        self._lowest, self._highest = 0.0, 0.0
+        self.wait_seconds = 0.0
+        """Time spent waiting for the DataLoader, over the life of this object."""
+        self.waiting = False
+        """Whether it waits for the DataLoader now."""
+
+    def epoch(self) -> Iterator[Batch]:
+        """One pass over this rank's part, the samples that fill up the last batch not counted."""
+        for index in range(self._set.batches):
+            begin = time.perf_counter()
+            images, labels = self._next()
+            self.wait_seconds += time.perf_counter() - begin
+            self._lowest, self._highest = min(self._lowest, float(labels.min())), max(self._highest, float(labels.max()))
+            # A label that is out of range is told of by check_labels; until then it must not stop the device.
+            classes = labels.clamp(0, self._config.data.classes - 1).long().to(self._device, non_blocking=True)
+            pixels = images.to(self._device, non_blocking=True).float().sub_(self._mean).div_(self._std).to(self._dtype)
+            yield Batch(pixels.permute(0, 3, 1, 2), classes, *self._set.counts(self._rank, index))
+
+    def drain(self) -> None:
+        """Throws away the batches that are prepared ahead."""
+        for _ in range(self._ahead):
+            self._next()
+
+    def check_labels(self) -> None:
+        """Raises UserError where a label of the batches so far is not in [0, classes)."""
+        self._set.check_labels(self._lowest, self._highest)
+
+    def _next(self) -> Any:
+        self.waiting = True
+        try:
+            batch = next(self._loader)
+        except RuntimeError as error:  # a worker was killed, or there is no shared memory for a batch
+            reason = str(error).strip().splitlines()[0]
+            raise self._set.fault(f"DataLoader cannot read it: {reason}; lower DALI_THREADS or DALI_PREFETCH_QUEUE") from error
+        self.waiting = False
+        if isinstance(batch, str):
+            raise UserError(batch)
+        return batch

@@ -1,0 +1,59 @@
+"""torchvision's models, which the training step takes for their throughput alone (``rn50 bench throughput --models``)."""
+
+from typing import Any, Dict
+
+import torch
+from torch import nn
+
+from implementations.pytorch.model import PRECISIONS
+from rn50.errors import UserError
+
+# Heads beside the classifier, which Gluon's Inception-v3 does not have either; and initial values that take long to draw.
+PLAIN: Dict[str, Any] = {"aux_logits": False, "init_weights": False}
+ARGUMENTS = {"googlenet": PLAIN, "inception_v3": PLAIN}
+
+
+def models() -> Dict[str, int]:
+    """Name -> side of the input in pixels: of several that its published weights were trained for the smallest.
+
+    Raises UserError where torchvision is not installed.
+    """
+    zoo = _torchvision()
+    every = {name: zoo.get_model_weights(name) for name in zoo.list_models(module=zoo)}
+    return {name: min(each.transforms().crop_size[0] for each in weights) for name, weights in every.items()}
+
+
+def _torchvision() -> Any:
+    try:
+        from torchvision import models as zoo
+    except (ImportError, RuntimeError) as error:  # RuntimeError: it was built for another PyTorch
+        raise UserError(f"--models: torchvision cannot be imported ({error}); install the torchvision that is made for PyTorch "
+                        f"{torch.__version__}") from error
+    return zoo
+
+
+class ZooNetwork(nn.Module):
+    """Logits of shape (batch, ``classes``) in float32 from images (batch, 3, S, S), by a model of torchvision."""
+
+    def __init__(self, model: str, classes: int, precision: str):
+        super().__init__()
+        network = _torchvision().get_model(model, weights=None, num_classes=classes, **ARGUMENTS.get(model, {}))
+        self.network = network.to(memory_format=torch.channels_last)
+        for path, module in self.network.named_modules():
+            # The names by which model.trainable finds parameters, and the optimizer those without weight decay.
+            own = {kind: "" if value.ndim > 1 else "_bias" for kind, value in module.named_parameters(recurse=False)}
+            if own:
+                module.names = {kind: f"{path}.{kind}{ending}" for kind, ending in own.items()}
+        self._precision = PRECISIONS[precision]
+
+    def initialize(self, seed: int) -> None:
+        """Draws the values of its layers, as PyTorch does by default, the same on every rank."""
+        torch.manual_seed(seed)
+        for module in self.network.modules():
+            if hasattr(module, "reset_parameters"):
+                module.reset_parameters()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast(x.device.type, self._precision, enabled=self._precision != torch.float32):
+            x = self.network(x)
+        return x.float()

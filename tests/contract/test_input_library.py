@@ -1,0 +1,86 @@
+"""Without DALI: a timed run of PyTorch whose images its DataLoader reads, and what it says of a record that does not decode."""
+
+import json
+import multiprocessing
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from rn50 import implementation
+from rn50.data import recordio
+from rn50.mlperf_log import partial_name
+from rn50.submission import parse
+from tests.conftest import EVAL_SAMPLES, TRAIN_SAMPLES, with_changes
+from tests.contract.frameworks import installed
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+WITHOUT_DALI = "import sys; sys.modules['nvidia.dali'] = None; from rn50.cli import main; main(['train'])"
+DATALOADER = {"FRAMEWORK": "pytorch", "INPUT_LIBRARY": "dataloader", "DALI_ROI_DECODE": "0", "DALI_THREADS": "2"}
+
+
+def train(environment, result):
+    installed("pytorch")
+    return subprocess.run([sys.executable, "-c", WITHOUT_DALI], env={**os.environ, **environment, "RESULT_FILE": str(result)},
+                          cwd=str(ROOT), capture_output=True, text=True, timeout=300)  # fmt: skip
+
+
+def test_a_timed_run_without_dali(tiny_environment, tmp_path):
+    result = tmp_path / "result_0.txt"
+    done = train({**tiny_environment, **DATALOADER}, result)
+    assert done.returncode in (0, 3), done.stdout + done.stderr
+    log = parse.read_log(result)
+    assert (log.train_samples, log.eval_samples) == (TRAIN_SAMPLES, EVAL_SAMPLES)
+    assert [event.key for event in log.events].count("eval_accuracy") >= 1 and log.events[-1].key == "run_stop"
+    (samples,) = [event for event in log.events if event.key == "train_samples"]
+    assert samples.metadata["input_library"] == "dataloader"
+    saved = json.loads(result.with_suffix(".json").read_text())
+    assert saved["variables"]["INPUT_LIBRARY"] == saved["config"]["input_pipeline"]["library"] == "dataloader"
+
+
+def test_with_dali_it_needs_dali(tiny_environment, tmp_path):
+    done = train({**tiny_environment, **DATALOADER, "INPUT_LIBRARY": "dali"}, tmp_path / "result_0.txt")
+    assert done.returncode not in (0, 3) and "nvidia.dali" in done.stderr
+
+
+def test_steps_that_only_measure_and_no_process_afterwards(tiny_config):
+    installed("pytorch")
+    config = with_changes(tiny_config, run={"framework": "pytorch"}, input_pipeline={"library": "dataloader", "threads": 2})
+    rank = implementation.load("pytorch")(config)
+    rank.warm_up(5)
+    batches = rank.open_input(config.input_pipeline)
+    assert len(multiprocessing.active_children()) == 2
+    result = rank.train_steps(batches, 2, 5)
+    assert result.samples == 5 * config.hyperparameters.batch_size and 0 <= result.data_wait_seconds <= result.seconds
+    rank.close()
+    del batches
+    assert not multiprocessing.active_children()
+
+
+def test_stages_of_dali_are_not_measured_in_its_place(tiny_environment):
+    installed("pytorch")
+    done = subprocess.run([sys.executable, "-m", "rn50", "bench", "input", "--seconds", "1"], cwd=str(ROOT), text=True,
+                          env={**os.environ, **tiny_environment, **DATALOADER}, capture_output=True, timeout=300)  # fmt: skip
+    assert done.returncode == 2 and "rn50: INPUT_LIBRARY=dataloader: only DALI's stages" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("name", ["train", "val"])
+def test_a_record_that_does_not_decode_is_named(tiny_environment, tiny_folder, tmp_path, name):
+    for file in tiny_folder.iterdir():
+        (tmp_path / file.name).symlink_to(file)
+    with recordio.IndexedRecordReader(tiny_folder / f"{name}.rec", tiny_folder / f"{name}.idx") as reader:
+        records = [reader.read(position) for position in range(len(reader))]
+    for kind in ("rec", "idx"):
+        (tmp_path / f"{name}.{kind}").unlink()
+    (tmp_path / "certificate.json").unlink(missing_ok=True)  # it would tell of the other size
+    with recordio.IndexedRecordWriter(tmp_path / name) as writer:
+        for position, (header, jpeg) in enumerate(records):
+            writer.write(position, header.label, jpeg[: len(jpeg) // 2] if position == 40 else jpeg)
+    done = train({**tiny_environment, **DATALOADER, "DATADIR": str(tmp_path)}, tmp_path / "result_0.txt")
+    assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("rn50: ")]
+    assert f"{name}.rec: record 40 at byte " in line and "does not decode" in line
+    stop = parse.read_log(partial_name(tmp_path / "result_0.txt")).events[-1]
+    assert (stop.key, stop.metadata["status"]) == ("run_stop", "aborted")
