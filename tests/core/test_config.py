@@ -344,6 +344,9 @@ DEAD = [
     ("DALI_PREALLOCATE_HEIGHT", "6430", CPU, {"DALI_HW_DECODER_LOAD": "0.7"}, "DEVICE=cpu"),
     ("DALI_TMP_BUFFER_HINT", "1000000", CPU, {}, "DEVICE=cpu"),
     ("DALI_DECODER_BUFFER_HINT", "1000000", CPU, {}, "DEVICE=cpu"),
+    ("STEP_MODE", "compile", {}, {"FRAMEWORK": "pytorch", **CPU}, "FRAMEWORK=pytorch"),
+    ("STEP_MODE", "graph", {"FRAMEWORK": "pytorch", **CPU}, {"FRAMEWORK": "pytorch"}, "DEVICE=cpu"),
+    ("STEP_MODE", "fused", {"FRAMEWORK": "pytorch", **CPU}, {"FRAMEWORK": "pytorch"}, "DEVICE=cpu"),
     ("INPUT_BATCH_MULTIPLIER", "8", {}, {"INPUT_BATCH_MULTIPLIER": "1"}, "one at a time"),
 ]
 
