@@ -10,7 +10,8 @@ from typing import Any, Callable
 import torch
 from torch import nn
 
-from implementations.pytorch.model import training_loss
+from implementations.pytorch.model import Normalise, separate_normalise, training_loss
+from rn50.errors import UserError
 
 Step = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """Images and labels -> the loss of every sample, shape (batch,); the gradients of their sum are in ``gradients`` then."""
@@ -63,6 +64,18 @@ class Graph:
         self._labels.copy_(labels)
         self._graph.replay()
         return self._losses.clone()  # the next replay writes there again
+
+
+def normalise_of(mode: str, device: torch.device) -> Normalise:
+    """What a network computes behind its convolutions with STEP_MODE ``mode``. Raises UserError where a package is missing."""
+    if mode != "fused" or device.type != "cuda":
+        return separate_normalise
+    try:
+        from implementations.pytorch.fused_norm import normalise
+    except ImportError as error:
+        raise UserError(f"STEP_MODE=fused: {error}; install triton, which PyTorch's builds for CUDA bring, or set STEP_MODE=graph"
+                        ) from error
+    return normalise
 
 
 def of_full_batches(mode: str, step: Eager, images: torch.Tensor, labels: torch.Tensor) -> Step:

@@ -14,7 +14,7 @@ from implementations.pytorch.input_pipeline import DaliBatches, SyntheticBatches
 from implementations.pytorch.model import ResNet50, evaluation, trainable
 from implementations.pytorch.model import join as join_parameters
 from implementations.pytorch.optimizer import OPTIMIZERS, in_order
-from implementations.pytorch.step import Eager, of_full_batches
+from implementations.pytorch.step import Eager, normalise_of, of_full_batches
 from rn50 import schedule
 from rn50.config import Config, InputPipeline
 from rn50.data import dali_pipeline
@@ -68,7 +68,8 @@ class PytorchImplementation:
         h, data = self.config.hyperparameters, self.config.data
         self._seed = seed
         dali_pipeline.prepare(self.config, self.batch_form)
-        self.network = ResNet50(data.classes, data.width, h.bn_gamma_zero, self.precision).to(self.device)
+        normalise = normalise_of(self.config.run.step_mode, self.device)
+        self.network = ResNet50(data.classes, data.width, h.bn_gamma_zero, self.precision, normalise).to(self.device)
         self.network.initialize(seed)
         self.parameters = trainable(self.network)
         ordered = in_order(self.parameters)

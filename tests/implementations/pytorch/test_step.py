@@ -1,4 +1,4 @@
-"""However a step is executed, losses and weights are those of plain execution: full and ragged batches, changing learning rates."""
+"""However a step is executed, it trains as plain execution does: full and ragged batches, changing learning rates."""
 
 import pytest
 
