@@ -7,11 +7,11 @@ import sys
 import pytest
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("triton", reason="needs Triton, which PyTorch's builds for CUDA bring")
+triton = pytest.importorskip("triton", reason="needs Triton, which PyTorch's builds for CUDA bring")
 
 from torch.nn import functional  # noqa: E402
 
-from implementations.pytorch.fused_norm import normalise  # noqa: E402
+from implementations.pytorch import fused_norm  # noqa: E402
 from tests.conftest import HAS_GPU, ON_GPU  # noqa: E402
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -28,6 +28,32 @@ def test_by_the_interpreter():
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
     done = subprocess.run(command, capture_output=True, text=True, timeout=500, env={**os.environ, "TRITON_INTERPRET": "1"})
     assert done.returncode == 0 and " passed" in done.stdout, done.stdout + done.stderr
+
+
+CONSTANTS = {"ROWS": 64, "COLUMNS": 64, "ADD": True, "RELU": True, "MASK": True, "PARTS": 512}
+
+
+@pytest.mark.skipif(HAS_GPU or INTERPRETED, reason="where kernels run they are compiled")
+@pytest.mark.parametrize("kernel", ["_moments_of_parts", "_combine_moments", "_normalise", "_sums_of_parts", "_input_gradient"])
+def test_kernels_compile_for_an_h100(kernel):
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    function = getattr(fused_norm, kernel)
+    whole, half = {"rows", "columns", "parts", "part_rows"}, {"x", "shortcut", "gradient", "out", "let_through"}
+
+    def kind(name):
+        if name in CONSTANTS:
+            return "constexpr"
+        if name in whole or name in ("momentum", "eps"):
+            return "i32" if name in whole else "fp32"
+        return "*fp16" if name in half else "*fp32"
+
+    signature = {name: kind(name) for name in function.arg_names}
+    constants = {name: CONSTANTS[name] for name in signature if name in CONSTANTS}
+    constants.update({"COLUMNS": 16} if kernel == "_combine_moments" else {})
+    compiled = triton.compile(ASTSource(function, signature, constants), target=GPUTarget("cuda", 90, 32))
+    assert "sm_90" in compiled.asm["ptx"] and compiled.asm["cubin"]
 
 
 def tensors(shape, dtype, device, mean=0.5, deviation=2.0):
@@ -62,7 +88,7 @@ def computed(function, given, add, relu):
 
 def assert_agrees(given, add, relu, tolerance):
     expected = computed(reference, [each.cpu().double() for each in given], add, relu)
-    found = computed(normalise, given, add, relu)
+    found = computed(fused_norm.normalise, given, add, relu)
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         error = (found[name] - value).norm() / value.norm().clamp(min=1e-6)
@@ -80,7 +106,7 @@ def test_agrees_with_float64(device, dtype, add, relu):
 @pytest.mark.parametrize("device", DEVICES)
 def test_two_values_a_channel_are_enough(device):
     given = tensors(SHAPES[3], torch.float32, device)
-    expected, found = (computed(each, given, False, True) for each in (reference, normalise))
+    expected, found = (computed(each, given, False, True) for each in (reference, fused_norm.normalise))
     for name in ("output", "running mean", "running variance"):
         torch.testing.assert_close(found[name], expected[name], rtol=1e-4, atol=1e-5)
 
