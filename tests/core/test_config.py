@@ -128,7 +128,8 @@ def test_the_inspur_run():
     }
 
 
-@pytest.mark.parametrize("system, framework", [("DEMO_CPU", "mxnet"), ("DEMO_CPU_PYTORCH", "pytorch")])
+@pytest.mark.parametrize("system, framework", [("DEMO_CPU", "mxnet"), ("DEMO_CPU_PYTORCH", "pytorch"),
+                                               ("DEMO_GPU_PYTORCH", "pytorch")])
 def test_the_demo_is_labelled(system, framework):
     file = ROOT / "configs" / f"config_{system}.sh"
     config = configuration.from_environment(config_file.source(str(file)), str(file))
