@@ -11,7 +11,7 @@ triton = pytest.importorskip("triton", reason="needs Triton, which PyTorch's bui
 
 from torch.nn import functional  # noqa: E402
 
-from implementations.pytorch import fused_norm  # noqa: E402
+from implementations.pytorch import fused_norm, model  # noqa: E402
 from tests.conftest import HAS_GPU, ON_GPU  # noqa: E402
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -121,6 +121,29 @@ def test_a_mean_far_from_zero_does_not_spoil_the_variance(device):
 def test_other_layouts_are_taken_too(device):
     given = tensors((3, 5, 4, 6), torch.float32, device)
     assert_agrees([each.contiguous() for each in given], True, True, 2e-5)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("precision, of_losses, of_gradients", [("float32", 1e-4, 0.1), ("bfloat16", 0.1, None)])
+def test_a_network_has_the_losses_and_gradients_of_float64(device, precision, of_losses, of_gradients):
+    # So many layers make much of roundings: PyTorch's own gradients are off by 0.02 here in float32, in bfloat16 by all of it.
+    random = torch.Generator().manual_seed(0)
+    images = torch.randn(4, 3, 64, 64, generator=random).contiguous(memory_format=torch.channels_last)
+    labels, sides = torch.arange(4), []
+    for given, to in ((fused_norm.normalise, device), (model.separate_normalise, "cpu")):
+        network = model.ResNet50(10, 0.125, False, precision, given)
+        network.initialize(0)
+        network.to(to)
+        exact = given is model.separate_normalise
+        layers = network.double().features if exact else network  # without the casts of a network
+        losses = model.training_loss(layers, images.to(to, torch.float64 if exact else torch.float32), labels.to(to), 0.1)
+        losses.sum().backward()
+        gradients = torch.cat([parameter.grad.flatten() for parameter in network.parameters()])
+        sides.append((losses.detach().cpu().double(), gradients.cpu().double()))
+    (losses, gradients), (expected, expected_gradients) = sides
+    assert (losses - expected).norm() < of_losses * expected.norm()
+    assert gradients.isfinite().all()
+    assert of_gradients is None or (gradients - expected_gradients).norm() < of_gradients * expected_gradients.norm()
 
 
 @pytest.mark.parametrize("device", [pytest.param("cuda", marks=ON_GPU)])
