@@ -1,6 +1,6 @@
 # Every target may be interrupted and run again. PYTHON=/path/to/python chooses the Python of .venv.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-pytorch data dev test test-gpu bench lint ruff mypy import-linter shellcheck requirements image
+.PHONY: help setup demo demo-pytorch data dev test test-gpu bench bench-gpu lint ruff mypy import-linter shellcheck requirements image
 BIN := .venv/bin
 
 help: ## list the targets
@@ -36,6 +36,9 @@ bench: data ## the figures of docs/measurements.md that a CPU can give
 	$(BIN)/python bench/demo_difficulty.py data/demo
 	$(BIN)/python bench/packing.py
 	$(BIN)/python bench/predictions.py
+
+bench-gpu: ## the figures that only a GPU can give, with the packages that are there; five timed runs at 224x224 come last
+	@bench/gpu.sh
 
 lint: ruff mypy import-linter shellcheck ## ruff, mypy, import-linter, shellcheck
 

@@ -82,6 +82,9 @@ class Run:
     device: str = env("DEVICE", one_of("gpu", "cpu"), "gpu or cpu", default="gpu")
     precision: str = env("PRECISION", one_of("auto", "float32", "float16", "bfloat16"),
                          "auto: float16 on a GPU, on a CPU what it computes fastest", default="auto")
+    step_mode: str = env("STEP_MODE", one_of("eager", "graph", "compile", "fused"),
+                         "how PyTorch runs a step: eager, one operation after another; graph, captured as a CUDA graph; compile, "
+                         "by its compiler; fused, our kernels for batch norm; on a GPU both captured too", default="eager")
     sockets: Optional[int] = env("DGXNSOCKET", integer, "CPU sockets of a machine", "2", AT_LEAST_1, default=None,
                                  aliases=("PGNSOCKET", "NFNSOCKET"))
     cores_per_socket: Optional[int] = env("DGXSOCKETCORES", integer, "cores of a socket", "64", AT_LEAST_1, default=None,

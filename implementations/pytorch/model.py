@@ -10,7 +10,7 @@ Everything is channels-last in memory, which is PyTorch's fastest layout on GPUs
 
 import itertools
 import math
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -27,11 +27,28 @@ ALIGNMENT = 64
 """Elements: where tensors lie side by side, each begins on a boundary of 256 bytes, as tensors of their own do."""
 
 
+Normalise = Callable[..., torch.Tensor]
+"""With the arguments of ``separate_normalise`` without its last, for training."""
+
+
+def separate_normalise(x: torch.Tensor, shortcut: Optional[torch.Tensor], gamma: torch.Tensor, beta: torch.Tensor,
+                       running_mean: torch.Tensor, running_var: torch.Tensor, momentum: float, eps: float, relu: bool,
+                       training: bool = True) -> torch.Tensor:
+    """relu(batch_norm(x) + shortcut), each an operation of its own; ``shortcut`` None and ``relu`` False leave theirs out."""
+    x = functional.batch_norm(x, running_mean, running_var, gamma, beta, training, momentum, eps)
+    x = x if shortcut is None else x + shortcut
+    return functional.relu(x, inplace=True) if relu else x
+
+
 class ConvNorm(nn.Module):
-    """Convolution without bias, batch norm and, where ``relu``, ReLU: (N, ``inputs``, H, W) -> (N, ``outputs``, H/s, W/s)."""
+    """Convolution without bias, batch norm, the sum with a shortcut where there is one, and ReLU where ``relu``:
+    (N, ``inputs``, H, W) -> (N, ``outputs``, H/s, W/s).
+
+    ``normalise`` does what comes after the convolution, in training: see ``separate_normalise``.
+    """
 
     def __init__(self, unit: str, index: str, inputs: int, outputs: int, kernel: int, stride: int, relu: bool = True,
-                 gamma: float = 1.0):
+                 gamma: float = 1.0, normalise: Normalise = separate_normalise):
         super().__init__()
         norm = f"bn{index.replace('1sc', 'sc')}"  # conv1 goes with bn1, but conv1sc with bnsc
         self.names = {"weight": f"{unit}conv{index}_weight", "gamma": f"{unit}{norm}_gamma", "beta": f"{unit}{norm}_beta"}
@@ -40,6 +57,7 @@ class ConvNorm(nn.Module):
         self.register_buffer("running_mean", torch.empty(outputs))
         self.register_buffer("running_var", torch.empty(outputs))
         self._stride, self._padding, self._relu, self._first_gamma = stride, kernel // 2, relu, gamma
+        self._normalise = normalise
 
     def initialize(self, random: torch.Generator) -> None:
         """The values that a run begins with."""
@@ -50,10 +68,12 @@ class ConvNorm(nn.Module):
         self.running_mean.zero_()
         self.running_var.fill_(1.0)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, shortcut: Optional[torch.Tensor] = None) -> torch.Tensor:
         x = functional.conv2d(x, self.weight, stride=self._stride, padding=self._padding)
-        x = functional.batch_norm(x, self.running_mean, self.running_var, self.gamma, self.beta, self.training, **BATCH_NORM)
-        return functional.relu(x, inplace=True) if self._relu else x
+        norm = self.gamma, self.beta, self.running_mean, self.running_var
+        if self.training:
+            return self._normalise(x, shortcut, *norm, **BATCH_NORM, relu=self._relu)
+        return separate_normalise(x, shortcut, *norm, **BATCH_NORM, relu=self._relu, training=False)
 
 
 class Classifier(nn.Module):
@@ -77,19 +97,22 @@ class Classifier(nn.Module):
 class Bottleneck(nn.Module):
     """1x1, 3x3 (with the stride) and 1x1 convolutions beside a shortcut."""
 
-    def __init__(self, stage: int, unit: int, inputs: int, channels: int, stride: int, last_gamma: float):
+    def __init__(self, stage: int, unit: int, inputs: int, channels: int, stride: int, last_gamma: float,
+                 normalise: Normalise = separate_normalise):
         super().__init__()
         name, outputs = f"stage{stage}_unit{unit}_", channels * EXPANSION
         self.body = nn.Sequential(
-            ConvNorm(name, "1", inputs, channels, 1, 1),
-            ConvNorm(name, "2", channels, channels, 3, stride),
-            ConvNorm(name, "3", channels, outputs, 1, 1, relu=False, gamma=last_gamma),
+            ConvNorm(name, "1", inputs, channels, 1, 1, normalise=normalise),
+            ConvNorm(name, "2", channels, channels, 3, stride, normalise=normalise),
+            ConvNorm(name, "3", channels, outputs, 1, 1, gamma=last_gamma, normalise=normalise),
         )
-        self.shortcut = ConvNorm(name, "1sc", inputs, outputs, 1, stride, relu=False) if unit == 1 else None
+        projected = unit == 1
+        self.shortcut = ConvNorm(name, "1sc", inputs, outputs, 1, stride, relu=False, normalise=normalise) if projected else None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         shortcut = x if self.shortcut is None else self.shortcut(x)
-        return functional.relu(self.body(x) + shortcut, inplace=True)
+        first, second, last = self.body
+        return last(second(first(x)), shortcut)
 
 
 class ResNet50(nn.Module):
@@ -97,18 +120,19 @@ class ResNet50(nn.Module):
 
     ``width`` multiplies every channel count; 1 is the network of the benchmark. With ``gamma_zero`` the last batch norm of every
     block starts at 0, so that a block starts as its shortcut (Goyal et al., arXiv:1706.02677, section 5.1). Without values until
-    ``initialize`` is called.
+    ``initialize`` is called. ``normalise`` is that of every ``ConvNorm``.
     """
 
-    def __init__(self, classes: int, width: float, gamma_zero: bool, precision: str):
+    def __init__(self, classes: int, width: float, gamma_zero: bool, precision: str,
+                 normalise: Normalise = separate_normalise):
         super().__init__()
         inputs = round(64 * width)
-        layers: List[nn.Module] = [ConvNorm("", "0", 3, inputs, 7, 2), nn.MaxPool2d(3, 2, 1)]
+        layers: List[nn.Module] = [ConvNorm("", "0", 3, inputs, 7, 2, normalise=normalise), nn.MaxPool2d(3, 2, 1)]
         for stage, (units, base) in enumerate(STAGES, start=1):
             channels = round(base * width)
             for unit in range(1, units + 1):
                 stride = 2 if unit == 1 and stage > 1 else 1
-                layers.append(Bottleneck(stage, unit, inputs, channels, stride, 0.0 if gamma_zero else 1.0))
+                layers.append(Bottleneck(stage, unit, inputs, channels, stride, 0.0 if gamma_zero else 1.0, normalise))
                 inputs = channels * EXPANSION
         layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), Classifier(inputs, classes)]
         self.features = nn.Sequential(*layers)

@@ -12,9 +12,10 @@ import torch
 from implementations.pytorch import zoo
 from implementations.pytorch.communicator import join, lost_rank_named
 from implementations.pytorch.input_pipeline import SyntheticBatches, form, open_batches, prepare
-from implementations.pytorch.model import ResNet50, evaluation, trainable, training_loss
+from implementations.pytorch.model import ResNet50, evaluation, trainable
 from implementations.pytorch.model import join as join_parameters
 from implementations.pytorch.optimizer import OPTIMIZERS, in_order
+from implementations.pytorch.step import Eager, normalise_of, of_full_batches
 from rn50 import schedule
 from rn50.config import Config, InputPipeline
 from rn50.errors import UserError
@@ -74,7 +75,11 @@ class PytorchImplementation:
         ordered = in_order(self.parameters)
         weights, self._gradients = join_parameters(ordered, lambda values: self.communicator.gradients(values, self.device))
         self.optimizer = OPTIMIZERS[h.optimizer](ordered, weights, self._gradients, h)
-        for batch in itertools.islice(self.open_input(None).epoch(), WARM_UP_STEPS):
+        synthetic = self.open_input(None)
+        batch = next(synthetic.epoch())
+        self._ragged_step = Eager(self.network, self._gradients, h.label_smoothing)
+        self._full_step = of_full_batches(self.config.run.step_mode, self._ragged_step, batch.images, batch.labels)
+        for batch in itertools.islice(synthetic.epoch(), WARM_UP_STEPS):
             self._train_step(batch, learning_rate=0.0)
             self._wait()
             begin = time.perf_counter()
@@ -91,7 +96,8 @@ class PytorchImplementation:
         h, data = self.config.hyperparameters, self.config.data
         if self._model is not None:
             return zoo.ZooNetwork(self._model, data.classes, self.precision)
-        return ResNet50(data.classes, data.width, h.bn_gamma_zero, self.precision)
+        normalise = normalise_of(self.config.run.step_mode, self.device)
+        return ResNet50(data.classes, data.width, h.bn_gamma_zero, self.precision, normalise)
 
     def open_data(self) -> None:
         """The data set is opened for the first time."""
@@ -166,15 +172,11 @@ class PytorchImplementation:
         """Forward, backward, sum over the ranks, update; returns the loss of every sample."""
         self.steps += 1
         images, labels, samples, global_samples = batch
-        self.network.train()
-        self._gradients.zero_()
-        loss = training_loss(
-            self.network, images[:samples], labels[:samples], self.config.hyperparameters.label_smoothing
-        )
-        loss.sum().backward()
+        ragged = samples < len(labels)
+        loss = self._ragged_step(images[:samples], labels[:samples]) if ragged else self._full_step(images, labels)
         self.communicator.sum_gradients(self._gradients)
         self.optimizer.step(learning_rate, global_samples)
-        return loss.detach()
+        return loss
 
     @torch.no_grad()
     def _evaluate(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

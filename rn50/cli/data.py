@@ -15,13 +15,15 @@ from rn50.cli import group
 @click.argument("folder", type=click.Path(path_type=pathlib.Path))
 @click.option("--seed", default=1, show_default=True, help="Seed of the drawings.")
 @click.option("--tune", is_flag=True, help="Write a validation set of other images, to choose hyperparameters on.")
-def demo_data(folder: pathlib.Path, seed: int, tune: bool) -> None:
+@click.option("--enlarge", default=1, show_default=True, type=click.IntRange(1, 16),
+              help="So many times the pixels a side, of which the shorter one has 72 to 110; 4 suits networks of 224x224.")
+def demo_data(folder: pathlib.Path, seed: int, tune: bool, enlarge: int) -> None:
     """Draw the demo data set (10 classes, 10,000 + 2,000 JPEGs) and pack it as RecordIO into FOLDER."""
     from rn50.data import demo_dataset
     from rn50.display import counting
 
     with counting("drawing the demo data set") as progress:
-        demo_dataset.generate(folder, seed=seed, val_split="tune" if tune else "val", progress=progress)
+        demo_dataset.generate(folder, seed=seed, val_split="tune" if tune else "val", enlarge=enlarge, progress=progress)
 
 
 @click.command(epilog="Example: rn50 pack /data/ILSVRC2012 /data/imagenet")

@@ -35,17 +35,18 @@ def _one_thread() -> None:
     cv2.setNumThreads(1)
 
 
-def _encode_chunk(seed: int, split: str, indices: List[int]) -> List[Tuple[int, bytes]]:
-    return [encode(seed, split, index) for index in indices]
+def _encode_chunk(seed: int, split: str, indices: List[int], enlarge: int) -> List[Tuple[int, bytes]]:
+    return [encode(seed, split, index, enlarge) for index in indices]
 
 
-def _encode_all(seed: int, split: str, count: int, processes: Processes) -> Generator[Tuple[int, bytes], None, None]:
+def _encode_all(seed: int, split: str, count: int, enlarge: int,
+                processes: Processes) -> Generator[Tuple[int, bytes], None, None]:
     """Labels and JPEGs of a split in their shuffled order, as ``processes`` finish them."""
     order = Rng([seed, ORDER_STREAM + STREAMS[split]]).permutation(count).tolist()
     chunks: List[Future[List[Tuple[int, bytes]]]] = []
     try:
         for start in range(0, count, CHUNK):
-            chunks.append(processes.submit(_encode_chunk, seed, split, order[start:start + CHUNK]))
+            chunks.append(processes.submit(_encode_chunk, seed, split, order[start:start + CHUNK], enlarge))
         while chunks:
             yield from chunks.pop(0).result()
     finally:
@@ -53,13 +54,13 @@ def _encode_all(seed: int, split: str, count: int, processes: Processes) -> Gene
             chunk.cancel()
 
 
-def _write(folder: Path, seed: int, counts: Dict[str, int], val_split: str, workers: int,
+def _write(folder: Path, seed: int, counts: Dict[str, int], val_split: str, enlarge: int, workers: int,
            progress: Optional[Callable[[int, int], None]]) -> None:
     """Write train.rec/.idx and val.rec/.idx into ``folder``."""
     done = 0
     with Processes(workers, _one_thread) as processes:
         for name, split in (("train", "train"), ("val", val_split)):
-            images = _encode_all(seed, split, counts[name], processes)
+            images = _encode_all(seed, split, counts[name], enlarge, processes)
             with contextlib.closing(images), IndexedRecordWriter(folder / name) as writer:
                 for key, (label, image) in enumerate(images):
                     writer.write(key, label, image)
@@ -84,6 +85,7 @@ def _is_finished(folder: Path, settings: Dict[str, Union[int, str]]) -> bool:
     try:
         recorded = json.loads(manifest.read_text(encoding="utf-8"))
         files = recorded.pop("files")
+        recorded.setdefault("enlarge", 1)  # older ones do not say
         changed = [name for name in present if files[name] != _fingerprint(folder / name)]
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise UserError(f"{manifest}: not the record of a demo data set; choose another folder or delete {folder}") from error
@@ -103,12 +105,14 @@ def _certify(folder: Path) -> None:
 
 
 def generate(folder: Union[str, Path], seed: int = 0, train: int = 10_000, val: int = 2_000, val_split: str = "val",
-             workers: Optional[int] = None, progress: Optional[Callable[[int, int], None]] = None) -> None:
+             enlarge: int = 1, workers: Optional[int] = None,
+             progress: Optional[Callable[[int, int], None]] = None) -> None:
     """Generate train.rec/.idx and val.rec/.idx, their record and their certificate in ``folder`` (39 MB by default).
 
     ``train`` and ``val`` are numbers of images, ``seed`` is in [0, 2**32). ``val_split`` "tune" writes the split for choosing
-    hyperparameters in the place of the validation set. ``workers`` is the number of processes, by default one for each core
-    that this process may use; it does not change the files. ``progress(done, total)`` is called after every image.
+    hyperparameters in the place of the validation set. ``enlarge`` is how many times as many pixels a side has. ``workers`` is
+    the number of processes, by default one for each core that this process may use; it does not change the files.
+    ``progress(done, total)`` is called after every image.
 
     Returns at once where this very data set is there already, and makes one again of which files are missing. Nothing appears
     under the final names before all of it is written. Raises ``UserError`` for a folder with other data, a full disk, or a
@@ -116,10 +120,10 @@ def generate(folder: Union[str, Path], seed: int = 0, train: int = 10_000, val: 
     """
     folder = Path(folder)
     settings: Dict[str, Union[int, str]] = {"generator_version": GENERATOR_VERSION, "seed": seed, "train": train, "val": val,
-                                            "val_split": val_split}
-    if not (0 <= seed < 2 ** 32 and train > 0 and val > 0):
-        raise UserError(f"a demo data set has a seed in [0, 2**32) and at least one image to train and one to validate, "
-                        f"not {settings}")
+                                            "val_split": val_split, "enlarge": enlarge}
+    if not (0 <= seed < 2 ** 32 and train > 0 and val > 0 and enlarge > 0):
+        raise UserError(f"a demo data set has a seed in [0, 2**32), at least one image to train and one to validate, enlarged at "
+                        f"least once, not {settings}")
     partial = folder / PARTIAL
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -130,7 +134,7 @@ def generate(folder: Union[str, Path], seed: int = 0, train: int = 10_000, val: 
             shutil.rmtree(partial, ignore_errors=True)  # left behind by a process that was killed
             try:
                 partial.mkdir()
-                _write(partial, seed, {"train": train, "val": val}, val_split,
+                _write(partial, seed, {"train": train, "val": val}, val_split, enlarge,
                        workers or len(os.sched_getaffinity(0)), progress)
                 manifest = dict(settings, files={name: _fingerprint(partial / name) for name in FILES})
                 (partial / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")

@@ -128,7 +128,8 @@ def test_the_inspur_run():
     }
 
 
-@pytest.mark.parametrize("system, framework", [("DEMO_CPU", "mxnet"), ("DEMO_CPU_PYTORCH", "pytorch")])
+@pytest.mark.parametrize("system, framework", [("DEMO_CPU", "mxnet"), ("DEMO_CPU_PYTORCH", "pytorch"),
+                                               ("DEMO_GPU_PYTORCH", "pytorch")])
 def test_the_demo_is_labelled(system, framework):
     file = ROOT / "configs" / f"config_{system}.sh"
     config = configuration.from_environment(config_file.source(str(file)), str(file))
@@ -347,6 +348,9 @@ DEAD = [
     ("DALI_DECODER_BUFFER_HINT", "1000000", CPU, {}, "DEVICE=cpu"),
     ("INPUT_LIBRARY", "dataloader", {}, {"FRAMEWORK": "pytorch"}, "only FRAMEWORK=pytorch"),
     ("DALI_ROI_DECODE", "1", {"FRAMEWORK": "pytorch", **DATALOADER}, DATALOADER, "without DALI"),
+    ("STEP_MODE", "compile", {}, {"FRAMEWORK": "pytorch", **CPU}, "FRAMEWORK=pytorch"),
+    ("STEP_MODE", "graph", {"FRAMEWORK": "pytorch", **CPU}, {"FRAMEWORK": "pytorch"}, "DEVICE=cpu"),
+    ("STEP_MODE", "fused", {"FRAMEWORK": "pytorch", **CPU}, {"FRAMEWORK": "pytorch"}, "DEVICE=cpu"),
     ("INPUT_BATCH_MULTIPLIER", "8", {}, {"INPUT_BATCH_MULTIPLIER": "1"}, "one at a time"),
 ]
 

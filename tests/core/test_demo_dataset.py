@@ -2,6 +2,7 @@
 
 import collections
 import hashlib
+import json
 import os
 import signal
 import subprocess
@@ -108,6 +109,24 @@ def test_every_shape_can_be_drawn(label):
     assert image.dtype == np.uint8 and image.ndim == 3 and image.std() > 5
 
 
+def test_an_enlarged_image_is_the_same_drawing():
+    (label, plain), (same, large) = encode(3, "train", 5), encode(3, "train", 5, 4)
+    plain, large = (cv2.imdecode(np.frombuffer(each, np.uint8), cv2.IMREAD_COLOR).astype(float) for each in (plain, large))
+    assert label == same and large.shape == (4 * plain.shape[0], 4 * plain.shape[1], 3)
+    shrunk = cv2.resize(large, plain.shape[1::-1], interpolation=cv2.INTER_AREA)
+    assert np.corrcoef(shrunk.ravel(), plain.ravel())[0, 1] > 0.95
+
+
+def test_a_set_that_does_not_say_how_large_it_is_was_not_enlarged(copy):
+    manifest = copy / MANIFEST
+    recorded = json.loads(manifest.read_text())
+    assert recorded.pop("enlarge") == 1
+    manifest.write_text(json.dumps(recorded))
+    generate(copy, **SMALL, progress=lambda done, total: pytest.fail("an image was drawn"))
+    with pytest.raises(UserError, match="enlarge 1 instead of 4"):
+        generate(copy, **SMALL, enlarge=4)
+
+
 def test_progress_counts_every_image(tmp_path):
     calls = []
     generate(tmp_path, **SMALL, progress=lambda done, total: calls.append((done, total)))
@@ -147,6 +166,7 @@ def test_a_set_whose_files_were_not_all_put_in_place_is_finished(copy, small, pr
     ({"seed": 4}, "seed 3 instead of 4"),
     ({"train": 151}, "train 150 instead of 151"),
     ({"val": 71}, "val 70 instead of 71"),
+    ({"enlarge": 2}, "enlarge 1 instead of 2"),
     ({"val_split": "tune"}, "val_split val instead of tune"),
 ])
 def test_a_set_of_other_settings_is_refused(copy, small, change, words):
@@ -181,7 +201,7 @@ def test_a_damaged_record_is_refused(copy, text):
         generate(copy, **SMALL)
 
 
-@pytest.mark.parametrize("settings", [{"seed": -1}, {"seed": 2 ** 32}, {"train": 0}, {"val": 0}])
+@pytest.mark.parametrize("settings", [{"seed": -1}, {"seed": 2 ** 32}, {"train": 0}, {"val": 0}, {"enlarge": 0}])
 def test_impossible_settings_are_refused(tmp_path, settings):
     with pytest.raises(UserError, match="a demo data set has a seed in"):
         generate(tmp_path / "demo", **dict(SMALL, **settings))

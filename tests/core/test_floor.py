@@ -1,0 +1,111 @@
+"""Operations and bytes of a training step: against PyTorch's own count, and against cases counted by hand."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from rn50 import rules
+from rn50.throughput import floor
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize("batch, size, width", [(2, 224, 1.0), (3, 48, 0.25), (2, 65, 1.0)])
+def test_operations_are_those_that_pytorch_counts(batch, size, width):
+    torch = pytest.importorskip("torch")
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from implementations.pytorch.model import ResNet50
+
+    network = ResNet50(1000, width, False, "float32").to("meta")  # shapes alone, nothing is computed
+    with FlopCounterMode(display=False) as counter:
+        network.features(torch.empty(batch, 3, size, size, device="meta")).sum().backward()
+    for version in floor.VERSIONS:
+        kernels = floor.kernels(version, batch, "float16", size, 1000, width)
+        assert floor.operations_and_bytes(kernels)[0] == counter.get_total_flops()
+
+
+def test_it_has_all_convolutions_and_parameters():
+    layers = list(floor.convolutions(224))
+    assert len(layers) == len({each.name for each in layers}) == 53
+    weights = sum(each.inputs * each.outputs * each.kernel**2 + 2 * each.outputs for each in layers)
+    assert weights + 2049 * rules.CLASSES == rules.PARAMETERS
+    update = next(each for each in floor.kernels("separate", 1, "float32") if each.kind == "update")
+    assert update.bytes == 16 * 4 * rules.PARAMETERS
+
+
+def bytes_of(version, layer, precision="float16"):
+    """By kind, of 10 images of 224x224."""
+    return {each.kind: each.bytes for each in floor.kernels(version, 10, precision) if each.layer == layer}
+
+
+def test_bytes_of_a_convolution_by_hand():
+    images, activations, weights = 10 * 3 * 224 * 224, 10 * 64 * 112 * 112, 64 * 3 * 7 * 7
+    found = bytes_of("separate", "conv0")
+    assert found["forward"] == found["weights' gradient"] == 2 * (images + activations + weights)
+    assert "inputs' gradient" not in found
+    assert bytes_of("separate", "conv0", "float32")["forward"] == 2 * found["forward"]
+
+
+# One pass over what stage1_unit1_conv1 gives: 10 images of 64 channels at 56x56, two bytes each.
+PASS = 10 * 64 * 56 * 56 * 2
+BY_HAND = [
+    # statistics 1, normalise 2, ReLU 2; ReLU back 3, reduce 2, input's gradient 3
+    ("separate", "stage1_unit1_conv1", 5 + 8),
+    # statistics 1, normalise with ReLU 2; reduce 2, input's gradient 3
+    ("fused", "stage1_unit1_conv1", 3 + 5),
+    # no ReLU; four times the channels
+    ("fused", "stage1_unit1_conv1sc", 4 * (3 + 5)),
+]
+
+
+@pytest.mark.parametrize("version, layer, passes", BY_HAND)
+def test_bytes_of_a_batch_norm_by_hand(version, layer, passes):
+    assert bytes_of(version, layer)["batch norm, ReLU, sum"] == passes * PASS
+
+
+def test_bytes_of_the_end_of_a_block_by_hand():
+    def passes(version, layer):
+        found = [each.bytes for each in floor.kernels(version, 10, "float16")
+                 if each.layer == layer and each.kind == "batch norm, ReLU, sum"]
+        return sum(found) / PASS / (4 if "stage1" in layer else 0.5)
+
+    # statistics 1, normalise 2, sum 3, ReLU 2; ReLU back 3, reduce 2, input's gradient 3; the gradients of two readers summed 3
+    assert passes("separate", "stage1_unit1_conv3") == 8 + 8 + 3
+    # the last one goes to the pooling alone; there 2048 channels at 7x7 are half of a pass
+    assert passes("separate", "stage4_unit3_conv3") == 8 + 8
+    # statistics 1, normalise with sum and ReLU 3; reduce 3, masked gradient 1, input's gradient 3; the sum of two 3
+    assert passes("fused", "stage1_unit1_conv3") == 4 + 7 + 3
+
+
+def test_time_is_that_of_the_slower_of_memory_and_arithmetic():
+    slow_memory = floor.Kernel("a", "forward", operations=10, bytes=100)
+    slow_arithmetic = floor.Kernel("b", "forward", operations=100, bytes=10)
+    assert floor.seconds([slow_memory, slow_arithmetic], 10, 20) == 10 + 5
+
+
+def test_every_version_moves_less_than_the_one_before():
+    moved = [floor.operations_and_bytes(floor.kernels(version, 400, "float16"))[1] for version in floor.VERSIONS]
+    assert moved == sorted(moved, reverse=True) and len(set(moved)) == 4
+
+
+def test_the_bench_prints_it():
+    def said(*options):
+        command = [sys.executable, str(ROOT / "bench" / "step_floor.py"), *options]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, "COLUMNS": "150"})
+
+    rates = ("--terabytes", "4", "--teraflops", "800")
+    done = said(*rates, "--batch", "100", "--json")
+    assert done.returncode == 0, done.stderr
+    rows = {row["version"]: row for row in json.loads(done.stdout)["versions"]}
+    assert list(rows) == list(floor.VERSIONS)
+    kernels = floor.kernels("fused", 100, "float16")
+    assert rows["fused"]["images_per_second"] == pytest.approx(100 / floor.seconds(kernels, 4e12, 8e14))
+    assert sum(rows["fused"]["milliseconds_by_kind"].values()) == pytest.approx(rows["fused"]["milliseconds"])
+    assert "separate" in said(*rates).stdout
+    refused = said("--terabytes", "0", "--teraflops", "1")
+    assert refused.returncode == 2 and "must be greater than 0" in refused.stderr

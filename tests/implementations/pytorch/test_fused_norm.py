@@ -1,0 +1,152 @@
+"""The fused kernels against PyTorch's operations in float64: on a GPU compiled, elsewhere by Triton's interpreter."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch")
+triton = pytest.importorskip("triton", reason="needs Triton, which PyTorch's builds for CUDA bring")
+
+from torch.nn import functional  # noqa: E402
+
+from implementations.pytorch import fused_norm, model  # noqa: E402
+from tests.conftest import HAS_GPU, ON_GPU  # noqa: E402
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+interpreted = pytest.mark.skipif(not INTERPRETED, reason="runs in the process of test_by_the_interpreter")
+DEVICES = [pytest.param("cpu", marks=interpreted), pytest.param("cuda", marks=ON_GPU)]
+TOLERANCE = {torch.float32: 2e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}
+SHAPES = [(3, 5, 4, 6), (2, 130, 7, 7), (4, 64, 12, 9), (2, 8, 1, 1)]
+"""Fewer rows or columns than a tile, and more, not divided by it."""
+MOMENTUM, EPSILON = 0.1, 1e-5
+
+
+@pytest.mark.skipif(HAS_GPU or INTERPRETED, reason="the tests of this file run here themselves")
+def test_by_the_interpreter():
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500, env={**os.environ, "TRITON_INTERPRET": "1"})
+    assert done.returncode == 0 and " passed" in done.stdout, done.stdout + done.stderr
+
+
+CONSTANTS = {"ROWS": 64, "COLUMNS": 64, "ADD": True, "RELU": True, "MASK": True, "PARTS": 512}
+
+
+@pytest.mark.skipif(HAS_GPU or INTERPRETED, reason="where kernels run they are compiled")
+@pytest.mark.parametrize("kernel", ["_moments_of_parts", "_combine_moments", "_normalise", "_sums_of_parts", "_input_gradient"])
+def test_kernels_compile_for_an_h100(kernel):
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    function = getattr(fused_norm, kernel)
+    whole, half = {"rows", "columns", "parts", "part_rows"}, {"x", "shortcut", "gradient", "out", "let_through"}
+
+    def kind(name):
+        if name in CONSTANTS:
+            return "constexpr"
+        if name in whole or name in ("momentum", "eps"):
+            return "i32" if name in whole else "fp32"
+        return "*fp16" if name in half else "*fp32"
+
+    signature = {name: kind(name) for name in function.arg_names}
+    constants = {name: CONSTANTS[name] for name in signature if name in CONSTANTS}
+    constants.update({"COLUMNS": 16} if kernel == "_combine_moments" else {})
+    compiled = triton.compile(ASTSource(function, signature, constants), target=GPUTarget("cuda", 90, 32))
+    assert "sm_90" in compiled.asm["ptx"] and compiled.asm["cubin"]
+
+
+def tensors(shape, dtype, device, mean=0.5, deviation=2.0):
+    """x, shortcut, gamma, beta, running mean and variance, and the gradient that arrives; images channels-last."""
+    random = torch.Generator().manual_seed(0)
+    x, shortcut, gradient = (torch.randn(shape, generator=random) for _ in range(3))
+    x, columns = x * deviation + mean, shape[1]
+    gamma, beta, running_mean = (torch.randn(columns, generator=random) for _ in range(3))
+    images = [each.to(device, dtype).contiguous(memory_format=torch.channels_last) for each in (x, shortcut, gradient)]
+    vectors = [each.to(device) for each in (gamma, beta, running_mean, torch.rand(columns, generator=random))]
+    return [*images[:2], *vectors, images[2]]
+
+
+def reference(x, shortcut, gamma, beta, running_mean, running_var, momentum, eps, relu):
+    y = functional.batch_norm(x, running_mean, running_var, gamma, beta, True, momentum, eps)
+    y = y if shortcut is None else y + shortcut
+    return functional.relu(y) if relu else y
+
+
+def computed(function, given, add, relu):
+    """Output, running statistics, and gradients of all that has one, in float64 on the CPU."""
+    x, shortcut, gamma, beta, running_mean, running_var, gradient = (each.clone() for each in given)
+    wanted = [x, gamma, beta, *([shortcut] if add else [])]
+    for each in wanted:
+        each.requires_grad_(True)
+    y = function(x, shortcut if add else None, gamma, beta, running_mean, running_var, MOMENTUM, EPSILON, relu)
+    assert y.shape == x.shape and y.dtype == x.dtype
+    found = {"output": y.detach(), "running mean": running_mean, "running variance": running_var}
+    found.update(zip(("x", "gamma", "beta", "shortcut"), torch.autograd.grad(y, wanted, gradient)))
+    return {name: each.cpu().double() for name, each in found.items()}
+
+
+def assert_agrees(given, add, relu, tolerance):
+    expected = computed(reference, [each.cpu().double() for each in given], add, relu)
+    found = computed(fused_norm.normalise, given, add, relu)
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        error = (found[name] - value).norm() / value.norm().clamp(min=1e-6)
+        assert error < tolerance, f"{name}: off by {error:.1e}"
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", list(TOLERANCE), ids=str)
+@pytest.mark.parametrize("add, relu", [(False, False), (False, True), (True, True), (True, False)])
+def test_agrees_with_float64(device, dtype, add, relu):
+    for shape in SHAPES[:3]:
+        assert_agrees(tensors(shape, dtype, device), add, relu, TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_two_values_a_channel_are_enough(device):
+    given = tensors(SHAPES[3], torch.float32, device)
+    expected, found = (computed(each, given, False, True) for each in (reference, fused_norm.normalise))
+    for name in ("output", "running mean", "running variance"):
+        torch.testing.assert_close(found[name], expected[name], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_mean_far_from_zero_does_not_spoil_the_variance(device):
+    # The difference of two sums of squares would lose all of its digits here.
+    assert_agrees(tensors((4, 64, 12, 9), torch.float32, device, mean=3000.0, deviation=1.0), False, False, 1e-3)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_other_layouts_are_taken_too(device):
+    given = tensors((3, 5, 4, 6), torch.float32, device)
+    assert_agrees([each.contiguous() for each in given], True, True, 2e-5)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("precision, of_losses, of_gradients", [("float32", 1e-4, 0.1), ("bfloat16", 0.1, None)])
+def test_a_network_has_the_losses_and_gradients_of_float64(device, precision, of_losses, of_gradients):
+    # So many layers make much of roundings: PyTorch's own gradients are off by 0.02 here in float32, in bfloat16 by all of it.
+    random = torch.Generator().manual_seed(0)
+    images = torch.randn(4, 3, 64, 64, generator=random).contiguous(memory_format=torch.channels_last)
+    labels, sides = torch.arange(4), []
+    for given, to in ((fused_norm.normalise, device), (model.separate_normalise, "cpu")):
+        network = model.ResNet50(10, 0.125, False, precision, given)
+        network.initialize(0)
+        network.to(to)
+        exact = given is model.separate_normalise
+        layers = network.double().features if exact else network  # without the casts of a network
+        losses = model.training_loss(layers, images.to(to, torch.float64 if exact else torch.float32), labels.to(to), 0.1)
+        losses.sum().backward()
+        gradients = torch.cat([parameter.grad.flatten() for parameter in network.parameters()])
+        sides.append((losses.detach().cpu().double(), gradients.cpu().double()))
+    (losses, gradients), (expected, expected_gradients) = sides
+    assert (losses - expected).norm() < of_losses * expected.norm()
+    assert gradients.isfinite().all()
+    assert of_gradients is None or (gradients - expected_gradients).norm() < of_gradients * expected_gradients.norm()
+
+
+@pytest.mark.parametrize("device", [pytest.param("cuda", marks=ON_GPU)])
+@pytest.mark.parametrize("shape", [(16, 64, 112, 112), (128, 2048, 7, 7)])
+def test_agrees_at_full_size(device, shape):
+    assert_agrees(tensors(shape, torch.float16, device), True, True, TOLERANCE[torch.float16])

@@ -1,0 +1,115 @@
+"""However a step is executed, it trains as plain execution does: full and ragged batches, changing learning rates."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from implementations.pytorch.model import Bottleneck, join, trainable  # noqa: E402
+from implementations.pytorch.step import Eager, Graph, of_full_batches  # noqa: E402
+from implementations.pytorch.train import create  # noqa: E402
+from tests.conftest import ON_GPU, with_changes  # noqa: E402
+
+RATES = (0.5, 1.0, 2.0, 1.5, 0.1, 0.7)
+RAGGED = (2, 5)
+"""Steps, beginning at 0, whose batch is not full."""
+
+
+def flat(parameters):
+    """All weights in one tensor of their own."""
+    return torch.cat([parameter.tensor.detach().flatten() for parameter in parameters])
+
+
+def trained(config):
+    """(losses of every step, change of the weights, running statistics, correct predictions) after a few steps."""
+    rank = create(config)
+    rank.warm_up(3)
+    before = flat(rank.parameters)
+    batch = next(rank.open_input(None).epoch())
+    losses = []
+    for step, rate in enumerate(RATES):
+        samples = 11 if step in RAGGED else batch.samples
+        # Other images in every step, in other memory than the last ones.
+        shifted = batch._replace(images=batch.images.roll(step, 0), labels=batch.labels.roll(step), samples=samples)
+        losses.append(rank._train_step(shifted._replace(global_samples=samples), rate))
+    correct = rank._evaluate(batch.images, batch.labels)
+    change, statistics = flat(rank.parameters) - before, torch.cat(list(rank.network.buffers()))
+    rank.close()
+    return losses, change, statistics, correct
+
+
+@pytest.mark.parametrize("mode", [pytest.param(mode, marks=ON_GPU) for mode in ("graph", "compile", "fused")])
+def test_every_mode_trains_as_eager_does(tiny_config, mode, monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+
+    def run(how):
+        return trained(with_changes(tiny_config, run={"device": "gpu", "step_mode": how}))
+
+    expected, found = run("eager"), run(mode)
+    # Other kernels round otherwise, and so many layers make much of it; what a wrong step would do is larger.
+    for one, other in zip(expected[0], found[0]):
+        torch.testing.assert_close(other, one, rtol=1e-2, atol=1e-3)
+    for one, other, tolerance in zip(expected[1:3], found[1:3], (0.1, 1e-2)):
+        assert (one - other).norm() < tolerance * one.norm()
+    assert (expected[3] == found[3]).float().mean() > 0.8
+
+
+def test_compiled_losses_gradients_and_statistics_are_those_of_eager():
+    def run(compiled):
+        # A block of the network is enough for a CPU, which needs minutes to compile all of them.
+        network = torch.nn.Sequential(Bottleneck(1, 1, 8, 4, 2, 1.0), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten())
+        random = torch.Generator().manual_seed(0)
+        for module in network.modules():
+            if hasattr(module, "names"):
+                module.initialize(random)
+        _, gradients = join(trainable(network), torch.zeros)
+        step = Eager(network, gradients, 0.1)
+        if compiled:
+            step = of_full_batches("compile", step, torch.empty(0), torch.empty(0))
+        random, found = torch.Generator().manual_seed(1), []
+        for _ in range(3):  # the gradients of a step do not add to those of the last
+            images = torch.randn(4, 8, 6, 6, generator=random).to(memory_format=torch.channels_last)
+            losses = step(images, torch.randint(16, (4,), generator=random))
+            found += [losses, gradients.clone(), *(buffer.clone() for buffer in network.buffers())]
+        return found
+
+    for one, other in zip(run(False), run(True)):
+        torch.testing.assert_close(other, one, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("gpu", marks=ON_GPU)])
+def test_a_ragged_batch_never_meets_what_is_made_for_full_ones(tiny_config, device):
+    rank = create(with_changes(tiny_config, run={"device": device, "step_mode": "graph"}))
+    rank.warm_up(1)
+
+    def refuse(images, labels):
+        raise AssertionError(f"{len(labels)} samples")
+
+    rank._full_step = refuse
+    batch = next(rank.open_input(None).epoch())
+    assert rank._train_step(batch._replace(samples=3), 0.1).shape == (3,)
+    with pytest.raises(AssertionError, match="16 samples"):
+        rank._train_step(batch, 0.1)
+    rank.close()
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph", "fused"])
+def test_without_a_gpu_nothing_is_captured(mode):
+    step = Eager(torch.nn.Flatten(), torch.zeros(1), 0.0)
+    assert of_full_batches(mode, step, torch.zeros(2, 3, 4, 4), torch.zeros(2)) is step
+
+
+@pytest.mark.parametrize("device", [pytest.param("gpu", marks=ON_GPU)])
+def test_a_graph_gives_what_its_step_gives(tiny_config, device):
+    rank = create(with_changes(tiny_config, run={"device": device, "step_mode": "graph"}))
+    rank.warm_up(1)
+    assert isinstance(rank._full_step, Graph)
+    batch = next(rank.open_input(None).epoch())
+    images, labels = batch.images, batch.labels
+    first = rank._full_step(images, labels)
+    kept = first.clone()
+    gradients = rank._gradients.clone()
+    second = rank._full_step(images.flip(0) * 0.5, labels.flip(0))
+    assert torch.equal(first, kept) and not torch.equal(first, second)  # losses of a step stay what they were
+    torch.testing.assert_close(rank._ragged_step(images, labels), kept, rtol=1e-3, atol=1e-4)
+    assert (rank._gradients - gradients).norm() < 1e-2 * gradients.norm()
+    rank.close()
