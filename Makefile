@@ -27,8 +27,10 @@ test: dev ## build Horovod and run every test
 	@requirements/install.sh pytorch-cpu || echo "make: the tests of the PyTorch implementation are skipped, for the reason above"
 	@$(BIN)/python -m pytest
 
-test-gpu: dev ## the tests that need a GPU
-	@$(BIN)/python -m pytest -m gpu
+test-gpu: ## the tests that need a GPU, with the packages that are there: those of .venv, else of python3
+	@python=$$([ -x $(BIN)/python ] && echo $(BIN)/python || echo python3) && \
+	  $$python -c 'from tests.conftest import HAS_GPU; raise SystemExit(None if HAS_GPU else "test-gpu: no NVIDIA GPU, or no driver")' && \
+	  $$python -m pytest -m gpu
 
 bench: data ## the figures of docs/measurements.md that a CPU can give
 	set -a; . configs/config_DEMO_CPU.sh; set +a; $(BIN)/python bench/real_vs_synthetic.py

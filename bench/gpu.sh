@@ -8,7 +8,7 @@ python=.venv/bin/python # as run_experiments.sh does
 [ -x "$python" ] || python=python3
 
 if ! "$python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2> /dev/null; then
-  echo "bench-gpu: PyTorch of $python sees no GPU; it needs an NVIDIA driver and: pip install torch nvidia-dali-cuda130" >&2
+  echo "bench-gpu: PyTorch of $python sees no GPU; it needs an NVIDIA driver and requirements/install.sh pytorch-gpu" >&2
   exit 2
 fi
 
