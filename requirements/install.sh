@@ -100,7 +100,7 @@ wanted=$(sha256sum "requirements/${packages%-nccl}.txt" requirements/install.sh 
 case $packages in
   mxnet-cpu) install_wheels " (some 700 MB to download)" ;;
   mxnet-cu112) install_wheels " (some 3 GB to download)" ;;
-  pytorch-cpu) install_wheels " (some 500 MB to download)" ;;
+  pytorch-cpu) install_wheels " (some 700 MB to download)" ;;
   pytorch-gpu)
     [ -z "$(find .venv -maxdepth 1 -name 'installed-mxnet-*')" ] ||
       fail "pytorch-gpu brings another DALI than the set of MXNet in .venv; delete .venv, or use another checkout"
