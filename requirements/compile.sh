@@ -17,7 +17,7 @@ done
 # For the one Python that there is a wheel for. It lies in PyTorch's index of builds for CPUs: UV_FIND_LINKS or UV_INDEX says where.
 uv pip compile "$@" --only-binary :all: pytorch-cpu.in --constraint mxnet-cpu.txt --output-file pytorch-cpu.txt --python-version 3.11 \
   --generate-hashes --quiet --custom-compile-command "make requirements" >/dev/null
-# PyTorch 2.11 is for Python 3.10 and later ones.
+# PyTorch 2.13 is for Python 3.10 and later ones.
 uv pip compile "$@" --only-binary :all: pytorch-gpu.in --constraint core.txt --output-file pytorch-gpu.txt --universal \
   --python-version 3.10 --generate-hashes --quiet --custom-compile-command "make requirements" >/dev/null
 # A source distribution, and its dependencies are in horovod-build.in.
