@@ -134,8 +134,9 @@ class Data:
 class InputPipeline:
     """What decides speed only."""
 
-    library: str = env("INPUT_LIBRARY", one_of("dali", "dataloader"), "what reads and decodes images: DALI, or under "
-                       "FRAMEWORK=pytorch its DataLoader with Pillow, in DALI_THREADS processes", default="dali")
+    library: str = env("INPUT_LIBRARY", one_of("dali", "dataloader", "torchvision"), "what reads and decodes images: DALI, or "
+                       "under FRAMEWORK=pytorch DALI_THREADS processes of its DataLoader with Pillow; they read alone, and "
+                       "torchvision decodes on the device", default="dali")
     threads: int = env("DALI_THREADS", integer, "CPU threads of a rank's pipeline", default=3, bound=AT_LEAST_1)
     prefetch_queue_depth: int = env("DALI_PREFETCH_QUEUE", integer, "batches prepared ahead", default=2, bound=AT_LEAST_1)
     hw_decoder_load: float = env("DALI_HW_DECODER_LOAD", number, "share of images for the GPU's JPEG engine", default=0.0,

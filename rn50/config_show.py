@@ -49,7 +49,7 @@ DALI_ALONE = ("DALI_ROI_DECODE", "DALI_DONT_USE_MMAP", *GPU_DECODER, *GPU_BUFFER
 DEAD = (
     Dead(("INPUT_LIBRARY",), lambda c: c.input_library != c.input_pipeline.library,
          "only FRAMEWORK=pytorch has another input than DALI's"),
-    Dead(DALI_ALONE, lambda c: c.input_library != "dali", "INPUT_LIBRARY=dataloader reads and decodes without DALI"),
+    Dead(DALI_ALONE, lambda c: c.input_library != "dali", "INPUT_LIBRARY has images read and decoded without DALI"),
     Dead(GPU_DECODER, lambda c: c.run.device == "cpu", "DEVICE=cpu decodes without nvJPEG"),
     Dead(GPU_BUFFERS, lambda c: c.run.device == "cpu", "DEVICE=cpu has no GPU buffers to size"),
     Dead(("DGXNSOCKET", "DGXSOCKETCORES", "DGXHT"), lambda c: True, "ranks are bound to the cores that are there"),

@@ -3,7 +3,7 @@
 import itertools
 import math
 import time
-from typing import Any, Iterator, List, NamedTuple, Union
+from typing import Any, Iterator, List, NamedTuple, Sequence, Tuple, Union
 
 import numpy as np
 import torch
@@ -34,18 +34,40 @@ class Records(Dataset):
         self._reader = IndexedRecordReader(rec, idx)
 
     def __getitem__(self, drawn: Drawn) -> Any:
-        size, where = self._data.image_size, f"record {drawn.position} at byte {self._reader.offsets[drawn.position]}"
         try:
-            header, jpeg = self._reader.read(drawn.position)
-            if not self._training:
-                return crops.evaluation_input(jpeg, size, self._data.eval_resize), header.label
-            # Of its own, so that neither the number of ranks nor that of workers changes what becomes of an image.
-            random = np.random.default_rng((self._seed, *drawn))
-            return crops.training_input(jpeg, size, self._data.crop_area_min, random), header.label
+            header, image = self._reader.read(drawn.position)
+            return self._prepared(image, drawn), header.label
         except UserError as error:
             return str(error)
         except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError and more for a damaged file
-            return f"{self._rec}: {where} does not decode ({error}); replace the image and pack the file again"
+            return self.undecodable(drawn.position, error)
+
+    def undecodable(self, position: int, error: Exception) -> str:
+        """The line on a record whose image is damaged."""
+        where = f"record {position} at byte {self._reader.offsets[position]}"
+        return f"{self._rec}: {where} does not decode ({error}); replace the image and pack the file again"
+
+    def together(self, samples: List[Any]) -> Union[str, Tuple[Any, torch.Tensor]]:
+        """A batch of samples: (what ``_batch`` makes, float32 (B,)); or the first line on a record that is none."""
+        fault = next((each for each in samples if isinstance(each, str)), None)
+        if fault is not None:
+            return fault
+        images, labels = zip(*samples)
+        return self._batch(images), torch.tensor(labels, dtype=torch.float32)
+
+    def _prepared(self, image: bytes, drawn: Drawn) -> Any:
+        pixels = crops.decode(image)
+        return crops.cut(pixels, self._crop(pixels.shape[1], pixels.shape[0], drawn), self._data.image_size)
+
+    def _batch(self, images: Sequence[Any]) -> Any:
+        return torch.from_numpy(np.stack(images))
+
+    def _crop(self, width: int, height: int, drawn: Drawn) -> crops.Crop:
+        if not self._training:
+            return crops.evaluation_crop(width, height, self._data.image_size, self._data.eval_resize)
+        # Of its own, so that neither the number of ranks nor that of workers changes what becomes of an image.
+        random = np.random.default_rng((self._seed, *drawn))
+        return crops.training_crop(width, height, self._data.crop_area_min, random)
 
 
 class Order:
@@ -66,35 +88,28 @@ class Order:
                 yield [Drawn(epoch, int(position)) for position in own[np.minimum(places, len(own) - 1)]]
 
 
-def _together(samples: List[Any]) -> Union[str, Any]:
-    """A batch of samples: (uint8 (B, S, S, 3), float32 (B,)); or the first line on a record that is none."""
-    fault = next((each for each in samples if isinstance(each, str)), None)
-    if fault is not None:
-        return fault
-    images, labels = zip(*samples)
-    return torch.from_numpy(np.stack(images)), torch.tensor(labels, dtype=torch.float32)
-
-
 class LoaderBatches:
     """One of the two sets, prepared by processes of PyTorch's DataLoader while the previous batch trains."""
+
+    records = Records
 
     def __init__(self, config: Config, training: bool, communicator: Any, seed: int, device: torch.device, precision: str):
         self._config, self._rank, self._device = config, communicator.rank, device
         self._set = RecordSet(config, training, communicator.size)
-        records = Records(config, training, self._set.rec, self._set.idx, seed)
+        self._records = self.records(config, training, self._set.rec, self._set.idx, seed)
         order = Order(self._set, training, self._rank, config.hyperparameters.batch_size, seed)
         workers = config.input_pipeline.threads
         each, end_with_us = math.ceil(config.input_pipeline.prefetch_queue_depth / workers), ask_to_end_with_parent()
         self._ahead = workers * each
         self._loader = iter(DataLoader(
-            records, batch_sampler=order, collate_fn=_together, num_workers=workers, prefetch_factor=each,
+            self._records, batch_sampler=order, collate_fn=self._records.together, num_workers=workers, prefetch_factor=each,
             pin_memory=device.type == "cuda", worker_init_fn=lambda _: end_with_us(),
         ))  # fmt: skip
         self._mean, self._std = (torch.tensor(each, device=device) for each in (rules.MEAN, rules.STD))
         self._dtype = torch.float16 if precision == "float16" else torch.float32
         self._lowest, self._highest = 0.0, 0.0
         self.wait_seconds = 0.0
-        """Time spent waiting for the DataLoader, over the life of this object."""
+        """Time spent waiting for the DataLoader and for ``_images``, over the life of this object."""
         self.waiting = False
         """Whether it waits for the DataLoader now."""
 
@@ -102,7 +117,8 @@ class LoaderBatches:
         """One pass over this rank's part, the samples that fill up the last batch not counted."""
         for index in range(self._set.batches):
             begin = time.perf_counter()
-            images, labels = self._next()
+            loaded, labels = self._next()
+            images = self._images(loaded)
             self.wait_seconds += time.perf_counter() - begin
             self._lowest, self._highest = min(self._lowest, float(labels.min())), max(self._highest, float(labels.max()))
             # A label that is out of range is told of by check_labels; until then it must not stop the device.
@@ -118,6 +134,10 @@ class LoaderBatches:
     def check_labels(self) -> None:
         """Raises UserError where a label of the batches so far is not in [0, classes)."""
         self._set.check_labels(self._lowest, self._highest)
+
+    def _images(self, loaded: Any) -> torch.Tensor:
+        """Grey levels (B, S, S, 3) of what the DataLoader's processes made."""
+        return loaded
 
     def _next(self) -> Any:
         self.waiting = True

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from implementations.pytorch.model import PRECISIONS
-from rn50.errors import UserError
+from implementations.pytorch.torchvision_package import torchvision
 
 # Heads beside the classifier, which Gluon's Inception-v3 does not have either; and initial values that take long to draw.
 PLAIN: Dict[str, Any] = {"aux_logits": False, "init_weights": False}
@@ -24,12 +24,7 @@ def models() -> Dict[str, int]:
 
 
 def _torchvision() -> Any:
-    try:
-        from torchvision import models as zoo
-    except (ImportError, RuntimeError) as error:  # RuntimeError: it was built for another PyTorch
-        raise UserError(f"--models: torchvision cannot be imported ({error}); install the torchvision that is made for PyTorch "
-                        f"{torch.__version__}") from error
-    return zoo
+    return torchvision("--models").models
 
 
 class ZooNetwork(nn.Module):

@@ -70,13 +70,17 @@ def _pytorch(software: Software, config: Config) -> Finding:
     on_gpus = config.run.device == "gpu"
     install = "pip install torch nvidia-dali-cuda130" if on_gpus else "requirements/install.sh pytorch-cpu"
     have = software.packages
-    shown = ", ".join(f"{name} {have[name]}" for name in sorted(have) if re.fullmatch(r"torch|nvidia-dali-.*|numpy", name))
+    told = [name for name in sorted(have) if re.fullmatch(r"torch(vision)?|nvidia-dali-.*|numpy", name)]
+    shown = ", ".join(f"{name} {have[name]}" for name in told)
     if "torch" not in have:
         return Finding(FAILURE, "packages", f"no PyTorch beside {shown or 'this Python'}", install)
     if on_gpus and have["torch"].endswith("+cpu"):
         return Finding(FAILURE, "packages", f"PyTorch is the build for CPUs ({shown})", install)
     if config.input_library == "dali" and not any(name.startswith("nvidia-dali-") for name in have):
         return Finding(FAILURE, "packages", f"no DALI beside {shown}", f"{install}, or set INPUT_LIBRARY=dataloader")
+    if config.input_library == "torchvision" and "torchvision" not in have:
+        return Finding(FAILURE, "packages", f"no torchvision beside {shown}",
+                       f"pip install the torchvision that is made for PyTorch {have['torch']}, or set INPUT_LIBRARY=dataloader")
     return Finding(OK, "packages", shown)
 
 

@@ -23,6 +23,23 @@ class Window(NamedTuple):
     height: float
 
 
+class Crop(NamedTuple):
+    """What of an image becomes an input: ``window`` of a ``part``, beyond which is the part's own edge; mirrored or not."""
+
+    part: Tuple[int, int, int, int]
+    """Left, top, width and height in pixels of the image; those of ``window`` count from its corner."""
+    window: Window
+    mirrored: bool
+
+
+def size_of(image: bytes) -> Tuple[int, int]:
+    """Width and height that the header of a JPEG or PNG states. Raises what Pillow raises for one that it cannot open."""
+    from PIL import Image
+
+    with Image.open(io.BytesIO(image)) as decoder:
+        return decoder.size
+
+
 def decode(image: bytes) -> np.ndarray:
     """A JPEG or PNG as uint8 (H, W, 3) in RGB. Raises what Pillow raises for a damaged one, which is of many types."""
     from PIL import Image
@@ -76,15 +93,19 @@ def _taps(begin: float, length: float, count: int, side: int) -> Tuple[np.ndarra
     return low, np.minimum(low + 1, side - 1), (at - low).astype(np.float32)
 
 
-def training_input(image: bytes, size: int, min_area: float, random: np.random.Generator) -> np.ndarray:
-    """A random crop of a JPEG, mirrored or not: uint8 (``size``, ``size``, 3). Beyond the crop is its own edge."""
-    pixels = decode(image)
-    x, y, w, h = (int(value) for value in random_window(pixels.shape[1], pixels.shape[0], min_area, random))
-    crop = resample(pixels[y : y + h, x : x + w], Window(0, 0, w, h), size)
-    return crop[:, ::-1] if random.random() < rules.MIRROR_PROBABILITY else crop
+def training_crop(width: int, height: int, min_area: float, random: np.random.Generator) -> Crop:
+    """A random one of an image of that size, mirrored or not. Beyond it is its own edge."""
+    x, y, w, h = (int(value) for value in random_window(width, height, min_area, random))
+    return Crop((x, y, w, h), Window(0, 0, w, h), random.random() < rules.MIRROR_PROBABILITY)
 
 
-def evaluation_input(image: bytes, size: int, resize: int) -> np.ndarray:
-    """The centre of a JPEG that is resized until its shorter side is ``resize``: uint8 (``size``, ``size``, 3)."""
-    pixels = decode(image)
-    return resample(pixels, centre_window(pixels.shape[1], pixels.shape[0], size, resize), size)
+def evaluation_crop(width: int, height: int, size: int, resize: int) -> Crop:
+    """The centre of an image of that size when its shorter side is resized to ``resize``."""
+    return Crop((0, 0, width, height), centre_window(width, height, size, resize), False)
+
+
+def cut(image: np.ndarray, crop: Crop, size: int) -> np.ndarray:
+    """``crop`` of ``image``, uint8 (H, W, 3), as an input: uint8 (``size``, ``size``, 3)."""
+    x, y, w, h = crop.part
+    made = resample(image[y : y + h, x : x + w], crop.window, size)
+    return made[:, ::-1] if crop.mirrored else made

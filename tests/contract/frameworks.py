@@ -64,6 +64,7 @@ class Pytorch:
     """FRAMEWORK=pytorch."""
 
     package = "torch"
+    library = "dali"
     _torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
     two_ranks = {"shared memory": LOCAL, "torchrun": _torchrun}
 
@@ -80,12 +81,13 @@ class Pytorch:
     def running_statistics(rank):
         return {name: buffer.cpu().numpy() for name, buffer in rank.network.named_buffers()}
 
-    @staticmethod
-    def open_batches(config, training, communicator, seed):
+    @classmethod
+    def open_batches(cls, config, training, communicator, seed):
         import torch
 
         from implementations.pytorch import input_pipeline
 
+        config = with_changes(config, run={"framework": "pytorch"}, input_pipeline={"library": cls.library})
         return input_pipeline.open_batches(config, training, communicator, seed, torch.device("cpu"), "float32")
 
     @staticmethod
@@ -111,14 +113,17 @@ class Pytorch:
 class PytorchDataLoader(Pytorch):
     """FRAMEWORK=pytorch INPUT_LIBRARY=dataloader."""
 
-    @staticmethod
-    def open_batches(config, training, communicator, seed):
-        config = with_changes(config, run={"framework": "pytorch"}, input_pipeline={"library": "dataloader"})
-        return Pytorch.open_batches(config, training, communicator, seed)
+    library = "dataloader"
+
+
+class PytorchTorchvision(Pytorch):
+    """FRAMEWORK=pytorch INPUT_LIBRARY=torchvision."""
+
+    package = library = "torchvision"
 
 
 FRAMEWORKS = {"mxnet": Mxnet, "pytorch": Pytorch}
-INPUTS = {**FRAMEWORKS, "pytorch, dataloader": PytorchDataLoader}
+INPUTS = {**FRAMEWORKS, "pytorch, dataloader": PytorchDataLoader, "pytorch, torchvision": PytorchTorchvision}
 """The frameworks, with every library that reads for them."""
 
 

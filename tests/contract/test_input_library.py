@@ -1,4 +1,4 @@
-"""Without DALI: a timed run of PyTorch whose images its DataLoader reads, and what it says of a record that does not decode."""
+"""Without DALI: timed runs of PyTorch whose images its DataLoader reads, and what they say of a record that does not decode."""
 
 import json
 import multiprocessing
@@ -21,23 +21,30 @@ WITHOUT_DALI = "import sys; sys.modules['nvidia.dali'] = None; from rn50.cli imp
 DATALOADER = {"FRAMEWORK": "pytorch", "INPUT_LIBRARY": "dataloader", "DALI_ROI_DECODE": "0", "DALI_THREADS": "2"}
 
 
+@pytest.fixture(params=["dataloader", "torchvision"])
+def library(request):
+    """INPUT_LIBRARY, one that is installed."""
+    installed(f"pytorch, {request.param}")
+    return request.param
+
+
 def train(environment, result):
     installed("pytorch")
     return subprocess.run([sys.executable, "-c", WITHOUT_DALI], env={**os.environ, **environment, "RESULT_FILE": str(result)},
                           cwd=str(ROOT), capture_output=True, text=True, timeout=300)  # fmt: skip
 
 
-def test_a_timed_run_without_dali(tiny_environment, tmp_path):
+def test_a_timed_run_without_dali(tiny_environment, tmp_path, library):
     result = tmp_path / "result_0.txt"
-    done = train({**tiny_environment, **DATALOADER}, result)
+    done = train({**tiny_environment, **DATALOADER, "INPUT_LIBRARY": library}, result)
     assert done.returncode in (0, 3), done.stdout + done.stderr
     log = parse.read_log(result)
     assert (log.train_samples, log.eval_samples) == (TRAIN_SAMPLES, EVAL_SAMPLES)
     assert [event.key for event in log.events].count("eval_accuracy") >= 1 and log.events[-1].key == "run_stop"
     (samples,) = [event for event in log.events if event.key == "train_samples"]
-    assert samples.metadata["input_library"] == "dataloader"
+    assert samples.metadata["input_library"] == library
     saved = json.loads(result.with_suffix(".json").read_text())
-    assert saved["variables"]["INPUT_LIBRARY"] == saved["config"]["input_pipeline"]["library"] == "dataloader"
+    assert saved["variables"]["INPUT_LIBRARY"] == saved["config"]["input_pipeline"]["library"] == library
 
 
 def test_with_dali_it_needs_dali(tiny_environment, tmp_path):
@@ -45,9 +52,8 @@ def test_with_dali_it_needs_dali(tiny_environment, tmp_path):
     assert done.returncode not in (0, 3) and "nvidia.dali" in done.stderr
 
 
-def test_steps_that_only_measure_and_no_process_afterwards(tiny_config):
-    installed("pytorch")
-    config = with_changes(tiny_config, run={"framework": "pytorch"}, input_pipeline={"library": "dataloader", "threads": 2})
+def test_steps_that_only_measure_and_no_process_afterwards(tiny_config, library):
+    config = with_changes(tiny_config, run={"framework": "pytorch"}, input_pipeline={"library": library, "threads": 2})
     rank = implementation.load("pytorch")(config)
     rank.warm_up(5)
     batches = rank.open_input(config.input_pipeline)
@@ -67,7 +73,7 @@ def test_stages_of_dali_are_not_measured_in_its_place(tiny_environment):
 
 
 @pytest.mark.parametrize("name", ["train", "val"])
-def test_a_record_that_does_not_decode_is_named(tiny_environment, tiny_folder, tmp_path, name):
+def test_a_record_that_does_not_decode_is_named(tiny_environment, tiny_folder, tmp_path, library, name):
     for file in tiny_folder.iterdir():
         (tmp_path / file.name).symlink_to(file)
     with recordio.IndexedRecordReader(tiny_folder / f"{name}.rec", tiny_folder / f"{name}.idx") as reader:
@@ -78,7 +84,8 @@ def test_a_record_that_does_not_decode_is_named(tiny_environment, tiny_folder, t
     with recordio.IndexedRecordWriter(tmp_path / name) as writer:
         for position, (header, jpeg) in enumerate(records):
             writer.write(position, header.label, jpeg[: len(jpeg) // 2] if position == 40 else jpeg)
-    done = train({**tiny_environment, **DATALOADER, "DATADIR": str(tmp_path)}, tmp_path / "result_0.txt")
+    environment = {**tiny_environment, **DATALOADER, "INPUT_LIBRARY": library, "DATADIR": str(tmp_path)}
+    done = train(environment, tmp_path / "result_0.txt")
     assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("rn50: ")]
     assert f"{name}.rec: record 40 at byte " in line and "does not decode" in line

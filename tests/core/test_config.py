@@ -348,6 +348,7 @@ DEAD = [
     ("DALI_DECODER_BUFFER_HINT", "1000000", CPU, {}, "DEVICE=cpu"),
     ("INPUT_LIBRARY", "dataloader", {}, {"FRAMEWORK": "pytorch"}, "only FRAMEWORK=pytorch"),
     ("DALI_ROI_DECODE", "1", {"FRAMEWORK": "pytorch", **DATALOADER}, DATALOADER, "without DALI"),
+    ("DALI_ROI_DECODE", "1", {"FRAMEWORK": "pytorch", "INPUT_LIBRARY": "torchvision"}, {}, "without DALI"),
     ("STEP_MODE", "compile", {}, {"FRAMEWORK": "pytorch", **CPU}, "FRAMEWORK=pytorch"),
     ("STEP_MODE", "graph", {"FRAMEWORK": "pytorch", **CPU}, {"FRAMEWORK": "pytorch"}, "DEVICE=cpu"),
     ("STEP_MODE", "fused", {"FRAMEWORK": "pytorch", **CPU}, {"FRAMEWORK": "pytorch"}, "DEVICE=cpu"),

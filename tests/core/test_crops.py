@@ -34,6 +34,11 @@ def test_where_no_window_fits_it_is_the_greatest_in_the_middle(width, height):
     assert (x, y) == ((width - w) // 2, (height - h) // 2)
 
 
+def training_input(jpeg, size, min_area, random):
+    pixels = crops.decode(jpeg)
+    return crops.cut(pixels, crops.training_crop(*crops.size_of(jpeg), min_area, random), size)
+
+
 def noise(width, height):
     return encoded(ramps(width, height, np.add.outer(np.arange(height) * 3, np.arange(width) * 2) % 256 // 4 + 96))
 
@@ -43,7 +48,7 @@ def test_crops_are_those_of_the_reference_and_half_of_them_mirrored(size):
     jpeg = noise(WIDTH, HEIGHT)
     source, mirrored = decoded(jpeg), 0
     for seed in range(60):
-        made = crops.training_input(jpeg, size, 0.1, np.random.default_rng(seed))
+        made = training_input(jpeg, size, 0.1, np.random.default_rng(seed))
         assert made.dtype == np.uint8 and made.shape == (size, size, 3)
         x, y, w, h = (int(each) for each in crops.random_window(WIDTH, HEIGHT, 0.1, np.random.default_rng(seed)))
         expected = bilinear(source, x, y, w, h, size, size, cut_out=True)
@@ -57,7 +62,7 @@ def test_crops_are_those_of_the_reference_and_half_of_them_mirrored(size):
 @pytest.mark.parametrize("size, resize", [(32, 36), (33, 40), (224, 256)])
 def test_evaluation_is_the_centre_of_the_resized_image(width, height, size, resize):
     jpeg = noise(width, height)
-    made = crops.evaluation_input(jpeg, size, resize)
+    made = crops.cut(crops.decode(jpeg), crops.evaluation_crop(width, height, size, resize), size)
     # As in test_augmentation.py, for DALI.
     shorter = min(width, height)
     out_w, out_h = (int(np.floor(side * resize / shorter + 0.5)) for side in (width, height))

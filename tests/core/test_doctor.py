@@ -277,6 +277,14 @@ def test_packages_of_pytorch(device, packages, severity, says):
     assert finding.severity == severity and says in finding.remedy
 
 
+@pytest.mark.parametrize("installed, severity", [({"torchvision": "0.26.0"}, OK), ({}, FAILURE)])
+def test_torchvision_is_missed_where_it_is_to_decode(installed, severity):
+    config = with_changes(config_of("2xA30"), run={"framework": "pytorch"}, input_pipeline={"library": "torchvision"})
+    packages = {"torch": "2.11.0", "numpy": "1.23.5", **installed}
+    finding = software_findings(dataclasses.replace(GPU_BUILD, packages=packages), config)["packages"]
+    assert finding.severity == severity and "torchvision" in finding.found
+
+
 @pytest.mark.parametrize("framework, severity", [("pytorch", OK), ("mxnet", FAILURE)])
 def test_only_pytorch_does_without_dali(framework, severity):
     config = with_changes(config_of("2xA30"), run={"framework": framework}, input_pipeline={"library": "dataloader"})

@@ -1,0 +1,17 @@
+"""torchvision, which is not in every set of packages: for what asks for it alone."""
+
+from typing import Any
+
+import torch
+
+from rn50.errors import UserError
+
+
+def torchvision(asked_by: str) -> Any:
+    """The package. Raises UserError, which begins with ``asked_by``, where it is missing or does not fit PyTorch."""
+    try:
+        import torchvision as package
+    except (ImportError, RuntimeError) as error:  # RuntimeError: it was built for another PyTorch
+        raise UserError(f"{asked_by}: torchvision cannot be imported ({error}); install the torchvision that is made for PyTorch "
+                        f"{torch.__version__}") from error
+    return package

@@ -1,0 +1,129 @@
+"""Images that torchvision decodes: those of the DataLoader with Pillow, also where the device's decoder refuses them."""
+
+import io
+import sys
+import types
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image
+
+torch = pytest.importorskip("torch")
+
+from implementations.pytorch import input_pipeline  # noqa: E402
+from rn50 import rules  # noqa: E402
+from rn50.data import recordio  # noqa: E402
+from rn50.errors import UserError  # noqa: E402
+from tests.conftest import ON_GPU, with_changes  # noqa: E402
+
+SIZES = [(90, 120), (131, 70), (64, 64), (33, 200), (300, 41), (97, 89), (50, 60), (61, 53)]
+
+
+def picture(width, height, channels=3):
+    """Smooth colours, which chroma at half the resolution does not change much."""
+    y, x = np.mgrid[:height, :width]
+    waves = [128 + 100 * np.sin(x / (9 + k) + k) * np.cos(y / (12 - k)) for k in range(channels)]
+    return np.stack(waves, axis=2).astype(np.uint8)
+
+
+def pillow(pixels, mode, kind, **options):
+    file = io.BytesIO()
+    Image.fromarray(pixels, mode).save(file, kind, **options)
+    return file.getvalue()
+
+
+@pytest.fixture
+def images():
+    """One of each kind that there is in ImageNet: colour, grey, progressive, CMYK, and a PNG."""
+    made = [pillow(picture(*size), "RGB", "JPEG", quality=95) for size in SIZES[:4]]
+    made.append(pillow(picture(*SIZES[4])[:, :, 0].copy(), "L", "JPEG", quality=95))
+    made.append(pillow(picture(*SIZES[5]), "RGB", "JPEG", quality=95, progressive=True))
+    made.append(pillow(picture(*SIZES[6], channels=4), "CMYK", "JPEG", quality=95))
+    made.append(cv2.imencode(".png", picture(*SIZES[7]))[1].tobytes())
+    return made
+
+
+@pytest.fixture
+def opened(tiny_config, tmp_path):
+    """Opens batches of 8 of the given images, whose labels are their places."""
+
+    def open_batches(images, library, training, device="cpu"):
+        for name in ("train", "val"):
+            with recordio.IndexedRecordWriter(tmp_path / name) as writer:
+                for index, image in enumerate(images):
+                    writer.write(index, float(index), image)
+        data = {"folder": str(tmp_path), "train_samples": len(images), "eval_samples": len(images)}
+        config = with_changes(tiny_config, run={"framework": "pytorch"}, input_pipeline={"library": library}, data=data,
+                              hyperparameters={"batch_size": 8})  # fmt: skip
+        communicator = types.SimpleNamespace(rank=0, size=1)
+        return input_pipeline.open_batches(config, training, communicator, 5, torch.device(device), "float32")
+
+    return open_batches
+
+
+def grey_levels(batches, passes=3):
+    """Of all images of some passes, (passes * B, 3, S, S), and their labels."""
+    made = [batch for _ in range(passes) for batch in batches.epoch()]
+    pixels = np.concatenate([batch.images.cpu().numpy() for batch in made])
+    mean, std = (np.array(each, np.float32).reshape(1, 3, 1, 1) for each in (rules.MEAN, rules.STD))
+    return pixels * std + mean, np.concatenate([batch.labels.cpu().numpy() for batch in made])
+
+
+@pytest.mark.parametrize("training", [True, False])
+# Grey levels. On a CPU exact halves may be rounded otherwise; nvJPEG enlarges chroma otherwise than libjpeg.
+@pytest.mark.parametrize("device, furthest, on_average", [("cpu", 1.01, 0.05), pytest.param("cuda:0", 40, 2, marks=ON_GPU)])
+def test_images_are_those_of_the_dataloader(opened, images, training, device, furthest, on_average):
+    pytest.importorskip("torchvision")
+    expected, order = grey_levels(opened(images, "dataloader", training))
+    made, labels = grey_levels(opened(images, "torchvision", training, device))
+    assert (labels == order).all() and set(order) == set(range(len(images)))
+    errors = np.abs(made - expected).mean(axis=(1, 2, 3))
+    assert np.abs(made - expected).max() < furthest and errors.max() < on_average
+    assert np.abs(made[:, :, :, ::-1] - expected).mean(axis=(1, 2, 3)).min() > 2 * on_average  # mirrored it is something else
+
+
+def test_what_the_device_refuses_is_decoded_by_pillow(opened, images, monkeypatch):
+    torchvision = pytest.importorskip("torchvision")
+    expected, _ = grey_levels(opened(images, "torchvision", True), passes=1)
+    decode, half, asked = torchvision.io.decode_jpeg, sorted(map(len, images))[len(images) // 2], []
+
+    def decode_small(batch, *others):
+        asked.append([len(image) < half for image in batch])
+        if not all(asked[-1]):
+            raise RuntimeError("not in this decoder")
+        return decode(batch, *others)
+
+    monkeypatch.setattr(torchvision.io, "decode_jpeg", decode_small)
+    made, _ = grey_levels(opened(images, "torchvision", True), passes=1)
+    assert np.abs(made - expected).max() < 1.01
+    together, *alone = asked
+    assert len(together) == len(alone) == len(images) - 2  # neither CMYK nor PNG
+    assert 1 < together.count(False) < len(together) - 1
+
+
+def test_a_record_of_the_batch_that_nobody_decodes_is_named(opened, images):
+    pytest.importorskip("torchvision")
+    images[3] = images[3][: len(images[3]) // 2]
+    for training in (True, False):
+        with pytest.raises(UserError, match=r"\.rec: record 3 at byte \d+ does not decode \(.*truncated"):
+            grey_levels(opened(images, "torchvision", training))
+
+
+def test_torchvision_is_named_where_it_is_missing(opened, images, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torchvision", None)
+    with pytest.raises(UserError, match=r"^INPUT_LIBRARY=torchvision: torchvision cannot be imported .*; install"):
+        opened(images, "torchvision", True)
+
+
+def test_a_decoder_that_is_missing_is_found_before_the_clock_starts(tiny_config, monkeypatch):
+    torchvision = pytest.importorskip("torchvision")
+
+    def without_nvjpeg(*_):
+        raise RuntimeError("torchvision not compiled with nvJPEG support\nat line 1")
+
+    config = with_changes(tiny_config, run={"framework": "pytorch"}, input_pipeline={"library": "torchvision"})
+    input_pipeline.prepare(config, torch.device("cpu"), "float32")
+    monkeypatch.setattr(torchvision.io, "decode_jpeg", without_nvjpeg)
+    with pytest.raises(UserError, match=r"^INPUT_LIBRARY=torchvision: .* does not decode on cpu \(.*support\); install"):
+        input_pipeline.prepare(config, torch.device("cpu"), "float32")
