@@ -116,6 +116,7 @@ def test_a_cell_that_fails_is_told_and_the_others_are_measured(tiny_environment,
     (("--to", "/proc/nowhere"), {}, "/proc/nowhere: cannot be made"),
 ])
 def test_what_a_user_can_mend(tiny_environment, tmp_path, options, environ, says):
+    pytest.importorskip("mxnet")
     done = throughput({**tiny_environment, **environ}, tmp_path, *options)
     assert done.returncode == 2 and says in done.stderr and "Traceback" not in done.stderr, done.stderr
     assert not list(tmp_path.iterdir())
