@@ -216,28 +216,27 @@ def _resume(partial: Path, name: str) -> Tuple[int, int]:
 
 
 def _in_order(processes: Processes, ahead: int, rest: _Task) -> Iterator[Tuple[_Task, _Written]]:
-    """``rest`` piece by piece as the processes finish it, of which no more than ``ahead`` pieces are given to them at a time."""
+    """``rest`` piece by piece as the processes finish it, of which no more than ``ahead`` pieces are given to them at a time.
+
+    Those few are left to finish where nobody wants them any more: in Python 3.8 a pool does not end with one that was cancelled.
+    """
     waiting: Deque[Tuple[_Task, Future[Optional[_Written]]]] = deque()
     position, offset = 0, rest.offset
-    try:
-        while waiting or position < len(rest.images):
-            while len(waiting) < ahead and position < len(rest.images):
-                images = rest.images[position:position + CHUNK]
-                task = rest._replace(offset=offset, first=rest.first + position, images=images)
-                waiting.append((task, processes.submit(_write_records, task, False)))
-                position, offset = position + len(images), task.end
-            task, future = waiting.popleft()
-            written = future.result()
-            if written is None:
-                # What comes behind the cut record lies elsewhere than its size said, so it is written again.
-                wait([each for _, each in waiting])
-                waiting.clear()
-                written = processes.submit(_write_records, task, True).result()
-                position, offset = task.first - rest.first + len(task.images), task.offset + sum(written.sizes)
-            yield task, written
-    finally:
-        for _, each in waiting:
-            each.cancel()
+    while waiting or position < len(rest.images):
+        while len(waiting) < ahead and position < len(rest.images):
+            images = rest.images[position:position + CHUNK]
+            task = rest._replace(offset=offset, first=rest.first + position, images=images)
+            waiting.append((task, processes.submit(_write_records, task, False)))
+            position, offset = position + len(images), task.end
+        task, future = waiting.popleft()
+        written = future.result()
+        if written is None:
+            # What comes behind the cut record lies elsewhere than its size said, so it is written again.
+            wait([each for _, each in waiting])
+            waiting.clear()
+            written = processes.submit(_write_records, task, True).result()
+            position, offset = task.first - rest.first + len(task.images), task.offset + sum(written.sizes)
+        yield task, written
 
 
 def _write_records(task: _Task, may_cut: bool) -> Optional[_Written]:
