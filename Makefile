@@ -1,6 +1,6 @@
 # Every target may be interrupted and run again. PYTHON=/path/to/python chooses the Python of .venv.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-pytorch data dev test test-gpu bench bench-gpu lint ruff mypy import-linter shellcheck requirements image
+.PHONY: help setup demo demo-pytorch data dev test test-quick fuzz test-gpu bench bench-gpu lint ruff mypy import-linter shellcheck requirements image
 BIN := .venv/bin
 
 help: ## list the targets
@@ -17,15 +17,24 @@ demo-pytorch: data ## the same with PyTorch for MXNet
 	@DGXSYSTEM=DEMO_CPU_PYTORCH ./run_experiments.sh
 
 data: setup
-	@$(BIN)/rn50 demo-data data/demo
+	@$(BIN)/rn50 demo-data "$${DATADIR:-data/demo}"
 
 dev: setup
 	@requirements/install.sh dev
 
+# Several tests at once, in the order of tests/conftest.py; those of one group (pytest.mark.xdist_group) one after another.
+pytest = $(BIN)/python -m pytest --numprocesses=auto --dist=loadgroup --no-loadscope-reorder
+
 test: dev ## build Horovod and run every test
 	@requirements/install.sh horovod
 	@requirements/install.sh pytorch-cpu || echo "make: the tests of the PyTorch implementation are skipped, for the reason above"
-	@$(BIN)/python -m pytest
+	@$(pytest)
+
+test-quick: dev ## the tests of rules, parsers, checks, configurations and files: two minutes, nothing trains
+	@$(pytest) tests/core -m "not slow"
+
+fuzz: dev ## thousands of spoiled logs, configurations and data sets: about an hour; make test tries a few
+	@$(BIN)/python -m pytest tests/fuzz --hypothesis-profile=fuzz --timeout=0
 
 test-gpu: ## the tests that need a GPU, with the packages that are there: those of .venv, else of python3
 	@python=$$([ -x $(BIN)/python ] && echo $(BIN)/python || echo python3) && \

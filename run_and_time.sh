@@ -12,10 +12,9 @@ if [ "${1:-}" = "-h" ] || [ "${1:-}" = "--help" ]; then
   exit 0
 fi
 
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-cd "$root"
+. "$(dirname "$(realpath "${BASH_SOURCE[0]}")")/configs/start.sh"
 . configs/load.sh
 
-python="$root/.venv/bin/python"
+python="$PWD/.venv/bin/python"
 [ -x "$python" ] || python=$(command -v python3)
 exec "$python" -m rn50 launch

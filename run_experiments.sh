@@ -11,15 +11,12 @@ if [ "${1:-}" = "-h" ] || [ "${1:-}" = "--help" ]; then
   exit 0
 fi
 
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-cd "$root" || exit 1
+. "$(dirname "$(realpath "${BASH_SOURCE[0]}")")/configs/start.sh"
 python=.venv/bin/python # without the root: in a container it is another one
 [ -x "$python" ] || python=python3
 
 runs=${NEXP:-5}
-case $runs in
-  '' | *[!0-9]* | 0*) echo "${0##*/}: NEXP=$runs is not a number of runs; set NEXP=5" >&2; exit 2 ;;
-esac
+check_number NEXP "$runs" runs 5
 system=${DGXSYSTEM:-unnamed}
 if [ -n "${CONFIG_FILE:-}" ]; then # this is what run_and_time.sh takes, whatever DGXSYSTEM says
   system=$(basename "$CONFIG_FILE" .sh)

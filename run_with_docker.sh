@@ -15,12 +15,10 @@ fail() {
   echo "run_with_docker.sh: $*" >&2
   exit 2
 }
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-cd "$root" || exit 1
+. "$(dirname "$(realpath "${BASH_SOURCE[0]}")")/configs/start.sh"
+root=$PWD
 
-case ${NEXP:-5} in # run_experiments.sh says so too, but only when all else is right
-  *[!0-9]* | 0*) fail "NEXP=$NEXP is not a number of runs; set NEXP=5" ;;
-esac
+check_number NEXP "${NEXP:-5}" runs 5 # run_experiments.sh does so too, but only when all else is right
 # SYS_NICE: memory is bound to a socket. label=disable: SELinux would keep the container from the caller's files.
 options=(--rm --network=host --ipc=host --cap-add SYS_NICE --security-opt label=disable)
 [ ! -d /dev/infiniband ] || options+=(--device /dev/infiniband --ulimit memlock=-1)
@@ -42,8 +40,13 @@ else
 fi
 system=$(basename "$config" .sh)
 system=${system#config_}
-# shellcheck source=/dev/null
-mapfile -t said < <(set +u; . "$config" >/dev/null; printf '%s\n' "${DEVICE:-gpu}" "${DGXNGPU:-1}" "${DATADIR:-/data}")
+mapfile -t said < <(
+  set +u
+  cd "$(dirname "$config")" || exit
+  # shellcheck source=/dev/null
+  . "./$(basename "$config")" </dev/null >/dev/null && printf '%s\n' "${DEVICE:-gpu}" "${DGXNGPU:-1}" "${DATADIR:-/data}"
+)
+[ ${#said[@]} = 3 ] || fail "CONFIG_FILE=$config: cannot be sourced; keep plain \`export NAME=value\` lines"
 device=${said[0],,} ranks=${said[1]} data=$(realpath -m "${said[2]}")
 while read -r name; do
   case $name in
@@ -112,7 +115,7 @@ contained() {
   return "$status"
 }
 # contained_run COMMAND...: where the container was killed, so that nobody inside ended the log, it is ended.
-end_log='import pathlib, sys; from rn50 import mlperf_log; mlperf_log.stop_abandoned(pathlib.Path(sys.argv[1]))'
+end_log='import pathlib, sys; from rn50 import log_file; log_file.stop_abandoned(pathlib.Path(sys.argv[1]))'
 # shellcheck disable=SC2329 # run_experiments.sh calls it
 contained_run() {
   contained "$@"

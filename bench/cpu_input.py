@@ -26,13 +26,13 @@ from typing import Any, Callable, Dict, Iterator, List
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 from rn50 import config as configuration
 from rn50 import rules
 from rn50.data import dali_pipeline, recordio
 from rn50.input import rates
+from rn50.terminal import Terminal
 from tests.image_tree import IMAGENET_SIZES, make
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -246,7 +246,7 @@ def main() -> None:
     for side, values in measured.items():
         rate, ratio = rates.of_rounds(values), rates.compare(values, measured[BARE])
         table.add_row(side, *(f"{each:,.0f}" for each in rate), "" if side == BARE else f"{ratio.median:.2f}")
-    Console().print(table)
+    Terminal().print(table)
 
 
 if __name__ == "__main__":

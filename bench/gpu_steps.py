@@ -20,13 +20,13 @@ from typing import Any, Dict, Iterator, List
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-from rich.console import Console
 from rich.table import Table
 
 from rn50 import config as configuration
 from rn50 import launch, launchers
 from rn50.errors import UserError
 from rn50.input.rates import compare, of_rounds
+from rn50.terminal import Terminal
 from rn50.throughput import floor, job
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -134,7 +134,7 @@ def show(rows: List[Dict[str, Any]], rates: Dict[str, float]) -> None:
         said = f"{ratio['median']:.3f} ({ratio['lowest']:.3f} to {ratio['highest']:.3f})" if ratio else ""
         table.add_row(*name, row["data"], f"{rate['median']:,.0f} ({rate['lowest']:,.0f} to {rate['highest']:,.0f})",
                       f"{row['predicted']:,.0f}", f"{row['of_predicted']:.2f}", said)
-    Console().print(table)
+    Terminal().print(table)
 
 
 def main() -> None:

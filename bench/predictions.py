@@ -20,12 +20,12 @@ from matplotlib.figure import Figure
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-from rn50.display import counting
-from rn50.hyperparameters import accelerators, epochs, published, throughput
+from rn50.hyperparameters import accelerators, epochs, published, reference, throughput
 from rn50.hyperparameters.epochs import CONFIDENCE, Weights
 from rn50.hyperparameters.plan import OPTIMIZER, Planner, Prediction
 from rn50.hyperparameters.published import PublishedResult
 from rn50.hyperparameters.throughput import Spread
+from rn50.progress import counting
 
 EPOCHS_GOAL = 1.5
 MINUTES_GOAL = 0.08
@@ -108,7 +108,7 @@ def _summary(off: Any) -> Dict[str, float]:
 def baselines(held: Sequence[Held]) -> Dict[str, float]:
     """What simpler predictions are off by."""
     needed = np.array([each.epochs for each in held])
-    reference = epochs.reference(np.array([float(each.result.global_batch_size or 0) for each in held]))
+    reference_epochs = reference.epochs(np.array([float(each.result.global_batch_size or 0) for each in held]))
     known = [each.result for each in held if each.known]
     off = []
     for result in known:
@@ -120,7 +120,7 @@ def baselines(held: Sequence[Held]) -> Dict[str, float]:
         if others:  # with its own epochs, and the usual images/s of its accelerator whatever the scale
             off.append(abs((result.images_per_second_per_accelerator or 0) / np.median(others) - 1))
     return {
-        "epochs, the reference alone, mean error": float(np.abs(reference - needed).mean()),
+        "epochs, the reference alone, mean error": float(np.abs(reference_epochs - needed).mean()),
         "epochs, always 35, mean error": float(np.abs(35 - needed).mean()),
         "minutes, the usual images/s of the accelerator whatever the scale, median error": float(np.median(off)),
         "minutes, so, mean error": float(np.mean(off)),

@@ -14,10 +14,10 @@ from typing import Any, Dict
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-from rich.console import Console
 from rich.table import Table
 
 from rn50 import rules
+from rn50.terminal import Terminal
 from rn50.throughput import floor
 
 
@@ -55,7 +55,7 @@ def main() -> None:
         figures = (f"{row['gigaflop_per_image']:.1f}", f"{row['megabytes_per_image']:.0f}", f"{row['milliseconds']:.1f}",
                    f"{row['images_per_second']:,.0f}", *(f"{value:.1f} ms" for value in row["milliseconds_by_kind"].values()))
         table.add_row(row["version"], *figures)
-    Console().print(table)
+    Terminal().print(table)
 
 
 if __name__ == "__main__":

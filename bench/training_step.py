@@ -19,8 +19,9 @@ import sys
 import time
 from typing import Any, Callable, Dict, List
 
-from rich.console import Console
 from rich.table import Table
+
+from rn50.terminal import Terminal
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 ROUNDS, WARM_UP = 3, 2
@@ -215,9 +216,9 @@ def main() -> None:
     for row in rows:
         rates = [f"{rate:.3g}" if rate else "not installed" for rate in row["images_per_second"].values()]
         table.add_row(str(row["size"]), str(row["batch"]), row["precision"], *rates, f"{row.get('optimizer_share', 0):.1%}")
-    console = Console()
+    console = Terminal()
     console.print(table)
-    console.print(f"OMP_NUM_THREADS={report['omp_num_threads']}, median of {ROUNDS} x {args.steps} steps", highlight=False)
+    console.print(f"OMP_NUM_THREADS={report['omp_num_threads']}, median of {ROUNDS} x {args.steps} steps")
 
 
 if __name__ == "__main__":

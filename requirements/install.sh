@@ -71,7 +71,7 @@ build_horovod() {
     export HOROVOD_GPU_OPERATIONS=NCCL HOROVOD_BUILD_CUDA_CC_LIST=50,60,70,80,86 \
       HOROVOD_NCCL_INCLUDE="$nccl/include" HOROVOD_NCCL_LIB="$nccl/lib" HOROVOD_NCCL_LINK=SHARED
   fi
-  export "HOROVOD_${mpi:-WITHOUT_MPI}=1"
+  export "HOROVOD_${mpi:-WITHOUT_MPI}=1" MAKEFLAGS="${MAKEFLAGS:--j$(nproc)}" # else eight compilers at once, on any machine
   # Its build imports MXNet, hence build_with_mxnet, and calls cmake by name. A wheel from pip's cache could be one that was built
   # against something else.
   PATH="$PWD/.venv/bin:$PATH" PYTHONPATH="$PWD/requirements/build_with_mxnet" \

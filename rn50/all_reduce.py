@@ -1,12 +1,10 @@
 """The sum of the gradients over the ranks, timed: once before the clock, and by size (``rn50 bench comm``)."""
 
-import json
 import re
 import statistics
 from typing import Callable, List, Mapping, NamedTuple
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 from rn50 import rules
@@ -14,6 +12,7 @@ from rn50.config import Config, environment
 from rn50.config_variables import PASSED_THROUGH
 from rn50.errors import UserError
 from rn50.implementation import Communicator, Implementation
+from rn50.terminal import Terminal, print_json
 
 SLOW = 1.5
 """A rank whose forward pass takes so many times as long as the fastest rank's is spoken of."""
@@ -103,7 +102,7 @@ def _show(config: Config, communicator: Communicator, timings: List[Timing], as_
         used = {name: value for name, value in sorted(environment().items())
                 if name.startswith(PASSED_THROUGH) and not re.match(OF_ONE_RANK, name)}
         report = {"library": communicator.library, "ranks": communicator.size, "nodes": config.run.nodes, "environment": used}
-        print(json.dumps({**report, "all_reduce": [timing._asdict() for timing in timings]}, indent=1))
+        print_json({**report, "all_reduce": [timing._asdict() for timing in timings]})
         return
     title = f"sums of float32 numbers over {communicator.size} ranks ({communicator.library})"
     table = Table(title=title, title_justify="left")
@@ -112,4 +111,4 @@ def _show(config: Config, communicator: Communicator, timings: List[Timing], as_
     for timing in timings:
         times = (f"{seconds * 1e3:.3f}" for seconds in (timing.seconds, timing.fastest_seconds))
         table.add_row(f"{timing.bytes:,}", *times, f"{timing.bus_gb_per_second:.3f}")
-    Console().print(table)
+    Terminal().print(table)

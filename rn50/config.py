@@ -1,6 +1,6 @@
 """The configuration of a run, read once from the environment into frozen dataclasses.
 
-This is the only file of the project that reads ``os.environ`` for a run. Every variable stands once, as the dataclass field
+Every variable stands once, as the dataclass field
 that it fills: its name, how it is read, which values are possible, what it means and, where it has one, its default. What decides
 convergence has no default, so nobody trains on a hyperparameter that he has not seen. The other defaults are those that
 the launchers of the published MXNet submissions (rounds v0.7 to v2.1) give to variables a configuration file leaves out.
@@ -12,23 +12,40 @@ import re
 from typing import Any, Dict, Iterator, Mapping, Optional, Set, Tuple
 
 from rn50 import rules
-from rn50.config_file import is_ours, unknown_names
+from rn50.config_file import unknown_names
 from rn50.config_variables import (
     AREA,
-    AT_LEAST_1,
-    AT_LEAST_2,
+    BATCH,
     BELOW_1,
+    BUCKETS,
+    BYTES,
+    CLASSES,
+    COEFFICIENT,
+    DECAY,
+    EPOCHS,
+    EPOCHS_OR_0,
     FIXED,
     FRACTION,
-    NOT_NEGATIVE,
-    POSITIVE,
+    JPEG_SIDE,
+    LIBRARIES,
+    MACHINE,
+    MEBIBYTES,
+    NODES,
+    PIXELS,
+    POSITIVE_EPOCHS,
+    QUEUE,
+    RATE,
     RELATIONS,
+    SAMPLES,
     SEED,
+    STEPS,
     UNNAMED,
     UNNAMED_ORGANISATION,
+    WIDTH,
     Variable,
     env,
     epochs,
+    excerpt,
     flag,
     integer,
     number,
@@ -37,6 +54,7 @@ from rn50.config_variables import (
     text,
 )
 from rn50.errors import UserError
+from rn50.process import environment
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,21 +62,21 @@ class Hyperparameters:
     """What decides convergence; borrowed and checked as one group."""
 
     optimizer: str = env("OPTIMIZER", optimizer, "lars, in any published spelling, or sgd (with momentum)", "lars")
-    batch_size: int = env("BATCHSIZE", integer, "images per rank and step", "408", AT_LEAST_1)
-    learning_rate: float = env("LR", number, "base learning rate, reached at the end of the warm-up", "10.5", POSITIVE)
-    warmup_epochs: float = env("WARMUP_EPOCHS", epochs, "epochs of linear warm-up", "2", NOT_NEGATIVE)
+    batch_size: int = env("BATCHSIZE", integer, "images per rank and step", "408", BATCH)
+    learning_rate: float = env("LR", number, "base learning rate, reached at the end of the warm-up", "10.5", RATE)
+    warmup_epochs: float = env("WARMUP_EPOCHS", epochs, "epochs of linear warm-up", "2", EPOCHS_OR_0)
     num_epochs: int = env("NUMEPOCHS", integer, "length of the schedule, and the last epoch that is trained", "37",
-                          AT_LEAST_1)
+                          EPOCHS)
     momentum: float = env("MOM", number, "momentum", "0.9", BELOW_1)
     weight_decay: float = env("WD", number, "weight decay of weights; gamma, beta and biases have none", "5e-5",
-                              NOT_NEGATIVE)
-    lars_eta: Optional[float] = env("LARSETA", number, "trust coefficient of LARS", "0.001", POSITIVE,
+                              DECAY)
+    lars_eta: Optional[float] = env("LARSETA", number, "trust coefficient of LARS", "0.001", COEFFICIENT,
                                     only_with={"OPTIMIZER": "lars"})
     label_smoothing: float = env("LABELSMOOTHING", number, "e in the target (1 - e) * onehot + e / classes", "0.1", BELOW_1)
-    eval_offset: int = env("EVAL_OFFSET", integer, "epochs before the first that is evaluated", "2", NOT_NEGATIVE)
-    eval_period: int = env("EVAL_PERIOD", integer, "epochs from one evaluation to the next", "4", AT_LEAST_1)
+    eval_offset: int = env("EVAL_OFFSET", integer, "epochs before the first that is evaluated", "2", EPOCHS_OR_0)
+    eval_period: int = env("EVAL_PERIOD", integer, "epochs from one evaluation to the next", "4", EPOCHS)
     decay_epochs: Optional[float] = env("DECAY_EPOCHS", epochs, "length of the schedule where it is not NUMEPOCHS", "33",
-                                        POSITIVE, default=None)
+                                        POSITIVE_EPOCHS, default=None)
     bn_gamma_zero: bool = env("BN_GAMMA_ZERO", flag, "1: the last batch norm gamma of every block starts at 0",
                               default=False)
 
@@ -73,9 +91,9 @@ class Run:
     """Where and as what it runs."""
 
     # No defaults: the number of ranks decides the global batch size.
-    ranks_per_node: int = env("DGXNGPU", integer, "ranks on each machine, one per GPU", "8", AT_LEAST_1,
+    ranks_per_node: int = env("DGXNGPU", integer, "ranks on each machine, one per GPU", "8", MACHINE,
                               aliases=("PGNGPU", "NFNGPU", "NGPU"))
-    nodes: int = env("DGXNNODES", integer, "machines", "1", AT_LEAST_1, aliases=("PGNNODES", "NFNNODES", "NNODES"))
+    nodes: int = env("DGXNNODES", integer, "machines", "1", NODES, aliases=("PGNNODES", "NFNNODES", "NNODES"))
     system: str = env("DGXSYSTEM", text, "name of the system and of its configuration file", default=UNNAMED,
                       aliases=("PGSYSTEM", "NFSYSTEM"))
     framework: str = env("FRAMEWORK", text, "folder under implementations/ that trains", default="mxnet")
@@ -85,11 +103,11 @@ class Run:
     step_mode: str = env("STEP_MODE", one_of("eager", "graph", "compile", "fused"),
                          "how PyTorch runs a step: eager, one operation after another; graph, captured as a CUDA graph; compile, "
                          "by its compiler; fused, our kernels for batch norm; on a GPU both captured too", default="eager")
-    sockets: Optional[int] = env("DGXNSOCKET", integer, "CPU sockets of a machine", "2", AT_LEAST_1, default=None,
+    sockets: Optional[int] = env("DGXNSOCKET", integer, "CPU sockets of a machine", "2", MACHINE, default=None,
                                  aliases=("PGNSOCKET", "NFNSOCKET"))
-    cores_per_socket: Optional[int] = env("DGXSOCKETCORES", integer, "cores of a socket", "64", AT_LEAST_1, default=None,
+    cores_per_socket: Optional[int] = env("DGXSOCKETCORES", integer, "cores of a socket", "64", MACHINE, default=None,
                                           aliases=("PGSOCKETCORES", "NFSOCKETCORES", "SOCKETCORES"))
-    hyperthreads: Optional[int] = env("DGXHT", integer, "hardware threads of a core", "2", AT_LEAST_1, default=None,
+    hyperthreads: Optional[int] = env("DGXHT", integer, "hardware threads of a core", "2", MACHINE, default=None,
                                       aliases=("PGHT", "NFHT", "HT"))
     walltime: Optional[str] = env("WALLTIME", text, "time limit of a Slurm job", "01:00:00", default=None)
     seed: Optional[int] = env("SEED", integer, "seed of the run; by default taken from the operating system", "1", SEED,
@@ -108,9 +126,9 @@ class Run:
     hosts: Optional[str] = env("HOSTS", text, "machines of a run over several, the first has rank 0; under Slurm it knows them",
                                "host1:8,host2:8", default=None)
     gradient_groups: int = env("MXNET_HOROVOD_NUM_GROUPS", integer, "sums over the ranks that a step's gradients take; of "
-                               "several the first begin before backpropagation ends", default=1, bound=AT_LEAST_1)
+                               "several the first begin before backpropagation ends", default=1, bound=BUCKETS)
     benchmark_steps: Optional[int] = env("BENCHMARK_STEPS", integer, "train only so many steps per epoch, to measure speed",
-                                         "100", AT_LEAST_1, default=None)
+                                         "100", STEPS, default=None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,16 +136,16 @@ class Data:
     """What it is trained on, and the width of the network that fits it. The defaults are ImageNet."""
 
     folder: str = env("DATADIR", text, "folder of train.rec, train.idx, val.rec, val.idx", default="/data")
-    train_samples: int = env("NUMEXAMPLES", integer, "images to train on", default=rules.TRAIN_SAMPLES, bound=AT_LEAST_1)
-    eval_samples: int = env("NUMVALEXAMPLES", integer, "images to validate on", default=rules.EVAL_SAMPLES, bound=AT_LEAST_1)
-    classes: int = env("NUMCLASSES", integer, "classes", default=rules.CLASSES, bound=AT_LEAST_2)
+    train_samples: int = env("NUMEXAMPLES", integer, "images to train on", default=rules.TRAIN_SAMPLES, bound=SAMPLES)
+    eval_samples: int = env("NUMVALEXAMPLES", integer, "images to validate on", default=rules.EVAL_SAMPLES, bound=SAMPLES)
+    classes: int = env("NUMCLASSES", integer, "classes", default=rules.CLASSES, bound=CLASSES)
     image_size: int = env("IMAGE_SIZE", integer, "side of the network's input in pixels", default=rules.IMAGE_SIZE,
-                          bound=AT_LEAST_1)
+                          bound=PIXELS)
     eval_resize: int = env("EVAL_RESIZE", integer, "shorter side of a validation image before its centre is cropped",
-                           default=rules.EVAL_RESIZE, bound=AT_LEAST_1)
+                           default=rules.EVAL_RESIZE, bound=PIXELS)
     crop_area_min: float = env("CROP_AREA_MIN", number, "smallest part of an image's area that a training crop takes",
                                default=rules.CROP_AREA[0], bound=AREA)
-    width: float = env("WIDTH", number, "multiplies every channel count; 1 is ResNet-50", default=1.0, bound=POSITIVE)
+    width: float = env("WIDTH", number, "multiplies every channel count; 1 is ResNet-50", default=1.0, bound=WIDTH)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,30 +155,30 @@ class InputPipeline:
     library: str = env("INPUT_LIBRARY", one_of("dali", "dataloader", "torchvision"), "what reads and decodes images: DALI, or "
                        "under FRAMEWORK=pytorch DALI_THREADS processes of its DataLoader with Pillow; they read alone, and "
                        "torchvision decodes on the device", default="dali")
-    threads: int = env("DALI_THREADS", integer, "CPU threads of a rank's pipeline", default=3, bound=AT_LEAST_1)
-    prefetch_queue_depth: int = env("DALI_PREFETCH_QUEUE", integer, "batches prepared ahead", default=2, bound=AT_LEAST_1)
+    threads: int = env("DALI_THREADS", integer, "CPU threads of a rank's pipeline", default=3, bound=MACHINE)
+    prefetch_queue_depth: int = env("DALI_PREFETCH_QUEUE", integer, "batches prepared ahead", default=2, bound=QUEUE)
     hw_decoder_load: float = env("DALI_HW_DECODER_LOAD", number, "share of images for the GPU's JPEG engine", default=0.0,
                                  bound=FRACTION)
     roi_decode: bool = env("DALI_ROI_DECODE", flag, "1: decode only the random crop of a training image", default=False)
     cache_size_mb: int = env("DALI_CACHE_SIZE", integer, "MiB of GPU memory for decoded images", default=0,
-                             bound=NOT_NEGATIVE)
+                             bound=MEBIBYTES)
     nvjpeg_padding_mb: int = env("DALI_NVJPEG_MEMPADDING", integer, "MiB of host and GPU memory given to nvJPEG in advance",
-                                 default=64, bound=NOT_NEGATIVE)
+                                 default=64, bound=MEBIBYTES)
     preallocate_width: int = env("DALI_PREALLOCATE_WIDTH", integer, "largest width that the JPEG engine prepares for",
-                                 default=0, bound=NOT_NEGATIVE)
+                                 default=0, bound=JPEG_SIDE)
     preallocate_height: int = env("DALI_PREALLOCATE_HEIGHT", integer, "largest height that the JPEG engine prepares for",
-                                  default=0, bound=NOT_NEGATIVE)
+                                  default=0, bound=JPEG_SIDE)
     decoder_buffer_hint: int = env("DALI_DECODER_BUFFER_HINT", integer, "bytes of a decoded image", default=1315942,
-                                   bound=NOT_NEGATIVE)
+                                   bound=BYTES)
     crop_buffer_hint: int = env("DALI_CROP_BUFFER_HINT", integer, "bytes of a resized crop", default=165581,
-                                bound=NOT_NEGATIVE)
+                                bound=BYTES)
     normalize_buffer_hint: int = env("DALI_NORMALIZE_BUFFER_HINT", integer, "bytes of a normalised image", default=441549,
-                                     bound=NOT_NEGATIVE)
+                                     bound=BYTES)
     tmp_buffer_hint: int = env("DALI_TMP_BUFFER_HINT", integer, "bytes of scratch memory for resizing", default=25273239,
-                               bound=NOT_NEGATIVE)
+                               bound=BYTES)
     dont_use_mmap: bool = env("DALI_DONT_USE_MMAP", flag, "1: read() the records instead of mapping the file", default=False)
     input_batch_multiplier: int = env("INPUT_BATCH_MULTIPLIER", integer, "batches prepared at once", default=1,
-                                      bound=AT_LEAST_1)
+                                      bound=QUEUE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -204,8 +222,7 @@ class Config:
     @property
     def is_imagenet(self) -> bool:
         """Whether it is the benchmark's own task, whole; if not, every output is labelled ``rules.NOT_A_RESULT``."""
-        task = dataclasses.replace(Data(), folder=self.data.folder)
-        return self.data == task and self.run.benchmark_steps is None
+        return rules.is_task(dataclasses.asdict(self.data), self.run.benchmark_steps)
 
     def as_environment(self) -> Dict[str, str]:
         """Variables from which ``from_environment`` reads this very configuration."""
@@ -232,11 +249,6 @@ def known_names() -> Set[str]:
     return {variable.name for _, _, variable in variables()} | set(FIXED)
 
 
-def environment() -> Mapping[str, str]:
-    """The environment of this process, for those who pass it on; only here is it looked up."""
-    return os.environ
-
-
 def from_environment(environ: Optional[Mapping[str, str]] = None, config_file: Optional[str] = None) -> Config:
     """The configuration that environment variables describe.
 
@@ -245,24 +257,29 @@ def from_environment(environ: Optional[Mapping[str, str]] = None, config_file: O
     """
     environ = environment() if environ is None else environ
     config_file = config_file or environ.get("CONFIG_FILE")
-    problems = unknown_names(config_file, known_names()) if config_file and is_ours(config_file) else []
+    problems = []
+    if config_file and os.path.exists(config_file):  # not on a machine that only has what it was told
+        problems = unknown_names(config_file, known_names())
     problems += [
-        f"{name}={environ[name]} {fixed.refusal}"
+        f"{name}={excerpt(environ[name])} {fixed.refusal}"
         for name, fixed in FIXED.items()
         if environ.get(name) and not re.fullmatch(fixed.pattern, environ[name])
     ]
+    for name, parse in LIBRARIES.items():
+        try:
+            parse(environ.get(name) or "1")
+        except ValueError as error:
+            problems.append(f"{name}={excerpt(environ[name])} {error}; correct or unset it")
     sections: Dict[str, Dict[str, Any]] = {section: {} for section in SECTIONS}
     values: Dict[str, Any] = {}
     for section, field, variable in variables():
         name, given = variable.given(environ)
         hint = f"for example {name}={variable.example} ({variable.meaning})"
         try:
-            value = variable.default if given is None else variable.read(given)
+            value = None if not variable.is_read(values) else variable.default if given is None else variable.read(given)
         except ValueError as error:
-            problems.append(f"{name}={given} {error}; {hint}")
+            problems.append(f"{name}={excerpt(str(given))} {error}; {hint}")
             continue
-        if value is dataclasses.MISSING and any(values.get(other, v) != v for other, v in variable.only_with.items()):
-            value = None
         if value is dataclasses.MISSING:
             where = config_file or "the configuration file"
             problems.append(f"{name} is not set and has no default, because convergence depends on it; set it in {where}, {hint}")
@@ -275,5 +292,5 @@ def from_environment(environ: Optional[Mapping[str, str]] = None, config_file: O
                 shown = " ".join(f"{name}={Variable.write(values[name])}" for name in relation.names)
                 problems.append(f"{shown}: {wrong}")
     if problems:
-        raise UserError("\n".join(problems))
+        raise UserError(*problems)
     return Config(**{section: SECTIONS[section](**fields) for section, fields in sections.items()})

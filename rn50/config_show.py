@@ -1,21 +1,19 @@
 """What becomes of every value of a configuration: used, passed through, dead or ignored."""
 
 import dataclasses
-import json
 import pathlib
-import re
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
-from rn50 import rules
+from rn50 import mxnet_variables, rules
 from rn50.config import SECTIONS, Config, environment, from_environment, variables
 from rn50.config_file import is_passed_through, names_set_by, source
 from rn50.config_variables import FIXED
+from rn50.terminal import Terminal, print_json, styled
 
 NO_EFFECT = ("dead", "ignored")
+_VARIABLES = {variable.name: variable for _, _, variable in variables()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,11 +69,8 @@ DEAD = (
     Dead(("WALLTIME",), lambda c: True, "only Slurm reads it, when the job is submitted"),
 )
 
-ELSEWHERE = re.compile(
-    r"NHWC_BATCHNORM_LAUNCH_MARGIN|E2E_CUDA_GRAPHS|MXNET_(EXPERIMENTAL_ENABLE_CUDA_GRAPH|EXTENDED_NORMCONV_SUPPORT|"
-    r"CONV_DGRAD_AS_GEMM|CUDNN_(NHWC_BN_\w+|SUPPLY_NORMCONV_CONSTANTS|WARN_ON_IGNORED_FLAGS))"
-)
-"""Names that published files set for NVIDIA's own build of MXNet; the libraries of the released 1.9.1 do not contain them."""
+ELSEWHERE = ("NHWC_BATCHNORM_LAUNCH_MARGIN", "E2E_CUDA_GRAPHS")
+"""Names that published files set for NVIDIA's own build of MXNet, beside those that begin as all of MXNet's do."""
 
 
 def describe(config: Config, environ: Mapping[str, str], config_file: Optional[str] = None) -> List[Row]:
@@ -102,7 +97,8 @@ def describe(config: Config, environ: Mapping[str, str], config_file: Optional[s
 
 def why_dead(name: str, config: Config) -> Optional[str]:
     """Why the value that ``config`` has for a variable changes nothing, or None where it does."""
-    if config.as_environment().get(name, "") in ("", "0", "0.0"):
+    resolved = config.as_environment()
+    if resolved.get(name, "") in ("", "0", "0.0") and _VARIABLES[name].is_read(resolved):
         return None  # a knob that is turned off does just what it says
     return next((dead.reason for dead in DEAD if name in dead.names and dead.applies(config)), None)
 
@@ -111,8 +107,8 @@ def _other(name: str) -> Tuple[str, str, str]:
     """Section, state and note of a name that fills no field."""
     if name in FIXED:
         return "hyperparameters", "used", "checked: it has one possible meaning here"
-    if ELSEWHERE.fullmatch(name):
-        return "environment", "dead", "only NVIDIA's own build of MXNet reads it"
+    if name in ELSEWHERE or (name.startswith(mxnet_variables.PREFIX) and name not in mxnet_variables.READ):
+        return "environment", "dead", "no released MXNet reads it, at most NVIDIA's own build"
     if is_passed_through(name):
         return "environment", "passed through", ""
     return "environment", "ignored", "means nothing here"
@@ -152,30 +148,30 @@ WIDE = 120
 """Columns of a terminal that has room for the meaning of every variable."""
 
 
-def print_table(rows: List[Row], config: Config, console: Console) -> None:
+def print_table(rows: List[Row], config: Config, console: Terminal) -> None:
     """A line for every value, then the reasons of what has no effect, then what the rules would find.
 
     Defaults without effect are left out.
     """
     shown = [row for row in rows if row.state != "dead" or row.origin != "default"]
     title = f"{config.run.system}: ranks {config.ranks}, global batch size {config.global_batch_size}"
-    table = Table(title=escape(title), title_justify="left", box=None)
+    table = Table(title=title, title_justify="left", box=None)
     for heading in ("variable", "value", "set by", "state") + (("meaning",) if console.width >= WIDE else ()):
         table.add_column(heading, overflow="fold")
     section = ""
     for row in shown:
         if row.section != section:
             section = row.section
-            table.add_row(f"[bold]{section.replace('_', ' ')}[/bold]")
+            table.add_row(styled(section.replace("_", " "), "bold"))
         meaning = row.note if row.state == "used" else ""
-        table.add_row(*map(escape, (row.name, row.value, row.origin, row.state, meaning)[: len(table.columns)]),
+        table.add_row(*(row.name, row.value, row.origin, row.state, meaning)[: len(table.columns)],
                       style="yellow" if row.state in NO_EFFECT else "")
     console.print(table)
     for row in shown:
         if row.state in NO_EFFECT:
-            console.print(f"{row.state}: {escape(row.name)}={escape(row.value)}: {escape(row.note)}", soft_wrap=True)
+            console.print(f"{row.state}: {row.name}={row.value}: {row.note}")
     for finding in findings(config):
-        console.print(f"rules: {escape(finding)}", soft_wrap=True)
+        console.print(f"rules: {finding}")
 
 
 def show(file: Optional[pathlib.Path], as_json: bool) -> None:
@@ -187,4 +183,4 @@ def show(file: Optional[pathlib.Path], as_json: bool) -> None:
     config_file = environ.get("CONFIG_FILE") if file is None else str(file)
     config = from_environment(environ, config_file)
     rows = describe(config, environ, config_file)
-    print(json.dumps(to_json(rows, config), indent=1)) if as_json else print_table(rows, config, Console())
+    print_json(to_json(rows, config)) if as_json else print_table(rows, config, Terminal())

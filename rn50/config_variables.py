@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import re
+import string
 from types import MappingProxyType
 from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 
@@ -17,7 +18,14 @@ UNNAMED, UNNAMED_ORGANISATION = "unnamed", "unnamed organisation"
 
 # How a value is read. Each parser raises ValueError with what is wrong, worded to stand after "NAME=value ".
 
+_NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?", re.ASCII)
+_NOT_FINITE = re.compile(r"[-+]?(?:nan|inf|infinity)", re.IGNORECASE)
+
+
 def text(value: str) -> str:
+    """A text; a byte of the environment that is not UTF-8 comes as a lone surrogate."""
+    if any("\ud800" <= character <= "\udfff" for character in value):
+        raise ValueError("is not UTF-8")
     return value
 
 
@@ -30,10 +38,10 @@ def integer(value: str) -> int:
 
 
 def number(value: str) -> float:
-    try:
-        result = float(value)
-    except ValueError:
-        raise ValueError("is not a number") from None
+    """A number in ASCII digits, plain or scientific. Python's own ``float`` takes more: "1_0", full-width digits, "nan"."""
+    if not _NUMBER.fullmatch(value) and not _NOT_FINITE.fullmatch(value):
+        raise ValueError("is not a number")
+    result = float(value)
     if not math.isfinite(result):
         raise ValueError("is not a finite number")
     return result
@@ -59,6 +67,14 @@ def epochs(value: str) -> float:
     return int(number_) if number_ == int(number_) else number_
 
 
+def threads(value: str) -> Tuple[int, ...]:
+    """Numbers of threads, one for every level of parallel regions, as OpenMP reads them."""
+    found = tuple(integer(each.strip()) for each in value.split(","))
+    if not all(map(MACHINE.holds, found)):
+        raise ValueError(MACHINE.text)
+    return found
+
+
 def optimizer(value: str) -> str:
     """ "sgd", or "lars" for every spelling of it in published files: lars, sgdwlars, sgdwfastlars, sgdwfastlarsv2."""
     if re.fullmatch(r"lars|sgdw(fast)?lars(v2)?", value.lower()):
@@ -78,6 +94,11 @@ class Bound:
     holds: Callable[[Any], bool]
 
 
+def up_to(most: int, reason: str, bound: Bound) -> Bound:
+    """The rule ``bound``, and that the value is no larger than ``most``; ``reason`` says why none can be."""
+    return Bound(f"{bound.text} and at most {most:,}: {reason}", lambda v: bound.holds(v) and v <= most)
+
+
 POSITIVE = Bound("must be greater than 0", lambda v: v > 0)
 NOT_NEGATIVE = Bound("must not be negative", lambda v: v >= 0)
 AT_LEAST_1 = Bound("must be 1 or more", lambda v: v >= 1)
@@ -86,6 +107,25 @@ FRACTION = Bound("must be at least 0 and at most 1", lambda v: 0 <= v <= 1)
 BELOW_1 = Bound("must be at least 0 and below 1", lambda v: 0 <= v < 1)
 AREA = Bound("must be above 0 and at most 1", lambda v: 0 < v <= 1)
 SEED = Bound("must be from 0 to 2147483647", lambda v: 0 <= v < 2**31)
+WIDTH = Bound("must be from 0.01 to 16: narrower stages have no channel, wider ones no memory", lambda v: 0.01 <= v <= 16)
+
+BATCH = up_to(1_000_000, "no step has more images", AT_LEAST_1)
+RATE = up_to(1_000_000, "training diverges far below", POSITIVE)
+COEFFICIENT = up_to(1, "a step would change a weight by more than itself", POSITIVE)
+DECAY = up_to(1, "weights would vanish in a step", NOT_NEGATIVE)
+_NO_SCHEDULE = (10_000, "no schedule is longer")
+EPOCHS, EPOCHS_OR_0, POSITIVE_EPOCHS = (up_to(*_NO_SCHEDULE, each) for each in (AT_LEAST_1, NOT_NEGATIVE, POSITIVE))
+STEPS = up_to(100_000_000, "no epoch has more", AT_LEAST_1)
+MACHINE = up_to(1_024, "no machine has more", AT_LEAST_1)
+NODES = up_to(65_536, "no cluster has more", AT_LEAST_1)
+BUCKETS = up_to(1_024, "there are not so many gradients", AT_LEAST_1)
+SAMPLES = up_to(100_000_000, "no data set of this form has more", AT_LEAST_1)
+CLASSES = up_to(1_000_000, "the last layer would fit into no memory", AT_LEAST_2)
+PIXELS = up_to(8_192, "no batch of such images fits into memory", AT_LEAST_1)
+JPEG_SIDE = up_to(65_535, "a JPEG has no longer side", NOT_NEGATIVE)
+QUEUE = up_to(1_024, "memory would hold nothing but batches", AT_LEAST_1)
+MEBIBYTES = up_to(1 << 20, "that is a tebibyte", NOT_NEGATIVE)
+BYTES = up_to(2**31 - 1, "DALI takes 32 bits", NOT_NEGATIVE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,9 +144,13 @@ class Variable:
     def given(self, environ: Mapping[str, str]) -> Tuple[str, Optional[str]]:
         """The name under which ``environ`` sets it, and the text; an empty text counts as not set, as in ``${X:-}``."""
         for name in (self.name,) + self.aliases:
-            if environ.get(name, "").strip():
-                return name, environ[name].strip()
+            if environ.get(name, "").strip(string.whitespace):
+                return name, environ[name].strip(string.whitespace)
         return self.name, None
+
+    def is_read(self, values: Mapping[str, Any]) -> bool:
+        """Whether the run reads it, with the ``values`` of the variables in ``only_with``."""
+        return all(values.get(other, wanted) == wanted for other, wanted in self.only_with.items())
 
     def read(self, value: str) -> Any:
         """The value in its own type. Raises ValueError with the rule that it breaks."""
@@ -134,8 +178,8 @@ def env(
     """A dataclass field that is read from the environment variable ``name``.
 
     Without ``default`` the variable has to be set; ``example`` is a value to name in an error. ``aliases`` are the names that
-    published files of other makers use for the same thing. It may be left out, and is None then, where a variable named in
-    ``only_with`` has another value than the one there.
+    published files of other makers use for the same thing. It is not read, and is None, where a variable named in ``only_with``
+    has another value than the one there.
     """
     example = example or Variable.write(default)
     variable = Variable(name, parse, meaning, example, bound, aliases, default, only_with)
@@ -159,6 +203,14 @@ FIXED: Dict[str, Fixed] = {
                                  "KVSTORE=horovod"),
     "BN_GROUP": Fixed(r"1", "asks for batch statistics over several ranks, which is not implemented; use BN_GROUP=1"),
 }
+
+LIBRARIES: Dict[str, Callable[[str], Any]] = {"OMP_NUM_THREADS": threads}
+"""Variables that are passed through, but with which no rank would start if they were impossible: so they are read once."""
+
+
+def excerpt(value: str) -> str:
+    """A value as an error shows it: the beginning of one that is very long."""
+    return value if len(value) <= 100 else value[:97] + "..."
 
 
 # What the values must be to each other.
@@ -209,6 +261,13 @@ def _uneven_epoch(samples: int, ranks: int, nodes: int, batch: int) -> Optional[
     return f"{lost}: the ranks do not divide NUMEXAMPLES, and BATCHSIZE divides their share of {shard}; change BATCHSIZE by one"
 
 
+def _heavy_batches(batch: int, size: int, queue: int) -> Optional[str]:
+    most = 1 << 40
+    if batch * size * size * 3 * 4 * queue <= most:
+        return None
+    return "the batches that are prepared ahead would take more than a tebibyte; lower BATCHSIZE or DALI_PREFETCH_QUEUE"
+
+
 def _small_resize(size: int, resize: int) -> Optional[str]:
     if resize >= size:
         return None
@@ -229,6 +288,7 @@ RELATIONS = (
     Relation(("EVAL_OFFSET", "NUMEPOCHS"), _no_evaluation),
     Relation(("BATCHSIZE", "DGXNGPU", "DGXNNODES", "NUMEXAMPLES"), _large_batch),
     Relation(("NUMEXAMPLES", "DGXNGPU", "DGXNNODES", "BATCHSIZE"), _uneven_epoch),
+    Relation(("BATCHSIZE", "IMAGE_SIZE", "DALI_PREFETCH_QUEUE"), _heavy_batches),
     Relation(("IMAGE_SIZE", "EVAL_RESIZE"), _small_resize),
     Relation(("DEVICE", "PRECISION", "FRAMEWORK"), _wrong_precision),
 )

@@ -1,21 +1,20 @@
 """What a person sees of a run: a live progress bar on a terminal, a plain line an epoch elsewhere."""
 
-import contextlib
 import time
-from typing import Callable, Iterator, Optional
+from typing import Optional
 
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from rn50 import rules, schedule
 from rn50.config import Config
+from rn50.terminal import Terminal
 from rn50.timed_run import Display
 
 
 class LiveDisplay(Display):
     """Epoch, images/s, loss, top-1 so far and the time left to the last evaluation; a run that reaches its target ends sooner."""
 
-    def __init__(self, config: Config, console: Console):
+    def __init__(self, config: Config, console: Terminal):
         h = config.hyperparameters
         self._console = console
         self._ranks = config.ranks
@@ -41,19 +40,19 @@ class LiveDisplay(Display):
         )
 
     def __enter__(self) -> "LiveDisplay":
-        if self._console.is_terminal:
+        if self._console.live:
             self._progress.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._console.is_terminal:
+        if self._console.live:
             self._progress.stop()
 
     def initialising(self, what: str) -> None:
-        self._console.print(f"{what} ...", highlight=False)
+        self._console.print(f"{what} ...")
 
     def remark(self, line: str) -> None:
-        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+        self._console.print(line)
 
     def epoch_begins(self, epoch: int) -> None:
         self._epoch, self._epoch_begin = epoch, time.monotonic()
@@ -74,46 +73,18 @@ class LiveDisplay(Display):
 
     def epoch_ends(self, epoch: int, images_per_second: float) -> None:
         self._progress.update(self._task, completed=epoch * self._samples_per_epoch, rate=f"{images_per_second:,.0f}")
-        if not self._console.is_terminal:
+        if not self._console.live:
             left = (time.monotonic() - self._begin) / epoch * (self._epochs - epoch)
             self._console.print(
                 f"epoch {epoch:>2}/{self._epochs}  {images_per_second:,.0f} img/s  top-1 {self._shown_top1()}  "
                 f"ETA <= {left:.0f} s",
-                highlight=False,
             )
 
     def evaluated(self, epoch: int, accuracy: float) -> None:
         self._top1 = accuracy
         self._progress.update(self._task, top1=self._shown_top1())
         verdict = "target reached" if accuracy >= rules.TARGET_ACCURACY else f"target {rules.TARGET_ACCURACY}"
-        self._console.print(f"epoch {epoch:>2}: top-1 {accuracy:.4f} ({verdict})", highlight=False)
+        self._console.print(f"epoch {epoch:>2}: top-1 {accuracy:.4f} ({verdict})")
 
     def _shown_top1(self) -> str:
         return "-" if self._top1 is None else f"{self._top1:.4f}"
-
-
-@contextlib.contextmanager
-def counting(what: str, shown: bool = True) -> Iterator[Callable[[int, int], None]]:
-    """A ``progress(done, total)`` that shows a bar with ETA on a terminal and a line per tenth elsewhere, on standard error.
-
-    Not ``shown`` it does nothing: of several ranks one speaks.
-    """
-    if not shown:
-        yield lambda done, total: None
-        return
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        tenths = [0]
-
-        def line(done: int, total: int) -> None:
-            if done * 10 // total > tenths[0]:
-                tenths[0] = done * 10 // total
-                console.print(f"{what}: {done:,} of {total:,}", highlight=False)
-
-        yield line
-        return
-    count = TextColumn("{task.completed:,}/{task.total:,}")
-    columns = (TextColumn(what), BarColumn(), count, TextColumn("ETA"), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)

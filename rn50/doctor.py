@@ -1,16 +1,13 @@
 """What this machine can run, what it cannot and why, and the command that mends it."""
 
-import json
-import sys
+import pathlib
 from typing import Any, Dict, List, Mapping, Optional
 
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from rn50 import config as configuration
 from rn50 import config_file, machine, provenance
-from rn50.advice import gpu, host
+from rn50.advice import gpu, host, results
 from rn50.advice import software as software_advice
 from rn50.advice import submission as submission_advice
 from rn50.advice.finding import FAILURE, OK, WARNING, Finding
@@ -19,6 +16,7 @@ from rn50.errors import UserError
 from rn50.facts import software as software_facts
 from rn50.facts.software import Software
 from rn50.machine import Machine
+from rn50.terminal import Terminal, print_json, say, styled
 
 STYLES = {OK: "green", WARNING: "yellow", FAILURE: "red"}
 
@@ -29,6 +27,7 @@ def examine(machine: Machine, software: Software, config: Optional[Config], envi
         *software_advice.findings(software, config),
         *gpu.findings(machine, software, config, environ),
         *host.findings(machine, config, environ),
+        *(results.findings(pathlib.Path(config.run.result_file)) if config and config.run.result_file else ()),
     ]
 
 
@@ -73,18 +72,18 @@ def to_json(findings: List[Finding]) -> Dict[str, Any]:
     return {"ok": all(each.severity != FAILURE for each in findings), "findings": [each._asdict() for each in findings]}
 
 
-def print_table(findings: List[Finding], console: Console) -> None:
+def print_table(findings: List[Finding], console: Terminal) -> None:
     """A line for each finding, then the remedies, each in one piece."""
     table = Table(box=None)
     for heading in ("", "subject", "found"):
         table.add_column(heading, overflow="fold")
     for each in findings:
-        table.add_row(f"[{STYLES[each.severity]}]{each.severity}[/]", escape(each.subject), escape(each.found))
+        table.add_row(styled(each.severity, STYLES[each.severity]), each.subject, each.found)
     console.print(table)
     for each in findings:
         if each.remedy:
             line = f"{each.subject}: {each.remedy}"
-            console.print(line, style=STYLES[each.severity], markup=False, highlight=False, soft_wrap=True)
+            console.print(line, style=STYLES[each.severity])
 
 
 def print_brief(findings: List[Finding]) -> None:
@@ -92,7 +91,7 @@ def print_brief(findings: List[Finding]) -> None:
     for each in findings:
         if each.severity != OK:
             said = "; ".join(filter(None, (f"{each.subject}: {each.found}", each.remedy)))
-            print(f"rn50: {said}" if each.severity == FAILURE else f"warning: {said}", file=sys.stderr)
+            say(f"rn50: {said}" if each.severity == FAILURE else f"warning: {said}", err=True)
 
 
 def show(as_json: bool, brief: bool) -> bool:
@@ -110,9 +109,9 @@ def show(as_json: bool, brief: bool) -> bool:
         findings += fitting(facts, software, environ)
     report = to_json(findings)
     if as_json:
-        print(json.dumps(report, indent=1))
+        print_json(report)
     elif brief:
         print_brief(findings)
     else:
-        print_table(findings, Console())
+        print_table(findings, Terminal())
     return bool(report["ok"])

@@ -5,7 +5,17 @@ DIVERGED = "the training loss is"
 
 
 class UserError(Exception):
-    """One line that names the file or variable at fault and the remedy; the command line prints it without a traceback."""
+    """An error that the user can mend: each argument is a line that names the file or variable at fault and the remedy.
+
+    The command line prints the lines without a traceback, and exits with status 2.
+    """
+
+    def __init__(self, *lines: str) -> None:
+        super().__init__(*lines)
+        self.lines = lines
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
 
 
 class RankLostError(Exception):

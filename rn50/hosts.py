@@ -34,7 +34,7 @@ def _named(hosts: str, ranks_per_node: int) -> List[str]:
     """Names in ``hosts``, which is "name:ranks,name:ranks"; ":ranks" may be left out, and is DGXNGPU everywhere."""
     names = []
     for entry in hosts.split(","):
-        host = re.fullmatch(r"\s*([\w.-]+)(?::(\d+))?\s*", entry)
+        host = re.fullmatch(r"\s*([\w.-]+)(?::(\d{1,4}))?\s*", entry, re.ASCII)
         if host is None or (host[2] is not None and int(host[2]) != ranks_per_node):
             raise UserError(f"HOSTS={hosts}: '{entry}' is not NAME:{ranks_per_node}, a host and its DGXNGPU ranks; mend the list")
         names.append(host[1])
@@ -57,5 +57,7 @@ def expand(nodelist: str) -> List[str]:
 
 def _numbers(ranges: str) -> List[str]:
     """ "08-10" is 08, 09, 10; "3" is 3."""
+    if not re.fullmatch(r"\d{1,6}(-\d{1,6})?", ranges, re.ASCII):
+        raise UserError(f"[{ranges}] in the list of Slurm's machines is no range of numbers; set HOSTS")
     first, _, last = ranges.partition("-")
     return [str(number).zfill(len(first)) for number in range(int(first), int(last or first) + 1)]

@@ -12,12 +12,13 @@ from typing import Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 import psutil
 
-from rn50 import cause_of_death, launchers, mlperf_log
+from rn50 import cause_of_death, launchers, log_file
 from rn50.config import Config
 from rn50.data import verify
 from rn50.facts import cgroup
 from rn50.facts.sources import Sources
 from rn50.parent_death import ask_to_end_with_parent
+from rn50.terminal import say
 
 GRACE_SECONDS = 10
 """What the processes get between a request to stop and their end by force."""
@@ -37,7 +38,7 @@ def rank_environment(config: Config, environ: Mapping[str, str]) -> Dict[str, st
         "HOROVOD_LOG_LEVEL": "fatal",  # a lost rank is reported once, by us
         "PYTHONUNBUFFERED": "1",
     }
-    return {**defaults, **environ}
+    return {**environ, **{name: environ.get(name) or value for name, value in defaults.items()}}
 
 
 def launch(config: Config, environ: Mapping[str, str]) -> int:
@@ -49,7 +50,7 @@ def launch(config: Config, environ: Mapping[str, str]) -> int:
     verify.preflight(pathlib.Path(config.data.folder))
     result_file: Optional[pathlib.Path] = pathlib.Path(config.run.result_file) if config.run.result_file else None
     if result_file is not None:
-        mlperf_log.refuse_existing(result_file)
+        log_file.refuse_existing(result_file)
     return run_ranks(config, environ, ("train",), result_file)
 
 
@@ -77,7 +78,7 @@ def run_ranks(
     one = "the training process" if start.launcher == "python" else f"rank {start.rank}"
     who, status = _relay(process, start.launcher, stop) if starts_all else (one, process.wait())
     if result_file is not None and not start.rank:  # of several ranks that Slurm started, the first one owns the log
-        mlperf_log.stop_abandoned(result_file)
+        log_file.stop_abandoned(result_file)
     if stop.asked is not None:
         _say(f"stopped by {stop.asked.name}; the same command starts the run again")
         return 128 + stop.asked
@@ -90,7 +91,7 @@ def run_ranks(
 
 
 def _say(line: str) -> None:
-    print(f"rn50: {line}", file=sys.stderr, flush=True)
+    say(f"rn50: {line}", err=True)
 
 
 def _relay(process: "subprocess.Popen[bytes]", launcher: str, stop: "_StopOnSignal") -> Tuple[str, int]:
@@ -123,7 +124,7 @@ def _relay(process: "subprocess.Popen[bytes]", launcher: str, stop: "_StopOnSign
             complaints.add(text)
         elif stream == "stderr" and (complaints or ended or text in ("", "Terminated", "Killed")):
             continue  # the noise of ranks that were left behind
-        print(text, file=sys.stdout if stream == "stdout" else sys.stderr, flush=True)
+        say(text, err=stream == "stderr")
     job_status = process.wait()
     if ended:
         # The first of those that were not just left behind (1) or ended by horovodrun (143); what a user can mend (2) above all.
@@ -157,10 +158,11 @@ class _StopOnSignal:
             self._end(process)
 
     def _handle(self, number: int, _: object) -> None:
-        if self.asked is None:
+        first = self.asked is None
+        if first or number == signal.SIGINT:  # Ctrl-C is what a person did; a script that got it too passes on SIGTERM
             self.asked = signal.Signals(number)
-            if self._process is not None:
-                self._end(self._process)
+        if first and self._process is not None:
+            self._end(self._process)
 
     def _end(self, process: "subprocess.Popen[bytes]") -> None:
         process.terminate()

@@ -4,38 +4,20 @@ Format: ``:::MLLOG {json}`` lines of the ``mlperf_logging`` package; keys and th
 specification and its compliance rulesets 1.0.0 to 4.0.0 want them for ResNet-50. Only rank 0 writes.
 """
 
-import contextlib
-import fcntl
-import functools
-import io
 import logging
 import pathlib
 import sys
 import threading
-import time
-from typing import IO, Any, Dict, Iterable, List, Optional, TextIO, Tuple, Union
+from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 from mlperf_logging.mllog import constants
 from mlperf_logging.mllog.mllog import MLLogger
 
 from rn50 import rules
+from rn50.clock import now_ms
 from rn50.config import Config, Hyperparameters
 from rn50.errors import UserError
-
-
-@functools.lru_cache(maxsize=None)
-def _boot_time() -> float:
-    """The wall-clock time at which the machine started, looked up once."""
-    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-def now_ms() -> int:
-    """Wall-clock time in milliseconds since the epoch, the unit of ``time_ms``.
-
-    The wall clock is read once a process; from then on time is counted by a clock that nobody can set, and that goes on while the
-    machine sleeps. So differences are right even where the wall clock jumps in mid-run.
-    """
-    return int((_boot_time() + time.clock_gettime(time.CLOCK_BOOTTIME)) * 1000)
+from rn50.log_file import LogFile
 
 
 class _StrictHandler(logging.StreamHandler):
@@ -59,12 +41,9 @@ class RunLog:
         self._clock_runs = False
         self._stopped = False
         self._writes = rank == 0
-        self._result_file = result_file if self._writes else None
-        self._stream: TextIO = sys.stdout
-        if self._result_file is not None:
-            self._stream = _open(self._result_file)
+        self._file = LogFile(result_file) if self._writes and result_file is not None else None
         logger = logging.Logger("rn50.mlperf", logging.INFO)
-        logger.addHandler(_StrictHandler(self._stream))
+        logger.addHandler(_StrictHandler(self._file.stream if self._file else sys.stdout))
         self._mllog = MLLogger(logger, root_dir=str(pathlib.Path(__file__).resolve().parent.parent))
 
     def _event(
@@ -148,6 +127,8 @@ class RunLog:
         """The end of an epoch, and its training throughput over all ranks."""
         self._end(constants.EPOCH_STOP, {constants.EPOCH_NUM: epoch})
         self._event("tracked_stats", {"throughput": images_per_second}, {"step": epoch})
+        if self._file is not None:
+            self._file.refuse_loss()
 
     def eval_start(self, epoch: int) -> None:
         """Evaluation after epoch ``epoch`` begins."""
@@ -161,19 +142,21 @@ class RunLog:
     def run_stop(self, status: str) -> None:
         """The clock stops with ``status`` "success" or "aborted". Once: a second call, or one without a clock, does nothing.
 
-        It is the last line: where a signal has stopped the run, the training thread may go on for a moment.
+        It is the last line: where a signal has stopped the run, the training thread may go on for a moment. A log that somebody
+        has removed meanwhile, or its folder, is written elsewhere, which is told on standard error.
         """
         with self._lock:
             if self._clock_runs and not self._stopped:
                 self._stopped = True
                 self._end(constants.RUN_STOP, {constants.STATUS: status})
                 self._writes = False
+                if self._file is not None and self._file.is_lost:
+                    self._file.keep()
 
     def finish(self) -> None:
-        """Gives the whole log its final name."""
-        if self._result_file is not None:
-            self._stream.close()
-            partial_name(self._result_file).replace(self._result_file)
+        """Gives the whole log its final name. Raises UserError where that cannot be."""
+        if self._file is not None:
+            self._file.finish()
 
 
 def _of_lars(h: Hyperparameters) -> List[Tuple[str, float]]:
@@ -205,89 +188,3 @@ def _of_sgd(h: Hyperparameters) -> List[Tuple[str, float]]:
 
 _KEYS = {"lars": _of_lars, "sgd": _of_sgd}
 """The keys that the rulesets demand of each optimizer, with their values."""
-
-
-def _open(result_file: pathlib.Path) -> TextIO:
-    """The partial log, empty and locked: what a killed launcher or script has left behind may still be writing it."""
-    partial = partial_name(result_file)
-    refuse_existing(result_file)
-    try:
-        result_file.parent.mkdir(parents=True, exist_ok=True)
-        stream = partial.open("a", encoding="utf-8")
-        if not _lock(stream):
-            raise UserError(f"{partial}: another run is writing this log; wait until that ends, or end it, and start again")
-        # Until it was locked, that run may have finished and given this very file its final name.
-        refuse_existing(result_file)
-        stream.truncate(0)
-    except OSError as error:
-        raise _unwritable(error.filename or partial, error) from error
-    return stream
-
-
-def _lock(stream: IO[Any]) -> bool:
-    """Whether nobody else has locked the file; it stays ours until the stream is closed. A file system may have no locks."""
-    try:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        pass
-    return True
-
-
-def partial_name(result_file: pathlib.Path) -> pathlib.Path:
-    """The name under which the log of a run grows."""
-    return result_file.with_name(result_file.name + ".partial")
-
-
-def _unwritable(path: Union[str, pathlib.Path], error: OSError) -> UserError:
-    return UserError(f"{path}: cannot write the result log ({error.strerror}); set another RESULT_FILE")
-
-
-def refuse_existing(result_file: pathlib.Path) -> None:
-    """Raises UserError where ``result_file`` is there already, or it cannot be known whether it is."""
-    try:
-        exists = result_file.exists()
-    except OSError as error:
-        raise _unwritable(result_file, error) from error
-    if exists:
-        raise UserError(f"{result_file}: a result of this name exists; move it away or set another RESULT_FILE")
-
-
-def stop_abandoned(result_file: pathlib.Path) -> None:
-    """Ends the log of a run that was killed before it could: ``run_stop`` status "aborted" where the clock was running.
-
-    It does nothing to a log that some run is still writing.
-    """
-    partial = partial_name(result_file)
-    if not partial.exists():
-        return
-    with partial.open("r+b", buffering=0) as stream:
-        if _lock(stream):
-            _end_abandoned(stream)
-
-
-def _end_abandoned(stream: IO[bytes]) -> None:
-    content = stream.read()
-    lines = content[: content.rfind(b"\n") + 1]  # a last line that was cut short says nothing
-    if f'"{constants.RUN_START}"'.encode() not in lines or f'"{constants.RUN_STOP}"'.encode() in lines:
-        return
-    text = io.StringIO()
-    logger = logging.Logger("rn50.mlperf", logging.INFO)
-    logger.addHandler(logging.StreamHandler(text))
-    MLLogger(logger).end(constants.RUN_STOP, metadata={constants.STATUS: "aborted"}, time_ms=now_ms())
-    stop = text.getvalue().encode()
-    stream.truncate(len(lines))
-    stream.seek(len(lines))
-    with contextlib.suppress(OSError):
-        if stream.write(stop) == len(stop):
-            return
-    # On a full disk the line finds room only in place of the last ones; that the clock ran has to stay.
-    kept = lines.splitlines(keepends=True)
-    run_start = next(i for i, line in enumerate(kept) if f'"{constants.RUN_START}"'.encode() in line)
-    while len(b"".join(kept)) + len(stop) > len(lines):
-        del kept[-1 if len(kept) - 1 > run_start else run_start - 1]
-        run_start = min(run_start, len(kept) - 1)
-    stream.seek(0)
-    stream.write(b"".join(kept) + stop)
-    stream.truncate()

@@ -8,9 +8,13 @@ import subprocess
 from typing import Any, Dict, Optional
 
 import rn50
-from rn50 import system
+from rn50 import files, system
 from rn50.config import Config, environment
 from rn50.config_file import is_passed_through, names_set_by
+from rn50.errors import UserError
+
+_VERSION = "rn50"
+_REMEDY = "move it away or set another RESULT_FILE"
 
 
 def save(config: Config, seed: int, result_file: pathlib.Path) -> None:
@@ -18,32 +22,43 @@ def save(config: Config, seed: int, result_file: pathlib.Path) -> None:
 
     ``variables`` and ``environment`` make a configuration file that gives this run again; ``system`` is what ``rn50 package``
     describes the machine with, which often happens on another one.
+
+    Raises UserError where it cannot be written, or is there and no run has saved it.
     """
+    target = result_file.with_suffix(".json")
+    _refuse_another(target)
     facts = {
         "seed": seed,
         "config": config.to_dict(),
         "variables": config.as_environment(),
         "environment": _passed_through(),
-        "rn50": rn50.__version__,
+        _VERSION: rn50.__version__,
         "commit": commit(),
         "python": platform.python_version(),
         "machine": f"{platform.node()}: {platform.platform()}",
         "system": system.read(),
         "packages": {d.metadata["Name"]: d.version for d in importlib.metadata.distributions()},
     }
-    _write(result_file.with_suffix(".json"), facts)
+    _write(target, facts)
 
 
 def add(result_file: pathlib.Path, heading: str, facts: Dict[str, Any]) -> None:
     """Adds what only the run itself could find out to the file that ``save`` wrote."""
     target = result_file.with_suffix(".json")
-    _write(target, {**json.loads(target.read_text(encoding="utf-8")), heading: facts})
+    _write(target, {**files.read_json(target), heading: facts})
+
+
+def _refuse_another(target: pathlib.Path) -> None:
+    try:
+        there = files.read_json(target, remedy=_REMEDY)
+    except files.MissingError:
+        return
+    if not isinstance(there, dict) or _VERSION not in there:
+        raise UserError(f"{target}: exists, and no run has saved it; {_REMEDY}")
 
 
 def _write(target: pathlib.Path, facts: Dict[str, Any]) -> None:
-    temporary = target.with_name(target.name + ".partial")
-    temporary.write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    temporary.replace(target)
+    files.write(target, json.dumps(facts, indent=1, sort_keys=True) + "\n", files.ANY, "free the disk and run again")
 
 
 def _passed_through() -> Dict[str, str]:

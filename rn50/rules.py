@@ -5,7 +5,7 @@ for rounds v1.0 to v4.0. Nothing in this file may be set from outside; what may 
 """
 
 import math
-from typing import Dict
+from typing import Any, Dict, Mapping, Optional
 
 BENCHMARK = "resnet"
 
@@ -30,6 +30,8 @@ BATCH_NORM_EPSILON = 1e-5
 PARAMETERS = 25_557_032
 TRAINABLE_TENSORS = 161
 
+DIVISIONS = ("closed", "open")
+STATUSES = ("onprem", "cloud", "research", "preview")
 OPTIMIZERS = ("lars", "sgd")
 LARS_EPSILON = 0.0
 END_LEARNING_RATE = 1e-4
@@ -46,11 +48,27 @@ LABEL_SMOOTHING = (0.0, 0.1)
 RUNS = 5
 """Runs of one result; the fastest and the slowest are dropped and the other three averaged."""
 
-RULESETS = ("1.0.0", "1.1.0", "2.0.0", "2.1.0", "3.0.0", "3.1.0", "4.0.0")
+RULESETS = ("0.7.0", "1.0.0", "1.1.0", "2.0.0", "2.1.0", "3.0.0", "3.1.0", "4.0.0")
 """Versions of the official rules and checkers that know this benchmark."""
+RCP_RULESETS = RULESETS[1:]
+"""Rulesets with reference convergence points."""
+SCALED_RULESETS = RULESETS[4:]
+"""Rulesets of the rounds whose published scores are scaled by reference convergence, from v2.1 on."""
 
 NOT_A_RESULT = "demo data set, not an MLPerf result"
 """The label of every log, score and report of a run on anything but the whole ImageNet."""
+
+
+TASK = {
+    "train_samples": TRAIN_SAMPLES, "eval_samples": EVAL_SAMPLES, "classes": CLASSES, "image_size": IMAGE_SIZE,
+    "eval_resize": EVAL_RESIZE, "crop_area_min": CROP_AREA[0], "width": 1.0,
+}
+"""The benchmark's own task, by the fields of ``config.Data``."""
+
+
+def is_task(data: Mapping[str, Any], benchmark_steps: Optional[int]) -> bool:
+    """Whether a section ``data`` of a configuration, read or saved, is the benchmark's own task and all of it is trained."""
+    return benchmark_steps is None and all(data.get(name, value) == value for name, value in TASK.items())
 
 
 def departures(
@@ -74,4 +92,4 @@ def departures(
 
 
 def _is_whole(value: float) -> bool:
-    return abs(value - round(value)) < 1e-5
+    return math.isfinite(value) and abs(value - round(value)) < 1e-5

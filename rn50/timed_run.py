@@ -8,7 +8,6 @@ import os
 import pathlib
 import secrets
 import signal
-import sys
 import threading
 import time
 from typing import Callable, Dict, NamedTuple, Optional
@@ -17,11 +16,13 @@ import numpy as np
 
 from rn50 import all_reduce, provenance, rules, schedule
 from rn50.canary import Canary
+from rn50.clock import now_ms
 from rn50.config import Config
 from rn50.data import certificate
 from rn50.errors import UserError
 from rn50.implementation import Communicator, Implementation
-from rn50.mlperf_log import RunLog, now_ms
+from rn50.mlperf_log import RunLog
+from rn50.terminal import say
 from rn50.watch import Watch
 
 STALLED = 2
@@ -97,7 +98,7 @@ def run(
         with _AbortOnSignal(log, communicator.rank), _watch(implementation, log, rank_display) as watch:
             try:
                 if result_file is not None and communicator.rank == 0:
-                    _beside_the_result(lambda file: provenance.save(config, seed, file), result_file)
+                    provenance.save(config, seed, result_file)
                 log.submission(config, init_start_ms)
                 for name, rule in config.departures.items() if config.division != config.run.division else ():
                     rank_display.remark(f"{name}: {rule}; so the log names the open division")
@@ -121,15 +122,6 @@ def run(
         return outcome
     finally:
         implementation.close()
-
-
-def _beside_the_result(save: Callable[[pathlib.Path], None], result_file: pathlib.Path) -> None:
-    try:
-        save(result_file)
-    except OSError as error:
-        raise UserError(
-            f"{result_file}: cannot save the configuration beside it ({error.strerror}); free the disk and run again"
-        ) from error
 
 
 def _against_the_clock(
@@ -176,9 +168,7 @@ def _check_certificate(config: Config, communicator: Communicator, display: Disp
         display.remark(f"no certificate.json in {folder}; rn50 verify {folder} looks at every image and writes it")
         return None
     if config.run.result_file and communicator.rank == 0:
-        summary = found.summary()
-        result_file = pathlib.Path(config.run.result_file)
-        _beside_the_result(lambda file: provenance.add(file, "data certificate", summary), result_file)
+        provenance.add(pathlib.Path(config.run.result_file), "data certificate", found.summary())
     return {"certificate_sha256": found.sha256, "data_set_sha256": str(found.content["set_sha256"])}
 
 
@@ -205,7 +195,7 @@ def _watch(implementation: Implementation, log: RunLog, display: Display) -> Wat
             log.run_stop("aborted")
         finally:
             if line is not None:
-                print(f"rn50: {line}; then start the run again", file=sys.stderr, flush=True)
+                say(f"rn50: {line}; then start the run again", err=True)
             os._exit(STALLED)
 
     return Watch(implementation, lambda line: display.remark(f"warning: {line}"), end)
@@ -245,7 +235,7 @@ class _AbortOnSignal:
                         time.sleep(self.AFTER_RANK_0_S)
                 finally:
                     if number[0] == signal.SIGINT:
-                        print("rn50: stopped by SIGINT; the same command starts the run again", file=sys.stderr, flush=True)
+                        say("rn50: stopped by SIGINT; the same command starts the run again", err=True)
                     os._exit(128 + number[0])
 
     def __exit__(self, *_: object) -> None:

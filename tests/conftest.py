@@ -28,6 +28,39 @@ ON_GPU = (pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="needs a GPU; 
 """The marks of a test, or of one case of it, that needs one."""
 TRAIN_SAMPLES, EVAL_SAMPLES = 203, 57
 
+QUICK_ROOM = "core"
+SLOW_IN_IT = ("test_augmentation", "test_demo_dataset", "test_floor", "test_input_bench", "test_package", "test_profile",
+              "test_search", "test_throughput", "test_tuning")  # fmt: skip
+"""`make test-quick` leaves out what is marked slow: every room but this one; these files of it, which train, draw images, load a
+framework or run the package checker of every round; and a few tests that carry the mark themselves."""
+LONGEST = ("system/test_docker", "system/test_launchers", "system/test_faults", "system/test_terminal", "core/test_throughput",
+           "core/test_search", "system/test_experiments", "core/test_profile", "core/test_tuning")  # fmt: skip
+"""What takes longest starts first, so that no worker is left alone with it in the end."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
+def pytest_collection_modifyitems(items):
+    """Mark what is slow, order it, and group it for pytest-xdist.
+
+    The tests of the longest files go to any worker, unless they have a group of their own. Every other file goes to one worker,
+    which makes its fixtures once.
+    """
+    ranks = {}
+    for item in items:
+        file = f"{item.path.parent.name}/{item.path.stem}"
+        if item.path.parent.name != QUICK_ROOM or item.path.stem in SLOW_IN_IT:
+            item.add_marker("slow")
+        if file not in LONGEST:
+            item.add_marker(pytest.mark.xdist_group(file))
+        ranks[item] = LONGEST.index(file) if file in LONGEST else len(LONGEST) + (not item.get_closest_marker("slow"))
+    items.sort(key=ranks.__getitem__)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers():
+    """Say how many tests run at once: one more than cores, as some of them wait, and five at most."""
+    return min(4, len(os.sched_getaffinity(0))) + 1
+
 
 @pytest.fixture(scope="session")
 def tiny_folder(tmp_path_factory):

@@ -45,7 +45,7 @@ class DaliBatches:
         dtype = "float16" if precision == "float16" else "float32"
         # Two, so that a batch is copied in while the engine still reads the one before; feeding waits for its buffer to be free.
         self._buffers = [(mx.nd.empty(shape, context, dtype), mx.nd.empty((batch_size, 1), context)) for _ in range(2)]
-        self._lowest, self._highest = mx.nd.zeros(1, context), mx.nd.zeros(1, context)
+        self._wrong_labels = mx.nd.zeros(1, context)
         self._passes = 0
         self.wait_seconds = 0.0
         """Time spent waiting for DALI, over the life of this object."""
@@ -61,7 +61,8 @@ class DaliBatches:
             images, labels = self._buffers[index % 2]
             self._feed(images, labels)
             flat = labels.reshape(-1)
-            self._lowest, self._highest = mx.nd.minimum(self._lowest, flat.min()), mx.nd.maximum(self._highest, flat.max())
+            classes = self._config.data.classes
+            self._wrong_labels += ((flat != flat.floor()) + (flat < 0) + (flat >= classes)).sum()  # NaN is not equal to itself
             yield Batch(images, flat, *self._set.counts(shard, index))
 
     def drain(self) -> None:
@@ -70,23 +71,26 @@ class DaliBatches:
             self._run()
 
     def check_labels(self) -> None:
-        """Raises UserError where a label of the batches so far is not in [0, classes). Waits for the device."""
-        self._set.check_labels(self._lowest.asscalar(), self._highest.asscalar())
+        """Raises UserError where a label of the batches so far is no whole number in [0, classes). Waits for the device."""
+        self._set.check_labels(self._wrong_labels.asscalar())
 
     def _feed(self, images: Any, labels: Any) -> None:
         begin = time.perf_counter()
         outputs = self._run()
         self.wait_seconds += time.perf_counter() - begin
-        for output, array in zip(outputs, (images, labels)):
-            feed_ndarray(output.as_tensor(), array)
+        try:
+            for output, array in zip(outputs, (images, labels)):
+                feed_ndarray(output.as_tensor(), array)
+        except (AssertionError, RuntimeError):
+            dali_pipeline.check_form(self._set, outputs[1])
+            raise
 
     def _run(self) -> Any:
         self.waiting = True
         try:
             outputs = self._pipeline.run()
         except RuntimeError as error:
-            reason = str(error).strip().splitlines()[0]
-            raise self._set.fault(f"DALI cannot read it: {reason}") from error
+            raise dali_pipeline.fault(self._set, error) from error
         self.waiting = False
         return outputs
 

@@ -30,7 +30,7 @@ class DaliBatches:
         self._images = torch.empty((batch_size, size, size, 3), dtype=dtype, device=device)
         self._labels = torch.empty(batch_size, 1, device=device)
         self._stream = torch.cuda.current_stream(device) if device.type == "cuda" else None
-        self._lowest, self._highest = torch.zeros((), device=device), torch.zeros((), device=device)
+        self._wrong_labels = torch.zeros((), device=device, dtype=torch.int64)
         self._passes = 0
         self.wait_seconds = 0.0
         """Time spent waiting for DALI, over the life of this object."""
@@ -45,9 +45,9 @@ class DaliBatches:
         for index in range(self._set.batches):
             self._feed()
             flat = self._labels.view(-1)
-            self._lowest, self._highest = torch.minimum(self._lowest, flat.min()), torch.maximum(self._highest, flat.max())
-            # A label that is out of range is told of by check_labels; until then it must not stop the device.
-            classes = flat.clamp(0, self._config.data.classes - 1).long()
+            # A label that is no class is told of by check_labels; until then it must not stop the device.
+            classes = flat.nan_to_num(-1).clamp(0, self._config.data.classes - 1).long()
+            self._wrong_labels += (flat != classes).sum()
             yield Batch(self._images.permute(0, 3, 1, 2), classes, *self._set.counts(shard, index))
 
     def drain(self) -> None:
@@ -56,22 +56,25 @@ class DaliBatches:
             self._run()
 
     def check_labels(self) -> None:
-        """Raises UserError where a label of the batches so far is not in [0, classes). Waits for the device."""
-        self._set.check_labels(float(self._lowest), float(self._highest))
+        """Raises UserError where a label of the batches so far is no whole number in [0, classes). Waits for the device."""
+        self._set.check_labels(int(self._wrong_labels))
 
     def _feed(self) -> None:
         begin = time.perf_counter()
         outputs = self._run()
         self.wait_seconds += time.perf_counter() - begin
-        for output, tensor in zip(outputs, (self._images, self._labels)):
-            feed_ndarray(output.as_tensor(), tensor, cuda_stream=self._stream)
+        try:
+            for output, tensor in zip(outputs, (self._images, self._labels)):
+                feed_ndarray(output.as_tensor(), tensor, cuda_stream=self._stream)
+        except (AssertionError, RuntimeError):
+            dali_pipeline.check_form(self._set, outputs[1])
+            raise
 
     def _run(self) -> Any:
         self.waiting = True
         try:
             outputs = self._pipeline.run()
         except RuntimeError as error:
-            reason = str(error).strip().splitlines()[0]
-            raise self._set.fault(f"DALI cannot read it: {reason}") from error
+            raise dali_pipeline.fault(self._set, error) from error
         self.waiting = False
         return outputs

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 from implementations.pytorch.input_pipeline import Batch
 from rn50 import rules
 from rn50.config import Config
-from rn50.data import crops
+from rn50.data import crops, verify
 from rn50.data.record_set import RecordSet
 from rn50.data.recordio import IndexedRecordReader
 from rn50.errors import UserError
@@ -30,22 +30,24 @@ class Records(Dataset):
     """Records read, decoded, cropped and resized: (uint8 (S, S, 3), label); or a line on what is wrong with one."""
 
     def __init__(self, config: Config, training: bool, rec: Any, idx: Any, seed: int):
-        self._data, self._training, self._rec, self._seed = config.data, training, rec, seed
+        self._data, self._training, self._seed = config.data, training, seed
         self._reader = IndexedRecordReader(rec, idx)
 
     def __getitem__(self, drawn: Drawn) -> Any:
         try:
             header, image = self._reader.read(drawn.position)
+            fault = verify.label_fault(header, self._data.classes)
+            if fault:
+                return self._reader.named(drawn.position, fault)
             return self._prepared(image, drawn), header.label
         except UserError as error:
             return str(error)
         except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError and more for a damaged file
-            return self.undecodable(drawn.position, error)
+            return self.undecodable(drawn.position, image, error)
 
-    def undecodable(self, position: int, error: Exception) -> str:
+    def undecodable(self, position: int, image: bytes, error: Exception) -> str:
         """The line on a record whose image is damaged."""
-        where = f"record {position} at byte {self._reader.offsets[position]}"
-        return f"{self._rec}: {where} does not decode ({error}); replace the image and pack the file again"
+        return self._reader.named(position, f"{verify.damage_of(image) or f'does not decode ({error})'}; {verify.REPLACE}")
 
     def together(self, samples: List[Any]) -> Union[str, Tuple[Any, torch.Tensor]]:
         """A batch of samples: (what ``_batch`` makes, float32 (B,)); or the first line on a record that is none."""
@@ -107,7 +109,6 @@ class LoaderBatches:
         ))  # fmt: skip
         self._mean, self._std = (torch.tensor(each, device=device) for each in (rules.MEAN, rules.STD))
         self._dtype = torch.float16 if precision == "float16" else torch.float32
-        self._lowest, self._highest = 0.0, 0.0
         self.wait_seconds = 0.0
         """Time spent waiting for the DataLoader and for ``_images``, over the life of this object."""
         self.waiting = False
@@ -120,9 +121,7 @@ class LoaderBatches:
             loaded, labels = self._next()
             images = self._images(loaded)
             self.wait_seconds += time.perf_counter() - begin
-            self._lowest, self._highest = min(self._lowest, float(labels.min())), max(self._highest, float(labels.max()))
-            # A label that is out of range is told of by check_labels; until then it must not stop the device.
-            classes = labels.clamp(0, self._config.data.classes - 1).long().to(self._device, non_blocking=True)
+            classes = labels.long().to(self._device, non_blocking=True)
             pixels = images.to(self._device, non_blocking=True).float().sub_(self._mean).div_(self._std).to(self._dtype)
             yield Batch(pixels.permute(0, 3, 1, 2), classes, *self._set.counts(self._rank, index))
 
@@ -132,8 +131,7 @@ class LoaderBatches:
             self._next()
 
     def check_labels(self) -> None:
-        """Raises UserError where a label of the batches so far is not in [0, classes)."""
-        self._set.check_labels(self._lowest, self._highest)
+        """Each was looked at when its record was read."""
 
     def _images(self, loaded: Any) -> torch.Tensor:
         """Grey levels (B, S, S, 3) of what the DataLoader's processes made."""

@@ -118,8 +118,9 @@ class TorchvisionBatches(LoaderBatches):
             return [None] if len(images) == 1 else [self._on_device([image])[0] for image in images]
 
     def _by_pillow(self, image: torch.Tensor, position: int) -> torch.Tensor:
+        encoded = image.numpy().tobytes()
         try:
-            pixels = crops.decode(image.numpy().tobytes())
+            pixels = crops.decode(encoded)
         except Exception as error:  # of many types, see there
-            raise UserError(self._records.undecodable(position, error)) from error
+            raise UserError(self._records.undecodable(position, encoded, error)) from error
         return torch.tensor(pixels, device=self._device).permute(2, 0, 1)

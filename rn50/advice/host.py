@@ -1,5 +1,6 @@
 """Whether cores, memory, limits, network and data of this machine suit a run."""
 
+import os
 import pathlib
 import shutil
 from typing import Iterator, Mapping, Optional
@@ -21,8 +22,6 @@ SHARED_MEMORY = GIB
 """What NVIDIA advises for NCCL in a container (NCCL user guide, troubleshooting, sharing data)."""
 OPEN_FILES = 4096
 NETWORK_FILE_SYSTEMS = ("nfs", "nfs4", "cifs", "smb3", "9p", "virtiofs", "fuse.sshfs", "fuse.s3fs", "fuse.gcsfuse", "afs")
-RESULTS_BYTES = 100 << 20
-"""A campaign's logs take some hundred kilobytes; below this something else is about to fill the disk."""
 
 
 def findings(machine: Machine, config: Optional[Config], environ: Mapping[str, str]) -> Iterator[Finding]:
@@ -39,8 +38,6 @@ def findings(machine: Machine, config: Optional[Config], environ: Mapping[str, s
     yield _network(machine, config)
     if config is not None:
         yield _data(machine, config)
-        if config.run.result_file:
-            yield _results(pathlib.Path(config.run.result_file))
 
 
 def _processor(machine: Machine) -> Finding:
@@ -91,14 +88,14 @@ def _memory(machine: Machine, config: Optional[Config]) -> Finding:
     size = machine.memory_limit or machine.memory
     if size is None:
         return Finding(OK, "memory", "not told by /proc/meminfo")
-    found = _shown(size) + (" (limit of the control group)" if machine.memory_limit else "")
+    found = shown(size) + (" (limit of the control group)" if machine.memory_limit else "")
     least = RANK_MEMORY * config.run.ranks_per_node if config else 0
     if size < least:
         more = "docker run --memory=... or Slurm's --mem=... with more" if machine.memory_limit else "use a machine with more"
-        return Finding(FAILURE, "memory", f"{found}; the smallest ranks need {_shown(least)}", more)
+        return Finding(FAILURE, "memory", f"{found}; the smallest ranks need {shown(least)}", more)
     data = _size(pathlib.Path(config.data.folder)) if config else 0
     if config and data > size:
-        return Finding(WARNING, "memory", f"{found}, less than the data set's {_shown(data)}: every epoch reads it from "
+        return Finding(WARNING, "memory", f"{found}, less than the data set's {shown(data)}: every epoch reads it from "
                        f"{config.data.folder} again", "keep DATADIR on a local NVMe disk, or give the job more memory")
     return Finding(OK, "memory", found)
 
@@ -108,7 +105,8 @@ def _size(folder: pathlib.Path) -> int:
     return sum(path.stat().st_size for path in (folder / name for name in verify.FILES) if path.exists())
 
 
-def _shown(size: int) -> str:
+def shown(size: int) -> str:
+    """Bytes as a person reads them."""
     return f"{size / GIB:.1f} GiB" if size >= GIB else f"{size / (1 << 20):.0f} MiB"
 
 
@@ -116,10 +114,10 @@ def _shared_memory(machine: Machine, ranks: int) -> Finding:
     size = machine.shared_memory
     if size is None:
         return Finding(OK, "/dev/shm", "half of the memory")
-    found = _shown(size) if size else "not mounted"
+    found = shown(size) if size else "not mounted"
     remedy = "docker run --shm-size=1g (or --ipc=host)" if machine.in_container else "sudo mount -o remount,size=1G /dev/shm"
     if ranks > 1 and size < ranks * NCCL_SEGMENT:
-        return Finding(FAILURE, "/dev/shm", f"{found}; NCCL needs {_shown(ranks * NCCL_SEGMENT)} for {ranks} ranks", remedy)
+        return Finding(FAILURE, "/dev/shm", f"{found}; NCCL needs {shown(ranks * NCCL_SEGMENT)} for {ranks} ranks", remedy)
     if ranks > 1 and size < SHARED_MEMORY:
         return Finding(WARNING, "/dev/shm", f"{found}; NVIDIA advises 1 GiB for NCCL", remedy)
     return Finding(OK, "/dev/shm", found)
@@ -157,25 +155,16 @@ def _network(machine: Machine, config: Optional[Config]) -> Finding:
 
 
 def _data(machine: Machine, config: Config) -> Finding:
-    folder = pathlib.Path(config.data.folder).resolve()
+    folder = os.path.realpath(config.data.folder)
     try:
         verify.preflight(pathlib.Path(config.data.folder))
     except UserError as error:
         found, _, remedy = str(error).partition("; ")
         return Finding(FAILURE, "DATADIR", found, remedy)
-    mount = machine.mount_of(str(folder))
+    mount = machine.mount_of(folder)
     kind = mount.kind if mount else "unknown file system"
-    found = f"{folder} on {kind}, {_shown(_size(folder))} of data, {_shown(shutil.disk_usage(str(folder)).free)} free"
+    found = f"{folder} on {kind}, {shown(_size(pathlib.Path(folder)))} of data, {shown(shutil.disk_usage(folder).free)} free"
     if kind.startswith(NETWORK_FILE_SYSTEMS):
         return Finding(WARNING, "DATADIR", f"{found}: a network file system", f"cp -r {folder} to a local disk and set DATADIR; "
                        "if it has to stay, DALI_DONT_USE_MMAP=1 is what DALI advises there")
     return Finding(OK, "DATADIR", found)
-
-
-def _results(result_file: pathlib.Path) -> Finding:
-    folder = next(parent for parent in result_file.resolve().parents if parent.exists())
-    free = shutil.disk_usage(str(folder)).free
-    found = f"{_shown(free)} free in {folder}"
-    if free < RESULTS_BYTES:
-        return Finding(FAILURE, "results", found, "make room there, or set RESULTS to a folder elsewhere")
-    return Finding(OK, "results", found)

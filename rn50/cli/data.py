@@ -1,39 +1,39 @@
 """Verbs on data sets."""
 
-import json
 import pathlib
 import sys
 from typing import Optional
 
 import click
-from rich.console import Console
 
 from rn50.cli import group
+from rn50.cli.numbers import MOST_IMAGES, MOST_WORKERS, Whole
+from rn50.terminal import Terminal, print_json, say
 
 
 @click.command("demo-data", epilog="Example: rn50 demo-data data/demo")
 @click.argument("folder", type=click.Path(path_type=pathlib.Path))
-@click.option("--seed", default=1, show_default=True, help="Seed of the drawings.")
+@click.option("--seed", default=1, show_default=True, type=Whole(0, 2**32 - 1), help="Seed of the drawings.")
 @click.option("--tune", is_flag=True, help="Write a validation set of other images, to choose hyperparameters on.")
-@click.option("--enlarge", default=1, show_default=True, type=click.IntRange(1, 16),
+@click.option("--enlarge", default=1, show_default=True, type=Whole(1, 16),
               help="So many times the pixels a side, of which the shorter one has 72 to 110; 4 suits networks of 224x224.")
 def demo_data(folder: pathlib.Path, seed: int, tune: bool, enlarge: int) -> None:
     """Draw the demo data set (10 classes, 10,000 + 2,000 JPEGs) and pack it as RecordIO into FOLDER."""
     from rn50.data import demo_dataset
-    from rn50.display import counting
+    from rn50.progress import counting
 
-    with counting("drawing the demo data set") as progress:
+    with group.cleaned_up(), counting("drawing the demo data set") as progress:
         demo_dataset.generate(folder, seed=seed, val_split="tune" if tune else "val", enlarge=enlarge, progress=progress)
 
 
 @click.command(epilog="Example: rn50 pack /data/ILSVRC2012 /data/imagenet")
 @click.argument("source", type=click.Path(path_type=pathlib.Path))
 @click.argument("folder", metavar="OUT", type=click.Path(path_type=pathlib.Path))
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(0, 2**32 - 1), help="Seed of the order of the records.")
+@click.option("--seed", default=0, show_default=True, type=Whole(0, 2**32 - 1), help="Seed of the order of the records.")
 @click.option("--val-truth", type=click.Path(path_type=pathlib.Path),
               help="The classes of a flat val folder: the official ground truth (with meta.mat beside it), or lines of name and "
               "class [default: the development kit in SOURCE or beside it].")
-@click.option("--workers", type=click.IntRange(1),
+@click.option("--workers", type=Whole(1, MOST_WORKERS),
               help="Processes (threads with --to-folder); more than cores help where storage answers slowly [default: cores].")
 @click.option("--to-folder", is_flag=True, help="The other way: from the records in SOURCE to class folders of images in OUT.")
 @group.as_json
@@ -46,23 +46,25 @@ def pack(source: pathlib.Path, folder: pathlib.Path, seed: int, val_truth: Optio
     """
     from rn50.data import pack as packer
     from rn50.data import unpacking
-    from rn50.display import counting
+    from rn50.progress import counting
 
-    with counting("unpacking" if to_folder else "packing") as progress:
+    with group.cleaned_up(), counting("unpacking" if to_folder else "packing") as progress:
         numbers = (unpacking.unpack(source, folder, workers, progress) if to_folder
                    else packer.pack(source, folder, seed, val_truth, workers, progress).numbers)
-    click.echo(json.dumps(dict(numbers, folder=str(folder))) if as_json else
-               f"{folder}: {numbers['train']:,} + {numbers['val']:,} images of {numbers['classes']:,} classes"
-               + ("" if to_folder else f"; rn50 verify {folder} looks at every one"))
+    if as_json:
+        print_json(dict(numbers, folder=str(folder)))
+    else:
+        say(f"{folder}: {numbers['train']:,} + {numbers['val']:,} images of {numbers['classes']:,} classes"
+            + ("" if to_folder else f"; rn50 verify {folder} looks at every one"))
 
 
 @click.command(epilog="Example: rn50 verify /data/imagenet --full")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=pathlib.Path))
 @click.option("--full", is_flag=True, help="Decode every image too, not only its headers.")
-@click.option("--classes", type=click.IntRange(1), help="Classes there ought to be.")
-@click.option("--train", "train_images", type=click.IntRange(1), help="Training images there ought to be.")
-@click.option("--val", "val_images", type=click.IntRange(1), help="Validation images there ought to be.")
-@click.option("--workers", type=click.IntRange(1), help="Threads [default: cores].")
+@click.option("--classes", type=Whole(1, MOST_IMAGES), help="Classes there ought to be.")
+@click.option("--train", "train_images", type=Whole(1, MOST_IMAGES), help="Training images there ought to be.")
+@click.option("--val", "val_images", type=Whole(1, MOST_IMAGES), help="Validation images there ought to be.")
+@click.option("--workers", type=Whole(1, MOST_WORKERS), help="Threads [default: cores].")
 @group.as_json
 def verify(folder: pathlib.Path, full: bool, classes: Optional[int], train_images: Optional[int], val_images: Optional[int],
            workers: Optional[int], as_json: bool) -> None:
@@ -75,9 +77,9 @@ def verify(folder: pathlib.Path, full: bool, classes: Optional[int], train_image
     Exit status: 0 whole, 1 faults, 2 it could not be looked at.
     """
     from rn50.data import certification, verdict
-    from rn50.display import counting
+    from rn50.progress import counting
 
     with counting("verifying") as progress:
         found = certification.certify(folder, full, (classes, train_images, val_images), workers, progress)
-    click.echo(json.dumps(verdict.to_json(found), indent=1)) if as_json else verdict.print_findings(found, Console())
+    print_json(verdict.to_json(found)) if as_json else verdict.print_findings(found, Terminal())
     sys.exit(0 if found.passed else 1)

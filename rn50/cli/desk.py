@@ -1,31 +1,31 @@
 """Verbs on results."""
 
-import json
 import pathlib
 import sys
 from typing import Optional, Tuple
 
 import click
-from rich.console import Console
 
 from rn50 import rules
 from rn50.cli import group
 from rn50.errors import UserError
+from rn50.terminal import Terminal, print_json, say
 
 
 @click.command(epilog="Example: rn50 score results/DEMO_CPU")
 @group.paths
-@click.option("--ruleset", help="Version of the reference convergence points [default: that of the round a folder of a published "
-              f"tree names, else {rules.RULESETS[-1]}].")
+@click.option("--ruleset", help="Version of the rules and reference convergence points [default: that of the round a folder of "
+              f"a published tree names, else {rules.RULESETS[-1]}].")
 @group.as_json
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV, a row a run.")
 def score(paths: Tuple[pathlib.Path, ...], ruleset: Optional[str], as_json: bool, as_csv: bool) -> None:
     """Score result files, result folders or a published tree: the mean of the middle three of five runs.
 
-    Of more than five runs, the set of five consecutive ones with the median score counts. The score that reference convergence
-    scales is shown apart. Images/s per accelerator are told where the folder has a description of the system beside it.
+    Of more than five runs, the set of five consecutive ones with the median score counts. A mean that the rules of a result do
+    not allow is marked as not valid, with the reasons. The score that reference convergence scales, from round v2.1 on, is shown
+    apart. Images/s per accelerator are told where the folder has a description of the system beside it.
     """
-    from rn50.display import counting
+    from rn50.progress import counting
     from rn50.submission import score as desk
     from rn50.submission import scoreboard
 
@@ -33,10 +33,12 @@ def score(paths: Tuple[pathlib.Path, ...], ruleset: Optional[str], as_json: bool
         raise UserError("--json and --csv: one form at a time; leave one out")
     with counting("reading result files") as progress:
         scores = desk.score(paths, ruleset, progress)
-    if as_json or as_csv:
-        click.echo(json.dumps(scoreboard.to_json(scores), indent=1) if as_json else scoreboard.to_csv(scores), nl=as_json)
+    if as_json:
+        print_json(scoreboard.to_json(scores))
+    elif as_csv:
+        click.echo(scoreboard.to_csv(scores), nl=False)
     else:
-        scoreboard.print_table(scores, Console())
+        scoreboard.print_table(scores, Terminal())
 
 
 @click.command(epilog="Example: rn50 check results/DEMO_CPU --ruleset 4.0.0")
@@ -48,15 +50,16 @@ def score(paths: Tuple[pathlib.Path, ...], ruleset: Optional[str], as_json: bool
 def check(paths: Tuple[pathlib.Path, ...], rulesets: Tuple[str, ...], as_json: bool) -> None:
     """Run the official MLPerf checkers on a copy, and our own: every finding with its line, rule and remedy.
 
-    Of any result file the compliance checker; of a submission tree (ORG/results/SYSTEM/resnet) also those of seeds, reference
-    convergence, system description and package. Exit status 0 only if everything holds.
+    Of any result file the compliance checker, and the rules of a result, by which one run of five may miss the target; of a
+    submission tree (ORG/results/SYSTEM/resnet) also the checkers of seeds, reference convergence, system description and package.
+    Exit status 0 only if everything holds.
     """
-    from rn50.display import counting
+    from rn50.progress import counting
     from rn50.submission import check as desk
 
     with counting("checking") as progress:
         report = desk.check(paths, rulesets, progress)
-    click.echo(json.dumps(desk.to_json_report(report), indent=1)) if as_json else desk.print_report(report, Console())
+    print_json(desk.to_json_report(report)) if as_json else desk.print_report(report, Terminal())
     sys.exit(0 if report.ok else 1)
 
 
@@ -82,14 +85,14 @@ def package(paths: Tuple[pathlib.Path, ...], to: pathlib.Path, details: Optional
     Exit status: 0 written and without error, 1 written, but of demo data, 2 nothing written.
     """
     from rn50 import system
-    from rn50.display import counting
+    from rn50.progress import counting
     from rn50.submission import package as desk
 
-    with counting("checking") as progress:
+    with group.cleaned_up(), counting("checking") as progress:
         outcome = desk.package(paths, to, system.read, details, rulesets, progress=progress)
     for warning in outcome.warnings:
-        click.echo(f"warning: {warning}", err=True)
-    click.echo(json.dumps(desk.to_json_outcome(outcome), indent=1)) if as_json else desk.print_outcome(outcome, Console())
+        say(f"warning: {warning}", err=True)
+    print_json(desk.to_json_outcome(outcome)) if as_json else desk.print_outcome(outcome, Terminal())
     sys.exit(2 if not outcome.written else 1 if outcome.errors else 0)
 
 
@@ -103,12 +106,12 @@ def report(paths: Tuple[pathlib.Path, ...], rulesets: Tuple[str, ...], output: O
 
     Beside the hyperparameters stand the nearest published results and reference convergence points.
     """
-    from rn50.display import counting
+    from rn50.progress import counting
     from rn50.report import report as page
 
     with counting("checking and drawing results") as progress:
         written = page.write(paths, rulesets, output, progress)
-    click.echo(f"report: {written}")
+    say(f"report: {written}")
 
 
 @click.command(epilog="Example: rn50 compare results/BEFORE results/AFTER")
@@ -123,4 +126,4 @@ def compare(paths: Tuple[pathlib.Path, ...], as_json: bool) -> None:
     from rn50.submission import score as scoring
 
     comparisons = desk.compare(scoring.score(paths))
-    click.echo(json.dumps(desk.to_json(comparisons), indent=1)) if as_json else desk.print_table(comparisons, Console())
+    print_json(desk.to_json(comparisons)) if as_json else desk.print_table(comparisons, Terminal())

@@ -1,44 +1,106 @@
 """The command that all verbs belong to, how it ends where something goes wrong, and the options that several verbs have."""
 
+import contextlib
+import os
 import pathlib
+import re
 import signal
-from typing import Any
+from typing import Any, Iterator
 
 import click
 
 import rn50
-from rn50 import rules
+from rn50 import rules, terminal
 from rn50.errors import RankLostError, UserError
+from rn50.process import refuse_little_memory
+from rn50.terminal import say
+
+_OUT_OF_MEMORY = re.compile("cannot allocate memory|failed to map segment|can't start new thread", re.IGNORECASE)
+"""Other words than MemoryError, by Python and by the loader of libraries."""
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM or SIGHUP, by its number, where it ends a verb as Ctrl-C does."""
+
+
+@contextlib.contextmanager
+def cleaned_up() -> Iterator[None]:
+    """Turn SIGTERM and SIGHUP into an exception, so that what is half done is cleaned up.
+
+    It is for verbs that have something to clean up only: native code that hangs would keep the exception waiting for ever.
+    """
+    def end(number: int, _: object) -> None:
+        raise _Terminated(number)
+
+    numbers = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) != signal.SIG_IGN]  # nohup
+    before = {number: signal.signal(number, end) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class _Group(click.Group):
-    """Turns what a user can mend into a line and exit status 2, and a fault into a line and exit status 1."""
+    """End with a line and status 2 for what the user can mend, with a line and status 1 for a fault, silently where the reader of
+    the output has gone."""
+
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
+        terminal.prepare()
+        with _shown_safely():
+            return super().make_context(*args, **options)
 
     def invoke(self, context: click.Context) -> Any:
         try:
-            return super().invoke(context)
+            with _shown_safely():
+                try:
+                    refuse_little_memory()
+                    return super().invoke(context)
+                finally:
+                    terminal.flush()
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
+        except _Terminated as signalled:
+            context.exit(128 + signalled.args[0])
         except KeyboardInterrupt:
-            click.echo("rn50: stopped by SIGINT; the same command starts again", err=True)
+            say("rn50: stopped by SIGINT; the same command starts again", err=True)
             context.exit(128 + signal.SIGINT)
         except Exception as error:
+            if isinstance(error, BrokenPipeError) and terminal.leave_closed_pipes():
+                context.exit(128 + signal.SIGPIPE)
             if context.params["debug"]:
                 raise
             context.exit(report(error))
 
 
+@contextlib.contextmanager
+def _shown_safely() -> Iterator[None]:
+    """Make harmless what the command line itself repeats of a wrong argument."""
+    try:
+        yield
+    except click.ClickException as error:
+        error.message = terminal.safe(error.message)
+        raise
+
+
 def report(error: Exception) -> int:
-    """Says on standard error what went wrong and returns the exit status."""
+    """Print on standard error what went wrong, and return the exit status."""
     if isinstance(error, UserError):
-        for line in str(error).splitlines():
-            click.echo(f"rn50: {line}", err=True)
+        for line in error.lines:
+            say(f"rn50: {line}", err=True)
         return 2
     if isinstance(error, RankLostError):
-        click.echo(f"rn50: {error}", err=True)
+        say(f"rn50: {error}", err=True)
         return 1
+    if isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(str(error)):
+        say("rn50: out of memory; end other programs, or raise the limit of this shell (ulimit -v)", err=True)
+        terminal.flush()
+        os._exit(2)  # at once: native libraries that were half loaded may wait for ever
+    if isinstance(error, OSError) and isinstance(error.filename, (str, pathlib.Path)):
+        say(f"rn50: {error.filename}: {error.strerror}; name another file or folder, or mend this one", err=True)
+        return 2
     reason = str(error).strip().splitlines() or [""]
-    click.echo(f"rn50: {type(error).__name__}: {reason[0]} (RN50_DEBUG=1 in the environment shows where)", err=True)
+    say(f"rn50: {type(error).__name__}: {reason[0]} (RN50_DEBUG=1 in the environment shows where)", err=True)
     return 1
 
 

@@ -1,24 +1,24 @@
 """Verbs on hyperparameters: what to expect of some, and where to take them from."""
 
-import json
 import pathlib
 import sys
 from typing import Optional
 
 import click
-from rich.console import Console
 
 from rn50 import config as configuration
 from rn50 import rules
 from rn50.cli import group
+from rn50.cli.numbers import LONGEST_S, MOST_IMAGES, MOST_WORKERS, Number, Whole
 from rn50.errors import UserError
+from rn50.terminal import Terminal, print_json, say
 
 
 @click.command(epilog="Example: rn50 plan --accelerators 8 --global-batch-size 3200 --accelerator H100-SXM-80GB")
-@click.option("--accelerators", type=click.IntRange(1), help="How many, in all nodes [default: the curve from 1 to 4,096].")
-@click.option("--global-batch-size", type=click.IntRange(1), help="[default: the one that takes the fewest minutes]")
+@click.option("--accelerators", type=Whole(1, 1_000_000), help="How many, in all nodes [default: the curve from 1 to 4,096].")
+@click.option("--global-batch-size", type=Whole(1, MOST_IMAGES), help="[default: the one that takes the fewest minutes]")
 @click.option("--accelerator", metavar="NAME", help="Its name, or a part of it [default: that of most published results].")
-@click.option("--images-per-second", type=click.FloatRange(0, min_open=True),
+@click.option("--images-per-second", type=Number(0.001, 1e9),
               help="What you measured while training: of each accelerator, with so many of them at that batch size.")
 @click.option("--curve", is_flag=True, help="The curve from 1 to 4,096 accelerators, each at its best batch size.")
 @click.option("--plot", type=click.Path(path_type=pathlib.Path, dir_okay=False), metavar="FILE.svg", help="Draw that curve.")
@@ -40,19 +40,20 @@ def plan(accelerators: Optional[int], global_batch_size: Optional[int], accelera
     plans = planner.curve(name) if curve or plot or not accelerators else []
     if plot:
         shown.draw_curve(plans, planner.results, plot)
-        click.echo(f"plot: {plot}", err=True)
+        say(f"plot: {plot}", err=True)
     if curve or not accelerators:
-        click.echo(json.dumps(shown.curve_to_json(plans), indent=1)) if as_json else shown.print_curve(plans, Console())
+        print_json(shown.curve_to_json(plans)) if as_json else shown.print_curve(plans, Terminal())
         return
     one = planner.plan(name, accelerators, global_batch_size) if global_batch_size else planner.best(name, accelerators)
-    click.echo(json.dumps(shown.to_json(one), indent=1)) if as_json else shown.print_plan(one, Console())
+    print_json(shown.to_json(one)) if as_json else shown.print_plan(one, Terminal())
 
 
 @click.command(epilog="Example: rn50 borrow v1.0/Inspur/nf5688m6_mxnet --for configs/config_DGXA100.sh -o config_MINE.sh")
 @click.argument("source", required=False)
 @click.option("--for", "base", metavar="CONFIG", help="Configuration of this system, a file or a name of configs/ [default: "
               "CONFIG_FILE or DGXSYSTEM of the environment].")
-@click.option("--gbs", type=click.IntRange(1), help="Another global batch size than the source's; nothing else changes with it.")
+@click.option("--gbs", type=Whole(1, MOST_IMAGES),
+              help="Another global batch size than the source's; nothing else changes with it.")
 @click.option("--only", metavar="NAMES", help="Take only these variables, like LR,WARMUP_EPOCHS; the header labels the mix.")
 @click.option("--partial", is_flag=True, help="Take what the source has where it lacks a value; the header labels the mix.")
 @click.option("--output", "-o", type=click.Path(path_type=pathlib.Path), help="Write the configuration there; by default it is "
@@ -60,7 +61,7 @@ def plan(accelerators: Optional[int], global_batch_size: Optional[int], accelera
 @click.option("--force", is_flag=True, help="Replace a file that exists.")
 @click.option("--suggest", is_flag=True, help="Rank what may be borrowed for the batch size of --gbs.")
 @click.option("--optimizer", default="lars", show_default=True, type=click.Choice(rules.OPTIMIZERS), help="For --suggest.")
-@click.option("--number", default=10, show_default=True, type=click.IntRange(1), help="For --suggest: how many.")
+@click.option("--number", default=10, show_default=True, type=Whole(1, 1_000), help="For --suggest: how many.")
 @group.as_json
 def borrow(source: Optional[str], base: Optional[str], gbs: Optional[int], only: Optional[str], partial: bool,
            output: Optional[pathlib.Path], force: bool, suggest: bool, optimizer: str, number: int, as_json: bool) -> None:
@@ -93,14 +94,14 @@ def borrow(source: Optional[str], base: Optional[str], gbs: Optional[int], only:
 @click.argument("config")
 @click.option("--to", "folder", required=True, type=click.Path(path_type=pathlib.Path),
               help="Folder of the search, its trials and its report; shared by all workers.")
-@click.option("--workers", default=1, show_default=True, type=click.IntRange(1), help="Runs at a time, each on its share of the "
-              "cores.")
-@click.option("--trials", type=click.IntRange(1), help="Search with so many runs at most.")
-@click.option("--minutes", type=click.FloatRange(0, min_open=True),
+@click.option("--workers", default=1, show_default=True, type=Whole(1, MOST_WORKERS),
+              help="Runs at a time, each on its share of the cores.")
+@click.option("--trials", type=Whole(1, 100_000), help="Search with so many runs at most.")
+@click.option("--minutes", type=Number(1e-6, LONGEST_S / 60),
               help="Begin no trial that would leave less of these minutes, from this call on, than the confirmation takes.")
-@click.option("--repeats", default=3, show_default=True, type=click.IntRange(1),
+@click.option("--repeats", default=3, show_default=True, type=Whole(1, 1_000),
               help="Runs, each with its seed, that a point needs to take the place of the best one.")
-@click.option("--seeds-to-confirm", default=rules.RUNS, show_default=True, type=click.IntRange(2),
+@click.option("--seeds-to-confirm", default=rules.RUNS, show_default=True, type=Whole(2, 1_000),
               help="Runs of the winner, and of the baseline.")
 @click.option("--confirm-data", type=click.Path(path_type=pathlib.Path), metavar="DIR",
               help="Other data to confirm on than those that were searched on.")
@@ -131,11 +132,15 @@ def search(config: str, folder: pathlib.Path, workers: int, trials: Optional[int
         try:
             Search(planner, dealt, progress).run()
         except StoppedError as stopped:
-            click.echo(f"rn50: {stopped}", err=True)
+            say(f"rn50: {stopped}", err=True)
             sys.exit(128 + stopped.number)
     outcome = report.Outcome(planner, sys.argv[1:])
     outcome.write()
-    click.echo(json.dumps(outcome.to_json(), indent=1) if as_json else
-               f"{outcome.sentence}\nreport: {folder / report.REPORT}"
-               + (f"\nconfiguration: {outcome.config_file}" if outcome.config_file else ""))
+    if as_json:
+        print_json(outcome.to_json())
+    else:
+        say(outcome.sentence)
+        say(f"report: {folder / report.REPORT}")
+        if outcome.config_file:
+            say(f"configuration: {outcome.config_file}")
     sys.exit(0 if outcome.stands else 1)

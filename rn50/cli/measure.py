@@ -1,16 +1,16 @@
 """Verbs that measure training and its input, and those that follow from what was measured."""
 
-import json
 import pathlib
 import shlex
 import sys
 from typing import Any, Optional, Tuple
 
 import click
-from rich.console import Console
 
 from rn50 import config as configuration
 from rn50.cli import group
+from rn50.cli.numbers import LONGEST_S, Number, Whole
+from rn50.terminal import Terminal, print_json, say
 
 
 @click.group()
@@ -19,7 +19,7 @@ def bench() -> None:
 
 
 @bench.command(epilog="Example: set -a; . configs/config_NF5688M6.sh; NCCL_ALGO=Ring rn50 bench comm --json")
-@click.option("--largest-mib", default=256, show_default=True, type=click.IntRange(1, 4096), help="Stop at this size.")
+@click.option("--largest-mib", default=256, show_default=True, type=Whole(1, 4_096), help="Stop at this size.")
 @click.option("--as-rank", is_flag=True, hidden=True)
 @group.as_json
 def comm(largest_mib: int, as_rank: bool, as_json: bool) -> None:
@@ -35,10 +35,11 @@ def comm(largest_mib: int, as_rank: bool, as_json: bool) -> None:
 
 
 def _seconds(default: float) -> Any:
-    return click.option("--seconds", default=default, show_default=True, type=click.FloatRange(1), help="About how long to take.")
+    return click.option("--seconds", default=default, show_default=True, type=Number(1, LONGEST_S),
+                        help="About how long to take.")
 
 
-_rounds = click.option("--rounds", default=5, show_default=True, type=click.IntRange(1),
+_rounds = click.option("--rounds", default=5, show_default=True, type=Whole(1, 1_000),
                        help="How often to measure; fewer than 5 times show no difference.")
 
 
@@ -62,7 +63,7 @@ def bench_input(seconds: float, rounds: int, as_rank: bool, as_json: bool) -> No
 
     if not as_rank:
         sys.exit(launcher.run_ranks(config, configuration.environment(), desk.as_rank(seconds, rounds, as_json)))
-    click.echo(launchers.bind(config, configuration.environment()), err=True)  # before a framework starts threads
+    say(launchers.bind(config, configuration.environment()), err=True)  # before a framework starts threads
     from rn50 import implementation
 
     desk.bench(config, implementation.load(config.run.framework), seconds, rounds, as_json)
@@ -70,16 +71,14 @@ def bench_input(seconds: float, rounds: int, as_rank: bool, as_json: bool) -> No
 
 def _words(possible: Optional[Tuple[str, ...]] = None) -> Any:
     """Reads a list with commas; of ``possible`` words, or of whole numbers above 0."""
-    def read(_: click.Context, option: click.Parameter, value: Optional[str]) -> Optional[Tuple[Any, ...]]:
+    def read(context: click.Context, option: click.Parameter, value: Optional[str]) -> Optional[Tuple[Any, ...]]:
         words = () if value is None else tuple(word.strip() for word in value.split(","))
+        if possible is None:
+            return tuple(Whole(1, 1_000_000).convert(word, option, context) for word in words) or None
         for word in words:
-            if possible is None and not (word.isdigit() and int(word)):
-                raise click.BadParameter(f"{word!r} is not a whole number above 0")
-            if possible is not None and word not in possible:
+            if word not in possible:
                 raise click.BadParameter(f"{word!r} is none of {', '.join(possible)}")
-        if value is None or possible is not None:
-            return words or None
-        return tuple(int(word) for word in words)
+        return words or None
 
     return read
 
@@ -94,7 +93,7 @@ def _words(possible: Optional[Tuple[str, ...]] = None) -> Any:
 @click.option("--ranks", callback=_words(), help="On this machine, one per GPU. [default: DGXNGPU]")
 @click.option("--data", "kinds", default="synthetic,real", show_default=True, callback=_words(("synthetic", "real")),
               help="A random batch held on the device, and the data set at DATADIR.")
-@click.option("--seconds", default=10.0, show_default=True, type=click.FloatRange(1), help="About how long a cell trains.")
+@click.option("--seconds", default=10.0, show_default=True, type=Number(1, LONGEST_S), help="About how long a cell trains.")
 @_rounds
 @click.option("--to", "folder", default="throughput", show_default=True, type=click.Path(path_type=pathlib.Path),
               help="Folder of the report and of a log for every cell.")
@@ -122,7 +121,7 @@ def throughput(frameworks: Optional[Tuple[str, ...]], models: str, precisions: O
         sys.exit(launcher.run_ranks(configuration.from_environment(), environ, [*verb, "--as-rank"]))
     if as_rank:
         config = configuration.from_environment()
-        click.echo(launchers.bind(config, environ), err=True)  # before a framework starts threads
+        say(launchers.bind(config, environ), err=True)  # before a framework starts threads
         from rn50 import implementation
 
         create = implementation.load(config.run.framework, None if models == zoo.OURS else models)
@@ -142,10 +141,10 @@ def throughput(frameworks: Optional[Tuple[str, ...]], models: str, precisions: O
     measured.run(environ, seconds, rounds)
     report = measured.write(published)
     if as_json:
-        click.echo(json.dumps(measured.to_json(), indent=1))
+        print_json(measured.to_json())
     else:
-        measured.show(published, Console())
-        click.echo(f"{report} tells it with versions and logs")
+        measured.show(published, Terminal())
+        say(f"{report} tells it with versions and logs")
     sys.exit(1 if measured.failed else 0)
 
 
@@ -169,7 +168,7 @@ def storage(folder: pathlib.Path, other: Optional[pathlib.Path], seconds: float,
                       "rn50 profile --to after --against before")
 @_seconds(30.0)
 @_rounds
-@click.option("--steps", default=10, show_default=True, type=click.IntRange(1), help="Training steps under the profiler.")
+@click.option("--steps", default=10, show_default=True, type=Whole(1, 10_000), help="Training steps under the profiler.")
 @click.option("--to", "folder", default="profile", show_default=True, type=click.Path(path_type=pathlib.Path),
               help="Folder of figures, timelines and logs.")
 @click.option("--against", type=click.Path(path_type=pathlib.Path), help="Folder of an earlier profile: what has changed since.")
@@ -195,7 +194,7 @@ def profile(seconds: float, rounds: int, steps: int, folder: pathlib.Path, again
         verb = desk.verb(str(job), seconds, rounds, steps, folder)
         sys.exit(launcher.run_ranks(config, environ, [*verb, "--as-rank"]))
     if as_rank:
-        click.echo(launchers.bind(config, environ), err=True)  # before a framework starts threads
+        say(launchers.bind(config, environ), err=True)  # before a framework starts threads
         from rn50 import implementation
 
         desk.as_rank(config, implementation.load(config.run.framework), str(job), seconds, rounds, steps, folder)
@@ -203,9 +202,9 @@ def profile(seconds: float, rounds: int, steps: int, folder: pathlib.Path, again
     before = desk.read(against) if against else None
     now = desk.measure(environ, seconds, rounds, steps, folder)
     if as_json:
-        click.echo(json.dumps(desk.to_json(now, before), indent=1))
+        print_json(desk.to_json(now, before))
     else:
-        desk.show(now, before, folder, Console())
+        desk.show(now, before, folder, Terminal())
 
 
 @click.group()
@@ -246,7 +245,7 @@ def tune_input(config: Optional[str], output: Optional[pathlib.Path], force: boo
         verify.preflight(pathlib.Path(resolved.data.folder))
         sys.exit(launcher.run_ranks(resolved, environ, desk.as_rank(base, output, force, seconds, as_json)))
     resolved = configuration.from_environment()
-    click.echo(launchers.bind(resolved, configuration.environment()), err=True)  # before a framework starts threads
+    say(launchers.bind(resolved, configuration.environment()), err=True)  # before a framework starts threads
     from rn50 import implementation
 
     create = implementation.load(resolved.run.framework)

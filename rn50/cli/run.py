@@ -6,10 +6,10 @@ import sys
 from typing import Optional
 
 import click
-from rich.console import Console
 
 from rn50 import config as configuration
 from rn50.cli import group
+from rn50.terminal import Terminal, say
 
 TARGET_MISSED = 3
 """Exit status of a run that came to its end without reaching the target."""
@@ -48,13 +48,13 @@ def train(context: click.Context) -> None:
     from rn50 import launchers
 
     config = configuration.from_environment()
-    click.echo(launchers.bind(config, configuration.environment()), err=True)  # before NumPy or a framework starts threads
+    say(launchers.bind(config, configuration.environment()), err=True)  # before NumPy or a framework starts threads
 
     from rn50 import implementation, timed_run
     from rn50.display import LiveDisplay
 
     try:
-        with LiveDisplay(config, Console(stderr=True)) as display:
+        with LiveDisplay(config, Terminal(stderr=True)) as display:
             outcome = timed_run.run(config, implementation.load(config.run.framework), display)
     except Exception as error:
         if context.find_root().params["debug"]:

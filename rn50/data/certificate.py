@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Any, Dict, NamedTuple, Optional
 
-from rn50 import rules
+from rn50 import files, rules
 from rn50.config import Config
 from rn50.data import packing_list
 from rn50.data.verify import FILES
@@ -56,13 +56,24 @@ def expected(folder: Path) -> Expected:
     for name in (CERTIFICATE, packing_list.RECORD, DEMO_RECORD):
         found = packing_list.read_json(folder / name)
         if found is not None:
-            try:
-                classes = DEMO_CLASSES if name == DEMO_RECORD else int(found["classes"])
-                return Expected(classes, int(found["train"]), int(found["val"]), dict(found.get("files", {})), name)
-            except (KeyError, TypeError, ValueError) as error:
-                raise UserError(f"{folder / name}: damaged, it lacks the numbers of images; take it from another copy of the "
-                                f"data, or delete it") from error
+            found.setdefault("classes", DEMO_CLASSES if name == DEMO_RECORD else None)
+            classes, train, val = (found.get(key) for key in ("classes", "train", "val"))
+            if not (isinstance(classes, int) and isinstance(train, int) and isinstance(val, int)):
+                raise _damaged(folder / name, "it lacks the numbers of images")
+            return Expected(classes, train, val, _facts(folder / name, found), name)
     return Expected(rules.CLASSES, rules.TRAIN_SAMPLES, rules.EVAL_SAMPLES, {}, "ImageNet")
+
+
+def _facts(path: Path, content: Dict[str, Any]) -> Dict[str, Dict[str, Any]]:
+    """Each file as ``content`` of ``path`` describes it. Raises UserError where it has another shape."""
+    facts = content.get("files", {})
+    if not isinstance(facts, dict) or not all(isinstance(each, dict) for each in facts.values()):
+        raise _damaged(path, "it does not say what each file is")
+    return facts
+
+
+def _damaged(path: Path, what: str) -> UserError:
+    return UserError(f"{path}: damaged, {what}; take it from another copy of the data, or delete it")
 
 
 def set_sha256(files: Dict[str, Dict[str, Any]]) -> str:
@@ -74,13 +85,7 @@ def write(folder: Path, content: Dict[str, Any]) -> Certificate:
     """Writes certificate.json, whole or not at all. Raises UserError."""
     path = folder / CERTIFICATE
     text = (json.dumps(dict(content, format=FORMAT), indent=1, sort_keys=True) + "\n").encode()
-    temporary = path.with_name(path.name + ".partial")
-    try:
-        temporary.write_bytes(text)
-        temporary.replace(path)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written ({error.strerror}); make the folder writable or free space, "
-                        f"and verify again") from error
+    files.write(path, text, files.ANY, "make the folder writable or free space, and verify again")
     return Certificate(path, content, hashlib.sha256(text).hexdigest())
 
 
@@ -91,7 +96,12 @@ def read(folder: Path) -> Optional[Certificate]:
     """
     path = folder / CERTIFICATE
     content = packing_list.read_json(path)
-    return None if content is None else Certificate(path, content, packing_list.fingerprint(path))
+    if content is None:
+        return None
+    named = set(FILES) <= set(_facts(path, content)) and isinstance(content.get("set_sha256"), str)
+    if content.get("passed") is True and not named:
+        raise _damaged(path, "it does not say what each file is")
+    return Certificate(path, content, files.sha256(path))
 
 
 def check(config: Config) -> Optional[Certificate]:
@@ -115,7 +125,7 @@ def check(config: Config) -> Optional[Certificate]:
             raise UserError(f"{found.path}: certifies {key} {content.get(key)}, but {variable} is {configured}; set {variable}="
                             f"{content.get(key)}, or DATADIR to the data that are meant")
     for name in FILES:
-        certified = content.get("files", {}).get(name, {}).get("bytes")
+        certified = content["files"][name].get("bytes")
         try:
             size = (folder / name).stat().st_size
         except OSError as error:

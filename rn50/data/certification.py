@@ -19,6 +19,7 @@ from rn50.data.packing_list import Entry
 from rn50.data.recordio import read_index
 from rn50.data.verify import FILES
 from rn50.errors import UserError
+from rn50.files import sha256 as sha256_of
 
 NAMES = ("train", "val")
 IMAGENET_PER_CLASS = {"train": (732, 1300), "val": (50, 50)}
@@ -54,8 +55,8 @@ def certify(folder: Path, decode: bool = False, numbers: Sequence[Optional[int]]
         chosen = [given if given is not None else found for given, found in zip(numbers, known[:3])]
         known = Expected(chosen[0], chosen[1], chosen[2], known.files, "the command line")
     faults, remarks = Findings(), Findings()
-    record = packing_list.read_json(folder / packing_list.RECORD) or {}
-    classes = _checked_lists(folder, record.get("lists", {}), known, faults)
+    record = packing_list.read_record(folder) or {"lists": {}, "source": ""}
+    classes = _checked_lists(folder, record["lists"], known, faults)
     total = sum(len(read_index(folder / f"{name}.idx")[0]) for name in NAMES if _parses(folder, name, faults))
     done = [0]
 
@@ -68,7 +69,7 @@ def certify(folder: Path, decode: bool = False, numbers: Sequence[Optional[int]]
         if not _parses(folder, name, None):
             continue
         entries = _entries(folder, name, classes, faults)
-        report = audit(folder, name, known.classes, entries, record.get("source", ""), decode,
+        report = audit(folder, name, known.classes, entries, record["source"], decode,
                        workers or len(os.sched_getaffinity(0)), more)
         faults.extend(report.faults)
         remarks.extend(report.remarks)
@@ -111,7 +112,7 @@ def _checked_lists(folder: Path, lists: Dict[str, str], known: Expected, faults:
     """The class list; faults where it or another list is not what the packing wrote, whose SHA-256 ``lists`` has."""
     for name, sha256 in lists.items():
         path = folder / name
-        if not path.is_file() or packing_list.fingerprint(path) != sha256:
+        if not path.is_file() or sha256_of(path) != sha256:
             faults.add(Finding("list", name, None, "is not the list that rn50 pack wrote" if path.is_file() else "is missing",
                                "take it from another copy of the data, or pack them again"))
     classes = packing_list.read_classes(folder)

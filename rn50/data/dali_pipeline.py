@@ -3,6 +3,7 @@
 Source of the augmentation: the MLPerf Training reference for image classification; its numbers stand in ``rules.py``.
 """
 
+import re
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional
 
 import numpy as np
@@ -10,8 +11,13 @@ import numpy as np
 from rn50 import rules
 from rn50.config import Config
 from rn50.data import cpu_augment
+from rn50.data.record_set import RecordSet
+from rn50.errors import UserError
 
 MIB = 1 << 20
+_PLACE = re.compile(r"\.rec at index (\d+)")
+"""How DALI calls a record: by its first byte."""
+_HEADINGS = ("Critical error in pipeline", "Error when executing")
 
 
 class Form(NamedTuple):
@@ -75,6 +81,21 @@ def build_decoder(config: Config, seed: int, form: Form, batches: Iterator[List[
     pipeline = _pipeline(config, seed, form, graph)
     pipeline.build()
     return pipeline
+
+
+def fault(records: RecordSet, error: RuntimeError) -> UserError:
+    """Describe the fault that ended a pipeline: the record that it stumbled over, where it names one."""
+    said = str(error)
+    place = _PLACE.search(said)
+    lines = [line for line in said.splitlines() if line.strip() and not line.startswith(_HEADINGS)] or [said]
+    reason = re.sub(r"\[[^]]*\] ?", "", lines[0]).strip()
+    return records.fault(f"DALI cannot read it: {reason}", int(place[1]) if place else None)
+
+
+def check_form(records: RecordSet, labels: Any) -> None:
+    """Raises UserError where not every record of a batch has one label: to be called where the batch cannot be taken."""
+    if any(tuple(shape) != (1,) for shape in labels.shape()):
+        raise records.fault("it holds records of several labels, and a run takes one; pack the file again")
 
 
 def _pipeline(config: Config, seed: int, form: Form, graph: Any) -> Any:

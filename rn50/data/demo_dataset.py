@@ -3,18 +3,19 @@
 The files are the same whatever the number of processes that draw. The images are those of ``demo_images.py``.
 """
 
-import contextlib
-import hashlib
+import itertools
 import json
 import os
 import shutil
+from collections import deque
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Callable, Dict, Generator, List, Optional, Tuple, Union
+from typing import Callable, Deque, Dict, Iterator, List, Optional, Tuple, Union
 
 import cv2
 
+from rn50 import files
 from rn50.data.certificate import CERTIFICATE
 from rn50.data.certification import certify
 from rn50.data.demo_images import GENERATOR_VERSION, STREAMS, Rng, encode
@@ -39,19 +40,22 @@ def _encode_chunk(seed: int, split: str, indices: List[int], enlarge: int) -> Li
     return [encode(seed, split, index, enlarge) for index in indices]
 
 
-def _encode_all(seed: int, split: str, count: int, enlarge: int,
-                processes: Processes) -> Generator[Tuple[int, bytes], None, None]:
-    """Labels and JPEGs of a split in their shuffled order, as ``processes`` finish them."""
+def _encode_all(seed: int, split: str, count: int, enlarge: int, processes: Processes,
+                ahead: int) -> Iterator[Tuple[int, bytes]]:
+    """Labels and JPEGs of a split in their shuffled order, as ``processes`` finish them.
+
+    No more than ``ahead`` pieces are given to them at a time. Those are left to finish where nobody wants them any more: a pool
+    whose processes are killed too stumbles over one that was cancelled.
+    """
     order = Rng([seed, ORDER_STREAM + STREAMS[split]]).permutation(count).tolist()
-    chunks: List[Future[List[Tuple[int, bytes]]]] = []
-    try:
-        for start in range(0, count, CHUNK):
-            chunks.append(processes.submit(_encode_chunk, seed, split, order[start:start + CHUNK], enlarge))
-        while chunks:
-            yield from chunks.pop(0).result()
-    finally:
-        for chunk in chunks:
-            chunk.cancel()
+    starts = iter(range(0, count, CHUNK))
+    waiting: Deque[Future[List[Tuple[int, bytes]]]] = deque()
+    while True:
+        for start in itertools.islice(starts, ahead - len(waiting)):
+            waiting.append(processes.submit(_encode_chunk, seed, split, order[start:start + CHUNK], enlarge))
+        if not waiting:
+            return
+        yield from waiting.popleft().result()
 
 
 def _write(folder: Path, seed: int, counts: Dict[str, int], val_split: str, enlarge: int, workers: int,
@@ -60,8 +64,8 @@ def _write(folder: Path, seed: int, counts: Dict[str, int], val_split: str, enla
     done = 0
     with Processes(workers, _one_thread) as processes:
         for name, split in (("train", "train"), ("val", val_split)):
-            images = _encode_all(seed, split, counts[name], enlarge, processes)
-            with contextlib.closing(images), IndexedRecordWriter(folder / name) as writer:
+            images = _encode_all(seed, split, counts[name], enlarge, processes, 2 * workers)
+            with IndexedRecordWriter(folder / name) as writer:
                 for key, (label, image) in enumerate(images):
                     writer.write(key, label, image)
                     done += 1
@@ -70,8 +74,7 @@ def _write(folder: Path, seed: int, counts: Dict[str, int], val_split: str, enla
 
 
 def _fingerprint(path: Path) -> Dict[str, Union[int, str]]:
-    data = path.read_bytes()
-    return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    return {"bytes": path.stat().st_size, "sha256": files.sha256(path)}
 
 
 def _is_finished(folder: Path, settings: Dict[str, Union[int, str]]) -> bool:
@@ -83,11 +86,11 @@ def _is_finished(folder: Path, settings: Dict[str, Union[int, str]]) -> bool:
             raise UserError(f"{folder / present[0]}: is there already and no demo data set; choose another folder")
         return False
     try:
-        recorded = json.loads(manifest.read_text(encoding="utf-8"))
-        files = recorded.pop("files")
+        recorded = files.read_json(manifest, remedy=f"choose another folder or delete {folder}")
+        known = recorded.pop("files")
         recorded.setdefault("enlarge", 1)  # older ones do not say
-        changed = [name for name in present if files[name] != _fingerprint(folder / name)]
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        changed = [name for name in present if known[name] != _fingerprint(folder / name)]
+    except (KeyError, AttributeError, TypeError) as error:
         raise UserError(f"{manifest}: not the record of a demo data set; choose another folder or delete {folder}") from error
     if recorded != settings:
         difference = ", ".join(f"{key} {recorded.get(key)} instead of {settings[key]}" for key in settings

@@ -18,6 +18,7 @@ from typing import Any, Callable, Deque, Dict, Iterator, List, NamedTuple, Optio
 import numpy as np
 
 import rn50
+from rn50 import files
 from rn50.data import jpeg, packing_list
 from rn50.data.certificate import CERTIFICATE
 from rn50.data.exclusive import only_process
@@ -122,7 +123,7 @@ def _is_there(folder: Path, settings: Dict[str, Any], listed: Source) -> bool:
     present = [name for name in FILES if (folder / name).exists()]
     for found in (record, moving):
         if found is not None:
-            if any(found.get(key) != value for key, value in settings.items()):
+            if type(found.get("began_ns")) is not int or any(found.get(key) != value for key, value in settings.items()):
                 raise UserError(f"{folder / packing_list.RECORD}: a packing of other images or another seed; choose another "
                                 f"folder, or delete this one")
             every = (image for images in listed.images.values() for image in images)
@@ -153,7 +154,7 @@ def _begin(folder: Path, settings: Dict[str, Any]) -> int:
     if journal is not None and journal.get("settings") != settings:
         raise UserError(f"{partial}: a packing of other images or another seed was begun here; give that command again, or "
                         f"delete this folder")
-    if journal is not None and journal["boot"] == _boot():
+    if journal is not None and journal.get("boot") == _boot() and type(journal.get("began_ns")) is int:
         return int(journal["began_ns"])
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
@@ -288,7 +289,7 @@ def _finish(partial: Path, listed: Source, settings: Dict[str, Any]) -> None:
     """Writes the class list and the record of the packing, in this order; then all is there under names of its own."""
     text = "".join(f"{name}\n" for name in listed.classes)
     (partial / packing_list.CLASSES).write_text(text, encoding="utf-8", errors="surrogateescape")
-    lists = {name: packing_list.fingerprint(partial / name) for name in (packing_list.CLASSES, *packing_list.LISTS)}
+    lists = {name: files.sha256(partial / name) for name in (packing_list.CLASSES, *packing_list.LISTS)}
     record = dict(settings, rn50=rn50.__version__, lists=lists)
     temporary = partial / f"{packing_list.RECORD}.partial"
     temporary.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")

@@ -4,11 +4,10 @@
 the index: key, label, SHA-256 of the image file, its path in the source folder. ``pack.json`` says what was packed how.
 """
 
-import hashlib
-import json
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional
 
+from rn50 import files
 from rn50.errors import UserError
 
 CLASSES = "classes.txt"
@@ -16,6 +15,8 @@ RECORD = "pack.json"
 LISTS = ("train.tsv", "val.tsv")
 PACKED = (RECORD, CLASSES, *LISTS)
 """Files beside the four of a data set."""
+_REMEDY = "take it from another copy of the data, or delete it"
+_LARGEST = 1 << 32
 
 
 class Entry(NamedTuple):
@@ -35,24 +36,30 @@ class Entry(NamedTuple):
     def parse(line: str) -> "Entry":
         """The entry of a line. Raises ValueError."""
         _, label, sha256, path = line.rstrip("\n").split("\t")
+        if not all(_is_name(part) for part in path.split("/")):
+            raise ValueError("a path that leaves its folder")
         return Entry(int(label), bytes.fromhex(sha256), path)
+
+
+def _is_name(name: str) -> bool:
+    """Whether a file or folder of this name lies where it is said to."""
+    return name not in ("", ".", "..") and "/" not in name and "\0" not in name
 
 
 def read_lines(path: Path) -> List[str]:
     """Lines of a text file, whatever bytes its file names are made of. Raises UserError."""
-    try:
-        return path.read_text(encoding="utf-8", errors="surrogateescape").split("\n")
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
+    return files.read_text(path, _LARGEST, _REMEDY, errors="surrogateescape").split("\n")
 
 
 def read_list(folder: Path, name: str) -> Optional[List[Entry]]:
     """The packing list of set ``name``; None where there is none. Raises UserError for a file that is none."""
     path = folder / f"{name}.tsv"
-    if not path.exists():
+    try:
+        lines = read_lines(path)
+    except files.MissingError:
         return None
     entries = []
-    for number, line in enumerate(read_lines(path), 1):
+    for number, line in enumerate(lines, 1):
         try:
             entries += [Entry.parse(line)] if line else []
         except ValueError as error:
@@ -64,28 +71,34 @@ def read_list(folder: Path, name: str) -> Optional[List[Entry]]:
 def read_classes(folder: Path) -> Optional[List[str]]:
     """Names of the classes, the one of label 0 first; None where no list is there. Raises UserError."""
     path = folder / CLASSES
-    return [line for line in read_lines(path) if line] if path.exists() else None
+    try:
+        classes = [line for line in read_lines(path) if line]
+    except files.MissingError:
+        return None
+    for name in classes:
+        if not _is_name(name):
+            raise UserError(f"{path}: {name} is no name of a folder; {_REMEDY}")
+    return classes
+
+
+def read_record(folder: Path) -> Optional[Dict[str, Any]]:
+    """pack.json, its ``lists`` and ``source`` there as far as it names any; None where it is not there. Raises UserError."""
+    path = folder / RECORD
+    found = read_json(path)
+    if found is None:
+        return None
+    lists = found.setdefault("lists", {})
+    if not isinstance(lists, dict) or not set(lists) <= {CLASSES, *LISTS} or not isinstance(found.setdefault("source", ""), str):
+        raise UserError(f"{path}: damaged, not what rn50 pack writes; {_REMEDY}")
+    return found
 
 
 def read_json(path: Path) -> Optional[Dict[str, Any]]:
     """A JSON object; None where the file is not there. Raises UserError where it cannot be read or is none."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        found = files.read_json(path, remedy=_REMEDY)
+    except files.MissingError:
         return None
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
-    except ValueError:
-        found = None
     if not isinstance(found, dict):
-        raise UserError(f"{path}: damaged, it is no JSON object; take it from another copy of the data, or delete it")
+        raise UserError(f"{path}: damaged, it is no JSON object; {_REMEDY}")
     return found
-
-
-def fingerprint(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal digits."""
-    digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        for block in iter(lambda: stream.read(1 << 20), b""):
-            digest.update(block)
-    return digest.hexdigest()

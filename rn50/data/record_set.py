@@ -1,7 +1,7 @@
 """One of the two sets as a rank goes through it, whichever library reads it: files, batches, and what is wrong with them."""
 
 from pathlib import Path
-from typing import Tuple
+from typing import Optional, Tuple
 
 from rn50.config import Config
 from rn50.data import shards, verify
@@ -27,12 +27,12 @@ class RecordSet:
         own = [shards.real_samples(size, index, self._batch_size) for size in self.shard_sizes]
         return own[shard], sum(own)
 
-    def check_labels(self, low: float, high: float) -> None:
-        """Raises UserError where the lowest or the highest label that was read is not in [0, classes)."""
-        if low < 0 or high >= self._classes:
-            label = low if low < 0 else high
-            raise self.fault(f"there is a label {label:.0f}, outside [0, {self._classes})")
+    def check_labels(self, wrong: float) -> None:
+        """Raises UserError where any of the labels that were read was ``wrong``: no whole number in [0, classes)."""
+        if wrong:
+            raise self.fault(f"there are {wrong:.0f} labels that are no whole number in [0, {self._classes})")
 
-    def fault(self, otherwise: str) -> UserError:
-        """The first bad record of the file in words, or ``otherwise`` where none is found in good time."""
-        return UserError(verify.find_bad_record(self.rec, self.idx, self._classes) or f"{self.rec}: {otherwise}")
+    def fault(self, otherwise: str, suspect: Optional[int] = None) -> UserError:
+        """The bad record of the file in words, that which starts at byte ``suspect`` or the first; or ``otherwise`` where none is
+        found in good time."""
+        return UserError(verify.find_bad_record(self.rec, self.idx, self._classes, suspect) or f"{self.rec}: {otherwise}")

@@ -22,6 +22,7 @@ from typing import BinaryIO, List, NamedTuple, Optional, TextIO, Tuple, Type, Un
 
 import numpy as np
 
+from rn50 import files
 from rn50.errors import UserError
 
 MAGIC = struct.pack("<I", 0xCED7230A)
@@ -30,6 +31,8 @@ MAX_RECORD_BYTES = (1 << 29) - 1
 WHOLE, FIRST, MIDDLE, LAST = 0, 1, 2, 3
 """Continuation flags: a record in one part, or the first, a middle and the last of several."""
 
+_REMEDY = "copy or pack the file again"
+_LARGEST_INDEX = 1 << 32
 _MAGIC_WORD = int.from_bytes(MAGIC, "little")
 _PART = struct.Struct("<4sI")
 _HEADER = struct.Struct("<IfQQ")
@@ -200,20 +203,16 @@ def read_index(path: Path) -> Tuple[np.ndarray, np.ndarray]:
 
     Parses 1.28 million lines in about 0.1 s. Raises ``UserError`` for a file that is missing, empty or no index.
     """
-    remedy = "copy or pack the file again"
-    try:
-        text = path.read_bytes()
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); {remedy}") from error
+    text = files.read_bytes(path, _LARGEST_INDEX, _REMEDY)
     lines = text.count(b"\n") + (not text.endswith(b"\n"))
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # NumPy only warns where the text stops being numbers
             pairs = np.fromstring(text, dtype=np.int64, sep=" ").reshape(lines, 2)
     except (ValueError, DeprecationWarning) as error:
-        raise UserError(f"{path}: not an index, which is lines of key<TAB>byte offset; {remedy}") from error
+        raise UserError(f"{path}: not an index, which is lines of key<TAB>byte offset; {_REMEDY}") from error
     if pairs.min() < 0:
-        raise UserError(f"{path}: not an index, it holds negative numbers; {remedy}")
+        raise UserError(f"{path}: not an index, it holds negative numbers; {_REMEDY}")
     return pairs[:, 0], pairs[:, 1]
 
 
@@ -226,19 +225,21 @@ class IndexedRecordReader:
     def __init__(self, rec: Path, idx: Path) -> None:
         self._path = rec
         self.keys, self.offsets = read_index(idx)
-        try:
-            self._descriptor = os.open(rec, os.O_RDONLY)
-        except OSError as error:
-            raise self._unreadable(error) from error
+        self._stream = files.open_regular(rec, _REMEDY)
+        self._descriptor = self._stream.fileno()
 
     def __enter__(self) -> "IndexedRecordReader":
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.close(self._descriptor)
+        self._stream.close()
 
     def __len__(self) -> int:
         return len(self.offsets)
+
+    def named(self, position: int, fault: str) -> str:
+        """A line on what is wrong with a record."""
+        return f"{self._path}: record {position} at byte {self.offsets[position]} {fault}"
 
     def read(self, position: int) -> Tuple[Header, bytes]:
         """Header and image bytes of the record in line ``position`` (from 0) of the index.
@@ -283,4 +284,4 @@ class IndexedRecordReader:
         return data
 
     def _unreadable(self, error: OSError) -> UserError:
-        return UserError(f"{self._path}: cannot be read ({error.strerror}); copy or pack the file again")
+        return UserError(f"{self._path}: cannot be read ({error.strerror}); {_REMEDY}")

@@ -2,10 +2,9 @@
 
 from typing import Any, Dict
 
-from rich.console import Console
-
 from rn50.data.certification import Verdict
 from rn50.data.finding import Findings
+from rn50.terminal import Terminal
 
 
 def to_json(verdict: Verdict) -> Dict[str, Any]:
@@ -13,7 +12,7 @@ def to_json(verdict: Verdict) -> Dict[str, Any]:
     return dict(verdict.certificate.content, certificate=str(verdict.certificate.path), sha256=verdict.certificate.sha256)
 
 
-def print_findings(verdict: Verdict, console: Console) -> None:
+def print_findings(verdict: Verdict, console: Terminal) -> None:
     """A line a finding, faults last, then the verdict."""
     for heading, findings in (("remark", verdict.remarks), ("FAULT", verdict.faults)):
         for finding in findings.kept:
@@ -38,5 +37,5 @@ def _not_kept(findings: Findings) -> Dict[str, int]:
     return {kind: count - kept[kind] for kind, count in findings.counts.items() if count > kept[kind]}
 
 
-def _print(console: Console, line: str) -> None:
-    console.print(line, markup=False, highlight=False, soft_wrap=True)
+def _print(console: Terminal, line: str) -> None:
+    console.print(line)

@@ -18,10 +18,14 @@ _ALSO_CALLED = {
 
 def name(model: str) -> str:
     """``accelerator_model_name`` of a system description, as one word: ``A100-SXM-80GB`` for ``NVIDIA A100-SXM4-80GB (400W)``."""
+    found = _word(model)
+    return _ALSO_CALLED.get(found, found)
+
+
+def _word(model: str) -> str:
     words = _NOT_THE_MODEL.sub(" ", model).split()
     found = re.sub(r"SXM\d?", "SXM", "-".join(words), flags=re.IGNORECASE)
-    found = re.sub("PCIe", "PCIe", found, flags=re.IGNORECASE)
-    return _ALSO_CALLED.get(found, found)
+    return re.sub("PCIe", "PCIe", found, flags=re.IGNORECASE)
 
 
 def known(results: Iterable[PublishedResult]) -> List[str]:
@@ -37,9 +41,10 @@ def find(wanted: str, names: Iterable[str]) -> str:
         UserError: none is, or several are.
     """
     names = list(names)
-    sought = {_plain(wanted), _plain(name(wanted))} - {""}
+    sought = {_plain(wanted), _plain(_word(wanted))} - {""}
     found = [each for each in names if _plain(each) in sought]
     found = found or [each for each in names if any(part in _plain(each) for part in sought)]
+    found = found or [each for each in names if each == name(wanted)]
     if len(found) == 1:
         return found[0]
     if found:

@@ -9,10 +9,10 @@ import re
 from typing import Callable, Dict, List
 
 _TOKEN = re.compile(r"\s*(?:(0[xX][0-9a-fA-F]+|\d+)|([A-Za-z_]\w*)"
-                    r"|(\+\+|--|\*\*|<<|>>|<=|>=|==|!=|&&|\|\||[-+*/%&|^~!<>?:()])|(\S))")
+                    r"|(\+\+|--|\*\*|<<|>>|<=|>=|==|!=|&&|\|\||[-+*/%&|^~!<>?:()])|(\S))", re.ASCII)
 _DEEPEST = 20
 """Parentheses and signs, one inside the other."""
-_INTEGER = re.compile(r"\s*(-?)(0[xX][0-9a-fA-F]+|\d{1,20})?\s*")
+_INTEGER = re.compile(r"\s*(-?)(0[xX][0-9a-fA-F]+|\d{1,20})?\s*", re.ASCII)
 _PRECEDENCE = (
     ("||",), ("&&",), ("|",), ("^",), ("&",), ("==", "!="), ("<", "<=", ">", ">="), ("<<", ">>"), ("+", "-"), ("*", "/", "%"),
 )  # fmt: skip

@@ -1,19 +1,20 @@
 """What a shell file assigns, read without a shell: nothing in the file is ever run, so nothing in it can do harm.
 
-Read are assignments, ``export`` and its like, ``: ${NAME:=...}``, ``unset``, ``source`` of a file beside it, quotes, variables
-with their defaults, integer arithmetic and comments, as bash would read them in an empty environment. Everything else is listed
-with its line. A variable that something else may have changed is in doubt, and has no value until it is assigned again.
+Read are assignments, ``export`` and its like, ``: ${NAME:=...}``, ``unset``, ``source`` of a file beside it or below, quotes,
+variables with their defaults, integer arithmetic and comments, as bash would read them in an empty environment. Everything else
+is listed with its line. A variable that something else may have changed is in doubt, and has no value until it is assigned again.
 
 Source: POSIX, Shell Command Language, sections "Word Expansions" and "Simple Commands".
 """
 
 import os
 import re
-import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, List, Optional, Set, Tuple
 
+from rn50 import files
+from rn50.config_variables import excerpt
 from rn50.errors import UserError
 from rn50.hyperparameters import arithmetic
 from rn50.hyperparameters.shell_text import NotPlainError, Statement, after, statements
@@ -27,8 +28,10 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 _DECLARES = ("export", "declare", "typeset", "readonly")
 _PLAIN_OPTIONS = {"export": r"-p|--", "readonly": r"--", "declare": r"-[xrg]+|--", "typeset": r"-[xrg]+|--"}
 _SHELL_OPTIONS = re.compile(r"[-+][abefhkmtuvxBCEHPT]*o?|pipefail|errexit|nounset|allexport|xtrace|posix")
-_HERE = re.compile(r"\.|\$\w+|\$\{[^/}]*(/[^}]*)?\}|\$\(.*\)", re.DOTALL)
+_HERE = re.compile(r"(?:\$\w+|\$\{[^/}]*(?:/[^}]*)?\}|\$\(.*\))/", re.DOTALL)
 """What stands for the folder of the file itself before the name of a file that it sources."""
+_BELOW = re.compile(r"(?!/)(?!(?:.*/)?\.\./).*")
+"""A path that leads to no other folder than those below."""
 _ELSEWHERE = re.compile(r"HOME|PATH|PWD|OLDPWD|USER|LOGNAME|UID|EUID|PPID|IFS|SHELL|SHLVL|HOSTNAME|HOSTTYPE|OSTYPE|MACHTYPE"
                         r"|LINENO|RANDOM|SRANDOM|SECONDS|EPOCH\w+|BASH\w*|FUNCNAME|DIRSTACK|GROUPS|PIPESTATUS|OPTIND|TMPDIR")
 """Variables that a shell sets itself, differently on every machine or every time."""
@@ -54,41 +57,42 @@ class NotRead:
 @dataclass(frozen=True)
 class Assignments:
     """``values`` by name, in the order of their first assignment; ``doubtful`` says of a name without a value why it has none.
-    ``files`` are those that were read, the first one first."""
+    ``files`` are those that were read, the first one first; ``missing`` are statements that source a file which is not there."""
 
     values: Dict[str, str]
     doubtful: Dict[str, str]
     not_read: Tuple[NotRead, ...]
     files: Tuple[Path, ...]
+    missing: Tuple[NotRead, ...]
+
+    def refuse_missing(self) -> None:
+        """Raises UserError, a line for every file that is sourced and not there."""
+        if self.missing:
+            raise UserError(*(f"{each.file}:{each.line}: {each.reason}; put it beside the file" for each in self.missing))
 
 
 def read(path: Path) -> Assignments:
-    """The assignments of a file and of the files beside it that it sources.
+    """The assignments of a file and of the files beside it that it sources. As where a shell sources it for us, the working
+    directory is the folder of ``path``.
 
     Raises UserError where it is no regular file, cannot be read, or has more than ``LARGEST_FILE`` bytes.
     """
     reader = _Reader()
     reader.file(path)
-    return Assignments(reader.values, reader.doubtful, tuple(reader.not_read), tuple(reader.files))
+    return Assignments(reader.values, reader.doubtful, tuple(reader.not_read), tuple(reader.files), tuple(reader.missing))
 
 
 def text_of(path: Path) -> str:
-    """The text of a regular file. A pipe or a device, which may have no end, is not opened for long enough to wait for it.
+    """The text of a configuration file; a byte that is not UTF-8 is a lone surrogate, as in the environment.
 
     Raises UserError as ``read`` does.
     """
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(descriptor, "rb") as stream:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise UserError(f"{path}: no regular file; give a configuration file")
-            content = stream.read(LARGEST_FILE + 1)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); name an existing configuration file") from None
-    if len(content) > LARGEST_FILE or b"\0" in content:
-        what = "holds bytes that are no text" if b"\0" in content else f"more than {LARGEST_FILE:,} bytes"
-        raise UserError(f"{path}: {what}; give a configuration file")
-    return content.decode("utf-8", errors="replace")
+    text = files.read_text(path, LARGEST_FILE, "give a configuration file", "surrogateescape")
+    if "\0" in text:
+        raise UserError(f"{path}: holds bytes that are no text; give a configuration file")
+    if text.startswith("\ufeff"):
+        raise UserError(f"{path}: begins with a byte order mark, which a shell takes for a command; save it as UTF-8 without one")
+    return text
 
 
 class _Stop(Exception):
@@ -101,6 +105,7 @@ class _Reader:
         self.doubtful: Dict[str, str] = {}
         self.not_read: List[NotRead] = []
         self.files: List[Path] = []
+        self.missing: List[NotRead] = []
         self._open: List[Path] = []
         self._functions: Dict[str, Set[str]] = {}
         self._doubts = 0
@@ -123,9 +128,12 @@ class _Reader:
         finally:
             self._open.pop()
 
-    def _note(self, statement: Statement, reason: str) -> str:
+    def _noted(self, statement: Statement, reason: str) -> NotRead:
         beginning = " ".join(statement.text.split())
-        found = NotRead(self._open[-1], statement.line, beginning if len(beginning) <= 60 else beginning[:57] + "...", reason)
+        return NotRead(self._open[-1], statement.line, beginning if len(beginning) <= 60 else beginning[:57] + "...", reason)
+
+    def _note(self, statement: Statement, reason: str) -> str:
+        found = self._noted(statement, reason)
         self.not_read.append(found)
         return f"{found.file.name}:{found.line} {reason}"
 
@@ -217,10 +225,17 @@ class _Reader:
         return names
 
     def _source(self, statement: Statement, word: str) -> None:
-        folder, _, name = word.replace('"', "").replace("'", "").rpartition("/")
-        path = self._open[-1].parent / name
-        if not re.fullmatch(r"[\w.+-]+", name) or (folder and not _HERE.fullmatch(folder)) or not path.is_file():
-            raise NotPlainError("sources what is no file beside it")
+        word = word.replace('"', "").replace("'", "")
+        here = _HERE.match(word)
+        name = word[here.end():] if here else word
+        if not re.fullmatch(r"[\w.+/-]+", name):
+            raise NotPlainError("sources what only a shell can name")
+        path = (self._open[-1] if here else self._open[0]).parent / name
+        if not os.path.exists(path) and (not here or "BASH_SOURCE" in here.group()):
+            self.missing.append(self._noted(statement, f"sources {excerpt(name)}, which is not there"))
+            raise NotPlainError(self.missing[-1].reason)
+        if not _BELOW.fullmatch(name) or not path.is_file():
+            raise NotPlainError("sources what is no file beside it or below")
         if path in self._open or len(self.files) >= _MOST_FILES:
             raise NotPlainError("sources a file that is being read" if path in self._open else "sources too many files")
         try:

@@ -101,7 +101,7 @@ def _taken(source: Origin, only: Sequence[str], partial: bool) -> Tuple[Dict[str
     if missing and (only or not partial):
         remedy = "leave it out of --only" if only else "--partial takes the others and labels the mix"
         why = [note for note in source.notes if note.split(" ")[0] in missing]
-        raise UserError("\n".join([f"{source.name}: says nothing readable of {', '.join(missing)}; {remedy}", *why]))
+        raise UserError(f"{source.name}: says nothing readable of {', '.join(missing)}; {remedy}", *why)
     taken = {name: value for name, value in source.values.items() if not only or name in only}
     if not only and not missing:
         return taken, []

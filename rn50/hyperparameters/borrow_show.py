@@ -1,17 +1,15 @@
 """What ``rn50 borrow`` prints: what changes, what the rules say, how many epochs to expect; candidates for a batch size."""
 
-import json
 import pathlib
 import shlex
 from dataclasses import asdict
 from typing import Any, Dict, Optional, Sequence
 
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from rn50.hyperparameters.borrow import Borrowed
 from rn50.hyperparameters.prediction import DISTANCE_EPOCHS, Candidate
+from rn50.terminal import Terminal, print_json
 
 
 def to_json(borrowed: Borrowed, written: Optional[pathlib.Path]) -> Dict[str, Any]:
@@ -34,10 +32,10 @@ def to_json(borrowed: Borrowed, written: Optional[pathlib.Path]) -> Dict[str, An
     }  # fmt: skip
 
 
-def print_table(borrowed: Borrowed, written: Optional[pathlib.Path], console: Console) -> None:
+def print_table(borrowed: Borrowed, written: Optional[pathlib.Path], console: Terminal) -> None:
     """What changes, what the rules say and how many epochs to expect."""
     source = borrowed.origin
-    table = Table(title=escape(f"{source.kind} {source.name} for {borrowed.config.run.system}"), title_justify="left")
+    table = Table(title=f"{source.kind} {source.name} for {borrowed.config.run.system}", title_justify="left")
     for heading in ("variable", "before", "after", "from"):
         table.add_column(heading)
     before, after = borrowed.config.ranks, borrowed.config.global_batch_size
@@ -59,10 +57,10 @@ def print_table(borrowed: Borrowed, written: Optional[pathlib.Path], console: Co
         lines.append("a published set of five runs has one miss at most, so more may miss than that")
     lines.append(f"written: {written}" if written else "nothing is written; --output FILE writes it")
     for line in lines:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        console.print(line)
 
 
-def print_suggestions(found: Sequence[Candidate], global_batch_size: int, console: Console) -> None:
+def print_suggestions(found: Sequence[Candidate], global_batch_size: int, console: Terminal) -> None:
     """A line a candidate, and the command that borrows the first."""
     table = Table(title=f"recipes for a global batch size of {global_batch_size:,}", title_justify="left")
     for heading in ("", "source", "batch", "recipe", "epochs", "missed", "expected"):
@@ -73,7 +71,7 @@ def print_suggestions(found: Sequence[Candidate], global_batch_size: int, consol
         recipe = (f"lr {v['base_learning_rate']:g}, warm-up {v['warmup_epochs']:g}, decay {v['decay_epochs']:g}, "
                   f"wd {v['weight_decay']:g}, mom {v['momentum']:g}")
         epochs = f"{p.mean:.1f} ({p.low:g}-{p.high:g})"
-        table.add_row(str(number), escape(each.name), str(each.global_batch_size), recipe, epochs, f"{p.missed}/{p.runs}",
+        table.add_row(str(number), each.name, str(each.global_batch_size), recipe, epochs, f"{p.missed}/{p.runs}",
                       f"{each.expected:.1f}")
     console.print(table)
     lines = [
@@ -82,17 +80,17 @@ def print_suggestions(found: Sequence[Candidate], global_batch_size: int, consol
         f"rn50 borrow {shlex.quote(found[0].name)} --gbs {global_batch_size} --for configs/config_NAME.sh",
     ]
     for line in lines:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        console.print(line)
 
 
 def show(borrowed: Borrowed, written: Optional[pathlib.Path], as_json: bool) -> None:
     """Prints what was borrowed, and where it was written."""
-    print(json.dumps(to_json(borrowed, written), indent=1)) if as_json else print_table(borrowed, written, Console())
+    print_json(to_json(borrowed, written)) if as_json else print_table(borrowed, written, Terminal())
 
 
 def suggest(found: Sequence[Candidate], global_batch_size: int, as_json: bool) -> None:
     """Prints the candidates, the most promising first."""
     if as_json:
-        print(json.dumps([asdict(each) for each in found], indent=1))
+        print_json([asdict(each) for each in found])
     else:
-        print_suggestions(found, global_batch_size, Console())
+        print_suggestions(found, global_batch_size, Terminal())

@@ -15,11 +15,13 @@ import re
 import sys
 from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
-from rn50.display import counting
 from rn50.errors import UserError
 from rn50.hyperparameters.published import PublishedResult, to_csv
+from rn50.progress import counting
 from rn50.submission import recipe, score, system_description, tree
-from rn50.submission.parse import ResultLog, find_result_files, read_log
+from rn50.submission.parse import ResultLog, read_log
+from rn50.submission.result_files import find_result_files
+from rn50.terminal import say
 
 _ROUND = re.compile(r"v\d+\.\d+$")
 
@@ -145,11 +147,12 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         with counting("reading results") as progress:
             found, left_out = collect(parser.parse_args(arguments).trees, progress)
     except UserError as error:
-        print(error, file=sys.stderr)
+        for line in error.lines:
+            say(line, err=True)
         return 2
     print(to_csv(found), end="")
     for line in left_out:
-        print(line, file=sys.stderr)
+        say(line, err=True)
     return 1 if left_out else 0
 
 

@@ -6,16 +6,14 @@ as one result, which is right to an evaluation: a third each for the one before,
 mean: epochs come in steps of an evaluation, and who chose badly has no say. Fewer than anybody ever needed are never predicted.
 """
 
-import functools
 from dataclasses import dataclass
 from typing import Any, Optional, Sequence, Tuple
 
 import numpy as np
 
 from rn50 import rules
-from rn50.hyperparameters import published
+from rn50.hyperparameters import published, reference
 from rn50.hyperparameters.published import PublishedResult
-from rn50.submission import recipe as reference_points
 
 CONFIDENCE = 0.8
 """Of the intervals here and of those made from them."""
@@ -55,7 +53,7 @@ class EpochModel:
         self._batch_sizes = np.array([each.global_batch_size for each in usable], dtype=float)
         needed = np.array([mean_epochs(each) for each in usable])
         self._fewest = float(needed.min())
-        self._differences = np.append(needed - reference(self._batch_sizes), _OF_THE_REFERENCE)
+        self._differences = np.append(needed - reference.epochs(self._batch_sizes), _OF_THE_REFERENCE)
 
     def predict(self, global_batch_size: int, recipe: Optional[Tuple[Any, ...]] = None) -> Epochs:
         """The epochs at a batch size, of a ``published.recipe`` where one is given and of the usual ones where not."""
@@ -65,7 +63,7 @@ class EpochModel:
         if recipe is not None:
             others = np.array([each != recipe for each in self._recipes] + [True] * len(_OF_THE_REFERENCE))
             weights[others] *= min(1.0, self._weights.other_recipes / weights[others].sum())
-        trend = float(reference(np.array([global_batch_size]))[0])
+        trend = reference.at(global_batch_size).mean
         tail = (1 - CONFIDENCE) / 2
         quantiles = (_quantile(self._differences, weights, share) for share in (tail, 0.5, 1 - tail))
         low, expected, high = (max(self._fewest, trend + each) for each in quantiles)
@@ -80,31 +78,6 @@ def is_closed(result: PublishedResult) -> bool:
 def mean_epochs(result: PublishedResult) -> float:
     """Of the runs that reached the target."""
     return float(np.mean(result.epochs_to_target))
-
-
-def reference(batch_sizes: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
-    """Epochs of the newest ruleset's reference convergence points, straight from one to the next as the official checker
-    interpolates; below the first point and above the last one those of that point. Shape as ``batch_sizes``, float64."""
-    sizes, epochs = zip(*_reference_points())
-    return np.interp(batch_sizes, sizes, epochs)
-
-
-@functools.lru_cache(maxsize=None)
-def _reference_points() -> Tuple[Tuple[int, float], ...]:
-    """(batch size, epochs), without those that the official checker prunes: smaller than the fastest, or slower than what lies
-    between their neighbours."""
-    reference = reference_points.reference(1, rules.RULESETS[-1], number=1000)
-    every = [(each.batch_size or 0, each.epochs or 0.0) for each in reference]
-    fastest = min(every, key=lambda point: point[1])
-    points = [point for point in every if point >= fastest]
-    i = 1
-    while i < len(points) - 1:
-        (low, below), (size, epochs), (high, above) = points[i - 1 : i + 2]
-        if epochs > below + (above - below) * (size - low) / (high - low):
-            del points[i]
-        else:
-            i += 1
-    return tuple(points)
 
 
 def _quantile(values: "np.ndarray[Any, Any]", weights: "np.ndarray[Any, Any]", share: float) -> float:

@@ -4,9 +4,9 @@ Each becomes an ``Origin``: the values under the names of a configuration's vari
 """
 
 import difflib
-import hashlib
 import json
 import math
+import os
 import pathlib
 import re
 import statistics
@@ -16,11 +16,13 @@ from typing import Any, Dict, Optional, Sequence, Tuple
 from rn50 import rules
 from rn50.config import variables
 from rn50.config_file import is_passed_through
-from rn50.config_variables import FIXED, optimizer
+from rn50.config_variables import FIXED, excerpt, optimizer
 from rn50.errors import UserError
+from rn50.files import sha256
 from rn50.hyperparameters import assignments, published
 from rn50.submission import recipe, tree
-from rn50.submission.parse import TOKEN, find_result_files, read_log
+from rn50.submission.parse import TOKEN, read_log
+from rn50.submission.result_files import find_result_files
 
 NEEDED = ("OPTIMIZER", "LR", "WARMUP_EPOCHS", "NUMEPOCHS", "MOM", "WD")
 """Without one of these, what is borrowed is no recipe."""
@@ -59,9 +61,10 @@ def find(name: str) -> Origin:
     Raises UserError where there is none of that name, it cannot be read, or this code cannot train as it says.
     """
     path = pathlib.Path(name)
-    if path.is_dir() or (path.exists() and TOKEN in _beginning(path)):
+    # Unlike the methods of a path, these say no of a name that no file can have.
+    if os.path.isdir(path) or (os.path.exists(path) and TOKEN in _beginning(path)):
         return _of_logs(name, find_result_files([path]) if path.is_dir() else [path])
-    if path.exists():
+    if os.path.exists(path):
         return _of_file(name, path)
     if name.startswith("rcp/"):
         return _of_reference(name)
@@ -69,8 +72,8 @@ def find(name: str) -> Origin:
         if result.name.lower() == name.lower():
             return _of_published(result)
     near = difflib.get_close_matches(name, [result.name for result in published.results()], n=3, cutoff=0.4)
-    raise UserError(f"{name}: neither a file nor a published result" + (f", did you mean {', '.join(near)}?" if near else "")
-                    + f"; give {FORMS}")
+    meant = f", did you mean {', '.join(near)}?" if near else ""
+    raise UserError(f"{excerpt(name)}: neither a file nor a published result{meant}; give {FORMS}")
 
 
 def _beginning(path: pathlib.Path) -> str:
@@ -97,7 +100,7 @@ def _of_published(result: published.PublishedResult) -> Origin:
         ("source", f"published result, division {result.division or 'not stated'}"),
         ("round", f"MLPerf Training {result.round}"), ("organisation", result.organisation), ("system", result.system),
         ("hardware", f"{result.accelerators or 'unknown number of'} x {result.accelerator_model}, {result.framework}"),
-        ("table", f"{published.TABLE.name}, SHA-256 {_sha256(published.TABLE)}"),
+        ("table", f"{published.TABLE.name}, SHA-256 {sha256(published.TABLE)}"),
     )  # fmt: skip
     return Origin(result.name, "published result", values, result.global_batch_size, provenance, runs, (),
                   result.model_bn_span)
@@ -126,16 +129,16 @@ def _of_logs(name: str, files: Sequence[pathlib.Path]) -> Origin:
         ("round", f"v{place.ruleset[:3]}" if place and place.ruleset else "not known"),
         ("organisation", logs[0].org or "not logged"),
         ("system", (place.system if place else logs[0].platform) or "not logged"),
-        *((("SHA-256", f"{_sha256(file)} {file.name}")) for file in files),
+        *((("SHA-256", f"{sha256(file)} {file.name}")) for file in files),
     )  # fmt: skip
     return Origin(name, "result log", values, first.batch_size, provenance, runs, notes, _span(first))
 
 
 def _of_reference(name: str) -> Origin:
-    found = re.fullmatch(r"rcp/(?:([\d.]+)/)?(\d+)", name)
+    found = re.fullmatch(r"rcp/(?:([\d.]+)/)?(\d{1,9})", name)
     ruleset = (found.group(1) if found else None) or rules.RULESETS[-1]
-    if not found or ruleset not in rules.RULESETS:
-        known = ", ".join(rules.RULESETS)
+    if not found or ruleset not in rules.RCP_RULESETS:
+        known = ", ".join(rules.RCP_RULESETS)
         raise UserError(f"{name}: no reference convergence point; write rcp/RULESET/BATCH with a ruleset of {known}")
     file = recipe.reference_file(ruleset)
     points = json.loads(file.read_text(encoding="utf-8"))
@@ -151,7 +154,7 @@ def _of_reference(name: str) -> Origin:
         ("source", f"reference convergence point {key} of ruleset {ruleset}"),
         ("organisation", str(point.get("Creator", "not named"))),
         ("system", f"{point.get('Platform', 'not named')}, {point.get('When', 'no date')}"),
-        ("file", f"{file.name}, SHA-256 {_sha256(file)}"),
+        ("file", f"{file.name}, SHA-256 {sha256(file)}"),
     )  # fmt: skip
     return Origin(name, "reference convergence point", values, said.batch_size, provenance, runs, (note,), _span(said))
 
@@ -159,6 +162,7 @@ def _of_reference(name: str) -> Origin:
 def _of_file(name: str, path: pathlib.Path) -> Origin:
     """Its assignments alone are read; nothing of it is run."""
     found = assignments.read(path)
+    found.refuse_missing()
     values: Dict[str, str] = {}
     notes = [str(each) for each in found.not_read[:_MOST_NOTES]]
     if len(found.not_read) > _MOST_NOTES:
@@ -174,35 +178,27 @@ def _of_file(name: str, path: pathlib.Path) -> Origin:
         if doubt is not None:
             doubtful.append(variable.name)
             notes.append(f"{variable.name} is in doubt: {doubt}")
-        elif text is not None:
+        elif text is not None and variable.is_read(values):
             try:
                 value = variable.read(text)
             except ValueError as error:
-                raise UserError(f"{path}: {set_as}={text} {error}; borrow from a file that can be run") from None
+                raise UserError(f"{path}: {set_as}={excerpt(text)} {error}; borrow from a file that can be run") from None
             values[variable.name] = variable.write(value)
         if is_rank:
             ranks = ranks * int(values.pop(variable.name)) if ranks and variable.name in values else None
     for fixed, rule in FIXED.items():
         if found.values.get(fixed) and not re.fullmatch(rule.pattern, found.values[fixed]):
-            raise UserError(f"{path}: {fixed}={found.values[fixed]} {rule.refusal}")
+            raise UserError(f"{path}: {fixed}={excerpt(found.values[fixed])} {rule.refusal}")
     known = {each for _, _, variable in variables() for each in (variable.name, *variable.aliases)} | set(FIXED)
     unknown = [each for each in found.values if each not in known and not is_passed_through(each)]
     if unknown:
         notes.append(f"ignored, for they mean nothing here: {', '.join(unknown)}")
     batch = values.pop("BATCHSIZE", None)
     provenance = [("source", f"configuration file {name}")]
-    provenance += [("SHA-256", f"{_sha256(file)} {file.name}") for file in found.files]
+    provenance += [("SHA-256", f"{sha256(file)} {file.name}") for file in found.files]
     global_batch_size = int(batch) * ranks if batch and ranks else None
     return Origin(name, "configuration file", values, global_batch_size, tuple(provenance), notes=tuple(notes),
                   doubtful=tuple(doubtful))
-
-
-def _sha256(file: pathlib.Path) -> str:
-    digest = hashlib.sha256()
-    with file.open("rb") as stream:
-        for piece in iter(lambda: stream.read(1 << 20), b""):
-            digest.update(piece)
-    return digest.hexdigest()
 
 
 def _values(

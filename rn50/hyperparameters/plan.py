@@ -7,12 +7,12 @@ results that they were not told of.
 import math
 import statistics
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import List, Optional, Sequence, Tuple
 
 from rn50.errors import UserError
 from rn50.hyperparameters import accelerators as names
-from rn50.hyperparameters import published, throughput
-from rn50.hyperparameters.epochs import CONFIDENCE, EpochModel, Epochs, Weights, is_closed, mean_epochs
+from rn50.hyperparameters import prediction, published, throughput
+from rn50.hyperparameters.epochs import CONFIDENCE, EpochModel, Epochs, Weights, is_closed
 from rn50.hyperparameters.published import PublishedResult
 from rn50.hyperparameters.throughput import Point, Rate, Spread, ThroughputModel
 
@@ -20,7 +20,7 @@ OPTIMIZER = "lars"
 SCALES = tuple(2**n for n in range(13))
 """The numbers of accelerators of the scale-out curve: 1 to 4,096."""
 WITHIN_OCTAVES = 0.25
-"""So far from the batch size a recipe may come from, where nothing nearer did as well."""
+"""A recipe from farther than that is cautioned of."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,7 @@ class Planner:
         self.results = [each for each in results if each.epochs_to_target]
         self.throughput = ThroughputModel(results, measured, spread)
         self._epochs = EpochModel(results, weights)
+        self._proven = prediction.proven(results)
         self._points = [throughput.point(each) for each in results if throughput.training_rate(each)]
         self._points += [measured[0]] if measured else []
 
@@ -92,23 +93,11 @@ class Planner:
         return Prediction(epochs, count, rate, minutes, minutes * math.exp(-below), minutes * math.exp(above))
 
     def recipe(self, global_batch_size: int, accelerators: int) -> Recipe:
-        """Of the recipes within ``WITHIN_OCTAVES``, or of the nearest where there is none, the one that needed the fewest epochs;
-        of equal ones the nearest, and then the one of most results. Its source is the result with the nearest number of
-        accelerators."""
-        sharing: Dict[Tuple[Any, ...], List[PublishedResult]] = {}
-        for each in self.results:
-            sharing.setdefault(published.recipe(each), []).append(each)
-
-        def octaves(group: Sequence[PublishedResult]) -> float:
-            return abs(math.log2((group[0].global_batch_size or 1) / global_batch_size))
-
-        nearest = min(map(octaves, sharing.values()))
-        candidates = [group for group in sharing.values() if octaves(group) <= max(nearest, WITHIN_OCTAVES)]
-        group = min(candidates, key=lambda group: (round(_epochs(group)), octaves(group), -len(group)))
-        source = min(group, key=lambda each: abs(math.log2((each.accelerators or math.inf) / accelerators)))
-        runs = sum(len(each.run_status) for each in group)
-        reached = sum(len(each.epochs_to_target) for each in group)
-        return Recipe(source, len(group), runs, runs - reached, _epochs(group))
+        """Return the published recipe that ``rn50 borrow --suggest`` ranks first. Its source is the result with the nearest
+        number of accelerators."""
+        best = prediction.rank(self._proven, global_batch_size)[0]
+        source = min(best.results, key=lambda each: abs(math.log2((each.accelerators or math.inf) / accelerators)))
+        return Recipe(source, len(best.results), best.prediction.runs, best.prediction.missed, best.prediction.mean)
 
     def plan(self, accelerator: str, accelerators: int, global_batch_size: int) -> Plan:
         """Raises:
@@ -122,9 +111,9 @@ class Planner:
             )
         _refuse_idle(accelerators, global_batch_size)
         recipe = self.recipe(global_batch_size, accelerators)
-        prediction = self.predict(accelerator, accelerators, global_batch_size, recipe.source)
+        said = self.predict(accelerator, accelerators, global_batch_size, recipe.source)
         cautions = tuple(self._cautions(accelerator, accelerators, global_batch_size, recipe))
-        return Plan(accelerator, accelerators, global_batch_size, prediction, recipe, cautions)
+        return Plan(accelerator, accelerators, global_batch_size, said, recipe, cautions)
 
     def best(self, accelerator: str, accelerators: int) -> Plan:
         """The plan whose interval ends with the fewest minutes: a proven batch size goes before one that may be a little faster.
@@ -183,10 +172,6 @@ def _refuse_idle(accelerators: int, global_batch_size: int) -> None:
         raise UserError(
             f"--global-batch-size {global_batch_size}: not an image for each of {accelerators} accelerators; choose at least that"
         )
-
-
-def _epochs(group: Sequence[PublishedResult]) -> float:
-    return statistics.mean(map(mean_epochs, group))
 
 
 def planner_for(

@@ -1,18 +1,18 @@
 """A plan as a script reads it, JSON, and as a person does: sentences, the table of the scale-out curve, and its plot."""
 
-import os
+import io
 import pathlib
 from typing import Any, Dict, Sequence
 
 from matplotlib.figure import Figure
-from rich.console import Console
 from rich.table import Table
 
-from rn50.errors import UserError
+from rn50 import files
 from rn50.hyperparameters import accelerators, published
 from rn50.hyperparameters.epochs import CONFIDENCE
 from rn50.hyperparameters.plan import Plan
 from rn50.hyperparameters.published import PublishedResult
+from rn50.terminal import Terminal
 
 BORROWED = (*published.GROUP, "label_smoothing", "first_evaluation_epoch", "evaluation_interval")
 """What is told of a recipe."""
@@ -51,7 +51,7 @@ def curve_to_json(plans: Sequence[Plan]) -> Dict[str, Any]:
     return {"accelerator": plans[0].accelerator, "confidence": CONFIDENCE, "curve": [to_json(plan) for plan in plans]}
 
 
-def print_plan(plan: Plan, console: Console) -> None:
+def print_plan(plan: Plan, console: Terminal) -> None:
     """Prints the prediction as sentences, and the hyperparameters to borrow."""
     said, recipe = plan.prediction, plan.recipe
     machine = f"{plan.accelerators:,} x {plan.accelerator} at global batch {plan.global_batch_size:,}"
@@ -68,10 +68,10 @@ def print_plan(plan: Plan, console: Console) -> None:
     if recipe.source.global_batch_size != plan.global_batch_size:
         lines.append(f"they were chosen for global batch {recipe.source.global_batch_size:,}; the rules let you change that")
     for line in [*lines, *(f"caution: {each}" for each in plan.cautions)]:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        console.print(line)
 
 
-def print_curve(plans: Sequence[Plan], console: Console) -> None:
+def print_curve(plans: Sequence[Plan], console: Terminal) -> None:
     """Prints a row for each number of accelerators, and the cautions."""
     title = f"{plans[0].accelerator}, each number of them at its best batch size; {CONFIDENCE:.0%} intervals"
     table = Table(title=title, title_justify="left")
@@ -84,9 +84,9 @@ def print_curve(plans: Sequence[Plan], console: Console) -> None:
             f"{said.rate.images_per_second:,.0f}", _minutes(said.minutes), f"{_minutes(said.low)} - {_minutes(said.high)}",
         )  # fmt: skip
     console.print(table)
-    console.print("rn50 plan --accelerators N says which hyperparameters to borrow", highlight=False)
+    console.print("rn50 plan --accelerators N says which hyperparameters to borrow")
     for caution in dict.fromkeys(each for plan in plans for each in plan.cautions):
-        console.print(f"caution: {caution}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"caution: {caution}")
 
 
 def draw_curve(plans: Sequence[Plan], results: Sequence[PublishedResult], file: pathlib.Path) -> None:
@@ -113,16 +113,9 @@ def draw_curve(plans: Sequence[Plan], results: Sequence[PublishedResult], file: 
     for axis in (above.yaxis, below.yaxis, below.xaxis):
         axis.set_major_formatter("{x:,g}")
         axis.axes.grid(True, linewidth=0.4)
-    partial = file.with_name(file.name + ".partial")
-    try:
-        try:
-            figure.savefig(partial, format="svg", metadata={"Date": None})
-            os.replace(partial, file)
-        finally:
-            if partial.exists():
-                partial.unlink()
-    except OSError as error:
-        raise UserError(f"--plot {file}: {error.strerror}; choose a file that can be written") from error
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": files.MARK})
+    files.write(file, drawn.getvalue(), remedy="give --plot another file")
 
 
 def _minutes(value: float) -> str:

@@ -1,17 +1,17 @@
 """The epochs that a recipe needs: from published runs of that very recipe, else from the reference's, and which recipe to choose.
 
-Source: the table of published results, and the reference convergence points of the newest ruleset, between which the official
-checker interpolates linearly in the batch size.
+Source: the table of published results, and the reference convergence points of the newest ruleset.
 """
 
 import json
 import math
 import statistics
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from rn50 import rules
-from rn50.hyperparameters import published
+from rn50.hyperparameters import epochs, published, reference
+from rn50.hyperparameters.published import PublishedResult
 from rn50.submission import recipe
 
 DISTANCE_EPOCHS = 4.0
@@ -43,6 +43,19 @@ class Prediction:
 
 
 @dataclass(frozen=True)
+class Proven:
+    """A recipe that may be borrowed under ``name``, and the ``results`` that published it; the reference's own has none.
+    ``excess`` says how many epochs more than the reference it needs at its own batch size."""
+
+    name: str
+    global_batch_size: int
+    values: Dict[str, Any]
+    prediction: Prediction
+    excess: float
+    results: Tuple[PublishedResult, ...] = ()
+
+
+@dataclass(frozen=True)
 class Candidate:
     """A recipe that may be borrowed under ``name``; ``expected`` are the epochs that order the candidates of a batch size."""
 
@@ -66,11 +79,11 @@ def of_recipe(values: Sequence[Any], own: Sequence[Optional[float]]) -> Optional
         return _of_runs("the runs that it was borrowed from", own)
     if optimizer != "lars":
         return None
-    mean, low, high, basis = _reference(batch)
-    return Prediction(f"no run of this recipe is known; {basis}", 0, 0, mean, low, high)
+    there = reference.at(batch)
+    return Prediction(f"no run of this recipe is known; {reference.beside(batch)}", 0, 0, there.mean, there.low, there.high)
 
 
-def _runs(group: Sequence[published.PublishedResult]) -> List[Optional[float]]:
+def _runs(group: Sequence[PublishedResult]) -> List[Optional[float]]:
     found: List[Optional[float]] = []
     for result in group:
         reached = result.epochs_to_target
@@ -83,57 +96,55 @@ def _of_runs(basis: str, runs: Sequence[Optional[float]]) -> Prediction:
     return Prediction(basis, len(runs), len(runs) - len(reached), statistics.mean(reached), min(reached), max(reached))
 
 
-def _points() -> List[Dict[str, Any]]:
-    points = json.loads(recipe.reference_file(rules.RULESETS[-1]).read_text(encoding="utf-8")).values()
-    return sorted(points, key=lambda point: point["BS"])
-
-
-def _reference(batch: int) -> Tuple[float, float, float, str]:
-    """Mean, least and most epochs of the reference at a batch size, interpolated between the points beside it."""
-    points = _points()
-    below = max((point for point in points if point["BS"] <= batch), key=lambda point: point["BS"], default=points[0])
-    above = min((point for point in points if point["BS"] >= batch), key=lambda point: point["BS"], default=points[-1])
-    share = (batch - below["BS"]) / (above["BS"] - below["BS"]) if above["BS"] != below["BS"] else 0.0
-
-    def between(of: Callable[[Sequence[float]], float]) -> float:
-        first, second = of(below["Epochs to converge"]), of(above["Epochs to converge"])
-        return first + share * (second - first)
-
-    names = " and ".join(f"{each:,}" for each in dict.fromkeys((below["BS"], above["BS"])))
-    return between(statistics.mean), between(min), between(max), f"the reference's points at {names}"
-
-
 def candidates(global_batch_size: int, optimizer: str) -> List[Candidate]:
-    """Whole recipes of the closed division for a batch size, the most promising first.
+    """Return whole recipes of the closed division for a batch size, in the order of ``rank``."""
+    every = [*proven(published.distinct(optimizer)), *_of_reference(optimizer)]
+    return [Candidate(each.name, each.global_batch_size, each.values, each.prediction, expected(each, global_batch_size))
+            for each in rank(every, global_batch_size)]
 
-    ``expected`` is what the reference needs at this batch size, plus what the recipe needs more than the reference at its own,
-    where epochs are those of a run over the share of runs that reach the target, plus ``DISTANCE_EPOCHS`` for every factor of
-    two.
+
+def rank(recipes: Iterable[Proven], global_batch_size: int) -> List[Proven]:
+    """Sort recipes by the epochs to expect of them, as they are printed; of equal ones that of the most runs comes first."""
+    return sorted(recipes, key=lambda each: (round(expected(each, global_batch_size), 1), -each.prediction.runs))
+
+
+def expected(recipe_: Proven, global_batch_size: int) -> float:
+    """Return what the reference needs at this batch size, what the recipe needs more than the reference at its own, and
+    ``DISTANCE_EPOCHS`` for every factor of two between the two.
+
+    Runs that missed do not count: of the five of a published result one may miss at most, so they tell little.
     """
+    away = abs(math.log2(global_batch_size / recipe_.global_batch_size))
+    return reference.at(global_batch_size).mean + recipe_.excess + DISTANCE_EPOCHS * away
+
+
+def proven(results: Iterable[PublishedResult]) -> List[Proven]:
+    """Return the whole recipes of closed-division results of which a run reached the target."""
+    groups: Dict[Tuple[Any, ...], List[PublishedResult]] = {}
+    for result in results:
+        if epochs.is_closed(result):
+            groups.setdefault(published.recipe(result), []).append(result)
     found = []
-    here = _reference(global_batch_size)[0]
+    for key, group in groups.items():
+        runs, values = _runs(group), dict(zip(published.GROUP, key))
+        if None not in key and any(each is not None for each in runs) and not _departs(values):
+            said = _of_runs(f"{len(group)} published {'result' if len(group) == 1 else 'results'}", runs)
+            found.append(Proven(group[0].name, key[0], values, said, said.mean - reference.at(key[0]).mean, tuple(group)))
+    return found
 
-    def add(name: str, batch: int, values: Dict[str, Any], prediction: Prediction) -> None:
-        per_success = prediction.mean * prediction.runs / (prediction.runs - prediction.missed)
-        away = abs(math.log2(global_batch_size / batch))
-        expected = here + per_success - _reference(batch)[0] + DISTANCE_EPOCHS * away
-        found.append(Candidate(name, batch, values, prediction, expected))
 
-    for key, group in published.recipes(optimizer).items():
-        group = tuple(result for result in group if result.division.lower().startswith("close"))
-        runs = _runs(group)
-        if None not in key and any(each is not None for each in runs) and not _departs(dict(zip(published.GROUP, key))):
-            prediction = _of_runs(f"{len(group)} published {'result' if len(group) == 1 else 'results'}", runs)
-            add(group[0].name, key[0], dict(zip(published.GROUP, key)), prediction)
-    for point in _points():
+def _of_reference(optimizer: str) -> List[Proven]:
+    found = []
+    for point in json.loads(recipe.reference_file(rules.RULESETS[-1]).read_text(encoding="utf-8")).values():
         said = recipe.of_point(point)
         if said.values["optimizer"] == optimizer:
             decay = said.decay_epochs(rules.TRAIN_SAMPLES)
             values = (point["BS"], optimizer, said.values["base_learning_rate"], said.values["learning_rate_warmup_epochs"],
                       None if decay is None else round(decay, 2), said.values["weight_decay"], said.values["momentum"])
             prediction = _of_runs("the reference, evaluated every epoch", point["Epochs to converge"])
-            add(f"rcp/{rules.RULESETS[-1]}/{point['BS']}", point["BS"], dict(zip(published.GROUP, values)), prediction)
-    return sorted(found, key=lambda candidate: (candidate.expected, -candidate.prediction.runs))
+            found.append(Proven(f"rcp/{rules.RULESETS[-1]}/{point['BS']}", point["BS"], dict(zip(published.GROUP, values)),
+                                prediction, prediction.mean - reference.at(point["BS"]).mean))
+    return found
 
 
 def _departs(values: Dict[str, Any]) -> bool:

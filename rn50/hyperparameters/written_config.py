@@ -8,8 +8,10 @@ import tempfile
 from dataclasses import dataclass
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
+from rn50 import files
 from rn50.config import Config, from_environment, variables
 from rn50.config_file import CONFIGS
+from rn50.config_variables import excerpt
 from rn50.errors import UserError
 from rn50.hyperparameters import assignments
 
@@ -19,6 +21,7 @@ _SECTIONS = {
 }
 _FORM = "give a file in the form of those in configs/"
 _VARIABLES = {variable.name: variable for _, _, variable in variables()}
+_ASSIGNMENT = re.compile(rb"^[ \t]*(?:export[ \t]+)?[A-Za-z_][A-Za-z0-9_]*=", re.MULTILINE)
 GROUP = tuple(variable.name for section, _, variable in variables() if section == "hyperparameters")
 """The variables that decide convergence together."""
 _CONTENT = {"hyperparameters": "hyperparameters", "input_pipeline": "variables of the input pipeline"}
@@ -57,10 +60,12 @@ def base_file(name: Optional[str], environ: Mapping[str, str], option: str = "")
     if not name:
         raise UserError(f"which system is it for? give {option}configs/config_NAME.sh, or set DGXSYSTEM")
     ours = CONFIGS / f"config_{name}.sh"
-    if not pathlib.Path(name).is_file() and not ours.is_file():
+    # A folder may have the name of a system. Whatever else stands there is meant, and its reader says what is wrong with it.
+    is_there = os.path.exists(name) and not os.path.isdir(name)
+    if not is_there and not os.path.isfile(ours):
         there = ", ".join(sorted(file.stem[len("config_"):] for file in CONFIGS.glob("config_*.sh")))
-        raise UserError(f"{option}{name}: no such file, and no system of configs/; there are: {there}")
-    return ours if not pathlib.Path(name).is_file() else pathlib.Path(name)
+        raise UserError(f"{option}{excerpt(name)}: no such file, and no system of configs/; there are: {there}")
+    return pathlib.Path(name) if is_there else ours
 
 
 def read(file: pathlib.Path, section: str = "hyperparameters") -> Base:
@@ -81,7 +86,7 @@ def _configuration(file: pathlib.Path, called: Optional[pathlib.Path] = None) ->
     try:
         return from_environment(assignments.read(file).values, str(called or file))
     except UserError as error:
-        raise UserError("\n".join(f"{called or file}: {line}" for line in str(error).splitlines())) from None
+        raise UserError(*(f"{called or file}: {line}" for line in error.lines)) from None
 
 
 def hyperparameters(config: Config) -> Dict[str, str]:
@@ -114,7 +119,7 @@ def check(base: Base, text: str, values: Mapping[str, str]) -> Config:
     """
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / base.file.name
-        file.write_text(text, encoding="utf-8")
+        file.write_text(text, encoding="utf-8", errors="surrogateescape")
         config = _configuration(file, base.file)
     resolved, before = config.as_environment(), base.config
     kept = dataclasses.replace(config, **{base.section: getattr(before, base.section)}) == before
@@ -130,28 +135,24 @@ def _one_line(text: str) -> str:
     return text if len(text) <= 200 else text[:197] + "..."
 
 
-def write(text: str, output: pathlib.Path, force: bool, remedy: str = "give another --output, or --force to replace it") -> None:
-    """Writes a file, whole or not at all.
+def write(text: str, output: pathlib.Path, force: bool) -> None:
+    """Writes a configuration, whole or not at all.
 
     Raises UserError where it exists and ``force`` is not given, or cannot be written.
     """
-    exists = UserError(f"{output}: exists; {remedy}")
-    if output.exists() and not force:
-        raise exists
-    try:
-        descriptor, name = tempfile.mkstemp(dir=output.parent, prefix=f".{output.name}.")
-        temporary = pathlib.Path(name)
-        try:
-            with open(descriptor, "w", encoding="utf-8") as stream:
-                stream.write(text)
-            temporary.chmod(0o644)
-            if force:
-                temporary.replace(output)
-            else:
-                os.link(temporary, output)  # unlike a rename, it replaces nothing that came meanwhile
-        finally:
-            temporary.unlink(missing_ok=True)
-    except FileExistsError:
-        raise exists from None
-    except OSError as error:
-        raise UserError(f"{output}: cannot be written ({error.strerror}); {remedy.split(',')[0]}") from None
+    refuse_output(output, force)
+    files.write(output, text.encode("utf-8", "surrogateescape"), *_replaced(force))
+
+
+def refuse_output(output: pathlib.Path, force: bool) -> None:
+    """Raises UserError where ``write`` would for what is there, so that nothing is measured in vain. ``force`` replaces a
+    configuration, and no file of another kind."""
+    files.refuse_to_replace(output, *_replaced(force))
+    if force and output.exists():
+        there = files.read_bytes(output)
+        if there.strip() and not _ASSIGNMENT.search(there):
+            raise UserError(f"{output}: is no configuration file, and --force replaces no other; give another --output")
+
+
+def _replaced(force: bool) -> Tuple[str, str, str]:
+    return files.ANY if force else files.NOTHING, "give another --output", "--force to replace it"

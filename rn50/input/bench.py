@@ -1,18 +1,17 @@
 """How fast images come, stage by stage, and are trained on, and which of the two waits for the other (``rn50 bench input``)."""
 
-import json
 import statistics
 from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 
-from rich.console import Console
 from rich.table import Table
 
 from rn50.config import Config
-from rn50.display import counting
 from rn50.implementation import EpochResult, Implementation
 from rn50.input import rates
 from rn50.input.gauge import Gauge
 from rn50.input.rates import Comparison, Rates
+from rn50.progress import counting
+from rn50.terminal import Terminal, print_json
 
 STAGES = ("read", "decode", "pipeline")
 TRAINING = ("synthetic", "real")
@@ -81,7 +80,7 @@ def bench(
     try:
         report = measure(config, Gauge(config, implementation), implementation, seconds, rounds)
         if implementation.communicator.rank == 0:
-            print(json.dumps(to_json(config, report), indent=1)) if as_json else show(config, report, Console())
+            print_json(to_json(config, report)) if as_json else show(config, report, Terminal())
         implementation.communicator.barrier()
     finally:
         implementation.close()
@@ -133,7 +132,7 @@ def to_json(config: Config, report: Report) -> Dict[str, Any]:
     }
 
 
-def show(config: Config, report: Report, console: Console) -> None:
+def show(config: Config, report: Report, console: Terminal) -> None:
     """A line a stage, then the verdict."""
     ranks = "1 rank" if config.ranks == 1 else f"{config.ranks} ranks together"
     table = Table(title=f"{config.run.system}: images/s of {ranks}, {config.run.device}", title_justify="left")
@@ -146,9 +145,9 @@ def show(config: Config, report: Report, console: Console) -> None:
     console.print(
         f"training waited for data {waiting.reader_ratio:.1%} of the time: reader cost {waiting.reader_cost_s * 1e3:.2f} ms of a "
         f"batch cost of {waiting.batch_cost_s * 1e3:.2f} ms, {waiting.images_per_second:,.0f} images/s",
-        soft_wrap=True, highlight=False,
+        soft_wrap=True,
     )  # fmt: skip
     console.print(
         f"real = {compared.median:.1%} of synthetic ({compared.spread}); the bottleneck is {report.bottleneck}",
-        soft_wrap=True, highlight=False,
+        soft_wrap=True,
     )  # fmt: skip

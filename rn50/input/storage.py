@@ -6,7 +6,6 @@ the kernel is asked to forget the file's pages, and then whether it did.
 """
 
 import errno
-import json
 import os
 import random
 import time
@@ -14,14 +13,14 @@ from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 from rn50.data.recordio import read_index
-from rn50.display import counting
 from rn50.errors import UserError
 from rn50.input import rates
 from rn50.input.rates import Comparison, Rates
+from rn50.progress import counting
+from rn50.terminal import Terminal, print_json
 
 BLOCK_BYTES = 1 << 20
 PLACES = 256
@@ -201,13 +200,12 @@ def to_json(measured: Sequence[Measured]) -> Dict[str, Any]:
     }  # fmt: skip
 
 
-def show(measured: Sequence[Measured], console: Console) -> None:
+def show(measured: Sequence[Measured], console: Terminal) -> None:
     """A line a kind, then what is to be known of them."""
     first, two = measured[0], len(measured) == 2
     names = ("DIR", "DIR2")[: len(measured)]
     for name, each in zip(names, measured):
-        console.print(f"{name:<5} {each.folder}: {each.records:,} images, {each.bytes / 1e6:,.1f} MB", markup=False,
-                      soft_wrap=True, highlight=False)  # fmt: skip
+        console.print(f"{name:<5} {each.folder}: {each.records:,} images, {each.bytes / 1e6:,.1f} MB")
     table = Table()
     table.add_column("train.rec")
     for name in names:
@@ -223,23 +221,22 @@ def show(measured: Sequence[Measured], console: Console) -> None:
         table.add_row(*cells, *([row.meaning] if two else []))
     console.print(table)
     if len({(each.records, each.bytes) for each in measured}) > 1:
-        console.print(f"the folders hold different data; seconds an epoch are for that of {first.folder}", markup=False,
-                      soft_wrap=True, highlight=False)  # fmt: skip
+        console.print(f"the folders hold different data; seconds an epoch are for that of {first.folder}")
     for remark in filter(None, (each.remark for each in measured)):
-        console.print(remark, markup=False, soft_wrap=True, highlight=False)
+        console.print(remark)
     if two:
         rounds = len(first.bytes_per_second[KINDS[0]])
         console.print(f"difference: what DIR2 costs or saves an epoch; shown where {max(rounds, rates.ROUNDS)} rounds all favour "
-                      "one folder", soft_wrap=True, highlight=False)  # fmt: skip
+                      "one folder")  # fmt: skip
     cold, warm = (rows(measured)[KINDS.index(kind)].seconds_per_epoch[0] for kind in KINDS[:2])
     console.print(
         f"from DIR an epoch is read in {cold:,.3g} s the first time and in {warm:,.3g} s once it is in memory (sequentially); "
         "training waits only where that is longer than it computes: rn50 bench input",
-        soft_wrap=True, highlight=False,
+        soft_wrap=True,
     )  # fmt: skip
 
 
 def bench(folders: Sequence[Path], seconds: float, rounds: int, as_json: bool) -> None:
     """Measures and prints."""
     measured = measure(folders, seconds, rounds)
-    print(json.dumps(to_json(measured), indent=1)) if as_json else show(measured, Console())
+    print_json(to_json(measured)) if as_json else show(measured, Terminal())

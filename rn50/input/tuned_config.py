@@ -1,13 +1,10 @@
 """The configuration that ``rn50 tune input`` writes, and what the command shows of its search."""
 
-import json
 import os
 import re
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from rn50 import config_file
@@ -18,6 +15,7 @@ from rn50.hyperparameters.written_config import Base
 from rn50.implementation import Implementation
 from rn50.input import knobs
 from rn50.input.tuning import Outcome, Tuner
+from rn50.terminal import Terminal, print_json
 
 _EARLIER = re.compile(r"^#   tuned .*\n(?:^# {15}.*\n)*", re.MULTILINE)
 _HEADER = re.compile(r"(?:#.*\n)+")
@@ -34,9 +32,8 @@ def environment_of(base: Path, environ: Mapping[str, str]) -> Dict[str, str]:
 
 def refuse_output(output: Path, force: bool) -> None:
     """Raises UserError, before anything is measured, where the file could not be written at the end."""
-    if output.exists() and not force:
-        raise UserError(f"{output}: exists; give another --output, or --force to replace it")
-    if not os.access(output.parent, os.W_OK) or output.is_dir():
+    written_config.refuse_output(output, force)
+    if not os.access(output.parent, os.W_OK):
         raise UserError(f"{output}: cannot be written there; give another --output")
 
 
@@ -88,7 +85,7 @@ def tune(
             if outcome.faster and output is not None:
                 written_config.write(text(its, outcome), output, force)
             written = output if outcome.faster else None
-            print(json.dumps(to_json(outcome, base, written), indent=1)) if as_json else show(outcome, base, written, Console())
+            print_json(to_json(outcome, base, written)) if as_json else show(outcome, base, written, Terminal())
         implementation.communicator.barrier()
     finally:
         implementation.close()
@@ -112,16 +109,16 @@ def to_json(outcome: Outcome, base: Path, written: Optional[Path]) -> Dict[str, 
     }
 
 
-def show(outcome: Outcome, base: Path, written: Optional[Path], console: Console) -> None:
+def show(outcome: Outcome, base: Path, written: Optional[Path], console: Terminal) -> None:
     """A line a trial, then what came of it."""
-    table = Table(title=f"{escape(base.name)}: each against the best so far", title_justify="left")
+    table = Table(title=f"{base.name}: each against the best so far", title_justify="left")
     for heading in ("trial", "images/s", "times as fast", ""):
         table.add_column(heading, justify="left" if heading in ("trial", "") else "right")
     for trial in outcome.trials:
         compared = trial.compared
         speed = "-" if trial.images_per_second is None else f"{trial.images_per_second:,.0f}"
         times = "-" if compared is None else f"{compared.median:.3f} ({compared.lowest:.3f} to {compared.highest:.3f})"
-        verdict = "kept" if trial.kept else "not faster in every round" if compared else f"cannot run: {escape(trial.reason)}"
+        verdict = "kept" if trial.kept else "not faster in every round" if compared else f"cannot run: {trial.reason}"
         table.add_row(trial.change, speed, times, verdict)
     console.print(table)
     lines = []
@@ -136,7 +133,7 @@ def show(outcome: Outcome, base: Path, written: Optional[Path], console: Console
     else:
         lines.append(f"{_turned(outcome)} did not stand: {gain(outcome)}; nothing was written")
     for line in lines:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        console.print(line)
 
 
 def as_rank(base: Path, output: Optional[Path], force: bool, seconds: float, as_json: bool) -> List[str]:

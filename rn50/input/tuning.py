@@ -11,13 +11,13 @@ import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from rn50.config import Config
-from rn50.display import counting
 from rn50.errors import UserError
 from rn50.implementation import Implementation
 from rn50.input import knobs, rates
 from rn50.input.gauge import Gauge
 from rn50.input.knobs import Knob
 from rn50.input.rates import Comparison
+from rn50.progress import counting
 
 TRIAL_ROUNDS = 3
 """Enough to drop what is slower; that something is faster is left to the comparison at the end."""

@@ -6,6 +6,7 @@ light page, the dark one and the printed one.
 
 import io
 import re
+import warnings
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Sequence, Tuple
 
@@ -15,15 +16,19 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from rn50 import rules
+from rn50.terminal import safe
 
 SERIES = 8
 """Colours and markers; more curves than that begin again."""
 MARKERS = "os^DvPX*"
+MOST_POINTS = 1000
+"""Points of a curve: nobody sees more, and a page of them takes minutes to write."""
 _TEXT, _GRID, _TARGET = "#ab0100", "#ab0200", "#ab0300"
 _COLOURS = {_TEXT: "var(--text)", _GRID: "var(--grid)", _TARGET: "var(--target)"}
 _COLOURS.update({f"#ab00{i:02x}": f"var(--series-{i})" for i in range(SERIES)})
 _COLOURS.update({f"#ab04{i:02x}": f"var(--part-{i})" for i in range(SERIES)})
 _STYLE = {
+    "text.parse_math": False,
     "svg.fonttype": "none", "svg.hashsalt": "rn50", "font.size": 9, "figure.constrained_layout.use": True,
     "text.color": _TEXT, "axes.labelcolor": _TEXT, "axes.edgecolor": _GRID, "xtick.color": _GRID, "ytick.color": _GRID,
     "xtick.labelcolor": _TEXT, "ytick.labelcolor": _TEXT, "grid.color": _GRID, "grid.linewidth": 0.5, "axes.grid": True,
@@ -92,7 +97,7 @@ def time_parts(rows: Mapping[str, Mapping[str, float]]) -> str:
         begin = [0.0] * len(rows)
         for part, name in enumerate(next(iter(rows.values()))):
             widths = [row[name] for row in rows.values()]
-            axes.barh(list(rows), widths, left=begin, color=f"#ab04{part % SERIES:02x}", height=0.7)
+            axes.barh([safe(row) for row in rows], widths, left=begin, color=f"#ab04{part % SERIES:02x}", height=0.7)
             begin = [first + width for first, width in zip(begin, widths)]
         axes.invert_yaxis()
         axes.grid(axis="y", visible=False)
@@ -132,8 +137,14 @@ def _draw(axes: Axes, curves: Iterable[Curve]) -> None:
     for curve in curves:
         style: Dict[str, Any] = {"linestyle": "--", "alpha": 0.65, "zorder": 1.8} if curve.faint else {}
         if curve.points:
-            x, y = zip(*curve.points)
+            x, y = zip(*_thinned(curve.points))
             axes.plot(x, y, color=f"#ab00{curve.series % SERIES:02x}", marker=MARKERS[curve.series % SERIES], **style)
+
+
+def _thinned(points: Sequence[Tuple[float, float]]) -> Sequence[Tuple[float, float]]:
+    """At most ``MOST_POINTS`` of the points, at one distance, and the last."""
+    step = -(-len(points) // MOST_POINTS)
+    return points if step <= 1 else [*points[:-1:step], points[-1]]
 
 
 def _svg(draw: Callable[[Axes], None], label: str, height: float = 2.9) -> str:
@@ -142,7 +153,9 @@ def _svg(draw: Callable[[Axes], None], label: str, height: float = 2.9) -> str:
         draw(figure.add_subplot())
         stream = io.StringIO()
         nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        figure.savefig(stream, format="svg", transparent=True, metadata=nothing)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a name may have characters that the font lacks, and the reader's has
+            figure.savefig(stream, format="svg", transparent=True, metadata=nothing)
     text = stream.getvalue()
     text = text[text.index("<svg") :]  # neither XML prolog nor DOCTYPE within a page
     text = re.sub(r'<g id="[^"]*">', "<g>", text)  # nobody refers to these, and figures share them

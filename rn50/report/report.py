@@ -8,8 +8,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 import jinja2
 
 import rn50
-from rn50 import rules
-from rn50.errors import UserError
+from rn50 import files, rules
 from rn50.report import hyperparameters, plots
 from rn50.submission import compare, compliance, environment, recipe, scoreboard, timing
 from rn50.submission import score as scoring
@@ -64,13 +63,9 @@ def write(
     systems = scoring.score(paths)
     folders = {run.file.parent for system in systems for run in system.runs}
     target = output or (folders.pop() if len(folders) == 1 else pathlib.Path()) / "report.html"
-    temporary = target.with_name(target.name + ".partial")
-    page = render(systems, rulesets, progress)
-    try:
-        temporary.write_text(page, encoding="utf-8")
-        temporary.replace(target)
-    except OSError as error:
-        raise UserError(f"{target}: cannot write the report ({error.strerror}); give another place with --output") from error
+    remedy = "give another place with --output"
+    files.refuse_to_replace(target, remedy=remedy)  # before all is checked and drawn for nothing
+    files.write(target, render(systems, rulesets, progress), remedy=remedy)
     return target
 
 
@@ -92,6 +87,8 @@ def render(systems: Sequence[SystemScore], rulesets: Sequence[str], progress: Pr
         rules=rules,
         rulesets=rulesets,
         version=rn50.__version__,
+        mark=files.MARK,
+        not_valid=scoreboard.NOT_VALID,
         series=range(plots.SERIES),
         quantities=compare.QUANTITIES,
     )
@@ -110,7 +107,7 @@ def _system(system: SystemScore, rulesets: Sequence[str]) -> Dict[str, Any]:
     longest = max((point.epoch for run in runs for point in run.points), default=0)
     schedule = recipe.learning_rates(chosen.ours, train_samples, longest)
     verdicts = compliance.check(files, rulesets)
-    parts = {run.score.file.stem: _parts(run.times) for run in runs if run.times}
+    parts = {run.score.file.name: _parts(run.times) for run in runs if run.times}
     used = [part for part in PARTS if any(row.get(part) for row in parts.values())]
     return {
         "score": system,
@@ -148,8 +145,8 @@ def _run(run: RunScore, number: int, system: SystemScore) -> _Run:
 
 def _became(run: RunScore, system: SystemScore) -> str:
     if run.kept:
-        return "in the score"
-    if not system.valid:
+        return "in the score" if system.valid else "in the mean"
+    if system.olympic_minutes is None:
         return "-" if run.converged else "did not converge"
     if not run.in_set:
         return "not in the median set" + ("" if run.converged else ", did not converge")

@@ -1,20 +1,21 @@
 """``rn50 check``: everything that is wrong with results, from the official checkers and from our own.
 
-Of any file the compliance checker and the checks that are true of any run; of a system in a published tree or a package
-(``<organisation>/results/<system>/resnet``) also what needs the whole: seeds, reference convergence, description, package.
+Of the files of a folder, which are the runs of a result, the compliance checker and the rules of a result; of a system in a
+published tree or a package (``<organisation>/results/<system>/resnet``) also the checkers of the whole: seeds, reference
+convergence, description, package.
 """
 
 import pathlib
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
-from rich.console import Console
-
 from rn50 import rules
 from rn50.errors import UserError
-from rn50.submission import compliance, explain, own_checks, package_checks, tree
-from rn50.submission.findings import ERROR, Finding, print_findings, to_json
-from rn50.submission.parse import ResultLog, find_result_files, read_log
+from rn50.submission import compliance, explain, log_rules, package_checks, result_rules, run, system_description, tree
+from rn50.submission.findings import ERROR, WARNING, Finding, print_findings, to_json
+from rn50.submission.result_files import find_result_files
+from rn50.submission.run import Run
+from rn50.terminal import Terminal
 
 DEFAULT_RULESETS = ("1.0.0", "1.1.0", "2.0.0", "4.0.0")
 """Each of them refuses something that the others let pass."""
@@ -22,14 +23,18 @@ DEFAULT_RULESETS = ("1.0.0", "1.1.0", "2.0.0", "4.0.0")
 
 @dataclass(frozen=True)
 class Report:
-    """The compliance checker's verdicts, and every finding; ``ok`` where no finding is an error."""
+    """The compliance checker's verdicts, and every finding; ``ok`` where no finding is an error. The checker fails a run that
+    missed the target: those that may are ``excused``. ``labels`` are those of runs of anything but the benchmark's own task."""
 
     verdicts: Tuple[compliance.Verdict, ...]
     findings: Tuple[Finding, ...]
+    excused: Tuple[pathlib.Path, ...] = ()
+    labels: Tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
-        return all(verdict.ok for verdict in self.verdicts) and not any(f.severity == ERROR for f in self.findings)
+        passed = all(verdict.ok or verdict.file in self.excused for verdict in self.verdicts)
+        return passed and not any(finding.severity == ERROR for finding in self.findings)
 
 
 def check(
@@ -47,22 +52,51 @@ def check(
         folders.setdefault(file.parent.resolve(), []).append(file)
     verdicts: List[compliance.Verdict] = []
     findings: List[Finding] = []
-    todo: List[Tuple[Optional[tree.Place], List[ResultLog], Sequence[str]]] = []
+    excused: List[pathlib.Path] = []
+    labels: List[str] = []
+    todo: List[Tuple[Optional[tree.Place], List[Run], Sequence[str]]] = []
     for folder, files in folders.items():
         place = tree.place(folder)
         chosen = rulesets or ((place.ruleset,) if place and place.ruleset else DEFAULT_RULESETS)
         todo.append((place, _read(files, findings), chosen))
     count = _Count(progress, sum(_checkers(*each) for each in todo))
-    for place, logs, chosen in todo:
-        of_folder = compliance.check([log.path for log in logs], chosen, count) if logs else []
+    for place, runs, chosen in todo:
+        if not runs:
+            continue
+        judged = result_rules.judge(runs, chosen, system_description.accelerators(place))
+        of_folder = compliance.check([run.log.path for run in runs], chosen, count)
         verdicts += of_folder
-        for log in logs:
-            findings += explain.explain([verdict for verdict in of_folder if verdict.file == log.path], log)
-            findings += own_checks.check(log)
-        findings += own_checks.check_seeds(logs)
-        if place and logs:
-            findings += package_checks.check_tree(place, logs, chosen, count)
-    return Report(tuple(verdicts), tuple(findings))
+        official = [each for run in runs for each in explain.explain(
+            [verdict for verdict in of_folder if verdict.file == run.log.path], run.log)]
+        findings += _said_once(judged.findings, official)
+        findings += _incomplete(runs, paths)
+        if judged.excused:
+            excused.append(judged.excused)
+        if judged.label:
+            labels.append(judged.label)
+        if place:
+            findings += package_checks.check_tree(place, [each.log for each in runs], chosen, judged.label, count)
+    return Report(tuple(verdicts), tuple(findings), tuple(excused), tuple(dict.fromkeys(labels)))
+
+
+def _said_once(own: Sequence[Finding], official: Sequence[Finding]) -> List[Finding]:
+    """All findings by file; what the rules of a result and the compliance checker have in common is said once. Of a record the
+    checker's words are kept, which show the test; else ours, which know whether the run is excused."""
+    ours = {(each.file, each.message) for each in own}
+    theirs = {(each.file, each.line) for each in official if each.severity == ERROR and each.line}
+    common = (log_rules.REQUIRED, log_rules.VALUES)
+    kept = [each for each in own if each.rule not in common or (each.file, each.line) not in theirs]
+    kept += [each for each in official if (each.file, each.message) not in ours]
+    order = {file: number for number, file in enumerate(dict.fromkeys(each.file for each in kept))}
+    return sorted(kept, key=lambda each: (order[each.file], each.line or 0))
+
+
+def _incomplete(runs: Sequence[Run], paths: Sequence[pathlib.Path]) -> List[Finding]:
+    """That a folder which somebody gives for a result holds too few runs; files are given to see whether each is right."""
+    if len(runs) >= rules.RUNS or runs[0].log.path in paths:
+        return []
+    return [Finding(WARNING, runs[0].log.path.parent, None, f"a result is of {rules.RUNS} runs",
+                    f"{len(runs)} {'run' if len(runs) == 1 else 'runs'} of {rules.RUNS}: no score yet", "make the others")]
 
 
 class _Count:
@@ -76,40 +110,43 @@ class _Count:
         self._progress(self._done, self._total)
 
 
-def _checkers(place: Optional[tree.Place], logs: Sequence[ResultLog], rulesets: Sequence[str]) -> int:
-    of_tree = package_checks.checkers(place) if place and logs else 0
-    return len(set(rulesets)) * len(logs) + len(rulesets) * of_tree
+def _checkers(place: Optional[tree.Place], runs: Sequence[Run], rulesets: Sequence[str]) -> int:
+    of_tree = package_checks.checkers(place, rulesets) if place and runs else 0
+    return len(set(rulesets)) * len(runs) + of_tree
 
 
-def _read(files: Sequence[pathlib.Path], findings: List[Finding]) -> List[ResultLog]:
-    """The logs of this benchmark; a file that is none becomes a finding."""
-    logs = []
+def _read(files: Sequence[pathlib.Path], findings: List[Finding]) -> List[Run]:
+    """The runs of this benchmark; a file that is none becomes a finding."""
+    runs = []
     for file in files:
         try:
-            log = read_log(file)
+            found = run.read(file)
         except UserError as error:
             message, remedy = str(error).split(": ", 1)[1].split("; ", 1)
             findings.append(Finding(ERROR, file, None, "a result file is the log of a run", message, remedy))
             continue
-        if log.benchmark not in (None, rules.BENCHMARK):
-            line = next(event.line for event in log.events if event.key == "submission_benchmark")
-            message = f"a log of {log.benchmark}; only {rules.BENCHMARK} is checked here"
+        if found.log.benchmark not in (None, rules.BENCHMARK):
+            line = found.log.by_key["submission_benchmark"][0].line
+            message = f"a log of {found.log.benchmark}; only {rules.BENCHMARK} is checked here"
             findings.append(Finding(ERROR, file, line, "the benchmark is ResNet", message, "leave this file out"))
             continue
-        logs.append(log)
-    return logs
+        runs.append(found)
+    return runs
 
 
 def to_json_report(report: Report) -> Dict[str, Any]:
     """The report as JSON values."""
-    return {"ok": report.ok, "findings": to_json(report.findings), "verdicts": compliance.to_json(report.verdicts)["verdicts"]}
+    verdicts = compliance.to_json(report.verdicts)["verdicts"]
+    return {"ok": report.ok, "labels": list(report.labels), "findings": to_json(report.findings), "verdicts": verdicts}
 
 
-def print_report(report: Report, console: Console) -> None:
+def print_report(report: Report, console: Terminal) -> None:
     """Prints the compliance verdicts as a table a folder, then every finding, then the verdict on the whole."""
     compliance.print_table(report.verdicts, console)
     print_findings(report.findings, console)
     errors = sum(finding.severity == ERROR for finding in report.findings)
     warnings = len(report.findings) - errors
     counts = f"{errors} {'error' if errors == 1 else 'errors'}, {warnings} {'warning' if warnings == 1 else 'warnings'}"
-    console.print("everything holds" if report.ok else "not everything holds", f"({counts})", highlight=False, style="bold")
+    verdict = f"{'everything holds' if report.ok else 'not everything holds'} ({counts})"
+    labels = "".join(f" [{label}]" for label in report.labels)
+    console.print(verdict + labels, style="bold")

@@ -5,8 +5,6 @@ import statistics
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from rn50 import rules
@@ -15,6 +13,7 @@ from rn50.submission import environment, recipe, significance, timing
 from rn50.submission.parse import ResultLog, read_log
 from rn50.submission.score import SystemScore
 from rn50.submission.significance import CONFIDENCE
+from rn50.terminal import Terminal
 
 QUANTITIES = {
     "epochs": ("epochs to target", "needs more epochs", "needs fewer epochs"),
@@ -75,9 +74,10 @@ def compare(systems: Sequence[SystemScore]) -> List[Comparison]:
     logs = [[read_log(run.file) for run in system.runs] for system in systems]
     called = names(systems)
     samples = [_samples(system, of_system) for system, of_system in zip(systems, logs)]
+    data = [_data(system, of_system) for system, of_system in zip(systems, logs)]
     pairs = [
         (i, key) for i in range(1, len(systems)) for key in QUANTITIES
-        if samples[0][key] and samples[i][key] and _data(logs[0]) == _data(logs[i])
+        if samples[0][key] and samples[i][key] and data[0] == data[i]
     ]  # fmt: skip
     tests = [(i, key) for i, key in pairs if min(len(samples[0][key]), len(samples[i][key])) > 1]
     adjusted = significance.adjusted([significance.permutation_p(samples[0][key], samples[i][key]) for i, key in tests])
@@ -134,9 +134,10 @@ def _samples(system: SystemScore, logs: Sequence[ResultLog]) -> Dict[str, List[f
     }
 
 
-def _data(logs: Sequence[ResultLog]) -> Set[int]:
-    """Data sets are told by their number of training images; a log without it is taken for one of ImageNet, as by the score."""
-    return {log.train_samples for log in logs if log.train_samples} or {rules.TRAIN_SAMPLES}
+def _data(system: SystemScore, logs: Sequence[ResultLog]) -> Set[Optional[int]]:
+    """Data sets that are not ImageNet are told by their number of training images. What is not labelled is of ImageNet, though
+    some count whole batches of it."""
+    return {log.train_samples for log in logs} if system.label else {rules.TRAIN_SAMPLES}
 
 
 def difference(
@@ -228,7 +229,7 @@ def _saved(log: ResultLog) -> Dict[str, str]:
 def _cautions(
     a: SystemScore, a_logs: Sequence[ResultLog], b: SystemScore, b_logs: Sequence[ResultLog], a_name: str, b_name: str
 ) -> Iterator[str]:
-    if _data(a_logs) != _data(b_logs):
+    if _data(a, a_logs) != _data(b, b_logs):
         yield "they were trained on different data, so the figures do not say which is better"
     if a.label or b.label:
         yield f"{' and '.join(name for system, name in ((a, a_name), (b, b_name)) if system.label)}: {a.label or b.label}"
@@ -243,10 +244,10 @@ def to_json(comparisons: Sequence[Comparison]) -> Dict[str, Any]:
     return {"comparisons": [asdict(comparison) for comparison in comparisons]}
 
 
-def print_table(comparisons: Sequence[Comparison], console: Console) -> None:
+def print_table(comparisons: Sequence[Comparison], console: Terminal) -> None:
     """Prints for each comparison its figures, the sentence on each, the cautions and the settings that differ."""
     for comparison in comparisons:
-        table = Table(title=escape(f"{comparison.second} against {comparison.first}"), title_justify="left")
+        table = Table(title=f"{comparison.second} against {comparison.first}", title_justify="left")
         for heading in ("mean of the runs", "first", "second", "difference", "p"):
             table.add_column(heading, justify="left" if heading == "mean of the runs" else "right", no_wrap=True)
         for d in comparison.differences:
@@ -257,7 +258,7 @@ def print_table(comparisons: Sequence[Comparison], console: Console) -> None:
         lines += [f"caution: {caution}" for caution in comparison.cautions]
         lines += [f"{name}: {first} -> {second}" for name, first, second in comparison.settings]
         for line in lines:
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
+            console.print(line)
     said = correction(comparisons)
     if said:
-        console.print(said, markup=False, highlight=False, soft_wrap=True, style="italic")
+        console.print(said, style="italic")

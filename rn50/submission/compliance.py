@@ -15,12 +15,12 @@ import tempfile
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Sequence, Tuple
 
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from rn50.submission import tree
-from rn50.submission.parse import copy_records, find_result_files, read_log
+from rn50.submission.parse import copy_records, read_log
+from rn50.submission.result_files import find_result_files
+from rn50.terminal import Terminal, styled
 
 
 @dataclass(frozen=True)
@@ -89,17 +89,17 @@ def to_json(verdicts: Sequence[Verdict]) -> Dict[str, Any]:
     }
 
 
-def print_table(verdicts: Sequence[Verdict], console: Console) -> None:
+def print_table(verdicts: Sequence[Verdict], console: Terminal) -> None:
     """Prints for each folder a table of its files and their verdicts under each ruleset."""
     rulesets = list(dict.fromkeys(verdict.ruleset for verdict in verdicts))
     folders: Dict[pathlib.Path, Dict[pathlib.Path, List[Verdict]]] = {}
     for verdict in verdicts:
         folders.setdefault(verdict.file.parent, {}).setdefault(verdict.file, []).append(verdict)
     for folder, files in folders.items():
-        console.print(str(folder), markup=False, highlight=False, soft_wrap=True, style="italic")
+        console.print(str(folder), style="italic")
         table = Table()
         for heading in ("file", *rulesets):
             table.add_column(heading, no_wrap=True)
         for file, of_file in files.items():
-            table.add_row(escape(file.name), *("[green]SUCCESS[/]" if verdict.ok else "[red]FAILED[/]" for verdict in of_file))
+            table.add_row(file.name, *(styled("SUCCESS", "green") if v.ok else styled("FAILED", "red") for v in of_file))
         console.print(table)

@@ -10,11 +10,11 @@ import re
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
-import yaml
-
+from rn50 import files, yaml_file
 from rn50.config_variables import UNNAMED
 from rn50.errors import UserError
-from rn50.submission.own_results import OwnResult, differences
+from rn50.submission.own_results import OwnResult
+from rn50.submission.result_rules import differences
 
 DETAILS = "system.yaml"
 """Where the results lie, the file with what no machine tells."""
@@ -105,7 +105,7 @@ def describe(result: OwnResult, details: Optional[pathlib.Path], here: Callable[
         UserError: ``details`` cannot be read or is no list of fields.
     """
     file = details or result.folder / DETAILS
-    given = _read(file) if details or file.exists() else {}
+    given = _read(file, needed=details is not None)
     problems, warnings = list(_unusable(file, given)), []
     given = {field: value for field, value in given.items() if isinstance(value, str) or field == "other_software_stack"}
     machine = _machine(result, given, problems)
@@ -130,17 +130,13 @@ def describe(result: OwnResult, details: Optional[pathlib.Path], here: Callable[
     return Description(fields, (*problems, *_missing(file, fields)), tuple(warnings))
 
 
-def _read(file: pathlib.Path) -> Dict[str, Any]:
+def _read(file: pathlib.Path, needed: bool) -> Dict[str, Any]:
     try:
-        # Every scalar as the text it is: no number, date or "no" for a person to wonder about.
-        given = yaml.load(file.read_text(encoding="utf-8"), yaml.BaseLoader)
-    except OSError as error:
-        raise UserError(f"{file}: cannot be read ({error.strerror}); give a file of lines as in  cooling: air-cooled") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"line {mark.line + 1}: " if mark else ""
-        reason = getattr(error, "problem", None) or str(error).splitlines()[0]
-        raise UserError(f"{file}: {where}not YAML ({reason}); write lines as in  cooling: air-cooled") from error
+        given = yaml_file.read(file, "write lines as in  cooling: air-cooled")
+    except files.MissingError:
+        if needed:
+            raise
+        return {}
     if given in (None, ""):
         return {}
     if not isinstance(given, dict):
@@ -162,7 +158,7 @@ def _machine(result: OwnResult, given: Mapping[str, Any], problems: List[str]) -
     """What the runs saved of their machine, which must be one; a field that a person gives may differ."""
     systems = [saved.get("system", {}) for saved in result.saved]
     told = [{name: value for name, value in system.items() if name not in given} for system in systems]
-    different = differences(result, told)
+    different = differences([log.path.name for log in result.logs], told)
     if different:
         problems.append(f"{result.folder}: the runs are not of one system: {different}; make all of them on one, or say in "
                         f"{DETAILS} what is right")

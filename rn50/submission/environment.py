@@ -2,9 +2,11 @@
 
 import json
 import pathlib
-from typing import Any, Dict, Iterator, List, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
 
-from rn50 import rules
+from rn50 import files, rules
+from rn50.errors import UserError
+from rn50.submission import sidecar
 
 Section = Tuple[str, List[Tuple[str, str]]]
 """A heading and its (name, value) rows."""
@@ -13,7 +15,7 @@ Section = Tuple[str, List[Tuple[str, str]]]
 def saved(log: pathlib.Path) -> Dict[str, str]:
     """The ``result_<N>.json`` of a log by name, as ``config / run / device``; empty where there is none. Its ``variables``, which
     say what ``config`` says, are left out."""
-    return {name: value for name, value in _flat(_read(log.with_suffix(".json"))) if not name.startswith("variables / ")}
+    return {name: value for name, value in flat(sidecar.read(log)) if not name.startswith("variables / ")}
 
 
 def sections(folder: pathlib.Path, logs: Sequence[pathlib.Path]) -> List[Section]:
@@ -28,16 +30,17 @@ def sections(folder: pathlib.Path, logs: Sequence[pathlib.Path]) -> List[Section
         found.setdefault(heading or "run", []).append((name, value))
     if folder.name == rules.BENCHMARK:  # a published tree: <organisation>/results/<system>/resnet
         description = folder.parents[2] / "systems" / f"{folder.parent.name}.json"
-        rows = [(name, value) for name, value in _flat(_read(description)) if value]
+        rows = [(name, value) for name, value in flat(_read(description)) if value]
         if rows:
             found[f"system description, {description.name}"] = rows
     return list(found.items())
 
 
-def _flat(value: Any, above: str = "") -> Iterator[Tuple[str, str]]:
-    if isinstance(value, dict):
+def flat(value: Any, above: str = "") -> Iterator[Tuple[str, str]]:
+    """The values of a JSON object by the names that lead to them, as ``config / run / device``."""
+    if isinstance(value, Mapping):
         for key, each in value.items():
-            yield from _flat(each, f"{above} / {key}" if above else str(key))
+            yield from flat(each, f"{above} / {key}" if above else str(key))
     elif above:
         yield above, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
@@ -45,6 +48,6 @@ def _flat(value: Any, above: str = "") -> Iterator[Tuple[str, str]]:
 def _read(file: pathlib.Path) -> Any:
     """A JSON file; an empty object where it is absent or no JSON: the report is about the logs."""
     try:
-        return json.loads(file.read_text(encoding="utf-8", errors="replace"))
-    except (OSError, ValueError, RecursionError):
+        return files.read_json(file)
+    except UserError:
         return {}

@@ -4,7 +4,7 @@ import pathlib
 from dataclasses import asdict, dataclass
 from typing import Any, Dict, Iterable, List, Optional
 
-from rich.console import Console
+from rn50.terminal import Terminal
 
 ERROR, WARNING = "error", "warning"
 
@@ -21,16 +21,21 @@ class Finding:
     message: str
     remedy: str
 
+    @property
+    def where_and_what(self) -> str:
+        """ "result_3.txt, line 12: seed 5 is that of result_0.txt too"."""
+        return f"{self.file.name}{'' if self.line is None else f', line {self.line}'}: {self.message}"
+
 
 def to_json(findings: Iterable[Finding]) -> List[Dict[str, Any]]:
     """The findings as JSON values."""
     return [{**asdict(finding), "file": str(finding.file)} for finding in findings]
 
 
-def print_findings(findings: Iterable[Finding], console: Console) -> None:
+def print_findings(findings: Iterable[Finding], console: Terminal) -> None:
     """A line each: severity, file and line, message, the rule in brackets, remedy."""
     for finding in findings:
         place = str(finding.file) if finding.line is None else f"{finding.file}:{finding.line}"
         text = f"{finding.severity}: {place}: {finding.message} [{finding.rule}]; {finding.remedy}"
         style = "red" if finding.severity == ERROR else "yellow"
-        console.print(text, markup=False, highlight=False, soft_wrap=True, style=style)
+        console.print(text, style=style)

@@ -4,20 +4,21 @@ Layout: MLPerf submission rules, section "Directory structure", Training. The tr
 renamed into it; where something is refused, nothing is left behind.
 """
 
+import contextlib
 import json
+import os
 import pathlib
 import shutil
 import tempfile
 from dataclasses import dataclass, replace
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from rich.console import Console
-
-from rn50 import rules
+from rn50 import files, rules
 from rn50.errors import UserError
 from rn50.submission import check, describe, own_results, package_checks, source, tree
 from rn50.submission.findings import ERROR, Finding, print_findings, to_json
 from rn50.submission.own_results import OwnResult
+from rn50.terminal import Terminal
 
 
 @dataclass(frozen=True)
@@ -75,11 +76,12 @@ def package(
         UserError: something is missing, contradicts itself or is there already; a line for each.
     """
     tree.refuse_unknown(rulesets)
-    to = to.resolve()
-    plans, problems, warnings = _plan(own_results.read(paths), to, here, details, checkout)
-    if problems:
-        raise UserError("\n".join(problems))
+    to = pathlib.Path(os.path.realpath(to))  # which, unlike resolve, takes links in a loop as they are
+    results = own_results.read(paths)
     try:
+        plans, problems, warnings = _plan(results, to, here, details, checkout)
+        if problems:
+            raise UserError(*problems)
         base = next(folder for folder in (to, *to.parents) if folder.exists())
         with tempfile.TemporaryDirectory(prefix=".rn50-package-", dir=str(base)) as name:
             built = pathlib.Path(name) / to.name  # its name may be that of a round
@@ -112,12 +114,12 @@ def _plan(
         commit, reason = source.find(result, checkout)
         if reason:
             problems.append(reason)
-        organisation = to / source.file_name(description.fields["submitter"])
-        system = source.file_name(description.fields["system_name"])
+        organisation = to / files.path_part(description.fields["submitter"])
+        system = files.path_part(description.fields["system_name"])
         plans.append(_Plan(result, Package(
             organisation=organisation,
             system=system,
-            implementation=f"{result.run.get('framework')}-{commit[:12]}",
+            implementation=f"{files.path_part(result.run.get('framework'))}-{commit[:12]}",
             minutes=result.score.olympic_minutes or 0.0,
             label=result.score.label,
             runs={f"result_{number}.txt": log.path for number, log in enumerate(result.logs)},
@@ -162,7 +164,7 @@ def _build(plan: _Plan, organisation: pathlib.Path, checkout: pathlib.Path) -> N
         shutil.copyfile(str(log), str(results / name))
     description = _description(organisation, package)
     description.parent.mkdir(exist_ok=True)
-    description.write_text(json.dumps(plan.description, indent=4, ensure_ascii=False) + "\n", encoding="utf-8")
+    files.write(description, json.dumps(plan.description, indent=4, ensure_ascii=False) + "\n")
     implementations = _implementations(organisation)
     if not (implementations / package.implementation).exists():
         source.export(plan.commit, checkout, implementations / package.implementation)
@@ -191,6 +193,7 @@ def _put_in_place(built: pathlib.Path, to: pathlib.Path, plans: Sequence[_Plan])
             if _files(code) != _files(existing):
                 raise UserError(f"{existing}: is not what commit {plan.commit} has; move it away")
             shutil.rmtree(str(code))
+    missing = [folder for folder in to.parents if not folder.exists()]
     to.parent.mkdir(parents=True, exist_ok=True)
     moved: List[Tuple[pathlib.Path, pathlib.Path]] = []
     try:
@@ -200,6 +203,9 @@ def _put_in_place(built: pathlib.Path, to: pathlib.Path, plans: Sequence[_Plan])
     except BaseException:
         for old, new in reversed(moved):
             new.rename(old)
+        for folder in missing:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
         raise
 
 
@@ -233,13 +239,13 @@ def to_json_outcome(outcome: Outcome) -> Dict[str, Any]:
     }
 
 
-def print_outcome(outcome: Outcome, console: Console) -> None:
+def print_outcome(outcome: Outcome, console: Terminal) -> None:
     """Prints every finding, then a line for each system and one on the whole."""
     print_findings(outcome.findings, console)
     for each in outcome.packages:
         label = f" [{each.label}]" if each.label else ""
         line = f"{each.system}: {each.minutes:.4f} minutes, {len(each.runs)} runs, {each.results}{label}"
-        console.print(line, markup=False, highlight=False, soft_wrap=True, style="bold")
+        console.print(line, style="bold")
     errors = f"{outcome.errors} {'error' if outcome.errors == 1 else 'errors'}"
     if not outcome.written:
         verdict = f"{errors}: nothing was written"
@@ -247,4 +253,4 @@ def print_outcome(outcome: Outcome, console: Console) -> None:
         verdict = f"written; {errors}, each of them true of a demo: {rules.NOT_A_RESULT}"
     else:
         verdict = "written; the official checkers find no error"
-    console.print(verdict, markup=False, highlight=False, soft_wrap=True, style="bold")
+    console.print(verdict, style="bold")

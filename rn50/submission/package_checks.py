@@ -32,15 +32,15 @@ passed = SeedChecker(sys.argv[1]).check_seeds(sys.argv[2:])
 logging.info("SEEDS PASSED" if passed else "SEEDS FAILED")
 """
 _TIMEOUT_S = 600
-_WHOLE_IMAGENET = f"a submission trains on all {rules.TRAIN_SAMPLES:,} images of ImageNet"
+_OWN_TASK = f"a submission trains ResNet-50 on all {rules.TRAIN_SAMPLES:,} images of ImageNet"
 _CONVERGENCE, _PACKAGE = "reference convergence", "package checker"
 _OF_OTHERS = "the checker found errors; they are those of the checkers it runs"
 
 
 def true_of_a_demo(finding: Finding) -> bool:
-    """Whether a finding says no more than that the data are not ImageNet: another number of images, no reference convergence at
-    such a batch size, and the package checker's refusal for that."""
-    return finding.rule == _WHOLE_IMAGENET or finding.rule.startswith(_CONVERGENCE) or (
+    """Whether a finding says no more than that the task is not the benchmark's: the label, no reference convergence at such a
+    batch size, and the package checker's refusal for that."""
+    return finding.rule == _OWN_TASK or finding.rule.startswith(_CONVERGENCE) or (
         finding.rule.startswith(_PACKAGE) and finding.message.endswith(_OF_OTHERS)
     )
 
@@ -60,22 +60,26 @@ def check_repository(folder: pathlib.Path) -> List[Finding]:
     return [Finding(ERROR, folder, None, rule, said, "rename or remove these files")]
 
 
-def checkers(place: Place) -> int:
-    """How many official checkers ``check_tree`` runs for a ruleset."""
-    return 4 if place.description.is_file() else 3
+def labelled(folder: pathlib.Path, label: str) -> Finding:
+    """That the results in a folder of a submission are none."""
+    return Finding(ERROR, folder, None, _OWN_TASK, f"the runs are not of it: {label}", "train ResNet-50 on ImageNet")
+
+
+def checkers(place: Place, rulesets: Sequence[str]) -> int:
+    """How many official checkers ``check_tree`` runs."""
+    with_rcp = sum(ruleset in rules.RCP_RULESETS for ruleset in rulesets)
+    return 2 * with_rcp + (2 if place.description.is_file() else 1) * len(rulesets)
 
 
 def check_tree(
-    place: Place, logs: Sequence[ResultLog], rulesets: Sequence[str], count: Callable[[], None] = lambda: None
+    place: Place, logs: Sequence[ResultLog], rulesets: Sequence[str], label: Optional[str] = None,
+    count: Callable[[], None] = lambda: None,
 ) -> List[Finding]:
-    """Every finding on one system in its tree, under every ruleset. ``count`` is called as each checker ends."""
+    """Every finding on one system in its tree, under every ruleset. ``label`` is that of its runs, ``count`` is called as each
+    checker ends."""
     findings = _description(place, logs)
-    other_data = next((log for log in logs if log.train_samples not in (None, rules.TRAIN_SAMPLES)), None)
-    if other_data:
-        findings.append(Finding(
-            ERROR, other_data.path, None, _WHOLE_IMAGENET,
-            f"train_samples is {other_data.train_samples:,}: {rules.NOT_A_RESULT}", "train on ImageNet",
-        ))
+    if label:
+        findings.append(labelled(logs[0].path.parent, label))
     with tempfile.TemporaryDirectory() as name:
         organisation = pathlib.Path(name) / place.organisation.name
         results = organisation / "results" / place.system / rules.BENCHMARK
@@ -88,7 +92,8 @@ def check_tree(
             shutil.copyfile(str(place.description), str(description))
         jobs: List[Tuple[Callable[..., List[Finding]], Tuple[Any, ...]]] = []
         for ruleset in rulesets:
-            jobs += [(_rcp, (place, logs, results, ruleset)), (_seeds, (logs, results, ruleset))]
+            if ruleset in rules.RCP_RULESETS:  # the rules of v0.7 knew neither
+                jobs += [(_rcp, (place, logs, results, ruleset)), (_seeds, (logs, results, ruleset))]
             jobs.append((_package, (place, organisation, ruleset)))
             if description.is_file():
                 jobs.append((_system_description, (place, description, ruleset)))

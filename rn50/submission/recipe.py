@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from rn50 import rules, schedule
-from rn50.submission.parse import ResultLog
+from rn50.submission.parse import ResultLog, finite
 
 NAMES = {
     "optimizer": "optimizer",
@@ -43,8 +43,8 @@ class Recipe:
 
     def decay_epochs(self, train_samples: int) -> Optional[float]:
         """The epochs at whose end the learning rate has decayed."""
-        logged = self.values.get("learning_rate_decay_steps")
-        if not isinstance(logged, (int, float)) or not self.batch_size:
+        logged = finite(self.values.get("learning_rate_decay_steps"))
+        if logged is None or not self.batch_size:
             return None
         return logged * self.batch_size / train_samples if logged >= STEPS_FROM else logged
 
@@ -67,8 +67,10 @@ def of_log(log: ResultLog) -> Recipe:
 
 
 def reference(batch_size: int, ruleset: str, number: int = 2) -> List[Recipe]:
-    """The ``number`` reference convergence points of a ruleset that are nearest to a batch size, by their ratio to it."""
-    points = json.loads(reference_file(ruleset).read_text(encoding="utf-8")).values()
+    """The ``number`` reference convergence points that are nearest to a batch size, by their ratio to it: those of a ruleset, or
+    the first ones for a ruleset of before."""
+    known = ruleset if ruleset in rules.RCP_RULESETS else rules.RCP_RULESETS[0]
+    points = json.loads(reference_file(known).read_text(encoding="utf-8")).values()
     nearest = sorted(points, key=lambda point: abs(math.log(point["BS"] / batch_size)))[:number]
     return [of_point(point) for point in sorted(nearest, key=lambda point: point["BS"])]
 
@@ -89,12 +91,12 @@ def of_point(point: Dict[str, Any]) -> Recipe:
 
 def learning_rates(recipe: Recipe, train_samples: int, epochs: float) -> Sequence[Tuple[float, float]]:
     """(epoch, learning rate) along a run of ``epochs``; empty where the recipe is not that of ``rn50.schedule``, or not whole."""
-    base, warmup = (recipe.values.get(key) for key in ("base_learning_rate", "learning_rate_warmup_epochs"))
+    base, warmup = (finite(recipe.values.get(key)) for key in ("base_learning_rate", "learning_rate_warmup_epochs"))
     decay = recipe.decay_epochs(train_samples)
     fixed = {"end_learning_rate": rules.END_LEARNING_RATE, "learning_rate_decay_poly_power": rules.POLY_POWER}
     if any(recipe.values.get(key) not in (None, value) for key, value in fixed.items()):
         return ()
-    if not isinstance(base, (int, float)) or not isinstance(warmup, (int, float)) or decay is None or not 0 <= warmup < decay:
+    if base is None or warmup is None or decay is None or not 0 <= warmup < decay:
         return ()
     # By hundredths of an epoch, which stand for the steps.
     last = round(100 * epochs)

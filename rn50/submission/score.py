@@ -1,28 +1,21 @@
 """The score of a set of runs: the olympic mean of their minutes to target.
 
 Source: MLPerf Training rules, sections "Run Results" (the time of a run) and "Benchmark Results" (the fastest and the slowest run
-are dropped and the rest averaged; one run that did not converge may be the slowest, more make the result invalid). Of more runs
-than the rules want, every five consecutive ones are a set, and the set with the median score is the result: so no one chooses.
-The trimmed mean lives here and nowhere else.
+are dropped and the rest averaged; one run that did not converge may be the slowest, more make the result invalid). The mean is
+told wherever it can be worked out; whether it is a valid result ``result_rules`` says.
 """
 
-import json
 import pathlib
 from dataclasses import dataclass
 from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 from rn50 import rules
 from rn50.errors import UserError
-from rn50.submission import rcp, system_description, tree
-from rn50.submission.parse import ResultLog, find_result_files, read_log
+from rn50.submission import rcp, result_rules, run, system_description, tree
+from rn50.submission.findings import Finding
+from rn50.submission.result_files import find_result_files
+from rn50.submission.run import Run
 
-HYPERPARAMETERS = (
-    "global_batch_size", "opt_name", "lars_opt_base_learning_rate", "lars_opt_learning_rate_warmup_epochs",
-    "lars_opt_learning_rate_decay_steps", "lars_opt_momentum", "lars_opt_weight_decay", "sgd_opt_base_learning_rate",
-    "opt_learning_rate_warmup_epochs", "sgd_opt_learning_rate_decay_steps", "sgd_opt_momentum", "sgd_opt_weight_decay",
-    "train_samples",
-)
-"""What has to be the same in all runs of a result, by the keys of the log (rules, section "Hyperparameters")."""
 MANY_FILES = 100
 """From here on the reading takes long enough to show how far it has come."""
 
@@ -47,18 +40,20 @@ class RunScore:
 
 @dataclass(frozen=True)
 class SystemScore:
-    """The runs of one system and their mean in minutes. Without a valid score ``olympic_minutes`` is None and ``reason`` says
-    why; ``label`` is ``rules.NOT_A_RESULT`` for runs on anything but ImageNet, else None.
+    """The runs of one system and their mean in minutes. ``olympic_minutes`` is None where too few runs reached the target;
+    ``reasons`` say why it is not ``valid``: that, and the ``errors`` by the rules of a result. ``label`` is
+    ``rules.NOT_A_RESULT`` for runs of anything but the benchmark's own task, else None.
 
-    ``convergence`` compares a valid score on ImageNet with the reference, and ``scaled_minutes`` is what is published where it
-    passes. ``images_per_second`` counts the training images of the kept runs over their whole time; ``spread`` is
+    ``convergence`` compares minutes on ImageNet with the reference, and ``scaled_minutes`` is what is published where it passes,
+    from round v2.1 on. ``images_per_second`` counts the training images of the kept runs over their whole time; ``spread`` is
     (slowest - fastest) / mean of the runs of the set that converged, as a fraction.
     """
 
     system: str
     valid: bool
     olympic_minutes: Optional[float]
-    reason: Optional[str]
+    reasons: Tuple[str, ...]
+    errors: Tuple[Finding, ...]
     label: Optional[str]
     runs: Tuple[RunScore, ...]
     convergence: Optional[rcp.Convergence] = None
@@ -89,115 +84,84 @@ def score(
     """
     if ruleset is not None:
         tree.refuse_unknown([ruleset])
-    folders: Dict[pathlib.Path, List[ResultLog]] = {}
+    folders: Dict[pathlib.Path, List[Run]] = {}
     files = find_result_files(paths)
     for done, file in enumerate(files, 1):
-        log = read_log(file)
+        found = run.read(file)
         if len(files) >= MANY_FILES:
             progress(done, len(files))
-        if log.benchmark not in (None, rules.BENCHMARK):
-            raise UserError(f"{file}: a log of {log.benchmark}; only {rules.BENCHMARK} is scored, leave this file out")
-        folders.setdefault(file.parent.resolve(), []).append(log)
-    return [_score_system(folder, logs, ruleset) for folder, logs in folders.items()]
+        if found.log.benchmark not in (None, rules.BENCHMARK):
+            raise UserError(f"{file}: a log of {found.log.benchmark}; only {rules.BENCHMARK} is scored, leave this file out")
+        folders.setdefault(file.parent.resolve(), []).append(found)
+    return [score_runs(folder, runs, ruleset) for folder, runs in folders.items()]
 
 
-def _system(folder: pathlib.Path, logs: Sequence[ResultLog]) -> str:
+def _system(folder: pathlib.Path, runs: Sequence[Run]) -> str:
     """In a published tree the folder above ``resnet/``: by that name people know the system, and logs of one system may differ in
     theirs. Elsewhere a folder can have any name, so ``submission_platform`` counts, and the folder only where no log has it."""
     if folder.name == rules.BENCHMARK:
         return folder.parent.name
-    return next((log.platform for log in logs if log.platform), folder.name)
+    return next((each.log.platform for each in runs if each.log.platform), folder.name)
 
 
-def _accelerators(place: Optional[tree.Place]) -> Optional[int]:
-    try:
-        return system_description.read(place.description).accelerators if place else None
-    except UserError:
-        return None  # a score needs no description; rn50 check says what is wrong with it
-
-
-def _score_system(folder: pathlib.Path, logs: Sequence[ResultLog], ruleset: Optional[str]) -> SystemScore:
+def score_runs(folder: pathlib.Path, runs: Sequence[Run], ruleset: Optional[str] = None) -> SystemScore:
+    """The score of the runs of a folder."""
     place = tree.place(folder)
-    converged = [log.status == "success" and log.reached is not None and log.minutes is not None for log in logs]
-    chosen = _median_set(logs, converged)
-    reason = _why_invalid([logs[i] for i in chosen], [converged[i] for i in chosen]) or _differing_configuration(logs)
-    kept = _kept(chosen, logs, converged) if reason is None else []
-    runs = tuple(_run(log, converged[i], i in kept, i in chosen) for i, log in enumerate(logs))
-    minutes = [logs[i].minutes or 0.0 for i in kept]
+    ruleset = ruleset or (place.ruleset if place else None) or rules.RULESETS[-1]
+    accelerators = system_description.accelerators(place)
+    judged = result_rules.judge(runs, (ruleset,), accelerators)
+    chosen = judged.chosen
+    reasons = _too_few([runs[i] for i in chosen])
+    kept = run.kept(chosen, runs) if not reasons else []
+    minutes = [runs[i].log.minutes or 0.0 for i in kept]
     mean = sum(minutes) / len(minutes) if minutes else None
-    # Another data set is told by its number of training samples. eval_samples does not tell: published ImageNet logs have 49,999
-    # there, or a number of batches.
-    other_data = any(log.train_samples not in (None, rules.TRAIN_SAMPLES) for log in logs)
     convergence = None
-    batch_size = logs[chosen[0]].global_batch_size
-    if mean is not None and batch_size and not other_data:
-        epochs = [*sorted(_epochs(logs[i]) for i in chosen if converged[i]), *(None for i in chosen if not converged[i])]
-        convergence = rcp.judge(ruleset or (place and place.ruleset) or rules.RULESETS[-1], batch_size, tuple(epochs))
-    times = [logs[i].minutes or 0.0 for i in chosen if converged[i]]
-    unfinished = len(logs) < rules.RUNS and all(converged) and _differing_configuration(logs) is None
-    images = [_epochs(logs[i]) * (logs[i].train_samples or 0) for i in kept]
+    batch_size = runs[chosen[0]].log.global_batch_size
+    if mean is not None and batch_size and batch_size > 0 and not judged.label and ruleset in rules.RCP_RULESETS:
+        converged = [runs[i] for i in chosen if runs[i].converged]
+        epochs = (*sorted(map(_epochs, converged)), *[None] * (len(chosen) - len(converged)))
+        convergence = rcp.judge(ruleset, batch_size, epochs)
+    scaled = mean is not None and convergence and convergence.passed and ruleset in rules.SCALED_RULESETS
+    times = [runs[i].log.minutes or 0.0 for i in chosen if runs[i].converged]
+    # Of those that missed the target too few are left, which is said already.
+    errors = [each for each in judged.errors if each.rule != result_rules.MISSED]
+    reasons += [each.where_and_what for each in errors]
+    so_far = len(runs) < rules.RUNS and len(times) == len(runs) and not judged.errors
+    images = [_epochs(runs[i]) * (runs[i].log.train_samples or 0) for i in kept]
     return SystemScore(
-        system=_system(folder, logs),
-        valid=reason is None,
+        system=_system(folder, runs),
+        valid=not reasons,
         olympic_minutes=mean,
-        reason=reason,
-        label=rules.NOT_A_RESULT if other_data else None,
-        runs=runs,
+        reasons=tuple(reasons),
+        errors=tuple(errors),
+        label=judged.label,
+        runs=tuple(_run_score(each, i in kept, i in chosen) for i, each in enumerate(runs)),
         convergence=convergence,
-        division=next((log.division for log in logs if log.division), None),
-        scaled_minutes=mean * convergence.factor if mean is not None and convergence and convergence.passed else None,
+        division=next((each.log.division for each in runs if each.log.division), None),
+        scaled_minutes=mean * convergence.factor if scaled and mean is not None and convergence else None,
         spread=(max(times) - min(times)) / (sum(times) / len(times)) if len(times) > 1 and any(times) else None,
-        accelerators=_accelerators(place),
+        accelerators=accelerators,
         images_per_second=sum(images) / sum(minutes) / 60 if all(images) and any(minutes) else None,
-        mean_minutes=sum(times) / len(times) if unfinished else None,
+        mean_minutes=sum(times) / len(times) if so_far else None,
     )
 
 
-def _epochs(log: ResultLog) -> float:
-    return log.reached.epoch if log.reached else 0.0
+def _epochs(of: Run) -> float:
+    return of.log.reached.epoch if of.log.reached else 0.0
 
 
-def _kept(chosen: Sequence[int], logs: Sequence[ResultLog], converged: Sequence[bool]) -> List[int]:
-    """What is left of a set without its fastest and its slowest run. One that did not converge is the slowest whatever its clock
-    says: it may have stopped early."""
-    return sorted(chosen, key=lambda i: (not converged[i], logs[i].minutes or 0.0))[1:-1]
-
-
-def _median_set(logs: Sequence[ResultLog], converged: Sequence[bool]) -> List[int]:
-    """The runs that make the score, by their index: all, or of more than five the five consecutive ones whose score is the median
-    of all such sets; of an even number of sets the slower of the middle two. Consecutive is by the start of the clock."""
-    if len(logs) <= rules.RUNS:
-        return list(range(len(logs)))
-    in_time = sorted(range(len(logs)), key=lambda i: logs[i].run_start_ms or 0)
-    sets = [in_time[first : first + rules.RUNS] for first in range(len(logs) - rules.RUNS + 1)]
-
-    def minutes(chosen: List[int]) -> float:
-        if sum(not converged[i] for i in chosen) > 1:
-            return float("inf")
-        return sum(logs[i].minutes or 0.0 for i in _kept(chosen, logs, converged))
-
-    return sorted(sets, key=minutes)[len(sets) // 2]
-
-
-def _why_invalid(logs: Sequence[ResultLog], converged: Sequence[bool]) -> Optional[str]:
-    if len(logs) != rules.RUNS:
-        return f"{len(logs)} {'run' if len(logs) == 1 else 'runs'} of {rules.RUNS}"
-    failed = [log.path.name for log, ok in zip(logs, converged) if not ok]
+def _too_few(runs: Sequence[Run]) -> List[str]:
+    """Why no mean can be worked out."""
+    if len(runs) != rules.RUNS:
+        return [f"{len(runs)} {'run' if len(runs) == 1 else 'runs'} of {rules.RUNS}"]
+    failed = [each.log.path.name for each in runs if not each.converged]
     if len(failed) > 1:
-        return f"{len(failed)} runs did not converge ({', '.join(failed)}), and only one may"
-    return None
+        return [f"{len(failed)} runs did not converge ({', '.join(failed)}), and only one may"]
+    return []
 
 
-def _differing_configuration(logs: Sequence[ResultLog]) -> Optional[str]:
-    for key in HYPERPARAMETERS:
-        values = {json.dumps(event.value): log.path.name for log in logs for event in log.events if event.key == key}
-        if len(values) > 1:
-            differing = ", ".join(f"{value} in {name}" for value, name in values.items())
-            return f"the runs are not of one configuration: {key} is {differing}"
-    return None
-
-
-def _run(log: ResultLog, converged: bool, kept: bool, in_set: bool) -> RunScore:
+def _run_score(of: Run, kept: bool, in_set: bool) -> RunScore:
+    log = of.log
     decided = log.reached or (log.evaluations[-1] if log.evaluations else None)
     return RunScore(
         file=log.path,
@@ -206,7 +170,7 @@ def _run(log: ResultLog, converged: bool, kept: bool, in_set: bool) -> RunScore:
         accuracy=decided.accuracy if decided else None,
         status=log.status,
         minutes=log.minutes,
-        converged=converged,
+        converged=of.converged,
         kept=kept,
         findings=log.findings,
         in_set=in_set,

@@ -1,16 +1,16 @@
 """Scores as a script reads them, JSON and CSV, and as a person does: a table and sentences."""
 
-import csv
-import io
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from rn50 import rules
 from rn50.submission.rcp import Convergence
 from rn50.submission.score import RunScore, SystemScore
+from rn50.terminal import Terminal, csv_text
+
+NOT_VALID = "NOT A VALID RESULT"
+_MOST_REASONS = 5
 
 
 def to_json(scores: Sequence[SystemScore]) -> Dict[str, Any]:
@@ -28,7 +28,7 @@ def _system_to_json(system: SystemScore) -> Dict[str, Any]:
         "system": system.system,
         "valid": system.valid,
         "olympic_minutes": _rounded(system.olympic_minutes),
-        "reason": system.reason,
+        "reasons": list(system.reasons),
         "mean_minutes": _rounded(system.mean_minutes),
         "label": system.label,
         "division": system.division,
@@ -61,50 +61,48 @@ def _system_to_json(system: SystemScore) -> Dict[str, Any]:
 
 
 def to_csv(scores: Sequence[SystemScore]) -> str:
-    """A row a run, with the score of its system behind; findings are left to the other forms."""
-    table = io.StringIO()
+    """A row a run, with the score of its system behind, all reasons in one cell; findings are left to the other forms."""
     of_run = ("file", "seed", "epochs", "accuracy", "status", "minutes", "kept", "in_set")
-    of_system = ("olympic_minutes", "reason", "label", "spread", "accelerators", "images_per_second_per_accelerator")
-    writer = csv.writer(table, lineterminator="\n")
-    writer.writerow(("system", *of_run, *of_system, "rcp_ruleset", "rcp_passed", "rcp_factor", "scaled_minutes"))
+    of_system = ("valid", "olympic_minutes", "reasons", "label", "spread", "accelerators", "images_per_second_per_accelerator")
+    rows: List[Tuple[Any, ...]] = [("system", *of_run, *of_system, "rcp_ruleset", "rcp_passed", "rcp_factor", "scaled_minutes")]
     for system in to_json(scores)["systems"]:
+        system["reasons"] = "; ".join(system["reasons"])
         convergence = system["convergence"] or {}
         behind = [convergence.get(key) for key in ("ruleset", "passed", "factor", "scaled_minutes")]
         for run in system["runs"]:
-            row = (system["system"], *(run[key] for key in of_run), *(system[key] for key in of_system), *behind)
-            writer.writerow(row)
-    return table.getvalue()
+            rows.append((system["system"], *(run[key] for key in of_run), *(system[key] for key in of_system), *behind))
+    return csv_text(rows)
 
 
-def print_table(scores: Sequence[SystemScore], console: Console) -> None:
+def print_table(scores: Sequence[SystemScore], console: Terminal) -> None:
     """Prints for each system a table of its runs, what is wrong with their logs, and the score line with its label."""
     for system in scores:
-        table = Table(title=escape(system.system), title_justify="left")
+        table = Table(title=system.system, title_justify="left")
         for heading in ("file", "seed", "epochs", "accuracy", "status", "minutes", "score"):
             table.add_column(heading, justify="left" if heading in ("file", "status", "score") else "right", no_wrap=True)
         for run in system.runs:
             table.add_row(
-                escape(run.file.name),
+                run.file.name,
                 _cell(run.seed, "d"),
                 _cell(run.epochs, "g"),
                 _cell(run.accuracy, ".5f"),
-                escape(run.status),
+                run.status,
                 _cell(run.minutes, ".4f"),
                 _became(run, system),
             )
         console.print(table)
         for run in system.runs:
             for finding in run.findings[:3]:
-                console.print(f"{run.file.name}: {finding}", markup=False, highlight=False, soft_wrap=True)
+                console.print(f"{run.file.name}: {finding}")
             if len(run.findings) > 3:
-                console.print(f"{run.file.name}: {len(run.findings) - 3} more findings", markup=False, highlight=False)
-        console.print(headline(system), markup=False, highlight=False, soft_wrap=True, style="bold")
-        for line in remarks(system):
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
+                console.print(f"{run.file.name}: {len(run.findings) - 3} more findings")
+        console.print(headline(system), style="bold")
+        for line in (*_further_reasons(system), *remarks(system)):
+            console.print(line)
 
 
 def _became(run: RunScore, system: SystemScore) -> str:
-    if not system.valid:
+    if system.olympic_minutes is None:
         return "-"
     return "kept" if run.kept else "dropped" if run.in_set else "not in set"
 
@@ -114,13 +112,21 @@ def _cell(value: Any, form: str) -> str:
 
 
 def headline(system: SystemScore) -> str:
-    """The score in a line, with its label; what is published of it stands in ``remarks``."""
+    """The score in a line, with its label and the first reason why it is not valid."""
+    reason = system.reasons[0] if system.reasons else ""
     if system.olympic_minutes is None:
-        line = f"{system.system}: no score: {system.reason}"
+        line = f"{system.system}: no score: {reason}"
     else:
-        line = f"{system.system}: {system.olympic_minutes:.4f} minutes, {made_of(system)}"
+        line = f"{system.system}: {system.olympic_minutes:.4f} minutes, "
+        line += made_of(system) if system.valid else f"{NOT_VALID}: {reason}"
         line += "".join(f"; {run.file.name} did not converge" for run in system.runs if run.in_set and not run.converged)
     return f"{line} [{system.label}]" if system.label else line
+
+
+def _further_reasons(system: SystemScore) -> List[str]:
+    lines = [f"and: {reason}" for reason in system.reasons[1:_MOST_REASONS]]
+    left = len(system.reasons) - _MOST_REASONS
+    return [*lines, f"and {left} more reasons, which rn50 check tells"] if left > 0 else lines
 
 
 def made_of(system: SystemScore) -> str:
@@ -150,9 +156,11 @@ def remarks(system: SystemScore) -> List[str]:
 def _convergence(system: SystemScore, convergence: Convergence) -> str:
     if not convergence.passed:
         verdict = "FAILED, which the open division may" if system.division == "open" else "FAILED: no score that can be published"
-    elif convergence.factor > 1:
+    elif convergence.factor > 1 and system.scaled_minutes is not None:
         verdict = "passed; faster than the reference, so minutes x "
         verdict += f"{convergence.factor:.7f} = {system.scaled_minutes:.4f} minutes"
+    elif convergence.factor > 1:
+        verdict = f"passed; faster than the reference, but scores are scaled from round v{rules.SCALED_RULESETS[0][:3]} on only"
     else:
         verdict = "passed; not scaled"
     return f"{convergence.message}, {verdict}"

@@ -6,14 +6,14 @@ Layout: MLPerf submission rules, section "Directory structure", Training.
 import io
 import json
 import pathlib
-import re
 import shlex
 import subprocess
 import tarfile
 from typing import Any, Dict, Optional, Tuple
 
-from rn50 import rules
-from rn50.submission.own_results import RUNS_OWN, OwnResult
+from rn50 import files, rules
+from rn50.submission.own_results import OwnResult
+from rn50.submission.result_rules import RUNS_OWN
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 _LEFT_OUT = "tests"
@@ -97,7 +97,7 @@ def write_scripts(result: OwnResult, system: str, implementation: str, commit: s
 
 
 def _write(file: pathlib.Path, text: str, executable: bool = False) -> None:
-    file.write_text(text, encoding="utf-8")
+    files.write(file, text)
     if executable:
         file.chmod(0o755)
 
@@ -111,7 +111,8 @@ def _script(implementation: str, purpose: str, lines: Tuple[str, ...]) -> str:
 def _install(result: OwnResult) -> Tuple[str, ...]:
     framework, device = result.run.get("framework", "mxnet"), result.run.get("device")
     packages = ["mxnet-cu112" if (framework, device) == ("mxnet", "gpu") else f"{framework}-{device}"]
-    if result.run.get("ranks_per_node", 1) * result.run.get("nodes", 1) > 1:
+    ranks = result.run.get("ranks_per_node", 1) * result.run.get("nodes", 1)
+    if framework == "mxnet" and ranks > 1:  # PyTorch's ranks need nothing but PyTorch
         packages += ["horovod-build", "horovod-nccl" if device == "gpu" else "horovod"]
     return tuple(f"requirements/install.sh {each}" for each in packages)
 
@@ -168,8 +169,3 @@ Score: {_cell(score.olympic_minutes, '.4f')} minutes, the mean of the middle {ru
 
 def _cell(value: Optional[float], form: str) -> str:
     return "-" if value is None else format(value, form)
-
-
-def file_name(name: str) -> str:
-    """A name that the repository checker takes for a file or folder: without spaces, and no dot before it."""
-    return re.sub(r"[^\w.+-]+", "_", name).strip("_.") or "unnamed"

@@ -1,11 +1,12 @@
 """The description of a system, ``systems/<system>.json`` of a submission."""
 
-import json
 import pathlib
 from dataclasses import dataclass
 from typing import Any, Dict, Optional
 
+from rn50 import files
 from rn50.errors import UserError
+from rn50.submission.tree import Place
 
 
 @dataclass(frozen=True)
@@ -31,12 +32,15 @@ def read(path: pathlib.Path) -> SystemDescription:
     Raises:
         UserError: the file is missing, cannot be read, or is no JSON object.
     """
-    try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); write the description of the system there") from error
-    except ValueError as error:
-        raise UserError(f"{path}: not JSON ({error}); mend the description of the system") from error
+    fields = files.read_json(path, remedy="mend the description of the system")
     if not isinstance(fields, dict):
         raise UserError(f"{path}: not a JSON object; mend the description of the system")
     return SystemDescription(path, fields)
+
+
+def accelerators(place: Optional[Place]) -> Optional[int]:
+    """Those of a system in a published tree; None where no description names them, which ``rn50 check`` tells."""
+    try:
+        return read(place.description).accelerators if place else None
+    except UserError:
+        return None

@@ -4,11 +4,12 @@ Read from the intervals that every framework logs (``epoch_start/stop``, ``eval_
 are figures of the same thing. Logs without epochs tell it by blocks of them (``block_start/stop``).
 """
 
-import sys
+import bisect
+import itertools
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
-from rn50.submission.parse import ResultLog
+from rn50.submission.parse import ResultLog, epoch_number
 
 Interval = Tuple[int, int]
 """Begin and end in ms since the epoch."""
@@ -49,16 +50,10 @@ class Throughput:
 
 def accuracy_points(log: ResultLog) -> List[AccuracyPoint]:
     """The evaluations with their times; none where the clock never started."""
-    if log.run_start_ms is None:
+    start = log.run_start_ms
+    if start is None:
         return []
-    return [
-        AccuracyPoint(event.metadata["epoch_num"], (event.time_ms - log.run_start_ms) / 60_000, event.value)
-        for event in log.events
-        if event.key == "eval_accuracy"
-        and _is_number(event.value)
-        and 0 <= event.value <= 1
-        and _is_number(event.metadata.get("epoch_num"))
-    ]
+    return [AccuracyPoint(each.epoch, (each.time_ms - start) / 60_000, each.accuracy) for each in log.evaluations]
 
 
 def run_times(log: ResultLog) -> Optional[RunTimes]:
@@ -95,23 +90,23 @@ def throughput(log: ResultLog) -> Throughput:
     if not samples:
         return Throughput((), False)
     epochs = _intervals(log, "epoch", "epoch_num")
-    evaluations = list(_intervals(log, "eval", "epoch_num").values())
+    evaluated_ms = _covered_by(list(_intervals(log, "eval", "epoch_num").values()))
 
     def trained_ms(interval: Interval) -> int:
-        return _length([interval, *evaluations]) - _length(evaluations)
+        return interval[1] - interval[0] - evaluated_ms(interval)
 
     if epochs:
         took = {number: trained_ms(epoch) for number, epoch in sorted(epochs.items())}
         return Throughput(tuple((number, samples / ms * 1000) for number, ms in took.items() if ms), False)
     counts: Dict[Any, Any] = {
         event.metadata["first_epoch_num"]: event.metadata.get("epoch_count")
-        for event in log.events
-        if event.key == "block_start" and _is_number(event.metadata.get("first_epoch_num"))
+        for event in log.by_key.get("block_start", ())
+        if epoch_number(event.metadata.get("first_epoch_num")) is not None
     }
     rates = (
         (first + counts[first] - 1, counts[first] * samples / trained_ms(block) * 1000)
         for first, block in sorted(_intervals(log, "block", "first_epoch_num").items())
-        if _is_number(counts.get(first)) and counts[first] > 0 and trained_ms(block) > 0
+        if epoch_number(counts.get(first)) and trained_ms(block) > 0
     )
     return Throughput(tuple(rates), True)
 
@@ -125,7 +120,7 @@ def _intervals(log: ResultLog, name: str, numbered_by: str) -> Dict[float, Inter
         if event.key not in (f"{name}_start", f"{name}_stop"):
             continue
         number: Any = event.metadata.get(numbered_by)
-        if not _is_number(number):
+        if epoch_number(number) is None:
             continue
         if event.key == f"{name}_start":
             starts[number] = min(event.time_ms, starts.get(number, event.time_ms))
@@ -134,14 +129,30 @@ def _intervals(log: ResultLog, name: str, numbered_by: str) -> Dict[float, Inter
     return {number: (start, stops[number]) for number, start in starts.items() if stops.get(number, start) > start}
 
 
-def _length(intervals: List[Interval]) -> int:
+def _length(intervals: Sequence[Interval]) -> int:
     """Milliseconds that the intervals cover together; where they overlap, once."""
-    covered, end = 0, -sys.maxsize
+    return sum(last - first for first, last in _merged(intervals))
+
+
+def _merged(intervals: Sequence[Interval]) -> List[Interval]:
+    """Intervals that cover the same and do not overlap, in their order."""
+    merged: List[Interval] = []
     for first, last in sorted(intervals):
-        covered += max(0, last - max(first, end))
-        end = max(end, last)
-    return covered
+        if merged and first <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(last, merged[-1][1])
+        else:
+            merged.append((first, last))
+    return merged
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < float("inf")
+def _covered_by(intervals: Sequence[Interval]) -> Callable[[Interval], int]:
+    """A function that tells how many milliseconds of another interval these cover, in a time that hardly grows with them."""
+    merged = _merged(intervals)
+    firsts = [first for first, _ in merged]
+    before = list(itertools.accumulate((last - first for first, last in merged), initial=0))
+
+    def until(time_ms: int) -> int:
+        begun = bisect.bisect_right(firsts, time_ms)
+        return before[begun] - (max(0, merged[begun - 1][1] - time_ms) if begun else 0)
+
+    return lambda interval: until(interval[1]) - until(interval[0])

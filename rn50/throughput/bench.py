@@ -5,18 +5,17 @@ import pathlib
 import platform
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from rich.console import Console
 from rich.table import Table
 
 from rn50 import config as configuration
-from rn50 import provenance, rules, system
+from rn50 import files, provenance, rules, system
 from rn50.advice import software as advice
 from rn50.advice.finding import FAILURE
 from rn50.config import Config
-from rn50.display import counting
 from rn50.errors import UserError
 from rn50.facts import software
-from rn50.hyperparameters import written_config
+from rn50.progress import counting
+from rn50.terminal import Terminal
 from rn50.throughput import cell as cells
 from rn50.throughput import curve, job
 from rn50.throughput.cell import Cell, Result
@@ -24,6 +23,7 @@ from rn50.throughput.published import FIGURES
 from rn50.throughput.zoo import OURS, Network
 
 REPORT, PLAIN, CURVE = "report.md", "cells.json", "curve.svg"
+_REMEDY = "give another folder with --to"
 _PACKAGES = ("mxnet", "mxnet-cu112", "torch", "torchvision", "numpy", "horovod")
 _PUBLISHED = ("framework", "device", "devices", "precision", "batch of a device", "images/s", "of one device", "source")
 
@@ -76,7 +76,7 @@ class Bench:
                 log = self._folder / f"{each.name}.log"
                 self.results.append(cells.run(each, environ, self._kinds, seconds, rounds, log))
                 progress(done, len(self._cells))
-                written_config.write(json.dumps(self.to_json(), indent=1) + "\n", self._folder / PLAIN, True, "free the disk")
+                files.write(self._folder / PLAIN, self._plain(), remedy=_REMEDY)
 
     def scaling(self, result: Result, kind: str) -> Optional[float]:
         """Images/s of a rank to that where there were the fewest ranks of the same; None where there is nothing to tell."""
@@ -88,6 +88,9 @@ class Bench:
             return None
         of_one, before = (each.rates[kind].median / each.cell.ranks for each in (result, fewest))
         return of_one / before
+
+    def _plain(self) -> str:
+        return json.dumps({"file": files.MARK, **self.to_json()}, indent=1) + "\n"
 
     def to_json(self) -> Dict[str, Any]:
         """Everything as plain data."""
@@ -107,17 +110,18 @@ class Bench:
         tables = [("Measured: images/s of all ranks together, median (lowest to highest)", self._headings, list(self._rows()))]
         if published:
             tables.append(("Published by others, on other machines", _PUBLISHED, list(published_rows())))
-        parts = ["# Training throughput", f"`{self._command}`", "\n".join(f"- {name}: {value}" for name, value in self._facts())]
+        parts = ["# Training throughput", f"<!-- {files.MARK} -->", f"`{self._command}`"]
+        parts.append("\n".join(f"- {name}: {value}" for name, value in self._facts()))
         parts.append(f"![Images/s over the batch size]({CURVE})")
         for title, headings, rows in tables:
             lines = [headings, ["---"] * len(headings), *rows]
             parts += [f"## {title}", "\n".join("| " + " | ".join(line) + " |" for line in lines)]
-        written_config.write(curve.draw(self.results), self._folder / CURVE, True, "free the disk")
+        files.write(self._folder / CURVE, curve.draw(self.results), remedy=_REMEDY)
         file = self._folder / REPORT
-        written_config.write("\n\n".join(parts) + "\n", file, True, "free the disk")
+        files.write(file, "\n\n".join(parts) + "\n", remedy=_REMEDY)
         return file
 
-    def show(self, published: bool, console: Console) -> None:
+    def show(self, published: bool, console: Terminal) -> None:
         """The tables on a terminal."""
         for title, headings, rows in (
             (f"{self._config.run.system}, {self._config.run.device}: images/s of all ranks together, median (lowest to highest)",

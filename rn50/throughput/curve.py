@@ -6,6 +6,7 @@ from typing import Dict, List, Sequence, Tuple
 import matplotlib
 from matplotlib.figure import Figure
 
+from rn50 import files
 from rn50.throughput.cell import REAL, Result
 
 LOGARITHMIC = 10
@@ -30,7 +31,7 @@ def draw(results: Sequence[Result]) -> str:
     curves = lines(results)
     names = list(dict.fromkeys(name for name, _ in curves))
     rates = [rate for curve in curves.values() for _, rate in curve]
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "rn50"}):
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "rn50", "text.parse_math": False}):
         figure = Figure(figsize=(8, 5), constrained_layout=True)
         axes = figure.add_subplot()
         for (name, kind), curve in curves.items():
@@ -50,5 +51,5 @@ def draw(results: Sequence[Result]) -> str:
         if curves:
             figure.legend(loc="outside lower center", fontsize="small", ncols=2)
         stream = io.StringIO()
-        figure.savefig(stream, format="svg", metadata={"Date": None})
+        figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": files.MARK})
     return stream.getvalue()

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from typing import Any, List, Mapping, NamedTuple, Optional
 
-from rn50.errors import UserError
+from rn50 import files
 
 OUT_OF_MEMORY = "out of memory"
 _MARK = "rn50 measured "
@@ -31,17 +31,14 @@ def tell(found: Any) -> None:
 def run(verb: List[str], environ: Mapping[str, str], log: pathlib.Path) -> Outcome:
     """Runs ``rn50 VERB`` as every rank of the system that ``environ`` describes; what is printed becomes ``log``.
 
-    Raises UserError where ``log`` cannot be written.
+    Raises UserError where ``log`` cannot be written, or another's file is there.
     """
-    begun = log.with_name(log.name + ".partial")
-    try:
-        with begun.open("w", encoding="utf-8") as stream:
-            command = [sys.executable, "-m", "rn50", *verb, "--start-ranks"]
-            done = subprocess.run(command, env=dict(environ), stdout=stream, stderr=subprocess.STDOUT)
-        begun.replace(log)
-    except OSError as error:
-        raise UserError(f"{log}: cannot be written ({error.strerror}); give another folder with --to") from None
-    text = log.read_text(encoding="utf-8", errors="replace")
+    remedy = "give another folder with --to"
+    files.refuse_to_replace(log, remedy=remedy)
+    command = [sys.executable, "-m", "rn50", *verb, "--start-ranks"]
+    done = subprocess.run(command, env=dict(environ), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    text = done.stdout.decode("utf-8", errors="replace")
+    files.write(log, f"# {files.MARK}: rn50 {' '.join(verb)}\n{text}", remedy=remedy)
     told = re.search(rf"^{_MARK}(.*)$", text, re.MULTILINE)
     if done.returncode == 0 and told:
         return Outcome(json.loads(told[1]), "")

@@ -5,19 +5,20 @@ import pathlib
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
+from rn50 import files
 from rn50.config import Config
-from rn50.display import counting
 from rn50.errors import UserError
-from rn50.hyperparameters import written_config
 from rn50.implementation import Implementation, Operator
 from rn50.input import bench as input_bench
 from rn50.input.gauge import Gauge
+from rn50.progress import counting
+from rn50.terminal import Terminal
 from rn50.throughput import job
 
 PLAIN = "profile.json"
+_REMEDY = "give another folder with --to"
 TOP = 12
 """Operators that are shown."""
 SEPARATELY = {"MXNET_EXEC_BULK_EXEC_TRAIN": "0"}
@@ -81,7 +82,7 @@ def measure(environ: Mapping[str, str], seconds: float, rounds: int, steps: int,
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"{folder}: cannot be made ({error.strerror}); give another folder with --to") from None
+        raise UserError(f"{folder}: cannot be made ({error.strerror}); {_REMEDY}") from None
     told: Dict[str, Any] = {}
     with counting("profiling") as progress:
         for done, what in enumerate(JOBS, start=1):
@@ -92,7 +93,7 @@ def measure(environ: Mapping[str, str], seconds: float, rounds: int, steps: int,
                 raise UserError(f"{outcome.failure} ({log} has it all)")
             told[what] = outcome.told
             progress(done, len(JOBS))
-    written_config.write(json.dumps(told, indent=1) + "\n", folder / PLAIN, True, "free the disk")
+    files.write(folder / PLAIN, json.dumps({"file": files.MARK, **told}, indent=1) + "\n", remedy=_REMEDY)
     return _profile(told)
 
 
@@ -100,10 +101,11 @@ def read(folder: pathlib.Path) -> Profile:
     """An earlier profile. Raises UserError where ``folder`` holds none."""
     file = folder / PLAIN
     try:
-        return _profile(json.loads(file.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise UserError(f"{file}: cannot be read ({error.strerror}); give a folder of `rn50 profile --to`") from None
-    except (ValueError, KeyError, TypeError):
+        earlier = _profile(files.read_json(file, remedy="give a folder of `rn50 profile --to`"))
+        gain(earlier, earlier)  # which reads what it is for
+        sum(each.seconds / earlier.steps for each in earlier.operators)
+        return earlier
+    except (KeyError, TypeError, ValueError, ZeroDivisionError):
         raise UserError(f"{file}: not what `rn50 profile` writes; give a folder of `rn50 profile --to`") from None
 
 
@@ -132,10 +134,10 @@ def to_json(now: Profile, before: Optional[Profile]) -> Dict[str, Any]:
     }  # fmt: skip
 
 
-def show(now: Profile, before: Optional[Profile], folder: pathlib.Path, console: Console) -> None:
+def show(now: Profile, before: Optional[Profile], folder: pathlib.Path, console: Terminal) -> None:
     """The four steps, a paragraph each."""
     def line(text: str) -> None:
-        console.print(text, soft_wrap=True, highlight=False)
+        console.print(text)
 
     real, synthetic = (now.rate["images_per_second"][kind] for kind in ("real", "synthetic"))
     waiting = now.rate["waiting"]

@@ -1,5 +1,7 @@
 """Every sample of an epoch exactly once across the ranks, for real readers over records whose label is their number."""
 
+import shutil
+import struct
 import types
 
 import cv2
@@ -13,6 +15,8 @@ from tests.contract.frameworks import INPUTS, installed
 
 pytest.importorskip("nvidia.dali")
 
+FLAG, LABEL, IMAGE = 8, 12, 32
+"""Where they stand in a record."""
 SAMPLES = 1307  # more than the reader's shuffle buffer of 1024
 
 
@@ -81,9 +85,26 @@ def test_another_seed_gives_another_order(framework, tiny_config, numbered):
 
 def test_label_out_of_range_is_named(framework, tiny_config, numbered):
     reader = open_batches(framework, tiny_config, numbered, True, 0, 1, 64, classes=1000)
-    for _ in reader.epoch():
-        pass
     with pytest.raises(UserError, match=r"train\.rec.*label"):
+        for _ in reader.epoch():  # a library may look at each record, or at the labels of the batches
+            pass
+        reader.check_labels()
+
+
+@pytest.mark.parametrize("field, content, says", [
+    (LABEL, struct.pack("<f", 3.5), r"label 3\.5, no class"), (LABEL, struct.pack("<f", float("nan")), "label nan, no class"),
+    (FLAG, struct.pack("<I", 2), "2 labels, and a run takes one"), (IMAGE, b"no JPEG", "is no JPEG"),
+])  # fmt: skip
+def test_a_record_that_no_run_can_take_is_named(framework, tiny_config, numbered, tmp_path, field, content, says):
+    folder = shutil.copytree(str(numbered), str(tmp_path / "data"))
+    offset = int(recordio.read_index(tmp_path / "data" / "train.idx")[1][40])
+    with (tmp_path / "data" / "train.rec").open("r+b") as stream:
+        stream.seek(offset + field)
+        stream.write(content)
+    with pytest.raises(UserError, match=rf"train\.rec: record 40 at byte {offset} .*{says}.*; .*pack the file again"):
+        reader = open_batches(framework, tiny_config, folder, True, 0, 1, 64)
+        for _ in reader.epoch():
+            pass
         reader.check_labels()
 
 

@@ -5,8 +5,10 @@ A toy, because a real network does not stop at exactly 75.9 % on demand.
 
 import hashlib
 import json
+import os
 import pathlib
 import resource
+import shutil
 import signal
 import time
 import types
@@ -18,7 +20,8 @@ from rn50 import config as configuration
 from rn50 import rules, system, timed_run
 from rn50.errors import UserError
 from rn50.implementation import EpochResult
-from rn50.mlperf_log import RunLog, stop_abandoned
+from rn50.log_file import stop_abandoned
+from rn50.mlperf_log import RunLog
 from tests.conftest import with_changes
 
 TENSORS = ["conv0_weight", "fc1_bias"]
@@ -233,6 +236,60 @@ def test_a_log_that_another_run_is_writing_is_left_alone(tiny_config, tmp_path):
     assert result_file.read_bytes().startswith(written) and not partial.exists()
 
 
+@pytest.mark.parametrize("lost", ["removed", "moved"])
+@pytest.mark.parametrize("moment", ["train 2", "evaluate"])
+def test_a_folder_that_goes_in_mid_run_ends_it_and_the_log_is_kept(tiny_config, tmp_path, capfd, lost, moment):
+    results = tmp_path / "results"
+    results.mkdir()
+
+    class Hostile(Toy):
+        def _called(self, what):
+            super()._called(what)
+            if what == moment:
+                shutil.rmtree(results) if lost == "removed" else results.rename(tmp_path / "elsewhere")
+
+    config = with_changes(tiny_config, data={"eval_samples": 1000, "folder": str(tmp_path / "no data")},
+                          hyperparameters={"num_epochs": 20, "eval_offset": 4, "eval_period": 4},
+                          run={"result_file": str(results / "result_0.txt")})  # fmt: skip
+    calls = []
+    with pytest.raises(UserError, match=f"^{results}/result_0.txt.partial: was removed or moved .*; start the run again$"):
+        timed_run.run(config, lambda config: Hostile(config, [800], calls), timed_run.Display())
+    assert calls[-2:] == [moment, "close"]
+    said = capfd.readouterr().err
+    assert f"result_0.txt.partial: is gone; what was logged is kept in {tmp_path}/result_0.txt.kept-" in said
+    keys = [json.loads(line.split(":::MLLOG ")[1])["key"] for line in pathlib.Path(said.split()[-1]).read_text().splitlines()]
+    assert keys[0] == "submission_benchmark" and keys[-1] == "run_stop"
+    assert not results.exists()
+
+
+@pytest.mark.parametrize("target", ["precious", "/dev/null", "missing"])
+def test_a_link_in_the_place_of_the_log_is_not_followed(tmp_path, target):
+    (tmp_path / "precious").write_text("precious")
+    (tmp_path / "result_0.txt.partial").symlink_to(target)
+    with pytest.raises(UserError, match="result_0.txt.partial: is a symbolic link, no regular file; move it away or set"):
+        RunLog(0, tmp_path / "result_0.txt")
+    stop_abandoned(tmp_path / "result_0.txt")
+    (tmp_path / "result_1.txt").symlink_to(target)
+    with pytest.raises(UserError, match="result_1.txt: a result of this name exists"):
+        RunLog(0, tmp_path / "result_1.txt")
+    assert (tmp_path / "precious").read_text() == "precious" and not (tmp_path / "missing").exists()
+
+
+def test_files_of_others_beside_the_log_are_left_alone(tiny_config, tmp_path):
+    for name, refused in (("mine.txt.partial", "exists, and is no log that a run has left"), ("run.json", "exists, and no run")):
+        (tmp_path / name).write_text('{"name": "mine"}')
+        result_file = tmp_path / name.replace(".partial", "").replace(".json", ".txt")
+        config = with_changes(tiny_config, run={"result_file": str(result_file)})
+        with pytest.raises(UserError, match=f"{name}: {refused}.*; move it away or set another RESULT_FILE"):
+            timed_run.run(config, lambda config: Toy(config, [], []), timed_run.Display())
+        assert (tmp_path / name).read_text() == '{"name": "mine"}'
+    os.mkfifo(tmp_path / "pipe.txt.partial")
+    with pytest.raises(UserError, match="is a pipe, no regular file; move it away"):
+        RunLog(0, tmp_path / "pipe.txt")
+    with pytest.raises(UserError, match="RESULT_FILE=.*result.json: what the run is made with is saved under this name"):
+        RunLog(0, tmp_path / "result.json")
+
+
 def test_run_stop_is_the_last_line_whoever_goes_on(tmp_path):
     log = RunLog(0, tmp_path / "result_0.txt")
     log.run_start()
@@ -246,7 +303,7 @@ def test_run_stop_is_the_last_line_whoever_goes_on(tmp_path):
 
 def test_a_log_that_a_killed_run_has_left_is_written_anew(tmp_path):
     result_file = tmp_path / "result_0.txt"
-    (tmp_path / "result_0.txt.partial").write_text("what was left")
+    (tmp_path / "result_0.txt.partial").write_text(":::MLLOG what was left")
     log = RunLog(0, result_file)
     log.run_start()
     log.finish()
@@ -279,7 +336,7 @@ def test_the_end_of_an_abandoned_log_on_a_full_disk_leaves_the_start_of_the_cloc
     log.run_start()
     partial = tmp_path / "result_0.txt.partial"
     size = partial.stat().st_size
-    log._stream.close()  # as the end of its process does
+    log._file.stream.close()  # as the end of its process does
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, limit[1]))  # not a byte more can be written

@@ -1,12 +1,14 @@
 """A campaign on ImageNet that never was, on one of the machines of tests/golden/machines."""
 
+import dataclasses
+import functools
 import pathlib
 import shutil
 
 import pytest
 
 from rn50 import system
-from rn50.submission import describe
+from rn50.submission import compliance, describe
 from tests.core import machines
 from tests.core.campaigns import DETAILS, git, make
 
@@ -44,3 +46,27 @@ def campaign(tmp_path_factory, checkout, machine):
 def results(tmp_path, campaign):
     """Such runs to spoil."""
     return pathlib.Path(shutil.copytree(str(campaign), str(tmp_path / "results" / "NF5688M6")))
+
+
+@pytest.fixture
+def points_read_once(monkeypatch):
+    """For tests of many results: the official checker prepares the reference points of a ruleset once, not for every result."""
+    from mlperf_logging.rcp_checker import rcp_checker  # loads scipy
+
+    monkeypatch.setattr(rcp_checker, "RCP_Checker", functools.lru_cache(maxsize=None)(rcp_checker.RCP_Checker))
+
+
+@pytest.fixture(scope="module")
+def compliance_once():
+    """For tests of many checks: the official compliance checker runs once for logs that are the same byte by byte."""
+    verdicts, check_file = {}, compliance._check_file
+
+    def remembered(file, copy, ruleset):
+        key = copy.read_bytes(), ruleset
+        if key not in verdicts:
+            verdicts[key] = check_file(file, copy, ruleset)
+        return dataclasses.replace(verdicts[key], file=file)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compliance, "_check_file", remembered)
+        yield

@@ -22,6 +22,7 @@ STYLES = {
         'source $(dirname ${BASH_SOURCE[0]})/common.sh\n\n## DL params\nexport BATCHSIZE="408"\nexport LR="10.5"\n',
     "a common file by another idiom": '. "$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/common.sh"\nLR=10.5 # the base rate\n',
     "source in the same folder": "source ./common.sh\nsource common.sh\nexport WD=5.0e-05\n",
+    "source in a folder below": "source common/more.sh\n. ./common/more.sh\nexport WD=5.0e-05\n",
     "arithmetic": "BATCHSIZE=408\nDGXNGPU=8\nexport GBS=$((BATCHSIZE * DGXNGPU)) HINT=$(( 871491*$BATCHSIZE ))\n",
     "defaults": "export LR=${LR:-10.5} WD=${WD-5e-5} A=${B:=3} C=${B:+set} D=${E-}${E:+no}\n"
                 ": ${NUMEPOCHS:=37} \"${EVAL_OFFSET=2}\"\n",
@@ -45,9 +46,10 @@ def written(folder, text, name="config_X.sh"):
 
 
 @pytest.mark.parametrize("text", STYLES.values(), ids=STYLES)
-def test_a_style_is_read_as_bash_reads_it(tmp_path, monkeypatch, text):
-    monkeypatch.chdir(tmp_path)  # bash takes ./common.sh from there
+def test_a_style_is_read_as_bash_reads_it(tmp_path, text):
     written(tmp_path, COMMON, "common.sh")
+    (tmp_path / "common").mkdir()
+    written(tmp_path / "common", "export LR=3\nsource ./common.sh\n", "more.sh")
     file = written(tmp_path, text)
     found = assignments.read(file)
     by_bash = config_file.source(str(file))

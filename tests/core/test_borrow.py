@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import pathlib
 import re
 
@@ -77,7 +78,7 @@ def test_every_published_result_gives_a_configuration_that_logs_its_values_or_is
     assert sum("says nothing readable of OPTIMIZER, LR, WARMUP_EPOCHS, NUMEPOCHS" in each for each in refused) == 3
 
 
-@pytest.mark.parametrize("ruleset", rules.RULESETS)
+@pytest.mark.parametrize("ruleset", rules.RCP_RULESETS)
 def test_every_reference_point_gives_a_configuration_that_logs_its_values(tmp_path, ruleset):
     points = json.loads(recipe.reference_file(ruleset).read_text())
     for point in points.values():
@@ -279,12 +280,22 @@ def test_the_command_writes_whole_files_and_replaces_none_unasked(tmp_path):
     status, said = rn50("rcp/3264", "--for", "NF5688M6", "-o", target)
     assert status == 0 and "written:" in said
     assert [file.name for file in tmp_path.iterdir()] == ["config_MINE.sh"]
-    target.write_text("mine\n")
+    target.write_text("MINE=1\n")
     status, said = rn50("rcp/3264", "-o", target, DGXSYSTEM="NF5688M6")
-    assert status == 2 and "exists" in said and target.read_text() == "mine\n"
+    assert status == 2 and "exists" in said and target.read_text() == "MINE=1\n"
     assert rn50("rcp/3264", "-o", target, "--force", CONFIG_FILE=str(EIGHT))[0] == 0
     assert configured(target.read_text(), tmp_path).hyperparameters.learning_rate == 10.5
     assert rn50("rcp/3264", "--for", EIGHT, "-o", tmp_path / "absent" / "x.sh")[0] == 2
+    log = tmp_path / "run.log"
+    log.write_text(":::MLLOG {}\n")
+    for there in (log, "/dev/null", tmp_path):
+        status, said = rn50("rcp/3264", "--for", EIGHT, "-o", there, "--force")
+        assert status == 2 and said.startswith(f"rn50: {there}: is a") and said.endswith("give another --output\n")
+    assert log.read_text() == ":::MLLOG {}\n"
+    other = tmp_path / "passwd"
+    other.write_text("root:x:0:0:root:/root:/bin/bash\n")
+    status, said = rn50("rcp/3264", "--for", EIGHT, "-o", other, "--force")
+    assert status == 2 and "is no configuration file" in said and other.read_text().startswith("root:")
 
 
 def test_the_command_names_what_it_misses():
@@ -307,7 +318,8 @@ def test_json(tmp_path):
 
 def test_suggestions_prefer_few_epochs_to_the_nearest_batch():
     found = prediction.candidates(1000, "lars")
-    assert [each.expected for each in found] == sorted(each.expected for each in found)
+    order = [(round(each.expected, 1), -each.prediction.runs) for each in found]
+    assert order == sorted(order)
     best = found[0]
     assert best.prediction.mean < 36 and 0.5 < best.global_batch_size / 1000 < 2
     at_1000 = [each for each in found if each.global_batch_size == 1000]
@@ -327,3 +339,33 @@ def test_an_unknown_recipe_of_lars_is_told_by_the_reference_between_its_points()
     points = [each["Epochs to converge"] for each in json.loads(recipe.reference_file("4.0.0").read_text()).values()][:2]
     assert said.mean == pytest.approx(sum(sum(each) / len(each) for each in points) / 2)
     assert prediction.of_recipe((2448, "sgd", *values[2:]), ()) is None
+
+
+def test_a_base_that_is_no_file_is_named(tmp_path):
+    os.mkfifo(str(tmp_path / "pipe"))
+    for name in (tmp_path / "pipe", "/dev/zero"):
+        status, said = rn50("rcp/3264", "--for", name)
+        assert status == 2 and f"{name}: is a " in said and "no regular file; give a configuration file" in said
+    status, said = rn50("rcp/3264", "--for", "a" * 100_000)
+    assert status == 2 and "no such file" in said and len(said) < 1000
+
+
+def test_what_sgd_does_not_read_is_not_refused(tmp_path):
+    file = foreign(tmp_path, FOREIGN + "export OPTIMIZER=sgd LARSETA=0.0 LR=3.824\n")
+    borrowed = borrow.borrow(origin.find(str(file)), EIGHT)
+    assert (borrowed.config.hyperparameters.optimizer, borrowed.config.hyperparameters.lars_eta) == ("sgd", None)
+    assert "LARSETA" not in borrowed.text
+
+
+def test_a_sourced_file_that_is_missing_is_named(tmp_path):
+    file = tmp_path / "config_X.sh"
+    file.write_text("source ./absent.sh\n" + FOREIGN.split("\n", 2)[2])
+    with pytest.raises(UserError, match=r"config_X\.sh:1: sources \./absent\.sh, which is not there"):
+        borrow.borrow(origin.find(str(file)), EIGHT)
+
+
+def test_what_is_not_utf8_in_a_base_stays_as_it_is(tmp_path):
+    base, target = tmp_path / "config_Y.sh", tmp_path / "config_Z.sh"
+    base.write_bytes(EIGHT.read_bytes() + b"# caf\xe9\n")
+    assert rn50("rcp/3264", "--for", base, "-o", target)[0] == 0
+    assert target.read_bytes().endswith(b"# caf\xe9\n")

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import re
 import shutil
 import struct
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 from rn50 import rules
-from rn50.data import certificate, certification
+from rn50.data import certificate, certification, packing_list
 from rn50.data.certificate import CERTIFICATE
 from rn50.data.certification import certify
 from rn50.data.finding import KEPT
@@ -528,12 +529,43 @@ def test_a_missing_file_is_one_line(data, name):
         certify(data)
 
 
-def test_a_damaged_certificate_is_one_line(data):
-    (data / CERTIFICATE).write_text("{")
-    with pytest.raises(UserError, match=rf"{CERTIFICATE}: damaged, it is no JSON object"):
+@pytest.mark.parametrize("text, says", [
+    ("{", "no JSON"), ("[" * 99_999, "no JSON .nested"), ("[]", "damaged, it is no JSON object"),
+    ('{"classes": NaN}', "no JSON"), ('{"passed": true, "classes": 2, "train": 1e99, "val": 1}', "damaged, it"),
+    ('{"passed": true, "classes": 2, "train": 1, "val": 1, "files": []}', "damaged, it does not say what each file is"),
+    ('{"passed": true, "classes": 2, "train": 1, "val": 1, "files": {"train.rec": 1}}', "damaged, it does not say"),
+])  # fmt: skip
+def test_a_damaged_certificate_is_one_line(data, text, says):
+    (data / CERTIFICATE).write_text(text)
+    for read in (certify, certificate.read):
+        with pytest.raises(UserError, match=rf"{CERTIFICATE}: {says}.*; take it from another copy of the data, or delete it$"):
+            read(data)
+
+
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(data):
+    for name in (CERTIFICATE, "classes.txt", "pack.json"):
+        (data / name).unlink(missing_ok=True)
+        os.mkfifo(data / name)
+        with pytest.raises(UserError, match=f"{name}: is a pipe, no regular file; take it from another copy"):
+            certify(data)
+        (data / name).unlink()
+
+
+@pytest.mark.parametrize("name, text", [
+    ("classes.txt", "..\nb\n"), ("classes.txt", "/tmp/x\nb\n"), ("train.tsv", "0\t0\t00\ta/..\n"),
+    ("train.tsv", "0\t0\t00\t/a/b\n"),
+])  # fmt: skip
+def test_no_name_of_a_list_leaves_its_folder(data, name, text):
+    (data / name).write_text(text)
+    with pytest.raises(UserError, match=f"{name}: (line 1 is not|.* is no name of a folder)"):
+        packing_list.read_classes(data) if name == "classes.txt" else packing_list.read_list(data, "train")
+
+
+@pytest.mark.parametrize("record", [{"lists": []}, {"lists": {"../../x": "00"}}, {"source": 1}])
+def test_a_record_of_another_shape_is_one_line(data, record):
+    (data / "pack.json").write_text(json.dumps({"classes": 2, "train": 1, "val": 1, **record}))
+    with pytest.raises(UserError, match="pack.json: damaged, not what rn50 pack writes; take it from another copy"):
         certify(data)
-    with pytest.raises(UserError, match=rf"{CERTIFICATE}: damaged"):
-        certificate.read(data)
 
 
 def test_records_in_parts_are_verified(tmp_path):

@@ -6,14 +6,15 @@ import pathlib
 import shutil
 
 import pytest
-from rich.console import Console
 
 from rn50 import rules
 from rn50.submission import check, package_checks, tree
 from rn50.submission.findings import ERROR, WARNING
+from rn50.terminal import Terminal
 from tests.core import imagenet_run
 
 LOGS = pathlib.Path(__file__).resolve().parents[2].parent / "shared" / "published" / "logs"
+pytestmark = pytest.mark.usefixtures("compliance_once")
 needs_published = pytest.mark.skipif(not LOGS.is_dir(), reason="needs the published logs")
 FIELDS = (
     "host_processors_per_node", "host_processor_model_name", "host_processor_core_count", "host_processor_vcpu_count",
@@ -30,7 +31,11 @@ FIELDS = (
 def logs(tmp_path_factory):
     """Five valid logs with seeds of their own."""
     folder = tmp_path_factory.mktemp("logs")
-    return [imagenet_run.write(folder / f"result_{i}.txt", seed=17 * i * i + 5) for i in range(rules.RUNS)]
+    return [write(folder, i, 17 * i * i + 5) for i in range(rules.RUNS)]
+
+
+def write(folder, number, seed):
+    return imagenet_run.write(folder / f"result_{number}.txt", seed=seed, epoch_ms=imagenet_run.EPOCH_MS + 10 * number)
 
 
 @pytest.fixture
@@ -101,7 +106,7 @@ def test_seeds(system):
 
 
 def test_seeds_that_were_chosen_are_a_warning(tmp_path):
-    files = [imagenet_run.write(tmp_path / f"result_{i}.txt", seed=i + 1) for i in range(5)]
+    files = [write(tmp_path, i, i + 1) for i in range(5)]
     report = check.check(files, ["1.0.0"])
     assert report.ok
     assert [(f.severity, f.message) for f in report.findings] == [(WARNING, "the seeds are 1 to 5, as if they had been chosen")]
@@ -153,7 +158,9 @@ def test_descriptions(system, changes, ruleset, says):
     assert any(message.startswith(says) for message in errors(report)), errors(report)
 
 
-@pytest.mark.parametrize("text, says", [(None, "cannot be read"), ("{half", "not JSON"), ("[]", "not a JSON object")])
+@pytest.mark.parametrize("text, says", [
+    (None, "cannot be read"), ("{half", "no JSON"), ("[" * 99_999, "no JSON (nested deeper"), ("[]", "not a JSON object"),
+])  # fmt: skip
 def test_descriptions_that_are_none(system, text, says):
     description = tree.place(system).description
     description.unlink()
@@ -164,9 +171,13 @@ def test_descriptions_that_are_none(system, text, says):
     assert any(finding.rule == "package checker 1.1.0" and "crashed" in finding.message for finding in report.findings)
 
 
+def label(file):
+    replace(file, '"submission_platform", "value": "', f'"submission_platform", "value": "{rules.NOT_A_RESULT} ')
+
+
 def test_a_demo_in_a_tree_is_named(system):
     for file in system.iterdir():
-        replace(file, '"value": 1281167', '"value": 10000')
+        label(file)
     assert any(rules.NOT_A_RESULT in message for message in errors(check.check([system])))
 
 
@@ -174,8 +185,9 @@ def test_a_demo_as_bare_files_holds(logs, tmp_path):
     for log in logs:
         text = log.read_text().replace('"value": 1281167', '"value": 10000').replace('"value": 3264', '"value": 64')
         (tmp_path / log.name).write_text(text)
+        label(tmp_path / log.name)
     report = check.check([tmp_path])
-    assert report.ok and report.findings == ()
+    assert report.ok and report.findings == () and report.labels == (rules.NOT_A_RESULT,)
     assert {verdict.ruleset for verdict in report.verdicts} == set(check.DEFAULT_RULESETS)
 
 
@@ -188,53 +200,54 @@ def test_what_several_rulesets_say_alike_is_said_once(system):
 def test_a_checker_that_is_not_there_is_no_pass(system, monkeypatch):
     monkeypatch.setattr(package_checks.sys, "executable", shutil.which("false"))
     place = tree.place(system)
-    found = package_checks.check_tree(place, check._read(sorted(system.iterdir()), []), ["1.1.0"])
+    found = package_checks.check_tree(place, [run.log for run in check._read(sorted(system.iterdir()), [])], ["1.1.0"])
     assert len(found) == 4 and all("the checker crashed: it wrote nothing" in finding.message for finding in found)
 
 
 def test_json_and_table(system):
-    replace(system / "result_0.txt", '"value": 50000', '"value": 49999')
+    replace(system / "result_0.txt", '"value": 1281167', '"value": 1200000')
     report = check.check([system])
     as_json = json.loads(json.dumps(check.to_json_report(report)))
-    assert as_json["ok"] is False
-    [finding] = [finding for finding in as_json["findings"] if "49,999" in finding["message"]]
+    assert as_json["ok"] is False and as_json["labels"] == []
+    [finding] = [finding for finding in as_json["findings"] if "1,200,000" in finding["message"]]
     assert finding == {
         "severity": "error",
         "file": str(system / "result_0.txt"),
-        "line": 185,
-        "rule": "every evaluation counts the 50,000 validation images",
-        "message": "eval_samples is 49,999, not 50,000",
-        "remedy": "evaluate every image of the validation set exactly once, and log that number",
+        "line": 184,
+        "rule": "a result is of training on all 1,281,167 images of ImageNet",
+        "message": "train_samples is 1,200,000, not 1,281,167",
+        "remedy": "train on every image, and log 1281167",
     }
     stream = io.StringIO()
-    check.print_report(report, Console(file=stream, width=80))
-    assert "result_0.txt:185: eval_samples is 49,999, not 50,000 [" in stream.getvalue()
-    assert "not everything holds (1 error, 0 warnings)" in stream.getvalue()
+    check.print_report(report, Terminal(file=stream))
+    assert "result_0.txt:184: train_samples is 1,200,000, not 1,281,167 [" in stream.getvalue()
+    assert "not everything holds (2 errors, 0 warnings)" in stream.getvalue()
 
 
 PUBLISHED = {
-    "v1.0/Dell/results/XE8545x4A100-SXM-80GB": {("eval_samples is 49,999, not 50,000", ERROR): 5},
+    "v1.0/Dell/results/XE8545x4A100-SXM-80GB": {("eval_samples is 49,999, not 50,000", WARNING): 5},
     "v1.0/Google/results/tpu-v4-256-JAX-Distributed-Shampoo": {("the RCP check failed (RCP found)", WARNING): 1},
-    "v1.0/Inspur/results/nf5488a5_mxnet": {("missed the target: its best accuracy is 0.75840", ERROR): 1},
+    "v1.0/Inspur/results/nf5488a5_mxnet": {("missed the target: its best accuracy is 0.75840", WARNING): 1},
     "v1.0/Inspur/results/nf5688m6_mxnet": {},
     "v1.0/Intel/results/1-node-8s-8380H-tensorflow": {
-        ("missed the target: its best accuracy is 0.75856", ERROR): 1, ("the status of run_stop is 'fail'", ERROR): 1,
-        ("eval_samples is 3,125, not 50,000", ERROR): 5,
+        ("missed the target: its best accuracy is 0.75856", WARNING): 1, ("the status of run_stop is 'fail'", WARNING): 1,
+        ("eval_samples is 3,125, not 50,000", WARNING): 5, ("gradient_accumulation_steps comes after run_stop", WARNING): 5,
     },
     "v1.1/Baidu/results/1_node_8_A100_PaddlePaddle": {
         ("weights_initialization does not name the 161 tensors", ERROR): 5,
-        ("missed the target: its best accuracy is 0.75794", ERROR): 1,
+        ("missed the target: its best accuracy is 0.75794", WARNING): 1,
         ("5 files do not comply, and only one may", ERROR): 1,
     },
     "v2.0/Dell/results/2xXE8545x4A100-SXM-40GB": {
-        ("missed the target: its best accuracy is 0.75894", ERROR): 1, ("submission_org is logged 2 times", WARNING): 5,
+        ("missed the target: its best accuracy is 0.75894", WARNING): 1, ("submission_org is logged 2 times", WARNING): 5,
     },
     "v2.1/HPE/results/HPE-ProLiant-XL675d-Gen10-Plus_A100-SXM-80GB_16N_mxnet": {
-        ("run_stop is not logged", ERROR): 1, ("eval_accuracy is not logged", ERROR): 1,
+        ("run_stop is not logged", WARNING): 1, ("eval_accuracy is not logged", WARNING): 1,
     },
 }
 
 
+@pytest.mark.slow
 @needs_published
 @pytest.mark.parametrize("system", PUBLISHED)
 def test_every_defect_of_the_published_systems_is_named(system):

@@ -7,10 +7,11 @@ import pathlib
 import statistics
 
 import pytest
-from rich.console import Console
 
+from rn50 import rules
 from rn50.errors import UserError
 from rn50.submission import compare, score, significance
+from rn50.terminal import Terminal
 from tests.core.test_report import write_result, write_run
 
 LOGS = pathlib.Path(__file__).resolve().parents[2].parent / "shared" / "published" / "logs"
@@ -100,7 +101,7 @@ def test_intervals_widen_with_the_tests_made_at_once(tmp_path):
     said = compare.correction(comparisons)
     assert said.startswith("6 tests at once") and "96.7% confidence" in said
     stream = io.StringIO()
-    compare.print_table(comparisons, Console(file=stream, width=80))
+    compare.print_table(comparisons, Terminal(file=stream))
     assert stream.getvalue().count(said) == 1
     assert json.loads(json.dumps(compare.to_json(comparisons)))["comparisons"][1]["tests"] == 6
 
@@ -120,19 +121,25 @@ def test_two_results(tmp_path):
     assert found.settings == (("platform", "one", "two"), ("config / input_pipeline / threads", "1", "2"))
     assert found.cautions == ()
     stream = io.StringIO()
-    compare.print_table([found], Console(file=stream, width=80))
+    compare.print_table([found], Terminal(file=stream))
     assert "two is faster" in stream.getvalue() and "threads: 1 -> 2" in stream.getvalue()
     assert json.loads(json.dumps(compare.to_json([found])))["comparisons"][0]["differences"][1]["shown"] is True
+
+
+def test_results_of_one_system_are_named_by_their_folders(tmp_path):
+    first, second = write_result(tmp_path / "first"), write_result(tmp_path / "second")
+    [found] = compare.compare(score.score([first, second]))
+    assert found.first.endswith(str(first)) and found.second.endswith(str(second))
 
 
 def test_what_is_not_comparable_is_said(tmp_path):
     first = write_result(tmp_path / "first")
     write_run(first / "result_1.txt", accuracy=0.7)
-    second = write_result(tmp_path / "second", speeds=(1000, 1001, 1002, 1003, 1004), train_samples=10_000)
+    second = write_result(tmp_path / "second", speeds=(1000, 1001, 1002, 1003, 1004), train_samples=10_000,
+                          platform=f"8xBox ({rules.NOT_A_RESULT})")
     [found] = compare.compare(score.score([first, second]))
     assert not any(d.shown for d in found.differences)
     assert {d.sentence for d in found.differences} == {"not comparable: other data"}
-    assert found.first.endswith(str(first)) and found.second.endswith(str(second))  # both are of 8xBox
     said = " ".join(found.cautions)
     assert "different data" in said and "not an MLPerf result" in said and "1 of 5 runs of" in said
 

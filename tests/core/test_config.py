@@ -1,17 +1,20 @@
 """The configuration: our files load, anybody's runs, a misspelled or impossible value is refused by name, no knob lies."""
 
 import dataclasses
+import importlib.util
 import io
 import json
 import pathlib
 import re
+import time
 
 import pytest
-from rich.console import Console
 
 from rn50 import config as configuration
-from rn50 import config_file, config_show, rules
+from rn50 import config_file, config_show, config_variables, mxnet_variables, rules
 from rn50.errors import UserError
+from rn50.hyperparameters import assignments
+from rn50.terminal import Terminal
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 OURS = sorted((ROOT / "configs").glob("config_*.sh"))
@@ -192,7 +195,16 @@ def test_sgd_needs_no_trust_coefficient():
     assert configuration.from_environment(config.as_environment()) == config
     with pytest.raises(UserError, match="LARSETA is not set"):
         configuration.from_environment(without)
-    assert states({**IMAGENET, "OPTIMIZER": "sgd"})["LARSETA"].state == "dead"
+    row = states({**IMAGENET, "OPTIMIZER": "sgd"})["LARSETA"]
+    assert (row.state, row.value, row.origin) == ("dead", "0.001", "environment")
+
+
+@pytest.mark.parametrize("value", ["0.0", "-1", "nan", "none"])
+def test_a_variable_that_the_optimizer_does_not_read_is_not_refused_for_its_value(value):
+    environ = {**IMAGENET, "OPTIMIZER": "sgd", "LARSETA": value}
+    assert configuration.from_environment(environ).hyperparameters.lars_eta is None
+    row = states(environ)["LARSETA"]
+    assert (row.state, row.value, row.note) == ("dead", value, "OPTIMIZER=sgd has no trust ratio")
 
 
 def test_epochs_may_be_broken_and_the_decay_may_end_before_the_run():
@@ -254,13 +266,29 @@ IMPOSSIBLE = [
     ("IMAGE_SIZE", "288", "raise EVAL_RESIZE"),
     ("CROP_AREA_MIN", "0", "above 0"),
     ("CROP_AREA_MIN", "1.5", "at most 1"),
-    ("WIDTH", "0", "greater than 0"),
+    ("WIDTH", "0", "from 0.01 to 16"),
     ("DALI_THREADS", "0", "1 or more"),
     ("DALI_PREFETCH_QUEUE", "0", "1 or more"),
     ("DALI_HW_DECODER_LOAD", "1.1", "at most 1"),
     ("DALI_ROI_DECODE", "true", "neither 0 nor 1"),
     ("DALI_CACHE_SIZE", "-1", "negative"),
     ("INPUT_BATCH_MULTIPLIER", "0", "1 or more"),
+    ("LR", "1_0", "not a number"),
+    ("LR", "\uff11\uff10", "not a number"),
+    ("LR", "0x10", "not a number"),
+    ("LR", "-Infinity", "not a finite number"),
+    ("NUMEPOCHS", "1e300", "at most 10,000"),
+    ("WARMUP_EPOCHS", "1e300", "at most 10,000"),
+    ("WIDTH", "0.0001", "no channel"),
+    ("WIDTH", "1e9", "from 0.01 to 16"),
+    ("NUMCLASSES", "1e12", "at most 1,000,000"),
+    ("DALI_THREADS", "1e9", "at most 1,024"),
+    ("DALI_PREFETCH_QUEUE", "1e18", "at most 1,024"),
+    ("OMP_NUM_THREADS", "abc", "not a number"),
+    ("OMP_NUM_THREADS", "100000", "at most 1,024"),
+    ("OMP_NUM_THREADS", "4,0", "1 or more"),
+    ("SUBMISSION_ORG", "caf\udce9", "is not UTF-8"),
+    ("DATADIR", "/data/\udcff", "is not UTF-8"),
 ]
 
 
@@ -270,6 +298,24 @@ def test_an_impossible_value_is_refused_with_the_rule_it_breaks(name, value, rul
     assert f"{name}={value}" in message
     assert rule in message
     assert len(message.splitlines()) == 1
+
+
+@pytest.mark.parametrize("variable", [variable for _, _, variable in configuration.variables()], ids=lambda each: each.name)
+def test_no_number_is_accepted_whatever_its_size(variable):
+    if variable.parse in (config_variables.integer, config_variables.number, config_variables.epochs):
+        assert f"{variable.name}=1e300" in refusal(**{variable.name: "1e300"})
+
+
+def test_batches_that_no_memory_holds_are_refused():
+    assert "more than a tebibyte; lower BATCHSIZE" in refusal(BATCHSIZE="100000", DALI_PREFETCH_QUEUE="1000", DGXNGPU="1")
+
+
+def test_a_very_long_value_is_shown_by_its_beginning():
+    assert len(refusal(LR="1" * 100_000 + "x")) < 500
+
+
+def test_numbers_of_threads_as_openmp_reads_them():
+    assert read(OMP_NUM_THREADS="4").ranks == read(OMP_NUM_THREADS="4,2").ranks == read(OMP_NUM_THREADS="").ranks == 8
 
 
 def test_float16_needs_a_gpu():
@@ -410,7 +456,7 @@ def test_the_table_fits_and_gives_the_reasons(foreign):
     config = configuration.from_environment(environ, foreign)
     rows = config_show.describe(config, environ, foreign)
     out = io.StringIO()
-    config_show.print_table(rows, config, Console(file=out, width=80))
+    config_show.print_table(rows, config, Terminal(file=out))
     text = out.getvalue()
     assert "X8: ranks 8, global batch size 3264" in text
     assert "dead: DGXNSOCKET=2: ranks are bound to the cores that are there" in text
@@ -427,17 +473,80 @@ def test_showing_a_file_leaves_the_environment_of_the_user_out(foreign, monkeypa
     assert (values["LR"], values["NUMEPOCHS"]) == ("10.5", "37")
 
 
-UNSOURCEABLE = [("exit 3\n", "exit status 3"), ("foo(\n", "cannot be sourced"), ("sleep 60\n", "longer than")]
+UNSOURCEABLE = [
+    ("exit 3\n", "exit status 3"), ("export LR=1\nexit 0\n", "ends the shell"), ("set -e\nfalse\n", "exit status 1"),
+    ("foo(\n", "cannot be sourced"), ("sleep 60\n", "longer than"),
+    ("yes flood >&2\n", "prints more than 4,194,304 bytes"), ("while :; do echo x >&2; done\n", "longer than|prints more than"),
+    ("\ufeffexport LR=1\n", "byte order mark"), ("source ./common.sh\n", r":1: sources \./common\.sh, which is not there"),
+    (". \"$(dirname ${BASH_SOURCE[0]})/common.sh\"\n", "sources common.sh, which is not there"),
+    ("source /nowhere/common.sh\n", "sources /nowhere/common.sh, which is not there"),
+    (". " + "a" * 200_000 + "\n", "sources a{20,}[.]{3}, which is not there"),
+]
 
 
-@pytest.mark.parametrize("content, reason", UNSOURCEABLE)
+@pytest.mark.parametrize("content, reason", UNSOURCEABLE, ids=[reason for _, reason in UNSOURCEABLE])
 def test_a_file_that_cannot_be_sourced(tmp_path, monkeypatch, content, reason):
     monkeypatch.setattr(config_file, "TIME_LIMIT_S", 0.5)
     file = tmp_path / "config_BAD.sh"
     file.write_text(content)
+    began = time.monotonic()
     with pytest.raises(UserError, match=reason) as refused:
         config_file.source(str(file))
-    assert str(file) in str(refused.value)
+    assert str(file) in str(refused.value) and len(str(refused.value)) < 500
+    assert time.monotonic() - began < 5
+
+
+def test_what_a_file_starts_ends_with_it_and_is_not_waited_for(tmp_path):
+    file = tmp_path / "config_X.sh"
+    file.write_text("sleep 300 &\nexport CHILD=$!\n")
+    began = time.monotonic()
+    child = int(config_file.source(str(file))["CHILD"])
+    assert time.monotonic() - began < 5
+    while pathlib.Path(f"/proc/{child}").exists() and "State:\tZ" not in pathlib.Path(f"/proc/{child}/status").read_text():
+        assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("sourced", ["./common.sh", "common.sh", "lib/common.sh"])
+def test_a_file_is_sourced_in_its_own_folder(tmp_path, monkeypatch, sourced):
+    folder = tmp_path / "a blank"
+    (folder / "lib").mkdir(parents=True)
+    (folder / sourced).write_text("export LR=9\n")
+    (folder / "config_X.sh").write_text(f"export LR=1\nsource {sourced}\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CDPATH", str(tmp_path))
+    assert config_file.source("a blank/config_X.sh", {"CDPATH": str(tmp_path)})["LR"] == "9"
+    assert assignments.read(folder / "config_X.sh").values == {"LR": "9"}
+    assert config_file.names_set_by(str(folder / "config_X.sh")) == ["LR"]
+    (folder / sourced).unlink()
+    with pytest.raises(UserError, match=f"config_X.sh:2: sources {sourced}, which is not there"):
+        configuration.from_environment(IMAGENET, str(folder / "config_X.sh"))
+
+
+def test_bytes_that_are_no_text_are_the_same_in_every_reading(tmp_path):
+    file = tmp_path / "config_X.sh"
+    file.write_bytes(b"export SUBMISSION_ORG='caf\xe9'\n")
+    assert config_file.source(str(file)) == assignments.read(file).values == {"SUBMISSION_ORG": "caf\udce9"}
+
+
+def test_variables_of_mxnet_that_no_release_reads_have_no_effect():
+    environ = {**IMAGENET, "MXNET_DETERMINISTIC": "1", "MXNET_CUDNN_NHWC_BN_ADD_RELU": "1", "MXNET_ENFORCE_DETERMINISM": "1",
+               "MXNET_UPDATE_AGGREGATION_SIZE": "4"}
+    rows = states(environ)
+    for name in ("MXNET_DETERMINISTIC", "MXNET_CUDNN_NHWC_BN_ADD_RELU"):
+        assert (rows[name].state, rows[name].note) == ("dead", "no released MXNet reads it, at most NVIDIA's own build")
+    assert rows["MXNET_ENFORCE_DETERMINISM"].state == rows["MXNET_UPDATE_AGGREGATION_SIZE"].state == "passed through"
+
+
+def test_the_variables_of_mxnet_are_those_in_its_library():
+    package = importlib.util.find_spec("mxnet")  # looked for, not imported
+    if package is None:
+        pytest.skip("needs MXNet")
+    folder = pathlib.Path(package.submodule_search_locations[0])
+    name = re.compile(rb"(?<![A-Za-z0-9_])MXNET_[A-Z0-9_]+")
+    in_library = {each.decode() for each in name.findall((folder / "libmxnet.so").read_bytes())}
+    assert mxnet_variables.LIBRARY <= in_library <= mxnet_variables.READ | {"MXNET_C_API", "MXNET_LAPACK_"}
+    in_python = {each.decode() for file in folder.rglob("*.py") for each in name.findall(file.read_bytes())}
+    assert in_python >= mxnet_variables.PYTHON
 
 
 def test_a_file_that_does_not_exist(tmp_path):

@@ -194,10 +194,10 @@ def test_files_of_somebody_else_are_refused(tmp_path, name):
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"files": 1}', "\udcff"])
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"files": 1}', "\udcff", "[" * 99_999])
 def test_a_damaged_record_is_refused(copy, text):
     (copy / MANIFEST).write_text(text, encoding="utf-8", errors="surrogateescape")
-    with pytest.raises(UserError, match=f"{MANIFEST}: not the record of a demo data set"):
+    with pytest.raises(UserError, match=f"{MANIFEST}: .*; choose another folder or delete "):
         generate(copy, **SMALL)
 
 
@@ -246,6 +246,17 @@ def test_ctrl_c_removes_everything_and_every_process(tmp_path, written, pause):
     assert group_is_gone(process.pid)
 
 
+def test_sigterm_to_all_processes_leaves_nothing_and_no_traceback(tmp_path):
+    """As timeout(1) sends it."""
+    process = subprocess.Popen([sys.executable, "-m", "rn50", "demo-data", str(tmp_path / "demo")], stdout=subprocess.DEVNULL,
+                               stderr=subprocess.PIPE, text=True, start_new_session=True)  # fmt: skip
+    wait_for_bytes(1, tmp_path / "demo", process)
+    os.killpg(process.pid, signal.SIGTERM)
+    _, messages = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM and "Traceback" not in messages, messages
+    assert list((tmp_path / "demo").iterdir()) == [] and group_is_gone(process.pid)
+
+
 def test_a_killed_process_leaves_no_files_and_no_workers_and_the_next_one_starts_afresh(tmp_path, small):
     process = start(tmp_path)
     wait_for_bytes(1, tmp_path, process)
@@ -272,7 +283,7 @@ def test_a_second_process_in_the_same_folder_is_refused(tmp_path):
 def test_a_killed_worker_is_one_line(tmp_path):
     before = ("import multiprocessing, os, signal, threading, time\n"
               "def kill_a_worker():\n"
-              f"    while not os.path.exists({str(tmp_path / PARTIAL / 'train.rec.partial')!r}): time.sleep(0.05)\n"
+              "    while not multiprocessing.active_children(): time.sleep(0.05)\n"
               "    time.sleep(1)\n"
               "    os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)\n"
               "threading.Thread(target=kill_a_worker, daemon=True).start()")

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -12,6 +13,7 @@ from rn50 import config as configuration
 from rn50 import doctor
 from rn50.advice import gpu as gpu_advice
 from rn50.advice import host as host_advice
+from rn50.advice import results as results_advice
 from rn50.advice import software as software_advice
 from rn50.advice import submission as submission_advice
 from rn50.advice.finding import FAILURE, OK, WARNING, Finding
@@ -22,6 +24,7 @@ from rn50.facts.software import Software
 from rn50.machine import Mount
 from tests.conftest import with_changes
 from tests.core.machines import NAMES, simulated
+from tests.core.test_report import write_run
 
 GPU_BUILD = Software("3.10.12", {"mxnet-cu112": "1.9.1", "nvidia-dali-cuda110": "1.34.0", "numpy": "1.23.5", "horovod": "0.28.1"},
                      (), (), None)
@@ -236,10 +239,28 @@ def test_memory_that_no_rank_can_live_in(data, limit, ranks, severity):
 
 def test_room_for_results(monkeypatch, tmp_path):
     result = tmp_path / "not" / "there" / "yet" / "result_0.txt"
-    assert host_advice._results(result).severity == OK
-    monkeypatch.setattr(host_advice, "RESULTS_BYTES", 1 << 60)
-    finding = host_advice._results(result)
+    assert [each.severity for each in results_advice.findings(result)] == [OK]
+    monkeypatch.setattr(results_advice, "ROOM", 1 << 60)
+    [finding] = results_advice.findings(result)
     assert finding.severity == FAILURE and finding.found.endswith(f"free in {tmp_path}")
+
+
+@pytest.mark.parametrize("spoil, says", (
+    (lambda file: file.write_text(""), "no :::MLLOG line in it"),
+    (lambda file: file.write_bytes(bytes(range(256))), "no :::MLLOG line in it"),
+    (lambda file: (file.unlink(), file.mkdir()), "folder|directory"),
+    (lambda file: (file.unlink(), file.symlink_to(file.name)), "cannot be read"),
+    (lambda file: file.write_text(file.read_text().replace('"resnet"', '"bert"')), "is a log of bert, not of resnet"),
+    (lambda file: file.write_text(file.read_text().rpartition(":::MLLOG")[0]), "its clock did not start, or never stopped"),
+))  # fmt: skip
+def test_what_is_no_result_is_found_before_the_first_run(tmp_path, spoil, says):
+    result = write_run(tmp_path / "result_1.txt")
+    following = tmp_path / "result_2.txt"
+    assert [each.severity for each in results_advice.findings(following)] == [OK]
+    spoil(result)
+    [_, finding] = results_advice.findings(following)
+    assert finding.severity == FAILURE and re.search(f"{result}: .*({says})", finding.found)
+    assert finding.remedy.startswith(f"move {result} away")
 
 
 def software_findings(software, config=None):

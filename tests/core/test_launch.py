@@ -21,6 +21,7 @@ def test_threads_are_a_ranks_share_of_the_cores(tiny_config, monkeypatch, device
     config = with_changes(tiny_config, run={"device": device, "ranks_per_node": ranks})
     assert launch.rank_environment(config, {})["OMP_NUM_THREADS"] == threads
     assert launch.rank_environment(config, {"OMP_NUM_THREADS": "3", "X": "y"})["OMP_NUM_THREADS"] == "3"
+    assert launch.rank_environment(config, {"OMP_NUM_THREADS": ""})["OMP_NUM_THREADS"] == threads
 
 
 @pytest.fixture
@@ -132,6 +133,12 @@ def test_hosts_of_a_run(tiny_config):
 ])
 def test_a_node_list_of_slurm(nodelist, names):
     assert hosts.expand(nodelist) == names
+
+
+@pytest.mark.parametrize("nodelist", ["a[1-x]", "a[-]", "a[1-99999999999]", "a[\uff11]", "a[]"])
+def test_a_list_of_slurms_that_is_none(nodelist):
+    with pytest.raises(UserError, match="is no range of numbers; set HOSTS"):
+        hosts.expand(nodelist)
 
 
 def test_horovodrun_over_two_machines(tiny_config, installed):

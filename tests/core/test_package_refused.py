@@ -1,12 +1,17 @@
 """What ``rn50 package`` refuses: every line that it says, and that nothing is left behind."""
 
+import json
+import os
 import pathlib
 import shutil
+import signal
 
 import pytest
+from click.testing import CliRunner
 
+from rn50.cli import main
 from rn50.errors import UserError
-from rn50.submission import describe, own_results, package
+from rn50.submission import describe, own_results, package, source
 from tests.core.campaigns import DETAILS, change, details, nobody, packaged, replace, snapshot
 
 
@@ -72,8 +77,29 @@ REFUSED = {
     "a list": (lambda r: details(r, system_name=["a", "b"]), ["system_name is a list or a mapping; write its value on one line"]),
     "no number": (lambda r: details(r, host_processors_per_node="two"), ["host_processors_per_node is 'two', no whole number"]),
     "no YAML": (
-        lambda r: (r / describe.DETAILS).write_text("cooling: air\nhw_notes: [\n"), ["system.yaml: line 3: not YAML ("],
+        lambda r: (r / describe.DETAILS).write_text("cooling: air\nhw_notes: [\n"), ["system.yaml: line 3: no plain YAML ("],
     ),
+    "a YAML bomb": (
+        lambda r: (r / describe.DETAILS).write_text("hw_notes: &a [x, x]\nsw_notes: [*a, *a]\n"),
+        ["system.yaml: line 2: no plain YAML (an alias)"],
+    ),
+    "deep YAML": (lambda r: (r / describe.DETAILS).write_text("cooling: " + "[" * 9999), ["system.yaml: line 1: ", "nested"]),
+    "a pipe for details": (
+        lambda r: ((r / describe.DETAILS).unlink(), os.mkfifo(r / describe.DETAILS)), ["system.yaml: is a pipe, no regular file"],
+    ),
+    "deep JSON": (lambda r: (r / "result_2.json").write_text("[" * 99_999), ["result_2.json: not there, or not what rn50 saves"]),
+    "a pipe beside a log": (
+        lambda r: ((r / "result_2.json").unlink(), os.mkfifo(r / "result_2.json")),
+        ["result_2.json: not there, or not what rn50 saves"],
+    ),
+    **{f"a saved {name}": (
+        lambda r, facts=facts: change(r / "result_2.txt", **facts), ["result_2.json: not there, or not what rn50 saves"],
+    ) for name, facts in {
+        "commit that is no text": {"commit": 7}, "commit that is an option": {"commit": "--git-dir"},
+        "version that is no text": {"packages": {"mxnet": None}}, "machine that is a list": {"system": ["8xA100"]},
+        "variable that is a command": {"environment": {"A=1; touch x; B": "1"}},
+        "configuration without ranks": {"config": {"run": {"framework": "mxnet", "device": "gpu", "system": "x"}}},
+    }.items()},
     "no fields": (lambda r: (r / describe.DETAILS).write_text("air-cooled"), ["system.yaml: no fields and values"]),
     "no details": (
         lambda r: (r / describe.DETAILS).unlink(),
@@ -123,6 +149,56 @@ def test_runs_that_saved_no_machine_are_said_to_be_of_this_one(results, machine)
     assert warning.endswith("its runs saved nothing of their machine, so this one is described; is it the same?")
 
 
+def test_names_from_files_stay_in_the_tree(results, checkout, tmp_path):
+    """They are made one part of a path each, the framework's like the others."""
+    for log in results.glob("result_*.txt"):
+        saved = json.loads(log.with_suffix(".json").read_text())
+        saved["config"]["run"]["framework"] = "../../../../elsewhere/" + "x" * 300
+        change(log, config=saved["config"])
+    details(results, system_name="../" * 9 + "etc\x1b[2J\u202e")
+    outcome = packaged(results, tmp_path / "submission", checkout)
+    [each] = outcome.packages
+    assert outcome.written and each.system == "etc_2J" and each.implementation.startswith("elsewhere_xxx")
+    assert {path.name for path in tmp_path.iterdir()} == {"results", "submission"}
+
+
+@pytest.mark.parametrize("name", ("loop", "file", "file/below", "x" * 300))
+def test_a_folder_that_cannot_be_made_is_a_line_and_nothing_is_left(results, checkout, tmp_path, name):
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "file").touch()
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(UserError, match="cannot write the package"):
+        packaged(results, tmp_path / name, checkout)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_signal_leaves_nothing_behind(results, checkout, tmp_path, monkeypatch):
+    """SIGTERM while the checkers run."""
+    monkeypatch.setattr(package.check, "check", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    monkeypatch.setattr(source, "CHECKOUT", checkout)
+    monkeypatch.setattr(package.package, "__defaults__", (None, (), checkout, lambda done, total: None))
+    before = sorted(tmp_path.rglob("*"))
+    done = CliRunner().invoke(main, ["package", str(results), "--to", str(tmp_path / "new" / "submission")])
+    assert done.exit_code == 128 + signal.SIGTERM, done.output
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("framework, device, ranks, installs", (
+    ("pytorch", "gpu", 8, ["pytorch-gpu"]), ("pytorch", "cpu", 2, ["pytorch-cpu"]), ("mxnet", "cpu", 1, ["mxnet-cpu"]),
+    ("mxnet", "gpu", 8, ["mxnet-cu112", "horovod-build", "horovod-nccl"]),
+    ("mxnet", "cpu", 2, ["mxnet-cpu", "horovod-build", "horovod"]),
+))  # fmt: skip
+def test_what_the_set_up_of_a_package_installs(results, tmp_path, framework, device, ranks, installs):
+    for log in results.glob("result_*.txt"):
+        saved = json.loads(log.with_suffix(".json").read_text())
+        saved["config"]["run"].update(framework=framework, device=device, ranks_per_node=ranks)
+        change(log, config=saved["config"])
+    [result] = own_results.read([results])
+    source.write_scripts(result, "S", "code", "c0ffee", tmp_path / "scripts")
+    lines = (tmp_path / "scripts" / "setup.sh").read_text().splitlines()
+    assert [line.split()[-1] for line in lines if "install.sh" in line] == installs
+
+
 def test_two_results_of_one_name_are_refused(results, checkout, tmp_path):
     other = shutil.copytree(str(results), str(tmp_path / "results" / "other"))
     with pytest.raises(UserError, match="its system is called NF5688M6, as that of .*give each a system_name in system.yaml"):
@@ -130,10 +206,18 @@ def test_two_results_of_one_name_are_refused(results, checkout, tmp_path):
 
 
 def test_what_a_checker_refuses_is_not_written(results, checkout, tmp_path):
-    replace(results / "result_1.txt", '"key": "seed", "value": 22', '"key": "seed", "value": 5')
+    replace(results / "result_1.txt", '"tensor": "fc1_bias"', '"tensor": "bias"')
     before = snapshot(tmp_path)
-    outcome = packaged(results, tmp_path / "submission", checkout)
+    to = tmp_path / "submission"
+    outcome = package.package([results], to, nobody, checkout=checkout, rulesets=("1.1.0",))
     assert not outcome.written and outcome.errors
-    seeds = tmp_path / "submission" / "Somebody" / "results" / "NF5688M6" / "resnet" / "result_1.txt"
-    assert any(finding.file == seeds and "seed 5 is that of" in finding.message for finding in outcome.findings)
+    there = to / "Somebody" / "results" / "NF5688M6" / "resnet" / "result_1.txt"
+    assert any(finding.file == there and "1 unknown (bias)" in finding.message for finding in outcome.findings)
     assert snapshot(tmp_path) == before
+
+
+def test_what_the_rules_of_a_result_refuse_is_refused_before_the_checkers_run(results, checkout, tmp_path):
+    replace(results / "result_1.txt", '"key": "seed", "value": 22', '"key": "seed", "value": 5')
+    with pytest.raises(UserError, match="result_1.txt: line 8: seed 5 is that of result_0.txt too; leave SEED unset"):
+        packaged(results, tmp_path / "submission", checkout)
+    assert not (tmp_path / "submission").exists()

@@ -7,7 +7,7 @@ import pathlib
 import pytest
 
 from rn50.errors import UserError
-from rn50.submission import parse
+from rn50.submission import parse, result_files
 
 PUBLISHED = pathlib.Path(__file__).resolve().parents[2].parent / "shared" / "published"
 
@@ -169,9 +169,9 @@ def test_what_is_no_log_is_the_users_error(tmp_path):
 def test_find_result_files(tmp_path):
     for name in ("result_10.txt", "result_2.txt", "result_3.txt.partial", "result_x.txt", "other.log"):
         (tmp_path / name).write_text("")
-    two, ten, other = tmp_path / "result_2.txt", tmp_path / "result_10.txt", tmp_path / "other.log"
-    assert parse.find_result_files([tmp_path]) == [two, ten]
-    assert parse.find_result_files([ten, tmp_path, other]) == [ten, two, other]
+    two, ten, x, other = (tmp_path / name for name in ("result_2.txt", "result_10.txt", "result_x.txt", "other.log"))
+    assert result_files.find_result_files([tmp_path]) == [two, ten, x]
+    assert result_files.find_result_files([ten, tmp_path, other]) == [ten, two, x, other]
 
 
 def test_find_result_files_takes_this_benchmark_of_a_published_tree(tmp_path):
@@ -180,15 +180,15 @@ def test_find_result_files_takes_this_benchmark_of_a_published_tree(tmp_path):
         folder.mkdir(parents=True)
         (folder / "result_0.txt").write_text("")
     expected = [tmp_path / "Org" / "results" / "box" / "resnet" / "result_0.txt"]
-    assert parse.find_result_files([tmp_path]) == expected
-    assert parse.find_result_files([tmp_path / "Org" / "results" / "box"]) == expected
+    assert result_files.find_result_files([tmp_path]) == expected
+    assert result_files.find_result_files([tmp_path / "Org" / "results" / "box"]) == expected
 
 
 def test_find_result_files_refuses_what_is_not_there(tmp_path):
     with pytest.raises(UserError, match="absent: no such file or folder"):
-        parse.find_result_files([tmp_path / "absent"])
-    with pytest.raises(UserError, match=r"no result_<N>\.txt below it"):
-        parse.find_result_files([tmp_path])
+        result_files.find_result_files([tmp_path / "absent"])
+    with pytest.raises(UserError, match=r"no result_\*\.txt below it"):
+        result_files.find_result_files([tmp_path])
 
 
 @pytest.mark.skipif(not PUBLISHED.is_dir(), reason="needs the published logs")
@@ -200,7 +200,7 @@ def test_published_logs_agree_with_the_table_of_results():
     for folder in folders:
         version, org, _, system = folder.parts[-5:-1]
         row = rows[version, org, system]
-        logs = [parse.read_log(file) for file in parse.find_result_files([folder])]
+        logs = [parse.read_log(file) for file in result_files.find_result_files([folder])]
         assert [log.findings for log in logs] == [()] * 5
         assert [log.evaluations[-1].epoch if log.evaluations else "None" for log in logs] == [
             int(epoch) if epoch != "None" else epoch for epoch in row["epochs"].split()

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from rn50 import rules
 from rn50.cli import main
-from rn50.hyperparameters import accelerators, epochs, published, throughput
+from rn50.hyperparameters import accelerators, epochs, prediction, published, reference, throughput
 from rn50.hyperparameters.epochs import EpochModel
 from rn50.hyperparameters.plan import SCALES, Planner, planner_for
 from rn50.hyperparameters.throughput import Point, ThroughputModel
@@ -104,7 +104,23 @@ def test_the_reference_is_the_one_that_the_official_checker_prunes():
     checker = RCP_Checker("training", rules.RULESETS[-1], "resnet", False)
     checker._prune_rcps()
     official = {each["BS"]: statistics.mean(each["Epochs to converge"]) for each in checker.pruned_rcp_data.values()}
-    assert 4096 not in official and dict(epochs._reference_points()) == official
+    assert 4096 not in official and {each.batch_size: each.mean for each in reference.points()} == official
+
+
+def test_plan_and_borrow_have_one_reference_and_one_order_of_recipes(planner):
+    assert reference.at(4096).mean == pytest.approx(35.79, abs=0.005)  # and not the 40 of the point that the checker prunes
+    assert prediction.of_recipe((4096, "lars", 1.0, 2.0, 37.0, 5e-5, 0.9), ()).mean == reference.at(4096).mean
+    for size in (256, 1632, 2448, 3264, 4096, 16384, 49152, 67456):
+        suggested = next(each for each in prediction.candidates(size, "lars") if not each.name.startswith("rcp/"))
+        chosen = planner.recipe(size, 8)
+        assert published.recipe(chosen.source) == published.recipe_key(*suggested.values.values())
+        assert (chosen.runs, chosen.missed) == (suggested.prediction.runs, suggested.prediction.missed)
+
+
+def test_of_recipes_whose_epochs_are_printed_alike_the_one_of_most_runs_comes_first(planner):
+    first, second = prediction.candidates(3264, "lars")[:2]
+    assert f"{first.expected:.1f}" == f"{second.expected:.1f}" and first.prediction.runs > 300 > second.prediction.runs
+    assert planner.recipe(3264, 8).runs == first.prediction.runs
 
 
 def test_fewer_epochs_than_anybody_needed_are_not_predicted(planner):
@@ -200,6 +216,8 @@ def test_what_a_person_reads():
     ("arguments", "message"),
     [
         (["--accelerator", "H100"], "several are called so: H100-SXM-80GB, H100-PCIe-80GB, H100-SXM-96GB"),
+        (["--accelerator", "A100"], "several are called so: A100-SXM-80GB, A100-PCIe-80GB, A100-SXM-40GB, A100-PCIe-40GB"),
+        (["--accelerator", "A100-SXM"], "several are called so: A100-SXM-80GB, A100-SXM-40GB; say which"),
         (["--accelerator", "B200"], "nobody published a result with it; known are A100-SXM-80GB"),
         (["--accelerator", "-"], "nobody published a result with it"),
         (["--global-batch-size", "3200"], "without --accelerators"),
@@ -208,13 +226,25 @@ def test_what_a_person_reads():
         (["--accelerators", "8", "--global-batch-size", "4", "--images-per-second", "3000"], "not an image for each of 8"),
         (["--accelerators", "8", "--global-batch-size", "100000"], "reached the target is 67456; choose one up to that"),
         (["--accelerators", "100000"], "more than images in the largest published batch"),
-        (["--plot", "/proc/absent/plot.svg"], "choose a file that can be written"),
+        (["--plot", "/proc/absent/plot.svg"], "cannot be written (No such file or directory); give --plot another file"),
+        (["--plot", "/dev/null"], "/dev/null: is a device, no regular file; give --plot another file"),
     ],
 )
 def test_refusals_are_a_line(arguments, message):
     done = plan(*arguments)
     assert done.exit_code == 2 and done.stdout == ""
     assert message in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+NO_NUMBERS = ["nan", "-inf", "Infinity", "1_0", "\uff18", "1e999", "0x10", "", "8 8", "1e300", "-8"]
+
+
+@pytest.mark.parametrize("value", NO_NUMBERS)
+@pytest.mark.parametrize("option", ["--images-per-second", "--accelerators", "--global-batch-size"])
+def test_what_is_no_number_is_refused(option, value):
+    others = {"--images-per-second": "3000", "--accelerators": "8", "--global-batch-size": "3264", option: value}
+    done = plan(*(word for pair in others.items() for word in pair), "--json")
+    assert done.exit_code == 2 and done.stdout == "" and f"Invalid value for '{option}'" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -70,9 +70,14 @@ def test_a_gain_is_told_with_what_the_rounds_say(now, says):
 
 @pytest.mark.parametrize("content, says", [
     (None, "cannot be read (No such file or directory)"),
-    ("{", "not what `rn50 profile` writes"),
+    ("{", "no JSON"),
     ("{}", "not what `rn50 profile` writes"),
     ('{"rate": {}, "operators": {"steps": 1, "step_seconds": 1, "operators": [[1]]}}', "not what `rn50 profile` writes"),
+    ('{"rate": {}, "operators": {"steps": 1, "step_seconds": 1, "operators": []}}', "not what `rn50 profile` writes"),
+    ('{"rate": {"images_per_second": {"real": {"median": "x"}}}, "operators": {"steps": 1, "step_seconds": 1, "operators": []}}',
+     "not what `rn50 profile` writes"),
+    ('{"rate": {"images_per_second": {"real": {"median": 1, "lowest": 1, "highest": 1}}}, "operators": {"steps": 0, '
+     '"step_seconds": 1, "operators": [["x", 1, 1]]}}', "not what `rn50 profile` writes"),
 ])
 def test_no_earlier_profile(tmp_path, content, says):
     if content is not None:

@@ -174,8 +174,8 @@ def test_a_folder_in_the_place_of_the_rec_is_one_line(tmp_path):
     write(tmp_path / "set", [b"image"])
     (tmp_path / "set.rec").unlink()
     (tmp_path / "set.rec").mkdir()
-    with open_reader(tmp_path / "set") as reader, pytest.raises(UserError, match=r"set\.rec: cannot be read \(Is a directory\)"):
-        reader.read(0)
+    with pytest.raises(UserError, match=r"set\.rec: is a folder, no regular file; copy or pack"):
+        open_reader(tmp_path / "set")
 
 
 def test_an_index_of_another_file_is_one_line(tmp_path):

@@ -7,11 +7,11 @@ import pathlib
 import shutil
 
 import pytest
-from rich.console import Console
 
 from rn50 import rules
 from rn50.errors import UserError
 from rn50.submission import score, scoreboard
+from rn50.terminal import Terminal
 
 PUBLISHED = pathlib.Path(__file__).resolve().parents[2].parent / "shared" / "published"
 LOGS = PUBLISHED / "logs"
@@ -20,27 +20,40 @@ needs_published = pytest.mark.skipif(not PUBLISHED.is_dir(), reason="needs the p
 
 def write_run(
     file, seconds, accuracy=0.76, status="success", train_samples=rules.TRAIN_SAMPLES, platform="8xBox", benchmark="resnet",
-    base_learning_rate=10.5, global_batch_size=None, start=0, epochs=35,
+    base_learning_rate=10.5, global_batch_size=3264, start=0, epochs=35,
 ):
-    """A log with all that the score reads; ``status`` None leaves the run unfinished."""
+    """A log with all that the rules of a result want; ``status`` None leaves the run unfinished."""
+    first_ms = 1_700_000_000_000 + 1000 * start
 
-    def line(key, value=None, time_ms=0, **metadata):
-        return ":::MLLOG " + json.dumps({"time_ms": time_ms, "key": key, "value": value, "metadata": metadata}) + "\n"
+    def line(key, value=None, at=0.0, **metadata):
+        record = {"time_ms": round(first_ms + 1000 * at), "key": key, "value": value, "metadata": metadata}
+        return ":::MLLOG " + json.dumps(record) + "\n"
 
-    stop = "" if status is None else line("run_stop", time_ms=1000 * (start + seconds), status=status)
+    values = {
+        "submission_benchmark": benchmark, "submission_org": "Somebody", "submission_division": "closed",
+        "submission_status": "onprem", "submission_platform": platform, "cache_clear": True, "init_start": None, "seed": seconds,
+        "global_batch_size": global_batch_size, "gradient_accumulation_steps": 1, "opt_name": "lars", "lars_epsilon": 0.0,
+        "lars_opt_base_learning_rate": base_learning_rate, "lars_opt_end_learning_rate": 0.0001,
+        "lars_opt_learning_rate_decay_poly_power": 2, "lars_opt_learning_rate_decay_steps": 37,
+        "lars_opt_learning_rate_warmup_epochs": 2, "lars_opt_momentum": 0.9, "lars_opt_weight_decay": 5e-5, "init_stop": None,
+        "run_start": None, "train_samples": train_samples, "eval_samples": rules.EVAL_SAMPLES,
+    }
+    lines = [line(key, value) for key, value in values.items()]
+    first = 1
+    for last in range((epochs - 1) % 4 + 1, epochs + 1, 4):
+        at = seconds * (last - 1) / epochs
+        lines += [
+            line("block_start", at=at, first_epoch_num=first, epoch_count=last - first + 1),
+            line("eval_accuracy", accuracy if last == epochs else 0.5, at=at, epoch_num=last),
+            line("block_stop", at=at, first_epoch_num=first),
+        ]
+        first = last + 1
+    lines += [] if status is None else [line("run_stop", at=seconds, status=status)]
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(
-        line("submission_benchmark", benchmark)
-        + line("submission_platform", platform)
-        + line("seed", seconds)
-        + line("lars_opt_base_learning_rate", base_learning_rate)
-        + (line("global_batch_size", global_batch_size) if global_batch_size else "")
-        + line("run_start", time_ms=1000 * start)
-        + line("train_samples", train_samples)
-        + line("eval_accuracy", 0.5, epoch_num=epochs - 4)
-        + line("eval_accuracy", accuracy, epoch_num=epochs)
-        + stop
-    )
+    file.write_text("".join(lines))
+
+
+DEMO = f"8xBox ({rules.NOT_A_RESULT})"
 
 
 def write_runs(folder, *seconds, **options):
@@ -54,26 +67,29 @@ def kept(system):
 
 def printed(scores):
     stream = io.StringIO()
-    scoreboard.print_table(scores, Console(file=stream, width=80))
+    scoreboard.print_table(scores, Terminal(file=stream))
     return stream.getvalue()
 
 
 def test_the_fastest_and_the_slowest_are_dropped(tmp_path):
     write_runs(tmp_path, 120, 60, 600, 180, 240)
     [system] = score.score([tmp_path])
-    assert (system.system, system.valid, system.reason, system.label) == ("8xBox", True, None, None)
+    assert (system.system, system.valid, system.reasons, system.label) == ("8xBox", True, (), None)
     assert system.olympic_minutes == pytest.approx((2 + 3 + 4) / 3, rel=1e-12)
     assert kept(system) == ["result_0.txt", "result_3.txt", "result_4.txt"]
 
 
-@pytest.mark.parametrize(
-    "failure", [{"accuracy": 0.7589}, {"status": "aborted"}, {"status": None}, {"accuracy": 0.7589, "status": "aborted"}]
-)
-def test_a_run_that_did_not_converge_is_the_slowest(tmp_path, failure):
+@pytest.mark.parametrize("failure, contradiction", [
+    ({"accuracy": 0.7589}, "the status is success, but no evaluation reaches 0.759"),
+    ({"status": "aborted"}, "the status is aborted, but epoch 35 reached 0.759"),
+    ({"status": None}, None),
+    ({"accuracy": 0.7589, "status": "aborted"}, None),
+])
+def test_a_run_that_did_not_converge_is_the_slowest(tmp_path, failure, contradiction):
     write_runs(tmp_path, 120, 60, 600, 180, 240)
     write_run(tmp_path / "result_1.txt", 60, **failure)
     [system] = score.score([tmp_path])
-    assert system.valid
+    assert system.reasons == ((f"result_1.txt, line 51: {contradiction}",) if contradiction else ())
     assert system.olympic_minutes == pytest.approx((3 + 4 + 10) / 3, rel=1e-12)
     assert kept(system) == ["result_2.txt", "result_3.txt", "result_4.txt"]
     assert "result_1.txt did not converge" in printed([system])
@@ -81,11 +97,11 @@ def test_a_run_that_did_not_converge_is_the_slowest(tmp_path, failure):
 
 def test_two_runs_that_did_not_converge_make_the_set_invalid(tmp_path):
     write_runs(tmp_path, 120, 60, 600, 180, 240)
-    write_run(tmp_path / "result_1.txt", 60, accuracy=0.7)
-    write_run(tmp_path / "result_3.txt", 180, status="aborted")
+    write_run(tmp_path / "result_1.txt", 60, accuracy=0.7, status="aborted")
+    write_run(tmp_path / "result_3.txt", 180, accuracy=0.7, status="aborted")
     [system] = score.score([tmp_path])
     assert (system.valid, system.olympic_minutes, kept(system)) == (False, None, [])
-    assert system.reason == "2 runs did not converge (result_1.txt, result_3.txt), and only one may"
+    assert system.reasons == ("2 runs did not converge (result_1.txt, result_3.txt), and only one may",)
     assert "8xBox: no score: 2 runs did not converge (result_1.txt, result_3.txt)" in printed([system])
 
 
@@ -93,7 +109,7 @@ def test_two_runs_that_did_not_converge_make_the_set_invalid(tmp_path):
 def test_fewer_runs_are_shown_without_a_score(tmp_path, count, reason):
     write_runs(tmp_path, *range(60, 60 + count))
     [system] = score.score([tmp_path])
-    assert (system.valid, system.olympic_minutes, system.reason) == (False, None, reason)
+    assert (system.valid, system.olympic_minutes, system.reasons) == (False, None, (reason,))
     assert len(system.runs) == count and kept(system) == []
 
 
@@ -124,7 +140,7 @@ def test_sets_of_which_most_did_not_converge_give_no_score(tmp_path):
     write_in_a_row(tmp_path, 60, 60, -60, 60, -60, 60)
     [system] = score.score([tmp_path])
     assert (system.valid, system.olympic_minutes) == (False, None)
-    assert "2 runs did not converge" in system.reason
+    assert "2 runs did not converge" in system.reasons[0]
 
 
 @pytest.mark.parametrize("epochs, passed, factor, says", [
@@ -143,7 +159,7 @@ def test_reference_convergence_is_shown_apart(tmp_path, epochs, passed, factor, 
 
 
 def test_convergence_of_another_data_set_is_not_compared(tmp_path):
-    write_runs(tmp_path, 100, 101, 102, 103, 104, global_batch_size=3264, train_samples=10_000)
+    write_runs(tmp_path, 100, 101, 102, 103, 104, platform=DEMO)
     assert score.score([tmp_path])[0].convergence is None
 
 
@@ -193,11 +209,13 @@ def test_json_is_what_the_documentation_says(tmp_path):
         "system": "8xBox",
         "valid": True,
         "olympic_minutes": 1.7,
-        "reason": None,
+        "reasons": [],
         "mean_minutes": None,
         "label": None,
-        "division": None,
-        "convergence": None,
+        "division": "closed",
+        "convergence": {
+            "ruleset": "4.0.0", "passed": True, "message": "RCP found", "factor": 1.0043956043956044, "scaled_minutes": 1.7075,
+        },
         "spread": 0.039216,
         "accelerators": None,
         "images_per_second": round(35 * rules.TRAIN_SAMPLES / 102, 1),
@@ -217,8 +235,8 @@ def test_json_is_what_the_documentation_says(tmp_path):
     assert [run["kept"] for run in runs] == [False, True, True, True, False]
 
 
-def test_the_label_follows_the_training_set(tmp_path):
-    write_runs(tmp_path, 100, 101, 102, 103, 104, train_samples=10_000)
+def test_the_label_follows_that_of_the_log(tmp_path):
+    write_runs(tmp_path, 100, 101, 102, 103, 104, train_samples=10_000, platform=DEMO)
     [demo] = score.score([tmp_path])
     assert demo.valid and demo.label == rules.NOT_A_RESULT
     assert f"1.7000 minutes, mean of the middle 3 of 5 runs [{rules.NOT_A_RESULT}]" in printed([demo])
@@ -238,8 +256,9 @@ def test_the_mean_of_fewer_runs(tmp_path):
 
 def test_one_run_on_other_data_labels_the_whole_score(tmp_path):
     write_runs(tmp_path, 100, 101, 102, 103, 104)
-    write_run(tmp_path / "result_4.txt", 104, train_samples=1000)
-    assert score.score([tmp_path])[0].label == rules.NOT_A_RESULT
+    write_run(tmp_path / "result_4.txt", 104, platform=DEMO)
+    [system] = score.score([tmp_path])
+    assert system.label == rules.NOT_A_RESULT and not system.valid and "the run is labelled, but not" in system.reasons[0]
 
 
 def test_runs_of_two_configurations_are_no_result(tmp_path):
@@ -247,8 +266,10 @@ def test_runs_of_two_configurations_are_no_result(tmp_path):
     assert score.score([tmp_path])[0].valid
     write_run(tmp_path / "result_4.txt", 104, base_learning_rate=11)
     [system] = score.score([tmp_path])
-    assert not system.valid and system.olympic_minutes is None
-    assert "lars_opt_base_learning_rate is 10.5 in result_3.txt, 11 in result_4.txt" in system.reason
+    assert not system.valid and system.olympic_minutes == pytest.approx(1.7, rel=1e-12)
+    [reason] = system.reasons
+    assert "is 10.5 in result_0.txt, result_1.txt, result_2.txt, result_3.txt, 11 in result_4.txt" in reason
+    assert "8xBox: 1.7000 minutes, NOT A VALID RESULT: " in printed([system])
 
 
 def test_systems_are_told_apart_by_folder_and_named(tmp_path):
@@ -263,7 +284,7 @@ def test_systems_are_told_apart_by_folder_and_named(tmp_path):
 def test_the_same_file_counts_once(tmp_path):
     write_runs(tmp_path, 60, 61, 62, 63)
     [system] = score.score([tmp_path, tmp_path / "result_0.txt"])
-    assert system.reason == "4 runs of 5"
+    assert system.reasons == ("4 runs of 5",)
 
 
 def test_what_is_wrong_with_a_log_is_printed_under_the_table(tmp_path):
@@ -271,7 +292,7 @@ def test_what_is_wrong_with_a_log_is_printed_under_the_table(tmp_path):
     with (tmp_path / "result_2.txt").open("a") as file:
         file.write(":::MLLOG {half a rec\n" * 5)
     text = printed(score.score([tmp_path]))
-    assert "result_2.txt: line 10: not an MLPerf record" in text
+    assert "result_2.txt: line 52: not an MLPerf record" in text
     assert "result_2.txt: 2 more findings" in text
 
 
@@ -304,7 +325,9 @@ def test_published_systems_score_what_was_published(folder, row):
         row["rcp_checker"].split(",")[0], row["rcp_checker"].endswith("PASSED"),
     )
     assert system.convergence.ruleset == f"{row['version'][1:]}.0"
-    if row["summarizer_after_package_checker"] and system.convergence.passed:
+    if row["version"] < "v2.1":  # scores were not scaled before
+        assert system.scaled_minutes is None
+    elif row["summarizer_after_package_checker"] and system.convergence.passed:
         assert system.scaled_minutes == pytest.approx(float(row["summarizer_after_package_checker"]), abs=0.0005)
     per_accelerator = system.images_per_second_per_accelerator
     assert per_accelerator == pytest.approx(float(row["img_s_per_acc_effective"]), abs=1) if per_accelerator else (
@@ -339,4 +362,4 @@ def test_nf5488a5_and_a_second_run_that_did_not_converge(tmp_path):
     second.write_text(second.read_text().replace('"value": 0.75986', '"value": 0.75886'))
     [system] = score.score([tmp_path])
     assert (system.valid, system.olympic_minutes) == (False, None)
-    assert system.reason == "2 runs did not converge (result_2.txt, result_4.txt), and only one may"
+    assert system.reasons[0] == "2 runs did not converge (result_2.txt, result_4.txt), and only one may"

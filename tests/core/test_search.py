@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from rn50 import config as configuration
 from rn50 import config_file
 from rn50.cli import main
+from rn50.errors import UserError
 from rn50.hyperparameters import assignments
 from rn50.hyperparameters.search import journal, objective, search, subject, training
 from rn50.hyperparameters.search.journal import Journal
@@ -456,3 +457,24 @@ def test_an_edited_configuration_is_not_overwritten(seek, tmp_path):
     (tmp_path / "to" / "config_DEMO_CPU.sh").write_text("mine now\n")
     assert seek("--trials", 12).exit_code == STANDS
     assert (tmp_path / "to" / "config_DEMO_CPU.sh").read_text() == "mine now\n"
+
+
+@pytest.mark.parametrize("spoil", (
+    lambda file: file.write_text("my diary, without a last newline"), lambda file: file.write_text("[" * 99_999 + "\n"),
+    lambda file: file.write_bytes(b"\xff\n"), lambda file: file.write_text('{"op_code":99}\n'),
+    lambda file: file.write_text('{"op_code":0,"worker_id":"x","study_name":"other","directions":[1]}\n'),
+    lambda file: file.write_text('{"op_code":5,"worker_id":"x"}\n'), os.mkfifo, os.mkdir, lambda file: file.symlink_to(file.name),
+))  # fmt: skip
+def test_a_journal_that_is_none_is_a_line_and_left_alone(tmp_path, spoil):
+    file = tmp_path / "journal.log"
+    spoil(file)
+    before = file.read_bytes() if file.is_file() else None
+    with pytest.raises(UserError, match=f"^{file}: .*; give another folder with --to$"):
+        Journal(tmp_path)
+    assert before is None or file.read_bytes() == before
+
+
+def test_a_pipe_in_the_place_of_a_lock_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "plan.lock")
+    with pytest.raises(UserError, match="plan.lock: cannot be written .*; give another folder with --to"):
+        Journal(tmp_path)

@@ -9,11 +9,11 @@ import sys
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from rn50.data import recordio
 from rn50.errors import UserError
 from rn50.input import storage
+from rn50.terminal import Terminal
 
 RECORDS = 700
 
@@ -100,7 +100,7 @@ def test_the_difference_is_told_in_seconds_an_epoch(folder, tmp_path):
     assert storage.rows([made_up(folder, [2e8]), made_up(tmp_path, [1e8])])[0].meaning == "none shown"  # one round
     assert storage.rows([fast])[0].meaning == ""
     out = io.StringIO()
-    storage.show([fast, made_up(tmp_path, [1e8] * 5, size=5)], Console(file=out, width=100))
+    storage.show([fast, made_up(tmp_path, [1e8] * 5, size=5)], Terminal(file=out))
     assert "the folders hold different data" in out.getvalue() and str(tmp_path) in out.getvalue()
 
 

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from rn50 import implementation
+from rn50 import files, implementation
 from rn50.errors import UserError
 from rn50.input.rates import Rates
 from rn50.throughput import bench, curve, job, zoo
@@ -57,7 +57,7 @@ def test_every_cell_has_its_figures(tiny_environment, tmp_path, framework):
     assert first["scaling"] == {"synthetic": None, "real": None}
     expected = third["images_per_second"]["real"]["median"] / first["images_per_second"]["real"]["median"] / 2
     assert third["scaling"]["real"] == pytest.approx(expected)
-    assert json.loads((tmp_path / "to" / "cells.json").read_text()) == told
+    assert json.loads((tmp_path / "to" / "cells.json").read_text()) == {"file": files.MARK, **told}
     report = (tmp_path / "to" / "report.md").read_text()
     assert "demo data set, not an MLPerf result" in report and "22,690" in report
     assert all(each["log"] in report for each in told["cells"])
@@ -106,7 +106,7 @@ def test_a_cell_that_fails_is_told_and_the_others_are_measured(tiny_environment,
 
 @pytest.mark.parametrize("options, environ, says", [
     (("--frameworks", "caffe"), {}, "'caffe' is none of mxnet, pytorch"),
-    (("--batch-sizes", "8,0"), {}, "'0' is not a whole number above 0"),
+    (("--batch-sizes", "8,0"), {}, "0 is not in the range 1<=x"),
     (("--batch-sizes", "9999"), {}, "BATCHSIZE=9999"),
     (("--precisions", "float16"), {}, "no CPU trains in float16"),
     (("--models", "ours,alexnit"), {}, "alexnit is in the zoo of none of mxnet; names that are close: alexnet"),

@@ -1,5 +1,6 @@
 """The checks of a data folder, each on real files that are broken in one way."""
 
+import os
 import struct
 import sys
 
@@ -8,8 +9,9 @@ import numpy as np
 import pytest
 
 from rn50.data.demo_dataset import encode
+from rn50.data.jpeg import image_fault
 from rn50.data.recordio import IndexedRecordWriter, encode_record, read_index
-from rn50.data.verify import FILES, check_record_set, find_bad_record, image_fault, preflight
+from rn50.data.verify import FILES, check_record_set, find_bad_record, preflight
 from rn50.errors import UserError
 
 SAMPLES = 12
@@ -76,6 +78,17 @@ def test_preflight_names_the_empty_file(tmp_path, name):
         preflight(tmp_path)
 
 
+@pytest.mark.parametrize("make, kind", [
+    (os.mkdir, "folder"), (os.mkfifo, "pipe"), (lambda path: path.symlink_to("/dev/zero"), "device"),
+])  # fmt: skip
+def test_preflight_names_what_is_no_file(tmp_path, make, kind):
+    fill(tmp_path)
+    (tmp_path / "val.rec").unlink()
+    make(tmp_path / "val.rec")
+    with pytest.raises(UserError, match=f"val.rec: is a {kind}, no regular file; set DATADIR"):
+        preflight(tmp_path)
+
+
 def test_preflight_names_the_missing_folder(tmp_path):
     with pytest.raises(UserError, match="nowhere: No such file or directory; set DATADIR"):
         preflight(tmp_path / "nowhere")
@@ -105,6 +118,15 @@ def test_a_truncated_rec_is_found_through_a_shuffled_index(record_set):
     idx.write_text("\n".join(lines[6:] + lines[:6]) + "\n")
     rec.write_bytes(rec.read_bytes()[:-100])
     with pytest.raises(UserError, match=r"train\.rec: truncated: record 5 at byte"):
+        check_record_set(rec, idx, SAMPLES, "NUMEXAMPLES")
+
+
+@pytest.mark.parametrize("order, line", [([0] * 12, 2), ([*range(6), 3, *range(6, 11)], 7), ([*range(11, 0, -1), 11], 12)])
+def test_an_index_that_names_a_record_twice_is_found(record_set, order, line):
+    rec, idx = record_set
+    _, offsets = read_index(idx)
+    idx.write_text("".join(f"{key}\t{offsets[position]}\n" for key, position in enumerate(order)))
+    with pytest.raises(UserError, match=f"idx: line {line} names the record at byte {offsets[order[line - 1]]} a second time"):
         check_record_set(rec, idx, SAMPLES, "NUMEXAMPLES")
 
 
@@ -153,6 +175,33 @@ def test_a_label_outside_the_classes_is_named(record_set, images, label, shown):
     offset = rewrite(record_set, 3, label, images[3])
     assert find_bad_record(*record_set, classes=10).startswith(
         f"{record_set[0]}: record 3 at byte {offset} has label {shown}, no class of [0, 10); set NUMCLASSES")
+
+
+def test_a_record_of_several_labels_is_named(record_set, images):
+    rec, idx = record_set
+    offset = rewrite(record_set, 3, 0, struct.pack("<2f", 1, 2) + images[3])
+    data = bytearray(rec.read_bytes())
+    data[offset + 8] = 2  # the flag of its header
+    rec.write_bytes(data)
+    assert find_bad_record(rec, idx, classes=10) == (
+        f"{rec}: record 3 at byte {offset} has 2 labels, and a run takes one; pack the file again")
+
+
+def test_an_image_that_is_cut_short_is_named(record_set, images):
+    offset = rewrite(record_set, 7, 0, images[7][: len(images[7]) // 2])
+    line = find_bad_record(*record_set, classes=10)
+    assert line.startswith(f"{record_set[0]}: record 7 at byte {offset} does not decode (") and "truncated" in line
+    assert line.endswith("; replace the image and pack the file again; rn50 verify --full finds every such image")
+
+
+def test_the_record_that_a_decoder_stumbled_over_is_named_at_once(record_set, images):
+    damaged = bytearray(images[5])
+    table = damaged.index(b"\xff\xc4") + 5  # how many codes of each length there are
+    damaged[table : table + 16] = b"\xff" * 16
+    offset = rewrite(record_set, 5, 0, bytes(damaged))
+    assert find_bad_record(*record_set, classes=10) is None  # its headers are whole
+    line = find_bad_record(*record_set, classes=10, suspect=int(offset), time_limit_s=-1)
+    assert line.startswith(f"{record_set[0]}: record 5 at byte {offset} does not decode")
 
 
 def test_a_broken_frame_is_named(record_set):

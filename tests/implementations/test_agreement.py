@@ -16,9 +16,10 @@ from tests.conftest import with_changes  # noqa: E402
 STEPS = 20
 
 
-@pytest.mark.parametrize("optimizer, learning_rate", [("lars", 0.5), ("sgd", 0.05)])
+@pytest.mark.parametrize("optimizer, learning_rate", [("lars", 0.25), ("sgd", 0.05)])
 def test_twenty_steps_agree(tiny_config, optimizer, learning_rate):
-    # At four times these learning rates rounding errors grow a thousandfold, on what is noise to learn.
+    # What is to be learned is noise, on which rounding errors grow with the learning rate: LARS at 0.5 ends 1e-4 apart on one
+    # processor and 4e-4 on another (AMD with AVX-512).
     h = {"optimizer": optimizer, "learning_rate": learning_rate, "batch_size": 32}
     config = with_changes(tiny_config, hyperparameters=h)
     ours, theirs = pytorch_train.create(config), mxnet_train.create(config)

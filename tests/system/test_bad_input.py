@@ -8,8 +8,8 @@ import subprocess
 
 import pytest
 
-from rn50.data.recordio import read_index
-from tests.system.job import ROOT, Job, assert_aborted
+from rn50.data.recordio import IndexedRecordReader, encode_image, encode_record, read_index
+from tests.system.job import RN50, ROOT, Job, assert_aborted
 
 USER_CAN_MEND = 2
 RECORD_HEADER = 8
@@ -39,6 +39,33 @@ def no_jpeg(folder, name, position):
 def label(folder, name, position, value):
     """A record of another class."""
     overwrite(folder, name, position, LABEL, struct.pack("<f", value))
+
+
+def one_record(idx):
+    """An index that names the first record on every line."""
+    idx.write_text("".join(f"{key}\t0\n" for key in read_index(idx)[0]))
+
+
+def packed_again(folder, encode):
+    """The training set with what ``encode(position, header, image)`` makes of each record."""
+    with IndexedRecordReader(folder / "train.rec", folder / "train.idx") as reader:
+        records = [encode(position, *reader.read(position)) for position in range(len(reader))]
+    starts = [sum(map(len, records[:position])) for position in range(len(records))]
+    (folder / "train.rec").write_bytes(b"".join(records))
+    (folder / "train.idx").write_text("".join(f"{key}\t{start}\n" for key, start in enumerate(starts)))
+    (folder / "certificate.json").unlink()
+
+
+def cut(folder):
+    """Half of an image."""
+    packed_again(folder, lambda position, header, image: encode_image(
+        position, header.label, image[: len(image) // 2] if position == 150 else image))
+
+
+def two_labels(folder):
+    """Records with an array of labels, as those of detection have."""
+    packed_again(folder, lambda position, header, image: encode_record(
+        struct.pack("<IfQQ2f", 2, 0, position, 0, header.label, 1) + image))
 
 
 def truncate(path, keep):
@@ -71,6 +98,11 @@ DAMAGED = [
     ("index of another file", lambda folder: shutil.copy(str(folder / "val.idx"), str(folder / "train.idx")),
      r"train\.idx: lists 57 records, but NUMEXAMPLES is 203; set NUMEXAMPLES=57 or pack"),
     ("no JPEG to validate on", lambda folder: no_jpeg(folder, "val", 40), r"val\.rec: record 40 .*no JPEG.*replace the image"),
+    ("label that is no class", lambda folder: label(folder, "train", 150, 3.5), r"train\.rec: record 150 .*label 3\.5, no class"),
+    ("label that is no number", lambda folder: label(folder, "val", 40, float("nan")), r"val\.rec: record 40 .*label nan, no"),
+    ("index of one record", lambda folder: one_record(folder / "train.idx"), r"train\.idx: line 2 names the record at byte 0 a"),
+    ("image cut short", lambda folder: cut(folder), r"train\.rec: record 150 .*does not decode .*; rn50 verify --full"),
+    ("two labels each", lambda folder: two_labels(folder), r"train\.rec: record 0 at byte 0 has 2 labels, .*; pack the file"),
     ("label to validate on", lambda folder: label(folder, "val", 40, 10), r"val\.rec: record 40 .*label 10.*set NUMCLASSES"),
 ]
 
@@ -113,6 +145,9 @@ def test_other_number_of_validation_images(start, results, configured):
     ("BATCHSIZE", "0", "BATCHSIZE=0 .*for example BATCHSIZE="),
     ("BATCHSIZE", "", "BATCHSIZE is not set.*for example BATCHSIZE="),
     ("OPTIMIZER", "adam", "OPTIMIZER=adam .*lars"),
+    ("NUMEPOCHS", "1e300", "NUMEPOCHS=1e300 .*at most 10,000: no schedule is longer"),
+    ("OMP_NUM_THREADS", "abc", "OMP_NUM_THREADS=abc is not a number; correct or unset it"),
+    ("SUBMISSION_ORG", "caf\udce9", r"SUBMISSION_ORG=caf.* is not UTF-8"),
     ("DGXNNODES", "2", "DGXNNODES=2: .*set DGXNNODES=1"),
     ("FRAMEWORK", "abacus", "FRAMEWORK=abacus: no such implementation; there is .*mxnet"),
 ])
@@ -121,6 +156,14 @@ def test_impossible_value(start, results, name, value, says):
     assert job.wait() == USER_CAN_MEND
     assert re.search(says, job.complaint)
     assert [path.name for path in results.iterdir()] == ["result_0.txt"]
+
+
+@pytest.mark.parametrize("verb", [["plan", "--accelerators", "8"], ["doctor"], ["launch"]], ids=lambda verb: verb[0])
+def test_too_little_memory_is_a_line(verb):
+    job = Job({}, ["bash", "-c", 'ulimit -v 200000; exec "$@"', "bash", *RN50, *verb])
+    assert job.wait() == USER_CAN_MEND
+    assert job.complaint == ("rn50: ulimit -v 200000: rn50 needs 512 MiB of memory at least; raise it, as with "
+                             "ulimit -v unlimited")
 
 
 def test_misspelled_name_in_one_of_our_files(tiny_environment, tmp_path):
@@ -189,5 +232,7 @@ def test_disk_full_in_mid_run(start, small_disk):
     job.until_logged(small_disk / "result_1.txt", "run_start")
     fill(small_disk)
     assert job.wait() == USER_CAN_MEND
-    assert re.search(r"disk/result_1\.txt.*: cannot write the result log .*No space left.*; free the disk", job.complaint)
+    # Which of the two it is that finds no room depends on the moment.
+    failed = r"disk/result_1\.(txt.*: cannot write the result log|json: cannot be written) .*No space left.*; free the disk"
+    assert re.search(failed, job.complaint)
     assert_aborted(small_disk / "result_1.txt")

@@ -16,7 +16,7 @@ import time
 import pytest
 
 from tests.system.cluster import Namespaces, Ssh, need_namespaces
-from tests.system.job import LAUNCH, Job, assert_aborted, events, keys
+from tests.system.job import BUSY_S, LAUNCH, Job, assert_aborted, events, keys
 
 USER_CAN_MEND, TARGET_MISSED = 2, 3
 ENDLESS = {"NUMEPOCHS": "1000"}
@@ -71,7 +71,7 @@ def test_a_data_folder_that_is_unmounted_stays_readable_to_a_run_that_has_it_ope
     job.until_logged(results / "result_1.txt", "eval_accuracy")
     subprocess.run(["umount", "--lazy", str(disk)], check=True)
     assert not (disk / "train.rec").exists()
-    assert job.wait() == TARGET_MISSED, job.err
+    assert job.wait(BUSY_S) == TARGET_MISSED, job.err
     assert job.complaints == []
     assert events(results / "result_1.txt")[-1]["key"] == "run_stop"
 
@@ -144,7 +144,7 @@ def test_a_clock_that_jumps(start, results, tmp_path):
         offset.write_text(jump)
         seen = subprocess.run(["date", "+%s"], env={**os.environ, **faked}, stdout=subprocess.PIPE, check=True)
         assert abs(int(seen.stdout) - time.time() - int(jump)) < 60  # it did jump
-    assert job.wait() == TARGET_MISSED, job.err
+    assert job.wait(BUSY_S) == TARGET_MISSED, job.err
     times = [event["time_ms"] for event in events(results / "result_1.txt")]
     assert times == sorted(times)
     assert times[-1] - times[0] <= (time.monotonic() - begin) * 1000
@@ -211,19 +211,19 @@ def test_memory_that_runs_out(tiny_environment, results, control_group, ranks):
 
 
 def test_a_slow_rank_is_named_before_the_clock(start, results, control_group):
-    group = control_group("cpu", cfs_period_us=10000, cfs_quota_us=2000)  # a fifth of a core
+    group = control_group("cpu", cfs_period_us=10000, cfs_quota_us=1000)  # a tenth of a core
     job = start(DGXNGPU="2", BATCHSIZE="64", NUMEPOCHS="1", IMAGE_SIZE="64", EVAL_RESIZE="72", WARMUP_EPOCHS="0")
     job.until_logged(results / "result_1.txt", "init_start")
     (group / "cgroup.procs").write_text(str(job.ranks()[1].pid))
-    assert job.wait() == TARGET_MISSED, job.err
+    assert job.wait(BUSY_S) == TARGET_MISSED, job.err
     assert re.search(r"2 ranks, shared memory: [\d.]+ MB of gradients are summed in [\d.]+ ms", job.err)
     assert re.search(r"warning: rank 1 \(.+\) takes [\d.]+ times as long for a forward pass as rank 0", job.err)
 
 
 def test_a_learning_rate_far_too_high(start, results):
-    job = start(LR="1e20", WARMUP_EPOCHS="0")
+    job = start(LR="1e6", WARMUP_EPOCHS="0")
     assert job.wait() == USER_CAN_MEND
-    assert re.search(r"training loss is (nan|inf) in epoch [12]: LR=1e\+20 with WARMUP_EPOCHS=0 is too high", job.complaint)
+    assert re.search(r"training loss is (nan|inf) in epoch [12]: LR=1e\+06 with WARMUP_EPOCHS=0 is too high", job.complaint)
     assert_aborted(results / "result_1.txt")
 
 

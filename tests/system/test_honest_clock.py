@@ -7,7 +7,7 @@ import inotify_simple
 import pytest
 
 from rn50.data.recordio import read_index
-from tests.system.job import LAUNCH, ROOT, Job, configuration_file, events, keys
+from tests.system.job import BUSY_S, LAUNCH, ROOT, Job, configuration_file, events, keys
 
 DATA_SET = {"train.rec", "train.idx", "val.rec", "val.idx", "certificate.json"}
 LABEL = 12
@@ -42,7 +42,7 @@ def test_no_file_of_the_data_set_is_opened_before_the_clock_runs(tiny_environmen
         job.until(lambda: first.extend(watch.read(timeout=1000)) or first)  # woken by the first event, whatever it is
         logged = keys(partial) if partial.exists() else []
         assert "run_start" in logged, f"{[event.name for event in first]} opened before the clock ran"
-        assert job.wait() == 0, job.err
+        assert job.wait(BUSY_S) == 0, job.err
         opened = {event.name for event in first + watch.read(timeout=0) if event.mask & inotify_simple.flags.OPEN}
     assert opened == DATA_SET
     logged = events(log)

@@ -6,10 +6,9 @@ import subprocess
 
 import pytest
 
-from rn50 import rules
-from rn50.data.packing_list import fingerprint
+from rn50 import files, rules
 from tests.image_tree import IMAGENET_SIZES, make
-from tests.system.job import RN50, ROOT, assert_aborted, events
+from tests.system.job import BUSY_S, RN50, ROOT, assert_aborted, events
 
 TARGET_MISSED = 3
 USER_CAN_MEND = 2
@@ -30,7 +29,7 @@ def imagenet(tmp_path_factory):
     shutil.rmtree(str(folder / "source"))
     verified = rn50("verify", folder / "data", "--json")
     assert verified.returncode == 0, verified.stdout
-    assert json.loads(verified.stdout)["sha256"] == fingerprint(folder / "data" / "certificate.json")
+    assert json.loads(verified.stdout)["sha256"] == files.sha256(folder / "data" / "certificate.json")
     yield folder / "data"
     shutil.rmtree(str(folder))
 
@@ -58,10 +57,10 @@ def train(start, imagenet):
 
 def test_a_run_logs_and_saves_the_hash_of_the_certificate(train, results, imagenet):
     job = train(NUMEPOCHS="2")
-    assert job.wait(240) == TARGET_MISSED, job.err
+    assert job.wait(BUSY_S) == TARGET_MISSED, job.err
     assert "no certificate.json" not in job.err
     logged = {event["key"]: event for event in events(results / "result_1.txt")}
-    sha256 = fingerprint(imagenet / "certificate.json")
+    sha256 = files.sha256(imagenet / "certificate.json")
     set_sha256 = json.loads((imagenet / "certificate.json").read_text())["set_sha256"]
     for key, samples in (("train_samples", 2000), ("eval_samples", 1000)):
         assert logged[key]["value"] == samples
@@ -80,7 +79,7 @@ def test_a_run_without_certificate_goes_on_and_says_so(train, results, imagenet)
     (imagenet / "certificate.json").rename(hidden)
     try:
         job = train(BENCHMARK_STEPS="1")
-        assert job.wait(240) == TARGET_MISSED, job.err
+        assert job.wait(BUSY_S) == TARGET_MISSED, job.err
     finally:
         hidden.rename(imagenet / "certificate.json")
     assert f"no certificate.json in {imagenet}; rn50 verify {imagenet} looks at every image" in job.err

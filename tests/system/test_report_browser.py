@@ -86,7 +86,8 @@ def browser(tmp_path_factory):
 def site(tmp_path_factory):
     """A web server on loopback with the report of one result and that of two, and the paths that it was asked for."""
     folder = tmp_path_factory.mktemp("site")
-    first, second = write_result(folder / "a", train_samples=10_000), write_result(folder / "b", platform="other" * 12)
+    first = write_result(folder / "a", platform="demo data set, not an MLPerf result")
+    second = write_result(folder / "b", platform="other" * 12)
     (folder / "one.html").write_text(report.render(score.score([first]), ["4.0.0"]), encoding="utf-8")
     (folder / "two.html").write_text(report.render(score.score([first, second]), ["4.0.0"]), encoding="utf-8")
     asked = []

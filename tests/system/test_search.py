@@ -14,11 +14,10 @@ from rn50.hyperparameters.search.journal import Journal
 from rn50.hyperparameters.search.method import Point
 from rn50.submission.parse import read_log
 from tests.core.test_search import assert_nothing_lost_or_repeated, results
-from tests.system.job import RN50, Job, events
+from tests.system.job import BUSY_S, RN50, Job, events
 
 DOES_NOT_STAND, USER_CAN_MEND = 1, 2  # two runs against two can show nothing
 BUDGET = ("--trials", "3", "--repeats", "1", "--seeds-to-confirm", "2")
-LIMIT_S = 240
 
 pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two workers need two cores")
 
@@ -61,7 +60,7 @@ def test_two_workers_killed_at_random_moments_and_resumed(seek, tmp_path):
         job.signal(signal.SIGKILL)
         assert job.wait() == -signal.SIGKILL  # and no process is left
     job = seek(*BUDGET, "--workers", "2", "--json")
-    assert job.wait(LIMIT_S) == DOES_NOT_STAND, job.err
+    assert job.wait(BUSY_S) == DOES_NOT_STAND, job.err
     told = json.loads(job.out)
     assert kept and {file: results(folder).get(file) for file in kept} == kept
     assert_nothing_lost_or_repeated(folder, 1)
@@ -95,7 +94,7 @@ def test_a_confirmation_that_is_killed_goes_on(seek, tmp_path):
     job.signal(signal.SIGKILL)
     assert job.wait() == -signal.SIGKILL
     job = seek(*budget, "--json")
-    assert job.wait(LIMIT_S) == DOES_NOT_STAND, job.err
+    assert job.wait(BUSY_S) == DOES_NOT_STAND, job.err
     told = json.loads(job.out)
     assert kept and {file: results(folder).get(file) for file in kept} == kept
 
@@ -120,7 +119,7 @@ def test_a_second_call_joins_and_goes_on_where_the_first_is_stopped(seek, tmp_pa
     first.signal(signal.SIGTERM)
     assert first.wait() == 128 + signal.SIGTERM
     assert first.complaint == "rn50: stopped by SIGTERM; the same command goes on"
-    assert second.wait(LIMIT_S) == DOES_NOT_STAND, second.err
+    assert second.wait(BUSY_S) == DOES_NOT_STAND, second.err
     assert_nothing_lost_or_repeated(folder, 1)
     assert [trial.state for trial in Journal(folder).trials()].count("interrupted") == 1
 
@@ -129,6 +128,6 @@ def test_data_that_no_run_can_read_end_the_search(seek, memorised, tmp_path):
     data = shutil.copytree(str(memorised), str(tmp_path / "data"))
     (tmp_path / "data" / "train.idx").write_bytes((memorised / "train.idx").read_bytes()[:60])
     job = seek(*BUDGET, data=data)
-    assert job.wait(LIMIT_S) == USER_CAN_MEND
+    assert job.wait(BUSY_S) == USER_CAN_MEND
     assert re.search(r"trial 0 \(the configuration as it is.*train\.idx.*pack", job.complaint)
     assert not (tmp_path / "to" / "report.md").exists()

@@ -67,3 +67,9 @@ def test_every_requirement_is_pinned_and_hashed_and_names_no_registry(path):
     assert len(requirements) == len(re.findall(r"^[^#\s]", text, re.MULTILINE))
     assert all(re.match(r"[a-z0-9.-]+==[0-9]\S* ", requirement) for requirement in requirements)
     assert "://" not in text
+
+
+@pytest.mark.skipif("PYTEST_XDIST_WORKER" not in os.environ, reason="one test at a time")
+def test_tests_of_one_group_stay_together(request):
+    """pytest-xdist knows the group by the end of a test's name; with a pytest that does not fit, groups fall apart."""
+    assert request.node.nodeid.endswith("@system/test_setup")

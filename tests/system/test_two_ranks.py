@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.conftest import EVAL_SAMPLES, TRAIN_SAMPLES
-from tests.system.job import RN50, Job, events
+from tests.system.job import BUSY_S, RN50, Job, events
 
 TARGET_MISSED, USER_CAN_MEND = 3, 2
 BENCH_COMM = (*RN50, "bench", "comm", "--largest-mib", "1")
@@ -13,7 +13,7 @@ BENCH_COMM = (*RN50, "bench", "comm", "--largest-mib", "1")
 
 def test_a_run_of_two_ranks_is_one_log(start, results, two_ranks):
     job = start(**two_ranks, EVAL_PERIOD="2", EVAL_OFFSET="0")
-    assert job.wait() == TARGET_MISSED, job.err
+    assert job.wait(BUSY_S) == TARGET_MISSED, job.err
     assert job.complaints == []
     logged = events(results / "result_1.txt")
     values = {event["key"]: event["value"] for event in logged}
@@ -28,7 +28,7 @@ def test_a_run_of_two_ranks_is_one_log(start, results, two_ranks):
 
 def test_sums_are_timed_by_size(tiny_environment, two_ranks):
     job = Job({**tiny_environment, **two_ranks, "MXNET_SAFE_ACCUMULATION": "1"}, [*BENCH_COMM, "--json"])
-    assert job.wait() == 0, job.err
+    assert job.wait(BUSY_S) == 0, job.err
     report = json.loads(job.out)
     assert (report["library"], report["ranks"]) == ({"python": "shared memory", "horovodrun": "Gloo"}[two_ranks["LAUNCHER"]], 2)
     assert report["environment"]["MXNET_SAFE_ACCUMULATION"] == "1" and "HOROVOD_RANK" not in report["environment"]

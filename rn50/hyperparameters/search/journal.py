@@ -13,12 +13,14 @@ from optuna.distributions import BaseDistribution, FloatDistribution
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
+from rn50 import files
 from rn50.errors import UserError
 from rn50.hyperparameters.search.locks import JournalLock, locked
 from rn50.hyperparameters.search.method import Evidence, Point
 
 STUDY = "rn50 search"
 RESULT = "result_0.txt"
+_RECORD = b'{"op_code":'
 LARGEST = 1e9
 """Of any parameter, for Optuna wants to know; the method has its own bounds."""
 
@@ -44,20 +46,31 @@ class Journal:
     """The journal of the search in ``folder``."""
 
     def __init__(self, folder: pathlib.Path):
-        """Raises UserError where nothing can be written there."""
+        """Raises UserError where nothing can be written there, or the journal there is none."""
         self.folder = folder
         optuna.logging.set_verbosity(optuna.logging.ERROR)
+        file, remedy = folder / "journal.log", "give another folder with --to"
         try:
             (folder / "trials").mkdir(parents=True, exist_ok=True)
-            file = folder / "journal.log"
-            lock = JournalLock(file)
-            self._storage = optuna.storages.JournalStorage(JournalFileBackend(str(file), lock_obj=lock))
         except OSError as error:
-            raise UserError(f"{folder}: cannot be written ({error.strerror}); give another folder with --to") from None
+            raise UserError(f"{folder}: cannot be written ({error.strerror}); {remedy}") from None
+        with contextlib.suppress(files.MissingError), files.open_regular(file, remedy) as stream:
+            begins = stream.read(len(_RECORD))
+            if not _RECORD.startswith(begins):  # its lock would cut off a last line without end
+                raise UserError(f"{file}: not the journal of a search; {remedy}")
         with self.alone():
-            make = optuna.load_study if self._storage.get_all_studies() else optuna.create_study
-            self._study = make(storage=self._storage, study_name=STUDY)
-        self._study_id = self._storage.get_study_id_from_name(STUDY)
+            try:
+                self._storage = optuna.storages.JournalStorage(JournalFileBackend(str(file), lock_obj=JournalLock(file)))
+                make = optuna.load_study if self._storage.get_all_studies() else optuna.create_study
+                self._study = make(storage=self._storage, study_name=STUDY)
+                self._study_id = self._storage.get_study_id_from_name(STUDY)
+                self.trials()
+            except UserError:
+                raise
+            except OSError as error:
+                raise UserError(f"{file}: cannot be written ({error.strerror}); {remedy}") from None
+            except Exception as error:  # Optuna says it in many ways, KeyError and AssertionError among them
+                raise UserError(f"{file}: not the journal of a search ({type(error).__name__}); {remedy}") from error
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:

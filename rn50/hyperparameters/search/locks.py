@@ -10,12 +10,19 @@ from optuna.storages.journal import JournalFileOpenLock
 from rn50.errors import UserError
 
 
+def _without_waiting(name: str, flags: int) -> int:
+    return os.open(name, flags | os.O_NONBLOCK, 0o666)
+
+
 def locked(file: pathlib.Path, wait: bool) -> Optional[IO[Any]]:
     """The file, locked until it is closed in every process that has it; None where others have it and this one does not wait.
 
     Raises UserError where the file system has no locks.
     """
-    stream = file.open("a")
+    try:
+        stream = open(file, "a", opener=_without_waiting)  # noqa: SIM115
+    except OSError as error:
+        raise UserError(f"{file}: cannot be written ({error.strerror}); give another folder with --to") from None
     try:
         fcntl.flock(stream, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:

@@ -3,43 +3,43 @@
 import time
 from typing import List, Optional
 
-from rich.console import Console
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
 
 from rn50.hyperparameters.search.journal import Trial
 from rn50.hyperparameters.search.method import MISSED, Plan
+from rn50.terminal import Terminal
 
 
 class Progress:
     """Tells it on standard error. What is left is an upper bound, for the plan depends on what the trials show."""
 
     def __init__(self, minutes: Optional[float]):
-        self._console = Console(stderr=True)
+        self._console = Terminal(stderr=True)
         self._end = None if minutes is None else time.monotonic() + 60 * minutes
         self._took = 0.0
         self._said = ("", 0)
-        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[left]}"))
+        columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.fields[left]}", markup=False))
         # Without the thread that draws by itself: this process starts others, and a forked thread is no good company.
         self._bar = Bar(*columns, console=self._console, transient=True, auto_refresh=False)
         self._task = self._bar.add_task("search", total=None, left="")
 
     def __enter__(self) -> "Progress":
-        if self._console.is_terminal:
+        if self._console.live:
             self._bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._console.is_terminal:
+        if self._console.live:
             self._bar.stop()
 
     def event(self, line: str) -> None:
         """Something has happened."""
-        self._bar.console.print(f"{time.strftime('%H:%M:%S')} {line}", markup=False, highlight=False, soft_wrap=True)
+        self._console.print(f"{time.strftime('%H:%M:%S')} {line}")
 
     def tick(self) -> None:
         """Some time has passed."""
-        if self._console.is_terminal:
+        if self._console.live:
             self._bar.refresh()
 
     def state(self, trials: List[Trial], plan: Plan, left: int, workers: int, seeds: int) -> None:
@@ -65,7 +65,7 @@ class Progress:
         eta = "" if seconds is None else f", ETA <= {_duration(seconds)}"
         left = f"{total - done} {unit if total - done != 1 else unit[:-1]} left at most{eta}"
         self._bar.update(self._task, description=what, completed=done, total=total, left=left)
-        if not self._console.is_terminal and (what, total - done) != self._said:
+        if not self._console.live and (what, total - done) != self._said:
             self._said = (what, total - done)
             self.event(f"{what}: {left}")
 

@@ -4,7 +4,7 @@ import pathlib
 import shlex
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from rn50 import rules
+from rn50 import files, rules
 from rn50.errors import UserError
 from rn50.hyperparameters import written_config
 from rn50.hyperparameters.search import confirmation, method, subject
@@ -70,12 +70,12 @@ class Outcome:
     def write(self) -> None:
         """Writes report and configuration, each whole or not at all. A configuration that is there already stays as it is."""
         if self.verdict and self.pair:
-            name = f"config_{self.search.subject.config.run.system}.sh"
+            name = f"config_{files.path_part(self.search.subject.config.run.system)}.sh"
             self.config_file = self.search.folder / name
             with self.search.journal.alone():  # another call may come to its end at the same time
                 if not self.config_file.exists():
-                    written_config.write(self._config(self.pair.points[WINNER]), self.config_file, False, "move it away")
-        written_config.write(self._markdown(), self.search.folder / REPORT, True, "free the disk")
+                    files.write(self.config_file, self._config(self.pair.points[WINNER]), files.NOTHING, "move it away")
+        files.write(self.search.folder / REPORT, self._markdown(), remedy="give another folder with --to")
 
     def _config(self, winner: Point) -> str:
         on, said = self.search.subject, self.verdict
@@ -107,6 +107,7 @@ class Outcome:
         confirmed = options.confirm_data or on.data
         parts = [
             f"# Search for hyperparameters of {on.config.run.system}",
+            f"<!-- {files.MARK} -->",
             f"**{self.sentence}**",
             f"`{self.command}`",
             "\n".join(self._facts(confirmed)),

@@ -1,6 +1,7 @@
 """What is searched on: a configuration of this system, and the data."""
 
 import dataclasses
+import os
 import pathlib
 import socket
 from typing import Any, Dict, List, Mapping, Optional
@@ -97,7 +98,7 @@ def read(name: str, environ: Mapping[str, str]) -> Subject:
     base = written_config.read(file)
     inherited = {key: value for key, value in environ.items() if key not in EACH_RUNS_OWN or key == "DATADIR"}
     if inherited.get("DATADIR"):
-        inherited["DATADIR"] = str(pathlib.Path(inherited["DATADIR"]).resolve())
+        inherited["DATADIR"] = os.path.realpath(inherited["DATADIR"])
     sourced = {**inherited, **source(str(file), inherited), "CONFIG_FILE": str(file.resolve())}
     for each in EACH_RUNS_OWN:
         if each != "DATADIR" and each not in EVALUATION:

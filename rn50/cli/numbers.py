@@ -1,0 +1,38 @@
+"""The numbers that options take: finite, in ASCII digits, within limits; the same that a configuration may say."""
+
+from typing import Any, Optional
+
+import click
+
+from rn50.config_variables import integer, number
+
+MOST_WORKERS = 100_000
+MOST_IMAGES = 100_000_000
+LONGEST_S = 1_000_000.0
+"""About eleven days."""
+
+
+class Whole(click.IntRange):
+    """A whole number from ``low`` to ``high``."""
+
+    def __init__(self, low: int, high: int) -> None:
+        super().__init__(low, high)
+
+    def convert(self, value: Any, param: Optional[click.Parameter], ctx: Optional[click.Context]) -> Any:
+        try:
+            return super().convert(integer(value) if isinstance(value, str) else value, param, ctx)
+        except ValueError as error:
+            self.fail(f"{value} {error}", param, ctx)
+
+
+class Number(click.FloatRange):
+    """A number from ``low`` to ``high``."""
+
+    def __init__(self, low: float, high: float) -> None:
+        super().__init__(low, high)
+
+    def convert(self, value: Any, param: Optional[click.Parameter], ctx: Optional[click.Context]) -> Any:
+        try:
+            return super().convert(number(value) if isinstance(value, str) else value, param, ctx)
+        except ValueError as error:
+            self.fail(f"{value} {error}", param, ctx)

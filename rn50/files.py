@@ -1,0 +1,213 @@
+"""Files as strangers give them: read within bounds, written whole or not at all, named so that they stay in their folder."""
+
+import hashlib
+import json
+import math
+import os
+import pathlib
+import re
+import secrets
+import stat
+from typing import Any, BinaryIO, Iterable, Union
+
+import rn50
+from rn50.errors import UserError
+
+LARGEST = 64 << 20
+"""Bytes of the largest file that is read whole, where its reader knows no smaller number."""
+DEEPEST = 64
+"""Levels of lists and objects, one in the other, beyond which nobody has written a file in earnest."""
+MARK = f"written by rn50 {rn50.__version__}"
+"""Stands in the first lines of every file that a later call may replace without being asked to."""
+NOTHING, OURS, ANY = "nothing", "files that rn50 wrote", "any regular file that is no result log"
+"""Files that ``write`` may replace."""
+
+_MARK = MARK.rsplit(" ", 1)[0].encode()  # of any version
+_MARKED_WITHIN = 4096
+_LOG_NAME = re.compile(r"result_.*\.txt")
+_LOG_LINE = re.compile(rb"^:::MLLOG ", re.MULTILINE)
+_LOG_WITHIN = 1 << 20
+_LONGEST_NAME = 100  # bytes: names are joined, and a file system takes 255
+_LONGEST_INTEGER = 19  # digits: those of nanoseconds since 1970
+_KINDS = (
+    (stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISLNK, "a symbolic link"),
+    (stat.S_ISCHR, "a device"), (stat.S_ISBLK, "a device"),
+)
+
+Path = Union[str, pathlib.Path]
+
+
+class MissingError(UserError):
+    """No file of this name is there."""
+
+
+def open_regular(path: Path, remedy: str = "give a regular file", flags: int = os.O_RDONLY) -> BinaryIO:
+    """Opens a file with ``flags`` of ``os.open``. A pipe or device is not opened, and never waited for.
+
+    Raises UserError, with ``remedy`` at its end, where it is no regular file or cannot be opened; MissingError where it is not
+    there.
+    """
+    try:
+        refuse_irregular(path, os.stat(path).st_mode, remedy)
+        descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+        stream = os.fdopen(descriptor, "rb" if flags & os.O_ACCMODE == os.O_RDONLY else "r+b")
+        try:
+            refuse_irregular(path, os.fstat(descriptor).st_mode, remedy)  # of what is open, whatever stands there by now
+        except BaseException:
+            stream.close()
+            raise
+        return stream
+    except FileNotFoundError as error:
+        raise MissingError(f"{path}: cannot be read ({error.strerror}); {remedy}") from error
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read ({_reason(error)}); {remedy}") from error
+
+
+def refuse_irregular(path: Path, mode: int, remedy: str) -> None:
+    """Raises UserError, with ``remedy`` at its end, unless ``mode`` of ``os.stat`` is that of a regular file."""
+    if not stat.S_ISREG(mode):
+        kind = next((name for holds, name in _KINDS if holds(mode)), "something else")
+        raise UserError(f"{path}: is {kind}, no regular file; {remedy}")
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    return "no file can have this name"  # ValueError: a null byte, or what the system's encoding lacks
+
+
+def read_bytes(path: Path, limit: int = LARGEST, remedy: str = "give a regular file") -> bytes:
+    """The content of a regular file of at most ``limit`` bytes. Raises UserError and MissingError as ``open_regular`` does."""
+    with open_regular(path, remedy) as stream:
+        try:
+            # A read takes the memory that it asks for, however short the file is.
+            content: bytes = stream.read(min(os.fstat(stream.fileno()).st_size, limit) + 1) or b""
+        except OSError as error:
+            raise UserError(f"{path}: cannot be read ({_reason(error)}); {remedy}") from error
+    if len(content) > limit:
+        raise UserError(f"{path}: has more than {limit:,} bytes; {remedy}")
+    return content
+
+
+def read_text(path: Path, limit: int = LARGEST, remedy: str = "give a text file", errors: str = "strict") -> str:
+    """The text of a regular file, UTF-8; ``errors`` as for ``bytes.decode``. Raises as ``read_bytes`` does."""
+    content = read_bytes(path, limit, remedy)
+    try:
+        return content.decode("utf-8", errors)
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise UserError(f"{path}: line {line}: bytes that are no UTF-8 text; {remedy}") from error
+
+
+def read_json(path: Path, limit: int = LARGEST, remedy: str = "give a JSON file") -> Any:
+    """The JSON value of a file. Raises as ``read_bytes`` does, and UserError where it is none."""
+    text = read_text(path, limit, remedy)
+    try:
+        return parse_json(text)
+    except ValueError as error:
+        raise UserError(f"{path}: no JSON ({error}); {remedy}") from error
+
+
+def parse_json(text: str) -> Any:
+    """A JSON value, of finite numbers and not nested beyond ``DEEPEST``. Raises ValueError for any other text."""
+    too_deep = ValueError(f"nested deeper than {DEEPEST} levels")
+    try:
+        value = json.loads(text, parse_int=_integer, parse_float=_finite, parse_constant=_finite)
+    except RecursionError:
+        raise too_deep from None
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [inner for outer in level for inner in _inside(outer)]
+        if not level:
+            return value
+    raise too_deep
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+def _integer(digits: str) -> int:
+    if len(digits.lstrip("-")) > _LONGEST_INTEGER:  # longer ones take time that grows with their square
+        raise ValueError(f"a whole number of more than {_LONGEST_INTEGER} digits")
+    return int(digits)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"the number {text[:20]}")
+    return number
+
+
+def sha256(path: Path) -> str:
+    """SHA-256 of a regular file, in hexadecimal digits. Raises as ``open_regular`` does."""
+    digest = hashlib.sha256()
+    with open_regular(path) as stream:
+        for block in iter(lambda: stream.read(1 << 20), b""):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def write(
+    path: Path, content: Union[str, bytes], may_replace: str = OURS, remedy: str = "name another file",
+    or_else: str = "move it away",
+) -> None:  # fmt: skip
+    """Writes a file, whole or not at all; what cannot be UTF-8 is written as an escape.
+
+    ``may_replace`` is NOTHING, OURS or ANY. For OURS ``content`` has ``MARK`` in its first lines.
+
+    Raises UserError, with ``remedy`` at its end, where it cannot be written, or something is there that may not be replaced:
+    anything but a regular file and a result log never; what ``may_replace`` excludes with ``or_else`` behind the remedy.
+    """
+    data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
+    path = pathlib.Path(path)
+    try:
+        refuse_to_replace(path, may_replace, remedy, or_else)
+        temporary = path.with_name(f".rn50-{secrets.token_hex(8)}")
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            with os.fdopen(descriptor, "wb") as stream:
+                stream.write(data)
+            if may_replace == NOTHING:
+                os.link(temporary, path)  # unlike a rename, it replaces nothing that came meanwhile
+            else:
+                temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except FileExistsError:
+        raise UserError(f"{path}: exists; {remedy}, or {or_else}") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be written ({_reason(error)}); {remedy}") from error
+
+
+def refuse_to_replace(
+    path: pathlib.Path, may_replace: str = OURS, remedy: str = "name another file", or_else: str = "move it away"
+) -> None:
+    """Raises UserError where ``write`` would, for what is there already: to be called before hours of work for that file."""
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be written ({_reason(error)}); {remedy}") from error
+    refuse_irregular(path, mode, remedy)
+    if may_replace == NOTHING:
+        raise UserError(f"{path}: exists; {remedy}, or {or_else}")
+    with open_regular(path, remedy) as stream:
+        begins = stream.read(_LOG_WITHIN)
+    line = _LOG_LINE.search(begins)  # a report of ours may show some, further down
+    ours = _MARK in begins[:min(_MARKED_WITHIN, line.start() if line else _MARKED_WITHIN)]
+    if _LOG_NAME.fullmatch(path.name) or line and not ours:
+        raise UserError(f"{path}: is a result log, which nothing replaces; {remedy}")
+    if may_replace == OURS and begins and not ours:
+        raise UserError(f"{path}: exists, and rn50 did not write it; {remedy}, or {or_else}")
+
+
+def path_part(name: object) -> str:
+    """A name of a file or folder, made of what a stranger's file says: no separator, space or control character, no dot or dash
+    before it, no more than fits, never empty."""
+    kept = re.sub(r"[^\w.+-]+", "_", str(name)).encode()[:_LONGEST_NAME].decode(errors="ignore")
+    return kept.lstrip("_.-").rstrip("_.") or "unnamed"

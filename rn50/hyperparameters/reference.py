@@ -1,0 +1,66 @@
+"""The reference convergence points of the newest ruleset as one curve: the epochs that the reference needs at a batch size.
+
+As the official checker has it: straight from one point to the next, without the points that it prunes, and below the first point
+and above the last one as at that point. Source: ``rcps_resnet.json`` and ``rcp_checker.py`` of the ``mlperf_logging`` package.
+"""
+
+import functools
+import json
+import statistics
+from dataclasses import dataclass
+from typing import Any, Tuple
+
+import numpy as np
+
+from rn50 import rules
+from rn50.submission import recipe
+
+
+@dataclass(frozen=True)
+class Point:
+    """The mean, least and most epochs of the reference's runs at a batch size."""
+
+    batch_size: int
+    mean: float
+    low: float
+    high: float
+
+
+@functools.lru_cache(maxsize=None)
+def points() -> Tuple[Point, ...]:
+    """Return the points by batch size, without those that the official checker prunes: smaller than the fastest, or slower than
+    what lies between their neighbours."""
+    every = json.loads(recipe.reference_file(rules.RULESETS[-1]).read_text(encoding="utf-8")).values()
+    runs = sorted((each["BS"], each["Epochs to converge"]) for each in every)
+    found = [Point(size, statistics.mean(epochs), min(epochs), max(epochs)) for size, epochs in runs]
+    fastest = min(found, key=lambda point: point.mean)
+    found = [point for point in found if point.batch_size >= fastest.batch_size]
+    i = 1
+    while i < len(found) - 1:
+        below, point, above = found[i - 1 : i + 2]
+        share = (point.batch_size - below.batch_size) / (above.batch_size - below.batch_size)
+        if point.mean > below.mean + (above.mean - below.mean) * share:
+            del found[i]
+        else:
+            i += 1
+    return tuple(found)
+
+
+def epochs(batch_sizes: "np.ndarray[Any, Any]", which: str = "mean") -> "np.ndarray[Any, Any]":
+    """Return the epochs, or another field of ``Point``, at batch sizes. Shape as ``batch_sizes``, float64."""
+    return np.interp(batch_sizes, [each.batch_size for each in points()], [getattr(each, which) for each in points()])
+
+
+@functools.lru_cache(maxsize=4096)
+def at(batch_size: int) -> Point:
+    """Return the point of the curve at a batch size."""
+    mean, low, high = (float(epochs(np.array([batch_size]), which)[0]) for which in ("mean", "low", "high"))
+    return Point(batch_size, mean, low, high)
+
+
+def beside(batch_size: int) -> str:
+    """Name the points between which ``at`` interpolates."""
+    sizes = [each.batch_size for each in points()]
+    below = max((size for size in sizes if size <= batch_size), default=sizes[0])
+    above = min((size for size in sizes if size >= batch_size), default=sizes[-1])
+    return "the reference's points at " + " and ".join(f"{each:,}" for each in dict.fromkeys((below, above)))

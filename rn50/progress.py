@@ -1,0 +1,50 @@
+"""A progress bar with ETA on a terminal, plain lines elsewhere."""
+
+import contextlib
+from typing import Callable, Iterator
+
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from rn50.terminal import Terminal
+
+
+class _Count(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        return Text(f"{task.completed:,.0f}/{task.total or 0:,.0f}")
+
+
+@contextlib.contextmanager
+def counting(what: str, shown: bool = True) -> Iterator[Callable[[int, int], None]]:
+    """Yield a ``progress(done, total)`` that shows a bar with ETA on a terminal, a line per tenth elsewhere; on standard error.
+
+    With ``shown`` False it does nothing: of several ranks one reports.
+    """
+    if not shown:
+        yield lambda done, total: None
+        return
+    console = Terminal(stderr=True)
+    if not console.live:
+        tenths = [0]
+
+        def line(done: int, total: int) -> None:
+            if total and done * 10 // total > tenths[0]:
+                tenths[0] = done * 10 // total
+                console.print(f"{what}: {done:,} of {total:,}")
+
+        yield line
+        return
+    columns = (TextColumn(what, markup=False), BarColumn(), _Count(), TextColumn("ETA"), TimeRemainingColumn())
+    bar = Progress(*columns, console=console, transient=True)
+    task = bar.add_task("", start=False)
+
+    def draw(done: int, total: int) -> None:
+        bar.update(task, completed=done, total=total)
+        if not bar.live.is_started:  # not before there is something to show
+            bar.start_task(task)
+            bar.start()
+
+    try:
+        yield draw
+    finally:
+        bar.stop()

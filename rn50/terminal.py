@@ -1,0 +1,135 @@
+"""The one way by which text reaches a person or a script.
+
+Names, logs and configurations are other people's. Whatever they hold is shown and never obeyed: no escape sequence, no new line
+that forges one of ours, no markup, no emoji code. On a terminal tables fit its width; in a pipe nothing is folded.
+"""
+
+import contextlib
+import csv
+import io
+import json
+import math
+import os
+import select
+import sys
+from typing import Any, Iterable, Optional, Sequence, TextIO
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from rn50.process import environment
+
+UNFOLDED = 1_000_000
+"""Columns of a pipe: no table is as wide."""
+
+
+def safe(text: str) -> str:
+    r"""Return ``text`` with every character that does not print as its escape, so that it stays one harmless line.
+
+    Escaped are control characters, new lines, marks that reorder text, and the bytes of a file name that is not UTF-8: ESC
+    becomes ``\x1b``. Spaces of other widths become plain ones.
+    """
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else " " if each.isspace() and each > "\x85" and each not in "\u2028\u2029"
+                   else each.encode("unicode_escape").decode("ascii") for each in text)
+
+
+def styled(text: str, style: str) -> Text:
+    """Return ``text`` in a style of Rich's, such as "red"."""
+    return Text(safe(text), style=style)
+
+
+class Terminal(Console):
+    """A console on standard output, standard error or ``file`` that shows each string as it is, on one line."""
+
+    def __init__(self, stderr: bool = False, file: Optional[TextIO] = None):
+        self._on_screen = (file or (sys.stderr if stderr else sys.stdout)).isatty()
+        width = None if self._on_screen else UNFOLDED
+        super().__init__(stderr=stderr, file=file, markup=False, emoji=False, highlight=False, width=width)
+
+    @property
+    def live(self) -> bool:
+        """Whether a progress bar can be drawn: on a terminal that moves its cursor, and not in a CI job, which keeps the text."""
+        return self._on_screen and self.is_terminal and not self.is_dumb_terminal and not environment().get("CI")
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(safe(text), **options)
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        # A sentence is left to the terminal to break, so that what is copied from it is whole.
+        if all(isinstance(each, (str, Text)) for each in objects):
+            options.setdefault("soft_wrap", True)
+        super().print(*objects, **options)
+
+    def show_cursor(self, show: bool = True) -> bool:
+        """Leave the cursor alone: a bar that hides it would leave it hidden where the process is killed."""
+        return False
+
+    def on_broken_pipe(self) -> None:
+        raise  # Rich calls this while it handles the error
+
+
+def say(line: str, err: bool = False) -> None:
+    """Print one line on standard output, or on standard error, there over what is left of a progress bar."""
+    if err and Terminal(stderr=True).live:
+        click.echo("\r\x1b[2K", err=True, nl=False)
+    click.echo(safe(line), err=err)
+
+
+def print_json(value: Any) -> None:
+    """Print ``value`` as JSON. NaN and infinity, which JSON does not know, become null."""
+    click.echo(json.dumps(_finite(value), indent=1, allow_nan=False))
+
+
+def csv_text(rows: Iterable[Sequence[Any]]) -> str:
+    """Return rows as CSV, their texts as harmless as on a terminal."""
+    table = io.StringIO()
+    writer = csv.writer(table, lineterminator="\n")
+    writer.writerows([safe(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
+    return table.getvalue()
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    return [_finite(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
+def prepare() -> None:
+    """Let no character end the program that the encoding of the streams does not know."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError):  # a test's stream may be none of a file
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+
+
+def flush() -> None:
+    """Write out what standard output and error still hold.
+
+    Raises:
+        BrokenPipeError: the reader of one has gone.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+
+
+def leave_closed_pipes() -> bool:
+    """Return whether the reader of standard output or error has gone, as ``head`` does. What is left to write is dropped."""
+    closed = [stream for stream in (sys.stdout, sys.stderr) if _is_closed(stream)]
+    for stream in closed:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+    return bool(closed)
+
+
+def _is_closed(stream: TextIO) -> bool:
+    poll = select.poll()
+    try:
+        poll.register(stream.fileno(), 0)
+    except (OSError, ValueError):
+        return False
+    return any(event & (select.POLLERR | select.POLLNVAL) for _, event in poll.poll(0))

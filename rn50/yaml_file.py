@@ -1,0 +1,51 @@
+"""YAML of strangers: text, lists and mappings, without what makes a small file large or an unwary reader slow."""
+
+from typing import Any, Set
+
+import yaml
+
+from rn50 import files
+from rn50.errors import UserError
+
+LARGEST = 1 << 20
+
+
+class _Loader(yaml.BaseLoader):
+    """Every scalar as the text it is: no number, date or "no" for a person to wonder about."""
+
+    _level = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event = self.peek_event()
+        if isinstance(event, yaml.AliasEvent):
+            raise yaml.MarkedYAMLError(problem="an alias", problem_mark=event.start_mark)
+        if self._level == files.DEEPEST:
+            raise yaml.MarkedYAMLError(problem=f"nested deeper than {files.DEEPEST} levels", problem_mark=event.start_mark)
+        self._level += 1
+        node = super().compose_node(parent, index)
+        self._level -= 1
+        return node
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        seen: Set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    raise yaml.MarkedYAMLError(problem=f"a second {key.value}", problem_mark=key.start_mark)
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def read(path: files.Path, remedy: str) -> Any:
+    """The value of a YAML file: text, lists and mappings; None or "" of an empty one.
+
+    Raises UserError as ``files.read_text`` does, and where it is none.
+    """
+    text = files.read_text(path, LARGEST, remedy)
+    try:
+        return yaml.load(text, _Loader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"line {mark.line + 1}: " if mark else ""
+        reason = getattr(error, "problem", None) or str(error).splitlines()[0]
+        raise UserError(f"{path}: {where}no plain YAML ({reason}); {remedy}") from error

@@ -1,0 +1,99 @@
+"""The scripts called from anywhere, on any path, with configurations that are none: an answer within a second or two."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.system.job import ROOT
+
+SCRIPTS = ("run_and_time.sh", "run_experiments.sh", "run_with_docker.sh")
+USER_CAN_MEND = 2
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A checkout whose path has a blank, and decoys: what a careless script would take from the caller's folder or CDPATH."""
+    folder = tmp_path / "a checkout"
+    (tmp_path / "decoy" / "configs").mkdir(parents=True)
+    shutil.copytree(str(ROOT / "configs"), str(folder / "configs"))
+    for script in SCRIPTS:
+        shutil.copy(str(ROOT / script), str(folder))
+    for part in ("rn50", "implementations"):
+        (folder / part).symlink_to(ROOT / part)
+    return folder
+
+
+@pytest.fixture
+def here(tmp_path):
+    """Where the user stands, with a configuration that sources what lies beside it."""
+    folder = tmp_path / "my runs"
+    folder.mkdir()
+    lines = (ROOT / "configs" / "config_DEMO_CPU.sh").read_text().replace("export OPTIMIZER=lars", "source ./common.sh")
+    (folder / "my config.sh").write_text(lines)
+    (folder / "common.sh").write_text("export OPTIMIZER=lars\n")
+    return folder
+
+
+def run(command, cwd, **environment):
+    """Exit status and what was said; a script that waits for something fails the test."""
+    python = str(pathlib.Path(sys.executable).parent)
+    unset = dict.fromkeys(("CONFIG_FILE", "DGXSYSTEM", "RESULTS", "DATADIR", "NEXP"), "")
+    done = subprocess.run(
+        [str(each) for each in command], cwd=str(cwd), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
+        env={**os.environ, "CDPATH": f".:{cwd.parent / 'decoy'}", **unset,
+             "PATH": f"{python}:{environment.pop('PATH', '')}:{os.environ['PATH']}", **environment},
+    )  # fmt: skip
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("how", ["relative", "absolute", "PATH", "link"])
+@pytest.mark.parametrize("script", SCRIPTS[:2])
+def test_a_script_works_from_any_folder_with_paths_relative_to_it(checkout, here, script, how):
+    (here / "link").symlink_to(pathlib.Path("..") / checkout.name / script)
+    called = {"relative": f"../{checkout.name}/{script}", "absolute": checkout / script, "PATH": script, "link": "./link"}[how]
+    status, said = run([called], here, PATH=str(checkout), CONFIG_FILE="my config.sh", DATADIR="my data")
+    assert status == USER_CAN_MEND
+    assert f"{here}/my data: No such file or directory; set DATADIR" in said and len(said.splitlines()) == 1
+
+
+def test_results_are_relative_to_where_the_user_stands(checkout, here):
+    (here / "mine").mkdir()
+    (here / "mine" / "result_0.txt").write_text("no log\n")
+    status, said = run([checkout / "run_experiments.sh"], here, DGXSYSTEM="DEMO_CPU", RESULTS="mine", NEXP="1")
+    assert status != 0 and f"kept, {here}/mine/result_0.txt is there" in said
+
+
+def test_a_sourced_file_that_is_missing_is_named(checkout, here):
+    (here / "common.sh").unlink()
+    for script in SCRIPTS[:2]:
+        status, said = run([checkout / script], here, CONFIG_FILE="my config.sh")
+        assert status == USER_CAN_MEND
+        assert f"rn50: {here}/my config.sh:10: sources ./common.sh, which is not there" in said
+
+
+@pytest.mark.parametrize("content", ["export LR=1\nexit 0\n", "set -e\nfalse\n", "exit 3\n"])
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_configuration_that_ends_the_shell_is_an_error(checkout, here, script, content):
+    (here / "ends.sh").write_text(content)
+    status, said = run([checkout / script], here, CONFIG_FILE="ends.sh")
+    assert status == USER_CAN_MEND
+    assert f"{here}/ends.sh: cannot be sourced" in said and len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_what_is_no_configuration_is_an_error(checkout, here, script):
+    os.mkfifo(str(here / "pipe.sh"))
+    for name in ("pipe.sh", "/dev/zero", "absent.sh", "."):
+        status, said = run([checkout / script], here, CONFIG_FILE=name)
+        assert status == USER_CAN_MEND and str(here / name) in said and len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize("nexp", ["0", "1_0", "\uff11", "1e3", "99999999999999999999", "a[$(touch PWNED)]"])
+@pytest.mark.parametrize("script", SCRIPTS[1:])
+def test_a_number_of_runs_that_is_none(checkout, here, script, nexp):
+    status, said = run([checkout / script], here, DGXSYSTEM="DEMO_CPU", NEXP=nexp)
+    assert (status, said) == (USER_CAN_MEND, f"{script}: NEXP={nexp} is not a number of runs; set NEXP=5\n")

@@ -1,0 +1,292 @@
+"""Every verb and both scripts as a person meets them: on a terminal of 80 and of 200 columns, on a dumb one, and in a pipe.
+
+The tests of the other files run in pipes, where no progress bar is drawn.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+
+import pytest
+
+from tests import image_tree
+from tests.core import campaigns
+from tests.system.job import RN50, ROOT, configuration_file, events
+from tests.typed import COLOR, CTRL_C, CURSOR, assert_plain, assert_well, in_pipe, on_terminal
+
+OK, NOTHING_BETTER = 0, 1
+HOSTILE = "\x1b]0;owned\x07\x1b[2Jx\nrn50: forged [red]loud[/red] :100: \u202egnp.exe"
+"""A title, a cleared screen, a second line, markup, an emoji code, text that runs backwards."""
+AS_SHOWN = r"\x1b]0;owned\x07\x1b[2Jx\nrn50: forged [red]loud[/red] :100: \u202egnp.exe"
+
+
+@pytest.fixture(scope="module")
+def campaign(tmp_path_factory):
+    """Five results without the training."""
+    return campaigns.make(tmp_path_factory.mktemp("campaign") / "results", "0" * 40, {})
+
+
+@pytest.fixture(scope="module")
+def another(tmp_path_factory):
+    """Five more."""
+    return campaigns.make(tmp_path_factory.mktemp("another") / "results", "0" * 40, {}, first=7)
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("images") / "tree"
+    folder.mkdir()
+    image_tree.make(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def packed(images, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("packed") / "out"
+    assert in_pipe([*RN50, "pack", images, folder, "--workers", "1"]).status == OK
+    return folder
+
+
+@pytest.fixture
+def verbs(campaign, another, images, packed, tmp_path):
+    """What is typed, by verb, and how it may end. None of them trains."""
+    counts = ("--classes", "5", "--train", "20", "--val", "10")
+    return {
+        "demo-data --help": (["demo-data", "--help"], {OK}),
+        "pack": (["pack", images, tmp_path / "out", "--workers", "1"], {OK}),
+        "pack --to-folder": (["pack", packed, tmp_path / "folders", "--to-folder"], {OK}),
+        "verify": (["verify", packed, *counts], {OK}),
+        "doctor": (["doctor"], {0, 1}),
+        "config show": (["config", "show", "configs/config_DEMO_CPU.sh"], {OK}),
+        "bench storage": (["bench", "storage", packed, "--seconds", "1", "--rounds", "1"], {OK}),
+        "score": (["score", campaign], {OK}),
+        "score --json": (["score", campaign, "--json"], {OK}),
+        "score --csv": (["score", campaign, "--csv"], {OK}),
+        "check": (["check", campaign, "--ruleset", "4.0.0"], {OK}),
+        "report": (["report", campaign, "--ruleset", "4.0.0", "-o", tmp_path / "report.html"], {OK}),
+        "compare": (["compare", campaign, another], {OK}),
+        "package": (["package", campaign, "--to", tmp_path / "package"], {2}),
+        "plan": (["plan", "--accelerators", "8"], {OK}),
+        "plan --curve": (["plan", "--curve", "--plot", tmp_path / "plan.svg"], {OK}),
+        "borrow": (["borrow", "rcp/3264", "--for", "configs/config_DGXA100.sh"], {OK}),
+        "borrow --suggest": (["borrow", "--suggest", "--gbs", "3264"], {OK}),
+        "search": (["search", "nothing", "--to", tmp_path / "search"], {2}),
+        "launch": (["launch"], {2}),
+        "no such verb": (["no-such-verb"], {2}),
+        "no such file": (["score", "no-such-file"], {2}),
+    }  # fmt: skip
+
+
+VERBS = ("demo-data --help", "pack", "pack --to-folder", "verify", "doctor", "config show", "bench storage", "score",
+         "score --json", "score --csv", "check", "report", "compare", "package", "plan", "plan --curve", "borrow",
+         "borrow --suggest", "search", "launch", "no such verb", "no such file")
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_verb_on_a_terminal(verb, verbs, columns):
+    arguments, statuses = verbs[verb]
+    assert_well(on_terminal([*RN50, *arguments], columns), statuses, columns)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_verb_in_a_pipe(verb, verbs):
+    arguments, statuses = verbs[verb]
+    shown = in_pipe([*RN50, *arguments])
+    assert_well(shown, statuses)
+    assert_plain(shown)
+
+
+@pytest.mark.parametrize("verb", ["pack", "check", "doctor"])
+def test_a_dumb_terminal_gets_lines_only(verb, verbs):
+    arguments, statuses = verbs[verb]
+    shown = on_terminal([*RN50, *arguments], TERM="dumb")
+    assert_well(shown, statuses, 80)
+    assert_plain(shown)
+
+
+@pytest.mark.parametrize("verb", ["pack", "check", "doctor"])
+def test_without_colours(verb, verbs):
+    arguments, statuses = verbs[verb]
+    shown = on_terminal([*RN50, *arguments], NO_COLOR="1")
+    assert_well(shown, statuses, 80)
+    assert not COLOR.search(shown.raw)
+
+
+@pytest.mark.parametrize("verb", ["pack", "check", "doctor"])
+def test_a_ci_job_with_a_terminal_keeps_every_line(verb, verbs):
+    arguments, statuses = verbs[verb]
+    shown = on_terminal([*RN50, *arguments], CI="true")
+    assert_well(shown, statuses, 80)
+    assert not CURSOR.search(shown.raw)
+
+
+def test_a_table_in_a_pipe_is_not_folded():
+    shown = in_pipe([*RN50, "borrow", "--suggest", "--gbs", "3264", "--number", "40"])
+    long_names = [line for line in shown.lines if "Fujitsu" in line or "Supermicro" in line or "HPE" in line]
+    assert long_names and all(line.count("│") == 8 for line in long_names)
+    shown = in_pipe([*RN50, "config", "show", "configs/config_DEMO_CPU.sh"])
+    [line] = [line for line in shown.lines if line.split()[:1] == ["DALI_THREADS"]]
+    assert "CPU threads of a rank's pipeline" in line
+
+
+@pytest.mark.parametrize("command", ["--help", "plan --curve", "config show configs/config_DEMO_CPU.sh", "plan --curve --json",
+                                     "borrow --suggest --gbs 3264"])
+def test_a_reader_that_has_seen_enough_ends_it_silently(command):
+    line = f"{' '.join(RN50)} {command} | head -n 1; echo ${{PIPESTATUS[0]}}"
+    for _ in range(2):
+        done = subprocess.run(["bash", "-c", line], cwd=str(ROOT), capture_output=True, text=True, timeout=60)
+        assert done.stderr == ""
+        assert done.stdout.splitlines()[-1] in ("0", "1", str(128 + signal.SIGPIPE))
+
+
+@pytest.mark.parametrize("verb", ["pack", "bench storage"])
+def test_ctrl_c_while_a_bar_is_shown(verb, verbs, tmp_path):
+    images = tmp_path / "many"
+    images.mkdir()
+    image_tree.make(images, train=4000 if verb == "pack" else 4)
+    arguments, _ = verbs[verb]
+    if verb == "pack":
+        arguments = ["pack", images, tmp_path / "out", "--workers", "1"]
+        waited = "packing"
+    else:
+        arguments = [*arguments[:3], "--seconds", "60", "--rounds", "5"]
+        waited = "ETA"
+    shown = on_terminal([*RN50, *arguments], keys=(waited, CTRL_C))
+    assert_well(shown, {128 + signal.SIGINT})
+    assert "rn50: stopped by SIGINT; the same command starts again" in shown.lines
+
+
+@pytest.fixture
+def hostile(tmp_path):
+    """Results whose logs, file names and configuration say what a terminal would obey."""
+    folder = campaigns.make(tmp_path / "results", "0" * 40, {})
+    for log in folder.glob("result_*.txt"):
+        records = events(log)
+        for record in records:
+            if record["key"] in ("submission_org", "submission_platform", "submission_status"):
+                record["value"] = HOSTILE
+            if record["key"] == "run_stop":
+                record["metadata"]["status"] = HOSTILE
+        log.write_text("".join(f":::MLLOG {json.dumps(record)}\n" for record in records))
+        saved = json.loads(log.with_suffix(".json").read_text())
+        saved["config"]["run"]["system"] = saved["config"]["run"]["platform"] = HOSTILE
+        saved["packages"]["mxnet" + HOSTILE] = HOSTILE
+        log.with_suffix(".json").write_text(json.dumps(saved))
+    shutil.copytree(str(folder), str(tmp_path / HOSTILE.replace("/", "|")))
+    return tmp_path
+
+
+def assert_harmless(shown):
+    assert "Traceback" not in shown.text and "RN50_DEBUG=1" not in shown.text, shown.text
+    assert "\x1b]" not in shown.raw and "\x1b[2J" not in shown.raw and "\x07" not in shown.raw and "\u202e" not in shown.raw
+    assert not [line for line in shown.lines if line.startswith("rn50: forged")]
+    if "owned" in shown.text:
+        assert "💯" not in shown.text
+        assert "[red]loud" in shown.text.replace("\n", "") or "loud" not in shown.text
+
+
+@pytest.mark.parametrize("arguments", [
+    ["score"], ["score", "--csv"], ["check", "--ruleset", "4.0.0"], ["compare"], ["package", "--to", "{to}"],
+    ["report", "--ruleset", "4.0.0", "-o", "{to}.html"],
+], ids=lambda arguments: " ".join(arguments[:2]))
+def test_what_a_log_says_is_shown_and_not_obeyed(hostile, arguments):
+    verb, *options = (each.format(to=hostile / "to") for each in arguments)
+    evil = hostile / HOSTILE.replace("/", "|")
+    folders = [hostile / "results", evil] if verb == "compare" else [evil]
+    shown = on_terminal([*RN50, verb, *folders, *options], 200)
+    assert_harmless(shown)
+    assert "owned" in shown.text or verb == "report"
+
+
+@pytest.mark.parametrize("arguments", [
+    ["config", "show", "{config}"], ["borrow", "{config}", "--for", "configs/config_DEMO_CPU.sh"],
+    ["borrow", "rcp/3264", "--for", "{config}"], ["doctor"], ["search", "{config}", "--to", "{to}"],
+    ["plan", "--accelerator", HOSTILE], ["borrow", HOSTILE], ["launch"], ["no" + HOSTILE], ["score", "--no" + HOSTILE],
+    ["score", HOSTILE], ["verify", HOSTILE], ["pack", HOSTILE, "{to}"], ["bench", "storage", HOSTILE], ["demo-data", "{config}"],
+], ids=lambda arguments: " ".join(arguments[:2])[:16].split("\x1b")[0])
+def test_what_a_configuration_or_an_argument_says_is_shown_and_not_obeyed(tmp_path, tiny_environment, arguments):
+    values = {**tiny_environment, "SUBMISSION_PLATFORM": HOSTILE, "DGXSYSTEM": HOSTILE, "DATADIR": HOSTILE, "MXNET_X": HOSTILE}
+    config = configuration_file(tmp_path / "config_EVIL.sh", values)
+    environment = {"CONFIG_FILE": str(config)} if arguments == ["doctor"] else values if arguments == ["launch"] else {}
+    given = [each.format(config=config, to=tmp_path / "to") if "{" in each else each for each in arguments]
+    shown = on_terminal([*RN50, *given], 200, **environment)
+    assert_harmless(shown)
+
+
+MEASURING = {
+    "bench comm": ["--largest-mib", "1"], "bench input": ["--seconds", "1", "--rounds", "1"],
+    "bench throughput": ["--seconds", "1", "--rounds", "1", "--to", "{to}"],
+    "profile": ["--seconds", "1", "--rounds", "1", "--steps", "2", "--to", "{to}"],
+    "tune input": ["{config}", "--seconds", "2"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+@pytest.mark.parametrize("verb", MEASURING)
+def test_a_verb_that_trains_on_a_terminal(verb, columns, tmp_path, tiny_environment, with_sections):
+    values = {**tiny_environment, "DGXNGPU": "2" if verb == "bench comm" else "1"}
+    options = [each.format(to=tmp_path / "to", config=with_sections) for each in MEASURING[verb]]
+    shown = on_terminal([*RN50, *verb.split(), *options], columns, **values)
+    assert_well(shown, {OK, NOTHING_BETTER}, columns)
+
+
+@pytest.fixture
+def with_sections(tmp_path, tiny_environment):
+    """A configuration in the form of ours, as rn50 tune and rn50 search rewrite it."""
+    groups = {"hyperparameters": [], "run": [], "input pipeline": []}
+    for name, value in tiny_environment.items():
+        section = "input pipeline" if name.startswith("DALI_") else "run" if groups["run"] or name == "DGXSYSTEM" else None
+        groups[section or "hyperparameters"].append(f"export {name}='{value}'\n")
+    file = tmp_path / "config_SECTIONS.sh"
+    file.write_text("".join(line for name, lines in groups.items() for line in (f"# --- {name}\n", *lines)))
+    return file
+
+
+@pytest.fixture
+def small(tmp_path, memorised, tiny_environment):
+    """A campaign of one run that reaches its target within seconds, as the environment of a script."""
+    environment = {**tiny_environment, "DATADIR": str(memorised), "NUMEXAMPLES": "40", "NUMVALEXAMPLES": "40", "NUMEPOCHS": "60",
+                   "BATCHSIZE": "8", "LR": "1.0", "LABELSMOOTHING": "0", "CROP_AREA_MIN": "1", "EVAL_OFFSET": "2",
+                   "EVAL_PERIOD": "4"}  # fmt: skip
+    config = configuration_file(tmp_path / "config_SMALL.sh", environment)
+    python = os.path.dirname(RN50[0])
+    return {"CONFIG_FILE": str(config), "RESULTS": str(tmp_path / "results"), "NEXP": "1",
+            "PATH": f"{python}:{os.environ['PATH']}"}  # fmt: skip
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+def test_a_campaign_on_a_terminal(small, columns):
+    shown = on_terminal(["./run_experiments.sh"], columns, **small)
+    assert_well(shown, {OK}, columns)
+    for said in ("epoch  3: top-1", "img/s", "target reached", "SUCCESS", "1 run of 5", "report: "):
+        assert said in shown.text
+    again = on_terminal(["./run_experiments.sh"], columns, **small)
+    assert_well(again, {OK}, columns)
+    assert "run 1 of 1: kept" in again.text
+
+
+def test_a_run_on_a_terminal_and_ctrl_c(small, tmp_path):
+    shown = on_terminal(["./run_and_time.sh"], **small, RESULT_FILE=str(tmp_path / "one.txt"))
+    assert_well(shown, {OK}, 80)
+    assert (tmp_path / "one.txt").is_file()
+    shown = on_terminal(["./run_and_time.sh"], keys=("img/s", CTRL_C), **small, RESULT_FILE=str(tmp_path / "two.txt"))
+    assert_well(shown, {128 + signal.SIGINT}, 80)
+    assert [line for line in shown.lines if line.startswith("rn50: stopped by SIGINT")], shown.raw[-900:]
+
+
+@pytest.mark.skipif(not (ROOT / ".venv" / "whole").is_file(), reason="make demo would install .venv")
+def test_make_demo_on_a_terminal(small):
+    """The README's first command. Its data set is drawn, its one run is that of a smaller one."""
+    shown = on_terminal(["make", "demo"], **small, DATADIR="")
+    assert_well(shown, {OK}, 80)
+    assert "1 run of 5" in shown.text and "report: " in shown.text
+
+
+def test_a_search_on_a_terminal(with_sections, tmp_path, tiny_folder):
+    """A baseline that misses its target: there is a bar, then a line that says so."""
+    shown = on_terminal([*RN50, "search", with_sections, "--to", tmp_path / "to", "--trials", "1", "--repeats", "1",
+                         "--seeds-to-confirm", "2"], DATADIR=str(tiny_folder))
+    assert_well(shown, {NOTHING_BETTER, 2}, 80)
