@@ -33,6 +33,8 @@ FROM system AS cpu
 COPY --from=cpu-packages /opt/rn50/.venv .venv
 COPY . .
 ARG COMMIT
+# The layer of its own is for podman, which else takes an image of an earlier commit from its cache.
+RUN : "$COMMIT"
 ENV RN50_COMMIT=$COMMIT
 USER nobody
 
@@ -79,5 +81,6 @@ FROM gpu-unchecked AS gpu
 COPY --from=gpu-check /opt/rn50/check.txt check.txt
 COPY . .
 ARG COMMIT
+RUN : "$COMMIT"
 ENV RN50_COMMIT=$COMMIT
 USER nobody
