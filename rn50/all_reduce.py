@@ -7,7 +7,7 @@ from typing import Callable, List, Mapping, NamedTuple
 import numpy as np
 from rich.table import Table
 
-from rn50 import rules
+from rn50.benchmark import rules
 from rn50.config import Config, environment
 from rn50.config_variables import PASSED_THROUGH
 from rn50.errors import UserError

@@ -11,7 +11,7 @@ import os
 import re
 from typing import Any, Dict, Iterator, Mapping, Optional, Set, Tuple
 
-from rn50 import rules
+from rn50.benchmark import rules
 from rn50.config_file import unknown_names
 from rn50.config_variables import (
     AREA,

@@ -6,7 +6,8 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from rich.table import Table
 
-from rn50 import mxnet_variables, rules
+from rn50 import mxnet_variables
+from rn50.benchmark import rules
 from rn50.config import SECTIONS, Config, environment, from_environment, variables
 from rn50.config_file import is_passed_through, names_set_by, source
 from rn50.config_variables import FIXED

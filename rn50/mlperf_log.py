@@ -13,7 +13,7 @@ from typing import Any, Dict, Iterable, List, Optional, Tuple
 from mlperf_logging.mllog import constants
 from mlperf_logging.mllog.mllog import MLLogger
 
-from rn50 import rules
+from rn50.benchmark import rules
 from rn50.clock import now_ms
 from rn50.config import Config, Hyperparameters
 from rn50.errors import UserError

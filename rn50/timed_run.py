@@ -14,7 +14,8 @@ from typing import Callable, Dict, NamedTuple, Optional
 
 import numpy as np
 
-from rn50 import all_reduce, provenance, rules, schedule
+from rn50 import all_reduce, provenance
+from rn50.benchmark import rules, schedule
 from rn50.canary import Canary
 from rn50.clock import now_ms
 from rn50.config import Config

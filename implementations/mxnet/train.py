@@ -16,7 +16,7 @@ from implementations.mxnet.communicator import join, lost_rank_named
 from implementations.mxnet.input_pipeline import DaliBatches, SyntheticBatches, form
 from implementations.mxnet.model import Evaluation, Form, ResNet50, TrainingLoss, join_gradients, trainable
 from implementations.mxnet.optimizer import OPTIMIZERS
-from rn50 import schedule
+from rn50.benchmark import schedule
 from rn50.config import Config, InputPipeline
 from rn50.data import dali_pipeline
 from rn50.errors import UserError

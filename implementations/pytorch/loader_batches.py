@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from implementations.pytorch.input_pipeline import Batch
-from rn50 import rules
+from rn50.benchmark import rules
 from rn50.config import Config
 from rn50.data import crops, verify
 from rn50.data.record_set import RecordSet

@@ -16,7 +16,7 @@ from implementations.pytorch.model import ResNet50, evaluation, trainable
 from implementations.pytorch.model import join as join_parameters
 from implementations.pytorch.optimizer import OPTIMIZERS, in_order
 from implementations.pytorch.step import Eager, normalise_of, of_full_batches
-from rn50 import schedule
+from rn50.benchmark import schedule
 from rn50.config import Config, InputPipeline
 from rn50.errors import UserError
 from rn50.implementation import EpochResult, Operator, Progress

@@ -6,7 +6,7 @@ from typing import Optional, Tuple
 
 import click
 
-from rn50 import rules
+from rn50.benchmark import rules
 from rn50.cli import group
 from rn50.errors import UserError
 from rn50.terminal import Terminal, print_json, say

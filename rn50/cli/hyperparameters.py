@@ -7,7 +7,7 @@ from typing import Optional
 import click
 
 from rn50 import config as configuration
-from rn50 import rules
+from rn50.benchmark import rules
 from rn50.cli import group
 from rn50.cli.numbers import LONGEST_S, MOST_IMAGES, MOST_WORKERS, Number, Whole
 from rn50.errors import UserError

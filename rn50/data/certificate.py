@@ -8,7 +8,8 @@ import json
 from pathlib import Path
 from typing import Any, Dict, NamedTuple, Optional
 
-from rn50 import files, rules
+from rn50 import files
+from rn50.benchmark import rules
 from rn50.config import Config
 from rn50.data import packing_list
 from rn50.data.verify import FILES

@@ -1,6 +1,6 @@
 """Crops resized, mirrored and normalised on a CPU in one pass: an operator of DALI's graph, compiled by Numba.
 
-DALI's own operators give the same images (``tests/core/test_cpu_augment.py``) and take longer (``bench/cpu_input.py``).
+DALI's own operators give the same images (``tests/core/test_cpu_augment.py``) and take longer (``benchmarks/cpu_input.py``).
 """
 
 import functools
@@ -9,7 +9,7 @@ from typing import Any, Tuple
 
 import numpy as np
 
-from rn50 import rules
+from rn50.benchmark import rules
 
 CHANNELS = 3
 

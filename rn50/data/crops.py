@@ -9,7 +9,7 @@ from typing import NamedTuple, Tuple
 
 import numpy as np
 
-from rn50 import rules
+from rn50.benchmark import rules
 
 ATTEMPTS = 100
 

@@ -8,7 +8,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional
 
 import numpy as np
 
-from rn50 import rules
+from rn50.benchmark import rules
 from rn50.config import Config
 from rn50.data import cpu_augment
 from rn50.data.record_set import RecordSet

@@ -1,7 +1,7 @@
 """The images of the demo data set: a drawn shape of one of ten classes, as a JPEG.
 
 An image shows one textured shape (its class) of random colour, position, scale, rotation and shear on a textured background,
-with clutter behind it, sometimes a line across it, blur, noise and a random exposure. ``bench/demo_difficulty.py`` measures
+with clutter behind it, sometimes a line across it, blur, noise and a random exposure. ``benchmarks/demo_difficulty.py`` measures
 that neither a linear classifier nor a nearest neighbour solves it.
 
 Image i of a split depends on (seed, split, i) alone, and on how large it is wanted. There are three splits, each its own stream

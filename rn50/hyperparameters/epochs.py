@@ -11,7 +11,7 @@ from typing import Any, Optional, Sequence, Tuple
 
 import numpy as np
 
-from rn50 import rules
+from rn50.benchmark import rules
 from rn50.hyperparameters import published, reference
 from rn50.hyperparameters.published import PublishedResult
 

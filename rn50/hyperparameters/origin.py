@@ -13,7 +13,7 @@ import statistics
 from dataclasses import dataclass
 from typing import Any, Dict, Optional, Sequence, Tuple
 
-from rn50 import rules
+from rn50.benchmark import rules
 from rn50.config import variables
 from rn50.config_file import is_passed_through
 from rn50.config_variables import FIXED, excerpt, optimizer

@@ -1,6 +1,6 @@
 """Minutes to the target of a system that is planned, from the epochs of its batch size and the images/s of its accelerators.
 
-``epochs.py`` and ``throughput.py`` say how each is predicted, and ``bench/predictions.py`` how far off they are on published
+``epochs.py`` and ``throughput.py`` say how each is predicted, and ``benchmarks/predictions.py`` how far off they are on published
 results that they were not told of.
 """
 

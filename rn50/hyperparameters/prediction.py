@@ -9,7 +9,7 @@ import statistics
 from dataclasses import dataclass
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
-from rn50 import rules
+from rn50.benchmark import rules
 from rn50.hyperparameters import epochs, published, reference
 from rn50.hyperparameters.published import PublishedResult
 from rn50.submission import recipe

@@ -14,7 +14,7 @@ import typing
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
-from rn50 import rules
+from rn50.benchmark import rules
 
 TABLE = pathlib.Path(__file__).with_name("published.csv")
 Numbers = Tuple[Optional[float], ...]

@@ -12,7 +12,7 @@ from typing import Any, Tuple
 
 import numpy as np
 
-from rn50 import rules
+from rn50.benchmark import rules
 from rn50.submission import recipe
 
 

@@ -15,7 +15,7 @@ from typing import Any, List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from rn50 import rules
+from rn50.benchmark import rules
 from rn50.hyperparameters import accelerators as names
 from rn50.hyperparameters.epochs import is_closed
 from rn50.hyperparameters.published import PublishedResult

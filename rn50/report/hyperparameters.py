@@ -5,7 +5,7 @@ import statistics
 from dataclasses import dataclass
 from typing import Any, Iterable, List, Optional, Sequence, Tuple
 
-from rn50 import rules
+from rn50.benchmark import rules
 from rn50.hyperparameters import published
 from rn50.hyperparameters.published import PublishedResult
 from rn50.submission import recipe

@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from rn50 import rules
+from rn50.benchmark import rules
 from rn50.terminal import safe
 
 SERIES = 8

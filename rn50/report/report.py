@@ -8,7 +8,8 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 import jinja2
 
 import rn50
-from rn50 import files, rules
+from rn50 import files
+from rn50.benchmark import rules
 from rn50.report import hyperparameters, plots
 from rn50.submission import compare, compliance, environment, recipe, scoreboard, timing
 from rn50.submission import score as scoring

@@ -6,7 +6,7 @@ Source: MLPerf Training rules, sections "Run Results" and "Quality measure"; the
 
 from typing import Iterator, List, Optional, Sequence, Tuple
 
-from rn50 import rules
+from rn50.benchmark import rules
 from rn50.submission.findings import ERROR, WARNING, Finding
 from rn50.submission.log_rules import finding
 from rn50.submission.parse import Event, ResultLog, epoch_number

@@ -4,7 +4,8 @@ import json
 import pathlib
 from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
 
-from rn50 import files, rules
+from rn50 import files
+from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.submission import sidecar
 

@@ -5,7 +5,7 @@ import json
 import re
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from rn50 import rules
+from rn50.benchmark import rules
 from rn50.submission.compliance import Verdict
 from rn50.submission.findings import ERROR, WARNING, Finding
 from rn50.submission.parse import TOKEN, Event, ResultLog

@@ -6,7 +6,7 @@ certificate of the data that it saved. Any of them is enough. A number of sample
 
 from typing import Any, Mapping, Optional
 
-from rn50 import rules
+from rn50.benchmark import rules
 from rn50.submission import sidecar
 from rn50.submission.parse import ResultLog
 

@@ -9,7 +9,7 @@ import json
 import re
 from typing import Any, Iterator, List, Optional, Sequence, Tuple
 
-from rn50 import rules
+from rn50.benchmark import rules
 from rn50.submission import sidecar
 from rn50.submission.findings import ERROR, WARNING, Finding
 from rn50.submission.parse import Event, ResultLog, epoch_number, finite

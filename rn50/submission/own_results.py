@@ -4,7 +4,7 @@ import pathlib
 from dataclasses import dataclass
 from typing import Any, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from rn50 import rules
+from rn50.benchmark import rules
 from rn50.config_variables import UNNAMED_ORGANISATION
 from rn50.submission import run as runs
 from rn50.submission import score, sidecar

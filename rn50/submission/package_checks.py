@@ -16,7 +16,7 @@ import tempfile
 from dataclasses import replace
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
-from rn50 import rules
+from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.submission import system_description
 from rn50.submission.explain import reasons_of_description

@@ -15,7 +15,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from rn50 import files, rules
+from rn50 import files
+from rn50.benchmark import rules
 from rn50.errors import UserError
 
 TOKEN = ":::MLLOG"

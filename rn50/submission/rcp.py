@@ -13,7 +13,7 @@ import tempfile
 from dataclasses import dataclass
 from typing import Any, Dict, Optional, Tuple
 
-from rn50 import rules
+from rn50.benchmark import rules
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import pathlib
 from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from rn50 import rules, schedule
+from rn50.benchmark import rules, schedule
 from rn50.submission.parse import ResultLog, finite
 
 NAMES = {
@@ -90,7 +90,8 @@ def of_point(point: Dict[str, Any]) -> Recipe:
 
 
 def learning_rates(recipe: Recipe, train_samples: int, epochs: float) -> Sequence[Tuple[float, float]]:
-    """(epoch, learning rate) along a run of ``epochs``; empty where the recipe is not that of ``rn50.schedule``, or not whole."""
+    """Return (epoch, learning rate) along a run of ``epochs``; empty where the recipe lacks a value or has another schedule than
+    ``rn50.benchmark.schedule``."""
     base, warmup = (finite(recipe.values.get(key)) for key in ("base_learning_rate", "learning_rate_warmup_epochs"))
     decay = recipe.decay_epochs(train_samples)
     fixed = {"end_learning_rate": rules.END_LEARNING_RATE, "learning_rate_decay_poly_power": rules.POLY_POWER}

@@ -5,7 +5,7 @@ import pathlib
 import re
 from typing import Any, Dict, Iterator, List, Sequence
 
-from rn50 import rules
+from rn50.benchmark import rules
 from rn50.errors import UserError
 
 RESULT_FILE = re.compile(r"result_.*\.txt", re.DOTALL)

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from rn50 import rules
+from rn50.benchmark import rules
 from rn50.submission import clock_rules, environment, label, log_rules, sidecar
 from rn50.submission.findings import ERROR, WARNING, Finding
 from rn50.submission.log_rules import finding

@@ -11,7 +11,7 @@ import pathlib
 from dataclasses import dataclass
 from typing import Any, List, Mapping, Optional, Sequence
 
-from rn50 import rules
+from rn50.benchmark import rules
 from rn50.submission import label, sidecar
 from rn50.submission.parse import ResultLog, read_log
 

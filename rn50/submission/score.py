@@ -9,7 +9,7 @@ import pathlib
 from dataclasses import dataclass
 from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
-from rn50 import rules
+from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.submission import rcp, result_rules, run, system_description, tree
 from rn50.submission.findings import Finding

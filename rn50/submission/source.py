@@ -11,7 +11,8 @@ import subprocess
 import tarfile
 from typing import Any, Dict, Optional, Tuple
 
-from rn50 import files, rules
+from rn50 import files
+from rn50.benchmark import rules
 from rn50.submission.own_results import OwnResult
 from rn50.submission.result_rules import RUNS_OWN
 

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 from typing import Iterable, Optional
 
-from rn50 import rules
+from rn50.benchmark import rules
 from rn50.errors import UserError
 
 _ROUND = re.compile(r"(?:.*[_-])?v(\d\.\d)")

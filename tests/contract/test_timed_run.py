@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 
 from rn50 import config as configuration
-from rn50 import rules, system, timed_run
+from rn50 import system, timed_run
+from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.implementation import EpochResult
 from rn50.log_file import stop_abandoned

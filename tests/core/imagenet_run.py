@@ -4,7 +4,8 @@ import json
 import pathlib
 
 from rn50 import config as configuration
-from rn50 import config_file, rules, schedule
+from rn50 import config_file
+from rn50.benchmark import rules, schedule
 from rn50.mlperf_log import RunLog
 
 CONFIGURATION = pathlib.Path(__file__).resolve().parents[2] / "configs" / "config_NF5688M6.sh"

@@ -14,7 +14,7 @@ import sys
 import time
 
 from rn50 import config as configuration
-from rn50 import rules
+from rn50.benchmark import rules
 from rn50.errors import DIVERGED
 from rn50.mlperf_log import RunLog
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rn50 import rules
+from rn50.benchmark import rules
 from rn50.data import dali_pipeline, recordio
 from tests.conftest import ON_GPU, with_changes
 

@@ -10,7 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from rn50 import config as configuration
-from rn50 import config_file, rules
+from rn50 import config_file
+from rn50.benchmark import rules
 from rn50.cli import main
 from rn50.errors import UserError
 from rn50.hyperparameters import assignments, borrow, origin, prediction, published

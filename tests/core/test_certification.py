@@ -14,7 +14,7 @@ import cv2
 import numpy as np
 import pytest
 
-from rn50 import rules
+from rn50.benchmark import rules
 from rn50.data import certificate, certification, packing_list
 from rn50.data.certificate import CERTIFICATE
 from rn50.data.certification import certify

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from rn50 import rules
+from rn50.benchmark import rules
 from rn50.submission import check, package_checks, tree
 from rn50.submission.findings import ERROR, WARNING
 from rn50.terminal import Terminal

@@ -8,7 +8,7 @@ import statistics
 
 import pytest
 
-from rn50 import rules
+from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.submission import compare, score, significance
 from rn50.terminal import Terminal

@@ -6,7 +6,7 @@ import pathlib
 
 import pytest
 
-from rn50 import rules
+from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.submission import compliance, result_rules, run
 from rn50.submission.parse import read_log

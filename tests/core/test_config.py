@@ -11,7 +11,8 @@ import time
 import pytest
 
 from rn50 import config as configuration
-from rn50 import config_file, config_show, config_variables, mxnet_variables, rules
+from rn50 import config_file, config_show, config_variables, mxnet_variables
+from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.hyperparameters import assignments
 from rn50.terminal import Terminal

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rn50 import rules
+from rn50.benchmark import rules
 from rn50.data import cpu_augment
 from tests.core.test_augmentation import bilinear
 

@@ -4,7 +4,7 @@ import cv2
 import numpy as np
 import pytest
 
-from rn50 import rules
+from rn50.benchmark import rules
 from rn50.data import crops
 from tests.core.test_augmentation import HEIGHT, WIDTH, bilinear, decoded, definition, encoded, ramps, same_distribution
 

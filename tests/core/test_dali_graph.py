@@ -13,7 +13,8 @@ import cv2
 import numpy as np
 import pytest
 
-from rn50 import config_show, rules
+from rn50 import config_show
+from rn50.benchmark import rules
 from rn50.config import InputPipeline, variables
 from rn50.data import dali_pipeline
 from tests.conftest import HAS_GPU, ON_GPU, with_changes

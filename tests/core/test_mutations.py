@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from rn50 import rules
+from rn50.benchmark import rules
 from rn50.submission import check, parse, result_rules, run
 from rn50.submission.findings import ERROR, WARNING
 from tests.core import imagenet_run

@@ -10,7 +10,7 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 from click.testing import CliRunner
 
-from rn50 import rules
+from rn50.benchmark import rules
 from rn50.cli import main
 from rn50.hyperparameters import accelerators, epochs, prediction, published, reference, throughput
 from rn50.hyperparameters.epochs import EpochModel

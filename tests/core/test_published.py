@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from rn50 import rules
+from rn50.benchmark import rules
 from rn50.hyperparameters import collect, published
 from rn50.submission import rcp
 from tests.core import imagenet_run

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from rn50 import rules
+from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.hyperparameters import published
 from rn50.report import report

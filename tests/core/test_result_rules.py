@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from rn50 import rules
+from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.submission import check, compare, own_results, result_rules, run, score
 from rn50.submission.findings import ERROR, WARNING

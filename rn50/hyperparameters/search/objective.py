@@ -6,7 +6,7 @@ behind: with evaluations after every epoch, whole epochs would leave most points
 
 from typing import Optional, Sequence
 
-from rn50 import rules
+from rn50.benchmark import rules
 from rn50.hyperparameters.search.method import MISSED
 from rn50.submission.parse import Evaluation
 

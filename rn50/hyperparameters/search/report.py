@@ -4,7 +4,8 @@ import pathlib
 import shlex
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from rn50 import files, rules
+from rn50 import files
+from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.hyperparameters import written_config
 from rn50.hyperparameters.search import confirmation, method, subject

@@ -6,7 +6,7 @@ import pathlib
 import socket
 from typing import Any, Dict, List, Mapping, Optional
 
-from rn50 import rules
+from rn50.benchmark import rules
 from rn50.config import Config, from_environment
 from rn50.config import variables as config_variables
 from rn50.config_file import CONFIGS, source

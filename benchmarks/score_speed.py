@@ -1,6 +1,6 @@
 """How long ``rn50 score`` takes for many result files.
 
-    python bench/score_speed.py [--files 1000] [--json]
+    python benchmarks/score_speed.py [--files 1000] [--json]
 
 Writes the files as runs of 35 epochs on ImageNet, five to a system, with the noise around the records that real logs have (about
 160 KB a file), and times the command, start of Python included.
@@ -17,7 +17,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-from rn50 import rules
+from rn50.benchmark import rules
 from tests.core import imagenet_run
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent

@@ -1,6 +1,6 @@
 """Training batches of 224x224 from ImageNet-like JPEGs on the CPU: ours, MXNet's ImageRecordIter, PyTorch's DataLoader.
 
-    python bench/cpu_input.py [--images 2000] [--seconds 4] [--rounds 5] [--folder FOLDER] [--json]
+    python benchmarks/cpu_input.py [--images 2000] [--seconds 4] [--rounds 5] [--folder FOLDER] [--json]
 
 The same RecordIO file in FOLDER (by default /dev/shm, so that no disk is measured), the same augmentation (a window of 5 to 100 %
 of the area, aspect 3/4 to 4/3, resized, mirrored in one of two, normalised), a thread or worker for each core. PyTorch decodes
@@ -29,7 +29,7 @@ import numpy as np
 from rich.table import Table
 
 from rn50 import config as configuration
-from rn50 import rules
+from rn50.benchmark import rules
 from rn50.data import dali_pipeline, recordio
 from rn50.input import rates
 from rn50.terminal import Terminal

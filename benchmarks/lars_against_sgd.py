@@ -1,6 +1,6 @@
 """LARS against SGD at a small and at a large batch, on the demo data set: epochs to the target.
 
-    python bench/lars_against_sgd.py [--to lars_against_sgd] [--tune data/tune] [--data data/demo] [--json]
+    python benchmarks/lars_against_sgd.py [--to lars_against_sgd] [--tune data/tune] [--data data/demo] [--json]
 
 At each of the two batch sizes both optimizers have the same schedule, and each the best of a few learning rates: one run each on
 TUNE, a set that the other runs do not see (`rn50 demo-data --tune data/tune`). With that each trains from five other seeds on
@@ -24,7 +24,8 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-from rn50 import config_file, rules
+from rn50 import config_file
+from rn50.benchmark import rules
 from rn50.progress import counting
 from rn50.submission.parse import read_log
 

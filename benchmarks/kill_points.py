@@ -1,6 +1,6 @@
 """Is a finished result ever lost, or one that is half written ever taken for whole, when processes are killed at any moment?
 
-    python bench/kill_points.py [--points 100] [--seed 1] [--json]
+    python benchmarks/kill_points.py [--points 100] [--seed 1] [--json]
 
 Runs small campaigns of run_experiments.sh in a checkout of its own and kills, by SIGKILL and point by point, one process of it:
 the script, the launcher, a rank, or horovodrun (every eighth point has two ranks, where Horovod is there). Half the moments are

@@ -7,7 +7,7 @@ Steps and epochs are counted from 1.
 import math
 from typing import List
 
-from rn50 import rules
+from rn50.benchmark import rules
 
 
 def steps_per_epoch(train_samples: int, ranks: int, batch_size: int) -> int:

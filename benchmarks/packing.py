@@ -1,6 +1,6 @@
 """rn50 pack against MXNet's im2rec, the same images, the same cores, in turn.
 
-    python bench/packing.py [--images 4000] [--rounds 3] [--folder FOLDER] [--json]
+    python benchmarks/packing.py [--images 4000] [--rounds 3] [--folder FOLDER] [--json]
 
 Makes a folder of 1000 classes with images of ImageNet's sizes (about 110 KB), then packs it, round after round:
 

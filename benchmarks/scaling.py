@@ -1,6 +1,6 @@
 """Two ranks on two cores against one rank on one core, in turn in one run.
 
-    set -a; . configs/config_DEMO_CPU.sh; set +a; python bench/scaling.py [--steps 30] [--rounds 7] [--json]
+    set -a; . configs/config_DEMO_CPU.sh; set +a; python benchmarks/scaling.py [--steps 30] [--rounds 7] [--json]
 
 The environment describes the configuration, as for a run; its data set must be there, and Horovod where LAUNCHER asks for it. A
 process by itself trains --steps steps, on the first core and on the second by turns; then two ranks, each on a core of its own,
@@ -92,7 +92,7 @@ class Processes:
     def _look(self, *_) -> None:
         if any(process.poll() for process in self._started):
             self.close()
-            sys.exit("bench/scaling.py: a process ended before it could train; its reason is above")
+            sys.exit("benchmarks/scaling.py: a process ended before it could train; its reason is above")
 
     def move(self, core: int) -> None:
         """The process by itself, all its threads, to the first core (0) or the second (1)."""
@@ -157,9 +157,9 @@ def main() -> None:
     try:
         config = configuration.from_environment()
     except UserError as error:
-        sys.exit(f"bench/scaling.py: {str(error).splitlines()[0]}")
+        sys.exit(f"benchmarks/scaling.py: {str(error).splitlines()[0]}")
     if len(os.sched_getaffinity(0)) < 2:
-        sys.exit("bench/scaling.py: this process may use one core only; give it two")
+        sys.exit("benchmarks/scaling.py: this process may use one core only; give it two")
     report = measure(config, args.steps, args.rounds)
     if args.json:
         print(json.dumps(report, indent=1))

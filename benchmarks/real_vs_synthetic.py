@@ -1,6 +1,6 @@
 """Training on real data against the same steps on synthetic data held in memory, in turn in one process.
 
-    set -a; . configs/config_DEMO_CPU.sh; set +a; python bench/real_vs_synthetic.py [--steps 60] [--rounds 5] [--json]
+    set -a; . configs/config_DEMO_CPU.sh; set +a; python benchmarks/real_vs_synthetic.py [--steps 60] [--rounds 5] [--json]
 
 The environment describes the configuration, as for a run; its data set must be there. Each round times ``--steps`` steps
 through RecordIO, DALI's decoding and augmentation, and the training step, then as many on one batch held in memory. The figure

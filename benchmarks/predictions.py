@@ -1,6 +1,6 @@
 """How far ``rn50 plan`` is off on published results that it was not told of.
 
-    python bench/predictions.py [--plot predictions.svg] [--json]
+    python benchmarks/predictions.py [--plot predictions.svg] [--json]
 
 Every system (an organisation's, by its name, in all rounds it was in) is left out in turn, and predicted from the others; then
 every organisation. Logs that were submitted to several rounds count once. Judged are closed-division LARS results of v1.0 to

@@ -1,18 +1,30 @@
 """Operations and bytes of a training step of ResNet-50 v1.5, kernel by kernel, and the least time that a device needs for them.
 
+    python benchmarks/step_floor.py --batch 400 --terabytes 4.3 --teraflops 790 [--precision float16] [--size 224] [--json]
+
+Give the rates that were measured on the device, not those of its data sheet. No device is needed.
+
 A kernel takes the longer of two times: that of its floating-point operations, and that of its bytes through the device's memory
 (Williams, Waterman and Patterson, "Roofline", CACM 52(4), 2009); a step takes the sum. Every tensor that a kernel reads or
 writes counts once, whole; caches, launches, padding and sums over ranks do not count. So a step of a large batch takes longer
 than this, and one of a small batch, whose tensors stay in the cache, may take less.
 """
 
+import argparse
+import json
 import math
-from typing import Dict, Iterable, Iterator, List, NamedTuple, Tuple
+import pathlib
+import sys
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Tuple
 
-from rn50 import rules
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-STAGES = ((3, 64), (4, 128), (6, 256), (3, 512))
-EXPANSION = 4
+from rich.table import Table
+
+from rn50.benchmark import rules
+from rn50.benchmark.network import EXPANSION, STAGES
+from rn50.terminal import Terminal
+
 ELEMENT_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 PLAIN, RELU, LAST = "plain", "ReLU", "last"
 """What follows the batch norm of a convolution: nothing, ReLU, or the sum with the shortcut and ReLU."""
@@ -143,3 +155,44 @@ def operations_and_bytes(every: Iterable[Kernel]) -> Tuple[int, int]:
 def seconds(every: Iterable[Kernel], bytes_per_second: float, operations_per_second: float) -> float:
     """The sum of what each kernel takes at least."""
     return sum(max(each.bytes / bytes_per_second, each.operations / operations_per_second) for each in every)
+
+
+def counted(version: str, args: argparse.Namespace) -> Dict[str, Any]:
+    """The figures of a version, as plain data."""
+    rates = args.terabytes * 1e12, args.teraflops * 1e12
+    found = kernels(version, args.batch, args.precision, args.size)
+    operations, moved = operations_and_bytes(found)
+    taken = seconds(found, *rates)
+    kinds = {each.kind: seconds([kernel for kernel in found if kernel.kind == each.kind], *rates) for each in found}
+    return {
+        "version": version, "gigaflop_per_image": operations / args.batch / 1e9, "megabytes_per_image": moved / args.batch / 1e6,
+        "milliseconds": 1e3 * taken, "images_per_second": args.batch / taken,
+        "milliseconds_by_kind": {kind: 1e3 * value for kind, value in kinds.items()},
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--batch", type=int, default=400, help="images a step (400)")
+    parser.add_argument("--terabytes", type=float, required=True, help="bandwidth of the device's memory in TB/s")
+    parser.add_argument("--teraflops", type=float, required=True, help="rate of its matrix multiplications in TFLOP/s")
+    parser.add_argument("--precision", choices=sorted(ELEMENT_BYTES), default="float16")
+    parser.add_argument("--size", type=int, default=rules.IMAGE_SIZE, help="side of an image (224)")
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    if min(args.batch, args.terabytes, args.teraflops, args.size) <= 0:
+        parser.error("--batch, --terabytes, --teraflops and --size must be greater than 0")
+    rows = [counted(version, args) for version in VERSIONS]
+    if args.json:
+        print(json.dumps({**vars(args), "versions": rows}, indent=1))
+        return
+    table = Table(*("version", "GFLOP/image", "MB/image", "ms a step", "images/s"), *rows[0]["milliseconds_by_kind"])
+    for row in rows:
+        figures = (f"{row['gigaflop_per_image']:.1f}", f"{row['megabytes_per_image']:.0f}", f"{row['milliseconds']:.1f}",
+                   f"{row['images_per_second']:,.0f}", *(f"{value:.1f} ms" for value in row["milliseconds_by_kind"].values()))
+        table.add_row(row["version"], *figures)
+    Terminal().print(table)
+
+
+if __name__ == "__main__":
+    main()

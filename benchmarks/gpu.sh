@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What only a GPU can tell, part after part, with the packages that are there: `make bench-gpu`.
-#   bench/gpu.sh                 tables and logs go to results/bench_gpu
+#   benchmarks/gpu.sh                 tables and logs go to results/bench_gpu
 # A part that fails is told at the end, and does not keep the next from running.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
@@ -24,7 +24,7 @@ part() { # NAME COMMAND...
 }
 
 part data "$python" -m rn50 demo-data --enlarge 4 "$DATADIR"
-part steps "$python" bench/gpu_steps.py
+part steps "$python" benchmarks/gpu_steps.py
 part throughput "$python" -m rn50 bench throughput --precisions float16,bfloat16 --batch-sizes 256,400 --published --to "$folder/throughput"
 part input env BATCHSIZE=256 "$python" -m rn50 bench input
 part five_seeds env NEXP=5 RESULTS="$folder/five_seeds" ./run_experiments.sh

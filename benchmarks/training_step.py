@@ -1,7 +1,7 @@
 """One training step on the CPU, in turn: ours, Gluon's model-zoo ResNet-50, and PyTorch's where it is installed.
 
-    python bench/training_step.py                              64x64 and 224x224, full width, 1000 classes
-    python bench/training_step.py --size 64 --batch 64 --precision bfloat16 --json
+    python benchmarks/training_step.py                              64x64 and 224x224, full width, 1000 classes
+    python benchmarks/training_step.py --size 64 --batch 64 --precision bfloat16 --json
 
 Each side is a process of its own, all with the same OMP_NUM_THREADS, run in turn ROUNDS times; the figure is the median of all
 steps after WARM_UP. Synthetic data, forward, backward and LARS update, the same work on every side: the model zoo's strides are

@@ -1,6 +1,6 @@
 """Is the demo data set honest? Four shortcuts that need no deep network must fail on it.
 
-    python bench/demo_difficulty.py data/demo [--json]
+    python benchmarks/demo_difficulty.py data/demo [--json]
 
 Trains each on train.rec, tests it on val.rec and prints its accuracy beside the bound it has to stay under; exits with 1 where
 one does not. Linear classifiers are ridge regressions on one-hot labels, the best of several penalties on the test images

@@ -1,11 +1,11 @@
 """Training steps of PyTorch on a GPU, every STEP_MODE beside eager in turn, and beside what counting predicts.
 
-    set -a; . configs/config_DEMO_GPU_PYTORCH.sh; set +a; python bench/gpu_steps.py [--batches 256,400] [--json]
+    set -a; . configs/config_DEMO_GPU_PYTORCH.sh; set +a; python benchmarks/gpu_steps.py [--batches 256,400] [--json]
 
 Bandwidth and arithmetic of the GPU are measured first (a copy of 1 GiB, a product of 8192 x 8192 matrices in float16). Then, for
 each batch size and precision, eager and one other mode train in one process, in rounds that take turns, on a batch held on the
-device and on the data set at DATADIR. "of predicted" is against bench/step_floor.py with those rates; "to eager" is the median of
-the ratios within the rounds. A mode that fails is a row that says why, and makes the exit status 1.
+device and on the data set at DATADIR. "of predicted" is against benchmarks/step_floor.py with those rates; "to eager" is the
+median of the ratios within the rounds. A mode that fails is a row that says why, and makes the exit status 1.
 """
 
 import argparse
@@ -20,6 +20,7 @@ from typing import Any, Dict, Iterator, List
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
+import step_floor
 from rich.table import Table
 
 from rn50 import config as configuration
@@ -27,11 +28,11 @@ from rn50 import launch, launchers
 from rn50.errors import UserError
 from rn50.input.rates import compare, of_rounds
 from rn50.terminal import Terminal
-from rn50.throughput import floor, job
+from rn50.throughput import job
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 COUNTED_AS = {"eager": "separate", "graph": "separate", "compile": "compiled", "fused": "fused"}
-"""The version of ``floor`` that a mode is."""
+"""The version of ``step_floor`` that a mode is."""
 KINDS = ("synthetic", "real")
 NO_GPU = "gpu_steps: PyTorch sees no GPU here; install a driver and PyTorch's build for CUDA"
 
@@ -111,9 +112,9 @@ def rows_of(mode: str, batch: int, precision: str, found: Any, rates: Dict[str, 
         yield {**row, "failure": found}
         return
     config = configuration.from_environment()
-    counted = floor.kernels(
+    counted = step_floor.kernels(
         COUNTED_AS[mode], batch, precision, config.data.image_size, config.data.classes, config.data.width)
-    predicted = batch / floor.seconds(counted, rates["bytes"], rates["operations"])
+    predicted = batch / step_floor.seconds(counted, rates["bytes"], rates["operations"])
     for kind, values in found[mode].items():
         measured = of_rounds(values)
         beside = {} if mode == "eager" else {"to_eager": compare(values, found["eager"][kind]).to_json()}
