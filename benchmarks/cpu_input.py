@@ -28,10 +28,10 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import numpy as np
 from rich.table import Table
 
-from rn50 import config as configuration
 from rn50.benchmark import rules
 from rn50.data import dali_pipeline, recordio
 from rn50.input import rates
+from rn50.settings import config as configuration
 from rn50.terminal import Terminal
 from tests.image_tree import IMAGENET_SIZES, make
 

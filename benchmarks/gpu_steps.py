@@ -23,10 +23,10 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import step_floor
 from rich.table import Table
 
-from rn50 import config as configuration
 from rn50 import launch, launchers
 from rn50.errors import UserError
 from rn50.input.rates import compare, of_rounds
+from rn50.settings import config as configuration
 from rn50.terminal import Terminal
 from rn50.throughput import job
 

@@ -24,9 +24,9 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-from rn50 import config_file
 from rn50.benchmark import rules
 from rn50.progress import counting
+from rn50.settings import config_file
 from rn50.submission.parse import read_log
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent

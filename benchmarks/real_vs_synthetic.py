@@ -18,8 +18,8 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-from rn50 import config as configuration
 from rn50 import launch
+from rn50.settings import config as configuration
 
 
 def main() -> None:

@@ -58,7 +58,7 @@ VERSIONS = {
     # passes.
     "in convolutions": Version({PLAIN: 0, RELU: 0, LAST: 3}, {PLAIN: 3, RELU: 3, LAST: 6}, 1, 1, 8),
 }
-"""The first three are built (STEP_MODE of ``rn50/config.py``: eager and graph, fused, compile), the last is what a maker of
+"""The first three are built (STEP_MODE: eager and graph, fused, compile), the last is what a maker of
 convolutions could do."""
 
 

@@ -33,7 +33,7 @@ CASES = ((64, 64), (224, 16))  # (size, batch)
 def our_step(size: int, batch: int, precision: str) -> Dict[str, Callable[[], None]]:
     """Our implementation, and its optimizer alone."""
     from implementations.mxnet import input_pipeline, mx, train
-    from rn50 import config as configuration
+    from rn50.settings import config as configuration
 
     environment = {
         "OPTIMIZER": "lars", "BATCHSIZE": str(batch), "LR": "0.1", "WARMUP_EPOCHS": "1", "NUMEPOCHS": "2", "MOM": "0.9",

@@ -8,10 +8,10 @@ import numpy as np
 from rich.table import Table
 
 from rn50.benchmark import rules
-from rn50.config import Config, environment
-from rn50.config_variables import PASSED_THROUGH
 from rn50.errors import UserError
 from rn50.implementation import Communicator, Implementation
+from rn50.settings.config import Config, environment
+from rn50.settings.variables import PASSED_THROUGH
 from rn50.terminal import Terminal, print_json
 
 SLOW = 1.5

@@ -3,8 +3,8 @@
 import math
 from typing import Callable
 
-from rn50.config import Config
 from rn50.errors import DIVERGED, UserError
+from rn50.settings.config import Config
 
 START_TOLERANCE = 0.25
 """A classifier drawn from N(0, 0.01) guesses: its first loss is ln(classes), a little more where the features are large."""

@@ -5,17 +5,18 @@ from typing import Any, Dict, List, Mapping, Optional
 
 from rich.table import Table
 
-from rn50 import config as configuration
-from rn50 import config_file, machine, provenance
+from rn50 import machine, provenance
 from rn50.advice import gpu, host, results
 from rn50.advice import software as software_advice
 from rn50.advice import submission as submission_advice
 from rn50.advice.finding import FAILURE, OK, WARNING, Finding
-from rn50.config import Config
 from rn50.errors import UserError
 from rn50.facts import software as software_facts
 from rn50.facts.software import Software
 from rn50.machine import Machine
+from rn50.settings import config as configuration
+from rn50.settings import config_file
+from rn50.settings.config import Config
 from rn50.terminal import Terminal, print_json, say, styled
 
 STYLES = {OK: "green", WARNING: "yellow", FAILURE: "red"}

@@ -3,8 +3,8 @@
 import re
 from typing import List, Mapping
 
-from rn50.config import Config
 from rn50.errors import UserError
+from rn50.settings.config import Config
 
 
 def of_run(config: Config, environ: Mapping[str, str]) -> List[str]:

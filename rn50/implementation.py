@@ -12,9 +12,9 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Protocol, Tu
 
 import numpy as np
 
-from rn50.config import Config, InputPipeline
 from rn50.data.dali_pipeline import Form
 from rn50.errors import UserError
+from rn50.settings.config import Config, InputPipeline
 
 Progress = Callable[[int, float], None]
 """Called after the first step of the run, now and then after it, and at the end of an epoch, with (samples seen by this rank in

@@ -13,11 +13,11 @@ from typing import Dict, List, Mapping, Optional, Sequence, Set, Tuple
 import psutil
 
 from rn50 import cause_of_death, launchers, log_file
-from rn50.config import Config
 from rn50.data import verify
 from rn50.facts import cgroup
 from rn50.facts.sources import Sources
 from rn50.parent_death import ask_to_end_with_parent
+from rn50.settings.config import Config
 from rn50.terminal import say
 
 GRACE_SECONDS = 10

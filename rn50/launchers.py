@@ -11,9 +11,9 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 import psutil
 
 from rn50 import binding, hosts, local_ranks, machine
-from rn50.config import Config, variables
-from rn50.config_file import is_passed_through
 from rn50.errors import UserError
+from rn50.settings.config import Config, variables
+from rn50.settings.config_file import is_passed_through
 
 
 class Start(NamedTuple):

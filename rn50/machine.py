@@ -10,9 +10,9 @@ import pathlib
 import re
 from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
 
-from rn50 import config
 from rn50.facts import cgroup, cpu_list, gpu, sources
 from rn50.facts.sources import Sources
+from rn50.settings import config
 
 
 class Cpu(NamedTuple):

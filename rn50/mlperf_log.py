@@ -15,9 +15,9 @@ from mlperf_logging.mllog.mllog import MLLogger
 
 from rn50.benchmark import rules
 from rn50.clock import now_ms
-from rn50.config import Config, Hyperparameters
 from rn50.errors import UserError
 from rn50.log_file import LogFile
+from rn50.settings.config import Config, Hyperparameters
 
 
 class _StrictHandler(logging.StreamHandler):

@@ -9,9 +9,9 @@ from typing import Any, Dict, Optional
 
 import rn50
 from rn50 import files, system
-from rn50.config import Config, environment
-from rn50.config_file import is_passed_through, names_set_by
 from rn50.errors import UserError
+from rn50.settings.config import Config, environment
+from rn50.settings.config_file import is_passed_through, names_set_by
 
 _VERSION = "rn50"
 _REMEDY = "move it away or set another RESULT_FILE"

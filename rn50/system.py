@@ -9,11 +9,11 @@ import re
 from pathlib import Path
 from typing import Dict, Iterable, List, Mapping, Optional
 
-from rn50 import config
 from rn50 import machine as machine_facts
 from rn50.facts import cgroup, cpu_list, sources
 from rn50.facts.sources import Sources
 from rn50.machine import Machine
+from rn50.settings import config
 
 _VERSIONS = ("CUDA_VERSION", "CUDNN_VERSION", "CUBLAS_VERSION", "NCCL_VERSION", "OPENMPI_VERSION", "NVIDIA_MXNET_VERSION")
 """Variables of NVIDIA's container images."""

@@ -18,11 +18,11 @@ from rn50 import all_reduce, provenance
 from rn50.benchmark import rules, schedule
 from rn50.canary import Canary
 from rn50.clock import now_ms
-from rn50.config import Config
 from rn50.data import certificate
 from rn50.errors import UserError
 from rn50.implementation import Communicator, Implementation
 from rn50.mlperf_log import RunLog
+from rn50.settings.config import Config
 from rn50.terminal import say
 from rn50.watch import Watch
 

@@ -9,8 +9,8 @@ import pytest
 # Before anything loads OpenMP: the runs are tiny, and threads that wait for a busy core would take many times as long.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from rn50 import config as configuration
 from rn50.data import demo_dataset
+from rn50.settings import config as configuration
 
 
 def has_gpu() -> bool:

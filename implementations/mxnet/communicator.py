@@ -9,9 +9,9 @@ from typing import Any, Dict, Iterator, List, Mapping, Sequence
 import mxnet as mx
 import numpy as np
 
-from rn50 import config as configuration
 from rn50.errors import RankLostError, UserError
 from rn50.local_ranks import LocalRanks, started_here
+from rn50.settings import config as configuration
 
 MEETING_SECONDS = 60
 """So long ranks that Slurm started wait for rank 0 to start too."""

@@ -7,9 +7,9 @@ import mxnet as mx
 import numpy as np
 from nvidia.dali.plugin.mxnet import feed_ndarray
 
-from rn50.config import Config
 from rn50.data import dali_pipeline
 from rn50.data.record_set import RecordSet
+from rn50.settings.config import Config
 
 
 class Batch(NamedTuple):

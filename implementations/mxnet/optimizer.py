@@ -10,7 +10,7 @@ from typing import Any, Sequence
 import mxnet as mx
 
 from rn50.benchmark import optimizers, rules
-from rn50.config import Hyperparameters
+from rn50.settings.config import Hyperparameters
 
 
 class SquaredNorms:

@@ -17,11 +17,11 @@ from implementations.mxnet.input_pipeline import DaliBatches, SyntheticBatches, 
 from implementations.mxnet.model import Evaluation, Form, ResNet50, TrainingLoss, join_gradients, trainable
 from implementations.mxnet.optimizer import OPTIMIZERS
 from rn50.benchmark import schedule
-from rn50.config import Config, InputPipeline
 from rn50.data import dali_pipeline
 from rn50.errors import UserError
 from rn50.implementation import EpochResult, Operator, Progress
 from rn50.machine import fastest_cpu_precision
+from rn50.settings.config import Config, InputPipeline
 
 PROGRESS_SECONDS = 1.0
 WARM_UP_STEPS = 3

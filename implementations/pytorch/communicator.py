@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import distributed
 
-from rn50 import config as configuration
 from rn50.errors import RankLostError, UserError
 from rn50.local_ranks import LocalRanks, started_here
+from rn50.settings import config as configuration
 
 
 @contextlib.contextmanager

@@ -7,9 +7,9 @@ import torch
 from nvidia.dali.plugin.pytorch import feed_ndarray
 
 from implementations.pytorch.input_pipeline import Batch, form
-from rn50.config import Config
 from rn50.data import dali_pipeline
 from rn50.data.record_set import RecordSet
+from rn50.settings.config import Config
 
 
 class DaliBatches:

@@ -4,8 +4,8 @@ from typing import Any, Iterator, NamedTuple
 
 import torch
 
-from rn50.config import Config
 from rn50.data import dali_pipeline
+from rn50.settings.config import Config
 
 
 class Batch(NamedTuple):

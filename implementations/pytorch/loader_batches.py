@@ -11,12 +11,12 @@ from torch.utils.data import DataLoader, Dataset
 
 from implementations.pytorch.input_pipeline import Batch
 from rn50.benchmark import rules
-from rn50.config import Config
 from rn50.data import crops, verify
 from rn50.data.record_set import RecordSet
 from rn50.data.recordio import IndexedRecordReader
 from rn50.errors import UserError
 from rn50.parent_death import ask_to_end_with_parent
+from rn50.settings.config import Config
 
 
 class Drawn(NamedTuple):

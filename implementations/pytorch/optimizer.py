@@ -9,7 +9,7 @@ import torch
 
 from implementations.pytorch.model import ALIGNMENT, Named, starts
 from rn50.benchmark import optimizers, rules
-from rn50.config import Hyperparameters
+from rn50.settings.config import Hyperparameters
 
 
 def in_order(parameters: Sequence[Named]) -> Sequence[Named]:

@@ -17,10 +17,10 @@ from implementations.pytorch.model import join as join_parameters
 from implementations.pytorch.optimizer import OPTIMIZERS, in_order
 from implementations.pytorch.step import Eager, normalise_of, of_full_batches
 from rn50.benchmark import schedule
-from rn50.config import Config, InputPipeline
 from rn50.errors import UserError
 from rn50.implementation import EpochResult, Operator, Progress
 from rn50.machine import fastest_cpu_precision
+from rn50.settings.config import Config, InputPipeline
 
 PROGRESS_SECONDS = 1.0
 WARM_UP_STEPS = 3

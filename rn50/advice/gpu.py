@@ -6,10 +6,10 @@ from collections import Counter
 from typing import Iterator, Mapping, Optional, Sequence, Tuple
 
 from rn50.advice.finding import FAILURE, OK, WARNING, Finding
-from rn50.config import Config
 from rn50.facts.gpu import Gpu
 from rn50.facts.software import Software
 from rn50.machine import Machine
+from rn50.settings.config import Config
 
 MACHINE_CODE = ((5, 0), (6, 0), (7, 0), (8, 0), (8, 6))
 """Compute capabilities for which libmxnet.so of mxnet-cu112 1.9.1 holds code; it holds no PTX to compile for others."""

@@ -6,8 +6,8 @@ import sys
 from typing import Iterator, Optional
 
 from rn50.advice.finding import FAILURE, OK, WARNING, Finding
-from rn50.config import Config
 from rn50.facts.software import Software
+from rn50.settings.config import Config
 
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 8), (3, 12)
 """DALI 1.34 has wheels for no other."""

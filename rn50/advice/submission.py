@@ -3,8 +3,8 @@
 from typing import Iterator, Optional
 
 from rn50.advice.finding import OK, WARNING, Finding
-from rn50.config import Config
-from rn50.config_variables import UNNAMED_ORGANISATION
+from rn50.settings.config import Config
+from rn50.settings.variables import UNNAMED_ORGANISATION
 
 
 def findings(config: Optional[Config], commit: Optional[str]) -> Iterator[Finding]:

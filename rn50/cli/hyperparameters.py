@@ -6,11 +6,11 @@ from typing import Optional
 
 import click
 
-from rn50 import config as configuration
 from rn50.benchmark import rules
 from rn50.cli import group
 from rn50.cli.numbers import LONGEST_S, MOST_IMAGES, MOST_WORKERS, Number, Whole
 from rn50.errors import UserError
+from rn50.settings import config as configuration
 from rn50.terminal import Terminal, print_json, say
 
 
@@ -72,7 +72,8 @@ def borrow(source: Optional[str], base: Optional[str], gbs: Optional[int], only:
     changes, what leaves the closed division's rules, and the epochs to expect from published runs of that very recipe.
     """
     from rn50.hyperparameters import borrow as lending
-    from rn50.hyperparameters import borrow_show, origin, prediction, written_config
+    from rn50.hyperparameters import borrow_show, origin, prediction
+    from rn50.settings import rewrite
 
     if suggest:
         if source or not gbs:
@@ -82,10 +83,10 @@ def borrow(source: Optional[str], base: Optional[str], gbs: Optional[int], only:
     if not source:
         raise UserError(f"borrow from what? give {origin.FORMS}; --suggest --gbs N ranks what there is")
     names = tuple(filter(None, (only or "").replace(" ", "").split(",")))
-    system = written_config.base_file(base, configuration.environment(), "--for ")
+    system = rewrite.base_file(base, configuration.environment(), "--for ")
     borrowed = lending.borrow(origin.find(source), system, gbs, names, partial)
     if output:
-        written_config.write(borrowed.text, output, force)
+        rewrite.write(borrowed.text, output, force)
     borrow_show.show(borrowed, output, as_json)
 
 

@@ -7,9 +7,9 @@ from typing import Any, Optional, Tuple
 
 import click
 
-from rn50 import config as configuration
 from rn50.cli import group
 from rn50.cli.numbers import LONGEST_S, Number, Whole
+from rn50.settings import config as configuration
 from rn50.terminal import Terminal, print_json, say
 
 
@@ -233,10 +233,10 @@ def tune_input(config: Optional[str], output: Optional[pathlib.Path], force: boo
     from rn50 import launch as launcher
     from rn50 import launchers
     from rn50.data import verify
-    from rn50.hyperparameters import written_config
     from rn50.input import tuned_config as desk
+    from rn50.settings import rewrite
 
-    base = written_config.base_file(config, configuration.environment()).resolve()
+    base = rewrite.base_file(config, configuration.environment()).resolve()
     if not as_rank:
         if output is not None:
             desk.refuse_output(output, force)

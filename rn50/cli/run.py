@@ -7,8 +7,8 @@ from typing import Optional
 
 import click
 
-from rn50 import config as configuration
 from rn50.cli import group
+from rn50.settings import config as configuration
 from rn50.terminal import Terminal, say
 
 TARGET_MISSED = 3
@@ -76,6 +76,6 @@ def config_group() -> None:
 @group.as_json
 def config_show(file: Optional[pathlib.Path], as_json: bool) -> None:
     """Every value of a configuration FILE, or of the environment, and whether it is used, passed through, dead or ignored."""
-    from rn50 import config_show as show
+    from rn50.settings import show
 
     show.show(file, as_json)

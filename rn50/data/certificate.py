@@ -10,10 +10,10 @@ from typing import Any, Dict, NamedTuple, Optional
 
 from rn50 import files
 from rn50.benchmark import rules
-from rn50.config import Config
 from rn50.data import packing_list
 from rn50.data.verify import FILES
 from rn50.errors import UserError
+from rn50.settings.config import Config
 
 CERTIFICATE = "certificate.json"
 FORMAT = 1

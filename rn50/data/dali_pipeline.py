@@ -9,10 +9,10 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional
 import numpy as np
 
 from rn50.benchmark import rules
-from rn50.config import Config
 from rn50.data import cpu_augment
 from rn50.data.record_set import RecordSet
 from rn50.errors import UserError
+from rn50.settings.config import Config
 
 MIB = 1 << 20
 _PLACE = re.compile(r"\.rec at index (\d+)")

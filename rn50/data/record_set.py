@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Optional, Tuple
 
-from rn50.config import Config
 from rn50.data import shards, verify
 from rn50.errors import UserError
+from rn50.settings.config import Config
 
 
 class RecordSet:

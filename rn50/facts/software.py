@@ -8,8 +8,8 @@ import platform
 import re
 from typing import Dict, Mapping, Optional, Tuple
 
-from rn50 import config
 from rn50.facts import sources
+from rn50.settings import config
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,13 +11,13 @@ import shlex
 from dataclasses import dataclass
 from typing import Dict, List, Optional, Sequence, Tuple
 
-from rn50 import config_show
-from rn50.config import Config
 from rn50.errors import UserError
-from rn50.hyperparameters import origin, prediction, written_config
+from rn50.hyperparameters import origin, prediction
 from rn50.hyperparameters.origin import Origin
 from rn50.hyperparameters.prediction import Prediction
-from rn50.hyperparameters.written_config import GROUP, Base
+from rn50.settings import rewrite, show
+from rn50.settings.config import Config
+from rn50.settings.rewrite import GROUP, Base
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Borrowed:
     @property
     def findings(self) -> List[str]:
         """What would make the official rules reject its result, a line each."""
-        return config_show.findings(self.config)
+        return show.findings(self.config)
 
 
 def borrow(
@@ -59,7 +59,7 @@ def borrow(
 
     Raises UserError where the source lacks a value, the ranks do not divide the batch, or the configuration cannot be run.
     """
-    its = written_config.read(base)
+    its = rewrite.read(base)
     before, old = its.config, its.values
     taken, mixed = _taken(source, only, partial)
     # Of the base stays only what the origin does not decide, and a mix wants.
@@ -81,8 +81,8 @@ def borrow(
     named = tuple(f"{name}={value}" for name, value in assumed.items())
     draft = Borrowed(source, base, before, (), named, tuple(mixed), said, "")
     text = _text(draft, its, ordered, batch)
-    config = written_config.check(its, text, ordered)
-    resolved = written_config.hyperparameters(config)
+    config = rewrite.check(its, text, ordered)
+    resolved = rewrite.hyperparameters(config)
     where = {**dict.fromkeys(ordered, "borrowed"), **dict.fromkeys(assumed, "assumed"), **dict.fromkeys(mixed, "base")}
     changes = tuple(
         Change(name, old.get(name), resolved.get(name), where.get(name, "default"))
@@ -154,4 +154,4 @@ def _text(draft: Borrowed, base: Base, values: Dict[str, str], batch: int) -> st
         kept = ", ".join(draft.mixed)
         rows.append(("PARTIAL", f"not the whole group: {kept} of {draft.base.name}; nobody is known to have run this"))
     rows += [("note", note) for note in source.notes]
-    return written_config.render(base, "with borrowed hyperparameters", rows, values)
+    return rewrite.render(base, "with borrowed hyperparameters", rows, values)

@@ -7,11 +7,11 @@ from typing import Any, Iterator, List
 
 import numpy as np
 
-from rn50.config import Config
 from rn50.data import dali_pipeline, shards
 from rn50.data.recordio import IndexedRecordReader
 from rn50.errors import UserError
 from rn50.implementation import EpochResult, Implementation
+from rn50.settings.config import Config
 
 LEAST_STEPS = 3
 """Steps that are timed, however short the time."""

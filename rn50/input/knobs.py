@@ -3,9 +3,9 @@
 import dataclasses
 from typing import Any, Dict, List, Mapping, NamedTuple, Tuple
 
-from rn50 import config_show
-from rn50.config import Config, variables
-from rn50.config_variables import Variable
+from rn50.settings import show
+from rn50.settings.config import Config, variables
+from rn50.settings.variables import Variable
 
 NAMES: Dict[str, str] = {field: variable.name for section, field, variable in variables() if section == "input_pipeline"}
 """The variable of every field of the input pipeline."""
@@ -62,7 +62,7 @@ def turned(config: Config, values: Mapping[str, Any]) -> Config:
 
 def alive(config: Config, knob: Knob) -> bool:
     """Whether the value that ``config`` has for a knob changes anything."""
-    return config_show.why_dead(knob.name, config) is None
+    return show.why_dead(knob.name, config) is None
 
 
 def changes(before: Config, after: Config) -> Dict[str, Tuple[str, str]]:

@@ -7,14 +7,13 @@ from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from rich.table import Table
 
-from rn50 import config_file
-from rn50.config import Config, from_environment
 from rn50.errors import UserError
-from rn50.hyperparameters import written_config
-from rn50.hyperparameters.written_config import Base
 from rn50.implementation import Implementation
 from rn50.input import knobs
 from rn50.input.tuning import Outcome, Tuner
+from rn50.settings import config_file, rewrite
+from rn50.settings.config import Config, from_environment
+from rn50.settings.rewrite import Base
 from rn50.terminal import Terminal, print_json
 
 _EARLIER = re.compile(r"^#   tuned .*\n(?:^# {15}.*\n)*", re.MULTILINE)
@@ -32,7 +31,7 @@ def environment_of(base: Path, environ: Mapping[str, str]) -> Dict[str, str]:
 
 def refuse_output(output: Path, force: bool) -> None:
     """Raises UserError, before anything is measured, where the file could not be written at the end."""
-    written_config.refuse_output(output, force)
+    rewrite.refuse_output(output, force)
     if not os.access(output.parent, os.W_OK):
         raise UserError(f"{output}: cannot be written there; give another --output")
 
@@ -50,9 +49,9 @@ def text(base: Base, outcome: Outcome) -> str:
     before = _EARLIER.sub("", base.before)
     header = _HEADER.match(before)
     end = header.end() if header else 0
-    rows = written_config.header_lines([("tuned", f"by `rn50 tune input`: {_turned(outcome)}"), ("", gain(outcome))])
+    rows = rewrite.header_lines([("tuned", f"by `rn50 tune input`: {_turned(outcome)}"), ("", gain(outcome))])
     result = before[:end] + "\n".join(rows) + "\n" + before[end:] + inside + ("\n\n" if base.behind else "\n") + base.behind
-    written_config.check(base, result, changed)
+    rewrite.check(base, result, changed)
     return result
 
 
@@ -77,13 +76,13 @@ def tune(
 
     Returns whether it did. Raises UserError where ``base`` cannot be rewritten or ``output`` not be written.
     """
-    its = written_config.read(base, "input_pipeline")
+    its = rewrite.read(base, "input_pipeline")
     implementation = create(config)
     try:
         outcome = Tuner(config, implementation, len(os.sched_getaffinity(0)), seconds).run()
         if implementation.communicator.rank == 0:
             if outcome.faster and output is not None:
-                written_config.write(text(its, outcome), output, force)
+                rewrite.write(text(its, outcome), output, force)
             written = output if outcome.faster else None
             print_json(to_json(outcome, base, written)) if as_json else show(outcome, base, written, Terminal())
         implementation.communicator.barrier()
@@ -145,5 +144,5 @@ def as_rank(base: Path, output: Optional[Path], force: bool, seconds: float, as_
 
 def configuration_of(environ: Mapping[str, str], base: Path) -> Config:
     """Raises UserError where ``base`` cannot be run, or has no section to rewrite."""
-    written_config.read(base, "input_pipeline")
+    rewrite.read(base, "input_pipeline")
     return from_environment(environ, str(base))

@@ -10,7 +10,6 @@ afresh with the configuration that it began with, and stands only where every ro
 import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set, Tuple
 
-from rn50.config import Config
 from rn50.errors import UserError
 from rn50.implementation import Implementation
 from rn50.input import knobs, rates
@@ -18,6 +17,7 @@ from rn50.input.gauge import Gauge
 from rn50.input.knobs import Knob
 from rn50.input.rates import Comparison
 from rn50.progress import counting
+from rn50.settings.config import Config
 
 TRIAL_ROUNDS = 3
 """Enough to drop what is slower; that something is faster is left to the comparison at the end."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from rn50.benchmark import rules
-from rn50.config_variables import UNNAMED_ORGANISATION
+from rn50.settings.variables import UNNAMED_ORGANISATION
 from rn50.submission import run as runs
 from rn50.submission import score, sidecar
 from rn50.submission.parse import ResultLog

@@ -7,15 +7,15 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from rich.table import Table
 
-from rn50 import config as configuration
 from rn50 import files, provenance, system
 from rn50.advice import software as advice
 from rn50.advice.finding import FAILURE
 from rn50.benchmark import rules
-from rn50.config import Config
 from rn50.errors import UserError
 from rn50.facts import software
 from rn50.progress import counting
+from rn50.settings import config as configuration
+from rn50.settings.config import Config
 from rn50.terminal import Terminal
 from rn50.throughput import cell as cells
 from rn50.throughput import curve, job

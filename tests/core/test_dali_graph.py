@@ -13,10 +13,10 @@ import cv2
 import numpy as np
 import pytest
 
-from rn50 import config_show
 from rn50.benchmark import rules
-from rn50.config import InputPipeline, variables
 from rn50.data import dali_pipeline
+from rn50.settings import show
+from rn50.settings.config import InputPipeline, variables
 from tests.conftest import HAS_GPU, ON_GPU, with_changes
 from tests.core import dali_graph
 
@@ -132,7 +132,7 @@ def test_a_knob_is_called_dead_where_it_changes_nothing_and_only_there(tiny_conf
     alive = graph(before, form) != graph(after, form)
     [name] = [variable.name for _, field, variable in variables() if field == knob]
     turned_on = before if value is False else after
-    assert (config_show.why_dead(name, turned_on) is None) == alive
+    assert (show.why_dead(name, turned_on) is None) == alive
 
 
 def test_without_the_jpeg_engine_its_memory_is_dead(tiny_config):
@@ -142,7 +142,7 @@ def test_without_the_jpeg_engine_its_memory_is_dead(tiny_config):
 
     (_, before), (config, after) = with_hint(), with_hint(preallocate_width=5980, preallocate_height=6430)
     assert before == after
-    assert config_show.why_dead("DALI_PREALLOCATE_WIDTH", config) and config_show.why_dead("DALI_PREALLOCATE_HEIGHT", config)
+    assert show.why_dead("DALI_PREALLOCATE_WIDTH", config) and show.why_dead("DALI_PREALLOCATE_HEIGHT", config)
 
 
 @pytest.mark.parametrize("form", [CPU, GPU], ids=["cpu", "gpu"])

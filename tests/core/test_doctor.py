@@ -9,7 +9,6 @@ import sys
 
 import pytest
 
-from rn50 import config as configuration
 from rn50 import doctor
 from rn50.advice import gpu as gpu_advice
 from rn50.advice import host as host_advice
@@ -22,6 +21,7 @@ from rn50.errors import UserError
 from rn50.facts import software as software_facts
 from rn50.facts.software import Software
 from rn50.machine import Mount
+from rn50.settings import config as configuration
 from tests.conftest import with_changes
 from tests.core.machines import NAMES, simulated
 from tests.core.test_report import write_run

@@ -15,10 +15,10 @@ from mlperf_logging.rcp_checker import rcp_checker
 from mlperf_logging.repo_checker import repo_checker
 from mlperf_logging.system_desc_checker import system_desc_checker
 
-from rn50 import config as configuration
-from rn50 import config_file
 from rn50.benchmark import rules
 from rn50.errors import UserError
+from rn50.settings import config as configuration
+from rn50.settings import config_file
 from rn50.submission import check, describe, package, score
 from rn50.submission.findings import ERROR, Finding
 from rn50.terminal import Terminal

@@ -7,12 +7,12 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 from rn50 import files
 from rn50.benchmark import rules
 from rn50.errors import UserError
-from rn50.hyperparameters import written_config
 from rn50.hyperparameters.search import confirmation, method, subject
 from rn50.hyperparameters.search.confirmation import BASELINE, WINNER, Verdict
 from rn50.hyperparameters.search.method import Point
 from rn50.hyperparameters.search.planner import Planner
 from rn50.hyperparameters.search.training import evaluations
+from rn50.settings import rewrite
 from rn50.submission import environment
 from rn50.submission.parse import Evaluation
 
@@ -85,7 +85,7 @@ class Outcome:
         values = {**on.base.values, **subject.variables(winner)}
         if epochs:
             values.update(subject.evaluation_of(values, int(max(epochs))))
-        values = {name: values[name] for name in written_config.GROUP if name in values}
+        values = {name: values[name] for name in rewrite.GROUP if name in values}
         rows = [
             ("command", "CONFIG_FILE=/path/to/this/file ./run_and_time.sh"),
             ("machine", on.base.machine),
@@ -97,8 +97,8 @@ class Outcome:
         ]  # fmt: skip
         if on.config.data.train_samples != rules.TRAIN_SAMPLES:
             rows.append(("note", f"found on other data than ImageNet: {rules.NOT_A_RESULT}"))
-        text = written_config.render(on.base, "with hyperparameters that a search found", rows, values)
-        written_config.check(on.base, text, values)
+        text = rewrite.render(on.base, "with hyperparameters that a search found", rows, values)
+        rewrite.check(on.base, text, values)
         return text
 
     # The report

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from rn50 import files
-from rn50.config import Config, from_environment, variables
-from rn50.config_file import CONFIGS
-from rn50.config_variables import excerpt
 from rn50.errors import UserError
-from rn50.hyperparameters import assignments
+from rn50.settings.config import Config, from_environment, variables
+from rn50.settings.config_file import CONFIGS
+from rn50.settings.shell import assignments
+from rn50.settings.variables import excerpt
 
 _SECTIONS = {
     "hyperparameters": re.compile(r"^# --- hyperparameters\b.*?(?=^# --- )", re.MULTILINE | re.DOTALL),

@@ -9,9 +9,9 @@ import tempfile
 from pathlib import Path
 from typing import Dict, List, Mapping, Optional, Set, Tuple
 
-from rn50.config_variables import PASSED_THROUGH
 from rn50.errors import UserError
-from rn50.hyperparameters import assignments
+from rn50.settings.shell import assignments
+from rn50.settings.variables import PASSED_THROUGH
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 """Where our own files lie; in them an unknown name is an error, in anybody else's it is ignored."""

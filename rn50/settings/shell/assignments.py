@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Dict, List, Optional, Set, Tuple
 
 from rn50 import files
-from rn50.config_variables import excerpt
 from rn50.errors import UserError
-from rn50.hyperparameters import arithmetic
-from rn50.hyperparameters.shell_text import NotPlainError, Statement, after, statements
+from rn50.settings.shell import arithmetic
+from rn50.settings.shell.statements import NotPlainError, Statement, after, statements
+from rn50.settings.variables import excerpt
 
 LARGEST_FILE = 1 << 18
 _MOST_FILES = 20

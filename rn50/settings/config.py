@@ -12,8 +12,10 @@ import re
 from typing import Any, Dict, Iterator, Mapping, Optional, Set, Tuple
 
 from rn50.benchmark import rules
-from rn50.config_file import unknown_names
-from rn50.config_variables import (
+from rn50.errors import UserError
+from rn50.process import environment
+from rn50.settings.config_file import unknown_names
+from rn50.settings.variables import (
     AREA,
     BATCH,
     BELOW_1,
@@ -53,8 +55,6 @@ from rn50.config_variables import (
     optimizer,
     text,
 )
-from rn50.errors import UserError
-from rn50.process import environment
 
 
 @dataclasses.dataclass(frozen=True)
