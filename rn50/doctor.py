@@ -5,15 +5,16 @@ from typing import Any, Dict, List, Mapping, Optional
 
 from rich.table import Table
 
-from rn50 import machine, provenance
+from rn50 import process
 from rn50.advice import gpu, host, results
 from rn50.advice import software as software_advice
 from rn50.advice import submission as submission_advice
 from rn50.advice.finding import FAILURE, OK, WARNING, Finding
 from rn50.errors import UserError
-from rn50.facts import software as software_facts
-from rn50.facts.software import Software
-from rn50.machine import Machine
+from rn50.machine import hardware
+from rn50.machine import software as software_facts
+from rn50.machine.hardware import Machine
+from rn50.machine.software import Software
 from rn50.settings import config as configuration
 from rn50.settings import config_file
 from rn50.settings.config import Config
@@ -100,12 +101,12 @@ def show(as_json: bool, brief: bool) -> bool:
 
     Raises UserError for a configuration that cannot be read.
     """
-    environ = configuration.environment()
+    environ = process.environment()
     variables = configured(environ)
     config = None if variables is None else configuration.from_environment(variables)
-    facts, software = machine.read(), software_facts.read()
+    facts, software = hardware.read(), software_facts.read()
     findings = examine(facts, software, config, variables or environ)
-    findings += submission_advice.findings(config, provenance.commit())
+    findings += submission_advice.findings(config, software_facts.commit())
     if config is None:
         findings += fitting(facts, software, environ)
     report = to_json(findings)

@@ -12,16 +12,21 @@ from typing import Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 import psutil
 
-from rn50 import cause_of_death, launchers, log_file
+from rn50 import launchers, log_file
 from rn50.data import verify
-from rn50.facts import cgroup
-from rn50.facts.sources import Sources
-from rn50.parent_death import ask_to_end_with_parent
+from rn50.machine import cgroup
+from rn50.machine.sources import Sources
+from rn50.process import ask_to_end_with_parent
 from rn50.settings.config import Config
 from rn50.terminal import say
 
 GRACE_SECONDS = 10
 """What the processes get between a request to stop and their end by force."""
+USUAL_CAUSE = {
+    signal.SIGBUS: "a file of DATADIR was cut short or its storage is gone, or /dev/shm is full",
+    signal.SIGILL: "this processor lacks an instruction that a package was built for",
+}
+"""What a signal that the kernel sends usually means here."""
 
 
 def rank_environment(config: Config, environ: Mapping[str, str]) -> Dict[str, str]:
@@ -64,7 +69,7 @@ def run_ranks(
     if starts_all and config.run.nodes > 1 and config.run.cache_cleared:
         _say("CACHE_CLEARED=0 for this run: the caches of the other machines were not dropped")
         environ["CACHE_CLEARED"] = "0"
-    oom_kills = cause_of_death.oom_kills()
+    oom_kills = cgroup.oom_kills()
     stop = _StopOnSignal()
     process = subprocess.Popen(
         start.argv,
@@ -84,10 +89,17 @@ def run_ranks(
         return 128 + stop.asked
     number = -status if status < 0 else status - 128
     if number in set(signal.Signals):
-        cause = cause_of_death.explain(number, oom_kills)
+        cause = _cause(number, oom_kills)
         _say(f"{who} was killed by {signal.Signals(number).name}{cause}; start the run again")
         return 128 + number
     return status
+
+
+def _cause(number: int, oom_kills_before: int) -> str:
+    """Return `` (cause)`` to stand after "killed by <signal>", or nothing where none is known."""
+    if number == signal.SIGKILL and cgroup.oom_kills() > oom_kills_before:
+        return " (out of memory: give the job more, or lower BATCHSIZE or DALI_PREFETCH_QUEUE)"
+    return f" ({USUAL_CAUSE[signal.Signals(number)]})" if number in USUAL_CAUSE else ""
 
 
 def _say(line: str) -> None:

@@ -10,8 +10,9 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import psutil
 
-from rn50 import binding, hosts, local_ranks, machine
+from rn50 import hosts, local_ranks
 from rn50.errors import UserError
+from rn50.machine import binding, hardware
 from rn50.settings.config import Config, variables
 from rn50.settings.config_file import is_passed_through
 
@@ -70,7 +71,7 @@ def sharing(config: Config, environ: Mapping[str, str]) -> Tuple[int, int]:
 def bind(config: Config, environ: Mapping[str, str]) -> str:
     """Binds this rank to its share of the cores, before anything starts threads, and returns the line that says so."""
     place, ranks = sharing(config, environ)
-    plan = binding.plan(machine.read(), ranks, near_gpus=config.run.device == "gpu" and ranks == config.run.ranks_per_node)
+    plan = binding.plan(hardware.read(), ranks, near_gpus=config.run.device == "gpu" and ranks == config.run.ranks_per_node)
     return binding.apply(plan[place % ranks])
 
 

@@ -16,6 +16,7 @@ from mlperf_logging.mllog.mllog import MLLogger
 from rn50.benchmark import rules
 from rn50.clock import now_ms
 from rn50.errors import UserError
+from rn50.files import ROOT
 from rn50.log_file import LogFile
 from rn50.settings.config import Config, Hyperparameters
 
@@ -44,7 +45,7 @@ class RunLog:
         self._file = LogFile(result_file) if self._writes and result_file is not None else None
         logger = logging.Logger("rn50.mlperf", logging.INFO)
         logger.addHandler(_StrictHandler(self._file.stream if self._file else sys.stdout))
-        self._mllog = MLLogger(logger, root_dir=str(pathlib.Path(__file__).resolve().parent.parent))
+        self._mllog = MLLogger(logger, root_dir=str(ROOT))
 
     def _event(
         self, key: str, value: Any = None, metadata: Optional[Dict[str, Any]] = None, time_ms: Optional[int] = None

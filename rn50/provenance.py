@@ -4,13 +4,14 @@ import importlib.metadata
 import json
 import pathlib
 import platform
-import subprocess
-from typing import Any, Dict, Optional
+from typing import Any, Dict
 
 import rn50
-from rn50 import files, system
+from rn50 import files
 from rn50.errors import UserError
-from rn50.settings.config import Config, environment
+from rn50.machine import description, software
+from rn50.process import environment
+from rn50.settings.config import Config
 from rn50.settings.config_file import is_passed_through, names_set_by
 
 _VERSION = "rn50"
@@ -33,10 +34,10 @@ def save(config: Config, seed: int, result_file: pathlib.Path) -> None:
         "variables": config.as_environment(),
         "environment": _passed_through(),
         _VERSION: rn50.__version__,
-        "commit": commit(),
+        "commit": software.commit(),
         "python": platform.python_version(),
         "machine": f"{platform.node()}: {platform.platform()}",
-        "system": system.read(),
+        "system": description.read(),
         "packages": {d.metadata["Name"]: d.version for d in importlib.metadata.distributions()},
     }
     _write(target, facts)
@@ -67,17 +68,3 @@ def _passed_through() -> Dict[str, str]:
     file = environ.get("CONFIG_FILE")
     names = names_set_by(file) if file else []
     return {name: environ[name] for name in names if is_passed_through(name) and name in environ}
-
-
-def commit() -> Optional[str]:
-    """The commit of the checkout, "-dirty" behind it where files differ; in an image, which is no checkout, RN50_COMMIT.
-    None where neither is known."""
-    root = pathlib.Path(__file__).resolve().parent.parent
-    try:
-        done = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=40"], cwd=str(root), capture_output=True, text=True, timeout=20
-        )
-        described = done.stdout.strip()
-    except (OSError, subprocess.TimeoutExpired):
-        described = ""
-    return described or environment().get("RN50_COMMIT") or None

@@ -20,7 +20,7 @@ from rn50.benchmark import schedule
 from rn50.data import dali_pipeline
 from rn50.errors import UserError
 from rn50.implementation import EpochResult, Operator, Progress
-from rn50.machine import fastest_cpu_precision
+from rn50.machine.hardware import fastest_cpu_precision
 from rn50.settings.config import Config, InputPipeline
 
 PROGRESS_SECONDS = 1.0

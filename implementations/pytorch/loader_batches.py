@@ -15,7 +15,7 @@ from rn50.data import crops, verify
 from rn50.data.record_set import RecordSet
 from rn50.data.recordio import IndexedRecordReader
 from rn50.errors import UserError
-from rn50.parent_death import ask_to_end_with_parent
+from rn50.process import ask_to_end_with_parent
 from rn50.settings.config import Config
 
 

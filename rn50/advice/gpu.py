@@ -1,14 +1,14 @@
 """Whether the GPUs, their driver and their links suit MXNet's GPU build, which mxnet-cu112 of PyPI is."""
 
-import pathlib
 import re
 from collections import Counter
 from typing import Iterator, Mapping, Optional, Sequence, Tuple
 
 from rn50.advice.finding import FAILURE, OK, WARNING, Finding
-from rn50.facts.gpu import Gpu
-from rn50.facts.software import Software
-from rn50.machine import Machine
+from rn50.files import ROOT
+from rn50.machine.gpus import Gpu
+from rn50.machine.hardware import Machine
+from rn50.machine.software import Software
 from rn50.settings.config import Config
 
 MACHINE_CODE = ((5, 0), (6, 0), (7, 0), (8, 0), (8, 6))
@@ -20,7 +20,7 @@ FULL_DRIVER = "520.61.05"
 """That of CUDA 11.8 (its release notes, table 3): compiles the PTX that libnvrtc 11.8 makes for MXNet's fused operators."""
 
 INSTALL_DRIVER = "sudo apt-get install nvidia-driver (Debian, non-free) or sudo ubuntu-drivers install (Ubuntu), then reboot"
-PYTORCH = pathlib.Path(__file__).resolve().parent.parent.parent / "implementations" / "pytorch" / "train.py"
+PYTORCH = ROOT / "implementations" / "pytorch" / "train.py"
 
 
 def findings(machine: Machine, software: Software, config: Optional[Config], environ: Mapping[str, str]) -> Iterator[Finding]:

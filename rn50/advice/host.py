@@ -5,12 +5,11 @@ import pathlib
 import shutil
 from typing import Iterator, Mapping, Optional
 
-from rn50 import binding
 from rn50.advice.finding import FAILURE, OK, WARNING, Finding
 from rn50.data import verify
 from rn50.errors import UserError
-from rn50.facts import cpu_list
-from rn50.machine import Machine
+from rn50.machine import binding, cpu_list
+from rn50.machine.hardware import Machine
 from rn50.settings.config import Config
 
 GIB = 1 << 30

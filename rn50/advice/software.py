@@ -1,18 +1,18 @@
 """Whether Python, packages and shared libraries are those that a run needs."""
 
-import pathlib
 import re
 import sys
 from typing import Iterator, Optional
 
 from rn50.advice.finding import FAILURE, OK, WARNING, Finding
-from rn50.facts.software import Software
+from rn50.files import ROOT
+from rn50.machine.software import Software
 from rn50.settings.config import Config
 
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 8), (3, 12)
 """DALI 1.34 has wheels for no other."""
 
-REQUIREMENTS = pathlib.Path(__file__).resolve().parent.parent.parent / "requirements"
+REQUIREMENTS = ROOT / "requirements"
 
 SYSTEM_PACKAGES = {"libgomp.so.1": "libgomp1", "libquadmath.so.0": "libquadmath0", "libstdc++.so.6": "libstdc++6",
                    "libgcc_s.so.1": "libgcc-s1"}

@@ -84,12 +84,12 @@ def package(paths: Tuple[pathlib.Path, ...], to: pathlib.Path, details: Optional
 
     Exit status: 0 written and without error, 1 written, but of demo data, 2 nothing written.
     """
-    from rn50 import system
+    from rn50.machine import description
     from rn50.progress import counting
     from rn50.submission import package as desk
 
     with group.cleaned_up(), counting("checking") as progress:
-        outcome = desk.package(paths, to, system.read, details, rulesets, progress=progress)
+        outcome = desk.package(paths, to, description.read, details, rulesets, progress=progress)
     for warning in outcome.warnings:
         say(f"warning: {warning}", err=True)
     print_json(desk.to_json_outcome(outcome)) if as_json else desk.print_outcome(outcome, Terminal())

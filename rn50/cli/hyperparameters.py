@@ -6,11 +6,11 @@ from typing import Optional
 
 import click
 
+from rn50 import process
 from rn50.benchmark import rules
 from rn50.cli import group
 from rn50.cli.numbers import LONGEST_S, MOST_IMAGES, MOST_WORKERS, Number, Whole
 from rn50.errors import UserError
-from rn50.settings import config as configuration
 from rn50.terminal import Terminal, print_json, say
 
 
@@ -83,7 +83,7 @@ def borrow(source: Optional[str], base: Optional[str], gbs: Optional[int], only:
     if not source:
         raise UserError(f"borrow from what? give {origin.FORMS}; --suggest --gbs N ranks what there is")
     names = tuple(filter(None, (only or "").replace(" ", "").split(",")))
-    system = rewrite.base_file(base, configuration.environment(), "--for ")
+    system = rewrite.base_file(base, process.environment(), "--for ")
     borrowed = lending.borrow(origin.find(source), system, gbs, names, partial)
     if output:
         rewrite.write(borrowed.text, output, force)
@@ -126,7 +126,7 @@ def search(config: str, folder: pathlib.Path, workers: int, trials: Optional[int
     from rn50.hyperparameters.search.search import Search, StoppedError
 
     other = subject.data_folder(confirm_data) if confirm_data else None
-    on = subject.read(config, configuration.environment())
+    on = subject.read(config, process.environment())
     with Progress(minutes) as progress:
         dealt = shares.of(workers, on.config.run.device)
         planner = Planner(on, folder, Options(workers, trials, minutes, repeats, seeds_to_confirm, other), progress)

@@ -7,6 +7,7 @@ from typing import Any, Optional, Tuple
 
 import click
 
+from rn50 import process
 from rn50.cli import group
 from rn50.cli.numbers import LONGEST_S, Number, Whole
 from rn50.settings import config as configuration
@@ -31,7 +32,7 @@ def comm(largest_mib: int, as_rank: bool, as_json: bool) -> None:
     if as_rank:
         all_reduce.bench(config, implementation.load(config.run.framework), largest_mib << 20, as_json)
     else:
-        sys.exit(launcher.run_ranks(config, configuration.environment(), all_reduce.as_rank(config, largest_mib, as_json)))
+        sys.exit(launcher.run_ranks(config, process.environment(), all_reduce.as_rank(config, largest_mib, as_json)))
 
 
 def _seconds(default: float) -> Any:
@@ -62,8 +63,8 @@ def bench_input(seconds: float, rounds: int, as_rank: bool, as_json: bool) -> No
     from rn50.input import bench as desk
 
     if not as_rank:
-        sys.exit(launcher.run_ranks(config, configuration.environment(), desk.as_rank(seconds, rounds, as_json)))
-    say(launchers.bind(config, configuration.environment()), err=True)  # before a framework starts threads
+        sys.exit(launcher.run_ranks(config, process.environment(), desk.as_rank(seconds, rounds, as_json)))
+    say(launchers.bind(config, process.environment()), err=True)  # before a framework starts threads
     from rn50 import implementation
 
     desk.bench(config, implementation.load(config.run.framework), seconds, rounds, as_json)
@@ -115,7 +116,7 @@ def throughput(frameworks: Optional[Tuple[str, ...]], models: str, precisions: O
     from rn50 import launchers
     from rn50.throughput import cell, zoo
 
-    environ = configuration.environment()
+    environ = process.environment()
     if start_ranks:
         verb = cell.verb(models, kinds, seconds, rounds)
         sys.exit(launcher.run_ranks(configuration.from_environment(), environ, [*verb, "--as-rank"]))
@@ -188,7 +189,7 @@ def profile(seconds: float, rounds: int, steps: int, folder: pathlib.Path, again
     from rn50.data import verify
     from rn50.throughput import profile as desk
 
-    config, environ = configuration.from_environment(), configuration.environment()
+    config, environ = configuration.from_environment(), process.environment()
     verify.preflight(pathlib.Path(config.data.folder))
     if start_ranks:
         verb = desk.verb(str(job), seconds, rounds, steps, folder)
@@ -236,16 +237,16 @@ def tune_input(config: Optional[str], output: Optional[pathlib.Path], force: boo
     from rn50.input import tuned_config as desk
     from rn50.settings import rewrite
 
-    base = rewrite.base_file(config, configuration.environment()).resolve()
+    base = rewrite.base_file(config, process.environment()).resolve()
     if not as_rank:
         if output is not None:
             desk.refuse_output(output, force)
-        environ = desk.environment_of(base, configuration.environment())
+        environ = desk.environment_of(base, process.environment())
         resolved = desk.configuration_of(environ, base)
         verify.preflight(pathlib.Path(resolved.data.folder))
         sys.exit(launcher.run_ranks(resolved, environ, desk.as_rank(base, output, force, seconds, as_json)))
     resolved = configuration.from_environment()
-    say(launchers.bind(resolved, configuration.environment()), err=True)  # before a framework starts threads
+    say(launchers.bind(resolved, process.environment()), err=True)  # before a framework starts threads
     from rn50 import implementation
 
     create = implementation.load(resolved.run.framework)

@@ -7,6 +7,7 @@ from typing import Optional
 
 import click
 
+from rn50 import process
 from rn50.cli import group
 from rn50.settings import config as configuration
 from rn50.terminal import Terminal, say
@@ -20,7 +21,7 @@ def launch() -> None:
     """Start every rank of the system that the environment describes, for one timed run."""
     from rn50 import launch as launcher
 
-    sys.exit(launcher.launch(configuration.from_environment(), configuration.environment()))
+    sys.exit(launcher.launch(configuration.from_environment(), process.environment()))
 
 
 @click.command(epilog="Example: DGXSYSTEM=NF5688M6 DATADIR=/path/to/imagenet rn50 doctor")
@@ -48,7 +49,7 @@ def train(context: click.Context) -> None:
     from rn50 import launchers
 
     config = configuration.from_environment()
-    say(launchers.bind(config, configuration.environment()), err=True)  # before NumPy or a framework starts threads
+    say(launchers.bind(config, process.environment()), err=True)  # before NumPy or a framework starts threads
 
     from rn50 import implementation, timed_run
     from rn50.display import LiveDisplay

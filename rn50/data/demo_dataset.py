@@ -19,11 +19,11 @@ from rn50 import files
 from rn50.data.certificate import CERTIFICATE
 from rn50.data.certification import certify
 from rn50.data.demo_images import GENERATOR_VERSION, STREAMS, Rng, encode
-from rn50.data.exclusive import only_process
-from rn50.data.processes import Processes
 from rn50.data.recordio import IndexedRecordWriter
 from rn50.data.verify import FILES
 from rn50.errors import UserError
+from rn50.files import only_process
+from rn50.workers import Processes
 
 MANIFEST = "demo_dataset.json"
 PARTIAL = ".demo_dataset.partial"

@@ -21,13 +21,13 @@ import rn50
 from rn50 import files
 from rn50.data import jpeg, packing_list
 from rn50.data.certificate import CERTIFICATE
-from rn50.data.exclusive import only_process
 from rn50.data.imagenet_folder import Image, Source, scan
 from rn50.data.packing_list import Entry
-from rn50.data.processes import Processes
 from rn50.data.recordio import FRAME_BYTES, MAX_RECORD_BYTES, encode_image, frame_bytes, frame_in_place
 from rn50.data.verify import FILES
 from rn50.errors import UserError
+from rn50.files import only_process
+from rn50.workers import Processes
 
 PARTIAL = ".pack.partial"
 JOURNAL = "settings.json"

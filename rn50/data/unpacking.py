@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Callable, Dict, List, Optional
 
 from rn50.data import packing_list
-from rn50.data.exclusive import only_process
 from rn50.data.packing_list import Entry
 from rn50.data.recordio import IndexedRecordReader
 from rn50.errors import UserError
+from rn50.files import only_process
 
 PARTIAL = ".unpack.partial"
 SOURCE = "source"

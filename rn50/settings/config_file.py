@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Dict, List, Mapping, Optional, Set, Tuple
 
 from rn50.errors import UserError
+from rn50.files import ROOT
 from rn50.settings.shell import assignments
 from rn50.settings.variables import PASSED_THROUGH
 
-CONFIGS = Path(__file__).resolve().parent.parent / "configs"
+CONFIGS = ROOT / "configs"
 """Where our own files lie; in them an unknown name is an error, in anybody else's it is ignored."""
 
 TIME_LIMIT_S = 10

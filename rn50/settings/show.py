@@ -7,8 +7,9 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 from rich.table import Table
 
 from rn50.benchmark import rules
+from rn50.process import environment
 from rn50.settings import mxnet_variables
-from rn50.settings.config import SECTIONS, Config, environment, from_environment, variables
+from rn50.settings.config import SECTIONS, Config, from_environment, variables
 from rn50.settings.config_file import is_passed_through, names_set_by, source
 from rn50.settings.variables import FIXED
 from rn50.terminal import Terminal, print_json, styled

@@ -16,7 +16,7 @@ from rn50.benchmark import rules
 from rn50.submission.own_results import OwnResult
 from rn50.submission.result_rules import RUNS_OWN
 
-CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
+CHECKOUT = files.ROOT
 _LEFT_OUT = "tests"
 """Of the tracked files what no run reads; also every name that begins with a dot, which the repository checker refuses."""
 _NOT_EXPORTED = {name.upper() for name in RUNS_OWN} | {"DATADIR"}

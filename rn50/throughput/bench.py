@@ -7,12 +7,12 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from rich.table import Table
 
-from rn50 import files, provenance, system
+from rn50 import files
 from rn50.advice import software as advice
 from rn50.advice.finding import FAILURE
 from rn50.benchmark import rules
 from rn50.errors import UserError
-from rn50.facts import software
+from rn50.machine import description, software
 from rn50.progress import counting
 from rn50.settings import config as configuration
 from rn50.settings.config import Config
@@ -139,7 +139,7 @@ class Bench:
                 console.print(table)
 
     def _facts(self) -> Iterator[Tuple[str, str]]:
-        machine, data = system.read(), self._config.data
+        machine, data = description.read(), self._config.data
         cpus, model = (machine.get(f"host_processor_{name}", "unknown") for name in ("vcpu_count", "model_name"))
         yield "machine", f"{cpus} CPUs, {model}"
         if self._config.run.device == "gpu":
@@ -149,7 +149,7 @@ class Bench:
         dali = [name for name in installed if name.startswith("nvidia-dali-")]
         versions = [f"{name} {installed[name]}" for name in (*_PACKAGES, *dali) if name in installed]
         yield "versions", f"Python {platform.python_version()}, {', '.join(versions)}"
-        yield "commit", provenance.commit() or "unknown"
+        yield "commit", software.commit() or "unknown"
         task = f"{data.image_size}x{data.image_size}, {data.classes} classes, width {data.width:g}"
         yield "task", task if self._config.is_imagenet else f"{task}; {rules.NOT_A_RESULT}"
         sizes = dict.fromkeys(f"{each.model} of {each.framework} {each.image_size}x{each.image_size}" for each in self._cells

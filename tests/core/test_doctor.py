@@ -18,9 +18,9 @@ from rn50.advice import submission as submission_advice
 from rn50.advice.finding import FAILURE, OK, WARNING, Finding
 from rn50.data import verify
 from rn50.errors import UserError
-from rn50.facts import software as software_facts
-from rn50.facts.software import Software
-from rn50.machine import Mount
+from rn50.machine import software as software_facts
+from rn50.machine.hardware import Mount
+from rn50.machine.software import Software
 from rn50.settings import config as configuration
 from tests.conftest import with_changes
 from tests.core.machines import NAMES, simulated

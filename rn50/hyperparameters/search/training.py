@@ -8,7 +8,7 @@ import time
 from typing import IO, Any, List, Mapping, Optional, Sequence, Tuple
 
 from rn50.errors import DIVERGED, UserError
-from rn50.parent_death import ask_to_end_with_parent
+from rn50.process import ask_to_end_with_parent
 from rn50.settings.config_file import CONFIGS
 from rn50.submission.parse import Evaluation, read_log
 

@@ -18,7 +18,7 @@ import os
 import numpy as np
 import torch
 from implementations.pytorch.communicator import Distributed
-from rn50.settings.config import environment
+from rn50.process import environment
 ranks = Distributed(False, environment())
 total = ranks.sum(np.array([1, 10 ** 15 + ranks.rank]))
 gradients = ranks.gradients(1000, torch.device("cpu"))

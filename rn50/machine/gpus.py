@@ -4,7 +4,7 @@ import dataclasses
 import re
 from typing import Dict, List, Mapping, Optional, Tuple
 
-from rn50.facts.sources import Sources
+from rn50.machine.sources import Sources
 
 FIELDS = ("index", "name", "uuid", "pci.bus_id", "driver_version", "compute_cap", "memory.total", "mig.mode.current",
           "persistence_mode", "power.limit", "power.default_limit", "clocks.max.sm", "clocks_throttle_reasons.active",

@@ -1,10 +1,15 @@
-"""What the control groups of this process allow it, read from version 1 and version 2 hierarchies alike."""
+"""Limits and out-of-memory kills of this process's control groups, read from version 1 and version 2 hierarchies alike."""
 
+import pathlib
 import re
 from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 
-from rn50.facts import cpu_list
-from rn50.facts.sources import Sources
+from rn50.machine import cpu_list
+from rn50.machine.sources import Sources
+
+OOM_FILES = {"memory": "memory.oom_control", "": "memory.events"}
+"""cgroup controller, "" for version 2 -> the file with its count "oom_kill"."""
+MOUNT = pathlib.Path("/sys/fs/cgroup")
 
 
 class Limits(NamedTuple):
@@ -66,3 +71,34 @@ def _chain(mount: Optional[Tuple[str, str]]) -> Iterator[str]:
         yield f"{folder}/{below.strip('/')}"
         below = below.rpartition("/")[0]
     yield folder
+
+
+def oom_kills() -> int:
+    """Return how many processes of this process's own control group the kernel has killed for memory; 0 where it does not say.
+
+    Source of the format: Linux, Documentation/admin-guide, cgroup-v1/memory.rst and cgroup-v2.rst.
+    """
+    return max((_oom_kills(path) for path in _oom_files()), default=0)
+
+
+def _oom_files() -> List[pathlib.Path]:
+    try:
+        lines = pathlib.Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        for controller in controllers.split(","):
+            if controller in OOM_FILES:
+                # In a container the path may be the host's, and the group is what is mounted.
+                found += [MOUNT / controller / part / OOM_FILES[controller] for part in (path.lstrip("/"), "")]
+    return found
+
+
+def _oom_kills(path: pathlib.Path) -> int:
+    try:
+        count = re.search(r"^oom_kill (\d+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    except OSError:
+        return 0
+    return int(count[1]) if count else 0

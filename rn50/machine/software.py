@@ -6,10 +6,12 @@ import importlib.util
 import pathlib
 import platform
 import re
+import subprocess
 from typing import Dict, Mapping, Optional, Tuple
 
-from rn50.facts import sources
-from rn50.settings import config
+from rn50 import process
+from rn50.files import ROOT
+from rn50.machine import sources
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +31,7 @@ class Software:
 
 def read(run: sources.Run = sources.run, environ: Optional[Mapping[str, str]] = None) -> Software:
     """What this process would train with. Imports none of it."""
-    environ = config.environment() if environ is None else environ
+    environ = process.environment() if environ is None else environ
     packages: Dict[str, str] = {}
     for distribution in importlib.metadata.distributions():
         # Of two with one name the first on the path is what is imported; a broken one has no name.
@@ -55,3 +57,18 @@ def _libmxnet() -> Optional[pathlib.Path]:
 def _missing(library: pathlib.Path, run: sources.Run) -> Tuple[str, ...]:
     _, printed = run(["ldd", str(library)])
     return tuple(dict.fromkeys(re.findall(r"^\s*(\S+) => not found", printed, re.MULTILINE)))
+
+
+def commit() -> Optional[str]:
+    """Return the commit of the checkout, with "-dirty" where files differ; in an image, which is no checkout, RN50_COMMIT.
+
+    None where neither is known.
+    """
+    try:
+        done = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=40"], cwd=str(ROOT), capture_output=True, text=True, timeout=20
+        )
+        described = done.stdout.strip()
+    except (OSError, subprocess.TimeoutExpired):
+        described = ""
+    return described or process.environment().get("RN50_COMMIT") or None

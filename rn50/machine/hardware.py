@@ -10,9 +10,9 @@ import pathlib
 import re
 from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
 
-from rn50.facts import cgroup, cpu_list, gpu, sources
-from rn50.facts.sources import Sources
-from rn50.settings import config
+from rn50 import process
+from rn50.machine import cgroup, cpu_list, gpus, sources
+from rn50.machine.sources import Sources
 
 
 class Cpu(NamedTuple):
@@ -54,7 +54,7 @@ class Machine:
     mounts: Tuple[Mount, ...]
     infiniband: Tuple[str, ...]
     """A line for each port that is up: device, rate, link layer."""
-    gpus: Tuple[gpu.Gpu, ...]
+    gpus: Tuple[gpus.Gpu, ...]
     no_gpu: str
     """Why there are none."""
     nvidia_hardware: bool
@@ -91,13 +91,13 @@ class Machine:
 def read(root: str = "/", run: sources.Run = sources.run, environ: Optional[Mapping[str, str]] = None) -> Machine:
     """The facts of this machine, or of the one whose files lie below ``root`` and whose commands ``run`` answers."""
     source = Sources(pathlib.Path(root), run)
-    environ = config.environment() if environ is None else environ
+    environ = process.environment() if environ is None else environ
     limits = cgroup.read(source)
     all_cpus, cpus = _cpus(source, limits.cpus)
     about = dict(re.findall(r"^([\w ()]+):\s+(.*)$", source.output("lscpu"), re.MULTILINE))
     memory = re.search(r"^MemTotal:\s+(\d+) kB", source.text("proc/meminfo"), re.MULTILINE)
     total = int(memory[1]) * 1024 if memory else None
-    gpus, no_gpu = gpu.read(source, environ.get("CUDA_VISIBLE_DEVICES"))
+    found, no_gpu = gpus.read(source, environ.get("CUDA_VISIBLE_DEVICES"))
     return Machine(
         host=source.text("proc/sys/kernel/hostname"),
         architecture=about.get("Architecture", os.uname().machine),
@@ -111,10 +111,10 @@ def read(root: str = "/", run: sources.Run = sources.run, environ: Optional[Mapp
         open_files=_resource_limit(source, "Max open files"),
         mounts=_mounts(source),
         infiniband=_infiniband(source),
-        gpus=gpus,
+        gpus=found,
         no_gpu=no_gpu,
         nvidia_hardware=_nvidia_hardware(source),
-        links=_links(source, [each.index for each in gpus]) if len(gpus) > 1 else (),
+        links=_links(source, [each.index for each in found]) if len(found) > 1 else (),
     )
 
 

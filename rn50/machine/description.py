@@ -9,11 +9,11 @@ import re
 from pathlib import Path
 from typing import Dict, Iterable, List, Mapping, Optional
 
-from rn50 import machine as machine_facts
-from rn50.facts import cgroup, cpu_list, sources
-from rn50.facts.sources import Sources
-from rn50.machine import Machine
-from rn50.settings import config
+from rn50 import process
+from rn50.machine import cgroup, cpu_list, sources
+from rn50.machine import hardware as machine_facts
+from rn50.machine.hardware import Machine
+from rn50.machine.sources import Sources
 
 _VERSIONS = ("CUDA_VERSION", "CUDNN_VERSION", "CUBLAS_VERSION", "NCCL_VERSION", "OPENMPI_VERSION", "NVIDIA_MXNET_VERSION")
 """Variables of NVIDIA's container images."""
@@ -31,7 +31,7 @@ def read(root: str = "/", run: sources.Run = sources.run, environ: Optional[Mapp
     kernel = source.text("proc/sys/kernel/osrelease")
     name = re.search(r'^PRETTY_NAME="?([^"\n]*)', source.text("etc/os-release"), re.MULTILINE)
     found["operating_system"] = ", ".join(filter(None, (name and name[1], kernel and f"Linux {kernel}")))
-    environ = config.environment() if environ is None else environ
+    environ = process.environment() if environ is None else environ
     found.update((name.lower(), environ.get(name, "")) for name in _VERSIONS)
     found["hw_notes"] = _confined(machine, cgroup.read(source))
     return {field: value for field, value in found.items() if value}

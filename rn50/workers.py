@@ -1,4 +1,4 @@
-"""Processes that share out work which would wait for Python's lock in threads."""
+"""Worker processes, for work that would wait for Python's lock in threads."""
 
 import multiprocessing
 import os
@@ -15,7 +15,7 @@ class Processes:
     """
 
     def __init__(self, count: int, begin: Optional[Callable[[], None]] = None) -> None:
-        # Not forked: a fork has the locks of threads that it has not.
+        # Spawned: a forked child inherits locks held by threads that do not exist in it.
         self._executor = ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), _begin, (begin,))
 
     def __enter__(self) -> "Processes":

@@ -7,8 +7,8 @@ import os
 import zlib
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
-from rn50.facts import cpu_list
-from rn50.machine import Cpu, Machine
+from rn50.machine import cpu_list
+from rn50.machine.hardware import Cpu, Machine
 
 T = TypeVar("T")
 
