@@ -26,8 +26,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from rn50.benchmark import rules
 from rn50.progress import counting
+from rn50.results.parse import read_log
 from rn50.settings import config_file
-from rn50.submission.parse import read_log
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SCAN_SEED = 100

@@ -20,12 +20,13 @@ from matplotlib.figure import Figure
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-from rn50.hyperparameters import accelerators, epochs, published, reference, throughput
+from rn50.hyperparameters import accelerators, epochs, reference, throughput
 from rn50.hyperparameters.epochs import CONFIDENCE, Weights
 from rn50.hyperparameters.plan import OPTIMIZER, Planner, Prediction
-from rn50.hyperparameters.published import PublishedResult
 from rn50.hyperparameters.throughput import Spread
 from rn50.progress import counting
+from rn50.results import published
+from rn50.results.published import PublishedResult
 
 EPOCHS_GOAL = 1.5
 MINUTES_GOAL = 0.08

@@ -9,7 +9,7 @@ from rn50.advice.finding import FAILURE, OK, Finding
 from rn50.advice.host import shown
 from rn50.benchmark import rules
 from rn50.errors import UserError
-from rn50.submission.parse import read_log
+from rn50.results.parse import read_log
 
 ROOM = 100 << 20
 """A campaign's logs take some hundred kilobytes; below this something else is about to fill the disk."""

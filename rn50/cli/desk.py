@@ -26,8 +26,8 @@ def score(paths: Tuple[pathlib.Path, ...], ruleset: Optional[str], as_json: bool
     apart. Images/s per accelerator are told where the folder has a description of the system beside it.
     """
     from rn50.progress import counting
-    from rn50.submission import score as desk
-    from rn50.submission import scoreboard
+    from rn50.results import score as desk
+    from rn50.results import scoreboard
 
     if as_json and as_csv:
         raise UserError("--json and --csv: one form at a time; leave one out")
@@ -107,7 +107,7 @@ def report(paths: Tuple[pathlib.Path, ...], rulesets: Tuple[str, ...], output: O
     Beside the hyperparameters stand the nearest published results and reference convergence points.
     """
     from rn50.progress import counting
-    from rn50.report import report as page
+    from rn50.results.report import report as page
 
     with counting("checking and drawing results") as progress:
         written = page.write(paths, rulesets, output, progress)
@@ -122,8 +122,8 @@ def compare(paths: Tuple[pathlib.Path, ...], as_json: bool) -> None:
 
     Welch's interval and the exact permutation test, both corrected for the number of tests made at once.
     """
-    from rn50.submission import compare as desk
-    from rn50.submission import score as scoring
+    from rn50.results import compare as desk
+    from rn50.results import score as scoring
 
     comparisons = desk.compare(scoring.score(paths))
     print_json(desk.to_json(comparisons)) if as_json else desk.print_table(comparisons, Terminal())

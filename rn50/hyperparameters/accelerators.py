@@ -4,7 +4,7 @@ import re
 from typing import Iterable, List
 
 from rn50.errors import UserError
-from rn50.hyperparameters.published import PublishedResult
+from rn50.results.published import PublishedResult
 
 _NOT_THE_MODEL = re.compile(r"\(.*?\)|\b(nvidia|tesla|habana|intel|graphcore|cts|hl-205|gc200)\b", re.IGNORECASE)
 """The maker, watts, cooling, and numbers of boards that are made in one kind."""

@@ -12,8 +12,9 @@ from typing import Any, Optional, Sequence, Tuple
 import numpy as np
 
 from rn50.benchmark import rules
-from rn50.hyperparameters import published, reference
-from rn50.hyperparameters.published import PublishedResult
+from rn50.hyperparameters import reference
+from rn50.results import published
+from rn50.results.published import PublishedResult
 
 CONFIDENCE = 0.8
 """Of the intervals here and of those made from them."""

@@ -16,14 +16,13 @@ from typing import Any, Dict, Optional, Sequence, Tuple
 from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.files import sha256
-from rn50.hyperparameters import published
+from rn50.results import published, recipe, tree
+from rn50.results.parse import TOKEN, read_log
+from rn50.results.result_files import find_result_files
 from rn50.settings.config import variables
 from rn50.settings.config_file import is_passed_through
 from rn50.settings.shell import assignments
 from rn50.settings.variables import FIXED, excerpt, optimizer
-from rn50.submission import recipe, tree
-from rn50.submission.parse import TOKEN, read_log
-from rn50.submission.result_files import find_result_files
 
 NEEDED = ("OPTIMIZER", "LR", "WARMUP_EPOCHS", "NUMEPOCHS", "MOM", "WD")
 """Without one of these, what is borrowed is no recipe."""

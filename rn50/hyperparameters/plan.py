@@ -11,10 +11,11 @@ from typing import List, Optional, Sequence, Tuple
 
 from rn50.errors import UserError
 from rn50.hyperparameters import accelerators as names
-from rn50.hyperparameters import prediction, published, throughput
+from rn50.hyperparameters import prediction, throughput
 from rn50.hyperparameters.epochs import CONFIDENCE, EpochModel, Epochs, Weights, is_closed
-from rn50.hyperparameters.published import PublishedResult
 from rn50.hyperparameters.throughput import Point, Rate, Spread, ThroughputModel
+from rn50.results import published
+from rn50.results.published import PublishedResult
 
 OPTIMIZER = "lars"
 SCALES = tuple(2**n for n in range(13))

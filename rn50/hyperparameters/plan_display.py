@@ -8,10 +8,11 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from rn50 import files
-from rn50.hyperparameters import accelerators, published
+from rn50.hyperparameters import accelerators
 from rn50.hyperparameters.epochs import CONFIDENCE
 from rn50.hyperparameters.plan import Plan
-from rn50.hyperparameters.published import PublishedResult
+from rn50.results import published
+from rn50.results.published import PublishedResult
 from rn50.terminal import Terminal
 
 BORROWED = (*published.GROUP, "label_smoothing", "first_evaluation_epoch", "evaluation_interval")

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from rn50.benchmark import rules
-from rn50.hyperparameters import epochs, published, reference
-from rn50.hyperparameters.published import PublishedResult
-from rn50.submission import recipe
+from rn50.hyperparameters import epochs, reference
+from rn50.results import published, recipe
+from rn50.results.published import PublishedResult
 
 DISTANCE_EPOCHS = 4.0
 """What a recipe is taken to lose by a batch size twice as large or half as large as its own: one evaluation. A choice, not a

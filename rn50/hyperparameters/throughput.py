@@ -18,7 +18,7 @@ import numpy as np
 from rn50.benchmark import rules
 from rn50.hyperparameters import accelerators as names
 from rn50.hyperparameters.epochs import is_closed
-from rn50.hyperparameters.published import PublishedResult
+from rn50.results.published import PublishedResult
 
 EVALUATION_SPEED = 1.7
 """Images/s of evaluation over those of training: the median of six systems whose published logs time both (1.4 to 2.9)."""

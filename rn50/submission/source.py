@@ -13,8 +13,8 @@ from typing import Any, Dict, Optional, Tuple
 
 from rn50 import files
 from rn50.benchmark import rules
+from rn50.results.validity.result_rules import RUNS_OWN
 from rn50.submission.own_results import OwnResult
-from rn50.submission.result_rules import RUNS_OWN
 
 CHECKOUT = files.ROOT
 _LEFT_OUT = "tests"

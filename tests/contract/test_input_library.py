@@ -12,7 +12,7 @@ import pytest
 from rn50 import implementation
 from rn50.data import recordio
 from rn50.log_file import partial_name
-from rn50.submission import parse
+from rn50.results import parse
 from tests.conftest import EVAL_SAMPLES, TRAIN_SAMPLES, with_changes
 from tests.contract.frameworks import installed
 

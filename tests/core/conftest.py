@@ -8,7 +8,8 @@ import shutil
 import pytest
 
 from rn50.machine import description
-from rn50.submission import compliance, describe
+from rn50.results.validity import compliance
+from rn50.submission import describe
 from tests.core import machines
 from tests.core.campaigns import DETAILS, git, make
 

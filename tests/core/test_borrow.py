@@ -12,12 +12,12 @@ from click.testing import CliRunner
 from rn50.benchmark import rules
 from rn50.cli import main
 from rn50.errors import UserError
-from rn50.hyperparameters import borrow, origin, prediction, published
+from rn50.hyperparameters import borrow, origin, prediction
 from rn50.mlperf_log import RunLog
+from rn50.results import parse, published, recipe
 from rn50.settings import config as configuration
 from rn50.settings import config_file
 from rn50.settings.shell import assignments
-from rn50.submission import parse, recipe
 from tests.core import imagenet_run
 
 ONE_RANK = config_file.CONFIGS / "config_1xA100.sh"

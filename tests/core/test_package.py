@@ -17,10 +17,11 @@ from mlperf_logging.system_desc_checker import system_desc_checker
 
 from rn50.benchmark import rules
 from rn50.errors import UserError
+from rn50.results import score
+from rn50.results.validity.findings import ERROR, Finding
 from rn50.settings import config as configuration
 from rn50.settings import config_file
-from rn50.submission import check, describe, package, score
-from rn50.submission.findings import ERROR, Finding
+from rn50.submission import check, describe, package
 from rn50.terminal import Terminal
 from tests.core import imagenet_run
 from tests.core.campaigns import DETAILS, details, git, make, nobody, packaged, snapshot

@@ -12,12 +12,12 @@ from click.testing import CliRunner
 
 from rn50.benchmark import rules
 from rn50.cli import main
-from rn50.hyperparameters import accelerators, epochs, prediction, published, reference, throughput
+from rn50.hyperparameters import accelerators, epochs, prediction, reference, throughput
 from rn50.hyperparameters.epochs import EpochModel
 from rn50.hyperparameters.plan import SCALES, Planner, planner_for
 from rn50.hyperparameters.throughput import Point, ThroughputModel
-from rn50.submission import score, timing
-from rn50.submission.parse import read_log
+from rn50.results import published, score, timing
+from rn50.results.parse import read_log
 
 SHARED = pathlib.Path(__file__).resolve().parents[3] / "shared" / "published"
 NAME = "A100-SXM-80GB"

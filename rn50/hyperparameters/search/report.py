@@ -12,9 +12,9 @@ from rn50.hyperparameters.search.confirmation import BASELINE, WINNER, Verdict
 from rn50.hyperparameters.search.method import Point
 from rn50.hyperparameters.search.planner import Planner
 from rn50.hyperparameters.search.training import evaluations
+from rn50.results import conditions
+from rn50.results.parse import Evaluation
 from rn50.settings import rewrite
-from rn50.submission import environment
-from rn50.submission.parse import Evaluation
 
 REPORT = "report.md"
 _PACKAGES = ("mxnet", "nvidia-dali-cuda110", "numpy", "optuna")
@@ -149,13 +149,13 @@ class Outcome:
 
     def _saved(self) -> Dict[str, str]:
         finished = [trial.number for trial in self.trials if trial.state == "finished"]
-        return environment.saved(self.search.journal.result_file(finished[0])) if finished else {}
+        return conditions.saved(self.search.journal.result_file(finished[0])) if finished else {}
 
     def _commits(self) -> str:
         """The code that most runs were of, and the runs of other code: a search may take several calls."""
         runs: Dict[str, List[str]] = {}
         for name, log in self._logs():
-            saved = environment.saved(log)
+            saved = conditions.saved(log)
             if saved:  # nothing is, where a run was killed before it had begun
                 runs.setdefault(saved.get("commit", "unknown"), []).append(name)
         if not runs:
@@ -172,7 +172,7 @@ class Outcome:
                 yield f"{who} {number}", log
 
     def _confirmed_saved(self) -> Dict[str, str]:
-        return environment.saved(self.search.folder / confirmation.FOLDER / WINNER / "result_0.txt")
+        return conditions.saved(self.search.folder / confirmation.FOLDER / WINNER / "result_0.txt")
 
     def _points(self, points: Dict[str, Point]) -> str:
         values = {who: subject.variables(point) for who, point in points.items()}

@@ -7,7 +7,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
 from rn50 import files
 from rn50.benchmark import rules
 from rn50.errors import UserError
-from rn50.submission import sidecar
+from rn50.results import sidecar
 
 Section = Tuple[str, List[Tuple[str, str]]]
 """A heading and its (name, value) rows."""

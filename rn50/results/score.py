@@ -11,10 +11,11 @@ from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 from rn50.benchmark import rules
 from rn50.errors import UserError
-from rn50.submission import rcp, result_rules, run, system_description, tree
-from rn50.submission.findings import Finding
-from rn50.submission.result_files import find_result_files
-from rn50.submission.run import Run
+from rn50.results import rcp, run, system_description, tree
+from rn50.results.result_files import find_result_files
+from rn50.results.run import Run
+from rn50.results.validity import result_rules
+from rn50.results.validity.findings import Finding
 
 MANY_FILES = 100
 """From here on the reading takes long enough to show how far it has come."""

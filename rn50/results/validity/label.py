@@ -7,8 +7,8 @@ certificate of the data that it saved. Any of them is enough. A number of sample
 from typing import Any, Mapping, Optional
 
 from rn50.benchmark import rules
-from rn50.submission import sidecar
-from rn50.submission.parse import ResultLog
+from rn50.results import sidecar
+from rn50.results.parse import ResultLog
 
 
 def of_run(log: ResultLog, saved: Mapping[str, Any]) -> Optional[str]:

@@ -10,11 +10,12 @@ import jinja2
 import rn50
 from rn50 import files
 from rn50.benchmark import rules
-from rn50.report import hyperparameters, plots
-from rn50.submission import compare, compliance, environment, recipe, scoreboard, timing
-from rn50.submission import score as scoring
-from rn50.submission.parse import ResultLog, read_log
-from rn50.submission.score import RunScore, SystemScore
+from rn50.results import compare, conditions, recipe, scoreboard, timing
+from rn50.results import score as scoring
+from rn50.results.parse import ResultLog, read_log
+from rn50.results.report import plots, recipes
+from rn50.results.score import RunScore, SystemScore
+from rn50.results.validity import compliance
 
 PARTS = {
     "initialisation": "initialisation, before the clock",
@@ -76,7 +77,7 @@ def render(systems: Sequence[SystemScore], rulesets: Sequence[str], progress: Pr
         loader=jinja2.FileSystemLoader(str(pathlib.Path(__file__).parent)),
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
     )
-    templates.filters["number"] = hyperparameters.number
+    templates.filters["number"] = recipes.number
     pages = []
     for system in systems:
         pages.append(_system(system, rulesets))
@@ -103,7 +104,7 @@ def _system(system: SystemScore, rulesets: Sequence[str]) -> Dict[str, Any]:
     by_minute = [plots.Curve([(p.minutes, p.accuracy) for p in run.points], run.series, run.faint) for run in runs]
     speeds = [plots.Curve(run.throughput.epochs, run.series, run.faint) for run in runs if run.throughput.epochs]
     rates = [rate for run in runs for _, rate in run.throughput.epochs[1:]]
-    chosen = hyperparameters.read(logs, rulesets[-1], system.accelerators)
+    chosen = recipes.read(logs, rulesets[-1], system.accelerators)
     train_samples = logs[0].train_samples or rules.TRAIN_SAMPLES
     longest = max((point.epoch for run in runs for point in run.points), default=0)
     schedule = recipe.learning_rates(chosen.ours, train_samples, longest)
@@ -129,7 +130,7 @@ def _system(system: SystemScore, rulesets: Sequence[str]) -> Dict[str, Any]:
         "in_blocks": any(run.throughput.in_blocks for run in runs),
         "parts": [(PARTS[part], [row[part] for row in parts.values()]) for part in used],
         "parts_of": list(parts),
-        "environment": environment.sections(files[0].resolve().parent, files),
+        "environment": conditions.sections(files[0].resolve().parent, files),
         "verdicts": [(file.name, [v for v in verdicts if v.file == file]) for file in files],
         "messages": _messages(verdicts),
     }

@@ -5,8 +5,8 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 from rich.table import Table
 
 from rn50.benchmark import rules
-from rn50.submission.rcp import Convergence
-from rn50.submission.score import RunScore, SystemScore
+from rn50.results.rcp import Convergence
+from rn50.results.score import RunScore, SystemScore
 from rn50.terminal import Terminal, csv_text
 
 NOT_VALID = "NOT A VALID RESULT"

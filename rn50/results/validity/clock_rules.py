@@ -7,10 +7,10 @@ Source: MLPerf Training rules, sections "Run Results" and "Quality measure"; the
 from typing import Iterator, List, Optional, Sequence, Tuple
 
 from rn50.benchmark import rules
-from rn50.submission.findings import ERROR, WARNING, Finding
-from rn50.submission.log_rules import finding
-from rn50.submission.parse import Event, ResultLog, epoch_number
-from rn50.submission.run import Run
+from rn50.results.parse import Event, ResultLog, epoch_number
+from rn50.results.run import Run
+from rn50.results.validity.findings import ERROR, WARNING, Finding
+from rn50.results.validity.log_rules import finding
 
 CLOCK_SKEW_MS = 1000
 """Ranks that log for themselves do so a few ms apart."""

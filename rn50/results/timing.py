@@ -9,7 +9,7 @@ import itertools
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
-from rn50.submission.parse import ResultLog, epoch_number
+from rn50.results.parse import ResultLog, epoch_number
 
 Interval = Tuple[int, int]
 """Begin and end in ms since the epoch."""

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import Any, Iterable, List, Optional, Sequence, Tuple
 
 from rn50.benchmark import rules
-from rn50.hyperparameters import published
-from rn50.hyperparameters.published import PublishedResult
-from rn50.submission import recipe
-from rn50.submission.parse import ResultLog
+from rn50.results import published, recipe
+from rn50.results.parse import ResultLog
+from rn50.results.published import PublishedResult
 
 
 @dataclass(frozen=True)

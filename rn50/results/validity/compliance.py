@@ -17,9 +17,9 @@ from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 from rich.table import Table
 
-from rn50.submission import tree
-from rn50.submission.parse import copy_records, read_log
-from rn50.submission.result_files import find_result_files
+from rn50.results import tree
+from rn50.results.parse import copy_records, read_log
+from rn50.results.result_files import find_result_files
 from rn50.terminal import Terminal, styled
 
 

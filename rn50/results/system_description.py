@@ -6,7 +6,7 @@ from typing import Any, Dict, Optional
 
 from rn50 import files
 from rn50.errors import UserError
-from rn50.submission.tree import Place
+from rn50.results.tree import Place
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ import re
 from typing import Any, Iterator, List, Optional, Sequence, Tuple
 
 from rn50.benchmark import rules
-from rn50.submission import sidecar
-from rn50.submission.findings import ERROR, WARNING, Finding
-from rn50.submission.parse import Event, ResultLog, epoch_number, finite
-from rn50.submission.run import Run
+from rn50.results import sidecar
+from rn50.results.parse import Event, ResultLog, epoch_number, finite
+from rn50.results.run import Run
+from rn50.results.validity.findings import ERROR, WARNING, Finding
 
 ROUNDING = 0.01
 """Accuracies are logged in float32, so accuracy times samples is a whole number to within this."""

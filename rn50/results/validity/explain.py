@@ -6,9 +6,9 @@ import re
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from rn50.benchmark import rules
-from rn50.submission.compliance import Verdict
-from rn50.submission.findings import ERROR, WARNING, Finding
-from rn50.submission.parse import TOKEN, Event, ResultLog
+from rn50.results.parse import TOKEN, Event, ResultLog
+from rn50.results.validity.compliance import Verdict
+from rn50.results.validity.findings import ERROR, WARNING, Finding
 
 Sentence = Tuple[Optional[int], str, str]
 """Line, message, remedy."""

@@ -9,10 +9,10 @@ from rich.table import Table
 
 from rn50.benchmark import rules
 from rn50.errors import UserError
-from rn50.submission import environment, recipe, significance, timing
-from rn50.submission.parse import ResultLog, read_log
-from rn50.submission.score import SystemScore
-from rn50.submission.significance import CONFIDENCE
+from rn50.results import conditions, recipe, significance, timing
+from rn50.results.parse import ResultLog, read_log
+from rn50.results.score import SystemScore
+from rn50.results.significance import CONFIDENCE
 from rn50.terminal import Terminal
 
 QUANTITIES = {
@@ -223,7 +223,7 @@ def _logged(log: ResultLog) -> Dict[str, str]:
 
 
 def _saved(log: ResultLog) -> Dict[str, str]:
-    return environment.saved(log.path)
+    return conditions.saved(log.path)
 
 
 def _cautions(

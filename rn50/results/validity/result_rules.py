@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from rn50.benchmark import rules
-from rn50.submission import clock_rules, environment, label, log_rules, sidecar
-from rn50.submission.findings import ERROR, WARNING, Finding
-from rn50.submission.log_rules import finding
-from rn50.submission.parse import ResultLog, finite
-from rn50.submission.run import Run, median_set
+from rn50.results import conditions, sidecar
+from rn50.results.parse import ResultLog, finite
+from rn50.results.run import Run, median_set
+from rn50.results.validity import clock_rules, label, log_rules
+from rn50.results.validity.findings import ERROR, WARNING, Finding
+from rn50.results.validity.log_rules import finding
 
 MISSED = f"of {rules.RUNS} runs one may miss the target; it is dropped as the slowest"
 _SEEDS = "the runs of a result have different seeds, from the clock or the operating system"
@@ -114,7 +115,7 @@ def _copies(runs: Sequence[Run]) -> Iterator[Finding]:
 def _configuration(runs: Sequence[Run]) -> Iterator[Finding]:
     own = {f"config / run / {name}" for name in RUNS_OWN}
     saved = [
-        {name: value for name, value in environment.flat(run.saved) if _SAVED.fullmatch(name) and name not in own}
+        {name: value for name, value in conditions.flat(run.saved) if _SAVED.fullmatch(name) and name not in own}
         if sidecar.is_whole(run.saved) else {} for run in runs
     ]
     logged = [_logged(run.log) for run in runs]

@@ -1,7 +1,7 @@
 """Published ResNet-50 results of MLPerf Training, rounds v0.7 to v3.1: what they trained with, and what came of it.
 
 ``published.csv`` holds facts of the logs and system descriptions that MLCommons published, a row a result. The command that
-makes it from those result trees is ``python -m rn50.hyperparameters.collect``; ``collect.py`` says what each column is read from.
+makes it from those result trees is ``python -m rn50.results.collect``; ``collect.py`` says what each column is read from.
 """
 
 import csv

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any, List, Mapping, Optional, Sequence
 
 from rn50.benchmark import rules
-from rn50.submission import label, sidecar
-from rn50.submission.parse import ResultLog, read_log
+from rn50.results import sidecar
+from rn50.results.parse import ResultLog, read_log
+from rn50.results.validity import label
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from rn50.benchmark import rules, schedule
-from rn50.submission.parse import ResultLog, finite
+from rn50.results.parse import ResultLog, finite
 
 NAMES = {
     "optimizer": "optimizer",

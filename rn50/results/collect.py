@@ -1,10 +1,10 @@
 """Makes the table of published results from the result trees that MLCommons publishes, one repository a round.
 
-    python -m rn50.hyperparameters.collect training_results_v1.0 training_results_v1.1 ... > published.csv
+    python -m rn50.results.collect training_results_v1.0 training_results_v1.1 ... > published.csv
 
 A tree holds ``<organisation>/results/<system>/resnet/result_<N>.txt`` and ``<organisation>/systems/<system>.json`` below a folder
-that names the round. Epochs, minutes, the olympic mean and the images per second come from ``rn50.submission.score``, the
-hyperparameters from the first log of a result (``rn50.submission.recipe``), the verdict on reference convergence from the
+that names the round. Epochs, minutes, the olympic mean and the images per second come from ``rn50.results.score``, the
+hyperparameters from the first log of a result (``rn50.results.recipe``), the verdict on reference convergence from the
 official checker under the ruleset of the round, organisation and system from the folders, and the machine from its description.
 """
 
@@ -16,11 +16,11 @@ import sys
 from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 from rn50.errors import UserError
-from rn50.hyperparameters.published import PublishedResult, to_csv
 from rn50.progress import counting
-from rn50.submission import recipe, score, system_description, tree
-from rn50.submission.parse import ResultLog, read_log
-from rn50.submission.result_files import find_result_files
+from rn50.results import recipe, score, system_description, tree
+from rn50.results.parse import ResultLog, read_log
+from rn50.results.published import PublishedResult, to_csv
+from rn50.results.result_files import find_result_files
 from rn50.terminal import say
 
 _ROUND = re.compile(r"v\d+\.\d+$")
@@ -140,7 +140,7 @@ def _rounded(value: Optional[float], digits: int) -> Optional[float]:
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """Prints the table. Exit status: 0 whole, 1 something was left out, 2 nothing could be read."""
     parser = argparse.ArgumentParser(
-        prog="python -m rn50.hyperparameters.collect", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m rn50.results.collect", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("trees", nargs="+", type=pathlib.Path, metavar="TREE", help="the published results of one round")
     try:
