@@ -29,7 +29,8 @@ import numpy as np
 from rich.table import Table
 
 from rn50.benchmark import rules
-from rn50.data import dali_pipeline, recordio
+from rn50.data import recordio
+from rn50.data.pipeline import dali
 from rn50.input import rates
 from rn50.settings import config as configuration
 from rn50.terminal import Terminal
@@ -42,7 +43,7 @@ WARM_UP_S = 1.0
 NOT_INSTALLED = 4
 """Exit status of a side whose library is missing."""
 BARE = "bare decode"
-ON_CPU = dali_pipeline.Form(None, "CHW", False)
+ON_CPU = dali.Form(None, "CHW", False)
 
 
 def configured(folder: pathlib.Path, fused: bool) -> configuration.Config:
@@ -63,7 +64,7 @@ def in_memory(folder: pathlib.Path) -> List[np.ndarray]:
 
 def ours(folder: pathlib.Path, fused: bool) -> Callable[[], int]:
     """The whole pipeline; returns what makes a batch and says how many images it has."""
-    pipeline = dali_pipeline.build(configured(folder, fused), True, 0, 1, 1, ON_CPU)
+    pipeline = dali.build(configured(folder, fused), True, 0, 1, 1, ON_CPU)
 
     def batch() -> int:
         pipeline.run()
@@ -76,7 +77,7 @@ def dali_decode(folder: pathlib.Path, fused: bool) -> Callable[[], int]:
     """DALI's decoder alone."""
     images = in_memory(folder)
     batches = itertools.cycle([images[begin : begin + BATCH] for begin in range(0, len(images) - BATCH + 1, BATCH)])
-    pipeline = dali_pipeline.build_decoder(configured(folder, fused), 1, ON_CPU, batches)
+    pipeline = dali.build_decoder(configured(folder, fused), 1, ON_CPU, batches)
 
     def batch() -> int:
         pipeline.run()

@@ -24,7 +24,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-from rn50.data import demo_dataset
+from rn50.data.demo import dataset
 from tests.system.job import ROOT, Job, configuration_file, events, keys
 
 RUNS = 3
@@ -46,7 +46,7 @@ def checkout(folder: pathlib.Path) -> pathlib.Path:
         shutil.copytree(str(ROOT / part), str(folder / part), ignore=shutil.ignore_patterns("__pycache__"))
     for script in ROOT.glob("run*.sh"):
         shutil.copy(str(script), str(folder))
-    demo_dataset.generate(folder / "data", train=203, val=57, workers=1)
+    dataset.generate(folder / "data", train=203, val=57, workers=1)
     configuration_file(folder / "configs" / "config_TINY.sh", {**TINY, "DATADIR": str(folder / "data")})
     with (folder / "configs" / "config_TINY.sh").open("a") as stream:
         stream.write('export DGXNGPU="${RANKS:-1}"\n')

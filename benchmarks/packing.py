@@ -30,7 +30,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 import mxnet
 
-from rn50.data import imagenet_folder
+from rn50.data.packing import imagenet_folder
 from rn50.data.recordio import encode_image
 from tests.image_tree import IMAGENET_SIZES, make
 

@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Protocol, Tu
 
 import numpy as np
 
-from rn50.data.dali_pipeline import Form
+from rn50.data.pipeline.dali import Form
 from rn50.errors import UserError
 from rn50.settings.config import Config, InputPipeline
 

@@ -13,7 +13,7 @@ from typing import Dict, List, Mapping, Optional, Sequence, Set, Tuple
 import psutil
 
 from rn50 import launchers, log_file
-from rn50.data import verify
+from rn50.data import preflight
 from rn50.machine import cgroup
 from rn50.machine.sources import Sources
 from rn50.process import ask_to_end_with_parent
@@ -52,7 +52,7 @@ def launch(config: Config, environ: Mapping[str, str]) -> int:
     Raises UserError before anything starts where data or result file are not as they have to be. Only the presence of the data
     is looked at: no file of it may be opened before the clock runs.
     """
-    verify.preflight(pathlib.Path(config.data.folder))
+    preflight.preflight(pathlib.Path(config.data.folder))
     result_file: Optional[pathlib.Path] = pathlib.Path(config.run.result_file) if config.run.result_file else None
     if result_file is not None:
         log_file.refuse_existing(result_file)

@@ -18,7 +18,7 @@ from rn50 import all_reduce, provenance
 from rn50.benchmark import rules, schedule
 from rn50.canary import Canary
 from rn50.clock import now_ms
-from rn50.data import certificate
+from rn50.data.certification import certificate
 from rn50.errors import UserError
 from rn50.implementation import Communicator, Implementation
 from rn50.mlperf_log import RunLog

@@ -6,7 +6,7 @@ import shutil
 from typing import Iterator, Mapping, Optional
 
 from rn50.advice.finding import FAILURE, OK, WARNING, Finding
-from rn50.data import verify
+from rn50.data import layout, preflight
 from rn50.errors import UserError
 from rn50.machine import binding, cpu_list
 from rn50.machine.hardware import Machine
@@ -101,7 +101,7 @@ def _memory(machine: Machine, config: Optional[Config]) -> Finding:
 
 def _size(folder: pathlib.Path) -> int:
     """Bytes of the data set, of what is there of it. Opens nothing: no file of it may be opened before the clock runs."""
-    return sum(path.stat().st_size for path in (folder / name for name in verify.FILES) if path.exists())
+    return sum(path.stat().st_size for path in (folder / name for name in layout.FILES) if path.exists())
 
 
 def shown(size: int) -> str:
@@ -156,7 +156,7 @@ def _network(machine: Machine, config: Optional[Config]) -> Finding:
 def _data(machine: Machine, config: Config) -> Finding:
     folder = os.path.realpath(config.data.folder)
     try:
-        verify.preflight(pathlib.Path(config.data.folder))
+        preflight.preflight(pathlib.Path(config.data.folder))
     except UserError as error:
         found, _, remedy = str(error).partition("; ")
         return Finding(FAILURE, "DATADIR", found, remedy)

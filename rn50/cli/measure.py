@@ -56,10 +56,10 @@ def bench_input(seconds: float, rounds: int, as_rank: bool, as_json: bool) -> No
     """
     from rn50 import launch as launcher
     from rn50 import launchers
-    from rn50.data import verify
+    from rn50.data import preflight
 
     config = configuration.from_environment()
-    verify.preflight(pathlib.Path(config.data.folder))
+    preflight.preflight(pathlib.Path(config.data.folder))
     from rn50.input import bench as desk
 
     if not as_rank:
@@ -128,7 +128,7 @@ def throughput(frameworks: Optional[Tuple[str, ...]], models: str, precisions: O
         create = implementation.load(config.run.framework, None if models == zoo.OURS else models)
         cell.as_rank(config, create, kinds, seconds, rounds)
         return
-    from rn50.data import verify
+    from rn50.data import preflight
     from rn50.throughput import bench as desk
 
     config = configuration.from_environment()
@@ -137,7 +137,7 @@ def throughput(frameworks: Optional[Tuple[str, ...]], models: str, precisions: O
     every = desk.matrix(networks, precisions or (run.precision,), batch_sizes or (batch,), ranks or (run.ranks_per_node,))
     desk.check(every, kinds, environ)
     if any(cell.REAL in each.kinds(kinds) for each in every):
-        verify.preflight(pathlib.Path(config.data.folder))
+        preflight.preflight(pathlib.Path(config.data.folder))
     measured = desk.Bench(config, every, kinds, folder, " ".join(map(shlex.quote, ["rn50", *sys.argv[1:]])))
     measured.run(environ, seconds, rounds)
     report = measured.write(published)
@@ -186,11 +186,11 @@ def profile(seconds: float, rounds: int, steps: int, folder: pathlib.Path, again
     """
     from rn50 import launch as launcher
     from rn50 import launchers
-    from rn50.data import verify
+    from rn50.data import preflight
     from rn50.throughput import profile as desk
 
     config, environ = configuration.from_environment(), process.environment()
-    verify.preflight(pathlib.Path(config.data.folder))
+    preflight.preflight(pathlib.Path(config.data.folder))
     if start_ranks:
         verb = desk.verb(str(job), seconds, rounds, steps, folder)
         sys.exit(launcher.run_ranks(config, environ, [*verb, "--as-rank"]))
@@ -233,7 +233,7 @@ def tune_input(config: Optional[str], output: Optional[pathlib.Path], force: boo
     """
     from rn50 import launch as launcher
     from rn50 import launchers
-    from rn50.data import verify
+    from rn50.data import preflight
     from rn50.input import tuned_config as desk
     from rn50.settings import rewrite
 
@@ -243,7 +243,7 @@ def tune_input(config: Optional[str], output: Optional[pathlib.Path], force: boo
             desk.refuse_output(output, force)
         environ = desk.environment_of(base, process.environment())
         resolved = desk.configuration_of(environ, base)
-        verify.preflight(pathlib.Path(resolved.data.folder))
+        preflight.preflight(pathlib.Path(resolved.data.folder))
         sys.exit(launcher.run_ranks(resolved, environ, desk.as_rank(base, output, force, seconds, as_json)))
     resolved = configuration.from_environment()
     say(launchers.bind(resolved, process.environment()), err=True)  # before a framework starts threads

@@ -7,7 +7,7 @@ from typing import Any, Iterator, List
 
 import numpy as np
 
-from rn50.data import dali_pipeline, shards
+from rn50.data.pipeline import dali, record_set
 from rn50.data.recordio import IndexedRecordReader
 from rn50.errors import UserError
 from rn50.implementation import EpochResult, Implementation
@@ -29,7 +29,7 @@ class Gauge:
         self._config = config
         self._implementation = implementation
         self.communicator = implementation.communicator
-        shortest = min(shards.shard_sizes(config.data.train_samples, config.ranks))
+        shortest = min(record_set.shard_sizes(config.data.train_samples, config.ranks))
         self._full_batches = shortest // config.hyperparameters.batch_size
         if not self._full_batches:
             raise UserError(f"BATCHSIZE={config.hyperparameters.batch_size}: more than the {shortest} images of a rank, so that "
@@ -50,16 +50,16 @@ class Gauge:
         if self._config.input_library != "dali":
             raise UserError(f"INPUT_LIBRARY={self._config.input_library}: only DALI's stages can be measured one by one; "
                             "`rn50 bench throughput` measures training on synthetic and on real data")
-        return dali_pipeline.build_reader(self._config, self.communicator.rank, self.communicator.size, SEED)
+        return dali.build_reader(self._config, self.communicator.rank, self.communicator.size, SEED)
 
     def decoder(self) -> Any:
         """A pipeline that decodes images in memory and does nothing else."""
-        return dali_pipeline.build_decoder(self._config, SEED, self._implementation.batch_form, self._in_memory())
+        return dali.build_decoder(self._config, SEED, self._implementation.batch_form, self._in_memory())
 
     def whole(self) -> Any:
         """The pipeline of the training set."""
         rank, ranks = self.communicator.rank, self.communicator.size
-        return dali_pipeline.build(self._config, True, rank, ranks, SEED + rank, self._implementation.batch_form)
+        return dali.build(self._config, True, rank, ranks, SEED + rank, self._implementation.batch_form)
 
     def _in_memory(self) -> Iterator[List[np.ndarray]]:
         folder, size = Path(self._config.data.folder), self._config.hyperparameters.batch_size

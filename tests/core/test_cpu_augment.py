@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rn50.benchmark import rules
-from rn50.data import cpu_augment
+from rn50.data.pipeline import cpu_augment
 from tests.core.test_augmentation import bilinear
 
 pytest.importorskip("nvidia.dali")

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from rn50.benchmark import rules
-from rn50.data import dali_pipeline
+from rn50.data.pipeline import dali
 from rn50.settings import show
 from rn50.settings.config import InputPipeline, variables
 from tests.conftest import HAS_GPU, ON_GPU, with_changes
@@ -22,8 +22,8 @@ from tests.core import dali_graph
 
 pytest.importorskip("nvidia.dali")
 
-CPU = dali_pipeline.Form(None, "CHW", False)
-GPU = dali_pipeline.Form(0, "HWC", True)
+CPU = dali.Form(None, "CHW", False)
+GPU = dali.Form(0, "HWC", True)
 MIB = 1 << 20
 
 # A value that is not the default, in any configuration below.
@@ -62,7 +62,7 @@ def knobs(config, form, **changes):
 
 def graph(config, form, training=True):
     """The operators of its graph and how deep it prefetches."""
-    pipeline = dali_pipeline.define(config, training, 0, 1, 3, form)
+    pipeline = dali.define(config, training, 0, 1, 3, form)
     ours = form.device_id is None and training and config.input_pipeline.roi_decode  # DALI serialises no operator of ours
     read = dali_graph.in_python if ours or form.device_id is not None else dali_graph.serialised
     return [*read(pipeline), ("queue", {"depth": pipeline.prefetch_queue_depth})]
@@ -172,7 +172,7 @@ def test_as_many_batches_are_prepared_ahead_as_the_knob_says(tiny_config, depth)
     size = tiny_config.hyperparameters.batch_size
     jpeg = cv2.imencode(".jpg", np.full((40, 40, 3), 128, np.uint8))[1].reshape(-1)
     taken = itertools.count()
-    pipeline = dali_pipeline.build_decoder(
+    pipeline = dali.build_decoder(
         knobs(tiny_config, CPU, prefetch_queue_depth=depth), 3, CPU, ([jpeg] * size for _ in iter(taken.__next__, -1))
     )
     for _ in range(3):
@@ -183,7 +183,7 @@ def test_as_many_batches_are_prepared_ahead_as_the_knob_says(tiny_config, depth)
 @pytest.mark.skipif(HAS_GPU, reason="here is a GPU")
 def test_without_a_driver_dali_serialises_no_gpu_graph(tiny_config):
     with pytest.raises(RuntimeError, match="CUDA|libcuda"):
-        dali_pipeline.define(knobs(tiny_config, GPU), True, 0, 1, 3, GPU).serialize()
+        dali.define(knobs(tiny_config, GPU), True, 0, 1, 3, GPU).serialize()
 
 
 @pytest.mark.parametrize("training, roi, device", [
@@ -192,7 +192,7 @@ def test_without_a_driver_dali_serialises_no_gpu_graph(tiny_config):
 def test_a_gpu_graph_is_built_and_serialised_as_python_holds_it(tiny_config, training, roi, device):
     config = knobs(tiny_config, GPU, **{**OTHER, "roi_decode": roi, "nvjpeg_padding_mb": 1, "cache_size_mb": 8})
     names = [name for name, _ in graph(config, GPU, training)[:-1]]
-    pipeline = dali_pipeline.define(config, training, 0, 1, 3, GPU)
+    pipeline = dali.define(config, training, 0, 1, 3, GPU)
     assert [name for name, _ in dali_graph.serialised(pipeline)] == names
     pipeline.build()
     images, _ = pipeline.run()

@@ -16,7 +16,7 @@ from rn50.advice import results as results_advice
 from rn50.advice import software as software_advice
 from rn50.advice import submission as submission_advice
 from rn50.advice.finding import FAILURE, OK, WARNING, Finding
-from rn50.data import verify
+from rn50.data import layout
 from rn50.errors import UserError
 from rn50.machine import software as software_facts
 from rn50.machine.hardware import Mount
@@ -34,7 +34,7 @@ CPU_BUILD = dataclasses.replace(GPU_BUILD, packages={"mxnet": "1.9.1", "nvidia-d
 @pytest.fixture
 def data(tmp_path):
     """A folder with the four files; their content is never looked at."""
-    for name in verify.FILES:
+    for name in layout.FILES:
         (tmp_path / name).write_bytes(b"x")
     return tmp_path
 

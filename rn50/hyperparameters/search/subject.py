@@ -7,7 +7,7 @@ import socket
 from typing import Any, Dict, List, Mapping, Optional
 
 from rn50.benchmark import rules
-from rn50.data import verify
+from rn50.data import layout, preflight
 from rn50.errors import UserError
 from rn50.hyperparameters.origin import text
 from rn50.hyperparameters.search.method import Point
@@ -111,13 +111,13 @@ def read(name: str, environ: Mapping[str, str]) -> Subject:
 
 def data_folder(folder: pathlib.Path) -> pathlib.Path:
     """The absolute path of a data set. Raises UserError where it is not there."""
-    verify.preflight(folder)
+    preflight.preflight(folder)
     return folder.resolve()
 
 
 def sizes(folder: pathlib.Path) -> Dict[str, int]:
     """What tells one data set from another without opening a file: runs may be the first to do that."""
-    return {name: (folder / name).stat().st_size for name in verify.FILES}
+    return {name: (folder / name).stat().st_size for name in layout.FILES}
 
 
 def host() -> str:

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Dict, List, NamedTuple, Optional
 
-from rn50.data import validation_truth
+from rn50.data.packing import validation_truth
 from rn50.errors import UserError
 
 SUFFIXES = (".jpeg", ".jpg", ".png")

@@ -14,8 +14,8 @@ from typing import Callable, Deque, Dict, Iterator, List, NamedTuple, Optional, 
 import numpy as np
 
 from rn50.data import jpeg
-from rn50.data.finding import Finding, Findings
-from rn50.data.packing_list import Entry
+from rn50.data.certification.finding import Finding, Findings
+from rn50.data.packing.packing_list import Entry
 from rn50.data.recordio import IMAGE_START, decode_header, decode_record, encode_header, read_index
 from rn50.errors import UserError
 

@@ -7,19 +7,22 @@ images and images that occur twice.
 
 import os
 from pathlib import Path
-from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
-from rn50.data import certificate, packing_list
-from rn50.data.audit import SetReport, audit
-from rn50.data.certificate import Certificate, Expected
-from rn50.data.finding import Finding, Findings
-from rn50.data.packing_list import Entry
+from rn50.data import layout
+from rn50.data.certification import certificate
+from rn50.data.certification.audit import SetReport, audit
+from rn50.data.certification.certificate import Certificate, Expected
+from rn50.data.certification.finding import Finding, Findings
+from rn50.data.layout import FILES
+from rn50.data.packing import packing_list
+from rn50.data.packing.packing_list import Entry
 from rn50.data.recordio import read_index
-from rn50.data.verify import FILES
 from rn50.errors import UserError
 from rn50.files import sha256 as sha256_of
+from rn50.terminal import Terminal
 
 NAMES = ("train", "val")
 IMAGENET_PER_CLASS = {"train": (732, 1300), "val": (50, 50)}
@@ -117,7 +120,7 @@ def _checked_lists(folder: Path, lists: Dict[str, str], known: Expected, faults:
                                "take it from another copy of the data, or pack them again"))
     classes = packing_list.read_classes(folder)
     if classes is not None and len(classes) != known.classes:
-        faults.add(Finding("list", packing_list.CLASSES, None, f"names {len(classes)} classes, {known.classes} are expected",
+        faults.add(Finding("list", layout.CLASSES, None, f"names {len(classes)} classes, {known.classes} are expected",
                            "take it from another copy of the data, or pack them again"))
     return classes
 
@@ -192,3 +195,37 @@ def _compare(reports: Sequence[SetReport], known: Expected, faults: Findings, re
         text = f"{doubled:,} of all {len(labels):,} images are there twice"
         faults.add(Finding("duplicates", f"{reports[0].name}.rec", None, text,
                            "an archive was unpacked twice, or a set is in both files; pack again from a fresh folder"))
+
+
+def to_json(verdict: Verdict) -> Dict[str, Any]:
+    """Return the certificate and its hash as JSON values."""
+    return dict(verdict.certificate.content, certificate=str(verdict.certificate.path), sha256=verdict.certificate.sha256)
+
+
+def print_findings(verdict: Verdict, console: Terminal) -> None:
+    """Print a line for each finding, faults last, then the verdict."""
+    for heading, findings in (("remark", verdict.remarks), ("FAULT", verdict.faults)):
+        for finding in findings.kept:
+            _print(console, f"{heading}  {finding}")
+        for kind, more in _not_kept(findings).items():
+            _print(console, f"{heading}  and {more:,} more of the kind '{kind}'")
+    content, expected = verdict.certificate.content, verdict.expected
+    numbers = f"{expected.train:,} + {expected.val:,} images of {expected.classes:,} classes"
+    if verdict.passed:
+        looked = "every image decoded" if content["decoded"] else "every header read; --full decodes the images too"
+        which = "ImageNet's numbers" if content["imagenet"] else f"as {expected.by} says; not the benchmark's data set"
+        _print(console, f"whole: {numbers} ({which}); {looked}")
+    else:
+        _print(console, f"at fault: {sum(verdict.faults.counts.values()):,} faults; {numbers} were expected ({expected.by})")
+    _print(console, f"{verdict.certificate.path}: sha256 {verdict.certificate.sha256}")
+
+
+def _not_kept(findings: Findings) -> Dict[str, int]:
+    kept: Dict[str, int] = {}
+    for finding in findings.kept:
+        kept[finding.kind] = kept.get(finding.kind, 0) + 1
+    return {kind: count - kept[kind] for kind, count in findings.counts.items() if count > kept[kind]}
+
+
+def _print(console: Terminal, line: str) -> None:
+    console.print(line)

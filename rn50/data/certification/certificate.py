@@ -10,14 +10,13 @@ from typing import Any, Dict, NamedTuple, Optional
 
 from rn50 import files
 from rn50.benchmark import rules
-from rn50.data import packing_list
-from rn50.data.verify import FILES
+from rn50.data import layout
+from rn50.data.layout import CERTIFICATE, DEMO_RECORD, FILES
+from rn50.data.packing import packing_list
 from rn50.errors import UserError
 from rn50.settings.config import Config
 
-CERTIFICATE = "certificate.json"
 FORMAT = 1
-DEMO_RECORD = "demo_dataset.json"
 DEMO_CLASSES = 10
 
 
@@ -54,7 +53,7 @@ class Expected(NamedTuple):
 
 def expected(folder: Path) -> Expected:
     """What an earlier certificate, the record of the packing or of the demo data says, in this order; else ImageNet's numbers."""
-    for name in (CERTIFICATE, packing_list.RECORD, DEMO_RECORD):
+    for name in (CERTIFICATE, layout.PACK_RECORD, DEMO_RECORD):
         found = packing_list.read_json(folder / name)
         if found is not None:
             found.setdefault("classes", DEMO_CLASSES if name == DEMO_RECORD else None)

@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 from typing import Dict, List, Sequence
 
-from rn50.data.packing_list import read_lines
+from rn50.data.packing.packing_list import read_lines
 from rn50.errors import UserError
 
 OFFICIAL = "ILSVRC2012_devkit_t12/data/ILSVRC2012_validation_ground_truth.txt"

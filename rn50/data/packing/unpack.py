@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Callable, Dict, List, Optional
 
-from rn50.data import packing_list
-from rn50.data.packing_list import Entry
+from rn50.data.packing import packing_list
+from rn50.data.packing.packing_list import Entry
 from rn50.data.recordio import IndexedRecordReader
 from rn50.errors import UserError
 from rn50.files import only_process

@@ -8,13 +8,9 @@ from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional
 
 from rn50 import files
+from rn50.data.layout import CLASSES, LISTS, PACK_RECORD
 from rn50.errors import UserError
 
-CLASSES = "classes.txt"
-RECORD = "pack.json"
-LISTS = ("train.tsv", "val.tsv")
-PACKED = (RECORD, CLASSES, *LISTS)
-"""Files beside the four of a data set."""
 _REMEDY = "take it from another copy of the data, or delete it"
 _LARGEST = 1 << 32
 
@@ -63,8 +59,8 @@ def read_list(folder: Path, name: str) -> Optional[List[Entry]]:
         try:
             entries += [Entry.parse(line)] if line else []
         except ValueError as error:
-            raise UserError(f"{path}: line {number} is not key, label, SHA-256 and path; delete {RECORD}, {CLASSES} and the .tsv "
-                            f"files to go without them, or pack the data again") from error
+            raise UserError(f"{path}: line {number} is not key, label, SHA-256 and path; delete {PACK_RECORD}, {CLASSES} and the "
+                            f".tsv files to go without them, or pack the data again") from error
     return entries
 
 
@@ -83,7 +79,7 @@ def read_classes(folder: Path) -> Optional[List[str]]:
 
 def read_record(folder: Path) -> Optional[Dict[str, Any]]:
     """pack.json, its ``lists`` and ``source`` there as far as it names any; None where it is not there. Raises UserError."""
-    path = folder / RECORD
+    path = folder / PACK_RECORD
     found = read_json(path)
     if found is None:
         return None

@@ -8,12 +8,11 @@ import numpy as np
 
 from rn50 import files
 from rn50.data.jpeg import decoding_fault, has_end, read_header
+from rn50.data.layout import FILES
 from rn50.data.recordio import Header, IndexedRecordReader
 from rn50.errors import UserError
 
 REPLACE = "replace the image and pack the file again; rn50 verify --full finds every such image"
-FILES = ("train.rec", "train.idx", "val.rec", "val.idx")
-"""What a data folder holds."""
 
 
 def preflight(folder: Path) -> None:

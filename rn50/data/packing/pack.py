@@ -19,12 +19,12 @@ import numpy as np
 
 import rn50
 from rn50 import files
-from rn50.data import jpeg, packing_list
-from rn50.data.certificate import CERTIFICATE
-from rn50.data.imagenet_folder import Image, Source, scan
-from rn50.data.packing_list import Entry
+from rn50.data import jpeg, layout
+from rn50.data.layout import CERTIFICATE, FILES
+from rn50.data.packing import packing_list
+from rn50.data.packing.imagenet_folder import Image, Source, scan
+from rn50.data.packing.packing_list import Entry
 from rn50.data.recordio import FRAME_BYTES, MAX_RECORD_BYTES, encode_image, frame_bytes, frame_in_place
-from rn50.data.verify import FILES
 from rn50.errors import UserError
 from rn50.files import only_process
 from rn50.workers import Processes
@@ -96,14 +96,14 @@ def pack(source: Path, folder: Path, seed: int = 0, truth: Optional[Path] = None
         with only_process(folder, "packing a data set"):
             if _is_there(folder, settings, listed):
                 return listed
-            if packing_list.read_json(partial / packing_list.RECORD) is None:
+            if packing_list.read_json(partial / layout.PACK_RECORD) is None:
                 began_ns = _begin(folder, settings)
                 _check_space(folder, listed)
                 _pack_sets(partial, listed, seed, began_ns, workers or len(os.sched_getaffinity(0)), progress)
                 _finish(partial, listed, dict(settings, began_ns=began_ns))
             (folder / CERTIFICATE).unlink(missing_ok=True)  # of data that were here before
             # The record last: where it is, all is.
-            for name in (*FILES, packing_list.CLASSES, *packing_list.LISTS, packing_list.RECORD):
+            for name in (*FILES, layout.CLASSES, *layout.LISTS, layout.PACK_RECORD):
                 if (partial / name).exists():
                     os.replace(partial / name, folder / name)
             shutil.rmtree(partial)
@@ -118,13 +118,13 @@ def pack(source: Path, folder: Path, seed: int = 0, truth: Optional[Path] = None
 
 def _is_there(folder: Path, settings: Dict[str, Any], listed: Source) -> bool:
     """Whether ``folder`` has this packing, whole. UserError where it holds anything else that would be overwritten."""
-    record = packing_list.read_json(folder / packing_list.RECORD)
-    moving = packing_list.read_json(folder / PARTIAL / packing_list.RECORD)  # whole, and on its way to its final names
+    record = packing_list.read_json(folder / layout.PACK_RECORD)
+    moving = packing_list.read_json(folder / PARTIAL / layout.PACK_RECORD)  # whole, and on its way to its final names
     present = [name for name in FILES if (folder / name).exists()]
     for found in (record, moving):
         if found is not None:
             if type(found.get("began_ns")) is not int or any(found.get(key) != value for key, value in settings.items()):
-                raise UserError(f"{folder / packing_list.RECORD}: a packing of other images or another seed; choose another "
+                raise UserError(f"{folder / layout.PACK_RECORD}: a packing of other images or another seed; choose another "
                                 f"folder, or delete this one")
             every = (image for images in listed.images.values() for image in images)
             _refuse_changed(every, found["began_ns"], listed.folder, folder)
@@ -288,9 +288,9 @@ def _read(path: str, target: memoryview) -> bytes:
 def _finish(partial: Path, listed: Source, settings: Dict[str, Any]) -> None:
     """Writes the class list and the record of the packing, in this order; then all is there under names of its own."""
     text = "".join(f"{name}\n" for name in listed.classes)
-    (partial / packing_list.CLASSES).write_text(text, encoding="utf-8", errors="surrogateescape")
-    lists = {name: files.sha256(partial / name) for name in (packing_list.CLASSES, *packing_list.LISTS)}
+    (partial / layout.CLASSES).write_text(text, encoding="utf-8", errors="surrogateescape")
+    lists = {name: files.sha256(partial / name) for name in (layout.CLASSES, *layout.LISTS)}
     record = dict(settings, rn50=rn50.__version__, lists=lists)
-    temporary = partial / f"{packing_list.RECORD}.partial"
+    temporary = partial / f"{layout.PACK_RECORD}.partial"
     temporary.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    temporary.replace(partial / packing_list.RECORD)
+    temporary.replace(partial / layout.PACK_RECORD)

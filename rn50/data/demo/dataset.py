@@ -16,16 +16,14 @@ from typing import Callable, Deque, Dict, Iterator, List, Optional, Tuple, Union
 import cv2
 
 from rn50 import files
-from rn50.data.certificate import CERTIFICATE
-from rn50.data.certification import certify
-from rn50.data.demo_images import GENERATOR_VERSION, STREAMS, Rng, encode
+from rn50.data.certification.certify import certify
+from rn50.data.demo.images import GENERATOR_VERSION, STREAMS, Rng, encode
+from rn50.data.layout import CERTIFICATE, DEMO_RECORD, FILES
 from rn50.data.recordio import IndexedRecordWriter
-from rn50.data.verify import FILES
 from rn50.errors import UserError
 from rn50.files import only_process
 from rn50.workers import Processes
 
-MANIFEST = "demo_dataset.json"
 PARTIAL = ".demo_dataset.partial"
 ORDER_STREAM = 100
 """Added to a split's stream for the shuffle of its records."""
@@ -80,7 +78,7 @@ def _fingerprint(path: Path) -> Dict[str, Union[int, str]]:
 def _is_finished(folder: Path, settings: Dict[str, Union[int, str]]) -> bool:
     """Whether ``folder`` holds this very data set, whole; ``UserError`` if it holds anything else that would be overwritten."""
     present = [name for name in FILES if (folder / name).exists()]
-    manifest = folder / MANIFEST
+    manifest = folder / DEMO_RECORD
     if not manifest.exists():
         if present:
             raise UserError(f"{folder / present[0]}: is there already and no demo data set; choose another folder")
@@ -140,9 +138,9 @@ def generate(folder: Union[str, Path], seed: int = 0, train: int = 10_000, val: 
                 _write(partial, seed, {"train": train, "val": val}, val_split, enlarge,
                        workers or len(os.sched_getaffinity(0)), progress)
                 manifest = dict(settings, files={name: _fingerprint(partial / name) for name in FILES})
-                (partial / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+                (partial / DEMO_RECORD).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
                 (folder / CERTIFICATE).unlink(missing_ok=True)  # of files that are gone, perhaps not of these
-                for name in (MANIFEST,) + FILES:  # the record first: between two renames it still says whose files these are
+                for name in (DEMO_RECORD,) + FILES:  # the record first: between two renames it still says whose files these are
                     os.replace(partial / name, folder / name)
                 _certify(folder)
             finally:

@@ -9,8 +9,8 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional
 import numpy as np
 
 from rn50.benchmark import rules
-from rn50.data import cpu_augment
-from rn50.data.record_set import RecordSet
+from rn50.data.pipeline import cpu_augment
+from rn50.data.pipeline.record_set import RecordSet
 from rn50.errors import UserError
 from rn50.settings.config import Config
 
