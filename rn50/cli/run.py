@@ -34,7 +34,7 @@ def doctor(as_json: bool, brief: bool) -> None:
 
     Exit status: 0 the system can run, 1 it cannot.
     """
-    from rn50 import doctor as practice
+    from rn50.doctor import doctor as practice
 
     sys.exit(0 if practice.show(as_json, brief) else 1)
 

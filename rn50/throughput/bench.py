@@ -8,9 +8,9 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 from rich.table import Table
 
 from rn50 import files
-from rn50.advice import software as advice
-from rn50.advice.finding import FAILURE
 from rn50.benchmark import rules
+from rn50.doctor import packages as advice
+from rn50.doctor.finding import FAILURE
 from rn50.errors import UserError
 from rn50.machine import description, software
 from rn50.progress import counting

@@ -9,14 +9,14 @@ import sys
 
 import pytest
 
-from rn50 import doctor
-from rn50.advice import gpu as gpu_advice
-from rn50.advice import host as host_advice
-from rn50.advice import results as results_advice
-from rn50.advice import software as software_advice
-from rn50.advice import submission as submission_advice
-from rn50.advice.finding import FAILURE, OK, WARNING, Finding
 from rn50.data import layout
+from rn50.doctor import doctor
+from rn50.doctor import gpus as gpu_advice
+from rn50.doctor import host as host_advice
+from rn50.doctor import packages as software_advice
+from rn50.doctor import results as results_advice
+from rn50.doctor import submission as submission_advice
+from rn50.doctor.finding import FAILURE, OK, WARNING, Finding
 from rn50.errors import UserError
 from rn50.machine import software as software_facts
 from rn50.machine.hardware import Mount

@@ -6,10 +6,8 @@ from typing import Any, Dict, List, Mapping, Optional
 from rich.table import Table
 
 from rn50 import process
-from rn50.advice import gpu, host, results
-from rn50.advice import software as software_advice
-from rn50.advice import submission as submission_advice
-from rn50.advice.finding import FAILURE, OK, WARNING, Finding
+from rn50.doctor import gpus, host, packages, results, submission
+from rn50.doctor.finding import FAILURE, OK, WARNING, Finding
 from rn50.errors import UserError
 from rn50.machine import hardware
 from rn50.machine import software as software_facts
@@ -26,8 +24,8 @@ STYLES = {OK: "green", WARNING: "yellow", FAILURE: "red"}
 def examine(machine: Machine, software: Software, config: Optional[Config], environ: Mapping[str, str]) -> List[Finding]:
     """Everything that was looked at, for the run that ``config`` describes, or for none in particular."""
     return [
-        *software_advice.findings(software, config),
-        *gpu.findings(machine, software, config, environ),
+        *packages.findings(software, config),
+        *gpus.findings(machine, software, config, environ),
         *host.findings(machine, config, environ),
         *(results.findings(pathlib.Path(config.run.result_file)) if config and config.run.result_file else ()),
     ]
@@ -106,7 +104,7 @@ def show(as_json: bool, brief: bool) -> bool:
     config = None if variables is None else configuration.from_environment(variables)
     facts, software = hardware.read(), software_facts.read()
     findings = examine(facts, software, config, variables or environ)
-    findings += submission_advice.findings(config, software_facts.commit())
+    findings += submission.findings(config, software_facts.commit())
     if config is None:
         findings += fitting(facts, software, environ)
     report = to_json(findings)

@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from typing import Iterator, Mapping, Optional, Sequence, Tuple
 
-from rn50.advice.finding import FAILURE, OK, WARNING, Finding
+from rn50.doctor.finding import FAILURE, OK, WARNING, Finding
 from rn50.files import ROOT
 from rn50.machine.gpus import Gpu
 from rn50.machine.hardware import Machine

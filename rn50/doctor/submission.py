@@ -2,7 +2,7 @@
 
 from typing import Iterator, Optional
 
-from rn50.advice.finding import OK, WARNING, Finding
+from rn50.doctor.finding import OK, WARNING, Finding
 from rn50.settings.config import Config
 from rn50.settings.variables import UNNAMED_ORGANISATION
 

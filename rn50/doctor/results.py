@@ -5,9 +5,9 @@ import pathlib
 import shutil
 from typing import Iterator, Optional
 
-from rn50.advice.finding import FAILURE, OK, Finding
-from rn50.advice.host import shown
 from rn50.benchmark import rules
+from rn50.doctor.finding import FAILURE, OK, Finding
+from rn50.doctor.host import shown
 from rn50.errors import UserError
 from rn50.results.parse import read_log
 

@@ -5,8 +5,8 @@ import pathlib
 import shutil
 from typing import Iterator, Mapping, Optional
 
-from rn50.advice.finding import FAILURE, OK, WARNING, Finding
 from rn50.data import layout, preflight
+from rn50.doctor.finding import FAILURE, OK, WARNING, Finding
 from rn50.errors import UserError
 from rn50.machine import binding, cpu_list
 from rn50.machine.hardware import Machine

@@ -4,7 +4,7 @@ import re
 import sys
 from typing import Iterator, Optional
 
-from rn50.advice.finding import FAILURE, OK, WARNING, Finding
+from rn50.doctor.finding import FAILURE, OK, WARNING, Finding
 from rn50.files import ROOT
 from rn50.machine.software import Software
 from rn50.settings.config import Config
