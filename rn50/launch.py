@@ -12,11 +12,12 @@ from typing import Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 import psutil
 
-from rn50 import launchers, log_file
+from rn50 import launchers
 from rn50.data import preflight
 from rn50.machine import cgroup
 from rn50.machine.sources import Sources
 from rn50.process import ask_to_end_with_parent
+from rn50.run import log_file
 from rn50.settings.config import Config
 from rn50.terminal import say
 

@@ -10,9 +10,10 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import psutil
 
-from rn50 import hosts, local_ranks
+from rn50 import hosts
 from rn50.errors import UserError
 from rn50.machine import binding, hardware
+from rn50.run import local_ranks
 from rn50.settings.config import Config, variables
 from rn50.settings.config_file import is_passed_through
 

@@ -14,8 +14,8 @@ import sys
 import threading
 from typing import IO, Callable, Dict, List, Tuple
 
-from rn50.local_ranks import MEMORY, RANK, SOCKETS
 from rn50.process import ask_to_end_with_parent, environment
+from rn50.run.local_ranks import MEMORY, RANK, SOCKETS
 
 ON_THEIR_OWN_S = 3
 """When a rank has failed the others see it and say what they have to say, before they are asked to end."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from rn50 import process
 from rn50.errors import RankLostError, UserError
-from rn50.local_ranks import LocalRanks, started_here
+from rn50.run.local_ranks import LocalRanks, started_here
 from rn50.settings import config as configuration
 
 MEETING_SECONDS = 60

@@ -19,8 +19,8 @@ from implementations.mxnet.optimizer import OPTIMIZERS
 from rn50.benchmark import schedule
 from rn50.data.pipeline import dali
 from rn50.errors import UserError
-from rn50.implementation import EpochResult, Operator, Progress
 from rn50.machine.hardware import fastest_cpu_precision
+from rn50.run.implementation import EpochResult, Operator, Progress
 from rn50.settings.config import Config, InputPipeline
 
 PROGRESS_SECONDS = 1.0
@@ -33,7 +33,7 @@ def create(config: Config, model: Optional[str] = None) -> "MxnetImplementation"
 
 
 class MxnetImplementation:
-    """See ``rn50.implementation.Implementation``."""
+    """See ``rn50.run.implementation.Implementation``."""
 
     def __init__(self, config: Config, model: Optional[str] = None):
         self.config = config

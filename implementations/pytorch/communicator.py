@@ -10,7 +10,7 @@ from torch import distributed
 
 from rn50 import process
 from rn50.errors import RankLostError, UserError
-from rn50.local_ranks import LocalRanks, started_here
+from rn50.run.local_ranks import LocalRanks, started_here
 from rn50.settings import config as configuration
 
 

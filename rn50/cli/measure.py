@@ -25,8 +25,8 @@ def bench() -> None:
 @group.as_json
 def comm(largest_mib: int, as_rank: bool, as_json: bool) -> None:
     """Time sums over all ranks of the system that the environment describes, by size: latency and bandwidth."""
-    from rn50 import all_reduce, implementation
     from rn50 import launch as launcher
+    from rn50.run import all_reduce, implementation
 
     config = configuration.from_environment()
     if as_rank:
@@ -65,7 +65,7 @@ def bench_input(seconds: float, rounds: int, as_rank: bool, as_json: bool) -> No
     if not as_rank:
         sys.exit(launcher.run_ranks(config, process.environment(), desk.as_rank(seconds, rounds, as_json)))
     say(launchers.bind(config, process.environment()), err=True)  # before a framework starts threads
-    from rn50 import implementation
+    from rn50.run import implementation
 
     desk.bench(config, implementation.load(config.run.framework), seconds, rounds, as_json)
 
@@ -123,7 +123,7 @@ def throughput(frameworks: Optional[Tuple[str, ...]], models: str, precisions: O
     if as_rank:
         config = configuration.from_environment()
         say(launchers.bind(config, environ), err=True)  # before a framework starts threads
-        from rn50 import implementation
+        from rn50.run import implementation
 
         create = implementation.load(config.run.framework, None if models == zoo.OURS else models)
         cell.as_rank(config, create, kinds, seconds, rounds)
@@ -196,7 +196,7 @@ def profile(seconds: float, rounds: int, steps: int, folder: pathlib.Path, again
         sys.exit(launcher.run_ranks(config, environ, [*verb, "--as-rank"]))
     if as_rank:
         say(launchers.bind(config, environ), err=True)  # before a framework starts threads
-        from rn50 import implementation
+        from rn50.run import implementation
 
         desk.as_rank(config, implementation.load(config.run.framework), str(job), seconds, rounds, steps, folder)
         return
@@ -247,7 +247,7 @@ def tune_input(config: Optional[str], output: Optional[pathlib.Path], force: boo
         sys.exit(launcher.run_ranks(resolved, environ, desk.as_rank(base, output, force, seconds, as_json)))
     resolved = configuration.from_environment()
     say(launchers.bind(resolved, process.environment()), err=True)  # before a framework starts threads
-    from rn50 import implementation
+    from rn50.run import implementation
 
     create = implementation.load(resolved.run.framework)
     sys.exit(0 if desk.tune(resolved, create, base, output, force, seconds, as_json) else 1)

@@ -51,8 +51,8 @@ def train(context: click.Context) -> None:
     config = configuration.from_environment()
     say(launchers.bind(config, process.environment()), err=True)  # before NumPy or a framework starts threads
 
-    from rn50 import implementation, timed_run
-    from rn50.display import LiveDisplay
+    from rn50.run import implementation, timed_run
+    from rn50.run.display import LiveDisplay
 
     try:
         with LiveDisplay(config, Terminal(stderr=True)) as display:

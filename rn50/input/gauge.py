@@ -10,7 +10,7 @@ import numpy as np
 from rn50.data.pipeline import dali, record_set
 from rn50.data.recordio import IndexedRecordReader
 from rn50.errors import UserError
-from rn50.implementation import EpochResult, Implementation
+from rn50.run.implementation import EpochResult, Implementation
 from rn50.settings.config import Config
 
 LEAST_STEPS = 3

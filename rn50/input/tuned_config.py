@@ -8,9 +8,9 @@ from typing import Any, Callable, Dict, List, Mapping, Optional
 from rich.table import Table
 
 from rn50.errors import UserError
-from rn50.implementation import Implementation
 from rn50.input import knobs
 from rn50.input.tuning import Outcome, Tuner
+from rn50.run.implementation import Implementation
 from rn50.settings import config_file, rewrite
 from rn50.settings.config import Config, from_environment
 from rn50.settings.rewrite import Base

@@ -11,12 +11,12 @@ import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from rn50.errors import UserError
-from rn50.implementation import Implementation
 from rn50.input import knobs, rates
 from rn50.input.gauge import Gauge
 from rn50.input.knobs import Knob
 from rn50.input.rates import Comparison
 from rn50.progress import counting
+from rn50.run.implementation import Implementation
 from rn50.settings.config import Config
 
 TRIAL_ROUNDS = 3

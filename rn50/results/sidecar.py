@@ -1,4 +1,4 @@
-"""What a run saves beside its log: ``result_<N>.json``, of ``rn50.provenance``."""
+"""What a run saves beside its log: ``result_<N>.json``, of ``rn50.run.provenance``."""
 
 import pathlib
 import re

@@ -3,9 +3,9 @@
 import pathlib
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
-from rn50.implementation import Implementation
 from rn50.input.gauge import Gauge
 from rn50.input.rates import Rates, of_rounds
+from rn50.run.implementation import Implementation
 from rn50.settings.config import Config
 from rn50.throughput import job
 from rn50.throughput.zoo import OURS

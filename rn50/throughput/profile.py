@@ -9,10 +9,10 @@ from rich.table import Table
 
 from rn50 import files
 from rn50.errors import UserError
-from rn50.implementation import Implementation, Operator
 from rn50.input import bench as input_bench
 from rn50.input.gauge import Gauge
 from rn50.progress import counting
+from rn50.run.implementation import Implementation, Operator
 from rn50.settings.config import Config
 from rn50.terminal import Terminal
 from rn50.throughput import job

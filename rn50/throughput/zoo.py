@@ -4,8 +4,8 @@ import difflib
 import re
 from typing import Dict, List, NamedTuple, Optional, Sequence
 
-from rn50 import implementation
 from rn50.errors import UserError
+from rn50.run import implementation
 
 OURS = "ours"
 """ResNet-50 v1.5 as a run trains it."""

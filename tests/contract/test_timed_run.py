@@ -16,13 +16,13 @@ import types
 import numpy as np
 import pytest
 
-from rn50 import timed_run
 from rn50.benchmark import rules
 from rn50.errors import UserError
-from rn50.implementation import EpochResult
-from rn50.log_file import stop_abandoned
 from rn50.machine import description
-from rn50.mlperf_log import RunLog
+from rn50.run import timed_run
+from rn50.run.implementation import EpochResult
+from rn50.run.log_file import stop_abandoned
+from rn50.run.mlperf_log import RunLog
 from rn50.settings import config as configuration
 from tests.conftest import with_changes
 

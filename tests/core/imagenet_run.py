@@ -4,7 +4,7 @@ import json
 import pathlib
 
 from rn50.benchmark import rules, schedule
-from rn50.mlperf_log import RunLog
+from rn50.run.mlperf_log import RunLog
 from rn50.settings import config as configuration
 from rn50.settings import config_file
 

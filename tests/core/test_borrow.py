@@ -13,8 +13,8 @@ from rn50.benchmark import rules
 from rn50.cli import main
 from rn50.errors import UserError
 from rn50.hyperparameters import borrow, origin, prediction
-from rn50.mlperf_log import RunLog
 from rn50.results import parse, published, recipe
+from rn50.run.mlperf_log import RunLog
 from rn50.settings import config as configuration
 from rn50.settings import config_file
 from rn50.settings.shell import assignments

@@ -9,11 +9,11 @@ import cv2
 import numpy as np
 import pytest
 
-from rn50 import implementation
 from rn50.data import recordio
 from rn50.errors import UserError
 from rn50.input import bench, rates
 from rn50.input.gauge import Gauge
+from rn50.run import implementation
 from tests.conftest import with_changes
 
 FAST = rates.Comparison(1.01, 0.99, 1.02, 5)

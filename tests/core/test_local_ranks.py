@@ -16,7 +16,7 @@ BEGIN = """
 import json, os, signal, sys, time
 import numpy as np
 from rn50.errors import RankLostError
-from rn50.local_ranks import LocalRanks, started_here
+from rn50.run.local_ranks import LocalRanks, started_here
 ranks = LocalRanks(os.environ)
 """
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from rn50.errors import UserError
-from rn50.implementation import Operator
+from rn50.run.implementation import Operator
 from rn50.throughput import profile
 from rn50.throughput.profile import Profile
 from tests.contract.frameworks import FRAMEWORKS, installed

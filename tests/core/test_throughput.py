@@ -9,9 +9,10 @@ import sys
 
 import pytest
 
-from rn50 import files, implementation
+from rn50 import files
 from rn50.errors import UserError
 from rn50.input.rates import Rates
+from rn50.run import implementation
 from rn50.throughput import bench, curve, job, zoo
 from rn50.throughput.cell import Cell, Result
 from rn50.throughput.zoo import OURS, Network

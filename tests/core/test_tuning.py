@@ -15,9 +15,9 @@ import pytest
 
 from rn50.data import recordio
 from rn50.errors import UserError
-from rn50.implementation import EpochResult
 from rn50.input import knobs, tuned_config, tuning
 from rn50.input.tuning import Tuner
+from rn50.run.implementation import EpochResult
 from rn50.settings import config as configuration
 from rn50.settings import config_file, rewrite
 from tests.conftest import with_changes

@@ -6,9 +6,9 @@ from typing import Optional
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from rn50.benchmark import rules, schedule
+from rn50.run.timed_run import Display
 from rn50.settings.config import Config
 from rn50.terminal import Terminal
-from rn50.timed_run import Display
 
 
 class LiveDisplay(Display):

@@ -14,10 +14,10 @@ from mlperf_logging.mllog import constants
 from mlperf_logging.mllog.mllog import MLLogger
 
 from rn50.benchmark import rules
-from rn50.clock import now_ms
 from rn50.errors import UserError
 from rn50.files import ROOT
-from rn50.log_file import LogFile
+from rn50.run.clock import now_ms
+from rn50.run.log_file import LogFile
 from rn50.settings.config import Config, Hyperparameters
 
 

@@ -9,8 +9,8 @@ from rich.table import Table
 
 from rn50.benchmark import rules
 from rn50.errors import UserError
-from rn50.implementation import Communicator, Implementation
 from rn50.process import environment
+from rn50.run.implementation import Communicator, Implementation
 from rn50.settings.config import Config
 from rn50.settings.variables import PASSED_THROUGH
 from rn50.terminal import Terminal, print_json

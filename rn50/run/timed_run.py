@@ -14,17 +14,17 @@ from typing import Callable, Dict, NamedTuple, Optional
 
 import numpy as np
 
-from rn50 import all_reduce, provenance
 from rn50.benchmark import rules, schedule
-from rn50.canary import Canary
-from rn50.clock import now_ms
 from rn50.data.certification import certificate
 from rn50.errors import UserError
-from rn50.implementation import Communicator, Implementation
-from rn50.mlperf_log import RunLog
+from rn50.run import all_reduce, provenance
+from rn50.run.clock import now_ms
+from rn50.run.implementation import Communicator, Implementation
+from rn50.run.loss_check import Canary
+from rn50.run.mlperf_log import RunLog
+from rn50.run.watchdog import Watch
 from rn50.settings.config import Config
 from rn50.terminal import say
-from rn50.watch import Watch
 
 STALLED = 2
 """Exit status of a rank whose watch ended the run: as for every fault whose remedy has been said."""

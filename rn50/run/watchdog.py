@@ -17,7 +17,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 import numpy as np
 import psutil
 
-from rn50.implementation import Implementation
+from rn50.run.implementation import Implementation
 
 TURN_S = 1.0
 SILENT_S = 20

@@ -14,8 +14,8 @@ from mlperf_logging.mllog import constants
 from mlperf_logging.mllog.mllog import MLLogger
 
 from rn50 import files
-from rn50.clock import now_ms
 from rn50.errors import UserError
+from rn50.run.clock import now_ms
 from rn50.terminal import say
 
 _MOVE = "move it away or set another RESULT_FILE"
