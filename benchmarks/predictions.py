@@ -20,10 +20,11 @@ from matplotlib.figure import Figure
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-from rn50.hyperparameters import accelerators, epochs, reference, throughput
-from rn50.hyperparameters.epochs import CONFIDENCE, Weights
-from rn50.hyperparameters.plan import OPTIMIZER, Planner, Prediction
-from rn50.hyperparameters.throughput import Spread
+from rn50.hyperparameters import reference
+from rn50.hyperparameters.plan import accelerators, epochs, images_per_second
+from rn50.hyperparameters.plan.epochs import CONFIDENCE, Weights
+from rn50.hyperparameters.plan.images_per_second import Spread
+from rn50.hyperparameters.plan.planner import OPTIMIZER, Planner, Prediction
 from rn50.progress import counting
 from rn50.results import published
 from rn50.results.published import PublishedResult
@@ -51,7 +52,7 @@ class Held:
 def hold_out(
     split: Callable[[PublishedResult], str], weights: Weights, spread: Spread, progress: Callable[[int, int], None]
 ) -> List[Held]:
-    results = [each for each in published.distinct(OPTIMIZER) if epochs.is_closed(each)]
+    results = [each for each in published.distinct(OPTIMIZER) if each.is_closed]
     judged = [each for each in results if each.round != "v0.7" and each.epochs_to_target]
     groups = sorted({split(each) for each in judged})
     held = []
@@ -67,7 +68,7 @@ def hold_out(
 def _predict(planner: Planner, result: PublishedResult) -> Held:
     # What says nothing of its accelerators is judged by its epochs only: then these do not matter.
     name, number = accelerators.name(result.accelerator_model), result.accelerators or 8
-    known = throughput.training_rate(result) is not None and name in planner.throughput.accelerators
+    known = images_per_second.training_rate(result) is not None and name in planner.throughput.accelerators
     size = result.global_batch_size or 0
     plain, own = planner.predict(name, number, size), planner.predict(name, number, size, result)
     return Held(result, plain, own, known)
@@ -115,8 +116,8 @@ def baselines(held: Sequence[Held]) -> Dict[str, float]:
     for result in known:
         others = [
             each.images_per_second_per_accelerator for each in known
-            if throughput.point(each).accelerator == throughput.point(result).accelerator
-            and throughput.system(each) != throughput.system(result)
+            if images_per_second.point(each).accelerator == images_per_second.point(result).accelerator
+            and images_per_second.system(each) != images_per_second.system(result)
         ]  # fmt: skip
         if others:  # with its own epochs, and the usual images/s of its accelerator whatever the scale
             off.append(abs((result.images_per_second_per_accelerator or 0) / np.median(others) - 1))
@@ -171,7 +172,7 @@ def sensitivity(progress: Callable[[int, int], None]) -> Dict[str, Any]:
         for factor in (0.5, 2):
             changed = replace(model, **{name: getattr(model, name) * factor})
             weights, spread = (changed, Spread()) if isinstance(changed, Weights) else (Weights(), changed)
-            found = figures(hold_out(throughput.system, weights, spread, lambda done, total: None))
+            found = figures(hold_out(images_per_second.system, weights, spread, lambda done, total: None))
             varied[f"{type(model).__name__}.{name} x {factor:g}"] = (found["epochs"]["mean"], found["minutes"]["median"])
         progress(done, len(constants))
     return varied
@@ -184,7 +185,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args(arguments)
     with counting("leaving out systems") as progress:
-        systems = hold_out(throughput.system, Weights(), Spread(), progress)
+        systems = hold_out(images_per_second.system, Weights(), Spread(), progress)
     with counting("leaving out organisations") as progress:
         organisations = hold_out(lambda each: each.organisation.lower(), Weights(), Spread(), progress)
     found = {"system": figures(systems), "organisation": figures(organisations), "baselines": baselines(systems)}

@@ -69,6 +69,11 @@ class PublishedResult:
         return f"{self.round}/{self.organisation}/{self.system}"
 
     @property
+    def is_closed(self) -> bool:
+        """Whether it is of the closed division; some descriptions call it ``Closed`` or ``close``."""
+        return self.division.lower() in ("closed", "close")
+
+    @property
     def epochs_to_target(self) -> List[float]:
         """Those of the runs that converged."""
         runs = zip(self.epochs, self.run_status, self.accuracy)

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from rn50.hyperparameters import borrow, origin
+from rn50.hyperparameters.borrow import borrow, origin
 from rn50.results import parse, recipe
 from tests.contract.frameworks import FRAMEWORKS, installed
 

@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Mapping, Optional
 from rn50.benchmark import rules
 from rn50.data import layout, preflight
 from rn50.errors import UserError
-from rn50.hyperparameters.origin import text
+from rn50.hyperparameters.borrow.origin import text
 from rn50.hyperparameters.search.method import Point
 from rn50.settings import rewrite
 from rn50.settings.config import Config, from_environment

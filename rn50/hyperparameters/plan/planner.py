@@ -1,7 +1,7 @@
 """Minutes to the target of a system that is planned, from the epochs of its batch size and the images/s of its accelerators.
 
-``epochs.py`` and ``throughput.py`` say how each is predicted, and ``benchmarks/predictions.py`` how far off they are on published
-results that they were not told of.
+``epochs.py`` and ``images_per_second.py`` say how each is predicted; ``benchmarks/predictions.py`` says how far off they are on
+published results that they did not see.
 """
 
 import math
@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import List, Optional, Sequence, Tuple
 
 from rn50.errors import UserError
-from rn50.hyperparameters import accelerators as names
-from rn50.hyperparameters import prediction, throughput
-from rn50.hyperparameters.epochs import CONFIDENCE, EpochModel, Epochs, Weights, is_closed
-from rn50.hyperparameters.throughput import Point, Rate, Spread, ThroughputModel
+from rn50.hyperparameters import expected_epochs
+from rn50.hyperparameters.plan import accelerators as names
+from rn50.hyperparameters.plan import images_per_second
+from rn50.hyperparameters.plan.epochs import CONFIDENCE, EpochModel, Epochs, Weights
+from rn50.hyperparameters.plan.images_per_second import Point, Rate, Spread, ThroughputModel
 from rn50.results import published
 from rn50.results.published import PublishedResult
 
@@ -70,12 +71,12 @@ class Planner:
         weights: Weights = Weights(),  # noqa: B008
         spread: Spread = Spread(),  # noqa: B008
     ) -> None:
-        results = [each for each in published.distinct(OPTIMIZER) if is_closed(each)] if results is None else results
+        results = [each for each in published.distinct(OPTIMIZER) if each.is_closed] if results is None else results
         self.results = [each for each in results if each.epochs_to_target]
         self.throughput = ThroughputModel(results, measured, spread)
         self._epochs = EpochModel(results, weights)
-        self._proven = prediction.proven(results)
-        self._points = [throughput.point(each) for each in results if throughput.training_rate(each)]
+        self._proven = expected_epochs.proven(results)
+        self._points = [images_per_second.point(each) for each in results if images_per_second.training_rate(each)]
         self._points += [measured[0]] if measured else []
 
     def predict(
@@ -85,8 +86,8 @@ class Planner:
         epochs = self._epochs.predict(global_batch_size, published.recipe(recipe) if recipe else None)
         rate = self.throughput.predict(Point(accelerator, accelerators, global_batch_size / accelerators))
         schedule = (recipe.first_evaluation_epoch, recipe.evaluation_interval) if recipe else (None, None)
-        count = throughput.evaluations(epochs.expected, *schedule)
-        minutes = throughput.minutes(epochs.expected, count, accelerators, rate.images_per_second)
+        count = images_per_second.evaluations(epochs.expected, *schedule)
+        minutes = images_per_second.minutes(epochs.expected, count, accelerators, rate.images_per_second)
         # Two independent reasons to be off, in logarithms, so their intervals add as the sides of a right angle.
         speed = statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2) * rate.spread
         below = math.hypot(math.log(epochs.expected / epochs.low), speed)
@@ -96,7 +97,7 @@ class Planner:
     def recipe(self, global_batch_size: int, accelerators: int) -> Recipe:
         """Return the published recipe that ``rn50 borrow --suggest`` ranks first. Its source is the result with the nearest
         number of accelerators."""
-        best = prediction.rank(self._proven, global_batch_size)[0]
+        best = expected_epochs.rank(self._proven, global_batch_size)[0]
         source = min(best.results, key=lambda each: abs(math.log2((each.accelerators or math.inf) / accelerators)))
         return Recipe(source, len(best.results), best.prediction.runs, best.prediction.missed, best.prediction.mean)
 

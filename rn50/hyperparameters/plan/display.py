@@ -8,9 +8,9 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from rn50 import files
-from rn50.hyperparameters import accelerators
-from rn50.hyperparameters.epochs import CONFIDENCE
-from rn50.hyperparameters.plan import Plan
+from rn50.hyperparameters.plan import accelerators
+from rn50.hyperparameters.plan.epochs import CONFIDENCE
+from rn50.hyperparameters.plan.planner import Plan
 from rn50.results import published
 from rn50.results.published import PublishedResult
 from rn50.terminal import Terminal

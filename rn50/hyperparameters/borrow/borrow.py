@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Dict, List, Optional, Sequence, Tuple
 
 from rn50.errors import UserError
-from rn50.hyperparameters import origin, prediction
-from rn50.hyperparameters.origin import Origin
-from rn50.hyperparameters.prediction import Prediction
+from rn50.hyperparameters import expected_epochs
+from rn50.hyperparameters.borrow import origin
+from rn50.hyperparameters.borrow.origin import Origin
+from rn50.hyperparameters.expected_epochs import Prediction
 from rn50.settings import rewrite, show
 from rn50.settings.config import Config
 from rn50.settings.rewrite import GROUP, Base
@@ -134,7 +135,7 @@ def _prediction(source: Origin, values: Dict[str, str], batch: int) -> Optional[
     key = (batch, values["OPTIMIZER"], float(values["LR"]), float(values["WARMUP_EPOCHS"]), decay, float(values["WD"]),
            float(values["MOM"]))
     as_published = batch == source.global_batch_size and all(values[name] == text for name, text in source.values.items())
-    return prediction.of_recipe(key, source.epochs if as_published else ())
+    return expected_epochs.of_recipe(key, source.epochs if as_published else ())
 
 
 def _text(draft: Borrowed, base: Base, values: Dict[str, str], batch: int) -> str:

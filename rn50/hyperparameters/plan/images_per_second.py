@@ -16,8 +16,7 @@ from typing import Any, List, Optional, Sequence, Tuple
 import numpy as np
 
 from rn50.benchmark import rules
-from rn50.hyperparameters import accelerators as names
-from rn50.hyperparameters.epochs import is_closed
+from rn50.hyperparameters.plan import accelerators as names
 from rn50.results.published import PublishedResult
 
 EVALUATION_SPEED = 1.7
@@ -73,7 +72,7 @@ class ThroughputModel:
         measured: Optional[Tuple[Point, float]] = None,
         spread: Spread = Spread(),
     ) -> None:
-        usable = [(each, rate) for each in results for rate in [training_rate(each)] if rate and is_closed(each)]
+        usable = [(each, rate) for each in results for rate in [training_rate(each)] if rate and each.is_closed]
         points = [point(each) for each, _ in usable] + ([measured[0]] if measured else [])
         rates = np.log([rate for _, rate in usable] + ([measured[1]] if measured else []))
         self._spread = spread

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from rn50.benchmark import rules
-from rn50.hyperparameters import epochs, reference
+from rn50.hyperparameters import reference
 from rn50.results import published, recipe
 from rn50.results.published import PublishedResult
 
@@ -122,7 +122,7 @@ def proven(results: Iterable[PublishedResult]) -> List[Proven]:
     """Return the whole recipes of closed-division results of which a run reached the target."""
     groups: Dict[Tuple[Any, ...], List[PublishedResult]] = {}
     for result in results:
-        if epochs.is_closed(result):
+        if result.is_closed:
             groups.setdefault(published.recipe(result), []).append(result)
     found = []
     for key, group in groups.items():

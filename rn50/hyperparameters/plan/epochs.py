@@ -48,7 +48,7 @@ class EpochModel:
     """Of closed-division LARS ``results`` that reached the target; others are not looked at."""
 
     def __init__(self, results: Sequence[PublishedResult], weights: Weights = Weights()) -> None:
-        usable = [each for each in results if is_closed(each) and each.epochs_to_target and each.global_batch_size]
+        usable = [each for each in results if each.is_closed and each.epochs_to_target and each.global_batch_size]
         self._weights = weights
         self._recipes = [published.recipe(each) for each in usable]
         self._batch_sizes = np.array([each.global_batch_size for each in usable], dtype=float)
@@ -69,11 +69,6 @@ class EpochModel:
         quantiles = (_quantile(self._differences, weights, share) for share in (tail, 0.5, 1 - tail))
         low, expected, high = (max(self._fewest, trend + each) for each in quantiles)
         return Epochs(expected, low, high)
-
-
-def is_closed(result: PublishedResult) -> bool:
-    """Of the closed division; some descriptions call it ``Closed`` or ``close``."""
-    return result.division.lower() in ("closed", "close")
 
 
 def mean_epochs(result: PublishedResult) -> float:

@@ -7,8 +7,8 @@ from typing import Any, Dict, Optional, Sequence
 
 from rich.table import Table
 
-from rn50.hyperparameters.borrow import Borrowed
-from rn50.hyperparameters.prediction import DISTANCE_EPOCHS, Candidate
+from rn50.hyperparameters.borrow.borrow import Borrowed
+from rn50.hyperparameters.expected_epochs import DISTANCE_EPOCHS, Candidate
 from rn50.terminal import Terminal, print_json
 
 
