@@ -31,8 +31,8 @@ from rich.table import Table
 from rn50.benchmark import rules
 from rn50.data import recordio
 from rn50.data.pipeline import dali
-from rn50.input import rates
 from rn50.settings import config as configuration
+from rn50.speed import rates
 from rn50.terminal import Terminal
 from tests.image_tree import IMAGENET_SIZES, make
 

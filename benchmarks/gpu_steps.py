@@ -23,12 +23,12 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import step_floor
 from rich.table import Table
 
-from rn50 import launch, launchers
 from rn50.errors import UserError
-from rn50.input.rates import compare, of_rounds
+from rn50.launch import job, launchers
 from rn50.settings import config as configuration
+from rn50.speed import worker
+from rn50.speed.rates import compare, of_rounds
 from rn50.terminal import Terminal
-from rn50.throughput import job
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 COUNTED_AS = {"eager": "separate", "graph": "separate", "compile": "compiled", "fused": "fused"}
@@ -68,7 +68,7 @@ def measure(mode: str, seconds: float, rounds: int) -> Dict[str, Dict[str, List[
     print(launchers.bind(config, os.environ), file=sys.stderr)  # before PyTorch starts threads
 
     from implementations.pytorch.train import create
-    from rn50.input.gauge import Gauge
+    from rn50.speed.meter import Gauge
 
     ranks, sides = [], []
     for each in dict.fromkeys(("eager", mode)):
@@ -95,13 +95,13 @@ def measure(mode: str, seconds: float, rounds: int) -> Dict[str, Dict[str, List[
 def apart(options: List[str], variables: Dict[str, str]) -> Any:
     """What this script prints with ``options`` in a process of its own; a str says why it printed nothing."""
     environ = {**os.environ, **variables}
-    environ.update(launch.rank_environment(configuration.from_environment(environ), environ))
+    environ.update(job.rank_environment(configuration.from_environment(environ), environ))
     done = subprocess.run([sys.executable, __file__, *options], cwd=str(ROOT), env=environ, capture_output=True, text=True)
     sys.stderr.write(done.stderr)
     if done.returncode == 0:
         return json.loads(done.stdout.splitlines()[-1])
     last = done.stderr.strip().splitlines()[-1:] or [""]
-    reason = job.failure(done.returncode, done.stderr)
+    reason = worker.failure(done.returncode, done.stderr)
     return f"{reason}: {last[0]}" if reason.startswith("exit status") else reason
 
 

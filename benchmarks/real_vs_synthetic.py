@@ -18,7 +18,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-from rn50 import launch
+from rn50.launch import job
 from rn50.settings import config as configuration
 
 
@@ -30,7 +30,7 @@ def main() -> None:
     args = parser.parse_args()
     config = configuration.from_environment()
     config = dataclasses.replace(config, run=dataclasses.replace(config.run, benchmark_steps=args.steps))
-    os.environ.update(launch.rank_environment(config, os.environ))
+    os.environ.update(job.rank_environment(config, os.environ))
 
     from implementations.mxnet import input_pipeline, mx, train
 

@@ -25,8 +25,8 @@ from multiprocessing.connection import Client, Listener
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-from rn50 import launchers
 from rn50.errors import UserError
+from rn50.launch import launchers
 from rn50.settings import config as configuration
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent

@@ -16,12 +16,13 @@ TARGET_MISSED = 3
 """Exit status of a run that came to its end without reaching the target."""
 
 
-@click.command(epilog="Example: DGXSYSTEM=DEMO_CPU ./run_and_time.sh calls it with the environment of configs/config_DEMO_CPU.sh")
-def launch() -> None:
+@click.command("launch", epilog="Example: DGXSYSTEM=DEMO_CPU ./run_and_time.sh calls it with the environment of "
+               "configs/config_DEMO_CPU.sh")
+def launch_run() -> None:
     """Start every rank of the system that the environment describes, for one timed run."""
-    from rn50 import launch as launcher
+    from rn50.launch.job import launch
 
-    sys.exit(launcher.launch(configuration.from_environment(), process.environment()))
+    sys.exit(launch(configuration.from_environment(), process.environment()))
 
 
 @click.command(epilog="Example: DGXSYSTEM=NF5688M6 DATADIR=/path/to/imagenet rn50 doctor")
@@ -34,9 +35,9 @@ def doctor(as_json: bool, brief: bool) -> None:
 
     Exit status: 0 the system can run, 1 it cannot.
     """
-    from rn50.doctor import doctor as practice
+    from rn50.doctor.doctor import show
 
-    sys.exit(0 if practice.show(as_json, brief) else 1)
+    sys.exit(0 if show(as_json, brief) else 1)
 
 
 @click.command(epilog="Example: set -a; . configs/config_DEMO_CPU.sh; rn50 train")
@@ -46,7 +47,7 @@ def train(context: click.Context) -> None:
 
     Exit status: 0 target reached, 3 target missed, 2 something to mend, 1 a fault.
     """
-    from rn50 import launchers
+    from rn50.launch import launchers
 
     config = configuration.from_environment()
     say(launchers.bind(config, process.environment()), err=True)  # before NumPy or a framework starts threads

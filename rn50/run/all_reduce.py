@@ -1,26 +1,18 @@
-"""The sum of the gradients over the ranks, timed: once before the clock, and by size (``rn50 bench comm``)."""
+"""The all-reduce of the gradients, timed before the clock."""
 
-import re
 import statistics
-from typing import Callable, List, Mapping, NamedTuple
+from typing import List, Mapping, NamedTuple
 
 import numpy as np
-from rich.table import Table
 
 from rn50.benchmark import rules
-from rn50.errors import UserError
-from rn50.process import environment
 from rn50.run.implementation import Communicator, Implementation
 from rn50.settings.config import Config
-from rn50.settings.variables import PASSED_THROUGH
-from rn50.terminal import Terminal, print_json
 
 SLOW = 1.5
-"""A rank whose forward pass takes so many times as long as the fastest rank's is spoken of."""
+"""Warn about a rank whose forward pass takes more than this many times the fastest rank's."""
 REPEATS = 5
 FLOAT_BYTES = 4
-OF_ONE_RANK = r"HOROVOD_(.*RANK|.*SIZE|HOSTNAME|GLOO_RENDEZVOUS_.*)$|OMPI_COMM_|PMIX_|LD_"
-"""Variables that launchers set; they say nothing of the settings that one compares."""
 
 
 class Timing(NamedTuple):
@@ -68,48 +60,3 @@ def before_the_clock(config: Config, implementation: Implementation, hosts: Mapp
             f"{fastest} ({hosts.get(fastest, '?')}), and all wait for it; look at load, clocks and binding of its cores"
         )
     return lines
-
-
-def sweep(communicator: Communicator, largest_bytes: int) -> List[Timing]:
-    """Timings of 4 bytes, 16, 64 ... up to ``largest_bytes``. All ranks call it."""
-    sizes = [FLOAT_BYTES]
-    while sizes[-1] * 4 <= largest_bytes:
-        sizes.append(sizes[-1] * 4)
-    return [time_sums(communicator, size, 50 if size < 1 << 20 else 10) for size in sizes]
-
-
-def as_rank(config: Config, largest_mib: int, as_json: bool) -> List[str]:
-    """What ``rn50`` is to be called with as one rank of the measurement. Raises UserError where there is one rank only."""
-    if config.ranks == 1:
-        raise UserError("DGXNGPU=1: one rank has nothing to send; set DGXNGPU=2 or more")
-    return ["bench", "comm", "--as-rank", f"--largest-mib={largest_mib}", *(["--json"] if as_json else [])]
-
-
-def bench(config: Config, create: Callable[[Config], Implementation], largest_bytes: int, as_json: bool) -> None:
-    """Times the sums as one rank; rank 0 prints them as JSON or as a table."""
-    implementation = create(config)
-    try:
-        communicator = implementation.communicator
-        timings = sweep(communicator, largest_bytes)
-        if communicator.rank == 0:
-            _show(config, communicator, timings, as_json)
-        communicator.barrier()
-    finally:
-        implementation.close()
-
-
-def _show(config: Config, communicator: Communicator, timings: List[Timing], as_json: bool) -> None:
-    if as_json:
-        used = {name: value for name, value in sorted(environment().items())
-                if name.startswith(PASSED_THROUGH) and not re.match(OF_ONE_RANK, name)}
-        report = {"library": communicator.library, "ranks": communicator.size, "nodes": config.run.nodes, "environment": used}
-        print_json({**report, "all_reduce": [timing._asdict() for timing in timings]})
-        return
-    title = f"sums of float32 numbers over {communicator.size} ranks ({communicator.library})"
-    table = Table(title=title, title_justify="left")
-    for heading in ("bytes", "median ms", "fastest ms", "bus GB/s"):
-        table.add_column(heading, justify="right")
-    for timing in timings:
-        times = (f"{seconds * 1e3:.3f}" for seconds in (timing.seconds, timing.fastest_seconds))
-        table.add_row(f"{timing.bytes:,}", *times, f"{timing.bus_gb_per_second:.3f}")
-    Terminal().print(table)

@@ -15,11 +15,11 @@ import pytest
 
 from rn50.data import recordio
 from rn50.errors import UserError
-from rn50.input import knobs, tuned_config, tuning
-from rn50.input.tuning import Tuner
 from rn50.run.implementation import EpochResult
 from rn50.settings import config as configuration
 from rn50.settings import config_file, rewrite
+from rn50.speed import input_settings, tuned_config, tuning
+from rn50.speed.tuning import Tuner
 from tests.conftest import with_changes
 
 CONFIGS = sorted(config_file.CONFIGS.glob("config_*.sh"))
@@ -97,7 +97,7 @@ def test_no_more_threads_than_cores_and_no_dead_knob_is_tried(tiny_config):
         "DALI_ROI_DECODE", "DALI_THREADS", "DALI_PREFETCH_QUEUE", "DALI_DONT_USE_MMAP"}  # fmt: skip
     assert max(int(trial.change.split("=")[1]) for trial in trials if "THREADS" in trial.change) == 2
     gpu = with_changes(tiny_config, run={"device": "gpu"}, input_pipeline={"roi_decode": False})
-    names = {knob.name for knob in knobs.of(gpu, 2)}
+    names = {knob.name for knob in input_settings.of(gpu, 2)}
     assert names == {trial.change.split("=")[0] for trial in trials} | {"DALI_HW_DECODER_LOAD", "DALI_CACHE_SIZE"}
 
 
@@ -166,8 +166,9 @@ def test_the_file_that_is_written_is_the_base_with_these_knobs(file, tmp_path):
     read = configuration.from_environment(config_file.source(str(output)), str(output))
     assert dataclasses.asdict(read.input_pipeline) == {**dataclasses.asdict(base.config.input_pipeline), **changes}
     assert dataclasses.replace(read, input_pipeline=base.config.input_pipeline) == base.config
-    assert {name: value for name, value in config_file.source(str(output)).items() if name not in knobs.NAMES.values()} == {
-        name: value for name, value in config_file.source(str(file)).items() if name not in knobs.NAMES.values()}  # fmt: skip
+    tuned = input_settings.NAMES.values()
+    assert {name: value for name, value in config_file.source(str(output)).items() if name not in tuned} == {
+        name: value for name, value in config_file.source(str(file)).items() if name not in tuned}  # fmt: skip
     old, new = file.read_text().splitlines(), output.read_text().splitlines()
     header = [line for line in new if line.startswith("#") and line not in old]
     assert header[0].startswith("#   tuned       by `rn50 tune input`: DALI_THREADS=7 (was ")

@@ -9,13 +9,13 @@ from rich.table import Table
 
 from rn50 import files
 from rn50.errors import UserError
-from rn50.input import bench as input_bench
-from rn50.input.gauge import Gauge
 from rn50.progress import counting
 from rn50.run.implementation import Implementation, Operator
 from rn50.settings.config import Config
+from rn50.speed import input_pipeline as input_bench
+from rn50.speed import worker
+from rn50.speed.meter import Gauge
 from rn50.terminal import Terminal
-from rn50.throughput import job
 
 PLAIN = "profile.json"
 _REMEDY = "give another folder with --to"
@@ -64,7 +64,7 @@ def as_rank(config: Config, create: Callable[[Config], Implementation], what: st
                     "operators": sorted(operators, key=lambda each: -each.seconds)}
         implementation.communicator.sum(np.zeros(1, np.int64))  # rank 0 tells when all are through
         if implementation.communicator.rank == 0:
-            job.tell(told)
+            worker.tell(told)
     finally:
         implementation.close()
 
@@ -88,7 +88,7 @@ def measure(environ: Mapping[str, str], seconds: float, rounds: int, steps: int,
         for done, what in enumerate(JOBS, start=1):
             log = folder / f"{what}.log"
             variables = {**SEPARATELY, **environ} if what == "operators" else environ
-            outcome = job.run(verb(what, seconds, rounds, steps, folder), variables, log)
+            outcome = worker.run(verb(what, seconds, rounds, steps, folder), variables, log)
             if outcome.failure:
                 raise UserError(f"{outcome.failure} ({log} has it all)")
             told[what] = outcome.told

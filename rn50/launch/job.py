@@ -12,8 +12,8 @@ from typing import Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 import psutil
 
-from rn50 import launchers
 from rn50.data import preflight
+from rn50.launch import launchers
 from rn50.machine import cgroup
 from rn50.machine.sources import Sources
 from rn50.process import ask_to_end_with_parent

@@ -5,12 +5,12 @@ from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 
 from rich.table import Table
 
-from rn50.input import rates
-from rn50.input.gauge import Gauge
-from rn50.input.rates import Comparison, Rates
 from rn50.progress import counting
 from rn50.run.implementation import EpochResult, Implementation
 from rn50.settings.config import Config
+from rn50.speed import rates
+from rn50.speed.meter import Gauge
+from rn50.speed.rates import Comparison, Rates
 from rn50.terminal import Terminal, print_json
 
 STAGES = ("read", "decode", "pipeline")

@@ -1,6 +1,6 @@
 """Starts the ranks of a run on one machine, and ends all of them when one fails.
 
-    python -m rn50.local_launcher RANKS COMMAND...
+    python -m rn50.launch.local_launcher RANKS COMMAND...
 
 Like horovodrun it puts rank and stream before every line of theirs, and says in words which rank failed and how.
 """

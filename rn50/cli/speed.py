@@ -19,20 +19,21 @@ def bench() -> None:
     """Measure this system."""
 
 
-@bench.command(epilog="Example: set -a; . configs/config_NF5688M6.sh; NCCL_ALGO=Ring rn50 bench comm --json")
+@bench.command("comm", epilog="Example: set -a; . configs/config_NF5688M6.sh; NCCL_ALGO=Ring rn50 bench comm --json")
 @click.option("--largest-mib", default=256, show_default=True, type=Whole(1, 4_096), help="Stop at this size.")
 @click.option("--as-rank", is_flag=True, hidden=True)
 @group.as_json
-def comm(largest_mib: int, as_rank: bool, as_json: bool) -> None:
+def bench_communication(largest_mib: int, as_rank: bool, as_json: bool) -> None:
     """Time sums over all ranks of the system that the environment describes, by size: latency and bandwidth."""
-    from rn50 import launch as launcher
-    from rn50.run import all_reduce, implementation
+    from rn50.launch.job import run_ranks
+    from rn50.run import implementation
+    from rn50.speed import communication
 
     config = configuration.from_environment()
     if as_rank:
-        all_reduce.bench(config, implementation.load(config.run.framework), largest_mib << 20, as_json)
+        communication.bench(config, implementation.load(config.run.framework), largest_mib << 20, as_json)
     else:
-        sys.exit(launcher.run_ranks(config, process.environment(), all_reduce.as_rank(config, largest_mib, as_json)))
+        sys.exit(run_ranks(config, process.environment(), communication.as_rank(config, largest_mib, as_json)))
 
 
 def _seconds(default: float) -> Any:
@@ -54,20 +55,20 @@ def bench_input(seconds: float, rounds: int, as_rank: bool, as_json: bool) -> No
 
     Of the system that the environment describes, all ranks of it at once. The data set is read, and nothing is written.
     """
-    from rn50 import launch as launcher
-    from rn50 import launchers
     from rn50.data import preflight
+    from rn50.launch import launchers
+    from rn50.launch.job import run_ranks
 
     config = configuration.from_environment()
     preflight.preflight(pathlib.Path(config.data.folder))
-    from rn50.input import bench as desk
+    from rn50.speed import input_pipeline
 
     if not as_rank:
-        sys.exit(launcher.run_ranks(config, process.environment(), desk.as_rank(seconds, rounds, as_json)))
+        sys.exit(run_ranks(config, process.environment(), input_pipeline.as_rank(seconds, rounds, as_json)))
     say(launchers.bind(config, process.environment()), err=True)  # before a framework starts threads
     from rn50.run import implementation
 
-    desk.bench(config, implementation.load(config.run.framework), seconds, rounds, as_json)
+    input_pipeline.bench(config, implementation.load(config.run.framework), seconds, rounds, as_json)
 
 
 def _words(possible: Optional[Tuple[str, ...]] = None) -> Any:
@@ -84,8 +85,9 @@ def _words(possible: Optional[Tuple[str, ...]] = None) -> Any:
     return read
 
 
-@bench.command(epilog="Example: set -a; . configs/config_DEMO_CPU.sh; rn50 bench throughput --frameworks mxnet,pytorch "
-                      "--models ours,alexnet --precisions float32,bfloat16 --batch-sizes 32,64 --ranks 1,2 --published")
+@bench.command("throughput", epilog="Example: set -a; . configs/config_DEMO_CPU.sh; rn50 bench throughput "
+               "--frameworks mxnet,pytorch --models ours,alexnet --precisions float32,bfloat16 --batch-sizes 32,64 --ranks 1,2 "
+               "--published")
 @click.option("--frameworks", callback=_words(("mxnet", "pytorch")), help="With commas between them. [default: FRAMEWORK]")
 @click.option("--models", default="ours", show_default=True,
               help="Ours, and models of Gluon's zoo or torchvision beside it, on synthetic data of the size that they want.")
@@ -102,9 +104,11 @@ def _words(possible: Optional[Tuple[str, ...]] = None) -> Any:
 @click.option("--start-ranks", is_flag=True, hidden=True)
 @click.option("--as-rank", is_flag=True, hidden=True)
 @group.as_json
-def throughput(frameworks: Optional[Tuple[str, ...]], models: str, precisions: Optional[Tuple[str, ...]],
-               batch_sizes: Optional[Tuple[int, ...]], ranks: Optional[Tuple[int, ...]], kinds: Tuple[str, ...], seconds: float,
-               rounds: int, folder: pathlib.Path, published: bool, start_ranks: bool, as_rank: bool, as_json: bool) -> None:
+def bench_throughput(
+    frameworks: Optional[Tuple[str, ...]], models: str, precisions: Optional[Tuple[str, ...]],
+    batch_sizes: Optional[Tuple[int, ...]], ranks: Optional[Tuple[int, ...]], kinds: Tuple[str, ...], seconds: float, rounds: int,
+    folder: pathlib.Path, published: bool, start_ranks: bool, as_rank: bool, as_json: bool,
+) -> None:  # fmt: skip
     """Images/s of training: a matrix of frameworks, models, precisions, batch sizes and ranks, on synthetic and on real data.
 
     Of the system that the environment describes, with one cell after the other in a job of its own. What does not fit into
@@ -112,33 +116,33 @@ def throughput(frameworks: Optional[Tuple[str, ...]], models: str, precisions: O
 
     Exit status: 0 every cell has its figure or is out of memory, 1 another one failed, 2 something to mend.
     """
-    from rn50 import launch as launcher
-    from rn50 import launchers
-    from rn50.throughput import cell, zoo
+    from rn50.launch import launchers
+    from rn50.launch.job import run_ranks
+    from rn50.speed import cell, networks
 
     environ = process.environment()
     if start_ranks:
         verb = cell.verb(models, kinds, seconds, rounds)
-        sys.exit(launcher.run_ranks(configuration.from_environment(), environ, [*verb, "--as-rank"]))
+        sys.exit(run_ranks(configuration.from_environment(), environ, [*verb, "--as-rank"]))
     if as_rank:
         config = configuration.from_environment()
         say(launchers.bind(config, environ), err=True)  # before a framework starts threads
         from rn50.run import implementation
 
-        create = implementation.load(config.run.framework, None if models == zoo.OURS else models)
+        create = implementation.load(config.run.framework, None if models == networks.OURS else models)
         cell.as_rank(config, create, kinds, seconds, rounds)
         return
     from rn50.data import preflight
-    from rn50.throughput import bench as desk
+    from rn50.speed import throughput
 
     config = configuration.from_environment()
     run, batch = config.run, config.hyperparameters.batch_size
-    networks = zoo.networks(frameworks or (run.framework,), [model.strip() for model in models.split(",")])
-    every = desk.matrix(networks, precisions or (run.precision,), batch_sizes or (batch,), ranks or (run.ranks_per_node,))
-    desk.check(every, kinds, environ)
+    wanted = networks.networks(frameworks or (run.framework,), [model.strip() for model in models.split(",")])
+    every = throughput.matrix(wanted, precisions or (run.precision,), batch_sizes or (batch,), ranks or (run.ranks_per_node,))
+    throughput.check(every, kinds, environ)
     if any(cell.REAL in each.kinds(kinds) for each in every):
         preflight.preflight(pathlib.Path(config.data.folder))
-    measured = desk.Bench(config, every, kinds, folder, " ".join(map(shlex.quote, ["rn50", *sys.argv[1:]])))
+    measured = throughput.Bench(config, every, kinds, folder, " ".join(map(shlex.quote, ["rn50", *sys.argv[1:]])))
     measured.run(environ, seconds, rounds)
     report = measured.write(published)
     if as_json:
@@ -149,23 +153,23 @@ def throughput(frameworks: Optional[Tuple[str, ...]], models: str, precisions: O
     sys.exit(1 if measured.failed else 0)
 
 
-@bench.command(epilog="Example: rn50 bench storage /data/imagenet /scratch/imagenet --seconds 60")
+@bench.command("storage", epilog="Example: rn50 bench storage /data/imagenet /scratch/imagenet --seconds 60")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=pathlib.Path))
 @click.argument("other", metavar="[DIR2]", required=False, type=click.Path(path_type=pathlib.Path))
 @_seconds(20.0)
 @_rounds
 @group.as_json
-def storage(folder: pathlib.Path, other: Optional[pathlib.Path], seconds: float, rounds: int, as_json: bool) -> None:
+def bench_storage(folder: pathlib.Path, other: Optional[pathlib.Path], seconds: float, rounds: int, as_json: bool) -> None:
     """How fast DIR gives its train.rec, sequentially and shuffled, cold and warm; with DIR2 beside another copy of it.
 
     To make it cold, the kernel is asked to forget the file: whoever else reads it fetches it again.
     """
-    from rn50.input import storage as desk
+    from rn50.speed import storage
 
-    desk.bench([folder] if other is None else [folder, other], seconds, rounds, as_json)
+    storage.bench([folder] if other is None else [folder, other], seconds, rounds, as_json)
 
 
-@click.command(epilog="Example: set -a; . configs/config_DEMO_CPU.sh; rn50 profile --to before; (a change); "
+@click.command("profile", epilog="Example: set -a; . configs/config_DEMO_CPU.sh; rn50 profile --to before; (a change); "
                       "rn50 profile --to after --against before")
 @_seconds(30.0)
 @_rounds
@@ -177,35 +181,35 @@ def storage(folder: pathlib.Path, other: Optional[pathlib.Path], seconds: float,
 @click.option("--start-ranks", is_flag=True, hidden=True)
 @click.option("--as-rank", is_flag=True, hidden=True)
 @group.as_json
-def profile(seconds: float, rounds: int, steps: int, folder: pathlib.Path, against: Optional[pathlib.Path], job: Optional[str],
-            start_ranks: bool, as_rank: bool, as_json: bool) -> None:
+def profile_training(seconds: float, rounds: int, steps: int, folder: pathlib.Path, against: Optional[pathlib.Path],
+                     job: Optional[str], start_ranks: bool, as_rank: bool, as_json: bool) -> None:
     """Where the time of training goes, in four steps: rate, profile, bottleneck, and the gain over an earlier profile.
 
     Of the system that the environment describes, on real data, by the profiler of its framework. The timeline is for Perfetto or
     chrome://tracing.
     """
-    from rn50 import launch as launcher
-    from rn50 import launchers
     from rn50.data import preflight
-    from rn50.throughput import profile as desk
+    from rn50.launch import launchers
+    from rn50.launch.job import run_ranks
+    from rn50.speed import profile
 
     config, environ = configuration.from_environment(), process.environment()
     preflight.preflight(pathlib.Path(config.data.folder))
     if start_ranks:
-        verb = desk.verb(str(job), seconds, rounds, steps, folder)
-        sys.exit(launcher.run_ranks(config, environ, [*verb, "--as-rank"]))
+        verb = profile.verb(str(job), seconds, rounds, steps, folder)
+        sys.exit(run_ranks(config, environ, [*verb, "--as-rank"]))
     if as_rank:
         say(launchers.bind(config, environ), err=True)  # before a framework starts threads
         from rn50.run import implementation
 
-        desk.as_rank(config, implementation.load(config.run.framework), str(job), seconds, rounds, steps, folder)
+        profile.as_rank(config, implementation.load(config.run.framework), str(job), seconds, rounds, steps, folder)
         return
-    before = desk.read(against) if against else None
-    now = desk.measure(environ, seconds, rounds, steps, folder)
+    before = profile.read(against) if against else None
+    now = profile.measure(environ, seconds, rounds, steps, folder)
     if as_json:
-        print_json(desk.to_json(now, before))
+        print_json(profile.to_json(now, before))
     else:
-        desk.show(now, before, folder, Terminal())
+        profile.show(now, before, folder, Terminal())
 
 
 @click.group()
@@ -231,23 +235,23 @@ def tune_input(config: Optional[str], output: Optional[pathlib.Path], force: boo
 
     Exit status: 0 something faster was found, 1 nothing was, 2 something to mend.
     """
-    from rn50 import launch as launcher
-    from rn50 import launchers
     from rn50.data import preflight
-    from rn50.input import tuned_config as desk
+    from rn50.launch import launchers
+    from rn50.launch.job import run_ranks
     from rn50.settings import rewrite
+    from rn50.speed import tuned_config
 
     base = rewrite.base_file(config, process.environment()).resolve()
     if not as_rank:
         if output is not None:
-            desk.refuse_output(output, force)
-        environ = desk.environment_of(base, process.environment())
-        resolved = desk.configuration_of(environ, base)
+            tuned_config.refuse_output(output, force)
+        environ = tuned_config.environment_of(base, process.environment())
+        resolved = tuned_config.configuration_of(environ, base)
         preflight.preflight(pathlib.Path(resolved.data.folder))
-        sys.exit(launcher.run_ranks(resolved, environ, desk.as_rank(base, output, force, seconds, as_json)))
+        sys.exit(run_ranks(resolved, environ, tuned_config.as_rank(base, output, force, seconds, as_json)))
     resolved = configuration.from_environment()
     say(launchers.bind(resolved, process.environment()), err=True)  # before a framework starts threads
     from rn50.run import implementation
 
     create = implementation.load(resolved.run.framework)
-    sys.exit(0 if desk.tune(resolved, create, base, output, force, seconds, as_json) else 1)
+    sys.exit(0 if tuned_config.tune(resolved, create, base, output, force, seconds, as_json) else 1)

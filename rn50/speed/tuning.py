@@ -11,13 +11,13 @@ import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from rn50.errors import UserError
-from rn50.input import knobs, rates
-from rn50.input.gauge import Gauge
-from rn50.input.knobs import Knob
-from rn50.input.rates import Comparison
 from rn50.progress import counting
 from rn50.run.implementation import Implementation
 from rn50.settings.config import Config
+from rn50.speed import input_settings, rates
+from rn50.speed.input_settings import Knob
+from rn50.speed.meter import Gauge
+from rn50.speed.rates import Comparison
 
 TRIAL_ROUNDS = 3
 """Enough to drop what is slower; that something is faster is left to the comparison at the end."""
@@ -82,7 +82,7 @@ class Tuner:
         self._gauge = Gauge(config, implementation)
         self._begin, self._seconds = time.monotonic(), seconds
         self._before = config
-        self._knobs = knobs.of(config, self._gauge.agreed(cores))
+        self._knobs = input_settings.of(config, self._gauge.agreed(cores))
         self._best = self._opened(config)
         self._trials: List[Trial] = []
         self._compared: Set[Tuple[Config, Config]] = set()
@@ -100,7 +100,7 @@ class Tuner:
                 helped = False
                 for knob in self._knobs:
                     helped = self._turn(knob, steps) or helped
-                for change in knobs.together(self._best.config):
+                for change in input_settings.together(self._best.config):
                     helped = self._tried(change, steps) or helped
             return self._confirm()
 
@@ -132,15 +132,15 @@ class Tuner:
     def _climb(self, knob: Knob, values: List[Any], steps: int) -> bool:
         helped = False
         for value in values:
-            both = (self._best.config, knobs.turned(self._best.config, {knob.field: value}))
-            if not all(knobs.alive(config, knob) for config in both) or not self._tried({knob.field: value}, steps):
+            both = (self._best.config, input_settings.turned(self._best.config, {knob.field: value}))
+            if not all(input_settings.alive(config, knob) for config in both) or not self._tried({knob.field: value}, steps):
                 break
             helped = True
         return helped
 
     def _tried(self, values: Dict[str, Any], steps: int) -> bool:
         """Tries the best with these values, once and while there is time; whether that helped."""
-        candidate = knobs.turned(self._best.config, values)
+        candidate = input_settings.turned(self._best.config, values)
         pair = (self._best.config, candidate)
         if pair in self._compared:
             return False
@@ -149,7 +149,7 @@ class Tuner:
         if not self._in_time:
             return False
         self._compared.add(pair)
-        kept = self._try(knobs.described(values), candidate, steps)
+        kept = self._try(input_settings.described(values), candidate, steps)
         self._longest_trial = max(self._longest_trial, self._elapsed() - begin)
         return kept
 

@@ -8,12 +8,12 @@ from typing import Any, Callable, Dict, List, Mapping, Optional
 from rich.table import Table
 
 from rn50.errors import UserError
-from rn50.input import knobs
-from rn50.input.tuning import Outcome, Tuner
 from rn50.run.implementation import Implementation
 from rn50.settings import config_file, rewrite
 from rn50.settings.config import Config, from_environment
 from rn50.settings.rewrite import Base
+from rn50.speed import input_settings
+from rn50.speed.tuning import Outcome, Tuner
 from rn50.terminal import Terminal, print_json
 
 _EARLIER = re.compile(r"^#   tuned .*\n(?:^# {15}.*\n)*", re.MULTILINE)
@@ -25,7 +25,7 @@ def environment_of(base: Path, environ: Mapping[str, str]) -> Dict[str, str]:
 
     Raises UserError where the file cannot be sourced.
     """
-    own = {name: value for name, value in environ.items() if name not in knobs.NAMES.values()}
+    own = {name: value for name, value in environ.items() if name not in input_settings.NAMES.values()}
     return {**own, **config_file.source(str(base), own), "CONFIG_FILE": str(base)}
 
 
@@ -41,7 +41,7 @@ def text(base: Base, outcome: Outcome) -> str:
 
     Raises UserError where the file sets them outside of the section of the input pipeline too.
     """
-    changed = {name: new for name, (_, new) in knobs.changes(outcome.before, outcome.after).items()}
+    changed = {name: new for name, (_, new) in input_settings.changes(outcome.before, outcome.after).items()}
     inside = base.inside.rstrip("\n")
     for name, value in changed.items():
         inside, lines = re.subn(rf"^(?:export[ \t]+)?{name}=.*$", f"export {name}={value}", inside, flags=re.MULTILINE)
@@ -56,7 +56,7 @@ def text(base: Base, outcome: Outcome) -> str:
 
 
 def _turned(outcome: Outcome) -> str:
-    changes = knobs.changes(outcome.before, outcome.after).items()
+    changes = input_settings.changes(outcome.before, outcome.after).items()
     return ", ".join(f"{name}={new} (was {old})" for name, (old, new) in changes)
 
 
@@ -98,7 +98,7 @@ def to_json(outcome: Outcome, base: Path, written: Optional[Path]) -> Dict[str, 
         "base": str(base),
         "trials": trials,
         "in_time": outcome.in_time,
-        "changes": {name: new for name, (_, new) in knobs.changes(outcome.before, outcome.after).items()},
+        "changes": {name: new for name, (_, new) in input_settings.changes(outcome.before, outcome.after).items()},
         "images_per_second_before": outcome.images_per_second[0],
         "images_per_second_after": outcome.images_per_second[1],
         "after_of_before": outcome.compared and outcome.compared.to_json(),

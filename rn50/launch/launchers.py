@@ -10,8 +10,8 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import psutil
 
-from rn50 import hosts
 from rn50.errors import UserError
+from rn50.launch import hosts
 from rn50.machine import binding, hardware
 from rn50.run import local_ranks
 from rn50.settings.config import Config, variables
@@ -103,7 +103,7 @@ def _python(config: Config, environ: Mapping[str, str], rank_argv: List[str]) ->
     if not _on_one_machine(config):
         raise UserError(f"LAUNCHER=python starts one rank, or those of one machine (MXNet's: of its CPU), and this run has "
                         f"{config.ranks} with DEVICE={config.run.device} and DGXNNODES={config.run.nodes}; set LAUNCHER=auto")
-    return Start("python", [sys.executable, "-m", "rn50.local_launcher", str(config.ranks), *rank_argv], {}, None)
+    return Start("python", [sys.executable, "-m", "rn50.launch.local_launcher", str(config.ranks), *rank_argv], {}, None)
 
 
 def _on_one_machine(config: Config) -> bool:

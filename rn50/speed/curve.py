@@ -7,7 +7,7 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from rn50 import files
-from rn50.throughput.cell import REAL, Result
+from rn50.speed.cell import REAL, Result
 
 LOGARITHMIC = 10
 """Curves that lie further apart than so many times would hide each other on a scale from 0 on."""

@@ -16,12 +16,12 @@ from rn50.machine import description, software
 from rn50.progress import counting
 from rn50.settings import config as configuration
 from rn50.settings.config import Config
+from rn50.speed import cell as cells
+from rn50.speed import curve, worker
+from rn50.speed.cell import Cell, Result
+from rn50.speed.networks import OURS, Network
+from rn50.speed.published_rates import FIGURES
 from rn50.terminal import Terminal
-from rn50.throughput import cell as cells
-from rn50.throughput import curve, job
-from rn50.throughput.cell import Cell, Result
-from rn50.throughput.published import FIGURES
-from rn50.throughput.zoo import OURS, Network
 
 REPORT, PLAIN, CURVE = "report.md", "cells.json", "curve.svg"
 _REMEDY = "give another folder with --to"
@@ -68,7 +68,7 @@ class Bench:
     @property
     def failed(self) -> bool:
         """Whether a cell has no figure for another reason than memory."""
-        return any(each.failure not in ("", job.OUT_OF_MEMORY) for each in self.results)
+        return any(each.failure not in ("", worker.OUT_OF_MEMORY) for each in self.results)
 
     def run(self, environ: Mapping[str, str], seconds: float, rounds: int) -> None:
         """Measures every cell, one after the other, and writes what there is after each."""

@@ -3,12 +3,12 @@
 import pathlib
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
-from rn50.input.gauge import Gauge
-from rn50.input.rates import Rates, of_rounds
 from rn50.run.implementation import Implementation
 from rn50.settings.config import Config
-from rn50.throughput import job
-from rn50.throughput.zoo import OURS
+from rn50.speed import worker
+from rn50.speed.meter import Gauge
+from rn50.speed.networks import OURS
+from rn50.speed.rates import Rates, of_rounds
 
 SYNTHETIC, REAL = "synthetic", "real"
 
@@ -74,7 +74,7 @@ def as_rank(
                 if round_:
                     measured[kind].append(result.samples / result.seconds)
         if implementation.communicator.rank == 0:
-            job.tell(measured)
+            worker.tell(measured)
         implementation.communicator.barrier()
     finally:
         implementation.close()
@@ -84,5 +84,5 @@ def run(
     cell: Cell, environ: Mapping[str, str], kinds: Tuple[str, ...], seconds: float, rounds: int, log: pathlib.Path
 ) -> Result:
     """Measures a cell in a job of its own. Raises UserError where ``log`` cannot be written."""
-    told, failure = job.run(verb(cell.model, cell.kinds(kinds), seconds, rounds), {**environ, **cell.variables}, log)
+    told, failure = worker.run(verb(cell.model, cell.kinds(kinds), seconds, rounds), {**environ, **cell.variables}, log)
     return Result(cell, {kind: of_rounds(values) for kind, values in (told or {}).items()}, failure, log.name)
