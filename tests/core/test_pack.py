@@ -417,7 +417,7 @@ def test_too_little_space_is_said_before_anything_is_written(tree, tmp_path, mon
 def start(tree, folder, before=""):
     """The command in a process of its own, one image at a time."""
     code = (
-        f"import time\nfrom rn50.data import pack\nfrom rn50 import cli\npack.CHUNK = 1\n{before}\n"
+        f"import time\nfrom rn50.data.packing import pack\nfrom rn50 import cli\npack.CHUNK = 1\n{before}\n"
         f"cli.main(['pack', {str(tree)!r}, {str(folder)!r}])"
     )
     return subprocess.Popen(

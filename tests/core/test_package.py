@@ -211,7 +211,7 @@ def test_the_command_packages_a_demo_with_the_errors_that_are_true_of_one(machin
     assert told == ["0", "N/A", ""]  # though the machine has some
     assert fields["status"] == "Research, Development, or Internal (RDI)"
     code = organisation / "benchmarks" / "resnet" / "implementations" / demo["implementation"]
-    assert (code / "rn50" / "timed_run.py").is_file() and not (code / "tests").exists()
+    assert (code / "rn50" / "run" / "timed_run.py").is_file() and not (code / "tests").exists()
 
 
 def test_the_outcome_in_words_and_as_json(tmp_path):
