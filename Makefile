@@ -42,14 +42,14 @@ test-gpu: ## the tests that need a GPU, with the packages that are there: those 
 	  $$python -m pytest -m gpu
 
 bench: data ## the figures of docs/measurements.md that a CPU can give
-	set -a; . configs/config_DEMO_CPU.sh; set +a; $(BIN)/python bench/real_vs_synthetic.py
-	$(BIN)/python bench/training_step.py
-	$(BIN)/python bench/demo_difficulty.py data/demo
-	$(BIN)/python bench/packing.py
-	$(BIN)/python bench/predictions.py
+	set -a; . configs/config_DEMO_CPU.sh; set +a; $(BIN)/python benchmarks/real_vs_synthetic.py
+	$(BIN)/python benchmarks/training_step.py
+	$(BIN)/python benchmarks/demo_difficulty.py data/demo
+	$(BIN)/python benchmarks/packing.py
+	$(BIN)/python benchmarks/predictions.py
 
 bench-gpu: ## the figures that only a GPU can give, with the packages that are there; five timed runs at 224x224 come last
-	@bench/gpu.sh
+	@benchmarks/gpu.sh
 
 lint: ruff mypy import-linter shellcheck ## ruff, mypy, import-linter, shellcheck
 

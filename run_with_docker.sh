@@ -115,7 +115,7 @@ contained() {
   return "$status"
 }
 # contained_run COMMAND...: where the container was killed, so that nobody inside ended the log, it is ended.
-end_log='import pathlib, sys; from rn50 import log_file; log_file.stop_abandoned(pathlib.Path(sys.argv[1]))'
+end_log='import pathlib, sys; from rn50.run import log_file; log_file.stop_abandoned(pathlib.Path(sys.argv[1]))'
 # shellcheck disable=SC2329 # run_experiments.sh calls it
 contained_run() {
   contained "$@"

@@ -1,5 +1,7 @@
-"""Files as strangers give them: read within bounds, written whole or not at all, named so that they stay in their folder."""
+"""Files: read within bounds, written whole or not at all, named so that they stay in their folder; one writer to a folder."""
 
+import contextlib
+import fcntl
 import hashlib
 import json
 import math
@@ -8,11 +10,13 @@ import pathlib
 import re
 import secrets
 import stat
-from typing import Any, BinaryIO, Iterable, Union
+from typing import Any, BinaryIO, Iterable, Iterator, Union
 
 import rn50
 from rn50.errors import UserError
 
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+"""The checkout."""
 LARGEST = 64 << 20
 """Bytes of the largest file that is read whole, where its reader knows no smaller number."""
 DEEPEST = 64
@@ -211,3 +215,17 @@ def path_part(name: object) -> str:
     before it, no more than fits, never empty."""
     kept = re.sub(r"[^\w.+-]+", "_", str(name)).encode()[:_LONGEST_NAME].decode(errors="ignore")
     return kept.lstrip("_.-").rstrip("_.") or "unnamed"
+
+
+@contextlib.contextmanager
+def only_process(folder: pathlib.Path, doing: str) -> Iterator[None]:
+    """Lock ``folder`` for this process. Raises UserError where another process holds the lock."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UserError(f"{folder}: another process is {doing} there; wait for it") from error
+        yield
+    finally:
+        os.close(descriptor)

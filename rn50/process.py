@@ -1,11 +1,15 @@
-"""The process itself: the environment that it was started with, and the memory that it may take."""
+"""This process: its environment, its memory limit, and children that end with it."""
 
+import ctypes
 import os
 import resource
-from typing import Mapping
+import signal
+from typing import Callable, Mapping
 
 from rn50.errors import UserError
 
+PR_SET_PDEATHSIG = 1
+"""The name in linux/prctl.h."""
 LEAST_MEMORY_MIB = 512
 """With less, the libraries cannot be loaded: they end in a fault, or try again without end."""
 
@@ -21,3 +25,19 @@ def refuse_little_memory() -> None:
     if limit != resource.RLIM_INFINITY and limit < LEAST_MEMORY_MIB << 20:
         raise UserError(f"ulimit -v {limit >> 10}: rn50 needs {LEAST_MEMORY_MIB} MiB of memory at least; raise it, as with "
                         "ulimit -v unlimited")
+
+
+def ask_to_end_with_parent(then: Callable[[], object] = lambda: None) -> Callable[[], None]:
+    """Return a ``preexec_fn`` with which the kernel sends the child SIGTERM when the calling thread ends, whatever ends it.
+
+    ``then`` is called in the child before it runs its program.
+    """
+    libc, parent = ctypes.CDLL(None), os.getpid()
+
+    def before_it_runs() -> None:
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:  # it has gone before the kernel was told
+            os._exit(1)
+        then()
+
+    return before_it_runs

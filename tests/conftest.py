@@ -9,8 +9,8 @@ import pytest
 # Before anything loads OpenMP: the runs are tiny, and threads that wait for a busy core would take many times as long.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from rn50 import config as configuration
-from rn50.data import demo_dataset
+from rn50.data.demo import dataset
+from rn50.settings import config as configuration
 
 
 def has_gpu() -> bool:
@@ -66,7 +66,7 @@ def pytest_xdist_auto_num_workers():
 def tiny_folder(tmp_path_factory):
     """A demo data set of 203 + 57 images: neither divides by any batch size or number of ranks in use."""
     folder = tmp_path_factory.mktemp("data") / "tiny"
-    demo_dataset.generate(folder, train=TRAIN_SAMPLES, val=EVAL_SAMPLES, workers=1)
+    dataset.generate(folder, train=TRAIN_SAMPLES, val=EVAL_SAMPLES, workers=1)
     return folder
 
 

@@ -9,9 +9,10 @@ from typing import Any, Dict, Iterator, List, Mapping, Sequence
 import mxnet as mx
 import numpy as np
 
-from rn50 import config as configuration
+from rn50 import process
 from rn50.errors import RankLostError, UserError
-from rn50.local_ranks import LocalRanks, started_here
+from rn50.run.local_ranks import LocalRanks, started_here
+from rn50.settings import config as configuration
 
 MEETING_SECONDS = 60
 """So long ranks that Slurm started wait for rank 0 to start too."""
@@ -103,7 +104,7 @@ class Horovod:
             import horovod.mxnet as hvd
         except ImportError as error:
             raise UserError(f"DGXNGPU: more than one rank needs Horovod ({error}); run 'make test', which builds it") from error
-        _meet(configuration.environment())
+        _meet(process.environment())
         hvd.init()
         self._hvd = hvd
         self.rank, self.local_rank, self.size = hvd.rank(), hvd.local_rank(), hvd.size()
@@ -152,7 +153,7 @@ def join(config: configuration.Config) -> Any:
     """The communicator of this process."""
     if config.ranks == 1:
         return SingleProcess()
-    environ = configuration.environment()
+    environ = process.environment()
     return SharedMemory(environ) if started_here(environ) else Horovod(on_gpu=config.run.device == "gpu")
 
 

@@ -7,9 +7,9 @@ import mxnet as mx
 import numpy as np
 from nvidia.dali.plugin.mxnet import feed_ndarray
 
-from rn50.config import Config
-from rn50.data import dali_pipeline
-from rn50.data.record_set import RecordSet
+from rn50.data.pipeline import dali
+from rn50.data.pipeline.record_set import RecordSet
+from rn50.settings.config import Config
 
 
 class Batch(NamedTuple):
@@ -22,10 +22,10 @@ class Batch(NamedTuple):
     """Samples of this step over all ranks."""
 
 
-def form(context: Any, layout: str, precision: str) -> dali_pipeline.Form:
+def form(context: Any, layout: str, precision: str) -> dali.Form:
     """What DALI is to make of the images."""
     device_id = context.device_id if context.device_type == "gpu" else None
-    return dali_pipeline.Form(device_id, layout.replace("N", ""), precision == "float16")
+    return dali.Form(device_id, layout.replace("N", ""), precision == "float16")
 
 
 class DaliBatches:
@@ -37,7 +37,7 @@ class DaliBatches:
         self._rank, self._ranks = communicator.rank, communicator.size
         self._set = RecordSet(config, training, self._ranks)
         # Another seed on every rank: with one seed, all ranks would crop their images in the same places.
-        self._pipeline = dali_pipeline.build(
+        self._pipeline = dali.build(
             config, training, self._rank, self._ranks, seed + self._rank, form(context, layout, precision)
         )
         size, batch_size = config.data.image_size, config.hyperparameters.batch_size
@@ -82,7 +82,7 @@ class DaliBatches:
             for output, array in zip(outputs, (images, labels)):
                 feed_ndarray(output.as_tensor(), array)
         except (AssertionError, RuntimeError):
-            dali_pipeline.check_form(self._set, outputs[1])
+            dali.check_form(self._set, outputs[1])
             raise
 
     def _run(self) -> Any:
@@ -90,7 +90,7 @@ class DaliBatches:
         try:
             outputs = self._pipeline.run()
         except RuntimeError as error:
-            raise dali_pipeline.fault(self._set, error) from error
+            raise dali.fault(self._set, error) from error
         self.waiting = False
         return outputs
 

@@ -16,10 +16,9 @@ from mxnet import autograd
 from mxnet.contrib.amp import amp
 from mxnet.gluon import HybridBlock, nn
 
-from rn50 import rules
+from rn50.benchmark import rules
+from rn50.benchmark.network import EXPANSION, STAGES
 
-STAGES = ((3, 64), (4, 128), (6, 256), (3, 512))
-EXPANSION = 4
 BATCH_NORM: Dict[str, Any] = {
     "momentum": rules.BATCH_NORM_MOMENTUM, "eps": rules.BATCH_NORM_EPSILON, "fix_gamma": False, "use_global_stats": False,
 }

@@ -1,4 +1,4 @@
-"""SGD and LARS on MXNet's multi-tensor kernels, in agreement with ``rn50/sgd.py`` and ``rn50/lars.py``.
+"""SGD and LARS on MXNet's multi-tensor kernels, in agreement with ``rn50/benchmark/optimizers.py``.
 
 The kernels are those of ``mx.optimizer.LARS``; its Python around them is not used. Under Gluon that gives batch norm and biases a
 trust ratio and weight decay, scales the momentum of only some parameters when the learning rate changes, and takes the parameters
@@ -9,8 +9,8 @@ from typing import Any, Sequence
 
 import mxnet as mx
 
-from rn50 import rules, sgd
-from rn50.config import Hyperparameters
+from rn50.benchmark import optimizers, rules
+from rn50.settings.config import Hyperparameters
 
 
 class SquaredNorms:
@@ -37,11 +37,11 @@ class Sgd:
     def __init__(self, parameters: Sequence[Any], hyperparameters: Hyperparameters):
         self._hyperparameters = hyperparameters
         # By size, the skipped ones last: a kernel walks the tensors of one launch side by side, so they should be alike.
-        ordered = sorted(parameters, key=lambda p: (sgd.is_skipped(p.name), p.data().size))
+        ordered = sorted(parameters, key=lambda p: (not optimizers.has_weight_decay(p.name), p.data().size))
         self._weights = [parameter.data() for parameter in ordered]
         self._gradients = [parameter.grad() for parameter in ordered]
         self._velocities = [mx.nd.zeros_like(weight) for weight in self._weights]
-        self._decayed = sum(not sgd.is_skipped(parameter.name) for parameter in ordered)
+        self._decayed = sum(optimizers.has_weight_decay(parameter.name) for parameter in ordered)
         self._context = self._weights[0].context
         self._weight_decay = mx.nd.zeros(len(ordered), self._context)
         self._weight_decay[: self._decayed] = hyperparameters.weight_decay

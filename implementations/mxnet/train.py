@@ -16,12 +16,12 @@ from implementations.mxnet.communicator import join, lost_rank_named
 from implementations.mxnet.input_pipeline import DaliBatches, SyntheticBatches, form
 from implementations.mxnet.model import Evaluation, Form, ResNet50, TrainingLoss, join_gradients, trainable
 from implementations.mxnet.optimizer import OPTIMIZERS
-from rn50 import schedule
-from rn50.config import Config, InputPipeline
-from rn50.data import dali_pipeline
+from rn50.benchmark import schedule
+from rn50.data.pipeline import dali
 from rn50.errors import UserError
-from rn50.implementation import EpochResult, Operator, Progress
-from rn50.machine import fastest_cpu_precision
+from rn50.machine.hardware import fastest_cpu_precision
+from rn50.run.implementation import EpochResult, Operator, Progress
+from rn50.settings.config import Config, InputPipeline
 
 PROGRESS_SECONDS = 1.0
 WARM_UP_STEPS = 3
@@ -33,7 +33,7 @@ def create(config: Config, model: Optional[str] = None) -> "MxnetImplementation"
 
 
 class MxnetImplementation:
-    """See ``rn50.implementation.Implementation``."""
+    """See ``rn50.run.implementation.Implementation``."""
 
     def __init__(self, config: Config, model: Optional[str] = None):
         self.config = config
@@ -81,7 +81,7 @@ class MxnetImplementation:
         self.parameters = trainable(self.network)
         self._gradients = join_gradients(self.parameters, self.config.run.gradient_groups, self.communicator.gradients)
         self.optimizer = OPTIMIZERS[h.optimizer](self.parameters, h)
-        dali_pipeline.prepare(self.config, self.batch_form)
+        dali.prepare(self.config, self.batch_form)
         initial = {name: p.data().copy() for name, p in self.network.collect_params().items()}
         for batch in itertools.islice(self.open_input(None).epoch(), WARM_UP_STEPS):
             self._train_step(batch, learning_rate=0.0)

@@ -8,9 +8,10 @@ import numpy as np
 import torch
 from torch import distributed
 
-from rn50 import config as configuration
+from rn50 import process
 from rn50.errors import RankLostError, UserError
-from rn50.local_ranks import LocalRanks, started_here
+from rn50.run.local_ranks import LocalRanks, started_here
+from rn50.settings import config as configuration
 
 
 @contextlib.contextmanager
@@ -155,6 +156,6 @@ def join(config: configuration.Config) -> Any:
     """The communicator of this process."""
     if config.ranks == 1:
         return SingleProcess()
-    environ = configuration.environment()
+    environ = process.environment()
     on_gpu = config.run.device == "gpu"
     return SharedMemory(environ) if started_here(environ) and not on_gpu else Distributed(on_gpu, environ)

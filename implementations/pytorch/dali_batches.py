@@ -7,9 +7,9 @@ import torch
 from nvidia.dali.plugin.pytorch import feed_ndarray
 
 from implementations.pytorch.input_pipeline import Batch, form
-from rn50.config import Config
-from rn50.data import dali_pipeline
-from rn50.data.record_set import RecordSet
+from rn50.data.pipeline import dali
+from rn50.data.pipeline.record_set import RecordSet
+from rn50.settings.config import Config
 
 
 class DaliBatches:
@@ -21,7 +21,7 @@ class DaliBatches:
         self._rank, self._ranks = communicator.rank, communicator.size
         self._set = RecordSet(config, training, self._ranks)
         # Another seed on every rank: with one seed, all ranks would crop their images in the same places.
-        self._pipeline = dali_pipeline.build(
+        self._pipeline = dali.build(
             config, training, self._rank, self._ranks, seed + self._rank, form(device, precision)
         )
         size, batch_size = config.data.image_size, config.hyperparameters.batch_size
@@ -67,7 +67,7 @@ class DaliBatches:
             for output, tensor in zip(outputs, (self._images, self._labels)):
                 feed_ndarray(output.as_tensor(), tensor, cuda_stream=self._stream)
         except (AssertionError, RuntimeError):
-            dali_pipeline.check_form(self._set, outputs[1])
+            dali.check_form(self._set, outputs[1])
             raise
 
     def _run(self) -> Any:
@@ -75,6 +75,6 @@ class DaliBatches:
         try:
             outputs = self._pipeline.run()
         except RuntimeError as error:
-            raise dali_pipeline.fault(self._set, error) from error
+            raise dali.fault(self._set, error) from error
         self.waiting = False
         return outputs

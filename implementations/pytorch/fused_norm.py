@@ -11,7 +11,7 @@ One kernel sums parts of the rows, and one writes dx. Without a shortcut both fi
 the first looks at the output and writes g, which is the shortcut's gradient too.
 
 A tensor (N, C, H, W), channels-last in memory, is a matrix of N*H*W rows and C columns here, float16, bfloat16 or float32; all is
-computed in float32. How many bytes it moves: "fused" of ``rn50/throughput/floor.py``.
+computed in float32. How many bytes it moves: "fused" of ``benchmarks/step_floor.py``.
 """
 
 from typing import Any, NamedTuple, Optional, Tuple

@@ -4,8 +4,8 @@ from typing import Any, Iterator, NamedTuple
 
 import torch
 
-from rn50.config import Config
-from rn50.data import dali_pipeline
+from rn50.data.pipeline import dali
+from rn50.settings.config import Config
 
 
 class Batch(NamedTuple):
@@ -18,15 +18,15 @@ class Batch(NamedTuple):
     """Samples of this step over all ranks."""
 
 
-def form(device: torch.device, precision: str) -> dali_pipeline.Form:
+def form(device: torch.device, precision: str) -> dali.Form:
     """What DALI is to make of the images."""
-    return dali_pipeline.Form(device.index if device.type == "cuda" else None, "HWC", precision == "float16")
+    return dali.Form(device.index if device.type == "cuda" else None, "HWC", precision == "float16")
 
 
 def prepare(config: Config, device: torch.device, precision: str) -> None:
     """Compiles or starts what the batches of ``open_batches`` need."""
     if config.input_library == "dali":
-        dali_pipeline.prepare(config, form(device, precision))
+        dali.prepare(config, form(device, precision))
     elif config.input_library == "torchvision":
         from implementations.pytorch import torchvision_batches
 

@@ -10,13 +10,14 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from implementations.pytorch.input_pipeline import Batch
-from rn50 import rules
-from rn50.config import Config
-from rn50.data import crops, verify
-from rn50.data.record_set import RecordSet
+from rn50.benchmark import rules
+from rn50.data import preflight
+from rn50.data.pipeline import crops
+from rn50.data.pipeline.record_set import RecordSet
 from rn50.data.recordio import IndexedRecordReader
 from rn50.errors import UserError
-from rn50.parent_death import ask_to_end_with_parent
+from rn50.process import ask_to_end_with_parent
+from rn50.settings.config import Config
 
 
 class Drawn(NamedTuple):
@@ -36,7 +37,7 @@ class Records(Dataset):
     def __getitem__(self, drawn: Drawn) -> Any:
         try:
             header, image = self._reader.read(drawn.position)
-            fault = verify.label_fault(header, self._data.classes)
+            fault = preflight.label_fault(header, self._data.classes)
             if fault:
                 return self._reader.named(drawn.position, fault)
             return self._prepared(image, drawn), header.label
@@ -47,7 +48,7 @@ class Records(Dataset):
 
     def undecodable(self, position: int, image: bytes, error: Exception) -> str:
         """The line on a record whose image is damaged."""
-        return self._reader.named(position, f"{verify.damage_of(image) or f'does not decode ({error})'}; {verify.REPLACE}")
+        return self._reader.named(position, f"{preflight.damage_of(image) or f'does not decode ({error})'}; {preflight.REPLACE}")
 
     def together(self, samples: List[Any]) -> Union[str, Tuple[Any, torch.Tensor]]:
         """A batch of samples: (what ``_batch`` makes, float32 (B,)); or the first line on a record that is none."""

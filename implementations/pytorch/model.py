@@ -16,10 +16,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from rn50 import rules
+from rn50.benchmark import rules
+from rn50.benchmark.network import EXPANSION, STAGES
 
-STAGES = ((3, 64), (4, 128), (6, 256), (3, 512))
-EXPANSION = 4
 # PyTorch's momentum is the weight of the new value.
 BATCH_NORM: Dict[str, Any] = {"momentum": 1 - rules.BATCH_NORM_MOMENTUM, "eps": rules.BATCH_NORM_EPSILON}
 PRECISIONS = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}

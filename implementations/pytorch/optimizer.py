@@ -1,4 +1,4 @@
-"""SGD and LARS in PyTorch, in agreement with ``rn50/sgd.py`` and ``rn50/lars.py``.
+"""SGD and LARS in PyTorch, in agreement with ``rn50/benchmark/optimizers.py``.
 
 All parameters are one tensor, and so are their gradients and their momentum (``model.join``): an operation is one for them all.
 """
@@ -8,13 +8,13 @@ from typing import Sequence
 import torch
 
 from implementations.pytorch.model import ALIGNMENT, Named, starts
-from rn50 import rules, sgd
-from rn50.config import Hyperparameters
+from rn50.benchmark import optimizers, rules
+from rn50.settings.config import Hyperparameters
 
 
 def in_order(parameters: Sequence[Named]) -> Sequence[Named]:
     """As the optimizers want them joined: those without weight decay and trust ratio last."""
-    return sorted(parameters, key=lambda parameter: sgd.is_skipped(parameter.name))
+    return sorted(parameters, key=lambda parameter: not optimizers.has_weight_decay(parameter.name))
 
 
 class Sgd:
@@ -27,7 +27,7 @@ class Sgd:
         self, parameters: Sequence[Named], weights: torch.Tensor, gradients: torch.Tensor, hyperparameters: Hyperparameters
     ):
         self._hyperparameters = hyperparameters
-        self._count, self._decayed = len(parameters), sum(not sgd.is_skipped(each.name) for each in parameters)
+        self._count, self._decayed = len(parameters), sum(optimizers.has_weight_decay(each.name) for each in parameters)
         # In rows that no two parameters share, so that what differs between them is a column.
         self._weights, self._gradients = weights.view(-1, ALIGNMENT), gradients.view(-1, ALIGNMENT)
         self._velocities = torch.zeros_like(self._weights)

@@ -8,9 +8,10 @@ from torch.nn import functional
 
 from implementations.pytorch.loader_batches import Drawn, LoaderBatches, Records
 from implementations.pytorch.torchvision_package import torchvision
-from rn50.config import Config
-from rn50.data import crops, jpeg
+from rn50.data import jpeg
+from rn50.data.pipeline import crops
 from rn50.errors import UserError
+from rn50.settings.config import Config
 
 ASKED_BY = "INPUT_LIBRARY=torchvision"
 

@@ -16,11 +16,11 @@ from implementations.pytorch.model import ResNet50, evaluation, trainable
 from implementations.pytorch.model import join as join_parameters
 from implementations.pytorch.optimizer import OPTIMIZERS, in_order
 from implementations.pytorch.step import Eager, normalise_of, of_full_batches
-from rn50 import schedule
-from rn50.config import Config, InputPipeline
+from rn50.benchmark import schedule
 from rn50.errors import UserError
-from rn50.implementation import EpochResult, Operator, Progress
-from rn50.machine import fastest_cpu_precision
+from rn50.machine.hardware import fastest_cpu_precision
+from rn50.run.implementation import EpochResult, Operator, Progress
+from rn50.settings.config import Config, InputPipeline
 
 PROGRESS_SECONDS = 1.0
 WARM_UP_STEPS = 3
@@ -32,7 +32,7 @@ def create(config: Config, model: Optional[str] = None) -> "PytorchImplementatio
 
 
 class PytorchImplementation:
-    """See ``rn50.implementation.Implementation``."""
+    """See ``rn50.run.implementation.Implementation``."""
 
     def __init__(self, config: Config, model: Optional[str] = None):
         self.config = config

@@ -19,11 +19,11 @@ from rn50.terminal import Terminal, print_json, say
               help="So many times the pixels a side, of which the shorter one has 72 to 110; 4 suits networks of 224x224.")
 def demo_data(folder: pathlib.Path, seed: int, tune: bool, enlarge: int) -> None:
     """Draw the demo data set (10 classes, 10,000 + 2,000 JPEGs) and pack it as RecordIO into FOLDER."""
-    from rn50.data import demo_dataset
+    from rn50.data.demo import dataset
     from rn50.progress import counting
 
     with group.cleaned_up(), counting("drawing the demo data set") as progress:
-        demo_dataset.generate(folder, seed=seed, val_split="tune" if tune else "val", enlarge=enlarge, progress=progress)
+        dataset.generate(folder, seed=seed, val_split="tune" if tune else "val", enlarge=enlarge, progress=progress)
 
 
 @click.command(epilog="Example: rn50 pack /data/ILSVRC2012 /data/imagenet")
@@ -44,12 +44,12 @@ def pack(source: pathlib.Path, folder: pathlib.Path, seed: int, val_truth: Optio
     The bytes of the images stay as they are; a label is the rank of its class among the sorted ones. Interrupted, the same
     command goes on where it stopped.
     """
-    from rn50.data import pack as packer
-    from rn50.data import unpacking
+    from rn50.data.packing import pack as packer
+    from rn50.data.packing import unpack
     from rn50.progress import counting
 
     with group.cleaned_up(), counting("unpacking" if to_folder else "packing") as progress:
-        numbers = (unpacking.unpack(source, folder, workers, progress) if to_folder
+        numbers = (unpack.unpack(source, folder, workers, progress) if to_folder
                    else packer.pack(source, folder, seed, val_truth, workers, progress).numbers)
     if as_json:
         print_json(dict(numbers, folder=str(folder)))
@@ -76,10 +76,10 @@ def verify(folder: pathlib.Path, full: bool, classes: Optional[int], train_image
 
     Exit status: 0 whole, 1 faults, 2 it could not be looked at.
     """
-    from rn50.data import certification, verdict
+    from rn50.data.certification import certify
     from rn50.progress import counting
 
     with counting("verifying") as progress:
-        found = certification.certify(folder, full, (classes, train_images, val_images), workers, progress)
-    print_json(verdict.to_json(found)) if as_json else verdict.print_findings(found, Terminal())
+        found = certify.certify(folder, full, (classes, train_images, val_images), workers, progress)
+    print_json(certify.to_json(found)) if as_json else certify.print_findings(found, Terminal())
     sys.exit(0 if found.passed else 1)

@@ -10,7 +10,8 @@ from typing import Any, Iterator
 import click
 
 import rn50
-from rn50 import rules, terminal
+from rn50 import terminal
+from rn50.benchmark import rules
 from rn50.errors import RankLostError, UserError
 from rn50.process import refuse_little_memory
 from rn50.terminal import say

@@ -6,8 +6,8 @@ from typing import Optional
 
 import click
 
-from rn50 import config as configuration
-from rn50 import rules
+from rn50 import process
+from rn50.benchmark import rules
 from rn50.cli import group
 from rn50.cli.numbers import LONGEST_S, MOST_IMAGES, MOST_WORKERS, Number, Whole
 from rn50.errors import UserError
@@ -31,21 +31,23 @@ def plan(accelerators: Optional[int], global_batch_size: Optional[int], accelera
     and start-up are added. docs/measurements.md says how far off it was on published results that it was not told of. Also says
     which published hyperparameters to borrow.
     """
-    from rn50.hyperparameters import plan as desk
-    from rn50.hyperparameters import plan_display as shown
+    from rn50.hyperparameters.plan import display, planner
 
     if global_batch_size and not accelerators:
         raise UserError("--global-batch-size without --accelerators: give both, or neither for the curve")
-    planner, name = desk.planner_for(accelerator, images_per_second, accelerators, global_batch_size)
-    plans = planner.curve(name) if curve or plot or not accelerators else []
+    system_planner, name = planner.planner_for(accelerator, images_per_second, accelerators, global_batch_size)
+    plans = system_planner.curve(name) if curve or plot or not accelerators else []
     if plot:
-        shown.draw_curve(plans, planner.results, plot)
+        display.draw_curve(plans, system_planner.results, plot)
         say(f"plot: {plot}", err=True)
     if curve or not accelerators:
-        print_json(shown.curve_to_json(plans)) if as_json else shown.print_curve(plans, Terminal())
+        print_json(display.curve_to_json(plans)) if as_json else display.print_curve(plans, Terminal())
         return
-    one = planner.plan(name, accelerators, global_batch_size) if global_batch_size else planner.best(name, accelerators)
-    print_json(shown.to_json(one)) if as_json else shown.print_plan(one, Terminal())
+    if global_batch_size:
+        one = system_planner.plan(name, accelerators, global_batch_size)
+    else:
+        one = system_planner.best(name, accelerators)
+    print_json(display.to_json(one)) if as_json else display.print_plan(one, Terminal())
 
 
 @click.command(epilog="Example: rn50 borrow v1.0/Inspur/nf5688m6_mxnet --for configs/config_DGXA100.sh -o config_MINE.sh")
@@ -71,22 +73,24 @@ def borrow(source: Optional[str], base: Optional[str], gbs: Optional[int], only:
     log or a folder of them, or a configuration file. Of the last only assignments are read: nothing of it is run. Shown are what
     changes, what leaves the closed division's rules, and the epochs to expect from published runs of that very recipe.
     """
-    from rn50.hyperparameters import borrow as lending
-    from rn50.hyperparameters import borrow_show, origin, prediction, written_config
+    from rn50.hyperparameters import expected_epochs
+    from rn50.hyperparameters.borrow import display, origin
+    from rn50.hyperparameters.borrow.borrow import borrow as borrowed_from
+    from rn50.settings import rewrite
 
     if suggest:
         if source or not gbs:
             raise UserError("--suggest wants --gbs and no SOURCE: rn50 borrow --suggest --gbs 3264")
-        borrow_show.suggest(prediction.candidates(gbs, optimizer)[:number], gbs, as_json)
+        display.suggest(expected_epochs.candidates(gbs, optimizer)[:number], gbs, as_json)
         return
     if not source:
         raise UserError(f"borrow from what? give {origin.FORMS}; --suggest --gbs N ranks what there is")
     names = tuple(filter(None, (only or "").replace(" ", "").split(",")))
-    system = written_config.base_file(base, configuration.environment(), "--for ")
-    borrowed = lending.borrow(origin.find(source), system, gbs, names, partial)
+    system = rewrite.base_file(base, process.environment(), "--for ")
+    borrowed = borrowed_from(origin.find(source), system, gbs, names, partial)
     if output:
-        written_config.write(borrowed.text, output, force)
-    borrow_show.show(borrowed, output, as_json)
+        rewrite.write(borrowed.text, output, force)
+    display.show(borrowed, output, as_json)
 
 
 @click.command(epilog="Example: DATADIR=/data/tune rn50 search DEMO_CPU --to search/demo --workers 2 --minutes 110 "
@@ -125,7 +129,7 @@ def search(config: str, folder: pathlib.Path, workers: int, trials: Optional[int
     from rn50.hyperparameters.search.search import Search, StoppedError
 
     other = subject.data_folder(confirm_data) if confirm_data else None
-    on = subject.read(config, configuration.environment())
+    on = subject.read(config, process.environment())
     with Progress(minutes) as progress:
         dealt = shares.of(workers, on.config.run.device)
         planner = Planner(on, folder, Options(workers, trials, minutes, repeats, seeds_to_confirm, other), progress)

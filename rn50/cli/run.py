@@ -7,20 +7,22 @@ from typing import Optional
 
 import click
 
-from rn50 import config as configuration
+from rn50 import process
 from rn50.cli import group
+from rn50.settings import config as configuration
 from rn50.terminal import Terminal, say
 
 TARGET_MISSED = 3
 """Exit status of a run that came to its end without reaching the target."""
 
 
-@click.command(epilog="Example: DGXSYSTEM=DEMO_CPU ./run_and_time.sh calls it with the environment of configs/config_DEMO_CPU.sh")
-def launch() -> None:
+@click.command("launch", epilog="Example: DGXSYSTEM=DEMO_CPU ./run_and_time.sh calls it with the environment of "
+               "configs/config_DEMO_CPU.sh")
+def launch_run() -> None:
     """Start every rank of the system that the environment describes, for one timed run."""
-    from rn50 import launch as launcher
+    from rn50.launch.job import launch
 
-    sys.exit(launcher.launch(configuration.from_environment(), configuration.environment()))
+    sys.exit(launch(configuration.from_environment(), process.environment()))
 
 
 @click.command(epilog="Example: DGXSYSTEM=NF5688M6 DATADIR=/path/to/imagenet rn50 doctor")
@@ -33,9 +35,9 @@ def doctor(as_json: bool, brief: bool) -> None:
 
     Exit status: 0 the system can run, 1 it cannot.
     """
-    from rn50 import doctor as practice
+    from rn50.doctor.doctor import show
 
-    sys.exit(0 if practice.show(as_json, brief) else 1)
+    sys.exit(0 if show(as_json, brief) else 1)
 
 
 @click.command(epilog="Example: set -a; . configs/config_DEMO_CPU.sh; rn50 train")
@@ -45,13 +47,13 @@ def train(context: click.Context) -> None:
 
     Exit status: 0 target reached, 3 target missed, 2 something to mend, 1 a fault.
     """
-    from rn50 import launchers
+    from rn50.launch import launchers
 
     config = configuration.from_environment()
-    say(launchers.bind(config, configuration.environment()), err=True)  # before NumPy or a framework starts threads
+    say(launchers.bind(config, process.environment()), err=True)  # before NumPy or a framework starts threads
 
-    from rn50 import implementation, timed_run
-    from rn50.display import LiveDisplay
+    from rn50.run import implementation, timed_run
+    from rn50.run.display import LiveDisplay
 
     try:
         with LiveDisplay(config, Terminal(stderr=True)) as display:
@@ -76,6 +78,6 @@ def config_group() -> None:
 @group.as_json
 def config_show(file: Optional[pathlib.Path], as_json: bool) -> None:
     """Every value of a configuration FILE, or of the environment, and whether it is used, passed through, dead or ignored."""
-    from rn50 import config_show as show
+    from rn50.settings import show
 
     show.show(file, as_json)

@@ -1,0 +1,1 @@
+"""Data sets: records, packing, certification, the input pipeline, the generated data set."""

@@ -1,0 +1,1 @@
+"""Hyperparameters: planned for a system, borrowed from published results, searched."""

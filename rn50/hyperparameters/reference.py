@@ -12,8 +12,8 @@ from typing import Any, Tuple
 
 import numpy as np
 
-from rn50 import rules
-from rn50.submission import recipe
+from rn50.benchmark import rules
+from rn50.results import recipe
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,14 @@ import pathlib
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
-from rn50 import rules
+from rn50.benchmark import rules
 from rn50.errors import UserError
-from rn50.submission import compliance, explain, log_rules, package_checks, result_rules, run, system_description, tree
-from rn50.submission.findings import ERROR, WARNING, Finding, print_findings, to_json
-from rn50.submission.result_files import find_result_files
-from rn50.submission.run import Run
+from rn50.results import run, system_description, tree
+from rn50.results.result_files import find_result_files
+from rn50.results.run import Run
+from rn50.results.validity import compliance, explain, log_rules, result_rules
+from rn50.results.validity.findings import ERROR, WARNING, Finding, print_findings, to_json
+from rn50.submission import package_checks
 from rn50.terminal import Terminal
 
 DEFAULT_RULESETS = ("1.0.0", "1.1.0", "2.0.0", "4.0.0")

@@ -10,11 +10,12 @@ import re
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
-from rn50 import files, yaml_file
-from rn50.config_variables import UNNAMED
+from rn50 import files
 from rn50.errors import UserError
+from rn50.results.validity.result_rules import differences
+from rn50.settings.variables import UNNAMED
+from rn50.submission import yaml_file
 from rn50.submission.own_results import OwnResult
-from rn50.submission.result_rules import differences
 
 DETAILS = "system.yaml"
 """Where the results lie, the file with what no machine tells."""

@@ -4,12 +4,12 @@ import pathlib
 from dataclasses import dataclass
 from typing import Any, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from rn50 import rules
-from rn50.config_variables import UNNAMED_ORGANISATION
-from rn50.submission import run as runs
-from rn50.submission import score, sidecar
-from rn50.submission.parse import ResultLog
-from rn50.submission.score import SystemScore
+from rn50.benchmark import rules
+from rn50.results import run as runs
+from rn50.results import score, sidecar
+from rn50.results.parse import ResultLog
+from rn50.results.score import SystemScore
+from rn50.settings.variables import UNNAMED_ORGANISATION
 
 _MOST_REASONS = 20
 

@@ -13,10 +13,12 @@ import tempfile
 from dataclasses import dataclass, replace
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from rn50 import files, rules
+from rn50 import files
+from rn50.benchmark import rules
 from rn50.errors import UserError
-from rn50.submission import check, describe, own_results, package_checks, source, tree
-from rn50.submission.findings import ERROR, Finding, print_findings, to_json
+from rn50.results import tree
+from rn50.results.validity.findings import ERROR, Finding, print_findings, to_json
+from rn50.submission import check, describe, own_results, package_checks, source
 from rn50.submission.own_results import OwnResult
 from rn50.terminal import Terminal
 

@@ -16,13 +16,13 @@ import tempfile
 from dataclasses import replace
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
-from rn50 import rules
+from rn50.benchmark import rules
 from rn50.errors import UserError
-from rn50.submission import system_description
-from rn50.submission.explain import reasons_of_description
-from rn50.submission.findings import ERROR, WARNING, Finding
-from rn50.submission.parse import ResultLog, copy_records
-from rn50.submission.tree import Place
+from rn50.results import system_description
+from rn50.results.parse import ResultLog, copy_records
+from rn50.results.tree import Place
+from rn50.results.validity.explain import reasons_of_description
+from rn50.results.validity.findings import ERROR, WARNING, Finding
 
 _SEEDS = """
 import logging, sys

@@ -11,11 +11,12 @@ import subprocess
 import tarfile
 from typing import Any, Dict, Optional, Tuple
 
-from rn50 import files, rules
+from rn50 import files
+from rn50.benchmark import rules
+from rn50.results.validity.result_rules import RUNS_OWN
 from rn50.submission.own_results import OwnResult
-from rn50.submission.result_rules import RUNS_OWN
 
-CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
+CHECKOUT = files.ROOT
 _LEFT_OUT = "tests"
 """Of the tracked files what no run reads; also every name that begins with a dot, which the repository checker refuses."""
 _NOT_EXPORTED = {name.upper() for name in RUNS_OWN} | {"DATADIR"}

@@ -8,7 +8,7 @@ import pytest
 
 from tests.conftest import with_changes
 
-LOCAL = [sys.executable, "-m", "rn50.local_launcher", "2"]
+LOCAL = [sys.executable, "-m", "rn50.launch.local_launcher", "2"]
 
 
 class Mxnet:

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from rn50.hyperparameters import borrow, origin
-from rn50.submission import parse, recipe
+from rn50.hyperparameters.borrow import borrow, origin
+from rn50.results import parse, recipe
 from tests.contract.frameworks import FRAMEWORKS, installed
 
 KEYS = ("optimizer", "base_learning_rate", "learning_rate_warmup_epochs", "learning_rate_decay_steps", "momentum", "weight_decay")

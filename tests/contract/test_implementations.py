@@ -9,9 +9,10 @@ import mlperf_logging
 import numpy as np
 import pytest
 
-from rn50 import config as configuration
-from rn50 import implementation, rules, timed_run
-from rn50.submission import parse, recipe
+from rn50.benchmark import rules
+from rn50.results import parse, recipe
+from rn50.run import implementation, timed_run
+from rn50.settings import config as configuration
 from tests.conftest import EVAL_SAMPLES, TRAIN_SAMPLES, with_changes
 from tests.contract.frameworks import FRAMEWORKS, installed
 

@@ -9,10 +9,10 @@ import sys
 
 import pytest
 
-from rn50 import implementation
 from rn50.data import recordio
-from rn50.log_file import partial_name
-from rn50.submission import parse
+from rn50.results import parse
+from rn50.run import implementation
+from rn50.run.log_file import partial_name
 from tests.conftest import EVAL_SAMPLES, TRAIN_SAMPLES, with_changes
 from tests.contract.frameworks import installed
 

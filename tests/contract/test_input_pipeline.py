@@ -8,7 +8,8 @@ import cv2
 import numpy as np
 import pytest
 
-from rn50.data import recordio, shards
+from rn50.data import recordio
+from rn50.data.pipeline import record_set
 from rn50.errors import UserError
 from tests.conftest import with_changes
 from tests.contract.frameworks import INPUTS, installed
@@ -62,7 +63,7 @@ def test_every_sample_exactly_once(framework, tiny_config, numbered, training, r
         assert sorted(seen) == list(range(SAMPLES))
         for step in zip(*steps):
             assert sum(own for own, _ in step) == step[0][1] == step[-1][1]
-        assert {len(batches) for batches in steps} == {shards.batches(SAMPLES, ranks, batch_size)}
+        assert {len(batches) for batches in steps} == {record_set.batches(SAMPLES, ranks, batch_size)}
         orders.append(seen)
     if training:
         assert orders[0] != orders[1] != orders[2]

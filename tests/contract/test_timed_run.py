@@ -16,12 +16,14 @@ import types
 import numpy as np
 import pytest
 
-from rn50 import config as configuration
-from rn50 import rules, system, timed_run
+from rn50.benchmark import rules
 from rn50.errors import UserError
-from rn50.implementation import EpochResult
-from rn50.log_file import stop_abandoned
-from rn50.mlperf_log import RunLog
+from rn50.machine import description
+from rn50.run import timed_run
+from rn50.run.implementation import EpochResult
+from rn50.run.log_file import stop_abandoned
+from rn50.run.mlperf_log import RunLog
+from rn50.settings import config as configuration
 from tests.conftest import with_changes
 
 TENSORS = ["conv0_weight", "fc1_bias"]
@@ -206,7 +208,7 @@ def test_provenance_is_saved_beside_the_result(tiny_config, tmp_path):
     assert facts["config"]["hyperparameters"]["learning_rate"] == 2.0
     assert facts["seed"] == 7
     assert facts["packages"]["numpy"] == np.__version__
-    assert facts["system"] == system.read()
+    assert facts["system"] == description.read()
     assert configuration.from_environment(facts["variables"]) == configuration.Config(
         **{name: type_(**facts["config"][name]) for name, type_ in configuration.SECTIONS.items()}
     )

@@ -10,8 +10,8 @@ import sys
 
 import numpy as np
 
-from rn50 import config as configuration
-from rn50 import implementation
+from rn50.run import implementation
+from rn50.settings import config as configuration
 from tests.contract.frameworks import FRAMEWORKS
 
 

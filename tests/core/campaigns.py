@@ -3,7 +3,8 @@
 import json
 import subprocess
 
-from rn50 import provenance, rules
+from rn50.benchmark import rules
+from rn50.run import provenance
 from rn50.submission import describe, package
 from tests.core import imagenet_run
 

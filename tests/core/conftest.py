@@ -7,8 +7,9 @@ import shutil
 
 import pytest
 
-from rn50 import system
-from rn50.submission import compliance, describe
+from rn50.machine import description
+from rn50.results.validity import compliance
+from rn50.submission import describe
 from tests.core import machines
 from tests.core.campaigns import DETAILS, git, make
 
@@ -31,7 +32,7 @@ def checkout(tmp_path_factory):
 def machine():
     """What a node of 8 A100 tells of itself."""
     name = machines.MACHINES / "8xA100"
-    return system.read(str(name / "root"), machines.commands(name / "commands"), {"NCCL_VERSION": "2.21"})
+    return description.read(str(name / "root"), machines.commands(name / "commands"), {"NCCL_VERSION": "2.21"})
 
 
 @pytest.fixture(scope="session")

@@ -3,9 +3,10 @@
 import json
 import pathlib
 
-from rn50 import config as configuration
-from rn50 import config_file, rules, schedule
-from rn50.mlperf_log import RunLog
+from rn50.benchmark import rules, schedule
+from rn50.run.mlperf_log import RunLog
+from rn50.settings import config as configuration
+from rn50.settings import config_file
 
 CONFIGURATION = pathlib.Path(__file__).resolve().parents[2] / "configs" / "config_NF5688M6.sh"
 ACCURACIES = (0.3244, 0.43164, 0.51848, 0.59288, 0.6182, 0.6983, 0.72614, 0.74946, 0.76082)

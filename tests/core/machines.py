@@ -3,7 +3,7 @@
 import pathlib
 import re
 
-from rn50 import machine
+from rn50.machine import hardware
 
 MACHINES = pathlib.Path(__file__).resolve().parent.parent / "golden" / "machines"
 NAMES = sorted(path.name for path in MACHINES.iterdir() if path.is_dir())
@@ -34,4 +34,4 @@ def _query(printed, fields):
 
 def simulated(name, environ=None):
     """The facts of one of the machines."""
-    return machine.read(str(MACHINES / name / "root"), commands(MACHINES / name / "commands"), environ or {})
+    return hardware.read(str(MACHINES / name / "root"), commands(MACHINES / name / "commands"), environ or {})

@@ -13,10 +13,10 @@ import signal
 import sys
 import time
 
-from rn50 import config as configuration
-from rn50 import rules
+from rn50.benchmark import rules
 from rn50.errors import DIVERGED
-from rn50.mlperf_log import RunLog
+from rn50.run.mlperf_log import RunLog
+from rn50.settings import config as configuration
 
 BEST = {"LR": 4.0, "BATCHSIZE": 32, "WARMUP_EPOCHS": 2, "WD": 1e-4, "NUMEPOCHS": 9}
 

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from rn50.hyperparameters import arithmetic
+from rn50.settings.shell import arithmetic
 
 VALUES = {"A": "408", "B": "-7", "H": "0x1F", "O": "010", "E": ""}
 EXPRESSIONS = [

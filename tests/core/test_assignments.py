@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from rn50 import config_file
 from rn50.errors import UserError
-from rn50.hyperparameters import assignments
+from rn50.settings import config_file
+from rn50.settings.shell import assignments
 
 COMMON = """
 ## Common parameters

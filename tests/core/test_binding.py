@@ -8,10 +8,9 @@ import sys
 
 import pytest
 
-from rn50 import binding, machine
-from rn50.binding import RankBinding
-from rn50.facts import cpu_list
-from rn50.machine import Cpu
+from rn50.machine import binding, cpu_list, hardware
+from rn50.machine.binding import RankBinding
+from rn50.machine.hardware import Cpu
 from tests.core.machines import NAMES, simulated
 
 
@@ -139,9 +138,10 @@ def child(code):
 
 
 def test_a_process_is_bound_and_says_so():
-    last = binding.plan(machine.read(), len(os.sched_getaffinity(0)))[-1]
+    last = binding.plan(hardware.read(), len(os.sched_getaffinity(0)))[-1]
     said, bound = child(
-        f"import os; from rn50.binding import RankBinding, apply; print(apply({last!r})); print(sorted(os.sched_getaffinity(0)))"
+        f"import os; from rn50.machine.binding import RankBinding, apply; print(apply({last!r}))\n"
+        "print(sorted(os.sched_getaffinity(0)))"
     ).splitlines()
     assert bound == str(sorted(last.cpus))
     assert said == binding.describe(last)

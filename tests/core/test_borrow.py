@@ -9,13 +9,16 @@ import re
 import pytest
 from click.testing import CliRunner
 
-from rn50 import config as configuration
-from rn50 import config_file, rules
+from rn50.benchmark import rules
 from rn50.cli import main
 from rn50.errors import UserError
-from rn50.hyperparameters import assignments, borrow, origin, prediction, published
-from rn50.mlperf_log import RunLog
-from rn50.submission import parse, recipe
+from rn50.hyperparameters import expected_epochs
+from rn50.hyperparameters.borrow import borrow, origin
+from rn50.results import parse, published, recipe
+from rn50.run.mlperf_log import RunLog
+from rn50.settings import config as configuration
+from rn50.settings import config_file
+from rn50.settings.shell import assignments
 from tests.core import imagenet_run
 
 ONE_RANK = config_file.CONFIGS / "config_1xA100.sh"
@@ -317,7 +320,7 @@ def test_json(tmp_path):
 
 
 def test_suggestions_prefer_few_epochs_to_the_nearest_batch():
-    found = prediction.candidates(1000, "lars")
+    found = expected_epochs.candidates(1000, "lars")
     order = [(round(each.expected, 1), -each.prediction.runs) for each in found]
     assert order == sorted(order)
     best = found[0]
@@ -335,10 +338,10 @@ def test_suggestions_prefer_few_epochs_to_the_nearest_batch():
 
 def test_an_unknown_recipe_of_lars_is_told_by_the_reference_between_its_points():
     values = (2448, "lars", 9.0, 2.0, 37.0, 5e-5, 0.9)
-    said = prediction.of_recipe(values, ())
+    said = expected_epochs.of_recipe(values, ())
     points = [each["Epochs to converge"] for each in json.loads(recipe.reference_file("4.0.0").read_text()).values()][:2]
     assert said.mean == pytest.approx(sum(sum(each) / len(each) for each in points) / 2)
-    assert prediction.of_recipe((2448, "sgd", *values[2:]), ()) is None
+    assert expected_epochs.of_recipe((2448, "sgd", *values[2:]), ()) is None
 
 
 def test_a_base_that_is_no_file_is_named(tmp_path):

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from rn50.canary import Canary
 from rn50.errors import UserError
+from rn50.run.loss_check import Canary
 from tests.conftest import with_changes
 
 

@@ -14,16 +14,15 @@ import cv2
 import numpy as np
 import pytest
 
-from rn50 import rules
-from rn50.data import certificate, certification, packing_list
-from rn50.data.certificate import CERTIFICATE
-from rn50.data.certification import certify
-from rn50.data.finding import KEPT
+from rn50.benchmark import rules
+from rn50.data.certification import certificate
+from rn50.data.certification.certify import certify
+from rn50.data.certification.finding import KEPT
 from rn50.data.jpeg import decoding_fault, has_end, read_header
-from rn50.data.pack import pack
-from rn50.data.packing_list import PACKED
+from rn50.data.layout import CERTIFICATE, FILES, PACKED
+from rn50.data.packing import packing_list
+from rn50.data.packing.pack import pack
 from rn50.data.recordio import MAGIC, IndexedRecordWriter, encode_image, encode_record, read_index
-from rn50.data.verify import FILES
 from rn50.errors import UserError
 from tests.conftest import with_changes
 from tests.image_tree import class_names, make, numbered, pictures
@@ -509,7 +508,7 @@ def test_classes_of_imagenet_have_their_numbers(monkeypatch, bare):
     monkeypatch.setattr(rules, "CLASSES", 6)
     monkeypatch.setattr(rules, "TRAIN_SAMPLES", 24)
     monkeypatch.setattr(rules, "EVAL_SAMPLES", 12)
-    monkeypatch.setattr(certification, "IMAGENET_PER_CLASS", {"train": (3, 5), "val": (2, 2)})
+    monkeypatch.setattr("rn50.data.certification.certify.IMAGENET_PER_CLASS", {"train": (3, 5), "val": (2, 2)})
     assert certify(bare).certificate.content["imagenet"] is True
     (bare / CERTIFICATE).unlink()
     relabel((Records(bare, "val").label(5) + 1) % 6)(bare)  # of train: 3 and 5 images, which may be

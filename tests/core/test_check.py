@@ -7,9 +7,10 @@ import shutil
 
 import pytest
 
-from rn50 import rules
-from rn50.submission import check, package_checks, tree
-from rn50.submission.findings import ERROR, WARNING
+from rn50.benchmark import rules
+from rn50.results import tree
+from rn50.results.validity.findings import ERROR, WARNING
+from rn50.submission import check, package_checks
 from rn50.terminal import Terminal
 from tests.core import imagenet_run
 

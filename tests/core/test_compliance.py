@@ -6,10 +6,11 @@ import pathlib
 
 import pytest
 
-from rn50 import rules
+from rn50.benchmark import rules
 from rn50.errors import UserError
-from rn50.submission import compliance, result_rules, run
-from rn50.submission.parse import read_log
+from rn50.results import run
+from rn50.results.parse import read_log
+from rn50.results.validity import compliance, result_rules
 from rn50.terminal import Terminal
 from tests.core import imagenet_run
 

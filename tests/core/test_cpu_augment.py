@@ -1,10 +1,14 @@
 """The operator that resizes, mirrors and normalises crops on a CPU gives what DALI's own operators give, and the definition."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
-from rn50 import rules
-from rn50.data import cpu_augment
+from rn50.benchmark import rules
+from rn50.data.pipeline import cpu_augment
 from tests.core.test_augmentation import bilinear
 
 pytest.importorskip("nvidia.dali")
@@ -71,3 +75,22 @@ def test_sizes_side_by_side(size):
 def test_it_is_compiled_once():
     assert cpu_augment.compiled(SIZE, "CHW") is cpu_augment.compiled(SIZE, "CHW")
     assert cpu_augment.compiled(SIZE, "CHW")[0] is cpu_augment.compiled(224, "HWC")[0]
+
+
+def compile_apart(cache):
+    """A process of its own compiles, with Numba's cache in ``cache``. (files of the cache, by name: when written)"""
+    code = f"from rn50.data.pipeline import cpu_augment; cpu_augment.compiled({SIZE}, 'CHW')"
+    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "NUMBA_CACHE_DIR": str(cache)}, capture_output=True)
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    return {path.name: path.stat().st_mtime_ns for path in cache.glob("*/*.nbc")} if cache.is_dir() else {}
+
+
+def test_the_next_process_finds_it_compiled(tmp_path):
+    first = compile_apart(tmp_path / "cache")
+    assert len(first) == 3
+    assert compile_apart(tmp_path / "cache") == first
+
+
+def test_it_is_compiled_where_no_folder_can_be_written(tmp_path):
+    (tmp_path / "file").touch()
+    assert compile_apart(tmp_path / "file" / "cache") == {}

@@ -4,8 +4,8 @@ import cv2
 import numpy as np
 import pytest
 
-from rn50 import rules
-from rn50.data import crops
+from rn50.benchmark import rules
+from rn50.data.pipeline import crops
 from tests.core.test_augmentation import HEIGHT, WIDTH, bilinear, decoded, definition, encoded, ramps, same_distribution
 
 MIN_AREA = rules.CROP_AREA[0]

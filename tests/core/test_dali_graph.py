@@ -13,16 +13,17 @@ import cv2
 import numpy as np
 import pytest
 
-from rn50 import config_show, rules
-from rn50.config import InputPipeline, variables
-from rn50.data import dali_pipeline
+from rn50.benchmark import rules
+from rn50.data.pipeline import dali
+from rn50.settings import show
+from rn50.settings.config import InputPipeline, variables
 from tests.conftest import HAS_GPU, ON_GPU, with_changes
 from tests.core import dali_graph
 
 pytest.importorskip("nvidia.dali")
 
-CPU = dali_pipeline.Form(None, "CHW", False)
-GPU = dali_pipeline.Form(0, "HWC", True)
+CPU = dali.Form(None, "CHW", False)
+GPU = dali.Form(0, "HWC", True)
 MIB = 1 << 20
 
 # A value that is not the default, in any configuration below.
@@ -61,7 +62,7 @@ def knobs(config, form, **changes):
 
 def graph(config, form, training=True):
     """The operators of its graph and how deep it prefetches."""
-    pipeline = dali_pipeline.define(config, training, 0, 1, 3, form)
+    pipeline = dali.define(config, training, 0, 1, 3, form)
     ours = form.device_id is None and training and config.input_pipeline.roi_decode  # DALI serialises no operator of ours
     read = dali_graph.in_python if ours or form.device_id is not None else dali_graph.serialised
     return [*read(pipeline), ("queue", {"depth": pipeline.prefetch_queue_depth})]
@@ -131,7 +132,7 @@ def test_a_knob_is_called_dead_where_it_changes_nothing_and_only_there(tiny_conf
     alive = graph(before, form) != graph(after, form)
     [name] = [variable.name for _, field, variable in variables() if field == knob]
     turned_on = before if value is False else after
-    assert (config_show.why_dead(name, turned_on) is None) == alive
+    assert (show.why_dead(name, turned_on) is None) == alive
 
 
 def test_without_the_jpeg_engine_its_memory_is_dead(tiny_config):
@@ -141,7 +142,7 @@ def test_without_the_jpeg_engine_its_memory_is_dead(tiny_config):
 
     (_, before), (config, after) = with_hint(), with_hint(preallocate_width=5980, preallocate_height=6430)
     assert before == after
-    assert config_show.why_dead("DALI_PREALLOCATE_WIDTH", config) and config_show.why_dead("DALI_PREALLOCATE_HEIGHT", config)
+    assert show.why_dead("DALI_PREALLOCATE_WIDTH", config) and show.why_dead("DALI_PREALLOCATE_HEIGHT", config)
 
 
 @pytest.mark.parametrize("form", [CPU, GPU], ids=["cpu", "gpu"])
@@ -171,7 +172,7 @@ def test_as_many_batches_are_prepared_ahead_as_the_knob_says(tiny_config, depth)
     size = tiny_config.hyperparameters.batch_size
     jpeg = cv2.imencode(".jpg", np.full((40, 40, 3), 128, np.uint8))[1].reshape(-1)
     taken = itertools.count()
-    pipeline = dali_pipeline.build_decoder(
+    pipeline = dali.build_decoder(
         knobs(tiny_config, CPU, prefetch_queue_depth=depth), 3, CPU, ([jpeg] * size for _ in iter(taken.__next__, -1))
     )
     for _ in range(3):
@@ -182,7 +183,7 @@ def test_as_many_batches_are_prepared_ahead_as_the_knob_says(tiny_config, depth)
 @pytest.mark.skipif(HAS_GPU, reason="here is a GPU")
 def test_without_a_driver_dali_serialises_no_gpu_graph(tiny_config):
     with pytest.raises(RuntimeError, match="CUDA|libcuda"):
-        dali_pipeline.define(knobs(tiny_config, GPU), True, 0, 1, 3, GPU).serialize()
+        dali.define(knobs(tiny_config, GPU), True, 0, 1, 3, GPU).serialize()
 
 
 @pytest.mark.parametrize("training, roi, device", [
@@ -191,7 +192,7 @@ def test_without_a_driver_dali_serialises_no_gpu_graph(tiny_config):
 def test_a_gpu_graph_is_built_and_serialised_as_python_holds_it(tiny_config, training, roi, device):
     config = knobs(tiny_config, GPU, **{**OTHER, "roi_decode": roi, "nvjpeg_padding_mb": 1, "cache_size_mb": 8})
     names = [name for name, _ in graph(config, GPU, training)[:-1]]
-    pipeline = dali_pipeline.define(config, training, 0, 1, 3, GPU)
+    pipeline = dali.define(config, training, 0, 1, 3, GPU)
     assert [name for name, _ in dali_graph.serialised(pipeline)] == names
     pipeline.build()
     images, _ = pipeline.run()

@@ -14,13 +14,13 @@ import cv2
 import numpy as np
 import pytest
 
-from rn50.data import certificate
-from rn50.data.certificate import CERTIFICATE
-from rn50.data.certification import certify
-from rn50.data.demo_dataset import MANIFEST, PARTIAL, generate
-from rn50.data.demo_images import SHAPES, draw, encode
+from rn50.data.certification import certificate
+from rn50.data.certification.certify import certify
+from rn50.data.demo.dataset import PARTIAL, generate
+from rn50.data.demo.images import SHAPES, draw, encode
+from rn50.data.layout import CERTIFICATE, DEMO_RECORD, FILES
+from rn50.data.preflight import check_record_set, find_bad_record
 from rn50.data.recordio import IndexedRecordReader
-from rn50.data.verify import FILES, check_record_set, find_bad_record
 from rn50.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,7 +46,7 @@ def small(tmp_path_factory):
 @pytest.fixture
 def copy(small, tmp_path):
     """A finished data set that a test may spoil."""
-    for name in FILES + (MANIFEST, CERTIFICATE):
+    for name in FILES + (DEMO_RECORD, CERTIFICATE):
         (tmp_path / name).write_bytes((small / name).read_bytes())
     return tmp_path
 
@@ -55,7 +55,7 @@ def test_it_is_a_whole_data_set(small):
     for name, samples in (("train", 150), ("val", 70)):
         check_record_set(small / f"{name}.rec", small / f"{name}.idx", samples, "NUMEXAMPLES")
         assert find_bad_record(small / f"{name}.rec", small / f"{name}.idx", classes=10) is None
-    assert sorted(path.name for path in small.iterdir()) == sorted(FILES + (MANIFEST, CERTIFICATE))
+    assert sorted(path.name for path in small.iterdir()) == sorted(FILES + (DEMO_RECORD, CERTIFICATE))
 
 
 def test_classes_are_balanced_and_shuffled(small):
@@ -118,7 +118,7 @@ def test_an_enlarged_image_is_the_same_drawing():
 
 
 def test_a_set_that_does_not_say_how_large_it_is_was_not_enlarged(copy):
-    manifest = copy / MANIFEST
+    manifest = copy / DEMO_RECORD
     recorded = json.loads(manifest.read_text())
     assert recorded.pop("enlarge") == 1
     manifest.write_text(json.dumps(recorded))
@@ -149,7 +149,7 @@ def test_it_has_a_certificate_that_verifying_confirms(small, copy):
 
 def test_a_set_of_an_older_version_without_certificate_gets_one(small, copy):
     (copy / CERTIFICATE).unlink()
-    assert certificate.expected(copy).by == MANIFEST
+    assert certificate.expected(copy).by == DEMO_RECORD
     generate(copy, **SMALL)
     assert (copy / CERTIFICATE).read_bytes() == (small / CERTIFICATE).read_bytes()
 
@@ -170,7 +170,7 @@ def test_a_set_whose_files_were_not_all_put_in_place_is_finished(copy, small, pr
     ({"val_split": "tune"}, "val_split val instead of tune"),
 ])
 def test_a_set_of_other_settings_is_refused(copy, small, change, words):
-    with pytest.raises(UserError, match=rf"{MANIFEST}: a demo data set of other settings \({words}\)"):
+    with pytest.raises(UserError, match=rf"{DEMO_RECORD}: a demo data set of other settings \({words}\)"):
         generate(copy, **dict(SMALL, **change))
     assert contents(copy) == contents(small)
 
@@ -196,8 +196,8 @@ def test_files_of_somebody_else_are_refused(tmp_path, name):
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"files": 1}', "\udcff", "[" * 99_999])
 def test_a_damaged_record_is_refused(copy, text):
-    (copy / MANIFEST).write_text(text, encoding="utf-8", errors="surrogateescape")
-    with pytest.raises(UserError, match=f"{MANIFEST}: .*; choose another folder or delete "):
+    (copy / DEMO_RECORD).write_text(text, encoding="utf-8", errors="surrogateescape")
+    with pytest.raises(UserError, match=f"{DEMO_RECORD}: .*; choose another folder or delete "):
         generate(copy, **SMALL)
 
 
@@ -210,7 +210,7 @@ def test_impossible_settings_are_refused(tmp_path, settings):
 
 def start(folder, before=""):
     """A process that generates 100,000 images into ``folder``, in a process group of its own, as a shell starts it."""
-    code = f"from rn50.data.demo_dataset import generate\n{before}\ngenerate({str(folder)!r}, train=100_000, workers=2)"
+    code = f"from rn50.data.demo.dataset import generate\n{before}\ngenerate({str(folder)!r}, train=100_000, workers=2)"
     return subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 

@@ -9,19 +9,19 @@ import sys
 
 import pytest
 
-from rn50 import config as configuration
-from rn50 import doctor
-from rn50.advice import gpu as gpu_advice
-from rn50.advice import host as host_advice
-from rn50.advice import results as results_advice
-from rn50.advice import software as software_advice
-from rn50.advice import submission as submission_advice
-from rn50.advice.finding import FAILURE, OK, WARNING, Finding
-from rn50.data import verify
+from rn50.data import layout
+from rn50.doctor import doctor
+from rn50.doctor import gpus as gpu_advice
+from rn50.doctor import host as host_advice
+from rn50.doctor import packages as software_advice
+from rn50.doctor import results as results_advice
+from rn50.doctor import submission as submission_advice
+from rn50.doctor.finding import FAILURE, OK, WARNING, Finding
 from rn50.errors import UserError
-from rn50.facts import software as software_facts
-from rn50.facts.software import Software
-from rn50.machine import Mount
+from rn50.machine import software as software_facts
+from rn50.machine.hardware import Mount
+from rn50.machine.software import Software
+from rn50.settings import config as configuration
 from tests.conftest import with_changes
 from tests.core.machines import NAMES, simulated
 from tests.core.test_report import write_run
@@ -34,7 +34,7 @@ CPU_BUILD = dataclasses.replace(GPU_BUILD, packages={"mxnet": "1.9.1", "nvidia-d
 @pytest.fixture
 def data(tmp_path):
     """A folder with the four files; their content is never looked at."""
-    for name in verify.FILES:
+    for name in layout.FILES:
         (tmp_path / name).write_bytes(b"x")
     return tmp_path
 

@@ -8,9 +8,10 @@ import socket
 import pytest
 from click.testing import CliRunner
 
-from rn50 import files, yaml_file
+from rn50 import files
 from rn50.cli import main
 from rn50.errors import UserError
+from rn50.submission import yaml_file
 
 OLD_MARK = "written by rn50 0.0.1"
 

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from rn50 import rules
-from rn50.throughput import floor
+from benchmarks import step_floor
+from rn50.benchmark import rules
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -24,23 +24,23 @@ def test_operations_are_those_that_pytorch_counts(batch, size, width):
     network = ResNet50(1000, width, False, "float32").to("meta")  # shapes alone, nothing is computed
     with FlopCounterMode(display=False) as counter:
         network.features(torch.empty(batch, 3, size, size, device="meta")).sum().backward()
-    for version in floor.VERSIONS:
-        kernels = floor.kernels(version, batch, "float16", size, 1000, width)
-        assert floor.operations_and_bytes(kernels)[0] == counter.get_total_flops()
+    for version in step_floor.VERSIONS:
+        kernels = step_floor.kernels(version, batch, "float16", size, 1000, width)
+        assert step_floor.operations_and_bytes(kernels)[0] == counter.get_total_flops()
 
 
 def test_it_has_all_convolutions_and_parameters():
-    layers = list(floor.convolutions(224))
+    layers = list(step_floor.convolutions(224))
     assert len(layers) == len({each.name for each in layers}) == 53
     weights = sum(each.inputs * each.outputs * each.kernel**2 + 2 * each.outputs for each in layers)
     assert weights + 2049 * rules.CLASSES == rules.PARAMETERS
-    update = next(each for each in floor.kernels("separate", 1, "float32") if each.kind == "update")
+    update = next(each for each in step_floor.kernels("separate", 1, "float32") if each.kind == "update")
     assert update.bytes == 16 * 4 * rules.PARAMETERS
 
 
 def bytes_of(version, layer, precision="float16"):
     """By kind, of 10 images of 224x224."""
-    return {each.kind: each.bytes for each in floor.kernels(version, 10, precision) if each.layer == layer}
+    return {each.kind: each.bytes for each in step_floor.kernels(version, 10, precision) if each.layer == layer}
 
 
 def test_bytes_of_a_convolution_by_hand():
@@ -70,7 +70,7 @@ def test_bytes_of_a_batch_norm_by_hand(version, layer, passes):
 
 def test_bytes_of_the_end_of_a_block_by_hand():
     def passes(version, layer):
-        found = [each.bytes for each in floor.kernels(version, 10, "float16")
+        found = [each.bytes for each in step_floor.kernels(version, 10, "float16")
                  if each.layer == layer and each.kind == "batch norm, ReLU, sum"]
         return sum(found) / PASS / (4 if "stage1" in layer else 0.5)
 
@@ -83,28 +83,28 @@ def test_bytes_of_the_end_of_a_block_by_hand():
 
 
 def test_time_is_that_of_the_slower_of_memory_and_arithmetic():
-    slow_memory = floor.Kernel("a", "forward", operations=10, bytes=100)
-    slow_arithmetic = floor.Kernel("b", "forward", operations=100, bytes=10)
-    assert floor.seconds([slow_memory, slow_arithmetic], 10, 20) == 10 + 5
+    slow_memory = step_floor.Kernel("a", "forward", operations=10, bytes=100)
+    slow_arithmetic = step_floor.Kernel("b", "forward", operations=100, bytes=10)
+    assert step_floor.seconds([slow_memory, slow_arithmetic], 10, 20) == 10 + 5
 
 
 def test_every_version_moves_less_than_the_one_before():
-    moved = [floor.operations_and_bytes(floor.kernels(version, 400, "float16"))[1] for version in floor.VERSIONS]
+    moved = [step_floor.operations_and_bytes(step_floor.kernels(version, 400, "float16"))[1] for version in step_floor.VERSIONS]
     assert moved == sorted(moved, reverse=True) and len(set(moved)) == 4
 
 
 def test_the_bench_prints_it():
     def said(*options):
-        command = [sys.executable, str(ROOT / "bench" / "step_floor.py"), *options]
+        command = [sys.executable, str(ROOT / "benchmarks" / "step_floor.py"), *options]
         return subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, "COLUMNS": "150"})
 
     rates = ("--terabytes", "4", "--teraflops", "800")
     done = said(*rates, "--batch", "100", "--json")
     assert done.returncode == 0, done.stderr
     rows = {row["version"]: row for row in json.loads(done.stdout)["versions"]}
-    assert list(rows) == list(floor.VERSIONS)
-    kernels = floor.kernels("fused", 100, "float16")
-    assert rows["fused"]["images_per_second"] == pytest.approx(100 / floor.seconds(kernels, 4e12, 8e14))
+    assert list(rows) == list(step_floor.VERSIONS)
+    kernels = step_floor.kernels("fused", 100, "float16")
+    assert rows["fused"]["images_per_second"] == pytest.approx(100 / step_floor.seconds(kernels, 4e12, 8e14))
     assert sum(rows["fused"]["milliseconds_by_kind"].values()) == pytest.approx(rows["fused"]["milliseconds"])
     assert "separate" in said(*rates).stdout
     refused = said("--terabytes", "0", "--teraflops", "1")

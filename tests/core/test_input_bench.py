@@ -9,11 +9,11 @@ import cv2
 import numpy as np
 import pytest
 
-from rn50 import implementation
 from rn50.data import recordio
 from rn50.errors import UserError
-from rn50.input import bench, rates
-from rn50.input.gauge import Gauge
+from rn50.run import implementation
+from rn50.speed import input_pipeline, rates
+from rn50.speed.meter import Gauge
 from tests.conftest import with_changes
 
 FAST = rates.Comparison(1.01, 0.99, 1.02, 5)
@@ -47,7 +47,7 @@ def test_what_is_compared_is_what_was_measured_in_the_same_round():
     ({}, rates.Comparison(1.2, 1.1, 1.3, 5), "the training step"),
 ])  # fmt: skip
 def test_the_bottleneck_follows_from_the_figures(changes, compared, words):
-    assert words in bench.bottleneck({**MEDIANS, **changes}, compared)
+    assert words in input_pipeline.bottleneck({**MEDIANS, **changes}, compared)
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_a_pipeline_that_cannot_keep_up_is_named(tiny_config, large_images):
     config = with_changes(tiny_config, hyperparameters={"batch_size": 4}, input_pipeline={"roi_decode": False},
                           data={"folder": str(large_images), "train_samples": 64})  # fmt: skip
     rank = implementation.load("mxnet")(config)
-    report = bench.measure(config, Gauge(config, rank), rank, seconds=5, rounds=5)
+    report = input_pipeline.measure(config, Gauge(config, rank), rank, seconds=5, rounds=5)
     rank.close()
     median = {name: rate.median for name, rate in report.images_per_second.items()}
     assert median["read"] > 5 * median["decode"]
@@ -95,7 +95,7 @@ def test_the_command_measures_all_ranks_and_says_what_it_found(tiny_environment,
     said = subprocess.run([*command, "--json"], env=environ, capture_output=True, text=True, timeout=120)
     assert said.returncode == 0, said.stderr
     report = json.loads(said.stdout)
-    assert report["ranks"] == ranks and list(report["images_per_second"]) == [*bench.STAGES, *bench.TRAINING]
+    assert report["ranks"] == ranks and list(report["images_per_second"]) == [*input_pipeline.STAGES, *input_pipeline.TRAINING]
     for rate in report["images_per_second"].values():
         assert 0 < rate["lowest"] <= rate["median"] <= rate["highest"]
     assert report["real_of_synthetic"]["rounds"] == 2 and not report["real_of_synthetic"]["shown"]

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from rn50 import hosts, launch, launchers
 from rn50.errors import UserError
+from rn50.launch import hosts, job, launchers
 from tests.conftest import with_changes
 
 
@@ -19,9 +19,9 @@ from tests.conftest import with_changes
 def test_threads_are_a_ranks_share_of_the_cores(tiny_config, monkeypatch, device, ranks, cores, threads):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
     config = with_changes(tiny_config, run={"device": device, "ranks_per_node": ranks})
-    assert launch.rank_environment(config, {})["OMP_NUM_THREADS"] == threads
-    assert launch.rank_environment(config, {"OMP_NUM_THREADS": "3", "X": "y"})["OMP_NUM_THREADS"] == "3"
-    assert launch.rank_environment(config, {"OMP_NUM_THREADS": ""})["OMP_NUM_THREADS"] == threads
+    assert job.rank_environment(config, {})["OMP_NUM_THREADS"] == threads
+    assert job.rank_environment(config, {"OMP_NUM_THREADS": "3", "X": "y"})["OMP_NUM_THREADS"] == "3"
+    assert job.rank_environment(config, {"OMP_NUM_THREADS": ""})["OMP_NUM_THREADS"] == threads
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_pytorch_needs_no_horovod(tiny_config, installed, monkeypatch):
     installed(horovod=False, mpirun=False)
     monkeypatch.setattr(launchers, "_address", {"node08": "127.0.0.8", "node09": "127.0.0.9"}.get)
     config = with_changes(tiny_config, run={"framework": "pytorch", "ranks_per_node": 2, "device": "gpu"})
-    assert launchers.start(config, {}).argv[1:4] == ["-m", "rn50.local_launcher", "2"]
+    assert launchers.start(config, {}).argv[1:4] == ["-m", "rn50.launch.local_launcher", "2"]
     task = launchers.start(with_changes(config, run={"nodes": 2}), STEP)
     assert (task.rank, task.argv[1:]) == (3, ["-m", "rn50", "train"])
     port = task.environ.pop("MASTER_PORT")
@@ -166,7 +166,7 @@ def test_a_task_of_slurm_is_one_rank(tiny_config, installed, monkeypatch):
     assert start.environ["HOROVOD_RANK"] == "3" and start.environ["HOROVOD_SIZE"] == "4"
     assert start.environ["HOROVOD_LOCAL_RANK"] == "1" and start.environ["HOROVOD_CROSS_RANK"] == "1"
     assert start.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"] == "127.0.0.8" and start.environ["HOROVOD_GLOO_IFACE"] == "lo"
-    ports = {launchers.start(config, {**STEP, "SLURM_JOB_ID": job}).environ["HOROVOD_GLOO_RENDEZVOUS_PORT"] for job in "123"}
+    ports = {launchers.start(config, {**STEP, "SLURM_JOB_ID": each}).environ["HOROVOD_GLOO_RENDEZVOUS_PORT"] for each in "123"}
     assert len(ports) == 3 and all(10000 <= int(port) < 30000 for port in ports)
 
 

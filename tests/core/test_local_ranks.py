@@ -16,7 +16,7 @@ BEGIN = """
 import json, os, signal, sys, time
 import numpy as np
 from rn50.errors import RankLostError
-from rn50.local_ranks import LocalRanks, started_here
+from rn50.run.local_ranks import LocalRanks, started_here
 ranks = LocalRanks(os.environ)
 """
 
@@ -28,7 +28,7 @@ def launched():
 
     def launch(ranks, script):
         started.append(subprocess.Popen(
-            [sys.executable, "-m", "rn50.local_launcher", str(ranks), sys.executable, "-c", BEGIN + script],
+            [sys.executable, "-m", "rn50.launch.local_launcher", str(ranks), sys.executable, "-c", BEGIN + script],
             cwd=str(ROOT), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
         ))
         return started[-1]

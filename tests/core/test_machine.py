@@ -7,9 +7,8 @@ import random
 
 import pytest
 
-from rn50 import machine
-from rn50.facts import cgroup, cpu_list
-from rn50.facts.sources import Sources, run
+from rn50.machine import cgroup, cpu_list, hardware
+from rn50.machine.sources import Sources, run
 from tests.core.machines import MACHINES, NAMES, commands, simulated
 
 GIB = 1 << 30
@@ -85,7 +84,7 @@ def test_what_nvidia_smi_says_where_it_fails_is_kept():
             return 18, "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 535.161\n"
         return commands(MACHINES / "8xA100" / "commands")(argv)
 
-    facts = machine.read(str(MACHINES / "8xA100" / "root"), broken, {})
+    facts = hardware.read(str(MACHINES / "8xA100" / "root"), broken, {})
     assert facts.gpus == () and facts.no_gpu == "Failed to initialize NVML: Driver/library version mismatch"
     assert facts.nvidia_hardware
 
@@ -97,11 +96,11 @@ def test_a_gpu_without_a_driver_is_seen_on_the_bus(tmp_path, vendor, class_, the
     device.mkdir(parents=True)
     (device / "vendor").write_text(vendor + "\n")
     (device / "class").write_text(class_ + "\n")
-    assert machine.read(str(tmp_path), lambda argv: (127, ""), {}).nvidia_hardware is there
+    assert hardware.read(str(tmp_path), lambda argv: (127, ""), {}).nvidia_hardware is there
 
 
 def test_nothing_that_tells_is_no_error(tmp_path):
-    facts = machine.read(str(tmp_path), lambda argv: (127, ""), {})
+    facts = hardware.read(str(tmp_path), lambda argv: (127, ""), {})
     assert {cpu.number for cpu in facts.cpus} == os.sched_getaffinity(0)
     assert facts.memory is None and facts.quota is None and facts.mounts == () and facts.shared_memory == 0
 
@@ -111,12 +110,12 @@ def test_garbage_is_no_error(tmp_path, garbage):
     for path in ("status", "cgroup", "mountinfo", "limits"):
         (tmp_path / "proc/self").mkdir(parents=True, exist_ok=True)
         (tmp_path / "proc/self" / path).write_bytes(garbage)
-    facts = machine.read(str(tmp_path), lambda argv: (0, garbage.decode(errors="replace")), {})
+    facts = hardware.read(str(tmp_path), lambda argv: (0, garbage.decode(errors="replace")), {})
     assert facts.cpus and facts.gpus == ()
 
 
 def test_this_machine():
-    facts = machine.read()
+    facts = hardware.read()
     assert {cpu.number for cpu in facts.cpus} == os.sched_getaffinity(0)
     assert facts.online == os.cpu_count()
     assert facts.memory == os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -126,7 +125,7 @@ def test_this_machine():
 def test_commands_end_in_time_and_never_raise(monkeypatch):
     assert run(["no-such-command-anywhere"])[0] == 127
     assert run(["sh", "-c", "echo out; echo err >&2; exit 3"]) == (3, "out\nerr\n")
-    monkeypatch.setattr("rn50.facts.sources.TIME_LIMIT_S", 0.1)
+    monkeypatch.setattr("rn50.machine.sources.TIME_LIMIT_S", 0.1)
     assert run(["sleep", "30"])[0] == 124
 
 
@@ -172,12 +171,12 @@ def test_cpus_in_the_mask_and_in_the_cpuset(tmp_path, mask, cpuset, usable):
     hierarchy(tmp_path, "0::/", V2, {
         "proc/self/status": f"Cpus_allowed:\tff\nCpus_allowed_list:\t{mask}", "sys/fs/cgroup/cpuset.cpus.effective": cpuset,
     })
-    assert numbers(machine.read(str(tmp_path), commands(MACHINES / "no-GPU" / "commands"), {})) == usable
+    assert numbers(hardware.read(str(tmp_path), commands(MACHINES / "no-GPU" / "commands"), {})) == usable
 
 
 def test_the_file_system_of_a_path():
     """The longest folder, and of two mounted on one folder the later; the root may stand behind what is mounted on it."""
-    mounts = tuple(machine.Mount(folder, kind, "", "") for folder, kind in
+    mounts = tuple(hardware.Mount(folder, kind, "", "") for folder, kind in
                    [("/data", "nfs"), ("/data/fast", "xfs"), ("/data", "ext4"), ("/", "overlay")])
     facts = dataclasses.replace(simulated("no-GPU"), mounts=mounts)
     kinds = {path: facts.mount_of(path).kind for path in ("/data", "/data/x", "/data/fast/x", "/database", "/")}

@@ -7,9 +7,11 @@ import sys
 
 import pytest
 
-from rn50 import rules
-from rn50.submission import check, parse, result_rules, run
-from rn50.submission.findings import ERROR, WARNING
+from rn50.benchmark import rules
+from rn50.results import parse, run
+from rn50.results.validity import result_rules
+from rn50.results.validity.findings import ERROR, WARNING
+from rn50.submission import check
 from tests.core import imagenet_run
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]

@@ -14,13 +14,13 @@ import numpy as np
 import psutil
 import pytest
 
-from rn50.data import pack as packing
-from rn50.data.imagenet_folder import scan
-from rn50.data.pack import PARTIAL, order, pack
-from rn50.data.packing_list import PACKED, read_classes, read_list
+from rn50.data.layout import FILES, PACKED
+from rn50.data.packing import pack as packing
+from rn50.data.packing.imagenet_folder import scan
+from rn50.data.packing.pack import PARTIAL, order, pack
+from rn50.data.packing.packing_list import read_classes, read_list
+from rn50.data.packing.unpack import unpack
 from rn50.data.recordio import MAGIC, IndexedRecordReader
-from rn50.data.unpacking import unpack
-from rn50.data.verify import FILES
 from rn50.errors import UserError
 from tests.image_tree import class_names, make
 
@@ -417,7 +417,7 @@ def test_too_little_space_is_said_before_anything_is_written(tree, tmp_path, mon
 def start(tree, folder, before=""):
     """The command in a process of its own, one image at a time."""
     code = (
-        f"import time\nfrom rn50.data import pack\nfrom rn50 import cli\npack.CHUNK = 1\n{before}\n"
+        f"import time\nfrom rn50.data.packing import pack\nfrom rn50 import cli\npack.CHUNK = 1\n{before}\n"
         f"cli.main(['pack', {str(tree)!r}, {str(folder)!r}])"
     )
     return subprocess.Popen(

@@ -15,11 +15,13 @@ from mlperf_logging.rcp_checker import rcp_checker
 from mlperf_logging.repo_checker import repo_checker
 from mlperf_logging.system_desc_checker import system_desc_checker
 
-from rn50 import config as configuration
-from rn50 import config_file, rules
+from rn50.benchmark import rules
 from rn50.errors import UserError
-from rn50.submission import check, describe, package, score
-from rn50.submission.findings import ERROR, Finding
+from rn50.results import score
+from rn50.results.validity.findings import ERROR, Finding
+from rn50.settings import config as configuration
+from rn50.settings import config_file
+from rn50.submission import check, describe, package
 from rn50.terminal import Terminal
 from tests.core import imagenet_run
 from tests.core.campaigns import DETAILS, details, git, make, nobody, packaged, snapshot
@@ -209,7 +211,7 @@ def test_the_command_packages_a_demo_with_the_errors_that_are_true_of_one(machin
     assert told == ["0", "N/A", ""]  # though the machine has some
     assert fields["status"] == "Research, Development, or Internal (RDI)"
     code = organisation / "benchmarks" / "resnet" / "implementations" / demo["implementation"]
-    assert (code / "rn50" / "timed_run.py").is_file() and not (code / "tests").exists()
+    assert (code / "rn50" / "run" / "timed_run.py").is_file() and not (code / "tests").exists()
 
 
 def test_the_outcome_in_words_and_as_json(tmp_path):

@@ -7,7 +7,7 @@ import pathlib
 import pytest
 
 from rn50.errors import UserError
-from rn50.submission import parse, result_files
+from rn50.results import parse, result_files
 
 PUBLISHED = pathlib.Path(__file__).resolve().parents[2].parent / "shared" / "published"
 

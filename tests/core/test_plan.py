@@ -10,14 +10,15 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 from click.testing import CliRunner
 
-from rn50 import rules
+from rn50.benchmark import rules
 from rn50.cli import main
-from rn50.hyperparameters import accelerators, epochs, prediction, published, reference, throughput
-from rn50.hyperparameters.epochs import EpochModel
-from rn50.hyperparameters.plan import SCALES, Planner, planner_for
-from rn50.hyperparameters.throughput import Point, ThroughputModel
-from rn50.submission import score, timing
-from rn50.submission.parse import read_log
+from rn50.hyperparameters import expected_epochs, reference
+from rn50.hyperparameters.plan import accelerators, epochs, images_per_second
+from rn50.hyperparameters.plan.epochs import EpochModel
+from rn50.hyperparameters.plan.images_per_second import Point, ThroughputModel
+from rn50.hyperparameters.plan.planner import SCALES, Planner, planner_for
+from rn50.results import published, score, timing
+from rn50.results.parse import read_log
 
 SHARED = pathlib.Path(__file__).resolve().parents[3] / "shared" / "published"
 NAME = "A100-SXM-80GB"
@@ -62,8 +63,8 @@ def test_the_promised_keys_and_a_prediction_near_the_published_one():
 def test_a_system_that_was_left_out_is_predicted_from_the_others():
     held = [each for each in published.results() if each.system.lower().startswith(("nf5688m6", "dgxa100_n8_"))]
     assert len(held) >= 6
-    systems = {throughput.system(each) for each in held}
-    planner = Planner([each for each in published.distinct("lars") if throughput.system(each) not in systems])
+    systems = {images_per_second.system(each) for each in held}
+    planner = Planner([each for each in published.distinct("lars") if images_per_second.system(each) not in systems])
     for each in held:
         said = planner.predict(accelerators.name(each.accelerator_model), each.accelerators, each.global_batch_size)
         assert said.epochs.expected == pytest.approx(epochs.mean_epochs(each), abs=1.5), each.system
@@ -85,8 +86,8 @@ def test_open_division_results_predict_nothing():
     at_32k = [each for each in published.results() if each.global_batch_size == 32768 and each.optimizer == "lars"]
     assert min(map(epochs.mean_epochs, at_32k)) == 24
     assert model.predict(32768).low > 50
-    closed = [each for each in published.results() if epochs.is_closed(each) and each.optimizer == "lars"]
-    opened = [each for each in at_32k if not epochs.is_closed(each)]
+    closed = [each for each in published.results() if each.is_closed and each.optimizer == "lars"]
+    opened = [each for each in at_32k if not each.is_closed]
     assert opened and EpochModel(closed).predict(32768) == EpochModel([*closed, *opened]).predict(32768)
 
 
@@ -109,16 +110,16 @@ def test_the_reference_is_the_one_that_the_official_checker_prunes():
 
 def test_plan_and_borrow_have_one_reference_and_one_order_of_recipes(planner):
     assert reference.at(4096).mean == pytest.approx(35.79, abs=0.005)  # and not the 40 of the point that the checker prunes
-    assert prediction.of_recipe((4096, "lars", 1.0, 2.0, 37.0, 5e-5, 0.9), ()).mean == reference.at(4096).mean
+    assert expected_epochs.of_recipe((4096, "lars", 1.0, 2.0, 37.0, 5e-5, 0.9), ()).mean == reference.at(4096).mean
     for size in (256, 1632, 2448, 3264, 4096, 16384, 49152, 67456):
-        suggested = next(each for each in prediction.candidates(size, "lars") if not each.name.startswith("rcp/"))
+        suggested = next(each for each in expected_epochs.candidates(size, "lars") if not each.name.startswith("rcp/"))
         chosen = planner.recipe(size, 8)
         assert published.recipe(chosen.source) == published.recipe_key(*suggested.values.values())
         assert (chosen.runs, chosen.missed) == (suggested.prediction.runs, suggested.prediction.missed)
 
 
 def test_of_recipes_whose_epochs_are_printed_alike_the_one_of_most_runs_comes_first(planner):
-    first, second = prediction.candidates(3264, "lars")[:2]
+    first, second = expected_epochs.candidates(3264, "lars")[:2]
     assert f"{first.expected:.1f}" == f"{second.expected:.1f}" and first.prediction.runs > 300 > second.prediction.runs
     assert planner.recipe(3264, 8).runs == first.prediction.runs
 
@@ -131,16 +132,16 @@ def test_fewer_epochs_than_anybody_needed_are_not_predicted(planner):
 
 def test_time_adds_up():
     # 8 accelerators of 1,000 images/s: 35 epochs, 9 evaluations, start-up.
-    seconds = 35 * rules.TRAIN_SAMPLES / 8000 + 9 * rules.EVAL_SAMPLES / 8000 / throughput.EVALUATION_SPEED
-    said = throughput.minutes(35, throughput.evaluations(35, 3, 4), 8, 1000)
-    assert said * 60 == pytest.approx(seconds + throughput.START_UP_SECONDS)
+    seconds = 35 * rules.TRAIN_SAMPLES / 8000 + 9 * rules.EVAL_SAMPLES / 8000 / images_per_second.EVALUATION_SPEED
+    said = images_per_second.minutes(35, images_per_second.evaluations(35, 3, 4), 8, 1000)
+    assert said * 60 == pytest.approx(seconds + images_per_second.START_UP_SECONDS)
     # And what a published result took comes out again.
     for each in published.distinct("lars"):
-        rate = throughput.training_rate(each)
+        rate = images_per_second.training_rate(each)
         if rate and set(each.epochs) == {35.0} and each.first_evaluation_epoch == 3:
             assert rate >= each.images_per_second_per_accelerator
-            count = throughput.evaluations(35, 3, 4)
-            assert throughput.minutes(35, count, each.accelerators, rate) == pytest.approx(each.olympic_minutes, rel=2e-3)
+            count = images_per_second.evaluations(35, 3, 4)
+            assert images_per_second.minutes(35, count, each.accelerators, rate) == pytest.approx(each.olympic_minutes, rel=2e-3)
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the published logs are not here")
@@ -157,8 +158,8 @@ def test_evaluation_and_start_up_are_what_published_logs_say():
             speeds.append(statistics.median(c * rules.EVAL_SAMPLES / t.evaluation / r for c, (t, r, _) in zip(counts, times)))
             start_ups.append(statistics.median(t.first_epoch - rules.TRAIN_SAMPLES / r + t.gaps for t, r, _ in times))
     assert len(speeds) == 6
-    assert statistics.median(speeds) == pytest.approx(throughput.EVALUATION_SPEED, rel=0.1)
-    assert statistics.median(start_ups) == pytest.approx(throughput.START_UP_SECONDS, rel=0.1)
+    assert statistics.median(speeds) == pytest.approx(images_per_second.EVALUATION_SPEED, rel=0.1)
+    assert statistics.median(start_ups) == pytest.approx(images_per_second.START_UP_SECONDS, rel=0.1)
 
 
 def test_accelerators_scale_as_others_do_where_they_were_not_published(planner):

@@ -9,9 +9,9 @@ import sys
 import pytest
 
 from rn50.errors import UserError
-from rn50.implementation import Operator
-from rn50.throughput import profile
-from rn50.throughput.profile import Profile
+from rn50.run.implementation import Operator
+from rn50.speed import profile
+from rn50.speed.profile import Profile
 from tests.contract.frameworks import FRAMEWORKS, installed
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]

@@ -9,9 +9,8 @@ import re
 
 import pytest
 
-from rn50 import rules
-from rn50.hyperparameters import collect, published
-from rn50.submission import rcp
+from rn50.benchmark import rules
+from rn50.results import collect, published, rcp
 from tests.core import imagenet_run
 
 SHARED = pathlib.Path(__file__).resolve().parents[2].parent / "shared" / "published"

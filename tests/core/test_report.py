@@ -7,12 +7,11 @@ import re
 
 import pytest
 
-from rn50 import rules
+from rn50.benchmark import rules
 from rn50.errors import UserError
-from rn50.hyperparameters import published
-from rn50.report import report
-from rn50.submission import recipe, score, timing
-from rn50.submission.parse import read_log
+from rn50.results import published, recipe, score, timing
+from rn50.results.parse import read_log
+from rn50.results.report import report
 from tests.core import test_score
 
 LOGS = pathlib.Path(__file__).resolve().parents[2].parent / "shared" / "published" / "logs"

@@ -6,10 +6,12 @@ import time
 
 import pytest
 
-from rn50 import rules
+from rn50.benchmark import rules
 from rn50.errors import UserError
-from rn50.submission import check, compare, own_results, result_rules, run, score
-from rn50.submission.findings import ERROR, WARNING
+from rn50.results import compare, run, score
+from rn50.results.validity import result_rules
+from rn50.results.validity.findings import ERROR, WARNING
+from rn50.submission import check, own_results
 from tests.core import imagenet_run, test_score
 from tests.core.campaigns import change, packaged, replace
 from tests.core.test_mutations import change as change_record

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rn50 import schedule
+from rn50.benchmark import schedule
 
 
 @pytest.mark.parametrize("samples, ranks, batch_size, expected", [

@@ -8,9 +8,9 @@ import shutil
 
 import pytest
 
-from rn50 import rules
+from rn50.benchmark import rules
 from rn50.errors import UserError
-from rn50.submission import score, scoreboard
+from rn50.results import score, scoreboard
 from rn50.terminal import Terminal
 
 PUBLISHED = pathlib.Path(__file__).resolve().parents[2].parent / "shared" / "published"

@@ -14,17 +14,17 @@ import psutil
 import pytest
 from click.testing import CliRunner
 
-from rn50 import config as configuration
-from rn50 import config_file
 from rn50.cli import main
 from rn50.errors import UserError
-from rn50.hyperparameters import assignments
 from rn50.hyperparameters.search import journal, objective, search, subject, training
 from rn50.hyperparameters.search.journal import Journal
 from rn50.hyperparameters.search.planner import Options, Planner
 from rn50.hyperparameters.search.progress import Progress
 from rn50.hyperparameters.search.training import evaluations
-from rn50.submission.parse import read_log
+from rn50.results.parse import read_log
+from rn50.settings import config as configuration
+from rn50.settings import config_file
+from rn50.settings.shell import assignments
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEMO = config_file.CONFIGS / "config_DEMO_CPU.sh"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rn50 import rules
+from rn50.benchmark import rules
 from rn50.hyperparameters.search import method
 from rn50.hyperparameters.search.method import MISSED, Evidence, Point
 

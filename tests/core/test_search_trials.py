@@ -10,7 +10,7 @@ from rn50.hyperparameters.search.confirmation import BASELINE, WINNER, Pair
 from rn50.hyperparameters.search.journal import Journal, Trial
 from rn50.hyperparameters.search.method import MISSED, Evidence, Point
 from rn50.hyperparameters.search.training import evaluations
-from rn50.submission.parse import Evaluation
+from rn50.results.parse import Evaluation
 from tests.core import imagenet_run
 
 START = Point(2.0, 64, 1, 5e-5, 12, None)

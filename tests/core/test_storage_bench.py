@@ -12,7 +12,7 @@ import pytest
 
 from rn50.data import recordio
 from rn50.errors import UserError
-from rn50.input import storage
+from rn50.speed import storage
 from rn50.terminal import Terminal
 
 RECORDS = 700

@@ -2,13 +2,13 @@
 
 import pytest
 
-from rn50 import system
+from rn50.machine import description
 from tests.core import machines
 
 
 def told(name, environ=None):
     folder = machines.MACHINES / name
-    return system.read(str(folder / "root"), machines.commands(folder / "commands"), environ or {})
+    return description.read(str(folder / "root"), machines.commands(folder / "commands"), environ or {})
 
 
 @pytest.mark.parametrize("name, expected", [
@@ -40,7 +40,7 @@ def test_what_a_rank_sees_is_not_the_machine():
 
 
 def test_a_machine_that_says_nothing_is_no_error(tmp_path):
-    assert "host_processors_per_node" not in system.read(str(tmp_path), lambda argv: (127, ""), {})
+    assert "host_processors_per_node" not in description.read(str(tmp_path), lambda argv: (127, ""), {})
 
 
 def test_disks_network_caches_and_operating_system(tmp_path):
@@ -56,7 +56,7 @@ def test_disks_network_caches_and_operating_system(tmp_path):
     }.items():
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_text(content + "\n")
-    found = system.read(str(tmp_path), lambda argv: (127, ""), {"NCCL_VERSION": "2.8.4"})
+    found = description.read(str(tmp_path), lambda argv: (127, ""), {"NCCL_VERSION": "2.8.4"})
     assert found["host_storage_type"] == "NVMe SSD + HDD"
     assert found["host_storage_capacity"] == "2 x 3841 GB + 1 x 480 GB"
     assert found["host_networking"] == "1 x 25 Gb/sec Ethernet"
@@ -73,4 +73,4 @@ def test_the_link_of_a_gpu():
         query = argv[1:] and argv[1].startswith("--query-gpu=")
         return machines._query(rows, argv[1][len("--query-gpu="):].split(",")) if query else (127, "")
 
-    assert system.read("/nowhere", run, {})["accelerator_host_interconnect"] == "PCIe 4.0 x16"
+    assert description.read("/nowhere", run, {})["accelerator_host_interconnect"] == "PCIe 4.0 x16"

@@ -9,18 +9,19 @@ import sys
 
 import pytest
 
-from rn50 import files, implementation
+from rn50 import files
 from rn50.errors import UserError
-from rn50.input.rates import Rates
-from rn50.throughput import bench, curve, job, zoo
-from rn50.throughput.cell import Cell, Result
-from rn50.throughput.zoo import OURS, Network
+from rn50.run import implementation
+from rn50.speed import curve, networks, throughput, worker
+from rn50.speed.cell import Cell, Result
+from rn50.speed.networks import OURS, Network
+from rn50.speed.rates import Rates
 from tests.contract.frameworks import FRAMEWORKS, installed
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
-def throughput(environment, folder, *options, memory=None):
+def bench_throughput(environment, folder, *options, memory=None):
     """The command, ended; ``memory`` limits the address space of its processes, in bytes."""
     return subprocess.run(
         [sys.executable, "-m", "rn50", "bench", "throughput", "--to", str(folder), "--seconds", "1", "--rounds", "2", *options],
@@ -41,8 +42,8 @@ def zoo_installed(framework):
 @pytest.mark.parametrize("framework", sorted(FRAMEWORKS))
 def test_every_cell_has_its_figures(tiny_environment, tmp_path, framework):
     installed(framework)
-    done = throughput(tiny_environment, tmp_path / "to", "--frameworks", framework, "--ranks", "2,1", "--batch-sizes", "8,16",
-                      "--published", "--json")
+    done = bench_throughput(tiny_environment, tmp_path / "to", "--frameworks", framework, "--ranks", "2,1", "--batch-sizes",
+                            "8,16", "--published", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     told = json.loads(done.stdout)
     assert [(each["ranks"], each["batch_size"]) for each in told["cells"]] == [(1, 8), (1, 16), (2, 8), (2, 16)]
@@ -69,7 +70,7 @@ def test_every_cell_has_its_figures(tiny_environment, tmp_path, framework):
 @pytest.mark.parametrize("framework", sorted(FRAMEWORKS))
 def test_models_of_the_zoo_stand_beside_ours(tiny_environment, tmp_path, framework):
     zoo_installed(framework)
-    done = throughput(tiny_environment, tmp_path, "--frameworks", framework, "--models", "ours,SqueezeNet1.1",
+    done = bench_throughput(tiny_environment, tmp_path, "--frameworks", framework, "--models", "ours,SqueezeNet1.1",
                       "--batch-sizes", "4,2")
     assert done.returncode == 0, done.stdout + done.stderr
     cells = json.loads((tmp_path / "cells.json").read_text())["cells"]
@@ -84,7 +85,7 @@ def test_models_of_the_zoo_stand_beside_ours(tiny_environment, tmp_path, framewo
 
 def test_what_does_not_fit_into_memory_is_a_cell(tiny_environment, tmp_path):
     installed("mxnet")
-    done = throughput({**tiny_environment, "IMAGE_SIZE": "1024", "EVAL_RESIZE": "1100"}, tmp_path, "--batch-sizes", "1,203",
+    done = bench_throughput({**tiny_environment, "IMAGE_SIZE": "1024", "EVAL_RESIZE": "1100"}, tmp_path, "--batch-sizes", "1,203",
                       "--data", "synthetic", memory=6 << 30)
     assert done.returncode == 0, done.stdout + done.stderr
     fits, does_not = json.loads((tmp_path / "cells.json").read_text())["cells"]
@@ -98,7 +99,8 @@ def test_a_cell_that_fails_is_told_and_the_others_are_measured(tiny_environment,
     (tmp_path / "data").mkdir()
     for name in ("train.rec", "train.idx", "val.rec", "val.idx"):
         (tmp_path / "data" / name).write_bytes(b"no record")
-    done = throughput({**tiny_environment, "DATADIR": str(tmp_path / "data")}, tmp_path / "to", "--data", "real", "--ranks", "1")
+    environment = {**tiny_environment, "DATADIR": str(tmp_path / "data")}
+    done = bench_throughput(environment, tmp_path / "to", "--data", "real", "--ranks", "1")
     assert done.returncode == 1 and "Traceback" not in done.stdout + done.stderr
     (only,) = json.loads((tmp_path / "to" / "cells.json").read_text())["cells"]
     assert "train.idx" in only["failure"]
@@ -117,15 +119,15 @@ def test_a_cell_that_fails_is_told_and_the_others_are_measured(tiny_environment,
 ])
 def test_what_a_user_can_mend(tiny_environment, tmp_path, options, environ, says):
     pytest.importorskip("mxnet")
-    done = throughput({**tiny_environment, **environ}, tmp_path, *options)
+    done = bench_throughput({**tiny_environment, **environ}, tmp_path, *options)
     assert done.returncode == 2 and says in done.stderr and "Traceback" not in done.stderr, done.stderr
     assert not list(tmp_path.iterdir())
 
 
 def test_scaling_is_against_the_fewest_ranks_of_the_same(tiny_config, tmp_path):
-    every = bench.matrix([Network("mxnet", OURS, None)] * 2, ["float32"], [8, 16], [4, 2])
+    every = throughput.matrix([Network("mxnet", OURS, None)] * 2, ["float32"], [8, 16], [4, 2])
     assert [(each.ranks, each.batch_size) for each in every] == [(2, 8), (2, 16), (4, 8), (4, 16)]
-    of = bench.Bench(tiny_config, every, ("real",), tmp_path, "")
+    of = throughput.Bench(tiny_config, every, ("real",), tmp_path, "")
     rates = [{"real": Rates(rate, rate, rate)} for rate in (100, 300, 150)]
     of.results = [Result(one, rate, "", "") for one, rate in zip(every, [*rates, {}])]
     assert [of.scaling(each, "real") for each in of.results] == [None, None, 0.75, None]
@@ -140,7 +142,7 @@ def test_scaling_is_against_the_fewest_ranks_of_the_same(tiny_config, tmp_path):
     (3, "", "exit status 3"),
 ])
 def test_why_there_is_no_figure(status, text, failure):
-    assert job.failure(status, text) == failure
+    assert worker.failure(status, text) == failure
 
 
 def test_names_of_cells_tell_them_apart():
@@ -150,17 +152,17 @@ def test_names_of_cells_tell_them_apart():
 def test_a_model_is_trained_by_the_frameworks_whose_zoo_has_it(monkeypatch):
     zoos = {"mxnet": {"inception_v3": 299, "resnet50_v1": 224}, "pytorch": {"inception_v3": 300, "resnet50": 224}}
     monkeypatch.setattr(implementation, "zoo", zoos.__getitem__)
-    assert zoo.networks(["mxnet", "pytorch"], [OURS, "InceptionV3", "resnet50"]) == [
+    assert networks.networks(["mxnet", "pytorch"], [OURS, "InceptionV3", "resnet50"]) == [
         ("mxnet", OURS, None), ("mxnet", "inception_v3", 299),
         ("pytorch", OURS, None), ("pytorch", "inception_v3", 300), ("pytorch", "resnet50", 224),
     ]
     with pytest.raises(UserError, match="resnet50v is in the zoo of none of mxnet, pytorch; .* resnet50_v1, resnet50"):
-        zoo.networks(["mxnet", "pytorch"], ["resnet50v"])
+        networks.networks(["mxnet", "pytorch"], ["resnet50v"])
 
 
 def test_without_a_zoo_no_framework_is_imported(monkeypatch):
     monkeypatch.setattr(implementation, "zoo", None)
-    assert zoo.networks(["mxnet"], [OURS]) == [("mxnet", OURS, None)]
+    assert networks.networks(["mxnet"], [OURS]) == [("mxnet", OURS, None)]
 
 
 def test_a_curve_for_each_framework_model_precision_and_kind_of_data():

@@ -13,14 +13,13 @@ import cv2
 import numpy as np
 import pytest
 
-from rn50 import config as configuration
-from rn50 import config_file
 from rn50.data import recordio
 from rn50.errors import UserError
-from rn50.hyperparameters import written_config
-from rn50.implementation import EpochResult
-from rn50.input import knobs, tuned_config, tuning
-from rn50.input.tuning import Tuner
+from rn50.run.implementation import EpochResult
+from rn50.settings import config as configuration
+from rn50.settings import config_file, rewrite
+from rn50.speed import input_settings, tuned_config, tuning
+from rn50.speed.tuning import Tuner
 from tests.conftest import with_changes
 
 CONFIGS = sorted(config_file.CONFIGS.glob("config_*.sh"))
@@ -98,7 +97,7 @@ def test_no_more_threads_than_cores_and_no_dead_knob_is_tried(tiny_config):
         "DALI_ROI_DECODE", "DALI_THREADS", "DALI_PREFETCH_QUEUE", "DALI_DONT_USE_MMAP"}  # fmt: skip
     assert max(int(trial.change.split("=")[1]) for trial in trials if "THREADS" in trial.change) == 2
     gpu = with_changes(tiny_config, run={"device": "gpu"}, input_pipeline={"roi_decode": False})
-    names = {knob.name for knob in knobs.of(gpu, 2)}
+    names = {knob.name for knob in input_settings.of(gpu, 2)}
     assert names == {trial.change.split("=")[0] for trial in trials} | {"DALI_HW_DECODER_LOAD", "DALI_CACHE_SIZE"}
 
 
@@ -159,7 +158,7 @@ def outcome_of(config, **changes):
 
 @pytest.mark.parametrize("file", CONFIGS, ids=[file.stem for file in CONFIGS])
 def test_the_file_that_is_written_is_the_base_with_these_knobs(file, tmp_path):
-    base = written_config.read(file, "input_pipeline")
+    base = rewrite.read(file, "input_pipeline")
     changes = {"threads": 7, "prefetch_queue_depth": 5, "dont_use_mmap": True}
     outcome = outcome_of(base.config, **changes)
     output = tmp_path / "config_TUNED.sh"
@@ -167,8 +166,9 @@ def test_the_file_that_is_written_is_the_base_with_these_knobs(file, tmp_path):
     read = configuration.from_environment(config_file.source(str(output)), str(output))
     assert dataclasses.asdict(read.input_pipeline) == {**dataclasses.asdict(base.config.input_pipeline), **changes}
     assert dataclasses.replace(read, input_pipeline=base.config.input_pipeline) == base.config
-    assert {name: value for name, value in config_file.source(str(output)).items() if name not in knobs.NAMES.values()} == {
-        name: value for name, value in config_file.source(str(file)).items() if name not in knobs.NAMES.values()}  # fmt: skip
+    tuned = input_settings.NAMES.values()
+    assert {name: value for name, value in config_file.source(str(output)).items() if name not in tuned} == {
+        name: value for name, value in config_file.source(str(file)).items() if name not in tuned}  # fmt: skip
     old, new = file.read_text().splitlines(), output.read_text().splitlines()
     header = [line for line in new if line.startswith("#") and line not in old]
     assert header[0].startswith("#   tuned       by `rn50 tune input`: DALI_THREADS=7 (was ")
@@ -181,7 +181,7 @@ def test_the_file_that_is_written_is_the_base_with_these_knobs(file, tmp_path):
 def test_a_file_that_was_tuned_before_is_tuned_again(tmp_path):
     again = DEMO
     for threads in (2, 3):
-        base = written_config.read(again, "input_pipeline")
+        base = rewrite.read(again, "input_pipeline")
         made = tuned_config.text(base, outcome_of(base.config, threads=threads))
         again = tmp_path / f"config_{threads}.sh"
         again.write_text(made)
@@ -193,11 +193,11 @@ def test_a_file_that_sets_knobs_elsewhere_too_or_has_no_section_is_refused(tmp_p
     file = tmp_path / "config_X.sh"
     file.write_text(DEMO.read_text() + "\nexport DALI_THREADS=9\n")
     with pytest.raises(UserError, match="sets variables of the input pipeline outside of their section"):
-        base = written_config.read(file, "input_pipeline")
+        base = rewrite.read(file, "input_pipeline")
         tuned_config.text(base, outcome_of(base.config, threads=2))
     file.write_text(DEMO.read_text().replace("# --- input pipeline", "# input pipeline"))
     with pytest.raises(UserError, match="no section `# --- input pipeline`"):
-        written_config.read(file, "input_pipeline")
+        rewrite.read(file, "input_pipeline")
 
 
 def test_the_environment_of_a_run_has_the_knobs_of_the_file_alone(tmp_path):

@@ -8,10 +8,11 @@ import cv2
 import numpy as np
 import pytest
 
-from rn50.data.demo_dataset import encode
+from rn50.data.demo.dataset import encode
 from rn50.data.jpeg import image_fault
+from rn50.data.layout import FILES
+from rn50.data.preflight import check_record_set, find_bad_record, preflight
 from rn50.data.recordio import IndexedRecordWriter, encode_record, read_index
-from rn50.data.verify import FILES, check_record_set, find_bad_record, preflight
 from rn50.errors import UserError
 
 SAMPLES = 12

@@ -6,8 +6,8 @@ import types
 import numpy as np
 import pytest
 
-from rn50 import watch
-from rn50.watch import SILENT_S, STILL_BEFORE_THE_CLOCK_S, STILL_S, WAITING_FOR_DATA, Roll, Watch
+from rn50.run import watchdog
+from rn50.run.watchdog import SILENT_S, STILL_BEFORE_THE_CLOCK_S, STILL_S, WAITING_FOR_DATA, Roll, Watch
 
 
 def hear(roll, steps, doing="training epoch 1", silent=()):
@@ -119,7 +119,7 @@ class Ranks:
 @pytest.fixture
 def watched(monkeypatch):
     """Three ranks under watch, with turns of 20 ms; and what each watch said."""
-    monkeypatch.setattr(watch, "TURN_S", 0.02)
+    monkeypatch.setattr(watchdog, "TURN_S", 0.02)
     ranks, said = Ranks(3), {"warned": [], "ended": {}, "over": threading.Event()}
 
     def end(rank, line):

@@ -18,9 +18,9 @@ import scipy.stats  # noqa: F401
 import yaml  # noqa: F401
 
 from rn50 import cli
-from rn50.hyperparameters import borrow_show, plan_display  # noqa: F401
-from rn50.report import report  # noqa: F401
-from rn50.submission import package, rcp  # noqa: F401
+from rn50.hyperparameters.plan import display as plan_display  # noqa: F401
+from rn50.results.report import report  # noqa: F401
+from rn50.submission import package  # noqa: F401
 
 LIMIT_S = 60
 MEMORY = 2 << 30

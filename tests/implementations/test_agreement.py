@@ -10,7 +10,7 @@ from implementations.mxnet import input_pipeline as mxnet_input  # noqa: E402
 from implementations.mxnet import train as mxnet_train  # noqa: E402
 from implementations.pytorch import input_pipeline as pytorch_input  # noqa: E402
 from implementations.pytorch import train as pytorch_train  # noqa: E402
-from rn50 import schedule  # noqa: E402
+from rn50.benchmark import schedule  # noqa: E402
 from tests.conftest import with_changes  # noqa: E402
 
 STEPS = 20

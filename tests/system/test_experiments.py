@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from rn50 import rules
+from rn50.benchmark import rules
 from tests.core.test_report import write_result
 from tests.system.job import BUSY_S, RN50, ROOT, Job, assert_aborted, configuration_file, events
 

@@ -7,7 +7,7 @@ import pytest
 from tests.system.job import assert_aborted
 
 ENDLESS = {"NUMEPOCHS": "1000"}
-STARTERS = {"python": "rn50.local_launcher", "horovodrun": "horovod.runner.launch"}
+STARTERS = {"python": "rn50.launch.local_launcher", "horovodrun": "horovod.runner.launch"}
 """What the command line of the process that starts the ranks has in it."""
 
 

@@ -16,7 +16,7 @@ import sys
 
 import pytest
 
-from rn50.launchers import horovod_has_mpi
+from rn50.launch.launchers import horovod_has_mpi
 from tests.system.cluster import Namespaces, Slurm, Ssh, need_namespaces, need_slurm
 from tests.system.job import BUSY_S, LAUNCH, RN50, ROOT, Job, assert_aborted, configuration_file, events
 

@@ -6,7 +6,8 @@ import subprocess
 
 import pytest
 
-from rn50 import files, rules
+from rn50 import files
+from rn50.benchmark import rules
 from tests.image_tree import IMAGENET_SIZES, make
 from tests.system.job import BUSY_S, RN50, ROOT, assert_aborted, events
 

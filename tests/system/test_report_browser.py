@@ -13,8 +13,8 @@ import urllib.request
 
 import pytest
 
-from rn50.report import report
-from rn50.submission import score
+from rn50.results import score
+from rn50.results.report import report
 from tests.core.test_report import write_result
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")

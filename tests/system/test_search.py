@@ -12,7 +12,7 @@ import pytest
 
 from rn50.hyperparameters.search.journal import Journal
 from rn50.hyperparameters.search.method import Point
-from rn50.submission.parse import read_log
+from rn50.results.parse import read_log
 from tests.core.test_search import assert_nothing_lost_or_repeated, results
 from tests.system.job import BUSY_S, RN50, Job, events
 

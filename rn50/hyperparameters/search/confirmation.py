@@ -9,9 +9,9 @@ from typing import IO, Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
 from rn50.hyperparameters.search import locks, method
 from rn50.hyperparameters.search.journal import Trial
 from rn50.hyperparameters.search.method import Point
-from rn50.submission import compare, score
-from rn50.submission.compare import Difference
-from rn50.submission.score import SystemScore
+from rn50.results import compare, score
+from rn50.results.compare import Difference
+from rn50.results.score import SystemScore
 
 FOLDER = "confirmed"
 BASELINE, WINNER = "baseline", "winner"

@@ -6,9 +6,9 @@ behind: with evaluations after every epoch, whole epochs would leave most points
 
 from typing import Optional, Sequence
 
-from rn50 import rules
+from rn50.benchmark import rules
 from rn50.hyperparameters.search.method import MISSED
-from rn50.submission.parse import Evaluation
+from rn50.results.parse import Evaluation
 
 PATIENCE_EPOCHS = 4
 """Nothing is hopeless before: a longer warm-up or a larger learning rate begins more slowly, and catches up."""

@@ -4,16 +4,17 @@ import pathlib
 import shlex
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from rn50 import files, rules
+from rn50 import files
+from rn50.benchmark import rules
 from rn50.errors import UserError
-from rn50.hyperparameters import written_config
 from rn50.hyperparameters.search import confirmation, method, subject
 from rn50.hyperparameters.search.confirmation import BASELINE, WINNER, Verdict
 from rn50.hyperparameters.search.method import Point
 from rn50.hyperparameters.search.planner import Planner
 from rn50.hyperparameters.search.training import evaluations
-from rn50.submission import environment
-from rn50.submission.parse import Evaluation
+from rn50.results import conditions
+from rn50.results.parse import Evaluation
+from rn50.settings import rewrite
 
 REPORT = "report.md"
 _PACKAGES = ("mxnet", "nvidia-dali-cuda110", "numpy", "optuna")
@@ -84,7 +85,7 @@ class Outcome:
         values = {**on.base.values, **subject.variables(winner)}
         if epochs:
             values.update(subject.evaluation_of(values, int(max(epochs))))
-        values = {name: values[name] for name in written_config.GROUP if name in values}
+        values = {name: values[name] for name in rewrite.GROUP if name in values}
         rows = [
             ("command", "CONFIG_FILE=/path/to/this/file ./run_and_time.sh"),
             ("machine", on.base.machine),
@@ -96,8 +97,8 @@ class Outcome:
         ]  # fmt: skip
         if on.config.data.train_samples != rules.TRAIN_SAMPLES:
             rows.append(("note", f"found on other data than ImageNet: {rules.NOT_A_RESULT}"))
-        text = written_config.render(on.base, "with hyperparameters that a search found", rows, values)
-        written_config.check(on.base, text, values)
+        text = rewrite.render(on.base, "with hyperparameters that a search found", rows, values)
+        rewrite.check(on.base, text, values)
         return text
 
     # The report
@@ -148,13 +149,13 @@ class Outcome:
 
     def _saved(self) -> Dict[str, str]:
         finished = [trial.number for trial in self.trials if trial.state == "finished"]
-        return environment.saved(self.search.journal.result_file(finished[0])) if finished else {}
+        return conditions.saved(self.search.journal.result_file(finished[0])) if finished else {}
 
     def _commits(self) -> str:
         """The code that most runs were of, and the runs of other code: a search may take several calls."""
         runs: Dict[str, List[str]] = {}
         for name, log in self._logs():
-            saved = environment.saved(log)
+            saved = conditions.saved(log)
             if saved:  # nothing is, where a run was killed before it had begun
                 runs.setdefault(saved.get("commit", "unknown"), []).append(name)
         if not runs:
@@ -171,7 +172,7 @@ class Outcome:
                 yield f"{who} {number}", log
 
     def _confirmed_saved(self) -> Dict[str, str]:
-        return environment.saved(self.search.folder / confirmation.FOLDER / WINNER / "result_0.txt")
+        return conditions.saved(self.search.folder / confirmation.FOLDER / WINNER / "result_0.txt")
 
     def _points(self, points: Dict[str, Point]) -> str:
         values = {who: subject.variables(point) for who, point in points.items()}

@@ -5,7 +5,7 @@ import time
 from dataclasses import dataclass
 from typing import Dict, Optional, Sequence
 
-from rn50 import rules
+from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.hyperparameters.search import method, objective
 from rn50.hyperparameters.search.journal import evidence

@@ -2,13 +2,13 @@
 
 from typing import List, Tuple
 
-from rn50 import binding, machine
 from rn50.errors import UserError
+from rn50.machine import binding, hardware
 
 
 def of(workers: int, device: str) -> List[Tuple[int, ...]]:
     """The cores of each worker. Raises UserError where there are too few, or they would share GPUs."""
-    here = machine.read()
+    here = hardware.read()
     if workers > here.usable_cpus:
         raise UserError(f"--workers {workers}: this machine gives {here.usable_cpus} cores; give no more workers than that")
     if workers > 1 and device == "gpu":

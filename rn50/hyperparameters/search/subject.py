@@ -6,16 +6,16 @@ import pathlib
 import socket
 from typing import Any, Dict, List, Mapping, Optional
 
-from rn50 import rules
-from rn50.config import Config, from_environment
-from rn50.config import variables as config_variables
-from rn50.config_file import CONFIGS, source
-from rn50.data import verify
+from rn50.benchmark import rules
+from rn50.data import layout, preflight
 from rn50.errors import UserError
-from rn50.hyperparameters import written_config
-from rn50.hyperparameters.origin import text
+from rn50.hyperparameters.borrow.origin import text
 from rn50.hyperparameters.search.method import Point
-from rn50.hyperparameters.written_config import Base
+from rn50.settings import rewrite
+from rn50.settings.config import Config, from_environment
+from rn50.settings.config import variables as config_variables
+from rn50.settings.config_file import CONFIGS, source
+from rn50.settings.rewrite import Base
 
 EVALUATION = {"EVAL_OFFSET": "0", "EVAL_PERIOD": "1"}
 """Every run of a search evaluates after each epoch, whatever the configuration says."""
@@ -94,8 +94,8 @@ def read(name: str, environ: Mapping[str, str]) -> Subject:
 
     Raises UserError where it cannot be run, or the data are not there.
     """
-    file = written_config.base_file(name, environ)
-    base = written_config.read(file)
+    file = rewrite.base_file(name, environ)
+    base = rewrite.read(file)
     inherited = {key: value for key, value in environ.items() if key not in EACH_RUNS_OWN or key == "DATADIR"}
     if inherited.get("DATADIR"):
         inherited["DATADIR"] = os.path.realpath(inherited["DATADIR"])
@@ -111,13 +111,13 @@ def read(name: str, environ: Mapping[str, str]) -> Subject:
 
 def data_folder(folder: pathlib.Path) -> pathlib.Path:
     """The absolute path of a data set. Raises UserError where it is not there."""
-    verify.preflight(folder)
+    preflight.preflight(folder)
     return folder.resolve()
 
 
 def sizes(folder: pathlib.Path) -> Dict[str, int]:
     """What tells one data set from another without opening a file: runs may be the first to do that."""
-    return {name: (folder / name).stat().st_size for name in verify.FILES}
+    return {name: (folder / name).stat().st_size for name in layout.FILES}
 
 
 def host() -> str:

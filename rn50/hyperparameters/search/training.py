@@ -7,10 +7,10 @@ import sys
 import time
 from typing import IO, Any, List, Mapping, Optional, Sequence, Tuple
 
-from rn50.config_file import CONFIGS
 from rn50.errors import DIVERGED, UserError
-from rn50.parent_death import ask_to_end_with_parent
-from rn50.submission.parse import Evaluation, read_log
+from rn50.process import ask_to_end_with_parent
+from rn50.results.parse import Evaluation, read_log
+from rn50.settings.config_file import CONFIGS
 
 BY_FORCE_S = 30
 """After this a run that was asked to stop is killed; its own launcher gives the ranks a third of it."""

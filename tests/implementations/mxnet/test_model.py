@@ -9,7 +9,7 @@ mx = pytest.importorskip("mxnet")
 from implementations.mxnet.input_pipeline import SyntheticBatches  # noqa: E402
 from implementations.mxnet.model import Bottleneck, Form, ResNet50, TrainingLoss, trainable  # noqa: E402
 from implementations.mxnet.train import create  # noqa: E402
-from rn50 import rules  # noqa: E402
+from rn50.benchmark import rules  # noqa: E402
 from tests.conftest import with_changes  # noqa: E402
 
 FORM = Form("NCHW", "float32", fused_relu=True)

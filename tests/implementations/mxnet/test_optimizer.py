@@ -8,7 +8,7 @@ mx = pytest.importorskip("mxnet")
 
 from implementations.mxnet.model import Evaluation, Form, ResNet50, trainable  # noqa: E402
 from implementations.mxnet.optimizer import OPTIMIZERS, Lars  # noqa: E402
-from rn50 import lars, schedule, sgd  # noqa: E402
+from rn50.benchmark import optimizers, schedule  # noqa: E402
 from tests.conftest import with_changes  # noqa: E402
 
 STEPS, SAMPLES = 20, 32
@@ -22,8 +22,8 @@ def gradients_of(parameters, random):
 def oracle(h):
     """(name, weight, gradient, velocity, learning rate) -> (weight, velocity) of the optimizer that ``h`` names."""
     if h.optimizer == "sgd":
-        return lambda *args: sgd.update(*args, h.momentum, h.weight_decay)
-    return lambda *args: lars.update(*args, h.lars_eta, h.momentum, h.weight_decay)
+        return lambda *args: optimizers.sgd_update(*args, h.momentum, h.weight_decay)
+    return lambda *args: optimizers.lars_update(*args, h.lars_eta, h.momentum, h.weight_decay)
 
 
 @pytest.mark.parametrize("name, weight_decay", [("lars", 5e-5), ("sgd", 0.01)])  # a decay that 20 steps of SGD show

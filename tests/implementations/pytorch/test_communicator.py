@@ -18,7 +18,7 @@ import os
 import numpy as np
 import torch
 from implementations.pytorch.communicator import Distributed
-from rn50.config import environment
+from rn50.process import environment
 ranks = Distributed(False, environment())
 total = ranks.sum(np.array([1, 10 ** 15 + ranks.rank]))
 gradients = ranks.gradients(1000, torch.device("cpu"))
@@ -32,10 +32,11 @@ os.write(1, (" ".join(map(str, told)) + "\\n").encode())  # in one piece: torchr
 ranks.close()
 ranks.close()
 """
+OURS = [sys.executable, "-m", "rn50.launch.local_launcher", "3"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3", "--no-python"]
 
 
-@pytest.mark.parametrize("launcher", [[sys.executable, "-m", "rn50.local_launcher", "3"], TORCHRUN], ids=["ours", "torchrun"])
+@pytest.mark.parametrize("launcher", [OURS, TORCHRUN], ids=["ours", "torchrun"])
 def test_ranks_meet_and_sum(launcher):
     done = subprocess.run([*launcher, sys.executable, "-c", SCRIPT], cwd=str(ROOT), capture_output=True, text=True, timeout=120,
                           env={**os.environ, "PYTHONPATH": str(ROOT)})

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 
 from implementations.pytorch.model import Bottleneck, ResNet50, trainable, training_loss  # noqa: E402
 from implementations.pytorch.train import create  # noqa: E402
-from rn50 import rules  # noqa: E402
+from rn50.benchmark import rules  # noqa: E402
 from tests.conftest import ON_GPU, with_changes  # noqa: E402
 
 DEVICES = ["cpu", pytest.param("gpu", marks=ON_GPU)]

@@ -7,7 +7,7 @@ torch = pytest.importorskip("torch")
 
 from implementations.pytorch.model import ResNet50, join, trainable  # noqa: E402
 from implementations.pytorch.optimizer import OPTIMIZERS, Lars, in_order  # noqa: E402
-from rn50 import lars, schedule, sgd  # noqa: E402
+from rn50.benchmark import optimizers, schedule  # noqa: E402
 from tests.conftest import ON_GPU, with_changes  # noqa: E402
 
 STEPS, SAMPLES = 20, 32
@@ -30,8 +30,8 @@ def value(parameter):
 def oracle(h):
     """(name, weight, gradient, velocity, learning rate) -> (weight, velocity) of the optimizer that ``h`` names."""
     if h.optimizer == "sgd":
-        return lambda *args: sgd.update(*args, h.momentum, h.weight_decay)
-    return lambda *args: lars.update(*args, h.lars_eta, h.momentum, h.weight_decay)
+        return lambda *args: optimizers.sgd_update(*args, h.momentum, h.weight_decay)
+    return lambda *args: optimizers.lars_update(*args, h.lars_eta, h.momentum, h.weight_decay)
 
 
 @pytest.mark.parametrize("device", DEVICES)

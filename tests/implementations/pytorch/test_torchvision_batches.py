@@ -12,7 +12,7 @@ from PIL import Image
 torch = pytest.importorskip("torch")
 
 from implementations.pytorch import input_pipeline  # noqa: E402
-from rn50 import rules  # noqa: E402
+from rn50.benchmark import rules  # noqa: E402
 from rn50.data import recordio  # noqa: E402
 from rn50.errors import UserError  # noqa: E402
 from tests.conftest import ON_GPU, with_changes  # noqa: E402

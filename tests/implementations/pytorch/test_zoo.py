@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from implementations.pytorch import model, zoo  # noqa: E402
-from rn50 import sgd  # noqa: E402
+from rn50.benchmark import optimizers  # noqa: E402
 from rn50.errors import UserError  # noqa: E402
 
 
@@ -31,7 +31,7 @@ def test_a_model_gives_logits_and_names_its_parameters(name, size):
     assert {id(each.tensor) for each in named} == {id(each) for each in network.parameters()}
     assert len({each.name for each in named}) == len(named)
     for each in named:  # biases and batch norm have no weight decay
-        assert sgd.is_skipped(each.name) == (each.tensor.ndim == 1)
+        assert optimizers.has_weight_decay(each.name) == (each.tensor.ndim > 1)
     first = [each.tensor.clone() for each in named]
     network.initialize(1)
     assert all((before == each.tensor).all() for before, each in zip(first, named))

@@ -9,7 +9,7 @@ from implementations.mxnet.train import MxnetImplementation
 
 
 def create(config):
-    """See ``rn50.implementation``."""
+    """See ``rn50.run.implementation``."""
     return Losses(config)
 
 

@@ -1,0 +1,254 @@
+"""Training batches of 224x224 from ImageNet-like JPEGs on the CPU: ours, MXNet's ImageRecordIter, PyTorch's DataLoader.
+
+    python benchmarks/cpu_input.py [--images 2000] [--seconds 4] [--rounds 5] [--folder FOLDER] [--json]
+
+The same RecordIO file in FOLDER (by default /dev/shm, so that no disk is measured), the same augmentation (a window of 5 to 100 %
+of the area, aspect 3/4 to 4/3, resized, mirrored in one of two, normalised), a thread or worker for each core. PyTorch decodes
+with Pillow, and is left out where it is not installed.
+
+Beside whole pipelines there are parts: libjpeg-turbo, by OpenCV, that decodes whole images in memory and does nothing else, which
+is what every other rate is compared with; DALI's decoding of whole images and of random windows. Every side is a process of its
+own, and all have their turn in every round.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from typing import Any, Callable, Dict, Iterator, List
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+
+import numpy as np
+from rich.table import Table
+
+from rn50.benchmark import rules
+from rn50.data import recordio
+from rn50.data.pipeline import dali
+from rn50.settings import config as configuration
+from rn50.speed import rates
+from rn50.terminal import Terminal
+from tests.image_tree import IMAGENET_SIZES, make
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SIZE, BATCH, CLASSES = 224, 64, 100
+CORES = len(os.sched_getaffinity(0))
+WARM_UP_S = 1.0
+NOT_INSTALLED = 4
+"""Exit status of a side whose library is missing."""
+BARE = "bare decode"
+ON_CPU = dali.Form(None, "CHW", False)
+
+
+def configured(folder: pathlib.Path, fused: bool) -> configuration.Config:
+    """The configuration that reads ``folder``."""
+    environment = {
+        "OPTIMIZER": "lars", "BATCHSIZE": str(BATCH), "LR": "0.1", "WARMUP_EPOCHS": "1", "NUMEPOCHS": "2", "MOM": "0.9",
+        "WD": "5e-5", "LARSETA": "0.001", "LABELSMOOTHING": "0.1", "EVAL_OFFSET": "0", "EVAL_PERIOD": "1", "DGXNGPU": "1",
+        "DGXNNODES": "1", "DEVICE": "cpu", "DATADIR": str(folder), "DALI_THREADS": str(CORES), "DALI_ROI_DECODE": str(int(fused)),
+    }  # fmt: skip
+    return configuration.from_environment(environment)
+
+
+def in_memory(folder: pathlib.Path) -> List[np.ndarray]:
+    """The JPEGs of ``folder``."""
+    with recordio.IndexedRecordReader(folder / "train.rec", folder / "train.idx") as reader:
+        return [np.frombuffer(reader.read(place)[1], np.uint8) for place in range(len(reader))]
+
+
+def ours(folder: pathlib.Path, fused: bool) -> Callable[[], int]:
+    """The whole pipeline; returns what makes a batch and says how many images it has."""
+    pipeline = dali.build(configured(folder, fused), True, 0, 1, 1, ON_CPU)
+
+    def batch() -> int:
+        pipeline.run()
+        return BATCH
+
+    return batch
+
+
+def dali_decode(folder: pathlib.Path, fused: bool) -> Callable[[], int]:
+    """DALI's decoder alone."""
+    images = in_memory(folder)
+    batches = itertools.cycle([images[begin : begin + BATCH] for begin in range(0, len(images) - BATCH + 1, BATCH)])
+    pipeline = dali.build_decoder(configured(folder, fused), 1, ON_CPU, batches)
+
+    def batch() -> int:
+        pipeline.run()
+        return BATCH
+
+    return batch
+
+
+def bare(folder: pathlib.Path) -> Callable[[], int]:
+    """libjpeg-turbo on whole images, in a thread for each core."""
+    import cv2
+
+    cv2.setNumThreads(1)
+    images = in_memory(folder)
+
+    def decode(part: List[np.ndarray]) -> None:
+        for image in part:
+            cv2.imdecode(image, cv2.IMREAD_COLOR)
+
+    def batch() -> int:  # all images, so that the threads rarely wait for each other
+        threads = [threading.Thread(target=decode, args=(images[core::CORES],)) for core in range(CORES)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return len(images)
+
+    return batch
+
+
+def image_record_iter(folder: pathlib.Path) -> Callable[[], int]:
+    """What comes with MXNet."""
+    from implementations.mxnet import mx
+
+    names = [f"{what}_{channel}" for what in ("mean", "std") for channel in "rgb"]
+    data = mx.io.ImageRecordIter(
+        path_imgrec=str(folder / "train.rec"), path_imgidx=str(folder / "train.idx"), data_shape=(3, SIZE, SIZE),
+        batch_size=BATCH, shuffle=True, preprocess_threads=CORES, random_resized_crop=True, min_random_area=rules.CROP_AREA[0],
+        max_random_area=rules.CROP_AREA[1], min_aspect_ratio=rules.CROP_ASPECT[0], max_aspect_ratio=rules.CROP_ASPECT[1],
+        rand_mirror=True, inter_method=1, verbose=False, **dict(zip(names, (*rules.MEAN, *rules.STD))),
+    )  # fmt: skip
+
+    def batch() -> int:
+        try:
+            next(data).data[0].wait_to_read()
+        except StopIteration:
+            data.reset()
+            return batch()
+        return BATCH
+
+    return batch
+
+
+def torch_loader(folder: pathlib.Path) -> Callable[[], int]:
+    """PyTorch's DataLoader with a worker for each core and Pillow."""
+    import io
+    import random
+
+    from PIL import Image
+    from torch.utils.data import DataLoader, Dataset
+
+    images = in_memory(folder)
+    mean, std = (np.float32(each).reshape(3, 1, 1) for each in (rules.MEAN, rules.STD))
+
+    class Augmented(Dataset):  # type: ignore[type-arg, misc]
+        def __len__(self) -> int:
+            return len(images)
+
+        def __getitem__(self, index: int) -> Any:
+            image = Image.open(io.BytesIO(images[index])).convert("RGB")
+            left, top, width, height = window(*image.size)
+            image = image.resize((SIZE, SIZE), Image.Resampling.BILINEAR, (left, top, left + width, top + height))
+            pixels = np.asarray(image).transpose(2, 0, 1)
+            return (np.ascontiguousarray(pixels[:, :, :: random.choice((1, -1))], np.float32) - mean) / std
+
+    def window(width: int, height: int) -> Any:
+        while True:
+            area = random.uniform(*rules.CROP_AREA) * width * height
+            aspect = np.exp(random.uniform(*np.log(rules.CROP_ASPECT)))
+            wide, high = round((area * aspect) ** 0.5), round((area / aspect) ** 0.5)
+            if 0 < wide <= width and 0 < high <= height:
+                return random.randint(0, width - wide), random.randint(0, height - high), wide, high
+
+    def for_ever() -> Iterator[Any]:
+        while True:
+            yield from DataLoader(Augmented(), BATCH, shuffle=True, num_workers=CORES, drop_last=True)
+
+    batches = for_ever()
+    return lambda: len(next(batches))
+
+
+SIDES: Dict[str, Callable[[pathlib.Path], Callable[[], int]]] = {
+    "ours, DALI_ROI_DECODE=1": lambda folder: ours(folder, True),
+    "ours, DALI_ROI_DECODE=0": lambda folder: ours(folder, False),
+    "ImageRecordIter": image_record_iter,
+    "PyTorch DataLoader, Pillow": torch_loader,
+    BARE: bare,
+    "DALI decodes windows, no more": lambda folder: dali_decode(folder, True),
+    "DALI decodes whole images, no more": lambda folder: dali_decode(folder, False),
+}
+
+
+def measure(side: str, folder: pathlib.Path, seconds: float) -> None:
+    """Prints the images/s of one side, or exits with NOT_INSTALLED."""
+    try:
+        batch = SIDES[side](folder)
+    except ModuleNotFoundError:
+        sys.exit(NOT_INSTALLED)
+    for limit in (WARM_UP_S, seconds):
+        images, begin = 0, time.perf_counter()
+        while time.perf_counter() - begin < limit:
+            images += batch()
+        rate = images / (time.perf_counter() - begin)
+    print(rate)
+    sys.stdout.flush()
+    os._exit(0)  # what still prefetches has nothing to say
+
+
+def in_a_process(side: str, folder: pathlib.Path, seconds: float) -> Any:
+    """The images/s of one side, None where its library is missing."""
+    command = [sys.executable, __file__, "--side", side, "--folder", str(folder), "--seconds", str(seconds)]
+    done = subprocess.run(command, cwd=str(ROOT), capture_output=True, text=True)
+    if done.returncode == NOT_INSTALLED:
+        return None
+    if done.returncode:
+        sys.exit(f"{side}: {done.stderr}")
+    return float(done.stdout.split()[-1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--images", type=int, default=2000)
+    parser.add_argument("--seconds", type=float, default=4)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("/dev/shm"))
+    parser.add_argument("--side", choices=list(SIDES), help=argparse.SUPPRESS)
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    if args.side:
+        measure(args.side, args.folder, args.seconds)
+    with tempfile.TemporaryDirectory(dir=str(args.folder)) as made:
+        source, packed = pathlib.Path(made, "source"), pathlib.Path(made, "packed")
+        make(source, classes=CLASSES, train=args.images // CLASSES, val=1, sizes=IMAGENET_SIZES)
+        pack = [sys.executable, "-m", "rn50", "pack", str(source), str(packed)]
+        subprocess.run(pack, cwd=str(ROOT), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+        size = (packed / "train.rec").stat().st_size / args.images
+        measured: Dict[str, List[float]] = {side: [] for side in SIDES}
+        for _ in range(args.rounds):
+            for side in list(measured):
+                rate = in_a_process(side, packed, args.seconds)
+                if rate is None:
+                    del measured[side]
+                else:
+                    measured[side].append(rate)
+    report = {
+        "kilobytes_per_image": size / 1000,
+        "cores": CORES,
+        "images_per_second": {side: rates.of_rounds(values).to_json() for side, values in measured.items()},
+        "to_bare_decode": {side: rates.compare(values, measured[BARE]).to_json() for side, values in measured.items()},
+    }
+    if args.json:
+        print(json.dumps(report, indent=1))
+        return
+    table = Table(title=f"{SIZE}x{SIZE} from JPEGs of {size / 1000:.0f} KB, {CORES} cores, {args.rounds} rounds")
+    for column in ("", "images/s", "lowest", "highest", "to bare decode"):
+        table.add_column(column, justify="left" if not column else "right")
+    for side, values in measured.items():
+        rate, ratio = rates.of_rounds(values), rates.compare(values, measured[BARE])
+        table.add_row(side, *(f"{each:,.0f}" for each in rate), "" if side == BARE else f"{ratio.median:.2f}")
+    Terminal().print(table)
+
+
+if __name__ == "__main__":
+    main()

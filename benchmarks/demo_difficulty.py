@@ -1,0 +1,128 @@
+"""Is the demo data set honest? Four shortcuts that need no deep network must fail on it.
+
+    python benchmarks/demo_difficulty.py data/demo [--json]
+
+Trains each on train.rec, tests it on val.rec and prints its accuracy beside the bound it has to stay under; exits with 1 where
+one does not. Linear classifiers are ridge regressions on one-hot labels, the best of several penalties on the test images
+themselves, so that the figure errs against the data set. Takes about 20 s on two cores.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Iterable, List, NamedTuple, Tuple
+
+import cv2
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from rn50.data.recordio import IndexedRecordReader
+from rn50.errors import UserError
+
+LINEAR_BOUND = 0.30
+NEIGHBOUR_BOUND = 0.60
+SIDE = 32
+"""Images are resized to this side before their pixels are compared, as in CIFAR."""
+HISTOGRAM_BINS = 8
+HOG_SIDE = 48
+HOG_BLOCK, HOG_CELL, HOG_ORIENTATIONS = 16, 8, 9
+RIDGE_PENALTIES = (1e-3, 1e-2, 1e-1, 1.0)
+"""As fractions of the mean variance of a feature."""
+
+
+class Result(NamedTuple):
+    shortcut: str
+    accuracy: float
+    bound: float
+
+
+def load(folder: Path, name: str) -> Tuple[List[np.ndarray], np.ndarray]:
+    """Images (uint8, BGR) and labels (int64) of ``name``.rec."""
+    images, labels = [], []
+    with IndexedRecordReader(folder / f"{name}.rec", folder / f"{name}.idx") as reader:
+        for position in range(len(reader)):
+            header, image = reader.read(position)
+            images.append(cv2.imdecode(np.frombuffer(image, np.uint8), cv2.IMREAD_COLOR))
+            labels.append(int(header.label))
+    return images, np.array(labels)
+
+
+def pixels(image: np.ndarray) -> np.ndarray:
+    return cv2.resize(image, (SIDE, SIDE), interpolation=cv2.INTER_AREA).ravel() / np.float32(255)
+
+
+def colour_histogram(image: np.ndarray) -> np.ndarray:
+    """The share of each of 8 x 8 x 8 colours."""
+    counts = cv2.calcHist([image], [0, 1, 2], None, [HISTOGRAM_BINS] * 3, [0, 256] * 3)
+    return counts.ravel() / (image.size // 3)
+
+
+def hog(image: np.ndarray) -> np.ndarray:
+    """Histograms of oriented gradients (Dalal and Triggs, 2005)."""
+    descriptor = cv2.HOGDescriptor((HOG_SIDE, HOG_SIDE), (HOG_BLOCK, HOG_BLOCK), (HOG_CELL, HOG_CELL), (HOG_CELL, HOG_CELL),
+                                   HOG_ORIENTATIONS)
+    grey = cv2.resize(cv2.cvtColor(image, cv2.COLOR_BGR2GRAY), (HOG_SIDE, HOG_SIDE), interpolation=cv2.INTER_AREA)
+    return descriptor.compute(grey).ravel()
+
+
+def features(extract, images: Iterable[np.ndarray]) -> np.ndarray:
+    return np.stack([extract(image) for image in images]).astype(np.float32)
+
+
+def linear_accuracy(train: np.ndarray, train_labels: np.ndarray, test: np.ndarray, test_labels: np.ndarray) -> float:
+    """Accuracy of the best ridge regression on one-hot labels."""
+    mean = train.mean(0)
+    train, test = train - mean, test - mean
+    targets = np.eye(train_labels.max() + 1, dtype=np.float32)[train_labels]
+    eigenvalues, vectors = np.linalg.eigh(train.T @ train)
+    correlation = vectors.T @ (train.T @ (targets - targets.mean(0)))
+    test = test @ vectors
+    accuracies = []
+    for penalty in RIDGE_PENALTIES:
+        weights = correlation / (np.maximum(eigenvalues, 0) + penalty * eigenvalues.mean())[:, None]
+        accuracies.append(np.mean((test @ weights).argmax(1) == test_labels))
+    return float(max(accuracies))
+
+
+def neighbour_accuracy(train: np.ndarray, train_labels: np.ndarray, test: np.ndarray, test_labels: np.ndarray) -> float:
+    """Accuracy of the nearest neighbour in Euclidean distance."""
+    half_squared_distance = (train * train).sum(1) / 2 - test @ train.T
+    return float(np.mean(train_labels[half_squared_distance.argmin(1)] == test_labels))
+
+
+def measure(folder: Path) -> List[Result]:
+    (train, train_labels), (test, test_labels) = load(folder, "train"), load(folder, "val")
+    results = []
+    for shortcut, extract, accuracy, bound in (
+            ("linear classifier on pixels", pixels, linear_accuracy, LINEAR_BOUND),
+            ("linear classifier on colour histograms", colour_histogram, linear_accuracy, LINEAR_BOUND),
+            ("nearest neighbour on pixels", pixels, neighbour_accuracy, NEIGHBOUR_BOUND),
+            ("nearest neighbour on HOG features", hog, neighbour_accuracy, NEIGHBOUR_BOUND)):
+        measured = accuracy(features(extract, train), train_labels, features(extract, test), test_labels)
+        results.append(Result(shortcut, measured, bound))
+    return results
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Measure that the demo data set cannot be solved by a shortcut.")
+    parser.add_argument("folder", type=Path, help="where rn50 demo-data wrote the data set")
+    parser.add_argument("--json", action="store_true", help="print the results as JSON")
+    arguments = parser.parse_args()
+    try:
+        results = measure(arguments.folder)
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 2
+    if arguments.json:
+        print(json.dumps({"shortcuts": [result._asdict() for result in results]}, indent=2))
+    else:
+        for result in results:
+            verdict = "ok" if result.accuracy < result.bound else "TOO EASY"
+            print(f"{result.shortcut:40} {result.accuracy:6.1%}   bound {result.bound:.0%}   {verdict}")
+    return int(any(result.accuracy >= result.bound for result in results))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

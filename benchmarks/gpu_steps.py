@@ -1,0 +1,182 @@
+"""Training steps of PyTorch on a GPU, every STEP_MODE beside eager in turn, and beside what counting predicts.
+
+    set -a; . configs/config_DEMO_GPU_PYTORCH.sh; set +a; python benchmarks/gpu_steps.py [--batches 256,400] [--json]
+
+Bandwidth and arithmetic of the GPU are measured first (a copy of 1 GiB, a product of 8192 x 8192 matrices in float16). Then, for
+each batch size and precision, eager and one other mode train in one process, in rounds that take turns, on a batch held on the
+device and on the data set at DATADIR. "of predicted" is against benchmarks/step_floor.py with those rates; "to eager" is the
+median of the ratios within the rounds. A mode that fails is a row that says why, and makes the exit status 1.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+from typing import Any, Dict, Iterator, List
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+
+import step_floor
+from rich.table import Table
+
+from rn50.errors import UserError
+from rn50.launch import job, launchers
+from rn50.settings import config as configuration
+from rn50.speed import worker
+from rn50.speed.rates import compare, of_rounds
+from rn50.terminal import Terminal
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+COUNTED_AS = {"eager": "separate", "graph": "separate", "compile": "compiled", "fused": "fused"}
+"""The version of ``step_floor`` that a mode is."""
+KINDS = ("synthetic", "real")
+NO_GPU = "gpu_steps: PyTorch sees no GPU here; install a driver and PyTorch's build for CUDA"
+
+
+def device_rates() -> Dict[str, float]:
+    """Bytes/s of a copy, reading and writing counted, and operations/s of a product of matrices, on GPU 0."""
+    import torch
+
+    if not torch.cuda.is_available():
+        raise SystemExit(NO_GPU)
+
+    def seconds(action: Any) -> float:
+        taken = []
+        for _ in range(30):
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            action()
+            end.record()
+            end.synchronize()
+            taken.append(begin.elapsed_time(end) / 1e3)
+        return statistics.median(taken[10:])
+
+    source = torch.zeros(1 << 30, dtype=torch.uint8, device="cuda")
+    target = torch.empty_like(source)
+    left, right = (torch.randn(8192, 8192, dtype=torch.float16, device="cuda") for _ in range(2))
+    return {"bytes": 2 * source.numel() / seconds(lambda: target.copy_(source)),
+            "operations": 2 * 8192**3 / seconds(lambda: torch.mm(left, right))}
+
+
+def measure(mode: str, seconds: float, rounds: int) -> Dict[str, Dict[str, List[float]]]:
+    """Images/s of every round by mode, eager and ``mode``, and kind of data, in this process."""
+    config = configuration.from_environment()
+    print(launchers.bind(config, os.environ), file=sys.stderr)  # before PyTorch starts threads
+
+    from implementations.pytorch.train import create
+    from rn50.speed.meter import Gauge
+
+    ranks, sides = [], []
+    for each in dict.fromkeys(("eager", mode)):
+        changed = dataclasses.replace(config, run=dataclasses.replace(config.run, step_mode=each))
+        rank = create(changed)
+        ranks.append(rank)
+        gauge = Gauge(changed, rank)
+        for kind in KINDS:
+            depth = config.input_pipeline.prefetch_queue_depth if kind == "real" else 0
+            batches = rank.open_input(config.input_pipeline if kind == "real" else None)
+            steps = gauge.steps(batches, depth, seconds / (rounds + 1) / len(KINDS) / 2)
+            sides.append((each, kind, gauge, batches, depth, steps))
+    found: Dict[str, Dict[str, List[float]]] = {each: {kind: [] for kind in KINDS} for each, *_ in sides}
+    for round_ in range(rounds + 1):  # the first does not count
+        for each, kind, gauge, batches, depth, steps in sides:
+            result = gauge.train(batches, depth, steps)
+            if round_:
+                found[each][kind].append(result.samples / result.seconds)
+    for rank in ranks:
+        rank.close()
+    return found
+
+
+def apart(options: List[str], variables: Dict[str, str]) -> Any:
+    """What this script prints with ``options`` in a process of its own; a str says why it printed nothing."""
+    environ = {**os.environ, **variables}
+    environ.update(job.rank_environment(configuration.from_environment(environ), environ))
+    done = subprocess.run([sys.executable, __file__, *options], cwd=str(ROOT), env=environ, capture_output=True, text=True)
+    sys.stderr.write(done.stderr)
+    if done.returncode == 0:
+        return json.loads(done.stdout.splitlines()[-1])
+    last = done.stderr.strip().splitlines()[-1:] or [""]
+    reason = worker.failure(done.returncode, done.stderr)
+    return f"{reason}: {last[0]}" if reason.startswith("exit status") else reason
+
+
+def rows_of(mode: str, batch: int, precision: str, found: Any, rates: Dict[str, float]) -> Iterator[Dict[str, Any]]:
+    """As plain data, of a mode that was measured beside eager, or failed."""
+    row = {"batch": batch, "precision": precision, "mode": mode}
+    if isinstance(found, str):
+        yield {**row, "failure": found}
+        return
+    config = configuration.from_environment()
+    counted = step_floor.kernels(
+        COUNTED_AS[mode], batch, precision, config.data.image_size, config.data.classes, config.data.width)
+    predicted = batch / step_floor.seconds(counted, rates["bytes"], rates["operations"])
+    for kind, values in found[mode].items():
+        measured = of_rounds(values)
+        beside = {} if mode == "eager" else {"to_eager": compare(values, found["eager"][kind]).to_json()}
+        yield {**row, "data": kind, "images_per_second": measured.to_json(), "predicted": predicted,
+               "of_predicted": measured.median / predicted, **beside}
+
+
+def show(rows: List[Dict[str, Any]], rates: Dict[str, float]) -> None:
+    """The table on a terminal."""
+    headings = ("precision", "batch", "STEP_MODE", "data", "images/s", "predicted", "of predicted", "to eager")
+    table = Table(*headings, title=f"{rates['bytes'] / 1e12:.2f} TB/s, {rates['operations'] / 1e12:.0f} TFLOP/s measured")
+    for row in rows:
+        name = (row["precision"], str(row["batch"]), row["mode"])
+        if "failure" in row:
+            table.add_row(*name, "", row["failure"])
+            continue
+        rate, ratio = row["images_per_second"], row.get("to_eager")
+        said = f"{ratio['median']:.3f} ({ratio['lowest']:.3f} to {ratio['highest']:.3f})" if ratio else ""
+        table.add_row(*name, row["data"], f"{rate['median']:,.0f} ({rate['lowest']:,.0f} to {rate['highest']:,.0f})",
+                      f"{row['predicted']:,.0f}", f"{row['of_predicted']:.2f}", said)
+    Terminal().print(table)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--batches", default="256,400", help="sizes, with commas (256,400)")
+    parser.add_argument("--precisions", default="float16,bfloat16", help="with commas (float16,bfloat16)")
+    parser.add_argument("--modes", default="graph,compile,fused", help="beside eager, with commas (graph,compile,fused)")
+    parser.add_argument("--seconds", type=float, default=30, help="about how long a pair of modes trains (30)")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    modes = args.modes.split(",")
+    if not set(modes) <= set(COUNTED_AS):
+        parser.error(f"--modes {args.modes}: there are {', '.join(COUNTED_AS)}")
+    if args.worker:
+        found = device_rates() if args.worker == "rates" else measure(args.worker, args.seconds, args.rounds)
+        print(json.dumps(found))
+        return
+    run = {"DEVICE": "gpu", "FRAMEWORK": "pytorch", "DGXNGPU": "1", "DGXNNODES": "1"}
+    rates = apart(["--worker=rates"], run)
+    if isinstance(rates, str):
+        raise SystemExit(2)  # it has said why
+    rows = []
+    for batch in map(int, args.batches.split(",")):
+        for precision in args.precisions.split(","):
+            for place, mode in enumerate(modes):
+                variables = {**run, "BATCHSIZE": str(batch), "PRECISION": precision}
+                found = apart([f"--worker={mode}", f"--seconds={args.seconds}", f"--rounds={args.rounds}"], variables)
+                if place == 0 and not isinstance(found, str):
+                    rows += rows_of("eager", batch, precision, found, rates)
+                rows += rows_of(mode, batch, precision, found, rates)
+    if args.json:
+        print(json.dumps({"per_second": rates, "rows": rows}, indent=1))
+    else:
+        show(rows, rates)
+    sys.exit(any("failure" in row for row in rows))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except UserError as error:
+        raise SystemExit(f"rn50: {error}") from None

@@ -1,0 +1,204 @@
+"""Is a finished result ever lost, or one that is half written ever taken for whole, when processes are killed at any moment?
+
+    python benchmarks/kill_points.py [--points 100] [--seed 1] [--json]
+
+Runs small campaigns of run_experiments.sh in a checkout of its own and kills, by SIGKILL and point by point, one process of it:
+the script, the launcher, a rank, or horovodrun (every eighth point has two ranks, where Horovod is there). Half the moments are
+drawn from the time that a run takes, half lie up to 50 ms behind a line of the log. Then the same command is given again, half of
+the times while processes that were left behind are still at work. After every point each result has to be whole, and every result
+of earlier points unchanged, byte for byte; every campaign has to come to its end. Exits with 1 where it is not so.
+"""
+
+import argparse
+import collections
+import importlib.util
+import itertools
+import json
+import pathlib
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+
+from rn50.data.demo import dataset
+from tests.system.job import ROOT, Job, configuration_file, events, keys
+
+RUNS = 3
+EPOCHS = 2
+MOMENTS = ("init_start", "init_stop", "run_start", "epoch_stop", "eval_stop", "run_stop")
+LIMIT_S = 120
+TINY = {
+    "OPTIMIZER": "lars", "BATCHSIZE": "16", "LR": "2.0", "WARMUP_EPOCHS": "1", "NUMEPOCHS": str(EPOCHS), "MOM": "0.9",
+    "WD": "5e-5", "LARSETA": "0.001", "LABELSMOOTHING": "0.1", "EVAL_OFFSET": "0", "EVAL_PERIOD": "1", "DGXSYSTEM": "TINY",
+    "DGXNNODES": "1", "DEVICE": "cpu", "PRECISION": "float32", "NUMEXAMPLES": "203", "NUMVALEXAMPLES": "57", "NUMCLASSES": "10",
+    "IMAGE_SIZE": "32", "EVAL_RESIZE": "36", "CROP_AREA_MIN": "0.3", "WIDTH": "0.125", "DALI_THREADS": "1",
+    "DALI_ROI_DECODE": "1",
+}
+
+
+def checkout(folder: pathlib.Path) -> pathlib.Path:
+    """What a campaign needs of the repository, and a data set, in ``folder``."""
+    for part in ("rn50", "implementations", "configs"):
+        shutil.copytree(str(ROOT / part), str(folder / part), ignore=shutil.ignore_patterns("__pycache__"))
+    for script in ROOT.glob("run*.sh"):
+        shutil.copy(str(script), str(folder))
+    dataset.generate(folder / "data", train=203, val=57, workers=1)
+    configuration_file(folder / "configs" / "config_TINY.sh", {**TINY, "DATADIR": str(folder / "data")})
+    with (folder / "configs" / "config_TINY.sh").open("a") as stream:
+        stream.write('export DGXNGPU="${RANKS:-1}"\n')
+    return folder
+
+
+def start(folder: pathlib.Path, results: pathlib.Path, ranks: int) -> Job:
+    """The one command of a campaign."""
+    environment = {"CONFIG_FILE": "", "DGXSYSTEM": "TINY", "RESULTS": str(results), "NEXP": str(RUNS), "RANKS": str(ranks)}
+    return Job(environment, ["./run_experiments.sh"], folder)
+
+
+def ended(job: Job) -> bool:
+    return job._process.poll() is not None
+
+
+def victims(job: Job) -> dict:
+    """The processes of the job that may be killed, by their role."""
+    roles = {"run_experiments.sh": "script", "rn50 launch": "launcher", "run_commandline": "horovodrun", "rn50 train": "rank"}
+    found = collections.defaultdict(list)
+    for process in job.processes():
+        try:
+            line = " ".join(process.cmdline())
+        except Exception:  # it has ended
+            continue
+        role = next((role for part, role in roles.items() if part in line and "env HOROVOD" not in line), None)
+        if role:
+            found[role].append(process)
+    return found
+
+
+def moment(job: Job, results: pathlib.Path, duration: float, chance: random.Random) -> str:
+    """Waits for a random moment of the campaign and returns which."""
+    deadline = time.monotonic() + LIMIT_S
+    if chance.random() < 0.5:
+        seconds = chance.uniform(0, duration)
+        deadline = time.monotonic() + seconds
+        while not ended(job) and time.monotonic() < deadline:
+            time.sleep(0.005)
+        return f"after {seconds:.1f} s"
+    key = chance.choice(MOMENTS)
+    running = next((path for path in (results / f"result_{run}.txt" for run in range(RUNS)) if not path.exists()), None)
+    if running is not None:
+        log = running.with_name(running.name + ".partial")
+        began = time.time()
+        while not ended(job) and not running.exists() and time.monotonic() < deadline:
+            try:
+                if log.stat().st_mtime >= began and key in keys(log):
+                    break
+            except (OSError, ValueError, IndexError):
+                pass  # not there yet, or in the middle of a line
+            time.sleep(0.002)
+    time.sleep(chance.uniform(0, 0.05))
+    return f"behind {key}"
+
+
+def whole(result: pathlib.Path) -> bool:
+    """Whether the log is that of one run from beginning to end."""
+    logged = keys(result)
+    once = all(logged.count(key) == 1 for key in ("submission_benchmark", "seed", "init_stop", "run_start", "run_stop"))
+    stop = events(result)[-1]
+    return (once and result.read_bytes().endswith(b"\n") and stop["key"] == "run_stop"
+            and logged.count("eval_accuracy") == logged.count("epoch_stop") == EPOCHS  # a target missed, as these runs do
+            and json.loads(result.with_suffix(".json").read_text())["seed"] is not None)
+
+
+def look(results: pathlib.Path, finished: dict) -> list:
+    """What is wrong with the results now; remembers the new ones in ``finished``."""
+    wrong = [f"{path} is lost" for path in finished if not path.exists()]
+    for path in sorted(results.glob("result_*.txt")):
+        if path in finished and path.read_bytes() != finished[path]:
+            wrong.append(f"{path} has changed")
+        elif not whole(path):
+            wrong.append(f"{path} is not whole")
+        finished[path] = path.read_bytes()
+    for line in wrong:
+        print(line, file=sys.stderr, flush=True)
+    return wrong
+
+
+def to_the_end(folder: pathlib.Path, results: pathlib.Path) -> list:
+    """Gives the command until the campaign has all its results; what is wrong where it does not come to that."""
+    for _ in range(2):
+        job = start(folder, results, 1)
+        try:
+            job._process.communicate(timeout=LIMIT_S)
+        finally:
+            job.end()
+        if len(list(results.glob("result_*.txt"))) == RUNS:
+            return [] if job._process.returncode in (0, 1) else [f"a whole campaign ended with {job._process.returncode}"]
+    return [f"{results.name} did not come to its end: {job.err}"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--points", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    chance = random.Random(args.seed)
+    counts: collections.Counter = collections.Counter()
+    wrong, kept = [], 0
+    temporary = tempfile.TemporaryDirectory(prefix="rn50-kill-points-")
+    folder = checkout(pathlib.Path(temporary.name))
+    campaigns = (folder / "results" / f"campaign_{number}" for number in itertools.count())
+    results, finished, left = next(campaigns), {}, []
+    begin = time.monotonic()
+    wrong += to_the_end(folder, results)
+    duration = (time.monotonic() - begin) / RUNS
+    wrong += look(results, finished)
+    results, finished = next(campaigns), {}
+    while counts["points"] < args.points:
+        job = start(folder, results, 2 if counts["points"] % 8 == 7 and importlib.util.find_spec("horovod") else 1)
+        left.append(job)
+        when = moment(job, results, duration, chance)
+        choice = victims(job)
+        if choice:
+            role = chance.choice(sorted(choice))
+            chance.choice(choice[role]).send_signal(signal.SIGKILL)
+            counts["points"] += 1
+            counts[role] += 1
+            print(f"point {counts['points']}: {role} killed {when}", file=sys.stderr, flush=True)
+        if not choice or chance.random() < 0.5:  # or else the next command meets what was left behind
+            deadline = time.monotonic() + LIMIT_S
+            while any(each.processes() for each in left) and time.monotonic() < deadline:
+                time.sleep(0.05)
+            if any(each.processes() for each in left):
+                wrong.append(f"point {counts['points']}: processes are left after {LIMIT_S} s")
+            for each in left:
+                each.end()
+            left = []
+        wrong += look(results, finished)
+        if not left and len(finished) >= RUNS - 1:
+            wrong += to_the_end(folder, results) + look(results, finished)
+            kept += len(finished)
+            results, finished = next(campaigns), {}
+    for each in left:
+        each.end()
+    wrong += to_the_end(folder, results) + look(results, finished)
+    report = {
+        "points": counts.pop("points"), "killed": dict(counts), "results_finished": kept + len(finished), "wrong": wrong,
+        "minutes": (time.monotonic() - begin) / 60,
+    }
+    temporary.cleanup()
+    if args.json:
+        print(json.dumps(report, indent=1))
+    else:
+        print(f"{report['points']} processes killed ({', '.join(f'{n} x {role}' for role, n in counts.items())}) in "
+              f"{report['minutes']:.1f} minutes; {report['results_finished']} results finished, {len(wrong)} faults")
+        print(*wrong, sep="\n")
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()

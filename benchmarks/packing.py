@@ -1,0 +1,151 @@
+"""rn50 pack against MXNet's im2rec, the same images, the same cores, in turn.
+
+    python benchmarks/packing.py [--images 4000] [--rounds 3] [--folder FOLDER] [--json]
+
+Makes a folder of 1000 classes with images of ImageNet's sizes (about 110 KB), then packs it, round after round:
+
+- im2rec: the script that comes with the mxnet package, ``--pass-through`` (no decoding), a list made beforehand, with one process
+  and with one for each core; what the same command takes for a single image (Python and MXNet starting) is taken off;
+- rn50 pack: the whole command, which also lists the folder and hashes every image; likewise without what it takes for two images;
+- container: encode_image and write() alone, the images in memory, one thread;
+- rn50 verify, and rn50 verify --full, of what was packed.
+
+FOLDER is where it happens, by default /dev/shm, so that no disk is measured. As much memory as is needed is written to and freed
+before each: a virtual machine may have given free memory back to its host, and to get it again takes longer than packing.
+Images/s; the ratios are those of the medians.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+
+import mxnet
+
+from rn50.data.packing import imagenet_folder
+from rn50.data.recordio import encode_image
+from tests.image_tree import IMAGENET_SIZES, make
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+IM2REC = pathlib.Path(mxnet.__file__).parent / "tools" / "im2rec.py"
+
+
+def run(*command):
+    """Seconds that a command takes."""
+    begin = time.perf_counter()
+    subprocess.run(
+        [sys.executable, *map(str, command)], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True
+    )
+    return time.perf_counter() - begin
+
+
+class Im2rec:
+    """The script of MXNet, for a training set of which it made the list."""
+
+    def __init__(self, source, folder):
+        self._source = source / "train"
+        self._lists = {name: folder / name for name in ("all", "one")}
+        run(IM2REC, "--list", "--recursive", self._lists["all"], self._source)
+        lines = self._lists["all"].with_suffix(".lst").read_text().splitlines(True)
+        self._lists["one"].with_suffix(".lst").write_text(lines[0])
+        self._images = len(lines)
+
+    def _run(self, name, processes):
+        seconds = run(IM2REC, "--pass-through", "--num-thread", processes, self._lists[name], self._source)
+        self._lists[name].with_suffix(".rec").unlink()
+        return seconds
+
+    def __call__(self, processes):
+        """Seconds an image, without what a list of one image takes."""
+        return (self._run("all", processes) - self._run("one", processes)) / self._images
+
+
+def take_memory(folder, size):
+    """Has the system hold ``size`` bytes of free memory, which a file was written to just now."""
+    file, block = folder / "memory", bytes(1 << 20)
+    with file.open("wb", buffering=0) as stream:
+        for _ in range(0, size, len(block)):
+            stream.write(block)
+    file.unlink()
+
+
+def start(folder):
+    """Seconds that rn50 pack takes for two images."""
+    make(folder / "two", classes=1, train=1, val=1)
+    try:
+        return run("-m", "rn50", "pack", folder / "two", folder / "packed")
+    finally:
+        shutil.rmtree(str(folder / "two"))
+        shutil.rmtree(str(folder / "packed"))
+
+
+def container(source, folder):
+    """The framing and writing of records alone."""
+    folder.mkdir()
+    images = [(source / "train" / image.path).read_bytes() for image in imagenet_folder.scan(source).images["train"]]
+    begin = time.perf_counter()
+    with (folder / "train.rec").open("wb", buffering=0) as rec:
+        for key, image in enumerate(images):
+            rec.write(encode_image(key, 0, image))
+    return (time.perf_counter() - begin) / len(images)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--images", type=int, default=4000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--folder", default="/dev/shm")
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    cores = len(os.sched_getaffinity(0))
+    with tempfile.TemporaryDirectory(dir=args.folder) as made:
+        folder = pathlib.Path(made)
+        source, out = folder / "source", folder / "out"
+        make(source, classes=1000, train=args.images // 1000, val=1, sizes=IMAGENET_SIZES)
+        listed = imagenet_folder.scan(source)
+        every = sum(map(len, listed.images.values()))
+        im2rec = Im2rec(source, folder)
+        ways = {
+            "im2rec, 1 process": lambda: im2rec(1),
+            f"im2rec, {cores} processes": lambda: im2rec(cores),
+            "rn50 pack": lambda: (run("-m", "rn50", "pack", source, out) - start(folder)) / every,
+            "container alone": lambda: container(source, out),
+        }
+        rates = {name: [] for name in (*ways, "rn50 verify", "rn50 verify --full")}
+        for _ in range(args.rounds):
+            for name, way in ways.items():
+                take_memory(folder, listed.bytes)
+                rates[name].append(1 / way())
+                if name == "rn50 pack":
+                    rates["rn50 verify"].append(every / run("-m", "rn50", "verify", out))
+                    rates["rn50 verify --full"].append(every / run("-m", "rn50", "verify", out, "--full"))
+                shutil.rmtree(str(out), ignore_errors=True)  # im2rec writes elsewhere
+        medians = {name: statistics.median(values) for name, values in rates.items()}
+        report = {
+            "images": every,
+            "kilobytes_per_image": listed.bytes / every / 1000,
+            "cores": cores,
+            "images_per_second": rates,
+            "medians": medians,
+            "rn50_pack_to": {name: medians["rn50 pack"] / medians[name] for name in ways if name.startswith("im2rec")},
+        }
+    if args.json:
+        print(json.dumps(report, indent=1))
+        return
+    print(f"{every:,} images of {report['kilobytes_per_image']:.0f} KB, {cores} cores, {args.folder}")
+    for name, values in rates.items():
+        print(f"{name:22} {medians[name]:9,.0f} images/s  ({min(values):,.0f} to {max(values):,.0f})")
+    for name, ratio in report["rn50_pack_to"].items():
+        print(f"rn50 pack is {ratio:.1f} times {name}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,218 @@
+"""How far ``rn50 plan`` is off on published results that it was not told of.
+
+    python benchmarks/predictions.py [--plot predictions.svg] [--json]
+
+Every system (an organisation's, by its name, in all rounds it was in) is left out in turn, and predicted from the others; then
+every organisation. Logs that were submitted to several rounds count once. Judged are closed-division LARS results of v1.0 to
+v3.1; those of v0.7 only help to predict. Exit status: 0 both goals met, 1 not.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import sys
+from dataclasses import dataclass, replace
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+
+import numpy as np
+from matplotlib.figure import Figure
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+
+from rn50.hyperparameters import reference
+from rn50.hyperparameters.plan import accelerators, epochs, images_per_second
+from rn50.hyperparameters.plan.epochs import CONFIDENCE, Weights
+from rn50.hyperparameters.plan.images_per_second import Spread
+from rn50.hyperparameters.plan.planner import OPTIMIZER, Planner, Prediction
+from rn50.progress import counting
+from rn50.results import published
+from rn50.results.published import PublishedResult
+
+EPOCHS_GOAL = 1.5
+MINUTES_GOAL = 0.08
+LARGE_BATCH, MANY_ACCELERATORS = 4096, 32
+
+
+@dataclass(frozen=True)
+class Held:
+    """A result, and what was predicted of it: by its batch size alone, as a plan is made, and with its recipe known."""
+
+    result: PublishedResult
+    plain: Prediction
+    with_recipe: Prediction
+    known: bool
+    """Whether the images/s of its accelerator were published by another."""
+
+    @property
+    def epochs(self) -> float:
+        return epochs.mean_epochs(self.result)
+
+
+def hold_out(
+    split: Callable[[PublishedResult], str], weights: Weights, spread: Spread, progress: Callable[[int, int], None]
+) -> List[Held]:
+    results = [each for each in published.distinct(OPTIMIZER) if each.is_closed]
+    judged = [each for each in results if each.round != "v0.7" and each.epochs_to_target]
+    groups = sorted({split(each) for each in judged})
+    held = []
+    for done, group in enumerate(groups, 1):
+        planner = Planner([each for each in results if split(each) != group], None, weights, spread)
+        for result in judged:
+            if split(result) == group:
+                held.append(_predict(planner, result))
+        progress(done, len(groups))
+    return held
+
+
+def _predict(planner: Planner, result: PublishedResult) -> Held:
+    # What says nothing of its accelerators is judged by its epochs only: then these do not matter.
+    name, number = accelerators.name(result.accelerator_model), result.accelerators or 8
+    known = images_per_second.training_rate(result) is not None and name in planner.throughput.accelerators
+    size = result.global_batch_size or 0
+    plain, own = planner.predict(name, number, size), planner.predict(name, number, size, result)
+    return Held(result, plain, own, known)
+
+
+def figures(held: Sequence[Held]) -> Dict[str, Any]:
+    """Of all, of the large batches, and of the many accelerators."""
+    large = [each for each in held if (each.result.global_batch_size or 0) > LARGE_BATCH]
+    known = [each for each in held if each.known]
+    many = [each for each in known if (each.result.accelerators or 0) >= MANY_ACCELERATORS]
+    return {
+        "epochs": _epochs(held, "plain"),
+        "epochs, recipe known": _epochs(held, "with_recipe"),
+        f"epochs, batch above {LARGE_BATCH}": _epochs(large, "plain"),
+        f"epochs, batch above {LARGE_BATCH}, recipe known": _epochs(large, "with_recipe"),
+        "minutes": _minutes(known, "plain"),
+        "minutes, recipe known": _minutes(known, "with_recipe"),
+        f"minutes, {MANY_ACCELERATORS} accelerators and more": _minutes(many, "plain"),
+    }
+
+
+def _epochs(held: Sequence[Held], how: str) -> Dict[str, float]:
+    said = [getattr(each, how).epochs for each in held]
+    off = np.abs([a.expected - b.epochs for a, b in zip(said, held)])
+    within = [a.low - 1e-6 <= b.epochs <= a.high + 1e-6 for a, b in zip(said, held)]
+    return {**_summary(off), "coverage": float(np.mean(within))}
+
+
+def _minutes(held: Sequence[Held], how: str) -> Dict[str, float]:
+    pairs = [(getattr(each, how), each.result.olympic_minutes) for each in held]
+    off = np.abs([a.minutes / b - 1 for a, b in pairs])
+    return {**_summary(off), "coverage": float(np.mean([a.low <= b <= a.high for a, b in pairs]))}
+
+
+def _summary(off: Any) -> Dict[str, float]:
+    return {"results": len(off), "mean": float(off.mean()), "median": float(np.median(off)), "p90": float(np.quantile(off, 0.9))}
+
+
+def baselines(held: Sequence[Held]) -> Dict[str, float]:
+    """What simpler predictions are off by."""
+    needed = np.array([each.epochs for each in held])
+    reference_epochs = reference.epochs(np.array([float(each.result.global_batch_size or 0) for each in held]))
+    known = [each.result for each in held if each.known]
+    off = []
+    for result in known:
+        others = [
+            each.images_per_second_per_accelerator for each in known
+            if images_per_second.point(each).accelerator == images_per_second.point(result).accelerator
+            and images_per_second.system(each) != images_per_second.system(result)
+        ]  # fmt: skip
+        if others:  # with its own epochs, and the usual images/s of its accelerator whatever the scale
+            off.append(abs((result.images_per_second_per_accelerator or 0) / np.median(others) - 1))
+    return {
+        "epochs, the reference alone, mean error": float(np.abs(reference_epochs - needed).mean()),
+        "epochs, always 35, mean error": float(np.abs(35 - needed).mean()),
+        "minutes, the usual images/s of the accelerator whatever the scale, median error": float(np.median(off)),
+        "minutes, so, mean error": float(np.mean(off)),
+    }
+
+
+def draw(held: Sequence[Held], file: pathlib.Path) -> None:
+    """Predicted against published, epochs and minutes, with intervals."""
+    figure = Figure(figsize=(9, 4.4), constrained_layout=True)
+    left, right = figure.subplots(1, 2)
+    for axes, name, shown in ((left, "epochs", held), (right, "minutes", [each for each in held if each.known])):
+        if name == "epochs":
+            points = [(e.epochs, e.plain.epochs.expected, e.plain.epochs.low, e.plain.epochs.high) for e in shown]
+        else:
+            points = [(e.result.olympic_minutes, e.plain.minutes, e.plain.low, e.plain.high) for e in shown]
+        x, y, low, high = np.array(points).T
+        axes.errorbar(x, y, [y - low, high - y], fmt="o", markersize=3, linewidth=0.6, alpha=0.6)
+        axes.axline((1, 1), slope=1, color="black", linewidth=0.8)
+        ends = (0.9 * min(x.min(), low.min()), 1.1 * max(x.max(), high.max()))
+        axes.set(xlabel=f"published {name}", ylabel=f"predicted {name}, system left out")
+        axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
+        for axis in (axes.xaxis, axes.yaxis):
+            if name == "epochs":
+                axis.set_ticks([35, 40, 50, 60, 70, 80, 90], minor=False)
+                axis.set_ticks([], minor=True)
+            axis.set_major_formatter("{x:g}")
+    partial = file.with_name(file.name + ".partial")
+    figure.savefig(partial, format="svg", metadata={"Date": None})
+    os.replace(partial, file)
+
+
+def table(of: Dict[str, Any]) -> str:
+    lines = [f"| {'what':48} | results | mean error | median error | 90 % below | in the {CONFIDENCE:.0%} interval |"]
+    for what, row in of.items():
+        said = [f"{row[key]:.2f}" if what.startswith("epochs") else f"{row[key]:.1%}" for key in ("mean", "median", "p90")]
+        lines.append(
+            f"| {what:48} | {row['results']:7} | {said[0]:>10} | {said[1]:>12} | {said[2]:>10} | {row['coverage']:19.0%} |"
+        )
+    return "\n".join(lines)
+
+
+def sensitivity(progress: Callable[[int, int], None]) -> Dict[str, Any]:
+    """Both figures with every constant of the models halved and doubled."""
+    varied = {}
+    constants: List[Tuple[Any, str]] = [(model, name) for model in (Weights(), Spread()) for name in vars(model)]
+    for done, (model, name) in enumerate(constants, 1):
+        for factor in (0.5, 2):
+            changed = replace(model, **{name: getattr(model, name) * factor})
+            weights, spread = (changed, Spread()) if isinstance(changed, Weights) else (Weights(), changed)
+            found = figures(hold_out(images_per_second.system, weights, spread, lambda done, total: None))
+            varied[f"{type(model).__name__}.{name} x {factor:g}"] = (found["epochs"]["mean"], found["minutes"]["median"])
+        progress(done, len(constants))
+    return varied
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--plot", type=pathlib.Path, metavar="FILE.svg", help="draw predicted against published")
+    parser.add_argument("--sensitivity", action="store_true", help="also with every constant of the models halved and doubled")
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args(arguments)
+    with counting("leaving out systems") as progress:
+        systems = hold_out(images_per_second.system, Weights(), Spread(), progress)
+    with counting("leaving out organisations") as progress:
+        organisations = hold_out(lambda each: each.organisation.lower(), Weights(), Spread(), progress)
+    found = {"system": figures(systems), "organisation": figures(organisations), "baselines": baselines(systems)}
+    off_epochs, off_minutes = found["system"]["epochs"]["mean"], found["system"]["minutes"]["median"]
+    met = off_epochs < EPOCHS_GOAL and off_minutes < MINUTES_GOAL
+    if args.plot:
+        draw(systems, args.plot)
+    if args.sensitivity:
+        with counting("constants halved and doubled") as progress:
+            found["sensitivity"] = sensitivity(progress)
+    if args.json:
+        print(json.dumps({**found, "met": met}, indent=1))
+        return 0 if met else 1
+    print(f"Every system left out in turn\n\n{table(found['system'])}\n")
+    print(f"Every organisation left out in turn\n\n{table(found['organisation'])}\n")
+    print("Simpler predictions\n\n" + "".join(
+        f"{name}: {value:.2f}\n" if name.startswith("epochs") else f"{name}: {value:.1%}\n"
+        for name, value in found["baselines"].items()
+    ))
+    for name, (a, b) in found.get("sensitivity", {}).items():
+        print(f"{name:28} epochs {a:.2f}, minutes {b:.2%}")
+    print(
+        f"epochs, mean absolute error {off_epochs:.2f}, goal below {EPOCHS_GOAL}; minutes, median error {off_minutes:.1%}, goal "
+        f"below {MINUTES_GOAL:.0%}: {'both met' if met else 'NOT MET'}"
+    )
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

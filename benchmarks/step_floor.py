@@ -1,0 +1,198 @@
+"""Operations and bytes of a training step of ResNet-50 v1.5, kernel by kernel, and the least time that a device needs for them.
+
+    python benchmarks/step_floor.py --batch 400 --terabytes 4.3 --teraflops 790 [--precision float16] [--size 224] [--json]
+
+Give the rates that were measured on the device, not those of its data sheet. No device is needed.
+
+A kernel takes the longer of two times: that of its floating-point operations, and that of its bytes through the device's memory
+(Williams, Waterman and Patterson, "Roofline", CACM 52(4), 2009); a step takes the sum. Every tensor that a kernel reads or
+writes counts once, whole; caches, launches, padding and sums over ranks do not count. So a step of a large batch takes longer
+than this, and one of a small batch, whose tensors stay in the cache, may take less.
+"""
+
+import argparse
+import json
+import math
+import pathlib
+import sys
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Tuple
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+
+from rich.table import Table
+
+from rn50.benchmark import rules
+from rn50.benchmark.network import EXPANSION, STAGES
+from rn50.terminal import Terminal
+
+ELEMENT_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+PLAIN, RELU, LAST = "plain", "ReLU", "last"
+"""What follows the batch norm of a convolution: nothing, ReLU, or the sum with the shortcut and ReLU."""
+
+
+class Version(NamedTuple):
+    """How often a step passes over memory. Forward and backward passes are of one activation, by what follows its batch norm."""
+
+    forward: Dict[str, int]
+    backward: Dict[str, int]
+    gradient_sum: int
+    """Passes to sum the two gradients of a block's input."""
+    index_bytes: int
+    """Of where the maximum of a pooling window lies."""
+    update_passes: int
+    """Over all parameters in float32: LARS, and the gradients set to 0 before the step."""
+
+
+VERSIONS = {
+    # Batch norm reads its input twice, for statistics and to normalise, and writes; back it reads input and gradient twice and
+    # writes. ReLU and the sum read and write all that they touch. The update: 1 zeroes, 2 for norms, 13 for five operations.
+    "separate": Version({PLAIN: 3, RELU: 5, LAST: 8}, {PLAIN: 5, RELU: 8, LAST: 8}, 3, 8, 16),
+    # The normalising pass takes ReLU and sum with it. Back, ReLU's mask is computed again from the input; where a shortcut was
+    # added, the reducing pass reads the output for it, and writes the masked gradient, which is the shortcut's.
+    "fused": Version({PLAIN: 3, RELU: 3, LAST: 4}, {PLAIN: 5, RELU: 5, LAST: 7}, 3, 8, 16),
+    # As a compiler does it: the mask from the output, which is kept for the convolution anyway; gradients summed where the sum is
+    # read; indices of one byte.
+    "compiled": Version({PLAIN: 3, RELU: 3, LAST: 4}, {PLAIN: 5, RELU: 7, LAST: 7}, 1, 1, 16),
+    # Statistics where a convolution writes, normalisation and its gradient where one reads: only the sum of a block is a kernel
+    # of its own. Back, the reduction and both gradients of the convolution read the input of the batch norm too. LARS in two
+    # passes.
+    "in convolutions": Version({PLAIN: 0, RELU: 0, LAST: 3}, {PLAIN: 3, RELU: 3, LAST: 6}, 1, 1, 8),
+}
+"""The first three are built (STEP_MODE: eager and graph, fused, compile), the last is what a maker of
+convolutions could do."""
+
+
+class Kernel(NamedTuple):
+    """One kernel, or several of the same work. ``operations`` counts a multiplication and an addition as two."""
+
+    layer: str
+    kind: str
+    operations: int
+    bytes: int
+
+
+class Convolution(NamedTuple):
+    """A convolution without bias of ``inputs`` x ``side`` x ``side`` and the batch norm behind it, which ``then`` follows."""
+
+    name: str
+    inputs: int
+    outputs: int
+    kernel: int
+    stride: int
+    side: int
+    then: str
+
+    @property
+    def side_after(self) -> int:
+        """Of the output; padded by half of the kernel, so it is the quotient, rounded up."""
+        return math.ceil(self.side / self.stride)
+
+
+def convolutions(image_size: int, width: float = 1.0) -> Iterator[Convolution]:
+    """The 53 convolutions of the network in the order of the forward pass, a block's shortcut before its body."""
+    channels, inputs = [round(base * width) for _, base in STAGES], round(64 * width)
+    yield Convolution("conv0", 3, inputs, 7, 2, image_size, RELU)
+    side = math.ceil(image_size / 4)  # behind the first convolution and the pooling
+    for stage, ((units, _), base) in enumerate(zip(STAGES, channels), start=1):
+        for unit in range(1, units + 1):
+            name, stride, outputs = f"stage{stage}_unit{unit}_conv", 2 if unit == 1 and stage > 1 else 1, base * EXPANSION
+            if unit == 1:
+                yield Convolution(f"{name}1sc", inputs, outputs, 1, stride, side, PLAIN)
+            yield Convolution(f"{name}1", inputs, base, 1, 1, side, RELU)
+            strided = Convolution(f"{name}2", base, base, 3, stride, side, RELU)
+            yield strided
+            side = strided.side_after
+            yield Convolution(f"{name}3", base, outputs, 1, 1, side, LAST)
+            inputs = outputs
+
+
+def kernels(
+    version: str, batch: int, precision: str, image_size: int = rules.IMAGE_SIZE, classes: int = rules.CLASSES, width: float = 1.0
+) -> List[Kernel]:
+    """All of a training step of ``batch`` images: activations in ``precision``, parameters and statistics in float32."""
+    passes, element = VERSIONS[version], ELEMENT_BYTES[precision]
+    layers = list(convolutions(image_size, width))
+    found: List[Kernel] = []
+    parameters = 0
+    for layer in layers:
+        before, after = layer.inputs * layer.side**2, layer.outputs * layer.side_after**2
+        weights = layer.inputs * layer.outputs * layer.kernel**2
+        parameters += weights + 2 * layer.outputs
+        once = 2 * batch * layer.side_after**2 * weights, element * (batch * (before + after) + weights)
+        found += [Kernel(layer.name, kind, *once) for kind in ("forward", "weights' gradient")]
+        if layer.inputs != 3:  # nobody asks for the gradient of an image
+            found.append(Kernel(layer.name, "inputs' gradient", *once))
+        normalised = passes.forward[layer.then] + passes.backward[layer.then]
+        found.append(Kernel(layer.name, "batch norm, ReLU, sum", 0, normalised * batch * after * element))
+        if layer.then == LAST and layer is not layers[-1]:  # what comes out goes into two
+            found.append(Kernel(layer.name, "batch norm, ReLU, sum", 0, passes.gradient_sum * batch * after * element))
+    found += _head(layers, passes.index_bytes, batch, element, classes)
+    parameters += (layers[-1].outputs + 1) * classes
+    if element < 4:  # cast, the gradient cast back, and added to what it is kept in
+        found.append(Kernel("parameters", "casts", 0, parameters * ((4 + element) + (element + 4) + 12)))
+    found.append(Kernel("parameters", "update", 0, parameters * 4 * passes.update_passes))
+    return found
+
+
+def _head(layers: List[Convolution], index_bytes: int, batch: int, element: int, classes: int) -> Iterator[Kernel]:
+    """Both poolings and the classifier. Of the loss, a few numbers an image and class, nothing counts."""
+    first, last = layers[0], layers[-1]
+    before, after = first.outputs * first.side_after**2, first.outputs * layers[1].side ** 2
+    yield Kernel("pooling", "pooling", 0, 2 * batch * (element * (before + after) + index_bytes * after))
+    features = last.outputs
+    yield Kernel("pooling", "pooling", 0, 2 * batch * element * (features * last.side_after**2 + features))
+    once = 2 * batch * features * classes, element * (batch * (features + classes) + features * classes)
+    for kind in ("forward", "weights' gradient", "inputs' gradient"):
+        yield Kernel("fc1", kind, *once)
+
+
+def operations_and_bytes(every: Iterable[Kernel]) -> Tuple[int, int]:
+    """Of all of them."""
+    listed = list(every)
+    return sum(each.operations for each in listed), sum(each.bytes for each in listed)
+
+
+def seconds(every: Iterable[Kernel], bytes_per_second: float, operations_per_second: float) -> float:
+    """The sum of what each kernel takes at least."""
+    return sum(max(each.bytes / bytes_per_second, each.operations / operations_per_second) for each in every)
+
+
+def counted(version: str, args: argparse.Namespace) -> Dict[str, Any]:
+    """The figures of a version, as plain data."""
+    rates = args.terabytes * 1e12, args.teraflops * 1e12
+    found = kernels(version, args.batch, args.precision, args.size)
+    operations, moved = operations_and_bytes(found)
+    taken = seconds(found, *rates)
+    kinds = {each.kind: seconds([kernel for kernel in found if kernel.kind == each.kind], *rates) for each in found}
+    return {
+        "version": version, "gigaflop_per_image": operations / args.batch / 1e9, "megabytes_per_image": moved / args.batch / 1e6,
+        "milliseconds": 1e3 * taken, "images_per_second": args.batch / taken,
+        "milliseconds_by_kind": {kind: 1e3 * value for kind, value in kinds.items()},
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--batch", type=int, default=400, help="images a step (400)")
+    parser.add_argument("--terabytes", type=float, required=True, help="bandwidth of the device's memory in TB/s")
+    parser.add_argument("--teraflops", type=float, required=True, help="rate of its matrix multiplications in TFLOP/s")
+    parser.add_argument("--precision", choices=sorted(ELEMENT_BYTES), default="float16")
+    parser.add_argument("--size", type=int, default=rules.IMAGE_SIZE, help="side of an image (224)")
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    if min(args.batch, args.terabytes, args.teraflops, args.size) <= 0:
+        parser.error("--batch, --terabytes, --teraflops and --size must be greater than 0")
+    rows = [counted(version, args) for version in VERSIONS]
+    if args.json:
+        print(json.dumps({**vars(args), "versions": rows}, indent=1))
+        return
+    table = Table(*("version", "GFLOP/image", "MB/image", "ms a step", "images/s"), *rows[0]["milliseconds_by_kind"])
+    for row in rows:
+        figures = (f"{row['gigaflop_per_image']:.1f}", f"{row['megabytes_per_image']:.0f}", f"{row['milliseconds']:.1f}",
+                   f"{row['images_per_second']:,.0f}", *(f"{value:.1f} ms" for value in row["milliseconds_by_kind"].values()))
+        table.add_row(row["version"], *figures)
+    Terminal().print(table)
+
+
+if __name__ == "__main__":
+    main()

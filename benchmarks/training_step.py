@@ -1,0 +1,226 @@
+"""One training step on the CPU, in turn: ours, Gluon's model-zoo ResNet-50, and PyTorch's where it is installed.
+
+    python benchmarks/training_step.py                              64x64 and 224x224, full width, 1000 classes
+    python benchmarks/training_step.py --size 64 --batch 64 --precision bfloat16 --json
+
+Each side is a process of its own, all with the same OMP_NUM_THREADS, run in turn ROUNDS times; the figure is the median of all
+steps after WARM_UP. Synthetic data, forward, backward and LARS update, the same work on every side: the model zoo's strides are
+moved to the 3x3 convolutions, and PyTorch, which has no LARS, gets one. The last column is the share of our step that the update
+takes by itself.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+from typing import Any, Callable, Dict, List
+
+from rich.table import Table
+
+from rn50.terminal import Terminal
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROUNDS, WARM_UP = 3, 2
+NOT_INSTALLED = 4
+"""Exit status of a side whose framework is missing."""
+CASES = ((64, 64), (224, 16))  # (size, batch)
+
+
+def our_step(size: int, batch: int, precision: str) -> Dict[str, Callable[[], None]]:
+    """Our implementation, and its optimizer alone."""
+    from implementations.mxnet import input_pipeline, mx, train
+    from rn50.settings import config as configuration
+
+    environment = {
+        "OPTIMIZER": "lars", "BATCHSIZE": str(batch), "LR": "0.1", "WARMUP_EPOCHS": "1", "NUMEPOCHS": "2", "MOM": "0.9",
+        "WD": "5e-5", "LARSETA": "0.001",
+        "LABELSMOOTHING": "0.1", "EVAL_OFFSET": "0", "EVAL_PERIOD": "1", "DGXNGPU": "1", "DGXNNODES": "1",
+        "DEVICE": "cpu", "PRECISION": precision, "IMAGE_SIZE": str(size), "EVAL_RESIZE": str(size),
+    }
+    rank = train.create(configuration.from_environment(environment))
+    rank.warm_up(1)
+    synthetic = input_pipeline.SyntheticBatches(rank.config, 1, rank.context, rank.layout, rank.precision)
+    batch_ = next(synthetic.epoch())
+
+    def step() -> None:
+        rank._train_step(batch_, 0.01)
+        mx.nd.waitall()
+
+    def update() -> None:
+        rank.optimizer.step(0.01, batch)
+        mx.nd.waitall()
+
+    return {"step": step, "update": update}
+
+
+def zoo_step(size: int, batch: int, precision: str) -> Dict[str, Callable[[], None]]:
+    """Gluon's model zoo, trained as its documentation does, with the same static graph as ours."""
+    from implementations.mxnet import mx
+
+    autograd, gluon = mx.autograd, mx.gluon
+    if precision == "bfloat16":
+        from mxnet.contrib import amp
+
+        amp.init("bfloat16")
+    network = gluon.model_zoo.vision.resnet50_v1(classes=1000)
+    for stage in list(network.features)[5:8]:
+        convolutions = stage[0].body
+        convolutions[0]._kwargs["stride"], convolutions[3]._kwargs["stride"] = (1, 1), (2, 2)
+    network.initialize(mx.init.MSRAPrelu(slope=0))
+    network.hybridize(static_alloc=True, static_shape=True)
+    loss = gluon.loss.SoftmaxCrossEntropyLoss()
+    loss.hybridize(static_alloc=True, static_shape=True)
+    images, labels = mx.nd.random.normal(shape=(batch, 3, size, size)), mx.nd.zeros(batch)
+    with autograd.record():
+        network(images)
+    trainer = gluon.Trainer(network.collect_params(), "lars", {"learning_rate": 0.01, "momentum": 0.9, "wd": 5e-5})
+
+    def step() -> None:
+        with autograd.record():
+            value = loss(network(images), labels)
+        value.backward()
+        trainer.step(batch)
+        mx.nd.waitall()
+
+    return {"step": step}
+
+
+def torch_step(size: int, batch: int, precision: str) -> Dict[str, Callable[[], None]]:
+    """PyTorch: ResNet-50 v1.5, channels last (its fastest layout on a CPU), and LARS in as few passes over memory as it can."""
+    import torch
+    from torch import nn
+
+    eta, momentum, decay, rate = 0.001, 0.9, 5e-5, 0.01
+
+    def conv_norm(inputs: int, outputs: int, kernel: int, stride: int, relu: bool = True) -> nn.Sequential:
+        layers: List[nn.Module] = [nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False), nn.BatchNorm2d(outputs)]
+        return nn.Sequential(*layers, *([nn.ReLU(inplace=True)] if relu else []))
+
+    class Block(nn.Module):
+        def __init__(self, inputs: int, channels: int, stride: int, project: bool):
+            super().__init__()
+            self.body = nn.Sequential(
+                conv_norm(inputs, channels, 1, 1), conv_norm(channels, channels, 3, stride),
+                conv_norm(channels, 4 * channels, 1, 1, relu=False),
+            )
+            self.shortcut = conv_norm(inputs, 4 * channels, 1, stride, relu=False) if project else nn.Identity()
+
+        def forward(self, x: Any) -> Any:
+            return torch.relu_(self.body(x) + self.shortcut(x))
+
+    layers: List[nn.Module] = [conv_norm(3, 64, 7, 2), nn.MaxPool2d(3, 2, 1)]
+    inputs = 64
+    for stage, (units, channels) in enumerate(((3, 64), (4, 128), (6, 256), (3, 512))):
+        for unit in range(units):
+            layers.append(Block(inputs, channels, 2 if unit == 0 and stage > 0 else 1, unit == 0))
+            inputs = 4 * channels
+    network = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, 1000))
+    network = network.to(memory_format=torch.channels_last)
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    weights = [p for p in network.parameters() if p.ndim > 1]
+    skipped = [p for p in network.parameters() if p.ndim == 1]
+    velocities, skipped_velocities = [torch.zeros_like(p) for p in weights], [torch.zeros_like(p) for p in skipped]
+    loss = nn.CrossEntropyLoss(label_smoothing=0.1)
+    images = torch.randn(batch, 3, size, size).to(memory_format=torch.channels_last)
+    labels = torch.zeros(batch, dtype=torch.long)
+
+    @torch.no_grad()
+    def update() -> None:
+        gradients, skipped_gradients = [p.grad for p in weights], [p.grad for p in skipped]
+        norms, gradient_norms = (torch.stack(torch._foreach_norm(arrays)) for arrays in (weights, gradients))
+        ratios = torch.where((norms > 0) & (gradient_norms > 0), eta * norms / (gradient_norms + decay * norms), 1.0) * rate
+        for weight, gradient, velocity, ratio in zip(weights, gradients, velocities, ratios.tolist()):
+            velocity.mul_(momentum).add_(weight, alpha=ratio * decay).add_(gradient, alpha=ratio)
+            weight.sub_(velocity)
+        torch._foreach_mul_(skipped_velocities, momentum)
+        torch._foreach_add_(skipped_velocities, skipped_gradients, alpha=rate)
+        torch._foreach_sub_(skipped, skipped_velocities)
+
+    def step() -> None:
+        network.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bfloat16"):
+            value = loss(network(images), labels)
+        value.backward()
+        update()
+
+    return {"step": step}
+
+
+SIDES = {"ours": our_step, "model zoo": zoo_step, "PyTorch": torch_step}
+
+
+def measure(side: str, size: int, batch: int, precision: str, steps: int) -> Dict[str, List[float]]:
+    """Seconds of every step, in this process."""
+    seconds = {}
+    for name, action in SIDES[side](size, batch, precision).items():
+        for _ in range(WARM_UP):
+            action()
+        times = []
+        for _ in range(steps):
+            begin = time.perf_counter()
+            action()
+            times.append(time.perf_counter() - begin)
+        seconds[name] = times
+    return seconds
+
+
+def measure_apart(side: str, size: int, batch: int, precision: str, steps: int) -> Dict[str, List[float]]:
+    """The same in a process of its own; empty where the side's framework is not installed."""
+    argv = [sys.executable, __file__, "--worker", side, "--size", str(size), "--batch", str(batch), "--steps", str(steps)]
+    done = subprocess.run(argv + ["--precision", precision], stdout=subprocess.PIPE, cwd=str(ROOT), check=False)
+    if done.returncode not in (0, NOT_INSTALLED):
+        raise SystemExit(f"{side}: the measurement failed; its reason is above")
+    return json.loads(done.stdout) if done.returncode == 0 else {}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", type=int, help="image size; default: 64 and 224")
+    parser.add_argument("--batch", type=int, help="images a step; default: 64 at 64x64, 16 at 224x224")
+    parser.add_argument("--precision", choices=("float32", "bfloat16"), help="default: both")
+    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--worker", choices=sorted(SIDES), help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    os.environ.setdefault("OMP_NUM_THREADS", str(len(os.sched_getaffinity(0))))
+    if args.worker:
+        try:
+            json.dump(measure(args.worker, args.size, args.batch, args.precision, args.steps), sys.stdout)
+        except ModuleNotFoundError:
+            sys.exit(NOT_INSTALLED)
+        return
+    rows = []
+    cases = [(size, args.batch or batch) for size, batch in CASES if args.size in (None, size)] or [(args.size, args.batch or 16)]
+    for size, batch in cases:
+        for precision in [args.precision] if args.precision else ["float32", "bfloat16"]:
+            seconds: Dict[str, Dict[str, List[float]]] = {side: {} for side in SIDES}
+            for _ in range(ROUNDS):
+                for side in SIDES:
+                    for name, times in measure_apart(side, size, batch, precision, args.steps).items():
+                        seconds[side].setdefault(name, []).extend(times)
+            median = {side: statistics.median(times["step"]) if times else None for side, times in seconds.items()}
+            row: Dict[str, Any] = {"size": size, "batch": batch, "precision": precision}
+            row["images_per_second"] = {side: batch / value if value else None for side, value in median.items()}
+            if seconds["ours"]:
+                row["optimizer_share"] = statistics.median(seconds["ours"]["update"]) / statistics.median(seconds["ours"]["step"])
+            rows.append(row)
+    report = {"omp_num_threads": int(os.environ["OMP_NUM_THREADS"]), "rows": rows}
+    if args.json:
+        print(json.dumps(report, indent=1))
+        return
+    table = Table("size", "batch", "precision", *(f"{side} img/s" for side in SIDES), "update share of ours")
+    for row in rows:
+        rates = [f"{rate:.3g}" if rate else "not installed" for rate in row["images_per_second"].values()]
+        table.add_row(str(row["size"]), str(row["batch"]), row["precision"], *rates, f"{row.get('optimizer_share', 0):.1%}")
+    console = Terminal()
+    console.print(table)
+    console.print(f"OMP_NUM_THREADS={report['omp_num_threads']}, median of {ROUNDS} x {args.steps} steps")
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+    main()

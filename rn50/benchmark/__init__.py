@@ -1,0 +1,1 @@
+"""The benchmark as MLPerf defines it: rules, learning-rate schedule, optimizers, network."""

@@ -1,0 +1,62 @@
+"""LARS and SGD with momentum in NumPy: the reference that every implementation's optimizer is tested against.
+
+LARS: You, Gitman and Ginsburg, "Large Batch Training of Convolutional Networks" (arXiv:1708.03888), in the form of the MLPerf
+reference. SGD: the form of the MLPerf reference, which ``mx.optimizer.SGD`` has too. In both the learning rate stands inside the
+momentum buffer, and biases and batch-norm parameters have no weight decay. Published logs of SGD do not say the latter; here
+SGD follows LARS, so that the two differ in the trust ratio alone.
+"""
+
+from typing import Tuple
+
+import numpy as np
+
+
+def has_weight_decay(name: str) -> bool:
+    """Return whether a parameter has weight decay, and under LARS a trust ratio: all but batch-norm gamma, beta and biases."""
+    return not name.endswith(("gamma", "beta", "bias"))
+
+
+def trust_ratio(weight: np.ndarray, gradient: np.ndarray, eta: float, weight_decay: float, epsilon: float = 0.0) -> float:
+    """Return ``eta * ||w|| / (||g|| + weight_decay * ||w|| + epsilon)``, or 1 where either norm is 0. Any shape, float64."""
+    weight_norm = float(np.linalg.norm(weight))
+    gradient_norm = float(np.linalg.norm(gradient))
+    if weight_norm == 0 or gradient_norm == 0:
+        return 1.0
+    return eta * weight_norm / (gradient_norm + weight_decay * weight_norm + epsilon)
+
+
+def sgd_update(
+    name: str,
+    weight: np.ndarray,
+    gradient: np.ndarray,
+    velocity: np.ndarray,
+    learning_rate: float,
+    momentum: float,
+    weight_decay: float,
+) -> Tuple[np.ndarray, np.ndarray]:
+    """Return (weight, velocity) after one step: ``v <- momentum * v + lr * (g + wd * w)``, then ``w <- w - v``.
+
+    All arrays have the parameter's shape and are taken as float64.
+    """
+    weight, gradient, velocity = (np.asarray(array, dtype=np.float64) for array in (weight, gradient, velocity))
+    decay = weight_decay if has_weight_decay(name) else 0.0
+    velocity = momentum * velocity + learning_rate * (gradient + decay * weight)
+    return weight - velocity, velocity
+
+
+def lars_update(
+    name: str,
+    weight: np.ndarray,
+    gradient: np.ndarray,
+    velocity: np.ndarray,
+    learning_rate: float,
+    eta: float,
+    momentum: float,
+    weight_decay: float,
+) -> Tuple[np.ndarray, np.ndarray]:
+    """Return (weight, velocity) after one step: ``v <- momentum * v + lr * r * (g + wd * w)``, then ``w <- w - v``.
+
+    ``r`` is the trust ratio, 1 without weight decay. All arrays have the parameter's shape and are taken as float64.
+    """
+    ratio = trust_ratio(weight, gradient, eta, weight_decay) if has_weight_decay(name) else 1.0
+    return sgd_update(name, weight, gradient, velocity, learning_rate * ratio, momentum, weight_decay)

@@ -1,0 +1,38 @@
+"""Learning rate and evaluation schedule.
+
+Linear warm-up and polynomial decay as in the MLPerf reference (training_rules, "lars_opt_*" and "sgd_opt_*" hyperparameters).
+Steps and epochs are counted from 1.
+"""
+
+import math
+from typing import List
+
+from rn50.benchmark import rules
+
+
+def steps_per_epoch(train_samples: int, ranks: int, batch_size: int) -> int:
+    """Steps of one epoch: ``ceil(floor(train_samples / ranks) / batch_size)``, with ``batch_size`` images per rank."""
+    return math.ceil(train_samples // ranks / batch_size)
+
+
+def learning_rate(step: int, base: float, warmup_steps: int, total_steps: int) -> float:
+    """Learning rate of step t = 1, 2, ...
+
+    ``base * t / W`` for t <= W, then ``end + (base - end) * (1 - (t - W) / (T - W)) ** 2`` with W = ``warmup_steps``,
+    T = ``total_steps`` of the schedule and the end learning rate and the power that the rules fix. Past T it stays at the end
+    learning rate.
+    """
+    if step <= warmup_steps:
+        return base * step / warmup_steps
+    progress = min(1.0, (step - warmup_steps) / max(1, total_steps - warmup_steps))
+    end = rules.END_LEARNING_RATE
+    return end + (base - end) * (1.0 - progress) ** rules.POLY_POWER
+
+
+def evaluation_epochs(num_epochs: int, offset: int, period: int) -> List[int]:
+    """The epochs, counted from 1, after which a run evaluates.
+
+    With EVAL_OFFSET 2 and EVAL_PERIOD 4: 3, 7, 11, ... as every MXNet submission counts them. The last epoch is no exception:
+    a run that may not evaluate after it has trained past its last evaluation for nothing.
+    """
+    return list(range(offset + 1, num_epochs + 1, period))

@@ -1,0 +1,257 @@
+"""Verbs that measure training and its input, and those that follow from what was measured."""
+
+import pathlib
+import shlex
+import sys
+from typing import Any, Optional, Tuple
+
+import click
+
+from rn50 import process
+from rn50.cli import group
+from rn50.cli.numbers import LONGEST_S, Number, Whole
+from rn50.settings import config as configuration
+from rn50.terminal import Terminal, print_json, say
+
+
+@click.group()
+def bench() -> None:
+    """Measure this system."""
+
+
+@bench.command("comm", epilog="Example: set -a; . configs/config_NF5688M6.sh; NCCL_ALGO=Ring rn50 bench comm --json")
+@click.option("--largest-mib", default=256, show_default=True, type=Whole(1, 4_096), help="Stop at this size.")
+@click.option("--as-rank", is_flag=True, hidden=True)
+@group.as_json
+def bench_communication(largest_mib: int, as_rank: bool, as_json: bool) -> None:
+    """Time sums over all ranks of the system that the environment describes, by size: latency and bandwidth."""
+    from rn50.launch.job import run_ranks
+    from rn50.run import implementation
+    from rn50.speed import communication
+
+    config = configuration.from_environment()
+    if as_rank:
+        communication.bench(config, implementation.load(config.run.framework), largest_mib << 20, as_json)
+    else:
+        sys.exit(run_ranks(config, process.environment(), communication.as_rank(config, largest_mib, as_json)))
+
+
+def _seconds(default: float) -> Any:
+    return click.option("--seconds", default=default, show_default=True, type=Number(1, LONGEST_S),
+                        help="About how long to take.")
+
+
+_rounds = click.option("--rounds", default=5, show_default=True, type=Whole(1, 1_000),
+                       help="How often to measure; fewer than 5 times show no difference.")
+
+
+@bench.command("input", epilog="Example: set -a; . configs/config_DEMO_CPU.sh; rn50 bench input --seconds 20")
+@_seconds(60.0)
+@_rounds
+@click.option("--as-rank", is_flag=True, hidden=True)
+@group.as_json
+def bench_input(seconds: float, rounds: int, as_rank: bool, as_json: bool) -> None:
+    """Images/s of the input pipeline, stage by stage, and of training on real and synthetic data: which waits for which.
+
+    Of the system that the environment describes, all ranks of it at once. The data set is read, and nothing is written.
+    """
+    from rn50.data import preflight
+    from rn50.launch import launchers
+    from rn50.launch.job import run_ranks
+
+    config = configuration.from_environment()
+    preflight.preflight(pathlib.Path(config.data.folder))
+    from rn50.speed import input_pipeline
+
+    if not as_rank:
+        sys.exit(run_ranks(config, process.environment(), input_pipeline.as_rank(seconds, rounds, as_json)))
+    say(launchers.bind(config, process.environment()), err=True)  # before a framework starts threads
+    from rn50.run import implementation
+
+    input_pipeline.bench(config, implementation.load(config.run.framework), seconds, rounds, as_json)
+
+
+def _words(possible: Optional[Tuple[str, ...]] = None) -> Any:
+    """Reads a list with commas; of ``possible`` words, or of whole numbers above 0."""
+    def read(context: click.Context, option: click.Parameter, value: Optional[str]) -> Optional[Tuple[Any, ...]]:
+        words = () if value is None else tuple(word.strip() for word in value.split(","))
+        if possible is None:
+            return tuple(Whole(1, 1_000_000).convert(word, option, context) for word in words) or None
+        for word in words:
+            if word not in possible:
+                raise click.BadParameter(f"{word!r} is none of {', '.join(possible)}")
+        return words or None
+
+    return read
+
+
+@bench.command("throughput", epilog="Example: set -a; . configs/config_DEMO_CPU.sh; rn50 bench throughput "
+               "--frameworks mxnet,pytorch --models ours,alexnet --precisions float32,bfloat16 --batch-sizes 32,64 --ranks 1,2 "
+               "--published")
+@click.option("--frameworks", callback=_words(("mxnet", "pytorch")), help="With commas between them. [default: FRAMEWORK]")
+@click.option("--models", default="ours", show_default=True,
+              help="Ours, and models of Gluon's zoo or torchvision beside it, on synthetic data of the size that they want.")
+@click.option("--precisions", callback=_words(("auto", "float32", "float16", "bfloat16")), help="[default: PRECISION]")
+@click.option("--batch-sizes", callback=_words(), help="Of a rank. [default: BATCHSIZE]")
+@click.option("--ranks", callback=_words(), help="On this machine, one per GPU. [default: DGXNGPU]")
+@click.option("--data", "kinds", default="synthetic,real", show_default=True, callback=_words(("synthetic", "real")),
+              help="A random batch held on the device, and the data set at DATADIR.")
+@click.option("--seconds", default=10.0, show_default=True, type=Number(1, LONGEST_S), help="About how long a cell trains.")
+@_rounds
+@click.option("--to", "folder", default="throughput", show_default=True, type=click.Path(path_type=pathlib.Path),
+              help="Folder of the report and of a log for every cell.")
+@click.option("--published", is_flag=True, help="Show what others have published beside it.")
+@click.option("--start-ranks", is_flag=True, hidden=True)
+@click.option("--as-rank", is_flag=True, hidden=True)
+@group.as_json
+def bench_throughput(
+    frameworks: Optional[Tuple[str, ...]], models: str, precisions: Optional[Tuple[str, ...]],
+    batch_sizes: Optional[Tuple[int, ...]], ranks: Optional[Tuple[int, ...]], kinds: Tuple[str, ...], seconds: float, rounds: int,
+    folder: pathlib.Path, published: bool, start_ranks: bool, as_rank: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Images/s of training: a matrix of frameworks, models, precisions, batch sizes and ranks, on synthetic and on real data.
+
+    Of the system that the environment describes, with one cell after the other in a job of its own. What does not fit into
+    memory is a cell too.
+
+    Exit status: 0 every cell has its figure or is out of memory, 1 another one failed, 2 something to mend.
+    """
+    from rn50.launch import launchers
+    from rn50.launch.job import run_ranks
+    from rn50.speed import cell, networks
+
+    environ = process.environment()
+    if start_ranks:
+        verb = cell.verb(models, kinds, seconds, rounds)
+        sys.exit(run_ranks(configuration.from_environment(), environ, [*verb, "--as-rank"]))
+    if as_rank:
+        config = configuration.from_environment()
+        say(launchers.bind(config, environ), err=True)  # before a framework starts threads
+        from rn50.run import implementation
+
+        create = implementation.load(config.run.framework, None if models == networks.OURS else models)
+        cell.as_rank(config, create, kinds, seconds, rounds)
+        return
+    from rn50.data import preflight
+    from rn50.speed import throughput
+
+    config = configuration.from_environment()
+    run, batch = config.run, config.hyperparameters.batch_size
+    wanted = networks.networks(frameworks or (run.framework,), [model.strip() for model in models.split(",")])
+    every = throughput.matrix(wanted, precisions or (run.precision,), batch_sizes or (batch,), ranks or (run.ranks_per_node,))
+    throughput.check(every, kinds, environ)
+    if any(cell.REAL in each.kinds(kinds) for each in every):
+        preflight.preflight(pathlib.Path(config.data.folder))
+    measured = throughput.Bench(config, every, kinds, folder, " ".join(map(shlex.quote, ["rn50", *sys.argv[1:]])))
+    measured.run(environ, seconds, rounds)
+    report = measured.write(published)
+    if as_json:
+        print_json(measured.to_json())
+    else:
+        measured.show(published, Terminal())
+        say(f"{report} tells it with versions and logs")
+    sys.exit(1 if measured.failed else 0)
+
+
+@bench.command("storage", epilog="Example: rn50 bench storage /data/imagenet /scratch/imagenet --seconds 60")
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=pathlib.Path))
+@click.argument("other", metavar="[DIR2]", required=False, type=click.Path(path_type=pathlib.Path))
+@_seconds(20.0)
+@_rounds
+@group.as_json
+def bench_storage(folder: pathlib.Path, other: Optional[pathlib.Path], seconds: float, rounds: int, as_json: bool) -> None:
+    """How fast DIR gives its train.rec, sequentially and shuffled, cold and warm; with DIR2 beside another copy of it.
+
+    To make it cold, the kernel is asked to forget the file: whoever else reads it fetches it again.
+    """
+    from rn50.speed import storage
+
+    storage.bench([folder] if other is None else [folder, other], seconds, rounds, as_json)
+
+
+@click.command("profile", epilog="Example: set -a; . configs/config_DEMO_CPU.sh; rn50 profile --to before; (a change); "
+                      "rn50 profile --to after --against before")
+@_seconds(30.0)
+@_rounds
+@click.option("--steps", default=10, show_default=True, type=Whole(1, 10_000), help="Training steps under the profiler.")
+@click.option("--to", "folder", default="profile", show_default=True, type=click.Path(path_type=pathlib.Path),
+              help="Folder of figures, timelines and logs.")
+@click.option("--against", type=click.Path(path_type=pathlib.Path), help="Folder of an earlier profile: what has changed since.")
+@click.option("--job", hidden=True)
+@click.option("--start-ranks", is_flag=True, hidden=True)
+@click.option("--as-rank", is_flag=True, hidden=True)
+@group.as_json
+def profile_training(seconds: float, rounds: int, steps: int, folder: pathlib.Path, against: Optional[pathlib.Path],
+                     job: Optional[str], start_ranks: bool, as_rank: bool, as_json: bool) -> None:
+    """Where the time of training goes, in four steps: rate, profile, bottleneck, and the gain over an earlier profile.
+
+    Of the system that the environment describes, on real data, by the profiler of its framework. The timeline is for Perfetto or
+    chrome://tracing.
+    """
+    from rn50.data import preflight
+    from rn50.launch import launchers
+    from rn50.launch.job import run_ranks
+    from rn50.speed import profile
+
+    config, environ = configuration.from_environment(), process.environment()
+    preflight.preflight(pathlib.Path(config.data.folder))
+    if start_ranks:
+        verb = profile.verb(str(job), seconds, rounds, steps, folder)
+        sys.exit(run_ranks(config, environ, [*verb, "--as-rank"]))
+    if as_rank:
+        say(launchers.bind(config, environ), err=True)  # before a framework starts threads
+        from rn50.run import implementation
+
+        profile.as_rank(config, implementation.load(config.run.framework), str(job), seconds, rounds, steps, folder)
+        return
+    before = profile.read(against) if against else None
+    now = profile.measure(environ, seconds, rounds, steps, folder)
+    if as_json:
+        print_json(profile.to_json(now, before))
+    else:
+        profile.show(now, before, folder, Terminal())
+
+
+@click.group()
+def tune() -> None:
+    """Search settings that decide speed alone."""
+
+
+@tune.command("input", epilog="Example: DATADIR=/data/imagenet rn50 tune input NF5688M6 -o config_TUNED.sh")
+@click.argument("config", required=False)
+@click.option("--output", "-o", type=click.Path(path_type=pathlib.Path),
+              help="Write the configuration there, if it is faster; by default it is shown what would change.")
+@click.option("--force", is_flag=True, help="Replace a file that exists.")
+@_seconds(600.0)
+@click.option("--as-rank", is_flag=True, hidden=True)
+@group.as_json
+def tune_input(config: Optional[str], output: Optional[pathlib.Path], force: bool, seconds: float, as_rank: bool,
+               as_json: bool) -> None:
+    """Search the knobs of the input pipeline that make training on real data faster: CONFIG, with them turned.
+
+    CONFIG is a file or a name of configs/ [default: CONFIG_FILE or DGXSYSTEM of the environment]; DATADIR is the data. Turned are
+    those that are alive there: fused or separate decoding, threads, hardware decoder, cache, prefetching, mapping of the file.
+    What came out is measured once more beside CONFIG, in turn, and written only where every round finds it faster.
+
+    Exit status: 0 something faster was found, 1 nothing was, 2 something to mend.
+    """
+    from rn50.data import preflight
+    from rn50.launch import launchers
+    from rn50.launch.job import run_ranks
+    from rn50.settings import rewrite
+    from rn50.speed import tuned_config
+
+    base = rewrite.base_file(config, process.environment()).resolve()
+    if not as_rank:
+        if output is not None:
+            tuned_config.refuse_output(output, force)
+        environ = tuned_config.environment_of(base, process.environment())
+        resolved = tuned_config.configuration_of(environ, base)
+        preflight.preflight(pathlib.Path(resolved.data.folder))
+        sys.exit(run_ranks(resolved, environ, tuned_config.as_rank(base, output, force, seconds, as_json)))
+    resolved = configuration.from_environment()
+    say(launchers.bind(resolved, process.environment()), err=True)  # before a framework starts threads
+    from rn50.run import implementation
+
+    create = implementation.load(resolved.run.framework)
+    sys.exit(0 if tuned_config.tune(resolved, create, base, output, force, seconds, as_json) else 1)

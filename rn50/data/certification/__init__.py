@@ -1,0 +1,1 @@
+"""``rn50 verify``: every record looked at, findings, and the certificate."""

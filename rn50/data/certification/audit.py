@@ -1,0 +1,220 @@
+"""Every record of a set looked at once: container, index, label, header of the image, and what the packing list says of it.
+
+The file is read in one pass, in parallel; its SHA-256 is taken on the way.
+"""
+
+import hashlib
+import os
+import warnings
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Callable, Deque, Dict, Iterator, List, NamedTuple, Optional, Tuple
+
+import numpy as np
+
+from rn50.data import jpeg
+from rn50.data.certification.finding import Finding, Findings
+from rn50.data.packing.packing_list import Entry
+from rn50.data.recordio import IMAGE_START, decode_header, decode_record, encode_header, read_index
+from rn50.errors import UserError
+
+CHUNK_BYTES = 8 << 20
+DIGEST_BYTES = 32
+
+
+class SetReport(NamedTuple):
+    """What one of the two sets is."""
+
+    name: str
+    records: int
+    """Lines of the index."""
+    labels: np.ndarray
+    """int64 (records,), in the order of the index; -1 where a record has no label that is a class."""
+    digests: np.ndarray
+    """uint8 (records, 32): SHA-256 of every image; zeros where there is none."""
+    files: Dict[str, Dict[str, object]]
+    """Of the .rec and the .idx: bytes and sha256."""
+    faults: Findings
+    remarks: Findings
+
+
+class _Chunk(NamedTuple):
+    """The records of a stretch of the file, as a thread found them."""
+
+    raw: bytes
+    records: int
+    labels: List[Tuple[int, int]]
+    digests: List[Tuple[int, bytes]]
+    faults: List[Finding]
+    remarks: List[Finding]
+
+
+class _Set:
+    """What is known of a set before its records are read."""
+
+    def __init__(self, folder: Path, name: str, classes: int, entries: Optional[List[Entry]], source: str, decode: bool) -> None:
+        self.rec, self.idx = folder / f"{name}.rec", folder / f"{name}.idx"
+        self.classes, self.entries, self.decode = classes, entries, decode
+        self.keys, self.offsets = read_index(self.idx)
+        self.again = f"pack it again: rn50 pack {source}" if source else "pack the data again, or take them from another copy"
+
+    def read(self, descriptor: int, positions: np.ndarray, bounds: np.ndarray, begin: int) -> _Chunk:
+        """Reads from ``begin`` to ``bounds[-1]``; record ``positions[i]`` lies from ``bounds[i]`` to ``bounds[i + 1]``."""
+        raw = _pread(descriptor, int(bounds[-1]) - begin, begin)
+        chunk = _Chunk(raw, len(positions), [], [], [], [])
+        for position, start, end in zip(positions.tolist(), bounds[:-1].tolist(), bounds[1:].tolist()):
+            faults, remarks = self._record(raw, start - begin, end - begin, position, chunk)
+            # Messages come without place; here it is known.
+            chunk.faults.extend(Finding(kind, self.rec.name, position, f"{text}{self._named(position)}", remedy or self.again)
+                                for kind, text, remedy in faults)
+            chunk.remarks.extend(Finding(kind, self.rec.name, position, f"{text}{self._named(position)}", "")
+                                 for kind, text in remarks)
+        return chunk
+
+    def _named(self, position: int) -> str:
+        return f" ({self.entries[position].path})" if self.entries and position < len(self.entries) else ""
+
+    def _record(self, raw: bytes, start: int, end: int, position: int,
+                chunk: _Chunk) -> Tuple[List[Tuple[str, str, str]], List[Tuple[str, str]]]:
+        """Faults (kind, text, remedy) and remarks (kind, text) of one record; its label and digest go to ``chunk``."""
+        try:
+            record, stop = decode_record(raw, start, end)
+            header = decode_header(record)
+        except ValueError as error:
+            return [("container", f"the record {error}", "")], []
+        faults: List[Tuple[str, str, str]] = []
+        remarks: List[Tuple[str, str]] = []
+        if stop < end:
+            faults.append(("gap", f"{end - stop} bytes behind it belong to no record of the index", ""))
+        if header.flag:
+            faults.append(("header", f"announces an array of {header.flag} labels, where one label is wanted", ""))
+        if header.id != self.keys[position]:
+            faults.append(("key", f"has the id {header.id}, and its line in the index the key {self.keys[position]}", ""))
+        entry = self.entries[position] if self.entries and position < len(self.entries) else None
+        if not (0 <= header.label < self.classes and header.label.is_integer()):
+            faults.append(("label", f"has label {header.label:g}, no class of [0, {self.classes})", ""))
+        else:
+            chunk.labels.append((position, int(header.label)))
+            if entry and header.label != entry.label:
+                faults.append(("label", f"has label {header.label:g}, and in the packing list label {entry.label}", ""))
+        if not faults and record[:IMAGE_START] != encode_header(header.id, int(header.label)):
+            faults.append(("header", f"has the header {record[:IMAGE_START].hex()}, with a bit that nobody reads set", ""))
+        image = record[IMAGE_START:]
+        digest = hashlib.sha256(image).digest()
+        chunk.digests.append((position, digest))
+        if entry and digest != entry.sha256:
+            faults.append(("content", "the image is not the one that was packed: its SHA-256 differs", ""))
+        found = jpeg.read_header(image)
+        broken = f"is {found.fault}" if found.fault else None
+        if not broken and (self.decode or not jpeg.has_end(image, found)):
+            broken = jpeg.decoding_fault(image)
+        if broken:
+            faults.append(("image", broken, f"replace the image, then {self.again}"))
+        if found.is_png:
+            remarks.append(("PNG", "is a PNG, whatever its name says; DALI decodes it all the same"))
+        elif found.components == jpeg.CMYK_COMPONENTS:
+            remarks.append(("CMYK", "is a JPEG of four colour components (CMYK); DALI turns it into RGB"))
+        return faults, remarks
+
+    def check_index(self, size: int, faults: Findings) -> Tuple[np.ndarray, np.ndarray]:
+        """Positions and offsets of the records that lie in the file, in the order in which they lie there."""
+        offsets = self.offsets
+
+        def fault(kind: str, record: int, text: str) -> None:
+            faults.add(Finding(kind, self.idx.name, record, text, self.again))
+        packed_by_us = np.arange(len(self.keys))
+        if self.entries is not None:
+            for record in np.flatnonzero(self.keys != packed_by_us).tolist():
+                fault("index", record, f"line {record + 1} has the key {self.keys[record]} instead of {record}")
+        seen, first = np.unique(self.keys, return_index=True)
+        for record in sorted(set(packed_by_us.tolist()) - set(first.tolist())) if len(seen) < len(self.keys) else []:
+            fault("index", record, f"line {record + 1} has the key {self.keys[record]} a second time")
+        for record in (np.flatnonzero(np.diff(offsets) <= 0) + 1).tolist():
+            fault("index", record, f"line {record + 1} points to byte {offsets[record]}, not behind the line before it "
+                                   f"({offsets[record - 1]})")
+        for record in np.flatnonzero(offsets >= size).tolist():
+            fault("index", record, f"line {record + 1} points to byte {offsets[record]}, and {self.rec.name} has {size}")
+        inside, which = np.unique(offsets, return_index=True)
+        return which[inside < size], inside[inside < size]
+
+
+def _pread(descriptor: int, count: int, offset: int) -> bytes:
+    """``count`` bytes at ``offset``, fewer only at the end of the file: one call may return less than it was asked for."""
+    pieces, left = [], count
+    while left > 0:
+        piece = os.pread(descriptor, left, offset)
+        if not piece:
+            break
+        pieces.append(piece)
+        left, offset = left - len(piece), offset + len(piece)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _stretches(positions: np.ndarray, offsets: np.ndarray, size: int) -> Iterator[Tuple[np.ndarray, np.ndarray, int]]:
+    """(positions, bounds, first byte) of stretches of about ``CHUNK_BYTES`` that together are the file from its byte 0."""
+    bounds = np.append(offsets, size)
+    begin, first = 0, 0
+    while first < len(positions):
+        last = max(first + 1, int(np.searchsorted(bounds, bounds[first] + CHUNK_BYTES)))
+        last = min(last, len(positions))
+        yield positions[first:last], bounds[first:last + 1], begin
+        begin, first = int(bounds[last]), last
+
+
+def audit(folder: Path, name: str, classes: int, entries: Optional[List[Entry]], source: str, decode: bool, workers: int,
+          progress: Callable[[int], None]) -> SetReport:
+    """Looks at every record of ``folder/name.rec``; with ``decode`` also decodes every image.
+
+    ``entries`` is the packing list, one entry a record; ``source`` the folder that was packed, for the remedies.
+    ``progress(n)`` is told of n more records. Raises ``UserError`` where a file cannot be read at all.
+    """
+    known = _Set(folder, name, classes, entries, source, decode)  # parses the index
+    faults, remarks = Findings(), Findings()
+    whole = hashlib.sha256()
+    try:
+        index = known.idx.read_bytes()
+        descriptor = os.open(known.rec, os.O_RDONLY)
+    except OSError as error:
+        raise UserError(f"{error.filename}: cannot be read ({error.strerror}); {known.again}") from error
+    try:
+        size = os.fstat(descriptor).st_size
+        positions, offsets = known.check_index(size, faults)
+        records = len(known.keys)
+        labels, digests = np.full(records, -1, np.int64), np.zeros((records, DIGEST_BYTES), np.uint8)
+        if not len(offsets) or offsets[0]:
+            lead = int(offsets[0]) if len(offsets) else size
+            text = f"the first {lead} bytes belong to no record of the index"
+            faults.add(Finding("gap", known.rec.name, None, text, known.again))
+        waiting: Deque[Future[_Chunk]] = deque()
+        stretches = _stretches(positions, offsets, size)
+        with ThreadPoolExecutor(workers) as executor, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Pillow's, of damaged EXIF data, which several images of ImageNet have
+            while True:
+                while len(waiting) < 2 * workers:
+                    stretch = next(stretches, None)
+                    if stretch is None:
+                        break
+                    waiting.append(executor.submit(known.read, descriptor, *stretch))
+                if not waiting:
+                    break
+                chunk = waiting.popleft().result()
+                whole.update(chunk.raw)
+                for position, label in chunk.labels:
+                    labels[position] = label
+                for position, digest in chunk.digests:
+                    digests[position] = np.frombuffer(digest, np.uint8)
+                for finding in chunk.faults:
+                    faults.add(finding)
+                for finding in chunk.remarks:
+                    remarks.add(finding)
+                progress(chunk.records)
+    except OSError as error:
+        raise UserError(f"{known.rec}: cannot be read ({error.strerror}); {known.again}") from error
+    finally:
+        os.close(descriptor)
+    files: Dict[str, Dict[str, object]] = {
+        known.rec.name: {"bytes": size, "sha256": whole.hexdigest()},
+        known.idx.name: {"bytes": len(index), "sha256": hashlib.sha256(index).hexdigest()},
+    }
+    return SetReport(name, records, labels, digests, files, faults, remarks)

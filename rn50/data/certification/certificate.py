@@ -1,0 +1,136 @@
+"""certificate.json: what ``rn50 verify`` found a data set to be, in a form that a run can hold its configuration against.
+
+It has no date and no path in it, so the same data have the same certificate everywhere.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, Dict, NamedTuple, Optional
+
+from rn50 import files
+from rn50.benchmark import rules
+from rn50.data import layout
+from rn50.data.layout import CERTIFICATE, DEMO_RECORD, FILES
+from rn50.data.packing import packing_list
+from rn50.errors import UserError
+from rn50.settings.config import Config
+
+FORMAT = 1
+DEMO_CLASSES = 10
+
+
+class Certificate(NamedTuple):
+    """A certificate as it was read."""
+
+    path: Path
+    content: Dict[str, Any]
+    sha256: str
+    """Of the file certificate.json: what a log names the data by."""
+
+    def summary(self) -> Dict[str, Any]:
+        """What is saved beside a result."""
+        kept = ("imagenet", "decoded", "classes", "train", "val", "set_sha256")
+        return {"sha256": self.sha256, **{key: self.content.get(key) for key in kept}}
+
+
+class Expected(NamedTuple):
+    """What a data set ought to be."""
+
+    classes: int
+    train: int
+    val: int
+    files: Dict[str, Dict[str, Any]]
+    """bytes and sha256 by name, as far as somebody wrote them down before."""
+    by: str
+    """Who says so."""
+
+    @property
+    def is_imagenet(self) -> bool:
+        """Whether these are the numbers of the benchmark."""
+        return (self.classes, self.train, self.val) == (rules.CLASSES, rules.TRAIN_SAMPLES, rules.EVAL_SAMPLES)
+
+
+def expected(folder: Path) -> Expected:
+    """What an earlier certificate, the record of the packing or of the demo data says, in this order; else ImageNet's numbers."""
+    for name in (CERTIFICATE, layout.PACK_RECORD, DEMO_RECORD):
+        found = packing_list.read_json(folder / name)
+        if found is not None:
+            found.setdefault("classes", DEMO_CLASSES if name == DEMO_RECORD else None)
+            classes, train, val = (found.get(key) for key in ("classes", "train", "val"))
+            if not (isinstance(classes, int) and isinstance(train, int) and isinstance(val, int)):
+                raise _damaged(folder / name, "it lacks the numbers of images")
+            return Expected(classes, train, val, _facts(folder / name, found), name)
+    return Expected(rules.CLASSES, rules.TRAIN_SAMPLES, rules.EVAL_SAMPLES, {}, "ImageNet")
+
+
+def _facts(path: Path, content: Dict[str, Any]) -> Dict[str, Dict[str, Any]]:
+    """Each file as ``content`` of ``path`` describes it. Raises UserError where it has another shape."""
+    facts = content.get("files", {})
+    if not isinstance(facts, dict) or not all(isinstance(each, dict) for each in facts.values()):
+        raise _damaged(path, "it does not say what each file is")
+    return facts
+
+
+def _damaged(path: Path, what: str) -> UserError:
+    return UserError(f"{path}: damaged, {what}; take it from another copy of the data, or delete it")
+
+
+def set_sha256(files: Dict[str, Dict[str, Any]]) -> str:
+    """One hash for all four files: that of what ``sha256sum train.rec train.idx val.rec val.idx`` prints."""
+    return hashlib.sha256("".join(f"{files[name]['sha256']}  {name}\n" for name in FILES).encode()).hexdigest()
+
+
+def write(folder: Path, content: Dict[str, Any]) -> Certificate:
+    """Writes certificate.json, whole or not at all. Raises UserError."""
+    path = folder / CERTIFICATE
+    text = (json.dumps(dict(content, format=FORMAT), indent=1, sort_keys=True) + "\n").encode()
+    files.write(path, text, files.ANY, "make the folder writable or free space, and verify again")
+    return Certificate(path, content, hashlib.sha256(text).hexdigest())
+
+
+def read(folder: Path) -> Optional[Certificate]:
+    """The certificate of a data folder, or None where it has none. Raises UserError for one that is damaged.
+
+    It is a file of the data set: before the clock starts, nobody may call this.
+    """
+    path = folder / CERTIFICATE
+    content = packing_list.read_json(path)
+    if content is None:
+        return None
+    named = set(FILES) <= set(_facts(path, content)) and isinstance(content.get("set_sha256"), str)
+    if content.get("passed") is True and not named:
+        raise _damaged(path, "it does not say what each file is")
+    return Certificate(path, content, files.sha256(path))
+
+
+def check(config: Config) -> Optional[Certificate]:
+    """The certificate of the data that ``config`` names, or None where there is none.
+
+    Raises UserError where it speaks of other data than those of the configuration or those that are there, or of faults. Looks at
+    the sizes of the files only, so it takes a moment.
+    """
+    data = config.data
+    folder = Path(data.folder)
+    found = read(folder)
+    if found is None:
+        return None
+    content = found.content
+    again = f"run rn50 verify {folder}"
+    if content.get("passed") is not True:
+        raise UserError(f"{found.path}: rn50 verify found these data at fault; {again}, which says where and what to do")
+    for key, configured, variable in (("classes", data.classes, "NUMCLASSES"), ("train", data.train_samples, "NUMEXAMPLES"),
+                                      ("val", data.eval_samples, "NUMVALEXAMPLES")):
+        if content.get(key) != configured:
+            raise UserError(f"{found.path}: certifies {key} {content.get(key)}, but {variable} is {configured}; set {variable}="
+                            f"{content.get(key)}, or DATADIR to the data that are meant")
+    for name in FILES:
+        certified = content["files"][name].get("bytes")
+        try:
+            size = (folder / name).stat().st_size
+        except OSError as error:
+            raise UserError(f"{folder / name}: {error.strerror}; copy or pack the data again") from error
+        if size != certified:
+            raise UserError(f"{folder / name}: has {size} bytes, and {certified} when it was certified; copy or pack it again, "
+                            f"or {again}")
+    return found

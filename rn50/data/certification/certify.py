@@ -1,0 +1,231 @@
+"""``rn50 verify``: both sets looked at record by record, numbers and classes compared with what they ought to be, all of it
+written down in certificate.json.
+
+What is wrong is a fault and fails the certificate. What is merely worth knowing is a remark: ImageNet itself holds a PNG, CMYK
+images and images that occur twice.
+"""
+
+import os
+from pathlib import Path
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
+
+from rn50.data import layout
+from rn50.data.certification import certificate
+from rn50.data.certification.audit import SetReport, audit
+from rn50.data.certification.certificate import Certificate, Expected
+from rn50.data.certification.finding import Finding, Findings
+from rn50.data.layout import FILES
+from rn50.data.packing import packing_list
+from rn50.data.packing.packing_list import Entry
+from rn50.data.recordio import read_index
+from rn50.errors import UserError
+from rn50.files import sha256 as sha256_of
+from rn50.terminal import Terminal
+
+NAMES = ("train", "val")
+IMAGENET_PER_CLASS = {"train": (732, 1300), "val": (50, 50)}
+"""Fewest and most images of a class. Source: Russakovsky et al., ImageNet Large Scale Visual Recognition Challenge, 2015."""
+CHECK_DATADIR = "check that it is the folder that is meant, then copy or pack the data again"
+
+
+class Verdict(NamedTuple):
+    """What ``rn50 verify`` says of a data folder."""
+
+    certificate: Certificate
+    expected: Expected
+    faults: Findings
+    remarks: Findings
+
+    @property
+    def passed(self) -> bool:
+        """Whether there are no faults."""
+        return not self.faults.counts
+
+
+def certify(folder: Path, decode: bool = False, numbers: Sequence[Optional[int]] = (None, None, None),
+            workers: Optional[int] = None, progress: Callable[[int, int], None] = lambda done, total: None) -> Verdict:
+    """Looks at all of ``folder`` and writes its certificate.json, whatever the verdict.
+
+    ``decode`` decodes every image too. ``numbers`` are those of classes, training and validation images, each None where what
+    ``certificate.expected`` finds is right. ``workers`` is the number of threads, by default one for each core that this process
+    may use. ``progress(done, total)`` counts images. Raises ``UserError`` where a file cannot be read, or the certificate not
+    written.
+    """
+    known = certificate.expected(folder)
+    if any(number is not None for number in numbers):
+        chosen = [given if given is not None else found for given, found in zip(numbers, known[:3])]
+        known = Expected(chosen[0], chosen[1], chosen[2], known.files, "the command line")
+    faults, remarks = Findings(), Findings()
+    record = packing_list.read_record(folder) or {"lists": {}, "source": ""}
+    classes = _checked_lists(folder, record["lists"], known, faults)
+    total = sum(len(read_index(folder / f"{name}.idx")[0]) for name in NAMES if _parses(folder, name, faults))
+    done = [0]
+
+    def more(records: int) -> None:
+        done[0] += records
+        progress(done[0], total)
+
+    reports: List[SetReport] = []
+    for name in NAMES:
+        if not _parses(folder, name, None):
+            continue
+        entries = _entries(folder, name, classes, faults)
+        report = audit(folder, name, known.classes, entries, record["source"], decode,
+                       workers or len(os.sched_getaffinity(0)), more)
+        faults.extend(report.faults)
+        remarks.extend(report.remarks)
+        _check_numbers(report, known, entries, classes, faults)
+        reports.append(report)
+    if len(reports) == len(NAMES):
+        _compare(reports, known, faults, remarks)
+    files = {name: dict(facts) for report in reports for name, facts in report.files.items()}
+    for name, facts in known.files.items():
+        if name in files and facts.get("sha256") != files[name]["sha256"]:
+            faults.add(Finding("changed", name, None, f"is not what it was when {known.by} was written: its SHA-256 differs",
+                               f"take it from another copy; if the change is meant, delete {known.by} and verify again"))
+    passed = not faults.counts
+    content = {
+        "passed": passed, "decoded": decode, "imagenet": passed and known.is_imagenet, "classes": known.classes,
+        "train": known.train, "val": known.val,
+        # Those of data at fault would later be taken for how they ought to be.
+        "files": files if passed else known.files, "set_sha256": certificate.set_sha256(files) if passed else None,
+        "faults": faults.to_json(), "remarks": remarks.to_json(),
+    }
+    return Verdict(certificate.write(folder, content), known, faults, remarks)
+
+
+def _parses(folder: Path, name: str, faults: Optional[Findings]) -> bool:
+    """Whether the index of a set is one; a fault where it is not. UserError where a file is missing."""
+    for path in (folder / f"{name}.rec", folder / f"{name}.idx"):
+        if not path.is_file():
+            raise UserError(f"{path}: no such file; give a folder with {', '.join(FILES)} (rn50 pack makes them)")
+    try:
+        read_index(folder / f"{name}.idx")
+    except UserError as error:
+        if faults is not None:
+            text = str(error).split(": ", 1)[1].rsplit("; ", 1)[0]
+            faults.add(Finding("index", f"{name}.idx", None, text, "copy the file again, or pack the data again"))
+        return False
+    return True
+
+
+def _checked_lists(folder: Path, lists: Dict[str, str], known: Expected, faults: Findings) -> Optional[List[str]]:
+    """The class list; faults where it or another list is not what the packing wrote, whose SHA-256 ``lists`` has."""
+    for name, sha256 in lists.items():
+        path = folder / name
+        if not path.is_file() or sha256_of(path) != sha256:
+            faults.add(Finding("list", name, None, "is not the list that rn50 pack wrote" if path.is_file() else "is missing",
+                               "take it from another copy of the data, or pack them again"))
+    classes = packing_list.read_classes(folder)
+    if classes is not None and len(classes) != known.classes:
+        faults.add(Finding("list", layout.CLASSES, None, f"names {len(classes)} classes, {known.classes} are expected",
+                           "take it from another copy of the data, or pack them again"))
+    return classes
+
+
+def _entries(folder: Path, name: str, classes: Optional[List[str]], faults: Findings) -> Optional[List[Entry]]:
+    """The packing list of a set; faults where it contradicts the class list."""
+    try:
+        entries = packing_list.read_list(folder, name)
+    except UserError as error:
+        faults.add(Finding("list", f"{name}.tsv", None, str(error).split(": ", 1)[1].rsplit("; ", 1)[0],
+                           "take it from another copy of the data, or pack them again"))
+        return None
+    for record, entry in enumerate(entries or ()):
+        label_class = classes[entry.label] if classes and entry.label < len(classes) else None
+        if classes and (label_class is None or ("/" in entry.path and entry.path.split("/")[0] != label_class)):
+            text = f"{entry.path} has label {entry.label}, which is the class {label_class}"
+            faults.add(Finding("label", f"{name}.tsv", record, text,
+                               "take classes.txt and the list from another copy of the data, or pack them again"))
+    return entries
+
+
+def _check_numbers(report: SetReport, known: Expected, entries: Optional[List[Entry]], classes: Optional[List[str]],
+                   faults: Findings) -> None:
+    """How many records there are, and how many of each class."""
+    idx = f"{report.name}.idx"
+    expected = getattr(known, report.name)
+    if report.records != expected:
+        missing = expected - report.records
+        text = (f"lists {report.records:,} records, {abs(missing):,} {'fewer' if missing > 0 else 'more'} than the {expected:,} "
+                f"of {known.by}")
+        faults.add(Finding("count", idx, None, text, CHECK_DATADIR))
+    if entries is not None and len(entries) != report.records:
+        first = min(len(entries), report.records)
+        named = f", the first without a record is {entries[first].path}" if first < len(entries) else ""
+        faults.add(Finding("count", idx, first, f"lists {report.records:,} records, and the packing list {len(entries):,}{named}",
+                           CHECK_DATADIR))
+    images = np.bincount(report.labels[report.labels >= 0], minlength=known.classes)
+    fewest, most = (int(report.records >= known.classes), report.records)
+    if known.is_imagenet:
+        fewest, most = IMAGENET_PER_CLASS[report.name]
+    for label in np.flatnonzero((images < fewest) | (images > most)).tolist():
+        named = f" ({classes[label]})" if classes and label < len(classes) else ""
+        wanted = f"{fewest}" if fewest == most else f"{fewest} to {most}"
+        faults.add(Finding("classes", f"{report.name}.rec", None,
+                           f"label {label}{named} has {images[label]} images, where {wanted} belong to a class",
+                           "the labels are not those of the data set: pack it again from class folders, or with --val-truth"))
+
+
+def _compare(reports: Sequence[SetReport], known: Expected, faults: Findings, remarks: Findings) -> None:
+    """Images that are there twice, in one set or in both."""
+    digests = np.concatenate([report.digests for report in reports])
+    labels = np.concatenate([report.labels for report in reports])
+    train = reports[0].records
+
+    def place(at: int) -> Tuple[str, int]:
+        return ("train.rec", at) if at < train else ("val.rec", at - train)
+
+    found = digests.any(axis=1)
+    order = np.lexsort(digests.T[:8])
+    # Sorted by their leading bytes, equal ones are neighbours: chance makes no two images agree in eight bytes.
+    same = (digests[order[1:]] == digests[order[:-1]]).all(axis=1) & found[order[1:]]
+    first: Dict[int, int] = {}
+    for at in np.flatnonzero(same).tolist():
+        left, right = sorted((int(order[at]), int(order[at + 1])))
+        left = first.setdefault(right, first.get(left, left))
+        file, record = place(right)
+        other_file, other = place(left)
+        differ = f", with label {labels[right]} here and {labels[left]} there" if labels[left] != labels[right] else ""
+        remarks.add(Finding("duplicate", file, record, f"is the same image as record {other} of {other_file}{differ}", ""))
+    doubled = int(same.sum())
+    if doubled * 20 > len(labels):
+        text = f"{doubled:,} of all {len(labels):,} images are there twice"
+        faults.add(Finding("duplicates", f"{reports[0].name}.rec", None, text,
+                           "an archive was unpacked twice, or a set is in both files; pack again from a fresh folder"))
+
+
+def to_json(verdict: Verdict) -> Dict[str, Any]:
+    """Return the certificate and its hash as JSON values."""
+    return dict(verdict.certificate.content, certificate=str(verdict.certificate.path), sha256=verdict.certificate.sha256)
+
+
+def print_findings(verdict: Verdict, console: Terminal) -> None:
+    """Print a line for each finding, faults last, then the verdict."""
+    for heading, findings in (("remark", verdict.remarks), ("FAULT", verdict.faults)):
+        for finding in findings.kept:
+            _print(console, f"{heading}  {finding}")
+        for kind, more in _not_kept(findings).items():
+            _print(console, f"{heading}  and {more:,} more of the kind '{kind}'")
+    content, expected = verdict.certificate.content, verdict.expected
+    numbers = f"{expected.train:,} + {expected.val:,} images of {expected.classes:,} classes"
+    if verdict.passed:
+        looked = "every image decoded" if content["decoded"] else "every header read; --full decodes the images too"
+        which = "ImageNet's numbers" if content["imagenet"] else f"as {expected.by} says; not the benchmark's data set"
+        _print(console, f"whole: {numbers} ({which}); {looked}")
+    else:
+        _print(console, f"at fault: {sum(verdict.faults.counts.values()):,} faults; {numbers} were expected ({expected.by})")
+    _print(console, f"{verdict.certificate.path}: sha256 {verdict.certificate.sha256}")
+
+
+def _not_kept(findings: Findings) -> Dict[str, int]:
+    kept: Dict[str, int] = {}
+    for finding in findings.kept:
+        kept[finding.kind] = kept.get(finding.kind, 0) + 1
+    return {kind: count - kept[kind] for kind, count in findings.counts.items() if count > kept[kind]}
+
+
+def _print(console: Terminal, line: str) -> None:
+    console.print(line)

@@ -1,0 +1,1 @@
+"""The generated data set of ``rn50 demo-data``."""

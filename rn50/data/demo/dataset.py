@@ -1,0 +1,153 @@
+"""The demo data set: ten classes of drawn shapes as JPEGs in RecordIO, made anywhere in seconds, yet not trivial to learn.
+
+The files are the same whatever the number of processes that draw. The images are those of ``demo_images.py``.
+"""
+
+import itertools
+import json
+import os
+import shutil
+from collections import deque
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Callable, Deque, Dict, Iterator, List, Optional, Tuple, Union
+
+import cv2
+
+from rn50 import files
+from rn50.data.certification.certify import certify
+from rn50.data.demo.images import GENERATOR_VERSION, STREAMS, Rng, encode
+from rn50.data.layout import CERTIFICATE, DEMO_RECORD, FILES
+from rn50.data.recordio import IndexedRecordWriter
+from rn50.errors import UserError
+from rn50.files import only_process
+from rn50.workers import Processes
+
+PARTIAL = ".demo_dataset.partial"
+ORDER_STREAM = 100
+"""Added to a split's stream for the shuffle of its records."""
+CHUNK = 64
+
+
+def _one_thread() -> None:
+    cv2.setNumThreads(1)
+
+
+def _encode_chunk(seed: int, split: str, indices: List[int], enlarge: int) -> List[Tuple[int, bytes]]:
+    return [encode(seed, split, index, enlarge) for index in indices]
+
+
+def _encode_all(seed: int, split: str, count: int, enlarge: int, processes: Processes,
+                ahead: int) -> Iterator[Tuple[int, bytes]]:
+    """Labels and JPEGs of a split in their shuffled order, as ``processes`` finish them.
+
+    No more than ``ahead`` pieces are given to them at a time. Those are left to finish where nobody wants them any more: a pool
+    whose processes are killed too stumbles over one that was cancelled.
+    """
+    order = Rng([seed, ORDER_STREAM + STREAMS[split]]).permutation(count).tolist()
+    starts = iter(range(0, count, CHUNK))
+    waiting: Deque[Future[List[Tuple[int, bytes]]]] = deque()
+    while True:
+        for start in itertools.islice(starts, ahead - len(waiting)):
+            waiting.append(processes.submit(_encode_chunk, seed, split, order[start:start + CHUNK], enlarge))
+        if not waiting:
+            return
+        yield from waiting.popleft().result()
+
+
+def _write(folder: Path, seed: int, counts: Dict[str, int], val_split: str, enlarge: int, workers: int,
+           progress: Optional[Callable[[int, int], None]]) -> None:
+    """Write train.rec/.idx and val.rec/.idx into ``folder``."""
+    done = 0
+    with Processes(workers, _one_thread) as processes:
+        for name, split in (("train", "train"), ("val", val_split)):
+            images = _encode_all(seed, split, counts[name], enlarge, processes, 2 * workers)
+            with IndexedRecordWriter(folder / name) as writer:
+                for key, (label, image) in enumerate(images):
+                    writer.write(key, label, image)
+                    done += 1
+                    if progress:
+                        progress(done, sum(counts.values()))
+
+
+def _fingerprint(path: Path) -> Dict[str, Union[int, str]]:
+    return {"bytes": path.stat().st_size, "sha256": files.sha256(path)}
+
+
+def _is_finished(folder: Path, settings: Dict[str, Union[int, str]]) -> bool:
+    """Whether ``folder`` holds this very data set, whole; ``UserError`` if it holds anything else that would be overwritten."""
+    present = [name for name in FILES if (folder / name).exists()]
+    manifest = folder / DEMO_RECORD
+    if not manifest.exists():
+        if present:
+            raise UserError(f"{folder / present[0]}: is there already and no demo data set; choose another folder")
+        return False
+    try:
+        recorded = files.read_json(manifest, remedy=f"choose another folder or delete {folder}")
+        known = recorded.pop("files")
+        recorded.setdefault("enlarge", 1)  # older ones do not say
+        changed = [name for name in present if known[name] != _fingerprint(folder / name)]
+    except (KeyError, AttributeError, TypeError) as error:
+        raise UserError(f"{manifest}: not the record of a demo data set; choose another folder or delete {folder}") from error
+    if recorded != settings:
+        difference = ", ".join(f"{key} {recorded.get(key)} instead of {settings[key]}" for key in settings
+                               if recorded.get(key) != settings[key])
+        raise UserError(f"{manifest}: a demo data set of other settings ({difference}); choose another folder or delete this one")
+    if changed:
+        raise UserError(f"{folder / changed[0]}: was changed since it was generated; delete {folder} and generate it again")
+    return len(present) == len(FILES)
+
+
+def _certify(folder: Path) -> None:
+    """Writes the certificate beside the data, where there is none."""
+    if not (folder / CERTIFICATE).exists():
+        certify(folder)
+
+
+def generate(folder: Union[str, Path], seed: int = 0, train: int = 10_000, val: int = 2_000, val_split: str = "val",
+             enlarge: int = 1, workers: Optional[int] = None,
+             progress: Optional[Callable[[int, int], None]] = None) -> None:
+    """Generate train.rec/.idx and val.rec/.idx, their record and their certificate in ``folder`` (39 MB by default).
+
+    ``train`` and ``val`` are numbers of images, ``seed`` is in [0, 2**32). ``val_split`` "tune" writes the split for choosing
+    hyperparameters in the place of the validation set. ``enlarge`` is how many times as many pixels a side has. ``workers`` is
+    the number of processes, by default one for each core that this process may use; it does not change the files.
+    ``progress(done, total)`` is called after every image.
+
+    Returns at once where this very data set is there already, and makes one again of which files are missing. Nothing appears
+    under the final names before all of it is written. Raises ``UserError`` for a folder with other data, a full disk, or a
+    process that died.
+    """
+    folder = Path(folder)
+    settings: Dict[str, Union[int, str]] = {"generator_version": GENERATOR_VERSION, "seed": seed, "train": train, "val": val,
+                                            "val_split": val_split, "enlarge": enlarge}
+    if not (0 <= seed < 2 ** 32 and train > 0 and val > 0 and enlarge > 0):
+        raise UserError(f"a demo data set has a seed in [0, 2**32), at least one image to train and one to validate, enlarged at "
+                        f"least once, not {settings}")
+    partial = folder / PARTIAL
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with only_process(folder, "generating a data set"):
+            if _is_finished(folder, settings):
+                _certify(folder)
+                return
+            shutil.rmtree(partial, ignore_errors=True)  # left behind by a process that was killed
+            try:
+                partial.mkdir()
+                _write(partial, seed, {"train": train, "val": val}, val_split, enlarge,
+                       workers or len(os.sched_getaffinity(0)), progress)
+                manifest = dict(settings, files={name: _fingerprint(partial / name) for name in FILES})
+                (partial / DEMO_RECORD).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+                (folder / CERTIFICATE).unlink(missing_ok=True)  # of files that are gone, perhaps not of these
+                for name in (DEMO_RECORD,) + FILES:  # the record first: between two renames it still says whose files these are
+                    os.replace(partial / name, folder / name)
+                _certify(folder)
+            finally:
+                shutil.rmtree(partial, ignore_errors=True)
+    except OSError as error:
+        raise UserError(f"{folder}: the demo data set cannot be written ({error.strerror}); "
+                        f"free space or choose another folder") from error
+    except BrokenProcessPool as error:
+        raise UserError(f"{folder}: a process that draws images was killed, perhaps for want of memory; "
+                        f"generate again with fewer workers") from error

@@ -1,0 +1,250 @@
+"""The images of the demo data set: a drawn shape of one of ten classes, as a JPEG.
+
+An image shows one textured shape (its class) of random colour, position, scale, rotation and shear on a textured background,
+with clutter behind it, sometimes a line across it, blur, noise and a random exposure. ``benchmarks/demo_difficulty.py`` measures
+that neither a linear classifier nor a nearest neighbour solves it.
+
+Image i of a split depends on (seed, split, i) alone, and on how large it is wanted. There are three splits, each its own stream
+of random numbers: "train", "val", and "tune", which stands in for "val" in another folder while hyperparameters are chosen, so
+that the validation set that ships is not what they were chosen on.
+"""
+
+import math
+from typing import List, Tuple, Union
+
+import cv2
+import numpy as np
+
+GENERATOR_VERSION = 6
+"""Raised with every change that alters an image, so that a data set of an older version is not taken for a new one."""
+
+STREAMS = {"train": 1, "val": 2, "tune": 3}
+
+SHORT_SIDE = (72, 110)            # pixels
+ASPECT = (1.0, 1.5)
+LANDSCAPE_PROBABILITY = 0.7
+BACKGROUND_COLOUR = (20, 235)     # per channel, of 0-255
+COLOUR = (10, 245)
+CONTRAST = 110                    # least distance of shape and background colour in RGB
+PLAIN_PROBABILITY = 0.1
+TEXTURE_AMPLITUDE = (10, 40)
+CLUTTER_ITEMS = (0, 4)            # upper end excluded
+SCALE = (0.65, 0.95)              # of the shape's diameter to the short side
+ROTATION = 0.5                    # radians either way
+SHEAR = 0.25
+SQUASH = (0.8, 1.0)
+OPACITY = (0.75, 1.0)
+OCCLUSION_PROBABILITY = 0.3
+BLUR_PROBABILITY = 0.25
+BLUR_SIGMA = (0.5, 1.3)           # pixels
+GAIN = (0.75, 1.2)
+OFFSET = 20
+NOISE_SIGMA = (2, 12)
+JPEG_QUALITY = (70, 96)           # upper end excluded
+
+SUBPIXEL_BITS = 4
+"""Polygon corners are passed to OpenCV in units of 1/16 pixel."""
+
+Polygon = np.ndarray  # float64 (corners, 2), x and y in about [-1, 1], y downwards
+Rng = np.random.RandomState  # its streams are frozen for good, unlike those of numpy.random.Generator
+
+
+def _polar(angles: np.ndarray, radii: Union[float, np.ndarray] = 1.0) -> Polygon:
+    return np.stack([radii * np.cos(angles), radii * np.sin(angles)], 1)
+
+
+def _turn() -> np.ndarray:
+    return np.linspace(0, 2 * np.pi, 72, endpoint=False)
+
+
+def disc(rng: Rng) -> List[Polygon]:
+    """An ellipse, its axes at most 10 to 7."""
+    return [_polar(_turn()) * [1, rng.uniform(0.7, 1)]]
+
+
+def triangle(rng: Rng) -> List[Polygon]:
+    """A triangle, its corners about a third of a turn apart."""
+    return [_polar(np.array([-np.pi / 2, np.pi / 6, 5 * np.pi / 6]) + rng.uniform(-0.18, 0.18, 3))]
+
+
+def rectangle(rng: Rng) -> List[Polygon]:
+    """A rectangle, its sides at most 10 to 6."""
+    height = 0.8 * rng.uniform(0.6, 1.0)
+    return [np.array([[-0.8, -height], [0.8, -height], [0.8, height], [-0.8, height]])]
+
+
+def star(rng: Rng) -> List[Polygon]:
+    """A star of five to seven points."""
+    points = rng.randint(5, 8)
+    angles = np.arange(2 * points) * np.pi / points - np.pi / 2
+    return [_polar(angles, np.where(np.arange(2 * points) % 2 == 0, 1.0, rng.uniform(0.4, 0.58)))]
+
+
+def cross(rng: Rng) -> List[Polygon]:
+    """A plus sign with arms of random width."""
+    w = rng.uniform(0.2, 0.36)
+    corners = [(-w, -1), (w, -1), (w, -w), (1, -w), (1, w), (w, w), (w, 1), (-w, 1), (-w, w), (-1, w), (-1, -w), (-w, -w)]
+    return [np.array(corners) * 0.92]
+
+
+def ring(rng: Rng) -> List[Polygon]:
+    """An ellipse with a hole of its own form."""
+    hole, squash = rng.uniform(0.4, 0.65), rng.uniform(0.75, 1)
+    outer = _polar(_turn()) * [1, squash]
+    return [outer, outer * hole]
+
+
+def hexagon(rng: Rng) -> List[Polygon]:
+    """A hexagon, slightly irregular."""
+    return [_polar(np.arange(6) * np.pi / 3 + rng.uniform(-0.1, 0.1, 6)) * 0.95]
+
+
+def crescent(rng: Rng) -> List[Polygon]:
+    """A disc less a second, shifted one through the same two points: the moon."""
+    outer = _polar(np.linspace(0.6, 2 * np.pi - 0.6, 48))
+    shift = rng.uniform(0.35, 0.55)
+    tip_x, tip_y = outer[0]
+    tip_angle = math.atan2(tip_y, tip_x - shift)
+    inner = _polar(np.linspace(2 * np.pi - tip_angle, tip_angle, 40), math.hypot(tip_x - shift, tip_y)) + [shift, 0]
+    return [np.concatenate([outer, inner]) + [0.2, 0]]
+
+
+def arrow(rng: Rng) -> List[Polygon]:
+    """An arrow with a shaft of random width and a head of random length."""
+    w, h = rng.uniform(0.18, 0.3), rng.uniform(-0.1, 0.15)
+    return [np.array([(-1, -w), (h, -w), (h, -0.75), (1, 0), (h, 0.75), (h, w), (-1, w)])]
+
+
+def heart(rng: Rng) -> List[Polygon]:
+    """The heart curve x = 16 sin^3 t, y = 13 cos t - 5 cos 2t - 2 cos 3t - cos 4t."""
+    t = _turn()
+    x = 16 * np.sin(t) ** 3
+    y = 13 * np.cos(t) - 5 * np.cos(2 * t) - 2 * np.cos(3 * t) - np.cos(4 * t)
+    return [np.stack([x, 2 - y], 1) / 16.5]
+
+
+SHAPES = (disc, triangle, rectangle, star, cross, ring, hexagon, crescent, arrow, heart)
+"""The classes, by label. A shape is its outline, then its holes."""
+
+
+def _colour(rng: Rng) -> Tuple[float, ...]:
+    return tuple(float(channel) for channel in rng.uniform(*COLOUR, 3))
+
+
+def _pattern(height: int, width: int, rng: Rng, kind: int) -> np.ndarray:
+    """float32 (height, width) in about [-1, 1]: plain, stripes, a chequerboard, clouds or a gradient."""
+    y, x = np.mgrid[:height, :width].astype(np.float32)
+    if kind == 1:
+        angle, frequency = rng.uniform(0, np.pi), rng.uniform(0.15, 0.7)
+        return np.sin((x * np.cos(angle) + y * np.sin(angle)) * frequency + rng.uniform(0, 6))
+    if kind == 2:
+        side, angle = rng.uniform(5, 14), rng.uniform(0, np.pi)
+        u, v = x * np.cos(angle) + y * np.sin(angle), y * np.cos(angle) - x * np.sin(angle)
+        return np.where((np.floor(u / side) + np.floor(v / side)) % 2 == 0, 1.0, -1.0).astype(np.float32)
+    if kind == 3:
+        cells = rng.randint(3, 9)
+        coarse = rng.uniform(-1, 1, (cells, cells)).astype(np.float32)
+        return cv2.resize(coarse, (width, height), interpolation=cv2.INTER_CUBIC)
+    if kind == 4:
+        angle = rng.uniform(0, 2 * np.pi)
+        return ((x / width - 0.5) * np.cos(angle) + (y / height - 0.5) * np.sin(angle)) * 2
+    return np.zeros((height, width), np.float32)
+
+
+def _texture(height: int, width: int, rng: Rng, base: np.ndarray) -> np.ndarray:
+    """float32 (height, width, 3): a random pattern of a random tint about the colour ``base`` (3,)."""
+    kind, amplitude = rng.randint(0, 5), rng.uniform(*TEXTURE_AMPLITUDE)
+    if rng.rand() < PLAIN_PROBABILITY:
+        kind = 0
+    pattern = _pattern(height, width, rng, kind)
+    tint = rng.uniform(-1, 1, 3)
+    tint *= amplitude / np.abs(tint).max()
+    return np.ascontiguousarray(base.astype(np.float32) + pattern[:, :, None] * tint.astype(np.float32), np.float32)
+
+
+def _line(image: np.ndarray, rng: Rng, max_thickness: int) -> None:
+    """Draw a line of random colour between two random points of ``image``."""
+    height, width = image.shape[:2]
+    ends = [(int(rng.randint(0, width)), int(rng.randint(0, height))) for _ in range(2)]
+    cv2.line(image, ends[0], ends[1], _colour(rng), int(rng.randint(1, max_thickness + 1)), cv2.LINE_AA)
+
+
+def _clutter(image: np.ndarray, rng: Rng) -> None:
+    """Draw a few small lines, dots and polygons into ``image``."""
+    height, width = image.shape[:2]
+    short = min(height, width)
+    for _ in range(rng.randint(*CLUTTER_ITEMS)):
+        kind = rng.randint(0, 3)
+        if kind == 0:
+            _line(image, rng, max_thickness=3)
+            continue
+        x, y = int(rng.randint(0, width)), int(rng.randint(0, height))
+        if kind == 1:
+            cv2.circle(image, (x, y), int(rng.randint(2, max(3, short // 9))), _colour(rng), -1, cv2.LINE_AA)
+        else:
+            corners = [x, y] + rng.uniform(-short / 8, short / 8, (rng.randint(3, 6), 2))
+            cv2.fillPoly(image, [corners.astype(np.int32)], _colour(rng), cv2.LINE_AA)
+
+
+def _place(length: int, radius: float, rng: Rng) -> float:
+    """A centre along a side of ``length`` pixels for a shape of ``radius``: nearly all of it stays inside."""
+    return rng.uniform(radius * 0.8, length - radius * 0.8) if length > 1.7 * radius else length / 2
+
+
+def _shape_mask(label: int, height: int, width: int, rng: Rng) -> np.ndarray:
+    """float32 (height, width), 1 inside the shape: scaled, rotated, sheared, squashed, mirrored and placed at random."""
+    radius = min(height, width) * rng.uniform(*SCALE) / 2
+    angle = rng.uniform(-ROTATION, ROTATION)
+    rotation = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+    transform = radius * rotation @ np.array([[1, rng.uniform(-SHEAR, SHEAR)], [0, rng.uniform(*SQUASH)]])
+    transform = transform @ np.diag([rng.choice([-1, 1]), 1])
+    centre = np.array([_place(width, radius, rng), _place(height, radius, rng)])
+    mask = np.zeros((height, width), np.float32)
+    for polygon, value in zip(SHAPES[label](rng), (1.0, 0.0)):
+        corners = (polygon @ transform.T + centre) * (1 << SUBPIXEL_BITS)
+        cv2.fillPoly(mask, [corners.astype(np.int32)], value, cv2.LINE_AA, SUBPIXEL_BITS)
+    return mask
+
+
+def _canvas(rng: Rng) -> Tuple[int, int]:
+    """Height and width in pixels."""
+    short = rng.randint(SHORT_SIDE[0], SHORT_SIDE[1] + 1)
+    long = int(short * rng.uniform(*ASPECT))
+    return (short, long) if rng.rand() < LANDSCAPE_PROBABILITY else (long, short)
+
+
+def _two_colours(rng: Rng) -> Tuple[np.ndarray, np.ndarray]:
+    """A colour for the background and one for the shape that can be told from it."""
+    background = rng.uniform(*BACKGROUND_COLOUR, 3)
+    while True:
+        shape = rng.uniform(*COLOUR, 3)
+        if np.linalg.norm(shape - background) > CONTRAST:
+            return background, shape
+
+
+def draw(label: int, rng: Rng, enlarge: int = 1) -> np.ndarray:
+    """An image of class ``label``: uint8 (height, width, 3), its sides ``enlarge`` times as long, and noise in every pixel."""
+    height, width = _canvas(rng)
+    background, colour = _two_colours(rng)
+    image = _texture(height, width, rng, background)
+    _clutter(image, rng)
+    mask = _shape_mask(label, height, width, rng)[:, :, None] * np.float32(rng.uniform(*OPACITY))
+    image += mask * (_texture(height, width, rng, colour) - image)
+    if rng.rand() < OCCLUSION_PROBABILITY:
+        _line(image, rng, max_thickness=4)
+    if rng.rand() < BLUR_PROBABILITY:
+        image = cv2.GaussianBlur(image, (0, 0), rng.uniform(*BLUR_SIGMA))
+    if enlarge > 1:
+        image = cv2.resize(image, None, fx=enlarge, fy=enlarge, interpolation=cv2.INTER_CUBIC)
+    image = image * rng.uniform(*GAIN) + rng.uniform(-OFFSET, OFFSET)
+    image += rng.standard_normal(image.shape) * rng.uniform(*NOISE_SIGMA)
+    return np.clip(image, 0, 255).astype(np.uint8)
+
+
+def encode(seed: int, split: str, index: int, enlarge: int = 1) -> Tuple[int, bytes]:
+    """Label and JPEG of image ``index`` of ``split``; classes take turns."""
+    rng = Rng([seed, STREAMS[split], index])
+    label = index % len(SHAPES)
+    image = draw(label, rng, enlarge)
+    quality = int(rng.randint(*JPEG_QUALITY))
+    return label, cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, quality])[1].tobytes()

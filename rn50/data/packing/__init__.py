@@ -1,0 +1,1 @@
+"""``rn50 pack``: image folders to records, and back."""

@@ -1,0 +1,135 @@
+"""The ImageNet layout: a folder for each class with its images, from which labels follow."""
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Dict, List, NamedTuple, Optional
+
+from rn50.data.packing import validation_truth
+from rn50.errors import UserError
+
+SUFFIXES = (".jpeg", ".jpg", ".png")
+
+
+class Image(NamedTuple):
+    """A file to pack."""
+
+    path: str
+    """Below ``train`` or ``val``."""
+    label: int
+    bytes: int
+    changed_ns: int
+    """When it was last changed, renamed or replaced: its ctime, which no archive sets back."""
+
+
+class Source(NamedTuple):
+    """An image folder, listed."""
+
+    folder: Path
+    classes: List[str]
+    """Sorted; the rank of a class is its label."""
+    images: Dict[str, List[Image]]
+    """Of "train" and "val", sorted by path."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with every file that comes or goes, and with its class."""
+        digest = hashlib.sha256()
+        for name, images in self.images.items():
+            for image in images:
+                digest.update(f"{name}\t{image.path}\t{image.label}\n".encode("utf-8", "surrogateescape"))
+        return digest.hexdigest()
+
+    @property
+    def numbers(self) -> Dict[str, int]:
+        """Of classes, and of the images of each set."""
+        return {"classes": len(self.classes), **{name: len(images) for name, images in self.images.items()}}
+
+    @property
+    def bytes(self) -> int:
+        """Of all images."""
+        return sum(image.bytes for images in self.images.values() for image in images)
+
+
+def scan(folder: Path, truth: Optional[Path] = None) -> Source:
+    """Lists ``folder/train/<class>/*`` and ``folder/val``, which has the same class folders or is flat.
+
+    A flat validation folder needs ``truth``, one of the lists that ``validation_truth`` reads; the official one is found by
+    itself where the development kit lies in the folder or beside it. Raises UserError for anything that is not this layout.
+    """
+    for path in (folder, folder / "train", folder / "val"):
+        if not path.is_dir():
+            raise UserError(f"{path}: no such folder; give a folder with train/<class>/*.JPEG and val/")
+    train = _class_folders(folder / "train")
+    if not train:
+        raise UserError(f"{folder / 'train'}: holds no class folders; extract each class's archive into a folder of its name")
+    classes = sorted(train)
+    labels = {name: label for label, name in enumerate(classes)}
+    val = _class_folders(folder / "val")
+    if val:
+        for missing in sorted(set(train) ^ set(val)):
+            where, other = ("val", "train") if missing in train else ("train", "val")
+            raise UserError(f"{folder / where / missing}: no such folder, though {folder / other} has it; the two sets must have "
+                            f"the same classes. Extract the archives again, or sort the validation images into class folders")
+        images = _labelled(folder / "val", val, labels)
+    else:
+        images = _flat(folder, classes, truth)
+    return Source(folder, classes, {"train": _labelled(folder / "train", train, labels), "val": images})
+
+
+def _class_folders(folder: Path) -> Dict[str, List[os.DirEntry]]:
+    """Image files by class folder, hidden ones left out."""
+    found: Dict[str, List[os.DirEntry]] = {}
+    loose: List[str] = []
+    for entry in _entries(folder):
+        if entry.is_dir():
+            found[entry.name] = _images(Path(entry.path))
+        elif entry.name.lower().endswith(SUFFIXES):
+            loose.append(entry.path)
+    if found and loose:
+        raise UserError(f"{min(loose)}: an image beside the class folders, so without a class; move it into one, or away")
+    return found
+
+
+def _entries(folder: Path) -> List[os.DirEntry]:
+    try:
+        with os.scandir(folder) as entries:
+            return [entry for entry in entries if not entry.name.startswith(".")]
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be read ({error.strerror}); mend its permissions") from error
+
+
+def _images(folder: Path) -> List[os.DirEntry]:
+    """The files of a class folder, sorted by name."""
+    entries = sorted(_entries(folder), key=lambda entry: entry.name)
+    for entry in entries:
+        if not entry.is_file() or not entry.name.lower().endswith(SUFFIXES) or "\t" in entry.name or "\n" in entry.name:
+            raise UserError(f"{entry.path}: no image file ({', '.join(SUFFIXES)}), so the folder is not what the archive held; "
+                            f"move it away, or extract the archive again")
+    if not entries:
+        raise UserError(f"{folder}: holds no image; extract its archive, or remove the folder")
+    return entries
+
+
+def _image(entry: os.DirEntry, path: str, label: int) -> Image:
+    try:
+        status = entry.stat()
+    except OSError as error:
+        raise UserError(f"{entry.path}: cannot be read ({error.strerror}); extract the archive again") from error
+    return Image(path, label, status.st_size, status.st_ctime_ns)
+
+
+def _labelled(folder: Path, found: Dict[str, List[os.DirEntry]], labels: Dict[str, int]) -> List[Image]:
+    return [_image(entry, f"{name}/{entry.name}", labels[name]) for name in sorted(found) for entry in found[name]]
+
+
+def _flat(folder: Path, classes: List[str], truth: Optional[Path]) -> List[Image]:
+    entries = _images(folder / "val")
+    lists = [truth] if truth else validation_truth.find(folder)
+    if not lists:
+        raise UserError(
+            f"{folder / 'val'}: {len(entries):,} images without class folders, so nobody knows their classes (packed like "
+            f"that, a network trains to the end and is never right); give the list of their classes with --val-truth FILE: the "
+            f"development kit's {Path(validation_truth.OFFICIAL).name}, or lines of name and class")
+    labels = validation_truth.read(lists[0], [entry.name for entry in entries], classes)
+    return [_image(entry, entry.name, labels[entry.name]) for entry in entries]

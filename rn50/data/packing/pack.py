@@ -1,0 +1,296 @@
+"""From an image folder to RecordIO: the bytes of the files as they are, in an order that a seed gives.
+
+Processes read, hash, frame and write the images, each where it belongs, for the sizes of the files say where that is: every byte
+lands where ``MXIndexedRecordIO`` would have put it. What is written so far lies in a hidden folder, the index its journal: after
+Ctrl-C, a full disk or a kill the same command goes on behind the last record that is whole.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections import deque
+from concurrent.futures import Future, wait
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any, Callable, Deque, Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
+
+import numpy as np
+
+import rn50
+from rn50 import files
+from rn50.data import jpeg, layout
+from rn50.data.layout import CERTIFICATE, FILES
+from rn50.data.packing import packing_list
+from rn50.data.packing.imagenet_folder import Image, Source, scan
+from rn50.data.packing.packing_list import Entry
+from rn50.data.recordio import FRAME_BYTES, MAX_RECORD_BYTES, encode_image, frame_bytes, frame_in_place
+from rn50.errors import UserError
+from rn50.files import only_process
+from rn50.workers import Processes
+
+PARTIAL = ".pack.partial"
+JOURNAL = "settings.json"
+FORMAT = 1
+"""Raised with every change that makes other files of the same images and seed."""
+CHUNK = 64
+"""Images that a process takes at once."""
+OVERHEAD_BYTES = 200
+"""Of a record beside its image, in all files; generously."""
+LARGEST_BYTES = MAX_RECORD_BYTES - (1 << 20)
+"""Of an image; what a record has beside it is far less than the difference."""
+STREAMS = {"train": 1, "val": 2}
+"""The order of each set is its own stream of random numbers."""
+
+Progress = Callable[[int, int], None]
+
+
+class _Task(NamedTuple):
+    """Some records, one behind the other."""
+
+    rec: str
+    """The file that they belong to."""
+    offset: int
+    """Where in it they begin."""
+    folder: str
+    """Where their images are."""
+    first: int
+    """Key of the first record."""
+    images: List[Image]
+
+    @property
+    def end(self) -> int:
+        """Where they end, if none has to be cut."""
+        return self.offset + sum(frame_bytes(image.bytes) for image in self.images)
+
+
+class _Written(NamedTuple):
+    """What became of a task."""
+
+    sizes: List[int]
+    """Bytes of each record."""
+    digests: List[bytes]
+    """SHA-256 of each image."""
+
+
+def order(count: int, seed: int, name: str) -> np.ndarray:
+    """Which image, of those sorted by path, is record 0, 1, ...: int64 (count,), the same for ever."""
+    # Unlike those of numpy.random.Generator, its streams are frozen.
+    return np.random.RandomState([seed, STREAMS[name]]).permutation(count)
+
+
+def pack(source: Path, folder: Path, seed: int = 0, truth: Optional[Path] = None, workers: Optional[int] = None,
+         progress: Progress = lambda done, total: None) -> Source:
+    """Packs ``source/train`` and ``source/val`` into train.rec/.idx and val.rec/.idx in ``folder``, with lists of what they hold.
+
+    ``truth`` is the list of classes of a flat validation folder. ``seed`` is in [0, 2**32); ``workers`` is the number of
+    processes, by default one for each core that this one may use; neither it nor an interruption changes the files.
+    ``progress(done, total)`` counts images. Returns at once where this very packing is there already. Raises ``UserError`` for a
+    source that is not the ImageNet layout or holds what is no image, for a folder with other data, and for a full disk.
+    """
+    listed = scan(source, truth)
+    settings = {"format": FORMAT, "source": str(source.resolve()), "seed": seed, "images": listed.fingerprint, **listed.numbers}
+    partial = folder / PARTIAL
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with only_process(folder, "packing a data set"):
+            if _is_there(folder, settings, listed):
+                return listed
+            if packing_list.read_json(partial / layout.PACK_RECORD) is None:
+                began_ns = _begin(folder, settings)
+                _check_space(folder, listed)
+                _pack_sets(partial, listed, seed, began_ns, workers or len(os.sched_getaffinity(0)), progress)
+                _finish(partial, listed, dict(settings, began_ns=began_ns))
+            (folder / CERTIFICATE).unlink(missing_ok=True)  # of data that were here before
+            # The record last: where it is, all is.
+            for name in (*FILES, layout.CLASSES, *layout.LISTS, layout.PACK_RECORD):
+                if (partial / name).exists():
+                    os.replace(partial / name, folder / name)
+            shutil.rmtree(partial)
+    except OSError as error:
+        raise UserError(f"{folder}: the data set cannot be written ({error.strerror}); mend that, and the same command goes on "
+                        f"where it stopped") from error
+    except BrokenProcessPool as error:
+        raise UserError(f"{folder}: a process that packs was killed, perhaps for want of memory; the same command goes on "
+                        f"where it stopped, --workers 1 with the least memory") from error
+    return listed
+
+
+def _is_there(folder: Path, settings: Dict[str, Any], listed: Source) -> bool:
+    """Whether ``folder`` has this packing, whole. UserError where it holds anything else that would be overwritten."""
+    record = packing_list.read_json(folder / layout.PACK_RECORD)
+    moving = packing_list.read_json(folder / PARTIAL / layout.PACK_RECORD)  # whole, and on its way to its final names
+    present = [name for name in FILES if (folder / name).exists()]
+    for found in (record, moving):
+        if found is not None:
+            if type(found.get("began_ns")) is not int or any(found.get(key) != value for key, value in settings.items()):
+                raise UserError(f"{folder / layout.PACK_RECORD}: a packing of other images or another seed; choose another "
+                                f"folder, or delete this one")
+            every = (image for images in listed.images.values() for image in images)
+            _refuse_changed(every, found["began_ns"], listed.folder, folder)
+    if present and record is None and moving is None:
+        raise UserError(f"{folder / present[0]}: is there already and was not packed from {listed.folder}; choose another folder")
+    return record is not None and len(present) == len(FILES)
+
+
+def _refuse_changed(images: Iterator[Image], began_ns: int, source: Path, packed: Path) -> None:
+    for image in images:
+        if image.changed_ns > began_ns:
+            raise UserError(f"{source}: {image.path} has changed since it was packed; delete {packed} and pack again")
+
+
+def _boot() -> str:
+    """Which start of the machine this is: after another one, what was written last may never have reached the disk."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def _begin(folder: Path, settings: Dict[str, Any]) -> int:
+    """Makes the hidden folder, or finds the one of an interrupted packing; returns when that was begun."""
+    partial = folder / PARTIAL
+    journal = packing_list.read_json(partial / JOURNAL)
+    if journal is not None and journal.get("settings") != settings:
+        raise UserError(f"{partial}: a packing of other images or another seed was begun here; give that command again, or "
+                        f"delete this folder")
+    if journal is not None and journal.get("boot") == _boot() and type(journal.get("began_ns")) is int:
+        return int(journal["began_ns"])
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()
+    began_ns = partial.stat().st_ctime_ns  # by the clock of this file system
+    temporary = partial / f"{JOURNAL}.partial"
+    temporary.write_text(json.dumps({"settings": settings, "boot": _boot(), "began_ns": began_ns}), encoding="utf-8")
+    temporary.replace(partial / JOURNAL)
+    return began_ns
+
+
+def _check_space(folder: Path, listed: Source) -> None:
+    written = sum(path.stat().st_size for path in (folder / PARTIAL).iterdir())
+    needed = listed.bytes + OVERHEAD_BYTES * sum(map(len, listed.images.values())) - written
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise UserError(f"{folder}: {needed / 1e9:.1f} GB more are needed and {free / 1e9:.1f} GB are free; free space or choose "
+                        f"another folder")
+
+
+def _pack_sets(partial: Path, listed: Source, seed: int, began_ns: int, workers: int, progress: Progress) -> None:
+    total = sum(map(len, listed.images.values()))
+    before = 0
+    with Processes(workers) as processes:
+        for name, images in listed.images.items():
+            keys = order(len(images), seed, name)
+            done, offset = _resume(partial, name)
+            _refuse_changed((images[each] for each in keys[:done].tolist()), began_ns, listed.folder, partial)
+            progress(before + done, total)
+            rec = partial / f"{name}.rec"
+            rest = _Task(str(rec), offset, str(listed.folder / name), done, [images[each] for each in keys[done:].tolist()])
+            with rec.open("ab") as records, \
+                    (partial / f"{name}.idx").open("a", encoding="ascii", newline="\n") as idx, \
+                    (partial / f"{name}.tsv").open("a", encoding="utf-8", errors="surrogateescape", newline="\n") as tsv:
+                for task, written in _in_order(processes, 2 * workers, rest):
+                    index, entries, offset = [], [], task.offset
+                    for key, (image, size, sha256) in enumerate(zip(task.images, *written), task.first):
+                        index.append(f"{key}\t{offset}\n")
+                        entries.append(Entry(image.label, sha256, image.path).line(key) + "\n")
+                        offset += size
+                    for journal, lines in ((tsv, entries), (idx, index)):  # a line says that its record is there
+                        journal.write("".join(lines))
+                        journal.flush()
+                    progress(before + task.first + len(task.images), total)
+                os.fsync(records.fileno())
+            before += len(images)
+
+
+def _resume(partial: Path, name: str) -> Tuple[int, int]:
+    """How many records are surely whole, and where the next one goes; everything behind that is cut off."""
+    rec, idx, tsv = (partial / f"{name}.{kind}" for kind in ("rec", "idx", "tsv"))
+    if not (rec.exists() and idx.exists() and tsv.exists()):
+        return 0, 0
+    lines = [path.read_bytes().split(b"\n")[:-1] for path in (idx, tsv)]
+    done = max(0, min(map(len, lines)) - 1)  # where the last one ends is written nowhere, so it is packed again
+    offset = int(lines[0][done].split(b"\t")[1]) if lines[0] else 0
+    for path, kept in zip((idx, tsv), lines):
+        os.truncate(path, sum(len(line) + 1 for line in kept[:done]))
+    os.truncate(rec, offset)
+    return done, offset
+
+
+def _in_order(processes: Processes, ahead: int, rest: _Task) -> Iterator[Tuple[_Task, _Written]]:
+    """``rest`` piece by piece as the processes finish it, of which no more than ``ahead`` pieces are given to them at a time.
+
+    Those few are left to finish where nobody wants them any more: in Python 3.8 a pool does not end with one that was cancelled.
+    """
+    waiting: Deque[Tuple[_Task, Future[Optional[_Written]]]] = deque()
+    position, offset = 0, rest.offset
+    while waiting or position < len(rest.images):
+        while len(waiting) < ahead and position < len(rest.images):
+            images = rest.images[position:position + CHUNK]
+            task = rest._replace(offset=offset, first=rest.first + position, images=images)
+            waiting.append((task, processes.submit(_write_records, task, False)))
+            position, offset = position + len(images), task.end
+        task, future = waiting.popleft()
+        written = future.result()
+        if written is None:
+            # What comes behind the cut record lies elsewhere than its size said, so it is written again.
+            wait([each for _, each in waiting])
+            waiting.clear()
+            written = processes.submit(_write_records, task, True).result()
+            position, offset = task.first - rest.first + len(task.images), task.offset + sum(written.sizes)
+        yield task, written
+
+
+def _write_records(task: _Task, may_cut: bool) -> Optional[_Written]:
+    """Does the task; None, and only the first records are there, where one has to be cut and may not."""
+    written = _Written([], [])
+    buffer = memoryview(bytearray(max(frame_bytes(image.bytes) for image in task.images)))
+    offset = task.offset
+    descriptor = os.open(task.rec, os.O_WRONLY)
+    try:
+        for key, image in enumerate(task.images, task.first):
+            record: Union[bytes, memoryview] = buffer[:frame_bytes(image.bytes)]
+            content = buffer[FRAME_BYTES:FRAME_BYTES + image.bytes]
+            written.digests.append(_read(f"{task.folder}/{image.path}", content))
+            if not frame_in_place(buffer[:len(record)], key, image.label, image.bytes):  # an image in a hundred thousand
+                if not may_cut:
+                    return None
+                record = encode_image(key, image.label, bytes(content))
+            written.sizes.append(len(record))
+            while len(record):  # one call may write less than it was given
+                count = os.pwrite(descriptor, record, offset)
+                record, offset = record[count:], offset + count
+    finally:
+        os.close(descriptor)
+    return written
+
+
+def _read(path: str, target: memoryview) -> bytes:
+    """Fills ``target`` with the image file, which is as long; returns its SHA-256."""
+    again = "extract its archive again"
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            size = os.readv(descriptor, [target, bytearray(1)])
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); {again}, then give the same command") from error
+    if size != len(target):
+        raise UserError(f"{path}: changed while it was packed; leave the folder alone and give the same command again")
+    fault = jpeg.image_fault(target)
+    if fault:
+        raise UserError(f"{path}: is {fault}; {again}, then give the same command")
+    if size > LARGEST_BYTES:
+        raise UserError(f"{path}: has {size} bytes, too many for a record; {again}, then give the same command")
+    return hashlib.sha256(target).digest()
+
+
+def _finish(partial: Path, listed: Source, settings: Dict[str, Any]) -> None:
+    """Writes the class list and the record of the packing, in this order; then all is there under names of its own."""
+    text = "".join(f"{name}\n" for name in listed.classes)
+    (partial / layout.CLASSES).write_text(text, encoding="utf-8", errors="surrogateescape")
+    lists = {name: files.sha256(partial / name) for name in (layout.CLASSES, *layout.LISTS)}
+    record = dict(settings, rn50=rn50.__version__, lists=lists)
+    temporary = partial / f"{layout.PACK_RECORD}.partial"
+    temporary.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    temporary.replace(partial / layout.PACK_RECORD)

@@ -1,0 +1,73 @@
+"""Which class each image of a flat validation folder has: the published lists, in all the forms in which they are handed round.
+
+A line an image, in one of these forms:
+
+- a class: ``n01440764``, for the images in the order of their names;
+- a name and a class, or its rank among the sorted classes: ``ILSVRC2012_val_00000001.JPEG n01751748`` or ``... 65``, also with a
+  comma between them and more behind, as in Kaggle's ``LOC_val_solution.csv``;
+- the official ``ILSVRC2012_validation_ground_truth.txt``: an ILSVRC2012_ID of 1 to 1000, for the images in the order of their
+  names. These numbers are not ranks of sorted classes: what they mean stands in the development kit's ``meta.mat`` beside it.
+"""
+
+import re
+from pathlib import Path
+from typing import Dict, List, Sequence
+
+from rn50.data.packing.packing_list import read_lines
+from rn50.errors import UserError
+
+OFFICIAL = "ILSVRC2012_devkit_t12/data/ILSVRC2012_validation_ground_truth.txt"
+META = "meta.mat"
+_HEADING = "ImageId,PredictionString"
+
+
+def find(source: Path) -> List[Path]:
+    """The official list, where the development kit lies unpacked in the source folder or beside it."""
+    return [path for path in (source / OFFICIAL, source.parent / OFFICIAL, source / Path(OFFICIAL).name) if path.is_file()][:1]
+
+
+def read(path: Path, names: Sequence[str], classes: Sequence[str]) -> Dict[str, int]:
+    """Label by file name, for the sorted ``names`` of a validation folder and the sorted ``classes``. Raises UserError."""
+    lines = [re.split(r"[\s,]+", line.strip()) for line in read_lines(path) if line.strip() and line.strip() != _HEADING]
+    if not lines:
+        raise UserError(f"{path}: empty; give a list with a line for each validation image")
+    if len(lines) != len(names):
+        raise UserError(f"{path}: has {len(lines):,} lines, and the validation folder {len(names):,} images; "
+                        f"extract the archive again, or give the list that belongs to it")
+    labels = {name: label for label, name in enumerate(classes)}
+    if len(lines[0]) == 1:
+        meaning = _ids(path) if lines[0][0].isdigit() else {}
+        values = [meaning.get(words[0], words[0]) for words in lines]
+        return {name: _label(path, number, value, labels) for number, (name, value) in enumerate(zip(names, values), 1)}
+    by_stem = {Path(name).stem: name for name in names}
+    truth: Dict[str, int] = {}
+    for number, words in enumerate(lines, 1):
+        name = by_stem.get(Path(words[0]).stem)
+        if name is None or name in truth or len(words) < 2:
+            raise UserError(f"{path}: line {number} is not about one more image of the validation folder: "
+                            f"{' '.join(words)[:80]}; give the list that belongs to it")
+        rank = int(words[1]) if words[1].isdigit() else -1
+        truth[name] = rank if 0 <= rank < len(classes) else _label(path, number, words[1], labels)
+    return truth
+
+
+def _label(path: Path, number: int, name: str, labels: Dict[str, int]) -> int:
+    if name not in labels:
+        raise UserError(f"{path}: line {number} names the class {name}, of which train/ has no folder; "
+                        f"extract its archive, or give the list that belongs to these classes")
+    return labels[name]
+
+
+def _ids(path: Path) -> Dict[str, str]:
+    """Class by ILSVRC2012_ID, from the development kit."""
+    meta = path.parent / META
+    if not meta.is_file():
+        raise UserError(f"{path}: has ILSVRC2012_IDs, which are not labels; put the development kit's {META} beside it, "
+                        f"or give a list with the class of each image")
+    from scipy.io import loadmat
+
+    try:
+        synsets = loadmat(str(meta), squeeze_me=True)["synsets"]
+        return {str(int(each["ILSVRC2012_ID"])): str(each["WNID"]) for each in synsets}
+    except Exception as error:  # a damaged file gives whatever scipy's parser met first
+        raise UserError(f"{meta}: not the table of the development kit ({error}); extract the kit again") from error

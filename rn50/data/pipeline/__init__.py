@@ -1,0 +1,1 @@
+"""The input pipeline: splits, shards, augmentation, DALI's graph."""

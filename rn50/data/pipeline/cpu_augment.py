@@ -1,0 +1,50 @@
+"""Crops resized, mirrored and normalised on a CPU in one pass: an operator of DALI's graph, compiled by Numba.
+
+DALI's own operators give the same images (``tests/core/test_cpu_augment.py``) and take longer (``benchmarks/cpu_input.py``).
+"""
+
+import functools
+from typing import Any, Tuple
+
+
+def augment(crops: Any, mirror: Any, size: int, layout: str) -> Any:
+    """``crops`` (H, W, 3) uint8 of any size, resized to ``size``, mirrored where ``mirror`` (uint8, shape (1,)) is 1, normalised.
+
+    Data nodes of a DALI pipeline that is being defined. The result is float32 of shape (3, S, S) for the layout "CHW", (S, S, 3)
+    for "HWC". Interpolation is bilinear without a filter against aliasing, pixels beyond the edge of the crop are those of the
+    edge, and grey levels are rounded before they are normalised, as by DALI's ``resize`` and ``crop_mirror_normalize``.
+    """
+    from nvidia.dali import types
+
+    run, setup = compiled(size, layout)
+    operator = _operator()(
+        run_fn=run, setup_fn=setup, out_types=[types.FLOAT], in_types=[types.UINT8, types.UINT8], outs_ndim=[3], ins_ndim=[3, 1]
+    )
+    return operator(crops, mirror)
+
+
+@functools.lru_cache(maxsize=None)
+def compiled(size: int, layout: str) -> Tuple[Any, Any]:
+    """Return the C functions that DALI calls for every sample (run) and every batch (setup).
+
+    The first process of a checkout compiles them for a second and leaves them on disk for the others, where it may write.
+    """
+    from rn50.data.pipeline import cpu_kernel
+
+    channels = cpu_kernel.CHANNELS
+    return cpu_kernel.run, cpu_kernel.setup((channels, size, size) if layout == "CHW" else (size, size, channels))
+
+
+@functools.lru_cache(maxsize=None)
+def _operator() -> Any:
+    """DALI's operator for Numba, without its own wrappers around Python functions, which take several seconds to compile."""
+    from nvidia.dali.plugin.numba.experimental import NumbaFunction
+
+    class CompiledFunction(NumbaFunction):
+        def _get_run_fn_cpu(self, run_fn: Any, *_: object) -> Any:
+            return run_fn.address
+
+        def _get_setup_fn_cpu(self, setup_fn: Any) -> Any:
+            return setup_fn.address
+
+    return CompiledFunction

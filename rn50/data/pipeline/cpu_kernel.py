@@ -1,0 +1,80 @@
+"""The C functions of ``cpu_augment``, compiled by Numba when this module is imported, or read from Numba's cache."""
+
+import math
+from typing import Any, Callable, Tuple
+
+import numba
+import numpy as np
+from numba import types
+
+from rn50.benchmark import rules
+
+CHANNELS = 3
+_MEAN, _SCALE = np.array(rules.MEAN, np.float32), (1 / np.array(rules.STD)).astype(np.float32)
+_SHAPES = types.CPointer(types.CPointer(types.int64)), types.CPointer(types.int32), types.int32
+"""What DALI passes for the shapes of tensors: pointers to them, to their ranks, and how many tensors there are."""
+
+
+def _tensors(dtype: Any) -> Tuple[Any, ...]:
+    """What DALI passes for the tensors of a sample: pointers to their values, and ``_SHAPES``."""
+    return types.CPointer(types.CPointer(dtype)), *_SHAPES
+
+
+def _compiled(compiler: Callable[..., Any], *signature: Any) -> Callable[[Any], Any]:
+    """Return a decorator that compiles a function, and caches the outcome where Numba finds a folder that it may write to."""
+    def decorate(function: Any) -> Any:
+        try:
+            return compiler(*signature, cache=True)(function)
+        except (OSError, RuntimeError):  # a full disk; no such folder
+            return compiler(*signature)(function)
+
+    return decorate
+
+
+@_compiled(numba.njit)
+def _taps(length: int, count: int, pixel: int) -> Any:
+    """The two of ``length`` pixels between which pixel ``pixel`` of ``count`` lies, and how far it is from the first."""
+    at = (pixel + 0.5) * length / count - 0.5
+    low = int(math.floor(at))
+    return min(max(low, 0), length - 1), min(max(low + 1, 0), length - 1), np.float32(at - low)
+
+
+@_compiled(numba.cfunc, types.void(*_tensors(types.float32), *_tensors(types.uint8)))
+def run(
+    outs: Any, out_shapes: Any, out_ranks: Any, n_outs: int, ins: Any, in_shapes: Any, in_ranks: Any, n_ins: int
+) -> None:
+    """Resize, mirror and normalise one crop."""
+    height, width, size = in_shapes[0][0], in_shapes[0][1], out_shapes[0][1]
+    planar = out_shapes[0][0] == CHANNELS
+    channel_step, pixel_step = (size * size, 1) if planar else (1, CHANNELS)
+    crop, out = numba.carray(ins[0], (height, width * CHANNELS)), numba.carray(outs[0], CHANNELS * size * size)
+    lefts, rights, along = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.float32)
+    for x in range(size):
+        to = size - 1 - x if ins[1][0] else x
+        left, right, along[to] = _taps(width, size, x)
+        lefts[to], rights[to] = left * CHANNELS, right * CHANNELS
+    row = np.empty(width * CHANNELS, np.float32)
+    for y in range(size):
+        top, bottom, down = _taps(height, size, y)
+        upper, lower = crop[top], crop[bottom]
+        for i in range(width * CHANNELS):
+            value = np.float32(upper[i])
+            row[i] = value + down * (np.float32(lower[i]) - value)
+        for x in range(size):
+            left, right, share = lefts[x], rights[x], along[x]
+            to = (y * size + x) * pixel_step
+            for channel in range(CHANNELS):
+                value = row[left + channel] + share * (row[right + channel] - row[left + channel])
+                out[to + channel * channel_step] = (np.rint(value) - _MEAN[channel]) * _SCALE[channel]
+
+
+def setup(shape: Tuple[int, int, int]) -> Any:
+    """Return the function that tells DALI the ``shape`` of every sample of a batch."""
+    first, second, third = shape
+
+    @_compiled(numba.cfunc, types.void(*_SHAPES, *_SHAPES, types.int32))
+    def setup_batch(outs: Any, out_ranks: Any, n_outs: int, ins: Any, in_ranks: Any, n_ins: int, samples: int) -> None:
+        for sample in range(samples):
+            outs[sample][0], outs[sample][1], outs[sample][2] = first, second, third
+
+    return setup_batch

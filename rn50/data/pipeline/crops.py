@@ -1,0 +1,111 @@
+"""Which part of an image becomes the network's input, and that part at the size of it: in NumPy, where no DALI does it.
+
+What comes out is what DALI makes of the same definition (``dali_pipeline``); its numbers stand in ``rules.py``.
+"""
+
+import io
+import math
+from typing import NamedTuple, Tuple
+
+import numpy as np
+
+from rn50.benchmark import rules
+
+ATTEMPTS = 100
+
+
+class Window(NamedTuple):
+    """A part of an image, in its pixels; what lies beyond the image is its edge repeated."""
+
+    left: float
+    top: float
+    width: float
+    height: float
+
+
+class Crop(NamedTuple):
+    """What of an image becomes an input: ``window`` of a ``part``, beyond which is the part's own edge; mirrored or not."""
+
+    part: Tuple[int, int, int, int]
+    """Left, top, width and height in pixels of the image; those of ``window`` count from its corner."""
+    window: Window
+    mirrored: bool
+
+
+def size_of(image: bytes) -> Tuple[int, int]:
+    """Width and height that the header of a JPEG or PNG states. Raises what Pillow raises for one that it cannot open."""
+    from PIL import Image
+
+    with Image.open(io.BytesIO(image)) as decoder:
+        return decoder.size
+
+
+def decode(image: bytes) -> np.ndarray:
+    """A JPEG or PNG as uint8 (H, W, 3) in RGB. Raises what Pillow raises for a damaged one, which is of many types."""
+    from PIL import Image
+
+    with Image.open(io.BytesIO(image)) as decoder:
+        return np.asarray(decoder.convert("RGB"))
+
+
+def random_window(width: int, height: int, min_area: float, random: np.random.Generator) -> Window:
+    """Of uniform area from ``min_area`` of the image on, log-uniform aspect, anywhere; drawn again where it does not fit.
+
+    Where it never does, of a very long image, it is the greatest of an allowed aspect, in the middle.
+    """
+    for _ in range(ATTEMPTS):
+        area = random.uniform(min_area, rules.CROP_AREA[1]) * width * height
+        aspect = math.exp(random.uniform(*np.log(rules.CROP_ASPECT)))
+        w, h = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+        if 0 < w <= width and 0 < h <= height:
+            return Window(random.integers(width - w, endpoint=True), random.integers(height - h, endpoint=True), w, h)
+    low, high = rules.CROP_ASPECT
+    w, h = min(width, max(1, int(height * high))), min(height, max(1, int(width / low)))
+    return Window((width - w) // 2, (height - h) // 2, w, h)
+
+
+def centre_window(width: int, height: int, size: int, resize: int) -> Window:
+    """What is left of an image that is resized until its shorter side is ``resize``, when its centre of ``size`` is cut out."""
+    scale = min(width, height) / resize  # pixels of the image to one of the input
+
+    def begin(side: int) -> float:
+        resized = math.floor(side / scale + 0.5)
+        return (side - resized * scale) / 2 + (resized - size) // 2 * scale
+
+    return Window(begin(width), begin(height), size * scale, size * scale)
+
+
+def resample(image: np.ndarray, window: Window, size: int) -> np.ndarray:
+    """``window`` of ``image``, uint8 (H, W, 3), at (``size``, ``size``, 3): plain bilinear interpolation without a filter against
+    aliasing, rounded to whole grey levels."""
+    top, bottom, down = _taps(window.top, window.height, size, image.shape[0])
+    left, right, along = _taps(window.left, window.width, size, image.shape[1])
+    upper, lower = (image.take(rows, axis=0).astype(np.float32) for rows in (top, bottom))
+    lines = upper + down[:, None, None] * (lower - upper)
+    first, second = (lines.take(columns, axis=1) for columns in (left, right))
+    return np.rint(first + along[None, :, None] * (second - first)).astype(np.uint8)
+
+
+def _taps(begin: float, length: float, count: int, side: int) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The two of ``side`` pixels between which each of ``count`` lies, and how far it is from the first."""
+    at = np.clip(begin + (np.arange(count) + 0.5) * length / count - 0.5, 0, side - 1)
+    low = np.floor(at).astype(np.int64)
+    return low, np.minimum(low + 1, side - 1), (at - low).astype(np.float32)
+
+
+def training_crop(width: int, height: int, min_area: float, random: np.random.Generator) -> Crop:
+    """A random one of an image of that size, mirrored or not. Beyond it is its own edge."""
+    x, y, w, h = (int(value) for value in random_window(width, height, min_area, random))
+    return Crop((x, y, w, h), Window(0, 0, w, h), random.random() < rules.MIRROR_PROBABILITY)
+
+
+def evaluation_crop(width: int, height: int, size: int, resize: int) -> Crop:
+    """The centre of an image of that size when its shorter side is resized to ``resize``."""
+    return Crop((0, 0, width, height), centre_window(width, height, size, resize), False)
+
+
+def cut(image: np.ndarray, crop: Crop, size: int) -> np.ndarray:
+    """``crop`` of ``image``, uint8 (H, W, 3), as an input: uint8 (``size``, ``size``, 3)."""
+    x, y, w, h = crop.part
+    made = resample(image[y : y + h, x : x + w], crop.window, size)
+    return made[:, ::-1] if crop.mirrored else made

@@ -1,0 +1,202 @@
+"""The DALI graph: from RecordIO to normalised batches, the same for every framework, on a GPU or on a CPU.
+
+Source of the augmentation: the MLPerf Training reference for image classification; its numbers stand in ``rules.py``.
+"""
+
+import re
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional
+
+import numpy as np
+
+from rn50.benchmark import rules
+from rn50.data.pipeline import cpu_augment
+from rn50.data.pipeline.record_set import RecordSet
+from rn50.errors import UserError
+from rn50.settings.config import Config
+
+MIB = 1 << 20
+_PLACE = re.compile(r"\.rec at index (\d+)")
+"""How DALI calls a record: by its first byte."""
+_HEADINGS = ("Critical error in pipeline", "Error when executing")
+
+
+class Form(NamedTuple):
+    """What a framework wants its batches as."""
+
+    device_id: Optional[int]
+    """The GPU that makes them; None: the CPU alone does."""
+    layout: str
+    """"CHW" or "HWC"."""
+    half_precision: bool
+
+
+def prepare(config: Config, form: Form) -> None:
+    """Compiles what pipelines of this configuration need, so that none has to when it is built."""
+    if _in_one_pass(config, True, form):
+        cpu_augment.compiled(config.data.image_size, form.layout)
+
+
+def build(config: Config, training: bool, rank: int, ranks: int, seed: int, form: Form) -> Any:
+    """A built ``nvidia.dali.Pipeline`` over this rank's shard; its outputs are (images, labels).
+
+    Images are float32, or float16 with ``form.half_precision``, of shape (batch, 3, S, S) for the layout "CHW" and
+    (batch, S, S, 3) for "HWC"; labels are float32 of shape (batch, 1). A shard ends with its own samples: the last batch is
+    filled up with copies of the last sample, which the caller has to cut off.
+    """
+    pipeline = define(config, training, rank, ranks, seed, form)
+    pipeline.build()
+    return pipeline
+
+
+def define(config: Config, training: bool, rank: int, ranks: int, seed: int, form: Form) -> Any:
+    """The pipeline of ``build``, not built yet: a graph that needs no GPU to be looked at."""
+
+    def graph() -> Any:
+        jpegs, labels = _read(config, training, rank, ranks)
+        images = _augment(_decode(jpegs, config, training, form), config, training, form)
+        return images, labels if form.device_id is None else labels.gpu()
+
+    return _pipeline(config, seed, form, graph)
+
+
+def build_reader(config: Config, rank: int, ranks: int, seed: int) -> Any:
+    """A built pipeline that reads this rank's shard of the training set and does nothing with it: (JPEGs, labels)."""
+    on_cpu = Form(None, "CHW", False)
+    pipeline = _pipeline(config, seed, on_cpu, lambda: tuple(_read(config, True, rank, ranks)))
+    pipeline.build()
+    return pipeline
+
+
+def build_decoder(config: Config, seed: int, form: Form, batches: Iterator[List[np.ndarray]]) -> Any:
+    """A built pipeline that decodes as training does and does nothing else.
+
+    ``batches`` has no end; each is a batch of JPEGs in memory, as uint8 arrays.
+    """
+    from nvidia.dali import fn, types
+
+    def graph() -> Any:
+        encoded = fn.external_source(source=batches, batch=True, dtype=types.UINT8, ndim=1, no_copy=True)
+        return _decode(encoded, config, True, form)
+
+    pipeline = _pipeline(config, seed, form, graph)
+    pipeline.build()
+    return pipeline
+
+
+def fault(records: RecordSet, error: RuntimeError) -> UserError:
+    """Describe the fault that ended a pipeline: the record that it stumbled over, where it names one."""
+    said = str(error)
+    place = _PLACE.search(said)
+    lines = [line for line in said.splitlines() if line.strip() and not line.startswith(_HEADINGS)] or [said]
+    reason = re.sub(r"\[[^]]*\] ?", "", lines[0]).strip()
+    return records.fault(f"DALI cannot read it: {reason}", int(place[1]) if place else None)
+
+
+def check_form(records: RecordSet, labels: Any) -> None:
+    """Raises UserError where not every record of a batch has one label: to be called where the batch cannot be taken."""
+    if any(tuple(shape) != (1,) for shape in labels.shape()):
+        raise records.fault("it holds records of several labels, and a run takes one; pack the file again")
+
+
+def _pipeline(config: Config, seed: int, form: Form, graph: Any) -> Any:
+    from nvidia.dali import pipeline_def
+
+    knobs = config.input_pipeline
+    return pipeline_def(
+        batch_size=config.hyperparameters.batch_size,
+        num_threads=knobs.threads,
+        device_id=form.device_id,
+        seed=seed,
+        prefetch_queue_depth=knobs.prefetch_queue_depth,
+    )(graph)()
+
+
+def _read(config: Config, training: bool, rank: int, ranks: int) -> Any:
+    """(JPEGs, labels) of this rank's shard."""
+    from nvidia.dali import fn
+
+    name = "train" if training else "val"
+    return fn.readers.mxnet(
+        path=[f"{config.data.folder}/{name}.rec"],
+        index_path=[f"{config.data.folder}/{name}.idx"],
+        name="reader",
+        shard_id=rank,
+        num_shards=ranks,
+        random_shuffle=training,
+        pad_last_batch=True,
+        # Validation keeps its shard, so that every evaluation counts the same samples on the same rank.
+        stick_to_shard=not training,
+        dont_use_mmap=config.input_pipeline.dont_use_mmap,
+        lazy_init=True,
+    )
+
+
+def _crop(config: Config) -> Dict[str, Any]:
+    area = (config.data.crop_area_min, rules.CROP_AREA[1])
+    return {"random_area": area, "random_aspect_ratio": rules.CROP_ASPECT, "num_attempts": 100}
+
+
+def _decode(jpegs: Any, config: Config, training: bool, form: Form) -> Any:
+    """Whole images (H, W, 3) as uint8, or with ``roi_decode`` the random crops of training images alone."""
+    from nvidia.dali import fn, types
+
+    knobs = config.input_pipeline
+    how: Dict[str, Any] = {"device": "cpu", "output_type": types.RGB}
+    if form.device_id is not None:
+        how.update(
+            device="mixed",
+            hw_decoder_load=knobs.hw_decoder_load,
+            device_memory_padding=knobs.nvjpeg_padding_mb * MIB,
+            host_memory_padding=knobs.nvjpeg_padding_mb * MIB,
+            bytes_per_sample_hint=knobs.decoder_buffer_hint,
+        )
+        if knobs.hw_decoder_load:  # they size the memory of the JPEG engine
+            how.update(preallocate_width_hint=knobs.preallocate_width, preallocate_height_hint=knobs.preallocate_height)
+    if training and knobs.roi_decode:
+        return fn.decoders.image_random_crop(jpegs, **_crop(config), **how)
+    if training and knobs.cache_size_mb and form.device_id is not None:  # only the GPU's decoder of whole images has a cache
+        how.update(cache_size=knobs.cache_size_mb, cache_type="threshold", cache_threshold=0)
+    return fn.decoders.image(jpegs, **how)
+
+
+def _in_one_pass(config: Config, training: bool, form: Form) -> bool:
+    """Whether an operator of ours does what comes after decoding: on a CPU, for crops that were decoded alone."""
+    return form.device_id is None and training and config.input_pipeline.roi_decode
+
+
+def _augment(images: Any, config: Config, training: bool, form: Form) -> Any:
+    """Decoded images, cropped, resized, mirrored and normalised.
+
+    Of a crop that is enlarged the outermost pixels depend on ``roi_decode``: a crop that was decoded alone has nothing beyond its
+    edge, which is repeated as in the reference; out of a whole image the neighbours beyond it are interpolated too.
+    """
+    from nvidia.dali import fn, types
+
+    knobs, size = config.input_pipeline, config.data.image_size
+    dtype = types.FLOAT16 if form.half_precision else types.FLOAT
+    if _in_one_pass(config, training, form):
+        mirror = fn.random.coin_flip(probability=rules.MIRROR_PROBABILITY, shape=[1], dtype=types.UINT8)
+        made = cpu_augment.augment(images, mirror, size, form.layout)
+        return fn.cast(made, dtype=dtype) if form.half_precision else made
+    # The reference resizes with plain bilinear interpolation, without an antialiasing filter.
+    resize = {"device": "cpu", "interp_type": types.INTERP_LINEAR, "antialias": False}
+    normalize: Dict[str, Any] = {"device": "cpu"}
+    if form.device_id is not None:
+        resize.update(device="gpu", bytes_per_sample_hint=knobs.crop_buffer_hint, temp_buffer_hint=knobs.tmp_buffer_hint)
+        normalize = {"device": "gpu", "bytes_per_sample_hint": knobs.normalize_buffer_hint}
+    if not training:
+        images = fn.resize(images, resize_shorter=config.data.eval_resize, **resize)
+    elif knobs.roi_decode:
+        images = fn.resize(images, size=(size, size), **resize)
+    else:
+        images = fn.random_resized_crop(images, size=(size, size), **_crop(config), **resize)
+    return fn.crop_mirror_normalize(
+        images,
+        crop=(size, size),
+        mirror=fn.random.coin_flip(probability=rules.MIRROR_PROBABILITY) if training else 0,
+        mean=rules.MEAN,
+        std=rules.STD,
+        dtype=dtype,
+        output_layout=form.layout,
+        **normalize,
+    )

@@ -1,0 +1,108 @@
+"""Is the data set whole? Cheap checks before and after the clock starts; the search for the record behind a pipeline fault."""
+
+import time
+from pathlib import Path
+from typing import Optional
+
+import numpy as np
+
+from rn50 import files
+from rn50.data.jpeg import decoding_fault, has_end, read_header
+from rn50.data.layout import FILES
+from rn50.data.recordio import Header, IndexedRecordReader
+from rn50.errors import UserError
+
+REPLACE = "replace the image and pack the file again; rn50 verify --full finds every such image"
+
+
+def preflight(folder: Path) -> None:
+    """Check that the four files of the data set are there and not empty.
+
+    Asks the file system for their sizes only: no file of the data set may be opened before the clock starts. Raises
+    ``UserError``.
+    """
+    remedy = f"set DATADIR to a folder with {', '.join(FILES)}, or make the demo data set: rn50 demo-data {folder}"
+    for path in (folder, *(folder / name for name in FILES)):
+        try:
+            found = path.stat()
+        except OSError as error:
+            raise UserError(f"{path}: {error.strerror}; {remedy}") from error
+        if path != folder:
+            files.refuse_irregular(path, found.st_mode, remedy)
+            if found.st_size == 0:
+                raise UserError(f"{path}: empty; {remedy}")
+
+
+def check_record_set(rec: Path, idx: Path, expected_samples: int, variable: str) -> None:
+    """Check that the index parses, counts ``expected_samples`` and names each record once, and that its first and last records
+    lie whole in ``rec``.
+
+    ``variable`` is the name under which the number is configured: NUMEXAMPLES or NUMVALEXAMPLES. Takes about 0.1 s for ImageNet.
+    Raises ``UserError``.
+    """
+    with IndexedRecordReader(rec, idx) as reader:
+        if len(reader) != expected_samples:
+            raise UserError(f"{idx}: lists {len(reader)} records, but {variable} is {expected_samples}; "
+                            f"set {variable}={len(reader)} or pack the data again")
+        again = _named_again(reader.offsets)
+        if again is not None:
+            raise UserError(f"{idx}: line {again + 1} names the record at byte {reader.offsets[again]} a second time; "
+                            "copy or pack the file again")
+        # A truncated file lacks the record that lies farthest in it; a truncated index ends in a wrong offset.
+        for position in (0, int(reader.offsets.argmax()), len(reader) - 1):
+            reader.read(position)
+
+
+def _named_again(offsets: np.ndarray) -> Optional[int]:
+    """The first line of an index that names a record which an earlier one has named, or None."""
+    if (np.diff(offsets) > 0).all():  # as rn50 pack and MXNet's tools write it: in a hundredth of the time
+        return None
+    _, first = np.unique(offsets, return_index=True)
+    again = np.setdiff1d(np.arange(len(offsets)), first)
+    return int(again[0]) if len(again) else None
+
+
+def find_bad_record(
+    rec: Path, idx: Path, classes: int, suspect: Optional[int] = None, time_limit_s: float = 20
+) -> Optional[str]:
+    """One line on the record that starts at byte ``suspect``, which does not decode; else on the first record that cannot be
+    read, is no whole JPEG, or has a label that is no whole number in [0, ``classes``).
+
+    Walks the records in the order of the index, for at most ``time_limit_s`` seconds; None where it found nothing wrong by then.
+    Raises nothing: it is called to explain another error.
+    """
+    deadline = time.monotonic() + time_limit_s
+    try:
+        with IndexedRecordReader(rec, idx) as reader:
+            for position in np.flatnonzero(reader.offsets == suspect).tolist():
+                header, image = reader.read(position)
+                why = damage_of(image) or decoding_fault(image) or "does not decode"
+                return reader.named(position, label_fault(header, classes) or f"{why}; {REPLACE}")
+            for position in range(len(reader)):
+                if time.monotonic() > deadline:
+                    return None
+                header, image = reader.read(position)
+                damage = damage_of(image)
+                fault = label_fault(header, classes) or (f"{damage}; {REPLACE}" if damage else None)
+                if fault:
+                    return reader.named(position, fault)
+    except UserError as error:
+        return str(error)
+    return None
+
+
+def label_fault(header: Header, classes: int) -> Optional[str]:
+    """Why a run cannot take the label of a record, and the remedy; or None."""
+    if header.flag > 1:
+        return f"has {header.flag} labels, and a run takes one; pack the file again"
+    if not (0 <= header.label < classes and header.label.is_integer()):
+        return f"has label {header.label:g}, no class of [0, {classes}); set NUMCLASSES or pack the file again"
+    return None
+
+
+def damage_of(image: bytes) -> Optional[str]:
+    """What is wrong with an image as far as its headers and its end tell; only one without an end is decoded."""
+    header = read_header(image)
+    if header.fault:
+        return f"is {header.fault}"
+    return None if has_end(image, header) else decoding_fault(image)

@@ -1,0 +1,117 @@
+"""What this machine can run, what it cannot and why, and the command that mends it."""
+
+import pathlib
+from typing import Any, Dict, List, Mapping, Optional
+
+from rich.table import Table
+
+from rn50 import process
+from rn50.doctor import gpus, host, packages, results, submission
+from rn50.doctor.finding import FAILURE, OK, WARNING, Finding
+from rn50.errors import UserError
+from rn50.machine import hardware
+from rn50.machine import software as software_facts
+from rn50.machine.hardware import Machine
+from rn50.machine.software import Software
+from rn50.settings import config as configuration
+from rn50.settings import config_file
+from rn50.settings.config import Config
+from rn50.terminal import Terminal, print_json, say, styled
+
+STYLES = {OK: "green", WARNING: "yellow", FAILURE: "red"}
+
+
+def examine(machine: Machine, software: Software, config: Optional[Config], environ: Mapping[str, str]) -> List[Finding]:
+    """Everything that was looked at, for the run that ``config`` describes, or for none in particular."""
+    return [
+        *packages.findings(software, config),
+        *gpus.findings(machine, software, config, environ),
+        *host.findings(machine, config, environ),
+        *(results.findings(pathlib.Path(config.run.result_file)) if config and config.run.result_file else ()),
+    ]
+
+
+def configured(environ: Mapping[str, str]) -> Optional[Mapping[str, str]]:
+    """The variables of the system that CONFIG_FILE or DGXSYSTEM names, as ``run_and_time.sh`` sets them; None where neither does.
+
+    Raises UserError where there is no such file, or it cannot be read.
+    """
+    file, system = environ.get("CONFIG_FILE"), environ.get("DGXSYSTEM")
+    if not file and not system:
+        return None
+    if not file:
+        file = str(config_file.CONFIGS / f"config_{system}.sh")
+        systems = systems_here()
+        if system not in systems:
+            raise UserError(f"DGXSYSTEM={system}: no configs/config_{system}.sh; there are: {' '.join(systems)}")
+    return {**environ, **config_file.source(file, environ), "CONFIG_FILE": file}
+
+
+def systems_here() -> List[str]:
+    """The systems that have a file in ``configs/``."""
+    return sorted(path.stem[len("config_"):] for path in config_file.CONFIGS.glob("config_*.sh"))
+
+
+def fitting(facts: Machine, software: Software, environ: Mapping[str, str]) -> List[Finding]:
+    """For each of our own configurations whether this machine can run it, the data left aside."""
+    findings = []
+    for system in systems_here():
+        variables = configured({**environ, "DGXSYSTEM": system})
+        assert variables is not None
+        config = configuration.from_environment(variables)
+        failures = [each for each in examine(facts, software, config, variables) if each.severity == FAILURE]
+        reasons = dict.fromkeys(f"{each.subject}: {each.found}" for each in failures if each.subject != "DATADIR")
+        subject = f"DGXSYSTEM={system}"
+        findings.append(Finding(WARNING, subject, "cannot run here: " + "; ".join(reasons)) if reasons
+                        else Finding(OK, subject, "can run here"))
+    return findings
+
+
+def to_json(findings: List[Finding]) -> Dict[str, Any]:
+    """The findings as plain data; ``ok`` is false where one of them is a failure."""
+    return {"ok": all(each.severity != FAILURE for each in findings), "findings": [each._asdict() for each in findings]}
+
+
+def print_table(findings: List[Finding], console: Terminal) -> None:
+    """A line for each finding, then the remedies, each in one piece."""
+    table = Table(box=None)
+    for heading in ("", "subject", "found"):
+        table.add_column(heading, overflow="fold")
+    for each in findings:
+        table.add_row(styled(each.severity, STYLES[each.severity]), each.subject, each.found)
+    console.print(table)
+    for each in findings:
+        if each.remedy:
+            line = f"{each.subject}: {each.remedy}"
+            console.print(line, style=STYLES[each.severity])
+
+
+def print_brief(findings: List[Finding]) -> None:
+    """A line on standard error for each finding that is not well."""
+    for each in findings:
+        if each.severity != OK:
+            said = "; ".join(filter(None, (f"{each.subject}: {each.found}", each.remedy)))
+            say(f"rn50: {said}" if each.severity == FAILURE else f"warning: {said}", err=True)
+
+
+def show(as_json: bool, brief: bool) -> bool:
+    """Prints what there is to say of this machine, and returns whether the configured system can run.
+
+    Raises UserError for a configuration that cannot be read.
+    """
+    environ = process.environment()
+    variables = configured(environ)
+    config = None if variables is None else configuration.from_environment(variables)
+    facts, software = hardware.read(), software_facts.read()
+    findings = examine(facts, software, config, variables or environ)
+    findings += submission.findings(config, software_facts.commit())
+    if config is None:
+        findings += fitting(facts, software, environ)
+    report = to_json(findings)
+    if as_json:
+        print_json(report)
+    elif brief:
+        print_brief(findings)
+    else:
+        print_table(findings, Terminal())
+    return bool(report["ok"])

@@ -1,0 +1,158 @@
+"""Whether the GPUs, their driver and their links suit MXNet's GPU build, which mxnet-cu112 of PyPI is."""
+
+import re
+from collections import Counter
+from typing import Iterator, Mapping, Optional, Sequence, Tuple
+
+from rn50.doctor.finding import FAILURE, OK, WARNING, Finding
+from rn50.files import ROOT
+from rn50.machine.gpus import Gpu
+from rn50.machine.hardware import Machine
+from rn50.machine.software import Software
+from rn50.settings.config import Config
+
+MACHINE_CODE = ((5, 0), (6, 0), (7, 0), (8, 0), (8, 6))
+"""Compute capabilities for which libmxnet.so of mxnet-cu112 1.9.1 holds code; it holds no PTX to compile for others."""
+
+OLDEST_DRIVER = "450.80.02"
+"""From here on libraries of any CUDA 11 run, by minor version compatibility (NVIDIA, CUDA Compatibility, table 1)."""
+FULL_DRIVER = "520.61.05"
+"""That of CUDA 11.8 (its release notes, table 3): compiles the PTX that libnvrtc 11.8 makes for MXNet's fused operators."""
+
+INSTALL_DRIVER = "sudo apt-get install nvidia-driver (Debian, non-free) or sudo ubuntu-drivers install (Ubuntu), then reboot"
+PYTORCH = ROOT / "implementations" / "pytorch" / "train.py"
+
+
+def findings(machine: Machine, software: Software, config: Optional[Config], environ: Mapping[str, str]) -> Iterator[Finding]:
+    """What there is to say of GPUs. What hinders their use is a failure where the configuration wants them, else a warning."""
+    wanted = config is not None and config.run.device == "gpu"
+    mxnet = config is None or config.run.framework == "mxnet"
+    ranks = config.run.ranks_per_node if config is not None and wanted else 1
+    grave = FAILURE if wanted else WARNING
+    if not machine.gpus:
+        yield _no_gpu(machine, wanted)
+        return
+    used = machine.gpus[:ranks]
+    yield _count(machine, ranks)
+    if mxnet:
+        yield _capability(used, software, grave)
+        yield _driver(used[0].driver, grave, environ)
+    if any(each.mig for each in used):
+        yield _mig(used, ranks, grave)
+    yield _speed(used)
+    if len(machine.gpus) > 1:
+        yield Finding(OK, "GPU links", _links(machine.links))
+
+
+def _no_gpu(machine: Machine, wanted: bool) -> Finding:
+    if not wanted and not machine.nvidia_hardware:
+        return Finding(OK, "GPU", "none: this machine trains on its CPU", "")
+    if "CUDA_VISIBLE_DEVICES" in machine.no_gpu:
+        remedy = "unset CUDA_VISIBLE_DEVICES"
+    elif machine.nvidia_hardware and machine.in_container:
+        remedy = "start the container with GPUs: docker run --gpus all, or podman run --device nvidia.com/gpu=all"
+    elif "mismatch" in machine.no_gpu:
+        remedy = "sudo reboot (the loaded kernel module is not that of the installed driver)"
+    elif machine.nvidia_hardware:
+        remedy = INSTALL_DRIVER
+    else:
+        remedy = "DGXSYSTEM=DEMO_CPU trains without a GPU; otherwise use a machine that has one"
+    return Finding(FAILURE if wanted else WARNING, "GPU", f"none ({machine.no_gpu})", remedy)
+
+
+def _count(machine: Machine, ranks: int) -> Finding:
+    kinds = Counter(f"{each.name}" + (f", {each.memory_mib:.0f} MiB" if each.memory_mib else "") for each in machine.gpus)
+    found = "; ".join(f"{number} x {kind}" for kind, number in kinds.items())
+    if len(machine.gpus) < ranks:
+        few = len(machine.gpus)
+        return Finding(FAILURE, "GPU", f"{found}, but DGXNGPU={ranks} ranks want one each",
+                       f"use a configuration for {few}, or set DGXNGPU={few} and raise BATCHSIZE to keep the global batch")
+    return Finding(OK, "GPU", found)
+
+
+def runs(capability: Tuple[int, int]) -> bool:
+    """Whether a GPU runs code that ``MACHINE_CODE`` has: of the same major version, and no newer minor version.
+
+    Source: CUDA C++ Programming Guide, "Binary compatibility".
+    """
+    return any(major == capability[0] and minor <= capability[1] for major, minor in MACHINE_CODE)
+
+
+def _capability(used: Sequence[Gpu], software: Software, grave: str) -> Finding:
+    subject = "compute capability"
+    held = " ".join(f"{major}.{minor}" for major, minor in MACHINE_CODE)
+    known = sorted({each.capability for each in used if each.capability})
+    shown = ", ".join(f"{major}.{minor}" for major, minor in known)
+    if software.nvidia_container:
+        return Finding(OK, subject, f"{shown or 'unknown'}; MXNet is that of NVIDIA's container {software.nvidia_container}")
+    if not known:
+        found = f"driver {used[0].driver} does not tell; mxnet-cu112 holds code for {held}"
+        return Finding(WARNING, subject, found, f"a newer driver tells: {INSTALL_DRIVER}")
+    bad = [each for each in known if not runs(each)]
+    if not bad:
+        return Finding(OK, subject, f"{shown}; mxnet-cu112 holds code for {held}")
+    name = next(each.name for each in used if each.capability == bad[0])
+    found = f"{name} has {bad[0][0]}.{bad[0][1]}; mxnet-cu112 holds code for {held} only, and no driver changes that"
+    if bad[0] < MACHINE_CODE[0]:
+        return Finding(grave, subject, found, "use a GPU of compute capability 5.0 to 8.9, or DGXSYSTEM=DEMO_CPU")
+    pytorch = "FRAMEWORK=pytorch" if PYTORCH.exists() else "FRAMEWORK=pytorch, once this checkout has implementations/pytorch"
+    return Finding(grave, subject, found, f"train with the PyTorch implementation ({pytorch}), or in NVIDIA's MXNet container "
+                   "(make image STAGE=gpu BASE_IMAGE=...)")
+
+
+def _driver(version: str, grave: str, environ: Mapping[str, str]) -> Finding:
+    if _newer(OLDEST_DRIVER, version):
+        return Finding(grave, "driver", f"{version}; CUDA 11 needs {OLDEST_DRIVER} or newer", INSTALL_DRIVER)
+    if _newer(FULL_DRIVER, version) and environ.get("MXNET_USE_FUSION") != "0":
+        found = f"{version} is older than CUDA 11.8, whose libnvrtc makes PTX of MXNet's fused operators that it does not know"
+        return Finding(WARNING, "driver", found, f"export MXNET_USE_FUSION=0, or have {FULL_DRIVER} at least: {INSTALL_DRIVER}")
+    return Finding(OK, "driver", f"{version}; CUDA 11.2 and 11.8 run on it")
+
+
+def _newer(first: str, second: str) -> bool:
+    return [int(number) for number in re.findall(r"\d+", first)] > [int(number) for number in re.findall(r"\d+", second)]
+
+
+def _mig(used: Sequence[Gpu], ranks: int, grave: str) -> Finding:
+    sliced = [each for each in used if each.mig]
+    whole = f"sudo nvidia-smi -i {','.join(str(each.index) for each in sliced)} -mig 0"
+    instances = [profile for each in sliced for profile, _ in each.instances]
+    shown = f"GPU {', '.join(str(each.index) for each in sliced)} in MIG mode"
+    if not instances:
+        return Finding(grave, "MIG", f"{shown} without an instance: CUDA sees no device there", whole)
+    shown += f" with {', '.join(instances)}"
+    if ranks > 1:
+        return Finding(grave, "MIG", f"{shown}: NCCL does not connect instances, so {ranks} ranks cannot train on them", whole)
+    return Finding(WARNING, "MIG", f"{shown}: a rank gets one instance, not the GPU", whole)
+
+
+def _speed(used: Sequence[Gpu]) -> Finding:
+    """Power limit, persistence mode and what slows the clocks down."""
+    wrong, remedies = [], []
+    for each in used:
+        if each.power_limit and each.power_default and each.power_limit < each.power_default:
+            wrong.append(f"GPU {each.index} limited to {each.power_limit:.0f} of {each.power_default:.0f} W")
+            remedies.append(f"sudo nvidia-smi -i {each.index} -pl {each.power_default:.0f}")
+        if each.slowed:
+            wrong.append(f"GPU {each.index} slowed down ({', '.join(each.slowed)})")
+            remedies.append(f"check cooling and supply: nvidia-smi -i {each.index} -q -d PERFORMANCE,TEMPERATURE,POWER")
+    if any(each.persistent is False for each in used):
+        wrong.append("persistence mode off: the driver unloads between runs and forgets its settings")
+        remedies.append("sudo nvidia-smi -pm 1")
+    if wrong:
+        return Finding(WARNING, "GPU clocks and power", "; ".join(wrong), "; ".join(dict.fromkeys(remedies)))
+    first = used[0]
+    clock = f"up to {first.clock_mhz:.0f} MHz" if first.clock_mhz else "clock not told"
+    power = f"{first.power_limit:.0f} W" if first.power_limit else "power limit not told"
+    return Finding(OK, "GPU clocks and power", f"{clock}, {power}")
+
+
+def _links(links: Sequence[str]) -> str:
+    if not links:
+        return "not told by nvidia-smi topo -m"
+    kinds = Counter(links)
+    if all(kind.startswith("NV") for kind in kinds):
+        return f"NVLink between all ({', '.join(kinds)})"
+    meaning = {"SYS": "between CPU sockets", "NODE": "within a NUMA node", "PHB": "over a PCIe host bridge",
+               "PXB": "over PCIe bridges", "PIX": "over one PCIe bridge"}
+    return ", ".join(f"{number} pairs {meaning.get(kind, 'over NVLink ' + kind)}" for kind, number in kinds.items())

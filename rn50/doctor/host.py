@@ -1,0 +1,169 @@
+"""Whether cores, memory, limits, network and data of this machine suit a run."""
+
+import os
+import pathlib
+import shutil
+from typing import Iterator, Mapping, Optional
+
+from rn50.data import layout, preflight
+from rn50.doctor.finding import FAILURE, OK, WARNING, Finding
+from rn50.errors import UserError
+from rn50.machine import binding, cpu_list
+from rn50.machine.hardware import Machine
+from rn50.settings.config import Config
+
+GIB = 1 << 30
+RANK_MEMORY = 300 << 20
+"""Bytes with which a rank of the smallest system, DEMO_CPU, ran; with 200 MiB it was killed (both tried in a memory cgroup)."""
+NCCL_SEGMENT = 10 << 20
+"""Bytes that NCCL puts into /dev/shm for each rank: its messages name segments of 9,637,888."""
+SHARED_MEMORY = GIB
+"""What NVIDIA advises for NCCL in a container (NCCL user guide, troubleshooting, sharing data)."""
+OPEN_FILES = 4096
+NETWORK_FILE_SYSTEMS = ("nfs", "nfs4", "cifs", "smb3", "9p", "virtiofs", "fuse.sshfs", "fuse.s3fs", "fuse.gcsfuse", "afs")
+
+
+def findings(machine: Machine, config: Optional[Config], environ: Mapping[str, str]) -> Iterator[Finding]:
+    """What there is to say of everything but GPUs and software."""
+    ranks = config.run.ranks_per_node if config else 1
+    on_gpus = bool(machine.gpus) if config is None else config.run.device == "gpu"
+    yield _processor(machine)
+    yield _threads(machine, config, environ)
+    yield _binding(machine, ranks, on_gpus)
+    yield _memory(machine, config)
+    yield _shared_memory(machine, ranks if on_gpus else 1)
+    yield _locked_memory(machine, config)
+    yield _open_files(machine)
+    yield _network(machine, config)
+    if config is not None:
+        yield _data(machine, config)
+
+
+def _processor(machine: Machine) -> Finding:
+    cores = len({(cpu.socket, cpu.core) for cpu in machine.cpus})
+    nodes = len({cpu.node for cpu in machine.cpus})
+    usable = f"{len(machine.cpus)} of {machine.online} CPUs usable"
+    found = f"{machine.processor or machine.architecture}: {usable}, cores {cores}, NUMA nodes {nodes}"
+    if machine.architecture not in ("x86_64", "amd64"):
+        return Finding(FAILURE, "processor", f"{found}; the MXNet 1.9.1 and DALI of requirements/ are built for x86_64 only",
+                       "use an x86-64 machine")
+    return Finding(OK, "processor", found)
+
+
+def _threads(machine: Machine, config: Optional[Config], environ: Mapping[str, str]) -> Finding:
+    """Threads that are busy all the time, against the CPUs they may use: more of them than CPUs wait for each other."""
+    quota = "" if machine.quota is None else f" (the control group's quota is {machine.quota:g} CPUs)"
+    usable = f"{machine.usable_cpus} usable CPU(s){quota}"
+    if config is None:
+        return Finding(OK, "threads", usable)
+    ranks, threads = config.run.ranks_per_node, config.input_pipeline.threads
+    omp = environ.get("OMP_NUM_THREADS", "")
+    if omp.isdigit() and int(omp) * ranks > machine.usable_cpus:
+        return Finding(WARNING, "threads", f"OMP_NUM_THREADS={omp} for {ranks} rank(s) on {usable}: threads that spin while they "
+                       "wait make training several times slower", "unset OMP_NUM_THREADS")
+    if ranks * (threads + 1) > machine.usable_cpus:
+        fitting = max(1, machine.usable_cpus // ranks - 1)
+        remedy = f"set DALI_THREADS={fitting}" if fitting < threads else "give the job more CPUs"
+        return Finding(WARNING, "threads", f"{ranks} rank(s) with one thread and DALI_THREADS={threads} each on {usable}", remedy)
+    return Finding(OK, "threads", f"{ranks} rank(s) with one thread and DALI_THREADS={threads} each on {usable}")
+
+
+def _binding(machine: Machine, ranks: int, on_gpus: bool) -> Finding:
+    plan = binding.plan(machine, ranks, near_gpus=on_gpus)
+    shown = "; ".join(f"rank {each.local_rank}: CPU {cpu_list.write(each.cpus)}" for each in plan)
+    nodes = {cpu.node for cpu in machine.cpus}
+    far = [each for each in machine.gpus[:ranks] if on_gpus and None not in nodes and each.node not in {None, *nodes}]
+    if far:
+        gpus = ", ".join(f"GPU {each.index} (NUMA node {each.node})" for each in far)
+        return Finding(WARNING, "binding", f"{shown}; no usable CPU is near {gpus}",
+                       "ask for CPUs near the GPUs: srun --gpu-bind=closest, or docker run --cpuset-cpus=...")
+    if len(machine.cpus) < ranks:
+        every = cpu_list.write(cpu.number for cpu in machine.cpus)
+        return Finding(WARNING, "binding", f"{ranks} ranks share CPU {every}", "give the job more CPUs")
+    return Finding(OK, "binding", shown)
+
+
+def _memory(machine: Machine, config: Optional[Config]) -> Finding:
+    size = machine.memory_limit or machine.memory
+    if size is None:
+        return Finding(OK, "memory", "not told by /proc/meminfo")
+    found = shown(size) + (" (limit of the control group)" if machine.memory_limit else "")
+    least = RANK_MEMORY * config.run.ranks_per_node if config else 0
+    if size < least:
+        more = "docker run --memory=... or Slurm's --mem=... with more" if machine.memory_limit else "use a machine with more"
+        return Finding(FAILURE, "memory", f"{found}; the smallest ranks need {shown(least)}", more)
+    data = _size(pathlib.Path(config.data.folder)) if config else 0
+    if config and data > size:
+        return Finding(WARNING, "memory", f"{found}, less than the data set's {shown(data)}: every epoch reads it from "
+                       f"{config.data.folder} again", "keep DATADIR on a local NVMe disk, or give the job more memory")
+    return Finding(OK, "memory", found)
+
+
+def _size(folder: pathlib.Path) -> int:
+    """Bytes of the data set, of what is there of it. Opens nothing: no file of it may be opened before the clock runs."""
+    return sum(path.stat().st_size for path in (folder / name for name in layout.FILES) if path.exists())
+
+
+def shown(size: int) -> str:
+    """Bytes as a person reads them."""
+    return f"{size / GIB:.1f} GiB" if size >= GIB else f"{size / (1 << 20):.0f} MiB"
+
+
+def _shared_memory(machine: Machine, ranks: int) -> Finding:
+    size = machine.shared_memory
+    if size is None:
+        return Finding(OK, "/dev/shm", "half of the memory")
+    found = shown(size) if size else "not mounted"
+    remedy = "docker run --shm-size=1g (or --ipc=host)" if machine.in_container else "sudo mount -o remount,size=1G /dev/shm"
+    if ranks > 1 and size < ranks * NCCL_SEGMENT:
+        return Finding(FAILURE, "/dev/shm", f"{found}; NCCL needs {shown(ranks * NCCL_SEGMENT)} for {ranks} ranks", remedy)
+    if ranks > 1 and size < SHARED_MEMORY:
+        return Finding(WARNING, "/dev/shm", f"{found}; NVIDIA advises 1 GiB for NCCL", remedy)
+    return Finding(OK, "/dev/shm", found)
+
+
+def _locked_memory(machine: Machine, config: Optional[Config]) -> Finding:
+    limit = machine.locked_memory
+    found = "unlimited" if limit is None else f"{limit >> 10} KiB"
+    if limit is None or not machine.infiniband:
+        return Finding(OK, "locked memory", found)
+    several = config is not None and config.run.nodes > 1
+    remedy = "ulimit -l unlimited; where that is not allowed, LimitMEMLOCK=infinity in the service that starts the job"
+    if machine.in_container:
+        remedy = "docker run --ulimit memlock=-1"
+    return Finding(FAILURE if several else WARNING, "locked memory", f"{found}; InfiniBand needs its buffers locked", remedy)
+
+
+def _open_files(machine: Machine) -> Finding:
+    limit = machine.open_files
+    found = "unlimited" if limit is None else str(limit)
+    if limit is not None and limit < OPEN_FILES:
+        remedy = "docker run --ulimit nofile=65536" if machine.in_container else "ulimit -n 65536"
+        return Finding(WARNING, "open files", f"{found} at a time", remedy)
+    return Finding(OK, "open files", found)
+
+
+def _network(machine: Machine, config: Optional[Config]) -> Finding:
+    if machine.infiniband:
+        return Finding(OK, "network", "; ".join(machine.infiniband))
+    if config is not None and config.run.nodes > 1:
+        return Finding(WARNING, "network", f"no active InfiniBand port for {config.run.nodes} machines: ranks talk over TCP",
+                       "cat /sys/class/infiniband/*/ports/*/state shows what is down; in a container: docker run "
+                       "--device=/dev/infiniband")
+    return Finding(OK, "network", "no active InfiniBand port")
+
+
+def _data(machine: Machine, config: Config) -> Finding:
+    folder = os.path.realpath(config.data.folder)
+    try:
+        preflight.preflight(pathlib.Path(config.data.folder))
+    except UserError as error:
+        found, _, remedy = str(error).partition("; ")
+        return Finding(FAILURE, "DATADIR", found, remedy)
+    mount = machine.mount_of(folder)
+    kind = mount.kind if mount else "unknown file system"
+    found = f"{folder} on {kind}, {shown(_size(pathlib.Path(folder)))} of data, {shown(shutil.disk_usage(folder).free)} free"
+    if kind.startswith(NETWORK_FILE_SYSTEMS):
+        return Finding(WARNING, "DATADIR", f"{found}: a network file system", f"cp -r {folder} to a local disk and set DATADIR; "
+                       "if it has to stay, DALI_DONT_USE_MMAP=1 is what DALI advises there")
+    return Finding(OK, "DATADIR", found)

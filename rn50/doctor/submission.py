@@ -1,0 +1,22 @@
+"""What would keep the results of a run out of a submission, said before they are made."""
+
+from typing import Iterator, Optional
+
+from rn50.doctor.finding import OK, WARNING, Finding
+from rn50.settings.config import Config
+from rn50.settings.variables import UNNAMED_ORGANISATION
+
+
+def findings(config: Optional[Config], commit: Optional[str]) -> Iterator[Finding]:
+    """Of a run on ImageNet; ``commit`` is that of the code, with "-dirty" behind it where files differ."""
+    if config is None or not config.is_imagenet:
+        return
+    if config.run.organisation == UNNAMED_ORGANISATION:
+        yield Finding(WARNING, "SUBMISSION_ORG", "not set, so the logs name nobody and rn50 package refuses them",
+                      "set SUBMISSION_ORG to the name of the submitter")
+    if not commit or commit.endswith("-dirty"):
+        found = "some changes are not committed" if commit else "not in a git checkout"
+        yield Finding(WARNING, "code", f"{found}, so rn50 package cannot tell what ran and refuses the results",
+                      "commit them first" if commit else "run in a git checkout, or in an image of one (make image)")
+    else:
+        yield Finding(OK, "code", f"commit {commit}")

@@ -1,0 +1,1 @@
+"""``rn50 borrow``: a configuration with the hyperparameters of another run."""

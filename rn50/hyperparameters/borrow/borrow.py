@@ -1,0 +1,158 @@
+"""A proven path for this system: hyperparameters of somebody's run in a configuration file of ours.
+
+The group is taken whole, because its values were chosen together; run, data, input pipeline and environment stay those of the
+configuration that it is for. Where a value is not known, or only some are wanted, that has to be asked for, and the header says
+so.
+"""
+
+import dataclasses
+import pathlib
+import shlex
+from dataclasses import dataclass
+from typing import Dict, List, Optional, Sequence, Tuple
+
+from rn50.errors import UserError
+from rn50.hyperparameters import expected_epochs
+from rn50.hyperparameters.borrow import origin
+from rn50.hyperparameters.borrow.origin import Origin
+from rn50.hyperparameters.expected_epochs import Prediction
+from rn50.settings import rewrite, show
+from rn50.settings.config import Config
+from rn50.settings.rewrite import GROUP, Base
+
+
+@dataclass(frozen=True)
+class Change:
+    """A variable before and after, None where it is not set; ``origin`` says where the new value is from."""
+
+    name: str
+    before: Optional[str]
+    after: Optional[str]
+    origin: str
+
+
+@dataclass(frozen=True)
+class Borrowed:
+    """A configuration of borrowed hyperparameters, not written yet; ``text`` is the whole file. ``assumed`` are NAME=value that
+    the origin does not say, ``mixed`` the variables that stay those of the base where not the whole group was taken."""
+
+    origin: Origin
+    base: pathlib.Path
+    config: Config
+    changes: Tuple[Change, ...]
+    assumed: Tuple[str, ...]
+    mixed: Tuple[str, ...]
+    prediction: Optional[Prediction]
+    text: str
+
+    @property
+    def findings(self) -> List[str]:
+        """What would make the official rules reject its result, a line each."""
+        return show.findings(self.config)
+
+
+def borrow(
+    source: Origin, base: pathlib.Path, global_batch_size: Optional[int] = None, only: Sequence[str] = (), partial: bool = False
+) -> Borrowed:
+    """The configuration ``base`` with the hyperparameters of ``source``, at another batch size where one is given.
+
+    ``only`` takes no more than these variables, and ``partial`` what the source has; the others stay those of the base.
+
+    Raises UserError where the source lacks a value, the ranks do not divide the batch, or the configuration cannot be run.
+    """
+    its = rewrite.read(base)
+    before, old = its.config, its.values
+    taken, mixed = _taken(source, only, partial)
+    # Of the base stays only what the origin does not decide, and a mix wants.
+    new = {name: old[name] for name in GROUP if name in old and name in mixed}
+    new.update(taken)
+    unsaid = {**origin.LEFT_OUT, **{name: old[name] for name in ("EVAL_OFFSET", "EVAL_PERIOD")}}
+    if new["OPTIMIZER"] != "lars":
+        unsaid.pop("LARSETA")
+    assumed = {name: value for name, value in unsaid.items() if name not in new}
+    new.update(assumed)
+    batch = global_batch_size or _batch(source, before, mixed)
+    new["BATCHSIZE"] = str(_per_rank(batch, before))
+    ordered = {name: new[name] for name in GROUP if name in new}
+    said = _prediction(source, ordered, batch)
+    span = source.batch_norm_span
+    if span and span != batch // before.ranks:
+        note = f"batch norm is over {batch // before.ranks} images here, and was over {span}"
+        source = dataclasses.replace(source, notes=(*source.notes, note))
+    named = tuple(f"{name}={value}" for name, value in assumed.items())
+    draft = Borrowed(source, base, before, (), named, tuple(mixed), said, "")
+    text = _text(draft, its, ordered, batch)
+    config = rewrite.check(its, text, ordered)
+    resolved = rewrite.hyperparameters(config)
+    where = {**dict.fromkeys(ordered, "borrowed"), **dict.fromkeys(assumed, "assumed"), **dict.fromkeys(mixed, "base")}
+    changes = tuple(
+        Change(name, old.get(name), resolved.get(name), where.get(name, "default"))
+        for name in GROUP if name in old or name in resolved
+    )  # fmt: skip
+    return dataclasses.replace(draft, config=config, changes=changes, text=text)
+
+
+def _taken(source: Origin, only: Sequence[str], partial: bool) -> Tuple[Dict[str, str], List[str]]:
+    """The values that are borrowed, and the names of those that stay as they are."""
+    unknown = [name for name in only if name not in GROUP]
+    if unknown:
+        raise UserError(f"--only {','.join(unknown)}: no hyperparameter; there are {', '.join(GROUP)}")
+    wanted = only or [name for name in GROUP if name in origin.NEEDED or name in source.doubtful]
+    missing = [name for name in wanted if name not in source.values and name != "BATCHSIZE"]
+    if missing and (only or not partial):
+        remedy = "leave it out of --only" if only else "--partial takes the others and labels the mix"
+        why = [note for note in source.notes if note.split(" ")[0] in missing]
+        raise UserError(f"{source.name}: says nothing readable of {', '.join(missing)}; {remedy}", *why)
+    taken = {name: value for name, value in source.values.items() if not only or name in only}
+    if not only and not missing:
+        return taken, []
+    mixed = [name for name in GROUP if name not in taken and not (name == "BATCHSIZE" and (not only or name in only))]
+    if "NUMEPOCHS" in taken and "DECAY_EPOCHS" in mixed:
+        mixed.remove("DECAY_EPOCHS")  # one schedule, not two halves
+    return taken, mixed
+
+
+def _batch(source: Origin, before: Config, mixed: Sequence[str]) -> int:
+    if "BATCHSIZE" in mixed:
+        return before.global_batch_size
+    if source.global_batch_size is None:
+        raise UserError(f"{source.name}: does not say its global batch size; give --gbs")
+    return source.global_batch_size
+
+
+def _per_rank(batch: int, config: Config) -> int:
+    if batch % config.ranks:
+        fits = sorted({batch // config.ranks * config.ranks, -(-batch // config.ranks) * config.ranks} - {0})
+        raise UserError(
+            f"global batch size {batch}: {config.ranks} ranks of {config.run.system} do not divide it; give --gbs "
+            + " or ".join(map(str, fits))
+        )  # fmt: skip
+    return batch // config.ranks
+
+
+def _prediction(source: Origin, values: Dict[str, str], batch: int) -> Optional[Prediction]:
+    decay = float(values.get("DECAY_EPOCHS", values["NUMEPOCHS"]))
+    key = (batch, values["OPTIMIZER"], float(values["LR"]), float(values["WARMUP_EPOCHS"]), decay, float(values["WD"]),
+           float(values["MOM"]))
+    as_published = batch == source.global_batch_size and all(values[name] == text for name, text in source.values.items())
+    return expected_epochs.of_recipe(key, source.epochs if as_published else ())
+
+
+def _text(draft: Borrowed, base: Base, values: Dict[str, str], batch: int) -> str:
+    source = draft.origin
+    rows = [
+        ("command", "CONFIG_FILE=/path/to/this/file ./run_and_time.sh"),
+        ("machine", base.machine),
+        ("expected", f"{draft.prediction}; not measured with this code" if draft.prediction else "not known"),
+        ("borrowed", f"by `rn50 borrow {shlex.quote(source.name)}`, for {draft.base.name}"),
+        *(("", f"{what}: {who}") for what, who in source.provenance),
+    ]  # fmt: skip
+    if source.global_batch_size and source.global_batch_size != batch:
+        rows.append(("changed", f"global batch size {source.global_batch_size} there, {batch} here; the rest as it was"))
+    if draft.assumed:
+        rows.append(("assumed", f"the source does not say: {', '.join(draft.assumed)}"))
+    if draft.mixed:
+        kept = ", ".join(draft.mixed)
+        rows.append(("PARTIAL", f"not the whole group: {kept} of {draft.base.name}; nobody is known to have run this"))
+    rows += [("note", note) for note in source.notes]
+    return rewrite.render(base, "with borrowed hyperparameters", rows, values)

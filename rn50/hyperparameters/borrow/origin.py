@@ -1,0 +1,245 @@
+"""What hyperparameters are borrowed from: a published result, result logs, a reference convergence point or a configuration file.
+
+Each becomes an ``Origin``: the values under the names of a configuration's variables, who found them, and how its runs went.
+"""
+
+import difflib
+import json
+import math
+import os
+import pathlib
+import re
+import statistics
+from dataclasses import dataclass
+from typing import Any, Dict, Optional, Sequence, Tuple
+
+from rn50.benchmark import rules
+from rn50.errors import UserError
+from rn50.files import sha256
+from rn50.results import published, recipe, tree
+from rn50.results.parse import TOKEN, read_log
+from rn50.results.result_files import find_result_files
+from rn50.settings.config import variables
+from rn50.settings.config_file import is_passed_through
+from rn50.settings.shell import assignments
+from rn50.settings.variables import FIXED, excerpt, optimizer
+
+NEEDED = ("OPTIMIZER", "LR", "WARMUP_EPOCHS", "NUMEPOCHS", "MOM", "WD")
+"""Without one of these, what is borrowed is no recipe."""
+LEFT_OUT = {"LARSETA": "0.001", "LABELSMOOTHING": "0.1"}
+"""What logs mostly do not say, as the reference and nearly all published configurations have it."""
+_KEYS = {"LR": "base_learning_rate", "WARMUP_EPOCHS": "learning_rate_warmup_epochs", "MOM": "momentum", "WD": "weight_decay",
+         "LABELSMOOTHING": "label_smoothing"}
+_FIXED = {"end_learning_rate": rules.END_LEARNING_RATE, "learning_rate_decay_poly_power": rules.POLY_POWER,
+          "epsilon": rules.LARS_EPSILON}
+_MOST_NOTES = 30
+"""Statements that were not read and are named."""
+FORMS = "a result log or a folder of them, a configuration file, ROUND/ORGANISATION/SYSTEM of a published result, or " \
+        "rcp/[RULESET/]BATCH"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """``values`` are texts by the names of variables, whole or not; ``provenance`` lines of (what, who or where). ``epochs`` are
+    those that its own runs needed, None for one that missed; ``notes`` say what was not read. Batch norm was over
+    ``batch_norm_span`` images. ``doubtful`` are variables that it sets in a way that is not read."""
+
+    name: str
+    kind: str
+    values: Dict[str, str]
+    global_batch_size: Optional[int]
+    provenance: Tuple[Tuple[str, str], ...]
+    epochs: Tuple[Optional[float], ...] = ()
+    notes: Tuple[str, ...] = ()
+    batch_norm_span: Optional[int] = None
+    doubtful: Tuple[str, ...] = ()
+
+
+def find(name: str) -> Origin:
+    """The origin of a name (``FORMS``).
+
+    Raises UserError where there is none of that name, it cannot be read, or this code cannot train as it says.
+    """
+    path = pathlib.Path(name)
+    # Unlike the methods of a path, these say no of a name that no file can have.
+    if os.path.isdir(path) or (os.path.exists(path) and TOKEN in _beginning(path)):
+        return _of_logs(name, find_result_files([path]) if path.is_dir() else [path])
+    if os.path.exists(path):
+        return _of_file(name, path)
+    if name.startswith("rcp/"):
+        return _of_reference(name)
+    for result in published.results():
+        if result.name.lower() == name.lower():
+            return _of_published(result)
+    near = difflib.get_close_matches(name, [result.name for result in published.results()], n=3, cutoff=0.4)
+    meant = f", did you mean {', '.join(near)}?" if near else ""
+    raise UserError(f"{excerpt(name)}: neither a file nor a published result{meant}; give {FORMS}")
+
+
+def _beginning(path: pathlib.Path) -> str:
+    # Not opened where it may have no end, like a pipe.
+    if not path.is_file():
+        return ""
+    try:
+        with path.open("rb") as stream:
+            return stream.read(1 << 24).decode("utf-8", errors="replace")
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); give {FORMS}") from None
+
+
+def _of_published(result: published.PublishedResult) -> Origin:
+    runs = tuple(e if e is not None and e in result.epochs_to_target and status == "success" else None
+                 for e, status in zip(result.epochs, result.run_status))
+    said: Dict[str, Any] = {
+        "optimizer": result.optimizer, "base_learning_rate": result.base_learning_rate, "momentum": result.momentum,
+        "learning_rate_warmup_epochs": result.warmup_epochs, "weight_decay": result.weight_decay,
+        "label_smoothing": result.label_smoothing,
+    }  # fmt: skip
+    values = _values(result.name, said, result.decay_epochs, runs, result.first_evaluation_epoch, result.evaluation_interval)
+    provenance = (
+        ("source", f"published result, division {result.division or 'not stated'}"),
+        ("round", f"MLPerf Training {result.round}"), ("organisation", result.organisation), ("system", result.system),
+        ("hardware", f"{result.accelerators or 'unknown number of'} x {result.accelerator_model}, {result.framework}"),
+        ("table", f"{published.TABLE.name}, SHA-256 {sha256(published.TABLE)}"),
+    )  # fmt: skip
+    return Origin(result.name, "published result", values, result.global_batch_size, provenance, runs, (),
+                  result.model_bn_span)
+
+
+def _of_logs(name: str, files: Sequence[pathlib.Path]) -> Origin:
+    logs = [read_log(file) for file in files]
+    recipes = [recipe.of_log(log) for log in logs]
+    first = recipes[0]
+    for file, other in zip(files, recipes):
+        differs = [called for key, called in recipe.NAMES.items() if other.values[key] != first.values[key]]
+        if differs or other.batch_size != first.batch_size:
+            what = ", ".join(differs) or "global batch size"
+            raise UserError(f"{file}: {what} differs from {files[0]}; give the runs of one recipe")
+    samples = logs[0].train_samples or rules.TRAIN_SAMPLES
+    runs = tuple(log.reached.epoch if log.reached else None for log in logs)
+    evaluated = [evaluation.epoch for evaluation in logs[0].evaluations]
+    interval = evaluated[1] - evaluated[0] if len(evaluated) > 1 else None
+    decay = first.decay_epochs(samples)
+    values = _values(name, first.values, None if decay is None else round(decay, 2), runs, evaluated[0] if evaluated else None,
+                     interval)
+    notes = () if samples == rules.TRAIN_SAMPLES else (f"it was trained on other data: {samples:,} images",)
+    place = tree.place(files[0].parent)
+    provenance = (
+        ("source", f"result log {name}" + (f", {len(files)} runs" if len(files) > 1 else "")),
+        ("round", f"v{place.ruleset[:3]}" if place and place.ruleset else "not known"),
+        ("organisation", logs[0].org or "not logged"),
+        ("system", (place.system if place else logs[0].platform) or "not logged"),
+        *((("SHA-256", f"{sha256(file)} {file.name}")) for file in files),
+    )  # fmt: skip
+    return Origin(name, "result log", values, first.batch_size, provenance, runs, notes, _span(first))
+
+
+def _of_reference(name: str) -> Origin:
+    found = re.fullmatch(r"rcp/(?:([\d.]+)/)?(\d{1,9})", name)
+    ruleset = (found.group(1) if found else None) or rules.RULESETS[-1]
+    if not found or ruleset not in rules.RCP_RULESETS:
+        known = ", ".join(rules.RCP_RULESETS)
+        raise UserError(f"{name}: no reference convergence point; write rcp/RULESET/BATCH with a ruleset of {known}")
+    file = recipe.reference_file(ruleset)
+    points = json.loads(file.read_text(encoding="utf-8"))
+    key, point = next(((key, each) for key, each in points.items() if each["BS"] == int(found.group(2))), (None, None))
+    if point is None:
+        there = ", ".join(str(each["BS"]) for each in points.values())
+        raise UserError(f"{name}: ruleset {ruleset} has points at {there}; name one")
+    said, runs = recipe.of_point(point), tuple(float(each) for each in point["Epochs to converge"])
+    decay = said.decay_epochs(rules.TRAIN_SAMPLES)
+    values = _values(name, said.values, None if decay is None else round(decay, 2), runs, None, None)
+    note = f"a reference is evaluated after every epoch, a run after every {rules.EVAL_PERIOD_EPOCHS}: it ends at the next"
+    provenance = (
+        ("source", f"reference convergence point {key} of ruleset {ruleset}"),
+        ("organisation", str(point.get("Creator", "not named"))),
+        ("system", f"{point.get('Platform', 'not named')}, {point.get('When', 'no date')}"),
+        ("file", f"{file.name}, SHA-256 {sha256(file)}"),
+    )  # fmt: skip
+    return Origin(name, "reference convergence point", values, said.batch_size, provenance, runs, (note,), _span(said))
+
+
+def _of_file(name: str, path: pathlib.Path) -> Origin:
+    """Its assignments alone are read; nothing of it is run."""
+    found = assignments.read(path)
+    found.refuse_missing()
+    values: Dict[str, str] = {}
+    notes = [str(each) for each in found.not_read[:_MOST_NOTES]]
+    if len(found.not_read) > _MOST_NOTES:
+        notes.append(f"not read: {len(found.not_read) - _MOST_NOTES} more statements")
+    ranks: Optional[int] = 1
+    doubtful = []
+    for section, field_, variable in variables():
+        is_rank = field_ in ("ranks_per_node", "nodes")
+        if section != "hyperparameters" and not is_rank:
+            continue
+        doubt = next((found.doubtful[each] for each in (variable.name, *variable.aliases) if each in found.doubtful), None)
+        set_as, text = variable.given(found.values)
+        if doubt is not None:
+            doubtful.append(variable.name)
+            notes.append(f"{variable.name} is in doubt: {doubt}")
+        elif text is not None and variable.is_read(values):
+            try:
+                value = variable.read(text)
+            except ValueError as error:
+                raise UserError(f"{path}: {set_as}={excerpt(text)} {error}; borrow from a file that can be run") from None
+            values[variable.name] = variable.write(value)
+        if is_rank:
+            ranks = ranks * int(values.pop(variable.name)) if ranks and variable.name in values else None
+    for fixed, rule in FIXED.items():
+        if found.values.get(fixed) and not re.fullmatch(rule.pattern, found.values[fixed]):
+            raise UserError(f"{path}: {fixed}={excerpt(found.values[fixed])} {rule.refusal}")
+    known = {each for _, _, variable in variables() for each in (variable.name, *variable.aliases)} | set(FIXED)
+    unknown = [each for each in found.values if each not in known and not is_passed_through(each)]
+    if unknown:
+        notes.append(f"ignored, for they mean nothing here: {', '.join(unknown)}")
+    batch = values.pop("BATCHSIZE", None)
+    provenance = [("source", f"configuration file {name}")]
+    provenance += [("SHA-256", f"{sha256(file)} {file.name}") for file in found.files]
+    global_batch_size = int(batch) * ranks if batch and ranks else None
+    return Origin(name, "configuration file", values, global_batch_size, tuple(provenance), notes=tuple(notes),
+                  doubtful=tuple(doubtful))
+
+
+def _values(
+    name: str, said: Dict[str, Any], decay: Optional[float], runs: Sequence[Optional[float]], first: Optional[float],
+    interval: Optional[float],
+) -> Dict[str, str]:  # fmt: skip
+    """The variables that logged values are."""
+    values: Dict[str, str] = {}
+    if said.get("optimizer"):
+        try:
+            values["OPTIMIZER"] = optimizer(str(said["optimizer"]))
+        except ValueError as error:
+            raise UserError(f"{name}: its optimizer {said['optimizer']!r} {error}; borrow from another result") from None
+    for key, fixed in _FIXED.items():
+        if said.get(key) is not None and said[key] != fixed:
+            raise UserError(f"{name}: {recipe.NAMES[key]} is {said[key]!r}, and only {fixed} is implemented; borrow from another")
+    for variable, key in _KEYS.items():
+        if said.get(key) is not None:
+            if isinstance(said[key], bool) or not isinstance(said[key], (int, float)) or not math.isfinite(said[key]):
+                raise UserError(f"{name}: {recipe.NAMES[key]} {said[key]!r} is no number; borrow from another result")
+            values[variable] = text(said[key])
+    reached = [epochs for epochs in runs if epochs is not None]
+    period = round(interval or rules.EVAL_PERIOD_EPOCHS)
+    at = first if first is not None else statistics.median_low(reached) if reached else None
+    if at is not None:
+        values["EVAL_OFFSET"], values["EVAL_PERIOD"] = str((round(at) - 1) % period), str(period)
+    if decay is not None:
+        # Its slowest run would have come to an evaluation; where that is after the decay, to one more.
+        needed = math.ceil(max(reached, default=0))
+        needed += (int(values.get("EVAL_OFFSET", needed)) + 1 - needed) % period
+        values["NUMEPOCHS"] = str(needed + period if needed > decay else math.ceil(decay))
+        if decay != int(decay) or needed > decay:
+            values["DECAY_EPOCHS"] = text(decay)
+    return values
+
+
+def _span(said: recipe.Recipe) -> Optional[int]:
+    span = said.values.get("model_bn_span")
+    return span if isinstance(span, int) else None
+
+
+def text(value: float) -> str:
+    """A number as a configuration has it: 10.5, 2, 5e-05."""
+    return str(int(value)) if float(value) == int(value) else repr(float(value))

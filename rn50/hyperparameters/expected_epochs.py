@@ -1,0 +1,156 @@
+"""The epochs that a recipe needs: from published runs of that very recipe, else from the reference's, and which recipe to choose.
+
+Source: the table of published results, and the reference convergence points of the newest ruleset.
+"""
+
+import json
+import math
+import statistics
+from dataclasses import dataclass
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
+
+from rn50.benchmark import rules
+from rn50.hyperparameters import reference
+from rn50.results import published, recipe
+from rn50.results.published import PublishedResult
+
+DISTANCE_EPOCHS = 4.0
+"""What a recipe is taken to lose by a batch size twice as large or half as large as its own: one evaluation. A choice, not a
+measurement; it decides the order of candidates only."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """``runs`` is the number of runs behind it, ``missed`` of them did not reach the target. ``mean``, ``low`` and ``high`` are
+    the epochs of those that did."""
+
+    basis: str
+    runs: int
+    missed: int
+    mean: float
+    low: float
+    high: float
+
+    @property
+    def missed_share(self) -> Optional[float]:
+        """Of all its runs; None where no runs are behind it."""
+        return self.missed / self.runs if self.runs else None
+
+    def __str__(self) -> str:
+        spread = f"{self.mean:.1f} epochs ({self.low:g} to {self.high:g})"
+        missed = f"; {self.missed} of {self.runs} runs missed ({self.missed / self.runs:.0%})" if self.runs else ""
+        return f"{spread}{missed}: {self.basis}"
+
+
+@dataclass(frozen=True)
+class Proven:
+    """A recipe that may be borrowed under ``name``, and the ``results`` that published it; the reference's own has none.
+    ``excess`` says how many epochs more than the reference it needs at its own batch size."""
+
+    name: str
+    global_batch_size: int
+    values: Dict[str, Any]
+    prediction: Prediction
+    excess: float
+    results: Tuple[PublishedResult, ...] = ()
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A recipe that may be borrowed under ``name``; ``expected`` are the epochs that order the candidates of a batch size."""
+
+    name: str
+    global_batch_size: int
+    values: Dict[str, Any]
+    prediction: Prediction
+    expected: float
+
+
+def of_recipe(values: Sequence[Any], own: Sequence[Optional[float]]) -> Optional[Prediction]:
+    """That of a recipe by its values in the order of ``published.GROUP``; ``own`` are the epochs of the runs that it was borrowed
+    from, None for one that missed. None where nothing is known of that optimizer."""
+    batch, optimizer = values[0], values[1]
+    group = published.recipes(optimizer).get(published.recipe_key(*values), ())
+    if group:
+        runs = _runs(group)
+        if any(each is not None for each in runs):
+            return _of_runs(f"{len(group)} published {'result' if len(group) == 1 else 'results'} of this very recipe", runs)
+    if any(each is not None for each in own):
+        return _of_runs("the runs that it was borrowed from", own)
+    if optimizer != "lars":
+        return None
+    there = reference.at(batch)
+    return Prediction(f"no run of this recipe is known; {reference.beside(batch)}", 0, 0, there.mean, there.low, there.high)
+
+
+def _runs(group: Sequence[PublishedResult]) -> List[Optional[float]]:
+    found: List[Optional[float]] = []
+    for result in group:
+        reached = result.epochs_to_target
+        found += [*reached, *[None] * (len(result.run_status) - len(reached))]
+    return found
+
+
+def _of_runs(basis: str, runs: Sequence[Optional[float]]) -> Prediction:
+    reached = [each for each in runs if each is not None]
+    return Prediction(basis, len(runs), len(runs) - len(reached), statistics.mean(reached), min(reached), max(reached))
+
+
+def candidates(global_batch_size: int, optimizer: str) -> List[Candidate]:
+    """Return whole recipes of the closed division for a batch size, in the order of ``rank``."""
+    every = [*proven(published.distinct(optimizer)), *_of_reference(optimizer)]
+    return [Candidate(each.name, each.global_batch_size, each.values, each.prediction, expected(each, global_batch_size))
+            for each in rank(every, global_batch_size)]
+
+
+def rank(recipes: Iterable[Proven], global_batch_size: int) -> List[Proven]:
+    """Sort recipes by the epochs to expect of them, as they are printed; of equal ones that of the most runs comes first."""
+    return sorted(recipes, key=lambda each: (round(expected(each, global_batch_size), 1), -each.prediction.runs))
+
+
+def expected(recipe_: Proven, global_batch_size: int) -> float:
+    """Return what the reference needs at this batch size, what the recipe needs more than the reference at its own, and
+    ``DISTANCE_EPOCHS`` for every factor of two between the two.
+
+    Runs that missed do not count: of the five of a published result one may miss at most, so they tell little.
+    """
+    away = abs(math.log2(global_batch_size / recipe_.global_batch_size))
+    return reference.at(global_batch_size).mean + recipe_.excess + DISTANCE_EPOCHS * away
+
+
+def proven(results: Iterable[PublishedResult]) -> List[Proven]:
+    """Return the whole recipes of closed-division results of which a run reached the target."""
+    groups: Dict[Tuple[Any, ...], List[PublishedResult]] = {}
+    for result in results:
+        if result.is_closed:
+            groups.setdefault(published.recipe(result), []).append(result)
+    found = []
+    for key, group in groups.items():
+        runs, values = _runs(group), dict(zip(published.GROUP, key))
+        if None not in key and any(each is not None for each in runs) and not _departs(values):
+            said = _of_runs(f"{len(group)} published {'result' if len(group) == 1 else 'results'}", runs)
+            found.append(Proven(group[0].name, key[0], values, said, said.mean - reference.at(key[0]).mean, tuple(group)))
+    return found
+
+
+def _of_reference(optimizer: str) -> List[Proven]:
+    found = []
+    for point in json.loads(recipe.reference_file(rules.RULESETS[-1]).read_text(encoding="utf-8")).values():
+        said = recipe.of_point(point)
+        if said.values["optimizer"] == optimizer:
+            decay = said.decay_epochs(rules.TRAIN_SAMPLES)
+            values = (point["BS"], optimizer, said.values["base_learning_rate"], said.values["learning_rate_warmup_epochs"],
+                      None if decay is None else round(decay, 2), said.values["weight_decay"], said.values["momentum"])
+            prediction = _of_runs("the reference, evaluated every epoch", point["Epochs to converge"])
+            found.append(Proven(f"rcp/{rules.RULESETS[-1]}/{point['BS']}", point["BS"], dict(zip(published.GROUP, values)),
+                                prediction, prediction.mean - reference.at(point["BS"]).mean))
+    return found
+
+
+def _departs(values: Dict[str, Any]) -> bool:
+    """Whether the closed division's rules refuse a recipe; of label smoothing it says nothing."""
+    found = rules.departures(
+        values["optimizer"], values["global_batch_size"], values["base_learning_rate"], values["momentum"],
+        values["weight_decay"], rules.LABEL_SMOOTHING[0],
+    )  # fmt: skip
+    return bool(found)

@@ -1,0 +1,1 @@
+"""``rn50 plan``: epochs and minutes to expect of a system."""

@@ -1,0 +1,59 @@
+"""Names of accelerators: what submitters write in many ways, in one."""
+
+import re
+from typing import Iterable, List
+
+from rn50.errors import UserError
+from rn50.results.published import PublishedResult
+
+_NOT_THE_MODEL = re.compile(r"\(.*?\)|\b(nvidia|tesla|habana|intel|graphcore|cts|hl-205|gc200)\b", re.IGNORECASE)
+"""The maker, watts, cooling, and numbers of boards that are made in one kind."""
+_ALSO_CALLED = {
+    "A100": "A100-SXM-40GB",  # of round v0.7, when no other was to be had; its system has SXM boards
+    "A30-PCIe-24GB": "A30",
+    "H100-PCIe": "H100-PCIe-80GB",
+    "TPU": "TPU-v4",  # so say the names of the systems
+}
+
+
+def name(model: str) -> str:
+    """``accelerator_model_name`` of a system description, as one word: ``A100-SXM-80GB`` for ``NVIDIA A100-SXM4-80GB (400W)``."""
+    found = _word(model)
+    return _ALSO_CALLED.get(found, found)
+
+
+def _word(model: str) -> str:
+    words = _NOT_THE_MODEL.sub(" ", model).split()
+    found = re.sub(r"SXM\d?", "SXM", "-".join(words), flags=re.IGNORECASE)
+    return re.sub("PCIe", "PCIe", found, flags=re.IGNORECASE)
+
+
+def known(results: Iterable[PublishedResult]) -> List[str]:
+    """The names in ``results``, each once, those of most results first."""
+    names = [name(result.accelerator_model) for result in results if result.accelerator_model]
+    return sorted(set(names), key=lambda each: (-names.count(each), each))
+
+
+def find(wanted: str, names: Iterable[str]) -> str:
+    """The one of ``names`` that ``wanted`` is, or is a part of; spaces, dashes and case do not matter.
+
+    Raises:
+        UserError: none is, or several are.
+    """
+    names = list(names)
+    sought = {_plain(wanted), _plain(_word(wanted))} - {""}
+    found = [each for each in names if _plain(each) in sought]
+    found = found or [each for each in names if any(part in _plain(each) for part in sought)]
+    found = found or [each for each in names if each == name(wanted)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise UserError(f"--accelerator {wanted}: several are called so: {', '.join(found)}; say which")
+    raise UserError(
+        f"--accelerator {wanted}: nobody published a result with it; known are {', '.join(names)}; of another one give what you "
+        "measured, with --images-per-second"
+    )
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", text.lower())

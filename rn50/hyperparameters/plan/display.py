@@ -1,0 +1,131 @@
+"""A plan as a script reads it, JSON, and as a person does: sentences, the table of the scale-out curve, and its plot."""
+
+import io
+import pathlib
+from typing import Any, Dict, Sequence
+
+from matplotlib.figure import Figure
+from rich.table import Table
+
+from rn50 import files
+from rn50.hyperparameters.plan import accelerators
+from rn50.hyperparameters.plan.epochs import CONFIDENCE
+from rn50.hyperparameters.plan.planner import Plan
+from rn50.results import published
+from rn50.results.published import PublishedResult
+from rn50.terminal import Terminal
+
+BORROWED = (*published.GROUP, "label_smoothing", "first_evaluation_epoch", "evaluation_interval")
+"""What is told of a recipe."""
+
+
+def to_json(plan: Plan) -> Dict[str, Any]:
+    """A plan as JSON values; the hyperparameters are those of the source as it logged them, its batch size included."""
+    said, recipe = plan.prediction, plan.recipe
+    source = recipe.source
+    return {
+        "epochs": round(said.epochs.expected, 2),
+        "minutes": round(said.minutes, 4),
+        "minutes_low": round(said.low, 4),
+        "minutes_high": round(said.high, 4),
+        "hyperparameters": {
+            **{name: getattr(source, name) for name in BORROWED},
+            "source": {"round": source.round, "organisation": source.organisation, "system": source.system},
+            "published": {
+                "results": recipe.results, "runs": recipe.runs, "missed": recipe.missed, "epochs": round(recipe.epochs, 2),
+            },
+        },
+        "confidence": CONFIDENCE,
+        "epochs_low": round(said.epochs.low, 2),
+        "epochs_high": round(said.epochs.high, 2),
+        "accelerator": plan.accelerator,
+        "accelerators": plan.accelerators,
+        "global_batch_size": plan.global_batch_size,
+        "images_per_second_per_accelerator": round(said.rate.images_per_second, 1),
+        "evaluations": round(said.evaluations, 1),
+        "cautions": list(plan.cautions),
+    }  # fmt: skip
+
+
+def curve_to_json(plans: Sequence[Plan]) -> Dict[str, Any]:
+    """The curve as JSON values, a plan a point."""
+    return {"accelerator": plans[0].accelerator, "confidence": CONFIDENCE, "curve": [to_json(plan) for plan in plans]}
+
+
+def print_plan(plan: Plan, console: Terminal) -> None:
+    """Prints the prediction as sentences, and the hyperparameters to borrow."""
+    said, recipe = plan.prediction, plan.recipe
+    machine = f"{plan.accelerators:,} x {plan.accelerator} at global batch {plan.global_batch_size:,}"
+    lines = [
+        f"{machine}: {_minutes(said.minutes)} minutes to 75.9 % top-1 ({CONFIDENCE:.0%} interval {_minutes(said.low)} to "
+        f"{_minutes(said.high)})",
+        f"{said.epochs.expected:.3g} epochs ({said.epochs.low:.3g} to {said.epochs.high:.3g}) at "
+        f"{said.rate.images_per_second:,.0f} images/s per accelerator (give or take {said.rate.spread:.0%}), about "
+        f"{said.evaluations:.0f} evaluations",
+        f"hyperparameters to borrow, whole: {_named(recipe.source)}: {_values(recipe.source)}",
+        f"{recipe.results} published {'result has' if recipe.results == 1 else 'results have'} them: "
+        f"{recipe.runs - recipe.missed} of {recipe.runs} runs reached the target, in {recipe.epochs:.3g} epochs on the mean",
+    ]
+    if recipe.source.global_batch_size != plan.global_batch_size:
+        lines.append(f"they were chosen for global batch {recipe.source.global_batch_size:,}; the rules let you change that")
+    for line in [*lines, *(f"caution: {each}" for each in plan.cautions)]:
+        console.print(line)
+
+
+def print_curve(plans: Sequence[Plan], console: Terminal) -> None:
+    """Prints a row for each number of accelerators, and the cautions."""
+    title = f"{plans[0].accelerator}, each number of them at its best batch size; {CONFIDENCE:.0%} intervals"
+    table = Table(title=title, title_justify="left")
+    for heading in ("accelerators", "global batch", "epochs", "img/s each", "minutes", "interval"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for plan in plans:
+        said = plan.prediction
+        table.add_row(
+            f"{plan.accelerators:,}", f"{plan.global_batch_size:,}", f"{said.epochs.expected:.3g}",
+            f"{said.rate.images_per_second:,.0f}", _minutes(said.minutes), f"{_minutes(said.low)} - {_minutes(said.high)}",
+        )  # fmt: skip
+    console.print(table)
+    console.print("rn50 plan --accelerators N says which hyperparameters to borrow")
+    for caution in dict.fromkeys(each for plan in plans for each in plan.cautions):
+        console.print(f"caution: {caution}")
+
+
+def draw_curve(plans: Sequence[Plan], results: Sequence[PublishedResult], file: pathlib.Path) -> None:
+    """Writes the curve as SVG, with what ``results`` of that accelerator took.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+    own = [each for each in results if accelerators.name(each.accelerator_model) == plans[0].accelerator]
+    dots = [(each.accelerators, each.olympic_minutes) for each in own if each.accelerators and each.olympic_minutes]
+    x = [plan.accelerators for plan in plans]
+    figure = Figure(figsize=(7, 5.5), constrained_layout=True)
+    above, below = figure.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": (2, 1)})
+    low, high = [plan.prediction.low for plan in plans], [plan.prediction.high for plan in plans]
+    above.fill_between(x, low, high, alpha=0.25, linewidth=0, label=f"{CONFIDENCE:.0%} interval")
+    above.plot(x, [plan.prediction.minutes for plan in plans], marker="o", markersize=4, label="predicted")
+    if dots:
+        above.plot(*zip(*dots), "x", color="black", markersize=4, label="published, at any batch size")
+    above.set(ylabel="minutes to 75.9 %", yscale="log", title=plans[0].accelerator)
+    above.legend()
+    below.plot(x, [plan.global_batch_size for plan in plans], drawstyle="steps-mid", marker="o", markersize=4)
+    below.set(ylabel="best global batch", yscale="log", xlabel="accelerators")
+    below.set_xscale("log", base=2)
+    for axis in (above.yaxis, below.yaxis, below.xaxis):
+        axis.set_major_formatter("{x:,g}")
+        axis.axes.grid(True, linewidth=0.4)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": files.MARK})
+    files.write(file, drawn.getvalue(), remedy="give --plot another file")
+
+
+def _minutes(value: float) -> str:
+    return f"{value:.3g}" if value < 100 else f"{value:,.0f}"
+
+
+def _named(result: PublishedResult) -> str:
+    return f"{result.organisation}, {result.system}, {result.round}"
+
+
+def _values(result: PublishedResult) -> str:
+    return ", ".join(f"{name} {getattr(result, name)}" for name in BORROWED if getattr(result, name) is not None)

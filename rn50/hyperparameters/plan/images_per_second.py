@@ -1,0 +1,172 @@
+"""Images per second of an accelerator by its batch and by how many work together, and the minutes that a run takes with them.
+
+A Gaussian process (Rasmussen and Williams, "Gaussian Processes for Machine Learning", algorithm 2.1) over the logarithm of
+published training rates. Its covariance says what results tell about each other: those of one accelerator share its speed; how
+speed falls with the number of accelerators and rises with the batch is much the same for all, less so for other accelerators, and
+the less the more octaves lie between two results. So an accelerator that was published at 8 only scales as others do, with an
+interval that says so. Systems that are far slower than their like have little say: deviations follow Student's t distribution
+(Jylänki, Vanhatalo and Vehtari, "Robust Gaussian Process Regression with a Student-t Likelihood", 2011), which is fitted by
+expectation maximisation.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, List, Optional, Sequence, Tuple
+
+import numpy as np
+
+from rn50.benchmark import rules
+from rn50.hyperparameters.plan import accelerators as names
+from rn50.results.published import PublishedResult
+
+EVALUATION_SPEED = 1.7
+"""Images/s of evaluation over those of training: the median of six systems whose published logs time both (1.4 to 2.9)."""
+START_UP_SECONDS = 2.2
+"""From ``run_start`` to full speed, and between epochs in all: the median of the same systems (1.2 to 13.5 s)."""
+
+
+DEGREES_OF_FREEDOM = 4
+"""Of Student's t distribution, the usual ones where outliers are expected."""
+_ROUNDS = 10
+"""Of expectation maximisation; after half of them nothing moves by a thousandth any more."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Standard deviations of the logarithm of images/s, 0.1 being about 10 %: between accelerators; per octave of batch or of
+    accelerators, as a straight trend of all; of the bends of all, and of one accelerator's own, along ``octaves``; between
+    systems that are equal but for their maker; and of what a user measured."""
+
+    accelerator: float = 0.7
+    trend: float = 0.1
+    bends: float = 0.2
+    own_bends: float = 0.1
+    octaves: float = 2.0
+    system: float = 0.05
+    measured: float = 0.02
+
+
+@dataclass(frozen=True)
+class Point:
+    """Where a rate is measured or asked for; ``batch_size`` is that of an accelerator, and need not be whole."""
+
+    accelerator: str
+    accelerators: int
+    batch_size: float
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Images/s per accelerator while training, and the standard deviation of its logarithm."""
+
+    images_per_second: float
+    spread: float
+
+
+class ThroughputModel:
+    """Of closed-division LARS ``results`` that say what they ran on, and of what the user ``measured`` on the planned system."""
+
+    def __init__(
+        self,
+        results: Sequence[PublishedResult],
+        measured: Optional[Tuple[Point, float]] = None,
+        spread: Spread = Spread(),
+    ) -> None:
+        usable = [(each, rate) for each in results for rate in [training_rate(each)] if rate and each.is_closed]
+        points = [point(each) for each, _ in usable] + ([measured[0]] if measured else [])
+        rates = np.log([rate for _, rate in usable] + ([measured[1]] if measured else []))
+        self._spread = spread
+        # A measured system may differ from its like by anything: only that it does so everywhere is taken over.
+        self._planned = spread.accelerator if measured else spread.system
+        self._mean = float(rates[: len(usable)].mean())
+        self._known = _Features.of(points, planned=np.arange(len(points)) >= len(usable))
+        shared = self._covariance(self._known, self._known)
+        own = np.where(self._known.planned, spread.measured, spread.system) ** 2
+        noise = own
+        for _ in range(_ROUNDS):
+            self._precision = np.linalg.inv(shared + np.diag(noise))
+            self._weights = self._precision @ (rates - self._mean)
+            # What a published rate deviates by squared, as expected: the residual's, and the uncertainty of the process there.
+            squared = (noise * self._weights) ** 2 + noise - noise**2 * np.diag(self._precision)
+            wider = (DEGREES_OF_FREEDOM + squared / own) / (DEGREES_OF_FREEDOM + 1)
+            noise = np.where(self._known.planned, own, own * wider)
+
+    @property
+    def accelerators(self) -> List[str]:
+        """The names of those with a published rate, or a measured one."""
+        return sorted(set(self._known.names))
+
+    def predict(self, wanted: Point) -> Rate:
+        """The rate of the planned system."""
+        at = _Features.of([wanted], planned=np.array([True]))
+        shared = self._covariance(at, self._known)[0]
+        logarithm = self._mean + float(shared @ self._weights)
+        variance = float(self._covariance(at, at)[0, 0] - shared @ self._precision @ shared)
+        return Rate(math.exp(logarithm), math.sqrt(variance))
+
+    def _covariance(self, a: "_Features", b: "_Features") -> "np.ndarray[Any, Any]":
+        """Shape (points of a, points of b)."""
+        s = self._spread
+        same = a.names[:, None] == b.names
+        apart = sum(np.subtract.outer(x, y) ** 2 for x, y in zip(a.octaves, b.octaves))
+        near = np.exp(-apart / (2 * s.octaves**2))
+        trend = sum(np.multiply.outer(x, y) for x, y in zip(a.octaves, b.octaves))
+        return np.asarray(
+            s.accelerator**2 * same + s.trend**2 * trend + (s.bends**2 + s.own_bends**2 * same) * near
+            + self._planned**2 * np.multiply.outer(a.planned, b.planned)
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Features:
+    """``octaves`` are those of accelerators above 8 and of the batch of each above 256, where most results are; ``planned`` are
+    the points of the planned system."""
+
+    names: "np.ndarray[Any, Any]"
+    octaves: Tuple["np.ndarray[Any, Any]", "np.ndarray[Any, Any]"]
+    planned: "np.ndarray[Any, Any]"
+
+    @classmethod
+    def of(cls, points: Sequence[Point], planned: "np.ndarray[Any, Any]") -> "_Features":
+        together = np.log2([each.accelerators / 8 for each in points])
+        batch = np.log2([each.batch_size / 256 for each in points])
+        return cls(np.array([each.accelerator for each in points]), (together, batch), planned)
+
+
+def system(result: PublishedResult) -> str:
+    """The same for all rounds that a system was in."""
+    return f"{result.organisation}/{result.system}".lower()
+
+
+def point(result: PublishedResult) -> Point:
+    """Where a result that has a ``training_rate`` was measured."""
+    assert result.accelerators and result.global_batch_size
+    name = names.name(result.accelerator_model)
+    return Point(name, result.accelerators, result.global_batch_size / result.accelerators)
+
+
+def training_rate(result: PublishedResult) -> Optional[float]:
+    """Images/s per accelerator without evaluations and start-up, which ``images_per_second_per_accelerator`` counts in; None
+    where the table does not say what it takes."""
+    speed, number, taken = result.images_per_second_per_accelerator, result.accelerators, result.olympic_minutes
+    if not (speed and number and taken and result.global_batch_size and result.accelerator_model):
+        return None
+    images = speed * number * 60 * taken
+    count = evaluations(images / rules.TRAIN_SAMPLES, result.first_evaluation_epoch, result.evaluation_interval)
+    return _images(images, count) / (number * (60 * taken - START_UP_SECONDS))
+
+
+def evaluations(epochs: float, first: Optional[float], interval: Optional[float]) -> float:
+    """How many a run of ``epochs`` makes; where the first epoch and the interval are not known, the usual 3 and 4."""
+    return max(1.0, 1 + (epochs - (first or 3)) / (interval or rules.EVAL_PERIOD_EPOCHS))
+
+
+def minutes(epochs: float, evaluation_count: float, accelerators: int, images_per_second: float) -> float:
+    """From ``run_start`` to ``run_stop``, with ``images_per_second`` of an accelerator while training."""
+    images = _images(epochs * rules.TRAIN_SAMPLES, evaluation_count)
+    return (images / (accelerators * images_per_second) + START_UP_SECONDS) / 60
+
+
+def _images(trained: float, evaluation_count: float) -> float:
+    """In images of training."""
+    return trained + evaluation_count * rules.EVAL_SAMPLES / EVALUATION_SPEED

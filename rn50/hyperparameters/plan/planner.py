@@ -1,0 +1,203 @@
+"""Minutes to the target of a system that is planned, from the epochs of its batch size and the images/s of its accelerators.
+
+``epochs.py`` and ``images_per_second.py`` say how each is predicted; ``benchmarks/predictions.py`` says how far off they are on
+published results that they did not see.
+"""
+
+import math
+import statistics
+from dataclasses import dataclass
+from typing import List, Optional, Sequence, Tuple
+
+from rn50.errors import UserError
+from rn50.hyperparameters import expected_epochs
+from rn50.hyperparameters.plan import accelerators as names
+from rn50.hyperparameters.plan import images_per_second
+from rn50.hyperparameters.plan.epochs import CONFIDENCE, EpochModel, Epochs, Weights
+from rn50.hyperparameters.plan.images_per_second import Point, Rate, Spread, ThroughputModel
+from rn50.results import published
+from rn50.results.published import PublishedResult
+
+OPTIMIZER = "lars"
+SCALES = tuple(2**n for n in range(13))
+"""The numbers of accelerators of the scale-out curve: 1 to 4,096."""
+WITHIN_OCTAVES = 0.25
+"""A recipe from farther than that is cautioned of."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """``low`` to ``high`` minutes with ``CONFIDENCE``; ``rate`` is that of each accelerator."""
+
+    epochs: Epochs
+    evaluations: float
+    rate: Rate
+    minutes: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The ``source`` whose hyperparameters to borrow. ``results`` published them, with so many ``runs``, of which ``missed`` did
+    not reach the target; the others needed ``epochs`` on the mean."""
+
+    source: PublishedResult
+    results: int
+    runs: int
+    missed: int
+    epochs: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """``cautions`` say, a sentence each, where the prediction leaves what was published."""
+
+    accelerator: str
+    accelerators: int
+    global_batch_size: int
+    prediction: Prediction
+    recipe: Recipe
+    cautions: Tuple[str, ...]
+
+
+class Planner:
+    """Plans by published ``results``, all by default, and by what was ``measured``: images/s of each accelerator, at a point."""
+
+    def __init__(
+        self,
+        results: Optional[Sequence[PublishedResult]] = None,
+        measured: Optional[Tuple[Point, float]] = None,
+        weights: Weights = Weights(),  # noqa: B008
+        spread: Spread = Spread(),  # noqa: B008
+    ) -> None:
+        results = [each for each in published.distinct(OPTIMIZER) if each.is_closed] if results is None else results
+        self.results = [each for each in results if each.epochs_to_target]
+        self.throughput = ThroughputModel(results, measured, spread)
+        self._epochs = EpochModel(results, weights)
+        self._proven = expected_epochs.proven(results)
+        self._points = [images_per_second.point(each) for each in results if images_per_second.training_rate(each)]
+        self._points += [measured[0]] if measured else []
+
+    def predict(
+        self, accelerator: str, accelerators: int, global_batch_size: int, recipe: Optional[PublishedResult] = None
+    ) -> Prediction:
+        """With the hyperparameters of ``recipe``, or with those that are usual at this batch size."""
+        epochs = self._epochs.predict(global_batch_size, published.recipe(recipe) if recipe else None)
+        rate = self.throughput.predict(Point(accelerator, accelerators, global_batch_size / accelerators))
+        schedule = (recipe.first_evaluation_epoch, recipe.evaluation_interval) if recipe else (None, None)
+        count = images_per_second.evaluations(epochs.expected, *schedule)
+        minutes = images_per_second.minutes(epochs.expected, count, accelerators, rate.images_per_second)
+        # Two independent reasons to be off, in logarithms, so their intervals add as the sides of a right angle.
+        speed = statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2) * rate.spread
+        below = math.hypot(math.log(epochs.expected / epochs.low), speed)
+        above = math.hypot(math.log(epochs.high / epochs.expected), speed)
+        return Prediction(epochs, count, rate, minutes, minutes * math.exp(-below), minutes * math.exp(above))
+
+    def recipe(self, global_batch_size: int, accelerators: int) -> Recipe:
+        """Return the published recipe that ``rn50 borrow --suggest`` ranks first. Its source is the result with the nearest
+        number of accelerators."""
+        best = expected_epochs.rank(self._proven, global_batch_size)[0]
+        source = min(best.results, key=lambda each: abs(math.log2((each.accelerators or math.inf) / accelerators)))
+        return Recipe(source, len(best.results), best.prediction.runs, best.prediction.missed, best.prediction.mean)
+
+    def plan(self, accelerator: str, accelerators: int, global_batch_size: int) -> Plan:
+        """Raises:
+        UserError: the batch size is larger than any that reached the target, or smaller than the number of accelerators.
+        """
+        largest = max(each.global_batch_size or 0 for each in self.results)
+        if global_batch_size > largest:
+            raise UserError(
+                f"--global-batch-size {global_batch_size}: the largest with which a published LARS run reached the target is "
+                f"{largest}; choose one up to that"
+            )
+        _refuse_idle(accelerators, global_batch_size)
+        recipe = self.recipe(global_batch_size, accelerators)
+        said = self.predict(accelerator, accelerators, global_batch_size, recipe.source)
+        cautions = tuple(self._cautions(accelerator, accelerators, global_batch_size, recipe))
+        return Plan(accelerator, accelerators, global_batch_size, said, recipe, cautions)
+
+    def best(self, accelerator: str, accelerators: int) -> Plan:
+        """The plan whose interval ends with the fewest minutes: a proven batch size goes before one that may be a little faster.
+
+        Tried are the published batch sizes, as a whole number of images for each accelerator: no more than were published, or
+        measured, with this accelerator; and no fewer, but that among more accelerators than were published the same images may
+        be shared out, down to the fewest that any accelerator had. The most and the fewest are tried too.
+
+        Raises:
+            UserError: more accelerators than images in the largest published batch.
+        """
+        sizes = {each.global_batch_size or 0 for each in self.results}
+        own = [each for each in self._points if each.accelerator == accelerator]
+        most = min(math.floor(max(each.batch_size for each in own)), max(sizes) // accelerators)
+        if most < 1:
+            raise UserError(
+                f"--accelerators {accelerators}: more than images in the largest published batch, {max(sizes)}; plan fewer"
+            )
+        shared_out = min(1.0, max(each.accelerators for each in own) / accelerators) * min(each.batch_size for each in own)
+        fewest = min(most, math.ceil(max(shared_out, min(each.batch_size for each in self._points))))
+        batches = {round(size / accelerators) for size in sizes}
+        batches = {each for each in batches if fewest <= each <= most} | {fewest, most}
+        plans = [self.plan(accelerator, accelerators, batch * accelerators) for batch in sorted(batches)]
+        return min(plans, key=lambda each: each.prediction.high)
+
+    def curve(self, accelerator: str) -> List[Plan]:
+        """The best plan for each of ``SCALES``."""
+        return [self.best(accelerator, accelerators) for accelerators in SCALES]
+
+    def _cautions(self, accelerator: str, accelerators: int, global_batch_size: int, recipe: Recipe) -> List[str]:
+        own = [each for each in self._points if each.accelerator == accelerator]
+        smallest = min(each.global_batch_size or 0 for each in self.results)
+        together = max(each.accelerators for each in own)
+        batch, largest = global_batch_size / accelerators, max(each.batch_size for each in own)
+        cautions = []
+        if global_batch_size < smallest:
+            cautions.append(f"no published result has a global batch below {smallest}: below it epochs are taken for the same")
+        nearest = recipe.source.global_batch_size or global_batch_size
+        if abs(math.log2(nearest / global_batch_size)) > WITHIN_OCTAVES:
+            cautions.append(f"the nearest published recipe is far away, at global batch {nearest}")
+        if global_batch_size % accelerators:
+            down = global_batch_size // accelerators * accelerators
+            cautions.append(
+                f"global batch {global_batch_size} is not a whole number of images for each of {accelerators} accelerators; "
+                f"{down} and {down + accelerators} are"
+            )
+        if batch > largest:
+            cautions.append(f"{accelerator} was not seen with more than {largest:g} images each; it may not have the memory")
+        if accelerators > 2 * together:
+            cautions.append(f"beyond {together} together, {accelerator} is taken to scale as the other accelerators do")
+        return cautions
+
+
+def _refuse_idle(accelerators: int, global_batch_size: int) -> None:
+    if global_batch_size < accelerators:
+        raise UserError(
+            f"--global-batch-size {global_batch_size}: not an image for each of {accelerators} accelerators; choose at least that"
+        )
+
+
+def planner_for(
+    accelerator: Optional[str], images_per_second: Optional[float], accelerators: Optional[int], global_batch_size: Optional[int]
+) -> Tuple[Planner, str]:
+    """The planner for what the command line was given, and the name of the accelerator.
+
+    Without a name it is the one of most published results; with a measured rate one of its own, which only that rate tells of.
+
+    Raises:
+        UserError: the name is not known, or it is not said, or impossible, where the rate was measured.
+    """
+    plain = Planner()
+    known = [each for each in names.known(plain.results) if each in plain.throughput.accelerators]
+    if images_per_second is None:
+        return plain, names.find(accelerator, known) if accelerator else known[0]
+    if not accelerators or not global_batch_size:
+        raise UserError("--images-per-second: give --accelerators and --global-batch-size too, to say where it was measured")
+    _refuse_idle(accelerators, global_batch_size)
+    name = accelerator or "measured accelerator"
+    if accelerator:
+        try:
+            name = names.find(accelerator, known)
+        except UserError:
+            name = accelerator  # a new one
+    measured = Point(name, accelerators, global_batch_size / accelerators)
+    return Planner(measured=(measured, images_per_second)), name

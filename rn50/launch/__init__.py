@@ -1,0 +1,1 @@
+"""The processes of a run: launchers, hosts, the ranks of one machine."""

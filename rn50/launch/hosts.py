@@ -1,0 +1,63 @@
+"""The machines of a run, by name."""
+
+import re
+from typing import List, Mapping
+
+from rn50.errors import UserError
+from rn50.settings.config import Config
+
+
+def of_run(config: Config, environ: Mapping[str, str]) -> List[str]:
+    """Names of the ``config.run.nodes`` machines, the one of rank 0 first.
+
+    One machine is this one, and needs no name. Several are those of HOSTS, else those that Slurm gave: to this step, or to the
+    job. Raises UserError where there are none or another number of them.
+    """
+    nodes, wanted = config.run.nodes, config.run.ranks_per_node
+    if nodes == 1:
+        return ["localhost"]
+    if config.run.hosts is not None:
+        given, where = _named(config.run.hosts, wanted), f"HOSTS={config.run.hosts}"
+    else:
+        slurm = next((name for name in ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST") if environ.get(name)), None)
+        if slurm is None:
+            example = "HOSTS=" + ",".join(f"host{number}:{wanted}" for number in range(1, nodes + 1))
+            raise UserError(f"DGXNNODES={nodes}: on which machines? Set HOSTS, for example {example}; in Slurm use ./run.sub; "
+                            "for this machine alone set DGXNNODES=1")
+        given, where = expand(environ[slurm]), f"{slurm}={environ[slurm]}"
+    if len(given) != nodes:
+        raise UserError(f"{where} names {len(given)} machines, DGXNNODES={nodes}; make them agree")
+    return given
+
+
+def _named(hosts: str, ranks_per_node: int) -> List[str]:
+    """Names in ``hosts``, which is "name:ranks,name:ranks"; ":ranks" may be left out, and is DGXNGPU everywhere."""
+    names = []
+    for entry in hosts.split(","):
+        host = re.fullmatch(r"\s*([\w.-]+)(?::(\d{1,4}))?\s*", entry, re.ASCII)
+        if host is None or (host[2] is not None and int(host[2]) != ranks_per_node):
+            raise UserError(f"HOSTS={hosts}: '{entry}' is not NAME:{ranks_per_node}, a host and its DGXNGPU ranks; mend the list")
+        names.append(host[1])
+    if len(set(names)) < len(names):
+        raise UserError(f"HOSTS={hosts} names a machine twice; give each once")
+    return names
+
+
+def expand(nodelist: str) -> List[str]:
+    """The names in a list of Slurm's: "a[1-2,05],b" is a1, a2, a05, b (``scontrol show hostnames``, which a container lacks)."""
+    names: List[str] = []
+    for entry in re.findall(r"(?:[^,\[]|\[[^]]*\])+", nodelist):
+        expanded = [""]
+        for text, ranges in re.findall(r"([^\[]+)|\[([^]]*)\]", entry):
+            parts = [text] if text else [number for each in ranges.split(",") for number in _numbers(each)]
+            expanded = [head + part for head in expanded for part in parts]
+        names += expanded
+    return names
+
+
+def _numbers(ranges: str) -> List[str]:
+    """ "08-10" is 08, 09, 10; "3" is 3."""
+    if not re.fullmatch(r"\d{1,6}(-\d{1,6})?", ranges, re.ASCII):
+        raise UserError(f"[{ranges}] in the list of Slurm's machines is no range of numbers; set HOSTS")
+    first, _, last = ranges.partition("-")
+    return [str(number).zfill(len(first)) for number in range(int(first), int(last or first) + 1)]

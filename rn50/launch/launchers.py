@@ -1,0 +1,216 @@
+"""Who starts the ranks of a run: plain Python, horovodrun, mpirun, or Slurm; and with which argv and environment."""
+
+import importlib.util
+import os
+import pathlib
+import shutil
+import socket
+import sys
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+import psutil
+
+from rn50.errors import UserError
+from rn50.launch import hosts
+from rn50.machine import binding, hardware
+from rn50.run import local_ranks
+from rn50.settings.config import Config, variables
+from rn50.settings.config_file import is_passed_through
+
+
+class Start(NamedTuple):
+    """What this process has to start."""
+
+    launcher: str
+    argv: List[str]
+    environ: Dict[str, str]
+    """What ranks find in their environment besides that of this process, where nobody has set it."""
+    rank: Optional[int]
+    """The one rank that ``argv`` is; None where it starts all of them."""
+
+
+def choose(config: Config, environ: Mapping[str, str]) -> str:
+    """LAUNCHER, and where that is "auto": srun in a Slurm step of several tasks, python for one rank and for those of one machine
+    that need no Horovod, mpirun for several machines where it is there and Horovod can use it, else horovodrun."""
+    if config.run.launcher != "auto":
+        return config.run.launcher
+    if in_step(environ):
+        return "srun"
+    if config.ranks == 1 or _on_one_machine(config):
+        return "python"
+    return "mpirun" if config.run.nodes > 1 and shutil.which("mpirun") and horovod_has_mpi() else "horovodrun"
+
+
+def in_step(environ: Mapping[str, str]) -> bool:
+    """Whether this process is one of several tasks of a Slurm step."""
+    return int(environ.get("SLURM_STEP_NUM_TASKS", 1)) > 1
+
+
+def start(config: Config, environ: Mapping[str, str], arguments: Sequence[str] = ("-m", "rn50", "train")) -> Start:
+    """How Python with ``arguments`` is started as every rank of the run.
+
+    Raises UserError, with the remedy, where this machine cannot.
+    """
+    by = {"python": _python, "horovodrun": _horovodrun, "mpirun": _mpirun, "srun": _srun}
+    return by[choose(config, environ)](config, environ, [sys.executable, *arguments])
+
+
+def sharing(config: Config, environ: Mapping[str, str]) -> Tuple[int, int]:
+    """(this rank's number, how many they are) among the ranks of this machine that share the cores this process may use.
+
+    Those are all of them, unless a Slurm step has given its tasks cores of their own. A launcher of all counts as the first.
+    """
+    names = (local_ranks.RANK, "HOROVOD_LOCAL_RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
+    local_rank = int(next((environ[name] for name in names if name in environ), 0))
+    if in_step(environ) and environ.get("SLURM_CPU_BIND_TYPE", "").startswith(("mask_cpu", "map_cpu")):
+        bound = environ["SLURM_CPU_BIND_LIST"].split(",")
+        own = bound[local_rank % len(bound)]
+        return bound[:local_rank].count(own), bound.count(own)
+    return local_rank, config.run.ranks_per_node
+
+
+def bind(config: Config, environ: Mapping[str, str]) -> str:
+    """Binds this rank to its share of the cores, before anything starts threads, and returns the line that says so."""
+    place, ranks = sharing(config, environ)
+    plan = binding.plan(hardware.read(), ranks, near_gpus=config.run.device == "gpu" and ranks == config.run.ranks_per_node)
+    return binding.apply(plan[place % ranks])
+
+
+def horovod_has_mpi() -> bool:
+    """Whether Horovod was built with MPI: then it is linked to it. Horovod itself would import the framework to say so."""
+    package = importlib.util.find_spec("horovod")
+    libraries = pathlib.Path(package.origin).parent.glob("*/mpi_lib*.so") if package is not None and package.origin else ()
+    return any(b"libmpi.so" in library.read_bytes() for library in libraries)
+
+
+def _need_horovod(config: Config) -> None:
+    if _without_horovod(config):
+        raise UserError(f"FRAMEWORK={config.run.framework}: its ranks do without Horovod; set LAUNCHER=auto for those of one "
+                        "machine, and start those of several with ./run.sub (Slurm)")
+    if importlib.util.find_spec("horovod") is None or importlib.util.find_spec("horovod.runner") is None:
+        asked = f"DGXNGPU={config.run.ranks_per_node}"
+        raise UserError(f"{asked}: more than one rank needs Horovod; run 'make test', which builds it, or set DGXNGPU=1")
+
+
+def _slots(config: Config, environ: Mapping[str, str]) -> str:
+    """The machines and their number of ranks, as horovodrun and mpirun take them."""
+    return ",".join(f"{host}:{config.run.ranks_per_node}" for host in hosts.of_run(config, environ))
+
+
+def _python(config: Config, environ: Mapping[str, str], rank_argv: List[str]) -> Start:
+    if config.ranks == 1:
+        return Start("python", rank_argv, {}, 0)
+    if not _on_one_machine(config):
+        raise UserError(f"LAUNCHER=python starts one rank, or those of one machine (MXNet's: of its CPU), and this run has "
+                        f"{config.ranks} with DEVICE={config.run.device} and DGXNNODES={config.run.nodes}; set LAUNCHER=auto")
+    return Start("python", [sys.executable, "-m", "rn50.launch.local_launcher", str(config.ranks), *rank_argv], {}, None)
+
+
+def _on_one_machine(config: Config) -> bool:
+    """Whether the local launcher can start its ranks: between GPUs MXNet has no other way than Horovod."""
+    return config.run.nodes == 1 and (config.run.device == "cpu" or _without_horovod(config))
+
+
+def _without_horovod(config: Config) -> bool:
+    return config.run.framework == "pytorch"
+
+
+def _horovodrun(config: Config, environ: Mapping[str, str], rank_argv: List[str]) -> Start:
+    _need_horovod(config)
+    # horovodrun imports the framework to see what Horovod was built for, and the framework may need a mend of ours first.
+    horovodrun = f"import implementations.{config.run.framework}; from horovod.runner.launch import run_commandline as run; run()"
+    slots = _slots(config, environ)
+    argv = [sys.executable, "-c", horovodrun, "--gloo", "-np", str(config.ranks), "-H", slots, *rank_argv]
+    return Start("horovodrun", argv, {}, None)
+
+
+def _mpirun(config: Config, environ: Mapping[str, str], rank_argv: List[str]) -> Start:
+    _need_horovod(config)
+    if shutil.which("mpirun") is None:
+        raise UserError("LAUNCHER=mpirun: no mpirun on PATH; sudo apt-get install openmpi-bin, or set LAUNCHER=horovodrun")
+    if not horovod_has_mpi():
+        raise UserError("LAUNCHER=mpirun: Horovod was built without MPI; sudo apt-get install libopenmpi-dev and run 'make test' "
+                        "again, or set LAUNCHER=horovodrun")
+    argv = ["mpirun", "--tag-output", "-np", str(config.ranks), "-H", _slots(config, environ), "--map-by", "slot"]
+    argv += ["--bind-to", "none"]  # each rank binds itself
+    argv += ["--mca", "orte_keep_fqdn_hostnames", "1"]  # else it cuts the names of HOSTS short
+    # What Horovod recommends: MPI's plain transports. NCCL, where it is used, finds its own way.
+    argv += ["--mca", "pml", "ob1", "--mca", "btl", "^openib"]
+    if os.geteuid() == 0:
+        argv.append("--allow-run-as-root")  # as in containers
+    defaults = {
+        "HOROVOD_CONTROLLER": "mpi",
+        "HOROVOD_CPU_OPERATIONS": "mpi",
+        "OMPI_MCA_btl_vader_single_copy_mechanism": "none",  # the kernel of a container refuses it, at every message
+    }
+    for name in sorted({**defaults, **environ}):  # mpirun takes only its own variables to other machines
+        if _wanted_everywhere(name):
+            argv += ["-x", name]
+    return Start("mpirun", argv + rank_argv, defaults, None)
+
+
+def _wanted_everywhere(name: str) -> bool:
+    known = {known for _, _, variable in variables() for known in (variable.name, *variable.aliases)}
+    ours = name in known or name.startswith(("RN50_", "PYTHON")) or name in ("PATH", "CONFIG_FILE")
+    return ours or (is_passed_through(name) and not name.startswith(("OMPI_", "PMIX_", "SBATCH_")))
+
+
+def _srun(config: Config, environ: Mapping[str, str], rank_argv: List[str]) -> Start:
+    """This very process is a task of a Slurm step, and becomes one rank.
+
+    The ranks find each other over Gloo or torch.distributed, whose rendezvous rank 0 serves: that needs no MPI that fits Slurm's,
+    in no container.
+    """
+    tasks = environ.get("SLURM_STEP_NUM_TASKS")
+    if tasks is None:
+        raise UserError("LAUNCHER=srun: this is no task of a Slurm step; start it by ./run.sub, or set LAUNCHER=auto")
+    nodes, per_node = config.run.nodes, config.run.ranks_per_node
+    if int(tasks) != config.ranks or int(environ["SLURM_STEP_NUM_NODES"]) != nodes:
+        raise UserError(
+            f"srun started {tasks} tasks on {environ['SLURM_STEP_NUM_NODES']} machines, not DGXNNODES={nodes} times "
+            f"DGXNGPU={per_node}; use ./run.sub, which gives srun these numbers"
+        )
+    rank, node = int(environ["SLURM_PROCID"]), int(environ["SLURM_NODEID"])
+    if config.ranks == 1:
+        return Start("srun", rank_argv, {}, rank)
+    machines = hosts.expand(environ["SLURM_STEP_NODELIST"])
+    # Of two jobs on a machine each has its own port, below those that the kernel gives away.
+    port = 10000 + (int(environ["SLURM_JOB_ID"]) * 100 + int(environ["SLURM_STEP_ID"])) % 20000
+    master = "127.0.0.1" if nodes == 1 else _address(machines[0])
+    interface = "lo" if nodes == 1 else interface_towards(_address(machines[0 if node else 1]))
+    if _without_horovod(config):
+        return Start("srun", rank_argv, {
+            "RANK": str(rank), "WORLD_SIZE": tasks, "LOCAL_RANK": environ["SLURM_LOCALID"], "MASTER_ADDR": master,
+            "MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": interface,
+        }, rank)
+    _need_horovod(config)
+    defaults = {
+        "HOROVOD_RANK": str(rank), "HOROVOD_SIZE": tasks, "HOROVOD_HOSTNAME": machines[node],
+        "HOROVOD_LOCAL_RANK": environ["SLURM_LOCALID"], "HOROVOD_LOCAL_SIZE": str(per_node),
+        "HOROVOD_CROSS_RANK": str(node), "HOROVOD_CROSS_SIZE": str(nodes),
+        "HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "gloo",
+        "HOROVOD_GLOO_RENDEZVOUS_ADDR": master,
+        "HOROVOD_GLOO_RENDEZVOUS_PORT": str(port),
+        "HOROVOD_GLOO_IFACE": interface,
+        "RN50_RENDEZVOUS": ",".join(f"{machine}:{per_node}" for machine in machines),
+    }
+    return Start("srun", rank_argv, defaults, rank)
+
+
+def _address(host: str) -> str:
+    try:
+        return socket.gethostbyname(host)
+    except OSError as error:
+        raise UserError(f"{host}: this machine knows no address of it ({error.strerror}); mend /etc/hosts or DNS") from error
+
+
+def interface_towards(address: str) -> str:
+    """The network interface through which this machine reaches ``address``; nothing is sent. Gloo would take that of this host's
+    name, which is often the loopback."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((address, 1))
+        except OSError as error:
+            raise UserError(f"{address}: this machine has no way there ({error.strerror}); mend its network") from error
+        own = probe.getsockname()[0]
+    return next(name for name, addresses in psutil.net_if_addrs().items() if any(each.address == own for each in addresses))

@@ -1,0 +1,112 @@
+"""Starts the ranks of a run on one machine, and ends all of them when one fails.
+
+    python -m rn50.launch.local_launcher RANKS COMMAND...
+
+Like horovodrun it puts rank and stream before every line of theirs, and says in words which rank failed and how.
+"""
+
+import os
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from typing import IO, Callable, Dict, List, Tuple
+
+from rn50.process import ask_to_end_with_parent, environment
+from rn50.run.local_ranks import MEMORY, RANK, SOCKETS
+
+ON_THEIR_OWN_S = 3
+"""When a rank has failed the others see it and say what they have to say, before they are asked to end."""
+GRACE_S = 10
+"""What ranks get between a request to end and their end by force."""
+
+
+def start(ranks: int, command: List[str]) -> List["subprocess.Popen[bytes]"]:
+    """``command`` as every rank, each with a socket to every other one and the memory of all."""
+    sockets: List[Dict[int, socket.socket]] = [{} for _ in range(ranks)]
+    for first in range(ranks):
+        for second in range(first + 1, ranks):
+            sockets[first][second], sockets[second][first] = socket.socketpair()
+    memory = os.memfd_create("rn50")
+    prepare = ask_to_end_with_parent(lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM]))
+    processes = []
+    for rank, own in enumerate(sockets):
+        descriptors = ",".join(str(own[peer].fileno()) if peer in own else "" for peer in range(ranks))
+        processes.append(subprocess.Popen(
+            command, env={**environment(), RANK: str(rank), SOCKETS: descriptors, MEMORY: str(memory)},
+            pass_fds=[memory, *(each.fileno() for each in own.values())],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=prepare,
+        ))
+    # A rank's sockets have to end with it, so nobody else may hold them.
+    os.close(memory)
+    for own in sockets:
+        for each in own.values():
+            each.close()
+    return processes
+
+
+def main(ranks: int, command: List[str]) -> int:
+    """Runs ``command`` as every rank; returns 0, or the status of the rank that failed first, 128 + n for signal n."""
+    # A signal that comes while the ranks are being started waits until they are there to be told.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    processes = start(ranks, command)
+    output = _Output()
+    ended: queue.Queue[Tuple[int, int]] = queue.Queue()
+    for rank, process in enumerate(processes):
+        threading.Thread(target=_follow, args=(rank, process, output, ended)).start()
+    signal.signal(signal.SIGTERM, lambda *_: _end(processes))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+    failed = 0
+    for _ in processes:
+        rank, status = ended.get()
+        if status:
+            output.write(f"Process {rank} exit with status code {status}\n".encode())
+            if not failed:
+                failed = status if status > 0 else 128 - status
+                _later(ON_THEIR_OWN_S, lambda: _end(processes))
+    return failed
+
+
+class _Output:
+    """Standard output, a line at a time from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def write(self, line: bytes) -> None:
+        with self._lock:
+            sys.stdout.buffer.write(line)
+            sys.stdout.buffer.flush()
+
+
+def _follow(rank: int, process: "subprocess.Popen[bytes]", output: _Output, ended: "queue.Queue[Tuple[int, int]]") -> None:
+    """Passes on what a rank prints until it has ended."""
+    def pass_on(stream: IO[bytes], name: str) -> None:
+        for line in stream:
+            output.write(f"[{rank}]<{name}>:".encode() + line.rstrip(b"\n") + b"\n")
+
+    assert process.stdout is not None and process.stderr is not None
+    errors = threading.Thread(target=pass_on, args=(process.stderr, "stderr"))
+    errors.start()
+    pass_on(process.stdout, "stdout")
+    errors.join()
+    ended.put((rank, process.wait()))
+
+
+def _end(processes: List["subprocess.Popen[bytes]"]) -> None:
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        _later(GRACE_S, process.kill)
+
+
+def _later(seconds: float, function: Callable[[], object]) -> None:
+    timer = threading.Timer(seconds, function)
+    timer.daemon = True
+    timer.start()
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]), sys.argv[2:]))

@@ -1,0 +1,104 @@
+"""Limits and out-of-memory kills of this process's control groups, read from version 1 and version 2 hierarchies alike."""
+
+import pathlib
+import re
+from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
+
+from rn50.machine import cpu_list
+from rn50.machine.sources import Sources
+
+OOM_FILES = {"memory": "memory.oom_control", "": "memory.events"}
+"""cgroup controller, "" for version 2 -> the file with its count "oom_kill"."""
+MOUNT = pathlib.Path("/sys/fs/cgroup")
+
+
+class Limits(NamedTuple):
+    """None: no limit. Limits of all the groups that this one lies in count as well, the tightest decides."""
+
+    cpus: Optional[Tuple[int, ...]]
+    """CPUs of the cpuset."""
+    quota: Optional[float]
+    """CPUs' worth of time: 1.5 is one and a half CPUs, on whichever of them."""
+    memory: Optional[int]
+    """Bytes, page cache included. Version 1 writes "no limit" as a number that is larger than any memory."""
+
+
+def read(sources: Sources) -> Limits:
+    """The limits of this process (cgroups(7), and the kernel's admin-guide/cgroup-v2 and cgroup-v1)."""
+    folders = _mounted(sources)
+
+    def values(controller: str, file: str) -> List[str]:
+        found = (sources.text(f"{folder}/{file}") for folder in _chain(folders.get(controller)))
+        return [value for value in found if value]
+
+    quotas = []
+    for value in values("", "cpu.max"):
+        quota, _, period = value.partition(" ")
+        if quota.isdigit() and period.isdigit():
+            quotas.append(int(quota) / int(period))
+    for quota, period in zip(values("cpu", "cpu.cfs_quota_us"), values("cpu", "cpu.cfs_period_us")):
+        if quota.isdigit() and period.isdigit():  # -1: none
+            quotas.append(int(quota) / int(period))
+    memory = values("", "memory.max") + values("memory", "memory.limit_in_bytes")
+    limits = [int(value) for value in memory if value.isdigit()]
+    # Nested sets lie in each other, so the innermost is the smallest.
+    sets = values("", "cpuset.cpus.effective") + values("cpuset", "cpuset.effective_cpus") + values("cpuset", "cpuset.cpus")
+    return Limits(cpu_list.parse(sets[0]) if sets else None, min(quotas, default=None), min(limits, default=None))
+
+
+def _mounted(sources: Sources) -> Dict[str, Tuple[str, str]]:
+    """Controller ("" for version 2) -> (where its hierarchy is mounted, the path of this process's group below that)."""
+    groups: Dict[str, str] = {}
+    for controllers, path in re.findall(r"^\d+:([^:]*):(.*)$", sources.text("proc/self/cgroup"), re.MULTILINE):
+        groups.update(dict.fromkeys(controllers.split(","), path))
+    mounts: Dict[str, Tuple[str, str]] = {}
+    mounted = r"^\S+ \S+ \S+ (\S+) (\S+) .* - (cgroup2?) \S+ (\S+)$"
+    for root, folder, kind, options in re.findall(mounted, sources.text("proc/self/mountinfo"), re.MULTILINE):
+        for controller in [""] if kind == "cgroup2" else options.split(","):
+            if controller in groups:
+                # In a container without a namespace of its own the group is named as the host sees it, and so is the root.
+                below = re.sub(rf"^{re.escape(root.rstrip('/'))}(?=/|$)", "", groups[controller])
+                mounts[controller] = folder, below
+    return mounts
+
+
+def _chain(mount: Optional[Tuple[str, str]]) -> Iterator[str]:
+    """Folders from this process's group up to the root of its hierarchy."""
+    if mount is None:
+        return
+    folder, below = mount
+    while below.strip("/"):
+        yield f"{folder}/{below.strip('/')}"
+        below = below.rpartition("/")[0]
+    yield folder
+
+
+def oom_kills() -> int:
+    """Return how many processes of this process's own control group the kernel has killed for memory; 0 where it does not say.
+
+    Source of the format: Linux, Documentation/admin-guide, cgroup-v1/memory.rst and cgroup-v2.rst.
+    """
+    return max((_oom_kills(path) for path in _oom_files()), default=0)
+
+
+def _oom_files() -> List[pathlib.Path]:
+    try:
+        lines = pathlib.Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        for controller in controllers.split(","):
+            if controller in OOM_FILES:
+                # In a container the path may be the host's, and the group is what is mounted.
+                found += [MOUNT / controller / part / OOM_FILES[controller] for part in (path.lstrip("/"), "")]
+    return found
+
+
+def _oom_kills(path: pathlib.Path) -> int:
+    try:
+        count = re.search(r"^oom_kill (\d+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    except OSError:
+        return 0
+    return int(count[1]) if count else 0

@@ -1,0 +1,134 @@
+"""What of the description of a system the machine itself tells: the fields of a submission's ``systems/<system>.json``.
+
+Fields and units: MLPerf submission rules, section "<system_desc_id>.json metadata". Every value is text; counts are per processor
+or per node. What a machine does not tell is left out, for a person to give.
+"""
+
+import collections
+import re
+from pathlib import Path
+from typing import Dict, Iterable, List, Mapping, Optional
+
+from rn50 import process
+from rn50.machine import cgroup, cpu_list, sources
+from rn50.machine import hardware as machine_facts
+from rn50.machine.hardware import Machine
+from rn50.machine.sources import Sources
+
+_VERSIONS = ("CUDA_VERSION", "CUDNN_VERSION", "CUBLAS_VERSION", "NCCL_VERSION", "OPENMPI_VERSION", "NVIDIA_MXNET_VERSION")
+"""Variables of NVIDIA's container images."""
+_VIRTUAL_DISK = re.compile(r"vd[a-z]+|xvd[a-z]+")
+_DISK = re.compile(rf"nvme\d+n\d+|sd[a-z]+|{_VIRTUAL_DISK.pattern}")
+
+
+def read(root: str = "/", run: sources.Run = sources.run, environ: Optional[Mapping[str, str]] = None) -> Dict[str, str]:
+    """The fields that this machine tells, or the one whose files lie below ``root`` and whose commands ``run`` answers; and
+    versions, as ``cuda_version``, of what no Python package is, for the field ``other_software_stack``."""
+    # Of the whole machine: neither CUDA_VISIBLE_DEVICES nor the CPUs that a rank is bound to say anything about it.
+    source, machine = Sources(Path(root), run), machine_facts.read(root, run, {})
+    found = {**_processor(source, machine), **_memory_and_storage(source, machine), **_accelerators(machine)}
+    found["host_networking"] = _networking(source, machine)
+    kernel = source.text("proc/sys/kernel/osrelease")
+    name = re.search(r'^PRETTY_NAME="?([^"\n]*)', source.text("etc/os-release"), re.MULTILINE)
+    found["operating_system"] = ", ".join(filter(None, (name and name[1], kernel and f"Linux {kernel}")))
+    environ = process.environment() if environ is None else environ
+    found.update((name.lower(), environ.get(name, "")) for name in _VERSIONS)
+    found["hw_notes"] = _confined(machine, cgroup.read(source))
+    return {field: value for field, value in found.items() if value}
+
+
+def _processor(source: Sources, machine: Machine) -> Dict[str, str]:
+    about = dict(re.findall(r"^([\w ()]+):\s+(.*)$", source.output("lscpu"), re.MULTILINE))
+    sockets, cores, threads = (about.get(key, "") for key in ("Socket(s)", "Core(s) per socket", "Thread(s) per core"))
+    fastest, in_name = re.fullmatch(r"[\d.]+", about.get("CPU max MHz", "")), re.search(r"@ ([\d.]+ ?GHz)", machine.processor)
+    counted = sockets.isdigit() and cores.isdigit() and threads.isdigit()
+    return {
+        "host_processors_per_node": sockets if counted else "",
+        "host_processor_model_name": machine.processor,
+        "host_processor_core_count": cores if counted else "",
+        "host_processor_vcpu_count": str(int(cores) * int(threads)) if counted else "",
+        "host_processor_frequency": f"{float(fastest[0]):.0f} MHz" if fastest else in_name[1] if in_name else "",
+        "host_processor_caches": _caches(source),
+    }
+
+
+def _caches(source: Sources) -> str:
+    """Of the first CPU, as in "L2: 1280K per 2 CPUs": how many share one, not whether it lies in a core or on a chip."""
+    caches = []
+    folder = "sys/devices/system/cpu/cpu0/cache"
+    for index in source.names(folder):
+        level, kind, size, shared = (
+            source.text(f"{folder}/{index}/{file}") for file in ("level", "type", "size", "shared_cpu_list")
+        )
+        if level and size:
+            sharing = len(cpu_list.parse(shared)) or 1
+            letter = {"Data": "d", "Instruction": "i"}.get(kind, "")
+            caches.append(f"L{level}{letter}: {size} per {_several(sharing, 'CPU')}")
+    return ", ".join(caches)
+
+
+def _several(count: int, noun: str) -> str:
+    return noun if count == 1 else f"{count} {noun}s"
+
+
+def _memory_and_storage(source: Sources, machine: Machine) -> Dict[str, str]:
+    kinds: List[str] = []
+    sizes: List[str] = []
+    for disk in filter(_DISK.fullmatch, source.names("sys/block")):
+        sectors = source.text(f"sys/block/{disk}/size")  # of 512 bytes, whatever the disk's own are
+        if sectors.isdigit() and int(sectors):
+            rotates = source.text(f"sys/block/{disk}/queue/rotational") == "1"
+            kinds.append("virtual disk" if _VIRTUAL_DISK.fullmatch(disk) else
+                         "NVMe SSD" if disk.startswith("nvme") else "HDD" if rotates else "SSD")
+            sizes.append(f"{int(sectors) * 512 / 1e9:.0f} GB")
+    return {
+        "host_memory_capacity": f"{machine.memory / 2**30:.0f} GiB" if machine.memory else "",
+        "host_storage_type": " + ".join(dict.fromkeys(kinds)),
+        "host_storage_capacity": _counted(sizes),
+    }
+
+
+def _counted(things: Iterable[str]) -> str:
+    """ "2 x 3840 GB + 1 x 480 GB"."""
+    return " + ".join(f"{count} x {thing}" for thing, count in collections.Counter(things).items())
+
+
+def _networking(source: Sources, machine: Machine) -> str:
+    """InfiniBand and RoCE ports that are up; without any, Ethernet ports that tell their speed."""
+    ports = [re.sub(r"^[^:]*: (.*), (.*)$", r"\1 \2", port) for port in machine.infiniband]
+    if not ports:
+        for name in source.names("sys/class/net"):
+            speed = source.text(f"sys/class/net/{name}/speed")
+            if source.names(f"sys/class/net/{name}/device") and speed.isdigit():  # -1: not connected, or it does not know
+                ports.append(f"{int(speed) / 1000:g} Gb/sec Ethernet")
+    return _counted(ports)
+
+
+def _accelerators(machine: Machine) -> Dict[str, str]:
+    if not machine.gpus:
+        return {}
+    links = collections.Counter(machine.links)
+    nvlink = any(link.startswith("NV") for link in links)
+    pairs = ", ".join(f"{link} between {count} of {len(machine.links)} pairs" for link, count in links.items())
+    first = machine.gpus[0]
+    power = f" ({first.power_limit:.0f} W)" if first.power_limit else ""
+    return {
+        "accelerator_model_name": " + ".join(dict.fromkeys(gpu.name for gpu in machine.gpus)) + power,
+        "accelerator_host_interconnect": first.pcie or "",
+        "accelerator_frequency": f"{first.clock_mhz:.0f} MHz" if first.clock_mhz else "",
+        "accelerator_memory_capacity": f"{first.memory_mib:.0f} MiB" if first.memory_mib else "",
+        "accelerator_interconnect": "NVLink" if nvlink else "PCIe" if links else "",
+        "accelerator_interconnect_topology": pairs,
+        "cuda_driver_version": first.driver,
+    }
+
+
+def _confined(machine: Machine, limits: cgroup.Limits) -> str:
+    """What of the machine the control group left to the run, where that was not all."""
+    parts = []
+    cpus = min(machine.online if limits.cpus is None else len(limits.cpus), limits.quota or machine.online)
+    if cpus < machine.online:
+        parts.append(f"{cpus:g} of {machine.online} CPUs")
+    if machine.memory and machine.memory_limit:
+        parts.append(f"{machine.memory_limit / 2**30:.0f} of {machine.memory / 2**30:.0f} GiB of memory")
+    return f"the run could use {' and '.join(parts)}" if parts else ""

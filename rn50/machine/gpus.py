@@ -1,0 +1,129 @@
+"""The NVIDIA GPUs that this process sees, as ``nvidia-smi`` and the PCI bus describe them."""
+
+import dataclasses
+import re
+from typing import Dict, List, Mapping, Optional, Tuple
+
+from rn50.machine.sources import Sources
+
+FIELDS = ("index", "name", "uuid", "pci.bus_id", "driver_version", "compute_cap", "memory.total", "mig.mode.current",
+          "persistence_mode", "power.limit", "power.default_limit", "clocks.max.sm", "clocks_throttle_reasons.active",
+          "pcie.link.gen.max", "pcie.link.width.max")
+"""Properties of ``nvidia-smi --help-query-gpu``. Drivers before 510 have no compute_cap."""
+
+SLOWED = {0x8: "hardware slowdown", 0x20: "software thermal slowdown", 0x40: "hardware thermal slowdown", 0x80: "power brake"}
+"""Bits of the clocks' throttle reasons that mean heat or a weak supply (NVML, nvmlClocksThrottleReasons)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Gpu:
+    """One GPU. None: the driver does not tell."""
+
+    index: int
+    name: str
+    uuid: str
+    driver: str
+    capability: Optional[Tuple[int, int]]
+    memory_mib: Optional[float]
+    mig: bool
+    instances: Tuple[Tuple[str, str], ...]
+    """(profile, UUID) of each MIG instance."""
+    persistent: Optional[bool]
+    power_limit: Optional[float]
+    power_default: Optional[float]
+    clock_mhz: Optional[float]
+    slowed: Tuple[str, ...]
+    node: Optional[int]
+    """NUMA node that it is attached to."""
+    pcie: Optional[str]
+    """The fastest link that it and its slot agree on, as in "PCIe 4.0 x16"."""
+
+
+def read(sources: Sources, visible: Optional[str]) -> Tuple[Tuple[Gpu, ...], str]:
+    """The GPUs in the order in which a rank counts them, and why there are none.
+
+    ``visible`` is CUDA_VISIBLE_DEVICES. The order is that of the PCI bus, which is CUDA's own where all GPUs are alike.
+    """
+    status, printed, rows = _query(sources)
+    if status == 127:
+        return (), "nvidia-smi: command not found"
+    if status != 0 or not rows:
+        return (), (printed.strip().splitlines() or [f"nvidia-smi ended with status {status}"])[0]
+    instances = _instances(sources)
+    gpus = tuple(_gpu(row, instances.get(row["uuid"], ()), sources) for row in rows)
+    if visible is None:
+        return gpus, ""
+    seen = _visible(gpus, visible)
+    return seen, "" if seen else f"CUDA_VISIBLE_DEVICES={visible} hides all of {len(gpus)}"
+
+
+def _query(sources: Sources) -> Tuple[int, str, List[Dict[str, str]]]:
+    """Exit status, output and a row for each GPU, less the fields that this driver does not know."""
+    fields = list(FIELDS)
+    while True:
+        status, printed = sources.run(["nvidia-smi", "--query-gpu=" + ",".join(fields), "--format=csv,nounits"])
+        unknown = re.search(r'Field "(.+?)" is not a valid field', printed)
+        if unknown is None or unknown[1] not in fields:
+            break
+        fields.remove(unknown[1])
+    rows = [line.split(", ") for line in printed.splitlines()] if status == 0 else []
+    return status, printed, [dict(zip(fields, row)) for row in rows[1:] if len(row) == len(fields)]
+
+
+def _instances(sources: Sources) -> Dict[str, Tuple[Tuple[str, str], ...]]:
+    """UUID of a GPU -> its MIG instances."""
+    found: Dict[str, Tuple[Tuple[str, str], ...]] = {}
+    uuid = ""
+    for line in sources.output("nvidia-smi", "-L").splitlines():
+        gpu = re.match(r"GPU \d+: .*\(UUID: (\S+)\)", line)
+        instance = re.match(r"\s+MIG (\S+)\s+Device\s+\d+: \(UUID: (\S+)\)", line)
+        if gpu:
+            uuid = gpu[1]
+        elif instance:
+            found[uuid] = (*found.get(uuid, ()), (instance[1], instance[2]))
+    return found
+
+
+def _gpu(row: Mapping[str, str], instances: Tuple[Tuple[str, str], ...], sources: Sources) -> Gpu:
+    capability = re.fullmatch(r"(\d+)\.(\d+)", row.get("compute_cap", ""))
+    reasons = row.get("clocks_throttle_reasons.active", "")
+    bits = int(reasons, 16) if re.fullmatch(r"0x[0-9a-fA-F]+", reasons) else 0
+    # The tool's PCI domain has eight digits, sysfs's four.
+    node = sources.text(f"sys/bus/pci/devices/{row['pci.bus_id'].lower()[-12:]}/numa_node")
+    return Gpu(
+        index=int(row["index"]),
+        name=row["name"],
+        uuid=row["uuid"],
+        driver=row["driver_version"],
+        capability=(int(capability[1]), int(capability[2])) if capability else None,
+        memory_mib=_number(row.get("memory.total")),
+        mig=row.get("mig.mode.current") == "Enabled",
+        instances=instances,
+        persistent={"Enabled": True, "Disabled": False}.get(row.get("persistence_mode", "")),
+        power_limit=_number(row.get("power.limit")),
+        power_default=_number(row.get("power.default_limit")),
+        clock_mhz=_number(row.get("clocks.max.sm")),
+        slowed=tuple(reason for bit, reason in SLOWED.items() if bits & bit),
+        node=int(node) if node.isdigit() else None,
+        pcie=_pcie(row.get("pcie.link.gen.max", ""), row.get("pcie.link.width.max", "")),
+    )
+
+
+def _pcie(generation: str, width: str) -> Optional[str]:
+    return f"PCIe {generation}.0 x{width}" if generation.isdigit() and width.isdigit() else None
+
+
+def _number(value: Optional[str]) -> Optional[float]:
+    return float(value) if value and re.fullmatch(r"[\d.]+", value) else None
+
+
+def _visible(gpus: Tuple[Gpu, ...], visible: str) -> Tuple[Gpu, ...]:
+    """What CUDA makes of the variable: indices or (the beginnings of) UUIDs, up to the first that means nothing."""
+    seen = []
+    for word in (word.strip() for word in visible.split(",")):
+        chosen = [gpu for gpu in gpus if word == str(gpu.index) or (word and gpu.uuid.startswith(word))
+                  or any(word == uuid for _, uuid in gpu.instances)]
+        if not word or len(chosen) != 1:
+            break
+        seen += chosen
+    return tuple(seen)

@@ -1,0 +1,186 @@
+"""The machine, as far as this process may use it: cores, memory, limits, mounts, network and GPUs.
+
+Reading never fails: what a machine does not tell is empty, None, or counts as unlimited.
+"""
+
+import dataclasses
+import math
+import os
+import pathlib
+import re
+from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
+
+from rn50 import process
+from rn50.machine import cgroup, cpu_list, gpus, sources
+from rn50.machine.sources import Sources
+
+
+class Cpu(NamedTuple):
+    """A hardware thread. ``core`` and ``socket`` are numbers that tell them apart, ``node`` is its NUMA node."""
+
+    number: int
+    core: int
+    socket: int
+    node: Optional[int]
+
+
+class Mount(NamedTuple):
+    """A mounted file system: where, of which kind, from what, and its own options."""
+
+    folder: str
+    kind: str
+    device: str
+    options: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Machine:
+    """What this process may use. Sizes are in bytes; None: no limit, or not known."""
+
+    host: str
+    architecture: str
+    processor: str
+    cpus: Tuple[Cpu, ...]
+    """Those in the affinity mask and the cpuset that are online; never empty."""
+    online: int
+    """CPUs of the whole machine."""
+    quota: Optional[float]
+    """CPUs' worth of time that the control group gets, where that is less than ``cpus``."""
+    memory: Optional[int]
+    memory_limit: Optional[int]
+    """Of the control group, where that is less than ``memory``."""
+    locked_memory: Optional[int]
+    open_files: Optional[int]
+    mounts: Tuple[Mount, ...]
+    infiniband: Tuple[str, ...]
+    """A line for each port that is up: device, rate, link layer."""
+    gpus: Tuple[gpus.Gpu, ...]
+    no_gpu: str
+    """Why there are none."""
+    nvidia_hardware: bool
+    """There is an NVIDIA GPU on the PCI bus or a loaded driver, whatever ``gpus`` says."""
+    links: Tuple[str, ...]
+    """How each pair of GPUs is connected, as in ``nvidia-smi topo -m``: NV12, PIX, SYS, ..."""
+
+    @property
+    def in_container(self) -> bool:
+        """Whether the root file system is a container's."""
+        return any(mount.folder == "/" and mount.kind in ("overlay", "fuse.fuse-overlayfs") for mount in self.mounts)
+
+    @property
+    def usable_cpus(self) -> int:
+        """CPUs that this process can keep busy, with a quota the last one in part."""
+        return len(self.cpus) if self.quota is None else min(len(self.cpus), math.ceil(self.quota))
+
+    @property
+    def shared_memory(self) -> Optional[int]:
+        """Size of /dev/shm; 0 where nothing is mounted there, None where it is the kernel's default, half of the memory."""
+        mount = self.mount_of("/dev/shm")
+        if mount is None or mount.folder != "/dev/shm":
+            return 0
+        size = re.search(r"\bsize=(\d+)k", mount.options)
+        return int(size[1]) * 1024 if size else None
+
+    def mount_of(self, path: str) -> Optional[Mount]:
+        """The file system that holds an absolute path."""
+        holding = [m for m in self.mounts if path == m.folder or path.startswith(m.folder.rstrip("/") + "/")]
+        # Of two on one folder the later one hides the other.
+        return max(enumerate(holding), key=lambda each: (len(each[1].folder), each[0]))[1] if holding else None
+
+
+def read(root: str = "/", run: sources.Run = sources.run, environ: Optional[Mapping[str, str]] = None) -> Machine:
+    """The facts of this machine, or of the one whose files lie below ``root`` and whose commands ``run`` answers."""
+    source = Sources(pathlib.Path(root), run)
+    environ = process.environment() if environ is None else environ
+    limits = cgroup.read(source)
+    all_cpus, cpus = _cpus(source, limits.cpus)
+    about = dict(re.findall(r"^([\w ()]+):\s+(.*)$", source.output("lscpu"), re.MULTILINE))
+    memory = re.search(r"^MemTotal:\s+(\d+) kB", source.text("proc/meminfo"), re.MULTILINE)
+    total = int(memory[1]) * 1024 if memory else None
+    found, no_gpu = gpus.read(source, environ.get("CUDA_VISIBLE_DEVICES"))
+    return Machine(
+        host=source.text("proc/sys/kernel/hostname"),
+        architecture=about.get("Architecture", os.uname().machine),
+        processor=about.get("Model name", ""),
+        cpus=cpus,
+        online=len(all_cpus),
+        quota=limits.quota if limits.quota is not None and limits.quota < len(cpus) else None,
+        memory=total,
+        memory_limit=limits.memory if limits.memory is not None and (total is None or limits.memory < total) else None,
+        locked_memory=_resource_limit(source, "Max locked memory"),
+        open_files=_resource_limit(source, "Max open files"),
+        mounts=_mounts(source),
+        infiniband=_infiniband(source),
+        gpus=found,
+        no_gpu=no_gpu,
+        nvidia_hardware=_nvidia_hardware(source),
+        links=_links(source, [each.index for each in found]) if len(found) > 1 else (),
+    )
+
+
+def fastest_cpu_precision(root: str = "/") -> str:
+    """bfloat16 where the processor multiplies it itself (1.4 times as fast: docs/measurements.md), else float32."""
+    return "bfloat16" if "avx512_bf16" in Sources(pathlib.Path(root)).text("proc/cpuinfo") else "float32"
+
+
+def _cpus(source: Sources, cpuset: Optional[Tuple[int, ...]]) -> Tuple[Tuple[Cpu, ...], Tuple[Cpu, ...]]:
+    """Every CPU that is online, and those that this process may use."""
+    listed = source.output("lscpu", "-p=CPU,CORE,SOCKET,NODE")
+    online = [
+        Cpu(int(number), int(core or 0), int(socket or 0), int(node) if node else None)
+        for number, core, socket, node in re.findall(r"^(\d+),(\d*)-?,(\d*)-?,(\d*)-?$", listed, re.MULTILINE)
+    ]
+    mask = re.search(r"^Cpus_allowed_list:\s*(\S+)", source.text("proc/self/status"), re.MULTILINE)
+    allowed = set(cpu_list.parse(mask[1]) if mask else os.sched_getaffinity(0))
+    if not online:  # no lscpu: each CPU counts as a core of its own
+        online = [Cpu(number, number, 0, None) for number in sorted(os.sched_getaffinity(0))]
+    # The mask may name CPUs that are not there: in many virtual machines it is the largest number possible.
+    usable = [cpu for cpu in online if cpu.number in allowed] or online
+    inside = [cpu for cpu in usable if cpuset is None or cpu.number in cpuset] or usable
+    return tuple(online), tuple(inside)
+
+
+def _resource_limit(source: Sources, name: str) -> Optional[int]:
+    soft = re.search(rf"^{name}\s+(\d+)", source.text("proc/self/limits"), re.MULTILINE)
+    return int(soft[1]) if soft else None
+
+
+def _mounts(source: Sources) -> Tuple[Mount, ...]:
+    mounts = []
+    for line in source.text("proc/self/mountinfo").splitlines():
+        fields = re.match(r"\S+ \S+ \S+ \S+ (\S+) .* - (\S+) (\S+) (\S+)$", line)
+        if fields:
+            folder = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), fields[1])
+            mounts.append(Mount(folder, *fields.groups()[1:]))
+    return tuple(mounts)
+
+
+def _infiniband(source: Sources) -> Tuple[str, ...]:
+    ports = []
+    for device in source.names("sys/class/infiniband"):
+        for port in source.names(f"sys/class/infiniband/{device}/ports"):
+            folder = f"sys/class/infiniband/{device}/ports/{port}"
+            if "ACTIVE" in source.text(f"{folder}/state"):
+                ports.append(f"{device}: {source.text(f'{folder}/rate')}, {source.text(f'{folder}/link_layer')}")
+    return tuple(ports)
+
+
+def _nvidia_hardware(source: Sources) -> bool:
+    if source.text("proc/driver/nvidia/version"):
+        return True
+    devices = (f"sys/bus/pci/devices/{name}" for name in source.names("sys/bus/pci/devices"))
+    return any(source.text(f"{device}/vendor") == "0x10de" and source.text(f"{device}/class").startswith("0x03")
+               for device in devices)
+
+
+def _links(source: Sources, gpus: List[int]) -> Tuple[str, ...]:
+    rows: Dict[str, List[str]] = {}
+    heading: List[str] = []
+    for line in source.output("nvidia-smi", "topo", "-m").splitlines():
+        words = re.sub(r"\x1b\[[\d;]*m", "", line).split()  # it underlines the heading
+        if not heading:
+            heading = words
+        elif words and words[0] in heading:
+            rows[words[0]] = words[1:]
+    pairs = ((f"GPU{first}", f"GPU{second}") for first in gpus for second in gpus if first < second)
+    return tuple(rows[first][heading.index(second)] for first, second in pairs if first in rows and second in heading)

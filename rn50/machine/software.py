@@ -1,0 +1,74 @@
+"""What is installed beside this code: Python, packages, and the shared libraries that MXNet loads."""
+
+import dataclasses
+import importlib.metadata
+import importlib.util
+import pathlib
+import platform
+import re
+import subprocess
+from typing import Dict, Mapping, Optional, Tuple
+
+from rn50 import process
+from rn50.files import ROOT
+from rn50.machine import sources
+
+
+@dataclasses.dataclass(frozen=True)
+class Software:
+    """The environment of this Python."""
+
+    python: str
+    packages: Mapping[str, str]
+    """Name, in lower case -> version."""
+    missing_libraries: Tuple[str, ...]
+    """Those of libmxnet.so that the loader does not find."""
+    libraries_off_path: Tuple[pathlib.Path, ...]
+    """Folders of installed packages that hold some of them."""
+    nvidia_container: Optional[str]
+    """Release of NVIDIA's MXNet container, where this is one; its MXNet is not the one of PyPI."""
+
+
+def read(run: sources.Run = sources.run, environ: Optional[Mapping[str, str]] = None) -> Software:
+    """What this process would train with. Imports none of it."""
+    environ = process.environment() if environ is None else environ
+    packages: Dict[str, str] = {}
+    for distribution in importlib.metadata.distributions():
+        # Of two with one name the first on the path is what is imported; a broken one has no name.
+        packages.setdefault(str(distribution.metadata["Name"]).lower(), distribution.version)
+    library = _libmxnet()
+    missing = _missing(library, run) if library else ()
+    folders = sorted(library.parent.parent.glob("nvidia/*/lib")) if library else []
+    return Software(
+        python=platform.python_version(),
+        packages=packages,
+        missing_libraries=missing,
+        libraries_off_path=tuple(folder for folder in folders if any((folder / name).exists() for name in missing)),
+        nvidia_container=environ.get("NVIDIA_MXNET_VERSION"),
+    )
+
+
+def _libmxnet() -> Optional[pathlib.Path]:
+    package = importlib.util.find_spec("mxnet")
+    library = pathlib.Path(package.origin).with_name("libmxnet.so") if package and package.origin else None
+    return library if library and library.exists() else None
+
+
+def _missing(library: pathlib.Path, run: sources.Run) -> Tuple[str, ...]:
+    _, printed = run(["ldd", str(library)])
+    return tuple(dict.fromkeys(re.findall(r"^\s*(\S+) => not found", printed, re.MULTILINE)))
+
+
+def commit() -> Optional[str]:
+    """Return the commit of the checkout, with "-dirty" where files differ; in an image, which is no checkout, RN50_COMMIT.
+
+    None where neither is known.
+    """
+    try:
+        done = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=40"], cwd=str(ROOT), capture_output=True, text=True, timeout=20
+        )
+        described = done.stdout.strip()
+    except (OSError, subprocess.TimeoutExpired):
+        described = ""
+    return described or process.environment().get("RN50_COMMIT") or None

@@ -1,0 +1,1 @@
+"""Result logs: read, scored, compared, reported; published results."""

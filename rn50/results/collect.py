@@ -1,0 +1,160 @@
+"""Makes the table of published results from the result trees that MLCommons publishes, one repository a round.
+
+    python -m rn50.results.collect training_results_v1.0 training_results_v1.1 ... > published.csv
+
+A tree holds ``<organisation>/results/<system>/resnet/result_<N>.txt`` and ``<organisation>/systems/<system>.json`` below a folder
+that names the round. Epochs, minutes, the olympic mean and the images per second come from ``rn50.results.score``, the
+hyperparameters from the first log of a result (``rn50.results.recipe``), the verdict on reference convergence from the
+official checker under the ruleset of the round, organisation and system from the folders, and the machine from its description.
+"""
+
+import argparse
+import json
+import pathlib
+import re
+import sys
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
+
+from rn50.errors import UserError
+from rn50.progress import counting
+from rn50.results import recipe, score, system_description, tree
+from rn50.results.parse import ResultLog, read_log
+from rn50.results.published import PublishedResult, to_csv
+from rn50.results.result_files import find_result_files
+from rn50.terminal import say
+
+_ROUND = re.compile(r"v\d+\.\d+$")
+
+
+def collect(
+    paths: Sequence[pathlib.Path], progress: Callable[[int, int], None] = lambda done, total: None
+) -> Tuple[List[PublishedResult], List[str]]:
+    """The results below ``paths`` by round, organisation and system, and why others were left out, a line each.
+
+    Raises:
+        UserError: a path does not exist, or holds no result file.
+    """
+    folders = list(dict.fromkeys(file.parent.resolve() for file in find_result_files(paths)))
+    found, left_out = [], []
+    for done, folder in enumerate(folders, 1):
+        try:
+            found.append(_result(folder))
+        except UserError as error:
+            left_out.append(f"{folder}: left out: {error}")
+        progress(done, len(folders))
+    return sorted(found, key=lambda each: (each.round, each.organisation, each.system)), left_out
+
+
+def _result(folder: pathlib.Path) -> PublishedResult:
+    place = tree.place(folder)
+    if place is None:
+        raise UserError("not <organisation>/results/<system>/resnet")
+    round_ = next((found.group() for found in map(_ROUND.search, reversed(place.organisation.parts)) if found), None)
+    if round_ is None:
+        raise UserError("no folder above it names the round, like v1.0")
+    [scored] = score.score([folder])
+    logs = [read_log(run.file) for run in scored.runs]
+    said = recipe.of_log(logs[0])
+    machine = _machine(place)
+    first, interval = _evaluation_epochs(logs)
+    verdict = scored.convergence if place.ruleset else None
+    speed = scored.images_per_second_per_accelerator
+    decay = said.decay_epochs(logs[0].train_samples) if logs[0].train_samples else None
+    return PublishedResult(
+        round=round_,
+        organisation=place.organisation.name,
+        system=place.system,
+        division=_text(machine.get("division")),
+        status=_text(machine.get("status")),
+        nodes=_whole(machine.get("number_of_nodes")),
+        accelerators=scored.accelerators,
+        accelerator_model=_text(machine.get("accelerator_model_name")),
+        framework=_text(machine.get("framework")),
+        global_batch_size=said.batch_size,
+        optimizer=_text(said.values["optimizer"]),
+        base_learning_rate=_number(said.values["base_learning_rate"]),
+        warmup_epochs=_number(said.values["learning_rate_warmup_epochs"]),
+        decay_epochs=_rounded(decay, 2),
+        weight_decay=_number(said.values["weight_decay"]),
+        momentum=_number(said.values["momentum"]),
+        label_smoothing=_number(said.values["label_smoothing"]),
+        model_bn_span=_whole(said.values["model_bn_span"]),
+        gradient_accumulation_steps=_whole(said.values["gradient_accumulation_steps"]),
+        first_evaluation_epoch=first,
+        evaluation_interval=interval,
+        epochs=tuple(run.epochs for run in scored.runs),
+        run_status=tuple(run.status.replace(" ", "_") for run in scored.runs),
+        accuracy=tuple(_rounded(run.accuracy, 5) for run in scored.runs),
+        minutes=tuple(_rounded(run.minutes, 4) for run in scored.runs),
+        olympic_minutes=_rounded(scored.olympic_minutes, 4),
+        published_scaling_factor=_scaling_factor(folder),
+        rcp_verdict=f"{verdict.message}, RCP test {'PASSED' if verdict.passed else 'FAILED'}" if verdict else "",
+        images_per_second_per_accelerator=None if speed is None else round(speed),
+    )
+
+
+def _machine(place: tree.Place) -> Dict[str, Any]:
+    try:
+        return system_description.read(place.description).fields
+    except UserError:
+        return {}
+
+
+def _evaluation_epochs(logs: Sequence[ResultLog]) -> Tuple[Optional[float], Optional[float]]:
+    """The first epoch after which every run was evaluated, and the epochs from one evaluation to the next."""
+    courses = [sorted({evaluation.epoch for evaluation in log.evaluations}) for log in logs]
+    firsts: Set[float] = {course[0] for course in courses if course}
+    steps: Set[float] = {later - earlier for course in courses for earlier, later in zip(course, course[1:])}
+    return (firsts.pop() if len(firsts) == 1 else None), (steps.pop() if len(steps) == 1 else None)
+
+
+def _scaling_factor(folder: pathlib.Path) -> Optional[float]:
+    """The factor of reference convergence that the submission tools left in the tree."""
+    try:
+        return _number(json.loads((folder / "scaling.json").read_text(encoding="utf-8"))["scaling_factor"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def _text(value: Any) -> str:
+    text = str(value or "").strip()
+    return "" if text.upper() == "N/A" else text
+
+
+def _number(value: Any) -> Optional[float]:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def _whole(value: Any) -> Optional[int]:
+    number = _number(value)
+    return int(number) if number is not None and number == int(number) else None
+
+
+def _rounded(value: Optional[float], digits: int) -> Optional[float]:
+    return None if value is None else round(value, digits)
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> int:
+    """Prints the table. Exit status: 0 whole, 1 something was left out, 2 nothing could be read."""
+    parser = argparse.ArgumentParser(
+        prog="python -m rn50.results.collect", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("trees", nargs="+", type=pathlib.Path, metavar="TREE", help="the published results of one round")
+    try:
+        with counting("reading results") as progress:
+            found, left_out = collect(parser.parse_args(arguments).trees, progress)
+    except UserError as error:
+        for line in error.lines:
+            say(line, err=True)
+        return 2
+    print(to_csv(found), end="")
+    for line in left_out:
+        say(line, err=True)
+    return 1 if left_out else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,264 @@
+"""Two results side by side: what differs, by how much, and whether so few runs can show it (``significance.py`` says how)."""
+
+import math
+import statistics
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
+
+from rich.table import Table
+
+from rn50.benchmark import rules
+from rn50.errors import UserError
+from rn50.results import conditions, recipe, significance, timing
+from rn50.results.parse import ResultLog, read_log
+from rn50.results.score import SystemScore
+from rn50.results.significance import CONFIDENCE
+from rn50.terminal import Terminal
+
+QUANTITIES = {
+    "epochs": ("epochs to target", "needs more epochs", "needs fewer epochs"),
+    "minutes": ("minutes to target", "is slower", "is faster"),
+    "images_per_second": ("images/s in training", "has the higher throughput", "has the lower throughput"),
+}
+"""What is compared: its name, and what more and less of it mean."""
+
+EACH_RUNS_OWN = ("seed", "config / run / seed", "config / run / result_file")
+"""What is not a setting of a result."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Of one quantity: the means over the runs, their difference second - first, its interval and p-value, and a sentence.
+
+    ``low`` and ``high`` are None where a side has fewer than two runs or neither side has any spread. ``p`` is that of this test
+    alone; ``p_adjusted`` and the interval allow for all tests made at once. ``shown`` says whether the runs show a difference:
+    ``p_adjusted`` below 5 %, and 0 outside the interval where there is one.
+    """
+
+    quantity: str
+    first: float
+    second: float
+    runs: Tuple[int, int]
+    difference: float
+    low: Optional[float]
+    high: Optional[float]
+    p: float
+    p_adjusted: float
+    shown: bool
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """``second`` against ``first``, by name; ``settings`` are what differs, as (name, first, second); ``cautions`` are sentences
+    on what is not comparable. ``tests`` were made at once, of this and all other comparisons, and the intervals have
+    ``confidence`` therefore."""
+
+    first: str
+    second: str
+    differences: Tuple[Difference, ...]
+    settings: Tuple[Tuple[str, str, str], ...]
+    cautions: Tuple[str, ...]
+    tests: int
+    confidence: float
+
+
+def compare(systems: Sequence[SystemScore]) -> List[Comparison]:
+    """Every result after the first against the first.
+
+    Raises:
+        UserError: fewer than two results.
+    """
+    if len(systems) < 2:
+        raise UserError("one result only; give two folders of results or more, the first is what the others are compared with")
+    logs = [[read_log(run.file) for run in system.runs] for system in systems]
+    called = names(systems)
+    samples = [_samples(system, of_system) for system, of_system in zip(systems, logs)]
+    data = [_data(system, of_system) for system, of_system in zip(systems, logs)]
+    pairs = [
+        (i, key) for i in range(1, len(systems)) for key in QUANTITIES
+        if samples[0][key] and samples[i][key] and data[0] == data[i]
+    ]  # fmt: skip
+    tests = [(i, key) for i, key in pairs if min(len(samples[0][key]), len(samples[i][key])) > 1]
+    adjusted = significance.adjusted([significance.permutation_p(samples[0][key], samples[i][key]) for i, key in tests])
+    p_adjusted, confidence = dict(zip(tests, adjusted)), significance.confidence_at_once(adjusted)
+
+    def differences(i: int) -> Iterator[Difference]:
+        for key in QUANTITIES:
+            if samples[0][key] and samples[i][key]:
+                p = p_adjusted.get((i, key))
+                found = difference(key, samples[0][key], samples[i][key], called[0], called[i], p, confidence)
+                yield found if (i, key) in pairs else replace(found, shown=False, sentence="not comparable: other data")
+
+    return [
+        Comparison(
+            first=called[0],
+            second=called[i],
+            differences=tuple(differences(i)),
+            settings=tuple(_settings(logs[0], logs[i])),
+            cautions=tuple(_cautions(systems[0], logs[0], systems[i], logs[i], called[0], called[i])),
+            tests=len(tests),
+            confidence=confidence,
+        )
+        for i in range(1, len(systems))
+    ]
+
+
+def correction(comparisons: Sequence[Comparison]) -> Optional[str]:
+    """What was done because several tests were made at once, as a sentence; None where there was one at most."""
+    tests, confidence = comparisons[0].tests, comparisons[0].confidence
+    if tests < 2:
+        return None
+    return (
+        f"{tests} tests at once: p-values are adjusted (Benjamini and Hochberg) and intervals have {confidence:.1%} confidence "
+        f"(Benjamini and Yekutieli), so that of the differences called shown {1 - CONFIDENCE:.0%} at most are expected by chance"
+    )
+
+
+def names(systems: Sequence[SystemScore]) -> List[str]:
+    """A name for each; those of one name have their folder behind it."""
+    all_names = [system.system for system in systems]
+    return [
+        system.system if all_names.count(system.system) == 1 else f"{system.system} in {system.runs[0].file.parent}"
+        for system in systems
+    ]
+
+
+def _samples(system: SystemScore, logs: Sequence[ResultLog]) -> Dict[str, List[float]]:
+    """The values of each quantity, one a run; only runs that converged have epochs and minutes to the target."""
+    rates = [[rate for _, rate in timing.throughput(log).epochs] for log in logs]
+    return {
+        "epochs": [run.epochs for run in system.runs if run.converged and run.epochs is not None],
+        "minutes": [run.minutes for run in system.runs if run.converged and run.minutes is not None],
+        "images_per_second": [statistics.median(each) for each in rates if each],
+    }
+
+
+def _data(system: SystemScore, logs: Sequence[ResultLog]) -> Set[Optional[int]]:
+    """Data sets that are not ImageNet are told by their number of training images. What is not labelled is of ImageNet, though
+    some count whole batches of it."""
+    return {log.train_samples for log in logs} if system.label else {rules.TRAIN_SAMPLES}
+
+
+def difference(
+    quantity: str, a: Sequence[float], b: Sequence[float], a_name: str, b_name: str,
+    p_adjusted: Optional[float] = None, confidence: float = CONFIDENCE,
+) -> Difference:  # fmt: skip
+    """What the runs ``b`` differ by from the runs ``a`` in a quantity of ``QUANTITIES``; each has at least one run. Of several
+    tests at once this one has ``p_adjusted``, and all have ``confidence``."""
+    first, second = statistics.mean(a), statistics.mean(b)
+    low, high = significance.welch_interval(a, b, confidence)
+    p = significance.permutation_p(a, b)
+    of_all = p if p_adjusted is None else p_adjusted
+    shown = of_all < 1 - CONFIDENCE and (low is None or high is None or not low <= 0 <= high)
+    interval = None if low is None or high is None else (low, high, confidence)
+    sentence = _sentence(quantity, a, b, a_name, b_name, interval, of_all, shown)
+    return Difference(quantity, first, second, (len(a), len(b)), second - first, low, high, p, of_all, shown, sentence)
+
+
+def _sentence(
+    quantity: str, a: Sequence[float], b: Sequence[float], a_name: str, b_name: str,
+    interval: Optional[Tuple[float, float, float]], p: float, shown: bool,
+) -> str:  # fmt: skip
+    """``interval`` is its ends and its confidence."""
+    name, more, less = QUANTITIES[quantity]
+    first, change = statistics.mean(a), statistics.mean(b) - statistics.mean(a)
+    runs = f"{len(b)} {'run' if len(b) == 1 else 'runs'} against {len(a)}"
+    if change == 0 and interval is None and min(len(a), len(b)) > 1:
+        return f"no difference: every run of both has {first:g} {name}; one below the steps they are told in cannot be seen"
+    size = _figures(abs(change)) + (f" ({abs(change / first):.1%})" if first else "")
+    figures = f"p = {p:.3f}"
+    if interval:
+        low, high, confidence = interval
+        figures = f"{100 * confidence:.3g}% interval {_signed(low)} to {_signed(high)}, {figures}"
+    if shown:
+        return f"{runs} show that {b_name} {more if change > 0 else less}, by {size}; {figures}"
+    if min(len(a), len(b)) < 2 or 2 / math.comb(len(a) + len(b), len(a)) >= 1 - CONFIDENCE:
+        return f"{runs} cannot show a difference, whatever it is; here it is {size}"
+    if interval:
+        figures += f"; with this spread they could show one of about {_figures((interval[1] - interval[0]) / 2)}"
+    return f"{runs} do not show a difference: it is {size}; {figures}"
+
+
+def _figures(value: float) -> str:
+    """Four digits, but all of a thousand and above."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def _signed(value: float) -> str:
+    return ("+" if value > 0 else "") + _figures(value)
+
+
+def _settings(a: Sequence[ResultLog], b: Sequence[ResultLog]) -> Iterator[Tuple[str, str, str]]:
+    """What differs in what the logs say, and in what was saved beside them where both sides have it."""
+    for source in (_logged, _saved):
+        first, second = _of_all(a, source), _of_all(b, source)
+        if source is _logged or (first and second):
+            for name in {**first, **second}:
+                if first.get(name) != second.get(name):
+                    yield name, first.get(name, "-"), second.get(name, "-")
+
+
+def _of_all(logs: Sequence[ResultLog], source: Callable[[ResultLog], Dict[str, str]]) -> Dict[str, str]:
+    """The settings of a result; those that are not the same in all its runs with every value that they have."""
+    values: Dict[str, List[str]] = {}
+    for log in logs:
+        for name, value in source(log).items():
+            if name not in EACH_RUNS_OWN and value not in values.setdefault(name, []):
+                values[name].append(value)
+    return {name: ", ".join(found) for name, found in values.items()}
+
+
+def _logged(log: ResultLog) -> Dict[str, str]:
+    said = recipe.of_log(log)
+    settings = {
+        "organisation": log.org, "platform": log.platform, "global batch": said.batch_size,
+        **{recipe.NAMES[key]: value for key, value in said.values.items()},
+        "training images": log.train_samples, "validation images": log.eval_samples,
+    }
+    # One program logs 37, the other 37.0.
+    return {
+        name: f"{value:g}" if isinstance(value, float) else str(value) for name, value in settings.items() if value is not None
+    }
+
+
+def _saved(log: ResultLog) -> Dict[str, str]:
+    return conditions.saved(log.path)
+
+
+def _cautions(
+    a: SystemScore, a_logs: Sequence[ResultLog], b: SystemScore, b_logs: Sequence[ResultLog], a_name: str, b_name: str
+) -> Iterator[str]:
+    if _data(a, a_logs) != _data(b, b_logs):
+        yield "they were trained on different data, so the figures do not say which is better"
+    if a.label or b.label:
+        yield f"{' and '.join(name for system, name in ((a, a_name), (b, b_name)) if system.label)}: {a.label or b.label}"
+    for system, name in ((a, a_name), (b, b_name)):
+        missed = sum(not run.converged for run in system.runs)
+        if missed:  # not a sample of all its runs any more
+            yield f"{missed} of {len(system.runs)} runs of {name} did not converge; epochs and minutes are of those that did"
+
+
+def to_json(comparisons: Sequence[Comparison]) -> Dict[str, Any]:
+    """The comparisons as JSON values."""
+    return {"comparisons": [asdict(comparison) for comparison in comparisons]}
+
+
+def print_table(comparisons: Sequence[Comparison], console: Terminal) -> None:
+    """Prints for each comparison its figures, the sentence on each, the cautions and the settings that differ."""
+    for comparison in comparisons:
+        table = Table(title=f"{comparison.second} against {comparison.first}", title_justify="left")
+        for heading in ("mean of the runs", "first", "second", "difference", "p"):
+            table.add_column(heading, justify="left" if heading == "mean of the runs" else "right", no_wrap=True)
+        for d in comparison.differences:
+            change = _signed(d.difference) + (f" ({d.difference / d.first:+.1%})" if d.first else "")
+            table.add_row(QUANTITIES[d.quantity][0], _figures(d.first), _figures(d.second), change, f"{d.p_adjusted:.3f}")
+        console.print(table)
+        lines = [f"{QUANTITIES[d.quantity][0]}: {d.sentence}" for d in comparison.differences]
+        lines += [f"caution: {caution}" for caution in comparison.cautions]
+        lines += [f"{name}: {first} -> {second}" for name, first, second in comparison.settings]
+        for line in lines:
+            console.print(line)
+    said = correction(comparisons)
+    if said:
+        console.print(said, style="italic")

@@ -1,0 +1,314 @@
+"""A result file: the MLPerf log of one run, read into a frozen ``ResultLog``.
+
+Format: one ``:::MLLOG {json}`` record a line, as the ``mlperf_logging`` package writes it; prefixes before the record (ranks,
+timestamps) and any other text between the records are passed over. Where the log breaks the format, the reading goes on and a
+finding says which line it was; only a file that is no MLPerf log at all is an error. A file is read piece by piece: the memory
+it takes grows with its records, not with what else is in it.
+"""
+
+import contextlib
+import functools
+import json
+import math
+import pathlib
+import re
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+from rn50 import files
+from rn50.benchmark import rules
+from rn50.errors import UserError
+
+TOKEN = ":::MLLOG"
+UNFINISHED = "unfinished"
+"""Status of a run whose clock started and never stopped: it is still running, or it was killed."""
+NOT_STARTED = "not started"
+"""Status of a run whose clock never started."""
+MOST_FINDINGS = 100
+"""Broken records that are listed; a file of nothing else would fill the memory with them."""
+_PIECE = 1 << 20
+_LONGEST_INTEGER = 20
+"""Characters, of the largest number of 64 bits. With one of 400 digits the arithmetic would overflow."""
+_TIMES_MS = 1 << 62
+_MOST_EPOCHS = 10_000_000
+_REMEDY = "give a result file"
+_SHOWN = 80
+"""Characters of a value that is wrong."""
+_LABEL_SMOOTHING = re.compile(rb"\blabel_smooth(?:ing)?=([0-9.eE+-]+)")
+
+
+@dataclass(frozen=True)
+class Event:
+    """One record: its line number in the file (from 1), its time in ms since the epoch, and what it says."""
+
+    line: int
+    time_ms: int
+    key: str
+    value: Any
+    metadata: Dict[str, Any]
+
+
+_ByKey = Mapping[str, Sequence[Event]]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Top-1 ``accuracy`` as a fraction after ``epoch`` epochs."""
+
+    epoch: float
+    accuracy: float
+    time_ms: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True)
+class ResultLog:
+    """One run as its log tells it. What the log does not say is None; times are ms since the epoch. ``by_key`` has the events of
+    each key in their order.
+
+    ``status`` is the one logged with ``run_stop``, else ``UNFINISHED`` or ``NOT_STARTED``. ``findings`` are the places where the
+    log breaks the format, a line of text each.
+    """
+
+    path: pathlib.Path
+    events: Tuple[Event, ...]
+    by_key: Mapping[str, Sequence[Event]]
+    findings: Tuple[str, ...]
+    benchmark: Optional[str]
+    org: Optional[str]
+    division: Optional[str]
+    submission_status: Optional[str]
+    platform: Optional[str]
+    seed: Optional[int]
+    train_samples: Optional[int]
+    eval_samples: Optional[int]
+    global_batch_size: Optional[int]
+    run_start_ms: Optional[int]
+    run_stop_ms: Optional[int]
+    status: str
+    evaluations: Tuple[Evaluation, ...]
+    label_smoothing: Optional[Tuple[int, float]] = None
+    """The line that states it, and the value: MLPerf has no key for it, but some programs print their arguments."""
+    crowded_lines: Tuple[int, ...] = ()
+    """Lines of several records. All of them are read; the official checkers see the last."""
+
+    def first(self, *keys: str) -> Optional[Event]:
+        """The first event of a key, where there is one; of several keys that of the first which is logged."""
+        return next((self.by_key[key][0] for key in keys if key in self.by_key), None)
+
+    def first_of(self, *keys: str) -> Optional[Event]:
+        """The first event of any of several keys, by its line."""
+        firsts = [self.by_key[key][0] for key in keys if key in self.by_key]
+        return min(firsts, key=lambda event: event.line) if firsts else None
+
+    @functools.cached_property
+    def reached(self) -> Optional[Evaluation]:
+        """The first evaluation at the target accuracy or above; its epoch is the run's epochs to target."""
+        return next((e for e in self.evaluations if e.accuracy >= rules.TARGET_ACCURACY), None)
+
+    @property
+    def minutes(self) -> Optional[float]:
+        """``run_stop - run_start`` in minutes; None where either is missing (rules, section "Run Results")."""
+        if self.run_start_ms is None or self.run_stop_ms is None:
+            return None
+        return (self.run_stop_ms - self.run_start_ms) / 60_000
+
+
+def read_log(path: pathlib.Path) -> ResultLog:
+    """Reads one result file.
+
+    Raises:
+        UserError: the file cannot be read, or holds no ``:::MLLOG`` line.
+    """
+    findings: List[str] = []
+    reader = _Reader(findings)
+    try:
+        with files.open_regular(path, _REMEDY) as stream:
+            events = tuple(reader.events(stream))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); {_REMEDY}") from error
+    if not reader.saw_token:
+        raise UserError(f"{path}: no {TOKEN} line in it; give the log of a run")
+    by_key: Dict[str, List[Event]] = {}
+    for event in events:
+        by_key.setdefault(event.key, []).append(event)
+    start = _first("run_start", by_key, findings, repeatable=False)
+    stop = _first("run_stop", by_key, findings, repeatable=False)
+    if start and stop and stop.time_ms < start.time_ms:
+        findings.append(f"line {stop.line}: run_stop is earlier than run_start; not counted")
+        stop = None
+    status = UNFINISHED if start else NOT_STARTED
+    if stop:
+        logged = stop.metadata.get("status")
+        if isinstance(logged, str):
+            status = logged
+        else:
+            findings.append(f"line {stop.line}: run_stop without a status")
+    return ResultLog(
+        path=path,
+        events=events,
+        by_key=by_key,
+        benchmark=_text("submission_benchmark", by_key, findings),
+        org=_text("submission_org", by_key, findings),
+        division=_text("submission_division", by_key, findings),
+        submission_status=_text("submission_status", by_key, findings),
+        platform=_text("submission_platform", by_key, findings),
+        seed=_integer("seed", by_key, findings),
+        train_samples=_integer("train_samples", by_key, findings),
+        eval_samples=_integer("eval_samples", by_key, findings),
+        global_batch_size=_integer("global_batch_size", by_key, findings),
+        run_start_ms=start.time_ms if start else None,
+        run_stop_ms=stop.time_ms if stop else None,
+        status=status,
+        evaluations=tuple(_evaluations(by_key, findings)),
+        label_smoothing=reader.label_smoothing,
+        crowded_lines=tuple(reader.crowded_lines),
+        findings=tuple(findings),
+    )
+
+
+class _Reader:
+    """Reads the records of one stream; notes on the way where the format is broken and what the noise says of label smoothing."""
+
+    def __init__(self, findings: List[str]):
+        self.saw_token = False
+        self.label_smoothing: Optional[Tuple[int, float]] = None
+        self.crowded_lines: List[int] = []
+        self._findings = findings
+        self._broken = 0
+
+    def events(self, stream: BinaryIO) -> Iterator[Event]:
+        for number, line in _lines(stream):
+            stated = _LABEL_SMOOTHING.search(line) if b"label_smooth" in line else None
+            if stated and self.label_smoothing is None:
+                with contextlib.suppress(ValueError):
+                    self.label_smoothing = number, float(stated.group(1))
+            if TOKEN.encode() not in line:
+                continue
+            self.saw_token = True
+            # A progress bar ends its lines with a carriage return only; for the official checker, too, that is the end of a line.
+            for piece in line.decode("utf-8", errors="replace").split("\r"):
+                records = piece.split(TOKEN)[1:]
+                if len(records) > 1 and len(self.crowded_lines) < MOST_FINDINGS:
+                    self.crowded_lines.append(number)
+                for record in records:
+                    try:
+                        yield _event(number, record)
+                    except (KeyError, TypeError, ValueError) as error:
+                        self._note(f"line {number}: not an MLPerf record ({type(error).__name__}: {error})")
+
+    def _note(self, finding: str) -> None:
+        self._broken += 1
+        if self._broken <= MOST_FINDINGS:
+            self._findings.append(finding)
+        elif self._broken == MOST_FINDINGS + 1:
+            self._findings.append(f"{finding}; this and what follows is not listed")
+
+
+def _event(line: int, record: str) -> Event:
+    """Raises KeyError, TypeError or ValueError where a record breaks the format."""
+    # Of these readers the second looks how deep the record is nested, which few have to be asked.
+    nested = record.count("[") + record.count("{") > files.DEEPEST
+    fields = files.parse_json(record) if nested else _DECODER.decode(record)
+    time_ms, key, value, metadata = fields["time_ms"], fields["key"], fields["value"], fields["metadata"]
+    if finite(time_ms) is None or abs(time_ms) >= _TIMES_MS:
+        raise TypeError(f"time_ms {_shown(time_ms)} is no time")
+    if not isinstance(key, str):
+        raise TypeError(f"key {_shown(key)} is no text")
+    if not isinstance(metadata, dict) and metadata is not None:
+        raise TypeError(f"metadata {_shown(metadata)} is no object")
+    return Event(line, int(time_ms), key, value, metadata or {})
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > _LONGEST_INTEGER:
+        raise ValueError(f"a whole number of {len(digits)} digits")
+    return int(digits)
+
+
+_DECODER = json.JSONDecoder(parse_int=_whole)
+
+
+def copy_records(source: pathlib.Path, target: pathlib.Path) -> None:
+    """Writes the lines of ``source`` that hold records to ``target``. The official checkers, which see no others, read a file
+    whole; the noise around the records may be larger than the memory."""
+    with files.open_regular(source, _REMEDY) as stream, target.open("wb") as copy:
+        for _, line in _lines(stream):
+            if TOKEN.encode() in line:
+                copy.write(line)
+
+
+def _lines(stream: BinaryIO) -> Iterator[Tuple[int, bytes]]:
+    """The lines with their numbers from 1. Of a line longer than a piece only the pieces come that hold the start of a record."""
+    number, kept = 1, b""
+    while True:
+        piece = stream.readline(_PIECE)
+        if not piece:
+            break
+        line = kept + piece
+        if piece.endswith(b"\n"):
+            yield number, line
+            number, kept = number + 1, b""
+        elif TOKEN.encode() not in line:
+            kept = line[1 - len(TOKEN) :]  # the token may lie across two pieces
+        elif len(line) < 2 * _PIECE:
+            kept = line[line.index(TOKEN.encode()) :]
+        else:
+            yield number, line
+            kept = b""
+    if kept:
+        yield number, kept
+
+
+def _first(key: str, by_key: _ByKey, findings: List[str], repeatable: bool = True) -> Optional[Event]:
+    """The first event of a key that a run logs once; repeating a ``repeatable`` key with the same value does no harm."""
+    found = by_key.get(key, ())
+    if len(found) > 1 and not (repeatable and all(event.value == found[0].value for event in found)):
+        findings.append(f"line {found[1].line}: {key} logged {len(found)} times; the first, in line {found[0].line}, counts")
+    return found[0] if found else None
+
+
+def _text(key: str, by_key: _ByKey, findings: List[str]) -> Optional[str]:
+    event = _first(key, by_key, findings)
+    if event is None or isinstance(event.value, str):
+        return event.value if event else None
+    findings.append(f"line {event.line}: {key} {_shown(event.value)} is not a text")
+    return None
+
+
+def _integer(key: str, by_key: _ByKey, findings: List[str]) -> Optional[int]:
+    event = _first(key, by_key, findings)
+    if event is None:
+        return None
+    found = finite(event.value)
+    if found is None or found != int(found):
+        findings.append(f"line {event.line}: {key} {_shown(event.value)} is not a whole number")
+        return None
+    return int(found)
+
+
+def _evaluations(by_key: _ByKey, findings: List[str]) -> Iterator[Evaluation]:
+    for event in by_key.get("eval_accuracy", ()):
+        accuracy, epoch = finite(event.value), epoch_number(event.metadata.get("epoch_num"))
+        if accuracy is None or not 0 <= accuracy <= 1:
+            value = _shown(event.value)
+            findings.append(f"line {event.line}: eval_accuracy {value} is not a fraction between 0 and 1; not counted")
+        elif epoch is None:
+            findings.append(f"line {event.line}: eval_accuracy without its epoch_num; not counted")
+        else:
+            yield Evaluation(int(epoch) if epoch == int(epoch) else epoch, accuracy, event.time_ms)
+
+
+def finite(value: Any) -> Optional[float]:
+    """A JSON value if it is a finite number, else None: Python reads NaN and Infinity, and takes true for 1."""
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) else None
+
+
+def epoch_number(value: Any) -> Optional[float]:
+    """A JSON value if it can be the number of an epoch, else None."""
+    number = finite(value)
+    return number if number is not None and 0 <= number <= _MOST_EPOCHS else None
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]} ..."

@@ -1,0 +1,57 @@
+"""Reference convergence points: did the runs need about as many epochs as the reference does at their batch size?
+
+Source: MLPerf Training rules, section "Reference Convergence Points". The points, the statistics and the verdict are those of
+``mlperf_logging.rcp_checker``. Runs that converge faster than the mean of the reference, but not so fast that they fail, have
+their score multiplied by mean / epochs.
+"""
+
+import functools
+import json
+import logging
+import pathlib
+import tempfile
+from dataclasses import dataclass
+from typing import Any, Dict, Optional, Tuple
+
+from rn50.benchmark import rules
+
+
+@dataclass(frozen=True)
+class Convergence:
+    """``factor`` multiplies the minutes; it is at least 1, and 1 where the runs are not faster than the reference."""
+
+    ruleset: str
+    passed: bool
+    factor: float
+    message: str
+
+
+@functools.lru_cache(maxsize=None)
+def judge(ruleset: str, global_batch_size: int, epochs: Tuple[Optional[float], ...]) -> Convergence:
+    """The verdict on runs of ``global_batch_size`` that needed ``epochs``; None is a run that did not converge."""
+    from mlperf_logging.rcp_checker import rcp_checker  # loads scipy
+
+    root, silence = logging.getLogger(), logging.NullHandler()
+    root.addHandler(silence)  # the checker logs to the root, and would set it up where nobody has
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            for number, each in enumerate(epochs):
+                _write_log(pathlib.Path(folder) / f"result_{number}.txt", global_batch_size, each)
+            passed, message, factor = rcp_checker.check_directory(
+                folder, "training", ruleset, verbose=False, bert_train_samples=False, rcp_pass="pruned_rcps"
+            )
+    finally:
+        root.removeHandler(silence)
+    return Convergence(ruleset, bool(passed), float(factor), message)
+
+
+def _write_log(file: pathlib.Path, global_batch_size: int, epochs: Optional[float]) -> None:
+    """What the checker reads of a run. It takes lines by the words in them, so a whole log may mislead it."""
+    records: Tuple[Tuple[str, Any, Dict[str, Any]], ...] = (
+        ("submission_benchmark", rules.BENCHMARK, {}),
+        ("global_batch_size", global_batch_size, {}),
+        ("eval_accuracy", None, {"epoch_num": epochs or 0}),
+        ("run_stop", None, {"status": "aborted" if epochs is None else "success"}),
+    )
+    lines = (json.dumps({"key": key, "value": value, "metadata": metadata}) for key, value, metadata in records)
+    file.write_text("".join(f":::MLLOG {line}\n" for line in lines), encoding="utf-8")

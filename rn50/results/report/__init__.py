@@ -1,0 +1,1 @@
+"""The page of ``rn50 report``."""

@@ -1,0 +1,164 @@
+"""The plots of the report, as SVG to stand in an HTML page.
+
+matplotlib draws in colours that stand for the page's CSS variables; they are put in afterwards, so that one drawing does for the
+light page, the dark one and the printed one.
+"""
+
+import io
+import re
+import warnings
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Sequence, Tuple
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from rn50.benchmark import rules
+from rn50.terminal import safe
+
+SERIES = 8
+"""Colours and markers; more curves than that begin again."""
+MARKERS = "os^DvPX*"
+MOST_POINTS = 1000
+"""Points of a curve: nobody sees more, and a page of them takes minutes to write."""
+_TEXT, _GRID, _TARGET = "#ab0100", "#ab0200", "#ab0300"
+_COLOURS = {_TEXT: "var(--text)", _GRID: "var(--grid)", _TARGET: "var(--target)"}
+_COLOURS.update({f"#ab00{i:02x}": f"var(--series-{i})" for i in range(SERIES)})
+_COLOURS.update({f"#ab04{i:02x}": f"var(--part-{i})" for i in range(SERIES)})
+_STYLE = {
+    "text.parse_math": False,
+    "svg.fonttype": "none", "svg.hashsalt": "rn50", "font.size": 9, "figure.constrained_layout.use": True,
+    "text.color": _TEXT, "axes.labelcolor": _TEXT, "axes.edgecolor": _GRID, "xtick.color": _GRID, "ytick.color": _GRID,
+    "xtick.labelcolor": _TEXT, "ytick.labelcolor": _TEXT, "grid.color": _GRID, "grid.linewidth": 0.5, "axes.grid": True,
+    "axes.axisbelow": True, "axes.spines.top": False, "axes.spines.right": False, "axes.formatter.useoffset": False,
+    "lines.linewidth": 1.4, "lines.markersize": 4,
+}
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Points (x, y) in the colour of ``series``; a faint one is dashed and lies behind."""
+
+    points: Sequence[Tuple[float, float]]
+    series: int = 0
+    faint: bool = False
+
+
+def accuracy(curves: Sequence[Curve], x_label: str) -> str:
+    """Top-1 accuracy, given as a fraction, over epochs or minutes, with the target."""
+    ends = [max(x for x, _ in curve.points) for curve in curves if curve.points]
+
+    def draw(axes: Axes) -> None:
+        _draw(axes, [Curve([(x, 100 * y) for x, y in c.points], c.series, c.faint) for c in curves])
+        axes.axhline(100 * rules.TARGET_ACCURACY, color=_TARGET, linewidth=1)
+        axes.annotate(
+            f"target {100 * rules.TARGET_ACCURACY:g} %", (0, 100 * rules.TARGET_ACCURACY), (3, 3), color=_TARGET,
+            xycoords=("axes fraction", "data"), textcoords="offset points", fontsize=8,
+        )
+        _scale(axes, ends)
+        axes.set_ylim(top=max(axes.get_ylim()[1], 100 * rules.TARGET_ACCURACY + 5))
+        axes.set(xlabel=x_label, ylabel="top-1, %")
+
+    return _svg(draw, f"top-1 accuracy over {x_label}")
+
+
+def throughput(curves: Iterable[Curve]) -> str:
+    """Images per second over epochs."""
+
+    def draw(axes: Axes) -> None:
+        _draw(axes, curves)
+        axes.set(xlabel="epochs", ylabel="images/s")
+        axes.yaxis.set_major_formatter(matplotlib.ticker.StrMethodFormatter("{x:,.0f}"))
+        low, high = axes.get_ylim()
+        middle = (low + high) / 2  # two per cent of noise are not to look like an outage
+        axes.set_ylim(min(low, 0.9 * middle), max(high, 1.1 * middle))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+    return _svg(draw, "images per second over epochs")
+
+
+def learning_rate(curves: Iterable[Curve]) -> str:
+    """Learning rate over epochs."""
+
+    def draw(axes: Axes) -> None:
+        for curve in curves:
+            axes.plot(*zip(*curve.points), color=f"#ab00{curve.series % SERIES:02x}")
+        axes.set(xlabel="epochs", ylabel="learning rate", xlim=(0, None), ylim=(0, None))
+
+    return _svg(draw, "learning rate over epochs")
+
+
+def time_parts(rows: Mapping[str, Mapping[str, float]]) -> str:
+    """A bar a run, of its parts in minutes; the parts are coloured in the order of the first row."""
+
+    def draw(axes: Axes) -> None:
+        begin = [0.0] * len(rows)
+        for part, name in enumerate(next(iter(rows.values()))):
+            widths = [row[name] for row in rows.values()]
+            axes.barh([safe(row) for row in rows], widths, left=begin, color=f"#ab04{part % SERIES:02x}", height=0.7)
+            begin = [first + width for first, width in zip(begin, widths)]
+        axes.invert_yaxis()
+        axes.grid(axis="y", visible=False)
+        axes.set(xlabel="minutes")
+
+    return _svg(draw, "where the time of each run went", height=1.0 + 0.3 * len(rows))
+
+
+def minutes(systems: Sequence[Sequence[Tuple[float, bool]]], scores: Sequence[Optional[float]]) -> str:
+    """A row a system, numbered from 1: (minutes, whether in the mean) of its runs as dots, and its score as a bar."""
+
+    def draw(axes: Axes) -> None:
+        for row, runs in enumerate(systems):
+            for value, kept in runs:
+                fill = f"#ab00{row % SERIES:02x}" if kept else "none"
+                axes.plot(value, row, "o", markeredgecolor=f"#ab00{row % SERIES:02x}", markerfacecolor=fill, markersize=5)
+            score = scores[row]
+            if score is not None:
+                axes.plot([score, score], [row - 0.35, row + 0.35], color=_TEXT, linewidth=1.5)
+        axes.set_yticks(range(len(systems)), [str(row + 1) for row in range(len(systems))])
+        _scale(axes, [value for runs in systems for value, _ in runs])
+        axes.set(xlabel="minutes to target", ylim=(len(systems) - 0.5, -0.5))
+
+    return _svg(draw, "minutes of every run by system", height=0.9 + 0.35 * len(systems))
+
+
+def _scale(axes: Axes, ends: Sequence[float]) -> None:
+    """From 0 on, but logarithmic where one course is over ten times as long as another and would hide it."""
+    if ends and max(ends) > 10 * min(ends) > 0:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(matplotlib.ticker.StrMethodFormatter("{x:g}"))
+    else:
+        axes.set_xlim(left=0)
+
+
+def _draw(axes: Axes, curves: Iterable[Curve]) -> None:
+    for curve in curves:
+        style: Dict[str, Any] = {"linestyle": "--", "alpha": 0.65, "zorder": 1.8} if curve.faint else {}
+        if curve.points:
+            x, y = zip(*_thinned(curve.points))
+            axes.plot(x, y, color=f"#ab00{curve.series % SERIES:02x}", marker=MARKERS[curve.series % SERIES], **style)
+
+
+def _thinned(points: Sequence[Tuple[float, float]]) -> Sequence[Tuple[float, float]]:
+    """At most ``MOST_POINTS`` of the points, at one distance, and the last."""
+    step = -(-len(points) // MOST_POINTS)
+    return points if step <= 1 else [*points[:-1:step], points[-1]]
+
+
+def _svg(draw: Callable[[Axes], None], label: str, height: float = 2.9) -> str:
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(4.5, height))
+        draw(figure.add_subplot())
+        stream = io.StringIO()
+        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a name may have characters that the font lacks, and the reader's has
+            figure.savefig(stream, format="svg", transparent=True, metadata=nothing)
+    text = stream.getvalue()
+    text = text[text.index("<svg") :]  # neither XML prolog nor DOCTYPE within a page
+    text = re.sub(r'<g id="[^"]*">', "<g>", text)  # nobody refers to these, and figures share them
+    text = re.sub(r"#ab0[0-4][0-9a-f]{2}", lambda found: _COLOURS[found.group()], text)
+    opening = rf'<svg \1 role="img" aria-label="{label}">'
+    return re.sub(r'<svg [^>]*?(viewBox="[^"]*")[^>]*>', opening, text, count=1)

@@ -1,0 +1,210 @@
+"""The report: all that is known of one or several results, on one HTML page that needs nothing but itself."""
+
+import pathlib
+import statistics
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+
+import jinja2
+
+import rn50
+from rn50 import files
+from rn50.benchmark import rules
+from rn50.results import compare, conditions, recipe, scoreboard, timing
+from rn50.results import score as scoring
+from rn50.results.parse import ResultLog, read_log
+from rn50.results.report import plots, recipes
+from rn50.results.score import RunScore, SystemScore
+from rn50.results.validity import compliance
+
+PARTS = {
+    "initialisation": "initialisation, before the clock",
+    "first_epoch": "first epoch",
+    "later_epochs": "training after it",
+    "evaluation": "evaluation",
+    "blocks": "blocks of epochs",
+    "gaps": "gaps",
+}
+"""The fields of ``timing.RunTimes`` as the reader calls them."""
+_GLYPHS = "●■▲◆▼✚✖★"
+"""The markers of ``plots.MARKERS``."""
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A run with all that is read from its log; ``verdict`` says what became of it in the score."""
+
+    score: RunScore
+    log: ResultLog
+    series: int
+    glyph: str
+    verdict: str
+    points: List[timing.AccuracyPoint]
+    throughput: timing.Throughput
+    times: Optional[timing.RunTimes]
+
+    @property
+    def faint(self) -> bool:
+        return self.verdict.startswith(("dropped", "not in"))
+
+
+Progress = Callable[[int, int], None]
+"""Is told how many results are drawn, and of how many."""
+
+
+def write(
+    paths: Sequence[pathlib.Path], rulesets: Sequence[str], output: Optional[pathlib.Path] = None,
+    progress: Progress = lambda done, total: None,
+) -> pathlib.Path:  # fmt: skip
+    """Writes the report of all results that ``paths`` mean and returns where it is: in ``output``, or as ``report.html`` in the
+    folder of the result, or in the current folder where they are several.
+
+    Raises:
+        UserError: as ``score.score`` and ``compliance.check`` do, or the report cannot be written.
+    """
+    systems = scoring.score(paths)
+    folders = {run.file.parent for system in systems for run in system.runs}
+    target = output or (folders.pop() if len(folders) == 1 else pathlib.Path()) / "report.html"
+    remedy = "give another place with --output"
+    files.refuse_to_replace(target, remedy=remedy)  # before all is checked and drawn for nothing
+    files.write(target, render(systems, rulesets, progress), remedy=remedy)
+    return target
+
+
+def render(systems: Sequence[SystemScore], rulesets: Sequence[str], progress: Progress = lambda done, total: None) -> str:
+    """The page for these results; the official checker runs on their logs under every ruleset."""
+    templates = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(str(pathlib.Path(__file__).parent)),
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+    )
+    templates.filters["number"] = recipes.number
+    pages = []
+    for system in systems:
+        pages.append(_system(system, rulesets))
+        progress(len(pages), len(systems))
+    return templates.get_template("report.html.j2").render(
+        systems=pages,
+        overview=_overview(pages) if len(pages) > 1 else None,
+        labels=list(dict.fromkeys(system.label for system in systems if system.label)),
+        rules=rules,
+        rulesets=rulesets,
+        version=rn50.__version__,
+        mark=files.MARK,
+        not_valid=scoreboard.NOT_VALID,
+        series=range(plots.SERIES),
+        quantities=compare.QUANTITIES,
+    )
+
+
+def _system(system: SystemScore, rulesets: Sequence[str]) -> Dict[str, Any]:
+    runs = [_run(run, number, system) for number, run in enumerate(system.runs)]
+    logs = [run.log for run in runs]
+    files = [run.score.file for run in runs]
+    by_epoch = [plots.Curve([(p.epoch, p.accuracy) for p in run.points], run.series, run.faint) for run in runs]
+    by_minute = [plots.Curve([(p.minutes, p.accuracy) for p in run.points], run.series, run.faint) for run in runs]
+    speeds = [plots.Curve(run.throughput.epochs, run.series, run.faint) for run in runs if run.throughput.epochs]
+    rates = [rate for run in runs for _, rate in run.throughput.epochs[1:]]
+    chosen = recipes.read(logs, rulesets[-1], system.accelerators)
+    train_samples = logs[0].train_samples or rules.TRAIN_SAMPLES
+    longest = max((point.epoch for run in runs for point in run.points), default=0)
+    schedule = recipe.learning_rates(chosen.ours, train_samples, longest)
+    verdicts = compliance.check(files, rulesets)
+    parts = {run.score.file.name: _parts(run.times) for run in runs if run.times}
+    used = [part for part in PARTS if any(row.get(part) for row in parts.values())]
+    return {
+        "score": system,
+        "made_of": scoreboard.made_of(system),
+        "remarks": scoreboard.remarks(system),
+        "runs": runs,
+        "facts": _facts(system, runs, rates),
+        "images_per_second": statistics.median(rates) if rates else None,
+        "best": [plots.Curve([(p.minutes, p.accuracy) for p in run.points]) for run in runs if not run.faint],
+        "hyperparameters": chosen,
+        "figures": {
+            "epochs": plots.accuracy(by_epoch, "epochs") if any(c.points for c in by_epoch) else None,
+            "minutes": plots.accuracy(by_minute, "minutes") if any(c.points for c in by_minute) else None,
+            "throughput": plots.throughput(speeds) if speeds else None,
+            "learning_rate": plots.learning_rate([plots.Curve(schedule)]) if schedule else None,
+            "time": plots.time_parts({n: {PARTS[p]: row[p] / 60 for p in used} for n, row in parts.items()}) if used else None,
+        },
+        "in_blocks": any(run.throughput.in_blocks for run in runs),
+        "parts": [(PARTS[part], [row[part] for row in parts.values()]) for part in used],
+        "parts_of": list(parts),
+        "environment": conditions.sections(files[0].resolve().parent, files),
+        "verdicts": [(file.name, [v for v in verdicts if v.file == file]) for file in files],
+        "messages": _messages(verdicts),
+    }
+
+
+def _run(run: RunScore, number: int, system: SystemScore) -> _Run:
+    log = read_log(run.file)
+    series = number % plots.SERIES
+    return _Run(
+        score=run, log=log, series=series, glyph=_GLYPHS[series], verdict=_became(run, system),
+        points=timing.accuracy_points(log), throughput=timing.throughput(log), times=timing.run_times(log),
+    )
+
+
+def _became(run: RunScore, system: SystemScore) -> str:
+    if run.kept:
+        return "in the score" if system.valid else "in the mean"
+    if system.olympic_minutes is None:
+        return "-" if run.converged else "did not converge"
+    if not run.in_set:
+        return "not in the median set" + ("" if run.converged else ", did not converge")
+    if not run.converged:
+        return "dropped, did not converge"
+    fastest = min((other.minutes for other in system.runs if other.kept and other.minutes is not None), default=0.0)
+    return "dropped, fastest" if run.minutes is not None and run.minutes <= fastest else "dropped, slowest"
+
+
+def _facts(system: SystemScore, runs: Sequence[_Run], rates: Sequence[float]) -> List[Tuple[str, str]]:
+    log = runs[0].log
+    epochs = [run.score.epochs for run in runs if run.score.converged and run.score.epochs is not None]
+    minutes = [run.score.minutes for run in runs if run.score.converged and run.score.minutes is not None]
+    facts = [
+        ("converged", f"{sum(run.score.converged for run in runs)} of {len(runs)} runs"),
+        ("epochs to target", " to ".join(f"{each:g}" for each in sorted({min(epochs), max(epochs)})) if epochs else "-"),
+        ("minutes", f"{min(minutes):.4f} to {max(minutes):.4f}" if minutes else "-"),
+        ("images/s", f"{statistics.median(rates):,.0f} (median epoch)" if rates else "-"),
+        ("global batch", f"{log.global_batch_size:,}" if log.global_batch_size else "-"),
+        ("training / validation images", " / ".join(f"{n:,}" if n else "-" for n in (log.train_samples, log.eval_samples))),
+        ("organisation", log.org or "-"),
+        ("division, status", f"{log.division or '-'}, {log.submission_status or '-'}"),
+    ]
+    return [(name, value) for name, value in facts if value != "-"]
+
+
+def _parts(times: Optional[timing.RunTimes]) -> Dict[str, float]:
+    return {part: getattr(times, part) or 0.0 for part in PARTS}
+
+
+def _messages(verdicts: Sequence[compliance.Verdict]) -> List[Tuple[str, str, bool]]:
+    """(where, what, failure) of every message once, with the files and rulesets it came from."""
+    said: Dict[str, List[compliance.Verdict]] = {}
+    for verdict in verdicts:
+        for message in verdict.messages:
+            said.setdefault(message, []).append(verdict)
+    return [
+        (
+            f"{', '.join(dict.fromkeys(v.file.name for v in by))} ({', '.join(dict.fromkeys(v.ruleset for v in by))})",
+            message if len(message) <= 600 else f"{message[:600]} ... (whole in rn50 check --json)",
+            any(not v.ok for v in by),
+        )
+        for message, by in said.items()
+    ]
+
+
+def _overview(pages: Sequence[Dict[str, Any]]) -> Dict[str, Any]:
+    names = compare.names([page["score"] for page in pages])
+    dots = [[(run.score.minutes, run.score.kept) for run in page["runs"] if run.score.converged] for page in pages]
+    curves = [plots.Curve(c.points, number, False) for number, page in enumerate(pages) for c in page["best"]]
+    comparisons = compare.compare([page["score"] for page in pages])
+    return {
+        "names": names,
+        "glyphs": [_GLYPHS[number % plots.SERIES] for number in range(len(pages))],
+        "minutes": plots.minutes(dots, [page["score"].olympic_minutes for page in pages]),
+        "accuracy": plots.accuracy(curves, "minutes"),
+        "comparisons": comparisons,
+        "correction": compare.correction(comparisons),
+    }

@@ -1,0 +1,56 @@
+"""Which files are meant where a person names files and folders of results."""
+
+import os
+import pathlib
+import re
+from typing import Any, Dict, Iterator, List, Sequence
+
+from rn50.benchmark import rules
+from rn50.errors import UserError
+
+RESULT_FILE = re.compile(r"result_.*\.txt", re.DOTALL)
+"""Names of result files: MLPerf submission rules, section "Directory structure", Training."""
+
+
+def find_result_files(paths: Sequence[pathlib.Path]) -> List[pathlib.Path]:
+    """The result files that ``paths`` mean, each once: files as they are, folders with every ``result_*.txt`` below them, in the
+    order of the numbers in their names.
+
+    Where a folder holds a published tree (``results/<system>/<benchmark>/``), only the files of this benchmark are taken.
+
+    Raises:
+        UserError: a path does not exist, or no result file lies below it, or a folder cannot be read.
+    """
+    unique: Dict[str, pathlib.Path] = {}
+    for path in paths:
+        for file in _below(path):
+            unique.setdefault(os.path.realpath(file), file)
+    return list(unique.values())
+
+
+def _below(path: pathlib.Path) -> List[pathlib.Path]:
+    if not os.path.lexists(path):
+        raise UserError(f"{path}: no such file or folder; give result files or a folder of them")
+    if not os.path.isdir(path):
+        return [path]
+    files = sorted(_walk(path), key=_in_order)
+    if not files:
+        raise UserError(f"{path}: no result_*.txt below it; give a folder that holds result files, or the files themselves")
+    return [file for file in files if os.path.basename(os.path.realpath(file.parent)) == rules.BENCHMARK] or files
+
+
+def _walk(folder: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Links to folders are not followed, for they may lead back."""
+
+    def refuse(error: OSError) -> None:
+        raise UserError(f"{error.filename}: cannot be read ({error.strerror}); make the folder readable, or name those that are")
+
+    for below, _, names in os.walk(folder, onerror=refuse):
+        for name in names:
+            if RESULT_FILE.fullmatch(name):
+                yield pathlib.Path(below, name)
+
+
+def _in_order(file: pathlib.Path) -> Any:
+    """Sorts ``result_10.txt`` behind ``result_9.txt``."""
+    return file.parent, [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", file.name)]

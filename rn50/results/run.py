@@ -1,0 +1,72 @@
+"""The runs of a result, and which of them count.
+
+Source: MLPerf Training rules, section "Benchmark Results": the fastest and the slowest of five runs are dropped; one that did not
+converge may be the slowest. Of more than five, every five consecutive ones are a set, and the set with the median score is the
+result: so no one chooses.
+"""
+
+import functools
+import math
+import pathlib
+from dataclasses import dataclass
+from typing import Any, List, Mapping, Optional, Sequence
+
+from rn50.benchmark import rules
+from rn50.results import sidecar
+from rn50.results.parse import ResultLog, read_log
+from rn50.results.validity import label
+
+
+@dataclass(frozen=True)
+class Run:
+    """A log, and what was ``saved`` beside it, empty where nothing was."""
+
+    log: ResultLog
+    saved: Mapping[str, Any]
+
+    @functools.cached_property
+    def label(self) -> Optional[str]:
+        """``rules.NOT_A_RESULT`` for a run of anything but the benchmark's own task, else None."""
+        return label.of_run(self.log, self.saved)
+
+    @property
+    def converged(self) -> bool:
+        """Whether it reached the target and says so."""
+        return self.log.status == "success" and self.log.reached is not None and self.log.minutes is not None
+
+    @property
+    def accelerators(self) -> Optional[int]:
+        """Its ranks, as they were saved."""
+        run = sidecar.section(self.saved, "run")
+        return run["ranks_per_node"] * run.get("nodes", 1) if "ranks_per_node" in run else None
+
+
+def read(file: pathlib.Path) -> Run:
+    """Reads a log and what lies beside it.
+
+    Raises:
+        UserError: as ``read_log`` does.
+    """
+    return Run(read_log(file), sidecar.read(file))
+
+
+def median_set(runs: Sequence[Run]) -> List[int]:
+    """The runs that make the score, by their index: all, or of more than five the five consecutive ones whose score is the median
+    of all such sets; of an even number of sets the slower of the middle two. Consecutive is by the start of the clock."""
+    if len(runs) <= rules.RUNS:
+        return list(range(len(runs)))
+    in_time = sorted(range(len(runs)), key=lambda i: runs[i].log.run_start_ms or 0)
+    sets = [in_time[first : first + rules.RUNS] for first in range(len(runs) - rules.RUNS + 1)]
+    return sorted(sets, key=lambda chosen: _minutes(chosen, runs))[len(sets) // 2]
+
+
+def _minutes(chosen: Sequence[int], runs: Sequence[Run]) -> float:
+    if sum(not runs[i].converged for i in chosen) > 1:
+        return math.inf
+    return sum(runs[i].log.minutes or 0.0 for i in kept(chosen, runs))
+
+
+def kept(chosen: Sequence[int], runs: Sequence[Run]) -> List[int]:
+    """What is left of a set without its fastest and its slowest run. One that did not converge is the slowest whatever its clock
+    says: it may have stopped early."""
+    return sorted(chosen, key=lambda i: (not runs[i].converged, runs[i].log.minutes or 0.0))[1:-1]

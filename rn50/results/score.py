@@ -1,0 +1,178 @@
+"""The score of a set of runs: the olympic mean of their minutes to target.
+
+Source: MLPerf Training rules, sections "Run Results" (the time of a run) and "Benchmark Results" (the fastest and the slowest run
+are dropped and the rest averaged; one run that did not converge may be the slowest, more make the result invalid). The mean is
+told wherever it can be worked out; whether it is a valid result ``result_rules`` says.
+"""
+
+import pathlib
+from dataclasses import dataclass
+from typing import Callable, Dict, List, Optional, Sequence, Tuple
+
+from rn50.benchmark import rules
+from rn50.errors import UserError
+from rn50.results import rcp, run, system_description, tree
+from rn50.results.result_files import find_result_files
+from rn50.results.run import Run
+from rn50.results.validity import result_rules
+from rn50.results.validity.findings import Finding
+
+MANY_FILES = 100
+"""From here on the reading takes long enough to show how far it has come."""
+
+
+@dataclass(frozen=True)
+class RunScore:
+    """One run. ``epochs`` and ``accuracy`` (a fraction) are those of the evaluation that decided it: the first one at the target,
+    or the last one where none reached it. ``kept`` says whether its ``minutes`` are in the mean."""
+
+    file: pathlib.Path
+    seed: Optional[int]
+    epochs: Optional[float]
+    accuracy: Optional[float]
+    status: str
+    minutes: Optional[float]
+    converged: bool
+    kept: bool
+    findings: Tuple[str, ...]
+    in_set: bool = True
+    """False for a run beyond the five that the score is made of."""
+
+
+@dataclass(frozen=True)
+class SystemScore:
+    """The runs of one system and their mean in minutes. ``olympic_minutes`` is None where too few runs reached the target;
+    ``reasons`` say why it is not ``valid``: that, and the ``errors`` by the rules of a result. ``label`` is
+    ``rules.NOT_A_RESULT`` for runs of anything but the benchmark's own task, else None.
+
+    ``convergence`` compares minutes on ImageNet with the reference, and ``scaled_minutes`` is what is published where it passes,
+    from round v2.1 on. ``images_per_second`` counts the training images of the kept runs over their whole time; ``spread`` is
+    (slowest - fastest) / mean of the runs of the set that converged, as a fraction.
+    """
+
+    system: str
+    valid: bool
+    olympic_minutes: Optional[float]
+    reasons: Tuple[str, ...]
+    errors: Tuple[Finding, ...]
+    label: Optional[str]
+    runs: Tuple[RunScore, ...]
+    convergence: Optional[rcp.Convergence] = None
+    scaled_minutes: Optional[float] = None
+    division: Optional[str] = None
+    spread: Optional[float] = None
+    accelerators: Optional[int] = None
+    images_per_second: Optional[float] = None
+    mean_minutes: Optional[float] = None
+    """Of fewer runs than a score takes, where all converged: what it will be about."""
+
+    @property
+    def images_per_second_per_accelerator(self) -> Optional[float]:
+        """None where the description of the system is not there, or names no accelerator."""
+        return self.images_per_second / self.accelerators if self.images_per_second and self.accelerators else None
+
+
+def score(
+    paths: Sequence[pathlib.Path], ruleset: Optional[str] = None, progress: Callable[[int, int], None] = lambda done, total: None
+) -> List[SystemScore]:
+    """Scores result files, folders of them or published trees; the files of one folder are the runs of one system.
+
+    ``ruleset`` is that of the reference convergence points: where None, that of the round which a folder of a published tree
+    names, else the newest. ``progress(done, total)`` counts the files read, where they are many.
+
+    Raises:
+        UserError: a path does not exist, holds no result file, or holds a log that is none or is of another benchmark.
+    """
+    if ruleset is not None:
+        tree.refuse_unknown([ruleset])
+    folders: Dict[pathlib.Path, List[Run]] = {}
+    files = find_result_files(paths)
+    for done, file in enumerate(files, 1):
+        found = run.read(file)
+        if len(files) >= MANY_FILES:
+            progress(done, len(files))
+        if found.log.benchmark not in (None, rules.BENCHMARK):
+            raise UserError(f"{file}: a log of {found.log.benchmark}; only {rules.BENCHMARK} is scored, leave this file out")
+        folders.setdefault(file.parent.resolve(), []).append(found)
+    return [score_runs(folder, runs, ruleset) for folder, runs in folders.items()]
+
+
+def _system(folder: pathlib.Path, runs: Sequence[Run]) -> str:
+    """In a published tree the folder above ``resnet/``: by that name people know the system, and logs of one system may differ in
+    theirs. Elsewhere a folder can have any name, so ``submission_platform`` counts, and the folder only where no log has it."""
+    if folder.name == rules.BENCHMARK:
+        return folder.parent.name
+    return next((each.log.platform for each in runs if each.log.platform), folder.name)
+
+
+def score_runs(folder: pathlib.Path, runs: Sequence[Run], ruleset: Optional[str] = None) -> SystemScore:
+    """The score of the runs of a folder."""
+    place = tree.place(folder)
+    ruleset = ruleset or (place.ruleset if place else None) or rules.RULESETS[-1]
+    accelerators = system_description.accelerators(place)
+    judged = result_rules.judge(runs, (ruleset,), accelerators)
+    chosen = judged.chosen
+    reasons = _too_few([runs[i] for i in chosen])
+    kept = run.kept(chosen, runs) if not reasons else []
+    minutes = [runs[i].log.minutes or 0.0 for i in kept]
+    mean = sum(minutes) / len(minutes) if minutes else None
+    convergence = None
+    batch_size = runs[chosen[0]].log.global_batch_size
+    if mean is not None and batch_size and batch_size > 0 and not judged.label and ruleset in rules.RCP_RULESETS:
+        converged = [runs[i] for i in chosen if runs[i].converged]
+        epochs = (*sorted(map(_epochs, converged)), *[None] * (len(chosen) - len(converged)))
+        convergence = rcp.judge(ruleset, batch_size, epochs)
+    scaled = mean is not None and convergence and convergence.passed and ruleset in rules.SCALED_RULESETS
+    times = [runs[i].log.minutes or 0.0 for i in chosen if runs[i].converged]
+    # Of those that missed the target too few are left, which is said already.
+    errors = [each for each in judged.errors if each.rule != result_rules.MISSED]
+    reasons += [each.where_and_what for each in errors]
+    so_far = len(runs) < rules.RUNS and len(times) == len(runs) and not judged.errors
+    images = [_epochs(runs[i]) * (runs[i].log.train_samples or 0) for i in kept]
+    return SystemScore(
+        system=_system(folder, runs),
+        valid=not reasons,
+        olympic_minutes=mean,
+        reasons=tuple(reasons),
+        errors=tuple(errors),
+        label=judged.label,
+        runs=tuple(_run_score(each, i in kept, i in chosen) for i, each in enumerate(runs)),
+        convergence=convergence,
+        division=next((each.log.division for each in runs if each.log.division), None),
+        scaled_minutes=mean * convergence.factor if scaled and mean is not None and convergence else None,
+        spread=(max(times) - min(times)) / (sum(times) / len(times)) if len(times) > 1 and any(times) else None,
+        accelerators=accelerators,
+        images_per_second=sum(images) / sum(minutes) / 60 if all(images) and any(minutes) else None,
+        mean_minutes=sum(times) / len(times) if so_far else None,
+    )
+
+
+def _epochs(of: Run) -> float:
+    return of.log.reached.epoch if of.log.reached else 0.0
+
+
+def _too_few(runs: Sequence[Run]) -> List[str]:
+    """Why no mean can be worked out."""
+    if len(runs) != rules.RUNS:
+        return [f"{len(runs)} {'run' if len(runs) == 1 else 'runs'} of {rules.RUNS}"]
+    failed = [each.log.path.name for each in runs if not each.converged]
+    if len(failed) > 1:
+        return [f"{len(failed)} runs did not converge ({', '.join(failed)}), and only one may"]
+    return []
+
+
+def _run_score(of: Run, kept: bool, in_set: bool) -> RunScore:
+    log = of.log
+    decided = log.reached or (log.evaluations[-1] if log.evaluations else None)
+    return RunScore(
+        file=log.path,
+        seed=log.seed,
+        epochs=decided.epoch if decided else None,
+        accuracy=decided.accuracy if decided else None,
+        status=log.status,
+        minutes=log.minutes,
+        converged=of.converged,
+        kept=kept,
+        findings=log.findings,
+        in_set=in_set,
+    )

@@ -1,0 +1,166 @@
+"""Scores as a script reads them, JSON and CSV, and as a person does: a table and sentences."""
+
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+from rich.table import Table
+
+from rn50.benchmark import rules
+from rn50.results.rcp import Convergence
+from rn50.results.score import RunScore, SystemScore
+from rn50.terminal import Terminal, csv_text
+
+NOT_VALID = "NOT A VALID RESULT"
+_MOST_REASONS = 5
+
+
+def to_json(scores: Sequence[SystemScore]) -> Dict[str, Any]:
+    """The scores as JSON values; minutes have the four decimals of published results, accuracies are as logged."""
+    return {"systems": [_system_to_json(system) for system in scores]}
+
+
+def _rounded(value: Optional[float], digits: int = 4) -> Optional[float]:
+    return None if value is None else round(value, digits)
+
+
+def _system_to_json(system: SystemScore) -> Dict[str, Any]:
+    convergence = system.convergence
+    return {
+        "system": system.system,
+        "valid": system.valid,
+        "olympic_minutes": _rounded(system.olympic_minutes),
+        "reasons": list(system.reasons),
+        "mean_minutes": _rounded(system.mean_minutes),
+        "label": system.label,
+        "division": system.division,
+        "convergence": convergence and {
+            "ruleset": convergence.ruleset,
+            "passed": convergence.passed,
+            "message": convergence.message,
+            "factor": convergence.factor,
+            "scaled_minutes": _rounded(system.scaled_minutes),
+        },
+        "spread": _rounded(system.spread, 6),
+        "accelerators": system.accelerators,
+        "images_per_second": _rounded(system.images_per_second, 1),
+        "images_per_second_per_accelerator": _rounded(system.images_per_second_per_accelerator, 1),
+        "runs": [
+            {
+                "file": str(run.file),
+                "seed": run.seed,
+                "epochs": run.epochs,
+                "accuracy": run.accuracy,
+                "status": run.status,
+                "minutes": _rounded(run.minutes),
+                "kept": run.kept,
+                "in_set": run.in_set,
+                "findings": list(run.findings),
+            }
+            for run in system.runs
+        ],
+    }
+
+
+def to_csv(scores: Sequence[SystemScore]) -> str:
+    """A row a run, with the score of its system behind, all reasons in one cell; findings are left to the other forms."""
+    of_run = ("file", "seed", "epochs", "accuracy", "status", "minutes", "kept", "in_set")
+    of_system = ("valid", "olympic_minutes", "reasons", "label", "spread", "accelerators", "images_per_second_per_accelerator")
+    rows: List[Tuple[Any, ...]] = [("system", *of_run, *of_system, "rcp_ruleset", "rcp_passed", "rcp_factor", "scaled_minutes")]
+    for system in to_json(scores)["systems"]:
+        system["reasons"] = "; ".join(system["reasons"])
+        convergence = system["convergence"] or {}
+        behind = [convergence.get(key) for key in ("ruleset", "passed", "factor", "scaled_minutes")]
+        for run in system["runs"]:
+            rows.append((system["system"], *(run[key] for key in of_run), *(system[key] for key in of_system), *behind))
+    return csv_text(rows)
+
+
+def print_table(scores: Sequence[SystemScore], console: Terminal) -> None:
+    """Prints for each system a table of its runs, what is wrong with their logs, and the score line with its label."""
+    for system in scores:
+        table = Table(title=system.system, title_justify="left")
+        for heading in ("file", "seed", "epochs", "accuracy", "status", "minutes", "score"):
+            table.add_column(heading, justify="left" if heading in ("file", "status", "score") else "right", no_wrap=True)
+        for run in system.runs:
+            table.add_row(
+                run.file.name,
+                _cell(run.seed, "d"),
+                _cell(run.epochs, "g"),
+                _cell(run.accuracy, ".5f"),
+                run.status,
+                _cell(run.minutes, ".4f"),
+                _became(run, system),
+            )
+        console.print(table)
+        for run in system.runs:
+            for finding in run.findings[:3]:
+                console.print(f"{run.file.name}: {finding}")
+            if len(run.findings) > 3:
+                console.print(f"{run.file.name}: {len(run.findings) - 3} more findings")
+        console.print(headline(system), style="bold")
+        for line in (*_further_reasons(system), *remarks(system)):
+            console.print(line)
+
+
+def _became(run: RunScore, system: SystemScore) -> str:
+    if system.olympic_minutes is None:
+        return "-"
+    return "kept" if run.kept else "dropped" if run.in_set else "not in set"
+
+
+def _cell(value: Any, form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
+def headline(system: SystemScore) -> str:
+    """The score in a line, with its label and the first reason why it is not valid."""
+    reason = system.reasons[0] if system.reasons else ""
+    if system.olympic_minutes is None:
+        line = f"{system.system}: no score: {reason}"
+    else:
+        line = f"{system.system}: {system.olympic_minutes:.4f} minutes, "
+        line += made_of(system) if system.valid else f"{NOT_VALID}: {reason}"
+        line += "".join(f"; {run.file.name} did not converge" for run in system.runs if run.in_set and not run.converged)
+    return f"{line} [{system.label}]" if system.label else line
+
+
+def _further_reasons(system: SystemScore) -> List[str]:
+    lines = [f"and: {reason}" for reason in system.reasons[1:_MOST_REASONS]]
+    left = len(system.reasons) - _MOST_REASONS
+    return [*lines, f"and {left} more reasons, which rn50 check tells"] if left > 0 else lines
+
+
+def made_of(system: SystemScore) -> str:
+    """What a score is the mean of."""
+    text = f"mean of the middle {rules.RUNS - 2} of {rules.RUNS} runs"
+    if not all(run.in_set for run in system.runs):
+        text += f", the median set of five consecutive ones of {len(system.runs)}"
+    return text
+
+
+def remarks(system: SystemScore) -> List[str]:
+    """Sentences on reference convergence, throughput and spread, as far as they are known."""
+    lines = []
+    if system.mean_minutes is not None:
+        lines.append(f"{system.mean_minutes:.4f} minutes is the mean so far; all runs there are reached the target")
+    if system.convergence:
+        lines.append(f"reference convergence {system.convergence.ruleset}: {_convergence(system, system.convergence)}")
+    if system.images_per_second:
+        per_accelerator = system.images_per_second_per_accelerator
+        each = f", {per_accelerator:,.0f} on each of {system.accelerators} accelerators" if per_accelerator else ""
+        lines.append(f"{system.images_per_second:,.0f} images/s over the whole run{each}")
+    if system.spread is not None:
+        lines.append(f"spread of the runs that converged {system.spread:.2%}: slowest less fastest, over their mean")
+    return lines
+
+
+def _convergence(system: SystemScore, convergence: Convergence) -> str:
+    if not convergence.passed:
+        verdict = "FAILED, which the open division may" if system.division == "open" else "FAILED: no score that can be published"
+    elif convergence.factor > 1 and system.scaled_minutes is not None:
+        verdict = "passed; faster than the reference, so minutes x "
+        verdict += f"{convergence.factor:.7f} = {system.scaled_minutes:.4f} minutes"
+    elif convergence.factor > 1:
+        verdict = f"passed; faster than the reference, but scores are scaled from round v{rules.SCALED_RULESETS[0][:3]} on only"
+    else:
+        verdict = "passed; not scaled"
+    return f"{convergence.message}, {verdict}"

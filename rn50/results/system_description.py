@@ -1,0 +1,46 @@
+"""The description of a system, ``systems/<system>.json`` of a submission."""
+
+import pathlib
+from dataclasses import dataclass
+from typing import Any, Dict, Optional
+
+from rn50 import files
+from rn50.errors import UserError
+from rn50.results.tree import Place
+
+
+@dataclass(frozen=True)
+class SystemDescription:
+    """The fields as they stand in the file; submitters write every number as text."""
+
+    path: pathlib.Path
+    fields: Dict[str, Any]
+
+    @property
+    def accelerators(self) -> Optional[int]:
+        """Nodes times accelerators per node; None where the system has none or the file does not say."""
+        try:
+            count = int(self.fields["number_of_nodes"]) * int(self.fields["accelerators_per_node"])
+        except (KeyError, TypeError, ValueError):
+            return None
+        return count if count > 0 else None
+
+
+def read(path: pathlib.Path) -> SystemDescription:
+    """Reads one description.
+
+    Raises:
+        UserError: the file is missing, cannot be read, or is no JSON object.
+    """
+    fields = files.read_json(path, remedy="mend the description of the system")
+    if not isinstance(fields, dict):
+        raise UserError(f"{path}: not a JSON object; mend the description of the system")
+    return SystemDescription(path, fields)
+
+
+def accelerators(place: Optional[Place]) -> Optional[int]:
+    """Those of a system in a published tree; None where no description names them, which ``rn50 check`` tells."""
+    try:
+        return read(place.description).accelerators if place else None
+    except UserError:
+        return None

@@ -1,0 +1,158 @@
+"""What the clock of a log tells: how accuracy rose, how fast each epoch went, and where the time of the run was spent.
+
+Read from the intervals that every framework logs (``epoch_start/stop``, ``eval_start/stop``), so that the figures of two results
+are figures of the same thing. Logs without epochs tell it by blocks of them (``block_start/stop``).
+"""
+
+import bisect
+import itertools
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+
+from rn50.results.parse import ResultLog, epoch_number
+
+Interval = Tuple[int, int]
+"""Begin and end in ms since the epoch."""
+
+
+@dataclass(frozen=True)
+class AccuracyPoint:
+    """Top-1 ``accuracy`` as a fraction after ``epoch`` epochs, ``minutes`` after ``run_start``."""
+
+    epoch: float
+    minutes: float
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class RunTimes:
+    """Where the time went, in seconds; the parts from ``first_epoch`` on add up to the time of the run.
+
+    ``initialisation`` is all before the clock. ``blocks`` is the training of a log without epochs, with the evaluations where it
+    does not log them apart; ``gaps`` is what lies in none of the intervals.
+    """
+
+    initialisation: Optional[float]
+    first_epoch: float
+    later_epochs: float
+    evaluation: float
+    blocks: float
+    gaps: float
+
+
+@dataclass(frozen=True)
+class Throughput:
+    """(epoch, images/s) of every epoch; with ``in_blocks``, of every block up to that epoch."""
+
+    epochs: Tuple[Tuple[float, float], ...]
+    in_blocks: bool
+
+
+def accuracy_points(log: ResultLog) -> List[AccuracyPoint]:
+    """The evaluations with their times; none where the clock never started."""
+    start = log.run_start_ms
+    if start is None:
+        return []
+    return [AccuracyPoint(each.epoch, (each.time_ms - start) / 60_000, each.accuracy) for each in log.evaluations]
+
+
+def run_times(log: ResultLog) -> Optional[RunTimes]:
+    """Where the time of a run went; None for a run whose clock did not start and stop."""
+    if log.run_start_ms is None or log.run_stop_ms is None:
+        return None
+    begin, end = log.run_start_ms, log.run_stop_ms
+    began = next((event.time_ms for event in log.events if event.key == "init_start"), None)
+
+    def clipped(intervals: Dict[float, Interval]) -> Dict[float, Interval]:
+        inside = {number: (max(begin, first), min(end, last)) for number, (first, last) in intervals.items()}
+        return {number: (first, last) for number, (first, last) in inside.items() if first < last}
+
+    epochs = clipped(_intervals(log, "epoch", "epoch_num"))
+    evaluations = list(clipped(_intervals(log, "eval", "epoch_num")).values())
+    blocks = list(clipped(_intervals(log, "block", "first_epoch_num")).values()) if not epochs else []
+    evaluating = _length(evaluations)
+    first = _length([epochs[min(epochs)], *evaluations]) - evaluating if epochs else 0
+    trained = _length([*epochs.values(), *evaluations]) - evaluating
+    in_blocks = _length([*blocks, *evaluations]) - evaluating
+    return RunTimes(
+        initialisation=(begin - began) / 1000 if began is not None and began <= begin else None,
+        first_epoch=first / 1000,
+        later_epochs=(trained - first) / 1000,
+        evaluation=evaluating / 1000,
+        blocks=in_blocks / 1000,
+        gaps=(end - begin - evaluating - trained - in_blocks) / 1000,
+    )
+
+
+def throughput(log: ResultLog) -> Throughput:
+    """Images per second: the training samples over the time of an epoch or a block, less the evaluations that lie within it."""
+    samples = log.train_samples
+    if not samples:
+        return Throughput((), False)
+    epochs = _intervals(log, "epoch", "epoch_num")
+    evaluated_ms = _covered_by(list(_intervals(log, "eval", "epoch_num").values()))
+
+    def trained_ms(interval: Interval) -> int:
+        return interval[1] - interval[0] - evaluated_ms(interval)
+
+    if epochs:
+        took = {number: trained_ms(epoch) for number, epoch in sorted(epochs.items())}
+        return Throughput(tuple((number, samples / ms * 1000) for number, ms in took.items() if ms), False)
+    counts: Dict[Any, Any] = {
+        event.metadata["first_epoch_num"]: event.metadata.get("epoch_count")
+        for event in log.by_key.get("block_start", ())
+        if epoch_number(event.metadata.get("first_epoch_num")) is not None
+    }
+    rates = (
+        (first + counts[first] - 1, counts[first] * samples / trained_ms(block) * 1000)
+        for first, block in sorted(_intervals(log, "block", "first_epoch_num").items())
+        if epoch_number(counts.get(first)) and trained_ms(block) > 0
+    )
+    return Throughput(tuple(rates), True)
+
+
+def _intervals(log: ResultLog, name: str, numbered_by: str) -> Dict[float, Interval]:
+    """The intervals ``<name>_start`` to ``<name>_stop`` by number. Where several ranks log one, the first start and the last stop
+    count; one that is not closed, or ends before it begins, is none."""
+    starts: Dict[float, int] = {}
+    stops: Dict[float, int] = {}
+    for event in log.events:
+        if event.key not in (f"{name}_start", f"{name}_stop"):
+            continue
+        number: Any = event.metadata.get(numbered_by)
+        if epoch_number(number) is None:
+            continue
+        if event.key == f"{name}_start":
+            starts[number] = min(event.time_ms, starts.get(number, event.time_ms))
+        else:
+            stops[number] = max(event.time_ms, stops.get(number, event.time_ms))
+    return {number: (start, stops[number]) for number, start in starts.items() if stops.get(number, start) > start}
+
+
+def _length(intervals: Sequence[Interval]) -> int:
+    """Milliseconds that the intervals cover together; where they overlap, once."""
+    return sum(last - first for first, last in _merged(intervals))
+
+
+def _merged(intervals: Sequence[Interval]) -> List[Interval]:
+    """Intervals that cover the same and do not overlap, in their order."""
+    merged: List[Interval] = []
+    for first, last in sorted(intervals):
+        if merged and first <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(last, merged[-1][1])
+        else:
+            merged.append((first, last))
+    return merged
+
+
+def _covered_by(intervals: Sequence[Interval]) -> Callable[[Interval], int]:
+    """A function that tells how many milliseconds of another interval these cover, in a time that hardly grows with them."""
+    merged = _merged(intervals)
+    firsts = [first for first, _ in merged]
+    before = list(itertools.accumulate((last - first for first, last in merged), initial=0))
+
+    def until(time_ms: int) -> int:
+        begun = bisect.bisect_right(firsts, time_ms)
+        return before[begun] - (max(0, merged[begun - 1][1] - time_ms) if begun else 0)
+
+    return lambda interval: until(interval[1]) - until(interval[0])

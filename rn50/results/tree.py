@@ -1,0 +1,43 @@
+"""Where a folder of results stands in a published tree: ``<organisation>/results/<system>/resnet``."""
+
+import pathlib
+import re
+from dataclasses import dataclass
+from typing import Iterable, Optional
+
+from rn50.benchmark import rules
+from rn50.errors import UserError
+
+_ROUND = re.compile(r"(?:.*[_-])?v(\d\.\d)")
+
+
+@dataclass(frozen=True)
+class Place:
+    """The folder of the organisation, the name of the system, and the ruleset of the round that a folder above names, or None."""
+
+    organisation: pathlib.Path
+    system: str
+    ruleset: Optional[str]
+
+    @property
+    def description(self) -> pathlib.Path:
+        """Where the description of the system belongs."""
+        return self.organisation / "systems" / f"{self.system}.json"
+
+
+def refuse_unknown(rulesets: Iterable[str]) -> None:
+    """Raises UserError where a ruleset is not one that knows this benchmark."""
+    for ruleset in rulesets:
+        if ruleset not in rules.RULESETS:
+            raise UserError(f"ruleset {ruleset}: not one that knows {rules.BENCHMARK}; give one of {', '.join(rules.RULESETS)}")
+
+
+def place(folder: pathlib.Path) -> Optional[Place]:
+    """The place of a folder of result files; None outside a published tree."""
+    folder = folder.resolve()
+    if folder.name != rules.BENCHMARK or folder.parent.parent.name != "results":
+        return None
+    organisation = folder.parent.parent.parent
+    rounds = (_ROUND.fullmatch(part) for part in reversed(organisation.parts))
+    ruleset = next((f"{found.group(1)}.0" for found in rounds if found), None)
+    return Place(organisation, folder.parent.name, ruleset if ruleset in rules.RULESETS else None)

@@ -1,0 +1,105 @@
+"""The verdict of the official compliance checker, ``mlperf_logging.compliance_checker``, on result files.
+
+It runs in a process of its own, because it keeps state in its module and sets up the root logger. Its verdict is the last line it
+writes, ``SUCCESS`` or ``FAILED``. The exit code is not asked: it is 1 for a file that failed and for a checker that crashed.
+"""
+
+import concurrent.futures
+import itertools
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, List, Sequence, Tuple
+
+from rich.table import Table
+
+from rn50.results import tree
+from rn50.results.parse import copy_records, read_log
+from rn50.results.result_files import find_result_files
+from rn50.terminal import Terminal, styled
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the checker says of one file under one ruleset; ``messages`` are its reasons and, on a pass, its warnings."""
+
+    file: pathlib.Path
+    ruleset: str
+    ok: bool
+    messages: Tuple[str, ...]
+
+
+def check(paths: Sequence[pathlib.Path], rulesets: Sequence[str], count: Callable[[], None] = lambda: None) -> List[Verdict]:
+    """Checks every result file that ``paths`` mean under every ruleset, as many at a time as there are processors. ``count`` is
+    called as each check ends.
+
+    Raises:
+        UserError: an unknown ruleset, a path that does not exist or holds no result file, or a file without an MLPerf record.
+    """
+    tree.refuse_unknown(rulesets)
+    files = find_result_files(paths)
+    for file in files:
+        read_log(file)
+    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        copies = {file: pathlib.Path(folder) / f"{number}.txt" for number, file in enumerate(files)}
+        for file, copy in copies.items():
+            copy_records(file, copy)
+        jobs = itertools.product(files, dict.fromkeys(rulesets))
+        verdicts = []
+        for verdict in pool.map(lambda job: _check_file(job[0], copies[job[0]], job[1]), jobs):
+            verdicts.append(verdict)
+            count()
+        return verdicts
+
+
+def _check_file(file: pathlib.Path, copy: pathlib.Path, ruleset: str) -> Verdict:
+    # The checker would leave a compliance_checker.log in the current folder; and without utf8, in an ASCII locale, Python 3.8
+    # mixes failures to write its messages into them.
+    options = ["--usage", "training", "--ruleset", ruleset, "--log_output", os.devnull, "--", str(copy)]
+    process = subprocess.run(
+        [sys.executable, "-X", "utf8", "-m", "mlperf_logging.compliance_checker", *options],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        errors="replace",
+    )
+    ok, messages = _read_verdict(process.stderr)
+    return Verdict(file, ruleset, ok, messages)
+
+
+def _read_verdict(output: str) -> Tuple[bool, Tuple[str, ...]]:
+    lines = output.strip().splitlines()
+    last = lines.pop() if lines else "it wrote nothing"
+    if last not in ("INFO - SUCCESS", "ERROR - FAILED"):
+        return False, (f"the checker gave no verdict: {last}",)
+    said = "\n".join(line for line in lines if not line.startswith("INFO - "))
+    messages = re.split(r"^(?:WARNING - |-{30}$)", said, flags=re.MULTILINE)
+    return last == "INFO - SUCCESS", tuple(message.strip() for message in messages if message.strip())
+
+
+def to_json(verdicts: Sequence[Verdict]) -> Dict[str, Any]:
+    """The verdicts as JSON values; ``ok`` is true where every one of them is a pass."""
+    return {
+        "ok": all(verdict.ok for verdict in verdicts),
+        "verdicts": [{"file": str(v.file), "ruleset": v.ruleset, "ok": v.ok, "messages": list(v.messages)} for v in verdicts],
+    }
+
+
+def print_table(verdicts: Sequence[Verdict], console: Terminal) -> None:
+    """Prints for each folder a table of its files and their verdicts under each ruleset."""
+    rulesets = list(dict.fromkeys(verdict.ruleset for verdict in verdicts))
+    folders: Dict[pathlib.Path, Dict[pathlib.Path, List[Verdict]]] = {}
+    for verdict in verdicts:
+        folders.setdefault(verdict.file.parent, {}).setdefault(verdict.file, []).append(verdict)
+    for folder, files in folders.items():
+        console.print(str(folder), style="italic")
+        table = Table()
+        for heading in ("file", *rulesets):
+            table.add_column(heading, no_wrap=True)
+        for file, of_file in files.items():
+            table.add_row(file.name, *(styled("SUCCESS", "green") if v.ok else styled("FAILED", "red") for v in of_file))
+        console.print(table)

@@ -1,0 +1,149 @@
+"""A sentence for what the official compliance checker says: which line, which rule, and what to do."""
+
+import ast
+import json
+import re
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+
+from rn50.benchmark import rules
+from rn50.results.parse import TOKEN, Event, ResultLog
+from rn50.results.validity.compliance import Verdict
+from rn50.results.validity.findings import ERROR, WARNING, Finding
+
+Sentence = Tuple[Optional[int], str, str]
+"""Line, message, remedy."""
+_HARMLESS = "with one value, though once is right"
+"""What the checker only warns of, also in a log that it refuses for something else."""
+
+_REMEDIES = {
+    "submission_division": "log closed or open, in small letters",
+    "submission_status": "log cloud, onprem, preview or research",
+    "submission_benchmark": f"log {rules.BENCHMARK}",
+    "init_start": "log init_start before init_stop and run_start",
+    "init_stop": "initialise in less than 30 minutes, and log submission_division before init_stop",
+    "run_start": "log run_start after init_stop",
+    "run_stop": "log run_stop last, with a status in its metadata",
+    "opt_name": "train with lars or sgd, and log that",
+    "global_batch_size": "log the global batch size as a number above 0",
+    "gradient_accumulation_steps": "log the number of steps, 1 where nothing is accumulated",
+    "lars_epsilon": f"train with epsilon {rules.LARS_EPSILON}",
+    "lars_opt_end_learning_rate": f"end the schedule at {rules.END_LEARNING_RATE}",
+    "lars_opt_learning_rate_decay_poly_power": f"decay with power {rules.POLY_POWER}",
+    "lars_opt_weight_decay": "choose a weight decay of 0.0001 * 2^N for a whole number N",
+    "sgd_opt_end_learning_rate": f"end the schedule at {rules.END_LEARNING_RATE}",
+    "sgd_opt_weight_decay": "choose a weight decay of 0.0001 * 2^N for a whole number N",
+    "sgd_opt_base_learning_rate": "choose a learning rate of 0.001 * k for a whole number k",
+    "eval_accuracy": "log every evaluation with its epoch_num in the metadata, as a fraction below 1",
+}
+
+
+def explain(verdicts: Sequence[Verdict], log: ResultLog) -> List[Finding]:
+    """Findings on one file: what the checker said of it under each ruleset, the same thing once."""
+    said: Dict[Tuple[str, Sentence], List[str]] = {}
+    for verdict in verdicts:
+        sentences = [sentence for message in verdict.messages for sentence in _sentences(message, log)]
+        if not verdict.ok and not sentences and not log.findings and not log.crowded_lines and log.reached:
+            sentences.append((None, "the checker refuses the log and does not say why", "run the checker by hand"))
+        for sentence in sentences:
+            warning = verdict.ok or sentence[1].endswith(_HARMLESS)
+            said.setdefault((WARNING if warning else ERROR, sentence), []).append(verdict.ruleset)
+    findings = []
+    for (severity, (line, message, remedy)), rulesets in said.items():
+        rule = f"compliance checker {', '.join(dict.fromkeys(rulesets))}"
+        findings.append(Finding(severity, log.path, line, rule, message, remedy))
+    return findings
+
+
+def _sentences(message: str, log: ResultLog) -> Iterator[Sentence]:
+    required = re.match(r"Required (\S+) occurrence of (.*?)(?: but found (\d+)(.*))?$", message, re.DOTALL)
+    check = re.match(r"CHECK for '(.*?)' failed in line \d+:\n(.*?)\nfailed test: (.*?)\ncurrent context", message, re.DOTALL)
+    crashed = re.match(r"Failed executing (?:CHECK code:\n(.*?)\n|code (.*?) )triggered by line ?:\n(.*)", message, re.DOTALL)
+    if message.startswith("Found parsing errors:"):
+        return
+    if message == "Log lines had parsing errors.":
+        if not any("not an MLPerf record" in finding for finding in log.findings):
+            yield None, "some records cannot be read by the checker", "log through mlperf_logging.mllog"
+    elif message.startswith("the checker gave no verdict:"):
+        reason = message.split(":", 1)[1].strip()
+        # It goes on with a file of rules that these values name.
+        keys = ("submission_division", "opt_name")
+        named = (e for e in log.events if e.key in keys and re.search(rf"_?{re.escape(str(e.value))}(_common)?\.yaml", reason))
+        event = next(named, None)
+        if event:
+            message = f"the checker crashed: it has no rules for {event.key} {json.dumps(event.value)}"
+            yield event.line, message, _REMEDIES[event.key]
+        else:
+            yield None, f"the checker crashed: {_short(reason)}", "mend the records it could not take; nothing was checked"
+    elif required:
+        yield _required(required, log)
+    elif check:
+        event = _find(check.group(2), log)
+        value = json.dumps(event.value) if event else "?"
+        yield (event.line if event else None, f"{check.group(1)} {_short(value, 60)} fails the test {check.group(3).strip()}",
+               _REMEDIES.get(check.group(1), "log what the rules want"))
+    elif crashed:
+        event = _find(crashed.group(3), log)
+        key, value = (event.key, json.dumps(event.value)) if event else ("a record", "?")
+        yield (event.line if event else None, f"{key} {_short(value, 60)} is of a type that the checker cannot test",
+               _REMEDIES.get(key, "log a value of the type that the rules want"))
+    elif message.startswith("Failed checks for eval_accuracy"):
+        if log.reached is None:  # our own rules say so, and whether this one run may
+            return
+        yield (None, f"no eval_accuracy is at {rules.TARGET_ACCURACY} or above, and below 1",
+               "of five runs one may miss the target; otherwise run again with a new seed")
+    elif "initialized_tensors" in message:
+        yield _tensors(message, log)
+    else:
+        yield None, _short(message), "see the rule of the checker"
+
+
+def _required(required: Any, log: ResultLog) -> Sentence:
+    keys = re.findall(r"'(.*?)'", required.group(2)) or [required.group(2)]
+    count = int(required.group(3) or 0)
+    key = " or ".join(sorted(keys))
+    if count == 0:
+        return None, f"{key} is not logged", f"log {key}" + (" once" if required.group(1) == "EXACTLY_ONE" else "")
+    events = [event for event in log.events if event.key == keys[0]]
+    values = list(dict.fromkeys(json.dumps(event.value) for event in events))
+    line = events[1].line if len(events) > 1 else None
+    if "with different values" in required.group(4):
+        return line, f"{key} is logged {count} times with different values ({_short(', '.join(values))})", "log it once"
+    return line, f"{key} is logged {count} times {_HARMLESS}", "log it once, on rank 0 only"
+
+
+def _tensors(message: str, log: ResultLog) -> Sentence:
+    wanted = set(re.findall(r'"(\w+)"', message.split("current context", 1)[0]))
+    events = [event for event in log.events if event.key == "weights_initialization"]
+    logged = [str(event.metadata.get("tensor")) for event in events]
+    missing, unknown = sorted(wanted - set(logged)), sorted(set(logged) - wanted)
+    lists = (("missing", missing), ("unknown", unknown))
+    parts = [f"{len(names)} {what} ({_short(', '.join(names), 80)})" for what, names in lists if names]
+    twice = len(logged) - len(set(logged))
+    parts += [f"{twice} logged twice"] if twice else []
+    line = next((event.line for event in events if str(event.metadata.get("tensor")) in unknown), None)
+    what = f"weights_initialization does not name the {len(wanted)} tensors of the reference: {'; '.join(parts)}"
+    return line, what, "log a weights_initialization for each of the tensors, once, by the names of the reference"
+
+
+def _find(text: str, log: ResultLog) -> Optional[Event]:
+    """The event that the checker shows as text."""
+    try:
+        fields, _ = json.JSONDecoder().raw_decode(text.strip()[len(TOKEN) :].strip())
+        wanted = fields["key"], fields["value"], fields["metadata"], int(fields["time_ms"])
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return None
+    return next((e for e in log.events if (e.key, e.value, e.metadata, e.time_ms) == wanted), None)
+
+
+def _short(text: str, width: int = 160) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= width else f"{text[: width - 4]} ..."
+
+
+def reasons_of_description(text: str) -> List[str]:
+    """The reasons in a line of the system description checker, which prints a list as Python does."""
+    try:
+        reasons = ast.literal_eval(text[text.index("[") :])
+    except (ValueError, SyntaxError):
+        return [text]
+    return [str(reason) for reason in reasons]

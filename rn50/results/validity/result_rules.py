@@ -1,0 +1,170 @@
+"""The rules of a result: the one set that ``rn50 score``, ``check`` and ``package`` hold it against.
+
+What makes one of them refuse makes all of them: an error here. The rules of one log stand in ``log_rules`` and ``clock_rules``;
+those of its runs together are here. The official checkers, which are programs, are asked by ``check`` and ``package`` only.
+
+Source: MLPerf Training rules, sections "Hyperparameters", "Benchmark Results" and "Run Results".
+"""
+
+import json
+import pathlib
+import re
+from dataclasses import dataclass, replace
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+from rn50.benchmark import rules
+from rn50.results import conditions, sidecar
+from rn50.results.parse import ResultLog, finite
+from rn50.results.run import Run, median_set
+from rn50.results.validity import clock_rules, label, log_rules
+from rn50.results.validity.findings import ERROR, WARNING, Finding
+from rn50.results.validity.log_rules import finding
+
+MISSED = f"of {rules.RUNS} runs one may miss the target; it is dropped as the slowest"
+_SEEDS = "the runs of a result have different seeds, from the clock or the operating system"
+_LOGGED = ("global_batch_size", "opt_name", "gradient_accumulation_steps", "model_bn_span", "train_samples", "eval_samples",
+           "label_smoothing", "submission_division", "submission_org", "submission_status")
+_OF_OPTIMIZER = re.compile(r"(lars|sgd|opt)_.*")
+"""Keys that have one value in all runs of a result."""
+RUNS_OWN = ("seed", "result_file", "cache_cleared", "hosts", "walltime")
+"""Of ``config / run`` what may differ from run to run, and is no part of the configuration."""
+_SAVED = re.compile(r"config / .*|environment / .*|python|commit|packages / (mxnet|torch|paddlepaddle|nvidia|horovod|numpy).*")
+"""What was saved that is the same in all runs; of the packages those that compute."""
+_MOST_NAMED = 3
+_TOO_SHORT = 3
+"""Events of a run that have the times of another's by chance."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What the rules say of the runs of a folder. ``chosen`` are those that make the score, by their index; ``excused`` is the
+    log of the one run that missed the target, where one did and may."""
+
+    findings: Tuple[Finding, ...]
+    label: Optional[str]
+    chosen: Tuple[int, ...]
+    excused: Optional[pathlib.Path]
+
+    @property
+    def errors(self) -> List[Finding]:
+        """The findings that make the result none."""
+        return [each for each in self.findings if each.severity == ERROR]
+
+
+def judge(runs: Sequence[Run], rulesets: Sequence[str], accelerators: Optional[int] = None) -> Judgement:
+    """Holds runs against the rules of a round, or of several. ``accelerators`` are those that a description of the system has."""
+    chosen = median_set(runs)
+    missed = [runs[i].log.path for i in chosen if not runs[i].converged]
+    found: List[Finding] = []
+    for run in runs:
+        own = [*log_rules.check(run, tuple(rulesets)), *clock_rules.check(run, accelerators or run.accelerators)]
+        if not run.converged:
+            own.append(_missed(run.log, ERROR if len(missed) > 1 and run.log.path in missed else WARNING))
+            if missed == [run.log.path] and len(runs) > 1:
+                own = [replace(each, severity=WARNING) if each.rule == log_rules.ENDS else each for each in own]
+        found += sorted(own, key=lambda each: each.line or 0)
+    found += [*_seeds(runs), *_copies(runs), *_configuration(runs), *_labels(runs)]
+    labels = [run.label for run in runs if run.label]
+    return Judgement(tuple(found), labels[0] if labels else None, tuple(chosen), missed[0] if len(missed) == 1 else None)
+
+
+def _missed(log: ResultLog, severity: str) -> Finding:
+    best = max(log.evaluations, key=lambda evaluation: evaluation.accuracy, default=None)
+    if best is None:
+        line, message = None, f"the run missed the target: no evaluation is at {rules.TARGET_ACCURACY}"
+    elif log.reached:
+        line, message = None, f"the run did not end as one that reached the target: its status is {log.status!r}"
+    else:
+        line = next((each.line for each in log.by_key["eval_accuracy"] if each.value == best.accuracy), None)
+        message = (f"the run missed the target: its best accuracy is {best.accuracy:.5f}, after epoch {best.epoch:g}, and the "
+                   f"target {rules.TARGET_ACCURACY}")
+    return finding(log, line, MISSED, message, "run again with a new seed where it is not the only one", severity)
+
+
+def _seeds(runs: Sequence[Run]) -> Iterator[Finding]:
+    seen: Dict[int, ResultLog] = {}
+    for log in (run.log for run in runs):
+        event = log.first("seed")
+        if event is None or log.seed is None:
+            continue
+        if log.seed in seen:
+            yield finding(log, event.line, _SEEDS, f"seed {log.seed} is that of {seen[log.seed].path.name} too",
+                          "leave SEED unset, so that every run draws its own, and run this one again")
+        seen.setdefault(log.seed, log)
+    seeds = sorted(seen)
+    if len(seeds) == rules.RUNS and seeds[-1] - seeds[0] == rules.RUNS - 1:
+        yield finding(runs[0].log, None, _SEEDS, f"the seeds are {seeds[0]} to {seeds[-1]}, as if they had been chosen",
+                      "draw them from the clock or the operating system", WARNING)
+
+
+def _copies(runs: Sequence[Run]) -> Iterator[Finding]:
+    """No two runs take the same milliseconds from every event to the next."""
+    seen: Dict[Tuple[Tuple[str, int], ...], ResultLog] = {}
+    for log in (run.log for run in runs):
+        events = [event for event in log.events if event.key in clock_rules.COURSE]
+        course = tuple((event.key, event.time_ms - events[0].time_ms) for event in events)
+        if len(course) < _TOO_SHORT:
+            continue
+        if course in seen:
+            yield finding(log, events[0].line, "every run of a result is a run of its own",
+                          f"its {len(course)} events have the times of those of {seen[course].path.name}, to the millisecond",
+                          "put the log of another run in its place")
+        seen.setdefault(course, log)
+
+
+def _configuration(runs: Sequence[Run]) -> Iterator[Finding]:
+    own = {f"config / run / {name}" for name in RUNS_OWN}
+    saved = [
+        {name: value for name, value in conditions.flat(run.saved) if _SAVED.fullmatch(name) and name not in own}
+        if sidecar.is_whole(run.saved) else {} for run in runs
+    ]
+    logged = [_logged(run.log) for run in runs]
+    in_all = set(logged[0]).intersection(*logged)
+    for facts in ([{key: value for key, value in each.items() if key in in_all} for each in logged], saved):
+        different = differences([run.log.path.name for run in runs], facts)
+        if different:
+            yield Finding(ERROR, runs[0].log.path.parent, None, "the runs of a result are of one configuration",
+                          f"the runs are not of one configuration: {different}", "make all of them with one")
+
+
+def _logged(log: ResultLog) -> Dict[str, Any]:
+    keys = [key for key in log.by_key if key in _LOGGED or _OF_OPTIMIZER.fullmatch(key)]
+    values = {key: list(dict.fromkeys(map(_comparable, (event.value for event in log.by_key[key])))) for key in keys}
+    logged = {key: each[0] if len(each) == 1 else " and ".join(map(str, each)) for key, each in values.items()}
+    if log.label_smoothing:
+        logged.setdefault("label_smoothing", log.label_smoothing[1])
+    return logged
+
+
+def _comparable(value: Any) -> Any:
+    """One program logs 37, the other 37.0."""
+    return value if isinstance(value, str) or finite(value) is not None else json.dumps(value)
+
+
+def differences(names: Sequence[str], facts: Sequence[Mapping[str, Any]]) -> str:
+    """What ``facts``, those of each of the runs ``names``, do not say alike; empty where there is nothing. A run says nothing of
+    what it has no fact of, where it has none at all."""
+    telling = [(name, fact) for name, fact in zip(names, facts) if fact]
+    everything = dict.fromkeys(key for _, fact in telling for key in fact)
+    different = [key for key in everything if len({fact.get(key) for _, fact in telling}) > 1]
+    shown = []
+    for key in different[:_MOST_NAMED]:
+        by_value: Dict[Any, List[str]] = {}
+        for name, fact in telling:
+            by_value.setdefault(fact.get(key, "not there"), []).append(name)
+        shown.append(f"{key} is " + ", ".join(f"{value} in {', '.join(those)}" for value, those in by_value.items()))
+    if len(different) > _MOST_NAMED:
+        shown.append(f"{len(different) - _MOST_NAMED} more differ")
+    return "; ".join(shown)
+
+
+def _labels(runs: Sequence[Run]) -> Iterator[Finding]:
+    rule = f"a run of anything but the benchmark's own task says so in its log: {rules.NOT_A_RESULT}"
+    labelled = [run for run in runs if run.label]
+    for run in labelled:
+        if not label.logged(run.log):
+            yield finding(run.log, None, rule, "what was saved beside the log is another task, and the log does not say so",
+                          "submit the log as it was written")
+    if labelled and len(labelled) < len(runs):
+        others = ", ".join(run.log.path.name for run in runs if not run.label)
+        yield finding(labelled[0].log, None, rule, f"the run is labelled, but not {others}", "make all runs with one task")

@@ -1,0 +1,90 @@
+"""What a person sees of a run: a live progress bar on a terminal, a plain line an epoch elsewhere."""
+
+import time
+from typing import Optional
+
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from rn50.benchmark import rules, schedule
+from rn50.run.timed_run import Display
+from rn50.settings.config import Config
+from rn50.terminal import Terminal
+
+
+class LiveDisplay(Display):
+    """Epoch, images/s, loss, top-1 so far and the time left to the last evaluation; a run that reaches its target ends sooner."""
+
+    def __init__(self, config: Config, console: Terminal):
+        h = config.hyperparameters
+        self._console = console
+        self._ranks = config.ranks
+        self._samples_per_epoch = config.data.train_samples
+        if config.run.benchmark_steps:
+            self._samples_per_epoch = min(self._samples_per_epoch, config.run.benchmark_steps * config.global_batch_size)
+        self._epochs = schedule.evaluation_epochs(h.num_epochs, h.eval_offset, h.eval_period)[-1]
+        self._begin = self._epoch_begin = time.monotonic()
+        self._epoch = 0
+        self._top1: Optional[float] = None
+        self._progress = Progress(
+            TextColumn("epoch {task.fields[epoch]:>2}/" + str(self._epochs)),
+            BarColumn(bar_width=None),
+            TextColumn("{task.fields[rate]} img/s  loss {task.fields[loss]}  top-1 {task.fields[top1]}"),
+            TimeElapsedColumn(),
+            TextColumn("ETA <="),
+            TimeRemainingColumn(elapsed_when_finished=False),
+            console=console,
+            transient=True,
+        )
+        self._task = self._progress.add_task(
+            "", total=self._epochs * self._samples_per_epoch, epoch=0, rate="-", loss="-", top1="-", start=False
+        )
+
+    def __enter__(self) -> "LiveDisplay":
+        if self._console.live:
+            self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._console.live:
+            self._progress.stop()
+
+    def initialising(self, what: str) -> None:
+        self._console.print(f"{what} ...")
+
+    def remark(self, line: str) -> None:
+        self._console.print(line)
+
+    def epoch_begins(self, epoch: int) -> None:
+        self._epoch, self._epoch_begin = epoch, time.monotonic()
+        if epoch == 1:
+            self._begin = self._epoch_begin
+            self._progress.start_task(self._task)
+        self._progress.update(self._task, epoch=epoch)
+
+    def trained(self, samples: int, loss: float) -> None:
+        seen = samples * self._ranks
+        rate = seen / (time.monotonic() - self._epoch_begin)
+        self._progress.update(
+            self._task,
+            completed=(self._epoch - 1) * self._samples_per_epoch + seen,
+            rate=f"{rate:,.0f}",
+            loss=f"{loss:.3f}",
+        )
+
+    def epoch_ends(self, epoch: int, images_per_second: float) -> None:
+        self._progress.update(self._task, completed=epoch * self._samples_per_epoch, rate=f"{images_per_second:,.0f}")
+        if not self._console.live:
+            left = (time.monotonic() - self._begin) / epoch * (self._epochs - epoch)
+            self._console.print(
+                f"epoch {epoch:>2}/{self._epochs}  {images_per_second:,.0f} img/s  top-1 {self._shown_top1()}  "
+                f"ETA <= {left:.0f} s",
+            )
+
+    def evaluated(self, epoch: int, accuracy: float) -> None:
+        self._top1 = accuracy
+        self._progress.update(self._task, top1=self._shown_top1())
+        verdict = "target reached" if accuracy >= rules.TARGET_ACCURACY else f"target {rules.TARGET_ACCURACY}"
+        self._console.print(f"epoch {epoch:>2}: top-1 {accuracy:.4f} ({verdict})")
+
+    def _shown_top1(self) -> str:
+        return "-" if self._top1 is None else f"{self._top1:.4f}"

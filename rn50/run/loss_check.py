@@ -1,0 +1,44 @@
+"""Does the training loss go as it must? Wrong data, wrong labels and a learning rate that is too high show in it first."""
+
+import math
+from typing import Callable
+
+from rn50.errors import DIVERGED, UserError
+from rn50.settings.config import Config
+
+START_TOLERANCE = 0.25
+"""A classifier drawn from N(0, 0.01) guesses: its first loss is ln(classes), a little more where the features are large."""
+TOO_HIGH, TOO_LOW = 1.5, 0.5
+"""Of ln(classes); no network is so much worse than guessing, or in the first epoch so much better, on data that are right."""
+
+
+class Canary:
+    """Looks at losses from the first step on; ``warn(line)`` is called once for each thing that is odd."""
+
+    def __init__(self, config: Config, warn: Callable[[str], None]):
+        self._h = config.hyperparameters
+        self._guess = math.log(config.data.classes)
+        self._classes = config.data.classes
+        self._warn = warn
+        self._seen = 0
+        self._said = False
+
+    def look(self, epoch: int, loss: float) -> None:
+        """``loss`` is the mean training loss of a step of ``epoch``. Raises UserError where it is no number."""
+        rate = f"LR={self._h.learning_rate:g} with WARMUP_EPOCHS={self._h.warmup_epochs}"
+        if not math.isfinite(loss):
+            raise UserError(f"{DIVERGED} {loss} in epoch {epoch}: {rate} is too high, or an image is not one; lower LR")
+        self._seen += 1
+        compared = f"where guessing one of {self._classes} classes gives {self._guess:.2f}"
+        if self._seen == 1:
+            if abs(loss - self._guess) > START_TOLERANCE * self._guess:
+                self._say(f"the first training loss is {loss:.2f} {compared}: labels or initial weights are wrong")
+        elif loss > TOO_HIGH * self._guess:
+            self._say(f"the training loss is {loss:.2f} in epoch {epoch} {compared}: {rate} is too high, or the labels are wrong")
+        elif epoch == 1 and loss < TOO_LOW * self._guess:
+            self._say(f"the training loss is down to {loss:.2f} in epoch 1 {compared}: are the labels all alike, or sorted?")
+
+    def _say(self, line: str) -> None:
+        if not self._said:
+            self._said = True
+            self._warn(line)

@@ -1,0 +1,191 @@
+"""Every MLPerf event of a run, each written in one place.
+
+Format: ``:::MLLOG {json}`` lines of the ``mlperf_logging`` package; keys and their order as the MLPerf Training logging
+specification and its compliance rulesets 1.0.0 to 4.0.0 want them for ResNet-50. Only rank 0 writes.
+"""
+
+import logging
+import pathlib
+import sys
+import threading
+from typing import Any, Dict, Iterable, List, Optional, Tuple
+
+from mlperf_logging.mllog import constants
+from mlperf_logging.mllog.mllog import MLLogger
+
+from rn50.benchmark import rules
+from rn50.errors import UserError
+from rn50.files import ROOT
+from rn50.run.clock import now_ms
+from rn50.run.log_file import LogFile
+from rn50.settings.config import Config, Hyperparameters
+
+
+class _StrictHandler(logging.StreamHandler):
+    """A handler that lets a failed write fail the run; the standard one would print it and train on without a log."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        error = sys.exc_info()[1]
+        name = getattr(self.stream, "name", "the log")
+        raise UserError(f"{name}: cannot write the result log ({error}); free the disk and run again")
+
+
+class RunLog:
+    """The log of one run.
+
+    With a ``result_file`` it grows under the name ``<result_file>.partial`` and gets its final name from ``finish``, so a file of
+    that name is always a whole run. Without one it goes to standard output. On any rank but 0 every method does nothing.
+    """
+
+    def __init__(self, rank: int, result_file: Optional[pathlib.Path]):
+        self._lock = threading.RLock()
+        self._clock_runs = False
+        self._stopped = False
+        self._writes = rank == 0
+        self._file = LogFile(result_file) if self._writes and result_file is not None else None
+        logger = logging.Logger("rn50.mlperf", logging.INFO)
+        logger.addHandler(_StrictHandler(self._file.stream if self._file else sys.stdout))
+        self._mllog = MLLogger(logger, root_dir=str(ROOT))
+
+    def _event(
+        self, key: str, value: Any = None, metadata: Optional[Dict[str, Any]] = None, time_ms: Optional[int] = None
+    ) -> None:
+        with self._lock:
+            if self._writes:
+                self._mllog.event(key, value, metadata, time_ms=time_ms or now_ms(), stack_offset=2)
+
+    def _start(self, key: str, metadata: Optional[Dict[str, Any]] = None, time_ms: Optional[int] = None) -> None:
+        with self._lock:
+            if self._writes:
+                self._mllog.start(key, metadata=metadata, time_ms=time_ms or now_ms(), stack_offset=2)
+
+    def _end(self, key: str, metadata: Optional[Dict[str, Any]] = None) -> None:
+        with self._lock:
+            if self._writes:
+                self._mllog.end(key, metadata=metadata, time_ms=now_ms(), stack_offset=2)
+
+    def submission(self, config: Config, init_start_ms: int) -> None:
+        """The submission lines, ``cache_clear`` and ``init_start``.
+
+        They carry the time at which the process began its work: loading the framework belongs to initialisation, though only
+        afterwards is it known which process is rank 0.
+        """
+        platform = config.run.platform
+        if not config.is_imagenet and rules.NOT_A_RESULT not in platform:
+            platform = f"{platform} ({rules.NOT_A_RESULT})"
+        for key, value in (
+            (constants.SUBMISSION_BENCHMARK, rules.BENCHMARK),
+            (constants.SUBMISSION_ORG, config.run.organisation),
+            (constants.SUBMISSION_DIVISION, config.division),
+            (constants.SUBMISSION_STATUS, config.run.status),
+            (constants.SUBMISSION_PLATFORM, platform),
+        ):
+            self._event(key, value, time_ms=init_start_ms)
+        self._event(constants.CACHE_CLEAR, config.run.cache_cleared, time_ms=init_start_ms)
+        self._start(constants.INIT_START, time_ms=init_start_ms)
+
+    def hyperparameters(self, config: Config, seed: int, ranks: int, tensors: Iterable[str]) -> None:
+        """Seed, hyperparameters and the initialised tensors, then ``init_stop``."""
+        h = config.hyperparameters
+        self._event(constants.SEED, seed)
+        for key, value in (
+            (constants.GLOBAL_BATCH_SIZE, h.batch_size * ranks),
+            (constants.GRADIENT_ACCUMULATION_STEPS, 1),
+            (constants.MODEL_BN_SPAN, h.batch_size),
+            (constants.OPT_NAME, h.optimizer),
+            *_KEYS[h.optimizer](h),
+        ):
+            self._event(key, value)
+        for tensor in tensors:
+            self._event(constants.WEIGHTS_INITIALIZATION, metadata={"tensor": tensor})
+        self._end(constants.INIT_STOP)
+
+    def run_start(self) -> None:
+        """The clock starts."""
+        with self._lock:
+            self._start(constants.RUN_START)
+            self._clock_runs = True
+
+    def samples(self, config: Config, certificate: Optional[Dict[str, str]] = None) -> None:
+        """The sizes of the two sets; as metadata what reads them, and hashes by name that certify them. The rules know no key."""
+        metadata = {"input_library": config.input_library, **(certificate or {})}
+        self._event(constants.TRAIN_SAMPLES, config.data.train_samples, metadata)
+        self._event(constants.EVAL_SAMPLES, config.data.eval_samples, metadata)
+
+    def block_start(self, first_epoch: int, epochs: int) -> None:
+        """A block is the epochs up to and including the next one that is evaluated."""
+        self._start(constants.BLOCK_START, {constants.FIRST_EPOCH_NUM: first_epoch, constants.EPOCH_COUNT: epochs})
+
+    def block_stop(self, first_epoch: int) -> None:
+        """The end of the block that began with epoch ``first_epoch``."""
+        self._end(constants.BLOCK_STOP, {constants.FIRST_EPOCH_NUM: first_epoch})
+
+    def epoch_start(self, epoch: int) -> None:
+        """Epochs count from 1."""
+        self._start(constants.EPOCH_START, {constants.EPOCH_NUM: epoch})
+
+    def epoch_stop(self, epoch: int, images_per_second: float) -> None:
+        """The end of an epoch, and its training throughput over all ranks."""
+        self._end(constants.EPOCH_STOP, {constants.EPOCH_NUM: epoch})
+        self._event("tracked_stats", {"throughput": images_per_second}, {"step": epoch})
+        if self._file is not None:
+            self._file.refuse_loss()
+
+    def eval_start(self, epoch: int) -> None:
+        """Evaluation after epoch ``epoch`` begins."""
+        self._start(constants.EVAL_START, {constants.EPOCH_NUM: epoch})
+
+    def eval_stop(self, epoch: int, accuracy: float) -> None:
+        """Evaluation ends with top-1 ``accuracy`` as a fraction."""
+        self._event(constants.EVAL_ACCURACY, accuracy, {constants.EPOCH_NUM: epoch})
+        self._end(constants.EVAL_STOP, {constants.EPOCH_NUM: epoch})
+
+    def run_stop(self, status: str) -> None:
+        """The clock stops with ``status`` "success" or "aborted". Once: a second call, or one without a clock, does nothing.
+
+        It is the last line: where a signal has stopped the run, the training thread may go on for a moment. A log that somebody
+        has removed meanwhile, or its folder, is written elsewhere, which is told on standard error.
+        """
+        with self._lock:
+            if self._clock_runs and not self._stopped:
+                self._stopped = True
+                self._end(constants.RUN_STOP, {constants.STATUS: status})
+                self._writes = False
+                if self._file is not None and self._file.is_lost:
+                    self._file.keep()
+
+    def finish(self) -> None:
+        """Gives the whole log its final name. Raises UserError where that cannot be."""
+        if self._file is not None:
+            self._file.finish()
+
+
+def _of_lars(h: Hyperparameters) -> List[Tuple[str, float]]:
+    return [
+        (constants.LARS_EPSILON, rules.LARS_EPSILON),
+        (constants.LARS_OPT_BASE_LEARNING_RATE, h.learning_rate),
+        (constants.LARS_OPT_END_LR, rules.END_LEARNING_RATE),
+        (constants.LARS_OPT_LR_DECAY_POLY_POWER, rules.POLY_POWER),
+        # In epochs, not steps: as every MXNet submission of this benchmark logs it.
+        (constants.LARS_OPT_LR_DECAY_STEPS, h.schedule_epochs),
+        (constants.LARS_OPT_LEARNING_RATE_WARMUP_EPOCHS, h.warmup_epochs),
+        (constants.LARS_OPT_MOMENTUM, h.momentum),
+        (constants.LARS_OPT_WEIGHT_DECAY, h.weight_decay),
+    ]
+
+
+def _of_sgd(h: Hyperparameters) -> List[Tuple[str, float]]:
+    # The package has no constants for these; the rulesets spell them so, the warm-up without the optimizer's name.
+    return [
+        ("sgd_opt_base_learning_rate", h.learning_rate),
+        ("sgd_opt_end_learning_rate", rules.END_LEARNING_RATE),
+        ("sgd_opt_learning_rate_decay_poly_power", rules.POLY_POWER),
+        ("sgd_opt_learning_rate_decay_steps", h.schedule_epochs),
+        ("opt_learning_rate_warmup_epochs", h.warmup_epochs),
+        ("sgd_opt_momentum", h.momentum),
+        ("sgd_opt_weight_decay", h.weight_decay),
+    ]
+
+
+_KEYS = {"lars": _of_lars, "sgd": _of_sgd}
+"""The keys that the rulesets demand of each optimizer, with their values."""

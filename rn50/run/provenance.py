@@ -1,0 +1,70 @@
+"""What a result was made with, saved beside it."""
+
+import importlib.metadata
+import json
+import pathlib
+import platform
+from typing import Any, Dict
+
+import rn50
+from rn50 import files
+from rn50.errors import UserError
+from rn50.machine import description, software
+from rn50.process import environment
+from rn50.settings.config import Config
+from rn50.settings.config_file import is_passed_through, names_set_by
+
+_VERSION = "rn50"
+_REMEDY = "move it away or set another RESULT_FILE"
+
+
+def save(config: Config, seed: int, result_file: pathlib.Path) -> None:
+    """Writes ``<result_file without suffix>.json``: resolved configuration, seed, code version, machine, package versions.
+
+    ``variables`` and ``environment`` make a configuration file that gives this run again; ``system`` is what ``rn50 package``
+    describes the machine with, which often happens on another one.
+
+    Raises UserError where it cannot be written, or is there and no run has saved it.
+    """
+    target = result_file.with_suffix(".json")
+    _refuse_another(target)
+    facts = {
+        "seed": seed,
+        "config": config.to_dict(),
+        "variables": config.as_environment(),
+        "environment": _passed_through(),
+        _VERSION: rn50.__version__,
+        "commit": software.commit(),
+        "python": platform.python_version(),
+        "machine": f"{platform.node()}: {platform.platform()}",
+        "system": description.read(),
+        "packages": {d.metadata["Name"]: d.version for d in importlib.metadata.distributions()},
+    }
+    _write(target, facts)
+
+
+def add(result_file: pathlib.Path, heading: str, facts: Dict[str, Any]) -> None:
+    """Adds what only the run itself could find out to the file that ``save`` wrote."""
+    target = result_file.with_suffix(".json")
+    _write(target, {**files.read_json(target), heading: facts})
+
+
+def _refuse_another(target: pathlib.Path) -> None:
+    try:
+        there = files.read_json(target, remedy=_REMEDY)
+    except files.MissingError:
+        return
+    if not isinstance(there, dict) or _VERSION not in there:
+        raise UserError(f"{target}: exists, and no run has saved it; {_REMEDY}")
+
+
+def _write(target: pathlib.Path, facts: Dict[str, Any]) -> None:
+    files.write(target, json.dumps(facts, indent=1, sort_keys=True) + "\n", files.ANY, "free the disk and run again")
+
+
+def _passed_through() -> Dict[str, str]:
+    """The libraries' variables that the configuration file sets; a launcher sets others for its own use, which say nothing."""
+    environ = environment()
+    file = environ.get("CONFIG_FILE")
+    names = names_set_by(file) if file else []
+    return {name: environ[name] for name in names if is_passed_through(name) and name in environ}

@@ -1,0 +1,246 @@
+"""THE run: initialisation, warm-up, clock, epochs, evaluations, stop.
+
+The clock and the stop rule stand here and nowhere else. Rules: MLPerf Training policies, sections "Run results" (the clock starts
+before any file of the data set is touched and stops when an evaluation reaches the target) and "Quality" (evaluation cadence).
+"""
+
+import os
+import pathlib
+import secrets
+import signal
+import threading
+import time
+from typing import Callable, Dict, NamedTuple, Optional
+
+import numpy as np
+
+from rn50.benchmark import rules, schedule
+from rn50.data.certification import certificate
+from rn50.errors import UserError
+from rn50.run import all_reduce, provenance
+from rn50.run.clock import now_ms
+from rn50.run.implementation import Communicator, Implementation
+from rn50.run.loss_check import Canary
+from rn50.run.mlperf_log import RunLog
+from rn50.run.watchdog import Watch
+from rn50.settings.config import Config
+from rn50.terminal import say
+
+STALLED = 2
+"""Exit status of a rank whose watch ended the run: as for every fault whose remedy has been said."""
+LAST_WORDS_S = 5
+"""What the end of the log may take where the disk may be what hangs."""
+
+
+class Outcome(NamedTuple):
+    """How a run that came to its end ended."""
+
+    reached_target: bool
+    epoch: int
+    """The last epoch that was trained."""
+    accuracy: float
+    """Top-1 of the last evaluation, as a fraction."""
+
+
+class Display:
+    """What a run tells a watching person; the base class tells nothing."""
+
+    def initialising(self, what: str) -> None:
+        """The clock does not run yet."""
+
+    def remark(self, line: str) -> None:
+        """Something a person should know."""
+
+    def epoch_begins(self, epoch: int) -> None:
+        """Epoch ``epoch``, counted from 1, begins."""
+
+    def trained(self, samples: int, loss: float) -> None:
+        """Rank 0 has seen ``samples`` samples of the epoch."""
+
+    def epoch_ends(self, epoch: int, images_per_second: float) -> None:
+        """Over all ranks."""
+
+    def evaluated(self, epoch: int, accuracy: float) -> None:
+        """Top-1 as a fraction."""
+
+
+def agree_on_seed(configured: Optional[int], communicator: Communicator) -> int:
+    """The seed of the run: the configured one, else rank 0's draw from the operating system. The same on all ranks."""
+    seed = configured if configured is not None else secrets.randbelow(2**31 - 1) + 1
+    return int(communicator.sum(np.array([seed if communicator.rank == 0 else 0], dtype=np.int64))[0])
+
+
+def count_correct(implementation: Implementation, expected: int) -> float:
+    """Top-1 accuracy over all ranks, divided once. Raises UserError unless exactly ``expected`` samples were counted."""
+    correct, total = (int(n) for n in implementation.communicator.sum(np.array(implementation.evaluate(), dtype=np.int64)))
+    if total != expected:
+        raise UserError(f"NUMVALEXAMPLES={expected}: {total} validation samples were evaluated; count the records of val.rec")
+    return correct / total
+
+
+def run(
+    config: Config,
+    create: Callable[[Config], Implementation],
+    display: Display,
+) -> Outcome:
+    """One timed run on this rank; every rank of the job calls it.
+
+    A fault, a signal and a UserError all end with ``run_stop`` status "aborted" where the clock was running; the error is raised
+    again after that.
+    """
+    init_start_ms = now_ms()
+    implementation = create(config)
+    try:
+        communicator = implementation.communicator
+        rank_display = display if communicator.rank == 0 else Display()
+        seed = agree_on_seed(config.run.seed, communicator)
+        result_file = pathlib.Path(config.run.result_file) if config.run.result_file else None
+        log = RunLog(communicator.rank, result_file)
+        with _AbortOnSignal(log, communicator.rank), _watch(implementation, log, rank_display) as watch:
+            try:
+                if result_file is not None and communicator.rank == 0:
+                    provenance.save(config, seed, result_file)
+                log.submission(config, init_start_ms)
+                for name, rule in config.departures.items() if config.division != config.run.division else ():
+                    rank_display.remark(f"{name}: {rule}; so the log names the open division")
+                rank_display.initialising("compiling and warming up on synthetic data")
+                watch.doing = "warming up"
+                tensors = implementation.warm_up(seed)
+                watch.doing = "timing the ranks"
+                for line in all_reduce.before_the_clock(config, implementation, watch.hosts()):
+                    rank_display.remark(line)
+                log.hyperparameters(config, seed, communicator.size, tensors)
+                communicator.barrier()
+                log.run_start()
+                watch.start_the_clock()
+                outcome = _against_the_clock(config, implementation, log, rank_display, watch)
+                log.run_stop("success" if outcome.reached_target else "aborted")
+                log.finish()
+                communicator.barrier()  # a rank that ends first may take the others with it
+            except BaseException:
+                log.run_stop("aborted")
+                raise
+        return outcome
+    finally:
+        implementation.close()
+
+
+def _against_the_clock(
+    config: Config, implementation: Implementation, log: RunLog, display: Display, watch: Watch
+) -> Outcome:
+    """Everything between ``run_start`` and ``run_stop``."""
+    h = config.hyperparameters
+    canary = Canary(config, lambda line: display.remark(f"warning: {line}"))
+    watch.doing = "opening the data set"
+    implementation.open_data()
+    log.samples(config, _check_certificate(config, implementation.communicator, display))
+    trained, accuracy = 0, 0.0
+    for evaluated_epoch in schedule.evaluation_epochs(h.num_epochs, h.eval_offset, h.eval_period):
+        first = trained + 1
+        log.block_start(first, evaluated_epoch - trained)
+        for epoch in range(first, evaluated_epoch + 1):
+            watch.doing = f"training epoch {epoch}"
+            _train(epoch, implementation, log, display, canary)
+        trained = evaluated_epoch
+        watch.doing = "evaluating"
+        log.eval_start(trained)
+        accuracy = count_correct(implementation, config.data.eval_samples)
+        log.eval_stop(trained, accuracy)
+        log.block_stop(first)
+        display.evaluated(trained, accuracy)
+        if accuracy >= rules.TARGET_ACCURACY:
+            return Outcome(True, trained, accuracy)
+    return Outcome(False, trained, accuracy)
+
+
+def _check_certificate(config: Config, communicator: Communicator, display: Display) -> Optional[Dict[str, str]]:
+    """The hashes that certify the data, the same on all ranks; None where no certificate lies beside the data of any rank.
+
+    Raises UserError where it speaks of other data than the configuration, or not every rank has the same.
+    """
+    found = certificate.check(config)
+    own = int(found.sha256[:8], 16) if found else 0
+    if int(communicator.sum(np.array([own], dtype=np.int64))[0]) != own * communicator.size:
+        mine = found.sha256 if found else "none"
+        raise UserError(f"{config.data.folder}: the ranks read data of different certificates, this one {mine}; "
+                        f"give every machine the same data")
+    if found is None:
+        folder = config.data.folder
+        display.remark(f"no certificate.json in {folder}; rn50 verify {folder} looks at every image and writes it")
+        return None
+    if config.run.result_file and communicator.rank == 0:
+        provenance.add(pathlib.Path(config.run.result_file), "data certificate", found.summary())
+    return {"certificate_sha256": found.sha256, "data_set_sha256": str(found.content["set_sha256"])}
+
+
+def _train(epoch: int, implementation: Implementation, log: RunLog, display: Display, canary: Canary) -> None:
+    def progress(samples: int, loss: float) -> None:
+        canary.look(epoch, loss)
+        display.trained(samples, loss)
+
+    log.epoch_start(epoch)
+    display.epoch_begins(epoch)
+    result = implementation.train_epoch(epoch, progress)
+    samples = int(implementation.communicator.sum(np.array([result.samples], dtype=np.int64))[0])
+    images_per_second = samples / result.seconds
+    log.epoch_stop(epoch, images_per_second)
+    display.epoch_ends(epoch, images_per_second)
+
+
+def _watch(implementation: Implementation, log: RunLog, display: Display) -> Watch:
+    """A watch that ends this process, and with it the job, when a rank stands still."""
+
+    def end(line: Optional[str]) -> None:
+        threading.Timer(LAST_WORDS_S, os._exit, (STALLED,)).start()
+        try:
+            log.run_stop("aborted")
+        finally:
+            if line is not None:
+                say(f"rn50: {line}; then start the run again", err=True)
+            os._exit(STALLED)
+
+    return Watch(implementation, lambda line: display.remark(f"warning: {line}"), end)
+
+
+class _AbortOnSignal:
+    """While it is open, SIGINT and SIGTERM write ``run_stop`` status "aborted" and end the process at once.
+
+    Only SIGINT is spoken of: it comes from a person who started this one process; of SIGTERM, who sends it says why.
+
+    The main thread may sit in a native call that waits for a rank that no longer exists, where Python runs no signal handler.
+    So the interpreter's wake-up descriptor wakes a thread of our own, which needs nobody's cooperation.
+
+    mpirun kills all other ranks as soon as the first one has ended: rank 0, which has the log to end, goes before the others.
+    """
+
+    SIGNALS = (signal.SIGINT, signal.SIGTERM)
+    AFTER_RANK_0_S = 0.5  # of the second that mpirun gives
+
+    def __init__(self, log: RunLog, rank: int):
+        self._log = log
+        self._rank = rank
+
+    def __enter__(self) -> None:
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._write, False)
+        self._handlers = {number: signal.signal(number, lambda *_: None) for number in self.SIGNALS}
+        self._wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        threading.Thread(target=self._wait, daemon=True).start()
+
+    def _wait(self) -> None:
+        for number in iter(lambda: os.read(self._read, 1), b""):
+            if number[0] in self.SIGNALS:
+                try:
+                    self._log.run_stop("aborted")
+                    if self._rank != 0:
+                        time.sleep(self.AFTER_RANK_0_S)
+                finally:
+                    if number[0] == signal.SIGINT:
+                        say("rn50: stopped by SIGINT; the same command starts the run again", err=True)
+                    os._exit(128 + number[0])
+
+    def __exit__(self, *_: object) -> None:
+        signal.set_wakeup_fd(self._wakeup)
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        os.close(self._write)

@@ -1,0 +1,225 @@
+"""An eye on the ranks of a run: which of them stands still, and who waits for it.
+
+Once a second every rank tells rank 0 by a datagram how many batches it has done and what it is doing, and rank 0 answers. None of
+this goes through the communication library of the framework, for that is what hangs when a rank is gone. Time is counted in
+turns of the watch itself, so neither a clock that is set nor a machine that was paused looks like a rank that stands still.
+"""
+
+import contextlib
+import ipaddress
+import json
+import secrets
+import socket
+import threading
+import time
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+import numpy as np
+import psutil
+
+from rn50.run.implementation import Implementation
+
+TURN_S = 1.0
+SILENT_S = 20
+"""A rank that has not been heard of for so long ends the run. Gloo gives up after 30 s, and cannot say because of whom."""
+STILL_S = 30
+"""So does a step that takes so long once the clock runs; before, compiling and tuning may take their time."""
+STILL_BEFORE_THE_CLOCK_S = 300
+SLOW_STEPS = 5
+"""Where steps are long, one may take so many times what the longest took so far."""
+WARN_AFTER = 0.4
+"""The share of these limits after which a warning is given."""
+FIRST_WORDS_S = 5
+"""In this time every rank should be heard of for the first time."""
+ADDRESSES = 16
+"""Of rank 0, at most: one for each of its networks."""
+DATAGRAM = 1024
+
+WAITING_FOR_DATA = "waiting for data"
+
+
+class Seen:
+    """What is known of one rank."""
+
+    def __init__(self) -> None:
+        self.host, self.steps, self.doing = "?", 0, "starting"
+        self.heard = False
+        self.silent = 0
+        """Turns since it was last heard of."""
+
+
+class Roll:
+    """What is known, turn by turn, of some of the ``size`` ranks, and what follows from it."""
+
+    def __init__(self, ranks: List[int], size: int):
+        self.ranks = {rank: Seen() for rank in ranks}
+        self._size = size
+        self._clock_runs = False
+        self._steps = self._still = self._last_pause = self._longest_pause = 0
+
+    def hear(self, rank: int, host: str, steps: int, doing: str) -> None:
+        """``rank`` has spoken."""
+        seen = self.ranks[rank]
+        seen.host, seen.steps, seen.doing, seen.heard, seen.silent = host, steps, doing, True, 0
+
+    def start_the_clock(self) -> None:
+        """From now on a step may not take long. Of the steps so far, which compiled, the last one says how long that is."""
+        self._clock_runs = True
+        self._still, self._longest_pause = 0, self._last_pause
+
+    def turn(self) -> None:
+        """A second has gone by."""
+        for seen in self.ranks.values():
+            seen.silent += 1
+        steps = sum(seen.steps for seen in self.ranks.values())
+        self._still += 1
+        if steps != self._steps:
+            self._steps, self._last_pause, self._still = steps, self._still, 0
+            self._longest_pause = max(self._longest_pause, self._last_pause)
+
+    def gone(self, share: float = 1.0) -> Optional[str]:
+        """Which ranks have been silent for ``share`` of the time that they may be, and who waits for them; None if none has."""
+        gone = [rank for rank, seen in self.ranks.items() if seen.heard and seen.silent >= share * SILENT_S]
+        if not gone:
+            return None
+        turns = min(self.ranks[rank].silent for rank in gone)
+        return f"{self._names(gone)} not heard of for {turns} s{self._waiting_for(gone)}; look at the process and the network"
+
+    def still(self, share: float = 1.0) -> Optional[str]:
+        """Who waits for whom where no step has ended for ``share`` of the time that one may take; else None."""
+        limit = max(STILL_S, SLOW_STEPS * self._longest_pause) if self._clock_runs else STILL_BEFORE_THE_CLOCK_S
+        if self._still < share * limit:
+            return None
+        since = f"no step has ended for {self._still} s"
+        starved = [rank for rank, seen in self.ranks.items() if seen.doing == WAITING_FOR_DATA]
+        if starved:
+            return f"{since}: {self._names(starved)} waiting for data{self._waiting_for(starved)}; look at DATADIR there"
+        least = min(seen.steps for seen in self.ranks.values())
+        behind = [rank for rank, seen in self.ranks.items() if seen.steps == least]
+        where = f"{since}: {self._names(behind)} {self.ranks[behind[0]].doing}, after batch {least}"
+        if len(behind) < len(self.ranks):
+            return f"{where}{self._waiting_for(behind)}; look at the process and its device"
+        return f"{where}; look at the devices, and at the network between them (NCCL_DEBUG=INFO)"
+
+    def _waiting_for(self, behind: List[int]) -> str:
+        if len(behind) == self._size:
+            return ""
+        others = [rank for rank in self.ranks if rank not in behind]
+        return f", and {self._names(others) or 'the others'} waiting for {'it' if len(behind) == 1 else 'them'}"
+
+    def _names(self, ranks: List[int]) -> str:
+        names = [f"rank {rank} ({self.ranks[rank].host})" for rank in ranks]
+        return ", ".join(names[:4]) + (f" and {len(ranks) - 4} more" if len(ranks) > 4 else "")
+
+
+class Watch:
+    """The watch of one rank, in a thread of its own, from ``__enter__`` to ``__exit__``.
+
+    ``doing`` is what this rank is about; the run sets it. ``warn(line)`` is called on rank 0 when things begin to look bad. When
+    they are, ``end`` is called on every rank: with the line to be said on the one that saw it, with None on those that it told.
+    """
+
+    def __init__(self, implementation: Implementation, warn: Callable[[str], None], end: Callable[[Optional[str]], None]):
+        self.doing = "starting"
+        self._implementation = implementation
+        self._warn, self._end = warn, end
+        self._rank, self._size = implementation.communicator.rank, implementation.communicator.size
+        self._host = socket.gethostname()
+        self._roll = Roll(list(range(self._size)) if self._rank == 0 else [0], self._size)
+        self._peers: Dict[int, Any] = {}
+        """Rank 0: where the others were last heard from."""
+        self._warned = False
+        self._all_heard, self._closed = threading.Event(), threading.Event()
+
+    def __enter__(self) -> "Watch":
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.bind(("", 0))
+        self._token, self._rank_0 = self._agree_on_rank_0()
+        threading.Thread(target=self._run, daemon=True).start()
+        if not self._all_heard.wait(FIRST_WORDS_S) and self._rank == 0:
+            unheard = ", ".join(str(rank) for rank, seen in self._roll.ranks.items() if not seen.heard)
+            self._warn(f"no datagram (UDP) of rank {unheard} reaches rank 0: should it stop, nobody can say so")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closed.set()
+
+    def start_the_clock(self) -> None:
+        """The clock runs from now on."""
+        self._roll.start_the_clock()
+
+    def hosts(self) -> Dict[int, str]:
+        """On rank 0 the host of every rank."""
+        return {rank: seen.host for rank, seen in self._roll.ranks.items()}
+
+    def _agree_on_rank_0(self) -> Tuple[int, List[Tuple[str, int]]]:
+        """A number that only this run knows, and the addresses of rank 0, on every rank."""
+        note = np.zeros(2 + ADDRESSES, dtype=np.int64)
+        if self._rank == 0:
+            found = {address.address for each in psutil.net_if_addrs().values() for address in each
+                     if address.family == socket.AF_INET}
+            numbers = sorted(int(ipaddress.IPv4Address(address)) for address in found)[:ADDRESSES]
+            note[: 2 + len(numbers)] = [secrets.randbits(62), self._socket.getsockname()[1], *numbers]
+        token, port, *addresses = (int(number) for number in self._implementation.communicator.sum(note))
+        return token, [(str(ipaddress.IPv4Address(address)), port) for address in addresses if address]
+
+    def _run(self) -> None:
+        with self._socket:
+            while not self._closed.is_set():
+                self._speak()
+                self._listen()
+                self._roll.turn()
+                if not self._closed.is_set():
+                    self._judge()
+
+    def _doing_now(self) -> str:
+        return WAITING_FOR_DATA if self._implementation.waits_for_data else self.doing
+
+    def _speak(self) -> None:
+        if self._rank == 0:
+            self._hear(0, self._host, self._implementation.steps, self._doing_now())
+        else:
+            for address in self._rank_0:
+                self._send(address)
+
+    def _send(self, address: Any, **more: bool) -> None:
+        words = {"token": self._token, "rank": self._rank, "host": self._host[:64], "steps": self._implementation.steps,
+                 "doing": self._doing_now(), **more}
+        with contextlib.suppress(OSError):  # a network that is down; the silence will be noticed
+            self._socket.sendto(json.dumps(words).encode(), address)
+
+    def _listen(self) -> None:
+        """Hears what comes in during one turn."""
+        deadline = time.monotonic() + TURN_S
+        while time.monotonic() < deadline:
+            self._socket.settimeout(max(0.001, deadline - time.monotonic()))
+            try:
+                words, sender = self._socket.recvfrom(DATAGRAM)
+                heard = json.loads(words)
+                if not isinstance(heard, dict) or heard.get("token") != self._token:
+                    continue
+            except (OSError, ValueError):
+                continue
+            self._hear(heard["rank"], heard["host"], heard["steps"], heard["doing"])
+            if self._rank == 0:
+                self._peers[heard["rank"]] = sender
+                self._send(sender)
+            elif heard.get("end"):
+                self._end(None)
+
+    def _hear(self, rank: int, host: str, steps: int, doing: str) -> None:
+        self._roll.hear(rank, host, steps, doing)
+        if not self._all_heard.is_set() and all(seen.heard for seen in self._roll.ranks.values()):
+            self._all_heard.set()
+
+    def _judge(self) -> None:
+        fault = self._roll.gone() or (self._roll.still() if self._rank == 0 else None)
+        if fault:
+            for address in self._peers.values():
+                self._send(address, end=True)
+            self._end(fault)
+        if self._rank == 0:
+            warning = self._roll.gone(WARN_AFTER) or self._roll.still(WARN_AFTER)
+            if warning and not self._warned:
+                self._warn(warning)
+            self._warned = bool(warning)

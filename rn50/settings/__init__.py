@@ -1,0 +1,1 @@
+"""Settings of a run: environment variables and configuration files read, shown and rewritten."""

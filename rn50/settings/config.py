@@ -1,0 +1,296 @@
+"""The configuration of a run, read once from the environment into frozen dataclasses.
+
+Every variable stands once, as the dataclass field
+that it fills: its name, how it is read, which values are possible, what it means and, where it has one, its default. What decides
+convergence has no default, so nobody trains on a hyperparameter that he has not seen. The other defaults are those that
+the launchers of the published MXNet submissions (rounds v0.7 to v2.1) give to variables a configuration file leaves out.
+"""
+
+import dataclasses
+import os
+import re
+from typing import Any, Dict, Iterator, Mapping, Optional, Set, Tuple
+
+from rn50.benchmark import rules
+from rn50.errors import UserError
+from rn50.process import environment
+from rn50.settings.config_file import unknown_names
+from rn50.settings.variables import (
+    AREA,
+    BATCH,
+    BELOW_1,
+    BUCKETS,
+    BYTES,
+    CLASSES,
+    COEFFICIENT,
+    DECAY,
+    EPOCHS,
+    EPOCHS_OR_0,
+    FIXED,
+    FRACTION,
+    JPEG_SIDE,
+    LIBRARIES,
+    MACHINE,
+    MEBIBYTES,
+    NODES,
+    PIXELS,
+    POSITIVE_EPOCHS,
+    QUEUE,
+    RATE,
+    RELATIONS,
+    SAMPLES,
+    SEED,
+    STEPS,
+    UNNAMED,
+    UNNAMED_ORGANISATION,
+    WIDTH,
+    Variable,
+    env,
+    epochs,
+    excerpt,
+    flag,
+    integer,
+    number,
+    one_of,
+    optimizer,
+    text,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Hyperparameters:
+    """What decides convergence; borrowed and checked as one group."""
+
+    optimizer: str = env("OPTIMIZER", optimizer, "lars, in any published spelling, or sgd (with momentum)", "lars")
+    batch_size: int = env("BATCHSIZE", integer, "images per rank and step", "408", BATCH)
+    learning_rate: float = env("LR", number, "base learning rate, reached at the end of the warm-up", "10.5", RATE)
+    warmup_epochs: float = env("WARMUP_EPOCHS", epochs, "epochs of linear warm-up", "2", EPOCHS_OR_0)
+    num_epochs: int = env("NUMEPOCHS", integer, "length of the schedule, and the last epoch that is trained", "37",
+                          EPOCHS)
+    momentum: float = env("MOM", number, "momentum", "0.9", BELOW_1)
+    weight_decay: float = env("WD", number, "weight decay of weights; gamma, beta and biases have none", "5e-5",
+                              DECAY)
+    lars_eta: Optional[float] = env("LARSETA", number, "trust coefficient of LARS", "0.001", COEFFICIENT,
+                                    only_with={"OPTIMIZER": "lars"})
+    label_smoothing: float = env("LABELSMOOTHING", number, "e in the target (1 - e) * onehot + e / classes", "0.1", BELOW_1)
+    eval_offset: int = env("EVAL_OFFSET", integer, "epochs before the first that is evaluated", "2", EPOCHS_OR_0)
+    eval_period: int = env("EVAL_PERIOD", integer, "epochs from one evaluation to the next", "4", EPOCHS)
+    decay_epochs: Optional[float] = env("DECAY_EPOCHS", epochs, "length of the schedule where it is not NUMEPOCHS", "33",
+                                        POSITIVE_EPOCHS, default=None)
+    bn_gamma_zero: bool = env("BN_GAMMA_ZERO", flag, "1: the last batch norm gamma of every block starts at 0",
+                              default=False)
+
+    @property
+    def schedule_epochs(self) -> float:
+        """Epochs at whose end the learning rate has decayed."""
+        return self.num_epochs if self.decay_epochs is None else self.decay_epochs
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """Where and as what it runs."""
+
+    # No defaults: the number of ranks decides the global batch size.
+    ranks_per_node: int = env("DGXNGPU", integer, "ranks on each machine, one per GPU", "8", MACHINE,
+                              aliases=("PGNGPU", "NFNGPU", "NGPU"))
+    nodes: int = env("DGXNNODES", integer, "machines", "1", NODES, aliases=("PGNNODES", "NFNNODES", "NNODES"))
+    system: str = env("DGXSYSTEM", text, "name of the system and of its configuration file", default=UNNAMED,
+                      aliases=("PGSYSTEM", "NFSYSTEM"))
+    framework: str = env("FRAMEWORK", text, "folder under implementations/ that trains", default="mxnet")
+    device: str = env("DEVICE", one_of("gpu", "cpu"), "gpu or cpu", default="gpu")
+    precision: str = env("PRECISION", one_of("auto", "float32", "float16", "bfloat16"),
+                         "auto: float16 on a GPU, on a CPU what it computes fastest", default="auto")
+    step_mode: str = env("STEP_MODE", one_of("eager", "graph", "compile", "fused"),
+                         "how PyTorch runs a step: eager, one operation after another; graph, captured as a CUDA graph; compile, "
+                         "by its compiler; fused, our kernels for batch norm; on a GPU both captured too", default="eager")
+    sockets: Optional[int] = env("DGXNSOCKET", integer, "CPU sockets of a machine", "2", MACHINE, default=None,
+                                 aliases=("PGNSOCKET", "NFNSOCKET"))
+    cores_per_socket: Optional[int] = env("DGXSOCKETCORES", integer, "cores of a socket", "64", MACHINE, default=None,
+                                          aliases=("PGSOCKETCORES", "NFSOCKETCORES", "SOCKETCORES"))
+    hyperthreads: Optional[int] = env("DGXHT", integer, "hardware threads of a core", "2", MACHINE, default=None,
+                                      aliases=("PGHT", "NFHT", "HT"))
+    walltime: Optional[str] = env("WALLTIME", text, "time limit of a Slurm job", "01:00:00", default=None)
+    seed: Optional[int] = env("SEED", integer, "seed of the run; by default taken from the operating system", "1", SEED,
+                              default=None)
+    organisation: str = env("SUBMISSION_ORG", text, "submission_org of the log", default=UNNAMED_ORGANISATION)
+    division: str = env("SUBMISSION_DIVISION", one_of("closed", "open"), "submission_division of the log", default="closed")
+    status: str = env("SUBMISSION_STATUS", one_of("onprem", "cloud", "research", "preview"), "submission_status of the log",
+                      default="onprem")
+    platform: str = env("SUBMISSION_PLATFORM", text, "submission_platform of the log", default="unnamed platform")
+    result_file: Optional[str] = env("RESULT_FILE", text, "file that the log is written to", "result_0.txt", default=None)
+    cache_cleared: bool = env("CACHE_CLEARED", flag, "1: the system's caches were dropped before this run", default=False)
+    launcher: str = env("LAUNCHER", one_of("auto", "python", "horovodrun", "mpirun", "srun"),
+                        "what starts the ranks; auto: srun inside a Slurm step of several tasks, python for one rank and on one "
+                        "machine where no Horovod is needed, mpirun for several machines where Horovod has MPI, else horovodrun",
+                        default="auto")
+    hosts: Optional[str] = env("HOSTS", text, "machines of a run over several, the first has rank 0; under Slurm it knows them",
+                               "host1:8,host2:8", default=None)
+    gradient_groups: int = env("MXNET_HOROVOD_NUM_GROUPS", integer, "sums over the ranks that a step's gradients take; of "
+                               "several the first begin before backpropagation ends", default=1, bound=BUCKETS)
+    benchmark_steps: Optional[int] = env("BENCHMARK_STEPS", integer, "train only so many steps per epoch, to measure speed",
+                                         "100", STEPS, default=None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """What it is trained on, and the width of the network that fits it. The defaults are ImageNet."""
+
+    folder: str = env("DATADIR", text, "folder of train.rec, train.idx, val.rec, val.idx", default="/data")
+    train_samples: int = env("NUMEXAMPLES", integer, "images to train on", default=rules.TRAIN_SAMPLES, bound=SAMPLES)
+    eval_samples: int = env("NUMVALEXAMPLES", integer, "images to validate on", default=rules.EVAL_SAMPLES, bound=SAMPLES)
+    classes: int = env("NUMCLASSES", integer, "classes", default=rules.CLASSES, bound=CLASSES)
+    image_size: int = env("IMAGE_SIZE", integer, "side of the network's input in pixels", default=rules.IMAGE_SIZE,
+                          bound=PIXELS)
+    eval_resize: int = env("EVAL_RESIZE", integer, "shorter side of a validation image before its centre is cropped",
+                           default=rules.EVAL_RESIZE, bound=PIXELS)
+    crop_area_min: float = env("CROP_AREA_MIN", number, "smallest part of an image's area that a training crop takes",
+                               default=rules.CROP_AREA[0], bound=AREA)
+    width: float = env("WIDTH", number, "multiplies every channel count; 1 is ResNet-50", default=1.0, bound=WIDTH)
+
+
+@dataclasses.dataclass(frozen=True)
+class InputPipeline:
+    """What decides speed only."""
+
+    library: str = env("INPUT_LIBRARY", one_of("dali", "dataloader", "torchvision"), "what reads and decodes images: DALI, or "
+                       "under FRAMEWORK=pytorch DALI_THREADS processes of its DataLoader with Pillow; they read alone, and "
+                       "torchvision decodes on the device", default="dali")
+    threads: int = env("DALI_THREADS", integer, "CPU threads of a rank's pipeline", default=3, bound=MACHINE)
+    prefetch_queue_depth: int = env("DALI_PREFETCH_QUEUE", integer, "batches prepared ahead", default=2, bound=QUEUE)
+    hw_decoder_load: float = env("DALI_HW_DECODER_LOAD", number, "share of images for the GPU's JPEG engine", default=0.0,
+                                 bound=FRACTION)
+    roi_decode: bool = env("DALI_ROI_DECODE", flag, "1: decode only the random crop of a training image", default=False)
+    cache_size_mb: int = env("DALI_CACHE_SIZE", integer, "MiB of GPU memory for decoded images", default=0,
+                             bound=MEBIBYTES)
+    nvjpeg_padding_mb: int = env("DALI_NVJPEG_MEMPADDING", integer, "MiB of host and GPU memory given to nvJPEG in advance",
+                                 default=64, bound=MEBIBYTES)
+    preallocate_width: int = env("DALI_PREALLOCATE_WIDTH", integer, "largest width that the JPEG engine prepares for",
+                                 default=0, bound=JPEG_SIDE)
+    preallocate_height: int = env("DALI_PREALLOCATE_HEIGHT", integer, "largest height that the JPEG engine prepares for",
+                                  default=0, bound=JPEG_SIDE)
+    decoder_buffer_hint: int = env("DALI_DECODER_BUFFER_HINT", integer, "bytes of a decoded image", default=1315942,
+                                   bound=BYTES)
+    crop_buffer_hint: int = env("DALI_CROP_BUFFER_HINT", integer, "bytes of a resized crop", default=165581,
+                                bound=BYTES)
+    normalize_buffer_hint: int = env("DALI_NORMALIZE_BUFFER_HINT", integer, "bytes of a normalised image", default=441549,
+                                     bound=BYTES)
+    tmp_buffer_hint: int = env("DALI_TMP_BUFFER_HINT", integer, "bytes of scratch memory for resizing", default=25273239,
+                               bound=BYTES)
+    dont_use_mmap: bool = env("DALI_DONT_USE_MMAP", flag, "1: read() the records instead of mapping the file", default=False)
+    input_batch_multiplier: int = env("INPUT_BATCH_MULTIPLIER", integer, "batches prepared at once", default=1,
+                                      bound=QUEUE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """A whole run. The fifth section of a file, the environment, is passed through untouched."""
+
+    hyperparameters: Hyperparameters
+    run: Run
+    data: Data
+    input_pipeline: InputPipeline
+
+    @property
+    def ranks(self) -> int:
+        """Processes of the run, one per device, over all machines."""
+        return self.run.ranks_per_node * self.run.nodes
+
+    @property
+    def global_batch_size(self) -> int:
+        """Images per step over all ranks."""
+        return self.hyperparameters.batch_size * self.ranks
+
+    @property
+    def input_library(self) -> str:
+        """What reads and decodes images; only PyTorch has another than DALI."""
+        return self.input_pipeline.library if self.run.framework == "pytorch" else "dali"
+
+    @property
+    def departures(self) -> Dict[str, str]:
+        """The variables whose values leave the rules of the closed division, and the rule of each."""
+        h = self.hyperparameters
+        found = rules.departures(
+            h.optimizer, self.global_batch_size, h.learning_rate, h.momentum, h.weight_decay, h.label_smoothing
+        )
+        return {variable.name: found[field] for _, field, variable in variables() if field in found}
+
+    @property
+    def division(self) -> str:
+        """The division that the log names: with hyperparameters that the closed one does not allow it is the open one."""
+        return "open" if self.departures else self.run.division
+
+    @property
+    def is_imagenet(self) -> bool:
+        """Whether it is the benchmark's own task, whole; if not, every output is labelled ``rules.NOT_A_RESULT``."""
+        return rules.is_task(dataclasses.asdict(self.data), self.run.benchmark_steps)
+
+    def as_environment(self) -> Dict[str, str]:
+        """Variables from which ``from_environment`` reads this very configuration."""
+        values = {variable.name: getattr(getattr(self, section), field) for section, field, variable in variables()}
+        return {name: Variable.write(value) for name, value in values.items() if value is not None}
+
+    def to_dict(self) -> Dict[str, Dict[str, Any]]:
+        """Section -> field -> value, for saving as JSON beside a result file."""
+        return dataclasses.asdict(self)
+
+
+SECTIONS = {"hyperparameters": Hyperparameters, "run": Run, "data": Data, "input_pipeline": InputPipeline}
+
+
+def variables() -> Iterator[Tuple[str, str, Variable]]:
+    """(section, field, variable) of every variable, in the order of the files."""
+    for section, type_ in SECTIONS.items():
+        for field in dataclasses.fields(type_):
+            yield section, field.name, field.metadata["variable"]
+
+
+def known_names() -> Set[str]:
+    """Every name that means something here, those of other makers left out."""
+    return {variable.name for _, _, variable in variables()} | set(FIXED)
+
+
+def from_environment(environ: Optional[Mapping[str, str]] = None, config_file: Optional[str] = None) -> Config:
+    """The configuration that environment variables describe.
+
+    ``environ`` is ``os.environ`` by default, ``config_file`` its CONFIG_FILE: the file that was sourced, whose names are checked
+    where it is ours. Raises UserError with one line for every variable that is missing, unknown or impossible.
+    """
+    environ = environment() if environ is None else environ
+    config_file = config_file or environ.get("CONFIG_FILE")
+    problems = []
+    if config_file and os.path.exists(config_file):  # not on a machine that only has what it was told
+        problems = unknown_names(config_file, known_names())
+    problems += [
+        f"{name}={excerpt(environ[name])} {fixed.refusal}"
+        for name, fixed in FIXED.items()
+        if environ.get(name) and not re.fullmatch(fixed.pattern, environ[name])
+    ]
+    for name, parse in LIBRARIES.items():
+        try:
+            parse(environ.get(name) or "1")
+        except ValueError as error:
+            problems.append(f"{name}={excerpt(environ[name])} {error}; correct or unset it")
+    sections: Dict[str, Dict[str, Any]] = {section: {} for section in SECTIONS}
+    values: Dict[str, Any] = {}
+    for section, field, variable in variables():
+        name, given = variable.given(environ)
+        hint = f"for example {name}={variable.example} ({variable.meaning})"
+        try:
+            value = None if not variable.is_read(values) else variable.default if given is None else variable.read(given)
+        except ValueError as error:
+            problems.append(f"{name}={excerpt(str(given))} {error}; {hint}")
+            continue
+        if value is dataclasses.MISSING:
+            where = config_file or "the configuration file"
+            problems.append(f"{name} is not set and has no default, because convergence depends on it; set it in {where}, {hint}")
+            continue
+        sections[section][field] = values[variable.name] = value
+    for relation in RELATIONS:
+        if all(name in values for name in relation.names):
+            wrong = relation.broken(*(values[name] for name in relation.names))
+            if wrong:
+                shown = " ".join(f"{name}={Variable.write(values[name])}" for name in relation.names)
+                problems.append(f"{shown}: {wrong}")
+    if problems:
+        raise UserError(*problems)
+    return Config(**{section: SECTIONS[section](**fields) for section, fields in sections.items()})

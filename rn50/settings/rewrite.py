@@ -1,0 +1,158 @@
+"""The text of a configuration of ours of which one section becomes another: read without a shell, written whole or not at all."""
+
+import dataclasses
+import os
+import pathlib
+import re
+import tempfile
+from dataclasses import dataclass
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+
+from rn50 import files
+from rn50.errors import UserError
+from rn50.settings.config import Config, from_environment, variables
+from rn50.settings.config_file import CONFIGS
+from rn50.settings.shell import assignments
+from rn50.settings.variables import excerpt
+
+_SECTIONS = {
+    "hyperparameters": re.compile(r"^# --- hyperparameters\b.*?(?=^# --- )", re.MULTILINE | re.DOTALL),
+    "input_pipeline": re.compile(r"^# --- input pipeline\b.*?(?=^# --- |\Z)", re.MULTILINE | re.DOTALL),
+}
+_FORM = "give a file in the form of those in configs/"
+_VARIABLES = {variable.name: variable for _, _, variable in variables()}
+_ASSIGNMENT = re.compile(rb"^[ \t]*(?:export[ \t]+)?[A-Za-z_][A-Za-z0-9_]*=", re.MULTILINE)
+GROUP = tuple(variable.name for section, _, variable in variables() if section == "hyperparameters")
+"""The variables that decide convergence together."""
+_CONTENT = {"hyperparameters": "hyperparameters", "input_pipeline": "variables of the input pipeline"}
+
+
+@dataclass(frozen=True)
+class Base:
+    """A configuration file of this system: what stands before, in and behind one of its sections, and what it says."""
+
+    file: pathlib.Path
+    before: str
+    inside: str
+    behind: str
+    config: Config
+    section: str
+
+    @property
+    def values(self) -> Dict[str, str]:
+        """Its hyperparameters by the names of their variables."""
+        return hyperparameters(self.config)
+
+    @property
+    def machine(self) -> str:
+        """What its header says of the machine."""
+        found = re.search(r"^#   machine +(.+)$", self.before, re.MULTILINE)
+        return found.group(1) if found else f"that of {self.file.name}"
+
+
+def base_file(name: Optional[str], environ: Mapping[str, str], option: str = "") -> pathlib.Path:
+    """The configuration of this system: a file, the name of one of ours, or what CONFIG_FILE or DGXSYSTEM names. ``option`` is
+    what an error calls it by.
+
+    Raises UserError where there is none.
+    """
+    name = name or environ.get("CONFIG_FILE") or environ.get("DGXSYSTEM")
+    if not name:
+        raise UserError(f"which system is it for? give {option}configs/config_NAME.sh, or set DGXSYSTEM")
+    ours = CONFIGS / f"config_{name}.sh"
+    # A folder may have the name of a system. Whatever else stands there is meant, and its reader says what is wrong with it.
+    is_there = os.path.exists(name) and not os.path.isdir(name)
+    if not is_there and not os.path.isfile(ours):
+        there = ", ".join(sorted(file.stem[len("config_"):] for file in CONFIGS.glob("config_*.sh")))
+        raise UserError(f"{option}{excerpt(name)}: no such file, and no system of configs/; there are: {there}")
+    return pathlib.Path(name) if is_there else ours
+
+
+def read(file: pathlib.Path, section: str = "hyperparameters") -> Base:
+    """A file with that section ("hyperparameters" or "input_pipeline").
+
+    Raises UserError where it cannot be read, lacks the section, or cannot be run.
+    """
+    text = assignments.text_of(file)
+    found = _SECTIONS[section].search(text)
+    if found is None:
+        where = " before another one" if section == "hyperparameters" else ""
+        raise UserError(f"{file}: no section `# --- {section.replace('_', ' ')}`{where}; {_FORM}")
+    return Base(file, text[: found.start()], found.group(), text[found.end():], _configuration(file), section)
+
+
+def _configuration(file: pathlib.Path, called: Optional[pathlib.Path] = None) -> Config:
+    """Read without a shell, in an empty environment."""
+    try:
+        return from_environment(assignments.read(file).values, str(called or file))
+    except UserError as error:
+        raise UserError(*(f"{called or file}: {line}" for line in error.lines)) from None
+
+
+def hyperparameters(config: Config) -> Dict[str, str]:
+    """Those of a configuration by the names of their variables."""
+    return {name: text for name, text in config.as_environment().items() if name in GROUP}
+
+
+def render(base: Base, title: str, rows: Sequence[Tuple[str, str]], values: Mapping[str, str]) -> str:
+    """The file ``base`` with these hyperparameters, BATCHSIZE among them, and a header of ``rows`` of (what, who or where)."""
+    ranks = base.config.ranks
+    batch = int(values["BATCHSIZE"]) * ranks
+    lines = ["# shellcheck shell=bash", f"# ResNet-50 at a global batch size of {batch}, {title}.", "#"]
+    lines += header_lines(rows)
+    lines += ["", "# --- hyperparameters (one group: together they decide convergence) ------------"]
+    for name, value in values.items():
+        line = f"export {name}={value}"
+        lines.append(f"{line:<35} # per rank; {batch} in all, on {ranks} ranks" if name == "BATCHSIZE" else line)
+    return "\n".join(lines) + "\n\n" + base.behind
+
+
+def header_lines(rows: Sequence[Tuple[str, str]]) -> List[str]:
+    """Lines of a file's header."""
+    return [f"#   {name:<11} {_one_line(said)}" for name, said in rows]
+
+
+def check(base: Base, text: str, values: Mapping[str, str]) -> Config:
+    """The configuration that ``text`` is.
+
+    Raises UserError where it cannot be run, or is not ``base`` with these values.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder) / base.file.name
+        file.write_text(text, encoding="utf-8", errors="surrogateescape")
+        config = _configuration(file, base.file)
+    resolved, before = config.as_environment(), base.config
+    kept = dataclasses.replace(config, **{base.section: getattr(before, base.section)}) == before
+    read_as = {name: _VARIABLES[name].read for name in values}
+    if not kept or any(name not in resolved or read_as[name](resolved[name]) != read_as[name](values[name]) for name in values):
+        raise UserError(f"{base.file}: sets {_CONTENT[base.section]} outside of their section too; {_FORM}")
+    return config
+
+
+def _one_line(text: str) -> str:
+    """Names come from other people's files: whatever they hold, it stays a comment."""
+    text = "".join(each if each.isprintable() else " " for each in text)
+    return text if len(text) <= 200 else text[:197] + "..."
+
+
+def write(text: str, output: pathlib.Path, force: bool) -> None:
+    """Writes a configuration, whole or not at all.
+
+    Raises UserError where it exists and ``force`` is not given, or cannot be written.
+    """
+    refuse_output(output, force)
+    files.write(output, text.encode("utf-8", "surrogateescape"), *_replaced(force))
+
+
+def refuse_output(output: pathlib.Path, force: bool) -> None:
+    """Raises UserError where ``write`` would for what is there, so that nothing is measured in vain. ``force`` replaces a
+    configuration, and no file of another kind."""
+    files.refuse_to_replace(output, *_replaced(force))
+    if force and output.exists():
+        there = files.read_bytes(output)
+        if there.strip() and not _ASSIGNMENT.search(there):
+            raise UserError(f"{output}: is no configuration file, and --force replaces no other; give another --output")
+
+
+def _replaced(force: bool) -> Tuple[str, str, str]:
+    return files.ANY if force else files.NOTHING, "give another --output", "--force to replace it"

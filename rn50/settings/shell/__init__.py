@@ -1,0 +1,1 @@
+"""Shell files of strangers, read without running them."""

@@ -1,0 +1,188 @@
+"""What becomes of every value of a configuration: used, passed through, dead or ignored."""
+
+import dataclasses
+import pathlib
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
+
+from rich.table import Table
+
+from rn50.benchmark import rules
+from rn50.process import environment
+from rn50.settings import mxnet_variables
+from rn50.settings.config import SECTIONS, Config, from_environment, variables
+from rn50.settings.config_file import is_passed_through, names_set_by, source
+from rn50.settings.variables import FIXED
+from rn50.terminal import Terminal, print_json, styled
+
+NO_EFFECT = ("dead", "ignored")
+_VARIABLES = {variable.name: variable for _, _, variable in variables()}
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One value. ``state`` is "used", "passed through", "dead" or "ignored", ``note`` the meaning or the reason, and ``origin``
+    says who set it: "file", "environment" or "default"."""
+
+    name: str
+    value: str
+    section: str
+    state: str
+    note: str
+    origin: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Dead:
+    """Variables that have no effect in some configurations."""
+
+    names: Tuple[str, ...]
+    applies: Callable[[Config], bool]
+    reason: str
+
+
+GPU_DECODER = ("DALI_HW_DECODER_LOAD", "DALI_NVJPEG_MEMPADDING", "DALI_CACHE_SIZE", "DALI_PREALLOCATE_WIDTH",
+               "DALI_PREALLOCATE_HEIGHT")
+GPU_BUFFERS = ("DALI_DECODER_BUFFER_HINT", "DALI_CROP_BUFFER_HINT", "DALI_NORMALIZE_BUFFER_HINT", "DALI_TMP_BUFFER_HINT")
+
+DALI_ALONE = ("DALI_ROI_DECODE", "DALI_DONT_USE_MMAP", *GPU_DECODER, *GPU_BUFFERS)
+
+DEAD = (
+    Dead(("INPUT_LIBRARY",), lambda c: c.input_library != c.input_pipeline.library,
+         "only FRAMEWORK=pytorch has another input than DALI's"),
+    Dead(DALI_ALONE, lambda c: c.input_library != "dali", "INPUT_LIBRARY has images read and decoded without DALI"),
+    Dead(GPU_DECODER, lambda c: c.run.device == "cpu", "DEVICE=cpu decodes without nvJPEG"),
+    Dead(GPU_BUFFERS, lambda c: c.run.device == "cpu", "DEVICE=cpu has no GPU buffers to size"),
+    Dead(("DGXNSOCKET", "DGXSOCKETCORES", "DGXHT"), lambda c: True, "ranks are bound to the cores that are there"),
+    Dead(("DALI_PREALLOCATE_WIDTH", "DALI_PREALLOCATE_HEIGHT"), lambda c: c.input_pipeline.hw_decoder_load == 0,
+         "DALI_HW_DECODER_LOAD=0: no image goes through the JPEG engine"),
+    Dead(("DALI_CACHE_SIZE",), lambda c: c.input_pipeline.roi_decode,
+         "DALI_ROI_DECODE=1 decodes another part of an image each time; only whole decoded images can be cached"),
+    Dead(("INPUT_BATCH_MULTIPLIER",), lambda c: c.input_pipeline.input_batch_multiplier > 1,
+         "batches are prepared one at a time"),
+    Dead(("MXNET_HOROVOD_NUM_GROUPS",), lambda c: c.ranks == 1 and c.run.gradient_groups > 1, "one rank has nothing to sum"),
+    Dead(("MXNET_HOROVOD_NUM_GROUPS",), lambda c: c.run.framework == "pytorch" and c.run.gradient_groups > 1,
+         "FRAMEWORK=pytorch sums all gradients at once"),
+    Dead(("STEP_MODE",), lambda c: c.run.framework != "pytorch" and c.run.step_mode != "eager",
+         "FRAMEWORK=pytorch alone reads it"),
+    Dead(("STEP_MODE",), lambda c: c.run.device == "cpu" and c.run.step_mode in ("graph", "fused"),
+         "DEVICE=cpu has neither graphs nor kernels of ours"),
+    Dead(("LARSETA",), lambda c: c.hyperparameters.optimizer == "sgd", "OPTIMIZER=sgd has no trust ratio"),
+    Dead(("HOSTS",), lambda c: c.run.nodes == 1, "DGXNNODES=1 runs on this machine"),
+    Dead(("WALLTIME",), lambda c: True, "only Slurm reads it, when the job is submitted"),
+)
+
+ELSEWHERE = ("NHWC_BATCHNORM_LAUNCH_MARGIN", "E2E_CUDA_GRAPHS")
+"""Names that published files set for NVIDIA's own build of MXNet, beside those that begin as all of MXNet's do."""
+
+
+def describe(config: Config, environ: Mapping[str, str], config_file: Optional[str] = None) -> List[Row]:
+    """A row for every variable, for what the file or ``environ`` passes through, and for what a file sets in vain.
+
+    A variable that is left at its default is a row too, so that nothing decides behind one's back.
+    """
+    in_file = names_set_by(config_file) if config_file else []
+    origin = {name: "file" if name in in_file else "environment" for name in environ}
+    rows, resolved = [], config.as_environment()
+    for section, _, variable in variables():
+        name, given = variable.given(environ)
+        value = resolved.get(variable.name, "")
+        reason = why_dead(variable.name, config)
+        rows.append(Row(name, given or value, section, "dead" if reason else "used", reason or variable.meaning,
+                        origin[name] if given else "default"))
+    known = {row.name for row in rows}
+    for name in dict.fromkeys(in_file + sorted(filter(is_passed_through, environ))):
+        if name in environ and name not in known:
+            section, state, note = _other(name)
+            rows.append(Row(name, environ[name], section, state, note, origin[name]))
+    return sorted(rows, key=lambda row: [*SECTIONS, "environment"].index(row.section))
+
+
+def why_dead(name: str, config: Config) -> Optional[str]:
+    """Why the value that ``config`` has for a variable changes nothing, or None where it does."""
+    resolved = config.as_environment()
+    if resolved.get(name, "") in ("", "0", "0.0") and _VARIABLES[name].is_read(resolved):
+        return None  # a knob that is turned off does just what it says
+    return next((dead.reason for dead in DEAD if name in dead.names and dead.applies(config)), None)
+
+
+def _other(name: str) -> Tuple[str, str, str]:
+    """Section, state and note of a name that fills no field."""
+    if name in FIXED:
+        return "hyperparameters", "used", "checked: it has one possible meaning here"
+    if name in ELSEWHERE or (name.startswith(mxnet_variables.PREFIX) and name not in mxnet_variables.READ):
+        return "environment", "dead", "no released MXNet reads it, at most NVIDIA's own build"
+    if is_passed_through(name):
+        return "environment", "passed through", ""
+    return "environment", "ignored", "means nothing here"
+
+
+def findings(config: Config) -> List[str]:
+    """What would make the official rules reject a result of this configuration, one line each.
+
+    Source: MLPerf Training rules, closed division: the table of ResNet's hyperparameters, and its evaluation every 4 epochs with
+    an offset of 0 to 3.
+    """
+    if config.run.division != "closed":
+        return []
+    values = config.as_environment()
+    found = [f"{name}={values[name]}: {rule}; the log will name the open division" for name, rule in config.departures.items()]
+    if not config.is_imagenet:
+        return [rules.NOT_A_RESULT, *found]
+    h = config.hyperparameters
+    if h.eval_period != rules.EVAL_PERIOD_EPOCHS:
+        found.append(f"EVAL_PERIOD={h.eval_period}: the rules have an evaluation every {rules.EVAL_PERIOD_EPOCHS} epochs")
+    if h.eval_offset >= rules.EVAL_PERIOD_EPOCHS:
+        found.append(f"EVAL_OFFSET={h.eval_offset}: the rules have it below {rules.EVAL_PERIOD_EPOCHS}")
+    return found
+
+
+def to_json(rows: List[Row], config: Config) -> Dict[str, Any]:
+    """The rows and findings as plain data."""
+    return {
+        "system": config.run.system,
+        "global_batch_size": config.global_batch_size,
+        "findings": findings(config),
+        "values": [dataclasses.asdict(row) for row in rows],
+    }
+
+
+WIDE = 120
+"""Columns of a terminal that has room for the meaning of every variable."""
+
+
+def print_table(rows: List[Row], config: Config, console: Terminal) -> None:
+    """A line for every value, then the reasons of what has no effect, then what the rules would find.
+
+    Defaults without effect are left out.
+    """
+    shown = [row for row in rows if row.state != "dead" or row.origin != "default"]
+    title = f"{config.run.system}: ranks {config.ranks}, global batch size {config.global_batch_size}"
+    table = Table(title=title, title_justify="left", box=None)
+    for heading in ("variable", "value", "set by", "state") + (("meaning",) if console.width >= WIDE else ()):
+        table.add_column(heading, overflow="fold")
+    section = ""
+    for row in shown:
+        if row.section != section:
+            section = row.section
+            table.add_row(styled(section.replace("_", " "), "bold"))
+        meaning = row.note if row.state == "used" else ""
+        table.add_row(*(row.name, row.value, row.origin, row.state, meaning)[: len(table.columns)],
+                      style="yellow" if row.state in NO_EFFECT else "")
+    console.print(table)
+    for row in shown:
+        if row.state in NO_EFFECT:
+            console.print(f"{row.state}: {row.name}={row.value}: {row.note}")
+    for finding in findings(config):
+        console.print(f"rules: {finding}")
+
+
+def show(file: Optional[pathlib.Path], as_json: bool) -> None:
+    """Print what becomes of the values of a file, read by a clean shell, or of the environment where no file is named.
+
+    Raises UserError for a file that cannot be read or a configuration that cannot be run.
+    """
+    environ = environment() if file is None else source(str(file))
+    config_file = environ.get("CONFIG_FILE") if file is None else str(file)
+    config = from_environment(environ, config_file)
+    rows = describe(config, environ, config_file)
+    print_json(to_json(rows, config)) if as_json else print_table(rows, config, Terminal())

@@ -1,0 +1,1 @@
+"""Speed, measured: the input pipeline, storage, communication, training; the input pipeline, tuned."""

@@ -1,0 +1,88 @@
+"""One cell of a throughput matrix: training steps of a network in a framework at a precision, batch size and number of ranks."""
+
+import pathlib
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
+
+from rn50.run.implementation import Implementation
+from rn50.settings.config import Config
+from rn50.speed import worker
+from rn50.speed.meter import Gauge
+from rn50.speed.networks import OURS
+from rn50.speed.rates import Rates, of_rounds
+
+SYNTHETIC, REAL = "synthetic", "real"
+
+
+class Cell(NamedTuple):
+    """What is measured; ``batch_size`` is that of a rank."""
+
+    framework: str
+    model: str
+    image_size: Optional[int]
+    """These three as a ``Network`` has them."""
+    precision: str
+    batch_size: int
+    ranks: int
+
+    @property
+    def name(self) -> str:
+        """Of its log."""
+        return f"{self.framework}_{self.model}_{self.precision}_{self.batch_size}_{self.ranks}"
+
+    @property
+    def variables(self) -> Dict[str, str]:
+        """What makes a configuration that of this cell."""
+        size = {} if self.image_size is None else dict.fromkeys(("IMAGE_SIZE", "EVAL_RESIZE"), str(self.image_size))
+        return {"FRAMEWORK": self.framework, "PRECISION": self.precision, "BATCHSIZE": str(self.batch_size),
+                "DGXNGPU": str(self.ranks), **size}
+
+    def kinds(self, asked: Tuple[str, ...]) -> Tuple[str, ...]:
+        """The kinds of data that it trains on. Models of a zoo have synthetic data alone, of the size that they want."""
+        return tuple(kind for kind in asked if self.model == OURS or kind == SYNTHETIC)
+
+
+class Result(NamedTuple):
+    """Images/s of all ranks together by kind of data; or why there are none."""
+
+    cell: Cell
+    rates: Dict[str, Rates]
+    failure: str
+    """As that of a job."""
+    log: str
+
+
+def verb(model: str, kinds: Tuple[str, ...], seconds: float, rounds: int) -> List[str]:
+    """What ``rn50`` is to be called with to measure a cell."""
+    return ["bench", "throughput", f"--models={model}", f"--data={','.join(kinds)}", f"--seconds={seconds}", f"--rounds={rounds}"]
+
+
+def as_rank(
+    config: Config, create: Callable[[Config], Implementation], kinds: Tuple[str, ...], seconds: float, rounds: int
+) -> None:
+    """Measures as one rank: every kind of data in turn, ``rounds`` times after a first that does not count. Rank 0 prints."""
+    implementation = create(config)
+    try:
+        gauge = Gauge(config, implementation)
+        inputs = {kind: implementation.open_input(None if kind == SYNTHETIC else config.input_pipeline) for kind in kinds}
+        depths = {SYNTHETIC: 0, REAL: config.input_pipeline.prefetch_queue_depth}
+        slot = seconds / (rounds + 1) / len(kinds)
+        steps = {kind: gauge.steps(batches, depths[kind], slot) for kind, batches in inputs.items()}
+        measured: Dict[str, List[float]] = {kind: [] for kind in kinds}
+        for round_ in range(rounds + 1):
+            for kind, batches in inputs.items():
+                result = gauge.train(batches, depths[kind], steps[kind])
+                if round_:
+                    measured[kind].append(result.samples / result.seconds)
+        if implementation.communicator.rank == 0:
+            worker.tell(measured)
+        implementation.communicator.barrier()
+    finally:
+        implementation.close()
+
+
+def run(
+    cell: Cell, environ: Mapping[str, str], kinds: Tuple[str, ...], seconds: float, rounds: int, log: pathlib.Path
+) -> Result:
+    """Measures a cell in a job of its own. Raises UserError where ``log`` cannot be written."""
+    told, failure = worker.run(verb(cell.model, cell.kinds(kinds), seconds, rounds), {**environ, **cell.variables}, log)
+    return Result(cell, {kind: of_rounds(values) for kind, values in (told or {}).items()}, failure, log.name)

@@ -1,0 +1,62 @@
+"""All-reduce by size over the ranks of a run (``rn50 bench comm``)."""
+
+import re
+from typing import Callable, List
+
+from rich.table import Table
+
+from rn50.errors import UserError
+from rn50.process import environment
+from rn50.run.all_reduce import FLOAT_BYTES, Timing, time_sums
+from rn50.run.implementation import Communicator, Implementation
+from rn50.settings.config import Config
+from rn50.settings.variables import PASSED_THROUGH
+from rn50.terminal import Terminal, print_json
+
+OF_ONE_RANK = r"HOROVOD_(.*RANK|.*SIZE|HOSTNAME|GLOO_RENDEZVOUS_.*)$|OMPI_COMM_|PMIX_|LD_"
+"""Variables that launchers set; they say nothing of the settings that one compares."""
+
+
+def sweep(communicator: Communicator, largest_bytes: int) -> List[Timing]:
+    """Timings of 4 bytes, 16, 64 ... up to ``largest_bytes``. All ranks call it."""
+    sizes = [FLOAT_BYTES]
+    while sizes[-1] * 4 <= largest_bytes:
+        sizes.append(sizes[-1] * 4)
+    return [time_sums(communicator, size, 50 if size < 1 << 20 else 10) for size in sizes]
+
+
+def as_rank(config: Config, largest_mib: int, as_json: bool) -> List[str]:
+    """What ``rn50`` is to be called with as one rank of the measurement. Raises UserError where there is one rank only."""
+    if config.ranks == 1:
+        raise UserError("DGXNGPU=1: one rank has nothing to send; set DGXNGPU=2 or more")
+    return ["bench", "comm", "--as-rank", f"--largest-mib={largest_mib}", *(["--json"] if as_json else [])]
+
+
+def bench(config: Config, create: Callable[[Config], Implementation], largest_bytes: int, as_json: bool) -> None:
+    """Times the sums as one rank; rank 0 prints them as JSON or as a table."""
+    implementation = create(config)
+    try:
+        communicator = implementation.communicator
+        timings = sweep(communicator, largest_bytes)
+        if communicator.rank == 0:
+            _show(config, communicator, timings, as_json)
+        communicator.barrier()
+    finally:
+        implementation.close()
+
+
+def _show(config: Config, communicator: Communicator, timings: List[Timing], as_json: bool) -> None:
+    if as_json:
+        used = {name: value for name, value in sorted(environment().items())
+                if name.startswith(PASSED_THROUGH) and not re.match(OF_ONE_RANK, name)}
+        report = {"library": communicator.library, "ranks": communicator.size, "nodes": config.run.nodes, "environment": used}
+        print_json({**report, "all_reduce": [timing._asdict() for timing in timings]})
+        return
+    title = f"sums of float32 numbers over {communicator.size} ranks ({communicator.library})"
+    table = Table(title=title, title_justify="left")
+    for heading in ("bytes", "median ms", "fastest ms", "bus GB/s"):
+        table.add_column(heading, justify="right")
+    for timing in timings:
+        times = (f"{seconds * 1e3:.3f}" for seconds in (timing.seconds, timing.fastest_seconds))
+        table.add_row(f"{timing.bytes:,}", *times, f"{timing.bus_gb_per_second:.3f}")
+    Terminal().print(table)

@@ -1,0 +1,55 @@
+"""The scaling curve of a throughput matrix: images/s over the batch size."""
+
+import io
+from typing import Dict, List, Sequence, Tuple
+
+import matplotlib
+from matplotlib.figure import Figure
+
+from rn50 import files
+from rn50.speed.cell import REAL, Result
+
+LOGARITHMIC = 10
+"""Curves that lie further apart than so many times would hide each other on a scale from 0 on."""
+
+
+def lines(results: Sequence[Result]) -> Dict[Tuple[str, str], List[Tuple[int, float]]]:
+    """(What was trained and how, kind of data) -> (batch size of a rank, images/s of all ranks), by batch size."""
+    several = len({each.cell.ranks for each in results}) > 1
+    found: Dict[Tuple[str, str], List[Tuple[int, float]]] = {}
+    for cell, rates, _, _ in sorted(results, key=lambda each: each.cell.batch_size):
+        name = f"{cell.framework} {cell.model} {cell.precision}"
+        if several:
+            name += f", {cell.ranks} rank{'s' * (cell.ranks > 1)}"
+        for kind, rate in rates.items():
+            found.setdefault((name, kind), []).append((cell.batch_size, rate.median))
+    return found
+
+
+def draw(results: Sequence[Result]) -> str:
+    """The curves as SVG: a colour for each framework, model, precision and number of ranks, dashed on real data."""
+    curves = lines(results)
+    names = list(dict.fromkeys(name for name, _ in curves))
+    rates = [rate for curve in curves.values() for _, rate in curve]
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "rn50", "text.parse_math": False}):
+        figure = Figure(figsize=(8, 5), constrained_layout=True)
+        axes = figure.add_subplot()
+        for (name, kind), curve in curves.items():
+            style = "--" if kind == REAL else "-"
+            axes.plot(*zip(*curve), style, marker="o", markersize=4, color=f"C{names.index(name)}", label=f"{name}, {kind} data")
+        axes.set_xscale("log", base=2)
+        sizes = sorted({each.cell.batch_size for each in results})
+        axes.set_xticks(sizes, [str(each) for each in sizes])
+        axes.minorticks_off()
+        if rates and max(rates) > LOGARITHMIC * min(rates):
+            axes.set_yscale("log")
+        else:
+            axes.set_ylim(bottom=0)
+        axes.yaxis.set_major_formatter("{x:,g}")
+        axes.set(xlabel="images of a rank and step", ylabel="images/s of all ranks together")
+        axes.grid(True, linewidth=0.4)
+        if curves:
+            figure.legend(loc="outside lower center", fontsize="small", ncols=2)
+        stream = io.StringIO()
+        figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": files.MARK})
+    return stream.getvalue()

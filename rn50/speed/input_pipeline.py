@@ -1,0 +1,153 @@
+"""How fast images come, stage by stage, and are trained on, and which of the two waits for the other (``rn50 bench input``)."""
+
+import statistics
+from typing import Any, Callable, Dict, List, NamedTuple, Tuple
+
+from rich.table import Table
+
+from rn50.progress import counting
+from rn50.run.implementation import EpochResult, Implementation
+from rn50.settings.config import Config
+from rn50.speed import rates
+from rn50.speed.meter import Gauge
+from rn50.speed.rates import Comparison, Rates
+from rn50.terminal import Terminal, print_json
+
+STAGES = ("read", "decode", "pipeline")
+TRAINING = ("synthetic", "real")
+MEANING = {
+    "read": "reading alone",
+    "decode": "decoding alone, of images in memory",
+    "pipeline": "the whole pipeline alone",
+    "synthetic": "training on a synthetic batch held on the device",
+    "real": "training on real data",
+}
+SHARE_OF_TRAINING = 3
+"""A training step takes longer than the batch of a pipeline, and more of them go before those that are timed."""
+CLOSE = 1.25
+"""A stage that alone is no more than so many times as fast as the whole pipeline is what holds it up."""
+
+
+class Waiting(NamedTuple):
+    """How training on real data spends its steps; medians over the rounds."""
+
+    reader_ratio: float
+    """Share of the time that rank 0 waited for its next batch."""
+    reader_cost_s: float
+    """Seconds a step that it waited."""
+    batch_cost_s: float
+    """Seconds a step."""
+    images_per_second: float
+    """Of all ranks."""
+
+
+class Report(NamedTuple):
+    """Images/s of all ranks together."""
+
+    images_per_second: Dict[str, Rates]
+    real_of_synthetic: Comparison
+    waiting: Waiting
+    bottleneck: str
+
+
+def bottleneck(median: Dict[str, float], real_of_synthetic: Comparison) -> str:
+    """What holds up training on real data, in words. ``median`` has the images/s of every stage and of both kinds of training."""
+    slower = real_of_synthetic.shown and real_of_synthetic.highest < 1
+    enough = median["pipeline"] >= median["synthetic"]
+    if enough and not slower:
+        return "the training step, as far as these rounds show"
+    if enough:
+        return ("what training and input share, cores, memory or the device: alone the pipeline is fast enough, "
+                f"{median['pipeline'] / median['synthetic']:.2f} times as fast as training on synthetic data")
+    slowest = min(("read", "decode"), key=lambda stage: median[stage])
+    where = {"read": "reading", "decode": "decoding"}[slowest]
+    if median[slowest] > CLOSE * median["pipeline"]:
+        where = "cropping, resizing and normalising"
+    return f"the input pipeline, and in it {where}"
+
+
+def as_rank(seconds: float, rounds: int, as_json: bool) -> List[str]:
+    """What ``rn50`` is to be called with as one rank of the measurement."""
+    form = ["--json"] if as_json else []
+    return ["bench", "input", "--as-rank", f"--seconds={seconds}", f"--rounds={rounds}", *form]
+
+
+def bench(
+    config: Config, create: Callable[[Config], Implementation], seconds: float, rounds: int, as_json: bool
+) -> None:
+    """Measures as one rank, for about ``seconds`` in ``rounds`` rounds after a first that does not count; rank 0 prints."""
+    implementation = create(config)
+    try:
+        report = measure(config, Gauge(config, implementation), implementation, seconds, rounds)
+        if implementation.communicator.rank == 0:
+            print_json(to_json(config, report)) if as_json else show(config, report, Terminal())
+        implementation.communicator.barrier()
+    finally:
+        implementation.close()
+
+
+def measure(config: Config, gauge: Gauge, implementation: Implementation, seconds: float, rounds: int) -> Report:
+    """Every stage and both kinds of training, once a round."""
+    slot = seconds / (rounds + 1) / (len(STAGES) + SHARE_OF_TRAINING * len(TRAINING))
+    pipelines = {"read": gauge.reader(), "decode": gauge.decoder(), "pipeline": gauge.whole()}
+    inputs = {"synthetic": implementation.open_input(None), "real": implementation.open_input(config.input_pipeline)}
+    depths = {"synthetic": 0, "real": config.input_pipeline.prefetch_queue_depth}
+    steps = {name: gauge.steps(batches, depths[name], SHARE_OF_TRAINING * slot) for name, batches in inputs.items()}
+    measured: Dict[str, List[float]] = {name: [] for name in (*STAGES, *TRAINING)}
+    waits: List[Tuple[EpochResult, float]] = []
+    with counting("measuring input", gauge.communicator.rank == 0) as progress:
+        for round_ in range(rounds + 1):
+            for index, name in enumerate(measured):
+                if name in pipelines:
+                    rate = gauge.images_per_second(pipelines[name], slot)
+                else:
+                    result = gauge.train(inputs[name], depths[name], steps[name])
+                    rate = result.samples / result.seconds
+                    if name == "real" and round_:
+                        waits.append((result, rate))
+                if round_:
+                    measured[name].append(rate)
+                progress(round_ * len(measured) + index + 1, (rounds + 1) * len(measured))
+    found = {name: rates.of_rounds(values) for name, values in measured.items()}
+    compared = rates.compare(measured["real"], measured["synthetic"])
+    waiting = Waiting(
+        statistics.median(result.data_wait_seconds / result.seconds for result, _ in waits),
+        statistics.median(result.data_wait_seconds / steps["real"] for result, _ in waits),
+        statistics.median(result.seconds / steps["real"] for result, _ in waits),
+        statistics.median(rate for _, rate in waits),
+    )
+    return Report(found, compared, waiting, bottleneck({name: rate.median for name, rate in found.items()}, compared))
+
+
+def to_json(config: Config, report: Report) -> Dict[str, Any]:
+    """The report as plain data."""
+    return {
+        "system": config.run.system,
+        "device": config.run.device,
+        "ranks": config.ranks,
+        "images_per_second": {name: rate.to_json() for name, rate in report.images_per_second.items()},
+        "real_of_synthetic": report.real_of_synthetic.to_json(),
+        "waiting": report.waiting._asdict(),
+        "bottleneck": report.bottleneck,
+    }
+
+
+def show(config: Config, report: Report, console: Terminal) -> None:
+    """A line a stage, then the verdict."""
+    ranks = "1 rank" if config.ranks == 1 else f"{config.ranks} ranks together"
+    table = Table(title=f"{config.run.system}: images/s of {ranks}, {config.run.device}", title_justify="left")
+    for heading in ("", "median", "lowest", "highest"):
+        table.add_column(heading, justify="right" if heading else "left")
+    for name, rate in report.images_per_second.items():
+        table.add_row(MEANING[name], *(f"{value:,.0f}" for value in (rate.median, rate.lowest, rate.highest)))
+    console.print(table)
+    waiting, compared = report.waiting, report.real_of_synthetic
+    console.print(
+        f"training waited for data {waiting.reader_ratio:.1%} of the time: reader cost {waiting.reader_cost_s * 1e3:.2f} ms of a "
+        f"batch cost of {waiting.batch_cost_s * 1e3:.2f} ms, {waiting.images_per_second:,.0f} images/s",
+        soft_wrap=True,
+    )  # fmt: skip
+    console.print(
+        f"real = {compared.median:.1%} of synthetic ({compared.spread}); the bottleneck is {report.bottleneck}",
+        soft_wrap=True,
+    )  # fmt: skip

@@ -1,0 +1,76 @@
+"""The knobs of the input pipeline that may be turned for speed, and the values that are worth a trial."""
+
+import dataclasses
+from typing import Any, Dict, List, Mapping, NamedTuple, Tuple
+
+from rn50.settings import show
+from rn50.settings.config import Config, variables
+from rn50.settings.variables import Variable
+
+NAMES: Dict[str, str] = {field: variable.name for section, field, variable in variables() if section == "input_pipeline"}
+"""The variable of every field of the input pipeline."""
+
+
+class Knob(NamedTuple):
+    """A field of the input pipeline and its values in order; a search climbs along them as long as they get better."""
+
+    field: str
+    values: Tuple[Any, ...]
+
+    @property
+    def name(self) -> str:
+        """The variable that sets it."""
+        return NAMES[self.field]
+
+    def directions(self, current: Any) -> List[List[Any]]:
+        """The values above ``current``, nearest first, and those below it."""
+        above = [value for value in self.values if value > current]
+        return [above, [value for value in reversed(self.values) if value < current]]
+
+
+def of(config: Config, cores: int) -> List[Knob]:
+    """Those that are alive on the device of ``config``; threads up to ``cores``, those that a rank has.
+
+    The greatest effect first, because what comes after is measured with it. Memory that is allocated in advance is left as it
+    is: it decides how long the first batches take, and those that come later hardly.
+    """
+    threads = tuple(value for value in (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32) if value <= cores)
+    knobs = [
+        Knob("roi_decode", (False, True)),
+        Knob("threads", threads),
+        Knob("hw_decoder_load", (0.0, 0.25, 0.5, 0.65, 0.8, 1.0)),
+        Knob("cache_size_mb", (0, 1024, 4096, 16384)),
+        Knob("prefetch_queue_depth", (1, 2, 3, 4, 6, 8, 12, 16)),
+        Knob("dont_use_mmap", (False, True)),
+    ]
+    return [knob for knob in knobs if any(
+        alive(turned(config, {"roi_decode": False, knob.field: value}), knob) for value in knob.values if value
+    )]  # fmt: skip
+
+
+def together(config: Config) -> List[Dict[str, Any]]:
+    """Values that may help together where each by itself does not: a cache needs whole images, which without it cost time."""
+    cached = {"roi_decode": False, "cache_size_mb": 4096}
+    useful = config.run.device == "gpu" and config.input_pipeline.roi_decode
+    return [cached] if useful else []
+
+
+def turned(config: Config, values: Mapping[str, Any]) -> Config:
+    """``config`` with these values of fields of its input pipeline."""
+    return dataclasses.replace(config, input_pipeline=dataclasses.replace(config.input_pipeline, **values))
+
+
+def alive(config: Config, knob: Knob) -> bool:
+    """Whether the value that ``config`` has for a knob changes anything."""
+    return show.why_dead(knob.name, config) is None
+
+
+def changes(before: Config, after: Config) -> Dict[str, Tuple[str, str]]:
+    """The texts of every variable of the input pipeline that is another one in ``after``."""
+    old, new = before.as_environment(), after.as_environment()
+    return {name: (old[name], new[name]) for name in NAMES.values() if old[name] != new[name]}
+
+
+def described(values: Mapping[str, Any]) -> str:
+    """NAME=value of fields, as a file has them."""
+    return " ".join(f"{NAMES[field]}={Variable.write(value)}" for field, value in values.items())

@@ -1,0 +1,107 @@
+"""What a rank measures of its input pipeline, together with the other ranks: all at once, for they share cores and storage."""
+
+import itertools
+import time
+from pathlib import Path
+from typing import Any, Iterator, List
+
+import numpy as np
+
+from rn50.data.pipeline import dali, record_set
+from rn50.data.recordio import IndexedRecordReader
+from rn50.errors import UserError
+from rn50.run.implementation import EpochResult, Implementation
+from rn50.settings.config import Config
+
+LEAST_STEPS = 3
+"""Steps that are timed, however short the time."""
+LEAD_IN_STEPS = 2
+"""Steps, beside those that fill the queue of the pipeline, before time is taken."""
+BATCHES_IN_MEMORY = 4
+"""What is decoded without reading: enough that no cache of the processor holds it."""
+SEED = 1
+
+
+class Gauge:
+    """One rank of a measurement. Every rank calls every method."""
+
+    def __init__(self, config: Config, implementation: Implementation):
+        self._config = config
+        self._implementation = implementation
+        self.communicator = implementation.communicator
+        shortest = min(record_set.shard_sizes(config.data.train_samples, config.ranks))
+        self._full_batches = shortest // config.hyperparameters.batch_size
+        if not self._full_batches:
+            raise UserError(f"BATCHSIZE={config.hyperparameters.batch_size}: more than the {shortest} images of a rank, so that "
+                            "there is no full batch to measure; lower it")
+        implementation.warm_up(SEED)
+
+    def agreed(self, value: int) -> int:
+        """What rank 0 says."""
+        own = value if self.communicator.rank == 0 else 0
+        return int(self.communicator.sum(np.array([own], np.int64))[0])
+
+    def over_ranks(self, value: float) -> float:
+        """The sum over all ranks, to a millionth."""
+        return int(self.communicator.sum(np.array([round(value * 1e6)], np.int64))[0]) / 1e6
+
+    def reader(self) -> Any:
+        """A pipeline that reads and does nothing else. Raises UserError where it is not DALI that reads."""
+        if self._config.input_library != "dali":
+            raise UserError(f"INPUT_LIBRARY={self._config.input_library}: only DALI's stages can be measured one by one; "
+                            "`rn50 bench throughput` measures training on synthetic and on real data")
+        return dali.build_reader(self._config, self.communicator.rank, self.communicator.size, SEED)
+
+    def decoder(self) -> Any:
+        """A pipeline that decodes images in memory and does nothing else."""
+        return dali.build_decoder(self._config, SEED, self._implementation.batch_form, self._in_memory())
+
+    def whole(self) -> Any:
+        """The pipeline of the training set."""
+        rank, ranks = self.communicator.rank, self.communicator.size
+        return dali.build(self._config, True, rank, ranks, SEED + rank, self._implementation.batch_form)
+
+    def _in_memory(self) -> Iterator[List[np.ndarray]]:
+        folder, size = Path(self._config.data.folder), self._config.hyperparameters.batch_size
+        with IndexedRecordReader(folder / "train.rec", folder / "train.idx") as reader:
+            places = np.linspace(0, len(reader) - 1, BATCHES_IN_MEMORY * size).astype(int)
+            images = [np.frombuffer(reader.read(int(place))[1], np.uint8) for place in places]
+        return itertools.cycle([images[begin : begin + size] for begin in range(0, len(images), size)])
+
+    def images_per_second(self, pipeline: Any, seconds: float) -> float:
+        """Of a pipeline alone, over all ranks, measured for about so long."""
+        for _ in range(self._config.input_pipeline.prefetch_queue_depth + LEAD_IN_STEPS):
+            pipeline.run()
+        self.communicator.barrier()
+        begin = time.perf_counter()
+        for batches in itertools.count(1):  # noqa: B007
+            pipeline.run()
+            taken = time.perf_counter() - begin
+            if taken >= seconds:
+                break
+        self._settle(taken / batches, self._config.input_pipeline.prefetch_queue_depth)
+        return self.over_ranks(batches * self._config.hyperparameters.batch_size / taken)
+
+    def steps(self, batches: Any, depth: int, seconds: float) -> int:
+        """As many steps as ``train`` can time in about so long, but no more than an epoch has full batches."""
+        tried = min(LEAD_IN_STEPS, self._full_batches)
+        result = self._implementation.train_steps(batches, 1, tried)
+        # A queue is emptied before and filled again after the steps.
+        fit = round(seconds * tried / result.seconds) - self._lead_in(depth) - 2 * depth
+        return self.agreed(min(self._full_batches, max(LEAST_STEPS, fit)))
+
+    def _lead_in(self, depth: int) -> int:
+        return min(depth + LEAD_IN_STEPS, self._full_batches)
+
+    @staticmethod
+    def _settle(batch_seconds: float, depth: int) -> None:
+        """Waits until a queue is full again, so that filling it takes nothing from what is measured next."""
+        time.sleep(depth * batch_seconds)
+
+    def train(self, batches: Any, depth: int, steps: int) -> EpochResult:
+        """Training steps on all ranks: the samples of all, the seconds of rank 0. ``depth`` is that of the queue."""
+        self.communicator.barrier()
+        result = self._implementation.train_steps(batches, self._lead_in(depth), steps)
+        self._settle(result.seconds / steps, depth)
+        seconds = self.agreed(round(result.seconds * 1e12)) / 1e12  # so that all ranks conclude the same
+        return result._replace(samples=round(self.over_ranks(result.samples)), seconds=seconds)

@@ -1,0 +1,56 @@
+"""Which networks a throughput matrix has: ours, and beside it models of the frameworks' own zoos."""
+
+import difflib
+import re
+from typing import Dict, List, NamedTuple, Optional, Sequence
+
+from rn50.errors import UserError
+from rn50.run import implementation
+
+OURS = "ours"
+"""ResNet-50 v1.5 as a run trains it."""
+
+
+class Network(NamedTuple):
+    """What a cell trains."""
+
+    framework: str
+    model: str
+    """``OURS``, or the name that the zoo of the framework has for it."""
+    image_size: Optional[int]
+    """Side of its input in pixels; None: that of the configuration."""
+
+
+def networks(frameworks: Sequence[str], models: Sequence[str]) -> List[Network]:
+    """Every model in every framework that has it. Zoos spell a name as they like, so case, dots and underscores do not count.
+
+    Raises UserError for a model that no zoo of these frameworks has, and where a zoo is not installed.
+    """
+    zoos = {} if set(models) == {OURS} else {framework: implementation.zoo(framework) for framework in frameworks}
+    found: List[Network] = []
+    for framework in frameworks:
+        for model in models:
+            if model == OURS:
+                found.append(Network(framework, OURS, None))
+            else:
+                found += [Network(framework, name, size) for name, size in zoos[framework].items() if _same(name, model)]
+    for model in models:
+        if model != OURS and not any(_same(each.model, model) for each in found):
+            raise UserError(f"--models: {model} is in the zoo of none of {', '.join(frameworks)}; {_close(model, zoos)}")
+    return found
+
+
+def _bare(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def _same(one: str, other: str) -> bool:
+    return _bare(one) == _bare(other)
+
+
+def _close(model: str, zoos: Dict[str, Dict[str, int]]) -> str:
+    names = {_bare(name): name for zoo in zoos.values() for name in zoo}
+    close = difflib.get_close_matches(_bare(model), names, n=5)
+    if not close:
+        return f"there are {', '.join(sorted(names.values()))}"
+    return f"names that are close: {', '.join(names[each] for each in close)}"

@@ -1,0 +1,167 @@
+"""Where the time of training goes (``rn50 profile``): rate, the framework's profile, the bottleneck, and the gain of a change."""
+
+import json
+import pathlib
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+
+import numpy as np
+from rich.table import Table
+
+from rn50 import files
+from rn50.errors import UserError
+from rn50.progress import counting
+from rn50.run.implementation import Implementation, Operator
+from rn50.settings.config import Config
+from rn50.speed import input_pipeline as input_bench
+from rn50.speed import worker
+from rn50.speed.meter import Gauge
+from rn50.terminal import Terminal
+
+PLAIN = "profile.json"
+_REMEDY = "give another folder with --to"
+TOP = 12
+"""Operators that are shown."""
+SEPARATELY = {"MXNET_EXEC_BULK_EXEC_TRAIN": "0"}
+"""Environment under which MXNet's engine runs, and its profiler counts, every operator on its own."""
+JOBS = ("rate", "operators")
+
+
+class Profile(NamedTuple):
+    """What a folder of ``rn50 profile`` holds, as plain data."""
+
+    rate: Dict[str, Any]
+    """As ``rn50 bench input --json`` has it."""
+    steps: int
+    step_seconds: float
+    """Of the profiled steps, which are slower than others."""
+    operators: List[Operator]
+    """Of all profiled steps, the longest first."""
+
+    @property
+    def idle(self) -> float:
+        """The share of the profiled time in which no operator ran; of operators side by side the sum counts."""
+        return max(0.0, 1 - sum(each.seconds for each in self.operators) / (self.steps * self.step_seconds))
+
+    def milliseconds(self, name: str) -> float:
+        """Of an operator, a step."""
+        return 1e3 * sum(each.seconds for each in self.operators if each.name == name) / self.steps
+
+
+def as_rank(config: Config, create: Callable[[Config], Implementation], what: str, seconds: float, rounds: int, steps: int,
+            folder: pathlib.Path) -> None:
+    """One rank of one of ``JOBS``; rank 0 tells."""
+    implementation = create(config)
+    try:
+        gauge = Gauge(config, implementation)
+        if what == "rate":
+            told = input_bench.to_json(config, input_bench.measure(config, gauge, implementation, seconds, rounds))
+        else:
+            batches = implementation.open_input(config.input_pipeline)
+            implementation.train_steps(batches, 2, 1)
+            rank = implementation.communicator.rank
+            result, operators = implementation.profile(batches, steps, folder / f"trace_{rank}.json")
+            told = {"steps": steps, "step_seconds": result.seconds / steps,
+                    "operators": sorted(operators, key=lambda each: -each.seconds)}
+        implementation.communicator.sum(np.zeros(1, np.int64))  # rank 0 tells when all are through
+        if implementation.communicator.rank == 0:
+            worker.tell(told)
+    finally:
+        implementation.close()
+
+
+def verb(what: str, seconds: float, rounds: int, steps: int, folder: pathlib.Path) -> List[str]:
+    """What ``rn50`` is to be called with for one of ``JOBS``."""
+    return ["profile", f"--job={what}", f"--seconds={seconds}", f"--rounds={rounds}", f"--steps={steps}", f"--to={folder}"]
+
+
+def measure(environ: Mapping[str, str], seconds: float, rounds: int, steps: int, folder: pathlib.Path) -> Profile:
+    """The rate in one job, the operators in another, for a profiler slows what it looks at. Writes ``PLAIN``, traces and logs.
+
+    Raises UserError where one of the jobs fails, or ``folder`` cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be made ({error.strerror}); {_REMEDY}") from None
+    told: Dict[str, Any] = {}
+    with counting("profiling") as progress:
+        for done, what in enumerate(JOBS, start=1):
+            log = folder / f"{what}.log"
+            variables = {**SEPARATELY, **environ} if what == "operators" else environ
+            outcome = worker.run(verb(what, seconds, rounds, steps, folder), variables, log)
+            if outcome.failure:
+                raise UserError(f"{outcome.failure} ({log} has it all)")
+            told[what] = outcome.told
+            progress(done, len(JOBS))
+    files.write(folder / PLAIN, json.dumps({"file": files.MARK, **told}, indent=1) + "\n", remedy=_REMEDY)
+    return _profile(told)
+
+
+def read(folder: pathlib.Path) -> Profile:
+    """An earlier profile. Raises UserError where ``folder`` holds none."""
+    file = folder / PLAIN
+    try:
+        earlier = _profile(files.read_json(file, remedy="give a folder of `rn50 profile --to`"))
+        gain(earlier, earlier)  # which reads what it is for
+        sum(each.seconds / earlier.steps for each in earlier.operators)
+        return earlier
+    except (KeyError, TypeError, ValueError, ZeroDivisionError):
+        raise UserError(f"{file}: not what `rn50 profile` writes; give a folder of `rn50 profile --to`") from None
+
+
+def _profile(told: Dict[str, Any]) -> Profile:
+    profiled = told["operators"]
+    operators = [Operator(*each) for each in profiled["operators"]]
+    return Profile(told["rate"], profiled["steps"], profiled["step_seconds"], operators)
+
+
+def gain(before: Profile, now: Profile) -> str:
+    """What a change has brought, in words."""
+    one, other = (each.rate["images_per_second"]["real"] for each in (before, now))
+    said = f"{other['median']:,.0f} images/s for {one['median']:,.0f} before: {other['median'] / one['median']:.3f} times as fast"
+    if other["lowest"] > one["highest"] or other["highest"] < one["lowest"]:
+        return f"{said}; no round of the one reached those of the other"
+    return f"{said}; rounds of both overlap, so it may be chance"
+
+
+def to_json(now: Profile, before: Optional[Profile]) -> Dict[str, Any]:
+    """All as plain data."""
+    return {
+        **now.rate, "profiled_step_seconds": now.step_seconds, "idle": now.idle,
+        "operators": [{"name": name, "calls": calls / now.steps, "milliseconds": 1e3 * seconds / now.steps}
+                      for name, calls, seconds in now.operators],
+        "gain": gain(before, now) if before else None,
+    }  # fmt: skip
+
+
+def show(now: Profile, before: Optional[Profile], folder: pathlib.Path, console: Terminal) -> None:
+    """The four steps, a paragraph each."""
+    def line(text: str) -> None:
+        console.print(text)
+
+    real, synthetic = (now.rate["images_per_second"][kind] for kind in ("real", "synthetic"))
+    waiting = now.rate["waiting"]
+    line(f"1 rate: {real['median']:,.0f} images/s ({real['lowest']:,.0f} to {real['highest']:,.0f}) on real data, "
+         f"{synthetic['median']:,.0f} on synthetic; reader ratio {waiting['reader_ratio']:.1%}, reader cost "
+         f"{waiting['reader_cost_s'] * 1e3:.2f} ms, batch cost {waiting['batch_cost_s'] * 1e3:.2f} ms")
+    line(f"2 profile: {now.steps} steps of {now.step_seconds * 1e3:.1f} ms under the profiler; no operator ran in "
+         f"{now.idle:.1%} of the time; timeline: {folder}/trace_*.json")
+    table = Table(title_justify="left")
+    for heading in ("operator", "calls", "ms a step", "share", *(("before",) if before else ())):
+        table.add_column(heading, justify="left" if heading == "operator" else "right")
+    for row in _rows(now, before):
+        table.add_row(*row)
+    console.print(table)
+    top = now.operators[0]
+    line(f"3 bottleneck: {now.rate['bottleneck']}; of the operators {top.name} takes most")
+    if before:
+        line(f"4 gain: {gain(before, now)}")
+    else:
+        line(f"4 after a change: rn50 profile --against {folder} --to ANOTHER")
+
+
+def _rows(now: Profile, before: Optional[Profile]) -> Iterator[Tuple[str, ...]]:
+    total = sum(each.seconds for each in now.operators)
+    for name, calls, seconds in now.operators[:TOP]:
+        row = (name, f"{calls / now.steps:g}", f"{1e3 * seconds / now.steps:.2f}", f"{seconds / total:.1%}")
+        yield (*row, f"{before.milliseconds(name):.2f}") if before else row

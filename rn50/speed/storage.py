@@ -1,0 +1,242 @@
+"""How fast storage gives a data set's training file, cold and warm, sequentially and shuffled (``rn50 bench storage``).
+
+Sequential is how DALI reads: every rank its own part of the file from front to back, shuffling in memory. Shuffled, record by
+record, is how loaders read that draw from the whole file. One thread reads, as one does in a pipeline. Before a cold measurement
+the kernel is asked to forget the file's pages, and then whether it did.
+"""
+
+import errno
+import os
+import random
+import time
+from pathlib import Path
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
+from rich.table import Table
+
+from rn50.data.recordio import read_index
+from rn50.errors import UserError
+from rn50.progress import counting
+from rn50.speed import rates
+from rn50.speed.rates import Comparison, Rates
+from rn50.terminal import Terminal, print_json
+
+BLOCK_BYTES = 1 << 20
+PLACES = 256
+"""Places of a file that are looked at to tell whether it is in memory."""
+FORGOTTEN = 0.1
+"""A file of which no more than this share is still in memory counts as cold."""
+KINDS = ("sequential, cold", "sequential, warm", "shuffled, cold", "shuffled, warm")
+
+Piece = Tuple[int, int]
+"""(offset, bytes) of what is read at a time."""
+
+
+class TrainingFile:
+    """``train.rec`` of a folder, opened for reading. Raises UserError where it or its index cannot be read."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.path = folder, folder / "train.rec"
+        try:
+            self._file = os.open(self.path, os.O_RDONLY)
+            self.bytes = os.fstat(self._file).st_size
+        except OSError as error:
+            raise UserError(f"{self.path}: {error.strerror}; name a folder with train.rec and train.idx") from error
+        _, offsets = read_index(folder / "train.idx")
+        starts = np.unique(offsets)
+        if not len(starts) or starts[-1] >= self.bytes:
+            raise UserError(f"{self.path}: shorter than its index says, or empty; pack the data again")
+        self.records = len(starts)
+        self._records: List[Piece] = list(zip(starts.tolist(), np.diff(starts, append=self.bytes).tolist()))
+
+    def in_blocks(self) -> List[Piece]:
+        """The file in blocks."""
+        return [(begin, min(BLOCK_BYTES, self.bytes - begin)) for begin in range(0, self.bytes, BLOCK_BYTES)]
+
+    def shuffled(self, seed: int) -> List[Piece]:
+        """Its records in an order that ``seed`` gives."""
+        return random.Random(seed).sample(self._records, self.records)
+
+    def read(self, pieces: Sequence[Piece], seconds: float) -> Tuple[int, float]:
+        """Reads piece after piece for about so long; (pieces, bytes per second)."""
+        buffer = memoryview(bytearray(max(size for _, size in pieces)))
+        done, total, begin = 0, 0, time.perf_counter()
+        taken = 0.0
+        try:
+            for offset, size in pieces:
+                got = os.preadv(self._file, [buffer[:size]], offset)
+                if got != size:
+                    raise UserError(f"{self.path}: ends before byte {offset + size}; it changed while it was read")
+                done, total = done + 1, total + size
+                taken = time.perf_counter() - begin
+                if taken > seconds:
+                    break
+        except OSError as error:
+            raise UserError(f"{self.path}: cannot be read ({error.strerror}); look at the storage and its log") from error
+        return done, total / taken
+
+    def forget(self) -> Optional[float]:
+        """Asks the kernel to drop the file's pages; the share of them that stayed, None where it does not tell."""
+        os.fsync(self._file)  # what was not written yet cannot be dropped
+        os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_DONTNEED)
+        return self.in_memory()
+
+    def in_memory(self) -> Optional[float]:
+        """The share of the file that reading would not have to fetch, None where the file system does not tell."""
+        if not hasattr(os, "RWF_NOWAIT"):  # a Python for old kernels
+            return None
+        there, byte = 0, bytearray(1)
+        places = np.linspace(0, self.bytes - 1, min(PLACES, self.bytes)).astype(int)
+        for place in places:
+            try:
+                there += os.preadv(self._file, [byte], int(place), os.RWF_NOWAIT)
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                if error.errno in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+                    return None
+                raise UserError(f"{self.path}: cannot be read ({error.strerror}); look at the storage and its log") from error
+        return there / len(places)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+class Measured(NamedTuple):
+    """What the rounds gave of one folder."""
+
+    folder: Path
+    records: int
+    bytes: int
+    bytes_per_second: Dict[str, List[float]]
+    """By kind, a value a round."""
+    stayed: Optional[float]
+    """The most of the file that was in memory when it should have been cold, None where nobody knows."""
+
+    @property
+    def remark(self) -> Optional[str]:
+        """What is to be known of the cold figures."""
+        if self.stayed is None:
+            return f"{self.folder}: whether cold was cold is not known: its file system does not say what is in memory"
+        if self.stayed > FORGOTTEN:
+            return (f"{self.folder}: cold was not cold: {self.stayed:.0%} of the file stayed in memory, as on a file system in "
+                    "memory or while a run has it mapped; read it while nothing uses it")
+        return None
+
+
+def measure(folders: Sequence[Path], seconds: float, rounds: int) -> List[Measured]:
+    """Every kind of every folder once a round, for about ``seconds`` in all.
+
+    Raises UserError where a folder cannot be read or two are the same.
+    """
+    files = [TrainingFile(folder) for folder in folders]
+    try:
+        if len(files) == 2 and os.path.samefile(files[0].path, files[1].path):
+            raise UserError(f"{folders[1]}: the same file as in {folders[0]}; name two copies of the data")
+        slot = seconds / rounds / len(files) / len(KINDS)
+        found: List[Dict[str, List[float]]] = [{kind: [] for kind in KINDS} for _ in files]
+        stayed: List[List[Optional[float]]] = [[] for _ in files]
+        with counting("reading") as progress:
+            done = 0
+            for round_ in range(rounds):
+                for place in range(len(files)) if round_ % 2 == 0 else reversed(range(len(files))):
+                    file = files[place]
+                    for order, pieces in (("sequential", file.in_blocks()), ("shuffled", file.shuffled(round_))):
+                        stayed[place].append(file.forget())
+                        read, rate = file.read(pieces, slot)
+                        found[place][f"{order}, cold"].append(rate)
+                        found[place][f"{order}, warm"].append(file.read(pieces[:read], slot)[1])  # the very same, again
+                        done += 2
+                        progress(done, rounds * len(files) * len(KINDS))
+        worst = [None if None in shares else max(filter(None, shares), default=0.0) for shares in stayed]
+        return [Measured(file.folder, file.records, file.bytes, speed, left) for file, speed, left in zip(files, found, worst)]
+    finally:
+        for file in files:
+            file.close()
+
+
+class Row(NamedTuple):
+    """One kind of reading: bytes/s and seconds an epoch of each folder, and the second against the first where there are two."""
+
+    kind: str
+    bytes_per_second: List[Rates]
+    seconds_per_epoch: List[float]
+    second_of_first: Optional[Comparison]
+
+    @property
+    def meaning(self) -> str:
+        """What the second folder costs or saves in seconds an epoch, where the rounds show a difference."""
+        if self.second_of_first is None:
+            return ""
+        if not self.second_of_first.shown:
+            return "none shown"
+        slower = self.seconds_per_epoch[1] - self.seconds_per_epoch[0]
+        return f"{abs(slower):,.3g} s {'slower' if slower > 0 else 'faster'}"
+
+
+def rows(measured: Sequence[Measured]) -> List[Row]:
+    """A row a kind. An epoch is that of the first folder."""
+    found = []
+    for kind in KINDS:
+        values = [each.bytes_per_second[kind] for each in measured]
+        speed = [rates.of_rounds(each) for each in values]
+        compared = rates.compare(values[1], values[0]) if len(values) == 2 else None
+        found.append(Row(kind, speed, [measured[0].bytes / each.median for each in speed], compared))
+    return found
+
+
+def to_json(measured: Sequence[Measured]) -> Dict[str, Any]:
+    """The figures as plain data."""
+    return {
+        "folders": [{"folder": str(each.folder), "records": each.records, "bytes": each.bytes,
+                     "stayed_in_memory": each.stayed} for each in measured],
+        "rows": [{
+            "kind": row.kind,
+            "bytes_per_second": [speed.to_json() for speed in row.bytes_per_second],
+            "seconds_per_epoch": row.seconds_per_epoch,
+            "second_of_first": row.second_of_first and row.second_of_first.to_json(),
+        } for row in rows(measured)],
+    }  # fmt: skip
+
+
+def show(measured: Sequence[Measured], console: Terminal) -> None:
+    """A line a kind, then what is to be known of them."""
+    first, two = measured[0], len(measured) == 2
+    names = ("DIR", "DIR2")[: len(measured)]
+    for name, each in zip(names, measured):
+        console.print(f"{name:<5} {each.folder}: {each.records:,} images, {each.bytes / 1e6:,.1f} MB")
+    table = Table()
+    table.add_column("train.rec")
+    for name in names:
+        table.add_column(f"{name}: MB/s (rounds)", justify="right")
+        table.add_column("s/epoch", justify="right")
+    if two:
+        table.add_column("difference")
+    for row in rows(measured):
+        cells = [row.kind]
+        for speed, seconds in zip(row.bytes_per_second, row.seconds_per_epoch):
+            median, lowest, highest = (f"{value / 1e6:,.0f}" for value in speed)
+            cells += [f"{median} ({lowest}-{highest})", f"{seconds:,.3g}"]
+        table.add_row(*cells, *([row.meaning] if two else []))
+    console.print(table)
+    if len({(each.records, each.bytes) for each in measured}) > 1:
+        console.print(f"the folders hold different data; seconds an epoch are for that of {first.folder}")
+    for remark in filter(None, (each.remark for each in measured)):
+        console.print(remark)
+    if two:
+        rounds = len(first.bytes_per_second[KINDS[0]])
+        console.print(f"difference: what DIR2 costs or saves an epoch; shown where {max(rounds, rates.ROUNDS)} rounds all favour "
+                      "one folder")  # fmt: skip
+    cold, warm = (rows(measured)[KINDS.index(kind)].seconds_per_epoch[0] for kind in KINDS[:2])
+    console.print(
+        f"from DIR an epoch is read in {cold:,.3g} s the first time and in {warm:,.3g} s once it is in memory (sequentially); "
+        "training waits only where that is longer than it computes: rn50 bench input",
+        soft_wrap=True,
+    )  # fmt: skip
+
+
+def bench(folders: Sequence[Path], seconds: float, rounds: int, as_json: bool) -> None:
+    """Measures and prints."""
+    measured = measure(folders, seconds, rounds)
+    print_json(to_json(measured)) if as_json else show(measured, Terminal())

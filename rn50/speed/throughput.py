@@ -1,0 +1,182 @@
+"""Training throughput of frameworks, models, precisions, batch sizes and ranks side by side (``rn50 bench throughput``)."""
+
+import json
+import pathlib
+import platform
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+from rich.table import Table
+
+from rn50 import files
+from rn50.benchmark import rules
+from rn50.doctor import packages as advice
+from rn50.doctor.finding import FAILURE
+from rn50.errors import UserError
+from rn50.machine import description, software
+from rn50.progress import counting
+from rn50.settings import config as configuration
+from rn50.settings.config import Config
+from rn50.speed import cell as cells
+from rn50.speed import curve, worker
+from rn50.speed.cell import Cell, Result
+from rn50.speed.networks import OURS, Network
+from rn50.speed.published_rates import FIGURES
+from rn50.terminal import Terminal
+
+REPORT, PLAIN, CURVE = "report.md", "cells.json", "curve.svg"
+_REMEDY = "give another folder with --to"
+_PACKAGES = ("mxnet", "mxnet-cu112", "torch", "torchvision", "numpy", "horovod")
+_PUBLISHED = ("framework", "device", "devices", "precision", "batch of a device", "images/s", "of one device", "source")
+
+
+def matrix(
+    networks: Sequence[Network], precisions: Sequence[str], batch_sizes: Sequence[int], ranks: Sequence[int]
+) -> List[Cell]:
+    """All combinations, the fewest ranks first, for what more of them give is told against those."""
+    return list(dict.fromkeys(
+        Cell(*network, precision, batch_size, count)
+        for count in sorted(ranks) for network in networks for precision in precisions for batch_size in batch_sizes
+    ))  # fmt: skip
+
+
+def check(every: Sequence[Cell], kinds: Tuple[str, ...], environ: Mapping[str, str]) -> None:
+    """Raises UserError for a cell that no machine could run, before any is measured, and for a framework that is not installed
+    here."""
+    for each in every:
+        if not each.kinds(kinds):
+            raise UserError(f"--models: {each.model} trains on synthetic data alone; add synthetic to --data")
+    installed = software.read()
+    configs = [configuration.from_environment({**environ, **each.variables}) for each in every]
+    for config in configs:
+        for finding in advice.findings(installed, config):
+            if finding.severity == FAILURE and finding.subject == "packages":
+                raise UserError(f"FRAMEWORK={config.run.framework}: {finding.found}; {finding.remedy}")
+
+
+class Bench:
+    """A matrix, and what is measured of it so far."""
+
+    def __init__(self, config: Config, every: Sequence[Cell], kinds: Tuple[str, ...], folder: pathlib.Path, command: str):
+        """Raises UserError where ``folder`` cannot be made."""
+        self._config, self._cells, self._kinds, self._folder, self._command = config, every, kinds, folder, command
+        self.results: List[Result] = []
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"{folder}: cannot be made ({error.strerror}); give another folder with --to") from None
+
+    @property
+    def failed(self) -> bool:
+        """Whether a cell has no figure for another reason than memory."""
+        return any(each.failure not in ("", worker.OUT_OF_MEMORY) for each in self.results)
+
+    def run(self, environ: Mapping[str, str], seconds: float, rounds: int) -> None:
+        """Measures every cell, one after the other, and writes what there is after each."""
+        with counting("measuring throughput") as progress:
+            for done, each in enumerate(self._cells, start=1):
+                log = self._folder / f"{each.name}.log"
+                self.results.append(cells.run(each, environ, self._kinds, seconds, rounds, log))
+                progress(done, len(self._cells))
+                files.write(self._folder / PLAIN, self._plain(), remedy=_REMEDY)
+
+    def scaling(self, result: Result, kind: str) -> Optional[float]:
+        """Images/s of a rank to that where there were the fewest ranks of the same; None where there is nothing to tell."""
+        def same(other: Result) -> bool:
+            return other.cell._replace(ranks=0) == result.cell._replace(ranks=0) and kind in other.rates
+
+        fewest = min((other for other in self.results if same(other)), key=lambda other: other.cell.ranks, default=None)
+        if kind not in result.rates or fewest is None or fewest.cell.ranks == result.cell.ranks:
+            return None
+        of_one, before = (each.rates[kind].median / each.cell.ranks for each in (result, fewest))
+        return of_one / before
+
+    def _plain(self) -> str:
+        return json.dumps({"file": files.MARK, **self.to_json()}, indent=1) + "\n"
+
+    def to_json(self) -> Dict[str, Any]:
+        """Everything as plain data."""
+        return {
+            "command": self._command,
+            **dict(self._facts()),
+            "cells": [
+                {**each.cell._asdict(), "image_size": each.cell.image_size or self._config.data.image_size,
+                 "images_per_second": {kind: rates.to_json() for kind, rates in each.rates.items()},
+                 "scaling": {kind: self.scaling(each, kind) for kind in each.rates}, "failure": each.failure, "log": each.log}
+                for each in self.results
+            ],
+        }  # fmt: skip
+
+    def write(self, published: bool) -> pathlib.Path:
+        """Writes the report and its picture, each whole or not at all."""
+        tables = [("Measured: images/s of all ranks together, median (lowest to highest)", self._headings, list(self._rows()))]
+        if published:
+            tables.append(("Published by others, on other machines", _PUBLISHED, list(published_rows())))
+        parts = ["# Training throughput", f"<!-- {files.MARK} -->", f"`{self._command}`"]
+        parts.append("\n".join(f"- {name}: {value}" for name, value in self._facts()))
+        parts.append(f"![Images/s over the batch size]({CURVE})")
+        for title, headings, rows in tables:
+            lines = [headings, ["---"] * len(headings), *rows]
+            parts += [f"## {title}", "\n".join("| " + " | ".join(line) + " |" for line in lines)]
+        files.write(self._folder / CURVE, curve.draw(self.results), remedy=_REMEDY)
+        file = self._folder / REPORT
+        files.write(file, "\n\n".join(parts) + "\n", remedy=_REMEDY)
+        return file
+
+    def show(self, published: bool, console: Terminal) -> None:
+        """The tables on a terminal."""
+        for title, headings, rows in (
+            (f"{self._config.run.system}, {self._config.run.device}: images/s of all ranks together, median (lowest to highest)",
+             self._headings[:-1], self._rows()),
+            ("published by others, on other machines", _PUBLISHED[:-1], published_rows() if published else ()),
+        ):
+            table = Table(title=title, title_justify="left")
+            for heading in headings:
+                words = heading in ("framework", "model", "precision", "device")
+                table.add_column(heading, overflow="fold", justify="left" if words else "right")
+            for row in rows:
+                table.add_row(*row[: len(headings)])
+            if table.row_count:
+                console.print(table)
+
+    def _facts(self) -> Iterator[Tuple[str, str]]:
+        machine, data = description.read(), self._config.data
+        cpus, model = (machine.get(f"host_processor_{name}", "unknown") for name in ("vcpu_count", "model_name"))
+        yield "machine", f"{cpus} CPUs, {model}"
+        if self._config.run.device == "gpu":
+            yield "accelerator", machine.get("accelerator_model_name", "unknown")
+        yield "device", self._config.run.device
+        installed = software.read().packages
+        dali = [name for name in installed if name.startswith("nvidia-dali-")]
+        versions = [f"{name} {installed[name]}" for name in (*_PACKAGES, *dali) if name in installed]
+        yield "versions", f"Python {platform.python_version()}, {', '.join(versions)}"
+        yield "commit", software.commit() or "unknown"
+        task = f"{data.image_size}x{data.image_size}, {data.classes} classes, width {data.width:g}"
+        yield "task", task if self._config.is_imagenet else f"{task}; {rules.NOT_A_RESULT}"
+        sizes = dict.fromkeys(f"{each.model} of {each.framework} {each.image_size}x{each.image_size}" for each in self._cells
+                              if each.model != OURS)
+        if sizes:
+            yield "models of the frameworks' zoos", f"{', '.join(sizes)}; trained for their throughput alone"
+        yield "what is timed", "forward, backward, sum over the ranks and update; steps at the beginning do not count"
+
+    @property
+    def _headings(self) -> Tuple[str, ...]:
+        kinds = (name for kind in self._kinds for name in (kind, "scaling"))
+        return "framework", "model", "precision", "batch", "ranks", *kinds, "log"
+
+    def _rows(self) -> Iterator[List[str]]:
+        for each in self.results:
+            cell = each.cell
+            row = [cell.framework, cell.model, cell.precision, str(cell.batch_size), str(cell.ranks)]
+            for kind in self._kinds:
+                scaling, rate = self.scaling(each, kind), each.rates.get(kind)
+                row.append(f"{rate.median:,.0f} ({rate.lowest:,.0f} to {rate.highest:,.0f})" if rate else each.failure)
+                row.append("" if scaling is None else f"{scaling:.2f}")
+            yield [*row, each.log]
+
+
+def published_rows() -> Iterator[List[str]]:
+    """The figures of others."""
+    for each in FIGURES:
+        rate = each.images_per_second
+        yield [each.framework, each.device, str(each.devices), each.precision or "-", str(each.batch_size or "-"), f"{rate:,.0f}",
+               f"{rate / each.devices:,.0f}", each.source]

@@ -1,0 +1,148 @@
+"""The configuration that ``rn50 tune input`` writes, and what the command shows of its search."""
+
+import os
+import re
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Mapping, Optional
+
+from rich.table import Table
+
+from rn50.errors import UserError
+from rn50.run.implementation import Implementation
+from rn50.settings import config_file, rewrite
+from rn50.settings.config import Config, from_environment
+from rn50.settings.rewrite import Base
+from rn50.speed import input_settings
+from rn50.speed.tuning import Outcome, Tuner
+from rn50.terminal import Terminal, print_json
+
+_EARLIER = re.compile(r"^#   tuned .*\n(?:^# {15}.*\n)*", re.MULTILINE)
+_HEADER = re.compile(r"(?:#.*\n)+")
+
+
+def environment_of(base: Path, environ: Mapping[str, str]) -> Dict[str, str]:
+    """The environment of a run of ``base``: what the file sets, in ``environ`` without its variables of the input pipeline.
+
+    Raises UserError where the file cannot be sourced.
+    """
+    own = {name: value for name, value in environ.items() if name not in input_settings.NAMES.values()}
+    return {**own, **config_file.source(str(base), own), "CONFIG_FILE": str(base)}
+
+
+def refuse_output(output: Path, force: bool) -> None:
+    """Raises UserError, before anything is measured, where the file could not be written at the end."""
+    rewrite.refuse_output(output, force)
+    if not os.access(output.parent, os.W_OK):
+        raise UserError(f"{output}: cannot be written there; give another --output")
+
+
+def text(base: Base, outcome: Outcome) -> str:
+    """The file ``base`` with the new knobs, and in its header what they gain.
+
+    Raises UserError where the file sets them outside of the section of the input pipeline too.
+    """
+    changed = {name: new for name, (_, new) in input_settings.changes(outcome.before, outcome.after).items()}
+    inside = base.inside.rstrip("\n")
+    for name, value in changed.items():
+        inside, lines = re.subn(rf"^(?:export[ \t]+)?{name}=.*$", f"export {name}={value}", inside, flags=re.MULTILINE)
+        inside += "" if lines else f"\nexport {name}={value}"
+    before = _EARLIER.sub("", base.before)
+    header = _HEADER.match(before)
+    end = header.end() if header else 0
+    rows = rewrite.header_lines([("tuned", f"by `rn50 tune input`: {_turned(outcome)}"), ("", gain(outcome))])
+    result = before[:end] + "\n".join(rows) + "\n" + before[end:] + inside + ("\n\n" if base.behind else "\n") + base.behind
+    rewrite.check(base, result, changed)
+    return result
+
+
+def _turned(outcome: Outcome) -> str:
+    changes = input_settings.changes(outcome.before, outcome.after).items()
+    return ", ".join(f"{name}={new} (was {old})" for name, (old, new) in changes)
+
+
+def gain(outcome: Outcome) -> str:
+    """What the comparison at the end found, in words."""
+    assert outcome.compared is not None
+    old, new = outcome.images_per_second
+    return (f"{old:,.0f} -> {new:,.0f} images/s of training on real data: {outcome.compared.median:.3f} times "
+            f"({outcome.compared.spread}), {outcome.of_synthetic:.1%} of synthetic")  # fmt: skip
+
+
+def tune(
+    config: Config, create: Callable[[Config], Implementation], base: Path, output: Optional[Path], force: bool, seconds: float,
+    as_json: bool,
+) -> bool:
+    """Searches as one rank; rank 0 writes ``output``, where the search found something faster, and prints.
+
+    Returns whether it did. Raises UserError where ``base`` cannot be rewritten or ``output`` not be written.
+    """
+    its = rewrite.read(base, "input_pipeline")
+    implementation = create(config)
+    try:
+        outcome = Tuner(config, implementation, len(os.sched_getaffinity(0)), seconds).run()
+        if implementation.communicator.rank == 0:
+            if outcome.faster and output is not None:
+                rewrite.write(text(its, outcome), output, force)
+            written = output if outcome.faster else None
+            print_json(to_json(outcome, base, written)) if as_json else show(outcome, base, written, Terminal())
+        implementation.communicator.barrier()
+    finally:
+        implementation.close()
+    return outcome.faster
+
+
+def to_json(outcome: Outcome, base: Path, written: Optional[Path]) -> Dict[str, Any]:
+    """The search as plain data."""
+    trials = [{**trial._asdict(), "compared": trial.compared and trial.compared.to_json()} for trial in outcome.trials]
+    return {
+        "base": str(base),
+        "trials": trials,
+        "in_time": outcome.in_time,
+        "changes": {name: new for name, (_, new) in input_settings.changes(outcome.before, outcome.after).items()},
+        "images_per_second_before": outcome.images_per_second[0],
+        "images_per_second_after": outcome.images_per_second[1],
+        "after_of_before": outcome.compared and outcome.compared.to_json(),
+        "of_synthetic": outcome.of_synthetic,
+        "faster": outcome.faster,
+        "written": written and str(written),
+    }
+
+
+def show(outcome: Outcome, base: Path, written: Optional[Path], console: Terminal) -> None:
+    """A line a trial, then what came of it."""
+    table = Table(title=f"{base.name}: each against the best so far", title_justify="left")
+    for heading in ("trial", "images/s", "times as fast", ""):
+        table.add_column(heading, justify="left" if heading in ("trial", "") else "right")
+    for trial in outcome.trials:
+        compared = trial.compared
+        speed = "-" if trial.images_per_second is None else f"{trial.images_per_second:,.0f}"
+        times = "-" if compared is None else f"{compared.median:.3f} ({compared.lowest:.3f} to {compared.highest:.3f})"
+        verdict = "kept" if trial.kept else "not faster in every round" if compared else f"cannot run: {trial.reason}"
+        table.add_row(trial.change, speed, times, verdict)
+    console.print(table)
+    lines = []
+    if not outcome.in_time:
+        lines.append("the time was over before every value had its trial; --seconds gives more")
+    if outcome.compared is None:
+        lines.append(f"nothing was faster than {base.name}, which trains on real data at {outcome.of_synthetic:.1%} of the speed "
+                     "of synthetic data")  # fmt: skip
+    elif outcome.faster:
+        lines.append(f"{_turned(outcome)}: {gain(outcome)}")
+        lines.append(f"written: {written}" if written else "-o FILE writes it")
+    else:
+        lines.append(f"{_turned(outcome)} did not stand: {gain(outcome)}; nothing was written")
+    for line in lines:
+        console.print(line)
+
+
+def as_rank(base: Path, output: Optional[Path], force: bool, seconds: float, as_json: bool) -> List[str]:
+    """What ``rn50`` is to be called with as one rank of the search."""
+    options = [f"--output={output}"] if output else []
+    options += [option for option, given in (("--force", force), ("--json", as_json)) if given]
+    return ["tune", "input", str(base), "--as-rank", f"--seconds={seconds}", *options]
+
+
+def configuration_of(environ: Mapping[str, str], base: Path) -> Config:
+    """Raises UserError where ``base`` cannot be run, or has no section to rewrite."""
+    rewrite.read(base, "input_pipeline")
+    return from_environment(environ, str(base))

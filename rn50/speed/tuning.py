@@ -1,0 +1,204 @@
+"""Which knobs of the input pipeline make training on real data faster (``rn50 tune input``).
+
+One knob is turned at a time, in the order of ``knobs.of``, upwards and then downwards as long as that helps; what helped stays
+while the next is turned, and with time left all are gone through again. No library of optimisers is needed for that: knobs are
+few, what they do hardly depends on each other, and such a library wants a figure for every trial, while a machine drifts by more
+than a knob is worth. So a trial is a comparison with the best so far, in rounds that take turns. At the end the best is compared
+afresh with the configuration that it began with, and stands only where every round finds it faster.
+"""
+
+import time
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set, Tuple
+
+from rn50.errors import UserError
+from rn50.progress import counting
+from rn50.run.implementation import Implementation
+from rn50.settings.config import Config
+from rn50.speed import input_settings, rates
+from rn50.speed.input_settings import Knob
+from rn50.speed.meter import Gauge
+from rn50.speed.rates import Comparison
+
+TRIAL_ROUNDS = 3
+"""Enough to drop what is slower; that something is faster is left to the comparison at the end."""
+FINAL_ROUNDS = 9
+"""What is 3 % slower wins them all once in 2,600 times where every measurement is 10 % off; and few searches are led so far."""
+FINAL_SHARE = 0.35
+"""Share of the time that is kept for the comparison at the end."""
+
+
+class Trial(NamedTuple):
+    """One value of one knob beside the best until then."""
+
+    change: str
+    """NAME=value."""
+    images_per_second: Optional[float]
+    """Median over the rounds, of all ranks; None where it could not be run."""
+    compared: Optional[Comparison]
+    kept: bool
+    reason: str
+    """Why it could not be run."""
+
+
+class Outcome(NamedTuple):
+    """What a search came to."""
+
+    before: Config
+    after: Config
+    trials: Tuple[Trial, ...]
+    in_time: bool
+    """Whether the search came to its end before its time did."""
+    images_per_second: Tuple[float, float]
+    """Medians of the comparison at the end: before and after."""
+    compared: Optional[Comparison]
+    """After against before; None where nothing was found that could be faster."""
+    of_synthetic: float
+    """Training on real data, as it is after, against training on a synthetic batch held on the device."""
+
+    @property
+    def faster(self) -> bool:
+        """Whether every round at the end found the new configuration faster."""
+        return self.compared is not None and self.compared.shown and self.compared.lowest > 1
+
+
+class _Input(NamedTuple):
+    """A configuration and its pipeline."""
+
+    config: Config
+    batches: Any
+    depth: int
+    """Of the queue."""
+
+    def value(self, knob: Knob) -> Any:
+        """That it has for a knob."""
+        return getattr(self.config.input_pipeline, knob.field)
+
+
+class Tuner:
+    """One rank of a search. All ranks decide alike: by sums over the ranks, and by the clock of rank 0."""
+
+    def __init__(self, config: Config, implementation: Implementation, cores: int, seconds: float):
+        self._implementation = implementation
+        self._gauge = Gauge(config, implementation)
+        self._begin, self._seconds = time.monotonic(), seconds
+        self._before = config
+        self._knobs = input_settings.of(config, self._gauge.agreed(cores))
+        self._best = self._opened(config)
+        self._trials: List[Trial] = []
+        self._compared: Set[Tuple[Config, Config]] = set()
+        self._longest_trial = 0.0
+        self._in_time = True
+        self._progress: Callable[[int, int], None] = lambda done, total: None
+
+    def run(self) -> Outcome:
+        """Searches, then compares."""
+        with counting("tuning input, seconds", self._gauge.communicator.rank == 0) as self._progress:
+            values = sum(len(knob.values) - 1 for knob in self._knobs)
+            steps = self._steps(self._search_seconds - self._elapsed(), values * TRIAL_ROUNDS * 2)
+            helped = True
+            while helped:
+                helped = False
+                for knob in self._knobs:
+                    helped = self._turn(knob, steps) or helped
+                for change in input_settings.together(self._best.config):
+                    helped = self._tried(change, steps) or helped
+            return self._confirm()
+
+    @property
+    def _search_seconds(self) -> float:
+        return self._seconds * (1 - FINAL_SHARE)
+
+    def _elapsed(self) -> float:
+        elapsed, total = time.monotonic() - self._begin, max(1, round(self._seconds))
+        self._progress(min(round(elapsed), total), total)
+        return elapsed
+
+    def _opened(self, config: Config) -> _Input:
+        batches = self._implementation.open_input(config.input_pipeline)
+        return _Input(config, batches, config.input_pipeline.prefetch_queue_depth)
+
+    def _steps(self, seconds: float, measurements: int) -> int:
+        """Steps of one of so many measurements."""
+        return self._gauge.steps(self._best.batches, self._best.depth, seconds / measurements)
+
+    def _rate(self, of: _Input, steps: int) -> float:
+        result = self._gauge.train(of.batches, of.depth, steps)
+        return result.samples / result.seconds
+
+    def _turn(self, knob: Knob, steps: int) -> bool:
+        """Turns a knob up and, where that does not help, down, as far as it helps; whether it did."""
+        return any(self._climb(knob, values, steps) for values in knob.directions(self._best.value(knob)))
+
+    def _climb(self, knob: Knob, values: List[Any], steps: int) -> bool:
+        helped = False
+        for value in values:
+            both = (self._best.config, input_settings.turned(self._best.config, {knob.field: value}))
+            if not all(input_settings.alive(config, knob) for config in both) or not self._tried({knob.field: value}, steps):
+                break
+            helped = True
+        return helped
+
+    def _tried(self, values: Dict[str, Any], steps: int) -> bool:
+        """Tries the best with these values, once and while there is time; whether that helped."""
+        candidate = input_settings.turned(self._best.config, values)
+        pair = (self._best.config, candidate)
+        if pair in self._compared:
+            return False
+        begin = self._elapsed()
+        self._in_time = bool(self._gauge.agreed(int(begin + self._longest_trial < self._search_seconds)))
+        if not self._in_time:
+            return False
+        self._compared.add(pair)
+        kept = self._try(input_settings.described(values), candidate, steps)
+        self._longest_trial = max(self._longest_trial, self._elapsed() - begin)
+        return kept
+
+    def _try(self, change: str, config: Config, steps: int) -> bool:
+        """Compares ``config`` with the best, and makes it the best where every round finds it faster."""
+        reason, candidate = "", None
+        try:
+            candidate = self._opened(config)
+        except (UserError, RuntimeError) as error:  # such as too little memory for it
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        if self._gauge.over_ranks(float(candidate is None)):
+            self._trials.append(Trial(change, None, None, False, reason or "another rank cannot run it"))
+            return False
+        assert candidate is not None
+        new, old = self._in_turn([candidate, self._best], TRIAL_ROUNDS, steps)
+        compared = rates.compare(new, old)
+        kept = compared.lowest > 1
+        self._trials.append(Trial(change, rates.of_rounds(new).median, compared, kept, ""))
+        if kept:
+            self._best = candidate
+        return kept
+
+    def _in_turn(self, inputs: List[_Input], rounds: int, steps: int) -> List[List[float]]:
+        """Images/s of each, a value a round; they change places from round to round."""
+        found: List[List[float]] = [[] for _ in inputs]
+        for round_ in range(rounds):
+            for place in range(len(inputs)) if round_ % 2 == 0 else reversed(range(len(inputs))):
+                found[place].append(self._rate(inputs[place], steps))
+                self._elapsed()
+        return found
+
+    def _confirm(self) -> Outcome:
+        """The best against what it began with, measured afresh, and against synthetic data."""
+        changed = self._best.config != self._before
+        # Both opened afresh: nothing of the search, such as a full cache, is to favour one of them.
+        self._best = self._opened(self._best.config)
+        synthetic = _Input(self._before, self._implementation.open_input(None), 0)
+        measurements = (2 * (FINAL_ROUNDS + 1) if changed else 0) + 2 * TRIAL_ROUNDS
+        steps = self._steps(self._seconds - self._elapsed(), measurements)
+        compared = None
+        if changed:
+            both = [self._opened(self._before), self._best]
+            self._in_turn(both, 1, steps)  # nor does the first round, which fills caches, count
+            before, after = self._in_turn(both, FINAL_ROUNDS, steps)
+            compared = rates.compare(after, before)
+        real, bound = self._in_turn([self._best, synthetic], TRIAL_ROUNDS, steps)
+        if not changed:
+            before = after = real
+        return Outcome(
+            self._before, self._best.config, tuple(self._trials), self._in_time,
+            (rates.of_rounds(before).median, rates.of_rounds(after).median), compared, rates.compare(real, bound).median,
+        )  # fmt: skip
