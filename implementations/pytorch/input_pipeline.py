@@ -1,6 +1,6 @@
 """Batches for the training loop: from DALI, PyTorch's DataLoader or torchvision, or synthetic ones held in memory."""
 
-from typing import Any, Iterator, NamedTuple
+from typing import Iterator, NamedTuple
 
 import torch
 
@@ -21,27 +21,6 @@ class Batch(NamedTuple):
 def form(device: torch.device, precision: str) -> dali.Form:
     """What DALI is to make of the images."""
     return dali.Form(device.index if device.type == "cuda" else None, "HWC", precision == "float16")
-
-
-def prepare(config: Config, device: torch.device, precision: str) -> None:
-    """Compiles or starts what the batches of ``open_batches`` need."""
-    if config.input_library == "dali":
-        dali.prepare(config, form(device, precision))
-    elif config.input_library == "torchvision":
-        from implementations.pytorch import torchvision_batches
-
-        torchvision_batches.prepare(device)
-
-
-def open_batches(config: Config, training: bool, communicator: Any, seed: int, device: torch.device, precision: str) -> Any:
-    """One of the two sets, through the library that INPUT_LIBRARY names; of the others nothing is imported."""
-    if config.input_library == "dali":
-        from implementations.pytorch.dali_batches import DaliBatches as Batches
-    elif config.input_library == "torchvision":
-        from implementations.pytorch.torchvision_batches import TorchvisionBatches as Batches
-    else:
-        from implementations.pytorch.loader_batches import LoaderBatches as Batches
-    return Batches(config, training, communicator, seed, device, precision)
 
 
 class SyntheticBatches:

@@ -11,7 +11,8 @@ import torch
 
 from implementations.pytorch import zoo
 from implementations.pytorch.communicator import join, lost_rank_named
-from implementations.pytorch.input_pipeline import SyntheticBatches, form, open_batches, prepare
+from implementations.pytorch.input_library import open_batches, prepare
+from implementations.pytorch.input_pipeline import SyntheticBatches, form
 from implementations.pytorch.model import ResNet50, evaluation, trainable
 from implementations.pytorch.model import join as join_parameters
 from implementations.pytorch.optimizer import OPTIMIZERS, in_order

@@ -85,10 +85,10 @@ class Pytorch:
     def open_batches(cls, config, training, communicator, seed):
         import torch
 
-        from implementations.pytorch import input_pipeline
+        from implementations.pytorch import input_library
 
         config = with_changes(config, run={"framework": "pytorch"}, input_pipeline={"library": cls.library})
-        return input_pipeline.open_batches(config, training, communicator, seed, torch.device("cpu"), "float32")
+        return input_library.open_batches(config, training, communicator, seed, torch.device("cpu"), "float32")
 
     @staticmethod
     def batch(images, labels, samples, global_samples):

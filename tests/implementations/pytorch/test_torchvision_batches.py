@@ -11,7 +11,7 @@ from PIL import Image
 
 torch = pytest.importorskip("torch")
 
-from implementations.pytorch import input_pipeline  # noqa: E402
+from implementations.pytorch import input_library  # noqa: E402
 from rn50.benchmark import rules  # noqa: E402
 from rn50.data import recordio  # noqa: E402
 from rn50.errors import UserError  # noqa: E402
@@ -57,7 +57,7 @@ def opened(tiny_config, tmp_path):
         config = with_changes(tiny_config, run={"framework": "pytorch"}, input_pipeline={"library": library}, data=data,
                               hyperparameters={"batch_size": 8})  # fmt: skip
         communicator = types.SimpleNamespace(rank=0, size=1)
-        return input_pipeline.open_batches(config, training, communicator, 5, torch.device(device), "float32")
+        return input_library.open_batches(config, training, communicator, 5, torch.device(device), "float32")
 
     return open_batches
 
@@ -123,7 +123,7 @@ def test_a_decoder_that_is_missing_is_found_before_the_clock_starts(tiny_config,
         raise RuntimeError("torchvision not compiled with nvJPEG support\nat line 1")
 
     config = with_changes(tiny_config, run={"framework": "pytorch"}, input_pipeline={"library": "torchvision"})
-    input_pipeline.prepare(config, torch.device("cpu"), "float32")
+    input_library.prepare(config, torch.device("cpu"), "float32")
     monkeypatch.setattr(torchvision.io, "decode_jpeg", without_nvjpeg)
     with pytest.raises(UserError, match=r"^INPUT_LIBRARY=torchvision: .* does not decode on cpu \(.*support\); install"):
-        input_pipeline.prepare(config, torch.device("cpu"), "float32")
+        input_library.prepare(config, torch.device("cpu"), "float32")
