@@ -22,7 +22,7 @@ if [ -n "${CONFIG_FILE:-}" ]; then # this is what run_and_time.sh takes, whateve
   system=$(basename "$CONFIG_FILE" .sh)
 fi
 results=${RESULTS:-results/${system#config_}}
-to_be_mended=2 target_missed=3
+to_be_mended=2 target_missed=3 diverged=4 # Status in rn50/errors.py
 unset SEED # every run draws its own from the operating system
 
 # What run.sub and run_with_docker.sh put before the command of every rank, of one process, and of every machine.
@@ -67,7 +67,7 @@ for ((run = 0; run < runs; run++)); do
   done
   trap - INT TERM HUP
   if [ $status -ne 0 ] && [ $status -ne $target_missed ]; then
-    if [ $status -ne $to_be_mended ]; then # there the remedy has just been said
+    if [ $status -ne $to_be_mended ] && [ $status -ne $diverged ]; then # there the remedy has just been said
       echo "${0##*/}: run $((run + 1)) stopped with status $status; the same command again resumes there" >&2
     fi
     exit $status

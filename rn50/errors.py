@@ -1,25 +1,70 @@
-"""The error that a user can mend."""
+"""Errors that a user can fix, and the exit statuses of every command."""
 
-DIVERGED = "the training loss is"
-"""How the line begins that ends a run whose loss is infinite or no number; to a search that is an answer like others."""
+import enum
+from typing import Optional, Tuple
+
+
+class Status(enum.IntEnum):
+    """Exit status of a command; 128 + n where signal n ended it."""
+
+    SUCCESS = 0
+    """Done; a run reached its target, a check found no error."""
+    FAULT = 1
+    """A fault of this code; or a check found errors, a search nothing better."""
+    USER_ERROR = 2
+    """Something that the user can fix; the remedy has been printed."""
+    TARGET_MISSED = 3
+    """A run came to its end without reaching its target."""
+    DIVERGED = 4
+    """The training loss of a run became infinite or no number."""
 
 
 class UserError(Exception):
-    """An error that the user can mend: each argument is a line that names the file or variable at fault and the remedy.
+    """An error that the user can fix: ``subject`` (the file or variable at fault), ``problem`` and ``remedy``.
 
-    The command line prints the lines without a traceback, and exits with status 2.
+    ``str()`` joins them as "subject: problem; remedy", without those that are empty. The command line prints that without a
+    traceback and exits with ``status``.
     """
 
-    def __init__(self, *lines: str) -> None:
-        super().__init__(*lines)
-        self.lines = lines
+    status = Status.USER_ERROR
+
+    def __init__(self, subject: object, problem: Optional[object] = None, remedy: Optional[object] = None) -> None:
+        super().__init__(subject, problem, remedy)
+        self.subject, self.problem, self.remedy = ("" if each is None else str(each) for each in (subject, problem, remedy))
+
+    @property
+    def lines(self) -> Tuple[str, ...]:
+        """A line for each error."""
+        return (str(self),)
 
     def __str__(self) -> str:
-        return "\n".join(self.lines)
+        said = ": ".join(filter(None, (self.subject, self.problem)))
+        return "; ".join(filter(None, (said, self.remedy)))
+
+
+class UserErrors(UserError):
+    """Several errors at once."""
+
+    def __init__(self, *errors: "UserError") -> None:
+        super().__init__("\n".join(str(error) for error in errors))
+        self.args = self.errors = errors
+
+    @property
+    def lines(self) -> Tuple[str, ...]:
+        """A line for each error."""
+        return tuple(line for error in self.errors for line in error.lines)
+
+
+class DivergedError(UserError):
+    """The training loss is infinite or no number."""
+
+    status = Status.DIVERGED
 
 
 class RankLostError(Exception):
     """Another rank of the job has stopped; its own message, or the launcher's, says why."""
+
+    status = Status.FAULT
 
     def __init__(self) -> None:
         super().__init__("another rank of the run has stopped")

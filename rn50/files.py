@@ -62,16 +62,16 @@ def open_regular(path: Path, remedy: str = "give a regular file", flags: int = o
             raise
         return stream
     except FileNotFoundError as error:
-        raise MissingError(f"{path}: cannot be read ({error.strerror}); {remedy}") from error
+        raise MissingError(path, f"cannot be read ({error.strerror})", remedy) from error
     except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read ({_reason(error)}); {remedy}") from error
+        raise UserError(path, f"cannot be read ({_reason(error)})", remedy) from error
 
 
 def refuse_irregular(path: Path, mode: int, remedy: str) -> None:
     """Raises UserError, with ``remedy`` at its end, unless ``mode`` of ``os.stat`` is that of a regular file."""
     if not stat.S_ISREG(mode):
         kind = next((name for holds, name in _KINDS if holds(mode)), "something else")
-        raise UserError(f"{path}: is {kind}, no regular file; {remedy}")
+        raise UserError(path, f"is {kind}, no regular file", remedy)
 
 
 def _reason(error: Exception) -> str:
@@ -87,9 +87,9 @@ def read_bytes(path: Path, limit: int = LARGEST, remedy: str = "give a regular f
             # A read takes the memory that it asks for, however short the file is.
             content: bytes = stream.read(min(os.fstat(stream.fileno()).st_size, limit) + 1) or b""
         except OSError as error:
-            raise UserError(f"{path}: cannot be read ({_reason(error)}); {remedy}") from error
+            raise UserError(path, f"cannot be read ({_reason(error)})", remedy) from error
     if len(content) > limit:
-        raise UserError(f"{path}: has more than {limit:,} bytes; {remedy}")
+        raise UserError(path, f"has more than {limit:,} bytes", remedy)
     return content
 
 
@@ -100,7 +100,7 @@ def read_text(path: Path, limit: int = LARGEST, remedy: str = "give a text file"
         return content.decode("utf-8", errors)
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise UserError(f"{path}: line {line}: bytes that are no UTF-8 text; {remedy}") from error
+        raise UserError(path, f"line {line}: bytes that are no UTF-8 text", remedy) from error
 
 
 def read_json(path: Path, limit: int = LARGEST, remedy: str = "give a JSON file") -> Any:
@@ -109,7 +109,7 @@ def read_json(path: Path, limit: int = LARGEST, remedy: str = "give a JSON file"
     try:
         return parse_json(text)
     except ValueError as error:
-        raise UserError(f"{path}: no JSON ({error}); {remedy}") from error
+        raise UserError(path, f"no JSON ({error})", remedy) from error
 
 
 def parse_json(text: str) -> Any:
@@ -182,9 +182,9 @@ def write(
         finally:
             temporary.unlink(missing_ok=True)
     except FileExistsError:
-        raise UserError(f"{path}: exists; {remedy}, or {or_else}") from None
+        raise UserError(path, "exists", f"{remedy}, or {or_else}") from None
     except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be written ({_reason(error)}); {remedy}") from error
+        raise UserError(path, f"cannot be written ({_reason(error)})", remedy) from error
 
 
 def refuse_to_replace(
@@ -196,18 +196,18 @@ def refuse_to_replace(
     except FileNotFoundError:
         return
     except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be written ({_reason(error)}); {remedy}") from error
+        raise UserError(path, f"cannot be written ({_reason(error)})", remedy) from error
     refuse_irregular(path, mode, remedy)
     if may_replace == NOTHING:
-        raise UserError(f"{path}: exists; {remedy}, or {or_else}")
+        raise UserError(path, "exists", f"{remedy}, or {or_else}")
     with open_regular(path, remedy) as stream:
         begins = stream.read(_LOG_WITHIN)
     line = _LOG_LINE.search(begins)  # a report of ours may show some, further down
     ours = _MARK in begins[:min(_MARKED_WITHIN, line.start() if line else _MARKED_WITHIN)]
     if _LOG_NAME.fullmatch(path.name) or line and not ours:
-        raise UserError(f"{path}: is a result log, which nothing replaces; {remedy}")
+        raise UserError(path, "is a result log, which nothing replaces", remedy)
     if may_replace == OURS and begins and not ours:
-        raise UserError(f"{path}: exists, and rn50 did not write it; {remedy}, or {or_else}")
+        raise UserError(path, "exists, and rn50 did not write it", f"{remedy}, or {or_else}")
 
 
 def path_part(name: object) -> str:
@@ -225,7 +225,7 @@ def only_process(folder: pathlib.Path, doing: str) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise UserError(f"{folder}: another process is {doing} there; wait for it") from error
+            raise UserError(folder, f"another process is {doing} there", "wait for it") from error
         yield
     finally:
         os.close(descriptor)

@@ -23,8 +23,8 @@ def refuse_little_memory() -> None:
     """Raise UserError where the shell allows this process less than ``LEAST_MEMORY_MIB``."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit != resource.RLIM_INFINITY and limit < LEAST_MEMORY_MIB << 20:
-        raise UserError(f"ulimit -v {limit >> 10}: rn50 needs {LEAST_MEMORY_MIB} MiB of memory at least; raise it, as with "
-                        "ulimit -v unlimited")
+        raise UserError(f"ulimit -v {limit >> 10}", f"rn50 needs {LEAST_MEMORY_MIB} MiB of memory at least",
+                        "raise it, as with ulimit -v unlimited")
 
 
 def ask_to_end_with_parent(then: Callable[[], object] = lambda: None) -> Callable[[], None]:

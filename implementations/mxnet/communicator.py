@@ -103,7 +103,8 @@ class Horovod:
         try:
             import horovod.mxnet as hvd
         except ImportError as error:
-            raise UserError(f"DGXNGPU: more than one rank needs Horovod ({error}); run 'make test', which builds it") from error
+            raise UserError("DGXNGPU", f"more than one rank needs Horovod ({error})",
+                            "run 'make test', which builds it") from error
         _meet(process.environment())
         hvd.init()
         self._hvd = hvd
@@ -174,9 +175,8 @@ def _meet(environ: Mapping[str, str]) -> None:
         try:
             server = RendezvousHTTPServer(("", address[1]), RendezvousHandler, 0)
         except OSError as error:
-            raise UserError(
-                f"port {address[1]}: rank 0 cannot open it ({error.strerror}); set HOROVOD_GLOO_RENDEZVOUS_PORT to a free one"
-            ) from error
+            raise UserError(f"port {address[1]}", f"rank 0 cannot open it ({error.strerror})",
+                            "set HOROVOD_GLOO_RENDEZVOUS_PORT to a free one") from error
         server.init(get_host_assignments(parse_hosts(hosts), int(environ["HOROVOD_SIZE"])))
         threading.Thread(target=server.serve_forever, daemon=True).start()
         return
@@ -187,8 +187,7 @@ def _meet(environ: Mapping[str, str]) -> None:
             return
         except OSError as error:
             if time.monotonic() > deadline:
-                raise UserError(
-                    f"rank {rank} on {environ['HOROVOD_HOSTNAME']}: no rank 0 at {address[0]} port {address[1]} within "
-                    f"{MEETING_SECONDS} s ({error}); see whether it was started, and whether a firewall is between them"
-                ) from error
+                raise UserError(f"rank {rank} on {environ['HOROVOD_HOSTNAME']}",
+                                f"no rank 0 at {address[0]} port {address[1]} within {MEETING_SECONDS} s ({error})",
+                                "see whether it was started, and whether a firewall is between them") from error
             time.sleep(0.1)

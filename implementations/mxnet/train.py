@@ -41,10 +41,9 @@ class MxnetImplementation:
         on_gpu = config.run.device == "gpu"
         self.communicator: Any = join(config)
         if on_gpu and mx.context.num_gpus() <= self.communicator.local_rank:
-            raise UserError(
-                f"DEVICE=gpu: MXNet sees {mx.context.num_gpus()} GPUs, DGXNGPU={config.run.ranks_per_node} asks for more; "
-                "set DEVICE=cpu, or use mxnet-cu112 and a GPU of compute capability 5.0 to 8.6"
-            )
+            raise UserError("DEVICE=gpu",
+                            f"MXNet sees {mx.context.num_gpus()} GPUs, DGXNGPU={config.run.ranks_per_node} asks for more",
+                            "set DEVICE=cpu, or use mxnet-cu112 and a GPU of compute capability 5.0 to 8.6")
         self.context = mx.gpu(self.communicator.local_rank) if on_gpu else mx.cpu()
         # MXNet's convolutions run channels-last on GPUs only, and Gluon's models do not.
         self.layout = "NHWC" if on_gpu and model is None else "NCHW"

@@ -97,7 +97,7 @@ class Distributed:
         elif "LOCAL_RANK" in environ:
             self.local_rank = int(environ["LOCAL_RANK"])
         else:
-            raise UserError("DGXNGPU: nobody has started more than one rank; use ./run_and_time.sh, ./run.sub or torchrun")
+            raise UserError("DGXNGPU", "nobody has started more than one rank", "use ./run_and_time.sh, ./run.sub or torchrun")
         self._device = torch.device("cuda", self.local_rank) if on_gpu else torch.device("cpu")
         if on_gpu:
             torch.cuda.set_device(self._device)

@@ -73,8 +73,8 @@ def normalise_of(mode: str, device: torch.device) -> Normalise:
     try:
         from implementations.pytorch.fused_norm import normalise
     except ImportError as error:
-        raise UserError(f"STEP_MODE=fused: {error}; install triton, which PyTorch's builds for CUDA bring, or set STEP_MODE=graph"
-                        ) from error
+        remedy = "install triton, which PyTorch's builds for CUDA bring, or set STEP_MODE=graph"
+        raise UserError("STEP_MODE=fused", error, remedy) from error
     return normalise
 
 

@@ -62,7 +62,7 @@ def prepare(device: torch.device) -> None:
         io.decode_jpeg([io.encode_jpeg(torch.zeros(3, 16, 16, dtype=torch.uint8))], io.ImageReadMode.RGB, device)
     except RuntimeError as error:
         reason = str(error).strip().splitlines()[0]
-        raise UserError(f"{ASKED_BY}: torchvision {torchvision(ASKED_BY).__version__} does not decode on {device} ({reason}); "
+        raise UserError(ASKED_BY, f"torchvision {torchvision(ASKED_BY).__version__} does not decode on {device} ({reason})",
                         f"install the torchvision that is made for PyTorch {torch.__version__}") from error
 
 

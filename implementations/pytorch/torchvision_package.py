@@ -12,6 +12,6 @@ def torchvision(asked_by: str) -> Any:
     try:
         import torchvision as package
     except (ImportError, RuntimeError) as error:  # RuntimeError: it was built for another PyTorch
-        raise UserError(f"{asked_by}: torchvision cannot be imported ({error}); install the torchvision that is made for PyTorch "
-                        f"{torch.__version__}") from error
+        raise UserError(asked_by, f"torchvision cannot be imported ({error})",
+                        f"install the torchvision that is made for PyTorch {torch.__version__}") from error
     return package

@@ -41,10 +41,9 @@ class PytorchImplementation:
         on_gpu = config.run.device == "gpu"
         self.communicator: Any = join(config)
         if on_gpu and torch.cuda.device_count() <= self.communicator.local_rank:
-            raise UserError(
-                f"DEVICE=gpu: PyTorch sees {torch.cuda.device_count()} GPUs, DGXNGPU={config.run.ranks_per_node} asks for more; "
-                "set DEVICE=cpu, or install a driver and a PyTorch that fit the GPUs"
-            )
+            raise UserError("DEVICE=gpu",
+                            f"PyTorch sees {torch.cuda.device_count()} GPUs, DGXNGPU={config.run.ranks_per_node} asks for more",
+                            "set DEVICE=cpu, or install a driver and a PyTorch that fit the GPUs")
         self.device = torch.device("cuda", self.communicator.local_rank) if on_gpu else torch.device("cpu")
         torch.backends.cudnn.benchmark = on_gpu  # every shape recurs some ten thousand times
         auto = "float16" if on_gpu else fastest_cpu_precision()

@@ -8,6 +8,7 @@ import click
 
 from rn50.cli import group
 from rn50.cli.numbers import MOST_IMAGES, MOST_WORKERS, Whole
+from rn50.errors import Status
 from rn50.terminal import Terminal, print_json, say
 
 
@@ -82,4 +83,4 @@ def verify(folder: pathlib.Path, full: bool, classes: Optional[int], train_image
     with counting("verifying") as progress:
         found = certify.certify(folder, full, (classes, train_images, val_images), workers, progress)
     print_json(certify.to_json(found)) if as_json else certify.print_findings(found, Terminal())
-    sys.exit(0 if found.passed else 1)
+    sys.exit(Status.SUCCESS if found.passed else Status.FAULT)

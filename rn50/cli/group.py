@@ -12,7 +12,7 @@ import click
 import rn50
 from rn50 import terminal
 from rn50.benchmark import rules
-from rn50.errors import RankLostError, UserError
+from rn50.errors import RankLostError, Status, UserError
 from rn50.process import refuse_little_memory
 from rn50.terminal import say
 
@@ -89,20 +89,20 @@ def report(error: Exception) -> int:
     if isinstance(error, UserError):
         for line in error.lines:
             say(f"rn50: {line}", err=True)
-        return 2
+        return error.status
     if isinstance(error, RankLostError):
         say(f"rn50: {error}", err=True)
-        return 1
+        return error.status
     if isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(str(error)):
         say("rn50: out of memory; end other programs, or raise the limit of this shell (ulimit -v)", err=True)
         terminal.flush()
-        os._exit(2)  # at once: native libraries that were half loaded may wait for ever
+        os._exit(Status.USER_ERROR)  # at once: native libraries that were half loaded may wait for ever
     if isinstance(error, OSError) and isinstance(error.filename, (str, pathlib.Path)):
         say(f"rn50: {error.filename}: {error.strerror}; name another file or folder, or mend this one", err=True)
-        return 2
+        return Status.USER_ERROR
     reason = str(error).strip().splitlines() or [""]
     say(f"rn50: {type(error).__name__}: {reason[0]} (RN50_DEBUG=1 in the environment shows where)", err=True)
-    return 1
+    return Status.FAULT
 
 
 paths = click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=pathlib.Path))

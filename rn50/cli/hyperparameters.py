@@ -34,7 +34,7 @@ def plan(accelerators: Optional[int], global_batch_size: Optional[int], accelera
     from rn50.hyperparameters.plan import display, planner
 
     if global_batch_size and not accelerators:
-        raise UserError("--global-batch-size without --accelerators: give both, or neither for the curve")
+        raise UserError("--global-batch-size without --accelerators", "give both, or neither for the curve")
     system_planner, name = planner.planner_for(accelerator, images_per_second, accelerators, global_batch_size)
     plans = system_planner.curve(name) if curve or plot or not accelerators else []
     if plot:
@@ -80,7 +80,7 @@ def borrow(source: Optional[str], base: Optional[str], gbs: Optional[int], only:
 
     if suggest:
         if source or not gbs:
-            raise UserError("--suggest wants --gbs and no SOURCE: rn50 borrow --suggest --gbs 3264")
+            raise UserError("--suggest wants --gbs and no SOURCE", "rn50 borrow --suggest --gbs 3264")
         display.suggest(expected_epochs.candidates(gbs, optimizer)[:number], gbs, as_json)
         return
     if not source:

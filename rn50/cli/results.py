@@ -8,7 +8,7 @@ import click
 
 from rn50.benchmark import rules
 from rn50.cli import group
-from rn50.errors import UserError
+from rn50.errors import Status, UserError
 from rn50.terminal import Terminal, print_json, say
 
 
@@ -29,7 +29,7 @@ def score_results(paths: Tuple[pathlib.Path, ...], ruleset: Optional[str], as_js
     from rn50.results import score, scoreboard
 
     if as_json and as_csv:
-        raise UserError("--json and --csv: one form at a time; leave one out")
+        raise UserError("--json and --csv", "one form at a time", "leave one out")
     with counting("reading result files") as progress:
         scores = score.score(paths, ruleset, progress)
     if as_json:
@@ -59,7 +59,7 @@ def check_results(paths: Tuple[pathlib.Path, ...], rulesets: Tuple[str, ...], as
     with counting("checking") as progress:
         report = check.check(paths, rulesets, progress)
     print_json(check.to_json_report(report)) if as_json else check.print_report(report, Terminal())
-    sys.exit(0 if report.ok else 1)
+    sys.exit(Status.SUCCESS if report.ok else Status.FAULT)
 
 
 @click.command("package", epilog="Example: rn50 package results/NF5688M6 --to submission")
@@ -92,7 +92,7 @@ def package_results(paths: Tuple[pathlib.Path, ...], to: pathlib.Path, details: 
     for warning in outcome.warnings:
         say(f"warning: {warning}", err=True)
     print_json(package.to_json_outcome(outcome)) if as_json else package.print_outcome(outcome, Terminal())
-    sys.exit(2 if not outcome.written else 1 if outcome.errors else 0)
+    sys.exit(Status.USER_ERROR if not outcome.written else Status.FAULT if outcome.errors else Status.SUCCESS)
 
 
 @click.command("report", epilog="Example: rn50 report results/DEMO_CPU")

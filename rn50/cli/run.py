@@ -9,11 +9,9 @@ import click
 
 from rn50 import process
 from rn50.cli import group
+from rn50.errors import Status
 from rn50.settings import config as configuration
 from rn50.terminal import Terminal, say
-
-TARGET_MISSED = 3
-"""Exit status of a run that came to its end without reaching the target."""
 
 
 @click.command("launch", epilog="Example: DGXSYSTEM=DEMO_CPU ./run_and_time.sh calls it with the environment of "
@@ -37,7 +35,7 @@ def doctor(as_json: bool, brief: bool) -> None:
     """
     from rn50.doctor.doctor import show
 
-    sys.exit(0 if show(as_json, brief) else 1)
+    sys.exit(Status.SUCCESS if show(as_json, brief) else Status.FAULT)
 
 
 @click.command(epilog="Example: set -a; . configs/config_DEMO_CPU.sh; rn50 train")
@@ -45,7 +43,7 @@ def doctor(as_json: bool, brief: bool) -> None:
 def train(context: click.Context) -> None:
     """Be one rank of a timed run (rn50 launch starts them).
 
-    Exit status: 0 target reached, 3 target missed, 2 something to mend, 1 a fault.
+    Exit status: 0 target reached, 3 target missed, 4 the training loss is no number, 2 something to fix, 1 a fault.
     """
     from rn50.launch import launchers
 
@@ -65,7 +63,7 @@ def train(context: click.Context) -> None:
         status = group.report(error)
         sys.stdout.flush()
         os._exit(status)
-    sys.exit(0 if outcome.reached_target else TARGET_MISSED)
+    sys.exit(Status.SUCCESS if outcome.reached_target else Status.TARGET_MISSED)
 
 
 @click.group("config")

@@ -10,6 +10,7 @@ import click
 from rn50 import process
 from rn50.cli import group
 from rn50.cli.numbers import LONGEST_S, Number, Whole
+from rn50.errors import Status
 from rn50.settings import config as configuration
 from rn50.terminal import Terminal, print_json, say
 
@@ -150,7 +151,7 @@ def bench_throughput(
     else:
         measured.show(published, Terminal())
         say(f"{report} tells it with versions and logs")
-    sys.exit(1 if measured.failed else 0)
+    sys.exit(Status.FAULT if measured.failed else Status.SUCCESS)
 
 
 @bench.command("storage", epilog="Example: rn50 bench storage /data/imagenet /scratch/imagenet --seconds 60")
@@ -254,4 +255,5 @@ def tune_input(config: Optional[str], output: Optional[pathlib.Path], force: boo
     from rn50.run import implementation
 
     create = implementation.load(resolved.run.framework)
-    sys.exit(0 if tuned_config.tune(resolved, create, base, output, force, seconds, as_json) else 1)
+    faster = tuned_config.tune(resolved, create, base, output, force, seconds, as_json)
+    sys.exit(Status.SUCCESS if faster else Status.FAULT)

@@ -26,11 +26,11 @@ def preflight(folder: Path) -> None:
         try:
             found = path.stat()
         except OSError as error:
-            raise UserError(f"{path}: {error.strerror}; {remedy}") from error
+            raise UserError(path, error.strerror, remedy) from error
         if path != folder:
             files.refuse_irregular(path, found.st_mode, remedy)
             if found.st_size == 0:
-                raise UserError(f"{path}: empty; {remedy}")
+                raise UserError(path, "empty", remedy)
 
 
 def check_record_set(rec: Path, idx: Path, expected_samples: int, variable: str) -> None:
@@ -42,11 +42,11 @@ def check_record_set(rec: Path, idx: Path, expected_samples: int, variable: str)
     """
     with IndexedRecordReader(rec, idx) as reader:
         if len(reader) != expected_samples:
-            raise UserError(f"{idx}: lists {len(reader)} records, but {variable} is {expected_samples}; "
+            raise UserError(idx, f"lists {len(reader)} records, but {variable} is {expected_samples}",
                             f"set {variable}={len(reader)} or pack the data again")
         again = _named_again(reader.offsets)
         if again is not None:
-            raise UserError(f"{idx}: line {again + 1} names the record at byte {reader.offsets[again]} a second time; "
+            raise UserError(idx, f"line {again + 1} names the record at byte {reader.offsets[again]} a second time",
                             "copy or pack the file again")
         # A truncated file lacks the record that lies farthest in it; a truncated index ends in a wrong offset.
         for position in (0, int(reader.offsets.argmax()), len(reader) - 1):

@@ -195,7 +195,7 @@ class IndexedRecordWriter:
                 partial.unlink()
 
     def _failed(self, error: OSError) -> UserError:
-        return UserError(f"{self._finals[0]}: cannot be written ({error.strerror}); free space or choose another folder")
+        return UserError(self._finals[0], f"cannot be written ({error.strerror})", "free space or choose another folder")
 
 
 def read_index(path: Path) -> Tuple[np.ndarray, np.ndarray]:
@@ -210,9 +210,9 @@ def read_index(path: Path) -> Tuple[np.ndarray, np.ndarray]:
             warnings.simplefilter("error")  # NumPy only warns where the text stops being numbers
             pairs = np.fromstring(text, dtype=np.int64, sep=" ").reshape(lines, 2)
     except (ValueError, DeprecationWarning) as error:
-        raise UserError(f"{path}: not an index, which is lines of key<TAB>byte offset; {_REMEDY}") from error
+        raise UserError(path, "not an index, which is lines of key<TAB>byte offset", _REMEDY) from error
     if pairs.min() < 0:
-        raise UserError(f"{path}: not an index, it holds negative numbers; {_REMEDY}")
+        raise UserError(path, "not an index, it holds negative numbers", _REMEDY)
     return pairs[:, 0], pairs[:, 1]
 
 
@@ -254,8 +254,8 @@ class IndexedRecordReader:
             magic, length_word = _PART.unpack(self._bytes(offset, _PART.size, where))
             flag, length = length_word >> 29, length_word & MAX_RECORD_BYTES
             if magic != MAGIC or flag not in ((MIDDLE, LAST) if parts else (WHOLE, FIRST)):
-                raise UserError(f"{self._path}: {where} does not start as a record does; "
-                                f"the .rec and .idx files do not belong together or are damaged: copy or pack them again")
+                raise UserError(self._path, f"{where} does not start as a record does",
+                                "the .rec and .idx files do not belong together or are damaged: copy or pack them again")
             offset += _PART.size
             parts.append(self._bytes(offset, length, where))
             offset += length + -length % ALIGNMENT
@@ -263,12 +263,12 @@ class IndexedRecordReader:
         try:
             header = decode_header(record)
         except ValueError as error:
-            raise UserError(f"{self._path}: {where} {error}; pack the file again") from error
+            raise UserError(self._path, f"{where} {error}", "pack the file again") from error
         image_start = IMAGE_START + 4 * header.flag
         if not header.flag:
             return header, record[image_start:]
         if len(record) < image_start:
-            raise UserError(f"{self._path}: {where} announces {header.flag} labels and ends before them; pack the file again")
+            raise UserError(self._path, f"{where} announces {header.flag} labels and ends before them", "pack the file again")
         (label,) = struct.unpack_from("<f", record, IMAGE_START)
         return header._replace(label=label), record[image_start:]
 
@@ -279,9 +279,9 @@ class IndexedRecordReader:
         except OSError as error:
             raise self._unreadable(error) from error
         if len(data) < count:
-            raise UserError(f"{self._path}: truncated: {where} needs {count} bytes at byte {offset}, {len(data)} are left; "
-                            f"copy or pack the file again")
+            raise UserError(self._path, f"truncated: {where} needs {count} bytes at byte {offset}, {len(data)} are left",
+                            "copy or pack the file again")
         return data
 
     def _unreadable(self, error: OSError) -> UserError:
-        return UserError(f"{self._path}: cannot be read ({error.strerror}); {_REMEDY}")
+        return UserError(self._path, f"cannot be read ({error.strerror})", _REMEDY)

@@ -43,7 +43,7 @@ def configured(environ: Mapping[str, str]) -> Optional[Mapping[str, str]]:
         file = str(config_file.CONFIGS / f"config_{system}.sh")
         systems = systems_here()
         if system not in systems:
-            raise UserError(f"DGXSYSTEM={system}: no configs/config_{system}.sh; there are: {' '.join(systems)}")
+            raise UserError(f"DGXSYSTEM={system}", f"no configs/config_{system}.sh", f"there are: {' '.join(systems)}")
     return {**environ, **config_file.source(file, environ), "CONFIG_FILE": file}
 
 

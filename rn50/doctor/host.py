@@ -158,8 +158,7 @@ def _data(machine: Machine, config: Config) -> Finding:
     try:
         preflight.preflight(pathlib.Path(config.data.folder))
     except UserError as error:
-        found, _, remedy = str(error).partition("; ")
-        return Finding(FAILURE, "DATADIR", found, remedy)
+        return Finding(FAILURE, "DATADIR", f"{error.subject}: {error.problem}", error.remedy)
     mount = machine.mount_of(folder)
     kind = mount.kind if mount else "unknown file system"
     found = f"{folder} on {kind}, {shown(_size(pathlib.Path(folder)))} of data, {shown(shutil.disk_usage(folder).free)} free"

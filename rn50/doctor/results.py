@@ -29,7 +29,7 @@ def _fault(file: pathlib.Path) -> Optional[str]:
     try:
         log = read_log(file)
     except UserError as error:
-        return str(error).partition("; ")[0]
+        return f"{error.subject}: {error.problem}"
     if log.benchmark != rules.BENCHMARK:
         return f"{file}: is a log of {log.benchmark or 'no benchmark'}, not of {rules.BENCHMARK}"
     if log.minutes is None:

@@ -22,8 +22,8 @@ def of_run(config: Config, environ: Mapping[str, str]) -> List[str]:
         slurm = next((name for name in ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST") if environ.get(name)), None)
         if slurm is None:
             example = "HOSTS=" + ",".join(f"host{number}:{wanted}" for number in range(1, nodes + 1))
-            raise UserError(f"DGXNNODES={nodes}: on which machines? Set HOSTS, for example {example}; in Slurm use ./run.sub; "
-                            "for this machine alone set DGXNNODES=1")
+            raise UserError(f"DGXNNODES={nodes}", f"on which machines? Set HOSTS, for example {example}",
+                            "in Slurm use ./run.sub; for this machine alone set DGXNNODES=1")
         given, where = expand(environ[slurm]), f"{slurm}={environ[slurm]}"
     if len(given) != nodes:
         raise UserError(f"{where} names {len(given)} machines, DGXNNODES={nodes}; make them agree")
@@ -36,7 +36,8 @@ def _named(hosts: str, ranks_per_node: int) -> List[str]:
     for entry in hosts.split(","):
         host = re.fullmatch(r"\s*([\w.-]+)(?::(\d{1,4}))?\s*", entry, re.ASCII)
         if host is None or (host[2] is not None and int(host[2]) != ranks_per_node):
-            raise UserError(f"HOSTS={hosts}: '{entry}' is not NAME:{ranks_per_node}, a host and its DGXNGPU ranks; mend the list")
+            raise UserError(f"HOSTS={hosts}", f"'{entry}' is not NAME:{ranks_per_node}, a host and its DGXNGPU ranks",
+                            "mend the list")
         names.append(host[1])
     if len(set(names)) < len(names):
         raise UserError(f"HOSTS={hosts} names a machine twice; give each once")

@@ -13,6 +13,7 @@ from typing import Dict, List, Mapping, Optional, Sequence, Set, Tuple
 import psutil
 
 from rn50.data import preflight
+from rn50.errors import Status
 from rn50.launch import launchers
 from rn50.machine import cgroup
 from rn50.machine.sources import Sources
@@ -140,8 +141,9 @@ def _relay(process: "subprocess.Popen[bytes]", launcher: str, stop: "_StopOnSign
         say(text, err=stream == "stderr")
     job_status = process.wait()
     if ended:
-        # The first of those that were not just left behind (1) or ended by horovodrun (143); what a user can mend (2) above all.
-        return min(ended.items(), key=lambda item: (item[1] != 2, item[1] in (1, 128 + signal.SIGTERM)))
+        # The first of those that were not just left behind (1) or ended by horovodrun (143); with a remedy above all.
+        with_remedy, left_behind = (Status.USER_ERROR, Status.DIVERGED), (Status.FAULT, 128 + signal.SIGTERM)
+        return min(ended.items(), key=lambda item: (item[1] not in with_remedy, item[1] in left_behind))
     if first:
         return first, job_status
     if job_status > 0 and stop.asked is None:

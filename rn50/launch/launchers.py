@@ -85,11 +85,11 @@ def horovod_has_mpi() -> bool:
 
 def _need_horovod(config: Config) -> None:
     if _without_horovod(config):
-        raise UserError(f"FRAMEWORK={config.run.framework}: its ranks do without Horovod; set LAUNCHER=auto for those of one "
-                        "machine, and start those of several with ./run.sub (Slurm)")
+        raise UserError(f"FRAMEWORK={config.run.framework}", "its ranks do without Horovod",
+                        "set LAUNCHER=auto for those of one machine, and start those of several with ./run.sub (Slurm)")
     if importlib.util.find_spec("horovod") is None or importlib.util.find_spec("horovod.runner") is None:
         asked = f"DGXNGPU={config.run.ranks_per_node}"
-        raise UserError(f"{asked}: more than one rank needs Horovod; run 'make test', which builds it, or set DGXNGPU=1")
+        raise UserError(asked, "more than one rank needs Horovod", "run 'make test', which builds it, or set DGXNGPU=1")
 
 
 def _slots(config: Config, environ: Mapping[str, str]) -> str:
@@ -101,8 +101,8 @@ def _python(config: Config, environ: Mapping[str, str], rank_argv: List[str]) ->
     if config.ranks == 1:
         return Start("python", rank_argv, {}, 0)
     if not _on_one_machine(config):
-        raise UserError(f"LAUNCHER=python starts one rank, or those of one machine (MXNet's: of its CPU), and this run has "
-                        f"{config.ranks} with DEVICE={config.run.device} and DGXNNODES={config.run.nodes}; set LAUNCHER=auto")
+        raise UserError("LAUNCHER=python", f"starts one rank, or those of one machine (under MXNet on CPUs only); this run has "
+                        f"{config.ranks} with DEVICE={config.run.device} and DGXNNODES={config.run.nodes}", "set LAUNCHER=auto")
     return Start("python", [sys.executable, "-m", "rn50.launch.local_launcher", str(config.ranks), *rank_argv], {}, None)
 
 
@@ -127,10 +127,10 @@ def _horovodrun(config: Config, environ: Mapping[str, str], rank_argv: List[str]
 def _mpirun(config: Config, environ: Mapping[str, str], rank_argv: List[str]) -> Start:
     _need_horovod(config)
     if shutil.which("mpirun") is None:
-        raise UserError("LAUNCHER=mpirun: no mpirun on PATH; sudo apt-get install openmpi-bin, or set LAUNCHER=horovodrun")
+        raise UserError("LAUNCHER=mpirun", "no mpirun on PATH", "sudo apt-get install openmpi-bin, or set LAUNCHER=horovodrun")
     if not horovod_has_mpi():
-        raise UserError("LAUNCHER=mpirun: Horovod was built without MPI; sudo apt-get install libopenmpi-dev and run 'make test' "
-                        "again, or set LAUNCHER=horovodrun")
+        raise UserError("LAUNCHER=mpirun", "Horovod was built without MPI",
+                        "sudo apt-get install libopenmpi-dev and run 'make test' again, or set LAUNCHER=horovodrun")
     argv = ["mpirun", "--tag-output", "-np", str(config.ranks), "-H", _slots(config, environ), "--map-by", "slot"]
     argv += ["--bind-to", "none"]  # each rank binds itself
     argv += ["--mca", "orte_keep_fqdn_hostnames", "1"]  # else it cuts the names of HOSTS short
@@ -163,7 +163,7 @@ def _srun(config: Config, environ: Mapping[str, str], rank_argv: List[str]) -> S
     """
     tasks = environ.get("SLURM_STEP_NUM_TASKS")
     if tasks is None:
-        raise UserError("LAUNCHER=srun: this is no task of a Slurm step; start it by ./run.sub, or set LAUNCHER=auto")
+        raise UserError("LAUNCHER=srun", "this is no task of a Slurm step", "start it by ./run.sub, or set LAUNCHER=auto")
     nodes, per_node = config.run.nodes, config.run.ranks_per_node
     if int(tasks) != config.ranks or int(environ["SLURM_STEP_NUM_NODES"]) != nodes:
         raise UserError(
@@ -201,7 +201,7 @@ def _address(host: str) -> str:
     try:
         return socket.gethostbyname(host)
     except OSError as error:
-        raise UserError(f"{host}: this machine knows no address of it ({error.strerror}); mend /etc/hosts or DNS") from error
+        raise UserError(host, f"this machine knows no address of it ({error.strerror})", "mend /etc/hosts or DNS") from error
 
 
 def interface_towards(address: str) -> str:
@@ -211,6 +211,6 @@ def interface_towards(address: str) -> str:
         try:
             probe.connect((address, 1))
         except OSError as error:
-            raise UserError(f"{address}: this machine has no way there ({error.strerror}); mend its network") from error
+            raise UserError(address, f"this machine has no way there ({error.strerror})", "mend its network") from error
         own = probe.getsockname()[0]
     return next(name for name, addresses in psutil.net_if_addrs().items() if any(each.address == own for each in addresses))

@@ -70,7 +70,8 @@ def compare(systems: Sequence[SystemScore]) -> List[Comparison]:
         UserError: fewer than two results.
     """
     if len(systems) < 2:
-        raise UserError("one result only; give two folders of results or more, the first is what the others are compared with")
+        raise UserError("one result only",
+                        remedy="give two folders of results or more, the first is what the others are compared with")
     logs = [[read_log(run.file) for run in system.runs] for system in systems]
     called = names(systems)
     samples = [_samples(system, of_system) for system, of_system in zip(systems, logs)]

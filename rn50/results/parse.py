@@ -125,9 +125,9 @@ def read_log(path: pathlib.Path) -> ResultLog:
         with files.open_regular(path, _REMEDY) as stream:
             events = tuple(reader.events(stream))
     except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); {_REMEDY}") from error
+        raise UserError(path, f"cannot be read ({error.strerror})", _REMEDY) from error
     if not reader.saw_token:
-        raise UserError(f"{path}: no {TOKEN} line in it; give the log of a run")
+        raise UserError(path, f"no {TOKEN} line in it", "give the log of a run")
     by_key: Dict[str, List[Event]] = {}
     for event in events:
         by_key.setdefault(event.key, []).append(event)

@@ -30,12 +30,12 @@ def find_result_files(paths: Sequence[pathlib.Path]) -> List[pathlib.Path]:
 
 def _below(path: pathlib.Path) -> List[pathlib.Path]:
     if not os.path.lexists(path):
-        raise UserError(f"{path}: no such file or folder; give result files or a folder of them")
+        raise UserError(path, "no such file or folder", "give result files or a folder of them")
     if not os.path.isdir(path):
         return [path]
     files = sorted(_walk(path), key=_in_order)
     if not files:
-        raise UserError(f"{path}: no result_*.txt below it; give a folder that holds result files, or the files themselves")
+        raise UserError(path, "no result_*.txt below it", "give a folder that holds result files, or the files themselves")
     return [file for file in files if os.path.basename(os.path.realpath(file.parent)) == rules.BENCHMARK] or files
 
 
@@ -43,7 +43,7 @@ def _walk(folder: pathlib.Path) -> Iterator[pathlib.Path]:
     """Links to folders are not followed, for they may lead back."""
 
     def refuse(error: OSError) -> None:
-        raise UserError(f"{error.filename}: cannot be read ({error.strerror}); make the folder readable, or name those that are")
+        raise UserError(error.filename, f"cannot be read ({error.strerror})", "make the folder readable, or name those that are")
 
     for below, _, names in os.walk(folder, onerror=refuse):
         for name in names:

@@ -92,7 +92,7 @@ def score(
         if len(files) >= MANY_FILES:
             progress(done, len(files))
         if found.log.benchmark not in (None, rules.BENCHMARK):
-            raise UserError(f"{file}: a log of {found.log.benchmark}; only {rules.BENCHMARK} is scored, leave this file out")
+            raise UserError(file, f"a log of {found.log.benchmark}", f"only {rules.BENCHMARK} is scored, leave this file out")
         folders.setdefault(file.parent.resolve(), []).append(found)
     return [score_runs(folder, runs, ruleset) for folder, runs in folders.items()]
 

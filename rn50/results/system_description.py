@@ -34,7 +34,7 @@ def read(path: pathlib.Path) -> SystemDescription:
     """
     fields = files.read_json(path, remedy="mend the description of the system")
     if not isinstance(fields, dict):
-        raise UserError(f"{path}: not a JSON object; mend the description of the system")
+        raise UserError(path, "not a JSON object", "mend the description of the system")
     return SystemDescription(path, fields)
 
 

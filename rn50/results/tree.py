@@ -29,7 +29,8 @@ def refuse_unknown(rulesets: Iterable[str]) -> None:
     """Raises UserError where a ruleset is not one that knows this benchmark."""
     for ruleset in rulesets:
         if ruleset not in rules.RULESETS:
-            raise UserError(f"ruleset {ruleset}: not one that knows {rules.BENCHMARK}; give one of {', '.join(rules.RULESETS)}")
+            raise UserError(f"ruleset {ruleset}", f"not one that knows {rules.BENCHMARK}",
+                            f"give one of {', '.join(rules.RULESETS)}")
 
 
 def place(folder: pathlib.Path) -> Optional[Place]:

@@ -131,11 +131,11 @@ def _module(framework: str, name: str) -> Any:
     try:
         import implementations
     except ImportError as error:
-        raise UserError("implementations/: not found; run from the root of the repository") from error
+        raise UserError("implementations/", "not found", "run from the root of the repository") from error
     known = sorted(module.name for module in pkgutil.iter_modules(implementations.__path__))
     if framework not in known:
-        raise UserError(f"FRAMEWORK={framework}: no such implementation; there is {', '.join(known)}")
+        raise UserError(f"FRAMEWORK={framework}", "no such implementation", f"there is {', '.join(known)}")
     try:
         return importlib.import_module(f"implementations.{framework}.{name}")
     except ImportError as error:
-        raise UserError(f"FRAMEWORK={framework}: {error}; run 'make setup' and use .venv/bin/python") from error
+        raise UserError(f"FRAMEWORK={framework}", error, "run 'make setup' and use .venv/bin/python") from error

@@ -41,7 +41,7 @@ class LogFile:
     def refuse_loss(self) -> None:
         """Raises UserError where ``is_lost``: without its log a run gives no result."""
         if self.is_lost:
-            raise UserError(f"{self._partial}: was removed or moved while the run wrote it; start the run again")
+            raise UserError(self._partial, "was removed or moved while the run wrote it", "start the run again")
 
     def keep(self) -> None:
         """Writes what was logged to the nearest folder that can hold it, and says where."""
@@ -62,7 +62,7 @@ class LogFile:
         try:
             self._partial.replace(self._result_file)
         except OSError as error:
-            raise UserError(f"{self._partial}: whole, but cannot be renamed to {self._result_file.name} ({error.strerror}); "
+            raise UserError(self._partial, f"whole, but cannot be renamed to {self._result_file.name} ({error.strerror})",
                             "rename it") from error
 
 
@@ -76,11 +76,11 @@ def _open(result_file: pathlib.Path) -> TextIO:
             files.refuse_irregular(partial, os.lstat(partial).st_mode, _MOVE)
         stream = open(partial, "a+", encoding="utf-8", opener=_no_link)  # noqa: SIM115
         if not _lock(stream):
-            raise UserError(f"{partial}: another run is writing this log; wait until that ends, or end it, and start again")
+            raise UserError(partial, "another run is writing this log", "wait until that ends, or end it, and start again")
         # Until it was locked, that run may have finished and given this very file its final name.
         refuse_existing(result_file)
         if os.pread(stream.fileno(), len(_TOKEN), 0) not in (b"", _TOKEN):
-            raise UserError(f"{partial}: exists, and is no log that a run has left; {_MOVE}")
+            raise UserError(partial, "exists, and is no log that a run has left", _MOVE)
         stream.truncate(0)
     except OSError as error:
         raise _unwritable(error.filename or partial, error) from error
@@ -108,7 +108,7 @@ def partial_name(result_file: pathlib.Path) -> pathlib.Path:
 
 
 def _unwritable(path: Union[str, pathlib.Path], error: OSError) -> UserError:
-    return UserError(f"{path}: cannot write the result log ({error.strerror}); set another RESULT_FILE")
+    return UserError(path, f"cannot write the result log ({error.strerror})", "set another RESULT_FILE")
 
 
 def refuse_existing(result_file: pathlib.Path) -> None:
@@ -117,12 +117,12 @@ def refuse_existing(result_file: pathlib.Path) -> None:
         os.lstat(result_file)
     except (FileNotFoundError, NotADirectoryError):
         if result_file.suffix == ".json":
-            raise UserError(f"RESULT_FILE={result_file}: what the run is made with is saved under this name; "
+            raise UserError(f"RESULT_FILE={result_file}", "what the run is made with is saved under this name",
                             "let it end in .txt") from None
     except OSError as error:
         raise _unwritable(result_file, error) from error
     else:
-        raise UserError(f"{result_file}: a result of this name exists; {_MOVE}")
+        raise UserError(result_file, "a result of this name exists", _MOVE)
 
 
 def stop_abandoned(result_file: pathlib.Path) -> None:

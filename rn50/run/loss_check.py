@@ -3,7 +3,7 @@
 import math
 from typing import Callable
 
-from rn50.errors import DIVERGED, UserError
+from rn50.errors import DivergedError
 from rn50.settings.config import Config
 
 START_TOLERANCE = 0.25
@@ -27,7 +27,8 @@ class Canary:
         """``loss`` is the mean training loss of a step of ``epoch``. Raises UserError where it is no number."""
         rate = f"LR={self._h.learning_rate:g} with WARMUP_EPOCHS={self._h.warmup_epochs}"
         if not math.isfinite(loss):
-            raise UserError(f"{DIVERGED} {loss} in epoch {epoch}: {rate} is too high, or an image is not one; lower LR")
+            raise DivergedError(f"the training loss is {loss} in epoch {epoch}",
+                                f"{rate} is too high, or an image is not one", "lower LR")
         self._seen += 1
         compared = f"where guessing one of {self._classes} classes gives {self._guess:.2f}"
         if self._seen == 1:

@@ -27,7 +27,7 @@ class _StrictHandler(logging.StreamHandler):
     def handleError(self, record: logging.LogRecord) -> None:
         error = sys.exc_info()[1]
         name = getattr(self.stream, "name", "the log")
-        raise UserError(f"{name}: cannot write the result log ({error}); free the disk and run again")
+        raise UserError(name, f"cannot write the result log ({error})", "free the disk and run again")
 
 
 class RunLog:

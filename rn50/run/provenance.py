@@ -55,7 +55,7 @@ def _refuse_another(target: pathlib.Path) -> None:
     except files.MissingError:
         return
     if not isinstance(there, dict) or _VERSION not in there:
-        raise UserError(f"{target}: exists, and no run has saved it; {_REMEDY}")
+        raise UserError(target, "exists, and no run has saved it", _REMEDY)
 
 
 def _write(target: pathlib.Path, facts: Dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from rn50.benchmark import rules, schedule
 from rn50.data.certification import certificate
-from rn50.errors import UserError
+from rn50.errors import Status, UserError
 from rn50.run import all_reduce, provenance
 from rn50.run.clock import now_ms
 from rn50.run.implementation import Communicator, Implementation
@@ -26,8 +26,6 @@ from rn50.run.watchdog import Watch
 from rn50.settings.config import Config
 from rn50.terminal import say
 
-STALLED = 2
-"""Exit status of a rank whose watch ended the run: as for every fault whose remedy has been said."""
 LAST_WORDS_S = 5
 """What the end of the log may take where the disk may be what hangs."""
 
@@ -74,7 +72,8 @@ def count_correct(implementation: Implementation, expected: int) -> float:
     """Top-1 accuracy over all ranks, divided once. Raises UserError unless exactly ``expected`` samples were counted."""
     correct, total = (int(n) for n in implementation.communicator.sum(np.array(implementation.evaluate(), dtype=np.int64)))
     if total != expected:
-        raise UserError(f"NUMVALEXAMPLES={expected}: {total} validation samples were evaluated; count the records of val.rec")
+        raise UserError(f"NUMVALEXAMPLES={expected}", f"{total} validation samples were evaluated",
+                        "count the records of val.rec")
     return correct / total
 
 
@@ -162,8 +161,8 @@ def _check_certificate(config: Config, communicator: Communicator, display: Disp
     own = int(found.sha256[:8], 16) if found else 0
     if int(communicator.sum(np.array([own], dtype=np.int64))[0]) != own * communicator.size:
         mine = found.sha256 if found else "none"
-        raise UserError(f"{config.data.folder}: the ranks read data of different certificates, this one {mine}; "
-                        f"give every machine the same data")
+        raise UserError(config.data.folder, f"the ranks read data of different certificates, this one {mine}",
+                        "give every machine the same data")
     if found is None:
         folder = config.data.folder
         display.remark(f"no certificate.json in {folder}; rn50 verify {folder} looks at every image and writes it")
@@ -191,13 +190,13 @@ def _watch(implementation: Implementation, log: RunLog, display: Display) -> Wat
     """A watch that ends this process, and with it the job, when a rank stands still."""
 
     def end(line: Optional[str]) -> None:
-        threading.Timer(LAST_WORDS_S, os._exit, (STALLED,)).start()
+        threading.Timer(LAST_WORDS_S, os._exit, (Status.USER_ERROR,)).start()
         try:
             log.run_stop("aborted")
         finally:
             if line is not None:
                 say(f"rn50: {line}; then start the run again", err=True)
-            os._exit(STALLED)
+            os._exit(Status.USER_ERROR)
 
     return Watch(implementation, lambda line: display.remark(f"warning: {line}"), end)
 

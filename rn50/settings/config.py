@@ -12,7 +12,7 @@ import re
 from typing import Any, Dict, Iterator, Mapping, Optional, Set, Tuple
 
 from rn50.benchmark import rules
-from rn50.errors import UserError
+from rn50.errors import UserError, UserErrors
 from rn50.process import environment
 from rn50.settings.config_file import unknown_names
 from rn50.settings.variables import (
@@ -292,5 +292,5 @@ def from_environment(environ: Optional[Mapping[str, str]] = None, config_file: O
                 shown = " ".join(f"{name}={Variable.write(values[name])}" for name in relation.names)
                 problems.append(f"{shown}: {wrong}")
     if problems:
-        raise UserError(*problems)
+        raise UserErrors(*map(UserError, problems))
     return Config(**{section: SECTIONS[section](**fields) for section, fields in sections.items()})

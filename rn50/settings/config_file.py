@@ -71,7 +71,7 @@ def source(path: str, environ: Optional[Mapping[str, str]] = None) -> Dict[str, 
         status, complaint = 1, "it ends the shell"
     if status != 0:
         complaint = complaint or f"exit status {status}"
-        raise UserError(f"{path}: cannot be sourced ({complaint}); keep plain `export NAME=value` lines")
+        raise UserError(path, f"cannot be sourced ({complaint})", "keep plain `export NAME=value` lines")
     pairs = (entry.split("=", 1) for entry in said.split("\0") if "=" in entry)
     return {name: value for name, value in pairs if name not in ("PATH", "PWD", "OLDPWD", "SHLVL", "_")}
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from rn50 import files
-from rn50.errors import UserError
+from rn50.errors import UserError, UserErrors
 from rn50.settings.config import Config, from_environment, variables
 from rn50.settings.config_file import CONFIGS
 from rn50.settings.shell import assignments
@@ -64,7 +64,7 @@ def base_file(name: Optional[str], environ: Mapping[str, str], option: str = "")
     is_there = os.path.exists(name) and not os.path.isdir(name)
     if not is_there and not os.path.isfile(ours):
         there = ", ".join(sorted(file.stem[len("config_"):] for file in CONFIGS.glob("config_*.sh")))
-        raise UserError(f"{option}{excerpt(name)}: no such file, and no system of configs/; there are: {there}")
+        raise UserError(f"{option}{excerpt(name)}", "no such file, and no system of configs/", f"there are: {there}")
     return pathlib.Path(name) if is_there else ours
 
 
@@ -77,7 +77,7 @@ def read(file: pathlib.Path, section: str = "hyperparameters") -> Base:
     found = _SECTIONS[section].search(text)
     if found is None:
         where = " before another one" if section == "hyperparameters" else ""
-        raise UserError(f"{file}: no section `# --- {section.replace('_', ' ')}`{where}; {_FORM}")
+        raise UserError(file, f"no section `# --- {section.replace('_', ' ')}`{where}", _FORM)
     return Base(file, text[: found.start()], found.group(), text[found.end():], _configuration(file), section)
 
 
@@ -86,7 +86,7 @@ def _configuration(file: pathlib.Path, called: Optional[pathlib.Path] = None) ->
     try:
         return from_environment(assignments.read(file).values, str(called or file))
     except UserError as error:
-        raise UserError(*(f"{called or file}: {line}" for line in error.lines)) from None
+        raise UserErrors(*(UserError(called or file, line) for line in error.lines)) from None
 
 
 def hyperparameters(config: Config) -> Dict[str, str]:
@@ -125,7 +125,7 @@ def check(base: Base, text: str, values: Mapping[str, str]) -> Config:
     kept = dataclasses.replace(config, **{base.section: getattr(before, base.section)}) == before
     read_as = {name: _VARIABLES[name].read for name in values}
     if not kept or any(name not in resolved or read_as[name](resolved[name]) != read_as[name](values[name]) for name in values):
-        raise UserError(f"{base.file}: sets {_CONTENT[base.section]} outside of their section too; {_FORM}")
+        raise UserError(base.file, f"sets {_CONTENT[base.section]} outside of their section too", _FORM)
     return config
 
 
@@ -151,7 +151,7 @@ def refuse_output(output: pathlib.Path, force: bool) -> None:
     if force and output.exists():
         there = files.read_bytes(output)
         if there.strip() and not _ASSIGNMENT.search(there):
-            raise UserError(f"{output}: is no configuration file, and --force replaces no other; give another --output")
+            raise UserError(output, "is no configuration file, and --force replaces no other", "give another --output")
 
 
 def _replaced(force: bool) -> Tuple[str, str, str]:

@@ -28,7 +28,7 @@ def sweep(communicator: Communicator, largest_bytes: int) -> List[Timing]:
 def as_rank(config: Config, largest_mib: int, as_json: bool) -> List[str]:
     """What ``rn50`` is to be called with as one rank of the measurement. Raises UserError where there is one rank only."""
     if config.ranks == 1:
-        raise UserError("DGXNGPU=1: one rank has nothing to send; set DGXNGPU=2 or more")
+        raise UserError("DGXNGPU=1", "one rank has nothing to send", "set DGXNGPU=2 or more")
     return ["bench", "comm", "--as-rank", f"--largest-mib={largest_mib}", *(["--json"] if as_json else [])]
 
 

@@ -32,8 +32,8 @@ class Gauge:
         shortest = min(record_set.shard_sizes(config.data.train_samples, config.ranks))
         self._full_batches = shortest // config.hyperparameters.batch_size
         if not self._full_batches:
-            raise UserError(f"BATCHSIZE={config.hyperparameters.batch_size}: more than the {shortest} images of a rank, so that "
-                            "there is no full batch to measure; lower it")
+            raise UserError(f"BATCHSIZE={config.hyperparameters.batch_size}",
+                            f"more than the {shortest} images of a rank, so that there is no full batch to measure", "lower it")
         implementation.warm_up(SEED)
 
     def agreed(self, value: int) -> int:
@@ -48,7 +48,7 @@ class Gauge:
     def reader(self) -> Any:
         """A pipeline that reads and does nothing else. Raises UserError where it is not DALI that reads."""
         if self._config.input_library != "dali":
-            raise UserError(f"INPUT_LIBRARY={self._config.input_library}: only DALI's stages can be measured one by one; "
+            raise UserError(f"INPUT_LIBRARY={self._config.input_library}", "only DALI's stages can be measured one by one",
                             "`rn50 bench throughput` measures training on synthetic and on real data")
         return dali.build_reader(self._config, self.communicator.rank, self.communicator.size, SEED)
 

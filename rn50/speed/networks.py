@@ -36,7 +36,7 @@ def networks(frameworks: Sequence[str], models: Sequence[str]) -> List[Network]:
                 found += [Network(framework, name, size) for name, size in zoos[framework].items() if _same(name, model)]
     for model in models:
         if model != OURS and not any(_same(each.model, model) for each in found):
-            raise UserError(f"--models: {model} is in the zoo of none of {', '.join(frameworks)}; {_close(model, zoos)}")
+            raise UserError("--models", f"{model} is in the zoo of none of {', '.join(frameworks)}", _close(model, zoos))
     return found
 
 

@@ -82,7 +82,7 @@ def measure(environ: Mapping[str, str], seconds: float, rounds: int, steps: int,
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"{folder}: cannot be made ({error.strerror}); {_REMEDY}") from None
+        raise UserError(folder, f"cannot be made ({error.strerror})", _REMEDY) from None
     told: Dict[str, Any] = {}
     with counting("profiling") as progress:
         for done, what in enumerate(JOBS, start=1):
@@ -106,7 +106,7 @@ def read(folder: pathlib.Path) -> Profile:
         sum(each.seconds / earlier.steps for each in earlier.operators)
         return earlier
     except (KeyError, TypeError, ValueError, ZeroDivisionError):
-        raise UserError(f"{file}: not what `rn50 profile` writes; give a folder of `rn50 profile --to`") from None
+        raise UserError(file, "not what `rn50 profile` writes", "give a folder of `rn50 profile --to`") from None
 
 
 def _profile(told: Dict[str, Any]) -> Profile:

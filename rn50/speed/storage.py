@@ -42,11 +42,11 @@ class TrainingFile:
             self._file = os.open(self.path, os.O_RDONLY)
             self.bytes = os.fstat(self._file).st_size
         except OSError as error:
-            raise UserError(f"{self.path}: {error.strerror}; name a folder with train.rec and train.idx") from error
+            raise UserError(self.path, error.strerror, "name a folder with train.rec and train.idx") from error
         _, offsets = read_index(folder / "train.idx")
         starts = np.unique(offsets)
         if not len(starts) or starts[-1] >= self.bytes:
-            raise UserError(f"{self.path}: shorter than its index says, or empty; pack the data again")
+            raise UserError(self.path, "shorter than its index says, or empty", "pack the data again")
         self.records = len(starts)
         self._records: List[Piece] = list(zip(starts.tolist(), np.diff(starts, append=self.bytes).tolist()))
 
@@ -67,13 +67,13 @@ class TrainingFile:
             for offset, size in pieces:
                 got = os.preadv(self._file, [buffer[:size]], offset)
                 if got != size:
-                    raise UserError(f"{self.path}: ends before byte {offset + size}; it changed while it was read")
+                    raise UserError(self.path, f"ends before byte {offset + size}", "it changed while it was read")
                 done, total = done + 1, total + size
                 taken = time.perf_counter() - begin
                 if taken > seconds:
                     break
         except OSError as error:
-            raise UserError(f"{self.path}: cannot be read ({error.strerror}); look at the storage and its log") from error
+            raise UserError(self.path, f"cannot be read ({error.strerror})", "look at the storage and its log") from error
         return done, total / taken
 
     def forget(self) -> Optional[float]:
@@ -96,7 +96,7 @@ class TrainingFile:
             except OSError as error:
                 if error.errno in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
                     return None
-                raise UserError(f"{self.path}: cannot be read ({error.strerror}); look at the storage and its log") from error
+                raise UserError(self.path, f"cannot be read ({error.strerror})", "look at the storage and its log") from error
         return there / len(places)
 
     def close(self) -> None:
@@ -133,7 +133,7 @@ def measure(folders: Sequence[Path], seconds: float, rounds: int) -> List[Measur
     files = [TrainingFile(folder) for folder in folders]
     try:
         if len(files) == 2 and os.path.samefile(files[0].path, files[1].path):
-            raise UserError(f"{folders[1]}: the same file as in {folders[0]}; name two copies of the data")
+            raise UserError(folders[1], f"the same file as in {folders[0]}", "name two copies of the data")
         slot = seconds / rounds / len(files) / len(KINDS)
         found: List[Dict[str, List[float]]] = [{kind: [] for kind in KINDS} for _ in files]
         stayed: List[List[Optional[float]]] = [[] for _ in files]

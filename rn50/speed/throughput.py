@@ -44,13 +44,13 @@ def check(every: Sequence[Cell], kinds: Tuple[str, ...], environ: Mapping[str, s
     here."""
     for each in every:
         if not each.kinds(kinds):
-            raise UserError(f"--models: {each.model} trains on synthetic data alone; add synthetic to --data")
+            raise UserError("--models", f"{each.model} trains on synthetic data alone", "add synthetic to --data")
     installed = software.read()
     configs = [configuration.from_environment({**environ, **each.variables}) for each in every]
     for config in configs:
         for finding in advice.findings(installed, config):
             if finding.severity == FAILURE and finding.subject == "packages":
-                raise UserError(f"FRAMEWORK={config.run.framework}: {finding.found}; {finding.remedy}")
+                raise UserError(f"FRAMEWORK={config.run.framework}", finding.found, finding.remedy)
 
 
 class Bench:
@@ -63,7 +63,7 @@ class Bench:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UserError(f"{folder}: cannot be made ({error.strerror}); give another folder with --to") from None
+            raise UserError(folder, f"cannot be made ({error.strerror})", "give another folder with --to") from None
 
     @property
     def failed(self) -> bool:

@@ -33,7 +33,7 @@ def refuse_output(output: Path, force: bool) -> None:
     """Raises UserError, before anything is measured, where the file could not be written at the end."""
     rewrite.refuse_output(output, force)
     if not os.access(output.parent, os.W_OK):
-        raise UserError(f"{output}: cannot be written there; give another --output")
+        raise UserError(output, "cannot be written there", "give another --output")
 
 
 def text(base: Base, outcome: Outcome) -> str:

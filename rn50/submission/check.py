@@ -124,8 +124,7 @@ def _read(files: Sequence[pathlib.Path], findings: List[Finding]) -> List[Run]:
         try:
             found = run.read(file)
         except UserError as error:
-            message, remedy = str(error).split(": ", 1)[1].split("; ", 1)
-            findings.append(Finding(ERROR, file, None, "a result file is the log of a run", message, remedy))
+            findings.append(Finding(ERROR, file, None, "a result file is the log of a run", error.problem, error.remedy))
             continue
         if found.log.benchmark not in (None, rules.BENCHMARK):
             line = found.log.by_key["submission_benchmark"][0].line

@@ -141,7 +141,7 @@ def _read(file: pathlib.Path, needed: bool) -> Dict[str, Any]:
     if given in (None, ""):
         return {}
     if not isinstance(given, dict):
-        raise UserError(f"{file}: no fields and values; write lines as in  cooling: air-cooled")
+        raise UserError(file, "no fields and values", "write lines as in  cooling: air-cooled")
     return given
 
 

@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 
 from rn50 import files
 from rn50.benchmark import rules
-from rn50.errors import UserError
+from rn50.errors import UserError, UserErrors
 from rn50.results import tree
 from rn50.results.validity.findings import ERROR, Finding, print_findings, to_json
 from rn50.submission import check, describe, own_results, package_checks, source
@@ -83,7 +83,7 @@ def package(
     try:
         plans, problems, warnings = _plan(results, to, here, details, checkout)
         if problems:
-            raise UserError(*problems)
+            raise UserErrors(*map(UserError, problems))
         base = next(folder for folder in (to, *to.parents) if folder.exists())
         with tempfile.TemporaryDirectory(prefix=".rn50-package-", dir=str(base)) as name:
             built = pathlib.Path(name) / to.name  # its name may be that of a round
@@ -96,7 +96,7 @@ def package(
                 _put_in_place(built, to, plans)
     except OSError as error:
         where = error.filename or to
-        raise UserError(f"{where}: cannot write the package ({error.strerror}); name a folder to write to") from error
+        raise UserError(where, f"cannot write the package ({error.strerror})", "name a folder to write to") from error
     return Outcome(tuple(plan.package for plan in plans), findings, tuple(warnings), not refused)
 
 
@@ -193,7 +193,7 @@ def _put_in_place(built: pathlib.Path, to: pathlib.Path, plans: Sequence[_Plan])
         existing = _implementations(plan.package.organisation) / plan.package.implementation
         if code.exists() and existing.exists():
             if _files(code) != _files(existing):
-                raise UserError(f"{existing}: is not what commit {plan.commit} has; move it away")
+                raise UserError(existing, f"is not what commit {plan.commit} has", "move it away")
             shutil.rmtree(str(code))
     missing = [folder for folder in to.parents if not folder.exists()]
     to.parent.mkdir(parents=True, exist_ok=True)

@@ -220,7 +220,7 @@ def _description(place: Place, logs: Sequence[ResultLog]) -> List[Finding]:
     try:
         fields = system_description.read(place.description).fields
     except UserError as error:
-        return [Finding(ERROR, place.description, None, rule, *str(error).split(": ", 1)[1].split("; ", 1))]
+        return [Finding(ERROR, place.description, None, rule, error.problem, error.remedy)]
     division = fields.get("division")
     logged = next((log.division for log in logs if log.division), None)
     findings = []

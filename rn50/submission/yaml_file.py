@@ -48,4 +48,4 @@ def read(path: files.Path, remedy: str) -> Any:
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}: " if mark else ""
         reason = getattr(error, "problem", None) or str(error).splitlines()[0]
-        raise UserError(f"{path}: {where}no plain YAML ({reason}); {remedy}") from error
+        raise UserError(path, f"{where}no plain YAML ({reason})", remedy) from error

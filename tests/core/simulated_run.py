@@ -14,7 +14,7 @@ import sys
 import time
 
 from rn50.benchmark import rules
-from rn50.errors import DIVERGED
+from rn50.errors import Status
 from rn50.run.mlperf_log import RunLog
 from rn50.settings import config as configuration
 
@@ -47,8 +47,9 @@ def befall(log):
         if fault == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
         log.run_stop("aborted")
-        print(f"rn50: {DIVERGED} nan in epoch 2: lower LR" if fault == "diverged" else "rn50: the disk is on fire; put it out")
-        sys.exit(2)
+        diverged = fault == "diverged"
+        print("rn50: the training loss is nan in epoch 2: lower LR" if diverged else "rn50: the disk is on fire; put it out")
+        sys.exit(Status.DIVERGED if diverged else Status.USER_ERROR)
 
 
 def main():

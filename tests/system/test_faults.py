@@ -18,7 +18,7 @@ import pytest
 from tests.system.cluster import Namespaces, Ssh, need_namespaces
 from tests.system.job import BUSY_S, LAUNCH, Job, assert_aborted, events, keys
 
-USER_CAN_MEND, TARGET_MISSED = 2, 3
+USER_CAN_MEND, TARGET_MISSED, DIVERGED = 2, 3, 4
 ENDLESS = {"NUMEPOCHS": "1000"}
 
 
@@ -222,7 +222,7 @@ def test_a_slow_rank_is_named_before_the_clock(start, results, control_group):
 
 def test_a_learning_rate_far_too_high(start, results):
     job = start(LR="1e6", WARMUP_EPOCHS="0")
-    assert job.wait() == USER_CAN_MEND
+    assert job.wait() == DIVERGED
     assert re.search(r"training loss is (nan|inf) in epoch [12]: LR=1e\+06 with WARMUP_EPOCHS=0 is too high", job.complaint)
     assert_aborted(results / "result_1.txt")
 

@@ -176,7 +176,7 @@ def audit(folder: Path, name: str, classes: int, entries: Optional[List[Entry]],
         index = known.idx.read_bytes()
         descriptor = os.open(known.rec, os.O_RDONLY)
     except OSError as error:
-        raise UserError(f"{error.filename}: cannot be read ({error.strerror}); {known.again}") from error
+        raise UserError(error.filename, f"cannot be read ({error.strerror})", known.again) from error
     try:
         size = os.fstat(descriptor).st_size
         positions, offsets = known.check_index(size, faults)
@@ -210,7 +210,7 @@ def audit(folder: Path, name: str, classes: int, entries: Optional[List[Entry]],
                     remarks.add(finding)
                 progress(chunk.records)
     except OSError as error:
-        raise UserError(f"{known.rec}: cannot be read ({error.strerror}); {known.again}") from error
+        raise UserError(known.rec, f"cannot be read ({error.strerror})", known.again) from error
     finally:
         os.close(descriptor)
     files: Dict[str, Dict[str, object]] = {

@@ -73,7 +73,7 @@ def _facts(path: Path, content: Dict[str, Any]) -> Dict[str, Dict[str, Any]]:
 
 
 def _damaged(path: Path, what: str) -> UserError:
-    return UserError(f"{path}: damaged, {what}; take it from another copy of the data, or delete it")
+    return UserError(path, f"damaged, {what}", "take it from another copy of the data, or delete it")
 
 
 def set_sha256(files: Dict[str, Dict[str, Any]]) -> str:
@@ -118,19 +118,19 @@ def check(config: Config) -> Optional[Certificate]:
     content = found.content
     again = f"run rn50 verify {folder}"
     if content.get("passed") is not True:
-        raise UserError(f"{found.path}: rn50 verify found these data at fault; {again}, which says where and what to do")
+        raise UserError(found.path, "rn50 verify found these data at fault", f"{again}, which says where and what to do")
     for key, configured, variable in (("classes", data.classes, "NUMCLASSES"), ("train", data.train_samples, "NUMEXAMPLES"),
                                       ("val", data.eval_samples, "NUMVALEXAMPLES")):
         if content.get(key) != configured:
-            raise UserError(f"{found.path}: certifies {key} {content.get(key)}, but {variable} is {configured}; set {variable}="
-                            f"{content.get(key)}, or DATADIR to the data that are meant")
+            raise UserError(found.path, f"certifies {key} {content.get(key)}, but {variable} is {configured}",
+                            f"set {variable}={content.get(key)}, or DATADIR to the data that are meant")
     for name in FILES:
         certified = content["files"][name].get("bytes")
         try:
             size = (folder / name).stat().st_size
         except OSError as error:
-            raise UserError(f"{folder / name}: {error.strerror}; copy or pack the data again") from error
+            raise UserError(folder / name, error.strerror, "copy or pack the data again") from error
         if size != certified:
-            raise UserError(f"{folder / name}: has {size} bytes, and {certified} when it was certified; copy or pack it again, "
-                            f"or {again}")
+            raise UserError(folder / name, f"has {size} bytes, and {certified} when it was certified",
+                            f"copy or pack it again, or {again}")
     return found

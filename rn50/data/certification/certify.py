@@ -100,13 +100,12 @@ def _parses(folder: Path, name: str, faults: Optional[Findings]) -> bool:
     """Whether the index of a set is one; a fault where it is not. UserError where a file is missing."""
     for path in (folder / f"{name}.rec", folder / f"{name}.idx"):
         if not path.is_file():
-            raise UserError(f"{path}: no such file; give a folder with {', '.join(FILES)} (rn50 pack makes them)")
+            raise UserError(path, "no such file", f"give a folder with {', '.join(FILES)} (rn50 pack makes them)")
     try:
         read_index(folder / f"{name}.idx")
     except UserError as error:
         if faults is not None:
-            text = str(error).split(": ", 1)[1].rsplit("; ", 1)[0]
-            faults.add(Finding("index", f"{name}.idx", None, text, "copy the file again, or pack the data again"))
+            faults.add(Finding("index", f"{name}.idx", None, error.problem, "copy the file again, or pack the data again"))
         return False
     return True
 
@@ -130,7 +129,7 @@ def _entries(folder: Path, name: str, classes: Optional[List[str]], faults: Find
     try:
         entries = packing_list.read_list(folder, name)
     except UserError as error:
-        faults.add(Finding("list", f"{name}.tsv", None, str(error).split(": ", 1)[1].rsplit("; ", 1)[0],
+        faults.add(Finding("list", f"{name}.tsv", None, error.problem,
                            "take it from another copy of the data, or pack them again"))
         return None
     for record, entry in enumerate(entries or ()):

@@ -81,7 +81,7 @@ def _is_finished(folder: Path, settings: Dict[str, Union[int, str]]) -> bool:
     manifest = folder / DEMO_RECORD
     if not manifest.exists():
         if present:
-            raise UserError(f"{folder / present[0]}: is there already and no demo data set; choose another folder")
+            raise UserError(folder / present[0], "is there already and no demo data set", "choose another folder")
         return False
     try:
         recorded = files.read_json(manifest, remedy=f"choose another folder or delete {folder}")
@@ -89,13 +89,13 @@ def _is_finished(folder: Path, settings: Dict[str, Union[int, str]]) -> bool:
         recorded.setdefault("enlarge", 1)  # older ones do not say
         changed = [name for name in present if known[name] != _fingerprint(folder / name)]
     except (KeyError, AttributeError, TypeError) as error:
-        raise UserError(f"{manifest}: not the record of a demo data set; choose another folder or delete {folder}") from error
+        raise UserError(manifest, "not the record of a demo data set", f"choose another folder or delete {folder}") from error
     if recorded != settings:
         difference = ", ".join(f"{key} {recorded.get(key)} instead of {settings[key]}" for key in settings
                                if recorded.get(key) != settings[key])
-        raise UserError(f"{manifest}: a demo data set of other settings ({difference}); choose another folder or delete this one")
+        raise UserError(manifest, f"a demo data set of other settings ({difference})", "choose another folder or delete this one")
     if changed:
-        raise UserError(f"{folder / changed[0]}: was changed since it was generated; delete {folder} and generate it again")
+        raise UserError(folder / changed[0], "was changed since it was generated", f"delete {folder} and generate it again")
     return len(present) == len(FILES)
 
 
@@ -146,8 +146,8 @@ def generate(folder: Union[str, Path], seed: int = 0, train: int = 10_000, val: 
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
     except OSError as error:
-        raise UserError(f"{folder}: the demo data set cannot be written ({error.strerror}); "
-                        f"free space or choose another folder") from error
+        raise UserError(folder, f"the demo data set cannot be written ({error.strerror})",
+                        "free space or choose another folder") from error
     except BrokenProcessPool as error:
-        raise UserError(f"{folder}: a process that draws images was killed, perhaps for want of memory; "
-                        f"generate again with fewer workers") from error
+        raise UserError(folder, "a process that draws images was killed, perhaps for want of memory",
+                        "generate again with fewer workers") from error

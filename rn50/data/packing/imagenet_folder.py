@@ -59,18 +59,19 @@ def scan(folder: Path, truth: Optional[Path] = None) -> Source:
     """
     for path in (folder, folder / "train", folder / "val"):
         if not path.is_dir():
-            raise UserError(f"{path}: no such folder; give a folder with train/<class>/*.JPEG and val/")
+            raise UserError(path, "no such folder", "give a folder with train/<class>/*.JPEG and val/")
     train = _class_folders(folder / "train")
     if not train:
-        raise UserError(f"{folder / 'train'}: holds no class folders; extract each class's archive into a folder of its name")
+        raise UserError(folder / 'train', "holds no class folders", "extract each class's archive into a folder of its name")
     classes = sorted(train)
     labels = {name: label for label, name in enumerate(classes)}
     val = _class_folders(folder / "val")
     if val:
         for missing in sorted(set(train) ^ set(val)):
             where, other = ("val", "train") if missing in train else ("train", "val")
-            raise UserError(f"{folder / where / missing}: no such folder, though {folder / other} has it; the two sets must have "
-                            f"the same classes. Extract the archives again, or sort the validation images into class folders")
+            raise UserError(folder / where / missing, f"no such folder, though {folder / other} has it",
+                            "the two sets must have the same classes. Extract the archives again, or sort the validation images "
+                            "into class folders")
         images = _labelled(folder / "val", val, labels)
     else:
         images = _flat(folder, classes, truth)
@@ -87,7 +88,7 @@ def _class_folders(folder: Path) -> Dict[str, List[os.DirEntry]]:
         elif entry.name.lower().endswith(SUFFIXES):
             loose.append(entry.path)
     if found and loose:
-        raise UserError(f"{min(loose)}: an image beside the class folders, so without a class; move it into one, or away")
+        raise UserError(min(loose), "an image beside the class folders, so without a class", "move it into one, or away")
     return found
 
 
@@ -96,7 +97,7 @@ def _entries(folder: Path) -> List[os.DirEntry]:
         with os.scandir(folder) as entries:
             return [entry for entry in entries if not entry.name.startswith(".")]
     except OSError as error:
-        raise UserError(f"{folder}: cannot be read ({error.strerror}); mend its permissions") from error
+        raise UserError(folder, f"cannot be read ({error.strerror})", "mend its permissions") from error
 
 
 def _images(folder: Path) -> List[os.DirEntry]:
@@ -104,10 +105,10 @@ def _images(folder: Path) -> List[os.DirEntry]:
     entries = sorted(_entries(folder), key=lambda entry: entry.name)
     for entry in entries:
         if not entry.is_file() or not entry.name.lower().endswith(SUFFIXES) or "\t" in entry.name or "\n" in entry.name:
-            raise UserError(f"{entry.path}: no image file ({', '.join(SUFFIXES)}), so the folder is not what the archive held; "
-                            f"move it away, or extract the archive again")
+            raise UserError(entry.path, f"no image file ({', '.join(SUFFIXES)}), so the folder is not what the archive held",
+                            "move it away, or extract the archive again")
     if not entries:
-        raise UserError(f"{folder}: holds no image; extract its archive, or remove the folder")
+        raise UserError(folder, "holds no image", "extract its archive, or remove the folder")
     return entries
 
 
@@ -115,7 +116,7 @@ def _image(entry: os.DirEntry, path: str, label: int) -> Image:
     try:
         status = entry.stat()
     except OSError as error:
-        raise UserError(f"{entry.path}: cannot be read ({error.strerror}); extract the archive again") from error
+        raise UserError(entry.path, f"cannot be read ({error.strerror})", "extract the archive again") from error
     return Image(path, label, status.st_size, status.st_ctime_ns)
 
 
@@ -127,9 +128,10 @@ def _flat(folder: Path, classes: List[str], truth: Optional[Path]) -> List[Image
     entries = _images(folder / "val")
     lists = [truth] if truth else validation_truth.find(folder)
     if not lists:
-        raise UserError(
-            f"{folder / 'val'}: {len(entries):,} images without class folders, so nobody knows their classes (packed like "
-            f"that, a network trains to the end and is never right); give the list of their classes with --val-truth FILE: the "
-            f"development kit's {Path(validation_truth.OFFICIAL).name}, or lines of name and class")
+        raise UserError(folder / 'val',
+                        f"{len(entries):,} images without class folders, so nobody knows their classes (packed like that, a "
+                        "network trains to the end and is never right)",
+                        "give the list of their classes with --val-truth FILE: the development kit's "
+                        f"{Path(validation_truth.OFFICIAL).name}, or lines of name and class")
     labels = validation_truth.read(lists[0], [entry.name for entry in entries], classes)
     return [_image(entry, entry.name, labels[entry.name]) for entry in entries]

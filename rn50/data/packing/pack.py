@@ -108,11 +108,11 @@ def pack(source: Path, folder: Path, seed: int = 0, truth: Optional[Path] = None
                     os.replace(partial / name, folder / name)
             shutil.rmtree(partial)
     except OSError as error:
-        raise UserError(f"{folder}: the data set cannot be written ({error.strerror}); mend that, and the same command goes on "
-                        f"where it stopped") from error
+        raise UserError(folder, f"the data set cannot be written ({error.strerror})",
+                        "mend that, and the same command goes on where it stopped") from error
     except BrokenProcessPool as error:
-        raise UserError(f"{folder}: a process that packs was killed, perhaps for want of memory; the same command goes on "
-                        f"where it stopped, --workers 1 with the least memory") from error
+        raise UserError(folder, "a process that packs was killed, perhaps for want of memory",
+                        "the same command goes on where it stopped, --workers 1 with the least memory") from error
     return listed
 
 
@@ -124,19 +124,19 @@ def _is_there(folder: Path, settings: Dict[str, Any], listed: Source) -> bool:
     for found in (record, moving):
         if found is not None:
             if type(found.get("began_ns")) is not int or any(found.get(key) != value for key, value in settings.items()):
-                raise UserError(f"{folder / layout.PACK_RECORD}: a packing of other images or another seed; choose another "
-                                f"folder, or delete this one")
+                raise UserError(folder / layout.PACK_RECORD, "a packing of other images or another seed",
+                                "choose another folder, or delete this one")
             every = (image for images in listed.images.values() for image in images)
             _refuse_changed(every, found["began_ns"], listed.folder, folder)
     if present and record is None and moving is None:
-        raise UserError(f"{folder / present[0]}: is there already and was not packed from {listed.folder}; choose another folder")
+        raise UserError(folder / present[0], f"is there already and was not packed from {listed.folder}", "choose another folder")
     return record is not None and len(present) == len(FILES)
 
 
 def _refuse_changed(images: Iterator[Image], began_ns: int, source: Path, packed: Path) -> None:
     for image in images:
         if image.changed_ns > began_ns:
-            raise UserError(f"{source}: {image.path} has changed since it was packed; delete {packed} and pack again")
+            raise UserError(source, f"{image.path} has changed since it was packed", f"delete {packed} and pack again")
 
 
 def _boot() -> str:
@@ -152,8 +152,8 @@ def _begin(folder: Path, settings: Dict[str, Any]) -> int:
     partial = folder / PARTIAL
     journal = packing_list.read_json(partial / JOURNAL)
     if journal is not None and journal.get("settings") != settings:
-        raise UserError(f"{partial}: a packing of other images or another seed was begun here; give that command again, or "
-                        f"delete this folder")
+        raise UserError(partial, "a packing of other images or another seed was begun here",
+                        "give that command again, or delete this folder")
     if journal is not None and journal.get("boot") == _boot() and type(journal.get("began_ns")) is int:
         return int(journal["began_ns"])
     shutil.rmtree(partial, ignore_errors=True)
@@ -170,8 +170,8 @@ def _check_space(folder: Path, listed: Source) -> None:
     needed = listed.bytes + OVERHEAD_BYTES * sum(map(len, listed.images.values())) - written
     free = shutil.disk_usage(folder).free
     if free < needed:
-        raise UserError(f"{folder}: {needed / 1e9:.1f} GB more are needed and {free / 1e9:.1f} GB are free; free space or choose "
-                        f"another folder")
+        raise UserError(folder, f"{needed / 1000000000.0:.1f} GB more are needed and {free / 1000000000.0:.1f} GB are free",
+                        "free space or choose another folder")
 
 
 def _pack_sets(partial: Path, listed: Source, seed: int, began_ns: int, workers: int, progress: Progress) -> None:
@@ -274,14 +274,14 @@ def _read(path: str, target: memoryview) -> bytes:
         finally:
             os.close(descriptor)
     except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); {again}, then give the same command") from error
+        raise UserError(path, f"cannot be read ({error.strerror})", f"{again}, then give the same command") from error
     if size != len(target):
-        raise UserError(f"{path}: changed while it was packed; leave the folder alone and give the same command again")
+        raise UserError(path, "changed while it was packed", "leave the folder alone and give the same command again")
     fault = jpeg.image_fault(target)
     if fault:
-        raise UserError(f"{path}: is {fault}; {again}, then give the same command")
+        raise UserError(path, f"is {fault}", f"{again}, then give the same command")
     if size > LARGEST_BYTES:
-        raise UserError(f"{path}: has {size} bytes, too many for a record; {again}, then give the same command")
+        raise UserError(path, f"has {size} bytes, too many for a record", f"{again}, then give the same command")
     return hashlib.sha256(target).digest()
 
 

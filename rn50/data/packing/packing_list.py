@@ -59,8 +59,8 @@ def read_list(folder: Path, name: str) -> Optional[List[Entry]]:
         try:
             entries += [Entry.parse(line)] if line else []
         except ValueError as error:
-            raise UserError(f"{path}: line {number} is not key, label, SHA-256 and path; delete {PACK_RECORD}, {CLASSES} and the "
-                            f".tsv files to go without them, or pack the data again") from error
+            remedy = f"delete {PACK_RECORD}, {CLASSES} and the .tsv files to go without them, or pack the data again"
+            raise UserError(path, f"line {number} is not key, label, SHA-256 and path", remedy) from error
     return entries
 
 
@@ -73,7 +73,7 @@ def read_classes(folder: Path) -> Optional[List[str]]:
         return None
     for name in classes:
         if not _is_name(name):
-            raise UserError(f"{path}: {name} is no name of a folder; {_REMEDY}")
+            raise UserError(path, f"{name} is no name of a folder", _REMEDY)
     return classes
 
 
@@ -85,7 +85,7 @@ def read_record(folder: Path) -> Optional[Dict[str, Any]]:
         return None
     lists = found.setdefault("lists", {})
     if not isinstance(lists, dict) or not set(lists) <= {CLASSES, *LISTS} or not isinstance(found.setdefault("source", ""), str):
-        raise UserError(f"{path}: damaged, not what rn50 pack writes; {_REMEDY}")
+        raise UserError(path, "damaged, not what rn50 pack writes", _REMEDY)
     return found
 
 
@@ -96,5 +96,5 @@ def read_json(path: Path) -> Optional[Dict[str, Any]]:
     except files.MissingError:
         return None
     if not isinstance(found, dict):
-        raise UserError(f"{path}: damaged, it is no JSON object; {_REMEDY}")
+        raise UserError(path, "damaged, it is no JSON object", _REMEDY)
     return found

@@ -42,7 +42,7 @@ def unpack(data: Path, folder: Path, workers: Optional[int] = None,
                     continue
                 entries = packing_list.read_list(data, name)
                 if entries is not None and len(entries) != len(reader):
-                    raise UserError(f"{data / name}.tsv: has {len(entries)} lines, and {name}.idx {len(reader)}; "
+                    raise UserError(f"{data / name}.tsv", f"has {len(entries)} lines, and {name}.idx {len(reader)}",
                                     f"see rn50 verify {data}")
                 writer = _Writer(reader, data / f"{name}.rec", partial / name, classes, entries)
                 starts = range(0, len(reader), CHUNK)
@@ -62,8 +62,8 @@ def unpack(data: Path, folder: Path, workers: Optional[int] = None,
                     os.replace(partial / name, folder / name)
             shutil.rmtree(partial)
     except OSError as error:
-        raise UserError(f"{folder}: the images cannot be written ({error.strerror}); mend that, and the same command goes "
-                        f"on") from error
+        raise UserError(folder, f"the images cannot be written ({error.strerror})",
+                        "mend that, and the same command goes on") from error
     return {"classes": len(classes or used), **{name: len(reader) for name, reader in readers.items()}}
 
 
@@ -71,10 +71,10 @@ def _begin(partial: Path, data: Path) -> None:
     """Makes the hidden folder, or finds the one of an interrupted unpacking of the same data."""
     for name in NAMES:
         if (partial.parent / name).exists() and not partial.exists():
-            raise UserError(f"{partial.parent / name}: is there already; choose another folder")
+            raise UserError(partial.parent / name, "is there already", "choose another folder")
     source, wanted = partial / SOURCE, str(data.resolve())
     if source.exists() and source.read_text(encoding="utf-8") != wanted:
-        raise UserError(f"{partial}: an unpacking of other data was begun here; delete it, or choose another folder")
+        raise UserError(partial, "an unpacking of other data was begun here", "delete it, or choose another folder")
     partial.mkdir(exist_ok=True)
     source.write_text(wanted, encoding="utf-8")
 
@@ -92,16 +92,17 @@ class _Writer:
         for position in range(begin, end):
             header, image = self._reader.read(position)
             if not header.label.is_integer() or not 0 <= header.label < len(self._classes or range(1 << 24)):
-                raise UserError(f"{self._rec}: record {position} has label {header.label:g}, which is no class; see rn50 verify "
-                                f"{self._rec.parent}")
+                raise UserError(self._rec, f"record {position} has label {header.label:g}, which is no class",
+                                f"see rn50 verify {self._rec.parent}")
             label = int(header.label)
             folder = self._folder / (Path(self._classes[label]).name if self._classes else f"{label:04d}")
             name = f"{folder.name}_{self._reader.keys[position]}.JPEG"
             if self._entries:
                 name = Path(self._entries[position].path).name
                 if hashlib.sha256(image).digest() != self._entries[position].sha256:
-                    raise UserError(f"{self._rec}: record {position} ({self._entries[position].path}) is not the image that was "
-                                    f"packed; see rn50 verify {self._rec.parent}")
+                    raise UserError(self._rec,
+                                    f"record {position} ({self._entries[position].path}) is not the image that was packed",
+                                    f"see rn50 verify {self._rec.parent}")
             path = folder / name
             if not path.exists() or path.read_bytes() != image:
                 folder.mkdir(parents=True, exist_ok=True)

@@ -30,10 +30,10 @@ def read(path: Path, names: Sequence[str], classes: Sequence[str]) -> Dict[str, 
     """Label by file name, for the sorted ``names`` of a validation folder and the sorted ``classes``. Raises UserError."""
     lines = [re.split(r"[\s,]+", line.strip()) for line in read_lines(path) if line.strip() and line.strip() != _HEADING]
     if not lines:
-        raise UserError(f"{path}: empty; give a list with a line for each validation image")
+        raise UserError(path, "empty", "give a list with a line for each validation image")
     if len(lines) != len(names):
-        raise UserError(f"{path}: has {len(lines):,} lines, and the validation folder {len(names):,} images; "
-                        f"extract the archive again, or give the list that belongs to it")
+        raise UserError(path, f"has {len(lines):,} lines, and the validation folder {len(names):,} images",
+                        "extract the archive again, or give the list that belongs to it")
     labels = {name: label for label, name in enumerate(classes)}
     if len(lines[0]) == 1:
         meaning = _ids(path) if lines[0][0].isdigit() else {}
@@ -44,8 +44,8 @@ def read(path: Path, names: Sequence[str], classes: Sequence[str]) -> Dict[str, 
     for number, words in enumerate(lines, 1):
         name = by_stem.get(Path(words[0]).stem)
         if name is None or name in truth or len(words) < 2:
-            raise UserError(f"{path}: line {number} is not about one more image of the validation folder: "
-                            f"{' '.join(words)[:80]}; give the list that belongs to it")
+            raise UserError(path, f"line {number} is not about one more image of the validation folder: {' '.join(words)[:80]}",
+                            "give the list that belongs to it")
         rank = int(words[1]) if words[1].isdigit() else -1
         truth[name] = rank if 0 <= rank < len(classes) else _label(path, number, words[1], labels)
     return truth
@@ -53,8 +53,8 @@ def read(path: Path, names: Sequence[str], classes: Sequence[str]) -> Dict[str, 
 
 def _label(path: Path, number: int, name: str, labels: Dict[str, int]) -> int:
     if name not in labels:
-        raise UserError(f"{path}: line {number} names the class {name}, of which train/ has no folder; "
-                        f"extract its archive, or give the list that belongs to these classes")
+        raise UserError(path, f"line {number} names the class {name}, of which train/ has no folder",
+                        "extract its archive, or give the list that belongs to these classes")
     return labels[name]
 
 
@@ -62,12 +62,12 @@ def _ids(path: Path) -> Dict[str, str]:
     """Class by ILSVRC2012_ID, from the development kit."""
     meta = path.parent / META
     if not meta.is_file():
-        raise UserError(f"{path}: has ILSVRC2012_IDs, which are not labels; put the development kit's {META} beside it, "
-                        f"or give a list with the class of each image")
+        raise UserError(path, "has ILSVRC2012_IDs, which are not labels",
+                        f"put the development kit's {META} beside it, or give a list with the class of each image")
     from scipy.io import loadmat
 
     try:
         synsets = loadmat(str(meta), squeeze_me=True)["synsets"]
         return {str(int(each["ILSVRC2012_ID"])): str(each["WNID"]) for each in synsets}
     except Exception as error:  # a damaged file gives whatever scipy's parser met first
-        raise UserError(f"{meta}: not the table of the development kit ({error}); extract the kit again") from error
+        raise UserError(meta, f"not the table of the development kit ({error})", "extract the kit again") from error

@@ -11,7 +11,7 @@ import shlex
 from dataclasses import dataclass
 from typing import Dict, List, Optional, Sequence, Tuple
 
-from rn50.errors import UserError
+from rn50.errors import UserError, UserErrors
 from rn50.hyperparameters import expected_epochs
 from rn50.hyperparameters.borrow import origin
 from rn50.hyperparameters.borrow.origin import Origin
@@ -96,13 +96,14 @@ def _taken(source: Origin, only: Sequence[str], partial: bool) -> Tuple[Dict[str
     """The values that are borrowed, and the names of those that stay as they are."""
     unknown = [name for name in only if name not in GROUP]
     if unknown:
-        raise UserError(f"--only {','.join(unknown)}: no hyperparameter; there are {', '.join(GROUP)}")
+        raise UserError(f"--only {','.join(unknown)}", "no hyperparameter", f"there are {', '.join(GROUP)}")
     wanted = only or [name for name in GROUP if name in origin.NEEDED or name in source.doubtful]
     missing = [name for name in wanted if name not in source.values and name != "BATCHSIZE"]
     if missing and (only or not partial):
         remedy = "leave it out of --only" if only else "--partial takes the others and labels the mix"
         why = [note for note in source.notes if note.split(" ")[0] in missing]
-        raise UserError(f"{source.name}: says nothing readable of {', '.join(missing)}; {remedy}", *why)
+        said = UserError(source.name, f"says nothing readable of {', '.join(missing)}", remedy)
+        raise UserErrors(said, *map(UserError, why))
     taken = {name: value for name, value in source.values.items() if not only or name in only}
     if not only and not missing:
         return taken, []
@@ -116,17 +117,15 @@ def _batch(source: Origin, before: Config, mixed: Sequence[str]) -> int:
     if "BATCHSIZE" in mixed:
         return before.global_batch_size
     if source.global_batch_size is None:
-        raise UserError(f"{source.name}: does not say its global batch size; give --gbs")
+        raise UserError(source.name, "does not say its global batch size", "give --gbs")
     return source.global_batch_size
 
 
 def _per_rank(batch: int, config: Config) -> int:
     if batch % config.ranks:
         fits = sorted({batch // config.ranks * config.ranks, -(-batch // config.ranks) * config.ranks} - {0})
-        raise UserError(
-            f"global batch size {batch}: {config.ranks} ranks of {config.run.system} do not divide it; give --gbs "
-            + " or ".join(map(str, fits))
-        )  # fmt: skip
+        raise UserError(f"global batch size {batch}", f"{config.ranks} ranks of {config.run.system} do not divide it",
+                        f"give --gbs {' or '.join(map(str, fits))}")
     return batch // config.ranks
 
 

@@ -73,7 +73,7 @@ def find(name: str) -> Origin:
             return _of_published(result)
     near = difflib.get_close_matches(name, [result.name for result in published.results()], n=3, cutoff=0.4)
     meant = f", did you mean {', '.join(near)}?" if near else ""
-    raise UserError(f"{excerpt(name)}: neither a file nor a published result{meant}; give {FORMS}")
+    raise UserError(excerpt(name), f"neither a file nor a published result{meant}", f"give {FORMS}")
 
 
 def _beginning(path: pathlib.Path) -> str:
@@ -84,7 +84,7 @@ def _beginning(path: pathlib.Path) -> str:
         with path.open("rb") as stream:
             return stream.read(1 << 24).decode("utf-8", errors="replace")
     except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); give {FORMS}") from None
+        raise UserError(path, f"cannot be read ({error.strerror})", f"give {FORMS}") from None
 
 
 def _of_published(result: published.PublishedResult) -> Origin:
@@ -114,7 +114,7 @@ def _of_logs(name: str, files: Sequence[pathlib.Path]) -> Origin:
         differs = [called for key, called in recipe.NAMES.items() if other.values[key] != first.values[key]]
         if differs or other.batch_size != first.batch_size:
             what = ", ".join(differs) or "global batch size"
-            raise UserError(f"{file}: {what} differs from {files[0]}; give the runs of one recipe")
+            raise UserError(file, f"{what} differs from {files[0]}", "give the runs of one recipe")
     samples = logs[0].train_samples or rules.TRAIN_SAMPLES
     runs = tuple(log.reached.epoch if log.reached else None for log in logs)
     evaluated = [evaluation.epoch for evaluation in logs[0].evaluations]
@@ -139,13 +139,13 @@ def _of_reference(name: str) -> Origin:
     ruleset = (found.group(1) if found else None) or rules.RULESETS[-1]
     if not found or ruleset not in rules.RCP_RULESETS:
         known = ", ".join(rules.RCP_RULESETS)
-        raise UserError(f"{name}: no reference convergence point; write rcp/RULESET/BATCH with a ruleset of {known}")
+        raise UserError(name, "no reference convergence point", f"write rcp/RULESET/BATCH with a ruleset of {known}")
     file = recipe.reference_file(ruleset)
     points = json.loads(file.read_text(encoding="utf-8"))
     key, point = next(((key, each) for key, each in points.items() if each["BS"] == int(found.group(2))), (None, None))
     if point is None:
         there = ", ".join(str(each["BS"]) for each in points.values())
-        raise UserError(f"{name}: ruleset {ruleset} has points at {there}; name one")
+        raise UserError(name, f"ruleset {ruleset} has points at {there}", "name one")
     said, runs = recipe.of_point(point), tuple(float(each) for each in point["Epochs to converge"])
     decay = said.decay_epochs(rules.TRAIN_SAMPLES)
     values = _values(name, said.values, None if decay is None else round(decay, 2), runs, None, None)
@@ -182,13 +182,13 @@ def _of_file(name: str, path: pathlib.Path) -> Origin:
             try:
                 value = variable.read(text)
             except ValueError as error:
-                raise UserError(f"{path}: {set_as}={excerpt(text)} {error}; borrow from a file that can be run") from None
+                raise UserError(path, f"{set_as}={excerpt(text)} {error}", "borrow from a file that can be run") from None
             values[variable.name] = variable.write(value)
         if is_rank:
             ranks = ranks * int(values.pop(variable.name)) if ranks and variable.name in values else None
     for fixed, rule in FIXED.items():
         if found.values.get(fixed) and not re.fullmatch(rule.pattern, found.values[fixed]):
-            raise UserError(f"{path}: {fixed}={excerpt(found.values[fixed])} {rule.refusal}")
+            raise UserError(path, f"{fixed}={excerpt(found.values[fixed])} {rule.refusal}")
     known = {each for _, _, variable in variables() for each in (variable.name, *variable.aliases)} | set(FIXED)
     unknown = [each for each in found.values if each not in known and not is_passed_through(each)]
     if unknown:
@@ -211,14 +211,14 @@ def _values(
         try:
             values["OPTIMIZER"] = optimizer(str(said["optimizer"]))
         except ValueError as error:
-            raise UserError(f"{name}: its optimizer {said['optimizer']!r} {error}; borrow from another result") from None
+            raise UserError(name, f"its optimizer {said['optimizer']!r} {error}", "borrow from another result") from None
     for key, fixed in _FIXED.items():
         if said.get(key) is not None and said[key] != fixed:
-            raise UserError(f"{name}: {recipe.NAMES[key]} is {said[key]!r}, and only {fixed} is implemented; borrow from another")
+            raise UserError(name, f"{recipe.NAMES[key]} is {said[key]!r}, and only {fixed} is implemented", "borrow from another")
     for variable, key in _KEYS.items():
         if said.get(key) is not None:
             if isinstance(said[key], bool) or not isinstance(said[key], (int, float)) or not math.isfinite(said[key]):
-                raise UserError(f"{name}: {recipe.NAMES[key]} {said[key]!r} is no number; borrow from another result")
+                raise UserError(name, f"{recipe.NAMES[key]} {said[key]!r} is no number", "borrow from another result")
             values[variable] = text(said[key])
     reached = [epochs for epochs in runs if epochs is not None]
     period = round(interval or rules.EVAL_PERIOD_EPOCHS)

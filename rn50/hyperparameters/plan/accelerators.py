@@ -48,11 +48,9 @@ def find(wanted: str, names: Iterable[str]) -> str:
     if len(found) == 1:
         return found[0]
     if found:
-        raise UserError(f"--accelerator {wanted}: several are called so: {', '.join(found)}; say which")
-    raise UserError(
-        f"--accelerator {wanted}: nobody published a result with it; known are {', '.join(names)}; of another one give what you "
-        "measured, with --images-per-second"
-    )
+        raise UserError(f"--accelerator {wanted}", f"several are called so: {', '.join(found)}", "say which")
+    raise UserError(f"--accelerator {wanted}", "nobody published a result with it",
+                    f"known are {', '.join(names)}; of another one give what you measured, with --images-per-second")
 
 
 def _plain(text: str) -> str:

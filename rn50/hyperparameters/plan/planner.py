@@ -107,10 +107,9 @@ class Planner:
         """
         largest = max(each.global_batch_size or 0 for each in self.results)
         if global_batch_size > largest:
-            raise UserError(
-                f"--global-batch-size {global_batch_size}: the largest with which a published LARS run reached the target is "
-                f"{largest}; choose one up to that"
-            )
+            raise UserError(f"--global-batch-size {global_batch_size}",
+                            f"the largest with which a published LARS run reached the target is {largest}",
+                            "choose one up to that")
         _refuse_idle(accelerators, global_batch_size)
         recipe = self.recipe(global_batch_size, accelerators)
         said = self.predict(accelerator, accelerators, global_batch_size, recipe.source)
@@ -131,9 +130,8 @@ class Planner:
         own = [each for each in self._points if each.accelerator == accelerator]
         most = min(math.floor(max(each.batch_size for each in own)), max(sizes) // accelerators)
         if most < 1:
-            raise UserError(
-                f"--accelerators {accelerators}: more than images in the largest published batch, {max(sizes)}; plan fewer"
-            )
+            raise UserError(f"--accelerators {accelerators}", f"more than images in the largest published batch, {max(sizes)}",
+                            "plan fewer")
         shared_out = min(1.0, max(each.accelerators for each in own) / accelerators) * min(each.batch_size for each in own)
         fewest = min(most, math.ceil(max(shared_out, min(each.batch_size for each in self._points))))
         batches = {round(size / accelerators) for size in sizes}
@@ -171,9 +169,8 @@ class Planner:
 
 def _refuse_idle(accelerators: int, global_batch_size: int) -> None:
     if global_batch_size < accelerators:
-        raise UserError(
-            f"--global-batch-size {global_batch_size}: not an image for each of {accelerators} accelerators; choose at least that"
-        )
+        raise UserError(f"--global-batch-size {global_batch_size}", f"not an image for each of {accelerators} accelerators",
+                        "choose at least that")
 
 
 def planner_for(
@@ -191,7 +188,7 @@ def planner_for(
     if images_per_second is None:
         return plain, names.find(accelerator, known) if accelerator else known[0]
     if not accelerators or not global_batch_size:
-        raise UserError("--images-per-second: give --accelerators and --global-batch-size too, to say where it was measured")
+        raise UserError("--images-per-second", "give --accelerators and --global-batch-size too, to say where it was measured")
     _refuse_idle(accelerators, global_batch_size)
     name = accelerator or "measured accelerator"
     if accelerator:

@@ -53,11 +53,11 @@ class Journal:
         try:
             (folder / "trials").mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UserError(f"{folder}: cannot be written ({error.strerror}); {remedy}") from None
+            raise UserError(folder, f"cannot be written ({error.strerror})", remedy) from None
         with contextlib.suppress(files.MissingError), files.open_regular(file, remedy) as stream:
             begins = stream.read(len(_RECORD))
             if not _RECORD.startswith(begins):  # its lock would cut off a last line without end
-                raise UserError(f"{file}: not the journal of a search; {remedy}")
+                raise UserError(file, "not the journal of a search", remedy)
         with self.alone():
             try:
                 self._storage = optuna.storages.JournalStorage(JournalFileBackend(str(file), lock_obj=JournalLock(file)))
@@ -68,9 +68,9 @@ class Journal:
             except UserError:
                 raise
             except OSError as error:
-                raise UserError(f"{file}: cannot be written ({error.strerror}); {remedy}") from None
+                raise UserError(file, f"cannot be written ({error.strerror})", remedy) from None
             except Exception as error:  # Optuna says it in many ways, KeyError and AssertionError among them
-                raise UserError(f"{file}: not the journal of a search ({type(error).__name__}); {remedy}") from error
+                raise UserError(file, f"not the journal of a search ({type(error).__name__})", remedy) from error
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:

@@ -22,7 +22,7 @@ def locked(file: pathlib.Path, wait: bool) -> Optional[IO[Any]]:
     try:
         stream = open(file, "a", opener=_without_waiting)  # noqa: SIM115
     except OSError as error:
-        raise UserError(f"{file}: cannot be written ({error.strerror}); give another folder with --to") from None
+        raise UserError(file, f"cannot be written ({error.strerror})", "give another folder with --to") from None
     try:
         fcntl.flock(stream, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
@@ -30,7 +30,7 @@ def locked(file: pathlib.Path, wait: bool) -> Optional[IO[Any]]:
         return None
     except OSError as error:
         stream.close()
-        raise UserError(f"{file}: cannot be locked ({error.strerror}); give a folder whose file system has locks") from None
+        raise UserError(file, f"cannot be locked ({error.strerror})", "give a folder whose file system has locks") from None
     return stream
 
 

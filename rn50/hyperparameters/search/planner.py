@@ -66,8 +66,8 @@ class Planner:
         for what, of in (("configuration", "config"), ("data", "data"), ("options", "options")):
             differs = [name for name in {**there[of], **own[of]} if there[of].get(name) != own[of].get(name)]
             if differs:
-                raise UserError(f"{self.folder}: holds a search with other {what} ({', '.join(differs)}); give another folder "
-                                f"with --to, or the same command as there")
+                raise UserError(self.folder, f"holds a search with other {what} ({', '.join(differs)})",
+                                "give another folder with --to, or the same command as there")
 
     def next(self, in_hand: int) -> Optional[Task]:
         """A run for a worker that has ``in_hand`` others; None where there is none now, or ``ended``."""

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Dict, Optional, Sequence
 
 from rn50.benchmark import rules
-from rn50.errors import UserError
+from rn50.errors import Status, UserError
 from rn50.hyperparameters.search import method, objective
 from rn50.hyperparameters.search.journal import evidence
 from rn50.hyperparameters.search.method import Evidence
 from rn50.hyperparameters.search.planner import Planner, Task
 from rn50.hyperparameters.search.progress import Progress
-from rn50.hyperparameters.search.training import TARGET_MISSED, TARGET_REACHED, Training, evaluations, was_killed
+from rn50.hyperparameters.search.training import Training, evaluations, was_killed
 
 POLL_S = 1.0
 MOST_KILLED = 3
@@ -67,7 +67,7 @@ class Search:
             raise StoppedError(self._asked)
         except OSError as error:
             where = error.filename or self._planner.folder
-            raise UserError(f"{where}: {error.strerror}; mend it, and the same command goes on") from error
+            raise UserError(where, error.strerror, "mend it, and the same command goes on") from error
         finally:
             self._stop_all()
             for number, handler in handlers.items():
@@ -128,7 +128,7 @@ class Search:
     def _end(self, job: _Job, status: int) -> str:
         """Writes down how a run ended, and says it in words."""
         training, number = job.training, job.task.trial
-        if training.finished or status in (TARGET_REACHED, TARGET_MISSED):
+        if training.finished or status in (Status.SUCCESS, Status.TARGET_MISSED):
             if number is not None:
                 self._finish(job, number)
             return _in_words(training)
@@ -160,7 +160,7 @@ class Search:
         """A run that was killed from outside begins again, some times; any other fault has to be mended."""
         self._killed += 1
         if not was_killed(status) or self._killed > MOST_KILLED:
-            raise UserError(f"{job.task.name}: {job.training.complaint} (what it printed is in {job.training.output})")
+            raise UserError(job.task.name, f"{job.training.complaint} (what it printed is in {job.training.output})")
 
     def _stop_all(self) -> None:
         for job in self._jobs.values():

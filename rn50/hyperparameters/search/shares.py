@@ -10,8 +10,9 @@ def of(workers: int, device: str) -> List[Tuple[int, ...]]:
     """The cores of each worker. Raises UserError where there are too few, or they would share GPUs."""
     here = hardware.read()
     if workers > here.usable_cpus:
-        raise UserError(f"--workers {workers}: this machine gives {here.usable_cpus} cores; give no more workers than that")
+        raise UserError(f"--workers {workers}", f"this machine gives {here.usable_cpus} cores", "give no more workers than that")
     if workers > 1 and device == "gpu":
-        raise UserError(f"--workers {workers}: several runs would share the GPUs; give every call of the command its own by "
-                        f"CUDA_VISIBLE_DEVICES, on this machine or others, with the same --to")
+        raise UserError(f"--workers {workers}", "several runs would share the GPUs",
+                        "give every call of the command its own by CUDA_VISIBLE_DEVICES, on this machine or others, with the "
+                        "same --to")
     return [each.cpus for each in binding.plan(here, workers, near_gpus=False)]

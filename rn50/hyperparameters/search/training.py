@@ -7,14 +7,13 @@ import sys
 import time
 from typing import IO, Any, List, Mapping, Optional, Sequence, Tuple
 
-from rn50.errors import DIVERGED, UserError
+from rn50.errors import Status, UserError
 from rn50.process import ask_to_end_with_parent
 from rn50.results.parse import Evaluation, read_log
 from rn50.settings.config_file import CONFIGS
 
 BY_FORCE_S = 30
 """After this a run that was asked to stop is killed; its own launcher gives the ranks a third of it."""
-TARGET_REACHED, TARGET_MISSED = 0, 3
 COMMAND = (sys.executable, "-m", "rn50", "launch")
 
 
@@ -89,7 +88,7 @@ class Training:
     @property
     def diverged(self) -> bool:
         """Whether its loss became no number."""
-        return self.complaint.startswith(DIVERGED)
+        return self._process.returncode == Status.DIVERGED
 
 
 def evaluations(file: pathlib.Path) -> List[Evaluation]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Dict, List, Optional, Set, Tuple
 
 from rn50 import files
-from rn50.errors import UserError
+from rn50.errors import UserError, UserErrors
 from rn50.settings.shell import arithmetic
 from rn50.settings.shell.statements import NotPlainError, Statement, after, statements
 from rn50.settings.variables import excerpt
@@ -68,7 +68,8 @@ class Assignments:
     def refuse_missing(self) -> None:
         """Raises UserError, a line for every file that is sourced and not there."""
         if self.missing:
-            raise UserError(*(f"{each.file}:{each.line}: {each.reason}; put it beside the file" for each in self.missing))
+            remedy = "put it beside the file"
+            raise UserErrors(*(UserError(f"{each.file}:{each.line}", each.reason, remedy) for each in self.missing))
 
 
 def read(path: Path) -> Assignments:
@@ -89,9 +90,9 @@ def text_of(path: Path) -> str:
     """
     text = files.read_text(path, LARGEST_FILE, "give a configuration file", "surrogateescape")
     if "\0" in text:
-        raise UserError(f"{path}: holds bytes that are no text; give a configuration file")
+        raise UserError(path, "holds bytes that are no text", "give a configuration file")
     if text.startswith("\ufeff"):
-        raise UserError(f"{path}: begins with a byte order mark, which a shell takes for a command; save it as UTF-8 without one")
+        raise UserError(path, "begins with a byte order mark, which a shell takes for a command", "save it as UTF-8 without one")
     return text
 
 
@@ -218,7 +219,7 @@ class _Reader:
             names |= set(self.values)
         self._doubts += len(names)
         if self._doubts > _MOST_DOUBTS:
-            raise UserError(f"{self._open[-1]}: too much of it is not read; give a file of plain assignments")
+            raise UserError(self._open[-1], "too much of it is not read", "give a file of plain assignments")
         for name in names:
             self.values.pop(name, None)
             self.doubtful[name] = said
