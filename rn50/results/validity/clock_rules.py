@@ -151,7 +151,7 @@ def _status(log: ResultLog) -> Iterator[Finding]:
         yield finding(log, stop.line, rule, f"the status is aborted, but epoch {log.reached.epoch:g} reached {target}",
                       "stop with success at the first evaluation at the target (>=, not >)")
     elif status not in ("success", "aborted"):
-        severity = ERROR if log.reached else WARNING  # without an evaluation at the target, it missed it whatever the status
+        severity = ERROR if log.reached else WARNING  # without an evaluation at the target, the run missed it anyway
         yield finding(log, stop.line, rule, f"the status of run_stop is {status!r}", "log success or aborted", severity)
     after = [evaluation for evaluation in log.evaluations if log.reached and evaluation.epoch > log.reached.epoch]
     if log.reached and after:

@@ -178,7 +178,7 @@ def _samples(run: Run) -> Iterator[Finding]:
                       f"train on every image, and log {rules.TRAIN_SAMPLES}", WARNING if batch else ERROR)
     event, evaluated = log.first("eval_samples"), log.eval_samples
     if event and evaluated is not None and evaluated != rules.EVAL_SAMPLES:
-        # Some submissions log batches. The accuracies are multiples of 1 / images and so show whether all images were counted.
+        # Some submissions log batches. The accuracies, multiples of 1 / images, show whether all images were counted.
         all_counted = not _odd(log, rules.EVAL_SAMPLES) and (evaluated <= 0 or bool(_odd(log, evaluated)))
         accepted = all_counted or _almost_all(evaluated)
         yield finding(log, event.line, f"every evaluation counts the {rules.EVAL_SAMPLES:,} validation images",
