@@ -1,1 +1,1 @@
-"""Result logs: read, scored, compared, reported; published results."""
+"""Read, score, compare and report result logs; the table of published results."""

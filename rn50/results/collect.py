@@ -1,11 +1,15 @@
-"""Makes the table of published results from the result trees that MLCommons publishes, one repository a round.
+"""Make the table of published results from the result trees that MLCommons publishes, one repository per round.
 
     python -m rn50.results.collect training_results_v1.0 training_results_v1.1 ... > published.csv
 
 A tree holds ``<organisation>/results/<system>/resnet/result_<N>.txt`` and ``<organisation>/systems/<system>.json`` below a folder
-that names the round. Epochs, minutes, the olympic mean and the images per second come from ``rn50.results.score``, the
-hyperparameters from the first log of a result (``rn50.results.recipe``), the verdict on reference convergence from the
-official checker under the ruleset of the round, organisation and system from the folders, and the machine from its description.
+that names the round. Sources of the columns:
+
+- epochs, minutes, olympic mean and images per second: ``rn50.results.score``;
+- hyperparameters: the first log of a result (``rn50.results.recipe``);
+- verdict on reference convergence: the official checker under the ruleset of the round;
+- organisation and system: the names of the folders;
+- machine: the system description.
 """
 
 import argparse
@@ -29,10 +33,10 @@ _ROUND = re.compile(r"v\d+\.\d+$")
 def collect(
     paths: Sequence[pathlib.Path], progress: Callable[[int, int], None] = lambda done, total: None
 ) -> Tuple[List[PublishedResult], List[str]]:
-    """The results below ``paths`` by round, organisation and system, and why others were left out, a line each.
+    """Return the results below ``paths``, sorted by round, organisation and system, and one line for each folder left out.
 
     Raises:
-        UserError: a path does not exist, or holds no result file.
+        UserError: a path does not exist or holds no result file.
     """
     folders = list(dict.fromkeys(file.parent.resolve() for file in find_result_files(paths)))
     found, left_out = [], []
@@ -101,7 +105,7 @@ def _machine(place: tree.Place) -> Dict[str, Any]:
 
 
 def _evaluation_epochs(logs: Sequence[ResultLog]) -> Tuple[Optional[float], Optional[float]]:
-    """The first epoch after which every run was evaluated, and the epochs from one evaluation to the next."""
+    """Return the epoch of the first evaluation and the epochs between evaluations; None for one that is not always the same."""
     courses = [sorted({evaluation.epoch for evaluation in log.evaluations}) for log in logs]
     firsts: Set[float] = {course[0] for course in courses if course}
     steps: Set[float] = {later - earlier for course in courses for earlier, later in zip(course, course[1:])}
@@ -109,7 +113,7 @@ def _evaluation_epochs(logs: Sequence[ResultLog]) -> Tuple[Optional[float], Opti
 
 
 def _scaling_factor(folder: pathlib.Path) -> Optional[float]:
-    """The factor of reference convergence that the submission tools left in the tree."""
+    """Return the reference convergence factor that the submission tools left in the tree (``scaling.json``), or None."""
     try:
         return _number(json.loads((folder / "scaling.json").read_text(encoding="utf-8"))["scaling_factor"])
     except (OSError, ValueError, TypeError, KeyError):
@@ -138,7 +142,7 @@ def _rounded(value: Optional[float], digits: int) -> Optional[float]:
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
-    """Prints the table. Exit status: 0 whole, 1 something was left out, 2 nothing could be read."""
+    """Print the table. Exit status: 0 complete, 1 a folder was left out, 2 nothing could be read."""
     parser = argparse.ArgumentParser(
         prog="python -m rn50.results.collect", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,4 +1,4 @@
-"""Two results side by side: what differs, by how much, and whether so few runs can show it (``significance.py`` says how)."""
+"""Compare results: what differs, by how much, and whether so few runs can show it (method: ``significance.py``)."""
 
 import math
 import statistics
@@ -20,19 +20,19 @@ QUANTITIES = {
     "minutes": ("minutes to target", "is slower", "is faster"),
     "images_per_second": ("images/s in training", "has the higher throughput", "has the lower throughput"),
 }
-"""What is compared: its name, and what more and less of it mean."""
+"""Compared quantities: display name, verb phrase for a larger value, verb phrase for a smaller one."""
 
 EACH_RUNS_OWN = ("seed", "config / run / seed", "config / run / result_file")
-"""What is not a setting of a result."""
+"""Names that are no settings of a result, because every run has its own value."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Of one quantity: the means over the runs, their difference second - first, its interval and p-value, and a sentence.
+    """Difference in one quantity: the means over the runs, second - first, its interval and p-value, and a sentence.
 
-    ``low`` and ``high`` are None where a side has fewer than two runs or neither side has any spread. ``p`` is that of this test
-    alone; ``p_adjusted`` and the interval allow for all tests made at once. ``shown`` says whether the runs show a difference:
-    ``p_adjusted`` below 5 %, and 0 outside the interval where there is one.
+    ``low`` and ``high`` are None where a side has fewer than two runs or neither side has any spread. ``p`` is the p-value of
+    this test alone. ``p_adjusted`` and the interval allow for all tests made at once. ``shown`` is True where the runs show a
+    difference: ``p_adjusted`` is below 5 %, and 0 lies outside the interval where there is one.
     """
 
     quantity: str
@@ -50,9 +50,11 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """``second`` against ``first``, by name; ``settings`` are what differs, as (name, first, second); ``cautions`` are sentences
-    on what is not comparable. ``tests`` were made at once, of this and all other comparisons, and the intervals have
-    ``confidence`` therefore."""
+    """Comparison of the result named ``second`` with the one named ``first``.
+
+    ``settings`` are those that differ, as (name, first, second). ``cautions`` are sentences on what is not comparable. ``tests``
+    is the number of tests made at once, over this and all other comparisons; the intervals have ``confidence`` to allow for it.
+    """
 
     first: str
     second: str
@@ -64,7 +66,7 @@ class Comparison:
 
 
 def compare(systems: Sequence[SystemScore]) -> List[Comparison]:
-    """Every result after the first against the first.
+    """Compare every result after the first with the first.
 
     Raises:
         UserError: fewer than two results.
@@ -106,7 +108,7 @@ def compare(systems: Sequence[SystemScore]) -> List[Comparison]:
 
 
 def correction(comparisons: Sequence[Comparison]) -> Optional[str]:
-    """What was done because several tests were made at once, as a sentence; None where there was one at most."""
+    """Return the sentence on the correction for several tests made at once; None for at most one test."""
     tests, confidence = comparisons[0].tests, comparisons[0].confidence
     if tests < 2:
         return None
@@ -117,7 +119,7 @@ def correction(comparisons: Sequence[Comparison]) -> Optional[str]:
 
 
 def names(systems: Sequence[SystemScore]) -> List[str]:
-    """A name for each; those of one name have their folder behind it."""
+    """Return a name for each system; equal names are followed by their folder."""
     all_names = [system.system for system in systems]
     return [
         system.system if all_names.count(system.system) == 1 else f"{system.system} in {system.runs[0].file.parent}"
@@ -126,7 +128,7 @@ def names(systems: Sequence[SystemScore]) -> List[str]:
 
 
 def _samples(system: SystemScore, logs: Sequence[ResultLog]) -> Dict[str, List[float]]:
-    """The values of each quantity, one a run; only runs that converged have epochs and minutes to the target."""
+    """Return the values of each quantity, one per run; only runs that converged have epochs and minutes to target."""
     rates = [[rate for _, rate in timing.throughput(log).epochs] for log in logs]
     return {
         "epochs": [run.epochs for run in system.runs if run.converged and run.epochs is not None],
@@ -136,8 +138,8 @@ def _samples(system: SystemScore, logs: Sequence[ResultLog]) -> Dict[str, List[f
 
 
 def _data(system: SystemScore, logs: Sequence[ResultLog]) -> Set[Optional[int]]:
-    """Data sets that are not ImageNet are told by their number of training images. What is not labelled is of ImageNet, though
-    some count whole batches of it."""
+    """Return the numbers of training images, which identify data sets other than ImageNet. A result without a label counts as
+    ImageNet, although some of them log only whole batches of it."""
     return {log.train_samples for log in logs} if system.label else {rules.TRAIN_SAMPLES}
 
 
@@ -145,8 +147,8 @@ def difference(
     quantity: str, a: Sequence[float], b: Sequence[float], a_name: str, b_name: str,
     p_adjusted: Optional[float] = None, confidence: float = CONFIDENCE,
 ) -> Difference:  # fmt: skip
-    """What the runs ``b`` differ by from the runs ``a`` in a quantity of ``QUANTITIES``; each has at least one run. Of several
-    tests at once this one has ``p_adjusted``, and all have ``confidence``."""
+    """Compare the runs ``b`` with the runs ``a`` in one of ``QUANTITIES``; each side has at least one run. Where several tests
+    are made at once, ``p_adjusted`` is the p-value of this one and ``confidence`` that of every interval."""
     first, second = statistics.mean(a), statistics.mean(b)
     low, high = significance.welch_interval(a, b, confidence)
     p = significance.permutation_p(a, b)
@@ -161,7 +163,7 @@ def _sentence(
     quantity: str, a: Sequence[float], b: Sequence[float], a_name: str, b_name: str,
     interval: Optional[Tuple[float, float, float]], p: float, shown: bool,
 ) -> str:  # fmt: skip
-    """``interval`` is its ends and its confidence."""
+    """Return the sentence of a ``Difference``; ``interval`` is (low, high, confidence)."""
     name, more, less = QUANTITIES[quantity]
     first, change = statistics.mean(a), statistics.mean(b) - statistics.mean(a)
     runs = f"{len(b)} {'run' if len(b) == 1 else 'runs'} against {len(a)}"
@@ -182,7 +184,7 @@ def _sentence(
 
 
 def _figures(value: float) -> str:
-    """Four digits, but all of a thousand and above."""
+    """Format ``value`` with four significant digits, and with all its integer digits from 1,000 on."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
@@ -191,7 +193,7 @@ def _signed(value: float) -> str:
 
 
 def _settings(a: Sequence[ResultLog], b: Sequence[ResultLog]) -> Iterator[Tuple[str, str, str]]:
-    """What differs in what the logs say, and in what was saved beside them where both sides have it."""
+    """Yield (name, first, second) of settings that differ in the logs, and in the sidecar files where both sides have some."""
     for source in (_logged, _saved):
         first, second = _of_all(a, source), _of_all(b, source)
         if source is _logged or (first and second):
@@ -201,7 +203,7 @@ def _settings(a: Sequence[ResultLog], b: Sequence[ResultLog]) -> Iterator[Tuple[
 
 
 def _of_all(logs: Sequence[ResultLog], source: Callable[[ResultLog], Dict[str, str]]) -> Dict[str, str]:
-    """The settings of a result; those that are not the same in all its runs with every value that they have."""
+    """Return the settings of a result; one that differs between its runs has all its values, separated by commas."""
     values: Dict[str, List[str]] = {}
     for log in logs:
         for name, value in source(log).items():
@@ -217,7 +219,7 @@ def _logged(log: ResultLog) -> Dict[str, str]:
         **{recipe.NAMES[key]: value for key, value in said.values.items()},
         "training images": log.train_samples, "validation images": log.eval_samples,
     }
-    # One program logs 37, the other 37.0.
+    # Some programs log 37, others 37.0.
     return {
         name: f"{value:g}" if isinstance(value, float) else str(value) for name, value in settings.items() if value is not None
     }
@@ -236,17 +238,17 @@ def _cautions(
         yield f"{' and '.join(name for system, name in ((a, a_name), (b, b_name)) if system.label)}: {a.label or b.label}"
     for system, name in ((a, a_name), (b, b_name)):
         missed = sum(not run.converged for run in system.runs)
-        if missed:  # not a sample of all its runs any more
+        if missed:  # the others are no longer a sample of all its runs
             yield f"{missed} of {len(system.runs)} runs of {name} did not converge; epochs and minutes are of those that did"
 
 
 def to_json(comparisons: Sequence[Comparison]) -> Dict[str, Any]:
-    """The comparisons as JSON values."""
+    """Return the comparisons as JSON values."""
     return {"comparisons": [asdict(comparison) for comparison in comparisons]}
 
 
 def print_table(comparisons: Sequence[Comparison], console: Terminal) -> None:
-    """Prints for each comparison its figures, the sentence on each, the cautions and the settings that differ."""
+    """Print for each comparison its figures, the sentence on each, the cautions and the settings that differ."""
     for comparison in comparisons:
         table = Table(title=f"{comparison.second} against {comparison.first}", title_justify="left")
         for heading in ("mean of the runs", "first", "second", "difference", "p"):

@@ -1,4 +1,4 @@
-"""What the runs of a result were made with: the ``result_<N>.json`` beside each log, the description of a published system."""
+"""Software, hardware and settings of the runs: the ``result_<N>.json`` beside each log, the description of a published system."""
 
 import json
 import pathlib
@@ -14,13 +14,13 @@ Section = Tuple[str, List[Tuple[str, str]]]
 
 
 def saved(log: pathlib.Path) -> Dict[str, str]:
-    """The ``result_<N>.json`` of a log by name, as ``config / run / device``; empty where there is none. Its ``variables``, which
-    say what ``config`` says, are left out."""
+    """Return the values of a log's ``result_<N>.json`` by names like ``config / run / device``; empty where there is none. Its
+    ``variables`` are left out, because they repeat ``config``."""
     return {name: value for name, value in flat(sidecar.read(log)) if not name.startswith("variables / ")}
 
 
 def sections(folder: pathlib.Path, logs: Sequence[pathlib.Path]) -> List[Section]:
-    """All that is known of the runs of a folder; a value that is not the same in all of them is given run by run."""
+    """Return everything known of the runs of a folder; a value that differs between runs is listed run by run."""
     facts = {log.name: fact for log, fact in ((log, saved(log)) for log in logs) if fact}
     found: Dict[str, List[Tuple[str, str]]] = {}
     for key in dict.fromkeys(key for fact in facts.values() for key in fact):
@@ -38,7 +38,7 @@ def sections(folder: pathlib.Path, logs: Sequence[pathlib.Path]) -> List[Section
 
 
 def flat(value: Any, above: str = "") -> Iterator[Tuple[str, str]]:
-    """The values of a JSON object by the names that lead to them, as ``config / run / device``."""
+    """Yield the values of a nested JSON object with names like ``config / run / device``."""
     if isinstance(value, Mapping):
         for key, each in value.items():
             yield from flat(each, f"{above} / {key}" if above else str(key))
@@ -47,7 +47,7 @@ def flat(value: Any, above: str = "") -> Iterator[Tuple[str, str]]:
 
 
 def _read(file: pathlib.Path) -> Any:
-    """A JSON file; an empty object where it is absent or no JSON: the report is about the logs."""
+    """Read a JSON file. Return an empty object where it is missing or not JSON, because the report is about the logs."""
     try:
         return files.read_json(file)
     except UserError:

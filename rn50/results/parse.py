@@ -1,9 +1,9 @@
-"""A result file: the MLPerf log of one run, read into a frozen ``ResultLog``.
+"""Read a result file, the MLPerf log of one run, into a frozen ``ResultLog``.
 
-Format: one ``:::MLLOG {json}`` record a line, as the ``mlperf_logging`` package writes it; prefixes before the record (ranks,
-timestamps) and any other text between the records are passed over. Where the log breaks the format, the reading goes on and a
-finding says which line it was; only a file that is no MLPerf log at all is an error. A file is read piece by piece: the memory
-it takes grows with its records, not with what else is in it.
+Format: one ``:::MLLOG {json}`` record a line, as the ``mlperf_logging`` package writes it. Prefixes before the record (ranks,
+timestamps) and any other text between the records are skipped. Where a line breaks the format, a finding names it and the reading
+goes on; only a file without any MLPerf record is an error. The file is read piece by piece: memory grows with the number of
+records, not with the other text.
 """
 
 import contextlib
@@ -21,25 +21,25 @@ from rn50.errors import UserError
 
 TOKEN = ":::MLLOG"
 UNFINISHED = "unfinished"
-"""Status of a run whose clock started and never stopped: it is still running, or it was killed."""
+"""Status of a run whose clock started and never stopped: the run goes on, or it was killed."""
 NOT_STARTED = "not started"
 """Status of a run whose clock never started."""
 MOST_FINDINGS = 100
-"""Broken records that are listed; a file of nothing else would fill the memory with them."""
+"""Broken records listed at most, because a file full of them would fill the memory."""
 _PIECE = 1 << 20
 _LONGEST_INTEGER = 20
-"""Characters, of the largest number of 64 bits. With one of 400 digits the arithmetic would overflow."""
+"""Characters of the largest 64-bit integer. Arithmetic on one of 400 digits would overflow."""
 _TIMES_MS = 1 << 62
 _MOST_EPOCHS = 10_000_000
 _REMEDY = "give a result file"
 _SHOWN = 80
-"""Characters of a value that is wrong."""
+"""Characters of a wrong value that a finding shows."""
 _LABEL_SMOOTHING = re.compile(rb"\blabel_smooth(?:ing)?=([0-9.eE+-]+)")
 
 
 @dataclass(frozen=True)
 class Event:
-    """One record: its line number in the file (from 1), its time in ms since the epoch, and what it says."""
+    """One record: its line number in the file (from 1), its time in ms since the epoch, its key, value and metadata."""
 
     line: int
     time_ms: int
@@ -62,11 +62,11 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class ResultLog:
-    """One run as its log tells it. What the log does not say is None; times are ms since the epoch. ``by_key`` has the events of
-    each key in their order.
+    """One run as logged. A field that the log lacks is None; times are ms since the epoch. ``by_key`` has the events of each key
+    in their order.
 
     ``status`` is the one logged with ``run_stop``, else ``UNFINISHED`` or ``NOT_STARTED``. ``findings`` are the places where the
-    log breaks the format, a line of text each.
+    log breaks the format, one line of text each.
     """
 
     path: pathlib.Path
@@ -87,22 +87,22 @@ class ResultLog:
     status: str
     evaluations: Tuple[Evaluation, ...]
     label_smoothing: Optional[Tuple[int, float]] = None
-    """The line that states it, and the value: MLPerf has no key for it, but some programs print their arguments."""
+    """Line number and value, from programs that print their arguments: MLPerf has no key for label smoothing."""
     crowded_lines: Tuple[int, ...] = ()
-    """Lines of several records. All of them are read; the official checkers see the last."""
+    """Numbers of lines with several records. All records are read here; the official checkers see only the last."""
 
     def first(self, *keys: str) -> Optional[Event]:
-        """The first event of a key, where there is one; of several keys that of the first which is logged."""
+        """Return the first event of the first of ``keys`` that is logged, or None."""
         return next((self.by_key[key][0] for key in keys if key in self.by_key), None)
 
     def first_of(self, *keys: str) -> Optional[Event]:
-        """The first event of any of several keys, by its line."""
+        """Return the event of ``keys`` with the lowest line number, or None."""
         firsts = [self.by_key[key][0] for key in keys if key in self.by_key]
         return min(firsts, key=lambda event: event.line) if firsts else None
 
     @functools.cached_property
     def reached(self) -> Optional[Evaluation]:
-        """The first evaluation at the target accuracy or above; its epoch is the run's epochs to target."""
+        """First evaluation at the target accuracy or above, or None; its epoch is the run's epochs to target."""
         return next((e for e in self.evaluations if e.accuracy >= rules.TARGET_ACCURACY), None)
 
     @property
@@ -114,10 +114,10 @@ class ResultLog:
 
 
 def read_log(path: pathlib.Path) -> ResultLog:
-    """Reads one result file.
+    """Read one result file.
 
     Raises:
-        UserError: the file cannot be read, or holds no ``:::MLLOG`` line.
+        UserError: the file cannot be read or holds no ``:::MLLOG`` line.
     """
     findings: List[str] = []
     reader = _Reader(findings)
@@ -167,7 +167,7 @@ def read_log(path: pathlib.Path) -> ResultLog:
 
 
 class _Reader:
-    """Reads the records of one stream; notes on the way where the format is broken and what the noise says of label smoothing."""
+    """Reader of the records of one stream. Notes broken records, and the label smoothing that text between the records states."""
 
     def __init__(self, findings: List[str]):
         self.saw_token = False
@@ -185,7 +185,7 @@ class _Reader:
             if TOKEN.encode() not in line:
                 continue
             self.saw_token = True
-            # A progress bar ends its lines with a carriage return only; for the official checker, too, that is the end of a line.
+            # A progress bar ends its lines with a carriage return only, which also ends a line for the official checker.
             for piece in line.decode("utf-8", errors="replace").split("\r"):
                 records = piece.split(TOKEN)[1:]
                 if len(records) > 1 and len(self.crowded_lines) < MOST_FINDINGS:
@@ -205,8 +205,8 @@ class _Reader:
 
 
 def _event(line: int, record: str) -> Event:
-    """Raises KeyError, TypeError or ValueError where a record breaks the format."""
-    # Of these readers the second looks how deep the record is nested, which few have to be asked.
+    """Parse one record. Raise KeyError, TypeError or ValueError where it breaks the format."""
+    # Only files.parse_json limits the nesting depth. It is slower, so it reads only records that might be nested too deep.
     nested = record.count("[") + record.count("{") > files.DEEPEST
     fields = files.parse_json(record) if nested else _DECODER.decode(record)
     time_ms, key, value, metadata = fields["time_ms"], fields["key"], fields["value"], fields["metadata"]
@@ -229,8 +229,8 @@ _DECODER = json.JSONDecoder(parse_int=_whole)
 
 
 def copy_records(source: pathlib.Path, target: pathlib.Path) -> None:
-    """Writes the lines of ``source`` that hold records to ``target``. The official checkers, which see no others, read a file
-    whole; the noise around the records may be larger than the memory."""
+    """Copy the lines of ``source`` that hold records to ``target``. The official checkers use only these lines but read a file
+    whole, and the other text may be larger than the memory."""
     with files.open_regular(source, _REMEDY) as stream, target.open("wb") as copy:
         for _, line in _lines(stream):
             if TOKEN.encode() in line:
@@ -238,7 +238,8 @@ def copy_records(source: pathlib.Path, target: pathlib.Path) -> None:
 
 
 def _lines(stream: BinaryIO) -> Iterator[Tuple[int, bytes]]:
-    """The lines with their numbers from 1. Of a line longer than a piece only the pieces come that hold the start of a record."""
+    """Yield the lines with their numbers from 1. A line longer than a piece yields only the pieces that hold the start of a
+    record."""
     number, kept = 1, b""
     while True:
         piece = stream.readline(_PIECE)
@@ -249,7 +250,7 @@ def _lines(stream: BinaryIO) -> Iterator[Tuple[int, bytes]]:
             yield number, line
             number, kept = number + 1, b""
         elif TOKEN.encode() not in line:
-            kept = line[1 - len(TOKEN) :]  # the token may lie across two pieces
+            kept = line[1 - len(TOKEN) :]  # the token may be split between two pieces
         elif len(line) < 2 * _PIECE:
             kept = line[line.index(TOKEN.encode()) :]
         else:
@@ -260,7 +261,8 @@ def _lines(stream: BinaryIO) -> Iterator[Tuple[int, bytes]]:
 
 
 def _first(key: str, by_key: _ByKey, findings: List[str], repeatable: bool = True) -> Optional[Event]:
-    """The first event of a key that a run logs once; repeating a ``repeatable`` key with the same value does no harm."""
+    """Return the first event of a key that a run logs once, and note a finding where it is repeated. A ``repeatable`` key may be
+    repeated with the same value."""
     found = by_key.get(key, ())
     if len(found) > 1 and not (repeatable and all(event.value == found[0].value for event in found)):
         findings.append(f"line {found[1].line}: {key} logged {len(found)} times; the first, in line {found[0].line}, counts")
@@ -299,12 +301,12 @@ def _evaluations(by_key: _ByKey, findings: List[str]) -> Iterator[Evaluation]:
 
 
 def finite(value: Any) -> Optional[float]:
-    """A JSON value if it is a finite number, else None: Python reads NaN and Infinity, and takes true for 1."""
+    """Return a JSON value if it is a finite number, else None: Python parses NaN and Infinity, and true counts as 1."""
     return value if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) else None
 
 
 def epoch_number(value: Any) -> Optional[float]:
-    """A JSON value if it can be the number of an epoch, else None."""
+    """Return a JSON value if it can be the number of an epoch, else None."""
     number = finite(value)
     return number if number is not None and 0 <= number <= _MOST_EPOCHS else None
 

@@ -1,7 +1,7 @@
-"""Published ResNet-50 results of MLPerf Training, rounds v0.7 to v3.1: what they trained with, and what came of it.
+"""Published ResNet-50 results of MLPerf Training, rounds v0.7 to v3.1: machines, hyperparameters and scores.
 
-``published.csv`` holds facts of the logs and system descriptions that MLCommons published, a row a result. The command that
-makes it from those result trees is ``python -m rn50.results.collect``; ``collect.py`` says what each column is read from.
+``published.csv`` holds facts from the logs and system descriptions that MLCommons published, one row per result. ``python -m
+rn50.results.collect`` makes it from those result trees; ``collect.py`` names the source of each column.
 """
 
 import csv
@@ -22,15 +22,15 @@ Numbers = Tuple[Optional[float], ...]
 
 @dataclass(frozen=True)
 class PublishedResult:
-    """One result; what its logs and its system description do not say is None, or empty where it is text.
+    """One result. A field that neither its logs nor its system description give is None, or empty where it is text.
 
-    Text is as the submitter wrote it. ``accelerators`` are those of all nodes. ``decay_epochs`` says after which epoch the
+    Text is as the submitter wrote it. ``accelerators`` counts those of all nodes. ``decay_epochs`` is the epoch after which the
     learning rate has decayed, whether steps or epochs were logged. ``first_evaluation_epoch`` and ``evaluation_interval`` are in
     epochs, and None where runs or evaluations differ in them. ``epochs``, ``run_status``, ``accuracy`` (a fraction) and
-    ``minutes`` have a value a run, of the evaluation that decided it: the first one at the target, or the last one.
-    ``olympic_minutes`` is the mean without the fastest and the slowest run, not scaled by reference convergence, and
-    ``published_scaling_factor`` the factor that the tree holds for it; ``rcp_verdict`` is that of the official checker of the
-    round, which v0.7 had not.
+    ``minutes`` have one value per run, of the evaluation that decided it: the first one at the target, else the last one.
+    ``olympic_minutes`` is the mean without the fastest and the slowest run, not scaled by reference convergence.
+    ``published_scaling_factor`` is the scaling factor that the tree holds. ``rcp_verdict`` is that of the round's official
+    checker, which v0.7 did not have.
     """
 
     round: str
@@ -65,17 +65,17 @@ class PublishedResult:
 
     @property
     def name(self) -> str:
-        """As one asks for it, like v1.0/Inspur/nf5688m6_mxnet."""
+        """Name by which commands select the result, like v1.0/Inspur/nf5688m6_mxnet."""
         return f"{self.round}/{self.organisation}/{self.system}"
 
     @property
     def is_closed(self) -> bool:
-        """Whether it is of the closed division; some descriptions call it ``Closed`` or ``close``."""
+        """True in the closed division, which some descriptions call ``Closed`` or ``close``."""
         return self.division.lower() in ("closed", "close")
 
     @property
     def epochs_to_target(self) -> List[float]:
-        """Those of the runs that converged."""
+        """Epochs of the runs that converged."""
         runs = zip(self.epochs, self.run_status, self.accuracy)
         return [e for e, status, a in runs if e is not None and status == "success" and (a or 0) >= rules.TARGET_ACCURACY]
 
@@ -83,19 +83,19 @@ class PublishedResult:
 GROUP = (
     "global_batch_size", "optimizer", "base_learning_rate", "warmup_epochs", "decay_epochs", "weight_decay", "momentum",
 )  # fmt: skip
-"""The hyperparameters that were chosen together; results that share them tell of one recipe."""
+"""Hyperparameters that are chosen together; results that share them have the same recipe."""
 
 
 @functools.lru_cache(maxsize=None)
 def results() -> Tuple[PublishedResult, ...]:
-    """The whole table, by round, organisation and system."""
+    """Return the whole table, sorted by round, organisation and system."""
     with TABLE.open(newline="", encoding="utf-8") as table:
         return tuple(from_csv(table))
 
 
 def nearest(global_batch_size: int, optimizer: str, accelerators: Optional[int] = None, number: int = 5) -> List[PublishedResult]:
-    """The ``number`` results of an optimizer whose batch size is nearest by its ratio to this one; of equal ones those on the
-    nearest number of accelerators, where it is given, and then the fastest. Empty where nobody published that optimizer."""
+    """Return the ``number`` results of an optimizer that are nearest in batch size, by ratio. Ties go to the nearest number of
+    ``accelerators``, where it is given, then to the fastest. Empty where nobody published that optimizer."""
 
     def distance(result: PublishedResult) -> Tuple[float, float, float]:
         machine = _ratio(result.accelerators, accelerators) if accelerators else 0.0
@@ -105,8 +105,8 @@ def nearest(global_batch_size: int, optimizer: str, accelerators: Optional[int] 
 
 
 def nearest_recipes(global_batch_size: int, optimizer: str, number: int = 3) -> List[Tuple[PublishedResult, ...]]:
-    """The results that share a recipe (``GROUP``), of the ``number`` recipes nearest in batch size; of equal ones those that most
-    results used."""
+    """Return the ``number`` recipes (``GROUP``) nearest in batch size, each as the results that share it. Ties go to the recipe
+    with most results."""
 
     def distance(recipe: Tuple[PublishedResult, ...]) -> Tuple[float, int]:
         return _ratio(recipe[0].global_batch_size, global_batch_size), -len(recipe)
@@ -115,7 +115,8 @@ def nearest_recipes(global_batch_size: int, optimizer: str, number: int = 3) -> 
 
 
 def recipes(optimizer: str) -> Dict[Tuple[Any, ...], Tuple[PublishedResult, ...]]:
-    """The results of an optimizer by the ``recipe_key`` that they share; logs that came again in a later round count once."""
+    """Return the results of an optimizer by the ``recipe_key`` that they share; logs submitted again in a later round count
+    once."""
     found: Dict[Tuple[Any, ...], Tuple[PublishedResult, ...]] = {}
     for result in distinct(optimizer):
         found[recipe(result)] = (*found.get(recipe(result), ()), result)
@@ -123,18 +124,18 @@ def recipes(optimizer: str) -> Dict[Tuple[Any, ...], Tuple[PublishedResult, ...]
 
 
 def recipe_key(*values: Any) -> Tuple[Any, ...]:
-    """What tells whether two recipes are one, of their values in the order of ``GROUP``."""
-    # A decay that was logged in steps is a hundredth of an epoch off.
+    """Return the key that equal recipes share, from values in the order of ``GROUP``."""
+    # A decay logged in steps is off by about a hundredth of an epoch.
     return tuple(round(value, 1) if name == "decay_epochs" and value else value for name, value in zip(GROUP, values))
 
 
 def recipe(result: PublishedResult) -> Tuple[Any, ...]:
-    """The values of ``GROUP``, the same for results of one recipe."""
+    """Return the ``recipe_key`` of a result."""
     return recipe_key(*(getattr(result, name) for name in GROUP))
 
 
 def distinct(optimizer: str) -> List[PublishedResult]:
-    """The results of an optimizer; logs that were submitted to several rounds count once, for the first of them."""
+    """Return the results of an optimizer; logs that were submitted to several rounds count once, for the first round."""
     found: Dict[Tuple[Numbers, Numbers], PublishedResult] = {}
     for each in results():
         if each.optimizer.lower() == optimizer.lower() and each.global_batch_size:
@@ -147,7 +148,7 @@ def _ratio(value: Optional[int], wanted: int) -> float:
 
 
 _Cell = Tuple[Callable[[Any], str], Callable[[str], Any]]
-"""How a value becomes the text of a cell, and back."""
+"""Functions from a value to the text of a cell, and back."""
 
 
 def _shortest(value: Optional[float]) -> str:
@@ -173,13 +174,13 @@ def _columns() -> Dict[str, _Cell]:
 
 
 def from_csv(lines: Iterable[str]) -> List[PublishedResult]:
-    """The results that a table of this form holds."""
+    """Return the results of a table that ``to_csv`` wrote."""
     columns = _columns()
     return [PublishedResult(**{name: columns[name][1](row[name]) for name in columns}) for row in csv.DictReader(lines)]
 
 
 def to_csv(rows: Iterable[PublishedResult]) -> str:
-    """The table of these results; of several runs the values stand side by side, ``-`` for one that is not there."""
+    """Return the table of ``rows``; the values of several runs are separated by spaces, with ``-`` for a missing one."""
     columns, table = _columns(), io.StringIO()
     writer = csv.writer(table, lineterminator="\n")
     writer.writerow(columns)

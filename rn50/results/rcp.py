@@ -1,7 +1,7 @@
-"""Reference convergence points: did the runs need about as many epochs as the reference does at their batch size?
+"""Compare the runs' epochs to target with the reference convergence points (RCP) of their batch size.
 
 Source: MLPerf Training rules, section "Reference Convergence Points". The points, the statistics and the verdict are those of
-``mlperf_logging.rcp_checker``. Runs that converge faster than the mean of the reference, but not so fast that they fail, have
+``mlperf_logging.rcp_checker``. Runs that converge faster than the reference's mean, but not so fast that they fail, have
 their score multiplied by mean / epochs.
 """
 
@@ -18,7 +18,8 @@ from rn50.benchmark import rules
 
 @dataclass(frozen=True)
 class Convergence:
-    """``factor`` multiplies the minutes; it is at least 1, and 1 where the runs are not faster than the reference."""
+    """Verdict of the RCP checker. ``factor`` multiplies the minutes; it is 1 unless the runs converge faster than the reference,
+    and never below 1."""
 
     ruleset: str
     passed: bool
@@ -28,11 +29,11 @@ class Convergence:
 
 @functools.lru_cache(maxsize=None)
 def judge(ruleset: str, global_batch_size: int, epochs: Tuple[Optional[float], ...]) -> Convergence:
-    """The verdict on runs of ``global_batch_size`` that needed ``epochs``; None is a run that did not converge."""
+    """Return the verdict on runs of ``global_batch_size`` that needed ``epochs``, with None for a run that did not converge."""
     from mlperf_logging.rcp_checker import rcp_checker  # loads scipy
 
     root, silence = logging.getLogger(), logging.NullHandler()
-    root.addHandler(silence)  # the checker logs to the root, and would set it up where nobody has
+    root.addHandler(silence)  # the checker logs to the root logger, and configures it where it has no handler
     try:
         with tempfile.TemporaryDirectory() as folder:
             for number, each in enumerate(epochs):
@@ -46,7 +47,7 @@ def judge(ruleset: str, global_batch_size: int, epochs: Tuple[Optional[float], .
 
 
 def _write_log(file: pathlib.Path, global_batch_size: int, epochs: Optional[float]) -> None:
-    """What the checker reads of a run. It takes lines by the words in them, so a whole log may mislead it."""
+    """Write only the records that the checker reads. It selects lines by the words in them, so a whole log may mislead it."""
     records: Tuple[Tuple[str, Any, Dict[str, Any]], ...] = (
         ("submission_benchmark", rules.BENCHMARK, {}),
         ("global_batch_size", global_batch_size, {}),

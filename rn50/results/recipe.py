@@ -1,4 +1,4 @@
-"""The hyperparameters of a run, under the names of any optimizer's log keys, and the reference's nearest to it.
+"""Read the hyperparameters of a run, whichever optimizer's log keys it uses, and the nearest reference convergence points.
 
 Source of the reference convergence points: ``rcps_resnet.json`` of the ``mlperf_logging`` package.
 """
@@ -27,14 +27,16 @@ NAMES = {
     "model_bn_span": "batch norm span",
     "gradient_accumulation_steps": "gradient accumulation",
 }
-"""What a recipe holds beside the batch size: by the ends of the log keys, and as a person calls it."""
+"""Hyperparameters of a recipe besides the batch size: end of the log key, and display name."""
 STEPS_FROM = 300
-"""No run lasts as many epochs: a decay of this or more is in steps, one below in epochs, as MXNet submissions log it."""
+"""Logged decays from this number on are in steps, because no run lasts so many epochs. Smaller ones are in epochs, as MXNet
+submissions log them."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """``values`` by the keys of ``NAMES``, as logged; ``epochs`` are those that runs of it needed, on the mean."""
+    """Hyperparameters of a run or reference point. ``values`` are as logged, by the keys of ``NAMES``; ``epochs`` is the mean
+    number of epochs to target."""
 
     name: str
     batch_size: Optional[int]
@@ -42,7 +44,7 @@ class Recipe:
     epochs: Optional[float]
 
     def decay_epochs(self, train_samples: int) -> Optional[float]:
-        """The epochs at whose end the learning rate has decayed."""
+        """Return the epoch at whose end the learning rate has decayed, or None where it is not known."""
         logged = finite(self.values.get("learning_rate_decay_steps"))
         if logged is None or not self.batch_size:
             return None
@@ -50,7 +52,7 @@ class Recipe:
 
 
 def of_log(log: ResultLog) -> Recipe:
-    """What a log says; a key of the optimizer in use goes before one of another."""
+    """Return the hyperparameters of a log; keys of the optimizer in use take precedence over those of another one."""
     logged: Dict[str, Any] = {}
     for event in log.events:
         logged.setdefault(event.key, event.value)
@@ -67,8 +69,8 @@ def of_log(log: ResultLog) -> Recipe:
 
 
 def reference(batch_size: int, ruleset: str, number: int = 2) -> List[Recipe]:
-    """The ``number`` reference convergence points that are nearest to a batch size, by their ratio to it: those of a ruleset, or
-    the first ones for a ruleset of before."""
+    """Return the ``number`` reference convergence points of a ruleset that are nearest to a batch size, by ratio. A ruleset from
+    before there were any gets those of the first ruleset that has them."""
     known = ruleset if ruleset in rules.RCP_RULESETS else rules.RCP_RULESETS[0]
     points = json.loads(reference_file(known).read_text(encoding="utf-8")).values()
     nearest = sorted(points, key=lambda point: abs(math.log(point["BS"] / batch_size)))[:number]
@@ -76,14 +78,15 @@ def reference(batch_size: int, ruleset: str, number: int = 2) -> List[Recipe]:
 
 
 def reference_file(ruleset: str) -> pathlib.Path:
-    """Where the package has the reference convergence points of a ruleset: by name, each with its ``Epochs to converge``."""
+    """Return the path of a ruleset's reference convergence points in the package: by name, each with its ``Epochs to
+    converge``."""
     package = importlib.util.find_spec("mlperf_logging")
     assert package is not None and package.submodule_search_locations
     return pathlib.Path(package.submodule_search_locations[0]) / "rcp_checker" / f"training_{ruleset}" / "rcps_resnet.json"
 
 
 def of_point(point: Dict[str, Any]) -> Recipe:
-    """The recipe of a reference convergence point, and the mean of its epochs."""
+    """Return the recipe of a reference convergence point, with its mean number of epochs."""
     hyperparameters, epochs = point["Hyperparams"], point["Epochs to converge"]
     values = {key: hyperparameters.get(key, hyperparameters.get(f"opt_{key}")) for key in NAMES}
     return Recipe(f"reference at {point['BS']:,}", point["BS"], values, sum(epochs) / len(epochs))
@@ -99,7 +102,7 @@ def learning_rates(recipe: Recipe, train_samples: int, epochs: float) -> Sequenc
         return ()
     if base is None or warmup is None or decay is None or not 0 <= warmup < decay:
         return ()
-    # By hundredths of an epoch, which stand for the steps.
+    # The schedule counts steps; hundredths of an epoch stand for them.
     last = round(100 * epochs)
     points = sorted(({round(last * i / 200) for i in range(1, 201)} | {round(100 * warmup)}) - {0})
     return [(p / 100, schedule.learning_rate(p, base, round(100 * warmup), round(100 * decay))) for p in points if p <= last]

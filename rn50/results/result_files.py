@@ -1,4 +1,4 @@
-"""Which files are meant where a person names files and folders of results."""
+"""Find the result files below the files and folders that a command is given."""
 
 import os
 import pathlib
@@ -13,13 +13,13 @@ RESULT_FILE = re.compile(r"result_.*\.txt", re.DOTALL)
 
 
 def find_result_files(paths: Sequence[pathlib.Path]) -> List[pathlib.Path]:
-    """The result files that ``paths`` mean, each once: files as they are, folders with every ``result_*.txt`` below them, in the
-    order of the numbers in their names.
+    """Return the result files that ``paths`` mean, each once: files as they are, folders with every ``result_*.txt`` below them,
+    in the order of the numbers in their names.
 
     Where a folder holds a published tree (``results/<system>/<benchmark>/``), only the files of this benchmark are taken.
 
     Raises:
-        UserError: a path does not exist, or no result file lies below it, or a folder cannot be read.
+        UserError: a path does not exist, no result file lies below it, or a folder cannot be read.
     """
     unique: Dict[str, pathlib.Path] = {}
     for path in paths:
@@ -40,7 +40,7 @@ def _below(path: pathlib.Path) -> List[pathlib.Path]:
 
 
 def _walk(folder: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Links to folders are not followed, for they may lead back."""
+    """Yield the result files below ``folder``. Do not follow links to folders, because they may form a loop."""
 
     def refuse(error: OSError) -> None:
         raise UserError(error.filename, f"cannot be read ({error.strerror})", "make the folder readable, or name those that are")
@@ -52,5 +52,5 @@ def _walk(folder: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def _in_order(file: pathlib.Path) -> Any:
-    """Sorts ``result_10.txt`` behind ``result_9.txt``."""
+    """Return a sort key that puts ``result_10.txt`` after ``result_9.txt``."""
     return file.parent, [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", file.name)]

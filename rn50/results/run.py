@@ -1,8 +1,8 @@
-"""The runs of a result, and which of them count.
+"""Read the runs of a result and select those that count.
 
-Source: MLPerf Training rules, section "Benchmark Results": the fastest and the slowest of five runs are dropped; one that did not
-converge may be the slowest. Of more than five, every five consecutive ones are a set, and the set with the median score is the
-result: so no one chooses.
+Source: MLPerf Training rules, section "Benchmark Results": the fastest and the slowest of five runs are dropped; one run that did
+not converge may count as the slowest. Among more than five runs, every five consecutive ones are a set, and the set with the
+median score is the result, so that submitters cannot choose their runs.
 """
 
 import functools
@@ -19,7 +19,7 @@ from rn50.results.validity import label
 
 @dataclass(frozen=True)
 class Run:
-    """A log, and what was ``saved`` beside it, empty where nothing was."""
+    """A log and the contents of its sidecar file, ``saved``, which is empty where there is none."""
 
     log: ResultLog
     saved: Mapping[str, Any]
@@ -31,28 +31,28 @@ class Run:
 
     @property
     def converged(self) -> bool:
-        """Whether it reached the target and says so."""
+        """True for a run that reached the target and logged success and both ends of its clock."""
         return self.log.status == "success" and self.log.reached is not None and self.log.minutes is not None
 
     @property
     def accelerators(self) -> Optional[int]:
-        """Its ranks, as they were saved."""
+        """Number of ranks according to the sidecar file, or None."""
         run = sidecar.section(self.saved, "run")
         return run["ranks_per_node"] * run.get("nodes", 1) if "ranks_per_node" in run else None
 
 
 def read(file: pathlib.Path) -> Run:
-    """Reads a log and what lies beside it.
+    """Read a log and its sidecar file.
 
     Raises:
-        UserError: as ``read_log`` does.
+        UserError: as in ``read_log``.
     """
     return Run(read_log(file), sidecar.read(file))
 
 
 def median_set(runs: Sequence[Run]) -> List[int]:
-    """The runs that make the score, by their index: all, or of more than five the five consecutive ones whose score is the median
-    of all such sets; of an even number of sets the slower of the middle two. Consecutive is by the start of the clock."""
+    """Return the indices of the runs that make the score: all of up to five, else the five consecutive ones whose score is the
+    median of all such sets. An even number of sets takes the slower of the middle two. Runs are ordered by ``run_start``."""
     if len(runs) <= rules.RUNS:
         return list(range(len(runs)))
     in_time = sorted(range(len(runs)), key=lambda i: runs[i].log.run_start_ms or 0)
@@ -67,6 +67,6 @@ def _minutes(chosen: Sequence[int], runs: Sequence[Run]) -> float:
 
 
 def kept(chosen: Sequence[int], runs: Sequence[Run]) -> List[int]:
-    """What is left of a set without its fastest and its slowest run. One that did not converge is the slowest whatever its clock
-    says: it may have stopped early."""
+    """Return the set without its fastest and its slowest run. A run that did not converge is the slowest whatever its clock says,
+    because it may have stopped early."""
     return sorted(chosen, key=lambda i: (not runs[i].converged, runs[i].log.minutes or 0.0))[1:-1]

@@ -1,8 +1,8 @@
-"""The score of a set of runs: the olympic mean of their minutes to target.
+"""Compute the score of a set of runs: the olympic mean of their minutes to target.
 
 Source: MLPerf Training rules, sections "Run Results" (the time of a run) and "Benchmark Results" (the fastest and the slowest run
 are dropped and the rest averaged; one run that did not converge may be the slowest, more make the result invalid). The mean is
-told wherever it can be worked out; whether it is a valid result ``result_rules`` says.
+reported wherever it can be computed; ``result_rules`` decides whether the result is valid.
 """
 
 import pathlib
@@ -18,13 +18,13 @@ from rn50.results.validity import result_rules
 from rn50.results.validity.findings import Finding
 
 MANY_FILES = 100
-"""From here on the reading takes long enough to show how far it has come."""
+"""Number of files from which reading takes long enough to show progress."""
 
 
 @dataclass(frozen=True)
 class RunScore:
     """One run. ``epochs`` and ``accuracy`` (a fraction) are those of the evaluation that decided it: the first one at the target,
-    or the last one where none reached it. ``kept`` says whether its ``minutes`` are in the mean."""
+    or the last one where none reached it. ``kept`` is True where its ``minutes`` are in the mean."""
 
     file: pathlib.Path
     seed: Optional[int]
@@ -41,13 +41,13 @@ class RunScore:
 
 @dataclass(frozen=True)
 class SystemScore:
-    """The runs of one system and their mean in minutes. ``olympic_minutes`` is None where too few runs reached the target;
-    ``reasons`` say why it is not ``valid``: that, and the ``errors`` by the rules of a result. ``label`` is
+    """The runs of one system and their mean in minutes. ``olympic_minutes`` is None where too few runs reached the target.
+    ``reasons`` say why the result is not ``valid``: too few runs, and the ``errors`` by the rules of a result. ``label`` is
     ``rules.NOT_A_RESULT`` for runs of anything but the benchmark's own task, else None.
 
-    ``convergence`` compares minutes on ImageNet with the reference, and ``scaled_minutes`` is what is published where it passes,
-    from round v2.1 on. ``images_per_second`` counts the training images of the kept runs over their whole time; ``spread`` is
-    (slowest - fastest) / mean of the runs of the set that converged, as a fraction.
+    ``convergence`` compares the epochs to target on ImageNet with the reference. ``scaled_minutes`` is the published score where
+    it passes, from round v2.1 on. ``images_per_second`` is the number of training images of the kept runs over their whole time.
+    ``spread`` is (slowest - fastest) / mean of the runs of the set that converged, as a fraction.
     """
 
     system: str
@@ -64,24 +64,24 @@ class SystemScore:
     accelerators: Optional[int] = None
     images_per_second: Optional[float] = None
     mean_minutes: Optional[float] = None
-    """Of fewer runs than a score takes, where all converged: what it will be about."""
+    """Mean of fewer runs than a score takes, where all converged and no rule is broken: an estimate of the score."""
 
     @property
     def images_per_second_per_accelerator(self) -> Optional[float]:
-        """None where the description of the system is not there, or names no accelerator."""
+        """``images_per_second`` per accelerator; None where the system description is missing or names no accelerators."""
         return self.images_per_second / self.accelerators if self.images_per_second and self.accelerators else None
 
 
 def score(
     paths: Sequence[pathlib.Path], ruleset: Optional[str] = None, progress: Callable[[int, int], None] = lambda done, total: None
 ) -> List[SystemScore]:
-    """Scores result files, folders of them or published trees; the files of one folder are the runs of one system.
+    """Score result files, folders of them or published trees; the files of one folder are the runs of one system.
 
-    ``ruleset`` is that of the reference convergence points: where None, that of the round which a folder of a published tree
-    names, else the newest. ``progress(done, total)`` counts the files read, where they are many.
+    ``ruleset`` selects the reference convergence points. None takes that of the round that a folder of a published tree names,
+    else the newest. ``progress(done, total)`` counts the files read, from ``MANY_FILES`` on.
 
     Raises:
-        UserError: a path does not exist, holds no result file, or holds a log that is none or is of another benchmark.
+        UserError: a path does not exist, holds no result file, or holds one that is no log or of another benchmark.
     """
     if ruleset is not None:
         tree.refuse_unknown([ruleset])
@@ -98,15 +98,16 @@ def score(
 
 
 def _system(folder: pathlib.Path, runs: Sequence[Run]) -> str:
-    """In a published tree the folder above ``resnet/``: by that name people know the system, and logs of one system may differ in
-    theirs. Elsewhere a folder can have any name, so ``submission_platform`` counts, and the folder only where no log has it."""
+    """Return the name of a system. In a published tree it is the folder above ``resnet/``, because that name is the known one and
+    the logs of one system may differ in theirs. Elsewhere it is ``submission_platform``, else the folder's name, because a
+    folder can have any name."""
     if folder.name == rules.BENCHMARK:
         return folder.parent.name
     return next((each.log.platform for each in runs if each.log.platform), folder.name)
 
 
 def score_runs(folder: pathlib.Path, runs: Sequence[Run], ruleset: Optional[str] = None) -> SystemScore:
-    """The score of the runs of a folder."""
+    """Return the score of the runs of a folder."""
     place = tree.place(folder)
     ruleset = ruleset or (place.ruleset if place else None) or rules.RULESETS[-1]
     accelerators = system_description.accelerators(place)
@@ -124,7 +125,7 @@ def score_runs(folder: pathlib.Path, runs: Sequence[Run], ruleset: Optional[str]
         convergence = rcp.judge(ruleset, batch_size, epochs)
     scaled = mean is not None and convergence and convergence.passed and ruleset in rules.SCALED_RULESETS
     times = [runs[i].log.minutes or 0.0 for i in chosen if runs[i].converged]
-    # Of those that missed the target too few are left, which is said already.
+    # Where several runs missed the target there is no score, and ``_too_few`` has given the reason.
     errors = [each for each in judged.errors if each.rule != result_rules.MISSED]
     reasons += [each.where_and_what for each in errors]
     so_far = len(runs) < rules.RUNS and len(times) == len(runs) and not judged.errors
@@ -152,7 +153,7 @@ def _epochs(of: Run) -> float:
 
 
 def _too_few(runs: Sequence[Run]) -> List[str]:
-    """Why no mean can be worked out."""
+    """Return the reason why no mean can be computed, or nothing."""
     if len(runs) != rules.RUNS:
         return [f"{len(runs)} {'run' if len(runs) == 1 else 'runs'} of {rules.RUNS}"]
     failed = [each.log.path.name for each in runs if not each.converged]

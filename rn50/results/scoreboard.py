@@ -1,4 +1,4 @@
-"""Scores as a script reads them, JSON and CSV, and as a person does: a table and sentences."""
+"""Write scores as JSON and CSV for scripts, and as a table and sentences for people."""
 
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
@@ -14,7 +14,7 @@ _MOST_REASONS = 5
 
 
 def to_json(scores: Sequence[SystemScore]) -> Dict[str, Any]:
-    """The scores as JSON values; minutes have the four decimals of published results, accuracies are as logged."""
+    """Return the scores as JSON values; minutes have the four decimals of published results, accuracies are as logged."""
     return {"systems": [_system_to_json(system) for system in scores]}
 
 
@@ -61,7 +61,7 @@ def _system_to_json(system: SystemScore) -> Dict[str, Any]:
 
 
 def to_csv(scores: Sequence[SystemScore]) -> str:
-    """A row a run, with the score of its system behind, all reasons in one cell; findings are left to the other forms."""
+    """Return CSV with a row per run, followed by the score of its system with all reasons in one cell; findings are left out."""
     of_run = ("file", "seed", "epochs", "accuracy", "status", "minutes", "kept", "in_set")
     of_system = ("valid", "olympic_minutes", "reasons", "label", "spread", "accelerators", "images_per_second_per_accelerator")
     rows: List[Tuple[Any, ...]] = [("system", *of_run, *of_system, "rcp_ruleset", "rcp_passed", "rcp_factor", "scaled_minutes")]
@@ -75,7 +75,7 @@ def to_csv(scores: Sequence[SystemScore]) -> str:
 
 
 def print_table(scores: Sequence[SystemScore], console: Terminal) -> None:
-    """Prints for each system a table of its runs, what is wrong with their logs, and the score line with its label."""
+    """Print for each system a table of its runs, the findings on their logs, and the score line with its label."""
     for system in scores:
         table = Table(title=system.system, title_justify="left")
         for heading in ("file", "seed", "epochs", "accuracy", "status", "minutes", "score"):
@@ -112,7 +112,7 @@ def _cell(value: Any, form: str) -> str:
 
 
 def headline(system: SystemScore) -> str:
-    """The score in a line, with its label and the first reason why it is not valid."""
+    """Return the score in a line, with its label and the first reason why it is not valid."""
     reason = system.reasons[0] if system.reasons else ""
     if system.olympic_minutes is None:
         line = f"{system.system}: no score: {reason}"
@@ -130,7 +130,7 @@ def _further_reasons(system: SystemScore) -> List[str]:
 
 
 def made_of(system: SystemScore) -> str:
-    """What a score is the mean of."""
+    """Return the phrase that names the runs in the mean."""
     text = f"mean of the middle {rules.RUNS - 2} of {rules.RUNS} runs"
     if not all(run.in_set for run in system.runs):
         text += f", the median set of five consecutive ones of {len(system.runs)}"
@@ -138,7 +138,7 @@ def made_of(system: SystemScore) -> str:
 
 
 def remarks(system: SystemScore) -> List[str]:
-    """Sentences on reference convergence, throughput and spread, as far as they are known."""
+    """Return sentences on reference convergence, throughput and spread, as far as they are known."""
     lines = []
     if system.mean_minutes is not None:
         lines.append(f"{system.mean_minutes:.4f} minutes is the mean so far; all runs there are reached the target")

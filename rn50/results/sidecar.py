@@ -1,4 +1,4 @@
-"""What a run saves beside its log: ``result_<N>.json``, of ``rn50.run.provenance``."""
+"""Read the sidecar file ``result_<N>.json``, which ``rn50.run.provenance`` saves beside the log of a run."""
 
 import pathlib
 import re
@@ -8,23 +8,23 @@ from rn50 import files
 from rn50.errors import UserError
 
 LARGEST = 8 << 20
-"""Bytes; what we write has some tens of thousands."""
+"""Bytes; files that we write have some tens of thousands."""
 _TEXTS = ("commit", "python", "machine", "rn50")
 _TABLES = ("packages", "system", "variables", "environment")
 _SECTIONS = ("hyperparameters", "run", "data", "input_pipeline")
 _COUNTS = ("ranks_per_node", "nodes")
 _NAMES = ("framework", "device", "system")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_COMMIT = re.compile(r"\w[\w./+-]*")  # no option of git, and no two words
+_COMMIT = re.compile(r"\w[\w./+-]*")  # neither an option of git nor several words
 
 
 def path(log: pathlib.Path) -> pathlib.Path:
-    """The file beside a log, whether it is there or not."""
+    """Return the path of a log's sidecar file, which need not exist."""
     return log.with_suffix(".json")
 
 
 def read(log: pathlib.Path) -> Mapping[str, Any]:
-    """What was saved beside a log; empty where nothing is, or not what rn50 saves."""
+    """Return the contents of a log's sidecar file; empty where there is none or rn50 did not write it."""
     try:
         saved = files.read_json(path(log), LARGEST)
     except UserError:
@@ -33,7 +33,8 @@ def read(log: pathlib.Path) -> Mapping[str, Any]:
 
 
 def _is_ours(saved: Any) -> bool:
-    """Whether it has the shape of what ``provenance.save`` writes, so that nobody else has to look; its words may be anything."""
+    """Return True if ``saved`` has the structure that ``provenance.save`` writes, so that no other code checks it again. Texts
+    may be anything."""
     if not isinstance(saved, dict) or not isinstance(saved.get("config", {}), dict):
         return False
     sections = [saved.get("config", {}).get(name, {}) for name in _SECTIONS]
@@ -52,12 +53,12 @@ def _is_ours(saved: Any) -> bool:
 
 
 def is_whole(saved: Mapping[str, Any]) -> bool:
-    """Whether it says what a run was made with, so that it can be packaged."""
+    """Return True if ``saved`` has all fields on the run's devices and framework that packaging needs."""
     run = section(saved, "run")
     return all(name in run for name in (*_COUNTS, *_NAMES))
 
 
 def section(saved: Mapping[str, Any], name: str) -> Dict[str, Any]:
-    """A section of the configuration that was saved; empty where it is not there."""
+    """Return a section of the saved configuration; empty where it is missing."""
     found: Dict[str, Any] = saved.get("config", {}).get(name, {})
     return found

@@ -1,4 +1,4 @@
-"""The description of a system, ``systems/<system>.json`` of a submission."""
+"""Read the description of a system, ``systems/<system>.json`` of a submission."""
 
 import pathlib
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ from rn50.results.tree import Place
 
 @dataclass(frozen=True)
 class SystemDescription:
-    """The fields as they stand in the file; submitters write every number as text."""
+    """Fields as written in the file; submitters write every number as text."""
 
     path: pathlib.Path
     fields: Dict[str, Any]
 
     @property
     def accelerators(self) -> Optional[int]:
-        """Nodes times accelerators per node; None where the system has none or the file does not say."""
+        """Nodes times accelerators per node; None where there are none or the file does not say."""
         try:
             count = int(self.fields["number_of_nodes"]) * int(self.fields["accelerators_per_node"])
         except (KeyError, TypeError, ValueError):
@@ -27,10 +27,10 @@ class SystemDescription:
 
 
 def read(path: pathlib.Path) -> SystemDescription:
-    """Reads one description.
+    """Read one description.
 
     Raises:
-        UserError: the file is missing, cannot be read, or is no JSON object.
+        UserError: the file is missing, cannot be read or is no JSON object.
     """
     fields = files.read_json(path, remedy="mend the description of the system")
     if not isinstance(fields, dict):
@@ -39,7 +39,8 @@ def read(path: pathlib.Path) -> SystemDescription:
 
 
 def accelerators(place: Optional[Place]) -> Optional[int]:
-    """Those of a system in a published tree; None where no description names them, which ``rn50 check`` tells."""
+    """Return the number of accelerators of a system in a published tree; None where no description names it, which ``rn50 check``
+    reports."""
     try:
         return read(place.description).accelerators if place else None
     except UserError:

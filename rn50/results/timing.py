@@ -1,7 +1,7 @@
-"""What the clock of a log tells: how accuracy rose, how fast each epoch went, and where the time of the run was spent.
+"""Compute accuracy over time, throughput of each epoch and the parts of a run's time from the times in its log.
 
-Read from the intervals that every framework logs (``epoch_start/stop``, ``eval_start/stop``), so that the figures of two results
-are figures of the same thing. Logs without epochs tell it by blocks of them (``block_start/stop``).
+The source is the intervals that every framework logs (``epoch_start/stop``, ``eval_start/stop``), so that the figures of any two
+results are comparable. Logs without epochs give them by blocks of epochs (``block_start/stop``).
 """
 
 import bisect
@@ -26,10 +26,10 @@ class AccuracyPoint:
 
 @dataclass(frozen=True)
 class RunTimes:
-    """Where the time went, in seconds; the parts from ``first_epoch`` on add up to the time of the run.
+    """Parts of a run's time, in seconds; those from ``first_epoch`` on add up to the time of the run.
 
-    ``initialisation`` is all before the clock. ``blocks`` is the training of a log without epochs, with the evaluations where it
-    does not log them apart; ``gaps`` is what lies in none of the intervals.
+    ``initialisation`` is everything before the clock. ``blocks`` is the training of a log without epochs, including evaluations
+    that it does not log separately. ``gaps`` is the time outside all intervals.
     """
 
     initialisation: Optional[float]
@@ -49,7 +49,7 @@ class Throughput:
 
 
 def accuracy_points(log: ResultLog) -> List[AccuracyPoint]:
-    """The evaluations with their times; none where the clock never started."""
+    """Return the evaluations with their times; none where the clock never started."""
     start = log.run_start_ms
     if start is None:
         return []
@@ -57,7 +57,7 @@ def accuracy_points(log: ResultLog) -> List[AccuracyPoint]:
 
 
 def run_times(log: ResultLog) -> Optional[RunTimes]:
-    """Where the time of a run went; None for a run whose clock did not start and stop."""
+    """Return the parts of a run's time; None for a run whose clock did not both start and stop."""
     if log.run_start_ms is None or log.run_stop_ms is None:
         return None
     begin, end = log.run_start_ms, log.run_stop_ms
@@ -85,7 +85,7 @@ def run_times(log: ResultLog) -> Optional[RunTimes]:
 
 
 def throughput(log: ResultLog) -> Throughput:
-    """Images per second: the training samples over the time of an epoch or a block, less the evaluations that lie within it."""
+    """Return the images per second: training samples over the time of an epoch or block, less the evaluations within it."""
     samples = log.train_samples
     if not samples:
         return Throughput((), False)
@@ -112,8 +112,8 @@ def throughput(log: ResultLog) -> Throughput:
 
 
 def _intervals(log: ResultLog, name: str, numbered_by: str) -> Dict[float, Interval]:
-    """The intervals ``<name>_start`` to ``<name>_stop`` by number. Where several ranks log one, the first start and the last stop
-    count; one that is not closed, or ends before it begins, is none."""
+    """Return the intervals ``<name>_start`` to ``<name>_stop`` by number. Where several ranks log one, the first start and the
+    last stop count. An interval that is not closed or does not end after its start is left out."""
     starts: Dict[float, int] = {}
     stops: Dict[float, int] = {}
     for event in log.events:
@@ -130,12 +130,12 @@ def _intervals(log: ResultLog, name: str, numbered_by: str) -> Dict[float, Inter
 
 
 def _length(intervals: Sequence[Interval]) -> int:
-    """Milliseconds that the intervals cover together; where they overlap, once."""
+    """Return the milliseconds that the intervals cover together; overlaps count once."""
     return sum(last - first for first, last in _merged(intervals))
 
 
 def _merged(intervals: Sequence[Interval]) -> List[Interval]:
-    """Intervals that cover the same and do not overlap, in their order."""
+    """Return sorted intervals that cover the same time without overlaps."""
     merged: List[Interval] = []
     for first, last in sorted(intervals):
         if merged and first <= merged[-1][1]:
@@ -146,7 +146,7 @@ def _merged(intervals: Sequence[Interval]) -> List[Interval]:
 
 
 def _covered_by(intervals: Sequence[Interval]) -> Callable[[Interval], int]:
-    """A function that tells how many milliseconds of another interval these cover, in a time that hardly grows with them."""
+    """Return a function from an interval to the milliseconds of it that ``intervals`` cover, in logarithmic time."""
     merged = _merged(intervals)
     firsts = [first for first, _ in merged]
     before = list(itertools.accumulate((last - first for first, last in merged), initial=0))

@@ -1,4 +1,4 @@
-"""Where a folder of results stands in a published tree: ``<organisation>/results/<system>/resnet``."""
+"""Locate a folder of results in a published tree: ``<organisation>/results/<system>/resnet``."""
 
 import pathlib
 import re
@@ -21,12 +21,12 @@ class Place:
 
     @property
     def description(self) -> pathlib.Path:
-        """Where the description of the system belongs."""
+        """Path of the system description."""
         return self.organisation / "systems" / f"{self.system}.json"
 
 
 def refuse_unknown(rulesets: Iterable[str]) -> None:
-    """Raises UserError where a ruleset is not one that knows this benchmark."""
+    """Raise UserError for a ruleset that does not know this benchmark."""
     for ruleset in rulesets:
         if ruleset not in rules.RULESETS:
             raise UserError(f"ruleset {ruleset}", f"not one that knows {rules.BENCHMARK}",
@@ -34,7 +34,7 @@ def refuse_unknown(rulesets: Iterable[str]) -> None:
 
 
 def place(folder: pathlib.Path) -> Optional[Place]:
-    """The place of a folder of result files; None outside a published tree."""
+    """Return the place of a folder of result files; None outside a published tree."""
     folder = folder.resolve()
     if folder.name != rules.BENCHMARK or folder.parent.parent.name != "results":
         return None

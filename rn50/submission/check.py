@@ -1,8 +1,8 @@
-"""``rn50 check``: everything that is wrong with results, from the official checkers and from our own.
+"""``rn50 check``: report everything that is wrong with results, by the official checkers and our own.
 
-Of the files of a folder, which are the runs of a result, the compliance checker and the rules of a result; of a system in a
-published tree or a package (``<organisation>/results/<system>/resnet``) also the checkers of the whole: seeds, reference
-convergence, description, package.
+The files of a folder are the runs of a result; the compliance checker and the rules of a result are applied to them. A system in
+a published tree or a package (``<organisation>/results/<system>/resnet``) also goes through the checkers of the whole: seeds,
+reference convergence, description, package.
 """
 
 import pathlib
@@ -20,13 +20,14 @@ from rn50.submission import package_checks
 from rn50.terminal import Terminal
 
 DEFAULT_RULESETS = ("1.0.0", "1.1.0", "2.0.0", "4.0.0")
-"""Each of them refuses something that the others let pass."""
+"""Rulesets each of which refuses something that the others accept."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """The compliance checker's verdicts, and every finding; ``ok`` where no finding is an error. The checker fails a run that
-    missed the target: those that may are ``excused``. ``labels`` are those of runs of anything but the benchmark's own task."""
+    """Verdicts of the compliance checker, and every finding. ``excused`` are the runs that may miss the target, which the checker
+    fails. ``ok`` is True where no finding is an error and no other run failed. ``labels`` are those of runs of anything but the
+    benchmark's own task."""
 
     verdicts: Tuple[compliance.Verdict, ...]
     findings: Tuple[Finding, ...]
@@ -42,8 +43,8 @@ class Report:
 def check(
     paths: Sequence[pathlib.Path], rulesets: Sequence[str] = (), progress: Callable[[int, int], None] = lambda done, total: None
 ) -> Report:
-    """Checks every result file that ``paths`` mean. Without ``rulesets`` those of the round that a folder of a published tree
-    names, else ``DEFAULT_RULESETS``. ``progress(done, total)`` counts the official checkers.
+    """Check every result file that ``paths`` mean. The default for ``rulesets`` is that of the round that a folder of a published
+    tree names, else ``DEFAULT_RULESETS``. ``progress(done, total)`` counts the official checkers.
 
     Raises:
         UserError: an unknown ruleset, or a path that does not exist or holds no result file.
@@ -82,8 +83,8 @@ def check(
 
 
 def _said_once(own: Sequence[Finding], official: Sequence[Finding]) -> List[Finding]:
-    """All findings by file; what the rules of a result and the compliance checker have in common is said once. Of a record the
-    checker's words are kept, which show the test; else ours, which know whether the run is excused."""
+    """Return all findings by file, without repeating what our rules and the compliance checker both find. On a record the
+    checker's finding is kept, because it shows the test; elsewhere ours, because it knows whether the run is excused."""
     ours = {(each.file, each.message) for each in own}
     theirs = {(each.file, each.line) for each in official if each.severity == ERROR and each.line}
     common = (log_rules.REQUIRED, log_rules.VALUES)
@@ -94,7 +95,7 @@ def _said_once(own: Sequence[Finding], official: Sequence[Finding]) -> List[Find
 
 
 def _incomplete(runs: Sequence[Run], paths: Sequence[pathlib.Path]) -> List[Finding]:
-    """That a folder which somebody gives for a result holds too few runs; files are given to see whether each is right."""
+    """Return a warning where a folder holds too few runs for a result; none for files, which are given to check each alone."""
     if len(runs) >= rules.RUNS or runs[0].log.path in paths:
         return []
     return [Finding(WARNING, runs[0].log.path.parent, None, f"a result is of {rules.RUNS} runs",
@@ -102,7 +103,7 @@ def _incomplete(runs: Sequence[Run], paths: Sequence[pathlib.Path]) -> List[Find
 
 
 class _Count:
-    """Tells how many checkers have ended; called once for each."""
+    """Count the checkers that have ended and report progress; call it once for each."""
 
     def __init__(self, progress: Callable[[int, int], None], total: int):
         self._progress, self._done, self._total = progress, 0, total
@@ -118,7 +119,7 @@ def _checkers(place: Optional[tree.Place], runs: Sequence[Run], rulesets: Sequen
 
 
 def _read(files: Sequence[pathlib.Path], findings: List[Finding]) -> List[Run]:
-    """The runs of this benchmark; a file that is none becomes a finding."""
+    """Return the runs of this benchmark; add a finding for each file that is none."""
     runs = []
     for file in files:
         try:
@@ -136,13 +137,13 @@ def _read(files: Sequence[pathlib.Path], findings: List[Finding]) -> List[Run]:
 
 
 def to_json_report(report: Report) -> Dict[str, Any]:
-    """The report as JSON values."""
+    """Return the report as JSON values."""
     verdicts = compliance.to_json(report.verdicts)["verdicts"]
     return {"ok": report.ok, "labels": list(report.labels), "findings": to_json(report.findings), "verdicts": verdicts}
 
 
 def print_report(report: Report, console: Terminal) -> None:
-    """Prints the compliance verdicts as a table a folder, then every finding, then the verdict on the whole."""
+    """Print the compliance verdicts as one table per folder, then every finding, then the verdict on the whole."""
     compliance.print_table(report.verdicts, console)
     print_findings(report.findings, console)
     errors = sum(finding.severity == ERROR for finding in report.findings)

@@ -1,7 +1,7 @@
-"""``rn50 package``: from results of ours to the tree that a submission is, or to everything that is missing for one.
+"""``rn50 package``: make the submission tree from results of ours, or report everything that is missing for one.
 
-Layout: MLPerf submission rules, section "Directory structure", Training. The tree is built beside its place, checked there, and
-renamed into it; where something is refused, nothing is left behind.
+Layout: MLPerf submission rules, section "Directory structure", Training. The tree is built beside its destination, checked there
+and then renamed into place; where something is refused, nothing is left behind.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from rn50.terminal import Terminal
 
 @dataclass(frozen=True)
 class Package:
-    """One system in its tree: ``organisation`` is the folder in ``to``, ``minutes`` the score, ``runs`` the logs by their new
+    """One system in its tree. ``organisation`` is the folder in ``to``, ``minutes`` the score, ``runs`` the logs by their new
     names. ``label`` is ``rules.NOT_A_RESULT`` for runs on anything but ImageNet, else None."""
 
     organisation: pathlib.Path
@@ -37,13 +37,14 @@ class Package:
 
     @property
     def results(self) -> pathlib.Path:
-        """Where its logs lie."""
+        """Folder of its logs."""
         return self.organisation / "results" / self.system / rules.BENCHMARK
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """``written`` says whether the tree is there: not where a finding is an error, unless all of those are true of a demo."""
+    """Outcome of packaging. ``written`` is True where the tree was written: no finding is an error, or each error is true of a
+    demo."""
 
     packages: Tuple[Package, ...]
     findings: Tuple[Finding, ...]
@@ -68,17 +69,17 @@ def package(
     details: Optional[pathlib.Path] = None, rulesets: Sequence[str] = (), checkout: pathlib.Path = source.CHECKOUT,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Outcome:
-    """Packages every folder of results that lies below ``paths`` into ``to``.
+    """Package every folder of results below ``paths`` into ``to``.
 
-    ``here`` reads this machine, for results beside which no machine was saved; ``details`` are fields of the descriptions.
-    Without ``rulesets`` those of the round that a folder of ``to`` names, else the checker's default.
-    ``progress(done, total)`` counts the checkers.
+    ``here`` reads this machine, for results whose machine was not saved. ``details`` are fields of the descriptions. The default
+    for ``rulesets`` is that of the round that a folder of ``to`` names, else the checker's default. ``progress(done, total)``
+    counts the checkers.
 
     Raises:
-        UserError: something is missing, contradicts itself or is there already; a line for each.
+        UserError: something is missing, contradictory or there already; a line for each.
     """
     tree.refuse_unknown(rulesets)
-    to = pathlib.Path(os.path.realpath(to))  # which, unlike resolve, takes links in a loop as they are
+    to = pathlib.Path(os.path.realpath(to))  # unlike resolve, realpath leaves links in a loop as they are
     results = own_results.read(paths)
     try:
         plans, problems, warnings = _plan(results, to, here, details, checkout)
@@ -86,7 +87,7 @@ def package(
             raise UserErrors(*map(UserError, problems))
         base = next(folder for folder in (to, *to.parents) if folder.exists())
         with tempfile.TemporaryDirectory(prefix=".rn50-package-", dir=str(base)) as name:
-            built = pathlib.Path(name) / to.name  # its name may be that of a round
+            built = pathlib.Path(name) / to.name  # same name, because it may name the round
             for plan in plans:
                 _build(plan, built / plan.package.organisation.name, checkout)
             findings = tuple(_check(plans, built, to, rulesets, progress))
@@ -104,7 +105,7 @@ def _plan(
     results: Sequence[OwnResult], to: pathlib.Path, here: Callable[[], Mapping[str, str]], details: Optional[pathlib.Path],
     checkout: pathlib.Path,
 ) -> Tuple[List[_Plan], List[str], List[str]]:
-    """What is to be written, and everything that speaks against it."""
+    """Return the plans of what to write, the problems that prevent it, and the warnings."""
     plans: List[_Plan] = []
     problems: List[str] = []
     warnings: List[str] = []
@@ -158,7 +159,7 @@ def _implementations(organisation: pathlib.Path) -> pathlib.Path:
 
 
 def _build(plan: _Plan, organisation: pathlib.Path, checkout: pathlib.Path) -> None:
-    """Writes one system below ``organisation``, which may hold others."""
+    """Write one system below ``organisation``, which may hold others."""
     package = plan.package
     results = organisation / package.results.relative_to(package.organisation)
     results.mkdir(parents=True)
@@ -176,7 +177,7 @@ def _build(plan: _Plan, organisation: pathlib.Path, checkout: pathlib.Path) -> N
 def _check(
     plans: Sequence[_Plan], built: pathlib.Path, to: pathlib.Path, rulesets: Sequence[str], progress: Callable[[int, int], None]
 ) -> Iterator[Finding]:
-    """Every finding on what was built, with the names that its files will have."""
+    """Yield every finding on the built tree, with the names that its files will have."""
     organisations = dict.fromkeys(built / plan.package.organisation.name for plan in plans)
     findings = list(check.check(list(organisations), rulesets, progress).findings)
     for organisation in organisations:
@@ -187,7 +188,7 @@ def _check(
 
 
 def _put_in_place(built: pathlib.Path, to: pathlib.Path, plans: Sequence[_Plan]) -> None:
-    """Renames what was built into its place, in as few steps as there can be; where one fails, those before it are undone."""
+    """Rename the built tree into place, in as few steps as possible; where one fails, undo those before it."""
     for plan in plans:
         code = _implementations(built / plan.package.organisation.name) / plan.package.implementation
         existing = _implementations(plan.package.organisation) / plan.package.implementation
@@ -216,7 +217,8 @@ def _files(folder: pathlib.Path) -> Dict[pathlib.Path, bytes]:
 
 
 def _renames(old: pathlib.Path, new: pathlib.Path) -> List[Tuple[pathlib.Path, pathlib.Path]]:
-    """Of a folder that is there already its parts, of any other the whole; results last, for with them a system is there."""
+    """Return the renames as (old, new): a new folder whole, an existing one part by part; results/ last, because it makes the
+    system visible."""
     if not new.exists():
         return [(old, new)]
     parts = sorted(old.iterdir(), key=lambda part: (part.name == "results", part.name))
@@ -224,7 +226,7 @@ def _renames(old: pathlib.Path, new: pathlib.Path) -> List[Tuple[pathlib.Path, p
 
 
 def to_json_outcome(outcome: Outcome) -> Dict[str, Any]:
-    """The outcome as JSON values."""
+    """Return the outcome as JSON values."""
     return {
         "written": outcome.written,
         "ok": outcome.written and not outcome.errors,
@@ -242,7 +244,7 @@ def to_json_outcome(outcome: Outcome) -> Dict[str, Any]:
 
 
 def print_outcome(outcome: Outcome, console: Terminal) -> None:
-    """Prints every finding, then a line for each system and one on the whole."""
+    """Print every finding, then a line for each system and one on the whole."""
     print_findings(outcome.findings, console)
     for each in outcome.packages:
         label = f" [{each.label}]" if each.label else ""

@@ -1,8 +1,8 @@
-"""The official checkers of a whole result in its tree: seeds, reference convergence, system description, package.
+"""Run the official checkers of a whole result in its tree: seeds, reference convergence, system description, package.
 
-Each runs in a process of its own on a copy that holds one system and, of its logs, the records: some of them write into what they
-check (``scaling.json``), most exit with 0 whatever they find, and one reads a file whole. So the verdict is the last line that
-they print, and no verdict is a crash.
+Each runs in a separate process on a copy of one system with only the records of its logs, because some write into the checked
+tree (``scaling.json``) and one reads a file whole. Most exit with 0 whatever they find, so the verdict is the last line that they
+print, and no verdict is a crash.
 """
 
 import concurrent.futures
@@ -38,16 +38,16 @@ _OF_OTHERS = "the checker found errors; they are those of the checkers it runs"
 
 
 def true_of_a_demo(finding: Finding) -> bool:
-    """Whether a finding says no more than that the task is not the benchmark's: the label, no reference convergence at such a
-    batch size, and the package checker's refusal for that."""
+    """Return True for a finding that only says that the task is not the benchmark's: the label, no reference convergence at such
+    a batch size, and the package checker's refusal because of it."""
     return finding.rule == _OWN_TASK or finding.rule.startswith(_CONVERGENCE) or (
         finding.rule.startswith(_PACKAGE) and finding.message.endswith(_OF_OTHERS)
     )
 
 
 def check_repository(folder: pathlib.Path) -> List[Finding]:
-    """What the repository checker says of every file of an organisation: names, sizes, links. Its rulesets say all the same, and
-    it calls itself failed whatever it finds, so its last line counts."""
+    """Run the repository checker on every file of an organisation: names, sizes, links. Its rulesets do not differ. It returns a
+    failure whatever it finds, so its last line counts."""
     rule = "repository checker"
     lines, crash = _run(folder.parent, "-m", "mlperf_logging.repo_checker", str(folder), "training", rules.RULESETS[-1],
                         "--log_output", os.devnull)
@@ -61,12 +61,12 @@ def check_repository(folder: pathlib.Path) -> List[Finding]:
 
 
 def labelled(folder: pathlib.Path, label: str) -> Finding:
-    """That the results in a folder of a submission are none."""
+    """Return the finding that the results in a folder of a submission are none of the benchmark."""
     return Finding(ERROR, folder, None, _OWN_TASK, f"the runs are not of it: {label}", "train ResNet-50 on ImageNet")
 
 
 def checkers(place: Place, rulesets: Sequence[str]) -> int:
-    """How many official checkers ``check_tree`` runs."""
+    """Return the number of official checkers that ``check_tree`` runs."""
     with_rcp = sum(ruleset in rules.RCP_RULESETS for ruleset in rulesets)
     return 2 * with_rcp + (2 if place.description.is_file() else 1) * len(rulesets)
 
@@ -75,8 +75,8 @@ def check_tree(
     place: Place, logs: Sequence[ResultLog], rulesets: Sequence[str], label: Optional[str] = None,
     count: Callable[[], None] = lambda: None,
 ) -> List[Finding]:
-    """Every finding on one system in its tree, under every ruleset. ``label`` is that of its runs, ``count`` is called as each
-    checker ends."""
+    """Return every finding on one system in its tree, under every ruleset. ``label`` is that of its runs; ``count`` is called
+    when a checker ends."""
     findings = _description(place, logs)
     if label:
         findings.append(labelled(logs[0].path.parent, label))
@@ -92,7 +92,7 @@ def check_tree(
             shutil.copyfile(str(place.description), str(description))
         jobs: List[Tuple[Callable[..., List[Finding]], Tuple[Any, ...]]] = []
         for ruleset in rulesets:
-            if ruleset in rules.RCP_RULESETS:  # the rules of v0.7 knew neither
+            if ruleset in rules.RCP_RULESETS:  # the rules of v0.7 had neither
                 jobs += [(_rcp, (place, logs, results, ruleset)), (_seeds, (logs, results, ruleset))]
             jobs.append((_package, (place, organisation, ruleset)))
             if description.is_file():
@@ -105,7 +105,7 @@ def check_tree(
 
 
 def _merged(findings: Sequence[Finding]) -> List[Finding]:
-    """What several rulesets say alike, once: the rule names the checker and, behind it, the rulesets."""
+    """Merge equal findings of several rulesets; the rule then names the checker, followed by the rulesets."""
     merged: Dict[Finding, List[str]] = {}
     for finding in findings:
         checker, ruleset = re.fullmatch(r"(.*?)((?: \d\.\d\.\d)?)", finding.rule).groups()  # type: ignore[union-attr]
@@ -114,7 +114,7 @@ def _merged(findings: Sequence[Finding]) -> List[Finding]:
 
 
 def _run(folder: pathlib.Path, *arguments: str) -> Tuple[List[str], Optional[str]]:
-    """What a checker writes on standard error, divider lines left out, and why it crashed, if it did."""
+    """Run a checker. Return its standard error without divider lines, and the reason if it crashed or timed out, else None."""
     try:
         process = subprocess.run(
             [sys.executable, "-X", "utf8", *arguments], cwd=str(folder), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
@@ -147,7 +147,7 @@ def _rcp(place: Place, logs: Sequence[ResultLog], results: pathlib.Path, ruleset
         return [_crash(folder, rule, crash or last)]
     epochs = next((line.split(":")[-1].strip() for line in lines if "Submission mean epochs:" in line), None)
     if found.group(1).startswith("Missing RCP"):
-        epochs = None  # there is nothing to say of them
+        epochs = None  # there is no reference to compare them with
     needed = f"the runs need {float(epochs):g} epochs, fewer than chance allows" if epochs else "the runs are not comparable"
     severity, may = (ERROR, "") if _closed(logs) else (WARNING, "; the open division may")
     return [Finding(severity, folder, None, rule, f"the RCP check failed ({found.group(1)}): {needed}{may}",
@@ -215,7 +215,7 @@ def _system_description(place: Place, description: pathlib.Path, ruleset: str) -
 
 
 def _description(place: Place, logs: Sequence[ResultLog]) -> List[Finding]:
-    """What the system description checker lets pass."""
+    """Return findings on the description that the system description checker does not make."""
     rule = "the description of the system belongs to its results"
     try:
         fields = system_description.read(place.description).fields

@@ -1,4 +1,5 @@
-"""YAML of strangers: text, lists and mappings, without what makes a small file large or an unwary reader slow."""
+"""Read untrusted YAML: text, lists and mappings, but no aliases or deep nesting, which let a small file use much memory or
+time."""
 
 from typing import Any, Set
 
@@ -11,7 +12,7 @@ LARGEST = 1 << 20
 
 
 class _Loader(yaml.BaseLoader):
-    """Every scalar as the text it is: no number, date or "no" for a person to wonder about."""
+    """Loader that keeps every scalar as text: numbers, dates and words like "no" are not converted."""
 
     _level = 0
 
@@ -37,9 +38,10 @@ class _Loader(yaml.BaseLoader):
 
 
 def read(path: files.Path, remedy: str) -> Any:
-    """The value of a YAML file: text, lists and mappings; None or "" of an empty one.
+    """Return the value of a YAML file: text, lists and mappings; None or "" for an empty file.
 
-    Raises UserError as ``files.read_text`` does, and where it is none.
+    Raises:
+        UserError: as in ``files.read_text``, or the file is no plain YAML.
     """
     text = files.read_text(path, LARGEST, remedy)
     try:

@@ -1,1 +1,1 @@
-"""The page of ``rn50 report``."""
+"""Write the HTML page of ``rn50 report``."""

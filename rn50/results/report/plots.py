@@ -1,7 +1,7 @@
-"""The plots of the report, as SVG to stand in an HTML page.
+"""Draw the plots of the report as SVG for an HTML page.
 
-matplotlib draws in colours that stand for the page's CSS variables; they are put in afterwards, so that one drawing does for the
-light page, the dark one and the printed one.
+matplotlib draws in placeholder colours, which are replaced with the page's CSS variables afterwards. So one drawing serves the
+light, the dark and the printed page.
 """
 
 import io
@@ -19,10 +19,10 @@ from rn50.benchmark import rules
 from rn50.terminal import safe
 
 SERIES = 8
-"""Colours and markers; more curves than that begin again."""
+"""Number of colours and markers; further curves use them again."""
 MARKERS = "os^DvPX*"
 MOST_POINTS = 1000
-"""Points of a curve: nobody sees more, and a page of them takes minutes to write."""
+"""Points of a curve at most: more are not visible and take minutes to write."""
 _TEXT, _GRID, _TARGET = "#ab0100", "#ab0200", "#ab0300"
 _COLOURS = {_TEXT: "var(--text)", _GRID: "var(--grid)", _TARGET: "var(--target)"}
 _COLOURS.update({f"#ab00{i:02x}": f"var(--series-{i})" for i in range(SERIES)})
@@ -39,7 +39,7 @@ _STYLE = {
 
 @dataclass(frozen=True)
 class Curve:
-    """Points (x, y) in the colour of ``series``; a faint one is dashed and lies behind."""
+    """Points (x, y) in the colour of ``series``; a faint curve is dashed and lies behind the others."""
 
     points: Sequence[Tuple[float, float]]
     series: int = 0
@@ -47,7 +47,7 @@ class Curve:
 
 
 def accuracy(curves: Sequence[Curve], x_label: str) -> str:
-    """Top-1 accuracy, given as a fraction, over epochs or minutes, with the target."""
+    """Plot top-1 accuracy, given as a fraction, over epochs or minutes, with the target."""
     ends = [max(x for x, _ in curve.points) for curve in curves if curve.points]
 
     def draw(axes: Axes) -> None:
@@ -65,14 +65,14 @@ def accuracy(curves: Sequence[Curve], x_label: str) -> str:
 
 
 def throughput(curves: Iterable[Curve]) -> str:
-    """Images per second over epochs."""
+    """Plot images per second over epochs."""
 
     def draw(axes: Axes) -> None:
         _draw(axes, curves)
         axes.set(xlabel="epochs", ylabel="images/s")
         axes.yaxis.set_major_formatter(matplotlib.ticker.StrMethodFormatter("{x:,.0f}"))
         low, high = axes.get_ylim()
-        middle = (low + high) / 2  # two per cent of noise are not to look like an outage
+        middle = (low + high) / 2  # the axis covers at least +-10 %, so that 2 % of noise do not look like an outage
         axes.set_ylim(min(low, 0.9 * middle), max(high, 1.1 * middle))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
@@ -80,7 +80,7 @@ def throughput(curves: Iterable[Curve]) -> str:
 
 
 def learning_rate(curves: Iterable[Curve]) -> str:
-    """Learning rate over epochs."""
+    """Plot the learning rate over epochs."""
 
     def draw(axes: Axes) -> None:
         for curve in curves:
@@ -91,7 +91,7 @@ def learning_rate(curves: Iterable[Curve]) -> str:
 
 
 def time_parts(rows: Mapping[str, Mapping[str, float]]) -> str:
-    """A bar a run, of its parts in minutes; the parts are coloured in the order of the first row."""
+    """Plot one bar per run, of its parts in minutes; the parts are coloured in the order of the first row."""
 
     def draw(axes: Axes) -> None:
         begin = [0.0] * len(rows)
@@ -107,7 +107,7 @@ def time_parts(rows: Mapping[str, Mapping[str, float]]) -> str:
 
 
 def minutes(systems: Sequence[Sequence[Tuple[float, bool]]], scores: Sequence[Optional[float]]) -> str:
-    """A row a system, numbered from 1: (minutes, whether in the mean) of its runs as dots, and its score as a bar."""
+    """Plot one row per system, numbered from 1: its runs (minutes, True if in the mean) as dots and its score as a line."""
 
     def draw(axes: Axes) -> None:
         for row, runs in enumerate(systems):
@@ -125,7 +125,7 @@ def minutes(systems: Sequence[Sequence[Tuple[float, bool]]], scores: Sequence[Op
 
 
 def _scale(axes: Axes, ends: Sequence[float]) -> None:
-    """From 0 on, but logarithmic where one course is over ten times as long as another and would hide it."""
+    """Start the x axis at 0. Make it logarithmic where one run is over ten times as long as another and would hide it."""
     if ends and max(ends) > 10 * min(ends) > 0:
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(matplotlib.ticker.StrMethodFormatter("{x:g}"))
@@ -142,7 +142,7 @@ def _draw(axes: Axes, curves: Iterable[Curve]) -> None:
 
 
 def _thinned(points: Sequence[Tuple[float, float]]) -> Sequence[Tuple[float, float]]:
-    """At most ``MOST_POINTS`` of the points, at one distance, and the last."""
+    """Return at most about ``MOST_POINTS`` equally spaced points, and always the last one."""
     step = -(-len(points) // MOST_POINTS)
     return points if step <= 1 else [*points[:-1:step], points[-1]]
 
@@ -154,11 +154,11 @@ def _svg(draw: Callable[[Axes], None], label: str, height: float = 2.9) -> str:
         stream = io.StringIO()
         nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a name may have characters that the font lacks, and the reader's has
+            warnings.simplefilter("ignore")  # this font may lack characters of a name that the reader's font has
             figure.savefig(stream, format="svg", transparent=True, metadata=nothing)
     text = stream.getvalue()
-    text = text[text.index("<svg") :]  # neither XML prolog nor DOCTYPE within a page
-    text = re.sub(r'<g id="[^"]*">', "<g>", text)  # nobody refers to these, and figures share them
+    text = text[text.index("<svg") :]  # no XML prolog or DOCTYPE inside a page
+    text = re.sub(r'<g id="[^"]*">', "<g>", text)  # unused ids, which would repeat from figure to figure
     text = re.sub(r"#ab0[0-4][0-9a-f]{2}", lambda found: _COLOURS[found.group()], text)
     opening = rf'<svg \1 role="img" aria-label="{label}">'
     return re.sub(r'<svg [^>]*?(viewBox="[^"]*")[^>]*>', opening, text, count=1)

@@ -1,4 +1,4 @@
-"""The hyperparameters of a result, beside the published results and the reference convergence points nearest to it."""
+"""Table of a result's hyperparameters beside those of the nearest published results and reference convergence points."""
 
 import dataclasses
 import statistics
@@ -13,8 +13,8 @@ from rn50.results.published import PublishedResult
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """``rows`` are (name, a value of each column); the first of the ``columns`` is ``ours``. ``results`` are the published ones
-    that are nearest in batch size and accelerators."""
+    """Table of hyperparameters. ``rows`` are (name, one value per column); the first of the ``columns`` is ``ours``. ``results``
+    are the published results nearest in batch size and accelerators."""
 
     ours: recipe.Recipe
     columns: List[str]
@@ -28,11 +28,11 @@ class _Column:
     values: recipe.Recipe
     train_samples: int
     runs: Tuple[int, int]
-    """Those that converged, and all."""
+    """Number of runs that converged, and of all runs."""
 
 
 def read(logs: Sequence[ResultLog], ruleset: str, accelerators: Optional[int]) -> Hyperparameters:
-    """Those of the first of ``logs``; the reference is that of ``ruleset``."""
+    """Return the hyperparameters of the first of ``logs`` and those nearest to it; reference points are those of ``ruleset``."""
     reached = [log.reached.epoch for log in logs if log.reached]
     ours = dataclasses.replace(recipe.of_log(logs[0]), epochs=statistics.mean(reached) if reached else None)
     columns = [_Column("this result", ours, logs[0].train_samples or rules.TRAIN_SAMPLES, (len(reached), len(logs)))]
@@ -89,7 +89,7 @@ def _decay(column: _Column) -> str:
 
 
 def number(value: Any) -> str:
-    """A value of a log as a person reads it; ``-`` for one that is not there."""
+    """Format a logged value for people; ``-`` for None."""
     if value is None:
         return "-"
     if isinstance(value, bool) or not isinstance(value, (int, float)):

@@ -1,4 +1,4 @@
-"""The report: all that is known of one or several results, on one HTML page that needs nothing but itself."""
+"""Write the report: everything known of one or several results, on one self-contained HTML page."""
 
 import pathlib
 import statistics
@@ -25,14 +25,14 @@ PARTS = {
     "blocks": "blocks of epochs",
     "gaps": "gaps",
 }
-"""The fields of ``timing.RunTimes`` as the reader calls them."""
+"""Display names of the fields of ``timing.RunTimes``."""
 _GLYPHS = "●■▲◆▼✚✖★"
-"""The markers of ``plots.MARKERS``."""
+"""Text characters for the markers of ``plots.MARKERS``."""
 
 
 @dataclass(frozen=True)
 class _Run:
-    """A run with all that is read from its log; ``verdict`` says what became of it in the score."""
+    """A run with everything read from its log; ``verdict`` says whether it counts in the score, and why not."""
 
     score: RunScore
     log: ResultLog
@@ -49,30 +49,30 @@ class _Run:
 
 
 Progress = Callable[[int, int], None]
-"""Is told how many results are drawn, and of how many."""
+"""Callback with the number of results drawn and of all results."""
 
 
 def write(
     paths: Sequence[pathlib.Path], rulesets: Sequence[str], output: Optional[pathlib.Path] = None,
     progress: Progress = lambda done, total: None,
 ) -> pathlib.Path:  # fmt: skip
-    """Writes the report of all results that ``paths`` mean and returns where it is: in ``output``, or as ``report.html`` in the
-    folder of the result, or in the current folder where they are several.
+    """Write the report of all results that ``paths`` mean and return its path: ``output``, or ``report.html`` in the folder of
+    the result, or in the current folder where there are several.
 
     Raises:
-        UserError: as ``score.score`` and ``compliance.check`` do, or the report cannot be written.
+        UserError: as in ``score.score`` and ``compliance.check``, or the report cannot be written.
     """
     systems = scoring.score(paths)
     folders = {run.file.parent for system in systems for run in system.runs}
     target = output or (folders.pop() if len(folders) == 1 else pathlib.Path()) / "report.html"
     remedy = "give another place with --output"
-    files.refuse_to_replace(target, remedy=remedy)  # before all is checked and drawn for nothing
+    files.refuse_to_replace(target, remedy=remedy)  # before the work of checking and drawing
     files.write(target, render(systems, rulesets, progress), remedy=remedy)
     return target
 
 
 def render(systems: Sequence[SystemScore], rulesets: Sequence[str], progress: Progress = lambda done, total: None) -> str:
-    """The page for these results; the official checker runs on their logs under every ruleset."""
+    """Return the page for these results. The official checker runs on their logs under every ruleset."""
     templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader(str(pathlib.Path(__file__).parent)),
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
@@ -180,7 +180,7 @@ def _parts(times: Optional[timing.RunTimes]) -> Dict[str, float]:
 
 
 def _messages(verdicts: Sequence[compliance.Verdict]) -> List[Tuple[str, str, bool]]:
-    """(where, what, failure) of every message once, with the files and rulesets it came from."""
+    """Return each message once as (its files and rulesets, text, True for a failure)."""
     said: Dict[str, List[compliance.Verdict]] = {}
     for verdict in verdicts:
         for message in verdict.messages:

@@ -1,1 +1,1 @@
-"""Rules that a result has to keep, ours and those of the official compliance checker, and findings where it does not."""
+"""Check a result against its rules, ours and those of the official compliance checker, and report findings."""

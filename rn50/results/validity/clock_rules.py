@@ -1,6 +1,6 @@
-"""What the times of a log have to be: stamps, their order, the intervals of the run, its end, and a rate that can be.
+"""Check the times of a log: time stamps, their order, the intervals of the run, its end, and a plausible rate.
 
-Source: MLPerf Training rules, sections "Run Results" and "Quality measure"; the logging specification of mlperf_logging, by which
+Source: MLPerf Training rules, sections "Run Results" and "Quality measure"; the logging specification of mlperf_logging, in which
 ``time_ms`` counts milliseconds since the epoch.
 """
 
@@ -13,22 +13,22 @@ from rn50.results.validity.findings import ERROR, WARNING, Finding
 from rn50.results.validity.log_rules import finding
 
 CLOCK_SKEW_MS = 1000
-"""Ranks that log for themselves do so a few ms apart."""
+"""Tolerance of the order of times, because ranks that log for themselves do so a few ms apart."""
 EARLIEST_MS, LATEST_MS = 1_514_764_800_000, 4_102_444_800_000
-"""The years 2018, in which MLPerf had its first round, and 2100."""
+"""Start of the years 2018, in which MLPerf had its first round, and 2100."""
 FASTEST_ACCELERATOR = 7_245
-"""Images/s over the whole run on each accelerator, of the published result with the most: XE8640x4H100-SXM-80GB, round v3.0."""
+"""Highest published images/s per accelerator over the whole run: XE8640x4H100-SXM-80GB, round v3.0."""
 FASTEST_SYSTEM = 8_985_088
-"""Images/s of the published result with the most: coreweave_hgxh100_n448_ngc23.04_mxnet, round v3.0."""
+"""Highest published images/s of a system: coreweave_hgxh100_n448_ngc23.04_mxnet, round v3.0."""
 ABSURD = 10
-"""Times the fastest published rate: nobody has made such a step from one round to the next."""
+"""Multiple of the fastest published rate that is refused, because no step from one round to the next was so large."""
 COURSE = ("run_start", "block_start", "epoch_start", "epoch_stop", "eval_start", "eval_accuracy", "eval_stop", "block_stop",
           "run_stop")
-"""The events of the clock."""
+"""Keys of the clock events."""
 
 
 def check(run: Run, accelerators: Optional[int]) -> Iterator[Finding]:
-    """Every finding on the times of a run; ``accelerators`` are those of the system, where they are known."""
+    """Yield every finding on the times of a run; ``accelerators`` is the system's number of them, where known."""
     log = run.log
     for each in (_stamps, _order, _before, _intervals, _after, _status):
         yield from each(log)
@@ -47,7 +47,7 @@ def _stamps(log: ResultLog) -> Iterator[Finding]:
 def _order(log: ResultLog) -> Iterator[Finding]:
     rule = "the records stand in the order of their times"
     course, late = _late([event for event in log.events if event.key in COURSE]), _late(log.events)
-    # What stands around the course of the run may have been written by another program.
+    # Records other than clock events may come from another program, so they only cause a warning.
     for found, severity in ((course, ERROR), (late if not course else [], WARNING)):
         if found:
             event, before = found[0]
@@ -58,7 +58,7 @@ def _order(log: ResultLog) -> Iterator[Finding]:
 
 
 def _late(events: Sequence[Event]) -> List[Tuple[Event, Event]]:
-    """The events that are earlier than one above them, with the latest above."""
+    """Return the events that are earlier than one above them, each with the latest event above."""
     latest: Optional[Event] = None
     late: List[Tuple[Event, Event]] = []
     for event in events:
@@ -84,7 +84,7 @@ def _before(log: ResultLog) -> Iterator[Finding]:
 
 
 def _intervals(log: ResultLog) -> Iterator[Finding]:
-    # Blocks by their order alone: one published system numbers their stops by the last epoch.
+    # Blocks are matched by order alone, because one published system numbers their stops by the last epoch.
     for name, number in (("block", None), ("epoch", "epoch_num"), ("eval", "epoch_num")):
         opened: Optional[Event] = None
         for event in log.events:
@@ -112,7 +112,7 @@ def _intervals(log: ResultLog) -> Iterator[Finding]:
 
 
 def _step(before: Optional[Event], event: Event) -> Optional[float]:
-    """Epochs from one event to the next; None where one of them does not number its epoch."""
+    """Return the epochs from one event to the next; None where one of them has no epoch number."""
     at, last = (epoch_number(each.metadata.get("epoch_num")) if each else None for each in (event, before))
     return None if at is None or last is None else at - last
 
@@ -143,7 +143,7 @@ def _status(log: ResultLog) -> Iterator[Finding]:
     rule = "run_stop has the status success where the target is reached, else aborted"
     status, target = stop.metadata.get("status"), rules.TARGET_ACCURACY
     if not isinstance(status, str):
-        return  # the format is broken, which is said already
+        return  # the format is broken, which another finding reports
     if status == "success" and log.reached is None:
         yield finding(log, stop.line, rule, f"the status is success, but no evaluation reaches {target}",
                       "stop with success only after an evaluation at the target; this run did not converge")
@@ -151,7 +151,7 @@ def _status(log: ResultLog) -> Iterator[Finding]:
         yield finding(log, stop.line, rule, f"the status is aborted, but epoch {log.reached.epoch:g} reached {target}",
                       "stop with success at the first evaluation at the target (>=, not >)")
     elif status not in ("success", "aborted"):
-        severity = ERROR if log.reached else WARNING  # that it missed the target is not in doubt
+        severity = ERROR if log.reached else WARNING  # without an evaluation at the target, the run missed it anyway
         yield finding(log, stop.line, rule, f"the status of run_stop is {status!r}", "log success or aborted", severity)
     after = [evaluation for evaluation in log.evaluations if log.reached and evaluation.epoch > log.reached.epoch]
     if log.reached and after:
@@ -171,6 +171,6 @@ def _rate(run: Run, accelerators: Optional[int]) -> Iterator[Finding]:
     rate, bound, fastest = epochs * log.train_samples / log.minutes / 60, ABSURD * FASTEST_SYSTEM, "published system"
     if accelerators and accelerators * FASTEST_ACCELERATOR < FASTEST_SYSTEM:
         bound, fastest = ABSURD * FASTEST_ACCELERATOR * accelerators, f"{accelerators} published accelerators"
-    if rate > bound and not run.label:  # images and networks may be small there
+    if rate > bound and not run.label:  # labelled runs may have smaller images and networks
         yield finding(log, stop.line, rule, f"{epochs:g} epochs in {log.minutes * 60:,.1f} s are {rate:,.0f} images/s, more than "
                       f"{ABSURD} times those of the fastest {fastest}", remedy)

@@ -1,7 +1,7 @@
-"""The verdict of the official compliance checker, ``mlperf_logging.compliance_checker``, on result files.
+"""Run the official compliance checker, ``mlperf_logging.compliance_checker``, on result files.
 
-It runs in a process of its own, because it keeps state in its module and sets up the root logger. Its verdict is the last line it
-writes, ``SUCCESS`` or ``FAILED``. The exit code is not asked: it is 1 for a file that failed and for a checker that crashed.
+It runs in a separate process, because it keeps state in its module and configures the root logger. Its verdict is the last line
+it writes, ``SUCCESS`` or ``FAILED``. The exit code is not used, because it is 1 both for a file that failed and for a crash.
 """
 
 import concurrent.futures
@@ -25,7 +25,7 @@ from rn50.terminal import Terminal, styled
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the checker says of one file under one ruleset; ``messages`` are its reasons and, on a pass, its warnings."""
+    """The checker's verdict on one file under one ruleset; ``messages`` are its reasons or, on a pass, its warnings."""
 
     file: pathlib.Path
     ruleset: str
@@ -34,8 +34,8 @@ class Verdict:
 
 
 def check(paths: Sequence[pathlib.Path], rulesets: Sequence[str], count: Callable[[], None] = lambda: None) -> List[Verdict]:
-    """Checks every result file that ``paths`` mean under every ruleset, as many at a time as there are processors. ``count`` is
-    called as each check ends.
+    """Check every result file that ``paths`` mean under every ruleset, as many at a time as there are processors. ``count`` is
+    called when a check ends.
 
     Raises:
         UserError: an unknown ruleset, a path that does not exist or holds no result file, or a file without an MLPerf record.
@@ -57,8 +57,8 @@ def check(paths: Sequence[pathlib.Path], rulesets: Sequence[str], count: Callabl
 
 
 def _check_file(file: pathlib.Path, copy: pathlib.Path, ruleset: str) -> Verdict:
-    # The checker would leave a compliance_checker.log in the current folder; and without utf8, in an ASCII locale, Python 3.8
-    # mixes failures to write its messages into them.
+    # --log_output: else the checker leaves a compliance_checker.log in the current folder. utf8: else, in an ASCII locale,
+    # Python 3.8 mixes encoding errors into the messages.
     options = ["--usage", "training", "--ruleset", ruleset, "--log_output", os.devnull, "--", str(copy)]
     process = subprocess.run(
         [sys.executable, "-X", "utf8", "-m", "mlperf_logging.compliance_checker", *options],
@@ -82,7 +82,7 @@ def _read_verdict(output: str) -> Tuple[bool, Tuple[str, ...]]:
 
 
 def to_json(verdicts: Sequence[Verdict]) -> Dict[str, Any]:
-    """The verdicts as JSON values; ``ok`` is true where every one of them is a pass."""
+    """Return the verdicts as JSON values; ``ok`` is true where every verdict is a pass."""
     return {
         "ok": all(verdict.ok for verdict in verdicts),
         "verdicts": [{"file": str(v.file), "ruleset": v.ruleset, "ok": v.ok, "messages": list(v.messages)} for v in verdicts],
@@ -90,7 +90,7 @@ def to_json(verdicts: Sequence[Verdict]) -> Dict[str, Any]:
 
 
 def print_table(verdicts: Sequence[Verdict], console: Terminal) -> None:
-    """Prints for each folder a table of its files and their verdicts under each ruleset."""
+    """Print for each folder a table of its files and their verdicts under each ruleset."""
     rulesets = list(dict.fromkeys(verdict.ruleset for verdict in verdicts))
     folders: Dict[pathlib.Path, Dict[pathlib.Path, List[Verdict]]] = {}
     for verdict in verdicts:

@@ -1,4 +1,4 @@
-"""A sentence for what the official compliance checker says: which line, which rule, and what to do."""
+"""Turn the messages of the official compliance checker into findings: which line, which rule, and what to do."""
 
 import ast
 import json
@@ -13,7 +13,7 @@ from rn50.results.validity.findings import ERROR, WARNING, Finding
 Sentence = Tuple[Optional[int], str, str]
 """Line, message, remedy."""
 _HARMLESS = "with one value, though once is right"
-"""What the checker only warns of, also in a log that it refuses for something else."""
+"""End of a message that is only a warning, also in a log that the checker refuses for another reason."""
 
 _REMEDIES = {
     "submission_division": "log closed or open, in small letters",
@@ -38,7 +38,7 @@ _REMEDIES = {
 
 
 def explain(verdicts: Sequence[Verdict], log: ResultLog) -> List[Finding]:
-    """Findings on one file: what the checker said of it under each ruleset, the same thing once."""
+    """Return the findings on one file from the checker's verdicts under each ruleset; equal messages become one finding."""
     said: Dict[Tuple[str, Sentence], List[str]] = {}
     for verdict in verdicts:
         sentences = [sentence for message in verdict.messages for sentence in _sentences(message, log)]
@@ -65,7 +65,7 @@ def _sentences(message: str, log: ResultLog) -> Iterator[Sentence]:
             yield None, "some records cannot be read by the checker", "log through mlperf_logging.mllog"
     elif message.startswith("the checker gave no verdict:"):
         reason = message.split(":", 1)[1].strip()
-        # It goes on with a file of rules that these values name.
+        # The checker loads a rules file named by the values of these keys, and crashes where there is none.
         keys = ("submission_division", "opt_name")
         named = (e for e in log.events if e.key in keys and re.search(rf"_?{re.escape(str(e.value))}(_common)?\.yaml", reason))
         event = next(named, None)
@@ -87,7 +87,7 @@ def _sentences(message: str, log: ResultLog) -> Iterator[Sentence]:
         yield (event.line if event else None, f"{key} {_short(value, 60)} is of a type that the checker cannot test",
                _REMEDIES.get(key, "log a value of the type that the rules want"))
     elif message.startswith("Failed checks for eval_accuracy"):
-        if log.reached is None:  # our own rules say so, and whether this one run may
+        if log.reached is None:  # our own rules report it, and decide whether this run may miss the target
             return
         yield (None, f"no eval_accuracy is at {rules.TARGET_ACCURACY} or above, and below 1",
                "of five runs one may miss the target; otherwise run again with a new seed")
@@ -126,7 +126,7 @@ def _tensors(message: str, log: ResultLog) -> Sentence:
 
 
 def _find(text: str, log: ResultLog) -> Optional[Event]:
-    """The event that the checker shows as text."""
+    """Return the event that the checker shows as text, or None."""
     try:
         fields, _ = json.JSONDecoder().raw_decode(text.strip()[len(TOKEN) :].strip())
         wanted = fields["key"], fields["value"], fields["metadata"], int(fields["time_ms"])
@@ -141,7 +141,7 @@ def _short(text: str, width: int = 160) -> str:
 
 
 def reasons_of_description(text: str) -> List[str]:
-    """The reasons in a line of the system description checker, which prints a list as Python does."""
+    """Return the reasons in a line of the system description checker, which prints them as a Python list."""
     try:
         reasons = ast.literal_eval(text[text.index("[") :])
     except (ValueError, SyntaxError):

@@ -1,4 +1,4 @@
-"""What is wrong with a result, a sentence each: where it stands, which rule it breaks, and what to do."""
+"""Findings on a result, one sentence each: place, message, broken rule and remedy."""
 
 import pathlib
 from dataclasses import asdict, dataclass
@@ -11,8 +11,8 @@ ERROR, WARNING = "error", "warning"
 
 @dataclass(frozen=True)
 class Finding:
-    """``severity`` is ``ERROR`` where the rule is broken, ``WARNING`` where a reviewer will ask. ``line`` counts from 1; None
-    where the fault is that something is not there, or no line of the file."""
+    """One fault. ``severity`` is ``ERROR`` where the rule is broken, ``WARNING`` where a reviewer will ask. ``line`` counts from
+    1; it is None where something is missing or the fault is not in a line of the file."""
 
     severity: str
     file: pathlib.Path
@@ -23,17 +23,17 @@ class Finding:
 
     @property
     def where_and_what(self) -> str:
-        """ "result_3.txt, line 12: seed 5 is that of result_0.txt too"."""
+        """File name, line and message, like "result_3.txt, line 12: seed 5 is that of result_0.txt too"."""
         return f"{self.file.name}{'' if self.line is None else f', line {self.line}'}: {self.message}"
 
 
 def to_json(findings: Iterable[Finding]) -> List[Dict[str, Any]]:
-    """The findings as JSON values."""
+    """Return the findings as JSON values."""
     return [{**asdict(finding), "file": str(finding.file)} for finding in findings]
 
 
 def print_findings(findings: Iterable[Finding], console: Terminal) -> None:
-    """A line each: severity, file and line, message, the rule in brackets, remedy."""
+    """Print a line for each finding: severity, file and line, message, the rule in brackets, remedy."""
     for finding in findings:
         place = str(finding.file) if finding.line is None else f"{finding.file}:{finding.line}"
         text = f"{finding.severity}: {place}: {finding.message} [{finding.rule}]; {finding.remedy}"

@@ -1,7 +1,7 @@
-"""The label of a result that is none of the benchmark: the one place that decides it.
+"""Decide whether a run is labelled as no result of the benchmark; no other code decides it.
 
-A run on other data, of another network, or of a part of its steps is labelled by its log, and by the configuration and the
-certificate of the data that it saved. Any of them is enough. A number of samples is no label: see ``log_rules``.
+A run on other data, of another network, or of only a part of its steps is labelled in its log, or shown by the configuration or
+the data certificate that it saved. Any one of them is enough. A number of samples is no label: see ``log_rules``.
 """
 
 from typing import Any, Mapping, Optional
@@ -12,9 +12,9 @@ from rn50.results.parse import ResultLog
 
 
 def of_run(log: ResultLog, saved: Mapping[str, Any]) -> Optional[str]:
-    """``rules.NOT_A_RESULT``, or None; ``saved`` is what lies beside the log."""
+    """Return ``rules.NOT_A_RESULT`` or None; ``saved`` is the contents of the sidecar file."""
     certificate = saved.get("data certificate")
-    # What a certificate says of ImageNet is that these are its numbers and no fault was found.
+    # ``imagenet`` is true in a certificate where the numbers are ImageNet's and no fault was found.
     certified_other = isinstance(certificate, dict) and certificate.get("imagenet") is False
     steps = sidecar.section(saved, "run").get("benchmark_steps")
     other_task = not rules.is_task(sidecar.section(saved, "data"), steps)
@@ -22,5 +22,5 @@ def of_run(log: ResultLog, saved: Mapping[str, Any]) -> Optional[str]:
 
 
 def logged(log: ResultLog) -> bool:
-    """Whether the log itself is labelled."""
+    """Return True if the log itself has the label."""
     return any(rules.NOT_A_RESULT in str(event.value) for event in log.by_key.get("submission_platform", ()))

@@ -1,8 +1,8 @@
-"""What the log of one run has to say, and which values the rules allow. The rules of its clock stand in ``clock_rules``.
+"""Check that the log of one run is complete and has allowed values. ``clock_rules`` checks its times.
 
 Source: MLPerf Training rules, sections "Hyperparameters", "Quality measure", "Run Results"; the rulesets of the official
-compliance checker, all but the names of tensors; and logs that passed the official checkers though they should not have. A demo
-that runs by the rules has no finding.
+compliance checker, except the names of tensors; and logs that passed the official checkers although they should not have. A demo
+that follows the rules has no finding.
 """
 
 import json
@@ -16,13 +16,13 @@ from rn50.results.run import Run
 from rn50.results.validity.findings import ERROR, WARNING, Finding
 
 ROUNDING = 0.01
-"""Accuracies are logged in float32, so accuracy times samples is a whole number to within this."""
+"""Tolerance of accuracy * samples, which is a whole number but for the rounding of accuracies logged in float32."""
 SKIPPED = 1
-"""Images that some published logs, of a loader that drops one, leave out of every evaluation."""
+"""Images missing from every evaluation of some published logs, because their loader drops one."""
 REQUIRED = "a run logs who submits what, its hyperparameters, and where it begins and ends"
 ENDS = "a run logs its evaluations and its end"
 VALUES = "the closed division fixes the optimizer's constants"
-"""Rules that the compliance checker of the round has too."""
+"""Rules that the round's compliance checker has too."""
 
 _SUBMISSION = tuple(f"submission_{what}" for what in ("benchmark", "org", "division", "status", "platform"))
 _EVERY = (*_SUBMISSION, "cache_clear", "init_start", "init_stop", "run_start", "train_samples", "eval_samples")
@@ -42,7 +42,7 @@ _ENDS: Sequence[Tuple[str, ...]] = (
     ("run_stop",), ("eval_accuracy",), ("block_start", "epoch_start"), ("block_start", "eval_start"),
     ("block_stop", "epoch_stop"), ("block_stop", "eval_stop"),
 )
-"""Of each the one or the other."""
+"""Groups of keys of which at least one has to be logged."""
 _NUMBERED = {
     "block_start": ("first_epoch_num", "epoch_count"), "block_stop": ("first_epoch_num",), "epoch_start": ("epoch_num",),
     "epoch_stop": ("epoch_num",), "eval_start": ("epoch_num",), "eval_stop": ("epoch_num",),
@@ -51,7 +51,7 @@ _WORDS = ("eval_accuracy", "eval_error", "global_batch_size", "submission_benchm
 
 
 def check(run: Run, rulesets: Tuple[str, ...]) -> Iterator[Finding]:
-    """Every finding on the log of a run; ``rulesets`` are those of the round, which differ in what has to be there."""
+    """Yield every finding on the log of a run; the keys required depend on ``rulesets``, those of the round."""
     yield from _format(run.log)
     yield from _required(run.log, rulesets)
     yield from _seed(run.log, rulesets)
@@ -65,7 +65,7 @@ def check(run: Run, rulesets: Tuple[str, ...]) -> Iterator[Finding]:
 
 
 def finding(log: ResultLog, line: Optional[int], rule: str, message: str, remedy: str, severity: str = ERROR) -> Finding:
-    """A finding on a log."""
+    """Return a finding on a log."""
     return Finding(severity, log.path, line, rule, message, remedy)
 
 
@@ -171,14 +171,14 @@ def _samples(run: Run) -> Iterator[Finding]:
         return
     event, trained = log.first("train_samples"), log.train_samples
     if event and trained is not None and trained != rules.TRAIN_SAMPLES:
-        # Some count whole batches only, or fill the last one up.
+        # Some submissions count whole batches only, or pad the last batch.
         batch = abs(trained - rules.TRAIN_SAMPLES) < (log.global_batch_size or 0)
         yield finding(log, event.line, f"a result is of training on all {rules.TRAIN_SAMPLES:,} images of ImageNet",
                       f"train_samples is {trained:,}, not {rules.TRAIN_SAMPLES:,}",
                       f"train on every image, and log {rules.TRAIN_SAMPLES}", WARNING if batch else ERROR)
     event, evaluated = log.first("eval_samples"), log.eval_samples
     if event and evaluated is not None and evaluated != rules.EVAL_SAMPLES:
-        # Some log batches. Whether all images were counted is told by what the accuracies are multiples of.
+        # Some submissions log batches. The accuracies, multiples of 1 / images, show whether all images were counted.
         all_counted = not _odd(log, rules.EVAL_SAMPLES) and (evaluated <= 0 or bool(_odd(log, evaluated)))
         accepted = all_counted or _almost_all(evaluated)
         yield finding(log, event.line, f"every evaluation counts the {rules.EVAL_SAMPLES:,} validation images",
@@ -206,7 +206,7 @@ def _almost_all(samples: int) -> bool:
 
 
 def _odd(log: ResultLog, samples: int) -> List[Event]:
-    """The accuracies that are no multiple of one of ``samples``."""
+    """Return the accuracies that are no multiple of 1 / ``samples``."""
     events = [event for event in log.by_key.get("eval_accuracy", ()) if 0 <= (finite(event.value) or 0) <= 1]
     events = [event for event in events if finite(event.value) is not None]
     return [event for event in events if abs(event.value * samples - round(event.value * samples)) > ROUNDING]
@@ -217,7 +217,7 @@ def _cadence(log: ResultLog) -> Iterator[Finding]:
     events = log.by_key.get("eval_accuracy", ())
     epochs = [evaluation.epoch for evaluation in log.evaluations]
     if len(events) != len(epochs) or not epochs:
-        return  # the format is broken, which is said already
+        return  # the format is broken, which another finding reports
     before = 0.0
     for number, (event, epoch) in enumerate(zip(events, epochs)):
         right = epoch in range(1, rules.EVAL_PERIOD_EPOCHS + 1) if number == 0 else epoch - before == rules.EVAL_PERIOD_EPOCHS

@@ -1,7 +1,7 @@
-"""The rules of a result: the one set that ``rn50 score``, ``check`` and ``package`` hold it against.
+"""Judge a result by its rules, the same for ``rn50 score``, ``check`` and ``package``.
 
-What makes one of them refuse makes all of them: an error here. The rules of one log stand in ``log_rules`` and ``clock_rules``;
-those of its runs together are here. The official checkers, which are programs, are asked by ``check`` and ``package`` only.
+An error here makes each of these commands refuse the result. ``log_rules`` and ``clock_rules`` have the rules of one log; those
+of all its runs together are here. Only ``check`` and ``package`` also run the official checkers, which are programs.
 
 Source: MLPerf Training rules, sections "Hyperparameters", "Benchmark Results" and "Run Results".
 """
@@ -25,20 +25,20 @@ _SEEDS = "the runs of a result have different seeds, from the clock or the opera
 _LOGGED = ("global_batch_size", "opt_name", "gradient_accumulation_steps", "model_bn_span", "train_samples", "eval_samples",
            "label_smoothing", "submission_division", "submission_org", "submission_status")
 _OF_OPTIMIZER = re.compile(r"(lars|sgd|opt)_.*")
-"""Keys that have one value in all runs of a result."""
+"""Log keys whose values are the same in all runs of a result."""
 RUNS_OWN = ("seed", "result_file", "cache_cleared", "hosts", "walltime")
-"""Of ``config / run`` what may differ from run to run, and is no part of the configuration."""
+"""Names under ``config / run`` that are no part of the configuration and may differ from run to run."""
 _SAVED = re.compile(r"config / .*|environment / .*|python|commit|packages / (mxnet|torch|paddlepaddle|nvidia|horovod|numpy).*")
-"""What was saved that is the same in all runs; of the packages those that compute."""
+"""Names of sidecar values that are the same in all runs of a result; of the packages, those that compute."""
 _MOST_NAMED = 3
 _TOO_SHORT = 3
-"""Events of a run that have the times of another's by chance."""
+"""Clock events below which two runs are not compared, because so few may have the same times by chance."""
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """What the rules say of the runs of a folder. ``chosen`` are those that make the score, by their index; ``excused`` is the
-    log of the one run that missed the target, where one did and may."""
+    """Judgement on the runs of a folder. ``chosen`` are the indices of the runs that make the score. ``excused`` is the log of
+    the one run that missed the target, where exactly one did."""
 
     findings: Tuple[Finding, ...]
     label: Optional[str]
@@ -47,12 +47,12 @@ class Judgement:
 
     @property
     def errors(self) -> List[Finding]:
-        """The findings that make the result none."""
+        """Findings that make the result invalid."""
         return [each for each in self.findings if each.severity == ERROR]
 
 
 def judge(runs: Sequence[Run], rulesets: Sequence[str], accelerators: Optional[int] = None) -> Judgement:
-    """Holds runs against the rules of a round, or of several. ``accelerators`` are those that a description of the system has."""
+    """Judge runs by the rules of one or several rounds. ``accelerators`` is their number in the system description."""
     chosen = median_set(runs)
     missed = [runs[i].log.path for i in chosen if not runs[i].converged]
     found: List[Finding] = []
@@ -98,7 +98,7 @@ def _seeds(runs: Sequence[Run]) -> Iterator[Finding]:
 
 
 def _copies(runs: Sequence[Run]) -> Iterator[Finding]:
-    """No two runs take the same milliseconds from every event to the next."""
+    """Yield findings on copied logs: no two runs take the same milliseconds from every event to the next."""
     seen: Dict[Tuple[Tuple[str, int], ...], ResultLog] = {}
     for log in (run.log for run in runs):
         events = [event for event in log.events if event.key in clock_rules.COURSE]
@@ -137,13 +137,13 @@ def _logged(log: ResultLog) -> Dict[str, Any]:
 
 
 def _comparable(value: Any) -> Any:
-    """One program logs 37, the other 37.0."""
+    """Return a value to compare between logs. Numbers stay numbers, because some programs log 37 and others 37.0."""
     return value if isinstance(value, str) or finite(value) is not None else json.dumps(value)
 
 
 def differences(names: Sequence[str], facts: Sequence[Mapping[str, Any]]) -> str:
-    """What ``facts``, those of each of the runs ``names``, do not say alike; empty where there is nothing. A run says nothing of
-    what it has no fact of, where it has none at all."""
+    """Return a text on the keys whose values differ in ``facts``, which has one mapping for each of the runs ``names``; empty
+    where none differ. A run without any facts is left out; a single missing fact is a difference."""
     telling = [(name, fact) for name, fact in zip(names, facts) if fact]
     everything = dict.fromkeys(key for _, fact in telling for key in fact)
     different = [key for key in everything if len({fact.get(key) for _, fact in telling}) > 1]
