@@ -7,7 +7,7 @@ from typing import Any, Optional, Tuple
 
 import click
 
-from rn50 import process
+from rn50 import frameworks, process
 from rn50.cli import group
 from rn50.cli.numbers import LONGEST_S, Number, Whole
 from rn50.errors import Status
@@ -89,7 +89,7 @@ def _words(possible: Optional[Tuple[str, ...]] = None) -> Any:
 @bench.command("throughput", epilog="Example: set -a; . configs/config_DEMO_CPU.sh; rn50 bench throughput "
                "--frameworks mxnet,pytorch --models ours,alexnet --precisions float32,bfloat16 --batch-sizes 32,64 --ranks 1,2 "
                "--published")
-@click.option("--frameworks", callback=_words(("mxnet", "pytorch")), help="With commas between them. [default: FRAMEWORK]")
+@click.option("--frameworks", callback=_words(frameworks.names()), help="With commas between them. [default: FRAMEWORK]")
 @click.option("--models", default="ours", show_default=True,
               help="Ours, and models of Gluon's zoo or torchvision beside it, on synthetic data of the size that they want.")
 @click.option("--precisions", callback=_words(("auto", "float32", "float16", "bfloat16")), help="[default: PRECISION]")

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 OK, WARNING, FAILURE = "ok", "warning", "failure"
+INSTALL_DRIVER = "sudo apt-get install nvidia-driver (Debian, non-free) or sudo ubuntu-drivers install (Ubuntu), then reboot"
 
 
 class Finding(NamedTuple):

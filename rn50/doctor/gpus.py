@@ -1,32 +1,20 @@
-"""Whether the GPUs, their driver and their links suit MXNet's GPU build, which mxnet-cu112 of PyPI is."""
+"""Whether there are GPUs as a configuration wants them, at full speed and linked; what the framework wants is its own part."""
 
-import re
 from collections import Counter
-from typing import Iterator, Mapping, Optional, Sequence, Tuple
+from typing import Iterator, Mapping, Optional, Sequence
 
-from rn50.doctor.finding import FAILURE, OK, WARNING, Finding
-from rn50.files import ROOT
+from rn50 import frameworks
+from rn50.doctor.finding import FAILURE, INSTALL_DRIVER, OK, WARNING, Finding
 from rn50.machine.gpus import Gpu
 from rn50.machine.hardware import Machine
 from rn50.machine.software import Software
 from rn50.settings.config import Config
 
-MACHINE_CODE = ((5, 0), (6, 0), (7, 0), (8, 0), (8, 6))
-"""Compute capabilities for which libmxnet.so of mxnet-cu112 1.9.1 holds code; it holds no PTX to compile for others."""
-
-OLDEST_DRIVER = "450.80.02"
-"""From here on libraries of any CUDA 11 run, by minor version compatibility (NVIDIA, CUDA Compatibility, table 1)."""
-FULL_DRIVER = "520.61.05"
-"""That of CUDA 11.8 (its release notes, table 3): compiles the PTX that libnvrtc 11.8 makes for MXNet's fused operators."""
-
-INSTALL_DRIVER = "sudo apt-get install nvidia-driver (Debian, non-free) or sudo ubuntu-drivers install (Ubuntu), then reboot"
-PYTORCH = ROOT / "implementations" / "pytorch" / "train.py"
-
 
 def findings(machine: Machine, software: Software, config: Optional[Config], environ: Mapping[str, str]) -> Iterator[Finding]:
     """What there is to say of GPUs. What hinders their use is a failure where the configuration wants them, else a warning."""
     wanted = config is not None and config.run.device == "gpu"
-    mxnet = config is None or config.run.framework == "mxnet"
+    own = frameworks.unimported(config.run.framework if config is not None else frameworks.default(), "doctor")
     ranks = config.run.ranks_per_node if config is not None and wanted else 1
     grave = FAILURE if wanted else WARNING
     if not machine.gpus:
@@ -34,9 +22,8 @@ def findings(machine: Machine, software: Software, config: Optional[Config], env
         return
     used = machine.gpus[:ranks]
     yield _count(machine, ranks)
-    if mxnet:
-        yield _capability(used, software, grave)
-        yield _driver(used[0].driver, grave, environ)
+    if own is not None and hasattr(own, "gpus"):
+        yield from own.gpus(used, software, grave, environ)
     if any(each.mig for each in used):
         yield _mig(used, ranks, grave)
     yield _speed(used)
@@ -68,49 +55,6 @@ def _count(machine: Machine, ranks: int) -> Finding:
         return Finding(FAILURE, "GPU", f"{found}, but DGXNGPU={ranks} ranks want one each",
                        f"use a configuration for {few}, or set DGXNGPU={few} and raise BATCHSIZE to keep the global batch")
     return Finding(OK, "GPU", found)
-
-
-def runs(capability: Tuple[int, int]) -> bool:
-    """Whether a GPU runs code that ``MACHINE_CODE`` has: of the same major version, and no newer minor version.
-
-    Source: CUDA C++ Programming Guide, "Binary compatibility".
-    """
-    return any(major == capability[0] and minor <= capability[1] for major, minor in MACHINE_CODE)
-
-
-def _capability(used: Sequence[Gpu], software: Software, grave: str) -> Finding:
-    subject = "compute capability"
-    held = " ".join(f"{major}.{minor}" for major, minor in MACHINE_CODE)
-    known = sorted({each.capability for each in used if each.capability})
-    shown = ", ".join(f"{major}.{minor}" for major, minor in known)
-    if software.nvidia_container:
-        return Finding(OK, subject, f"{shown or 'unknown'}; MXNet is that of NVIDIA's container {software.nvidia_container}")
-    if not known:
-        found = f"driver {used[0].driver} does not tell; mxnet-cu112 holds code for {held}"
-        return Finding(WARNING, subject, found, f"a newer driver tells: {INSTALL_DRIVER}")
-    bad = [each for each in known if not runs(each)]
-    if not bad:
-        return Finding(OK, subject, f"{shown}; mxnet-cu112 holds code for {held}")
-    name = next(each.name for each in used if each.capability == bad[0])
-    found = f"{name} has {bad[0][0]}.{bad[0][1]}; mxnet-cu112 holds code for {held} only, and no driver changes that"
-    if bad[0] < MACHINE_CODE[0]:
-        return Finding(grave, subject, found, "use a GPU of compute capability 5.0 to 8.9, or DGXSYSTEM=DEMO_CPU")
-    pytorch = "FRAMEWORK=pytorch" if PYTORCH.exists() else "FRAMEWORK=pytorch, once this checkout has implementations/pytorch"
-    return Finding(grave, subject, found, f"train with the PyTorch implementation ({pytorch}), or in NVIDIA's MXNet container "
-                   "(make image STAGE=gpu BASE_IMAGE=...)")
-
-
-def _driver(version: str, grave: str, environ: Mapping[str, str]) -> Finding:
-    if _newer(OLDEST_DRIVER, version):
-        return Finding(grave, "driver", f"{version}; CUDA 11 needs {OLDEST_DRIVER} or newer", INSTALL_DRIVER)
-    if _newer(FULL_DRIVER, version) and environ.get("MXNET_USE_FUSION") != "0":
-        found = f"{version} is older than CUDA 11.8, whose libnvrtc makes PTX of MXNet's fused operators that it does not know"
-        return Finding(WARNING, "driver", found, f"export MXNET_USE_FUSION=0, or have {FULL_DRIVER} at least: {INSTALL_DRIVER}")
-    return Finding(OK, "driver", f"{version}; CUDA 11.2 and 11.8 run on it")
-
-
-def _newer(first: str, second: str) -> bool:
-    return [int(number) for number in re.findall(r"\d+", first)] > [int(number) for number in re.findall(r"\d+", second)]
 
 
 def _mig(used: Sequence[Gpu], ranks: int, grave: str) -> Finding:

@@ -45,7 +45,7 @@ def _processor(machine: Machine) -> Finding:
     usable = f"{len(machine.cpus)} of {machine.online} CPUs usable"
     found = f"{machine.processor or machine.architecture}: {usable}, cores {cores}, NUMA nodes {nodes}"
     if machine.architecture not in ("x86_64", "amd64"):
-        return Finding(FAILURE, "processor", f"{found}; the MXNet 1.9.1 and DALI of requirements/ are built for x86_64 only",
+        return Finding(FAILURE, "processor", f"{found}; the packages of requirements/ are built for x86_64 only",
                        "use an x86-64 machine")
     return Finding(OK, "processor", found)
 

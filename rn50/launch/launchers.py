@@ -11,6 +11,7 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 import psutil
 
 from rn50.errors import UserError
+from rn50.frameworks import traits
 from rn50.launch import hosts
 from rn50.machine import binding, hardware
 from rn50.run import local_ranks
@@ -101,8 +102,9 @@ def _python(config: Config, environ: Mapping[str, str], rank_argv: List[str]) ->
     if config.ranks == 1:
         return Start("python", rank_argv, {}, 0)
     if not _on_one_machine(config):
-        raise UserError("LAUNCHER=python", f"starts one rank, or those of one machine (under MXNet on CPUs only); this run has "
-                        f"{config.ranks} with DEVICE={config.run.device} and DGXNNODES={config.run.nodes}", "set LAUNCHER=auto")
+        which = "CPU" if traits(config.run.framework).horovod else "machine"
+        raise UserError("LAUNCHER=python", f"starts one rank, or those of one {which}; this run has {config.ranks} with "
+                        f"DEVICE={config.run.device} and DGXNNODES={config.run.nodes}", "set LAUNCHER=auto")
     return Start("python", [sys.executable, "-m", "rn50.launch.local_launcher", str(config.ranks), *rank_argv], {}, None)
 
 
@@ -112,7 +114,7 @@ def _on_one_machine(config: Config) -> bool:
 
 
 def _without_horovod(config: Config) -> bool:
-    return config.run.framework == "pytorch"
+    return not traits(config.run.framework).horovod
 
 
 def _horovodrun(config: Config, environ: Mapping[str, str], rank_argv: List[str]) -> Start:

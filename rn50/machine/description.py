@@ -13,9 +13,10 @@ from rn50 import process
 from rn50.machine import cgroup, cpu_list, sources
 from rn50.machine import hardware as machine_facts
 from rn50.machine.hardware import Machine
+from rn50.machine.software import container_variables
 from rn50.machine.sources import Sources
 
-_VERSIONS = ("CUDA_VERSION", "CUDNN_VERSION", "CUBLAS_VERSION", "NCCL_VERSION", "OPENMPI_VERSION", "NVIDIA_MXNET_VERSION")
+_VERSIONS = ("CUDA_VERSION", "CUDNN_VERSION", "CUBLAS_VERSION", "NCCL_VERSION", "OPENMPI_VERSION")
 """Variables of NVIDIA's container images."""
 _VIRTUAL_DISK = re.compile(r"vd[a-z]+|xvd[a-z]+")
 _DISK = re.compile(rf"nvme\d+n\d+|sd[a-z]+|{_VIRTUAL_DISK.pattern}")
@@ -32,7 +33,7 @@ def read(root: str = "/", run: sources.Run = sources.run, environ: Optional[Mapp
     name = re.search(r'^PRETTY_NAME="?([^"\n]*)', source.text("etc/os-release"), re.MULTILINE)
     found["operating_system"] = ", ".join(filter(None, (name and name[1], kernel and f"Linux {kernel}")))
     environ = process.environment() if environ is None else environ
-    found.update((name.lower(), environ.get(name, "")) for name in _VERSIONS)
+    found.update((name.lower(), environ.get(name, "")) for name in (*_VERSIONS, *container_variables()))
     found["hw_notes"] = _confined(machine, cgroup.read(source))
     return {field: value for field, value in found.items() if value}
 

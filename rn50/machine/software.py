@@ -9,7 +9,7 @@ import re
 import subprocess
 from typing import Dict, Mapping, Optional, Tuple
 
-from rn50 import process
+from rn50 import frameworks, process
 from rn50.files import ROOT
 from rn50.machine import sources
 
@@ -36,21 +36,27 @@ def read(run: sources.Run = sources.run, environ: Optional[Mapping[str, str]] = 
     for distribution in importlib.metadata.distributions():
         # Of two with one name the first on the path is what is imported; a broken one has no name.
         packages.setdefault(str(distribution.metadata["Name"]).lower(), distribution.version)
-    library = _libmxnet()
-    missing = _missing(library, run) if library else ()
-    folders = sorted(library.parent.parent.glob("nvidia/*/lib")) if library else []
+    libraries = [library for library in map(_library, frameworks.every().values()) if library]
+    missing = tuple(dict.fromkeys(name for library in libraries for name in _missing(library, run)))
+    folders = [folder for library in libraries for folder in sorted(library.parent.parent.glob("nvidia/*/lib"))]
     return Software(
         python=platform.python_version(),
         packages=packages,
         missing_libraries=missing,
         libraries_off_path=tuple(folder for folder in folders if any((folder / name).exists() for name in missing)),
-        nvidia_container=environ.get("NVIDIA_MXNET_VERSION"),
+        nvidia_container=next(filter(None, map(environ.get, container_variables())), None),
     )
 
 
-def _libmxnet() -> Optional[pathlib.Path]:
-    package = importlib.util.find_spec("mxnet")
-    library = pathlib.Path(package.origin).with_name("libmxnet.so") if package and package.origin else None
+def container_variables() -> Tuple[str, ...]:
+    """Return the variables in which vendors' containers of the frameworks say their release."""
+    return tuple(each.container for each in frameworks.every().values() if each.container)
+
+
+def _library(traits: frameworks.Traits) -> Optional[pathlib.Path]:
+    name, file = traits.library
+    package = importlib.util.find_spec(name) if name else None
+    library = pathlib.Path(package.origin).with_name(file) if package and package.origin else None
     return library if library and library.exists() else None
 
 

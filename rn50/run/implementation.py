@@ -1,19 +1,17 @@
-"""The contract between the timed run and a framework, and the one door to the implementations.
+"""The contract between the timed run and a framework.
 
 The boundary is the epoch, not the step: the hot loop stays whole in the framework's own file, and clock, log, evaluation and
 stopping are written once in ``timed_run.py``.
 """
 
 import functools
-import importlib
 import pathlib
-import pkgutil
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Protocol, Tuple
 
 import numpy as np
 
+from rn50 import frameworks
 from rn50.data.pipeline.dali import Form
-from rn50.errors import UserError
 from rn50.settings.config import Config, InputPipeline
 
 Progress = Callable[[int, float], None]
@@ -111,31 +109,18 @@ class Implementation(Protocol):
 
 
 def load(framework: str, model: Optional[str] = None) -> Callable[[Config], Implementation]:
-    """The ``create`` function of ``implementations.<framework>.train``; of ``model``, where one of its ``zoo`` is named.
+    """Return ``create`` of ``implementations.<framework>.train``; of ``model``, where one of its ``zoo`` is named.
 
     Raises UserError where there is no such implementation, or a package that it needs is missing.
     """
-    create = _module(framework, "train").create
+    create: Callable[..., Implementation] = frameworks.module(framework, "train").create
     return create if model is None else functools.partial(create, model=model)
 
 
 def zoo(framework: str) -> Dict[str, int]:
-    """The models of the framework's own zoo: name -> side of the input in pixels.
+    """Return the models of the framework's own zoo: name -> side of the input in pixels.
 
     Raises UserError as ``load`` does, and where the zoo is not installed.
     """
-    return _module(framework, "zoo").models()
-
-
-def _module(framework: str, name: str) -> Any:
-    try:
-        import implementations
-    except ImportError as error:
-        raise UserError("implementations/", "not found", "run from the root of the repository") from error
-    known = sorted(module.name for module in pkgutil.iter_modules(implementations.__path__))
-    if framework not in known:
-        raise UserError(f"FRAMEWORK={framework}", "no such implementation", f"there is {', '.join(known)}")
-    try:
-        return importlib.import_module(f"implementations.{framework}.{name}")
-    except ImportError as error:
-        raise UserError(f"FRAMEWORK={framework}", error, "run 'make setup' and use .venv/bin/python") from error
+    models: Dict[str, int] = frameworks.module(framework, "zoo").models()
+    return models

@@ -108,7 +108,7 @@ class RunLog:
 
     def samples(self, config: Config, certificate: Optional[Dict[str, str]] = None) -> None:
         """The sizes of the two sets; as metadata what reads them, and hashes by name that certify them. The rules know no key."""
-        metadata = {"input_library": config.input_library, **(certificate or {})}
+        metadata = {"input_library": config.input_pipeline.library, **(certificate or {})}
         self._event(constants.TRAIN_SAMPLES, config.data.train_samples, metadata)
         self._event(constants.EVAL_SAMPLES, config.data.eval_samples, metadata)
 

@@ -11,6 +11,7 @@ import os
 import re
 from typing import Any, Dict, Iterator, Mapping, Optional, Set, Tuple
 
+from rn50 import frameworks
 from rn50.benchmark import rules
 from rn50.errors import UserError, UserErrors
 from rn50.process import environment
@@ -49,6 +50,7 @@ from rn50.settings.variables import (
     epochs,
     excerpt,
     flag,
+    framework,
     integer,
     number,
     one_of,
@@ -96,13 +98,14 @@ class Run:
     nodes: int = env("DGXNNODES", integer, "machines", "1", NODES, aliases=("PGNNODES", "NFNNODES", "NNODES"))
     system: str = env("DGXSYSTEM", text, "name of the system and of its configuration file", default=UNNAMED,
                       aliases=("PGSYSTEM", "NFSYSTEM"))
-    framework: str = env("FRAMEWORK", text, "folder under implementations/ that trains", default="mxnet")
+    framework: str = env("FRAMEWORK", framework, "folder under implementations/ that trains",
+                         default=frameworks.default())
     device: str = env("DEVICE", one_of("gpu", "cpu"), "gpu or cpu", default="gpu")
     precision: str = env("PRECISION", one_of("auto", "float32", "float16", "bfloat16"),
                          "auto: float16 on a GPU, on a CPU what it computes fastest", default="auto")
     step_mode: str = env("STEP_MODE", one_of("eager", "graph", "compile", "fused"),
-                         "how PyTorch runs a step: eager, one operation after another; graph, captured as a CUDA graph; compile, "
-                         "by its compiler; fused, our kernels for batch norm; on a GPU both captured too", default="eager")
+                         "how a step runs: eager, one operation after another; graph, captured as a CUDA graph; compile, by the "
+                         "framework's compiler; fused, our kernels for batch norm; on a GPU both captured too", default="eager")
     sockets: Optional[int] = env("DGXNSOCKET", integer, "CPU sockets of a machine", "2", MACHINE, default=None,
                                  aliases=("PGNSOCKET", "NFNSOCKET"))
     cores_per_socket: Optional[int] = env("DGXSOCKETCORES", integer, "cores of a socket", "64", MACHINE, default=None,
@@ -153,8 +156,8 @@ class InputPipeline:
     """What decides speed only."""
 
     library: str = env("INPUT_LIBRARY", one_of("dali", "dataloader", "torchvision"), "what reads and decodes images: DALI, or "
-                       "under FRAMEWORK=pytorch DALI_THREADS processes of its DataLoader with Pillow; they read alone, and "
-                       "torchvision decodes on the device", default="dali")
+                       "DALI_THREADS processes of PyTorch's DataLoader with Pillow; they read alone, and torchvision decodes on "
+                       "the device", default="dali")
     threads: int = env("DALI_THREADS", integer, "CPU threads of a rank's pipeline", default=3, bound=MACHINE)
     prefetch_queue_depth: int = env("DALI_PREFETCH_QUEUE", integer, "batches prepared ahead", default=2, bound=QUEUE)
     hw_decoder_load: float = env("DALI_HW_DECODER_LOAD", number, "share of images for the GPU's JPEG engine", default=0.0,
@@ -199,11 +202,6 @@ class Config:
     def global_batch_size(self) -> int:
         """Images per step over all ranks."""
         return self.hyperparameters.batch_size * self.ranks
-
-    @property
-    def input_library(self) -> str:
-        """What reads and decodes images; only PyTorch has another than DALI."""
-        return self.input_pipeline.library if self.run.framework == "pytorch" else "dali"
 
     @property
     def departures(self) -> Dict[str, str]:

@@ -6,9 +6,10 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from rich.table import Table
 
+from rn50 import frameworks
 from rn50.benchmark import rules
+from rn50.frameworks import traits
 from rn50.process import environment
-from rn50.settings import mxnet_variables
 from rn50.settings.config import SECTIONS, Config, from_environment, variables
 from rn50.settings.config_file import is_passed_through, names_set_by, source
 from rn50.settings.variables import FIXED
@@ -47,9 +48,7 @@ GPU_BUFFERS = ("DALI_DECODER_BUFFER_HINT", "DALI_CROP_BUFFER_HINT", "DALI_NORMAL
 DALI_ALONE = ("DALI_ROI_DECODE", "DALI_DONT_USE_MMAP", *GPU_DECODER, *GPU_BUFFERS)
 
 DEAD = (
-    Dead(("INPUT_LIBRARY",), lambda c: c.input_library != c.input_pipeline.library,
-         "only FRAMEWORK=pytorch has another input than DALI's"),
-    Dead(DALI_ALONE, lambda c: c.input_library != "dali", "INPUT_LIBRARY has images read and decoded without DALI"),
+    Dead(DALI_ALONE, lambda c: c.input_pipeline.library != "dali", "INPUT_LIBRARY has images read and decoded without DALI"),
     Dead(GPU_DECODER, lambda c: c.run.device == "cpu", "DEVICE=cpu decodes without nvJPEG"),
     Dead(GPU_BUFFERS, lambda c: c.run.device == "cpu", "DEVICE=cpu has no GPU buffers to size"),
     Dead(("DGXNSOCKET", "DGXSOCKETCORES", "DGXHT"), lambda c: True, "ranks are bound to the cores that are there"),
@@ -60,20 +59,14 @@ DEAD = (
     Dead(("INPUT_BATCH_MULTIPLIER",), lambda c: c.input_pipeline.input_batch_multiplier > 1,
          "batches are prepared one at a time"),
     Dead(("MXNET_HOROVOD_NUM_GROUPS",), lambda c: c.ranks == 1 and c.run.gradient_groups > 1, "one rank has nothing to sum"),
-    Dead(("MXNET_HOROVOD_NUM_GROUPS",), lambda c: c.run.framework == "pytorch" and c.run.gradient_groups > 1,
-         "FRAMEWORK=pytorch sums all gradients at once"),
-    Dead(("STEP_MODE",), lambda c: c.run.framework != "pytorch" and c.run.step_mode != "eager",
-         "FRAMEWORK=pytorch alone reads it"),
+    Dead(("MXNET_HOROVOD_NUM_GROUPS",), lambda c: c.run.gradient_groups > 1 and not traits(c.run.framework).gradient_buckets,
+         "this FRAMEWORK sums all gradients at once"),
     Dead(("STEP_MODE",), lambda c: c.run.device == "cpu" and c.run.step_mode in ("graph", "fused"),
          "DEVICE=cpu has neither graphs nor kernels of ours"),
     Dead(("LARSETA",), lambda c: c.hyperparameters.optimizer == "sgd", "OPTIMIZER=sgd has no trust ratio"),
     Dead(("HOSTS",), lambda c: c.run.nodes == 1, "DGXNNODES=1 runs on this machine"),
     Dead(("WALLTIME",), lambda c: True, "only Slurm reads it, when the job is submitted"),
 )
-
-ELSEWHERE = ("NHWC_BATCHNORM_LAUNCH_MARGIN", "E2E_CUDA_GRAPHS")
-"""Names that published files set for NVIDIA's own build of MXNet, beside those that begin as all of MXNet's do."""
-
 
 def describe(config: Config, environ: Mapping[str, str], config_file: Optional[str] = None) -> List[Row]:
     """A row for every variable, for what the file or ``environ`` passes through, and for what a file sets in vain.
@@ -109,8 +102,10 @@ def _other(name: str) -> Tuple[str, str, str]:
     """Section, state and note of a name that fills no field."""
     if name in FIXED:
         return "hyperparameters", "used", "checked: it has one possible meaning here"
-    if name in ELSEWHERE or (name.startswith(mxnet_variables.PREFIX) and name not in mxnet_variables.READ):
-        return "environment", "dead", "no released MXNet reads it, at most NVIDIA's own build"
+    for framework in frameworks.every().values():
+        own = framework.variables
+        if own and (name in own.elsewhere or name.startswith(own.prefix) and name not in own.read):
+            return "environment", "dead", f"no released {framework.name} reads it, at most a vendor's own build"
     if is_passed_through(name):
         return "environment", "passed through", ""
     return "environment", "ignored", "means nothing here"

@@ -5,10 +5,16 @@ import math
 import re
 import string
 from types import MappingProxyType
-from typing import Any, Callable, Dict, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple
 
-PASSED_THROUGH = ("NCCL_", "HOROVOD_", "MXNET_", "OMPI_", "PMIX_", "UCX_", "SHARP_", "GLOO_", "CUDA_", "CUDNN_", "NVIDIA_",
-                  "TORCH_", "PYTORCH_", "OMP_", "KMP_", "GOMP_", "MKL_", "MKLDNN_", "DNNL_", "ONEDNN_", "LD_", "SBATCH_")
+from rn50 import frameworks
+from rn50.frameworks import traits
+
+PASSED_THROUGH = (
+    *(prefix for each in frameworks.every().values() for prefix in each.prefixes),
+    "NCCL_", "HOROVOD_", "OMPI_", "PMIX_", "UCX_", "SHARP_", "GLOO_", "CUDA_", "CUDNN_", "NVIDIA_", "OMP_", "KMP_", "GOMP_",
+    "MKL_", "MKLDNN_", "DNNL_", "ONEDNN_", "LD_", "SBATCH_",
+)  # fmt: skip
 """First parts of the names that belong to libraries and launchers; their values reach them as they are."""
 
 
@@ -51,6 +57,13 @@ def flag(value: str) -> bool:
     if value not in ("0", "1"):
         raise ValueError("is neither 0 nor 1")
     return value == "1"
+
+
+def framework(value: str) -> str:
+    """The name of an implementation, whose traits the settings are held against."""
+    if value not in frameworks.names():
+        raise ValueError(f"is no implementation (there is {', '.join(frameworks.names())})")
+    return value
 
 
 def one_of(*choices: str) -> Callable[[str], str]:
@@ -274,12 +287,27 @@ def _small_resize(size: int, resize: int) -> Optional[str]:
     return "validation crops IMAGE_SIZE out of an image whose shorter side is EVAL_RESIZE; raise EVAL_RESIZE"
 
 
-def _wrong_precision(device: str, precision: str, framework: str) -> Optional[str]:
-    if device == "cpu" and precision == "float16":
-        return "no CPU trains in float16; use PRECISION=auto, float32 or bfloat16"
-    if device == "gpu" and precision == "bfloat16" and framework == "mxnet":
-        return "MXNet computes bfloat16 on CPUs only; use PRECISION=auto, float16 or float32"
-    return None
+def _wrong_device(framework: str, device: str) -> Optional[str]:
+    return _one_of("DEVICE", device, framework, tuple(traits(framework).precisions))
+
+
+def _wrong_precision(framework: str, device: str, precision: str) -> Optional[str]:
+    return _one_of("PRECISION", precision, f"{framework} and DEVICE={device}",
+                   ("auto", *traits(framework).precisions.get(device, (precision,))))
+
+
+def _wrong_library(framework: str, library: str) -> Optional[str]:
+    return _one_of("INPUT_LIBRARY", library, framework, traits(framework).input_libraries)
+
+
+def _wrong_step_mode(framework: str, mode: str) -> Optional[str]:
+    return _one_of("STEP_MODE", mode, framework, traits(framework).step_modes)
+
+
+def _one_of(name: str, value: str, where: str, possible: Sequence[str]) -> Optional[str]:
+    if value in possible:
+        return None
+    return f"with FRAMEWORK={where} {name} is {' or '.join(possible)}; use one of these"
 
 
 RELATIONS = (
@@ -290,5 +318,8 @@ RELATIONS = (
     Relation(("NUMEXAMPLES", "DGXNGPU", "DGXNNODES", "BATCHSIZE"), _uneven_epoch),
     Relation(("BATCHSIZE", "IMAGE_SIZE", "DALI_PREFETCH_QUEUE"), _heavy_batches),
     Relation(("IMAGE_SIZE", "EVAL_RESIZE"), _small_resize),
-    Relation(("DEVICE", "PRECISION", "FRAMEWORK"), _wrong_precision),
+    Relation(("FRAMEWORK", "DEVICE"), _wrong_device),
+    Relation(("FRAMEWORK", "DEVICE", "PRECISION"), _wrong_precision),
+    Relation(("FRAMEWORK", "INPUT_LIBRARY"), _wrong_library),
+    Relation(("FRAMEWORK", "STEP_MODE"), _wrong_step_mode),
 )

@@ -47,8 +47,9 @@ class Gauge:
 
     def reader(self) -> Any:
         """A pipeline that reads and does nothing else. Raises UserError where it is not DALI that reads."""
-        if self._config.input_library != "dali":
-            raise UserError(f"INPUT_LIBRARY={self._config.input_library}", "only DALI's stages can be measured one by one",
+        library = self._config.input_pipeline.library
+        if library != "dali":
+            raise UserError(f"INPUT_LIBRARY={library}", "only DALI's stages can be measured one by one",
                             "`rn50 bench throughput` measures training on synthetic and on real data")
         return dali.build_reader(self._config, self.communicator.rank, self.communicator.size, SEED)
 

@@ -7,11 +7,11 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Opt
 import numpy as np
 from rich.table import Table
 
-from rn50 import files
+from rn50 import files, frameworks
 from rn50.errors import UserError
 from rn50.progress import counting
 from rn50.run.implementation import Implementation, Operator
-from rn50.settings.config import Config
+from rn50.settings.config import Config, from_environment
 from rn50.speed import input_pipeline as input_bench
 from rn50.speed import worker
 from rn50.speed.meter import Gauge
@@ -21,8 +21,6 @@ PLAIN = "profile.json"
 _REMEDY = "give another folder with --to"
 TOP = 12
 """Operators that are shown."""
-SEPARATELY = {"MXNET_EXEC_BULK_EXEC_TRAIN": "0"}
-"""Environment under which MXNet's engine runs, and its profiler counts, every operator on its own."""
 JOBS = ("rate", "operators")
 
 
@@ -84,10 +82,11 @@ def measure(environ: Mapping[str, str], seconds: float, rounds: int, steps: int,
     except OSError as error:
         raise UserError(folder, f"cannot be made ({error.strerror})", _REMEDY) from None
     told: Dict[str, Any] = {}
+    separately = frameworks.traits(from_environment(environ).run.framework).profiling
     with counting("profiling") as progress:
         for done, what in enumerate(JOBS, start=1):
             log = folder / f"{what}.log"
-            variables = {**SEPARATELY, **environ} if what == "operators" else environ
+            variables = {**separately, **environ} if what == "operators" else environ
             outcome = worker.run(verb(what, seconds, rounds, steps, folder), variables, log)
             if outcome.failure:
                 raise UserError(f"{outcome.failure} ({log} has it all)")

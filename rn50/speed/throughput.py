@@ -3,11 +3,12 @@
 import json
 import pathlib
 import platform
+import re
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from rich.table import Table
 
-from rn50 import files
+from rn50 import files, frameworks
 from rn50.benchmark import rules
 from rn50.doctor import packages as advice
 from rn50.doctor.finding import FAILURE
@@ -25,7 +26,6 @@ from rn50.terminal import Terminal
 
 REPORT, PLAIN, CURVE = "report.md", "cells.json", "curve.svg"
 _REMEDY = "give another folder with --to"
-_PACKAGES = ("mxnet", "mxnet-cu112", "torch", "torchvision", "numpy", "horovod")
 _PUBLISHED = ("framework", "device", "devices", "precision", "batch of a device", "images/s", "of one device", "source")
 
 
@@ -146,8 +146,8 @@ class Bench:
             yield "accelerator", machine.get("accelerator_model_name", "unknown")
         yield "device", self._config.run.device
         installed = software.read().packages
-        dali = [name for name in installed if name.startswith("nvidia-dali-")]
-        versions = [f"{name} {installed[name]}" for name in (*_PACKAGES, *dali) if name in installed]
+        pattern = "|".join(each.packages for each in frameworks.every().values())
+        versions = [f"{name} {installed[name]}" for name in sorted(installed) if re.fullmatch(pattern, name)]
         yield "versions", f"Python {platform.python_version()}, {', '.join(versions)}"
         yield "commit", software.commit() or "unknown"
         task = f"{data.image_size}x{data.image_size}, {data.classes} classes, width {data.width:g}"

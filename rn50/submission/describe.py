@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
-from rn50 import files
+from rn50 import files, frameworks
 from rn50.errors import UserError
 from rn50.results.validity.result_rules import differences
 from rn50.settings.variables import UNNAMED
@@ -53,7 +53,7 @@ FIELDS: Dict[str, str] = {
     "accelerator_interconnect_topology": "",
     "cooling": "air-cooled",
     "hw_notes": "",
-    "framework": "MXNet 1.9.1",
+    "framework": "its name and version",
     "other_software_stack": "CUDA 11.2, cuDNN 8.1",
     "operating_system": "Ubuntu 20.04",
     "sw_notes": "",
@@ -70,12 +70,6 @@ STATUS = {
 }
 """``submission_status`` of a log, as the system description checker of ruleset 4.0.0 spells it; the earlier ones take any."""
 
-_FRAMEWORKS = {
-    "mxnet": ("MXNet", r"mxnet(-cu\d+)?"),
-    "pytorch": ("PyTorch", r"torch"),
-    "paddle": ("PaddlePaddle", r"paddlepaddle(-gpu)?"),
-}
-"""As a person calls it, and its package."""
 _STACK = {
     "cuda_version": r"nvidia-cuda-runtime(-cu\d+)?",
     "cudnn_version": r"nvidia-cudnn(-cu\d+)?",
@@ -186,7 +180,8 @@ def _of_software(result: OwnResult, machine: Mapping[str, str]) -> Dict[str, Any
         return next((packages[name] for name in sorted(packages) if re.fullmatch(pattern, name)), None)
 
     framework = result.run.get("framework", "")
-    name, pattern = _FRAMEWORKS.get(framework, (framework, re.escape(framework)))
+    traits = frameworks.every().get(framework)
+    name, pattern = (traits.name, traits.package) if traits else (framework, re.escape(framework))
     stack = {each: told for each, told in machine.items() if each not in FIELDS}  # versions
     stack.update({each: found for each, found in ((each, version(pattern)) for each, pattern in _STACK.items()) if found})
     stack["python_version"] = result.first.get("python", "")

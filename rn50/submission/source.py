@@ -11,7 +11,7 @@ import subprocess
 import tarfile
 from typing import Any, Dict, Optional, Tuple
 
-from rn50 import files
+from rn50 import files, frameworks
 from rn50.benchmark import rules
 from rn50.results.validity.result_rules import RUNS_OWN
 from rn50.submission.own_results import OwnResult
@@ -110,10 +110,12 @@ def _script(implementation: str, purpose: str, lines: Tuple[str, ...]) -> str:
 
 
 def _install(result: OwnResult) -> Tuple[str, ...]:
-    framework, device = result.run.get("framework", "mxnet"), result.run.get("device")
-    packages = ["mxnet-cu112" if (framework, device) == ("mxnet", "gpu") else f"{framework}-{device}"]
-    ranks = result.run.get("ranks_per_node", 1) * result.run.get("nodes", 1)
-    if framework == "mxnet" and ranks > 1:  # PyTorch's ranks need nothing but PyTorch
+    framework, device = result.run.get("framework", ""), result.run.get("device", "")
+    traits = frameworks.every().get(framework)
+    if traits is None:  # of another checkout
+        return (f"requirements/install.sh {framework}-{device}",)
+    packages = [*traits.requirements.get(device, ())]
+    if traits.horovod and result.run.get("ranks_per_node", 1) * result.run.get("nodes", 1) > 1:
         packages += ["horovod-build", "horovod-nccl" if device == "gpu" else "horovod"]
     return tuple(f"requirements/install.sh {each}" for each in packages)
 

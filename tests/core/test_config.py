@@ -10,10 +10,11 @@ import time
 
 import pytest
 
+from rn50 import frameworks
 from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.settings import config as configuration
-from rn50.settings import config_file, mxnet_variables, show, variables
+from rn50.settings import config_file, show, variables
 from rn50.settings.shell import assignments
 from rn50.terminal import Terminal
 
@@ -382,6 +383,7 @@ def test_names_of_other_makers():
 
 CPU = {"DEVICE": "cpu"}
 ROI = {"DALI_ROI_DECODE": "1"}
+MXNET = frameworks.unimported("mxnet", "traits")
 DATALOADER = {"INPUT_LIBRARY": "dataloader"}
 DEAD = [
     ("DALI_PREALLOCATE_WIDTH", "5980", {"DALI_HW_DECODER_LOAD": "0"}, {"DALI_HW_DECODER_LOAD": "0.7"}, "DALI_HW_DECODER_LOAD=0"),
@@ -393,10 +395,8 @@ DEAD = [
     ("DALI_PREALLOCATE_HEIGHT", "6430", CPU, {"DALI_HW_DECODER_LOAD": "0.7"}, "DEVICE=cpu"),
     ("DALI_TMP_BUFFER_HINT", "1000000", CPU, {}, "DEVICE=cpu"),
     ("DALI_DECODER_BUFFER_HINT", "1000000", CPU, {}, "DEVICE=cpu"),
-    ("INPUT_LIBRARY", "dataloader", {}, {"FRAMEWORK": "pytorch"}, "only FRAMEWORK=pytorch"),
-    ("DALI_ROI_DECODE", "1", {"FRAMEWORK": "pytorch", **DATALOADER}, DATALOADER, "without DALI"),
+    ("DALI_ROI_DECODE", "1", {"FRAMEWORK": "pytorch", **DATALOADER}, {}, "without DALI"),
     ("DALI_ROI_DECODE", "1", {"FRAMEWORK": "pytorch", "INPUT_LIBRARY": "torchvision"}, {}, "without DALI"),
-    ("STEP_MODE", "compile", {}, {"FRAMEWORK": "pytorch", **CPU}, "FRAMEWORK=pytorch"),
     ("STEP_MODE", "graph", {"FRAMEWORK": "pytorch", **CPU}, {"FRAMEWORK": "pytorch"}, "DEVICE=cpu"),
     ("STEP_MODE", "fused", {"FRAMEWORK": "pytorch", **CPU}, {"FRAMEWORK": "pytorch"}, "DEVICE=cpu"),
     ("INPUT_BATCH_MULTIPLIER", "8", {}, {"INPUT_BATCH_MULTIPLIER": "1"}, "one at a time"),
@@ -408,6 +408,18 @@ def test_a_knob_that_does_nothing_is_called_dead(name, value, kills, revives, re
     row = states({**IMAGENET, name: value, **kills})[name]
     assert row.state == "dead" and reason in row.note
     assert states({**IMAGENET, name: value, **revives})[name].state == "used"
+
+
+@pytest.mark.parametrize("changes, says", [
+    ({"FRAMEWORK": "abacus"}, r"FRAMEWORK=abacus is no implementation \(there is mxnet, pytorch\)"),
+    ({"INPUT_LIBRARY": "dataloader"}, "with FRAMEWORK=mxnet INPUT_LIBRARY is dali; use one of these"),
+    ({"STEP_MODE": "compile"}, "with FRAMEWORK=mxnet STEP_MODE is eager; use one of these"),
+    ({"PRECISION": "bfloat16"}, "with FRAMEWORK=mxnet and DEVICE=gpu PRECISION is auto or float32 or float16"),
+    ({"FRAMEWORK": "pytorch", "PRECISION": "float16", **CPU}, "FRAMEWORK=pytorch and DEVICE=cpu PRECISION is auto or float32"),
+])  # fmt: skip
+def test_what_a_framework_does_not_have_is_refused(changes, says):
+    with pytest.raises(UserError, match=says):
+        configuration.from_environment({**IMAGENET, **changes})
 
 
 def test_a_knob_turned_off_is_not_dead():
@@ -534,7 +546,7 @@ def test_variables_of_mxnet_that_no_release_reads_have_no_effect():
                "MXNET_UPDATE_AGGREGATION_SIZE": "4"}
     rows = states(environ)
     for name in ("MXNET_DETERMINISTIC", "MXNET_CUDNN_NHWC_BN_ADD_RELU"):
-        assert (rows[name].state, rows[name].note) == ("dead", "no released MXNet reads it, at most NVIDIA's own build")
+        assert (rows[name].state, rows[name].note) == ("dead", "no released MXNet reads it, at most a vendor's own build")
     assert rows["MXNET_ENFORCE_DETERMINISM"].state == rows["MXNET_UPDATE_AGGREGATION_SIZE"].state == "passed through"
 
 
@@ -545,9 +557,9 @@ def test_the_variables_of_mxnet_are_those_in_its_library():
     folder = pathlib.Path(package.submodule_search_locations[0])
     name = re.compile(rb"(?<![A-Za-z0-9_])MXNET_[A-Z0-9_]+")
     in_library = {each.decode() for each in name.findall((folder / "libmxnet.so").read_bytes())}
-    assert mxnet_variables.LIBRARY <= in_library <= mxnet_variables.READ | {"MXNET_C_API", "MXNET_LAPACK_"}
+    assert MXNET.LIBRARY <= in_library <= MXNET.READ | {"MXNET_C_API", "MXNET_LAPACK_"}
     in_python = {each.decode() for file in folder.rglob("*.py") for each in name.findall(file.read_bytes())}
-    assert in_python >= mxnet_variables.PYTHON
+    assert in_python >= MXNET.PYTHON
 
 
 def test_a_file_that_does_not_exist(tmp_path):

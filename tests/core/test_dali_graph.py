@@ -31,7 +31,7 @@ OTHER = {
     "threads": 5, "prefetch_queue_depth": 7, "hw_decoder_load": 0.75, "roi_decode": True, "cache_size_mb": 123,
     "nvjpeg_padding_mb": 17, "preallocate_width": 5980, "preallocate_height": 6430, "decoder_buffer_hint": 1111,
     "crop_buffer_hint": 2222, "normalize_buffer_hint": 3333, "tmp_buffer_hint": 4444, "dont_use_mmap": True,
-    "input_batch_multiplier": 3, "library": "dataloader",
+    "input_batch_multiplier": 3,
 }  # fmt: skip
 DECODERS = ("decoders__Image", "decoders__ImageRandomCrop")
 RESIZERS = ("Resize", "RandomResizedCrop")

@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
+from rn50 import frameworks
 from rn50.data import layout
 from rn50.doctor import doctor
-from rn50.doctor import gpus as gpu_advice
 from rn50.doctor import host as host_advice
 from rn50.doctor import packages as software_advice
 from rn50.doctor import results as results_advice
@@ -26,6 +26,7 @@ from tests.conftest import with_changes
 from tests.core.machines import NAMES, simulated
 from tests.core.test_report import write_run
 
+MXNET = frameworks.unimported("mxnet", "doctor")
 GPU_BUILD = Software("3.10.12", {"mxnet-cu112": "1.9.1", "nvidia-dali-cuda110": "1.34.0", "numpy": "1.23.5", "horovod": "0.28.1"},
                      (), (), None)
 CPU_BUILD = dataclasses.replace(GPU_BUILD, packages={"mxnet": "1.9.1", "nvidia-dali-cuda110": "1.34.0", "numpy": "1.23.5"})
@@ -113,7 +114,7 @@ def test_h100_under_other_software_is_well(data):
                                               ((8, 0), True), ((8, 6), True), ((8, 9), True), ((9, 0), False), ((10, 0), False),
                                               ((12, 0), False)])
 def test_machine_code_runs_on_newer_minor_versions_only(capability, runs):
-    assert gpu_advice.runs(capability) is runs
+    assert MXNET.runs(capability) is runs
 
 
 def test_advice_for_other_gpus(data):
@@ -356,7 +357,7 @@ def test_libraries_are_looked_for_as_the_loader_does(tmp_path, monkeypatch):
     assert asked == [["ldd", str(tmp_path / "mxnet" / "libmxnet.so")]]
     assert software.missing_libraries == ("libcudnn.so.8", "libcuda.so.1")
     assert software.libraries_off_path == (wheel,) and software.nvidia_container == "23.10"
-    first, second = software_advice._libraries(software)
+    first, second = MXNET._libraries(software)
     assert first.remedy == f"export LD_LIBRARY_PATH={wheel}" and "libcuda.so.1" in second.found
 
 

@@ -91,7 +91,7 @@ def test_no_earlier_profile(tmp_path, content, says):
     (("--to", "/proc/nowhere"), {}, "/proc/nowhere: cannot be made"),
     (("--against", "/nowhere"), {}, "/nowhere/profile.json: cannot be read"),
     ((), {"DATADIR": "/nowhere"}, "/nowhere: No such file or directory; set DATADIR"),
-    ((), {"FRAMEWORK": "caffe"}, "FRAMEWORK=caffe: no such implementation"),
+    ((), {"FRAMEWORK": "caffe"}, "FRAMEWORK=caffe is no implementation"),
 ])
 def test_what_a_user_can_mend(tiny_environment, tmp_path, options, environ, says):
     done = rn50_profile({**tiny_environment, **environ}, *(options or ("--to", tmp_path)))

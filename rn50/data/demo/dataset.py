@@ -20,9 +20,9 @@ from rn50.data.certification.certify import certify
 from rn50.data.demo.images import GENERATOR_VERSION, STREAMS, Rng, encode
 from rn50.data.layout import CERTIFICATE, DEMO_RECORD, FILES
 from rn50.data.recordio import IndexedRecordWriter
+from rn50.data.workers import Processes
 from rn50.errors import UserError
 from rn50.files import only_process
-from rn50.workers import Processes
 
 PARTIAL = ".demo_dataset.partial"
 ORDER_STREAM = 100

@@ -25,9 +25,9 @@ from rn50.data.packing import packing_list
 from rn50.data.packing.imagenet_folder import Image, Source, scan
 from rn50.data.packing.packing_list import Entry
 from rn50.data.recordio import FRAME_BYTES, MAX_RECORD_BYTES, encode_image, frame_bytes, frame_in_place
+from rn50.data.workers import Processes
 from rn50.errors import UserError
 from rn50.files import only_process
-from rn50.workers import Processes
 
 PARTIAL = ".pack.partial"
 JOURNAL = "settings.json"

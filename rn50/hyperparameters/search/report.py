@@ -1,10 +1,11 @@
 """What a search found: a report for people, plain data for scripts, and the winner as a configuration file."""
 
 import pathlib
+import re
 import shlex
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from rn50 import files
+from rn50 import files, frameworks
 from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.hyperparameters.search import confirmation, method, subject
@@ -17,7 +18,6 @@ from rn50.results.parse import Evaluation
 from rn50.settings import rewrite
 
 REPORT = "report.md"
-_PACKAGES = ("mxnet", "nvidia-dali-cuda110", "numpy", "optuna")
 
 
 class Outcome:
@@ -128,7 +128,7 @@ class Outcome:
         saved = self._saved()
         data = "the same" if confirmed == on.data else f"`{confirmed}`{_certified(self._confirmed_saved())}"
         hosts = ", ".join(sorted({trial.host for trial in self.trials if trial.host})) or "none"
-        versions = ", ".join(f"{name} {saved[f'packages / {name}']}" for name in _PACKAGES if f"packages / {name}" in saved)
+        versions = ", ".join(f"{name} {version}" for name, version in _computing(saved))
         took = sum(trial.seconds or 0 for trial in self.trials)
         facts = [
             f"- searched on `{on.data}`{_certified(saved)}; confirmed on {data}",
@@ -211,6 +211,15 @@ class Outcome:
             ended = trial.state + (f": {trial.note}" if trial.note else "")
             rows.append([str(trial.number), trial.stage, changes, value, str(len(seen)), f"{top:.4f}", ended, str(trial.seed)])
         return _rows(["", "stage", "values", "epochs to target", "epochs run", "best top-1", "ended", "seed"], rows)
+
+
+def _computing(saved: Dict[str, str]) -> Iterator[Tuple[str, str]]:
+    """Yield name and version of the packages that train and search, as they were saved."""
+    pattern = "|".join([*(each.packages for each in frameworks.every().values()), "optuna"])
+    for name, version in saved.items():
+        package = name.rpartition("packages / ")[2]
+        if name == f"packages / {package}" and re.fullmatch(pattern, package):
+            yield package, version
 
 
 def _certified(saved: Dict[str, str]) -> str:

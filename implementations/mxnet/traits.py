@@ -1,9 +1,12 @@
-"""The variables that the released MXNet 1.9.1 reads; of published files, others are for NVIDIA's own build and have no effect.
+"""MXNet 1.9.1, described without importing it.
 
-Source: the names in ``libmxnet.so`` and the Python files of the packages ``mxnet`` and ``mxnet-cu112`` 1.9.1.
+Source of the variables that the released MXNet reads: the names in ``libmxnet.so`` and the Python files of the packages ``mxnet``
+and ``mxnet-cu112`` 1.9.1. Other names in published files are for NVIDIA's own build and have no effect.
 """
 
 from typing import FrozenSet
+
+from rn50.frameworks import Traits, Variables
 
 PREFIX = "MXNET_"
 
@@ -44,3 +47,22 @@ def _named(names: str) -> FrozenSet[str]:
 LIBRARY, CUDA, PYTHON = map(_named, (_LIBRARY, _CUDA, _PYTHON))
 """Names in every build, in the CUDA build alone, and in the Python package."""
 READ = LIBRARY | CUDA | PYTHON
+
+ELSEWHERE = ("NHWC_BATCHNORM_LAUNCH_MARGIN", "E2E_CUDA_GRAPHS")
+"""Names that published files set for NVIDIA's own build, beside those that begin with ``PREFIX``."""
+
+TRAITS = Traits(
+    name="MXNet",
+    package=r"mxnet(-cu\d+)?",
+    packages=r"mxnet.*|nvidia-dali-.*|numpy|horovod",
+    requirements={"cpu": ("mxnet-cpu",), "gpu": ("mxnet-cu112",)},
+    precisions={"cpu": ("float32", "bfloat16"), "gpu": ("float32", "float16")},
+    horovod=True,
+    gradient_buckets=True,
+    variables=Variables(PREFIX, READ, ELSEWHERE),
+    library=("mxnet", "libmxnet.so"),
+    prefixes=(PREFIX,),
+    container="NVIDIA_MXNET_VERSION",
+    profiling={"MXNET_EXEC_BULK_EXEC_TRAIN": "0"},  # else the engine runs, and the profiler counts, several operators as one
+    is_default=True,
+)

@@ -1,0 +1,145 @@
+"""MXNet's part of ``rn50 doctor``: packages, the libraries of libmxnet.so, and whether its GPU build suits the GPUs.
+
+Imports no MXNet.
+"""
+
+import re
+import sys
+from typing import Iterator, Mapping, Optional, Sequence, Tuple
+
+from rn50.doctor.finding import FAILURE, INSTALL_DRIVER, OK, WARNING, Finding
+from rn50.files import ROOT
+from rn50.machine.gpus import Gpu
+from rn50.machine.software import Software
+from rn50.settings.config import Config
+
+MACHINE_CODE = ((5, 0), (6, 0), (7, 0), (8, 0), (8, 6))
+"""Compute capabilities for which libmxnet.so of mxnet-cu112 1.9.1 holds code; it holds no PTX to compile for others."""
+
+OLDEST_DRIVER = "450.80.02"
+"""From here on libraries of any CUDA 11 run, by minor version compatibility (NVIDIA, CUDA Compatibility, table 1)."""
+FULL_DRIVER = "520.61.05"
+"""That of CUDA 11.8 (its release notes, table 3): compiles the PTX that libnvrtc 11.8 makes for MXNet's fused operators."""
+
+REQUIREMENTS = ROOT / "requirements"
+
+SYSTEM_PACKAGES = {"libgomp.so.1": "libgomp1", "libquadmath.so.0": "libquadmath0", "libstdc++.so.6": "libstdc++6",
+                   "libgcc_s.so.1": "libgcc-s1"}
+"""Library -> the package of Debian and Ubuntu that has it."""
+
+WHEELS = {"libcudnn": "nvidia-cudnn-cu11", "libnccl": "nvidia-nccl-cu11", "libcublas": "nvidia-cublas-cu11",
+          "libcublasLt": "nvidia-cublas-cu11", "libcufft": "nvidia-cufft-cu11", "libcusolver": "nvidia-cusolver-cu11",
+          "libcusparse": "nvidia-cusparse-cu11", "libcurand": "nvidia-curand-cu11", "libnvrtc": "nvidia-cuda-nvrtc-cu11",
+          "libcudart": "nvidia-cuda-runtime-cu11", "libnvToolsExt": "nvidia-nvtx-cu11"}
+"""Library without its version -> the package of PyPI that has it."""
+
+
+def packages(software: Software, config: Optional[Config]) -> Iterator[Finding]:
+    """Yield findings on installed packages and shared libraries; ``config`` is None where nothing is configured."""
+    yield _packages(software, config)
+    yield from _libraries(software)
+
+
+def gpus(used: Sequence[Gpu], software: Software, grave: str, environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield findings on the GPUs that the ranks use; what hinders their use has severity ``grave``."""
+    yield _capability(used, software, grave)
+    yield _driver(used[0].driver, grave, environ)
+
+
+def _packages(software: Software, config: Optional[Config]) -> Finding:
+    on_gpus = config is not None and config.run.device == "gpu"
+    wanted = "mxnet-cu112" if on_gpus else "mxnet-cpu"
+    install = f"requirements/install.sh {wanted}, or make image STAGE={'gpu' if on_gpus else 'cpu'}"
+    have = software.packages
+    told = [name for name in sorted(have) if re.fullmatch(r"mxnet.*|nvidia-dali-.*|numpy|horovod", name)]
+    shown = ", ".join(f"{name} {have[name]}" for name in told)
+    if software.nvidia_container:
+        return Finding(OK, "packages", f"NVIDIA's MXNet container {software.nvidia_container}: {shown}")
+    if not {"mxnet", "mxnet-cu112"} & set(have):
+        return Finding(FAILURE, "packages", f"no MXNet beside {shown or 'this Python'}", install)
+    if on_gpus and "mxnet-cu112" not in have:
+        return Finding(FAILURE, "packages", f"MXNet is the build for CPUs ({shown})", install)
+    if not any(name.startswith("nvidia-dali-") for name in have):
+        return Finding(FAILURE, "packages", f"no DALI beside {shown}", install)
+    if config is not None and config.ranks > 1 and (on_gpus or config.run.nodes > 1) and "horovod" not in have:
+        return Finding(FAILURE, "packages", f"no Horovod beside {shown}, and {config.ranks} ranks are asked for",
+                       "make test, which builds it, or set DGXNGPU=1")
+    if have.get("numpy", "1.").split(".")[0] != "1":
+        return Finding(WARNING, "packages", f"{shown}: MXNet 1.9.1 was tried with NumPy 1.23.5 and 1.26.4 only", install)
+    return Finding(OK, "packages", shown)
+
+
+def runs(capability: Tuple[int, int]) -> bool:
+    """Whether a GPU runs code that ``MACHINE_CODE`` has: of the same major version, and no newer minor version.
+
+    Source: CUDA C++ Programming Guide, "Binary compatibility".
+    """
+    return any(major == capability[0] and minor <= capability[1] for major, minor in MACHINE_CODE)
+
+
+def _capability(used: Sequence[Gpu], software: Software, grave: str) -> Finding:
+    subject = "compute capability"
+    held = " ".join(f"{major}.{minor}" for major, minor in MACHINE_CODE)
+    known = sorted({each.capability for each in used if each.capability})
+    shown = ", ".join(f"{major}.{minor}" for major, minor in known)
+    if software.nvidia_container:
+        return Finding(OK, subject, f"{shown or 'unknown'}; MXNet is that of NVIDIA's container {software.nvidia_container}")
+    if not known:
+        found = f"driver {used[0].driver} does not tell; mxnet-cu112 holds code for {held}"
+        return Finding(WARNING, subject, found, f"a newer driver tells: {INSTALL_DRIVER}")
+    bad = [each for each in known if not runs(each)]
+    if not bad:
+        return Finding(OK, subject, f"{shown}; mxnet-cu112 holds code for {held}")
+    name = next(each.name for each in used if each.capability == bad[0])
+    found = f"{name} has {bad[0][0]}.{bad[0][1]}; mxnet-cu112 holds code for {held} only, and no driver changes that"
+    if bad[0] < MACHINE_CODE[0]:
+        return Finding(grave, subject, found, "use a GPU of compute capability 5.0 to 8.9, or DGXSYSTEM=DEMO_CPU")
+    return Finding(grave, subject, found, "train with the PyTorch implementation (FRAMEWORK=pytorch), or in "
+                   "NVIDIA's MXNet container (make image STAGE=gpu BASE_IMAGE=...)")
+
+
+def _driver(version: str, grave: str, environ: Mapping[str, str]) -> Finding:
+    if _newer(OLDEST_DRIVER, version):
+        return Finding(grave, "driver", f"{version}; CUDA 11 needs {OLDEST_DRIVER} or newer", INSTALL_DRIVER)
+    if _newer(FULL_DRIVER, version) and environ.get("MXNET_USE_FUSION") != "0":
+        found = f"{version} is older than CUDA 11.8, whose libnvrtc makes PTX of MXNet's fused operators that it does not know"
+        return Finding(WARNING, "driver", found, f"export MXNET_USE_FUSION=0, or have {FULL_DRIVER} at least: {INSTALL_DRIVER}")
+    return Finding(OK, "driver", f"{version}; CUDA 11.2 and 11.8 run on it")
+
+
+def _newer(first: str, second: str) -> bool:
+    return [int(number) for number in re.findall(r"\d+", first)] > [int(number) for number in re.findall(r"\d+", second)]
+
+
+def _libraries(software: Software) -> Iterator[Finding]:
+    """A finding for each library that the loader does not find."""
+    if not software.missing_libraries and {"mxnet", "mxnet-cu112"} & set(software.packages):
+        yield Finding(OK, "libraries", "libmxnet.so finds every library that it loads")
+    for name in software.missing_libraries:
+        holding = [folder for folder in software.libraries_off_path if (folder / name).exists()]
+        if holding:
+            folders = ":".join(map(str, software.libraries_off_path))
+            yield Finding(FAILURE, "libraries", f"{name} is installed in {holding[0]}, where the loader does not look",
+                          f"export LD_LIBRARY_PATH={folders}")
+        else:
+            yield Finding(FAILURE, "libraries", f"{name}, which libmxnet.so loads, is not installed", _bringing(name))
+
+
+def _bringing(library: str) -> str:
+    """The command that installs a library."""
+    if library == "libcuda.so.1":
+        return "it is the NVIDIA driver's: sudo apt-get install nvidia-driver; in a container: docker run --gpus all"
+    if library in SYSTEM_PACKAGES:
+        return f"sudo apt-get install {SYSTEM_PACKAGES[library]}"
+    wheel = WHEELS.get(library.split(".so")[0])
+    if wheel is None:
+        return f"apt-file search {library} names the package that has it"
+    pinned = re.search(rf"^{wheel}==\S+", _pins(), re.MULTILINE)
+    return f"{sys.executable} -m pip install {pinned[0] if pinned else wheel}"
+
+
+def _pins() -> str:
+    try:
+        return (REQUIREMENTS / "mxnet-cu112.txt").read_text(encoding="utf-8")
+    except OSError:
+        return ""

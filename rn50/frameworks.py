@@ -1,0 +1,117 @@
+"""The one door to ``implementations/``: which frameworks there are, their traits, and their modules.
+
+The rest of rn50 names no framework. What it has to know of one before anything is imported is in its ``traits.py``.
+"""
+
+import functools
+import importlib
+import importlib.util
+import pathlib
+from typing import Any, FrozenSet, Mapping, NamedTuple, Optional, Tuple
+
+from rn50.errors import UserError
+from rn50.files import ROOT
+
+FOLDER = ROOT / "implementations"
+TRAITS = "traits.py"
+
+
+class Variables(NamedTuple):
+    """Environment variables of a framework."""
+
+    prefix: str
+    read: FrozenSet[str]
+    """Names with the prefix that it reads; others with it have no effect."""
+    elsewhere: Tuple[str, ...] = ()
+    """Names without the prefix that published files set and that it does not read."""
+
+
+class Traits(NamedTuple):
+    """A framework, described without importing it: ``TRAITS`` of ``implementations/<framework>/traits.py``."""
+
+    name: str
+    """As a person calls it."""
+    package: str
+    """Pattern of the distributions that are the framework, in lower case."""
+    packages: str
+    """Pattern of the distributions whose versions are reported of a measurement."""
+    requirements: Mapping[str, Tuple[str, ...]]
+    """Device -> sets of ``requirements/`` that one rank needs."""
+    precisions: Mapping[str, Tuple[str, ...]]
+    """Device -> values of PRECISION beside "auto"; without a device the framework cannot use it."""
+    input_libraries: Tuple[str, ...] = ("dali",)
+    """Values of INPUT_LIBRARY."""
+    step_modes: Tuple[str, ...] = ("eager",)
+    """Values of STEP_MODE."""
+    horovod: bool = False
+    """Whether ranks on GPUs or on several machines need Horovod."""
+    gradient_buckets: bool = False
+    """Whether it splits the gradients into MXNET_HOROVOD_NUM_GROUPS buckets."""
+    variables: Optional[Variables] = None
+    """Known names of its environment variables; None where any may have an effect."""
+    library: Tuple[str, str] = ("", "")
+    """(package, its shared library), whose own libraries ``rn50 doctor`` looks for; empty: none."""
+    prefixes: Tuple[str, ...] = ()
+    """First parts of the names of its environment variables, which are passed through."""
+    container: str = ""
+    """Environment variable that a vendor's container of it sets to its release."""
+    profiling: Mapping[str, str] = {}
+    """Environment variables under which its profiler counts every operator on its own."""
+    is_default: bool = False
+    """Whether it is the default of FRAMEWORK."""
+
+
+@functools.lru_cache(maxsize=None)
+def names() -> Tuple[str, ...]:
+    """Return the values of FRAMEWORK: the folders of ``implementations/`` that have traits."""
+    return tuple(sorted(path.parent.name for path in FOLDER.glob(f"*/{TRAITS}")))
+
+
+@functools.lru_cache(maxsize=None)
+def traits(framework: str) -> Traits:
+    """Return the traits of a framework. Raises UserError where there is no such implementation."""
+    if framework not in names():
+        known = f"there is {', '.join(names())}" if names() else "run from the root of the repository"
+        raise UserError(f"FRAMEWORK={framework}", "no such implementation", known)
+    found: Traits = _of_file(FOLDER / framework / TRAITS).TRAITS
+    return found
+
+
+@functools.lru_cache(maxsize=None)
+def default() -> str:
+    """Return the default of FRAMEWORK."""
+    return next(name for name in names() if traits(name).is_default)
+
+
+def every() -> Mapping[str, Traits]:
+    """Return the traits of every framework by its value of FRAMEWORK."""
+    return {name: traits(name) for name in names()}
+
+
+def module(framework: str, name: str) -> Any:
+    """Import ``implementations.<framework>.<name>``, and with it the framework.
+
+    Raises UserError where there is no such implementation, or a package that it needs is missing.
+    """
+    traits(framework)
+    try:
+        return importlib.import_module(f"implementations.{framework}.{name}")
+    except ImportError as error:
+        raise UserError(f"FRAMEWORK={framework}", error, "run 'make setup' and use .venv/bin/python") from error
+
+
+def unimported(framework: str, name: str) -> Optional[Any]:
+    """Return a module of an implementation that imports no framework, without importing its package; None if there is none."""
+    traits(framework)
+    file = FOLDER / framework / f"{name}.py"
+    return _of_file(file) if file.is_file() else None
+
+
+@functools.lru_cache(maxsize=None)
+def _of_file(file: pathlib.Path) -> Any:
+    # Not by its name: that would run __init__.py of its package, which may import the framework.
+    spec = importlib.util.spec_from_file_location(f"rn50_{file.stem}_of_{file.parent.name}", file)
+    assert spec is not None and spec.loader is not None
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return loaded
