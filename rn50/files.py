@@ -103,7 +103,7 @@ def read_text(path: Path, limit: int = LARGEST, remedy: str = "give a text file"
 
 
 def read_json(path: Path, limit: int = LARGEST, remedy: str = "give a JSON file") -> Any:
-    """Return the JSON value of a file. Raises as ``read_bytes`` does, and UserError if the file is no JSON."""
+    """Return the JSON value of a file. Raises as ``read_bytes`` does, and UserError if it is not JSON."""
     text = read_text(path, limit, remedy)
     try:
         return parse_json(text)
@@ -112,7 +112,7 @@ def read_json(path: Path, limit: int = LARGEST, remedy: str = "give a JSON file"
 
 
 def parse_json(text: str) -> Any:
-    """Return the value of a JSON text with finite numbers, nested at most ``DEEPEST`` levels. Raises ValueError for any other."""
+    """Return the value of a JSON text with finite numbers, at most ``DEEPEST`` levels deep. Raises ValueError for other text."""
     too_deep = ValueError(f"nested deeper than {DEEPEST} levels")
     try:
         value = json.loads(text, parse_int=_integer, parse_float=_finite, parse_constant=_finite)

@@ -90,8 +90,8 @@ def encode_image(key: int, label: float, image: bytes) -> bytes:
 def frame_in_place(frame: memoryview, key: int, label: float, size: int) -> bool:
     """Turn ``frame`` into what ``encode_image`` returns for the ``size`` bytes of image that it holds from ``FRAME_BYTES`` on.
 
-    ``frame`` has ``frame_bytes(size)`` bytes. Returns False and leaves ``frame`` as it is if only ``encode_image`` can make the
-    record, because it has to be cut at a magic word.
+    ``frame`` has ``frame_bytes(size)`` bytes. Returns False and leaves ``frame`` as it is if the record has to be cut at a
+    magic word, which ``encode_image`` does, or is too large.
     """
     header = encode_header(key, label)
     if IMAGE_START + size > MAX_RECORD_BYTES or MAGIC in header or _aligned_magic(frame[FRAME_BYTES:FRAME_BYTES + size]):

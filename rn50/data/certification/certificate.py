@@ -65,7 +65,7 @@ def expected(folder: Path) -> Expected:
 
 
 def _facts(path: Path, content: Dict[str, Any]) -> Dict[str, Dict[str, Any]]:
-    """Return each file as ``content``, read from ``path``, describes it. Raises UserError if its structure is another."""
+    """Return each file as ``content``, read from ``path``, describes it. Raises UserError for another structure."""
     facts = content.get("files", {})
     if not isinstance(facts, dict) or not all(isinstance(each, dict) for each in facts.values()):
         raise _damaged(path, "it does not say what each file is")
