@@ -15,7 +15,7 @@ LEAST_MEMORY_MIB = 512
 
 
 def environment() -> Mapping[str, str]:
-    """Return the environment of this process. No other code reads ``os.environ``."""
+    """Return the environment of this process. No other module of rn50 reads ``os.environ``."""
     return os.environ
 
 

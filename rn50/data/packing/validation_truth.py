@@ -69,5 +69,5 @@ def _ids(path: Path) -> Dict[str, str]:
     try:
         synsets = loadmat(str(meta), squeeze_me=True)["synsets"]
         return {str(int(each["ILSVRC2012_ID"])): str(each["WNID"]) for each in synsets}
-    except Exception as error:  # scipy's parser raises errors of many types for a damaged file
+    except Exception as error:  # a damaged file gives whatever scipy's parser met first
         raise UserError(f"{meta}: not the table of the development kit ({error}); extract the kit again") from error
