@@ -37,8 +37,7 @@ def locked(file: pathlib.Path, wait: bool) -> Optional[IO[Any]]:
 class JournalLock(JournalFileOpenLock):
     """Lock of Optuna's journal. Optuna's own locks are files, which stay behind when a worker is killed.
 
-    Acquiring it cuts off a line that a killed worker left unfinished, because the journal could not be read with such a line in
-    it.
+    Acquiring it cuts off a line that a killed worker left unfinished: with such a line in its middle the journal is unreadable.
     """
 
     def __init__(self, journal: pathlib.Path):

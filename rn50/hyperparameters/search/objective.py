@@ -25,8 +25,7 @@ def epochs_to_target(evaluations: Sequence[Evaluation]) -> Optional[float]:
 
 
 def value(evaluations: Sequence[Evaluation]) -> float:
-    """Return the value of a run that came to its end: epochs to the target, or ``MISSED`` plus what its best accuracy lacks to
-    1."""
+    """Return the value of a run at its end: epochs to the target, or ``MISSED`` plus what its best accuracy lacks to 1."""
     reached = epochs_to_target(evaluations)
     return MISSED + 1 - max((each.accuracy for each in evaluations), default=0.0) if reached is None else reached
 

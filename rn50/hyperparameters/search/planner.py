@@ -119,8 +119,7 @@ class Planner:
         return min(wanted, key=rank) if wanted else None
 
     def _over(self, trials: List[Trial], plan: Plan) -> bool:
-        """Return whether no trial begins any more. One call's answer holds for all, else the confirmation would wait for
-        others."""
+        """Return whether no trial begins any more. One call's answer holds for all, or the confirmation would wait for others."""
         if not self.journal.said("over") and (not self._left(trials, plan) or self._late(trials, plan)):
             self.journal.say("over", True)
         return bool(self.journal.said("over"))
@@ -170,7 +169,7 @@ class Planner:
         return Task(name, pair.points[slot.who], data, slot.seed, slot.result_file, slot.held, None)
 
     def _recover(self) -> None:
-        """Settle what killed workers left: a trial with a complete log is finished, one with a note is stopped, another begins
+        """Settle what killed workers left: a trial with a complete log is finished, one with a note stopped, another begins
         again."""
         for trial in self.journal.abandoned():
             file = self.journal.result_file(trial.number)

@@ -157,7 +157,7 @@ class Search:
         self._journal.finish(number, objective.value(job.training.evaluations()))
 
     def _again_or_raise(self, job: _Job, status: int) -> None:
-        """Let a run that was killed from outside begin again, up to ``MOST_KILLED`` times; raise UserError for any other
+        """Let a run that was killed from outside begin again, ``MOST_KILLED`` times a call; raise UserError for any other
         fault."""
         self._killed += 1
         if not was_killed(status) or self._killed > MOST_KILLED:

@@ -58,8 +58,7 @@ class Subject:
         return {**self.environ, **variables(point), **own}
 
     def possible(self, point: Point) -> bool:
-        """Return whether a point can be run. In the closed division it must not depart from more rules than the configuration
-        does."""
+        """Return whether a point can be run and, in the closed division, departs from no rule that the configuration keeps."""
         environ = {**self.environ, **variables(point), **EVALUATION}
         if point.decay_epochs is None:
             environ.pop("DECAY_EPOCHS", None)
@@ -117,8 +116,8 @@ def data_folder(folder: pathlib.Path) -> pathlib.Path:
 
 
 def sizes(folder: pathlib.Path) -> Dict[str, int]:
-    """Return the sizes of a data set's files. They tell data sets apart without opening a file, because only runs may do that
-    first."""
+    """Return the sizes of a data set's files, which identify it without opening a file: a run may have to be the first to do
+    that."""
     return {name: (folder / name).stat().st_size for name in layout.FILES}
 
 
@@ -128,8 +127,7 @@ def host() -> str:
 
 
 def evaluation_of(base: Mapping[str, str], epochs: Optional[int]) -> Dict[str, str]:
-    """Return the evaluation schedule with the configuration's period and an evaluation after ``epochs``, or its own if that is
-    None."""
+    """Return the configuration's evaluation schedule, shifted to evaluate after ``epochs`` unless that is None."""
     period = int(base["EVAL_PERIOD"])
     offset = int(base["EVAL_OFFSET"]) if epochs is None else (epochs - 1) % period
     return {"EVAL_OFFSET": str(offset), "EVAL_PERIOD": str(period)}
