@@ -1,4 +1,4 @@
-"""Whether the GPUs, their driver and their links suit MXNet's GPU build, which mxnet-cu112 of PyPI is."""
+"""Check that the GPUs, their driver and their links suit MXNet's GPU build, which is mxnet-cu112 of PyPI."""
 
 import re
 from collections import Counter
@@ -12,19 +12,19 @@ from rn50.machine.software import Software
 from rn50.settings.config import Config
 
 MACHINE_CODE = ((5, 0), (6, 0), (7, 0), (8, 0), (8, 6))
-"""Compute capabilities for which libmxnet.so of mxnet-cu112 1.9.1 holds code; it holds no PTX to compile for others."""
+"""Compute capabilities for which libmxnet.so of mxnet-cu112 1.9.1 has code; it has no PTX to compile for others."""
 
 OLDEST_DRIVER = "450.80.02"
-"""From here on libraries of any CUDA 11 run, by minor version compatibility (NVIDIA, CUDA Compatibility, table 1)."""
+"""The oldest driver for libraries of any CUDA 11, by minor version compatibility (NVIDIA, CUDA Compatibility, table 1)."""
 FULL_DRIVER = "520.61.05"
-"""That of CUDA 11.8 (its release notes, table 3): compiles the PTX that libnvrtc 11.8 makes for MXNet's fused operators."""
+"""The driver of CUDA 11.8 (its release notes, table 3). It compiles the PTX of libnvrtc 11.8 for MXNet's fused operators."""
 
 INSTALL_DRIVER = "sudo apt-get install nvidia-driver (Debian, non-free) or sudo ubuntu-drivers install (Ubuntu), then reboot"
 PYTORCH = ROOT / "implementations" / "pytorch" / "train.py"
 
 
 def findings(machine: Machine, software: Software, config: Optional[Config], environ: Mapping[str, str]) -> Iterator[Finding]:
-    """What there is to say of GPUs. What hinders their use is a failure where the configuration wants them, else a warning."""
+    """Yield the findings on GPUs. An obstacle is a failure if the configuration uses GPUs, else a warning."""
     wanted = config is not None and config.run.device == "gpu"
     mxnet = config is None or config.run.framework == "mxnet"
     ranks = config.run.ranks_per_node if config is not None and wanted else 1
@@ -71,7 +71,7 @@ def _count(machine: Machine, ranks: int) -> Finding:
 
 
 def runs(capability: Tuple[int, int]) -> bool:
-    """Whether a GPU runs code that ``MACHINE_CODE`` has: of the same major version, and no newer minor version.
+    """Return True if a GPU runs code in ``MACHINE_CODE``: code for the same major version and no newer minor version.
 
     Source: CUDA C++ Programming Guide, "Binary compatibility".
     """
@@ -127,7 +127,7 @@ def _mig(used: Sequence[Gpu], ranks: int, grave: str) -> Finding:
 
 
 def _speed(used: Sequence[Gpu]) -> Finding:
-    """Power limit, persistence mode and what slows the clocks down."""
+    """Check power limit, persistence mode and the reasons for lower clocks."""
     wrong, remedies = [], []
     for each in used:
         if each.power_limit and each.power_default and each.power_limit < each.power_default:

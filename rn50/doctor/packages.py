@@ -1,4 +1,4 @@
-"""Whether Python, packages and shared libraries are those that a run needs."""
+"""Check that Python, packages and shared libraries are those that a run needs."""
 
 import re
 import sys
@@ -10,23 +10,23 @@ from rn50.machine.software import Software
 from rn50.settings.config import Config
 
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 8), (3, 12)
-"""DALI 1.34 has wheels for no other."""
+"""DALI 1.34 has wheels for these versions only."""
 
 REQUIREMENTS = ROOT / "requirements"
 
 SYSTEM_PACKAGES = {"libgomp.so.1": "libgomp1", "libquadmath.so.0": "libquadmath0", "libstdc++.so.6": "libstdc++6",
                    "libgcc_s.so.1": "libgcc-s1"}
-"""Library -> the package of Debian and Ubuntu that has it."""
+"""Library -> the package of Debian and Ubuntu that contains it."""
 
 WHEELS = {"libcudnn": "nvidia-cudnn-cu11", "libnccl": "nvidia-nccl-cu11", "libcublas": "nvidia-cublas-cu11",
           "libcublasLt": "nvidia-cublas-cu11", "libcufft": "nvidia-cufft-cu11", "libcusolver": "nvidia-cusolver-cu11",
           "libcusparse": "nvidia-cusparse-cu11", "libcurand": "nvidia-curand-cu11", "libnvrtc": "nvidia-cuda-nvrtc-cu11",
           "libcudart": "nvidia-cuda-runtime-cu11", "libnvToolsExt": "nvidia-nvtx-cu11"}
-"""Library without its version -> the package of PyPI that has it."""
+"""Library without its version -> the package of PyPI that contains it."""
 
 
 def findings(software: Software, config: Optional[Config]) -> Iterator[Finding]:
-    """What there is to say of software: that of the framework, MXNet where nothing is configured."""
+    """Yield the findings on the framework's software; without a configuration on MXNet's."""
     yield _python(software)
     if config is not None and config.run.framework == "pytorch":
         yield _pytorch(software, config)
@@ -85,7 +85,7 @@ def _pytorch(software: Software, config: Config) -> Finding:
 
 
 def _libraries(software: Software) -> Iterator[Finding]:
-    """A finding for each library that the loader does not find."""
+    """Yield a finding for each library that the loader does not find."""
     if not software.missing_libraries and {"mxnet", "mxnet-cu112"} & set(software.packages):
         yield Finding(OK, "libraries", "libmxnet.so finds every library that it loads")
     for name in software.missing_libraries:
@@ -99,7 +99,7 @@ def _libraries(software: Software) -> Iterator[Finding]:
 
 
 def _bringing(library: str) -> str:
-    """The command that installs a library."""
+    """Return the command that installs a library."""
     if library == "libcuda.so.1":
         return "it is the NVIDIA driver's: sudo apt-get install nvidia-driver; in a container: docker run --gpus all"
     if library in SYSTEM_PACKAGES:
