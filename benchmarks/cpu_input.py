@@ -1,14 +1,14 @@
-"""Training batches of 224x224 from ImageNet-like JPEGs on the CPU: ours, MXNet's ImageRecordIter, PyTorch's DataLoader.
+"""Time training batches of 224x224 from ImageNet-like JPEGs on the CPU: ours, MXNet's ImageRecordIter, PyTorch's DataLoader.
 
     python benchmarks/cpu_input.py [--images 2000] [--seconds 4] [--rounds 5] [--folder FOLDER] [--json]
 
-The same RecordIO file in FOLDER (by default /dev/shm, so that no disk is measured), the same augmentation (a window of 5 to 100 %
-of the area, aspect 3/4 to 4/3, resized, mirrored in one of two, normalised), a thread or worker for each core. PyTorch decodes
-with Pillow, and is left out where it is not installed.
+All sides read the same RecordIO file in FOLDER (by default /dev/shm, so that no disk is measured). They make the same
+augmentation (a window of 5 to 100 % of the area, aspect 3/4 to 4/3, resized, mirrored with probability 1/2, normalised) and use
+a thread or worker per core. PyTorch decodes with Pillow, and is left out if it is not installed.
 
-Beside whole pipelines there are parts: libjpeg-turbo, by OpenCV, that decodes whole images in memory and does nothing else, which
-is what every other rate is compared with; DALI's decoding of whole images and of random windows. Every side is a process of its
-own, and all have their turn in every round.
+Beside whole pipelines there are parts: DALI's decoding of whole images and of random windows, and OpenCV's libjpeg-turbo, which
+only decodes whole images in memory. Every other rate is compared with that of libjpeg-turbo. Every side is a process of its own,
+and all take turns in every round.
 """
 
 import argparse
@@ -47,7 +47,7 @@ ON_CPU = dali.Form(None, "CHW", False)
 
 
 def configured(folder: pathlib.Path, fused: bool) -> configuration.Config:
-    """The configuration that reads ``folder``."""
+    """Return a configuration that reads ``folder``."""
     environment = {
         "OPTIMIZER": "lars", "BATCHSIZE": str(BATCH), "LR": "0.1", "WARMUP_EPOCHS": "1", "NUMEPOCHS": "2", "MOM": "0.9",
         "WD": "5e-5", "LARSETA": "0.001", "LABELSMOOTHING": "0.1", "EVAL_OFFSET": "0", "EVAL_PERIOD": "1", "DGXNGPU": "1",
@@ -57,13 +57,13 @@ def configured(folder: pathlib.Path, fused: bool) -> configuration.Config:
 
 
 def in_memory(folder: pathlib.Path) -> List[np.ndarray]:
-    """The JPEGs of ``folder``."""
+    """Return the JPEGs of ``folder``."""
     with recordio.IndexedRecordReader(folder / "train.rec", folder / "train.idx") as reader:
         return [np.frombuffer(reader.read(place)[1], np.uint8) for place in range(len(reader))]
 
 
 def ours(folder: pathlib.Path, fused: bool) -> Callable[[], int]:
-    """The whole pipeline; returns what makes a batch and says how many images it has."""
+    """Build the whole pipeline; return a function that makes a batch and returns its number of images."""
     pipeline = dali.build(configured(folder, fused), True, 0, 1, 1, ON_CPU)
 
     def batch() -> int:
@@ -74,7 +74,7 @@ def ours(folder: pathlib.Path, fused: bool) -> Callable[[], int]:
 
 
 def dali_decode(folder: pathlib.Path, fused: bool) -> Callable[[], int]:
-    """DALI's decoder alone."""
+    """Build only DALI's decoder."""
     images = in_memory(folder)
     batches = itertools.cycle([images[begin : begin + BATCH] for begin in range(0, len(images) - BATCH + 1, BATCH)])
     pipeline = dali.build_decoder(configured(folder, fused), 1, ON_CPU, batches)
@@ -87,7 +87,7 @@ def dali_decode(folder: pathlib.Path, fused: bool) -> Callable[[], int]:
 
 
 def bare(folder: pathlib.Path) -> Callable[[], int]:
-    """libjpeg-turbo on whole images, in a thread for each core."""
+    """Decode whole images by libjpeg-turbo, in one thread per core."""
     import cv2
 
     cv2.setNumThreads(1)
@@ -109,7 +109,7 @@ def bare(folder: pathlib.Path) -> Callable[[], int]:
 
 
 def image_record_iter(folder: pathlib.Path) -> Callable[[], int]:
-    """What comes with MXNet."""
+    """Build MXNet's ImageRecordIter."""
     from implementations.mxnet import mx
 
     names = [f"{what}_{channel}" for what in ("mean", "std") for channel in "rgb"]
@@ -132,7 +132,7 @@ def image_record_iter(folder: pathlib.Path) -> Callable[[], int]:
 
 
 def torch_loader(folder: pathlib.Path) -> Callable[[], int]:
-    """PyTorch's DataLoader with a worker for each core and Pillow."""
+    """Build PyTorch's DataLoader with Pillow and one worker per core."""
     import io
     import random
 
@@ -181,7 +181,7 @@ SIDES: Dict[str, Callable[[pathlib.Path], Callable[[], int]]] = {
 
 
 def measure(side: str, folder: pathlib.Path, seconds: float) -> None:
-    """Prints the images/s of one side, or exits with NOT_INSTALLED."""
+    """Print the images/s of one side, or exit with NOT_INSTALLED."""
     try:
         batch = SIDES[side](folder)
     except ModuleNotFoundError:
@@ -193,11 +193,11 @@ def measure(side: str, folder: pathlib.Path, seconds: float) -> None:
         rate = images / (time.perf_counter() - begin)
     print(rate)
     sys.stdout.flush()
-    os._exit(0)  # what still prefetches has nothing to say
+    os._exit(0)  # do not wait for threads that still prefetch
 
 
 def in_a_process(side: str, folder: pathlib.Path, seconds: float) -> Any:
-    """The images/s of one side, None where its library is missing."""
+    """Return the images/s of one side; None if its library is missing."""
     command = [sys.executable, __file__, "--side", side, "--folder", str(folder), "--seconds", str(seconds)]
     done = subprocess.run(command, cwd=str(ROOT), capture_output=True, text=True)
     if done.returncode == NOT_INSTALLED:

@@ -1,10 +1,10 @@
-"""Is the demo data set honest? Four shortcuts that need no deep network must fail on it.
+"""Test that the demo data set needs a deep network: four shortcuts without one must fail on it.
 
     python benchmarks/demo_difficulty.py data/demo [--json]
 
-Trains each on train.rec, tests it on val.rec and prints its accuracy beside the bound it has to stay under; exits with 1 where
-one does not. Linear classifiers are ridge regressions on one-hot labels, the best of several penalties on the test images
-themselves, so that the figure errs against the data set. Takes about 20 s on two cores.
+Trains each on train.rec, tests it on val.rec and prints its accuracy beside the bound it has to stay under. The exit status is 1
+if one does not. Linear classifiers are ridge regressions on one-hot labels. Their penalty is the best of several on the test
+images themselves, so that the figure errs against the data set. Takes about 20 s on two cores.
 """
 
 import argparse
@@ -24,12 +24,12 @@ from rn50.errors import UserError
 LINEAR_BOUND = 0.30
 NEIGHBOUR_BOUND = 0.60
 SIDE = 32
-"""Images are resized to this side before their pixels are compared, as in CIFAR."""
+"""Side to which images are resized before their pixels are compared, as in CIFAR."""
 HISTOGRAM_BINS = 8
 HOG_SIDE = 48
 HOG_BLOCK, HOG_CELL, HOG_ORIENTATIONS = 16, 8, 9
 RIDGE_PENALTIES = (1e-3, 1e-2, 1e-1, 1.0)
-"""As fractions of the mean variance of a feature."""
+"""Fractions of the mean variance of a feature."""
 
 
 class Result(NamedTuple):
@@ -39,7 +39,7 @@ class Result(NamedTuple):
 
 
 def load(folder: Path, name: str) -> Tuple[List[np.ndarray], np.ndarray]:
-    """Images (uint8, BGR) and labels (int64) of ``name``.rec."""
+    """Return images (uint8, BGR) and labels (int64) of ``name``.rec."""
     images, labels = [], []
     with IndexedRecordReader(folder / f"{name}.rec", folder / f"{name}.idx") as reader:
         for position in range(len(reader)):
@@ -54,13 +54,13 @@ def pixels(image: np.ndarray) -> np.ndarray:
 
 
 def colour_histogram(image: np.ndarray) -> np.ndarray:
-    """The share of each of 8 x 8 x 8 colours."""
+    """Return the fraction of pixels in each of 8 x 8 x 8 colours."""
     counts = cv2.calcHist([image], [0, 1, 2], None, [HISTOGRAM_BINS] * 3, [0, 256] * 3)
     return counts.ravel() / (image.size // 3)
 
 
 def hog(image: np.ndarray) -> np.ndarray:
-    """Histograms of oriented gradients (Dalal and Triggs, 2005)."""
+    """Return histograms of oriented gradients (Dalal and Triggs, 2005)."""
     descriptor = cv2.HOGDescriptor((HOG_SIDE, HOG_SIDE), (HOG_BLOCK, HOG_BLOCK), (HOG_CELL, HOG_CELL), (HOG_CELL, HOG_CELL),
                                    HOG_ORIENTATIONS)
     grey = cv2.resize(cv2.cvtColor(image, cv2.COLOR_BGR2GRAY), (HOG_SIDE, HOG_SIDE), interpolation=cv2.INTER_AREA)
@@ -72,7 +72,7 @@ def features(extract, images: Iterable[np.ndarray]) -> np.ndarray:
 
 
 def linear_accuracy(train: np.ndarray, train_labels: np.ndarray, test: np.ndarray, test_labels: np.ndarray) -> float:
-    """Accuracy of the best ridge regression on one-hot labels."""
+    """Return the accuracy of the best ridge regression on one-hot labels."""
     mean = train.mean(0)
     train, test = train - mean, test - mean
     targets = np.eye(train_labels.max() + 1, dtype=np.float32)[train_labels]
@@ -87,7 +87,7 @@ def linear_accuracy(train: np.ndarray, train_labels: np.ndarray, test: np.ndarra
 
 
 def neighbour_accuracy(train: np.ndarray, train_labels: np.ndarray, test: np.ndarray, test_labels: np.ndarray) -> float:
-    """Accuracy of the nearest neighbour in Euclidean distance."""
+    """Return the accuracy of the nearest neighbour in Euclidean distance."""
     half_squared_distance = (train * train).sum(1) / 2 - test @ train.T
     return float(np.mean(train_labels[half_squared_distance.argmin(1)] == test_labels))
 

@@ -1,11 +1,12 @@
-"""Training steps of PyTorch on a GPU, every STEP_MODE beside eager in turn, and beside what counting predicts.
+"""Time training steps of PyTorch on a GPU: every STEP_MODE against eager in turn, and against a predicted rate.
 
     set -a; . configs/config_DEMO_GPU_PYTORCH.sh; set +a; python benchmarks/gpu_steps.py [--batches 256,400] [--json]
 
-Bandwidth and arithmetic of the GPU are measured first (a copy of 1 GiB, a product of 8192 x 8192 matrices in float16). Then, for
-each batch size and precision, eager and one other mode train in one process, in rounds that take turns, on a batch held on the
-device and on the data set at DATADIR. "of predicted" is against benchmarks/step_floor.py with those rates; "to eager" is the
-median of the ratios within the rounds. A mode that fails is a row that says why, and makes the exit status 1.
+Bandwidth and arithmetic rate of the GPU are measured first (a copy of 1 GiB, a product of 8192 x 8192 matrices in float16). Then,
+for each batch size and precision, eager and one other mode train in one process, by turns in every round, on a batch held on the
+device and on the data set at DATADIR. "of predicted" is the ratio to the prediction of benchmarks/step_floor.py from the measured
+rates. "to eager" is the median of the ratios within the rounds. A mode that fails gets a row with the reason, and the exit status
+is 1.
 """
 
 import argparse
@@ -32,13 +33,13 @@ from rn50.terminal import Terminal
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 COUNTED_AS = {"eager": "separate", "graph": "separate", "compile": "compiled", "fused": "fused"}
-"""The version of ``step_floor`` that a mode is."""
+"""STEP_MODE -> its version in ``step_floor``."""
 KINDS = ("synthetic", "real")
 NO_GPU = "gpu_steps: PyTorch sees no GPU here; install a driver and PyTorch's build for CUDA"
 
 
 def device_rates() -> Dict[str, float]:
-    """Bytes/s of a copy, reading and writing counted, and operations/s of a product of matrices, on GPU 0."""
+    """Return bytes/s of a copy, counting both read and write, and operations/s of a product of matrices, on GPU 0."""
     import torch
 
     if not torch.cuda.is_available():
@@ -63,7 +64,7 @@ def device_rates() -> Dict[str, float]:
 
 
 def measure(mode: str, seconds: float, rounds: int) -> Dict[str, Dict[str, List[float]]]:
-    """Images/s of every round by mode, eager and ``mode``, and kind of data, in this process."""
+    """Measure in this process; return mode (eager and ``mode``) -> kind of data -> images/s of every round."""
     config = configuration.from_environment()
     print(launchers.bind(config, os.environ), file=sys.stderr)  # before PyTorch starts threads
 
@@ -93,7 +94,7 @@ def measure(mode: str, seconds: float, rounds: int) -> Dict[str, Dict[str, List[
 
 
 def apart(options: List[str], variables: Dict[str, str]) -> Any:
-    """What this script prints with ``options`` in a process of its own; a str says why it printed nothing."""
+    """Run this script with ``options`` in a process of its own and return the JSON it prints; on failure the reason, a str."""
     environ = {**os.environ, **variables}
     environ.update(job.rank_environment(configuration.from_environment(environ), environ))
     done = subprocess.run([sys.executable, __file__, *options], cwd=str(ROOT), env=environ, capture_output=True, text=True)
@@ -106,7 +107,7 @@ def apart(options: List[str], variables: Dict[str, str]) -> Any:
 
 
 def rows_of(mode: str, batch: int, precision: str, found: Any, rates: Dict[str, float]) -> Iterator[Dict[str, Any]]:
-    """As plain data, of a mode that was measured beside eager, or failed."""
+    """Yield the rows of a mode that was measured beside eager, or failed, as plain data."""
     row = {"batch": batch, "precision": precision, "mode": mode}
     if isinstance(found, str):
         yield {**row, "failure": found}
@@ -123,7 +124,7 @@ def rows_of(mode: str, batch: int, precision: str, found: Any, rates: Dict[str, 
 
 
 def show(rows: List[Dict[str, Any]], rates: Dict[str, float]) -> None:
-    """The table on a terminal."""
+    """Print the table on a terminal."""
     headings = ("precision", "batch", "STEP_MODE", "data", "images/s", "predicted", "of predicted", "to eager")
     table = Table(*headings, title=f"{rates['bytes'] / 1e12:.2f} TB/s, {rates['operations'] / 1e12:.0f} TFLOP/s measured")
     for row in rows:
@@ -158,7 +159,7 @@ def main() -> None:
     run = {"DEVICE": "gpu", "FRAMEWORK": "pytorch", "DGXNGPU": "1", "DGXNNODES": "1"}
     rates = apart(["--worker=rates"], run)
     if isinstance(rates, str):
-        raise SystemExit(2)  # it has said why
+        raise SystemExit(2)  # the worker has printed the reason
     rows = []
     for batch in map(int, args.batches.split(",")):
         for precision in args.precisions.split(","):

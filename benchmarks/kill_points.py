@@ -1,12 +1,12 @@
-"""Is a finished result ever lost, or one that is half written ever taken for whole, when processes are killed at any moment?
+"""Kill processes at random moments, and test that no finished result is lost and no partial one is taken for whole.
 
     python benchmarks/kill_points.py [--points 100] [--seed 1] [--json]
 
-Runs small campaigns of run_experiments.sh in a checkout of its own and kills, by SIGKILL and point by point, one process of it:
-the script, the launcher, a rank, or horovodrun (every eighth point has two ranks, where Horovod is there). Half the moments are
-drawn from the time that a run takes, half lie up to 50 ms behind a line of the log. Then the same command is given again, half of
-the times while processes that were left behind are still at work. After every point each result has to be whole, and every result
-of earlier points unchanged, byte for byte; every campaign has to come to its end. Exits with 1 where it is not so.
+Runs small campaigns of run_experiments.sh in a checkout of its own. At each point it kills one process by SIGKILL: the script,
+the launcher, a rank, or horovodrun (every eighth point has two ranks, if Horovod is installed). Half of the moments are random
+within the time that a run takes; half are up to 50 ms after a line of the log. Then the same command is given again, half of the
+times while processes that were left behind are still running. After every point each result has to be whole, and every result of
+earlier points has to be unchanged, byte for byte. Every campaign has to finish. The exit status is 1 if one of this fails.
 """
 
 import argparse
@@ -41,7 +41,7 @@ TINY = {
 
 
 def checkout(folder: pathlib.Path) -> pathlib.Path:
-    """What a campaign needs of the repository, and a data set, in ``folder``."""
+    """Put the parts of the repository that a campaign needs, and a data set, into ``folder``."""
     for part in ("rn50", "implementations", "configs"):
         shutil.copytree(str(ROOT / part), str(folder / part), ignore=shutil.ignore_patterns("__pycache__"))
     for script in ROOT.glob("run*.sh"):
@@ -54,7 +54,7 @@ def checkout(folder: pathlib.Path) -> pathlib.Path:
 
 
 def start(folder: pathlib.Path, results: pathlib.Path, ranks: int) -> Job:
-    """The one command of a campaign."""
+    """Start the one command of a campaign."""
     environment = {"CONFIG_FILE": "", "DGXSYSTEM": "TINY", "RESULTS": str(results), "NEXP": str(RUNS), "RANKS": str(ranks)}
     return Job(environment, ["./run_experiments.sh"], folder)
 
@@ -64,7 +64,7 @@ def ended(job: Job) -> bool:
 
 
 def victims(job: Job) -> dict:
-    """The processes of the job that may be killed, by their role."""
+    """Return role -> the processes of the job with this role, which may be killed."""
     roles = {"run_experiments.sh": "script", "rn50 launch": "launcher", "run_commandline": "horovodrun", "rn50 train": "rank"}
     found = collections.defaultdict(list)
     for process in job.processes():
@@ -79,7 +79,7 @@ def victims(job: Job) -> dict:
 
 
 def moment(job: Job, results: pathlib.Path, duration: float, chance: random.Random) -> str:
-    """Waits for a random moment of the campaign and returns which."""
+    """Wait for a random moment of the campaign and return its description."""
     deadline = time.monotonic() + LIMIT_S
     if chance.random() < 0.5:
         seconds = chance.uniform(0, duration)
@@ -97,24 +97,24 @@ def moment(job: Job, results: pathlib.Path, duration: float, chance: random.Rand
                 if log.stat().st_mtime >= began and key in keys(log):
                     break
             except (OSError, ValueError, IndexError):
-                pass  # not there yet, or in the middle of a line
+                pass  # does not exist yet, or ends in the middle of a line
             time.sleep(0.002)
     time.sleep(chance.uniform(0, 0.05))
     return f"behind {key}"
 
 
 def whole(result: pathlib.Path) -> bool:
-    """Whether the log is that of one run from beginning to end."""
+    """Return True if the log is that of one run from beginning to end."""
     logged = keys(result)
     once = all(logged.count(key) == 1 for key in ("submission_benchmark", "seed", "init_stop", "run_start", "run_stop"))
     stop = events(result)[-1]
     return (once and result.read_bytes().endswith(b"\n") and stop["key"] == "run_stop"
-            and logged.count("eval_accuracy") == logged.count("epoch_stop") == EPOCHS  # a target missed, as these runs do
+            and logged.count("eval_accuracy") == logged.count("epoch_stop") == EPOCHS  # these runs all miss the target
             and json.loads(result.with_suffix(".json").read_text())["seed"] is not None)
 
 
 def look(results: pathlib.Path, finished: dict) -> list:
-    """What is wrong with the results now; remembers the new ones in ``finished``."""
+    """Return the faults of the results now, and record new results in ``finished``."""
     wrong = [f"{path} is lost" for path in finished if not path.exists()]
     for path in sorted(results.glob("result_*.txt")):
         if path in finished and path.read_bytes() != finished[path]:
@@ -128,7 +128,7 @@ def look(results: pathlib.Path, finished: dict) -> list:
 
 
 def to_the_end(folder: pathlib.Path, results: pathlib.Path) -> list:
-    """Gives the command until the campaign has all its results; what is wrong where it does not come to that."""
+    """Repeat the command until the campaign has all its results; return the faults if it does not get there."""
     for _ in range(2):
         job = start(folder, results, 1)
         try:
@@ -169,7 +169,7 @@ def main() -> None:
             counts["points"] += 1
             counts[role] += 1
             print(f"point {counts['points']}: {role} killed {when}", file=sys.stderr, flush=True)
-        if not choice or chance.random() < 0.5:  # or else the next command meets what was left behind
+        if not choice or chance.random() < 0.5:  # else the next command meets processes that were left behind
             deadline = time.monotonic() + LIMIT_S
             while any(each.processes() for each in left) and time.monotonic() < deadline:
                 time.sleep(0.05)

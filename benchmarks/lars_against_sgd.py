@@ -1,14 +1,14 @@
-"""LARS against SGD at a small and at a large batch, on the demo data set: epochs to the target.
+"""Compare LARS and SGD at a small and at a large batch, on the demo data set, by epochs to the target.
 
     python benchmarks/lars_against_sgd.py [--to lars_against_sgd] [--tune data/tune] [--data data/demo] [--json]
 
-At each of the two batch sizes both optimizers have the same schedule, and each the best of a few learning rates: one run each on
-TUNE, a set that the other runs do not see (`rn50 demo-data --tune data/tune`). With that each trains from five other seeds on
-DATA. All runs are normal ones with their logs in TO, evaluated after every epoch, one for each core at a time. Runs whose log is
-there are not made again, so the same command goes on where it was stopped.
+At each of the two batch sizes both optimizers have the same schedule, and each has the best of a few learning rates. One run per
+learning rate on TUNE chooses it; TUNE is a data set that the other runs do not use (`rn50 demo-data --tune data/tune`). With that
+learning rate each optimizer trains with five other seeds on DATA. All runs are normal ones with their logs in TO, evaluated after
+every epoch, one per core at a time. A run whose log exists is not repeated, so the same command continues where it was stopped.
 
-The effect to look for: at a small batch SGD needs about what LARS needs; at a large one LARS goes on where SGD does not (You,
-Gitman and Ginsburg, arXiv:1708.03888, section 3).
+The expected effect: at a small batch SGD needs about as many epochs as LARS; at a large batch LARS still trains where SGD does
+not (You, Gitman and Ginsburg, arXiv:1708.03888, section 3).
 """
 
 import argparse
@@ -53,7 +53,7 @@ WARMUP_EPOCHS = 2
 
 
 class Run(NamedTuple):
-    """A run, and where its log is to be."""
+    """A run, and the path of its log."""
 
     side: Side
     learning_rate: float
@@ -63,14 +63,14 @@ class Run(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a run came to: the epoch at which it reached the target, None where it did not, and its last accuracy."""
+    """The epoch at which a run reached the target, None if it did not, and its last accuracy."""
 
     epoch: Optional[float]
     accuracy: float
 
 
 def made(run: Run, cpu: int) -> Outcome:
-    """Makes the run on one core, where its log is not there yet."""
+    """Make the run on one core if its log does not exist, and return its outcome."""
     if not run.log.exists():
         run.log.parent.mkdir(parents=True, exist_ok=True)
         environ = {
@@ -93,7 +93,7 @@ def made(run: Run, cpu: int) -> Outcome:
 
 
 def every(runs: List[Run], what: str) -> List[Outcome]:
-    """Makes all of them, one for each core at a time."""
+    """Make all runs, one per core at a time."""
     cpus: Queue[int] = Queue()
     for cpu in os.sched_getaffinity(0):
         cpus.put(cpu)
@@ -128,7 +128,7 @@ def main() -> None:
     scanned = dict(zip(tried, every(tried, "choosing learning rates")))
     chosen: Dict[Side, Run] = {}
     for side in SIDES:
-        # The first at the target, else the most accurate.
+        # The first to reach the target, else the most accurate.
         mine = [each for each in tried if each.side == side]
         chosen[side] = min(mine, key=lambda each: (scanned[each].epoch or float("inf"), -scanned[each].accuracy))
     runs = [run(side, chosen[side].learning_rate, seed, args.data, f"result_{seed}") for seed in SEEDS for side in SIDES]

@@ -1,18 +1,18 @@
-"""rn50 pack against MXNet's im2rec, the same images, the same cores, in turn.
+"""Compare rn50 pack with MXNet's im2rec on the same images and cores, by turns.
 
     python benchmarks/packing.py [--images 4000] [--rounds 3] [--folder FOLDER] [--json]
 
 Makes a folder of 1000 classes with images of ImageNet's sizes (about 110 KB), then packs it, round after round:
 
-- im2rec: the script that comes with the mxnet package, ``--pass-through`` (no decoding), a list made beforehand, with one process
-  and with one for each core; what the same command takes for a single image (Python and MXNet starting) is taken off;
-- rn50 pack: the whole command, which also lists the folder and hashes every image; likewise without what it takes for two images;
-- container: encode_image and write() alone, the images in memory, one thread;
-- rn50 verify, and rn50 verify --full, of what was packed.
+- im2rec: the script of the mxnet package with ``--pass-through`` (no decoding), a list made beforehand, and one process or one
+  per core. The time of the same command for a single image (the start of Python and MXNet) is subtracted;
+- rn50 pack: the whole command, which also lists the folder and hashes every image. Its time for two images is subtracted;
+- container: only encode_image and write(), with the images in memory and one thread;
+- rn50 verify, and rn50 verify --full, of the packed files.
 
-FOLDER is where it happens, by default /dev/shm, so that no disk is measured. As much memory as is needed is written to and freed
-before each: a virtual machine may have given free memory back to its host, and to get it again takes longer than packing.
-Images/s; the ratios are those of the medians.
+All files are in FOLDER, by default /dev/shm, so that no disk is measured. Before each measurement as much memory as it needs is
+written and freed, because a virtual machine may have given free memory back to its host, and getting it again takes longer than
+packing. Figures are images/s; the ratios are those of the medians.
 """
 
 import argparse
@@ -39,7 +39,7 @@ IM2REC = pathlib.Path(mxnet.__file__).parent / "tools" / "im2rec.py"
 
 
 def run(*command):
-    """Seconds that a command takes."""
+    """Return the seconds that a command takes."""
     begin = time.perf_counter()
     subprocess.run(
         [sys.executable, *map(str, command)], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True
@@ -48,7 +48,7 @@ def run(*command):
 
 
 class Im2rec:
-    """The script of MXNet, for a training set of which it made the list."""
+    """MXNet's script, for a training set whose list it has made."""
 
     def __init__(self, source, folder):
         self._source = source / "train"
@@ -64,12 +64,12 @@ class Im2rec:
         return seconds
 
     def __call__(self, processes):
-        """Seconds an image, without what a list of one image takes."""
+        """Return seconds per image, without the time for a list of one image."""
         return (self._run("all", processes) - self._run("one", processes)) / self._images
 
 
 def take_memory(folder, size):
-    """Has the system hold ``size`` bytes of free memory, which a file was written to just now."""
+    """Make sure that the system holds ``size`` bytes of free memory, by writing and removing a file."""
     file, block = folder / "memory", bytes(1 << 20)
     with file.open("wb", buffering=0) as stream:
         for _ in range(0, size, len(block)):
@@ -78,7 +78,7 @@ def take_memory(folder, size):
 
 
 def start(folder):
-    """Seconds that rn50 pack takes for two images."""
+    """Return the seconds that rn50 pack takes for two images."""
     make(folder / "two", classes=1, train=1, val=1)
     try:
         return run("-m", "rn50", "pack", folder / "two", folder / "packed")
@@ -88,7 +88,7 @@ def start(folder):
 
 
 def container(source, folder):
-    """The framing and writing of records alone."""
+    """Return seconds per image of only framing and writing the records."""
     folder.mkdir()
     images = [(source / "train" / image.path).read_bytes() for image in imagenet_folder.scan(source).images["train"]]
     begin = time.perf_counter()

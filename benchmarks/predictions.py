@@ -1,10 +1,10 @@
-"""How far ``rn50 plan`` is off on published results that it was not told of.
+"""Measure the error of ``rn50 plan`` on published results that it does not know.
 
     python benchmarks/predictions.py [--plot predictions.svg] [--json]
 
-Every system (an organisation's, by its name, in all rounds it was in) is left out in turn, and predicted from the others; then
-every organisation. Logs that were submitted to several rounds count once. Judged are closed-division LARS results of v1.0 to
-v3.1; those of v0.7 only help to predict. Exit status: 0 both goals met, 1 not.
+Every system (one name of one organisation, in all its rounds) is left out in turn and predicted from the others; then every
+organisation. Logs that were submitted to several rounds count once. Errors are measured on closed-division LARS results of v1.0
+to v3.1; results of v0.7 are used only to predict. The exit status is 0 if both goals are met, else 1.
 """
 
 import argparse
@@ -36,13 +36,13 @@ LARGE_BATCH, MANY_ACCELERATORS = 4096, 32
 
 @dataclass(frozen=True)
 class Held:
-    """A result, and what was predicted of it: by its batch size alone, as a plan is made, and with its recipe known."""
+    """A result and its predictions: from its batch size alone, like a plan, and with its recipe known."""
 
     result: PublishedResult
     plain: Prediction
     with_recipe: Prediction
     known: bool
-    """Whether the images/s of its accelerator were published by another."""
+    """True if the results that are not left out tell the images/s of its accelerator."""
 
     @property
     def epochs(self) -> float:
@@ -66,7 +66,7 @@ def hold_out(
 
 
 def _predict(planner: Planner, result: PublishedResult) -> Held:
-    # What says nothing of its accelerators is judged by its epochs only: then these do not matter.
+    # For a result that does not name its accelerators only the epochs count, and the values here do not matter.
     name, number = accelerators.name(result.accelerator_model), result.accelerators or 8
     known = images_per_second.training_rate(result) is not None and name in planner.throughput.accelerators
     size = result.global_batch_size or 0
@@ -75,7 +75,7 @@ def _predict(planner: Planner, result: PublishedResult) -> Held:
 
 
 def figures(held: Sequence[Held]) -> Dict[str, Any]:
-    """Of all, of the large batches, and of the many accelerators."""
+    """Return the errors over all results, over large batches, and over many accelerators."""
     large = [each for each in held if (each.result.global_batch_size or 0) > LARGE_BATCH]
     known = [each for each in held if each.known]
     many = [each for each in known if (each.result.accelerators or 0) >= MANY_ACCELERATORS]
@@ -108,7 +108,7 @@ def _summary(off: Any) -> Dict[str, float]:
 
 
 def baselines(held: Sequence[Held]) -> Dict[str, float]:
-    """What simpler predictions are off by."""
+    """Return the errors of simpler predictions."""
     needed = np.array([each.epochs for each in held])
     reference_epochs = reference.epochs(np.array([float(each.result.global_batch_size or 0) for each in held]))
     known = [each.result for each in held if each.known]
@@ -119,7 +119,7 @@ def baselines(held: Sequence[Held]) -> Dict[str, float]:
             if images_per_second.point(each).accelerator == images_per_second.point(result).accelerator
             and images_per_second.system(each) != images_per_second.system(result)
         ]  # fmt: skip
-        if others:  # with its own epochs, and the usual images/s of its accelerator whatever the scale
+        if others:  # with its own epochs, and the median images/s of its accelerator at any scale
             off.append(abs((result.images_per_second_per_accelerator or 0) / np.median(others) - 1))
     return {
         "epochs, the reference alone, mean error": float(np.abs(reference_epochs - needed).mean()),
@@ -130,7 +130,7 @@ def baselines(held: Sequence[Held]) -> Dict[str, float]:
 
 
 def draw(held: Sequence[Held], file: pathlib.Path) -> None:
-    """Predicted against published, epochs and minutes, with intervals."""
+    """Plot predicted against published epochs and minutes, with intervals."""
     figure = Figure(figsize=(9, 4.4), constrained_layout=True)
     left, right = figure.subplots(1, 2)
     for axes, name, shown in ((left, "epochs", held), (right, "minutes", [each for each in held if each.known])):
@@ -165,7 +165,7 @@ def table(of: Dict[str, Any]) -> str:
 
 
 def sensitivity(progress: Callable[[int, int], None]) -> Dict[str, Any]:
-    """Both figures with every constant of the models halved and doubled."""
+    """Return both figures with every constant of the models halved and doubled."""
     varied = {}
     constants: List[Tuple[Any, str]] = [(model, name) for model in (Weights(), Spread()) for name in vars(model)]
     for done, (model, name) in enumerate(constants, 1):

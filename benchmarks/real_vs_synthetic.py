@@ -1,10 +1,10 @@
-"""Training on real data against the same steps on synthetic data held in memory, in turn in one process.
+"""Compare training on real data with the same steps on synthetic data held in memory, by turns in one process.
 
     set -a; . configs/config_DEMO_CPU.sh; set +a; python benchmarks/real_vs_synthetic.py [--steps 60] [--rounds 5] [--json]
 
-The environment describes the configuration, as for a run; its data set must be there. Each round times ``--steps`` steps
-through RecordIO, DALI's decoding and augmentation, and the training step, then as many on one batch held in memory. The figure
-is the median of the rounds' ratios: 1 means that the input pipeline costs nothing.
+The environment describes the configuration, as for a run; its data set must exist. Each round times ``--steps`` steps with
+RecordIO, DALI's decoding and augmentation, and the training step; then as many on one batch held in memory. The figure is the
+median of the rounds' ratios: 1 means that the input pipeline costs nothing.
 """
 
 import argparse

@@ -1,12 +1,13 @@
-"""Two ranks on two cores against one rank on one core, in turn in one run.
+"""Compare two ranks on two cores with one rank on one core, by turns in one run.
 
     set -a; . configs/config_DEMO_CPU.sh; set +a; python benchmarks/scaling.py [--steps 30] [--rounds 7] [--json]
 
-The environment describes the configuration, as for a run; its data set must be there, and Horovod where LAUNCHER asks for it. A
-process by itself trains --steps steps, on the first core and on the second by turns; then two ranks, each on a core of its own,
-started by what LAUNCHER says, train as many together; then each of them does so for itself, which shows what the cores take from
-each other without communication. Whoever has no turn is stopped (SIGSTOP) and takes no time from the others. The efficiency is
-the rate of the two ranks over twice the rate of the one, the median over the rounds; the goal is 0.9.
+The environment describes the configuration, as for a run; its data set must exist, and Horovod if LAUNCHER needs it. First a
+single process trains --steps steps, by turns on the first and on the second core. Then two ranks, started by LAUNCHER and each on
+a core of its own, train as many together. Then each of them trains alone at the same time, which shows how much the cores slow
+each other down without communication. Processes that wait for their turn are stopped (SIGSTOP) and take no time from the others.
+The efficiency is the rate of the two ranks over twice the rate of the single process, the median over the rounds; the goal is
+0.9.
 """
 
 import argparse
@@ -34,7 +35,7 @@ GOAL = 0.9
 
 
 def train(address: str, key: str, steps: int) -> None:
-    """One process that trains when it is told to, and answers with the seconds that ``steps`` steps took."""
+    """Train ``steps`` steps on each request, and answer with the seconds they took."""
     config = configuration.from_environment()
     place, ranks_here = launchers.sharing(config, os.environ)
     os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[place]})
@@ -63,7 +64,7 @@ def train(address: str, key: str, steps: int) -> None:
 
 
 class Processes:
-    """The process by itself and the two ranks, of whom only those with a turn are not stopped."""
+    """The single process and the two ranks; all are stopped except those whose turn it is."""
 
     def __init__(self, config: configuration.Config, steps: int):
         folder = tempfile.mkdtemp(prefix="rn50-scaling-")
@@ -95,13 +96,13 @@ class Processes:
             sys.exit("benchmarks/scaling.py: a process ended before it could train; its reason is above")
 
     def move(self, core: int) -> None:
-        """The process by itself, all its threads, to the first core (0) or the second (1)."""
+        """Move the single process, with all its threads, to the first core (0) or the second (1)."""
         for _, pid in self._single:
             for thread in os.listdir(f"/proc/{pid}/task"):
                 os.sched_setaffinity(int(thread), {sorted(os.sched_getaffinity(0))[core]})
 
     def seconds(self, ranks: bool, turn: str) -> float:
-        """How long the turn takes: of the two ranks, or of the process by itself."""
+        """Return the seconds of a turn of the two ranks, or of the single process."""
         active, others = (self._ranks, self._single) if ranks else (self._single, self._ranks)
         for _, pid in others:
             os.kill(pid, signal.SIGSTOP)
@@ -123,7 +124,7 @@ class Processes:
 
 
 def measure(config: configuration.Config, steps: int, rounds: int) -> dict:
-    """Images per second of each kind, the median over the rounds, and the efficiency of every round."""
+    """Return the median images per second of each kind over the rounds, and the efficiency of every round."""
     images = steps * config.hyperparameters.batch_size
     processes = Processes(config, steps)
     try:

@@ -1,9 +1,9 @@
-"""How long ``rn50 score`` takes for many result files.
+"""Time ``rn50 score`` on many result files.
 
     python benchmarks/score_speed.py [--files 1000] [--json]
 
-Writes the files as runs of 35 epochs on ImageNet, five to a system, with the noise around the records that real logs have (about
-160 KB a file), and times the command, start of Python included.
+Writes the files as runs of 35 epochs on ImageNet, five per system, with as much other output between the records as real logs
+have (about 160 KB per file), and times the command including the start of Python.
 """
 
 import argparse

@@ -1,13 +1,13 @@
-"""Operations and bytes of a training step of ResNet-50 v1.5, kernel by kernel, and the least time that a device needs for them.
+"""Count operations and bytes of a training step of ResNet-50 v1.5, kernel by kernel, and the least time a device needs for them.
 
     python benchmarks/step_floor.py --batch 400 --terabytes 4.3 --teraflops 790 [--precision float16] [--size 224] [--json]
 
-Give the rates that were measured on the device, not those of its data sheet. No device is needed.
+Give rates measured on the device, not those of its data sheet. No device is needed.
 
-A kernel takes the longer of two times: that of its floating-point operations, and that of its bytes through the device's memory
-(Williams, Waterman and Patterson, "Roofline", CACM 52(4), 2009); a step takes the sum. Every tensor that a kernel reads or
-writes counts once, whole; caches, launches, padding and sums over ranks do not count. So a step of a large batch takes longer
-than this, and one of a small batch, whose tensors stay in the cache, may take less.
+A kernel takes the longer of two times: that of its floating-point operations, and that of moving its bytes through the device's
+memory (Williams, Waterman and Patterson, "Roofline", CACM 52(4), 2009). A step takes the sum. Every tensor that a kernel reads or
+writes counts once as a whole; caches, launches, padding and all-reduces do not count. So a step of a large batch takes longer
+than this. A step of a small batch, whose tensors stay in the cache, may take less.
 """
 
 import argparse
@@ -27,43 +27,44 @@ from rn50.terminal import Terminal
 
 ELEMENT_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 PLAIN, RELU, LAST = "plain", "ReLU", "last"
-"""What follows the batch norm of a convolution: nothing, ReLU, or the sum with the shortcut and ReLU."""
+"""The operations after the batch norm of a convolution: none, ReLU, or the sum with the shortcut and ReLU."""
 
 
 class Version(NamedTuple):
-    """How often a step passes over memory. Forward and backward passes are of one activation, by what follows its batch norm."""
+    """Numbers of passes over memory in a step. ``forward`` and ``backward`` count passes over one activation, by the operations
+    after its batch norm."""
 
     forward: Dict[str, int]
     backward: Dict[str, int]
     gradient_sum: int
     """Passes to sum the two gradients of a block's input."""
     index_bytes: int
-    """Of where the maximum of a pooling window lies."""
+    """Bytes of the index of the maximum in a pooling window."""
     update_passes: int
-    """Over all parameters in float32: LARS, and the gradients set to 0 before the step."""
+    """Passes over all parameters in float32: LARS, and the gradients set to 0 before the step."""
 
 
 VERSIONS = {
-    # Batch norm reads its input twice, for statistics and to normalise, and writes; back it reads input and gradient twice and
-    # writes. ReLU and the sum read and write all that they touch. The update: 1 zeroes, 2 for norms, 13 for five operations.
+    # Batch norm reads its input twice, for statistics and to normalise, and writes once. In the backward pass it reads input and
+    # gradient twice and writes once. ReLU and the sum read all their inputs and write. The update has 1 pass to set gradients to
+    # 0, 2 for norms, and 13 for five operations.
     "separate": Version({PLAIN: 3, RELU: 5, LAST: 8}, {PLAIN: 5, RELU: 8, LAST: 8}, 3, 8, 16),
-    # The normalising pass takes ReLU and sum with it. Back, ReLU's mask is computed again from the input; where a shortcut was
-    # added, the reducing pass reads the output for it, and writes the masked gradient, which is the shortcut's.
+    # The normalising pass includes ReLU and sum. In the backward pass ReLU's mask is computed again from the input. If a shortcut
+    # was added, the reducing pass reads the mask from the output and writes the masked gradient, which is the shortcut's.
     "fused": Version({PLAIN: 3, RELU: 3, LAST: 4}, {PLAIN: 5, RELU: 5, LAST: 7}, 3, 8, 16),
-    # As a compiler does it: the mask from the output, which is kept for the convolution anyway; gradients summed where the sum is
-    # read; indices of one byte.
+    # As a compiler does it: the mask comes from the output, which is kept for the convolution anyway; gradients are summed where
+    # the sum is read; indices have one byte.
     "compiled": Version({PLAIN: 3, RELU: 3, LAST: 4}, {PLAIN: 5, RELU: 7, LAST: 7}, 1, 1, 16),
-    # Statistics where a convolution writes, normalisation and its gradient where one reads: only the sum of a block is a kernel
-    # of its own. Back, the reduction and both gradients of the convolution read the input of the batch norm too. LARS in two
-    # passes.
+    # Statistics where a convolution writes, normalisation and its gradient where a convolution reads: only the sum of a block is
+    # a separate kernel. In the backward pass the reduction and both gradients of the convolution also read the input of the batch
+    # norm. LARS takes two passes.
     "in convolutions": Version({PLAIN: 0, RELU: 0, LAST: 3}, {PLAIN: 3, RELU: 3, LAST: 6}, 1, 1, 8),
 }
-"""The first three are built (STEP_MODE: eager and graph, fused, compile), the last is what a maker of
-convolutions could do."""
+"""The first three exist (STEP_MODE: eager and graph, fused, compile). The last one would need changed convolution kernels."""
 
 
 class Kernel(NamedTuple):
-    """One kernel, or several of the same work. ``operations`` counts a multiplication and an addition as two."""
+    """One kernel, or several that do one job. ``operations`` counts a multiplication and an addition as two."""
 
     layer: str
     kind: str
@@ -72,7 +73,7 @@ class Kernel(NamedTuple):
 
 
 class Convolution(NamedTuple):
-    """A convolution without bias of ``inputs`` x ``side`` x ``side`` and the batch norm behind it, which ``then`` follows."""
+    """A convolution without bias of ``inputs`` x ``side`` x ``side``, followed by batch norm and then by ``then``."""
 
     name: str
     inputs: int
@@ -84,15 +85,15 @@ class Convolution(NamedTuple):
 
     @property
     def side_after(self) -> int:
-        """Of the output; padded by half of the kernel, so it is the quotient, rounded up."""
+        """Side of the output: the quotient rounded up, because the padding is half of the kernel."""
         return math.ceil(self.side / self.stride)
 
 
 def convolutions(image_size: int, width: float = 1.0) -> Iterator[Convolution]:
-    """The 53 convolutions of the network in the order of the forward pass, a block's shortcut before its body."""
+    """Yield the 53 convolutions of the network in the order of the forward pass, a block's shortcut before its body."""
     channels, inputs = [round(base * width) for _, base in STAGES], round(64 * width)
     yield Convolution("conv0", 3, inputs, 7, 2, image_size, RELU)
-    side = math.ceil(image_size / 4)  # behind the first convolution and the pooling
+    side = math.ceil(image_size / 4)  # after the first convolution and the pooling
     for stage, ((units, _), base) in enumerate(zip(STAGES, channels), start=1):
         for unit in range(1, units + 1):
             name, stride, outputs = f"stage{stage}_unit{unit}_conv", 2 if unit == 1 and stage > 1 else 1, base * EXPANSION
@@ -109,7 +110,8 @@ def convolutions(image_size: int, width: float = 1.0) -> Iterator[Convolution]:
 def kernels(
     version: str, batch: int, precision: str, image_size: int = rules.IMAGE_SIZE, classes: int = rules.CLASSES, width: float = 1.0
 ) -> List[Kernel]:
-    """All of a training step of ``batch`` images: activations in ``precision``, parameters and statistics in float32."""
+    """Return the kernels of a training step of ``batch`` images: activations in ``precision``, parameters and statistics in
+    float32."""
     passes, element = VERSIONS[version], ELEMENT_BYTES[precision]
     layers = list(convolutions(image_size, width))
     found: List[Kernel] = []
@@ -120,22 +122,22 @@ def kernels(
         parameters += weights + 2 * layer.outputs
         once = 2 * batch * layer.side_after**2 * weights, element * (batch * (before + after) + weights)
         found += [Kernel(layer.name, kind, *once) for kind in ("forward", "weights' gradient")]
-        if layer.inputs != 3:  # nobody asks for the gradient of an image
+        if layer.inputs != 3:  # the gradient of an image is not computed
             found.append(Kernel(layer.name, "inputs' gradient", *once))
         normalised = passes.forward[layer.then] + passes.backward[layer.then]
         found.append(Kernel(layer.name, "batch norm, ReLU, sum", 0, normalised * batch * after * element))
-        if layer.then == LAST and layer is not layers[-1]:  # what comes out goes into two
+        if layer.then == LAST and layer is not layers[-1]:  # its output has two readers
             found.append(Kernel(layer.name, "batch norm, ReLU, sum", 0, passes.gradient_sum * batch * after * element))
     found += _head(layers, passes.index_bytes, batch, element, classes)
     parameters += (layers[-1].outputs + 1) * classes
-    if element < 4:  # cast, the gradient cast back, and added to what it is kept in
+    if element < 4:  # the cast, the cast of the gradient back, and its accumulation
         found.append(Kernel("parameters", "casts", 0, parameters * ((4 + element) + (element + 4) + 12)))
     found.append(Kernel("parameters", "update", 0, parameters * 4 * passes.update_passes))
     return found
 
 
 def _head(layers: List[Convolution], index_bytes: int, batch: int, element: int, classes: int) -> Iterator[Kernel]:
-    """Both poolings and the classifier. Of the loss, a few numbers an image and class, nothing counts."""
+    """Yield both poolings and the classifier. The loss, a few numbers per image and class, does not count."""
     first, last = layers[0], layers[-1]
     before, after = first.outputs * first.side_after**2, first.outputs * layers[1].side ** 2
     yield Kernel("pooling", "pooling", 0, 2 * batch * (element * (before + after) + index_bytes * after))
@@ -147,18 +149,18 @@ def _head(layers: List[Convolution], index_bytes: int, batch: int, element: int,
 
 
 def operations_and_bytes(every: Iterable[Kernel]) -> Tuple[int, int]:
-    """Of all of them."""
+    """Return total operations and total bytes of the kernels."""
     listed = list(every)
     return sum(each.operations for each in listed), sum(each.bytes for each in listed)
 
 
 def seconds(every: Iterable[Kernel], bytes_per_second: float, operations_per_second: float) -> float:
-    """The sum of what each kernel takes at least."""
+    """Return the sum of the least times of the kernels."""
     return sum(max(each.bytes / bytes_per_second, each.operations / operations_per_second) for each in every)
 
 
 def counted(version: str, args: argparse.Namespace) -> Dict[str, Any]:
-    """The figures of a version, as plain data."""
+    """Return the figures of a version as plain data."""
     rates = args.terabytes * 1e12, args.teraflops * 1e12
     found = kernels(version, args.batch, args.precision, args.size)
     operations, moved = operations_and_bytes(found)

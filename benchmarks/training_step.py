@@ -1,12 +1,12 @@
-"""One training step on the CPU, in turn: ours, Gluon's model-zoo ResNet-50, and PyTorch's where it is installed.
+"""Time a training step on the CPU, by turns: ours, Gluon's model-zoo ResNet-50, and PyTorch's if it is installed.
 
     python benchmarks/training_step.py                              64x64 and 224x224, full width, 1000 classes
     python benchmarks/training_step.py --size 64 --batch 64 --precision bfloat16 --json
 
-Each side is a process of its own, all with the same OMP_NUM_THREADS, run in turn ROUNDS times; the figure is the median of all
-steps after WARM_UP. Synthetic data, forward, backward and LARS update, the same work on every side: the model zoo's strides are
-moved to the 3x3 convolutions, and PyTorch, which has no LARS, gets one. The last column is the share of our step that the update
-takes by itself.
+Each side is a process of its own with the same OMP_NUM_THREADS, and all run by turns ROUNDS times. The figure is the median of
+all steps after WARM_UP. Every side does the same work on synthetic data: forward pass, backward pass and LARS update. So the
+model zoo's strides are moved to the 3x3 convolutions, and PyTorch, which has no LARS, gets one. The last column is the update's
+share of our step, with the update timed alone.
 """
 
 import argparse
@@ -31,7 +31,7 @@ CASES = ((64, 64), (224, 16))  # (size, batch)
 
 
 def our_step(size: int, batch: int, precision: str) -> Dict[str, Callable[[], None]]:
-    """Our implementation, and its optimizer alone."""
+    """Build our step, and its optimizer update alone."""
     from implementations.mxnet import input_pipeline, mx, train
     from rn50.settings import config as configuration
 
@@ -58,7 +58,7 @@ def our_step(size: int, batch: int, precision: str) -> Dict[str, Callable[[], No
 
 
 def zoo_step(size: int, batch: int, precision: str) -> Dict[str, Callable[[], None]]:
-    """Gluon's model zoo, trained as its documentation does, with the same static graph as ours."""
+    """Build the step of Gluon's model zoo, as its documentation trains it, with a static graph like ours."""
     from implementations.mxnet import mx
 
     autograd, gluon = mx.autograd, mx.gluon
@@ -90,7 +90,8 @@ def zoo_step(size: int, batch: int, precision: str) -> Dict[str, Callable[[], No
 
 
 def torch_step(size: int, batch: int, precision: str) -> Dict[str, Callable[[], None]]:
-    """PyTorch: ResNet-50 v1.5, channels last (its fastest layout on a CPU), and LARS in as few passes over memory as it can."""
+    """Build PyTorch's step: ResNet-50 v1.5, channels last (its fastest layout on a CPU), and LARS in as few passes over memory as
+    possible."""
     import torch
     from torch import nn
 
@@ -154,7 +155,7 @@ SIDES = {"ours": our_step, "model zoo": zoo_step, "PyTorch": torch_step}
 
 
 def measure(side: str, size: int, batch: int, precision: str, steps: int) -> Dict[str, List[float]]:
-    """Seconds of every step, in this process."""
+    """Return the seconds of every step, measured in this process."""
     seconds = {}
     for name, action in SIDES[side](size, batch, precision).items():
         for _ in range(WARM_UP):
@@ -169,7 +170,7 @@ def measure(side: str, size: int, batch: int, precision: str, steps: int) -> Dic
 
 
 def measure_apart(side: str, size: int, batch: int, precision: str, steps: int) -> Dict[str, List[float]]:
-    """The same in a process of its own; empty where the side's framework is not installed."""
+    """Return the same, measured in a process of its own; empty if the side's framework is not installed."""
     argv = [sys.executable, __file__, "--worker", side, "--size", str(size), "--batch", str(batch), "--steps", str(steps)]
     done = subprocess.run(argv + ["--precision", precision], stdout=subprocess.PIPE, cwd=str(ROOT), check=False)
     if done.returncode not in (0, NOT_INSTALLED):

@@ -1,4 +1,4 @@
-"""Files: read within bounds, written whole or not at all, named so that they stay in their folder; one writer to a folder."""
+"""Files: read within size limits, written atomically, named so that they stay in their folder; one writer per folder."""
 
 import contextlib
 import fcntl
@@ -16,23 +16,23 @@ import rn50
 from rn50.errors import UserError
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-"""The checkout."""
+"""Root folder of the checkout."""
 LARGEST = 64 << 20
-"""Bytes of the largest file that is read whole, where its reader knows no smaller number."""
+"""Largest file, in bytes, that is read whole unless the caller sets another limit."""
 DEEPEST = 64
-"""Levels of lists and objects, one in the other, beyond which nobody has written a file in earnest."""
+"""Most nesting levels of lists and objects in JSON; no genuine file has more."""
 MARK = f"written by rn50 {rn50.__version__}"
-"""Stands in the first lines of every file that a later call may replace without being asked to."""
+"""Mark in the first lines of every file that a later call may replace unasked."""
 NOTHING, OURS, ANY = "nothing", "files that rn50 wrote", "any regular file that is no result log"
-"""Files that ``write`` may replace."""
+"""Values of ``may_replace``: the files that ``write`` may replace."""
 
 _MARK = MARK.rsplit(" ", 1)[0].encode()  # of any version
 _MARKED_WITHIN = 4096
 _LOG_NAME = re.compile(r"result_.*\.txt")
 _LOG_LINE = re.compile(rb"^:::MLLOG ", re.MULTILINE)
 _LOG_WITHIN = 1 << 20
-_LONGEST_NAME = 100  # bytes: names are joined, and a file system takes 255
-_LONGEST_INTEGER = 19  # digits: those of nanoseconds since 1970
+_LONGEST_NAME = 100  # bytes; names are joined, and a file system allows 255
+_LONGEST_INTEGER = 19  # digits; as many as nanoseconds since 1970 have
 _KINDS = (
     (stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISLNK, "a symbolic link"),
     (stat.S_ISCHR, "a device"), (stat.S_ISBLK, "a device"),
@@ -42,21 +42,20 @@ Path = Union[str, pathlib.Path]
 
 
 class MissingError(UserError):
-    """No file of this name is there."""
+    """Error: no file of this name exists."""
 
 
 def open_regular(path: Path, remedy: str = "give a regular file", flags: int = os.O_RDONLY) -> BinaryIO:
-    """Opens a file with ``flags`` of ``os.open``. A pipe or device is not opened, and never waited for.
+    """Open a regular file with ``flags`` of ``os.open``. A pipe or device is neither opened nor waited for.
 
-    Raises UserError, with ``remedy`` at its end, where it is no regular file or cannot be opened; MissingError where it is not
-    there.
+    Raises UserError, ending in ``remedy``, if it is no regular file or cannot be opened; MissingError if it does not exist.
     """
     try:
         refuse_irregular(path, os.stat(path).st_mode, remedy)
         descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
         stream = os.fdopen(descriptor, "rb" if flags & os.O_ACCMODE == os.O_RDONLY else "r+b")
         try:
-            refuse_irregular(path, os.fstat(descriptor).st_mode, remedy)  # of what is open, whatever stands there by now
+            refuse_irregular(path, os.fstat(descriptor).st_mode, remedy)  # the open file, even if another has its name by now
         except BaseException:
             stream.close()
             raise
@@ -68,7 +67,7 @@ def open_regular(path: Path, remedy: str = "give a regular file", flags: int = o
 
 
 def refuse_irregular(path: Path, mode: int, remedy: str) -> None:
-    """Raises UserError, with ``remedy`` at its end, unless ``mode`` of ``os.stat`` is that of a regular file."""
+    """Raise UserError, ending in ``remedy``, unless ``mode`` (of ``os.stat``) is that of a regular file."""
     if not stat.S_ISREG(mode):
         kind = next((name for holds, name in _KINDS if holds(mode)), "something else")
         raise UserError(path, f"is {kind}, no regular file", remedy)
@@ -77,14 +76,14 @@ def refuse_irregular(path: Path, mode: int, remedy: str) -> None:
 def _reason(error: Exception) -> str:
     if isinstance(error, OSError):
         return error.strerror or str(error)
-    return "no file can have this name"  # ValueError: a null byte, or what the system's encoding lacks
+    return "no file can have this name"  # ValueError: the name has a null byte or a character that the system's encoding lacks
 
 
 def read_bytes(path: Path, limit: int = LARGEST, remedy: str = "give a regular file") -> bytes:
-    """The content of a regular file of at most ``limit`` bytes. Raises UserError and MissingError as ``open_regular`` does."""
+    """Return the content of a regular file. Raises as ``open_regular`` does, and UserError above ``limit`` bytes."""
     with open_regular(path, remedy) as stream:
         try:
-            # A read takes the memory that it asks for, however short the file is.
+            # read(n) allocates n bytes, however short the file is.
             content: bytes = stream.read(min(os.fstat(stream.fileno()).st_size, limit) + 1) or b""
         except OSError as error:
             raise UserError(path, f"cannot be read ({_reason(error)})", remedy) from error
@@ -94,7 +93,7 @@ def read_bytes(path: Path, limit: int = LARGEST, remedy: str = "give a regular f
 
 
 def read_text(path: Path, limit: int = LARGEST, remedy: str = "give a text file", errors: str = "strict") -> str:
-    """The text of a regular file, UTF-8; ``errors`` as for ``bytes.decode``. Raises as ``read_bytes`` does."""
+    """Return the text of a regular UTF-8 file; ``errors`` as for ``bytes.decode``. Raises as ``read_bytes`` does."""
     content = read_bytes(path, limit, remedy)
     try:
         return content.decode("utf-8", errors)
@@ -104,7 +103,7 @@ def read_text(path: Path, limit: int = LARGEST, remedy: str = "give a text file"
 
 
 def read_json(path: Path, limit: int = LARGEST, remedy: str = "give a JSON file") -> Any:
-    """The JSON value of a file. Raises as ``read_bytes`` does, and UserError where it is none."""
+    """Return the JSON value of a file. Raises as ``read_bytes`` does, and UserError if it is not JSON."""
     text = read_text(path, limit, remedy)
     try:
         return parse_json(text)
@@ -113,7 +112,7 @@ def read_json(path: Path, limit: int = LARGEST, remedy: str = "give a JSON file"
 
 
 def parse_json(text: str) -> Any:
-    """A JSON value, of finite numbers and not nested beyond ``DEEPEST``. Raises ValueError for any other text."""
+    """Return the value of a JSON text with finite numbers, at most ``DEEPEST`` levels deep. Raises ValueError for other text."""
     too_deep = ValueError(f"nested deeper than {DEEPEST} levels")
     try:
         value = json.loads(text, parse_int=_integer, parse_float=_finite, parse_constant=_finite)
@@ -134,7 +133,7 @@ def _inside(value: Any) -> Iterable[Any]:
 
 
 def _integer(digits: str) -> int:
-    if len(digits.lstrip("-")) > _LONGEST_INTEGER:  # longer ones take time that grows with their square
+    if len(digits.lstrip("-")) > _LONGEST_INTEGER:  # the time to parse one grows with the square of its length
         raise ValueError(f"a whole number of more than {_LONGEST_INTEGER} digits")
     return int(digits)
 
@@ -147,7 +146,7 @@ def _finite(text: str) -> float:
 
 
 def sha256(path: Path) -> str:
-    """SHA-256 of a regular file, in hexadecimal digits. Raises as ``open_regular`` does."""
+    """Return the SHA-256 of a regular file, in hexadecimal digits. Raises as ``open_regular`` does."""
     digest = hashlib.sha256()
     with open_regular(path) as stream:
         for block in iter(lambda: stream.read(1 << 20), b""):
@@ -159,12 +158,12 @@ def write(
     path: Path, content: Union[str, bytes], may_replace: str = OURS, remedy: str = "name another file",
     or_else: str = "move it away",
 ) -> None:  # fmt: skip
-    """Writes a file, whole or not at all; what cannot be UTF-8 is written as an escape.
+    """Write a file atomically; characters that UTF-8 cannot encode are written as escapes.
 
     ``may_replace`` is NOTHING, OURS or ANY. For OURS ``content`` has ``MARK`` in its first lines.
 
-    Raises UserError, with ``remedy`` at its end, where it cannot be written, or something is there that may not be replaced:
-    anything but a regular file and a result log never; what ``may_replace`` excludes with ``or_else`` behind the remedy.
+    Raises UserError, ending in ``remedy``, if the file cannot be written or an existing one may not be replaced. A result log and
+    anything but a regular file are never replaced. For a file that ``may_replace`` excludes, ``or_else`` follows the remedy.
     """
     data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
     path = pathlib.Path(path)
@@ -176,7 +175,7 @@ def write(
             with os.fdopen(descriptor, "wb") as stream:
                 stream.write(data)
             if may_replace == NOTHING:
-                os.link(temporary, path)  # unlike a rename, it replaces nothing that came meanwhile
+                os.link(temporary, path)  # unlike a rename, a link never replaces a file that came meanwhile
             else:
                 temporary.replace(path)
         finally:
@@ -190,7 +189,7 @@ def write(
 def refuse_to_replace(
     path: pathlib.Path, may_replace: str = OURS, remedy: str = "name another file", or_else: str = "move it away"
 ) -> None:
-    """Raises UserError where ``write`` would, for what is there already: to be called before hours of work for that file."""
+    """Raise UserError if ``write`` would refuse to replace what exists. Called before hours of work for that file."""
     try:
         mode = os.lstat(path).st_mode
     except FileNotFoundError:
@@ -202,7 +201,7 @@ def refuse_to_replace(
         raise UserError(path, "exists", f"{remedy}, or {or_else}")
     with open_regular(path, remedy) as stream:
         begins = stream.read(_LOG_WITHIN)
-    line = _LOG_LINE.search(begins)  # a report of ours may show some, further down
+    line = _LOG_LINE.search(begins)  # a report of ours may quote log lines, further down
     ours = _MARK in begins[:min(_MARKED_WITHIN, line.start() if line else _MARKED_WITHIN)]
     if _LOG_NAME.fullmatch(path.name) or line and not ours:
         raise UserError(path, "is a result log, which nothing replaces", remedy)
@@ -211,15 +210,17 @@ def refuse_to_replace(
 
 
 def path_part(name: object) -> str:
-    """A name of a file or folder, made of what a stranger's file says: no separator, space or control character, no dot or dash
-    before it, no more than fits, never empty."""
+    """Return a safe file or folder name made from untrusted text.
+
+    It has no separator, space or control character, no leading dot or dash, and is never too long or empty.
+    """
     kept = re.sub(r"[^\w.+-]+", "_", str(name)).encode()[:_LONGEST_NAME].decode(errors="ignore")
     return kept.lstrip("_.-").rstrip("_.") or "unnamed"
 
 
 @contextlib.contextmanager
 def only_process(folder: pathlib.Path, doing: str) -> Iterator[None]:
-    """Lock ``folder`` for this process. Raises UserError where another process holds the lock."""
+    """Lock ``folder`` for this process. Raises UserError if another process holds the lock."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         try:

@@ -9,18 +9,18 @@ from typing import Callable, Mapping
 from rn50.errors import UserError
 
 PR_SET_PDEATHSIG = 1
-"""The name in linux/prctl.h."""
+"""Option of prctl, as in linux/prctl.h."""
 LEAST_MEMORY_MIB = 512
-"""With less, the libraries cannot be loaded: they end in a fault, or try again without end."""
+"""Least memory (``ulimit -v``); with less, the libraries crash while they load, or retry for ever."""
 
 
 def environment() -> Mapping[str, str]:
-    """Return the environment of this process; nothing else looks it up."""
+    """Return the environment of this process. No other module of rn50 reads ``os.environ``."""
     return os.environ
 
 
 def refuse_little_memory() -> None:
-    """Raise UserError where the shell allows this process less than ``LEAST_MEMORY_MIB``."""
+    """Raise UserError if the shell allows this process less than ``LEAST_MEMORY_MIB``."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit != resource.RLIM_INFINITY and limit < LEAST_MEMORY_MIB << 20:
         raise UserError(f"ulimit -v {limit >> 10}", f"rn50 needs {LEAST_MEMORY_MIB} MiB of memory at least",
@@ -28,7 +28,7 @@ def refuse_little_memory() -> None:
 
 
 def ask_to_end_with_parent(then: Callable[[], object] = lambda: None) -> Callable[[], None]:
-    """Return a ``preexec_fn`` with which the kernel sends the child SIGTERM when the calling thread ends, whatever ends it.
+    """Return a ``preexec_fn`` that has the kernel send the child SIGTERM when the calling thread ends, whatever ends it.
 
     ``then`` is called in the child before it runs its program.
     """
@@ -36,7 +36,7 @@ def ask_to_end_with_parent(then: Callable[[], object] = lambda: None) -> Callabl
 
     def before_it_runs() -> None:
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:  # it has gone before the kernel was told
+        if os.getppid() != parent:  # the parent ended before prctl took effect
             os._exit(1)
         then()
 

@@ -18,7 +18,7 @@ class _Count(ProgressColumn):
 def counting(what: str, shown: bool = True) -> Iterator[Callable[[int, int], None]]:
     """Yield a ``progress(done, total)`` that shows a bar with ETA on a terminal, a line per tenth elsewhere; on standard error.
 
-    With ``shown`` False it does nothing: of several ranks one reports.
+    With ``shown`` False it does nothing, because only one of several ranks reports.
     """
     if not shown:
         yield lambda done, total: None

@@ -1,7 +1,7 @@
-"""The one way by which text reaches a person or a script.
+"""Output: the one way by which text reaches a person or a script.
 
-Names, logs and configurations are other people's. Whatever they hold is shown and never obeyed: no escape sequence, no new line
-that forges one of ours, no markup, no emoji code. On a terminal tables fit its width; in a pipe nothing is folded.
+Names, logs and configurations are other people's. Their text is shown and never interpreted: no escape sequence, no new line
+that forges one of ours, no markup, no emoji code. On a terminal, tables fit its width; in a pipe, nothing is folded.
 """
 
 import contextlib
@@ -21,13 +21,13 @@ from rich.text import Text
 from rn50.process import environment
 
 UNFOLDED = 1_000_000
-"""Columns of a pipe: no table is as wide."""
+"""Width of a pipe in columns; no table is as wide."""
 
 
 def safe(text: str) -> str:
-    r"""Return ``text`` with every character that does not print as its escape, so that it stays one harmless line.
+    r"""Return ``text`` with every unprintable character escaped, so that it stays one harmless line.
 
-    Escaped are control characters, new lines, marks that reorder text, and the bytes of a file name that is not UTF-8: ESC
+    This escapes control characters, new lines, marks that reorder text, and the bytes of a file name that is not UTF-8: ESC
     becomes ``\x1b``. Spaces of other widths become plain ones.
     """
     if text.isprintable():
@@ -37,7 +37,7 @@ def safe(text: str) -> str:
 
 
 def styled(text: str, style: str) -> Text:
-    """Return ``text`` in a style of Rich's, such as "red"."""
+    """Return ``text`` in a Rich style, such as "red"."""
     return Text(safe(text), style=style)
 
 
@@ -51,14 +51,14 @@ class Terminal(Console):
 
     @property
     def live(self) -> bool:
-        """Whether a progress bar can be drawn: on a terminal that moves its cursor, and not in a CI job, which keeps the text."""
+        """True if a progress bar can be drawn: on a terminal that moves its cursor, but not in a CI job, which keeps the text."""
         return self._on_screen and self.is_terminal and not self.is_dumb_terminal and not environment().get("CI")
 
     def render_str(self, text: str, **options: Any) -> Text:
         return super().render_str(safe(text), **options)
 
     def print(self, *objects: Any, **options: Any) -> None:
-        # A sentence is left to the terminal to break, so that what is copied from it is whole.
+        # The terminal itself wraps sentences, so that text copied from it has no added line breaks.
         if all(isinstance(each, (str, Text)) for each in objects):
             options.setdefault("soft_wrap", True)
         super().print(*objects, **options)
@@ -72,7 +72,7 @@ class Terminal(Console):
 
 
 def say(line: str, err: bool = False) -> None:
-    """Print one line on standard output, or on standard error, there over what is left of a progress bar."""
+    """Print one line on standard output; with ``err`` on standard error, over the remains of a progress bar."""
     if err and Terminal(stderr=True).live:
         click.echo("\r\x1b[2K", err=True, nl=False)
     click.echo(safe(line), err=err)
@@ -84,7 +84,7 @@ def print_json(value: Any) -> None:
 
 
 def csv_text(rows: Iterable[Sequence[Any]]) -> str:
-    """Return rows as CSV, their texts as harmless as on a terminal."""
+    """Return rows as CSV, with texts made ``safe`` as on a terminal."""
     table = io.StringIO()
     writer = csv.writer(table, lineterminator="\n")
     writer.writerows([safe(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
@@ -100,9 +100,9 @@ def _finite(value: Any) -> Any:
 
 
 def prepare() -> None:
-    """Let no character end the program that the encoding of the streams does not know."""
+    """Make standard output and error escape characters that their encoding lacks, instead of raising."""
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(AttributeError):  # a test's stream may be none of a file
+        with contextlib.suppress(AttributeError):  # a test's stream may have no reconfigure
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 
 
@@ -110,14 +110,14 @@ def flush() -> None:
     """Write out what standard output and error still hold.
 
     Raises:
-        BrokenPipeError: the reader of one has gone.
+        BrokenPipeError: the reader of a stream has gone.
     """
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
 
 
 def leave_closed_pipes() -> bool:
-    """Return whether the reader of standard output or error has gone, as ``head`` does. What is left to write is dropped."""
+    """Return whether the reader of standard output or error has gone, as ``head`` does. Unwritten output is dropped."""
     closed = [stream for stream in (sys.stdout, sys.stderr) if _is_closed(stream)]
     for stream in closed:
         nowhere = os.open(os.devnull, os.O_WRONLY)

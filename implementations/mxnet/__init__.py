@@ -1,4 +1,4 @@
-"""The MXNet 1.9.1 implementation. Where MXNet itself is wanted beside it: ``from implementations.mxnet import mx``."""
+"""The MXNet 1.9.1 implementation. Import MXNet itself by ``from implementations.mxnet import mx``."""
 
 import numpy
 

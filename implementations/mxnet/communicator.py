@@ -1,4 +1,4 @@
-"""The ranks of an MXNet job: one process, those of one machine's CPU, or Horovod."""
+"""The ranks of an MXNet job: one process, ranks on one machine's CPU, or Horovod."""
 
 import contextlib
 import socket
@@ -15,12 +15,12 @@ from rn50.run.local_ranks import LocalRanks, started_here
 from rn50.settings import config as configuration
 
 MEETING_SECONDS = 60
-"""So long ranks that Slurm started wait for rank 0 to start too."""
+"""Time that ranks started by Slurm wait for rank 0."""
 
 
 @contextlib.contextmanager
 def lost_rank_named() -> Iterator[None]:
-    """Raises RankLostError for what MXNet reports, wherever it next waits for the device, once Horovod has lost a rank."""
+    """Raise RankLostError for MXNet's error after Horovod has lost a rank, which comes when MXNet next waits for the device."""
     try:
         yield
     except mx.base.MXNetError as error:
@@ -38,29 +38,29 @@ class SingleProcess:
     library = ""
 
     def barrier(self) -> None:
-        """Nobody to wait for."""
+        """Do nothing."""
 
     def sum(self, array: np.ndarray) -> np.ndarray:
-        """The array itself."""
+        """Return the array itself."""
         return array
 
     def all_reduce_seconds(self, values: int, repeats: int) -> List[float]:
-        """Nothing has to be sent."""
+        """Return zeros, because nothing is sent."""
         return [0.0] * repeats
 
     def gradients(self, values: int, context: Any) -> Any:
-        """An array of zeros, float32 of shape (values,), for gradients that are to be summed."""
+        """Return an array of zeros for gradients, float32 of shape (values,)."""
         return mx.nd.zeros(values, context)
 
     def sum_gradients(self, gradients: Sequence[Any]) -> None:
-        """They are the sum already."""
+        """Do nothing: one rank's gradients are the sum."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing."""
 
 
 class SharedMemory(LocalRanks):
-    """One of several ranks on the CPU of one machine; the gradients of all of them lie in one memory."""
+    """One of several ranks on the CPU of one machine; the gradients of all ranks are in shared memory."""
 
     library = "shared memory"
 
@@ -68,18 +68,18 @@ class SharedMemory(LocalRanks):
         super().__init__(environ)
         self.local_rank = self.rank
         self._everybodys: Dict[int, List[np.ndarray]] = {}
-        """Of an array of ``gradients``, by its id: that of every rank."""
+        """Id of an array of ``gradients`` -> the arrays of all ranks."""
 
     def gradients(self, values: int, context: Any) -> Any:
-        """An array of zeros, float32 of shape (values,), for gradients that are to be summed. All ranks call it."""
+        """Return an array of zeros for gradients, float32 of shape (values,), in shared memory. All ranks call it."""
         everybodys = self.share(values)
-        # MXNet's view of the memory makes NumPy's read-only, so it gets one of its own.
+        # from_numpy makes its NumPy array read-only, so it gets a view of its own.
         array = mx.nd.from_numpy(everybodys[self.rank][:], zero_copy=True)
         self._everybodys[id(array)] = everybodys
         return array
 
     def all_reduce_seconds(self, values: int, repeats: int) -> List[float]:
-        """How long each of ``repeats`` sums of ``values`` float32 numbers took."""
+        """Return the seconds of each of ``repeats`` all-reduces of ``values`` float32 numbers."""
         arrays = self.share(values)
         seconds = []
         for _ in range(repeats):
@@ -90,7 +90,7 @@ class SharedMemory(LocalRanks):
         return seconds
 
     def sum_gradients(self, gradients: Sequence[Any]) -> None:
-        """Sums each array in place over all ranks, once backpropagation has written it."""
+        """All-reduce each array in place, once backpropagation has written it."""
         for array in gradients:
             array.wait_to_read()
             self.sum_shared(self._everybodys[id(array)])
@@ -113,16 +113,16 @@ class Horovod:
         self._on_gpu = on_gpu
 
     def barrier(self) -> None:
-        """Returns once every rank has called it."""
+        """Wait until every rank has called it."""
         self.sum(np.zeros(1, dtype=np.int64))
 
     def sum(self, array: np.ndarray) -> np.ndarray:
-        """The element-wise sum of an int64 array over all ranks."""
+        """Return the element-wise sum of an int64 array over all ranks."""
         with lost_rank_named():
             return self._hvd.allreduce(mx.nd.array(array, dtype="int64"), average=False).asnumpy()
 
     def all_reduce_seconds(self, values: int, repeats: int) -> List[float]:
-        """How long each of ``repeats`` sums of ``values`` float32 numbers took, on the device of the gradients."""
+        """Return the seconds of each of ``repeats`` all-reduces of ``values`` float32 numbers, on the device of the gradients."""
         array = mx.nd.zeros(values, mx.gpu(self.local_rank) if self._on_gpu else mx.cpu())
         seconds = []
         with lost_rank_named():
@@ -135,23 +135,23 @@ class Horovod:
         return seconds
 
     def gradients(self, values: int, context: Any) -> Any:
-        """An array of zeros, float32 of shape (values,), for gradients that are to be summed."""
+        """Return an array of zeros for gradients, float32 of shape (values,)."""
         return mx.nd.zeros(values, context)
 
     def sum_gradients(self, gradients: Sequence[Any]) -> None:
-        """Sums each array in place over all ranks; arrays that backpropagation finishes first go first."""
-        # Only gradients go through Horovod: a weight that an inference pass has touched lies in a layout of oneDNN's own,
-        # and reducing or broadcasting it can fail on one rank and leave the others waiting.
+        """All-reduce each array in place, in the order in which backpropagation finishes them."""
+        # Only gradients go through Horovod. A weight that an inference pass has used has a layout of oneDNN's own, and an
+        # all-reduce or broadcast of it can fail on one rank and leave the others waiting.
         for index, array in enumerate(gradients):
             self._hvd.allreduce_(array, average=False, name=f"gradients_{index}", priority=-index)
 
     def close(self) -> None:
-        """Leaves the job."""
+        """Leave the job."""
         self._hvd.shutdown()
 
 
 def join(config: configuration.Config) -> Any:
-    """The communicator of this process."""
+    """Return the communicator of this process."""
     if config.ranks == 1:
         return SingleProcess()
     environ = process.environment()
@@ -159,9 +159,9 @@ def join(config: configuration.Config) -> Any:
 
 
 def _meet(environ: Mapping[str, str]) -> None:
-    """Among ranks that Slurm started, rank 0 tells all of them each other's addresses; the others wait until it does.
+    """Start the rendezvous server on rank 0 and wait for it on the others, if Slurm started the ranks.
 
-    horovodrun and mpirun do that themselves. Raises UserError where rank 0 cannot be had.
+    horovodrun and mpirun do that themselves. Raises UserError if rank 0 cannot open its port or cannot be reached.
     """
     hosts = environ.get("RN50_RENDEZVOUS")
     if hosts is None:

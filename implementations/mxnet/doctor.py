@@ -14,24 +14,24 @@ from rn50.machine.software import Software
 from rn50.settings.config import Config
 
 MACHINE_CODE = ((5, 0), (6, 0), (7, 0), (8, 0), (8, 6))
-"""Compute capabilities for which libmxnet.so of mxnet-cu112 1.9.1 holds code; it holds no PTX to compile for others."""
+"""Compute capabilities for which libmxnet.so of mxnet-cu112 1.9.1 has code; it has no PTX to compile for others."""
 
 OLDEST_DRIVER = "450.80.02"
-"""From here on libraries of any CUDA 11 run, by minor version compatibility (NVIDIA, CUDA Compatibility, table 1)."""
+"""The oldest driver for libraries of any CUDA 11, by minor version compatibility (NVIDIA, CUDA Compatibility, table 1)."""
 FULL_DRIVER = "520.61.05"
-"""That of CUDA 11.8 (its release notes, table 3): compiles the PTX that libnvrtc 11.8 makes for MXNet's fused operators."""
+"""The driver of CUDA 11.8 (its release notes, table 3). It compiles the PTX of libnvrtc 11.8 for MXNet's fused operators."""
 
 REQUIREMENTS = ROOT / "requirements"
 
 SYSTEM_PACKAGES = {"libgomp.so.1": "libgomp1", "libquadmath.so.0": "libquadmath0", "libstdc++.so.6": "libstdc++6",
                    "libgcc_s.so.1": "libgcc-s1"}
-"""Library -> the package of Debian and Ubuntu that has it."""
+"""Library -> the package of Debian and Ubuntu that contains it."""
 
 WHEELS = {"libcudnn": "nvidia-cudnn-cu11", "libnccl": "nvidia-nccl-cu11", "libcublas": "nvidia-cublas-cu11",
           "libcublasLt": "nvidia-cublas-cu11", "libcufft": "nvidia-cufft-cu11", "libcusolver": "nvidia-cusolver-cu11",
           "libcusparse": "nvidia-cusparse-cu11", "libcurand": "nvidia-curand-cu11", "libnvrtc": "nvidia-cuda-nvrtc-cu11",
           "libcudart": "nvidia-cuda-runtime-cu11", "libnvToolsExt": "nvidia-nvtx-cu11"}
-"""Library without its version -> the package of PyPI that has it."""
+"""Library without its version -> the package of PyPI that contains it."""
 
 
 def packages(software: Software, config: Optional[Config]) -> Iterator[Finding]:
@@ -70,7 +70,7 @@ def _packages(software: Software, config: Optional[Config]) -> Finding:
 
 
 def runs(capability: Tuple[int, int]) -> bool:
-    """Whether a GPU runs code that ``MACHINE_CODE`` has: of the same major version, and no newer minor version.
+    """Return True if a GPU runs code in ``MACHINE_CODE``: code for the same major version and no newer minor version.
 
     Source: CUDA C++ Programming Guide, "Binary compatibility".
     """
@@ -112,7 +112,7 @@ def _newer(first: str, second: str) -> bool:
 
 
 def _libraries(software: Software) -> Iterator[Finding]:
-    """A finding for each library that the loader does not find."""
+    """Yield a finding for each library that the loader does not find."""
     if not software.missing_libraries and {"mxnet", "mxnet-cu112"} & set(software.packages):
         yield Finding(OK, "libraries", "libmxnet.so finds every library that it loads")
     for name in software.missing_libraries:
@@ -126,7 +126,7 @@ def _libraries(software: Software) -> Iterator[Finding]:
 
 
 def _bringing(library: str) -> str:
-    """The command that installs a library."""
+    """Return the command that installs a library."""
     if library == "libcuda.so.1":
         return "it is the NVIDIA driver's: sudo apt-get install nvidia-driver; in a container: docker run --gpus all"
     if library in SYSTEM_PACKAGES:

@@ -13,7 +13,7 @@ from rn50.settings.config import Config
 
 
 class Batch(NamedTuple):
-    """Images (B, 3, S, S) or (B, S, S, 3), labels (B,) float32, and how many samples there are."""
+    """Images (B, 3, S, S) or (B, S, S, 3), labels (B,) float32, and the number of samples that count."""
 
     images: Any
     labels: Any
@@ -23,37 +23,37 @@ class Batch(NamedTuple):
 
 
 def form(context: Any, layout: str, precision: str) -> dali.Form:
-    """What DALI is to make of the images."""
+    """Return the form of the images that DALI has to make."""
     device_id = context.device_id if context.device_type == "gpu" else None
     return dali.Form(device_id, layout.replace("N", ""), precision == "float16")
 
 
 class DaliBatches:
-    """One of the two sets, read by DALI while the previous batch trains."""
+    """The batches of one split, read by DALI while the previous batch trains."""
 
     def __init__(self, config: Config, training: bool, communicator: Any, seed: int, context: Any, layout: str, precision: str):
         self._config = config
         self._training = training
         self._rank, self._ranks = communicator.rank, communicator.size
         self._set = RecordSet(config, training, self._ranks)
-        # Another seed on every rank: with one seed, all ranks would crop their images in the same places.
+        # Each rank has its own seed; with one seed all ranks would crop their images in the same places.
         self._pipeline = dali.build(
             config, training, self._rank, self._ranks, seed + self._rank, form(context, layout, precision)
         )
         size, batch_size = config.data.image_size, config.hyperparameters.batch_size
         shape = (batch_size, 3, size, size) if layout == "NCHW" else (batch_size, size, size, 3)
         dtype = "float16" if precision == "float16" else "float32"
-        # Two, so that a batch is copied in while the engine still reads the one before; feeding waits for its buffer to be free.
+        # Two buffers, so that a batch is copied in while the engine still reads the one before; feeding waits for a free buffer.
         self._buffers = [(mx.nd.empty(shape, context, dtype), mx.nd.empty((batch_size, 1), context)) for _ in range(2)]
         self._wrong_labels = mx.nd.zeros(1, context)
         self._passes = 0
         self.wait_seconds = 0.0
         """Time spent waiting for DALI, over the life of this object."""
         self.waiting = False
-        """Whether it waits for DALI now."""
+        """True while it waits for DALI."""
 
     def epoch(self) -> Iterator[Batch]:
-        """One pass over this rank's shard, the samples that fill up the last batch cut off."""
+        """Yield the batches of one pass over this rank's shard, without counting the samples that pad the last batch."""
         # DALI moves on to the next shard after every pass over the training set.
         shard = (self._rank + self._passes) % self._ranks if self._training else self._rank
         self._passes += 1
@@ -66,12 +66,12 @@ class DaliBatches:
             yield Batch(images, flat, *self._set.counts(shard, index))
 
     def drain(self) -> None:
-        """Throws away the batches that are prepared ahead."""
+        """Discard the batches that were prepared ahead."""
         for _ in range(self._config.input_pipeline.prefetch_queue_depth):
             self._run()
 
     def check_labels(self) -> None:
-        """Raises UserError where a label of the batches so far is no whole number in [0, classes). Waits for the device."""
+        """Raise UserError if a label of the batches so far is no whole number in [0, classes). Waits for the device."""
         self._set.check_labels(self._wrong_labels.asscalar())
 
     def _feed(self, images: Any, labels: Any) -> None:
@@ -96,7 +96,7 @@ class DaliBatches:
 
 
 class SyntheticBatches:
-    """The same full random batch again and again, held on the device."""
+    """One full random batch, held on the device and repeated."""
 
     wait_seconds = 0.0
     waiting = False
@@ -110,12 +110,12 @@ class SyntheticBatches:
         self._batch = Batch(images, labels, batch_size, batch_size * ranks)
 
     def epoch(self) -> Iterator[Batch]:
-        """The one batch without end."""
+        """Yield the one batch without end."""
         while True:
             yield self._batch
 
     def drain(self) -> None:
-        """Nothing is prepared ahead."""
+        """Do nothing: no batch is prepared ahead."""
 
     def check_labels(self) -> None:
-        """They are made to fit."""
+        """Do nothing: the labels are valid."""

@@ -3,8 +3,8 @@
 He, Zhang, Ren and Sun, "Deep Residual Learning for Image Recognition" (arXiv:1512.03385), in the v1.5 form of the MLPerf
 reference: a down-sampling block has its stride in the 3x3 convolution. Parameters have the names that the rulesets compare.
 
-Parameters are float32 always. With ``precision`` "float16" or "bfloat16" the graph casts them, and the activations, where a
-convolution or the classifier reads them: these are the master weights of mixed precision, and gradients come back as float32.
+Parameters are always float32. With ``precision`` "float16" or "bfloat16" the graph casts them, and the activations, at the inputs
+of convolutions and the classifier. So parameters are the master weights of mixed precision, and gradients are float32 again.
 """
 
 import itertools
@@ -25,33 +25,33 @@ BATCH_NORM: Dict[str, Any] = {
 
 
 class Form(NamedTuple):
-    """How the network is computed; it decides nothing about what is computed."""
+    """The way in which the network is computed; it does not change the function."""
 
     layout: str
     """"NCHW" or "NHWC"."""
     precision: str
     """"float32", "float16" or "bfloat16"."""
     fused_relu: bool
-    """Batch norm and ReLU in one operator: float32 on a CPU has one."""
+    """Batch norm and ReLU in one operator, which exists for float32 on a CPU."""
 
     def cast(self, F: Any, x: Any) -> Any:
-        """``x`` in the precision of the matrix products."""
+        """Return ``x`` in the precision of the matrix products."""
         if self.precision == "float32":
             return x
         return F.amp_cast(x, dtype=amp.bfloat16 if self.precision == "bfloat16" else self.precision)
 
     def uncast(self, F: Any, x: Any) -> Any:
-        """``x`` as float32."""
+        """Return ``x`` as float32."""
         return x if self.precision == "float32" else F.amp_cast(x, dtype="float32")
 
 
 def relu(F: Any, x: Any) -> Any:
-    """max(x, 0). ``Activation`` is oneDNN's on a CPU; ``F.relu`` is not (docs/measurements.md)."""
+    """Return max(x, 0). On a CPU ``Activation`` is a kernel of oneDNN; ``F.relu`` is not (docs/measurements.md)."""
     return F.Activation(x, act_type="relu")
 
 
 class ConvNorm(HybridBlock):
-    """Convolution without bias, batch norm and, where ``relu``, ReLU: (N, ``inputs``, H, W) -> (N, ``outputs``, H/s, W/s)."""
+    """Convolution without bias, batch norm and, if ``relu``, ReLU: (N, ``inputs``, H, W) -> (N, ``outputs``, H/s, W/s)."""
 
     def __init__(self, unit: str, index: str, inputs: int, outputs: int, kernel: int, stride: int, form: Form,
                  relu: bool = True, gamma: str = "ones"):
@@ -123,7 +123,7 @@ class ResNet50(HybridBlock):
         super().__init__(prefix="")
         self.features = nn.HybridSequential(prefix="")
         inputs = round(64 * width)
-        # Of three channels, oneDNN has no bfloat16 kernel but a plain matrix product, whose layout makes batch norm slow too.
+        # For three channels oneDNN's only bfloat16 kernel is a plain matrix product, whose layout makes batch norm slow too.
         first = form._replace(precision="float32", fused_relu=True) if form.precision == "bfloat16" else form
         self.features.add(ConvNorm("", "0", 3, inputs, 7, 2, first), nn.MaxPool2D(3, 2, 1, layout=form.layout))
         for stage, (units, base) in enumerate(STAGES, start=1):
@@ -165,27 +165,27 @@ class Evaluation(HybridBlock):
 
 
 def trainable(network: HybridBlock) -> Tuple[Any, ...]:
-    """The parameters that have a gradient, in the order of the network: 161 of them."""
+    """Return the 161 parameters that have a gradient, in the order of the network."""
     return tuple(p for p in network.collect_params().values() if p.grad_req != "null")
 
 
 def join_gradients(parameters: Sequence[Any], groups: int, zeros: Callable[[int, Any], Any]) -> List[Any]:
-    """Lays the gradients of ``parameters`` side by side in ``groups`` arrays of one dimension, and returns these: so a sum over
-    the ranks is one operation on one array, and nothing has to be copied together for it. ``zeros(values, context)`` makes an
-    array.
+    """Flatten the gradients into ``groups`` buckets, arrays of one dimension, and return these.
 
-    The last layer comes first, as backpropagation ends with its gradients. Only before the first backpropagation: a graph of
-    static shape goes on writing to the arrays that it has met.
+    So each all-reduce is one operation and nothing is copied. ``zeros(values, context)`` makes an array. The last layer comes
+    first, in the order in which backpropagation finishes the gradients.
+
+    Call it before the first backpropagation, because a graph of static shape keeps writing to the arrays it has used.
     """
     backward = list(reversed(parameters))
     size = math.ceil(len(backward) / groups)
     joined = []
     for group in (backward[start : start + size] for start in range(0, len(backward), size)):
-        # Each begins on a boundary of 256 bytes, as arrays of their own do: kernels on GPUs read them 16 bytes at a time.
+        # Each gradient begins on a boundary of 256 bytes like a separate array, because kernels on GPUs read 16 bytes at a time.
         ends = list(itertools.accumulate(math.ceil(parameter.data().size / 64) * 64 for parameter in group))
         array = zeros(ends[-1], group[0].data().context)
         for parameter, start in zip(group, [0, *ends]):
-            # Gluon has no public way to say where a gradient is to be.
+            # Gluon has no public way to set the array of a gradient.
             parameter._grad = [array[start : start + parameter.data().size].reshape(parameter.shape)]
             autograd.mark_variables(parameter.list_data(), parameter.list_grad())
         joined.append(array)

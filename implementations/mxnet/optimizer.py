@@ -1,8 +1,8 @@
 """SGD and LARS on MXNet's multi-tensor kernels, in agreement with ``rn50/benchmark/optimizers.py``.
 
-The kernels are those of ``mx.optimizer.LARS``; its Python around them is not used. Under Gluon that gives batch norm and biases a
-trust ratio and weight decay, scales the momentum of only some parameters when the learning rate changes, and takes the parameters
-in the order of the network, which on a CPU is several times slower (docs/measurements.md).
+The kernels are those of ``mx.optimizer.LARS``, without its Python code. Under Gluon that code gives batch norm and biases a trust
+ratio and weight decay, scales the momentum of only some parameters when the learning rate changes, and takes the parameters in
+the order of the network, which on a CPU is several times slower (docs/measurements.md).
 """
 
 from typing import Any, Sequence
@@ -14,7 +14,7 @@ from rn50.settings.config import Hyperparameters
 
 
 class SquaredNorms:
-    """The squared Euclidean norm of each of some arrays: called, it returns them as an array of shape (len(arrays),)."""
+    """Computes the squared Euclidean norm of each array; a call returns an array of shape (len(arrays),)."""
 
     def __init__(self, arrays: Sequence[Any]):
         self._arrays = list(arrays)
@@ -25,18 +25,19 @@ class SquaredNorms:
     def __call__(self) -> Any:
         if self._norms.context.device_type == "gpu":
             return mx.nd.multi_sum_sq(*self._arrays, num_arrays=len(self._arrays), out=self._norms)
-        # There the kernel above runs in one thread; the dot product of BLAS is four times as fast.
+        # On a CPU the kernel above runs in one thread; the dot product of BLAS is four times as fast.
         for vector, part in zip(self._vectors, self._parts):
             mx.nd.dot(vector, vector, out=part)
         return self._norms
 
 
 class Sgd:
-    """Updates all parameters of a network, float32 all. Their gradients are sums over samples; ``step`` divides."""
+    """Updates all parameters of a network, which are float32. The gradients are sums over samples; ``step`` divides them."""
 
     def __init__(self, parameters: Sequence[Any], hyperparameters: Hyperparameters):
         self._hyperparameters = hyperparameters
-        # By size, the skipped ones last: a kernel walks the tensors of one launch side by side, so they should be alike.
+        # Sorted by size, with the ones without weight decay last: a kernel takes the tensors of one launch side by side, so they
+        # should be of similar size.
         ordered = sorted(parameters, key=lambda p: (not optimizers.has_weight_decay(p.name), p.data().size))
         self._weights = [parameter.data() for parameter in ordered]
         self._gradients = [parameter.grad() for parameter in ordered]
@@ -45,16 +46,16 @@ class Sgd:
         self._context = self._weights[0].context
         self._weight_decay = mx.nd.zeros(len(ordered), self._context)
         self._weight_decay[: self._decayed] = hyperparameters.weight_decay
-        # MXNet's own reading of MXNET_OPTIMIZER_AGGREGATION_SIZE: the number of tensors in one launch.
+        # The number of tensors in one launch, as MXNet reads it from MXNET_OPTIMIZER_AGGREGATION_SIZE.
         self._chunk = mx.optimizer.SGD().aggregate_num
 
     def reset(self) -> None:
-        """Forgets all momentum."""
+        """Set all momentum to 0."""
         for velocity in self._velocities:
             velocity[:] = 0
 
     def step(self, learning_rate: float, samples: int) -> None:
-        """One update with the gradients of ``samples`` samples summed."""
+        """Make one update with gradients that are the sum over ``samples`` samples."""
         rates = self._rates(learning_rate, samples)
         for start in range(0, len(self._weights), self._chunk):
             chunk = slice(start, start + self._chunk)
@@ -66,12 +67,12 @@ class Sgd:
             )
 
     def _rates(self, learning_rate: float, samples: int) -> Any:
-        """The learning rate of every parameter, an array of shape (parameters,)."""
+        """Return the learning rate of every parameter, an array of shape (parameters,)."""
         return mx.nd.full(len(self._weights), learning_rate, self._context)
 
 
 class Lars(Sgd):
-    """SGD whose learning rate each weight scales with its trust ratio."""
+    """SGD in which the trust ratio of each weight scales its learning rate."""
 
     def __init__(self, parameters: Sequence[Any], hyperparameters: Hyperparameters):
         super().__init__(parameters, hyperparameters)
@@ -88,4 +89,4 @@ class Lars(Sgd):
 
 
 OPTIMIZERS = {"lars": Lars, "sgd": Sgd}
-"""By the value of OPTIMIZER."""
+"""Value of OPTIMIZER -> class."""

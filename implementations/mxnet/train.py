@@ -1,4 +1,4 @@
-"""One rank of the timed run in MXNet: a batch's way from the input pipeline to the weights."""
+"""One rank of the timed run in MXNet: from a batch of the input pipeline to the update of the weights."""
 
 import dataclasses
 import itertools
@@ -28,7 +28,7 @@ WARM_UP_STEPS = 3
 
 
 def create(config: Config, model: Optional[str] = None) -> "MxnetImplementation":
-    """The implementation of ``config.run.framework`` "mxnet"; ``model`` is one of Gluon's, to be timed instead."""
+    """Return the implementation for ``config.run.framework`` "mxnet"; ``model`` names one of Gluon's to time instead."""
     return MxnetImplementation(config, model)
 
 
@@ -43,9 +43,9 @@ class MxnetImplementation:
         if on_gpu and mx.context.num_gpus() <= self.communicator.local_rank:
             raise UserError("DEVICE=gpu",
                             f"MXNet sees {mx.context.num_gpus()} GPUs, DGXNGPU={config.run.ranks_per_node} asks for more",
-                            "set DEVICE=cpu, or use mxnet-cu112 and a GPU of compute capability 5.0 to 8.6")
+                            "set DEVICE=cpu, or use mxnet-cu112 and a GPU of compute capability 5.0 to 8.9")
         self.context = mx.gpu(self.communicator.local_rank) if on_gpu else mx.cpu()
-        # MXNet's convolutions run channels-last on GPUs only, and Gluon's models do not.
+        # MXNet's convolutions run channels-last on GPUs only. Gluon's models are never channels-last.
         self.layout = "NHWC" if on_gpu and model is None else "NCHW"
         auto = "float16" if on_gpu else fastest_cpu_precision()
         self.precision = auto if config.run.precision == "auto" else config.run.precision
@@ -61,18 +61,18 @@ class MxnetImplementation:
 
     @property
     def waits_for_data(self) -> bool:
-        """Whether DALI has been asked for a batch and has none yet."""
+        """True while a requested batch of DALI is not ready."""
         return any(data is not None and data.waiting for data in (self.training_data, self.validation_data))
 
     @lost_rank_named()
     def warm_up(self, seed: int) -> List[str]:
-        """Builds and compiles everything on synthetic batches, then goes back to the weights that ``seed`` gives."""
+        """Build and compile everything on synthetic batches, then restore the weights of ``seed``."""
         h, data = self.config.hyperparameters, self.config.data
         self._seed = seed
         mx.random.seed(seed)
         self.network = self._untrained()
-        self.network.initialize(mx.init.MSRAPrelu(slope=0), self.context)  # of parameters that name no other: Gluon's models
-        # One graph a batch shape: a graph of static shape that meets another shape is planned again, and again on the way back.
+        self.network.initialize(mx.init.MSRAPrelu(slope=0), self.context)  # for parameters without one of their own: Gluon's
+        # One graph per batch shape: a graph of static shape is planned again at each change of the shape.
         self._loss, self._ragged_loss = (TrainingLoss(self.network, data.classes, h.label_smoothing) for _ in range(2))
         self._evaluation = Evaluation(self.network)
         for graph in (self._loss, self._ragged_loss, self._evaluation):
@@ -95,7 +95,7 @@ class MxnetImplementation:
         return [parameter.name for parameter in self.parameters]
 
     def _untrained(self) -> Any:
-        """The network, without values."""
+        """Return the network without values."""
         h, data = self.config.hyperparameters, self.config.data
         if self._model is not None:
             return zoo.network(self._model, data.classes, data.image_size, self.precision)
@@ -103,14 +103,15 @@ class MxnetImplementation:
         return ResNet50(data.classes, data.width, h.bn_gamma_zero, computed)
 
     def open_data(self) -> None:
-        """The data set is opened for the first time."""
+        """Open the data set for the first time."""
         self.training_data, self.validation_data = (
             DaliBatches(self.config, training, self.communicator, self._seed, self.context, self.layout, self.precision)
             for training in (True, False)
         )
 
     def open_input(self, knobs: Optional[InputPipeline]) -> Any:
-        """The training set through a pipeline of these knobs, or with None a random batch on the device, for ``train_steps``."""
+        """Return batches for ``train_steps``: the training set through a pipeline of these settings, or with None a random batch
+        on the device."""
         if knobs is None:
             return SyntheticBatches(self.config, self.communicator.size, self.context, self.layout, self.precision)
         config = dataclasses.replace(self.config, input_pipeline=knobs)
@@ -120,7 +121,7 @@ class MxnetImplementation:
 
     @lost_rank_named()
     def train_steps(self, batches: Any, lead_in: int, steps: int) -> EpochResult:
-        """Steps that leave the weights as they are, the first ``lead_in`` of them not timed."""
+        """Run steps that leave the weights as they are. The first ``lead_in`` steps are not timed."""
         batches.drain()
         for batch in itertools.islice(batches.epoch(), lead_in):
             self._train_step(batch, learning_rate=0.0)
@@ -133,7 +134,10 @@ class MxnetImplementation:
         return EpochResult(samples, time.perf_counter() - begin, batches.wait_seconds - waited)
 
     def profile(self, batches: Any, steps: int, trace: pathlib.Path) -> Tuple[EpochResult, List[Operator]]:
-        """Under MXNet's profiler. What the engine runs in one piece is one operator, without MXNET_EXEC_BULK_EXEC_TRAIN=0."""
+        """Run steps under MXNet's profiler.
+
+        Without MXNET_EXEC_BULK_EXEC_TRAIN=0, operators that the engine runs in one piece count as one.
+        """
         mx.profiler.set_config(profile_symbolic=True, profile_imperative=True, aggregate_stats=True, filename=str(trace))
         mx.profiler.set_state("run")
         result = self.train_steps(batches, 0, steps)
@@ -144,7 +148,7 @@ class MxnetImplementation:
 
     @lost_rank_named()
     def train_epoch(self, epoch: int, progress: Progress) -> EpochResult:
-        """One pass over the training set."""
+        """Train on one pass over the training set."""
         begin = time.perf_counter()
         waited = self.training_data.wait_seconds
         samples = 0
@@ -154,7 +158,7 @@ class MxnetImplementation:
             loss = self._train_step(batch, self._learning_rate())
             samples += batch.samples
             if time.perf_counter() - self._reported > PROGRESS_SECONDS and previous is not None:
-                # The loss of the step before: reading it does not drain the engine.
+                # The loss of the previous step, because reading it does not drain the engine.
                 progress(samples, float(previous.mean().asscalar()))
                 self.training_data.check_labels()
                 self._reported = time.perf_counter()
@@ -171,7 +175,7 @@ class MxnetImplementation:
         )
 
     def _train_step(self, batch: Any, learning_rate: float) -> Any:
-        """Forward, backward, sum over the ranks, update; returns the loss of every sample."""
+        """Run forward pass, backward pass, all-reduce and update; return the loss of every sample."""
         self.steps += 1
         images, labels, samples, global_samples = batch
         ragged = samples < len(labels)
@@ -184,7 +188,7 @@ class MxnetImplementation:
 
     @lost_rank_named()
     def evaluate(self) -> Tuple[int, int]:
-        """(correct, total) of this rank's shard of the validation set."""
+        """Return (correct, total) of this rank's shard of the validation set."""
         correct, total = mx.nd.zeros(1, self.context), 0
         for batch in self.validation_data.epoch():
             self.steps += 1
@@ -195,6 +199,6 @@ class MxnetImplementation:
         return int(correct.asscalar()), total
 
     def close(self) -> None:
-        """Ends the input threads and leaves the job."""
+        """End the input threads and leave the job."""
         self.training_data = self.validation_data = None
         self.communicator.close()

@@ -1,4 +1,4 @@
-"""Gluon's model zoo, whose models the training step takes for their throughput alone (``rn50 bench throughput --models``)."""
+"""Gluon's model zoo, used only to time the training step of its models (``rn50 bench throughput --models``)."""
 
 import inspect
 from typing import Any, Dict
@@ -9,20 +9,20 @@ from mxnet.gluon.model_zoo import vision
 
 
 def models() -> Dict[str, int]:
-    """Name -> side of the input in pixels, as the zoo's documentation has it."""
+    """Return name -> side of the input in pixels, from the zoo's documentation."""
     builders = (name for name, each in vars(vision).items() if inspect.isfunction(each) and not name.startswith("get_"))
     return {name: 299 if name == "inception_v3" else 224 for name in builders}
 
 
 def network(model: str, classes: int, size: int, precision: str) -> Any:
-    """A model of the zoo: logits of shape (batch, classes) from images (batch, 3, ``size``, ``size``).
+    """Return a model of the zoo: logits of shape (batch, classes) from images (batch, 3, ``size``, ``size``).
 
-    It knows its shapes, but has no values yet. Of lower precisions than float32 it is MXNet's own mixed precision that casts,
-    which is for the whole process and leaves weights, gradients and update in float32.
+    It knows its shapes, but has no values yet. For a precision below float32 MXNet's own mixed precision casts. That applies to
+    the whole process, and leaves weights, gradients and update in float32.
     """
     if precision != "float32":
         amp.init(target_dtype=precision)
     made = getattr(vision, model)(classes=classes)
-    # Rather than by a forward pass, after which weights may lie in a layout of oneDNN's.
+    # Not by a forward pass, after which weights may have a layout of oneDNN's.
     made.infer_shape(mx.nd.zeros((1, 3, size, size)))
     return made

@@ -1,4 +1,4 @@
-"""The ranks of a PyTorch job: one process, those of one machine's CPU, or torch.distributed."""
+"""The ranks of a PyTorch job: one process, ranks on one machine's CPU, or torch.distributed."""
 
 import contextlib
 import time
@@ -16,7 +16,7 @@ from rn50.settings import config as configuration
 
 @contextlib.contextmanager
 def lost_rank_named() -> Iterator[None]:
-    """Raises RankLostError for what torch.distributed reports once a rank is lost."""
+    """Raise RankLostError for the error of torch.distributed after a rank is lost."""
     try:
         yield
     except RuntimeError as error:
@@ -34,29 +34,29 @@ class SingleProcess:
     library = ""
 
     def barrier(self) -> None:
-        """Nobody to wait for."""
+        """Do nothing."""
 
     def sum(self, array: np.ndarray) -> np.ndarray:
-        """The array itself."""
+        """Return the array itself."""
         return array
 
     def all_reduce_seconds(self, values: int, repeats: int) -> List[float]:
-        """Nothing has to be sent."""
+        """Return zeros, because nothing is sent."""
         return [0.0] * repeats
 
     def gradients(self, values: int, device: torch.device) -> torch.Tensor:
-        """A tensor of zeros, float32 of shape (values,), for gradients that are to be summed."""
+        """Return a tensor of zeros for gradients, float32 of shape (values,)."""
         return torch.zeros(values, device=device)
 
     def sum_gradients(self, gradients: torch.Tensor) -> None:
-        """They are the sum already."""
+        """Do nothing: one rank's gradients are the sum."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing."""
 
 
 class SharedMemory(LocalRanks):
-    """One of several ranks on the CPU of one machine; the gradients of all of them lie in one memory."""
+    """One of several ranks on the CPU of one machine; the gradients of all ranks are in shared memory."""
 
     library = "shared memory"
 
@@ -65,12 +65,12 @@ class SharedMemory(LocalRanks):
         self.local_rank = self.rank
 
     def gradients(self, values: int, device: torch.device) -> torch.Tensor:
-        """A tensor of zeros, float32 of shape (values,), for gradients that are to be summed. All ranks call it, once."""
+        """Return a tensor of zeros for gradients, float32 of shape (values,), in shared memory. All ranks call it, once."""
         self._everybodys = self.share(values)
         return torch.from_numpy(self._everybodys[self.rank])
 
     def all_reduce_seconds(self, values: int, repeats: int) -> List[float]:
-        """How long each of ``repeats`` sums of ``values`` float32 numbers took."""
+        """Return the seconds of each of ``repeats`` all-reduces of ``values`` float32 numbers."""
         arrays = self.share(values)
         seconds = []
         for _ in range(repeats):
@@ -81,7 +81,7 @@ class SharedMemory(LocalRanks):
         return seconds
 
     def sum_gradients(self, gradients: torch.Tensor) -> None:
-        """Sums what ``gradients`` gave, in place, over all ranks."""
+        """All-reduce the tensor of ``gradients`` in place."""
         self.sum_shared(self._everybodys)
 
 
@@ -106,18 +106,18 @@ class Distributed:
         self.rank, self.size = distributed.get_rank(), distributed.get_world_size()
 
     def barrier(self) -> None:
-        """Returns once every rank has called it."""
+        """Wait until every rank has called it."""
         self.sum(np.zeros(1, dtype=np.int64))
 
     def sum(self, array: np.ndarray) -> np.ndarray:
-        """The element-wise sum of an int64 array over all ranks."""
+        """Return the element-wise sum of an int64 array over all ranks."""
         with lost_rank_named():
             tensor = torch.from_numpy(array.copy()).to(self._device)
             distributed.all_reduce(tensor)
             return tensor.cpu().numpy()
 
     def all_reduce_seconds(self, values: int, repeats: int) -> List[float]:
-        """How long each of ``repeats`` sums of ``values`` float32 numbers took, on the device of the gradients."""
+        """Return the seconds of each of ``repeats`` all-reduces of ``values`` float32 numbers, on the device of the gradients."""
         tensor = torch.zeros(values, device=self._device)
         seconds = []
         for _ in range(repeats):
@@ -130,22 +130,22 @@ class Distributed:
         return seconds
 
     def gradients(self, values: int, device: torch.device) -> torch.Tensor:
-        """A tensor of zeros, float32 of shape (values,), for gradients that are to be summed."""
+        """Return a tensor of zeros for gradients, float32 of shape (values,)."""
         return torch.zeros(values, device=device)
 
     def sum_gradients(self, gradients: torch.Tensor) -> None:
-        """Sums it in place over all ranks."""
+        """All-reduce ``gradients`` in place."""
         with lost_rank_named():
             distributed.all_reduce(gradients)
 
     def close(self) -> None:
-        """Leaves the job; twice is once."""
+        """Leave the job. A second call does nothing."""
         if distributed.is_initialized():
             distributed.destroy_process_group()
 
 
 def _met(ranks: LocalRanks) -> Dict[str, Any]:
-    """How the ranks of ``local_launcher`` begin: rank 0 opens a port that is free, and tells the others."""
+    """Return the arguments of ``init_process_group`` for ranks of ``local_launcher``. Rank 0 broadcasts a free port."""
     store = distributed.TCPStore("127.0.0.1", 0, ranks.size, is_master=True, wait_for_workers=False) if ranks.rank == 0 else None
     (port,) = ranks.sum(np.array([store.port if store else 0]))
     store = store or distributed.TCPStore("127.0.0.1", int(port), ranks.size, is_master=False)
@@ -153,7 +153,7 @@ def _met(ranks: LocalRanks) -> Dict[str, Any]:
 
 
 def join(config: configuration.Config) -> Any:
-    """The communicator of this process."""
+    """Return the communicator of this process."""
     if config.ranks == 1:
         return SingleProcess()
     environ = process.environment()

@@ -13,20 +13,20 @@ from rn50.settings.config import Config
 
 
 class DaliBatches:
-    """One of the two sets, read by DALI while the previous batch trains."""
+    """The batches of one split, read by DALI while the previous batch trains."""
 
     def __init__(self, config: Config, training: bool, communicator: Any, seed: int, device: torch.device, precision: str):
         self._config = config
         self._training = training
         self._rank, self._ranks = communicator.rank, communicator.size
         self._set = RecordSet(config, training, self._ranks)
-        # Another seed on every rank: with one seed, all ranks would crop their images in the same places.
+        # Each rank has its own seed; with one seed all ranks would crop their images in the same places.
         self._pipeline = dali.build(
             config, training, self._rank, self._ranks, seed + self._rank, form(device, precision)
         )
         size, batch_size = config.data.image_size, config.hyperparameters.batch_size
         dtype = torch.float16 if precision == "float16" else torch.float32
-        # On a GPU the batch before is read and this one copied in on one stream, one after the other.
+        # One buffer is enough: on a GPU one stream first reads the previous batch and then copies this one in.
         self._images = torch.empty((batch_size, size, size, 3), dtype=dtype, device=device)
         self._labels = torch.empty(batch_size, 1, device=device)
         self._stream = torch.cuda.current_stream(device) if device.type == "cuda" else None
@@ -35,28 +35,28 @@ class DaliBatches:
         self.wait_seconds = 0.0
         """Time spent waiting for DALI, over the life of this object."""
         self.waiting = False
-        """Whether it waits for DALI now."""
+        """True while it waits for DALI."""
 
     def epoch(self) -> Iterator[Batch]:
-        """One pass over this rank's shard, the samples that fill up the last batch cut off."""
+        """Yield the batches of one pass over this rank's shard, without counting the samples that pad the last batch."""
         # DALI moves on to the next shard after every pass over the training set.
         shard = (self._rank + self._passes) % self._ranks if self._training else self._rank
         self._passes += 1
         for index in range(self._set.batches):
             self._feed()
             flat = self._labels.view(-1)
-            # A label that is no class is told of by check_labels; until then it must not stop the device.
+            # check_labels reports a label that is no class index; until then it must not stop the device.
             classes = flat.nan_to_num(-1).clamp(0, self._config.data.classes - 1).long()
             self._wrong_labels += (flat != classes).sum()
             yield Batch(self._images.permute(0, 3, 1, 2), classes, *self._set.counts(shard, index))
 
     def drain(self) -> None:
-        """Throws away the batches that are prepared ahead."""
+        """Discard the batches that were prepared ahead."""
         for _ in range(self._config.input_pipeline.prefetch_queue_depth):
             self._run()
 
     def check_labels(self) -> None:
-        """Raises UserError where a label of the batches so far is no whole number in [0, classes). Waits for the device."""
+        """Raise UserError if a label of the batches so far is no whole number in [0, classes). Waits for the device."""
         self._set.check_labels(int(self._wrong_labels))
 
     def _feed(self) -> None:

@@ -1,17 +1,17 @@
-"""Batch norm, the sum with a shortcut and ReLU in as few passes over memory as kernels of their own need, in Triton.
+"""Fuse batch norm, the sum with a shortcut and ReLU into Triton kernels that make as few passes over memory as possible.
 
 Ioffe and Szegedy, "Batch Normalization" (arXiv:1502.03167): y = gamma * x' + beta, x' = (x - mean) / sqrt(var + eps), with mean
-and variance of a channel over the batch. Forward, one kernel takes means and sums of squared deviations of parts of the rows, a
-small one combines them (Chan, Golub and LeVeque, "Algorithms for Computing the Sample Variance", 1983), and one normalises, adds
-and applies ReLU. Backward, with g the gradient where ReLU let its input through:
+and variance of a channel over the batch. In the forward pass one kernel computes means and sums of squared deviations of parts of
+the rows, a small one combines them (Chan, Golub and LeVeque, "Algorithms for Computing the Sample Variance", 1983), and one
+normalises, adds the shortcut and applies ReLU. In the backward pass, with g the gradient masked by ReLU:
 
     dbeta = sum g,  dgamma = sum g * x',  dx = gamma / sqrt(var + eps) * (g - (dbeta + x' * dgamma) / rows)
 
-One kernel sums parts of the rows, and one writes dx. Without a shortcut both find out from x where ReLU let it through; with one
-the first looks at the output and writes g, which is the shortcut's gradient too.
+One kernel sums parts of the rows, and one writes dx. Without a shortcut both compute the mask of ReLU from x. With a shortcut the
+first reads it from the output and writes g, which is also the shortcut's gradient.
 
-A tensor (N, C, H, W), channels-last in memory, is a matrix of N*H*W rows and C columns here, float16, bfloat16 or float32; all is
-computed in float32. How many bytes it moves: "fused" of ``benchmarks/step_floor.py``.
+A tensor (N, C, H, W), channels-last in memory, is a matrix of N*H*W rows and C columns here, float16, bfloat16 or float32. All
+computation is in float32. "fused" of ``benchmarks/step_floor.py`` counts the bytes moved.
 """
 
 from typing import Any, NamedTuple, Optional, Tuple
@@ -21,14 +21,14 @@ import triton
 import triton.language as tl
 
 MOST_PARTS = 512
-"""Parts of the rows for one block of columns: enough of them for all the cores of a large GPU."""
+"""Most parts of the rows, over all blocks of columns: enough for all multiprocessors of a large GPU."""
 ROWS, COLUMNS = 64, 64
-"""Of the tiles that a kernel takes at a time."""
+"""Shape of the tile that a kernel processes at a time."""
 
 
 @triton.jit
 def _tile(pointer, row, rows, column, columns, ROWS: tl.constexpr):
-    """Offsets (ROWS, COLUMNS) from row ``row`` on, and which of them are within the matrix."""
+    """Return pointers (ROWS, COLUMNS) from row ``row`` on, and the mask of those within the matrix."""
     at = row + tl.arange(0, ROWS)
     offsets = at.to(tl.int64)[:, None] * columns + column[None, :]
     return pointer + offsets, (at < rows)[:, None] & (column < columns)[None, :]
@@ -146,7 +146,7 @@ def _input_gradient(gradient, x, out, mean, scale, gamma, beta, for_beta, for_ga
 
 
 class _Division(NamedTuple):
-    """Of a matrix into tiles and parts."""
+    """The division of a matrix into tiles and parts."""
 
     rows: int
     columns: int
@@ -156,7 +156,7 @@ class _Division(NamedTuple):
 
     @property
     def tiles(self) -> Tuple[int, int]:
-        """Those of the rows and those of the columns."""
+        """Number of (row, column) tiles."""
         return triton.cdiv(self.rows, ROWS), self.column_blocks
 
 
@@ -208,9 +208,10 @@ class _FusedNorm(torch.autograd.Function):
 
 def normalise(x: torch.Tensor, shortcut: Optional[torch.Tensor], gamma: torch.Tensor, beta: torch.Tensor,
               running_mean: torch.Tensor, running_var: torch.Tensor, momentum: float, eps: float, relu: bool) -> torch.Tensor:
-    """relu(batch_norm(x) + shortcut) in training, of shape and dtype of ``x``: (N, C, H, W), more than one value a channel.
+    """Return relu(batch_norm(x) + shortcut) in training mode, with the shape (N, C, H, W) and dtype of ``x``.
 
-    ``shortcut`` is None or like ``x``; without ``relu`` the sum itself is returned. The rest are float32 of shape (C,), and the
-    running statistics are updated as ``torch.nn.functional.batch_norm`` does.
+    ``x`` has more than one value per channel. ``shortcut`` is None or like ``x``. Without ``relu`` the sum itself is returned.
+    The other tensors are float32 of shape (C,). The running statistics are updated like those of
+    ``torch.nn.functional.batch_norm``.
     """
     return _FusedNorm.apply(x, shortcut, gamma, beta, running_mean, running_var, momentum, eps, relu)

@@ -9,7 +9,7 @@ from rn50.settings.config import Config
 
 
 class Batch(NamedTuple):
-    """Images (B, 3, S, S), channels-last in memory, labels (B,) int64, and how many samples there are."""
+    """Images (B, 3, S, S), channels-last in memory, labels (B,) int64, and the number of samples that count."""
 
     images: torch.Tensor
     labels: torch.Tensor
@@ -19,12 +19,12 @@ class Batch(NamedTuple):
 
 
 def form(device: torch.device, precision: str) -> dali.Form:
-    """What DALI is to make of the images."""
+    """Return the form of the images that DALI has to make."""
     return dali.Form(device.index if device.type == "cuda" else None, "HWC", precision == "float16")
 
 
 class SyntheticBatches:
-    """The same full random batch again and again, held on the device."""
+    """One full random batch, held on the device and repeated."""
 
     wait_seconds = 0.0
     waiting = False
@@ -38,12 +38,12 @@ class SyntheticBatches:
         self._batch = Batch(images.to(device, dtype).permute(0, 3, 1, 2), labels.to(device), batch_size, batch_size * ranks)
 
     def epoch(self) -> Iterator[Batch]:
-        """The one batch without end."""
+        """Yield the one batch without end."""
         while True:
             yield self._batch
 
     def drain(self) -> None:
-        """Nothing is prepared ahead."""
+        """Do nothing: no batch is prepared ahead."""
 
     def check_labels(self) -> None:
-        """They are made to fit."""
+        """Do nothing: the labels are valid."""

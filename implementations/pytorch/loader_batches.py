@@ -21,14 +21,14 @@ from rn50.settings.config import Config
 
 
 class Drawn(NamedTuple):
-    """A record as one of the passes takes it."""
+    """A record in one pass over the data: the number of the pass, and the record's position in the file."""
 
     epoch: int
     position: int
 
 
 class Records(Dataset):
-    """Records read, decoded, cropped and resized: (uint8 (S, S, 3), label); or a line on what is wrong with one."""
+    """Reads, decodes, crops and resizes records: (uint8 (S, S, 3), label), or a line with the fault of the record."""
 
     def __init__(self, config: Config, training: bool, rec: Any, idx: Any, seed: int):
         self._data, self._training, self._seed = config.data, training, seed
@@ -47,11 +47,11 @@ class Records(Dataset):
             return self.undecodable(drawn.position, image, error)
 
     def undecodable(self, position: int, image: bytes, error: Exception) -> str:
-        """The line on a record whose image is damaged."""
+        """Return the error line for a record whose image is damaged."""
         return self._reader.named(position, f"{preflight.damage_of(image) or f'does not decode ({error})'}; {preflight.REPLACE}")
 
     def together(self, samples: List[Any]) -> Union[str, Tuple[Any, torch.Tensor]]:
-        """A batch of samples: (what ``_batch`` makes, float32 (B,)); or the first line on a record that is none."""
+        """Return a batch of samples: (result of ``_batch``, float32 labels (B,)); or the first error line among them."""
         fault = next((each for each in samples if isinstance(each, str)), None)
         if fault is not None:
             return fault
@@ -68,13 +68,13 @@ class Records(Dataset):
     def _crop(self, width: int, height: int, drawn: Drawn) -> crops.Crop:
         if not self._training:
             return crops.evaluation_crop(width, height, self._data.image_size, self._data.eval_resize)
-        # Of its own, so that neither the number of ranks nor that of workers changes what becomes of an image.
+        # A generator per image, so that neither the number of ranks nor that of workers changes the crop.
         random = np.random.default_rng((self._seed, *drawn))
         return crops.training_crop(width, height, self._data.crop_area_min, random)
 
 
 class Order:
-    """The batches of one rank, pass after pass without end: lists of what they hold, the last of a pass filled up with copies."""
+    """Yields the records of one rank's batches, pass after pass without end; copies pad the last batch of a pass."""
 
     def __init__(self, records: RecordSet, training: bool, rank: int, batch_size: int, seed: int):
         self._records, self._training, self._seed, self._batch_size = records, training, seed, batch_size
@@ -83,7 +83,7 @@ class Order:
 
     def __iter__(self) -> Iterator[List[Drawn]]:
         for epoch in itertools.count():
-            # The same on all ranks, each of which takes its own part of it.
+            # The order is the same on all ranks, and each takes its own part of it.
             random, every = np.random.default_rng((self._seed, epoch)), self._records.samples
             own = (random.permutation(every) if self._training else np.arange(every))[self._shard]
             for index in range(self._records.batches):
@@ -92,7 +92,7 @@ class Order:
 
 
 class LoaderBatches:
-    """One of the two sets, prepared by processes of PyTorch's DataLoader while the previous batch trains."""
+    """The batches of one split, prepared by processes of PyTorch's DataLoader while the previous batch trains."""
 
     records = Records
 
@@ -113,10 +113,10 @@ class LoaderBatches:
         self.wait_seconds = 0.0
         """Time spent waiting for the DataLoader and for ``_images``, over the life of this object."""
         self.waiting = False
-        """Whether it waits for the DataLoader now."""
+        """True while it waits for the DataLoader."""
 
     def epoch(self) -> Iterator[Batch]:
-        """One pass over this rank's part, the samples that fill up the last batch not counted."""
+        """Yield the batches of one pass over this rank's part, without counting the samples that pad the last batch."""
         for index in range(self._set.batches):
             begin = time.perf_counter()
             loaded, labels = self._next()
@@ -127,15 +127,15 @@ class LoaderBatches:
             yield Batch(pixels.permute(0, 3, 1, 2), classes, *self._set.counts(self._rank, index))
 
     def drain(self) -> None:
-        """Throws away the batches that are prepared ahead."""
+        """Discard the batches that were prepared ahead."""
         for _ in range(self._ahead):
             self._next()
 
     def check_labels(self) -> None:
-        """Each was looked at when its record was read."""
+        """Do nothing: each label is checked when its record is read."""
 
     def _images(self, loaded: Any) -> torch.Tensor:
-        """Grey levels (B, S, S, 3) of what the DataLoader's processes made."""
+        """Return pixel values (B, S, S, 3) from 0 to 255 for the output of the DataLoader's processes."""
         return loaded
 
     def _next(self) -> Any:

@@ -3,9 +3,9 @@
 He, Zhang, Ren and Sun, "Deep Residual Learning for Image Recognition" (arXiv:1512.03385), in the v1.5 form of the MLPerf
 reference: a down-sampling block has its stride in the 3x3 convolution. Parameters have the names that the rulesets compare.
 
-Parameters are float32 always. With ``precision`` "float16" or "bfloat16" autocast casts them, and the activations, where a
-convolution or the classifier reads them: these are the master weights of mixed precision, and gradients come back as float32.
-Everything is channels-last in memory, which is PyTorch's fastest layout on GPUs and CPUs alike.
+Parameters are always float32. With ``precision`` "float16" or "bfloat16" autocast casts them, and the activations, at the inputs
+of convolutions and the classifier. So parameters are the master weights of mixed precision, and gradients are float32 again.
+Everything is channels-last in memory, which is PyTorch's fastest layout on GPUs and on CPUs.
 """
 
 import itertools
@@ -23,27 +23,28 @@ from rn50.benchmark.network import EXPANSION, STAGES
 BATCH_NORM: Dict[str, Any] = {"momentum": 1 - rules.BATCH_NORM_MOMENTUM, "eps": rules.BATCH_NORM_EPSILON}
 PRECISIONS = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
 ALIGNMENT = 64
-"""Elements: where tensors lie side by side, each begins on a boundary of 256 bytes, as tensors of their own do."""
+"""Elements. Of tensors that are joined, each begins on a boundary of 256 bytes, like a separate tensor."""
 
 
 Normalise = Callable[..., torch.Tensor]
-"""With the arguments of ``separate_normalise`` without its last, for training."""
+"""A function for training with the arguments of ``separate_normalise`` except the last one."""
 
 
 def separate_normalise(x: torch.Tensor, shortcut: Optional[torch.Tensor], gamma: torch.Tensor, beta: torch.Tensor,
                        running_mean: torch.Tensor, running_var: torch.Tensor, momentum: float, eps: float, relu: bool,
                        training: bool = True) -> torch.Tensor:
-    """relu(batch_norm(x) + shortcut), each an operation of its own; ``shortcut`` None and ``relu`` False leave theirs out."""
+    """Return relu(batch_norm(x) + shortcut) by separate operations, without the sum if ``shortcut`` is None, without ReLU if not
+    ``relu``."""
     x = functional.batch_norm(x, running_mean, running_var, gamma, beta, training, momentum, eps)
     x = x if shortcut is None else x + shortcut
     return functional.relu(x, inplace=True) if relu else x
 
 
 class ConvNorm(nn.Module):
-    """Convolution without bias, batch norm, the sum with a shortcut where there is one, and ReLU where ``relu``:
+    """Convolution without bias, batch norm, the sum with a shortcut if there is one, and ReLU if ``relu``:
     (N, ``inputs``, H, W) -> (N, ``outputs``, H/s, W/s).
 
-    ``normalise`` does what comes after the convolution, in training: see ``separate_normalise``.
+    In training ``normalise`` does the part after the convolution: see ``separate_normalise``.
     """
 
     def __init__(self, unit: str, index: str, inputs: int, outputs: int, kernel: int, stride: int, relu: bool = True,
@@ -59,7 +60,7 @@ class ConvNorm(nn.Module):
         self._normalise = normalise
 
     def initialize(self, random: torch.Generator) -> None:
-        """The values that a run begins with."""
+        """Set the values that a run begins with."""
         _, inputs, kernel, _ = self.weight.shape
         fill_normal(self.weight, (2 / (inputs * kernel * kernel)) ** 0.5, random)
         self.gamma.data.fill_(self._first_gamma)
@@ -85,7 +86,7 @@ class Classifier(nn.Module):
         self.weight, self.bias = nn.Parameter(torch.empty(classes, inputs)), nn.Parameter(torch.empty(classes))
 
     def initialize(self, random: torch.Generator) -> None:
-        """The values that a run begins with."""
+        """Set the values that a run begins with."""
         fill_normal(self.weight, 0.01, random)
         self.bias.data.fill_(0.0)
 
@@ -118,8 +119,8 @@ class ResNet50(nn.Module):
     """Logits of shape (batch, classes) in float32 from images (batch, 3, S, S).
 
     ``width`` multiplies every channel count; 1 is the network of the benchmark. With ``gamma_zero`` the last batch norm of every
-    block starts at 0, so that a block starts as its shortcut (Goyal et al., arXiv:1706.02677, section 5.1). Without values until
-    ``initialize`` is called. ``normalise`` is that of every ``ConvNorm``.
+    block starts at 0, so that a block starts as its shortcut (Goyal et al., arXiv:1706.02677, section 5.1). Parameters have no
+    values until ``initialize`` is called. ``normalise`` is passed to every ``ConvNorm``.
     """
 
     def __init__(self, classes: int, width: float, gamma_zero: bool, precision: str,
@@ -138,7 +139,7 @@ class ResNet50(nn.Module):
         self._precision = PRECISIONS[precision]
 
     def initialize(self, seed: int) -> None:
-        """Draws the values that a run begins with, the same on every device."""
+        """Draw the random values that a run begins with, the same on every device."""
         random = torch.Generator().manual_seed(seed)
         for module in _named(self):
             module.initialize(random)
@@ -150,47 +151,47 @@ class ResNet50(nn.Module):
 
 
 def fill_normal(parameter: nn.Parameter, deviation: float, random: torch.Generator) -> None:
-    """Normal values around 0."""
+    """Fill a parameter with normal values of mean 0."""
     parameter.data.copy_(torch.empty(parameter.shape).normal_(0.0, deviation, generator=random))
 
 
 def training_loss(network: nn.Module, images: torch.Tensor, labels: torch.Tensor, label_smoothing: float) -> torch.Tensor:
-    """Cross entropy of every sample, shape (batch,), against the smoothed target ``(1 - e) * onehot + e / classes``."""
+    """Return the cross entropy of every sample, shape (batch,), with the smoothed target ``(1 - e) * onehot + e / classes``."""
     return functional.cross_entropy(network(images), labels, label_smoothing=label_smoothing, reduction="none")
 
 
 def evaluation(network: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """True for every sample whose highest logit is its label; shape (batch,)."""
+    """Return True for every sample whose highest logit is its label; shape (batch,)."""
     return network(images).argmax(dim=1) == labels
 
 
 class Named(NamedTuple):
-    """A parameter and the name that the rulesets have for it."""
+    """A parameter and its name in the rulesets."""
 
     name: str
     tensor: nn.Parameter
 
 
 def trainable(network: nn.Module) -> Tuple[Named, ...]:
-    """The parameters that have a gradient, in the order of the network: 161 of them."""
+    """Return the 161 parameters that have a gradient, in the order of the network."""
     return tuple(Named(name, getattr(module, kind)) for module in _named(network) for kind, name in module.names.items())
 
 
 def _named(network: nn.Module) -> Iterator[Any]:
-    """The modules that have parameters of their own."""
+    """Return the modules that have parameters of their own."""
     return (module for module in network.modules() if hasattr(module, "names"))
 
 
 def join(parameters: Sequence[Named], zeros: Callable[[int], torch.Tensor]) -> Tuple[torch.Tensor, torch.Tensor]:
-    """Lays the values of ``parameters`` side by side in one tensor and their gradients in another, and returns both: float32, of
-    one dimension, with zeros in the gaps. So a sum over the ranks is one operation, and so is each of the optimizer's.
+    """Flatten the values of ``parameters`` into one tensor and their gradients into another, and return both.
 
-    ``zeros(values)`` makes the one for the gradients.
+    They are float32, of one dimension, with zeros in the gaps. So the all-reduce is one operation, and so is each step of the
+    optimizer. ``zeros(values)`` makes the tensor for the gradients.
     """
     start, ends = starts([parameter.tensor.numel() for parameter in parameters])
     weights, gradients = torch.zeros(ends, device=parameters[0].tensor.device), zeros(ends)
     for (_, tensor), begin in zip(parameters, start):
-        # Each keeps its memory format, which for those of convolutions is channels-last.
+        # Each keeps its memory format, which is channels-last for weights of convolutions.
         value, gradient = (torch.as_strided(flat, tensor.shape, tensor.stride(), begin) for flat in (weights, gradients))
         value.copy_(tensor.data)
         tensor.data, tensor.grad = value, gradient
@@ -198,6 +199,6 @@ def join(parameters: Sequence[Named], zeros: Callable[[int], torch.Tensor]) -> T
 
 
 def starts(sizes: Sequence[int]) -> Tuple[List[int], int]:
-    """Where tensors of these sizes begin that lie side by side, and where the last one ends, its gap included."""
+    """Return the offsets at which tensors of these sizes begin when joined, and the end of the last one with its gap."""
     *begins, end = itertools.accumulate((math.ceil(size / ALIGNMENT) * ALIGNMENT for size in sizes), initial=0)
     return begins, end

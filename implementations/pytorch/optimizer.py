@@ -1,6 +1,6 @@
 """SGD and LARS in PyTorch, in agreement with ``rn50/benchmark/optimizers.py``.
 
-All parameters are one tensor, and so are their gradients and their momentum (``model.join``): an operation is one for them all.
+All parameters are one tensor, and so are their gradients and their momentum (``model.join``). So one operation updates them all.
 """
 
 from typing import Sequence
@@ -13,14 +13,14 @@ from rn50.settings.config import Hyperparameters
 
 
 def in_order(parameters: Sequence[Named]) -> Sequence[Named]:
-    """As the optimizers want them joined: those without weight decay and trust ratio last."""
+    """Return the parameters in the order for joining: those without weight decay and trust ratio last."""
     return sorted(parameters, key=lambda parameter: not optimizers.has_weight_decay(parameter.name))
 
 
 class Sgd:
-    """Updates all parameters of a network. Their gradients are sums over samples; ``step`` divides.
+    """Updates all parameters of a network. The gradients are sums over samples; ``step`` divides them.
 
-    ``parameters`` are ``in_order``; ``weights`` and ``gradients`` are what ``model.join`` made of them.
+    ``parameters`` are ``in_order``; ``weights`` and ``gradients`` are the result of ``model.join`` for them.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class Sgd:
     ):
         self._hyperparameters = hyperparameters
         self._count, self._decayed = len(parameters), sum(optimizers.has_weight_decay(each.name) for each in parameters)
-        # In rows that no two parameters share, so that what differs between them is a column.
+        # In rows that no two parameters share, so that a value per parameter becomes a column.
         self._weights, self._gradients = weights.view(-1, ALIGNMENT), gradients.view(-1, ALIGNMENT)
         self._velocities = torch.zeros_like(self._weights)
         begins, end = starts([each.tensor.numel() for each in parameters])
@@ -39,24 +39,24 @@ class Sgd:
         self._weight_decay = decay[self._owner].unsqueeze(1)
 
     def reset(self) -> None:
-        """Forgets all momentum."""
+        """Set all momentum to 0."""
         self._velocities.zero_()
 
     @torch.no_grad()
     def step(self, learning_rate: float, samples: int) -> None:
-        """One update with the gradients of ``samples`` samples summed; what they hold afterwards is of no use."""
+        """Make one update with gradients that are the sum over ``samples`` samples. It overwrites the gradients."""
         rates = self._rates(learning_rate, samples)[self._owner].unsqueeze(1)
         change = self._gradients.div_(samples).addcmul_(self._weight_decay, self._weights)
         self._velocities.mul_(self._hyperparameters.momentum).addcmul_(rates, change)
         self._weights.sub_(self._velocities)
 
     def _rates(self, learning_rate: float, samples: int) -> torch.Tensor:
-        """The learning rate of every parameter, of shape (parameters,)."""
+        """Return the learning rate of every parameter, of shape (parameters,)."""
         return torch.full((self._count,), learning_rate, device=self._weights.device)
 
 
 class Lars(Sgd):
-    """SGD whose learning rate each weight scales with its trust ratio."""
+    """SGD in which the trust ratio of each weight scales its learning rate."""
 
     def __init__(
         self, parameters: Sequence[Named], weights: torch.Tensor, gradients: torch.Tensor, hyperparameters: Hyperparameters
@@ -70,7 +70,7 @@ class Lars(Sgd):
 
     def _rates(self, learning_rate: float, samples: int) -> torch.Tensor:
         h, rates = self._hyperparameters, super()._rates(learning_rate, samples)
-        # Of many tensors at once PyTorch has no public function for the norms; torch.nn.utils.clip_grad_norm_ takes this one.
+        # PyTorch has no public function for the norms of many tensors at once; torch.nn.utils.clip_grad_norm_ uses this one.
         weights, gradients = (torch.stack(torch._foreach_norm(each)) for each in (self._scaled_weights, self._scaled_gradients))
         gradients = gradients / samples
         ratios = h.lars_eta * weights / (gradients + h.weight_decay * weights + rules.LARS_EPSILON)
@@ -79,4 +79,4 @@ class Lars(Sgd):
 
 
 OPTIMIZERS = {"lars": Lars, "sgd": Sgd}
-"""By the value of OPTIMIZER."""
+"""Value of OPTIMIZER -> class."""

@@ -1,4 +1,4 @@
-"""Batches that torchvision decodes, with nvJPEG on a GPU, where there is no DALI: INPUT_LIBRARY=torchvision."""
+"""Batches that torchvision decodes, with nvJPEG on a GPU, for machines without DALI: INPUT_LIBRARY=torchvision."""
 
 from typing import Any, List, NamedTuple, Sequence
 
@@ -17,29 +17,29 @@ ASKED_BY = "INPUT_LIBRARY=torchvision"
 
 
 class Encoded(NamedTuple):
-    """A batch that is not decoded yet; or, with a field for each, what is known of one of its images."""
+    """A batch that is not decoded yet; or one image of it, with one value per field."""
 
     images: Any
     """All bytes, one image after the other, uint8 (N,)."""
     sizes: Any
-    """The bytes of each, (B,)."""
+    """Number of bytes of each image, (B,)."""
     positions: Any
-    """Their records in the file, (B,)."""
+    """Positions of the records in the file, (B,)."""
     for_device: Any
-    """Whether the device's decoder gets an image, (B,); the others are for Pillow."""
+    """True for an image that the device's decoder gets, (B,); Pillow gets the others."""
     parts: Any
     """``crops.Crop.part``, int64 (B, 4)."""
     windows: Any
-    """The windows of these parts as ``affine_grid`` takes them, mirrored where they are to be, float32 (B, 2, 3)."""
+    """The windows in these parts in the form of ``affine_grid``, with mirroring, float32 (B, 2, 3)."""
 
 
 class EncodedRecords(Records):
-    """Records read, and their crops drawn: (Encoded, label); or a line on what is wrong with one."""
+    """Reads records and draws their crops: (Encoded, label), or a line with the fault of the record."""
 
     def _prepared(self, image: bytes, drawn: Drawn) -> Encoded:
         crop = self._crop(*crops.size_of(image), drawn)
         header = jpeg.read_header(image)
-        # CMYK and PNG are beyond nvJPEG; what is cut short Pillow refuses on every device.
+        # nvJPEG does not decode CMYK and PNG. Pillow gets a truncated image, so that it is refused on every device.
         for_device = header.components in (1, 3) and jpeg.has_end(image, header)
         return Encoded(np.frombuffer(image, np.uint8), len(image), drawn.position, for_device, crop.part, _affine(crop))
 
@@ -49,14 +49,14 @@ class EncodedRecords(Records):
 
 
 def _affine(crop: crops.Crop) -> List[List[float]]:
-    """The window in coordinates in which its part reaches from -1 to 1, as a map of the same square."""
+    """Return the affine map from the square [-1, 1] to the window, in coordinates in which the part is that square."""
     (_, _, width, height), (left, top, w, h) = crop.part, crop.window
     across = -w / width if crop.mirrored else w / width
     return [[across, 0.0, (2 * left + w) / width - 1], [0.0, h / height, (2 * top + h) / height - 1]]
 
 
 def prepare(device: torch.device) -> None:
-    """Starts the decoder of ``device``. Raises UserError where there is none."""
+    """Start the decoder of ``device``. Raises UserError if there is none."""
     io = torchvision(ASKED_BY).io
     try:
         io.decode_jpeg([io.encode_jpeg(torch.zeros(3, 16, 16, dtype=torch.uint8))], io.ImageReadMode.RGB, device)
@@ -67,7 +67,7 @@ def prepare(device: torch.device) -> None:
 
 
 class TorchvisionBatches(LoaderBatches):
-    """One of the two sets, read by processes of PyTorch's DataLoader, decoded, cropped and resized on the device."""
+    """The batches of one split, read by processes of PyTorch's DataLoader, and decoded, cropped and resized on the device."""
 
     records = EncodedRecords
 
@@ -79,8 +79,8 @@ class TorchvisionBatches(LoaderBatches):
     def _images(self, loaded: Encoded) -> torch.Tensor:
         if self._stream is None:
             return self._cropped(loaded)
-        # nvJPEG writes in a stream of its own, which does not wait for kernels that still read the memory it is given: so it is
-        # given that of this stream alone, when nothing runs there. Training goes on beside it.
+        # nvJPEG writes in a stream of its own, which does not wait for kernels that still read its output memory. So that memory
+        # comes from this stream only, when nothing runs on it. Training runs at the same time.
         self._stream.synchronize()
         with torch.cuda.stream(self._stream):
             images = self._cropped(loaded)
@@ -90,7 +90,7 @@ class TorchvisionBatches(LoaderBatches):
         return images
 
     def _cropped(self, batch: Encoded) -> torch.Tensor:
-        """What ``crops.cut`` makes of each image, in float32."""
+        """Return the result of ``crops.cut`` for each image, in float32."""
         size = self._config.data.image_size
         grids = functional.affine_grid(batch.windows.to(self._device), [len(batch.sizes), 3, size, size], align_corners=False)
         made = []
@@ -100,7 +100,7 @@ class TorchvisionBatches(LoaderBatches):
         return torch.stack(made).round_()
 
     def _decoded(self, batch: Encoded) -> List[torch.Tensor]:
-        """Every image on the device: uint8 (3, H, W)."""
+        """Return every image on the device: uint8 (3, H, W)."""
         images = list(batch.images.split(batch.sizes.tolist()))
         for_device = batch.for_device.nonzero().flatten().tolist()
         decoded = dict(zip(for_device, self._on_device([images[index] for index in for_device])))
@@ -110,7 +110,10 @@ class TorchvisionBatches(LoaderBatches):
         return [decoded[index] for index in range(len(images))]
 
     def _on_device(self, images: List[torch.Tensor]) -> List[Any]:
-        """None in place of what the device's decoder refuses. It says not which of several that is."""
+        """Decode images on the device, with None for each that its decoder refuses.
+
+        The decoder does not report which of several it refuses, so they are then decoded one by one.
+        """
         if not images:
             return []
         try:
@@ -122,6 +125,6 @@ class TorchvisionBatches(LoaderBatches):
         encoded = image.numpy().tobytes()
         try:
             pixels = crops.decode(encoded)
-        except Exception as error:  # of many types, see there
+        except Exception as error:  # of many types, see Records
             raise UserError(self._records.undecodable(position, encoded, error)) from error
         return torch.tensor(pixels, device=self._device).permute(2, 0, 1)

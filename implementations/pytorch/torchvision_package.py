@@ -1,4 +1,4 @@
-"""torchvision, which is not in every set of packages: for what asks for it alone."""
+"""Import torchvision only where it is needed, because not every set of packages contains it."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from rn50.errors import UserError
 
 
 def torchvision(asked_by: str) -> Any:
-    """The package. Raises UserError, which begins with ``asked_by``, where it is missing or does not fit PyTorch."""
+    """Return the package. Raises UserError, which begins with ``asked_by``, if it is missing or does not fit PyTorch."""
     try:
         import torchvision as package
     except (ImportError, RuntimeError) as error:  # RuntimeError: it was built for another PyTorch

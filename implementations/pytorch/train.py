@@ -1,4 +1,4 @@
-"""One rank of the timed run in PyTorch: a batch's way from the input pipeline to the weights."""
+"""One rank of the timed run in PyTorch: from a batch of the input pipeline to the update of the weights."""
 
 import dataclasses
 import itertools
@@ -28,7 +28,7 @@ WARM_UP_STEPS = 3
 
 
 def create(config: Config, model: Optional[str] = None) -> "PytorchImplementation":
-    """The implementation of ``config.run.framework`` "pytorch"; ``model`` is one of torchvision's, to be timed instead."""
+    """Return the implementation for ``config.run.framework`` "pytorch"; ``model`` names one of torchvision to time instead."""
     return PytorchImplementation(config, model)
 
 
@@ -60,12 +60,12 @@ class PytorchImplementation:
 
     @property
     def waits_for_data(self) -> bool:
-        """Whether the input has been asked for a batch and has none yet."""
+        """True while a requested batch is not ready."""
         return any(data is not None and data.waiting for data in (self.training_data, self.validation_data))
 
     @lost_rank_named()
     def warm_up(self, seed: int) -> List[str]:
-        """Builds and compiles everything on synthetic batches, then goes back to the weights that ``seed`` gives."""
+        """Build and compile everything on synthetic batches, then restore the weights of ``seed``."""
         h = self.config.hyperparameters
         self._seed = seed
         prepare(self.config, self.device, self.precision)
@@ -92,7 +92,7 @@ class PytorchImplementation:
         return [parameter.name for parameter in self.parameters]
 
     def _untrained(self) -> Any:
-        """The network, without values."""
+        """Return the network without values."""
         h, data = self.config.hyperparameters, self.config.data
         if self._model is not None:
             return zoo.ZooNetwork(self._model, data.classes, self.precision)
@@ -100,14 +100,15 @@ class PytorchImplementation:
         return ResNet50(data.classes, data.width, h.bn_gamma_zero, self.precision, normalise)
 
     def open_data(self) -> None:
-        """The data set is opened for the first time."""
+        """Open the data set for the first time."""
         self.training_data, self.validation_data = (
             open_batches(self.config, training, self.communicator, self._seed, self.device, self.precision)
             for training in (True, False)
         )
 
     def open_input(self, knobs: Optional[InputPipeline]) -> Any:
-        """The training set through a pipeline of these knobs, or with None a random batch on the device, for ``train_steps``."""
+        """Return batches for ``train_steps``: the training set through a pipeline of these settings, or with None a random batch
+        on the device."""
         if knobs is None:
             return SyntheticBatches(self.config, self.communicator.size, self.device, self.precision)
         config = dataclasses.replace(self.config, input_pipeline=knobs)
@@ -117,7 +118,7 @@ class PytorchImplementation:
 
     @lost_rank_named()
     def train_steps(self, batches: Any, lead_in: int, steps: int) -> EpochResult:
-        """Steps that leave the weights as they are, the first ``lead_in`` of them not timed."""
+        """Run steps that leave the weights as they are. The first ``lead_in`` steps are not timed."""
         batches.drain()
         for batch in itertools.islice(batches.epoch(), lead_in):
             self._train_step(batch, learning_rate=0.0)
@@ -130,7 +131,7 @@ class PytorchImplementation:
         return EpochResult(samples, time.perf_counter() - begin, batches.wait_seconds - waited)
 
     def profile(self, batches: Any, steps: int, trace: pathlib.Path) -> Tuple[EpochResult, List[Operator]]:
-        """Steps under PyTorch's profiler."""
+        """Run steps under PyTorch's profiler."""
         activity = torch.profiler.ProfilerActivity
         on_gpu = self.device.type == "cuda"
         with torch.profiler.profile(activities=[activity.CPU, activity.CUDA] if on_gpu else [activity.CPU]) as profiler:
@@ -142,7 +143,7 @@ class PytorchImplementation:
 
     @lost_rank_named()
     def train_epoch(self, epoch: int, progress: Progress) -> EpochResult:
-        """One pass over the training set."""
+        """Train on one pass over the training set."""
         begin = time.perf_counter()
         waited = self.training_data.wait_seconds
         samples = 0
@@ -152,7 +153,7 @@ class PytorchImplementation:
             loss = self._train_step(batch, self._learning_rate())
             samples += batch.samples
             if time.perf_counter() - self._reported > PROGRESS_SECONDS and previous is not None:
-                # The loss of the step before: reading it does not drain the device.
+                # The loss of the previous step, because reading it does not drain the device.
                 progress(samples, float(previous.mean()))
                 self.training_data.check_labels()
                 self._reported = time.perf_counter()
@@ -169,7 +170,7 @@ class PytorchImplementation:
         )
 
     def _train_step(self, batch: Any, learning_rate: float) -> torch.Tensor:
-        """Forward, backward, sum over the ranks, update; returns the loss of every sample."""
+        """Run forward pass, backward pass, all-reduce and update; return the loss of every sample."""
         self.steps += 1
         images, labels, samples, global_samples = batch
         ragged = samples < len(labels)
@@ -185,7 +186,7 @@ class PytorchImplementation:
 
     @lost_rank_named()
     def evaluate(self) -> Tuple[int, int]:
-        """(correct, total) of this rank's shard of the validation set."""
+        """Return (correct, total) of this rank's shard of the validation set."""
         correct, total = torch.zeros((), dtype=torch.int64, device=self.device), 0
         for batch in self.validation_data.epoch():
             self.steps += 1
@@ -196,11 +197,11 @@ class PytorchImplementation:
         return int(correct), total
 
     def _wait(self) -> None:
-        """Returns once the device has done all that it was asked to."""
+        """Wait until the device has finished its work."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
     def close(self) -> None:
-        """Ends the input threads and leaves the job."""
+        """End the input threads and leave the job."""
         self.training_data = self.validation_data = None
         self.communicator.close()

@@ -1,4 +1,4 @@
-"""torchvision's models, which the training step takes for their throughput alone (``rn50 bench throughput --models``)."""
+"""torchvision's models, used only to time their training step (``rn50 bench throughput --models``)."""
 
 from typing import Any, Dict
 
@@ -8,15 +8,15 @@ from torch import nn
 from implementations.pytorch.model import PRECISIONS
 from implementations.pytorch.torchvision_package import torchvision
 
-# Heads beside the classifier, which Gluon's Inception-v3 does not have either; and initial values that take long to draw.
+# Leave out the auxiliary heads, which Gluon's Inception-v3 does not have either, and initial values that take long to draw.
 PLAIN: Dict[str, Any] = {"aux_logits": False, "init_weights": False}
 ARGUMENTS = {"googlenet": PLAIN, "inception_v3": PLAIN}
 
 
 def models() -> Dict[str, int]:
-    """Name -> side of the input in pixels: of several that its published weights were trained for the smallest.
+    """Return name -> side of the input in pixels, the smallest of those for which its published weights were trained.
 
-    Raises UserError where torchvision is not installed.
+    Raises UserError if torchvision is not installed.
     """
     zoo = _torchvision()
     every = {name: zoo.get_model_weights(name) for name in zoo.list_models(module=zoo)}
@@ -35,14 +35,14 @@ class ZooNetwork(nn.Module):
         network = _torchvision().get_model(model, weights=None, num_classes=classes, **ARGUMENTS.get(model, {}))
         self.network = network.to(memory_format=torch.channels_last)
         for path, module in self.network.named_modules():
-            # The names by which model.trainable finds parameters, and the optimizer those without weight decay.
+            # model.trainable finds parameters by these names, and the optimizer those without weight decay.
             own = {kind: "" if value.ndim > 1 else "_bias" for kind, value in module.named_parameters(recurse=False)}
             if own:
                 module.names = {kind: f"{path}.{kind}{ending}" for kind, ending in own.items()}
         self._precision = PRECISIONS[precision]
 
     def initialize(self, seed: int) -> None:
-        """Draws the values of its layers, as PyTorch does by default, the same on every rank."""
+        """Draw the values of the layers with PyTorch's defaults, the same on every rank."""
         torch.manual_seed(seed)
         for module in self.network.modules():
             if hasattr(module, "reset_parameters"):

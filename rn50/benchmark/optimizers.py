@@ -1,9 +1,9 @@
 """LARS and SGD with momentum in NumPy: the reference that every implementation's optimizer is tested against.
 
 LARS: You, Gitman and Ginsburg, "Large Batch Training of Convolutional Networks" (arXiv:1708.03888), in the form of the MLPerf
-reference. SGD: the form of the MLPerf reference, which ``mx.optimizer.SGD`` has too. In both the learning rate stands inside the
-momentum buffer, and biases and batch-norm parameters have no weight decay. Published logs of SGD do not say the latter; here
-SGD follows LARS, so that the two differ in the trust ratio alone.
+reference. SGD: the form of the MLPerf reference, which ``mx.optimizer.SGD`` has too. In both the learning rate is inside the
+momentum buffer, and biases and batch-norm parameters have no weight decay. Published logs of SGD do not record the latter; SGD
+follows LARS here, so that the two differ in the trust ratio alone.
 """
 
 from typing import Tuple
@@ -17,7 +17,7 @@ def has_weight_decay(name: str) -> bool:
 
 
 def trust_ratio(weight: np.ndarray, gradient: np.ndarray, eta: float, weight_decay: float, epsilon: float = 0.0) -> float:
-    """Return ``eta * ||w|| / (||g|| + weight_decay * ||w|| + epsilon)``, or 1 where either norm is 0. Any shape, float64."""
+    """Return ``eta * ||w|| / (||g|| + weight_decay * ||w|| + epsilon)``, or 1 if either norm is 0. Any shape, float64."""
     weight_norm = float(np.linalg.norm(weight))
     gradient_norm = float(np.linalg.norm(gradient))
     if weight_norm == 0 or gradient_norm == 0:

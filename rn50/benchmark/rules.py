@@ -1,7 +1,7 @@
-"""What the benchmark fixes: every number here comes from the MLPerf Training rules for image classification.
+"""Constants of the benchmark: every number here comes from the MLPerf Training rules for image classification.
 
 Source: MLPerf Training policies, "training_rules.adoc", sections on benchmarks, hyperparameters and run results, as they stood
-for rounds v1.0 to v4.0. Nothing in this file may be set from outside; what may be set lives in ``config.py``.
+for rounds v1.0 to v4.0. Nothing in this file can be set from outside; the settings are in ``config.py``.
 """
 
 import math
@@ -38,11 +38,11 @@ END_LEARNING_RATE = 1e-4
 POLY_POWER = 2
 MOMENTUM_BELOW_32K = 0.9
 LARGE_BATCH = 32768
-"""From this global batch size on the momentum is free."""
+"""Global batch size from which on the momentum is free."""
 WEIGHT_DECAY_BASE = 1e-4
 """Weight decay is ``WEIGHT_DECAY_BASE * 2**n`` for a whole number n."""
 SGD_LEARNING_RATE_UNIT = 0.001
-"""The base learning rate of SGD is a whole multiple of it."""
+"""The base learning rate of SGD is a whole multiple of this."""
 LABEL_SMOOTHING = (0.0, 0.1)
 
 RUNS = 5
@@ -63,21 +63,21 @@ TASK = {
     "train_samples": TRAIN_SAMPLES, "eval_samples": EVAL_SAMPLES, "classes": CLASSES, "image_size": IMAGE_SIZE,
     "eval_resize": EVAL_RESIZE, "crop_area_min": CROP_AREA[0], "width": 1.0,
 }
-"""The benchmark's own task, by the fields of ``config.Data``."""
+"""The benchmark's task: the values of ``config.Data``, by field name."""
 
 
 def is_task(data: Mapping[str, Any], benchmark_steps: Optional[int]) -> bool:
-    """Whether a section ``data`` of a configuration, read or saved, is the benchmark's own task and all of it is trained."""
+    """Return whether ``data``, a configuration's section read or saved, is the benchmark's task, trained on whole epochs."""
     return benchmark_steps is None and all(data.get(name, value) == value for name, value in TASK.items())
 
 
 def departures(
     optimizer: str, global_batch_size: int, learning_rate: float, momentum: float, weight_decay: float, label_smoothing: float
 ) -> Dict[str, str]:
-    """Where hyperparameters leave the closed division: the name of each that does, and the rule.
+    """Return the hyperparameters that the closed division does not allow: the rule that each breaks, by name.
 
-    End learning rate, power of the decay and epsilon cannot leave it, for they are not to be set. Whole numbers are told with the
-    tolerance of the official compliance checker.
+    End learning rate, decay power and epsilon are constants here. Integers are tested with the tolerance of the official
+    compliance checker.
     """
     found = {}
     if optimizer == "sgd" and not _is_whole(learning_rate / SGD_LEARNING_RATE_UNIT):

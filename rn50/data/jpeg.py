@@ -1,4 +1,4 @@
-"""What the headers of an image file say, without decoding it, and a decoder that refuses what is cut short.
+"""Image headers read without decoding, and a check that decodes and so finds truncated images.
 
 Source of the format: ITU-T T.81, annex B.
 """
@@ -22,19 +22,19 @@ CMYK_COMPONENTS = 4
 
 
 class ImageHeader(NamedTuple):
-    """What was found before the compressed data."""
+    """Facts about an image, found before its compressed data."""
 
     fault: Optional[str]
-    """Why no decoder could open it: a noun phrase; or None."""
+    """Reason why no decoder could open it, as a noun phrase; or None."""
     is_png: bool = False
     components: int = 0
-    """Of a JPEG: 1 grey, 3 colour, 4 CMYK."""
+    """Colour components of a JPEG: 1 grey, 3 colour, 4 CMYK."""
     scan: Optional[int] = None
-    """Where a JPEG's first scan begins; None: it does not come to one."""
+    """Position of a JPEG's first scan; None: no scan was reached."""
 
 
 def _segments(image: Bytes) -> Iterator[Tuple[int, int]]:
-    """(marker, position of its segment's length) of a JPEG up to the first scan, as far as the chain of segments holds."""
+    """Yield (marker, position of its segment's length) of a JPEG up to the first scan, or until the chain of segments breaks."""
     position = len(START_OF_IMAGE)
     while position + 4 <= len(image) and image[position] == 0xFF:
         marker = image[position + 1]
@@ -50,7 +50,7 @@ def _segments(image: Bytes) -> Iterator[Tuple[int, int]]:
 
 
 def read_header(image: Bytes) -> ImageHeader:
-    """Reads the segments of a JPEG up to its first scan; a few microseconds. Raises nothing."""
+    """Read the segments of a JPEG up to its first scan. Takes a few microseconds and raises nothing."""
     if image[:len(PNG_SIGNATURE)] == PNG_SIGNATURE:
         return ImageHeader(None, is_png=True)
     if image[:len(START_OF_IMAGE)] != START_OF_IMAGE:
@@ -71,7 +71,7 @@ def read_header(image: Bytes) -> ImageHeader:
 
 
 def has_end(image: bytes, header: ImageHeader) -> bool:
-    """Whether a JPEG's end-of-image marker follows its scan, or a PNG's last chunk is there."""
+    """Return whether a JPEG's end-of-image marker follows its scan, or a PNG's last chunk is there."""
     if header.is_png:
         return PNG_END in image[-64:]
     # In compressed data the byte ff is never followed by d9, so this one ends the image.
@@ -79,12 +79,12 @@ def has_end(image: bytes, header: ImageHeader) -> bool:
 
 
 def image_fault(image: Bytes) -> Optional[str]:
-    """Why ``image`` is no JPEG that a decoder could open, or None."""
+    """Return the reason why no decoder could open ``image``, or None."""
     return read_header(image).fault
 
 
 def decoding_fault(image: bytes) -> Optional[str]:
-    """Why ``image`` does not decode, or None. Decodes all of it, and so finds what is cut short."""
+    """Return the reason why ``image`` does not decode, or None. Decodes all of it, and so finds truncation."""
     from PIL import Image
 
     try:

@@ -10,4 +10,4 @@ CLASSES = "classes.txt"
 PACK_RECORD = "pack.json"
 LISTS = ("train.tsv", "val.tsv")
 PACKED = (PACK_RECORD, CLASSES, *LISTS)
-"""Written by ``rn50 pack``: its settings, the class names, the images of each split in the order of their records."""
+"""Written by ``rn50 pack``: its settings, the class names, and the images of each split in record order."""

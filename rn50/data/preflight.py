@@ -1,4 +1,4 @@
-"""Is the data set whole? Cheap checks before and after the clock starts; the search for the record behind a pipeline fault."""
+"""Cheap checks that the data set is whole, before and after the clock starts; search for the record behind a pipeline fault."""
 
 import time
 from pathlib import Path
@@ -18,7 +18,7 @@ REPLACE = "replace the image and pack the file again; rn50 verify --full finds e
 def preflight(folder: Path) -> None:
     """Check that the four files of the data set are there and not empty.
 
-    Asks the file system for their sizes only: no file of the data set may be opened before the clock starts. Raises
+    Asks the file system for their sizes only, because no file of the data set may be opened before the clock starts. Raises
     ``UserError``.
     """
     remedy = f"set DATADIR to a folder with {', '.join(FILES)}, or make the demo data set: rn50 demo-data {folder}"
@@ -34,11 +34,10 @@ def preflight(folder: Path) -> None:
 
 
 def check_record_set(rec: Path, idx: Path, expected_samples: int, variable: str) -> None:
-    """Check that the index parses, counts ``expected_samples`` and names each record once, and that its first and last records
-    lie whole in ``rec``.
+    """Check that the index lists ``expected_samples`` records, each once, and that the first and last lie whole in ``rec``.
 
-    ``variable`` is the name under which the number is configured: NUMEXAMPLES or NUMVALEXAMPLES. Takes about 0.1 s for ImageNet.
-    Raises ``UserError``.
+    ``variable`` is the setting of that number: NUMEXAMPLES or NUMVALEXAMPLES. Takes about 0.1 s for ImageNet. Raises
+    ``UserError``.
     """
     with IndexedRecordReader(rec, idx) as reader:
         if len(reader) != expected_samples:
@@ -54,8 +53,8 @@ def check_record_set(rec: Path, idx: Path, expected_samples: int, variable: str)
 
 
 def _named_again(offsets: np.ndarray) -> Optional[int]:
-    """The first line of an index that names a record which an earlier one has named, or None."""
-    if (np.diff(offsets) > 0).all():  # as rn50 pack and MXNet's tools write it: in a hundredth of the time
+    """Return the first line (from 0) of an index that repeats the record of an earlier line, or None."""
+    if (np.diff(offsets) > 0).all():  # the order that rn50 pack and MXNet's tools write; checked in a hundredth of the time
         return None
     _, first = np.unique(offsets, return_index=True)
     again = np.setdiff1d(np.arange(len(offsets)), first)
@@ -65,11 +64,11 @@ def _named_again(offsets: np.ndarray) -> Optional[int]:
 def find_bad_record(
     rec: Path, idx: Path, classes: int, suspect: Optional[int] = None, time_limit_s: float = 20
 ) -> Optional[str]:
-    """One line on the record that starts at byte ``suspect``, which does not decode; else on the first record that cannot be
-    read, is no whole JPEG, or has a label that is no whole number in [0, ``classes``).
+    """Return a line on the record that starts at byte ``suspect``, which does not decode; else on the first bad record.
 
-    Walks the records in the order of the index, for at most ``time_limit_s`` seconds; None where it found nothing wrong by then.
-    Raises nothing: it is called to explain another error.
+    A bad record cannot be read, is no whole JPEG, or has a label that is no whole number in [0, ``classes``). Walks the records
+    in index order for at most ``time_limit_s`` seconds; returns None if it found nothing wrong by then. Raises nothing, because
+    it is called to explain another error.
     """
     deadline = time.monotonic() + time_limit_s
     try:
@@ -92,7 +91,7 @@ def find_bad_record(
 
 
 def label_fault(header: Header, classes: int) -> Optional[str]:
-    """Why a run cannot take the label of a record, and the remedy; or None."""
+    """Return the reason why a run cannot take the label of a record, with the remedy; or None."""
     if header.flag > 1:
         return f"has {header.flag} labels, and a run takes one; pack the file again"
     if not (0 <= header.label < classes and header.label.is_integer()):
@@ -101,7 +100,7 @@ def label_fault(header: Header, classes: int) -> Optional[str]:
 
 
 def damage_of(image: bytes) -> Optional[str]:
-    """What is wrong with an image as far as its headers and its end tell; only one without an end is decoded."""
+    """Return what is wrong with an image by its headers and end marker, or None. Only an image without an end is decoded."""
     header = read_header(image)
     if header.fault:
         return f"is {header.fault}"

@@ -1,11 +1,11 @@
 """MXNet RecordIO in pure Python: the format in which JPEGs and labels are packed, written and read without any framework.
 
-A data set is two files. ``NAME.rec`` is a sequence of records; ``NAME.idx`` holds a line ``key<TAB>byte offset`` for each.
+A data set is two files. ``NAME.rec`` is a sequence of records; ``NAME.idx`` holds a line ``key<TAB>byte offset`` for each record.
 
 A record is one or more parts, each: magic word (uint32), length word (uint32: continuation flag in the upper 3 bits, byte
 count in the lower 29), the bytes, zeros up to a multiple of 4. The magic word may not stand at a 4-byte boundary inside a
-part: there the record is cut, the word itself is left out, and the flags of the parts read 1, 2, ..., 2, 3 (0: a record in one
-part).
+part. A record that contains it there is cut into parts at the word, and the word is left out. The flags of the parts are then
+1, 2, ..., 2, 3; the flag of a record in one part is 0.
 Source: dmlc-core, include/dmlc/recordio.h and src/recordio.cc.
 
 An image record starts with a 24-byte header (flag uint32, label float32, id uint64, id2 uint64; with flag = n > 0 then n float32
@@ -37,31 +37,31 @@ _MAGIC_WORD = int.from_bytes(MAGIC, "little")
 _PART = struct.Struct("<4sI")
 _HEADER = struct.Struct("<IfQQ")
 IMAGE_START = _HEADER.size
-"""Where the image begins in a record without label array."""
+"""Position of the image in a record without a label array."""
 FRAME_BYTES = _PART.size + IMAGE_START
-"""What stands before an image in a .rec file."""
+"""Bytes before an image in a .rec file: part header and image header."""
 
 
 class Header(NamedTuple):
     """The header of an image record."""
 
     flag: int     # 0, or the number of labels that stand between header and image
-    label: float  # the class; with flag > 0 the first of those labels
+    label: float  # the class index; with flag > 0 the first of those labels
     id: int
     id2: int
 
 
 def _aligned_magic(record: Union[bytes, memoryview]) -> List[int]:
-    """Where the magic word stands at 4-byte boundaries of ``record``."""
+    """Return the positions of the magic word at 4-byte boundaries of ``record``."""
     words = np.frombuffer(record, "<u4", count=len(record) // ALIGNMENT)
     found: List[int] = (np.flatnonzero(words == _MAGIC_WORD) * ALIGNMENT).tolist()
     return found
 
 
 def encode_record(record: bytes) -> bytes:
-    """The bytes that ``record`` occupies in a .rec file, padding included.
+    """Return the bytes of ``record`` in a .rec file, padding included.
 
-    Raises ``ValueError`` above 2**29 - 1 bytes, the most that the length word can say.
+    Raises ``ValueError`` above 2**29 - 1 bytes, the limit of the length word.
     """
     if len(record) > MAX_RECORD_BYTES:
         raise ValueError(f"a record holds at most {MAX_RECORD_BYTES} bytes, this one has {len(record)}")
@@ -75,23 +75,23 @@ def encode_record(record: bytes) -> bytes:
 
 
 def encode_header(key: int, label: float) -> bytes:
-    """The header of an image with one label; ``key`` is its id."""
+    """Return the header of an image with one label; ``key`` is its id."""
     return _HEADER.pack(0, label, key, 0)
 
 
 def encode_image(key: int, label: float, image: bytes) -> bytes:
-    """The bytes that an image (its JPEG bytes) occupies in a .rec file; ``key`` becomes the id of its header.
+    """Return the record of an image (its JPEG bytes) as in a .rec file; ``key`` becomes the id of its header.
 
-    Equal to ``encode_record(mx.recordio.pack(IRHeader(0, label, key, 0), image))``, and raises ``ValueError`` where that does.
+    Equal to ``encode_record(mx.recordio.pack(IRHeader(0, label, key, 0), image))``; raises ``ValueError`` where that does.
     """
     return encode_record(encode_header(key, label) + image)
 
 
 def frame_in_place(frame: memoryview, key: int, label: float, size: int) -> bool:
-    """Makes ``frame`` what ``encode_image`` returns, for the image of ``size`` bytes that stands in it from ``FRAME_BYTES`` on.
+    """Turn ``frame`` into what ``encode_image`` returns for the ``size`` bytes of image that it holds from ``FRAME_BYTES`` on.
 
-    ``frame`` has ``frame_bytes(size)`` bytes. False, and ``frame`` is no record, where only ``encode_image`` can make it one,
-    because it has to be cut at a magic word.
+    ``frame`` has ``frame_bytes(size)`` bytes. Returns False and leaves ``frame`` as it is if the record has to be cut at a
+    magic word, which ``encode_image`` does, or is too large.
     """
     header = encode_header(key, label)
     if IMAGE_START + size > MAX_RECORD_BYTES or MAGIC in header or _aligned_magic(frame[FRAME_BYTES:FRAME_BYTES + size]):
@@ -102,14 +102,14 @@ def frame_in_place(frame: memoryview, key: int, label: float, size: int) -> bool
 
 
 def frame_bytes(size: int) -> int:
-    """What an image of ``size`` bytes occupies in a .rec file where it need not be cut."""
+    """Return the bytes that an image of ``size`` bytes occupies in a .rec file if it need not be cut."""
     return FRAME_BYTES + size + -size % ALIGNMENT
 
 
 def decode_record(data: bytes, begin: int, end: int) -> Tuple[bytes, int]:
-    """The record that starts at ``begin`` of ``data``, and where it ends, padding included; it may reach up to ``end``.
+    """Return the record that starts at ``begin`` of ``data``, and where it ends, padding included; it may reach up to ``end``.
 
-    Raises ``ValueError``, with the reason, where what stands there is not what ``encode_record`` writes.
+    Raises ``ValueError``, with the reason, if the bytes there are not what ``encode_record`` writes.
     """
     parts: List[bytes] = []
     position, flag, length = begin, FIRST, 0
@@ -138,17 +138,17 @@ def decode_record(data: bytes, begin: int, end: int) -> Tuple[bytes, int]:
 
 
 def decode_header(record: bytes) -> Header:
-    """The header of an image record. Raises ``ValueError`` where it is too short for one."""
+    """Return the header of an image record. Raises ``ValueError`` if the record is too short for one."""
     if len(record) < IMAGE_START:
         raise ValueError(f"has {len(record)} bytes, an image record at least {IMAGE_START}")
     return Header(*_HEADER.unpack_from(record))
 
 
 class IndexedRecordWriter:
-    """Writes ``PREFIX.rec`` and ``PREFIX.idx``, byte for byte as ``mxnet.recordio.MXIndexedRecordIO`` does.
+    """Writer of ``PREFIX.rec`` and ``PREFIX.idx``, byte for byte as ``mxnet.recordio.MXIndexedRecordIO`` writes them.
 
-    A context manager. Both files carry ``.partial`` at the end of their names until the block is left without an error;
-    after an error they are removed, and what stood under the final names is untouched. A failing write raises ``UserError``.
+    A context manager. Both names end in ``.partial`` until the block is left without an error. After an error the partial files
+    are removed, and files under the final names are untouched. A failing write raises ``UserError``.
     """
 
     def __init__(self, prefix: Union[str, Path]) -> None:
@@ -199,7 +199,7 @@ class IndexedRecordWriter:
 
 
 def read_index(path: Path) -> Tuple[np.ndarray, np.ndarray]:
-    """Keys and byte offsets of an .idx file, in the order of its lines: two int64 arrays of shape (records,).
+    """Return keys and byte offsets of an .idx file, in the order of its lines: two int64 arrays of shape (records,).
 
     Parses 1.28 million lines in about 0.1 s. Raises ``UserError`` for a file that is missing, empty or no index.
     """
@@ -238,13 +238,13 @@ class IndexedRecordReader:
         return len(self.offsets)
 
     def named(self, position: int, fault: str) -> str:
-        """A line on what is wrong with a record."""
+        """Return a line that says where a record is and what is wrong with it."""
         return f"{self._path}: record {position} at byte {self.offsets[position]} {fault}"
 
     def read(self, position: int) -> Tuple[Header, bytes]:
-        """Header and image bytes of the record in line ``position`` (from 0) of the index.
+        """Return header and image bytes of the record in line ``position`` (from 0) of the index.
 
-        Raises ``UserError`` where no whole record lies at its offset.
+        Raises ``UserError`` if no whole record lies at its offset.
         """
         start = int(self.offsets[position])
         where = f"record {position} at byte {start}"
@@ -273,7 +273,7 @@ class IndexedRecordReader:
         return header._replace(label=label), record[image_start:]
 
     def _bytes(self, offset: int, count: int, where: str) -> bytes:
-        """``count`` bytes at ``offset`` of the file."""
+        """Return ``count`` bytes at ``offset`` of the file."""
         try:
             data = os.pread(self._descriptor, count, offset)
         except OSError as error:

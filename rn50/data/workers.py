@@ -1,4 +1,4 @@
-"""Worker processes, for work that would wait for Python's lock in threads."""
+"""Worker processes, for work that Python's global interpreter lock would serialise in threads."""
 
 import multiprocessing
 import os
@@ -9,9 +9,9 @@ from typing import Any, Callable, Optional
 
 
 class Processes:
-    """``count`` processes, started with the first work that they are given; a context manager, which waits for what they do.
+    """A pool of ``count`` processes, started at the first ``submit``; a context manager that waits for the submitted work.
 
-    Each calls ``begin``, a function of a module, before anything else.
+    Each process calls ``begin``, a module-level function, before anything else.
     """
 
     def __init__(self, count: int, begin: Optional[Callable[[], None]] = None) -> None:
@@ -25,8 +25,8 @@ class Processes:
         self._executor.shutdown()
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> "Future[Any]":
-        """Has one of them call a function of a module. Its future raises BrokenProcessPool where a process was killed."""
-        # A process that starts here inherits the blocked signal: Ctrl-C is for this process alone, which then stops them.
+        """Call a module-level function in one of the processes. The future raises BrokenProcessPool if a process was killed."""
+        # A process that starts here inherits the blocked SIGINT: Ctrl-C reaches this process alone, which then stops the pool.
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         try:
             return self._executor.submit(function, *arguments)
@@ -35,7 +35,7 @@ class Processes:
 
 
 def _begin(begin: Optional[Callable[[], None]]) -> None:
-    """Makes a process leave when its parent is gone, by whatever signal, instead of waiting for work for ever."""
+    """Make this process exit when its parent has gone, even by SIGKILL, because it would wait for work for ever."""
     def leave_with_parent() -> None:
         multiprocessing.parent_process().join()  # type: ignore[union-attr]
         os._exit(1)

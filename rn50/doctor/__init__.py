@@ -1,1 +1,1 @@
-"""``rn50 doctor``: what this machine can run, and the command that fixes what it cannot."""
+"""``rn50 doctor``: find out what this machine can run, and the command that fixes the rest."""

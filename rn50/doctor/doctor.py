@@ -1,4 +1,4 @@
-"""What this machine can run, what it cannot and why, and the command that mends it."""
+"""Find out what this machine can run, what it cannot and why, and the command that fixes it."""
 
 import pathlib
 from typing import Any, Dict, List, Mapping, Optional
@@ -22,7 +22,7 @@ STYLES = {OK: "green", WARNING: "yellow", FAILURE: "red"}
 
 
 def examine(machine: Machine, software: Software, config: Optional[Config], environ: Mapping[str, str]) -> List[Finding]:
-    """Everything that was looked at, for the run that ``config`` describes, or for none in particular."""
+    """Return all findings, for the run that ``config`` describes or for no particular one."""
     return [
         *packages.findings(software, config),
         *gpus.findings(machine, software, config, environ),
@@ -32,9 +32,9 @@ def examine(machine: Machine, software: Software, config: Optional[Config], envi
 
 
 def configured(environ: Mapping[str, str]) -> Optional[Mapping[str, str]]:
-    """The variables of the system that CONFIG_FILE or DGXSYSTEM names, as ``run_and_time.sh`` sets them; None where neither does.
+    """Return the variables of the system that CONFIG_FILE or DGXSYSTEM names, as ``run_and_time.sh`` sets them; else None.
 
-    Raises UserError where there is no such file, or it cannot be read.
+    Raises UserError if there is no such file or it cannot be read.
     """
     file, system = environ.get("CONFIG_FILE"), environ.get("DGXSYSTEM")
     if not file and not system:
@@ -48,12 +48,12 @@ def configured(environ: Mapping[str, str]) -> Optional[Mapping[str, str]]:
 
 
 def systems_here() -> List[str]:
-    """The systems that have a file in ``configs/``."""
+    """Return the systems that have a file in ``configs/``."""
     return sorted(path.stem[len("config_"):] for path in config_file.CONFIGS.glob("config_*.sh"))
 
 
 def fitting(facts: Machine, software: Software, environ: Mapping[str, str]) -> List[Finding]:
-    """For each of our own configurations whether this machine can run it, the data left aside."""
+    """Return a finding for each of our own configurations: can this machine run it, apart from the data?"""
     findings = []
     for system in systems_here():
         variables = configured({**environ, "DGXSYSTEM": system})
@@ -68,12 +68,12 @@ def fitting(facts: Machine, software: Software, environ: Mapping[str, str]) -> L
 
 
 def to_json(findings: List[Finding]) -> Dict[str, Any]:
-    """The findings as plain data; ``ok`` is false where one of them is a failure."""
+    """Return the findings as plain data; ``ok`` is false if one of them is a failure."""
     return {"ok": all(each.severity != FAILURE for each in findings), "findings": [each._asdict() for each in findings]}
 
 
 def print_table(findings: List[Finding], console: Terminal) -> None:
-    """A line for each finding, then the remedies, each in one piece."""
+    """Print a table row for each finding, then the remedies, each on a line of its own."""
     table = Table(box=None)
     for heading in ("", "subject", "found"):
         table.add_column(heading, overflow="fold")
@@ -87,7 +87,7 @@ def print_table(findings: List[Finding], console: Terminal) -> None:
 
 
 def print_brief(findings: List[Finding]) -> None:
-    """A line on standard error for each finding that is not well."""
+    """Print a line on standard error for each warning and failure."""
     for each in findings:
         if each.severity != OK:
             said = "; ".join(filter(None, (f"{each.subject}: {each.found}", each.remedy)))
@@ -95,7 +95,7 @@ def print_brief(findings: List[Finding]) -> None:
 
 
 def show(as_json: bool, brief: bool) -> bool:
-    """Prints what there is to say of this machine, and returns whether the configured system can run.
+    """Print the findings about this machine, and return True if the configured system can run.
 
     Raises UserError for a configuration that cannot be read.
     """

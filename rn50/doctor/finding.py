@@ -1,4 +1,4 @@
-"""One thing that was looked at, whether it is well, and what to do where it is not."""
+"""The result of one check, with a remedy if it is not good."""
 
 from typing import NamedTuple
 
@@ -7,7 +7,10 @@ INSTALL_DRIVER = "sudo apt-get install nvidia-driver (Debian, non-free) or sudo 
 
 
 class Finding(NamedTuple):
-    """``severity`` is "failure" where a run cannot go well, "warning" where it can be slow or odd. ``remedy`` is a command."""
+    """The result of one check.
+
+    ``severity`` is "failure" if a run cannot succeed, "warning" if it may be slow or unusual. ``remedy`` is a command.
+    """
 
     severity: str
     subject: str

@@ -1,4 +1,4 @@
-"""Whether there are GPUs as a configuration wants them, at full speed and linked; what the framework wants is its own part."""
+"""Check that there are the GPUs that a configuration wants, at full speed and linked. The framework checks the rest."""
 
 from collections import Counter
 from typing import Iterator, Mapping, Optional, Sequence
@@ -12,7 +12,7 @@ from rn50.settings.config import Config
 
 
 def findings(machine: Machine, software: Software, config: Optional[Config], environ: Mapping[str, str]) -> Iterator[Finding]:
-    """What there is to say of GPUs. What hinders their use is a failure where the configuration wants them, else a warning."""
+    """Yield the findings on GPUs. An obstacle is a failure if the configuration uses GPUs, else a warning."""
     wanted = config is not None and config.run.device == "gpu"
     own = frameworks.unimported(config.run.framework if config is not None else frameworks.default(), "doctor")
     ranks = config.run.ranks_per_node if config is not None and wanted else 1
@@ -71,7 +71,7 @@ def _mig(used: Sequence[Gpu], ranks: int, grave: str) -> Finding:
 
 
 def _speed(used: Sequence[Gpu]) -> Finding:
-    """Power limit, persistence mode and what slows the clocks down."""
+    """Check power limit, persistence mode and the reasons for lower clocks."""
     wrong, remedies = [], []
     for each in used:
         if each.power_limit and each.power_default and each.power_limit < each.power_default:

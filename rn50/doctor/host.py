@@ -1,4 +1,4 @@
-"""Whether cores, memory, limits, network and data of this machine suit a run."""
+"""Check that cores, memory, limits, network and data of this machine suit a run."""
 
 import os
 import pathlib
@@ -16,15 +16,15 @@ GIB = 1 << 30
 RANK_MEMORY = 300 << 20
 """Bytes with which a rank of the smallest system, DEMO_CPU, ran; with 200 MiB it was killed (both tried in a memory cgroup)."""
 NCCL_SEGMENT = 10 << 20
-"""Bytes that NCCL puts into /dev/shm for each rank: its messages name segments of 9,637,888."""
+"""Bytes that NCCL allocates in /dev/shm for each rank: its messages name segments of 9,637,888."""
 SHARED_MEMORY = GIB
-"""What NVIDIA advises for NCCL in a container (NCCL user guide, troubleshooting, sharing data)."""
+"""Size that NVIDIA recommends for NCCL in a container (NCCL user guide, troubleshooting, sharing data)."""
 OPEN_FILES = 4096
 NETWORK_FILE_SYSTEMS = ("nfs", "nfs4", "cifs", "smb3", "9p", "virtiofs", "fuse.sshfs", "fuse.s3fs", "fuse.gcsfuse", "afs")
 
 
 def findings(machine: Machine, config: Optional[Config], environ: Mapping[str, str]) -> Iterator[Finding]:
-    """What there is to say of everything but GPUs and software."""
+    """Yield the findings on everything but GPUs and software."""
     ranks = config.run.ranks_per_node if config else 1
     on_gpus = bool(machine.gpus) if config is None else config.run.device == "gpu"
     yield _processor(machine)
@@ -51,7 +51,7 @@ def _processor(machine: Machine) -> Finding:
 
 
 def _threads(machine: Machine, config: Optional[Config], environ: Mapping[str, str]) -> Finding:
-    """Threads that are busy all the time, against the CPUs they may use: more of them than CPUs wait for each other."""
+    """Compare the number of always busy threads with that of usable CPUs: more threads than CPUs wait for each other."""
     quota = "" if machine.quota is None else f" (the control group's quota is {machine.quota:g} CPUs)"
     usable = f"{machine.usable_cpus} usable CPU(s){quota}"
     if config is None:
@@ -100,12 +100,15 @@ def _memory(machine: Machine, config: Optional[Config]) -> Finding:
 
 
 def _size(folder: pathlib.Path) -> int:
-    """Bytes of the data set, of what is there of it. Opens nothing: no file of it may be opened before the clock runs."""
+    """Return the bytes of the data set's files that exist.
+
+    It opens no file, because none may be opened before the clock runs.
+    """
     return sum(path.stat().st_size for path in (folder / name for name in layout.FILES) if path.exists())
 
 
 def shown(size: int) -> str:
-    """Bytes as a person reads them."""
+    """Return bytes in a readable unit."""
     return f"{size / GIB:.1f} GiB" if size >= GIB else f"{size / (1 << 20):.0f} MiB"
 
 

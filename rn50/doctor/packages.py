@@ -1,4 +1,4 @@
-"""Whether Python and the packages are those that a run needs."""
+"""Check that Python and the packages are those that a run needs."""
 
 import re
 from typing import Iterator, Optional
@@ -9,7 +9,7 @@ from rn50.machine.software import Software
 from rn50.settings.config import Config
 
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 8), (3, 12)
-"""DALI 1.34 has wheels for no other."""
+"""DALI 1.34 has wheels for these versions only."""
 
 
 def findings(software: Software, config: Optional[Config]) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""Whether the folder of results can take another one, and what lies there already is what a campaign may go on from."""
+"""Check that the folder of results has room for another one, and that a campaign can go on from the files in it."""
 
 import os
 import pathlib
@@ -12,11 +12,11 @@ from rn50.errors import UserError
 from rn50.results.parse import read_log
 
 ROOM = 100 << 20
-"""A campaign's logs take some hundred kilobytes; below this something else is about to fill the disk."""
+"""A campaign's logs take some hundred kilobytes. With less free space than this, something else is about to fill the disk."""
 
 
 def findings(result_file: pathlib.Path) -> Iterator[Finding]:
-    """Findings on the place of ``result_file``, the next one of a campaign."""
+    """Yield findings on the folder of ``result_file``, the next result of a campaign."""
     yield _room(result_file)
     for file in sorted(result_file.parent.glob("result_*.txt")):
         fault = _fault(file)
@@ -25,7 +25,7 @@ def findings(result_file: pathlib.Path) -> Iterator[Finding]:
 
 
 def _fault(file: pathlib.Path) -> Optional[str]:
-    """Why a file that is there is no result of an earlier run; None where it is one."""
+    """Return the reason why an existing file is no result of an earlier run; None if it is one."""
     try:
         log = read_log(file)
     except UserError as error:

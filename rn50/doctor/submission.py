@@ -1,4 +1,4 @@
-"""What would keep the results of a run out of a submission, said before they are made."""
+"""Report before a run what would keep its results out of a submission."""
 
 from typing import Iterator, Optional
 
@@ -8,7 +8,7 @@ from rn50.settings.variables import UNNAMED_ORGANISATION
 
 
 def findings(config: Optional[Config], commit: Optional[str]) -> Iterator[Finding]:
-    """Of a run on ImageNet; ``commit`` is that of the code, with "-dirty" behind it where files differ."""
+    """Yield the findings on a run on ImageNet. ``commit`` is that of the code, with "-dirty" appended if files differ."""
     if config is None or not config.is_imagenet:
         return
     if config.run.organisation == UNNAMED_ORGANISATION:

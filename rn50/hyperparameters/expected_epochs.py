@@ -1,4 +1,4 @@
-"""The epochs that a recipe needs: from published runs of that very recipe, else from the reference's, and which recipe to choose.
+"""Expected epochs of a recipe, from published runs of that very recipe or else from the reference, and the order of recipes.
 
 Source: the table of published results, and the reference convergence points of the newest ruleset.
 """
@@ -15,14 +15,14 @@ from rn50.results import published, recipe
 from rn50.results.published import PublishedResult
 
 DISTANCE_EPOCHS = 4.0
-"""What a recipe is taken to lose by a batch size twice as large or half as large as its own: one evaluation. A choice, not a
-measurement; it decides the order of candidates only."""
+"""Epochs that a recipe is taken to lose at twice or half its own batch size: one evaluation. A choice, not a measurement; it
+decides the order of candidates only."""
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """``runs`` is the number of runs behind it, ``missed`` of them did not reach the target. ``mean``, ``low`` and ``high`` are
-    the epochs of those that did."""
+    """Expected epochs. ``runs`` is the number of runs behind it; ``missed`` of them did not reach the target. ``mean``, ``low``
+    and ``high`` are the epochs of those that did."""
 
     basis: str
     runs: int
@@ -33,7 +33,7 @@ class Prediction:
 
     @property
     def missed_share(self) -> Optional[float]:
-        """Of all its runs; None where no runs are behind it."""
+        """Return the share of the runs that missed, None if there are no runs."""
         return self.missed / self.runs if self.runs else None
 
     def __str__(self) -> str:
@@ -44,8 +44,8 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Proven:
-    """A recipe that may be borrowed under ``name``, and the ``results`` that published it; the reference's own has none.
-    ``excess`` says how many epochs more than the reference it needs at its own batch size."""
+    """Recipe that may be borrowed under ``name``, and the ``results`` that published it; a reference recipe has none. ``excess``
+    is the number of epochs that it needs more than the reference at its own batch size."""
 
     name: str
     global_batch_size: int
@@ -57,7 +57,7 @@ class Proven:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A recipe that may be borrowed under ``name``; ``expected`` are the epochs that order the candidates of a batch size."""
+    """Recipe that may be borrowed under ``name``; ``expected`` epochs order the candidates for a batch size."""
 
     name: str
     global_batch_size: int
@@ -67,8 +67,8 @@ class Candidate:
 
 
 def of_recipe(values: Sequence[Any], own: Sequence[Optional[float]]) -> Optional[Prediction]:
-    """That of a recipe by its values in the order of ``published.GROUP``; ``own`` are the epochs of the runs that it was borrowed
-    from, None for one that missed. None where nothing is known of that optimizer."""
+    """Return the prediction of a recipe, given its values in the order of ``published.GROUP``; None if nothing is known of its
+    optimizer. ``own`` are the epochs of the runs that it was borrowed from, None for one that missed."""
     batch, optimizer = values[0], values[1]
     group = published.recipes(optimizer).get(published.recipe_key(*values), ())
     if group:
@@ -104,22 +104,22 @@ def candidates(global_batch_size: int, optimizer: str) -> List[Candidate]:
 
 
 def rank(recipes: Iterable[Proven], global_batch_size: int) -> List[Proven]:
-    """Sort recipes by the epochs to expect of them, as they are printed; of equal ones that of the most runs comes first."""
+    """Sort recipes by expected epochs as they are printed; among equal ones, the one with the most runs comes first."""
     return sorted(recipes, key=lambda each: (round(expected(each, global_batch_size), 1), -each.prediction.runs))
 
 
 def expected(recipe_: Proven, global_batch_size: int) -> float:
-    """Return what the reference needs at this batch size, what the recipe needs more than the reference at its own, and
+    """Return the reference's epochs at this batch size, plus the recipe's excess over the reference at its own, plus
     ``DISTANCE_EPOCHS`` for every factor of two between the two.
 
-    Runs that missed do not count: of the five of a published result one may miss at most, so they tell little.
+    Runs that missed do not count: at most one of the five of a published result may miss, so they tell little.
     """
     away = abs(math.log2(global_batch_size / recipe_.global_batch_size))
     return reference.at(global_batch_size).mean + recipe_.excess + DISTANCE_EPOCHS * away
 
 
 def proven(results: Iterable[PublishedResult]) -> List[Proven]:
-    """Return the whole recipes of closed-division results of which a run reached the target."""
+    """Return the complete recipes of closed-division results with which a run reached the target."""
     groups: Dict[Tuple[Any, ...], List[PublishedResult]] = {}
     for result in results:
         if result.is_closed:
@@ -148,7 +148,7 @@ def _of_reference(optimizer: str) -> List[Proven]:
 
 
 def _departs(values: Dict[str, Any]) -> bool:
-    """Whether the closed division's rules refuse a recipe; of label smoothing it says nothing."""
+    """Return whether the closed division's rules refuse a recipe; label smoothing is not stated and taken as allowed."""
     found = rules.departures(
         values["optimizer"], values["global_batch_size"], values["base_learning_rate"], values["momentum"],
         values["weight_decay"], rules.LABEL_SMOOTHING[0],

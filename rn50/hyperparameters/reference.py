@@ -1,7 +1,8 @@
-"""The reference convergence points of the newest ruleset as one curve: the epochs that the reference needs at a batch size.
+"""Epochs that the reference needs by batch size: a curve through the reference convergence points of the newest ruleset.
 
-As the official checker has it: straight from one point to the next, without the points that it prunes, and below the first point
-and above the last one as at that point. Source: ``rcps_resnet.json`` and ``rcp_checker.py`` of the ``mlperf_logging`` package.
+As in the official checker, the curve is linear between points, leaves out the points that the checker prunes, and is constant
+below the first point and above the last one. Source: ``rcps_resnet.json`` and ``rcp_checker.py`` of the ``mlperf_logging``
+package.
 """
 
 import functools
@@ -18,7 +19,7 @@ from rn50.results import recipe
 
 @dataclass(frozen=True)
 class Point:
-    """The mean, least and most epochs of the reference's runs at a batch size."""
+    """Mean, fewest and most epochs of the reference's runs at a batch size."""
 
     batch_size: int
     mean: float
@@ -28,8 +29,8 @@ class Point:
 
 @functools.lru_cache(maxsize=None)
 def points() -> Tuple[Point, ...]:
-    """Return the points by batch size, without those that the official checker prunes: smaller than the fastest, or slower than
-    what lies between their neighbours."""
+    """Return the points by batch size, without those that the official checker prunes: those smaller than the fastest one, and
+    those slower than the line between their neighbours."""
     every = json.loads(recipe.reference_file(rules.RULESETS[-1]).read_text(encoding="utf-8")).values()
     runs = sorted((each["BS"], each["Epochs to converge"]) for each in every)
     found = [Point(size, statistics.mean(epochs), min(epochs), max(epochs)) for size, epochs in runs]

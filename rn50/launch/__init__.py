@@ -1,1 +1,1 @@
-"""The processes of a run: launchers, hosts, the ranks of one machine."""
+"""The processes of a run: launchers, hosts, and the ranks of one machine."""

@@ -8,10 +8,10 @@ from rn50.settings.config import Config
 
 
 def of_run(config: Config, environ: Mapping[str, str]) -> List[str]:
-    """Names of the ``config.run.nodes`` machines, the one of rank 0 first.
+    """Return the names of the ``config.run.nodes`` machines, that of rank 0 first.
 
-    One machine is this one, and needs no name. Several are those of HOSTS, else those that Slurm gave: to this step, or to the
-    job. Raises UserError where there are none or another number of them.
+    A single machine is this one, and needs no name. Several are those of HOSTS, else those that Slurm gave to this step, else
+    those that it gave to the job. Raises UserError if there are none, or not as many as nodes.
     """
     nodes, wanted = config.run.nodes, config.run.ranks_per_node
     if nodes == 1:
@@ -31,7 +31,7 @@ def of_run(config: Config, environ: Mapping[str, str]) -> List[str]:
 
 
 def _named(hosts: str, ranks_per_node: int) -> List[str]:
-    """Names in ``hosts``, which is "name:ranks,name:ranks"; ":ranks" may be left out, and is DGXNGPU everywhere."""
+    """Return the names in ``hosts``, which is "name:ranks,name:ranks". ":ranks" may be left out and has to be DGXNGPU."""
     names = []
     for entry in hosts.split(","):
         host = re.fullmatch(r"\s*([\w.-]+)(?::(\d{1,4}))?\s*", entry, re.ASCII)
@@ -45,7 +45,10 @@ def _named(hosts: str, ranks_per_node: int) -> List[str]:
 
 
 def expand(nodelist: str) -> List[str]:
-    """The names in a list of Slurm's: "a[1-2,05],b" is a1, a2, a05, b (``scontrol show hostnames``, which a container lacks)."""
+    """Return the names in a list of Slurm's: "a[1-2,05],b" is a1, a2, a05, b.
+
+    It does the work of ``scontrol show hostnames``, which a container lacks.
+    """
     names: List[str] = []
     for entry in re.findall(r"(?:[^,\[]|\[[^]]*\])+", nodelist):
         expanded = [""]
@@ -57,7 +60,7 @@ def expand(nodelist: str) -> List[str]:
 
 
 def _numbers(ranges: str) -> List[str]:
-    """ "08-10" is 08, 09, 10; "3" is 3."""
+    """Expand a range: "08-10" is 08, 09, 10; "3" is 3."""
     if not re.fullmatch(r"\d{1,6}(-\d{1,6})?", ranges, re.ASCII):
         raise UserError(f"[{ranges}] in the list of Slurm's machines is no range of numbers; set HOSTS")
     first, _, last = ranges.partition("-")

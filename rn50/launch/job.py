@@ -1,4 +1,4 @@
-"""The processes of a run: started, and an eye on them until the last one has ended."""
+"""Start the processes of a run, and supervise them until the last one has ended."""
 
 import os
 import pathlib
@@ -23,20 +23,20 @@ from rn50.settings.config import Config
 from rn50.terminal import say
 
 GRACE_SECONDS = 10
-"""What the processes get between a request to stop and their end by force."""
+"""Time between the request to stop and the kill."""
 USUAL_CAUSE = {
     signal.SIGBUS: "a file of DATADIR was cut short or its storage is gone, or /dev/shm is full",
     signal.SIGILL: "this processor lacks an instruction that a package was built for",
 }
-"""What a signal that the kernel sends usually means here."""
+"""Signal that the kernel sends -> its usual cause here."""
 
 
 def rank_environment(config: Config, environ: Mapping[str, str]) -> Dict[str, str]:
-    """``environ`` with the defaults that every rank wants and the user did not give.
+    """Return ``environ`` with the defaults of a rank that the user did not set.
 
-    OpenMP threads wait for each other some hundred times a step, and one that has to wait for its core holds up all: with as many
-    threads as cores, anything else that runs makes training several times slower. So each rank gets its share of the cores that
-    this process may use, and of the time on them that it may take, less one on a CPU, where the input pipeline needs it.
+    OpenMP threads wait for each other some hundred times a step, and one that waits for its core delays all of them. With as many
+    threads as cores, any other process makes training several times slower. So each rank gets its share of the cores that this
+    process may use, limited by the quota of CPU time; on a CPU one less, because the input pipeline needs it.
     """
     quota = cgroup.read(Sources()).quota
     cores = min(len(os.sched_getaffinity(0)), int(quota or sys.maxsize)) // launchers.sharing(config, environ)[1]
@@ -49,10 +49,10 @@ def rank_environment(config: Config, environ: Mapping[str, str]) -> Dict[str, st
 
 
 def launch(config: Config, environ: Mapping[str, str]) -> int:
-    """Runs the configured system once and returns its exit status.
+    """Run the configured system once and return its exit status.
 
-    Raises UserError before anything starts where data or result file are not as they have to be. Only the presence of the data
-    is looked at: no file of it may be opened before the clock runs.
+    Raises UserError before anything starts if data are missing or the result file cannot be used. It checks only that the data
+    exist, because no file of them may be opened before the clock runs.
     """
     preflight.preflight(pathlib.Path(config.data.folder))
     result_file: Optional[pathlib.Path] = pathlib.Path(config.run.result_file) if config.run.result_file else None
@@ -64,7 +64,7 @@ def launch(config: Config, environ: Mapping[str, str]) -> int:
 def run_ranks(
     config: Config, environ: Mapping[str, str], verb: Sequence[str], result_file: Optional[pathlib.Path] = None
 ) -> int:
-    """Runs ``rn50 <verb>`` as every rank of the configured system and returns the exit status."""
+    """Run ``rn50 <verb>`` as every rank of the configured system and return the exit status."""
     environ = rank_environment(config, environ)
     start = launchers.start(config, environ, ("-m", "rn50", *verb))
     starts_all = start.rank is None
@@ -84,7 +84,7 @@ def run_ranks(
     stop.watch(process)
     one = "the training process" if start.launcher == "python" else f"rank {start.rank}"
     who, status = _relay(process, start.launcher, stop) if starts_all else (one, process.wait())
-    if result_file is not None and not start.rank:  # of several ranks that Slurm started, the first one owns the log
+    if result_file is not None and not start.rank:  # of several ranks that Slurm started, rank 0 owns the log
         log_file.stop_abandoned(result_file)
     if stop.asked is not None:
         _say(f"stopped by {stop.asked.name}; the same command starts the run again")
@@ -98,7 +98,7 @@ def run_ranks(
 
 
 def _cause(number: int, oom_kills_before: int) -> str:
-    """Return `` (cause)`` to stand after "killed by <signal>", or nothing where none is known."""
+    """Return `` (cause)``, to follow "killed by <signal>", or "" if no cause is known."""
     if number == signal.SIGKILL and cgroup.oom_kills() > oom_kills_before:
         return " (out of memory: give the job more, or lower BATCHSIZE or DALI_PREFETCH_QUEUE)"
     return f" ({USUAL_CAUSE[signal.Signals(number)]})" if number in USUAL_CAUSE else ""
@@ -109,9 +109,9 @@ def _say(line: str) -> None:
 
 
 def _relay(process: "subprocess.Popen[bytes]", launcher: str, stop: "_StopOnSignal") -> Tuple[str, int]:
-    """Passes on what the ranks print, without the prefixes and own words of their launcher, a line that several ranks print once.
+    """Print the output of the ranks without the launcher's prefixes and messages; an error line of several ranks only once.
 
-    Returns who ended the job, and with which exit status: horovodrun says both in words only, and mpirun who.
+    Returns who ended the job and the exit status. horovodrun reports both only in its messages, and so does mpirun the rank.
     """
     ended: Dict[str, int] = {}
     first = ""
@@ -121,7 +121,7 @@ def _relay(process: "subprocess.Popen[bytes]", launcher: str, stop: "_StopOnSign
     for raw in process.stdout:
         line = raw.decode(errors="replace").rstrip()
         rank_line = re.search(r"\[(?:\d+,)?\d+\]<(stdout|stderr)>:(.*)", line)
-        # Its words may stand before those of a rank in one line: it writes the end of its own lines separately.
+        # A message of the launcher may precede a rank's in one line, because it writes its own line ends separately.
         own_words = line[: rank_line.start()] if rank_line else line
         for rank, status in re.findall(r"Process (\d+) exit with status code (-?\d+)", own_words):
             ended[f"rank {rank}"] = int(status)
@@ -137,26 +137,27 @@ def _relay(process: "subprocess.Popen[bytes]", launcher: str, stop: "_StopOnSign
                 continue
             complaints.add(text)
         elif stream == "stderr" and (complaints or ended or text in ("", "Terminated", "Killed")):
-            continue  # the noise of ranks that were left behind
+            continue  # messages of ranks that ended because another one did
         say(text, err=stream == "stderr")
     job_status = process.wait()
     if ended:
-        # The first of those that were not just left behind (1) or ended by horovodrun (143); with a remedy above all.
+        # Prefer an error with a remedy, then the first rank that neither lost another one (1) nor got horovodrun's SIGTERM (143).
         with_remedy, left_behind = (Status.USER_ERROR, Status.DIVERGED), (Status.FAULT, 128 + signal.SIGTERM)
         return min(ended.items(), key=lambda item: (item[1] not in with_remedy, item[1] in left_behind))
     if first:
         return first, job_status
     if job_status > 0 and stop.asked is None:
-        # mpirun explains what it has said at first, horovodrun ends a traceback with it.
+        # mpirun gives the reason first and explains it afterwards; horovodrun gives it at the end of a traceback.
         reason = words[0 if launcher == "mpirun" else -1] if words else "it does not say why"
         _say(f"{launcher} ended with status {job_status}: {reason}")
     return launcher, job_status
 
 
 class _StopOnSignal:
-    """Asks the job to end on SIGINT, SIGTERM or SIGHUP, and ends it by force where that takes longer than ``GRACE_SECONDS``.
+    """Asks the job to end on SIGINT, SIGTERM or SIGHUP, and kills it if that takes longer than ``GRACE_SECONDS``.
 
-    Ranks live in a session of their own and are asked by SIGTERM, whatever the signal: each is told once, and we say why.
+    Ranks run in a session of their own and get SIGTERM, whatever the signal was. So each gets one signal, and this process
+    reports the reason.
     """
 
     def __init__(self) -> None:
@@ -167,14 +168,14 @@ class _StopOnSignal:
                 signal.signal(number, self._handle)
 
     def watch(self, process: "subprocess.Popen[bytes]") -> None:
-        """From now on it is ``process`` that is asked, at once where a signal came while it was being started."""
+        """Ask ``process`` to end on a signal from now on, and at once if a signal came while it was being started."""
         self._process = process
         if self.asked is not None:
             self._end(process)
 
     def _handle(self, number: int, _: object) -> None:
         first = self.asked is None
-        if first or number == signal.SIGINT:  # Ctrl-C is what a person did; a script that got it too passes on SIGTERM
+        if first or number == signal.SIGINT:  # a person pressed Ctrl-C; a script that got it too sends SIGTERM
             self.asked = signal.Signals(number)
         if first and self._process is not None:
             self._end(self._process)
@@ -185,7 +186,7 @@ class _StopOnSignal:
 
 
 def _end_by_force(process: "subprocess.Popen[bytes]") -> None:
-    """Kills what is left of the job, whatever process groups its launcher has put it into."""
+    """Kill the rest of the job, in whatever process groups its launcher has put it."""
     time.sleep(GRACE_SECONDS)
     if process.poll() is None:
         for each in psutil.Process(process.pid).children(recursive=True):

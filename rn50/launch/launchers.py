@@ -1,4 +1,4 @@
-"""Who starts the ranks of a run: plain Python, horovodrun, mpirun, or Slurm; and with which argv and environment."""
+"""The launchers of a run: plain Python, horovodrun, mpirun or Slurm, with argv and environment of each."""
 
 import importlib.util
 import os
@@ -20,19 +20,22 @@ from rn50.settings.config_file import is_passed_through
 
 
 class Start(NamedTuple):
-    """What this process has to start."""
+    """The command that this process has to start."""
 
     launcher: str
     argv: List[str]
     environ: Dict[str, str]
-    """What ranks find in their environment besides that of this process, where nobody has set it."""
+    """Variables for the ranks in addition to this process's environment, which overrides them."""
     rank: Optional[int]
-    """The one rank that ``argv`` is; None where it starts all of them."""
+    """The rank that ``argv`` becomes; None if it starts all ranks."""
 
 
 def choose(config: Config, environ: Mapping[str, str]) -> str:
-    """LAUNCHER, and where that is "auto": srun in a Slurm step of several tasks, python for one rank and for those of one machine
-    that need no Horovod, mpirun for several machines where it is there and Horovod can use it, else horovodrun."""
+    """Return LAUNCHER, or the choice if that is "auto".
+
+    The choice is srun in a Slurm step of several tasks; python for one rank, and for the ranks of one machine if they need no
+    Horovod; mpirun for several machines if it is installed and Horovod can use it; else horovodrun.
+    """
     if config.run.launcher != "auto":
         return config.run.launcher
     if in_step(environ):
@@ -43,23 +46,23 @@ def choose(config: Config, environ: Mapping[str, str]) -> str:
 
 
 def in_step(environ: Mapping[str, str]) -> bool:
-    """Whether this process is one of several tasks of a Slurm step."""
+    """Return True if this process is one of several tasks of a Slurm step."""
     return int(environ.get("SLURM_STEP_NUM_TASKS", 1)) > 1
 
 
 def start(config: Config, environ: Mapping[str, str], arguments: Sequence[str] = ("-m", "rn50", "train")) -> Start:
-    """How Python with ``arguments`` is started as every rank of the run.
+    """Return the command that starts Python with ``arguments`` as every rank of the run.
 
-    Raises UserError, with the remedy, where this machine cannot.
+    Raises UserError, with the remedy, if this machine cannot do so.
     """
     by = {"python": _python, "horovodrun": _horovodrun, "mpirun": _mpirun, "srun": _srun}
     return by[choose(config, environ)](config, environ, [sys.executable, *arguments])
 
 
 def sharing(config: Config, environ: Mapping[str, str]) -> Tuple[int, int]:
-    """(this rank's number, how many they are) among the ranks of this machine that share the cores this process may use.
+    """Return (this rank's number, number of ranks) among the ranks of this machine that share the cores this process may use.
 
-    Those are all of them, unless a Slurm step has given its tasks cores of their own. A launcher of all counts as the first.
+    All ranks of the machine share its cores unless Slurm bound each task. The launcher itself counts as rank 0.
     """
     names = (local_ranks.RANK, "HOROVOD_LOCAL_RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
     local_rank = int(next((environ[name] for name in names if name in environ), 0))
@@ -71,14 +74,14 @@ def sharing(config: Config, environ: Mapping[str, str]) -> Tuple[int, int]:
 
 
 def bind(config: Config, environ: Mapping[str, str]) -> str:
-    """Binds this rank to its share of the cores, before anything starts threads, and returns the line that says so."""
+    """Bind this rank to its share of the cores and return a line that reports it. Call it before anything starts threads."""
     place, ranks = sharing(config, environ)
     plan = binding.plan(hardware.read(), ranks, near_gpus=config.run.device == "gpu" and ranks == config.run.ranks_per_node)
     return binding.apply(plan[place % ranks])
 
 
 def horovod_has_mpi() -> bool:
-    """Whether Horovod was built with MPI: then it is linked to it. Horovod itself would import the framework to say so."""
+    """Return True if Horovod is linked to MPI. To ask Horovod itself would import the framework."""
     package = importlib.util.find_spec("horovod")
     libraries = pathlib.Path(package.origin).parent.glob("*/mpi_lib*.so") if package is not None and package.origin else ()
     return any(b"libmpi.so" in library.read_bytes() for library in libraries)
@@ -94,7 +97,7 @@ def _need_horovod(config: Config) -> None:
 
 
 def _slots(config: Config, environ: Mapping[str, str]) -> str:
-    """The machines and their number of ranks, as horovodrun and mpirun take them."""
+    """Return the machines and their number of ranks in the format of horovodrun and mpirun."""
     return ",".join(f"{host}:{config.run.ranks_per_node}" for host in hosts.of_run(config, environ))
 
 
@@ -109,7 +112,7 @@ def _python(config: Config, environ: Mapping[str, str], rank_argv: List[str]) ->
 
 
 def _on_one_machine(config: Config) -> bool:
-    """Whether the local launcher can start its ranks: between GPUs MXNet has no other way than Horovod."""
+    """Return True if the local launcher can start the ranks. MXNet cannot connect GPUs without Horovod."""
     return config.run.nodes == 1 and (config.run.device == "cpu" or _without_horovod(config))
 
 
@@ -119,7 +122,7 @@ def _without_horovod(config: Config) -> bool:
 
 def _horovodrun(config: Config, environ: Mapping[str, str], rank_argv: List[str]) -> Start:
     _need_horovod(config)
-    # horovodrun imports the framework to see what Horovod was built for, and the framework may need a mend of ours first.
+    # horovodrun imports the framework to see what Horovod was built for, and the framework may need a fix of ours first.
     horovodrun = f"import implementations.{config.run.framework}; from horovod.runner.launch import run_commandline as run; run()"
     slots = _slots(config, environ)
     argv = [sys.executable, "-c", horovodrun, "--gloo", "-np", str(config.ranks), "-H", slots, *rank_argv]
@@ -135,17 +138,17 @@ def _mpirun(config: Config, environ: Mapping[str, str], rank_argv: List[str]) ->
                         "sudo apt-get install libopenmpi-dev and run 'make test' again, or set LAUNCHER=horovodrun")
     argv = ["mpirun", "--tag-output", "-np", str(config.ranks), "-H", _slots(config, environ), "--map-by", "slot"]
     argv += ["--bind-to", "none"]  # each rank binds itself
-    argv += ["--mca", "orte_keep_fqdn_hostnames", "1"]  # else it cuts the names of HOSTS short
-    # What Horovod recommends: MPI's plain transports. NCCL, where it is used, finds its own way.
+    argv += ["--mca", "orte_keep_fqdn_hostnames", "1"]  # else it truncates the names of HOSTS
+    # Horovod recommends MPI's plain transports. NCCL does not use MPI's transports.
     argv += ["--mca", "pml", "ob1", "--mca", "btl", "^openib"]
     if os.geteuid() == 0:
         argv.append("--allow-run-as-root")  # as in containers
     defaults = {
         "HOROVOD_CONTROLLER": "mpi",
         "HOROVOD_CPU_OPERATIONS": "mpi",
-        "OMPI_MCA_btl_vader_single_copy_mechanism": "none",  # the kernel of a container refuses it, at every message
+        "OMPI_MCA_btl_vader_single_copy_mechanism": "none",  # in a container the kernel refuses it at every message
     }
-    for name in sorted({**defaults, **environ}):  # mpirun takes only its own variables to other machines
+    for name in sorted({**defaults, **environ}):  # mpirun passes only its own variables to other machines
         if _wanted_everywhere(name):
             argv += ["-x", name]
     return Start("mpirun", argv + rank_argv, defaults, None)
@@ -158,10 +161,10 @@ def _wanted_everywhere(name: str) -> bool:
 
 
 def _srun(config: Config, environ: Mapping[str, str], rank_argv: List[str]) -> Start:
-    """This very process is a task of a Slurm step, and becomes one rank.
+    """Return the start of one rank: this process is a task of a Slurm step and becomes that rank.
 
-    The ranks find each other over Gloo or torch.distributed, whose rendezvous rank 0 serves: that needs no MPI that fits Slurm's,
-    in no container.
+    The ranks find each other through the rendezvous of Gloo or torch.distributed, which rank 0 serves. So no container needs an
+    MPI that fits Slurm's.
     """
     tasks = environ.get("SLURM_STEP_NUM_TASKS")
     if tasks is None:
@@ -176,7 +179,7 @@ def _srun(config: Config, environ: Mapping[str, str], rank_argv: List[str]) -> S
     if config.ranks == 1:
         return Start("srun", rank_argv, {}, rank)
     machines = hosts.expand(environ["SLURM_STEP_NODELIST"])
-    # Of two jobs on a machine each has its own port, below those that the kernel gives away.
+    # Two jobs on a machine have different ports, below the kernel's ephemeral ones.
     port = 10000 + (int(environ["SLURM_JOB_ID"]) * 100 + int(environ["SLURM_STEP_ID"])) % 20000
     master = "127.0.0.1" if nodes == 1 else _address(machines[0])
     interface = "lo" if nodes == 1 else interface_towards(_address(machines[0 if node else 1]))
@@ -207,8 +210,10 @@ def _address(host: str) -> str:
 
 
 def interface_towards(address: str) -> str:
-    """The network interface through which this machine reaches ``address``; nothing is sent. Gloo would take that of this host's
-    name, which is often the loopback."""
+    """Return the network interface through which this machine reaches ``address``; nothing is sent.
+
+    Gloo would use the interface of this host's name, which is often the loopback.
+    """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((address, 1))

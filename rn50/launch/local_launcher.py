@@ -1,8 +1,8 @@
-"""Starts the ranks of a run on one machine, and ends all of them when one fails.
+"""Start the ranks of a run on one machine, and end all of them when one fails.
 
     python -m rn50.launch.local_launcher RANKS COMMAND...
 
-Like horovodrun it puts rank and stream before every line of theirs, and says in words which rank failed and how.
+Like horovodrun it puts rank and stream before every line that a rank prints, and prints a message if a rank fails.
 """
 
 import os
@@ -18,13 +18,13 @@ from rn50.process import ask_to_end_with_parent, environment
 from rn50.run.local_ranks import MEMORY, RANK, SOCKETS
 
 ON_THEIR_OWN_S = 3
-"""When a rank has failed the others see it and say what they have to say, before they are asked to end."""
+"""Time that the other ranks get to notice a failed rank and report it, before they are asked to end."""
 GRACE_S = 10
-"""What ranks get between a request to end and their end by force."""
+"""Time between the request to end and the kill."""
 
 
 def start(ranks: int, command: List[str]) -> List["subprocess.Popen[bytes]"]:
-    """``command`` as every rank, each with a socket to every other one and the memory of all."""
+    """Start ``command`` as every rank, each with a socket to every other one and with the memory they share."""
     sockets: List[Dict[int, socket.socket]] = [{} for _ in range(ranks)]
     for first in range(ranks):
         for second in range(first + 1, ranks):
@@ -39,7 +39,7 @@ def start(ranks: int, command: List[str]) -> List["subprocess.Popen[bytes]"]:
             pass_fds=[memory, *(each.fileno() for each in own.values())],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=prepare,
         ))
-    # A rank's sockets have to end with it, so nobody else may hold them.
+    # A rank's sockets have to close when it ends, so no other process may hold them.
     os.close(memory)
     for own in sockets:
         for each in own.values():
@@ -48,8 +48,8 @@ def start(ranks: int, command: List[str]) -> List["subprocess.Popen[bytes]"]:
 
 
 def main(ranks: int, command: List[str]) -> int:
-    """Runs ``command`` as every rank; returns 0, or the status of the rank that failed first, 128 + n for signal n."""
-    # A signal that comes while the ranks are being started waits until they are there to be told.
+    """Run ``command`` as every rank; return 0, or the status of the rank that failed first, 128 + n for signal n."""
+    # A signal during the start of the ranks is held back until all of them can be ended.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     processes = start(ranks, command)
     output = _Output()
@@ -70,7 +70,7 @@ def main(ranks: int, command: List[str]) -> int:
 
 
 class _Output:
-    """Standard output, a line at a time from any thread."""
+    """Standard output; any thread may write a line at a time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -82,7 +82,7 @@ class _Output:
 
 
 def _follow(rank: int, process: "subprocess.Popen[bytes]", output: _Output, ended: "queue.Queue[Tuple[int, int]]") -> None:
-    """Passes on what a rank prints until it has ended."""
+    """Pass on the output of a rank until it has ended."""
     def pass_on(stream: IO[bytes], name: str) -> None:
         for line in stream:
             output.write(f"[{rank}]<{name}>:".encode() + line.rstrip(b"\n") + b"\n")

@@ -1,1 +1,1 @@
-"""The machine: cores, GPUs, limits, installed software, and the cores of a rank."""
+"""The machine: cores, GPUs, limits, installed software, and the binding of ranks to cores."""

@@ -1,6 +1,6 @@
-"""Which CPUs each rank of this machine runs on, so that it keeps to memory that is near and to the cores next to its GPU.
+"""Choose the CPUs of each rank of this machine, so that a rank uses near memory and the cores next to its GPU.
 
-Binding to CPUs binds memory too: Linux gives a page from the NUMA node of the CPU that touches it first.
+Binding to CPUs binds memory too, because Linux allocates a page on the NUMA node of the CPU that touches it first.
 """
 
 import os
@@ -13,11 +13,11 @@ from rn50.machine.hardware import Cpu, Machine
 T = TypeVar("T")
 
 Core = Tuple[int, ...]
-"""The hardware threads of one core that may be used."""
+"""The usable hardware threads of one core."""
 
 
 class RankBinding(NamedTuple):
-    """The CPUs of one rank, one of each core first and their siblings behind; ``numa_node`` is theirs or its GPU's."""
+    """The CPUs of one rank, first one of each core, then their siblings. ``numa_node`` is that of the CPUs, else of the GPU."""
 
     local_rank: int
     cpus: Tuple[int, ...]
@@ -25,12 +25,12 @@ class RankBinding(NamedTuple):
 
 
 def plan(machine: Machine, ranks_per_node: int, near_gpus: bool = True) -> List[RankBinding]:
-    """A binding for every rank of this machine, out of what this process may use; ranks are taken to share all of that.
+    """Return a binding for every rank of this machine, on the assumption that the ranks share all CPUs this process may use.
 
-    Ranks get different cores where there are enough, and the same ones where there are not. Rank r uses the r-th GPU that is
-    visible, so it gets cores of that GPU's NUMA node, and of nodes of the same socket to which no GPU in use is attached. Where
-    the machine does not tell, or ``near_gpus`` is False, the cores are dealt out in order. A quota of CPU time limits how many
-    CPUs the ranks get: more threads than it allows would only be stopped together.
+    Ranks get different cores if there are enough, else they share all of them. Rank r uses the r-th visible GPU, so it gets cores
+    of that GPU's NUMA node, and of nodes of the same socket to which no GPU in use is attached. If the machine does not report
+    the nodes, or ``near_gpus`` is False, the cores are dealt out in order. A quota of CPU time limits the number of CPUs, because
+    more threads than it allows would only be throttled together.
     """
     pools = _pools_near_gpus(machine, ranks_per_node) if near_gpus else None
     bindings = []
@@ -49,7 +49,7 @@ def plan(machine: Machine, ranks_per_node: int, near_gpus: bool = True) -> List[
 
 
 def apply(binding: RankBinding) -> str:
-    """Binds this process, and the threads it will start, and returns the line that says so. Raises nothing."""
+    """Bind this process and the threads it will start. Returns a line that reports it; raises nothing."""
     line = describe(binding)
     try:
         os.sched_setaffinity(0, binding.cpus)
@@ -59,13 +59,13 @@ def apply(binding: RankBinding) -> str:
 
 
 def describe(binding: RankBinding) -> str:
-    """The binding in words."""
+    """Return the binding in words."""
     node = "" if binding.numa_node is None else f" (NUMA node {binding.numa_node})"
     return f"rank {binding.local_rank} of this machine: CPU {cpu_list.write(binding.cpus)}{node}"
 
 
 class Pool(NamedTuple):
-    """Ranks that share some CPUs, listed by NUMA node, and the node that these ranks are near to."""
+    """Ranks that share some CPUs, listed by NUMA node, and the node near these ranks."""
 
     node: Optional[int]
     ranks: Sequence[int]
@@ -73,7 +73,7 @@ class Pool(NamedTuple):
 
 
 def _pools_near_gpus(machine: Machine, ranks: int) -> Optional[List[Pool]]:
-    """A pool for each node with GPUs in use; None where a rank has no GPU, or there are too few cores near it."""
+    """Return a pool for each node with GPUs in use; None if a rank has no GPU, a node is unknown, or a pool has too few cores."""
     near: Dict[Optional[int], List[int]] = {}
     for rank, gpu in enumerate(machine.gpus[:ranks]):
         near.setdefault(gpu.node, []).append(rank)
@@ -92,18 +92,18 @@ def _pools_near_gpus(machine: Machine, ranks: int) -> Optional[List[Pool]]:
 
 
 def _cores(cpus: Sequence[Cpu], machine: Machine) -> List[Core]:
-    """The cores of some CPUs, node by node."""
+    """Return the cores of some CPUs, node by node."""
     cores: Dict[Tuple[int, int, int], List[int]] = {}
     for cpu in cpus:
         cores.setdefault((-1 if cpu.node is None else cpu.node, cpu.socket, cpu.core), []).append(cpu.number)
     in_order = [tuple(cores[key]) for key in sorted(cores)]
-    # A quota means that others run here too, as likely as not with the same plan: not all of them are to start at the first core.
+    # A quota means that other jobs run here, perhaps with the same plan, so they should not all start at the first core.
     start = 0 if machine.quota is None else zlib.crc32(machine.host.encode()) % len(in_order)
     return in_order[start:] + in_order[:start]
 
 
 def _slice(items: Sequence[T], place: int, parts: int) -> Sequence[T]:
-    """One of ``parts`` consecutive parts whose sizes differ by one at most; some are empty where there are fewer items."""
+    """Return one of ``parts`` consecutive parts whose sizes differ by at most one. With fewer items than parts some are empty."""
     return items[len(items) * place // parts : len(items) * (place + 1) // parts]
 
 

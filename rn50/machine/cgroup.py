@@ -1,4 +1,4 @@
-"""Limits and out-of-memory kills of this process's control groups, read from version 1 and version 2 hierarchies alike."""
+"""Read the limits and out-of-memory kills of this process's control groups, of versions 1 and 2."""
 
 import pathlib
 import re
@@ -8,23 +8,23 @@ from rn50.machine import cpu_list
 from rn50.machine.sources import Sources
 
 OOM_FILES = {"memory": "memory.oom_control", "": "memory.events"}
-"""cgroup controller, "" for version 2 -> the file with its count "oom_kill"."""
+"""cgroup controller ("" for version 2) -> the file with its count "oom_kill"."""
 MOUNT = pathlib.Path("/sys/fs/cgroup")
 
 
 class Limits(NamedTuple):
-    """None: no limit. Limits of all the groups that this one lies in count as well, the tightest decides."""
+    """The tightest limits of the group and of all groups around it. None: no limit."""
 
     cpus: Optional[Tuple[int, ...]]
     """CPUs of the cpuset."""
     quota: Optional[float]
-    """CPUs' worth of time: 1.5 is one and a half CPUs, on whichever of them."""
+    """CPU time per second: 1.5 is the time of one and a half CPUs, on any of them."""
     memory: Optional[int]
-    """Bytes, page cache included. Version 1 writes "no limit" as a number that is larger than any memory."""
+    """Bytes, page cache included. Version 1 writes "no limit" as a number larger than any memory."""
 
 
 def read(sources: Sources) -> Limits:
-    """The limits of this process (cgroups(7), and the kernel's admin-guide/cgroup-v2 and cgroup-v1)."""
+    """Return the limits of this process (cgroups(7), and the kernel's admin-guide/cgroup-v2 and cgroup-v1)."""
     folders = _mounted(sources)
 
     def values(controller: str, file: str) -> List[str]:
@@ -41,13 +41,13 @@ def read(sources: Sources) -> Limits:
             quotas.append(int(quota) / int(period))
     memory = values("", "memory.max") + values("memory", "memory.limit_in_bytes")
     limits = [int(value) for value in memory if value.isdigit()]
-    # Nested sets lie in each other, so the innermost is the smallest.
+    # Each set contains the next inner one, so the innermost is the smallest.
     sets = values("", "cpuset.cpus.effective") + values("cpuset", "cpuset.effective_cpus") + values("cpuset", "cpuset.cpus")
     return Limits(cpu_list.parse(sets[0]) if sets else None, min(quotas, default=None), min(limits, default=None))
 
 
 def _mounted(sources: Sources) -> Dict[str, Tuple[str, str]]:
-    """Controller ("" for version 2) -> (where its hierarchy is mounted, the path of this process's group below that)."""
+    """Return controller ("" for version 2) -> (mount point of its hierarchy, path of this process's group below it)."""
     groups: Dict[str, str] = {}
     for controllers, path in re.findall(r"^\d+:([^:]*):(.*)$", sources.text("proc/self/cgroup"), re.MULTILINE):
         groups.update(dict.fromkeys(controllers.split(","), path))
@@ -56,14 +56,14 @@ def _mounted(sources: Sources) -> Dict[str, Tuple[str, str]]:
     for root, folder, kind, options in re.findall(mounted, sources.text("proc/self/mountinfo"), re.MULTILINE):
         for controller in [""] if kind == "cgroup2" else options.split(","):
             if controller in groups:
-                # In a container without a namespace of its own the group is named as the host sees it, and so is the root.
+                # In a container without its own cgroup namespace both the group and the root have the host's paths.
                 below = re.sub(rf"^{re.escape(root.rstrip('/'))}(?=/|$)", "", groups[controller])
                 mounts[controller] = folder, below
     return mounts
 
 
 def _chain(mount: Optional[Tuple[str, str]]) -> Iterator[str]:
-    """Folders from this process's group up to the root of its hierarchy."""
+    """Yield the folders from this process's group up to the root of its hierarchy."""
     if mount is None:
         return
     folder, below = mount
@@ -74,7 +74,7 @@ def _chain(mount: Optional[Tuple[str, str]]) -> Iterator[str]:
 
 
 def oom_kills() -> int:
-    """Return how many processes of this process's own control group the kernel has killed for memory; 0 where it does not say.
+    """Return how many processes of this control group the kernel has killed for lack of memory; 0 if it does not report it.
 
     Source of the format: Linux, Documentation/admin-guide, cgroup-v1/memory.rst and cgroup-v2.rst.
     """
@@ -91,7 +91,7 @@ def _oom_files() -> List[pathlib.Path]:
         _, controllers, path = line.split(":", 2)
         for controller in controllers.split(","):
             if controller in OOM_FILES:
-                # In a container the path may be the host's, and the group is what is mounted.
+                # In a container the path may be the host's, while the mount is the group itself.
                 found += [MOUNT / controller / part / OOM_FILES[controller] for part in (path.lstrip("/"), "")]
     return found
 

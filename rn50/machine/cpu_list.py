@@ -5,7 +5,7 @@ from typing import Iterable, List, Set, Tuple
 
 
 def parse(text: str) -> Tuple[int, ...]:
-    """The numbers of a list, in ascending order; what is no number or range is passed over."""
+    """Return the numbers of a list in ascending order. Text that is no number or range is ignored."""
     numbers: Set[int] = set()
     for first, last in re.findall(r"(\d+)(?:-(\d+))?", text):
         numbers.update(range(int(first), int(last or first) + 1))
@@ -13,7 +13,7 @@ def parse(text: str) -> Tuple[int, ...]:
 
 
 def write(numbers: Iterable[int]) -> str:
-    """The list of some numbers, the inverse of ``parse``."""
+    """Return some numbers as a list; the inverse of ``parse``."""
     ranges: List[List[int]] = []
     for number in sorted(set(numbers)):
         if ranges and number == ranges[-1][1] + 1:

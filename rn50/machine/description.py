@@ -1,7 +1,7 @@
-"""What of the description of a system the machine itself tells: the fields of a submission's ``systems/<system>.json``.
+"""Read from the machine the fields of a submission's ``systems/<system>.json``.
 
 Fields and units: MLPerf submission rules, section "<system_desc_id>.json metadata". Every value is text; counts are per processor
-or per node. What a machine does not tell is left out, for a person to give.
+or per node. A field that the machine does not report is left out, and a person has to give it.
 """
 
 import collections
@@ -23,9 +23,12 @@ _DISK = re.compile(rf"nvme\d+n\d+|sd[a-z]+|{_VIRTUAL_DISK.pattern}")
 
 
 def read(root: str = "/", run: sources.Run = sources.run, environ: Optional[Mapping[str, str]] = None) -> Dict[str, str]:
-    """The fields that this machine tells, or the one whose files lie below ``root`` and whose commands ``run`` answers; and
-    versions, as ``cuda_version``, of what no Python package is, for the field ``other_software_stack``."""
-    # Of the whole machine: neither CUDA_VISIBLE_DEVICES nor the CPUs that a rank is bound to say anything about it.
+    """Return the fields of this machine, or of one with its files below ``root`` and ``run`` for its commands.
+
+    Besides the fields there are versions of software that is no Python package, such as ``cuda_version``, for the field
+    ``other_software_stack``.
+    """
+    # The description is of the whole machine: CUDA_VISIBLE_DEVICES and the binding of this process do not change it.
     source, machine = Sources(Path(root), run), machine_facts.read(root, run, {})
     found = {**_processor(source, machine), **_memory_and_storage(source, machine), **_accelerators(machine)}
     found["host_networking"] = _networking(source, machine)
@@ -54,7 +57,7 @@ def _processor(source: Sources, machine: Machine) -> Dict[str, str]:
 
 
 def _caches(source: Sources) -> str:
-    """Of the first CPU, as in "L2: 1280K per 2 CPUs": how many share one, not whether it lies in a core or on a chip."""
+    """Return the caches of the first CPU, as in "L2: 1280K per 2 CPUs": with how many CPUs share one, not where it lies."""
     caches = []
     folder = "sys/devices/system/cpu/cpu0/cache"
     for index in source.names(folder):
@@ -76,7 +79,7 @@ def _memory_and_storage(source: Sources, machine: Machine) -> Dict[str, str]:
     kinds: List[str] = []
     sizes: List[str] = []
     for disk in filter(_DISK.fullmatch, source.names("sys/block")):
-        sectors = source.text(f"sys/block/{disk}/size")  # of 512 bytes, whatever the disk's own are
+        sectors = source.text(f"sys/block/{disk}/size")  # of 512 bytes, whatever the disk's own size is
         if sectors.isdigit() and int(sectors):
             rotates = source.text(f"sys/block/{disk}/queue/rotational") == "1"
             kinds.append("virtual disk" if _VIRTUAL_DISK.fullmatch(disk) else
@@ -90,17 +93,17 @@ def _memory_and_storage(source: Sources, machine: Machine) -> Dict[str, str]:
 
 
 def _counted(things: Iterable[str]) -> str:
-    """ "2 x 3840 GB + 1 x 480 GB"."""
+    """Count equal things, as in "2 x 3840 GB + 1 x 480 GB"."""
     return " + ".join(f"{count} x {thing}" for thing, count in collections.Counter(things).items())
 
 
 def _networking(source: Sources, machine: Machine) -> str:
-    """InfiniBand and RoCE ports that are up; without any, Ethernet ports that tell their speed."""
+    """Return the InfiniBand and RoCE ports that are up; without any, the Ethernet ports that report their speed."""
     ports = [re.sub(r"^[^:]*: (.*), (.*)$", r"\1 \2", port) for port in machine.infiniband]
     if not ports:
         for name in source.names("sys/class/net"):
             speed = source.text(f"sys/class/net/{name}/speed")
-            if source.names(f"sys/class/net/{name}/device") and speed.isdigit():  # -1: not connected, or it does not know
+            if source.names(f"sys/class/net/{name}/device") and speed.isdigit():  # -1: not connected, or unknown
                 ports.append(f"{int(speed) / 1000:g} Gb/sec Ethernet")
     return _counted(ports)
 
@@ -125,7 +128,7 @@ def _accelerators(machine: Machine) -> Dict[str, str]:
 
 
 def _confined(machine: Machine, limits: cgroup.Limits) -> str:
-    """What of the machine the control group left to the run, where that was not all."""
+    """Return the part of the machine that the control group allowed the run; "" if that was all of it."""
     parts = []
     cpus = min(machine.online if limits.cpus is None else len(limits.cpus), limits.quota or machine.online)
     if cpus < machine.online:

@@ -12,12 +12,12 @@ FIELDS = ("index", "name", "uuid", "pci.bus_id", "driver_version", "compute_cap"
 """Properties of ``nvidia-smi --help-query-gpu``. Drivers before 510 have no compute_cap."""
 
 SLOWED = {0x8: "hardware slowdown", 0x20: "software thermal slowdown", 0x40: "hardware thermal slowdown", 0x80: "power brake"}
-"""Bits of the clocks' throttle reasons that mean heat or a weak supply (NVML, nvmlClocksThrottleReasons)."""
+"""Bits of the clocks' throttle reasons that mean heat or a weak power supply (NVML, nvmlClocksThrottleReasons)."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Gpu:
-    """One GPU. None: the driver does not tell."""
+    """One GPU. None: the driver does not report it."""
 
     index: int
     name: str
@@ -34,15 +34,15 @@ class Gpu:
     clock_mhz: Optional[float]
     slowed: Tuple[str, ...]
     node: Optional[int]
-    """NUMA node that it is attached to."""
+    """NUMA node to which it is attached."""
     pcie: Optional[str]
-    """The fastest link that it and its slot agree on, as in "PCIe 4.0 x16"."""
+    """The fastest link that it and its slot both support, as in "PCIe 4.0 x16"."""
 
 
 def read(sources: Sources, visible: Optional[str]) -> Tuple[Tuple[Gpu, ...], str]:
-    """The GPUs in the order in which a rank counts them, and why there are none.
+    """Return the GPUs in the order in which ranks count them, and the reason if there are none.
 
-    ``visible`` is CUDA_VISIBLE_DEVICES. The order is that of the PCI bus, which is CUDA's own where all GPUs are alike.
+    ``visible`` is CUDA_VISIBLE_DEVICES. The order is that of the PCI bus, which is CUDA's own if all GPUs are alike.
     """
     status, printed, rows = _query(sources)
     if status == 127:
@@ -58,7 +58,7 @@ def read(sources: Sources, visible: Optional[str]) -> Tuple[Tuple[Gpu, ...], str
 
 
 def _query(sources: Sources) -> Tuple[int, str, List[Dict[str, str]]]:
-    """Exit status, output and a row for each GPU, less the fields that this driver does not know."""
+    """Return exit status, output and a row for each GPU, without the fields that this driver does not know."""
     fields = list(FIELDS)
     while True:
         status, printed = sources.run(["nvidia-smi", "--query-gpu=" + ",".join(fields), "--format=csv,nounits"])
@@ -71,7 +71,7 @@ def _query(sources: Sources) -> Tuple[int, str, List[Dict[str, str]]]:
 
 
 def _instances(sources: Sources) -> Dict[str, Tuple[Tuple[str, str], ...]]:
-    """UUID of a GPU -> its MIG instances."""
+    """Return UUID of a GPU -> its MIG instances."""
     found: Dict[str, Tuple[Tuple[str, str], ...]] = {}
     uuid = ""
     for line in sources.output("nvidia-smi", "-L").splitlines():
@@ -88,7 +88,7 @@ def _gpu(row: Mapping[str, str], instances: Tuple[Tuple[str, str], ...], sources
     capability = re.fullmatch(r"(\d+)\.(\d+)", row.get("compute_cap", ""))
     reasons = row.get("clocks_throttle_reasons.active", "")
     bits = int(reasons, 16) if re.fullmatch(r"0x[0-9a-fA-F]+", reasons) else 0
-    # The tool's PCI domain has eight digits, sysfs's four.
+    # nvidia-smi writes the PCI domain with eight digits, sysfs with four.
     node = sources.text(f"sys/bus/pci/devices/{row['pci.bus_id'].lower()[-12:]}/numa_node")
     return Gpu(
         index=int(row["index"]),
@@ -118,7 +118,7 @@ def _number(value: Optional[str]) -> Optional[float]:
 
 
 def _visible(gpus: Tuple[Gpu, ...], visible: str) -> Tuple[Gpu, ...]:
-    """What CUDA makes of the variable: indices or (the beginnings of) UUIDs, up to the first that means nothing."""
+    """Interpret the variable as CUDA does: indices or (beginnings of) UUIDs, up to the first invalid one."""
     seen = []
     for word in (word.strip() for word in visible.split(",")):
         chosen = [gpu for gpu in gpus if word == str(gpu.index) or (word and gpu.uuid.startswith(word))

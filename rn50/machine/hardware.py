@@ -1,6 +1,6 @@
-"""The machine, as far as this process may use it: cores, memory, limits, mounts, network and GPUs.
+"""The machine as far as this process may use it: cores, memory, limits, mounts, network and GPUs.
 
-Reading never fails: what a machine does not tell is empty, None, or counts as unlimited.
+Reading never fails: a fact that the machine does not report is empty, None, or counts as unlimited.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from rn50.machine.sources import Sources
 
 
 class Cpu(NamedTuple):
-    """A hardware thread. ``core`` and ``socket`` are numbers that tell them apart, ``node`` is its NUMA node."""
+    """A hardware thread, with the numbers of its core, socket and NUMA node."""
 
     number: int
     core: int
@@ -25,7 +25,7 @@ class Cpu(NamedTuple):
 
 
 class Mount(NamedTuple):
-    """A mounted file system: where, of which kind, from what, and its own options."""
+    """A mounted file system: mount point, type, device, and the file system's own options."""
 
     folder: str
     kind: str
@@ -35,20 +35,20 @@ class Mount(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """What this process may use. Sizes are in bytes; None: no limit, or not known."""
+    """The machine as far as this process may use it. Sizes are in bytes; None: no limit, or not known."""
 
     host: str
     architecture: str
     processor: str
     cpus: Tuple[Cpu, ...]
-    """Those in the affinity mask and the cpuset that are online; never empty."""
+    """The online CPUs in the affinity mask and the cpuset; never empty."""
     online: int
     """CPUs of the whole machine."""
     quota: Optional[float]
-    """CPUs' worth of time that the control group gets, where that is less than ``cpus``."""
+    """CPU time of the control group in CPUs, if that is less than ``cpus``."""
     memory: Optional[int]
     memory_limit: Optional[int]
-    """Of the control group, where that is less than ``memory``."""
+    """Limit of the control group, if that is less than ``memory``."""
     locked_memory: Optional[int]
     open_files: Optional[int]
     mounts: Tuple[Mount, ...]
@@ -56,25 +56,25 @@ class Machine:
     """A line for each port that is up: device, rate, link layer."""
     gpus: Tuple[gpus.Gpu, ...]
     no_gpu: str
-    """Why there are none."""
+    """The reason if there are none."""
     nvidia_hardware: bool
-    """There is an NVIDIA GPU on the PCI bus or a loaded driver, whatever ``gpus`` says."""
+    """True if there is an NVIDIA GPU on the PCI bus or a loaded driver, even if ``gpus`` is empty."""
     links: Tuple[str, ...]
-    """How each pair of GPUs is connected, as in ``nvidia-smi topo -m``: NV12, PIX, SYS, ..."""
+    """Connection of each pair of GPUs, as in ``nvidia-smi topo -m``: NV12, PIX, SYS, ..."""
 
     @property
     def in_container(self) -> bool:
-        """Whether the root file system is a container's."""
+        """True if the root file system is a container's."""
         return any(mount.folder == "/" and mount.kind in ("overlay", "fuse.fuse-overlayfs") for mount in self.mounts)
 
     @property
     def usable_cpus(self) -> int:
-        """CPUs that this process can keep busy, with a quota the last one in part."""
+        """Number of CPUs that this process can keep busy; under a quota the last one may be busy only in part."""
         return len(self.cpus) if self.quota is None else min(len(self.cpus), math.ceil(self.quota))
 
     @property
     def shared_memory(self) -> Optional[int]:
-        """Size of /dev/shm; 0 where nothing is mounted there, None where it is the kernel's default, half of the memory."""
+        """Size of /dev/shm; 0 if nothing is mounted there, None if it is the kernel's default, half of the memory."""
         mount = self.mount_of("/dev/shm")
         if mount is None or mount.folder != "/dev/shm":
             return 0
@@ -82,14 +82,14 @@ class Machine:
         return int(size[1]) * 1024 if size else None
 
     def mount_of(self, path: str) -> Optional[Mount]:
-        """The file system that holds an absolute path."""
+        """Return the file system that holds an absolute path."""
         holding = [m for m in self.mounts if path == m.folder or path.startswith(m.folder.rstrip("/") + "/")]
-        # Of two on one folder the later one hides the other.
+        # Of two mounts on one folder the later one hides the other.
         return max(enumerate(holding), key=lambda each: (len(each[1].folder), each[0]))[1] if holding else None
 
 
 def read(root: str = "/", run: sources.Run = sources.run, environ: Optional[Mapping[str, str]] = None) -> Machine:
-    """The facts of this machine, or of the one whose files lie below ``root`` and whose commands ``run`` answers."""
+    """Return the facts of this machine, or of one with its files below ``root`` and ``run`` for its commands."""
     source = Sources(pathlib.Path(root), run)
     environ = process.environment() if environ is None else environ
     limits = cgroup.read(source)
@@ -119,12 +119,12 @@ def read(root: str = "/", run: sources.Run = sources.run, environ: Optional[Mapp
 
 
 def fastest_cpu_precision(root: str = "/") -> str:
-    """bfloat16 where the processor multiplies it itself (1.4 times as fast: docs/measurements.md), else float32."""
+    """Return "bfloat16" if the processor multiplies it natively (1.4 times as fast: docs/measurements.md), else "float32"."""
     return "bfloat16" if "avx512_bf16" in Sources(pathlib.Path(root)).text("proc/cpuinfo") else "float32"
 
 
 def _cpus(source: Sources, cpuset: Optional[Tuple[int, ...]]) -> Tuple[Tuple[Cpu, ...], Tuple[Cpu, ...]]:
-    """Every CPU that is online, and those that this process may use."""
+    """Return all online CPUs, and those that this process may use."""
     listed = source.output("lscpu", "-p=CPU,CORE,SOCKET,NODE")
     online = [
         Cpu(int(number), int(core or 0), int(socket or 0), int(node) if node else None)
@@ -134,7 +134,7 @@ def _cpus(source: Sources, cpuset: Optional[Tuple[int, ...]]) -> Tuple[Tuple[Cpu
     allowed = set(cpu_list.parse(mask[1]) if mask else os.sched_getaffinity(0))
     if not online:  # no lscpu: each CPU counts as a core of its own
         online = [Cpu(number, number, 0, None) for number in sorted(os.sched_getaffinity(0))]
-    # The mask may name CPUs that are not there: in many virtual machines it is the largest number possible.
+    # The mask may name CPUs that do not exist: in many virtual machines it goes up to the largest possible number.
     usable = [cpu for cpu in online if cpu.number in allowed] or online
     inside = [cpu for cpu in usable if cpuset is None or cpu.number in cpuset] or usable
     return tuple(online), tuple(inside)
@@ -177,7 +177,7 @@ def _links(source: Sources, gpus: List[int]) -> Tuple[str, ...]:
     rows: Dict[str, List[str]] = {}
     heading: List[str] = []
     for line in source.output("nvidia-smi", "topo", "-m").splitlines():
-        words = re.sub(r"\x1b\[[\d;]*m", "", line).split()  # it underlines the heading
+        words = re.sub(r"\x1b\[[\d;]*m", "", line).split()  # the heading is underlined
         if not heading:
             heading = words
         elif words and words[0] in heading:

@@ -1,4 +1,4 @@
-"""What is installed beside this code: Python, packages, and the shared libraries that MXNet loads."""
+"""The software installed beside this code: Python, packages, and the shared libraries that MXNet loads."""
 
 import dataclasses
 import importlib.metadata
@@ -20,21 +20,21 @@ class Software:
 
     python: str
     packages: Mapping[str, str]
-    """Name, in lower case -> version."""
+    """Name in lower case -> version."""
     missing_libraries: Tuple[str, ...]
-    """Those of libmxnet.so that the loader does not find."""
+    """Libraries of libmxnet.so that the loader does not find."""
     libraries_off_path: Tuple[pathlib.Path, ...]
-    """Folders of installed packages that hold some of them."""
+    """Folders of installed packages that hold some of the missing libraries."""
     nvidia_container: Optional[str]
-    """Release of NVIDIA's MXNet container, where this is one; its MXNet is not the one of PyPI."""
+    """Release of NVIDIA's MXNet container if this is one; its MXNet is not that of PyPI."""
 
 
 def read(run: sources.Run = sources.run, environ: Optional[Mapping[str, str]] = None) -> Software:
-    """What this process would train with. Imports none of it."""
+    """Return the software that this process would train with, without importing it."""
     environ = process.environment() if environ is None else environ
     packages: Dict[str, str] = {}
     for distribution in importlib.metadata.distributions():
-        # Of two with one name the first on the path is what is imported; a broken one has no name.
+        # Of two with one name, Python imports the first on the path. A broken one has no name.
         packages.setdefault(str(distribution.metadata["Name"]).lower(), distribution.version)
     libraries = [library for library in map(_library, frameworks.every().values()) if library]
     missing = tuple(dict.fromkeys(name for library in libraries for name in _missing(library, run)))
@@ -66,9 +66,9 @@ def _missing(library: pathlib.Path, run: sources.Run) -> Tuple[str, ...]:
 
 
 def commit() -> Optional[str]:
-    """Return the commit of the checkout, with "-dirty" where files differ; in an image, which is no checkout, RN50_COMMIT.
+    """Return the commit of the checkout, with "-dirty" if files differ; in an image, which is no checkout, RN50_COMMIT.
 
-    None where neither is known.
+    The result is None if neither is known.
     """
     try:
         done = subprocess.run(

@@ -1,17 +1,17 @@
-"""Where the facts about a machine come from: files below a root, and commands. Those of another machine can stand in for both."""
+"""The sources of the facts about a machine: files below a root, and commands. Another machine's can replace both."""
 
 import pathlib
 import subprocess
 from typing import Callable, List, NamedTuple, Sequence, Tuple
 
 Run = Callable[[Sequence[str]], Tuple[int, str]]
-"""Runs a command; its exit status, 127 where there is no such command, and what it printed."""
+"""Runs a command. Returns its exit status (127 if there is no such command) and its output."""
 
 TIME_LIMIT_S = 20
 
 
 def run(argv: Sequence[str]) -> Tuple[int, str]:
-    """Runs a command of this machine, in plain English, for at most ``TIME_LIMIT_S`` seconds."""
+    """Run a command on this machine for at most ``TIME_LIMIT_S`` seconds, with its messages in English."""
     try:
         done = subprocess.run(["env", "LC_ALL=C", *argv], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, timeout=TIME_LIMIT_S)
@@ -29,20 +29,20 @@ class Sources(NamedTuple):
     run: Run = run
 
     def text(self, path: str) -> str:
-        """What a file holds, without the white space around it; empty where there is none or it may not be read."""
+        """Return the text of a file, stripped of white space; "" if there is no such file or it may not be read."""
         try:
             return (self.root / path.lstrip("/")).read_text(encoding="utf-8", errors="replace").strip()
         except OSError:
             return ""
 
     def names(self, path: str) -> List[str]:
-        """Names in a folder, sorted; none where there is no such folder."""
+        """Return the sorted names in a folder; none if there is no such folder."""
         try:
             return sorted(entry.name for entry in (self.root / path.lstrip("/")).iterdir())
         except OSError:
             return []
 
     def output(self, *argv: str) -> str:
-        """What a command printed; empty where it failed."""
+        """Return the output of a command; "" if it failed."""
         status, printed = self.run(argv)
         return printed if status == 0 else ""

@@ -1,1 +1,1 @@
-"""The timed run: what a framework has to offer, clock, log, evaluation, watchdog."""
+"""The timed run: the contract with a framework, clock, log, evaluation, watchdog."""

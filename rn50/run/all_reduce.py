@@ -1,4 +1,4 @@
-"""The all-reduce of the gradients, timed before the clock."""
+"""Time the all-reduce of the gradients before the clock starts."""
 
 import statistics
 from typing import List, Mapping, NamedTuple
@@ -16,19 +16,19 @@ FLOAT_BYTES = 4
 
 
 class Timing(NamedTuple):
-    """Sums of one size over all ranks, as rank 0 saw them."""
+    """All-reduces of one size, as timed on rank 0."""
 
     bytes: int
     seconds: float
-    """Median."""
+    """Median of the repeats."""
     fastest_seconds: float
     bus_gb_per_second: float
-    """``2 (n - 1) / n * bytes / seconds``: what each of the n ranks has to send and receive at least, whatever the algorithm; the
-    "busbw" of nccl-tests."""
+    """``2 (n - 1) / n * bytes / seconds``: the least that each of the n ranks has to send and receive, whatever the algorithm. It
+    is the "busbw" of nccl-tests."""
 
 
 def time_sums(communicator: Communicator, size: int, repeats: int) -> Timing:
-    """``repeats`` sums of ``size`` bytes after one that is not counted. All ranks call it."""
+    """Time ``repeats`` all-reduces of ``size`` bytes, after one that is not counted. All ranks call it."""
     seconds = communicator.all_reduce_seconds(size // FLOAT_BYTES, 1 + repeats)[1:]
     median = statistics.median(seconds)
     share = 2 * (communicator.size - 1) / communicator.size
@@ -36,9 +36,9 @@ def time_sums(communicator: Communicator, size: int, repeats: int) -> Timing:
 
 
 def before_the_clock(config: Config, implementation: Implementation, hosts: Mapping[int, str]) -> List[str]:
-    """What there is to say of the ranks before the clock runs: how fast gradients are summed, then a line for every slow rank.
+    """Return a line with the speed of the gradients' all-reduce, then a warning for every slow rank.
 
-    ``hosts`` names the host of every rank; the lines are for rank 0, but every rank calls it.
+    ``hosts`` maps each rank to its host name. Every rank calls it; the lines are for rank 0 to show.
     """
     communicator = implementation.communicator
     if communicator.size == 1:

@@ -1,4 +1,4 @@
-"""What a person sees of a run: a live progress bar on a terminal, a plain line an epoch elsewhere."""
+"""Show a run to a person: a live progress bar on a terminal, a plain line per epoch elsewhere."""
 
 import time
 from typing import Optional
@@ -12,7 +12,8 @@ from rn50.terminal import Terminal
 
 
 class LiveDisplay(Display):
-    """Epoch, images/s, loss, top-1 so far and the time left to the last evaluation; a run that reaches its target ends sooner."""
+    """Shows epoch, images/s, loss, latest top-1 and the time left to the last evaluation; a run that reaches its target ends
+    sooner."""
 
     def __init__(self, config: Config, console: Terminal):
         h = config.hyperparameters

@@ -1,8 +1,8 @@
-"""The ranks of a run on one machine: who they are, and how they sum what lies in its memory.
+"""The ranks of a run on one machine, and their all-reduce in shared memory.
 
-``local_launcher`` gives each of them a socket to every other one, and one memory for all. A sum is made where the summands lie,
-each rank its share of the elements, in the time that reading and writing them takes. Where a rank is gone its sockets end, which
-the others see at once.
+``local_launcher`` gives each rank a socket to every other one, and one memory for all. The all-reduce works in place: each rank
+sums its share of the elements, in the time that reading and writing them takes. When a rank is gone its sockets close, which the
+others see at once.
 """
 
 import mmap
@@ -15,18 +15,19 @@ import numpy as np
 from rn50.errors import RankLostError
 
 RANK, SOCKETS, MEMORY = "RN50_RANK", "RN50_RANK_SOCKETS", "RN50_RANK_MEMORY"
-"""What a rank finds in its environment: its number; descriptors of its sockets by rank, none at its own place; of the memory."""
+"""Environment variables of a rank: its number; the descriptors of its sockets by rank, with none at its own place; the
+descriptor of the memory."""
 CHUNK = 1 << 15
-"""Elements that are summed at a time: they fit into the cache of a core, whose content goes to all ranks."""
+"""Elements that are summed at a time: they fit into a core's cache, from which the sum is copied to all ranks."""
 
 
 def started_here(environ: Mapping[str, str]) -> bool:
-    """Whether this process is one of several ranks that ``local_launcher`` started."""
+    """Return True if this process is one of several ranks that ``local_launcher`` started."""
     return SOCKETS in environ
 
 
 class LocalRanks:
-    """This rank, and its way to the others."""
+    """This rank and its connections to the others."""
 
     def __init__(self, environ: Mapping[str, str]):
         self.rank = int(environ[RANK])
@@ -37,16 +38,17 @@ class LocalRanks:
         self._memory, self._bytes = int(environ[MEMORY]), 0
 
     def barrier(self) -> None:
-        """Returns once every rank has called it. Raises RankLostError, as all below, where one is gone."""
+        """Wait until every rank has called it. Like all methods below, raises RankLostError if a rank is gone."""
         self._exchange(b"\0")
 
     def sum(self, array: np.ndarray) -> np.ndarray:
-        """The element-wise sum of a small int64 array (64 KiB at most) over all ranks, on every rank."""
+        """Return the element-wise sum of a small int64 array (64 KiB at most) over all ranks, on every rank."""
         everybodys = [np.frombuffer(content, np.int64).reshape(array.shape) for content in self._exchange(array.tobytes())]
         return np.sum(everybodys, axis=0, dtype=np.int64)
 
     def share(self, values: int) -> List[np.ndarray]:
-        """``values`` zeros, float32, of every rank, which all ranks see. All call it, in the same order."""
+        """Return one array of ``values`` float32 zeros per rank, in memory that all ranks share. All ranks call it in the same
+        order."""
         each = -(-4 * values // mmap.PAGESIZE) * mmap.PAGESIZE
         start, self._bytes = self._bytes, self._bytes + each * self.size
         if self.rank == 0:
@@ -56,7 +58,7 @@ class LocalRanks:
         return [np.frombuffer(mapped, np.float32, values, rank * each) for rank in range(self.size)]
 
     def sum_shared(self, arrays: Sequence[np.ndarray]) -> None:
-        """Makes each of the arrays of ``share`` the sum of them all. The sums are the same to the last bit on every rank."""
+        """All-reduce the arrays of ``share`` in place. The sums are the same to the last bit on every rank."""
         self.barrier()
         values = len(arrays[0])
         end = values * (self.rank + 1) // self.size
@@ -69,13 +71,13 @@ class LocalRanks:
         self.barrier()
 
     def close(self) -> None:
-        """Leaves the others; twice is once."""
+        """Close the connections. A second call does nothing."""
         for peer in self._peers:
             if peer is not None:
                 peer.close()
 
     def _exchange(self, words: bytes) -> List[bytes]:
-        """What every rank says, in the order of the ranks; all say equally much."""
+        """Return the messages of all ranks, in the order of the ranks. All messages have the same length."""
         try:
             for peer in self._peers:
                 if peer is not None:

@@ -1,4 +1,4 @@
-"""The file that the log of a run is: it grows under another name, is nobody else's meanwhile, and is kept whatever happens."""
+"""The log file of a run: it grows under another name, is locked meanwhile, and is kept whatever happens."""
 
 import contextlib
 import fcntl
@@ -23,28 +23,28 @@ _TOKEN = b":::MLLOG"
 
 
 class LogFile:
-    """The log of a run, under the name ``partial_name`` until ``finish``."""
+    """The log of a run; it has the name ``partial_name`` until ``finish``."""
 
     def __init__(self, result_file: pathlib.Path):
-        """Raises UserError where something else is there, another run writes it, or it cannot be written."""
+        """Raise UserError if another file has the name, another run writes the log, or it cannot be written."""
         self._result_file, self._partial = result_file, partial_name(result_file)
         self.stream = _open(result_file)
 
     @property
     def is_lost(self) -> bool:
-        """Whether it no longer lies where it was begun."""
+        """True if the file was moved or removed."""
         try:
             return not os.path.samestat(os.lstat(self._partial), os.fstat(self.stream.fileno()))
         except OSError:
             return True
 
     def refuse_loss(self) -> None:
-        """Raises UserError where ``is_lost``: without its log a run gives no result."""
+        """Raise UserError if ``is_lost``, because a run without its log gives no result."""
         if self.is_lost:
             raise UserError(self._partial, "was removed or moved while the run wrote it", "start the run again")
 
     def keep(self) -> None:
-        """Writes what was logged to the nearest folder that can hold it, and says where."""
+        """Write the log to the nearest folder that can hold it, and print where."""
         descriptor = self.stream.fileno()
         content = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
         nearest = next(folder for folder in self._result_file.absolute().parents if folder.is_dir())
@@ -56,7 +56,7 @@ class LogFile:
                 return
 
     def finish(self) -> None:
-        """Gives it its final name. Raises UserError where that cannot be."""
+        """Rename the file to its final name. Raises UserError if that fails."""
         self.refuse_loss()
         self.stream.close()
         try:
@@ -67,17 +67,17 @@ class LogFile:
 
 
 def _open(result_file: pathlib.Path) -> TextIO:
-    """The partial log, empty and locked: what a killed launcher or script has left behind may still be writing it."""
+    """Open the partial log, empty and locked. The lock is needed because ranks of a killed launcher may still write it."""
     partial = partial_name(result_file)
     refuse_existing(result_file)
     try:
         result_file.parent.mkdir(parents=True, exist_ok=True)
-        if os.path.lexists(partial):  # a pipe would be waited for
+        if os.path.lexists(partial):  # opening a pipe would wait
             files.refuse_irregular(partial, os.lstat(partial).st_mode, _MOVE)
         stream = open(partial, "a+", encoding="utf-8", opener=_no_link)  # noqa: SIM115
         if not _lock(stream):
             raise UserError(partial, "another run is writing this log", "wait until that ends, or end it, and start again")
-        # Until it was locked, that run may have finished and given this very file its final name.
+        # Before we had the lock, the other run may have finished and given this very file its final name.
         refuse_existing(result_file)
         if os.pread(stream.fileno(), len(_TOKEN), 0) not in (b"", _TOKEN):
             raise UserError(partial, "exists, and is no log that a run has left", _MOVE)
@@ -92,7 +92,10 @@ def _no_link(name: str, flags: int) -> int:
 
 
 def _lock(stream: IO[Any]) -> bool:
-    """Whether nobody else has locked the file; it stays ours until the stream is closed. A file system may have no locks."""
+    """Lock the file until the stream is closed; return False if another process has locked it.
+
+    On a file system without locks the answer is True.
+    """
     try:
         fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -103,7 +106,7 @@ def _lock(stream: IO[Any]) -> bool:
 
 
 def partial_name(result_file: pathlib.Path) -> pathlib.Path:
-    """The name under which the log of a run grows."""
+    """Return the name under which the log of a run grows."""
     return result_file.with_name(result_file.name + ".partial")
 
 
@@ -112,7 +115,7 @@ def _unwritable(path: Union[str, pathlib.Path], error: OSError) -> UserError:
 
 
 def refuse_existing(result_file: pathlib.Path) -> None:
-    """Raises UserError where ``result_file`` is there already, or it cannot be known whether it is, or the name is taken."""
+    """Raise UserError if ``result_file`` exists, if that cannot be found out, or if its name is that of the run's .json file."""
     try:
         os.lstat(result_file)
     except (FileNotFoundError, NotADirectoryError):
@@ -126,13 +129,13 @@ def refuse_existing(result_file: pathlib.Path) -> None:
 
 
 def stop_abandoned(result_file: pathlib.Path) -> None:
-    """Ends the log of a run that was killed before it could: ``run_stop`` status "aborted" where the clock was running.
+    """End the log of a run that was killed: write ``run_stop`` status "aborted" if the clock was running.
 
-    It does nothing to a log that some run is still writing.
+    A log that another run is still writing stays as it is.
     """
     try:
         stream = files.open_regular(partial_name(result_file), flags=os.O_RDWR | os.O_NOFOLLOW)
-    except UserError:  # it is not there, or no log
+    except UserError:  # it does not exist, or is no log
         return
     with stream:
         if _lock(stream):
@@ -142,7 +145,7 @@ def stop_abandoned(result_file: pathlib.Path) -> None:
 
 def _end_abandoned(stream: IO[bytes]) -> None:
     content = stream.read()
-    lines = content[: content.rfind(b"\n") + 1]  # a last line that was cut short says nothing
+    lines = content[: content.rfind(b"\n") + 1]  # drop a last line that was cut short
     if f'"{constants.RUN_START}"'.encode() not in lines or f'"{constants.RUN_STOP}"'.encode() in lines:
         return
     text = io.StringIO()
@@ -155,7 +158,7 @@ def _end_abandoned(stream: IO[bytes]) -> None:
     with contextlib.suppress(OSError):
         if stream.write(stop) == len(stop):
             return
-    # On a full disk the line finds room only in place of the last ones; that the clock ran has to stay.
+    # On a full disk the line only fits in place of the last ones, but ``run_start`` has to stay.
     kept = lines.splitlines(keepends=True)
     run_start = next(i for i, line in enumerate(kept) if f'"{constants.RUN_START}"'.encode() in line)
     while len(b"".join(kept)) + len(stop) > len(lines):

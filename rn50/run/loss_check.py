@@ -1,4 +1,4 @@
-"""Does the training loss go as it must? Wrong data, wrong labels and a learning rate that is too high show in it first."""
+"""Check the training loss: wrong data, wrong labels and a learning rate that is too high show in it first."""
 
 import math
 from typing import Callable
@@ -7,13 +7,15 @@ from rn50.errors import DivergedError
 from rn50.settings.config import Config
 
 START_TOLERANCE = 0.25
-"""A classifier drawn from N(0, 0.01) guesses: its first loss is ln(classes), a little more where the features are large."""
+"""Largest relative difference of the first loss from ln(classes). A classifier with weights from N(0, 0.01) guesses; its first
+loss is ln(classes), or a little more if the features are large."""
 TOO_HIGH, TOO_LOW = 1.5, 0.5
-"""Of ln(classes); no network is so much worse than guessing, or in the first epoch so much better, on data that are right."""
+"""Limits as multiples of ln(classes). On correct data no network is so much worse than guessing, or in the first epoch so much
+better."""
 
 
 class Canary:
-    """Looks at losses from the first step on; ``warn(line)`` is called once for each thing that is odd."""
+    """Checks the losses from the first step on, and calls ``warn(line)`` for the first one that looks wrong."""
 
     def __init__(self, config: Config, warn: Callable[[str], None]):
         self._h = config.hyperparameters
@@ -24,7 +26,7 @@ class Canary:
         self._said = False
 
     def look(self, epoch: int, loss: float) -> None:
-        """``loss`` is the mean training loss of a step of ``epoch``. Raises UserError where it is no number."""
+        """Check ``loss``, the mean training loss of a step of ``epoch``. Raises DivergedError if it is not finite."""
         rate = f"LR={self._h.learning_rate:g} with WARMUP_EPOCHS={self._h.warmup_epochs}"
         if not math.isfinite(loss):
             raise DivergedError(f"the training loss is {loss} in epoch {epoch}",

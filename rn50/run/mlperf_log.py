@@ -1,7 +1,7 @@
-"""Every MLPerf event of a run, each written in one place.
+"""Write the MLPerf events of a run, each in one place.
 
-Format: ``:::MLLOG {json}`` lines of the ``mlperf_logging`` package; keys and their order as the MLPerf Training logging
-specification and its compliance rulesets 1.0.0 to 4.0.0 want them for ResNet-50. Only rank 0 writes.
+The format is ``:::MLLOG {json}`` lines of the ``mlperf_logging`` package. Keys and their order are those of the MLPerf Training
+logging specification and its compliance rulesets 1.0.0 to 4.0.0 for ResNet-50. Only rank 0 writes.
 """
 
 import logging
@@ -22,7 +22,7 @@ from rn50.settings.config import Config, Hyperparameters
 
 
 class _StrictHandler(logging.StreamHandler):
-    """A handler that lets a failed write fail the run; the standard one would print it and train on without a log."""
+    """A handler that lets a failed write fail the run; the standard one would print the error and go on without a log."""
 
     def handleError(self, record: logging.LogRecord) -> None:
         error = sys.exc_info()[1]
@@ -33,8 +33,9 @@ class _StrictHandler(logging.StreamHandler):
 class RunLog:
     """The log of one run.
 
-    With a ``result_file`` it grows under the name ``<result_file>.partial`` and gets its final name from ``finish``, so a file of
-    that name is always a whole run. Without one it goes to standard output. On any rank but 0 every method does nothing.
+    With a ``result_file`` the log grows under the name ``<result_file>.partial`` and gets its final name from ``finish``. So a
+    file with the final name is always a whole run. Without one the log goes to standard output. On any rank but 0 every method
+    does nothing.
     """
 
     def __init__(self, rank: int, result_file: Optional[pathlib.Path]):
@@ -65,10 +66,10 @@ class RunLog:
                 self._mllog.end(key, metadata=metadata, time_ms=now_ms(), stack_offset=2)
 
     def submission(self, config: Config, init_start_ms: int) -> None:
-        """The submission lines, ``cache_clear`` and ``init_start``.
+        """Log the submission lines, ``cache_clear`` and ``init_start``.
 
-        They carry the time at which the process began its work: loading the framework belongs to initialisation, though only
-        afterwards is it known which process is rank 0.
+        Their time is that at which the process began its work. Loading the framework is part of initialisation, but the rank of a
+        process is known only afterwards.
         """
         platform = config.run.platform
         if not config.is_imagenet and rules.NOT_A_RESULT not in platform:
@@ -85,7 +86,7 @@ class RunLog:
         self._start(constants.INIT_START, time_ms=init_start_ms)
 
     def hyperparameters(self, config: Config, seed: int, ranks: int, tensors: Iterable[str]) -> None:
-        """Seed, hyperparameters and the initialised tensors, then ``init_stop``."""
+        """Log seed, hyperparameters and the initialised tensors, then ``init_stop``."""
         h = config.hyperparameters
         self._event(constants.SEED, seed)
         for key, value in (
@@ -101,50 +102,53 @@ class RunLog:
         self._end(constants.INIT_STOP)
 
     def run_start(self) -> None:
-        """The clock starts."""
+        """Start the clock."""
         with self._lock:
             self._start(constants.RUN_START)
             self._clock_runs = True
 
     def samples(self, config: Config, certificate: Optional[Dict[str, str]] = None) -> None:
-        """The sizes of the two sets; as metadata what reads them, and hashes by name that certify them. The rules know no key."""
+        """Log the sizes of the two sets, with the input library and the certificate's hashes by name as metadata.
+
+        The hashes are metadata because the rules have no key for them.
+        """
         metadata = {"input_library": config.input_pipeline.library, **(certificate or {})}
         self._event(constants.TRAIN_SAMPLES, config.data.train_samples, metadata)
         self._event(constants.EVAL_SAMPLES, config.data.eval_samples, metadata)
 
     def block_start(self, first_epoch: int, epochs: int) -> None:
-        """A block is the epochs up to and including the next one that is evaluated."""
+        """Log the start of a block: the epochs up to and including the next one that is evaluated."""
         self._start(constants.BLOCK_START, {constants.FIRST_EPOCH_NUM: first_epoch, constants.EPOCH_COUNT: epochs})
 
     def block_stop(self, first_epoch: int) -> None:
-        """The end of the block that began with epoch ``first_epoch``."""
+        """Log the end of the block that began with epoch ``first_epoch``."""
         self._end(constants.BLOCK_STOP, {constants.FIRST_EPOCH_NUM: first_epoch})
 
     def epoch_start(self, epoch: int) -> None:
-        """Epochs count from 1."""
+        """Log the start of an epoch. Epochs count from 1."""
         self._start(constants.EPOCH_START, {constants.EPOCH_NUM: epoch})
 
     def epoch_stop(self, epoch: int, images_per_second: float) -> None:
-        """The end of an epoch, and its training throughput over all ranks."""
+        """Log the end of an epoch, and its training throughput over all ranks. Raises UserError if the log file is gone."""
         self._end(constants.EPOCH_STOP, {constants.EPOCH_NUM: epoch})
         self._event("tracked_stats", {"throughput": images_per_second}, {"step": epoch})
         if self._file is not None:
             self._file.refuse_loss()
 
     def eval_start(self, epoch: int) -> None:
-        """Evaluation after epoch ``epoch`` begins."""
+        """Log the start of the evaluation after epoch ``epoch``."""
         self._start(constants.EVAL_START, {constants.EPOCH_NUM: epoch})
 
     def eval_stop(self, epoch: int, accuracy: float) -> None:
-        """Evaluation ends with top-1 ``accuracy`` as a fraction."""
+        """Log the end of an evaluation and its top-1 ``accuracy``, a fraction."""
         self._event(constants.EVAL_ACCURACY, accuracy, {constants.EPOCH_NUM: epoch})
         self._end(constants.EVAL_STOP, {constants.EPOCH_NUM: epoch})
 
     def run_stop(self, status: str) -> None:
-        """The clock stops with ``status`` "success" or "aborted". Once: a second call, or one without a clock, does nothing.
+        """Stop the clock with ``status`` "success" or "aborted". A second call, or one before the clock starts, does nothing.
 
-        It is the last line: where a signal has stopped the run, the training thread may go on for a moment. A log that somebody
-        has removed meanwhile, or its folder, is written elsewhere, which is told on standard error.
+        No line follows it, even if the training thread goes on for a moment after a signal. If somebody has removed the log or
+        its folder meanwhile, the log is written elsewhere, which is reported on standard error.
         """
         with self._lock:
             if self._clock_runs and not self._stopped:
@@ -155,7 +159,7 @@ class RunLog:
                     self._file.keep()
 
     def finish(self) -> None:
-        """Gives the whole log its final name. Raises UserError where that cannot be."""
+        """Rename the whole log to its final name. Raises UserError if that fails."""
         if self._file is not None:
             self._file.finish()
 
@@ -166,7 +170,7 @@ def _of_lars(h: Hyperparameters) -> List[Tuple[str, float]]:
         (constants.LARS_OPT_BASE_LEARNING_RATE, h.learning_rate),
         (constants.LARS_OPT_END_LR, rules.END_LEARNING_RATE),
         (constants.LARS_OPT_LR_DECAY_POLY_POWER, rules.POLY_POWER),
-        # In epochs, not steps: as every MXNet submission of this benchmark logs it.
+        # In epochs, not steps, like every MXNet submission of this benchmark.
         (constants.LARS_OPT_LR_DECAY_STEPS, h.schedule_epochs),
         (constants.LARS_OPT_LEARNING_RATE_WARMUP_EPOCHS, h.warmup_epochs),
         (constants.LARS_OPT_MOMENTUM, h.momentum),
@@ -175,7 +179,7 @@ def _of_lars(h: Hyperparameters) -> List[Tuple[str, float]]:
 
 
 def _of_sgd(h: Hyperparameters) -> List[Tuple[str, float]]:
-    # The package has no constants for these; the rulesets spell them so, the warm-up without the optimizer's name.
+    # The package has no constants for these keys. The spelling is that of the rulesets, where the warm-up key has no optimizer.
     return [
         ("sgd_opt_base_learning_rate", h.learning_rate),
         ("sgd_opt_end_learning_rate", rules.END_LEARNING_RATE),
@@ -188,4 +192,4 @@ def _of_sgd(h: Hyperparameters) -> List[Tuple[str, float]]:
 
 
 _KEYS = {"lars": _of_lars, "sgd": _of_sgd}
-"""The keys that the rulesets demand of each optimizer, with their values."""
+"""Optimizer -> the keys that the rulesets require of it, with their values."""

@@ -1,4 +1,4 @@
-"""What a result was made with, saved beside it."""
+"""Save beside a result what it was made with."""
 
 import importlib.metadata
 import json
@@ -19,12 +19,12 @@ _REMEDY = "move it away or set another RESULT_FILE"
 
 
 def save(config: Config, seed: int, result_file: pathlib.Path) -> None:
-    """Writes ``<result_file without suffix>.json``: resolved configuration, seed, code version, machine, package versions.
+    """Write ``<result_file without suffix>.json``: resolved configuration, seed, code version, machine, package versions.
 
-    ``variables`` and ``environment`` make a configuration file that gives this run again; ``system`` is what ``rn50 package``
-    describes the machine with, which often happens on another one.
+    ``variables`` and ``environment`` make a configuration file that repeats this run. ``system`` is the description of the
+    machine for ``rn50 package``, which often runs on another one.
 
-    Raises UserError where it cannot be written, or is there and no run has saved it.
+    Raises UserError if the file cannot be written, or exists and was not saved by a run.
     """
     target = result_file.with_suffix(".json")
     _refuse_another(target)
@@ -44,7 +44,7 @@ def save(config: Config, seed: int, result_file: pathlib.Path) -> None:
 
 
 def add(result_file: pathlib.Path, heading: str, facts: Dict[str, Any]) -> None:
-    """Adds what only the run itself could find out to the file that ``save`` wrote."""
+    """Add facts that only the run itself could find out to the file that ``save`` wrote."""
     target = result_file.with_suffix(".json")
     _write(target, {**files.read_json(target), heading: facts})
 
@@ -63,7 +63,7 @@ def _write(target: pathlib.Path, facts: Dict[str, Any]) -> None:
 
 
 def _passed_through() -> Dict[str, str]:
-    """The libraries' variables that the configuration file sets; a launcher sets others for its own use, which say nothing."""
+    """Return the libraries' variables that the configuration file sets, without those that a launcher sets for its own use."""
     environ = environment()
     file = environ.get("CONFIG_FILE")
     names = names_set_by(file) if file else []

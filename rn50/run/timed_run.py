@@ -1,6 +1,6 @@
-"""THE run: initialisation, warm-up, clock, epochs, evaluations, stop.
+"""The timed run: initialisation, warm-up, clock, epochs, evaluations, stop.
 
-The clock and the stop rule stand here and nowhere else. Rules: MLPerf Training policies, sections "Run results" (the clock starts
+The clock and the stop rule are here and nowhere else. Rules: MLPerf Training policies, sections "Run results" (the clock starts
 before any file of the data set is touched and stops when an evaluation reaches the target) and "Quality" (evaluation cadence).
 """
 
@@ -27,11 +27,11 @@ from rn50.settings.config import Config
 from rn50.terminal import say
 
 LAST_WORDS_S = 5
-"""What the end of the log may take where the disk may be what hangs."""
+"""Time limit in seconds for ending the log, because the disk may be what hangs."""
 
 
 class Outcome(NamedTuple):
-    """How a run that came to its end ended."""
+    """The result of a run that came to its end."""
 
     reached_target: bool
     epoch: int
@@ -41,35 +41,38 @@ class Outcome(NamedTuple):
 
 
 class Display:
-    """What a run tells a watching person; the base class tells nothing."""
+    """Shows a run to a person; the base class shows nothing."""
 
     def initialising(self, what: str) -> None:
-        """The clock does not run yet."""
+        """Show a step of the initialisation; the clock does not run yet."""
 
     def remark(self, line: str) -> None:
-        """Something a person should know."""
+        """Show a line that a person should know."""
 
     def epoch_begins(self, epoch: int) -> None:
-        """Epoch ``epoch``, counted from 1, begins."""
+        """Show that epoch ``epoch``, counted from 1, begins."""
 
     def trained(self, samples: int, loss: float) -> None:
-        """Rank 0 has seen ``samples`` samples of the epoch."""
+        """Show that rank 0 has seen ``samples`` samples of the epoch."""
 
     def epoch_ends(self, epoch: int, images_per_second: float) -> None:
-        """Over all ranks."""
+        """Show the end of an epoch and its images per second over all ranks."""
 
     def evaluated(self, epoch: int, accuracy: float) -> None:
-        """Top-1 as a fraction."""
+        """Show the top-1 of an evaluation, a fraction."""
 
 
 def agree_on_seed(configured: Optional[int], communicator: Communicator) -> int:
-    """The seed of the run: the configured one, else rank 0's draw from the operating system. The same on all ranks."""
+    """Return the seed of the run, the same on all ranks: the configured one, else a random one that rank 0 broadcasts."""
     seed = configured if configured is not None else secrets.randbelow(2**31 - 1) + 1
     return int(communicator.sum(np.array([seed if communicator.rank == 0 else 0], dtype=np.int64))[0])
 
 
 def count_correct(implementation: Implementation, expected: int) -> float:
-    """Top-1 accuracy over all ranks, divided once. Raises UserError unless exactly ``expected`` samples were counted."""
+    """Return the top-1 accuracy over all ranks: the sum of correct over the sum of all.
+
+    Raises UserError unless exactly ``expected`` samples were counted.
+    """
     correct, total = (int(n) for n in implementation.communicator.sum(np.array(implementation.evaluate(), dtype=np.int64)))
     if total != expected:
         raise UserError(f"NUMVALEXAMPLES={expected}", f"{total} validation samples were evaluated",
@@ -82,9 +85,9 @@ def run(
     create: Callable[[Config], Implementation],
     display: Display,
 ) -> Outcome:
-    """One timed run on this rank; every rank of the job calls it.
+    """Make one timed run on this rank; every rank of the job calls it.
 
-    A fault, a signal and a UserError all end with ``run_stop`` status "aborted" where the clock was running; the error is raised
+    If the clock was running, a fault, a signal and a UserError all end with ``run_stop`` status "aborted". The error is raised
     again after that.
     """
     init_start_ms = now_ms()
@@ -127,7 +130,7 @@ def run(
 def _against_the_clock(
     config: Config, implementation: Implementation, log: RunLog, display: Display, watch: Watch
 ) -> Outcome:
-    """Everything between ``run_start`` and ``run_stop``."""
+    """Do everything between ``run_start`` and ``run_stop``."""
     h = config.hyperparameters
     canary = Canary(config, lambda line: display.remark(f"warning: {line}"))
     watch.doing = "opening the data set"
@@ -153,9 +156,9 @@ def _against_the_clock(
 
 
 def _check_certificate(config: Config, communicator: Communicator, display: Display) -> Optional[Dict[str, str]]:
-    """The hashes that certify the data, the same on all ranks; None where no certificate lies beside the data of any rank.
+    """Return the hashes that certify the data, the same on all ranks; None if no rank's data have a certificate.
 
-    Raises UserError where it speaks of other data than the configuration, or not every rank has the same.
+    Raises UserError if the certificate does not match the configuration, or the ranks' certificates differ.
     """
     found = certificate.check(config)
     own = int(found.sha256[:8], 16) if found else 0
@@ -187,7 +190,7 @@ def _train(epoch: int, implementation: Implementation, log: RunLog, display: Dis
 
 
 def _watch(implementation: Implementation, log: RunLog, display: Display) -> Watch:
-    """A watch that ends this process, and with it the job, when a rank stands still."""
+    """Return a watchdog that ends this process, and with it the job, when a rank makes no progress."""
 
     def end(line: Optional[str]) -> None:
         threading.Timer(LAST_WORDS_S, os._exit, (Status.USER_ERROR,)).start()
@@ -204,16 +207,16 @@ def _watch(implementation: Implementation, log: RunLog, display: Display) -> Wat
 class _AbortOnSignal:
     """While it is open, SIGINT and SIGTERM write ``run_stop`` status "aborted" and end the process at once.
 
-    Only SIGINT is spoken of: it comes from a person who started this one process; of SIGTERM, who sends it says why.
+    Only SIGINT is reported, because it comes from a person who started this one process. The sender of SIGTERM reports why.
 
-    The main thread may sit in a native call that waits for a rank that no longer exists, where Python runs no signal handler.
-    So the interpreter's wake-up descriptor wakes a thread of our own, which needs nobody's cooperation.
+    The main thread may be in a native call that waits for a rank that no longer exists; Python runs no signal handler then.
+    So the interpreter's wake-up descriptor wakes a thread of our own, which does not depend on the main thread.
 
-    mpirun kills all other ranks as soon as the first one has ended: rank 0, which has the log to end, goes before the others.
+    mpirun kills all other ranks as soon as the first one has ended. So rank 0, which ends the log, exits before the others.
     """
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM)
-    AFTER_RANK_0_S = 0.5  # of the second that mpirun gives
+    AFTER_RANK_0_S = 0.5  # mpirun gives the ranks one second
 
     def __init__(self, log: RunLog, rank: int):
         self._log = log

@@ -1,8 +1,8 @@
-"""An eye on the ranks of a run: which of them stands still, and who waits for it.
+"""Watch the ranks of a run: find the rank that makes no progress, and the ranks that wait for it.
 
-Once a second every rank tells rank 0 by a datagram how many batches it has done and what it is doing, and rank 0 answers. None of
-this goes through the communication library of the framework, for that is what hangs when a rank is gone. Time is counted in
-turns of the watch itself, so neither a clock that is set nor a machine that was paused looks like a rank that stands still.
+Once a second every rank sends rank 0 a heartbeat, a datagram with its number of batches and what it is doing, and rank 0
+answers. The heartbeats do not use the framework's communication library, because that is what hangs when a rank is gone. Time is
+counted in turns of the watchdog itself, so neither a changed clock nor a paused machine looks like a stalled rank.
 """
 
 import contextlib
@@ -21,35 +21,36 @@ from rn50.run.implementation import Implementation
 
 TURN_S = 1.0
 SILENT_S = 20
-"""A rank that has not been heard of for so long ends the run. Gloo gives up after 30 s, and cannot say because of whom."""
+"""The run ends when a rank has sent no heartbeat for this long. Gloo gives up after 30 s, and cannot name the rank."""
 STILL_S = 30
-"""So does a step that takes so long once the clock runs; before, compiling and tuning may take their time."""
+"""The run ends when a step takes this long after the clock has started."""
 STILL_BEFORE_THE_CLOCK_S = 300
+"""The same limit before the clock, when compiling and tuning may take long."""
 SLOW_STEPS = 5
-"""Where steps are long, one may take so many times what the longest took so far."""
+"""A step may in any case take this many times as long as the longest one so far."""
 WARN_AFTER = 0.4
-"""The share of these limits after which a warning is given."""
+"""The part of these limits after which a warning is given."""
 FIRST_WORDS_S = 5
-"""In this time every rank should be heard of for the first time."""
+"""Time limit for the first heartbeat of every rank."""
 ADDRESSES = 16
-"""Of rank 0, at most: one for each of its networks."""
+"""Most addresses of rank 0 that are tried, one per network."""
 DATAGRAM = 1024
 
 WAITING_FOR_DATA = "waiting for data"
 
 
 class Seen:
-    """What is known of one rank."""
+    """The last heartbeat of one rank."""
 
     def __init__(self) -> None:
         self.host, self.steps, self.doing = "?", 0, "starting"
         self.heard = False
         self.silent = 0
-        """Turns since it was last heard of."""
+        """Turns since the last heartbeat."""
 
 
 class Roll:
-    """What is known, turn by turn, of some of the ``size`` ranks, and what follows from it."""
+    """Heartbeats of some of the ``size`` ranks, advanced once a second; says which rank is silent and which has stalled."""
 
     def __init__(self, ranks: List[int], size: int):
         self.ranks = {rank: Seen() for rank in ranks}
@@ -58,17 +59,17 @@ class Roll:
         self._steps = self._still = self._last_pause = self._longest_pause = 0
 
     def hear(self, rank: int, host: str, steps: int, doing: str) -> None:
-        """``rank`` has spoken."""
+        """Record a heartbeat of ``rank``."""
         seen = self.ranks[rank]
         seen.host, seen.steps, seen.doing, seen.heard, seen.silent = host, steps, doing, True, 0
 
     def start_the_clock(self) -> None:
-        """From now on a step may not take long. Of the steps so far, which compiled, the last one says how long that is."""
+        """Apply the limit of the timed part from now on. The steps so far compiled, so only the last one counts towards it."""
         self._clock_runs = True
         self._still, self._longest_pause = 0, self._last_pause
 
     def turn(self) -> None:
-        """A second has gone by."""
+        """Advance by one second."""
         for seen in self.ranks.values():
             seen.silent += 1
         steps = sum(seen.steps for seen in self.ranks.values())
@@ -78,7 +79,7 @@ class Roll:
             self._longest_pause = max(self._longest_pause, self._last_pause)
 
     def gone(self, share: float = 1.0) -> Optional[str]:
-        """Which ranks have been silent for ``share`` of the time that they may be, and who waits for them; None if none has."""
+        """Return a line that names the ranks that were silent for ``share`` of the limit, and who waits for them; else None."""
         gone = [rank for rank, seen in self.ranks.items() if seen.heard and seen.silent >= share * SILENT_S]
         if not gone:
             return None
@@ -86,7 +87,7 @@ class Roll:
         return f"{self._names(gone)} not heard of for {turns} s{self._waiting_for(gone)}; look at the process and the network"
 
     def still(self, share: float = 1.0) -> Optional[str]:
-        """Who waits for whom where no step has ended for ``share`` of the time that one may take; else None."""
+        """Return a line that says who waits for whom if no step has ended for ``share`` of the limit; else None."""
         limit = max(STILL_S, SLOW_STEPS * self._longest_pause) if self._clock_runs else STILL_BEFORE_THE_CLOCK_S
         if self._still < share * limit:
             return None
@@ -113,10 +114,11 @@ class Roll:
 
 
 class Watch:
-    """The watch of one rank, in a thread of its own, from ``__enter__`` to ``__exit__``.
+    """The watchdog of one rank, in a thread of its own, from ``__enter__`` to ``__exit__``.
 
-    ``doing`` is what this rank is about; the run sets it. ``warn(line)`` is called on rank 0 when things begin to look bad. When
-    they are, ``end`` is called on every rank: with the line to be said on the one that saw it, with None on those that it told.
+    The run sets ``doing``, the current activity of this rank. ``warn(line)`` is called on rank 0 when a limit comes near. When
+    one is reached, ``end`` is called on every rank: with the line to print on the rank that saw it, with None on the ranks that
+    it informed.
     """
 
     def __init__(self, implementation: Implementation, warn: Callable[[str], None], end: Callable[[Optional[str]], None]):
@@ -127,7 +129,7 @@ class Watch:
         self._host = socket.gethostname()
         self._roll = Roll(list(range(self._size)) if self._rank == 0 else [0], self._size)
         self._peers: Dict[int, Any] = {}
-        """Rank 0: where the others were last heard from."""
+        """On rank 0, the address of each other rank's last heartbeat."""
         self._warned = False
         self._all_heard, self._closed = threading.Event(), threading.Event()
 
@@ -145,15 +147,15 @@ class Watch:
         self._closed.set()
 
     def start_the_clock(self) -> None:
-        """The clock runs from now on."""
+        """Apply the limit of the timed part from now on."""
         self._roll.start_the_clock()
 
     def hosts(self) -> Dict[int, str]:
-        """On rank 0 the host of every rank."""
+        """Return rank -> host name; on rank 0 that of every rank."""
         return {rank: seen.host for rank, seen in self._roll.ranks.items()}
 
     def _agree_on_rank_0(self) -> Tuple[int, List[Tuple[str, int]]]:
-        """A number that only this run knows, and the addresses of rank 0, on every rank."""
+        """Return a random number that identifies this run, and the addresses of rank 0; the same on every rank."""
         note = np.zeros(2 + ADDRESSES, dtype=np.int64)
         if self._rank == 0:
             found = {address.address for each in psutil.net_if_addrs().values() for address in each
@@ -185,11 +187,11 @@ class Watch:
     def _send(self, address: Any, **more: bool) -> None:
         words = {"token": self._token, "rank": self._rank, "host": self._host[:64], "steps": self._implementation.steps,
                  "doing": self._doing_now(), **more}
-        with contextlib.suppress(OSError):  # a network that is down; the silence will be noticed
+        with contextlib.suppress(OSError):  # the network is down; the silence will be noticed
             self._socket.sendto(json.dumps(words).encode(), address)
 
     def _listen(self) -> None:
-        """Hears what comes in during one turn."""
+        """Receive heartbeats during one turn."""
         deadline = time.monotonic() + TURN_S
         while time.monotonic() < deadline:
             self._socket.settimeout(max(0.001, deadline - time.monotonic()))

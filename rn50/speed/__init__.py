@@ -1,1 +1,1 @@
-"""Speed, measured: the input pipeline, storage, communication, training; the input pipeline, tuned."""
+"""Speed measurements of the input pipeline, storage, communication and training; tuning of the input pipeline."""

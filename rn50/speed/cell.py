@@ -14,52 +14,52 @@ SYNTHETIC, REAL = "synthetic", "real"
 
 
 class Cell(NamedTuple):
-    """What is measured; ``batch_size`` is that of a rank."""
+    """Combination to measure; ``batch_size`` is per rank."""
 
     framework: str
     model: str
     image_size: Optional[int]
-    """These three as a ``Network`` has them."""
+    """Framework, model and image size are as in a ``Network``."""
     precision: str
     batch_size: int
     ranks: int
 
     @property
     def name(self) -> str:
-        """Of its log."""
+        """Return the name of its log."""
         return f"{self.framework}_{self.model}_{self.precision}_{self.batch_size}_{self.ranks}"
 
     @property
     def variables(self) -> Dict[str, str]:
-        """What makes a configuration that of this cell."""
+        """Return the variables that make a configuration that of this cell."""
         size = {} if self.image_size is None else dict.fromkeys(("IMAGE_SIZE", "EVAL_RESIZE"), str(self.image_size))
         return {"FRAMEWORK": self.framework, "PRECISION": self.precision, "BATCHSIZE": str(self.batch_size),
                 "DGXNGPU": str(self.ranks), **size}
 
     def kinds(self, asked: Tuple[str, ...]) -> Tuple[str, ...]:
-        """The kinds of data that it trains on. Models of a zoo have synthetic data alone, of the size that they want."""
+        """Return the kinds of data that it trains on. Models of a zoo have synthetic data alone, of the size that they want."""
         return tuple(kind for kind in asked if self.model == OURS or kind == SYNTHETIC)
 
 
 class Result(NamedTuple):
-    """Images/s of all ranks together by kind of data; or why there are none."""
+    """Images/s of all ranks together by kind of data, or the reason why there are none."""
 
     cell: Cell
     rates: Dict[str, Rates]
     failure: str
-    """As that of a job."""
+    """As in a job's ``worker.Outcome``."""
     log: str
 
 
 def verb(model: str, kinds: Tuple[str, ...], seconds: float, rounds: int) -> List[str]:
-    """What ``rn50`` is to be called with to measure a cell."""
+    """Return the arguments for ``rn50`` to measure a cell."""
     return ["bench", "throughput", f"--models={model}", f"--data={','.join(kinds)}", f"--seconds={seconds}", f"--rounds={rounds}"]
 
 
 def as_rank(
     config: Config, create: Callable[[Config], Implementation], kinds: Tuple[str, ...], seconds: float, rounds: int
 ) -> None:
-    """Measures as one rank: every kind of data in turn, ``rounds`` times after a first that does not count. Rank 0 prints."""
+    """Measure as one rank: every kind of data in turn, ``rounds`` times after a first that does not count. Rank 0 prints."""
     implementation = create(config)
     try:
         gauge = Gauge(config, implementation)
@@ -83,6 +83,6 @@ def as_rank(
 def run(
     cell: Cell, environ: Mapping[str, str], kinds: Tuple[str, ...], seconds: float, rounds: int, log: pathlib.Path
 ) -> Result:
-    """Measures a cell in a job of its own. Raises UserError where ``log`` cannot be written."""
+    """Measure a cell in a job of its own. Raises UserError if ``log`` cannot be written."""
     told, failure = worker.run(verb(cell.model, cell.kinds(kinds), seconds, rounds), {**environ, **cell.variables}, log)
     return Result(cell, {kind: of_rounds(values) for kind, values in (told or {}).items()}, failure, log.name)

@@ -14,11 +14,11 @@ from rn50.settings.variables import PASSED_THROUGH
 from rn50.terminal import Terminal, print_json
 
 OF_ONE_RANK = r"HOROVOD_(.*RANK|.*SIZE|HOSTNAME|GLOO_RENDEZVOUS_.*)$|OMPI_COMM_|PMIX_|LD_"
-"""Variables that launchers set; they say nothing of the settings that one compares."""
+"""Variables that launchers set; they are not settings to compare."""
 
 
 def sweep(communicator: Communicator, largest_bytes: int) -> List[Timing]:
-    """Timings of 4 bytes, 16, 64 ... up to ``largest_bytes``. All ranks call it."""
+    """Time all-reduces of 4 bytes, 16, 64 ... up to ``largest_bytes``. All ranks call it."""
     sizes = [FLOAT_BYTES]
     while sizes[-1] * 4 <= largest_bytes:
         sizes.append(sizes[-1] * 4)
@@ -26,14 +26,14 @@ def sweep(communicator: Communicator, largest_bytes: int) -> List[Timing]:
 
 
 def as_rank(config: Config, largest_mib: int, as_json: bool) -> List[str]:
-    """What ``rn50`` is to be called with as one rank of the measurement. Raises UserError where there is one rank only."""
+    """Return the arguments for ``rn50`` as one rank of the measurement. Raises UserError if there is one rank only."""
     if config.ranks == 1:
         raise UserError("DGXNGPU=1", "one rank has nothing to send", "set DGXNGPU=2 or more")
     return ["bench", "comm", "--as-rank", f"--largest-mib={largest_mib}", *(["--json"] if as_json else [])]
 
 
 def bench(config: Config, create: Callable[[Config], Implementation], largest_bytes: int, as_json: bool) -> None:
-    """Times the sums as one rank; rank 0 prints them as JSON or as a table."""
+    """Time the all-reduces as one rank; rank 0 prints them as JSON or as a table."""
     implementation = create(config)
     try:
         communicator = implementation.communicator

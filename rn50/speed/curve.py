@@ -1,4 +1,4 @@
-"""The scaling curve of a throughput matrix: images/s over the batch size."""
+"""Scaling curve of a throughput matrix: images/s over the batch size."""
 
 import io
 from typing import Dict, List, Sequence, Tuple
@@ -10,11 +10,11 @@ from rn50 import files
 from rn50.speed.cell import REAL, Result
 
 LOGARITHMIC = 10
-"""Curves that lie further apart than so many times would hide each other on a scale from 0 on."""
+"""Ratio of rates above which the scale is logarithmic, because curves so far apart would hide each other on a scale from 0."""
 
 
 def lines(results: Sequence[Result]) -> Dict[Tuple[str, str], List[Tuple[int, float]]]:
-    """(What was trained and how, kind of data) -> (batch size of a rank, images/s of all ranks), by batch size."""
+    """Return (name of what was trained, kind of data) -> [(batch size of a rank, images/s of all ranks)], by batch size."""
     several = len({each.cell.ranks for each in results}) > 1
     found: Dict[Tuple[str, str], List[Tuple[int, float]]] = {}
     for cell, rates, _, _ in sorted(results, key=lambda each: each.cell.batch_size):
@@ -27,7 +27,7 @@ def lines(results: Sequence[Result]) -> Dict[Tuple[str, str], List[Tuple[int, fl
 
 
 def draw(results: Sequence[Result]) -> str:
-    """The curves as SVG: a colour for each framework, model, precision and number of ranks, dashed on real data."""
+    """Return the curves as SVG: a colour for each framework, model, precision and number of ranks, dashed on real data."""
     curves = lines(results)
     names = list(dict.fromkeys(name for name, _ in curves))
     rates = [rate for curve in curves.values() for _, rate in curve]

@@ -1,4 +1,4 @@
-"""How fast images come, stage by stage, and are trained on, and which of the two waits for the other (``rn50 bench input``)."""
+"""Speed of input, stage by stage, and of training, and which of the two waits for the other (``rn50 bench input``)."""
 
 import statistics
 from typing import Any, Callable, Dict, List, NamedTuple, Tuple
@@ -23,26 +23,27 @@ MEANING = {
     "real": "training on real data",
 }
 SHARE_OF_TRAINING = 3
-"""A training step takes longer than the batch of a pipeline, and more of them go before those that are timed."""
+"""Time of a training measurement relative to that of a stage: a training step takes longer than a batch of a pipeline, and more
+steps go before those that are timed."""
 CLOSE = 1.25
-"""A stage that alone is no more than so many times as fast as the whole pipeline is what holds it up."""
+"""A stage that alone is at most this many times as fast as the whole pipeline is its bottleneck."""
 
 
 class Waiting(NamedTuple):
-    """How training on real data spends its steps; medians over the rounds."""
+    """Time that training on real data waits; medians over the rounds."""
 
     reader_ratio: float
     """Share of the time that rank 0 waited for its next batch."""
     reader_cost_s: float
-    """Seconds a step that it waited."""
+    """Seconds per step that it waited."""
     batch_cost_s: float
-    """Seconds a step."""
+    """Seconds per step."""
     images_per_second: float
-    """Of all ranks."""
+    """Rate of all ranks together."""
 
 
 class Report(NamedTuple):
-    """Images/s of all ranks together."""
+    """Report of a measurement; images/s are of all ranks together."""
 
     images_per_second: Dict[str, Rates]
     real_of_synthetic: Comparison
@@ -51,7 +52,8 @@ class Report(NamedTuple):
 
 
 def bottleneck(median: Dict[str, float], real_of_synthetic: Comparison) -> str:
-    """What holds up training on real data, in words. ``median`` has the images/s of every stage and of both kinds of training."""
+    """Return the bottleneck of training on real data, in words. ``median`` has the images/s of every stage and kind of
+    training."""
     slower = real_of_synthetic.shown and real_of_synthetic.highest < 1
     enough = median["pipeline"] >= median["synthetic"]
     if enough and not slower:
@@ -67,7 +69,7 @@ def bottleneck(median: Dict[str, float], real_of_synthetic: Comparison) -> str:
 
 
 def as_rank(seconds: float, rounds: int, as_json: bool) -> List[str]:
-    """What ``rn50`` is to be called with as one rank of the measurement."""
+    """Return the arguments for ``rn50`` as one rank of the measurement."""
     form = ["--json"] if as_json else []
     return ["bench", "input", "--as-rank", f"--seconds={seconds}", f"--rounds={rounds}", *form]
 
@@ -75,7 +77,7 @@ def as_rank(seconds: float, rounds: int, as_json: bool) -> List[str]:
 def bench(
     config: Config, create: Callable[[Config], Implementation], seconds: float, rounds: int, as_json: bool
 ) -> None:
-    """Measures as one rank, for about ``seconds`` in ``rounds`` rounds after a first that does not count; rank 0 prints."""
+    """Measure as one rank, for about ``seconds`` in ``rounds`` rounds after a first that does not count; rank 0 prints."""
     implementation = create(config)
     try:
         report = measure(config, Gauge(config, implementation), implementation, seconds, rounds)
@@ -87,7 +89,7 @@ def bench(
 
 
 def measure(config: Config, gauge: Gauge, implementation: Implementation, seconds: float, rounds: int) -> Report:
-    """Every stage and both kinds of training, once a round."""
+    """Measure every stage and both kinds of training, once a round."""
     slot = seconds / (rounds + 1) / (len(STAGES) + SHARE_OF_TRAINING * len(TRAINING))
     pipelines = {"read": gauge.reader(), "decode": gauge.decoder(), "pipeline": gauge.whole()}
     inputs = {"synthetic": implementation.open_input(None), "real": implementation.open_input(config.input_pipeline)}
@@ -120,7 +122,7 @@ def measure(config: Config, gauge: Gauge, implementation: Implementation, second
 
 
 def to_json(config: Config, report: Report) -> Dict[str, Any]:
-    """The report as plain data."""
+    """Return the report as plain data."""
     return {
         "system": config.run.system,
         "device": config.run.device,
@@ -133,7 +135,7 @@ def to_json(config: Config, report: Report) -> Dict[str, Any]:
 
 
 def show(config: Config, report: Report, console: Terminal) -> None:
-    """A line a stage, then the verdict."""
+    """Print one line per stage, then the verdict."""
     ranks = "1 rank" if config.ranks == 1 else f"{config.ranks} ranks together"
     table = Table(title=f"{config.run.system}: images/s of {ranks}, {config.run.device}", title_justify="left")
     for heading in ("", "median", "lowest", "highest"):

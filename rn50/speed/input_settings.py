@@ -1,4 +1,4 @@
-"""The knobs of the input pipeline that may be turned for speed, and the values that are worth a trial."""
+"""Settings of the input pipeline that affect speed, and the values that are worth a trial."""
 
 import dataclasses
 from typing import Any, Dict, List, Mapping, NamedTuple, Tuple
@@ -8,31 +8,31 @@ from rn50.settings.config import Config, variables
 from rn50.settings.variables import Variable
 
 NAMES: Dict[str, str] = {field: variable.name for section, field, variable in variables() if section == "input_pipeline"}
-"""The variable of every field of the input pipeline."""
+"""Variable of every field of the input pipeline."""
 
 
 class Knob(NamedTuple):
-    """A field of the input pipeline and its values in order; a search climbs along them as long as they get better."""
+    """Setting of the input pipeline: a field and its values in order. A search climbs along them as long as they get better."""
 
     field: str
     values: Tuple[Any, ...]
 
     @property
     def name(self) -> str:
-        """The variable that sets it."""
+        """Return the variable that sets it."""
         return NAMES[self.field]
 
     def directions(self, current: Any) -> List[List[Any]]:
-        """The values above ``current``, nearest first, and those below it."""
+        """Return the values above ``current``, nearest first, and those below it, nearest first."""
         above = [value for value in self.values if value > current]
         return [above, [value for value in reversed(self.values) if value < current]]
 
 
 def of(config: Config, cores: int) -> List[Knob]:
-    """Those that are alive on the device of ``config``; threads up to ``cores``, those that a rank has.
+    """Return the settings in effect on the device of ``config``. Threads go up to ``cores``, the cores of a rank.
 
-    The greatest effect first, because what comes after is measured with it. Memory that is allocated in advance is left as it
-    is: it decides how long the first batches take, and those that come later hardly.
+    The setting with the greatest effect comes first, because those after it are measured with it. Memory that is allocated in
+    advance is left as it is: it affects the time of the first batches, and hardly that of later ones.
     """
     threads = tuple(value for value in (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32) if value <= cores)
     knobs = [
@@ -49,28 +49,28 @@ def of(config: Config, cores: int) -> List[Knob]:
 
 
 def together(config: Config) -> List[Dict[str, Any]]:
-    """Values that may help together where each by itself does not: a cache needs whole images, which without it cost time."""
+    """Return values that may help together though neither does alone: a cache needs whole images, which cost time without it."""
     cached = {"roi_decode": False, "cache_size_mb": 4096}
     useful = config.run.device == "gpu" and config.input_pipeline.roi_decode
     return [cached] if useful else []
 
 
 def turned(config: Config, values: Mapping[str, Any]) -> Config:
-    """``config`` with these values of fields of its input pipeline."""
+    """Return ``config`` with these values of fields of its input pipeline."""
     return dataclasses.replace(config, input_pipeline=dataclasses.replace(config.input_pipeline, **values))
 
 
 def alive(config: Config, knob: Knob) -> bool:
-    """Whether the value that ``config`` has for a knob changes anything."""
+    """Return whether the value that ``config`` has for a setting is in effect."""
     return show.why_dead(knob.name, config) is None
 
 
 def changes(before: Config, after: Config) -> Dict[str, Tuple[str, str]]:
-    """The texts of every variable of the input pipeline that is another one in ``after``."""
+    """Return the texts, old and new, of every variable of the input pipeline that differs in ``after``."""
     old, new = before.as_environment(), after.as_environment()
     return {name: (old[name], new[name]) for name in NAMES.values() if old[name] != new[name]}
 
 
 def described(values: Mapping[str, Any]) -> str:
-    """NAME=value of fields, as a file has them."""
+    """Return NAME=value of fields, as a file has them."""
     return " ".join(f"{NAMES[field]}={Variable.write(value)}" for field, value in values.items())

@@ -1,4 +1,4 @@
-"""What a rank measures of its input pipeline, together with the other ranks: all at once, for they share cores and storage."""
+"""Measurements of a rank's input pipeline, made by all ranks at once because they share cores and storage."""
 
 import itertools
 import time
@@ -14,11 +14,11 @@ from rn50.run.implementation import EpochResult, Implementation
 from rn50.settings.config import Config
 
 LEAST_STEPS = 3
-"""Steps that are timed, however short the time."""
+"""Fewest steps that are timed, however short the time."""
 LEAD_IN_STEPS = 2
-"""Steps, beside those that fill the queue of the pipeline, before time is taken."""
+"""Steps before time is taken, in addition to those that fill the queue of the pipeline."""
 BATCHES_IN_MEMORY = 4
-"""What is decoded without reading: enough that no cache of the processor holds it."""
+"""Batches that are decoded without reading: enough that no cache of the processor holds them."""
 SEED = 1
 
 
@@ -37,16 +37,16 @@ class Gauge:
         implementation.warm_up(SEED)
 
     def agreed(self, value: int) -> int:
-        """What rank 0 says."""
+        """Broadcast rank 0's value."""
         own = value if self.communicator.rank == 0 else 0
         return int(self.communicator.sum(np.array([own], np.int64))[0])
 
     def over_ranks(self, value: float) -> float:
-        """The sum over all ranks, to a millionth."""
+        """Return the sum over all ranks, to a millionth."""
         return int(self.communicator.sum(np.array([round(value * 1e6)], np.int64))[0]) / 1e6
 
     def reader(self) -> Any:
-        """A pipeline that reads and does nothing else. Raises UserError where it is not DALI that reads."""
+        """Return a pipeline that only reads. Raises UserError if the input library is not DALI."""
         library = self._config.input_pipeline.library
         if library != "dali":
             raise UserError(f"INPUT_LIBRARY={library}", "only DALI's stages can be measured one by one",
@@ -54,11 +54,11 @@ class Gauge:
         return dali.build_reader(self._config, self.communicator.rank, self.communicator.size, SEED)
 
     def decoder(self) -> Any:
-        """A pipeline that decodes images in memory and does nothing else."""
+        """Return a pipeline that only decodes images in memory."""
         return dali.build_decoder(self._config, SEED, self._implementation.batch_form, self._in_memory())
 
     def whole(self) -> Any:
-        """The pipeline of the training set."""
+        """Return the pipeline of the training set."""
         rank, ranks = self.communicator.rank, self.communicator.size
         return dali.build(self._config, True, rank, ranks, SEED + rank, self._implementation.batch_form)
 
@@ -70,7 +70,7 @@ class Gauge:
         return itertools.cycle([images[begin : begin + size] for begin in range(0, len(images), size)])
 
     def images_per_second(self, pipeline: Any, seconds: float) -> float:
-        """Of a pipeline alone, over all ranks, measured for about so long."""
+        """Return the rate of a pipeline alone, over all ranks, measured for about ``seconds``."""
         for _ in range(self._config.input_pipeline.prefetch_queue_depth + LEAD_IN_STEPS):
             pipeline.run()
         self.communicator.barrier()
@@ -84,10 +84,10 @@ class Gauge:
         return self.over_ranks(batches * self._config.hyperparameters.batch_size / taken)
 
     def steps(self, batches: Any, depth: int, seconds: float) -> int:
-        """As many steps as ``train`` can time in about so long, but no more than an epoch has full batches."""
+        """Return how many steps ``train`` can time in about ``seconds``, at most the full batches of an epoch."""
         tried = min(LEAD_IN_STEPS, self._full_batches)
         result = self._implementation.train_steps(batches, 1, tried)
-        # A queue is emptied before and filled again after the steps.
+        # The queue is emptied before the steps and filled again after them.
         fit = round(seconds * tried / result.seconds) - self._lead_in(depth) - 2 * depth
         return self.agreed(min(self._full_batches, max(LEAST_STEPS, fit)))
 
@@ -96,11 +96,11 @@ class Gauge:
 
     @staticmethod
     def _settle(batch_seconds: float, depth: int) -> None:
-        """Waits until a queue is full again, so that filling it takes nothing from what is measured next."""
+        """Wait until a queue is full again, so that filling it takes nothing from what is measured next."""
         time.sleep(depth * batch_seconds)
 
     def train(self, batches: Any, depth: int, steps: int) -> EpochResult:
-        """Training steps on all ranks: the samples of all, the seconds of rank 0. ``depth`` is that of the queue."""
+        """Time training steps on all ranks; return the samples of all, the seconds of rank 0. ``depth`` is that of the queue."""
         self.communicator.barrier()
         result = self._implementation.train_steps(batches, self._lead_in(depth), steps)
         self._settle(result.seconds / steps, depth)

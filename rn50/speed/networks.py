@@ -1,4 +1,4 @@
-"""Which networks a throughput matrix has: ours, and beside it models of the frameworks' own zoos."""
+"""Networks of a throughput matrix: ours, and models of the frameworks' own zoos."""
 
 import difflib
 import re
@@ -12,7 +12,7 @@ OURS = "ours"
 
 
 class Network(NamedTuple):
-    """What a cell trains."""
+    """Network that a cell trains."""
 
     framework: str
     model: str
@@ -22,9 +22,10 @@ class Network(NamedTuple):
 
 
 def networks(frameworks: Sequence[str], models: Sequence[str]) -> List[Network]:
-    """Every model in every framework that has it. Zoos spell a name as they like, so case, dots and underscores do not count.
+    """Return every model in every framework that has it. Spelling differs between zoos, so case, dots and underscores do not
+    count.
 
-    Raises UserError for a model that no zoo of these frameworks has, and where a zoo is not installed.
+    Raises UserError for a model that no zoo of these frameworks has, and if a zoo is not installed.
     """
     zoos = {} if set(models) == {OURS} else {framework: implementation.zoo(framework) for framework in frameworks}
     found: List[Network] = []

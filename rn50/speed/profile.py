@@ -1,4 +1,4 @@
-"""Where the time of training goes (``rn50 profile``): rate, the framework's profile, the bottleneck, and the gain of a change."""
+"""Profile of training (``rn50 profile``): rate, the framework's profile, the bottleneck, and the gain of a change."""
 
 import json
 import pathlib
@@ -20,34 +20,34 @@ from rn50.terminal import Terminal
 PLAIN = "profile.json"
 _REMEDY = "give another folder with --to"
 TOP = 12
-"""Operators that are shown."""
+"""Number of operators that are shown."""
 JOBS = ("rate", "operators")
 
 
 class Profile(NamedTuple):
-    """What a folder of ``rn50 profile`` holds, as plain data."""
+    """Contents of a folder of ``rn50 profile``, as plain data."""
 
     rate: Dict[str, Any]
-    """As ``rn50 bench input --json`` has it."""
+    """Output of ``rn50 bench input --json``."""
     steps: int
     step_seconds: float
-    """Of the profiled steps, which are slower than others."""
+    """Seconds per profiled step; profiled steps are slower than others."""
     operators: List[Operator]
-    """Of all profiled steps, the longest first."""
+    """Operators of all profiled steps, the longest first."""
 
     @property
     def idle(self) -> float:
-        """The share of the profiled time in which no operator ran; of operators side by side the sum counts."""
+        """Return the share of the profiled time in which no operator ran; operators side by side count with their sum."""
         return max(0.0, 1 - sum(each.seconds for each in self.operators) / (self.steps * self.step_seconds))
 
     def milliseconds(self, name: str) -> float:
-        """Of an operator, a step."""
+        """Return the milliseconds per step of an operator."""
         return 1e3 * sum(each.seconds for each in self.operators if each.name == name) / self.steps
 
 
 def as_rank(config: Config, create: Callable[[Config], Implementation], what: str, seconds: float, rounds: int, steps: int,
             folder: pathlib.Path) -> None:
-    """One rank of one of ``JOBS``; rank 0 tells."""
+    """Run one of ``JOBS`` as one rank; rank 0 reports."""
     implementation = create(config)
     try:
         gauge = Gauge(config, implementation)
@@ -60,7 +60,7 @@ def as_rank(config: Config, create: Callable[[Config], Implementation], what: st
             result, operators = implementation.profile(batches, steps, folder / f"trace_{rank}.json")
             told = {"steps": steps, "step_seconds": result.seconds / steps,
                     "operators": sorted(operators, key=lambda each: -each.seconds)}
-        implementation.communicator.sum(np.zeros(1, np.int64))  # rank 0 tells when all are through
+        implementation.communicator.sum(np.zeros(1, np.int64))  # rank 0 reports when all are done
         if implementation.communicator.rank == 0:
             worker.tell(told)
     finally:
@@ -68,14 +68,15 @@ def as_rank(config: Config, create: Callable[[Config], Implementation], what: st
 
 
 def verb(what: str, seconds: float, rounds: int, steps: int, folder: pathlib.Path) -> List[str]:
-    """What ``rn50`` is to be called with for one of ``JOBS``."""
+    """Return the arguments for ``rn50`` to run one of ``JOBS``."""
     return ["profile", f"--job={what}", f"--seconds={seconds}", f"--rounds={rounds}", f"--steps={steps}", f"--to={folder}"]
 
 
 def measure(environ: Mapping[str, str], seconds: float, rounds: int, steps: int, folder: pathlib.Path) -> Profile:
-    """The rate in one job, the operators in another, for a profiler slows what it looks at. Writes ``PLAIN``, traces and logs.
+    """Measure the rate in one job and the operators in another, because a profiler slows down what it measures. Write ``PLAIN``,
+    traces and logs.
 
-    Raises UserError where one of the jobs fails, or ``folder`` cannot be written.
+    Raises UserError if one of the jobs fails or ``folder`` cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -97,11 +98,11 @@ def measure(environ: Mapping[str, str], seconds: float, rounds: int, steps: int,
 
 
 def read(folder: pathlib.Path) -> Profile:
-    """An earlier profile. Raises UserError where ``folder`` holds none."""
+    """Return an earlier profile. Raises UserError if ``folder`` holds none."""
     file = folder / PLAIN
     try:
         earlier = _profile(files.read_json(file, remedy="give a folder of `rn50 profile --to`"))
-        gain(earlier, earlier)  # which reads what it is for
+        gain(earlier, earlier)  # raises unless all that a comparison reads is there
         sum(each.seconds / earlier.steps for each in earlier.operators)
         return earlier
     except (KeyError, TypeError, ValueError, ZeroDivisionError):
@@ -115,7 +116,7 @@ def _profile(told: Dict[str, Any]) -> Profile:
 
 
 def gain(before: Profile, now: Profile) -> str:
-    """What a change has brought, in words."""
+    """Return the gain of a change, in words."""
     one, other = (each.rate["images_per_second"]["real"] for each in (before, now))
     said = f"{other['median']:,.0f} images/s for {one['median']:,.0f} before: {other['median'] / one['median']:.3f} times as fast"
     if other["lowest"] > one["highest"] or other["highest"] < one["lowest"]:
@@ -124,7 +125,7 @@ def gain(before: Profile, now: Profile) -> str:
 
 
 def to_json(now: Profile, before: Optional[Profile]) -> Dict[str, Any]:
-    """All as plain data."""
+    """Return everything as plain data."""
     return {
         **now.rate, "profiled_step_seconds": now.step_seconds, "idle": now.idle,
         "operators": [{"name": name, "calls": calls / now.steps, "milliseconds": 1e3 * seconds / now.steps}
@@ -134,7 +135,7 @@ def to_json(now: Profile, before: Optional[Profile]) -> Dict[str, Any]:
 
 
 def show(now: Profile, before: Optional[Profile], folder: pathlib.Path, console: Terminal) -> None:
-    """The four steps, a paragraph each."""
+    """Print the four steps, a paragraph each."""
     def line(text: str) -> None:
         console.print(text)
 

@@ -1,10 +1,10 @@
-"""Images/s that others have published for training ResNet-50, to stand beside those that are measured here."""
+"""Published images/s of training ResNet-50, for comparison with those that are measured here."""
 
 from typing import NamedTuple, Optional, Tuple
 
 
 class Figure(NamedTuple):
-    """A published throughput; ``batch_size`` is that of a device. None: the source does not say."""
+    """Published throughput; ``batch_size`` is per device. None: the source does not say."""
 
     framework: str
     device: str

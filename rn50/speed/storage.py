@@ -1,8 +1,8 @@
-"""How fast storage gives a data set's training file, cold and warm, sequentially and shuffled (``rn50 bench storage``).
+"""Read speed of a data set's training file, cold and warm, sequentially and shuffled (``rn50 bench storage``).
 
-Sequential is how DALI reads: every rank its own part of the file from front to back, shuffling in memory. Shuffled, record by
-record, is how loaders read that draw from the whole file. One thread reads, as one does in a pipeline. Before a cold measurement
-the kernel is asked to forget the file's pages, and then whether it did.
+DALI reads sequentially: every rank reads its own part of the file from front to back and shuffles in memory. Loaders that sample
+from the whole file read shuffled, record by record. One thread reads, as one does in a pipeline. Before a cold measurement the
+kernel is asked to drop the file's pages, and then asked whether it did.
 """
 
 import errno
@@ -24,17 +24,17 @@ from rn50.terminal import Terminal, print_json
 
 BLOCK_BYTES = 1 << 20
 PLACES = 256
-"""Places of a file that are looked at to tell whether it is in memory."""
+"""Number of places in a file that are probed to tell whether it is in memory."""
 FORGOTTEN = 0.1
-"""A file of which no more than this share is still in memory counts as cold."""
+"""Largest share still in memory of a file that counts as cold."""
 KINDS = ("sequential, cold", "sequential, warm", "shuffled, cold", "shuffled, warm")
 
 Piece = Tuple[int, int]
-"""(offset, bytes) of what is read at a time."""
+"""(offset, bytes) of one read."""
 
 
 class TrainingFile:
-    """``train.rec`` of a folder, opened for reading. Raises UserError where it or its index cannot be read."""
+    """``train.rec`` of a folder, opened for reading. Raises UserError if it or its index cannot be read."""
 
     def __init__(self, folder: Path):
         self.folder, self.path = folder, folder / "train.rec"
@@ -51,15 +51,15 @@ class TrainingFile:
         self._records: List[Piece] = list(zip(starts.tolist(), np.diff(starts, append=self.bytes).tolist()))
 
     def in_blocks(self) -> List[Piece]:
-        """The file in blocks."""
+        """Return the file as pieces of ``BLOCK_BYTES``, the last one shorter."""
         return [(begin, min(BLOCK_BYTES, self.bytes - begin)) for begin in range(0, self.bytes, BLOCK_BYTES)]
 
     def shuffled(self, seed: int) -> List[Piece]:
-        """Its records in an order that ``seed`` gives."""
+        """Return its records in an order that ``seed`` gives."""
         return random.Random(seed).sample(self._records, self.records)
 
     def read(self, pieces: Sequence[Piece], seconds: float) -> Tuple[int, float]:
-        """Reads piece after piece for about so long; (pieces, bytes per second)."""
+        """Read piece after piece for about ``seconds``; return (pieces, bytes per second)."""
         buffer = memoryview(bytearray(max(size for _, size in pieces)))
         done, total, begin = 0, 0, time.perf_counter()
         taken = 0.0
@@ -77,14 +77,14 @@ class TrainingFile:
         return done, total / taken
 
     def forget(self) -> Optional[float]:
-        """Asks the kernel to drop the file's pages; the share of them that stayed, None where it does not tell."""
-        os.fsync(self._file)  # what was not written yet cannot be dropped
+        """Ask the kernel to drop the file's pages; return the share of them that stayed, None if it does not tell."""
+        os.fsync(self._file)  # pages not yet written cannot be dropped
         os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_DONTNEED)
         return self.in_memory()
 
     def in_memory(self) -> Optional[float]:
-        """The share of the file that reading would not have to fetch, None where the file system does not tell."""
-        if not hasattr(os, "RWF_NOWAIT"):  # a Python for old kernels
+        """Return the share of the file that is in memory, None if the file system does not tell."""
+        if not hasattr(os, "RWF_NOWAIT"):  # this Python was built for an older kernel
             return None
         there, byte = 0, bytearray(1)
         places = np.linspace(0, self.bytes - 1, min(PLACES, self.bytes)).astype(int)
@@ -104,19 +104,19 @@ class TrainingFile:
 
 
 class Measured(NamedTuple):
-    """What the rounds gave of one folder."""
+    """Measurements of one folder."""
 
     folder: Path
     records: int
     bytes: int
     bytes_per_second: Dict[str, List[float]]
-    """By kind, a value a round."""
+    """By kind, one value per round."""
     stayed: Optional[float]
-    """The most of the file that was in memory when it should have been cold, None where nobody knows."""
+    """Largest share of the file that was in memory when it should have been cold, None if it is not known."""
 
     @property
     def remark(self) -> Optional[str]:
-        """What is to be known of the cold figures."""
+        """Return a warning about the cold figures, None if they need none."""
         if self.stayed is None:
             return f"{self.folder}: whether cold was cold is not known: its file system does not say what is in memory"
         if self.stayed > FORGOTTEN:
@@ -126,9 +126,9 @@ class Measured(NamedTuple):
 
 
 def measure(folders: Sequence[Path], seconds: float, rounds: int) -> List[Measured]:
-    """Every kind of every folder once a round, for about ``seconds`` in all.
+    """Measure every kind of every folder once a round, for about ``seconds`` in all.
 
-    Raises UserError where a folder cannot be read or two are the same.
+    Raises UserError if a folder cannot be read or two are the same.
     """
     files = [TrainingFile(folder) for folder in folders]
     try:
@@ -146,7 +146,7 @@ def measure(folders: Sequence[Path], seconds: float, rounds: int) -> List[Measur
                         stayed[place].append(file.forget())
                         read, rate = file.read(pieces, slot)
                         found[place][f"{order}, cold"].append(rate)
-                        found[place][f"{order}, warm"].append(file.read(pieces[:read], slot)[1])  # the very same, again
+                        found[place][f"{order}, warm"].append(file.read(pieces[:read], slot)[1])  # the same pieces again
                         done += 2
                         progress(done, rounds * len(files) * len(KINDS))
         worst = [None if None in shares else max(filter(None, shares), default=0.0) for shares in stayed]
@@ -157,7 +157,7 @@ def measure(folders: Sequence[Path], seconds: float, rounds: int) -> List[Measur
 
 
 class Row(NamedTuple):
-    """One kind of reading: bytes/s and seconds an epoch of each folder, and the second against the first where there are two."""
+    """One kind of reading: bytes/s and seconds per epoch of each folder, and the second against the first if there are two."""
 
     kind: str
     bytes_per_second: List[Rates]
@@ -166,7 +166,7 @@ class Row(NamedTuple):
 
     @property
     def meaning(self) -> str:
-        """What the second folder costs or saves in seconds an epoch, where the rounds show a difference."""
+        """Return the seconds per epoch that the second folder costs or saves, if the rounds show a difference."""
         if self.second_of_first is None:
             return ""
         if not self.second_of_first.shown:
@@ -176,7 +176,7 @@ class Row(NamedTuple):
 
 
 def rows(measured: Sequence[Measured]) -> List[Row]:
-    """A row a kind. An epoch is that of the first folder."""
+    """Return one row per kind. An epoch is that of the first folder."""
     found = []
     for kind in KINDS:
         values = [each.bytes_per_second[kind] for each in measured]
@@ -187,7 +187,7 @@ def rows(measured: Sequence[Measured]) -> List[Row]:
 
 
 def to_json(measured: Sequence[Measured]) -> Dict[str, Any]:
-    """The figures as plain data."""
+    """Return the figures as plain data."""
     return {
         "folders": [{"folder": str(each.folder), "records": each.records, "bytes": each.bytes,
                      "stayed_in_memory": each.stayed} for each in measured],
@@ -201,7 +201,7 @@ def to_json(measured: Sequence[Measured]) -> Dict[str, Any]:
 
 
 def show(measured: Sequence[Measured], console: Terminal) -> None:
-    """A line a kind, then what is to be known of them."""
+    """Print one line per kind, then the remarks."""
     first, two = measured[0], len(measured) == 2
     names = ("DIR", "DIR2")[: len(measured)]
     for name, each in zip(names, measured):
@@ -237,6 +237,6 @@ def show(measured: Sequence[Measured], console: Terminal) -> None:
 
 
 def bench(folders: Sequence[Path], seconds: float, rounds: int, as_json: bool) -> None:
-    """Measures and prints."""
+    """Measure and print."""
     measured = measure(folders, seconds, rounds)
     print_json(to_json(measured)) if as_json else show(measured, Terminal())

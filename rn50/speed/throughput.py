@@ -32,7 +32,7 @@ _PUBLISHED = ("framework", "device", "devices", "precision", "batch of a device"
 def matrix(
     networks: Sequence[Network], precisions: Sequence[str], batch_sizes: Sequence[int], ranks: Sequence[int]
 ) -> List[Cell]:
-    """All combinations, the fewest ranks first, for what more of them give is told against those."""
+    """Return all combinations, the fewest ranks first, because the scaling of more ranks is reported against those."""
     return list(dict.fromkeys(
         Cell(*network, precision, batch_size, count)
         for count in sorted(ranks) for network in networks for precision in precisions for batch_size in batch_sizes
@@ -40,7 +40,7 @@ def matrix(
 
 
 def check(every: Sequence[Cell], kinds: Tuple[str, ...], environ: Mapping[str, str]) -> None:
-    """Raises UserError for a cell that no machine could run, before any is measured, and for a framework that is not installed
+    """Raise UserError for a cell that no machine could run, before any is measured, and for a framework that is not installed
     here."""
     for each in every:
         if not each.kinds(kinds):
@@ -54,10 +54,10 @@ def check(every: Sequence[Cell], kinds: Tuple[str, ...], environ: Mapping[str, s
 
 
 class Bench:
-    """A matrix, and what is measured of it so far."""
+    """Matrix, and the results measured so far."""
 
     def __init__(self, config: Config, every: Sequence[Cell], kinds: Tuple[str, ...], folder: pathlib.Path, command: str):
-        """Raises UserError where ``folder`` cannot be made."""
+        """Make ``folder``. Raises UserError if it cannot be made."""
         self._config, self._cells, self._kinds, self._folder, self._command = config, every, kinds, folder, command
         self.results: List[Result] = []
         try:
@@ -67,11 +67,11 @@ class Bench:
 
     @property
     def failed(self) -> bool:
-        """Whether a cell has no figure for another reason than memory."""
+        """Return whether a cell has no figure for another reason than memory."""
         return any(each.failure not in ("", worker.OUT_OF_MEMORY) for each in self.results)
 
     def run(self, environ: Mapping[str, str], seconds: float, rounds: int) -> None:
-        """Measures every cell, one after the other, and writes what there is after each."""
+        """Measure every cell, one after the other, and write the results so far after each."""
         with counting("measuring throughput") as progress:
             for done, each in enumerate(self._cells, start=1):
                 log = self._folder / f"{each.name}.log"
@@ -80,7 +80,7 @@ class Bench:
                 files.write(self._folder / PLAIN, self._plain(), remedy=_REMEDY)
 
     def scaling(self, result: Result, kind: str) -> Optional[float]:
-        """Images/s of a rank to that where there were the fewest ranks of the same; None where there is nothing to tell."""
+        """Return images/s per rank relative to the same cell with the fewest ranks, None if there is nothing to compare."""
         def same(other: Result) -> bool:
             return other.cell._replace(ranks=0) == result.cell._replace(ranks=0) and kind in other.rates
 
@@ -94,7 +94,7 @@ class Bench:
         return json.dumps({"file": files.MARK, **self.to_json()}, indent=1) + "\n"
 
     def to_json(self) -> Dict[str, Any]:
-        """Everything as plain data."""
+        """Return everything as plain data."""
         return {
             "command": self._command,
             **dict(self._facts()),
@@ -107,7 +107,7 @@ class Bench:
         }  # fmt: skip
 
     def write(self, published: bool) -> pathlib.Path:
-        """Writes the report and its picture, each whole or not at all."""
+        """Write the report and its picture, each whole or not at all."""
         tables = [("Measured: images/s of all ranks together, median (lowest to highest)", self._headings, list(self._rows()))]
         if published:
             tables.append(("Published by others, on other machines", _PUBLISHED, list(published_rows())))
@@ -123,7 +123,7 @@ class Bench:
         return file
 
     def show(self, published: bool, console: Terminal) -> None:
-        """The tables on a terminal."""
+        """Print the tables on a terminal."""
         for title, headings, rows in (
             (f"{self._config.run.system}, {self._config.run.device}: images/s of all ranks together, median (lowest to highest)",
              self._headings[:-1], self._rows()),
@@ -175,7 +175,7 @@ class Bench:
 
 
 def published_rows() -> Iterator[List[str]]:
-    """The figures of others."""
+    """Yield the published figures, a row each."""
     for each in FIGURES:
         rate = each.images_per_second
         yield [each.framework, each.device, str(each.devices), each.precision or "-", str(each.batch_size or "-"), f"{rate:,.0f}",

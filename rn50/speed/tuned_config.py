@@ -1,4 +1,4 @@
-"""The configuration that ``rn50 tune input`` writes, and what the command shows of its search."""
+"""Configuration that ``rn50 tune input`` writes, and the output of the command."""
 
 import os
 import re
@@ -21,25 +21,25 @@ _HEADER = re.compile(r"(?:#.*\n)+")
 
 
 def environment_of(base: Path, environ: Mapping[str, str]) -> Dict[str, str]:
-    """The environment of a run of ``base``: what the file sets, in ``environ`` without its variables of the input pipeline.
+    """Return the environment of a run of ``base``: what the file sets, in ``environ`` without its input pipeline variables.
 
-    Raises UserError where the file cannot be sourced.
+    Raises UserError if the file cannot be sourced.
     """
     own = {name: value for name, value in environ.items() if name not in input_settings.NAMES.values()}
     return {**own, **config_file.source(str(base), own), "CONFIG_FILE": str(base)}
 
 
 def refuse_output(output: Path, force: bool) -> None:
-    """Raises UserError, before anything is measured, where the file could not be written at the end."""
+    """Raise UserError, before anything is measured, if the file could not be written at the end."""
     rewrite.refuse_output(output, force)
     if not os.access(output.parent, os.W_OK):
         raise UserError(output, "cannot be written there", "give another --output")
 
 
 def text(base: Base, outcome: Outcome) -> str:
-    """The file ``base`` with the new knobs, and in its header what they gain.
+    """Return the file ``base`` with the new settings, and in its header what they gain.
 
-    Raises UserError where the file sets them outside of the section of the input pipeline too.
+    Raises UserError if the file also sets them outside of the section of the input pipeline.
     """
     changed = {name: new for name, (_, new) in input_settings.changes(outcome.before, outcome.after).items()}
     inside = base.inside.rstrip("\n")
@@ -61,7 +61,7 @@ def _turned(outcome: Outcome) -> str:
 
 
 def gain(outcome: Outcome) -> str:
-    """What the comparison at the end found, in words."""
+    """Return the result of the comparison at the end, in words."""
     assert outcome.compared is not None
     old, new = outcome.images_per_second
     return (f"{old:,.0f} -> {new:,.0f} images/s of training on real data: {outcome.compared.median:.3f} times "
@@ -72,9 +72,9 @@ def tune(
     config: Config, create: Callable[[Config], Implementation], base: Path, output: Optional[Path], force: bool, seconds: float,
     as_json: bool,
 ) -> bool:
-    """Searches as one rank; rank 0 writes ``output``, where the search found something faster, and prints.
+    """Search as one rank; rank 0 writes ``output``, if the search found something faster, and prints.
 
-    Returns whether it did. Raises UserError where ``base`` cannot be rewritten or ``output`` not be written.
+    Returns whether it did. Raises UserError if ``base`` cannot be rewritten or ``output`` cannot be written.
     """
     its = rewrite.read(base, "input_pipeline")
     implementation = create(config)
@@ -92,7 +92,7 @@ def tune(
 
 
 def to_json(outcome: Outcome, base: Path, written: Optional[Path]) -> Dict[str, Any]:
-    """The search as plain data."""
+    """Return the search as plain data."""
     trials = [{**trial._asdict(), "compared": trial.compared and trial.compared.to_json()} for trial in outcome.trials]
     return {
         "base": str(base),
@@ -109,7 +109,7 @@ def to_json(outcome: Outcome, base: Path, written: Optional[Path]) -> Dict[str, 
 
 
 def show(outcome: Outcome, base: Path, written: Optional[Path], console: Terminal) -> None:
-    """A line a trial, then what came of it."""
+    """Print one line per trial, then the result."""
     table = Table(title=f"{base.name}: each against the best so far", title_justify="left")
     for heading in ("trial", "images/s", "times as fast", ""):
         table.add_column(heading, justify="left" if heading in ("trial", "") else "right")
@@ -136,13 +136,13 @@ def show(outcome: Outcome, base: Path, written: Optional[Path], console: Termina
 
 
 def as_rank(base: Path, output: Optional[Path], force: bool, seconds: float, as_json: bool) -> List[str]:
-    """What ``rn50`` is to be called with as one rank of the search."""
+    """Return the arguments for ``rn50`` as one rank of the search."""
     options = [f"--output={output}"] if output else []
     options += [option for option, given in (("--force", force), ("--json", as_json)) if given]
     return ["tune", "input", str(base), "--as-rank", f"--seconds={seconds}", *options]
 
 
 def configuration_of(environ: Mapping[str, str], base: Path) -> Config:
-    """Raises UserError where ``base`` cannot be run, or has no section to rewrite."""
+    """Return the configuration of ``base``. Raises UserError if it cannot be run or has no section to rewrite."""
     rewrite.read(base, "input_pipeline")
     return from_environment(environ, str(base))

@@ -1,10 +1,10 @@
-"""Which knobs of the input pipeline make training on real data faster (``rn50 tune input``).
+"""Search for input pipeline settings that make training on real data faster (``rn50 tune input``).
 
-One knob is turned at a time, in the order of ``knobs.of``, upwards and then downwards as long as that helps; what helped stays
-while the next is turned, and with time left all are gone through again. No library of optimisers is needed for that: knobs are
-few, what they do hardly depends on each other, and such a library wants a figure for every trial, while a machine drifts by more
-than a knob is worth. So a trial is a comparison with the best so far, in rounds that take turns. At the end the best is compared
-afresh with the configuration that it began with, and stands only where every round finds it faster.
+One setting is changed at a time, in the order of ``input_settings.of``, upwards and then downwards as long as that helps. What
+helped stays while the next setting is tried, and with time left all are tried again. No optimiser library is needed: settings are
+few, and their effects hardly depend on each other. Such a library also wants a figure for every trial, while a machine drifts by
+more than a setting is worth. So a trial is a comparison with the best so far, in rounds that take turns. At the end the best is
+compared again with the configuration that the search began with, and stands only if every round finds it faster.
 """
 
 import time
@@ -20,62 +20,63 @@ from rn50.speed.meter import Gauge
 from rn50.speed.rates import Comparison
 
 TRIAL_ROUNDS = 3
-"""Enough to drop what is slower; that something is faster is left to the comparison at the end."""
+"""Rounds of a trial: enough to drop what is slower; the comparison at the end decides whether something is faster."""
 FINAL_ROUNDS = 9
-"""What is 3 % slower wins them all once in 2,600 times where every measurement is 10 % off; and few searches are led so far."""
+"""Rounds of the comparison at the end. A configuration that is 3 % slower wins them all once in 2,600 times if every measurement
+is 10 % off, and few searches go that wrong."""
 FINAL_SHARE = 0.35
 """Share of the time that is kept for the comparison at the end."""
 
 
 class Trial(NamedTuple):
-    """One value of one knob beside the best until then."""
+    """One value of one setting, compared with the best until then."""
 
     change: str
     """NAME=value."""
     images_per_second: Optional[float]
-    """Median over the rounds, of all ranks; None where it could not be run."""
+    """Median over the rounds, of all ranks; None if it could not be run."""
     compared: Optional[Comparison]
     kept: bool
     reason: str
-    """Why it could not be run."""
+    """Reason why it could not be run."""
 
 
 class Outcome(NamedTuple):
-    """What a search came to."""
+    """Outcome of a search."""
 
     before: Config
     after: Config
     trials: Tuple[Trial, ...]
     in_time: bool
-    """Whether the search came to its end before its time did."""
+    """True if the search came to its end before its time did."""
     images_per_second: Tuple[float, float]
     """Medians of the comparison at the end: before and after."""
     compared: Optional[Comparison]
-    """After against before; None where nothing was found that could be faster."""
+    """After against before; None if nothing was found that could be faster."""
     of_synthetic: float
-    """Training on real data, as it is after, against training on a synthetic batch held on the device."""
+    """Speed of training on real data, as it is after, relative to training on a synthetic batch held on the device."""
 
     @property
     def faster(self) -> bool:
-        """Whether every round at the end found the new configuration faster."""
+        """Return whether every round at the end found the new configuration faster."""
         return self.compared is not None and self.compared.shown and self.compared.lowest > 1
 
 
 class _Input(NamedTuple):
-    """A configuration and its pipeline."""
+    """Configuration and its pipeline."""
 
     config: Config
     batches: Any
     depth: int
-    """Of the queue."""
+    """Depth of the queue."""
 
     def value(self, knob: Knob) -> Any:
-        """That it has for a knob."""
+        """Return its value of a setting."""
         return getattr(self.config.input_pipeline, knob.field)
 
 
 class Tuner:
-    """One rank of a search. All ranks decide alike: by sums over the ranks, and by the clock of rank 0."""
+    """One rank of a search. All ranks decide alike, because they use all-reduced values and the clock of rank 0."""
 
     def __init__(self, config: Config, implementation: Implementation, cores: int, seconds: float):
         self._implementation = implementation
@@ -91,7 +92,7 @@ class Tuner:
         self._progress: Callable[[int, int], None] = lambda done, total: None
 
     def run(self) -> Outcome:
-        """Searches, then compares."""
+        """Search, then compare."""
         with counting("tuning input, seconds", self._gauge.communicator.rank == 0) as self._progress:
             values = sum(len(knob.values) - 1 for knob in self._knobs)
             steps = self._steps(self._search_seconds - self._elapsed(), values * TRIAL_ROUNDS * 2)
@@ -118,7 +119,7 @@ class Tuner:
         return _Input(config, batches, config.input_pipeline.prefetch_queue_depth)
 
     def _steps(self, seconds: float, measurements: int) -> int:
-        """Steps of one of so many measurements."""
+        """Return the steps of one of ``measurements`` measurements."""
         return self._gauge.steps(self._best.batches, self._best.depth, seconds / measurements)
 
     def _rate(self, of: _Input, steps: int) -> float:
@@ -126,7 +127,7 @@ class Tuner:
         return result.samples / result.seconds
 
     def _turn(self, knob: Knob, steps: int) -> bool:
-        """Turns a knob up and, where that does not help, down, as far as it helps; whether it did."""
+        """Change a setting upwards and, if that does not help, downwards, as far as it helps; return whether it did."""
         return any(self._climb(knob, values, steps) for values in knob.directions(self._best.value(knob)))
 
     def _climb(self, knob: Knob, values: List[Any], steps: int) -> bool:
@@ -139,7 +140,7 @@ class Tuner:
         return helped
 
     def _tried(self, values: Dict[str, Any], steps: int) -> bool:
-        """Tries the best with these values, once and while there is time; whether that helped."""
+        """Try the best with these values, once and while there is time; return whether that helped."""
         candidate = input_settings.turned(self._best.config, values)
         pair = (self._best.config, candidate)
         if pair in self._compared:
@@ -154,7 +155,7 @@ class Tuner:
         return kept
 
     def _try(self, change: str, config: Config, steps: int) -> bool:
-        """Compares ``config`` with the best, and makes it the best where every round finds it faster."""
+        """Compare ``config`` with the best, and make it the best if every round finds it faster."""
         reason, candidate = "", None
         try:
             candidate = self._opened(config)
@@ -173,7 +174,7 @@ class Tuner:
         return kept
 
     def _in_turn(self, inputs: List[_Input], rounds: int, steps: int) -> List[List[float]]:
-        """Images/s of each, a value a round; they change places from round to round."""
+        """Return images/s of each, one value per round; they change places from round to round."""
         found: List[List[float]] = [[] for _ in inputs]
         for round_ in range(rounds):
             for place in range(len(inputs)) if round_ % 2 == 0 else reversed(range(len(inputs))):
@@ -182,9 +183,9 @@ class Tuner:
         return found
 
     def _confirm(self) -> Outcome:
-        """The best against what it began with, measured afresh, and against synthetic data."""
+        """Compare the best with the initial configuration, both measured again, and with synthetic data."""
         changed = self._best.config != self._before
-        # Both opened afresh: nothing of the search, such as a full cache, is to favour one of them.
+        # Both are opened again, so that nothing of the search, such as a full cache, favours one of them.
         self._best = self._opened(self._best.config)
         synthetic = _Input(self._before, self._implementation.open_input(None), 0)
         measurements = (2 * (FINAL_ROUNDS + 1) if changed else 0) + 2 * TRIAL_ROUNDS
@@ -192,7 +193,7 @@ class Tuner:
         compared = None
         if changed:
             both = [self._opened(self._before), self._best]
-            self._in_turn(both, 1, steps)  # nor does the first round, which fills caches, count
+            self._in_turn(both, 1, steps)  # not counted, because the first round fills caches
             before, after = self._in_turn(both, FINAL_ROUNDS, steps)
             compared = rates.compare(after, before)
         real, bound = self._in_turn([self._best, synthetic], TRIAL_ROUNDS, steps)

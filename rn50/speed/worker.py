@@ -1,4 +1,4 @@
-"""A measurement in a job of its own, started as a run is: what it leaves behind or runs out of is no matter to the next one."""
+"""Measurement in a job of its own, started as a run is, so that leftovers and exhausted memory do not affect the next one."""
 
 import json
 import pathlib
@@ -16,22 +16,22 @@ _NO_MEMORY = re.compile(r"out of memory|OutOfMemory|bad_alloc|(cannot|failed to)
 
 
 class Outcome(NamedTuple):
-    """What rank 0 told; or why it told nothing."""
+    """Data that rank 0 reported, or the reason why it reported none."""
 
     told: Any
     failure: str
-    """Empty, ``OUT_OF_MEMORY``, or what went wrong in a line."""
+    """Empty, ``OUT_OF_MEMORY``, or one line that says what went wrong."""
 
 
 def tell(found: Any) -> None:
-    """As rank 0 of a job: ``found``, plain data, is its outcome."""
+    """Report ``found``, plain data, as the outcome of a job; rank 0 calls it."""
     print(_MARK + json.dumps(found), flush=True)
 
 
 def run(verb: List[str], environ: Mapping[str, str], log: pathlib.Path) -> Outcome:
-    """Runs ``rn50 VERB`` as every rank of the system that ``environ`` describes; what is printed becomes ``log``.
+    """Run ``rn50 VERB`` as every rank of the system that ``environ`` describes; its output becomes ``log``.
 
-    Raises UserError where ``log`` cannot be written, or another's file is there.
+    Raises UserError if ``log`` cannot be written or is a file that is not ours.
     """
     remedy = "give another folder with --to"
     files.refuse_to_replace(log, remedy=remedy)
@@ -46,7 +46,7 @@ def run(verb: List[str], environ: Mapping[str, str], log: pathlib.Path) -> Outco
 
 
 def failure(status: int, text: str) -> str:
-    """Why a job that printed ``text`` has ended with ``status``."""
+    """Return why a job that printed ``text`` has ended with ``status``."""
     if _NO_MEMORY.search(text):
         return OUT_OF_MEMORY
     said: Optional[str] = next((line[len("rn50: "):] for line in text.splitlines() if line.startswith("rn50: ")), None)

@@ -1,6 +1,6 @@
-"""Every record of a set looked at once: container, index, label, header of the image, and what the packing list says of it.
+"""Audit of every record of a split: container, index, label, image header, and agreement with the packing list.
 
-The file is read in one pass, in parallel; its SHA-256 is taken on the way.
+The file is read once, in parallel; the same pass computes its SHA-256.
 """
 
 import hashlib
@@ -24,23 +24,23 @@ DIGEST_BYTES = 32
 
 
 class SetReport(NamedTuple):
-    """What one of the two sets is."""
+    """Result of the audit of one split."""
 
     name: str
     records: int
-    """Lines of the index."""
+    """Number of lines of the index."""
     labels: np.ndarray
-    """int64 (records,), in the order of the index; -1 where a record has no label that is a class."""
+    """int64 (records,), in the order of the index; -1 where a record has no valid class index."""
     digests: np.ndarray
-    """uint8 (records, 32): SHA-256 of every image; zeros where there is none."""
+    """uint8 (records, 32): SHA-256 of every image; zeros where no image was found."""
     files: Dict[str, Dict[str, object]]
-    """Of the .rec and the .idx: bytes and sha256."""
+    """bytes and sha256 of the .rec and the .idx, by file name."""
     faults: Findings
     remarks: Findings
 
 
 class _Chunk(NamedTuple):
-    """The records of a stretch of the file, as a thread found them."""
+    """A stretch of the file and one thread's findings about its records."""
 
     raw: bytes
     records: int
@@ -51,7 +51,7 @@ class _Chunk(NamedTuple):
 
 
 class _Set:
-    """What is known of a set before its records are read."""
+    """A split as known before its records are read."""
 
     def __init__(self, folder: Path, name: str, classes: int, entries: Optional[List[Entry]], source: str, decode: bool) -> None:
         self.rec, self.idx = folder / f"{name}.rec", folder / f"{name}.idx"
@@ -60,12 +60,12 @@ class _Set:
         self.again = f"pack it again: rn50 pack {source}" if source else "pack the data again, or take them from another copy"
 
     def read(self, descriptor: int, positions: np.ndarray, bounds: np.ndarray, begin: int) -> _Chunk:
-        """Reads from ``begin`` to ``bounds[-1]``; record ``positions[i]`` lies from ``bounds[i]`` to ``bounds[i + 1]``."""
+        """Read from ``begin`` to ``bounds[-1]``; record ``positions[i]`` lies from ``bounds[i]`` to ``bounds[i + 1]``."""
         raw = _pread(descriptor, int(bounds[-1]) - begin, begin)
         chunk = _Chunk(raw, len(positions), [], [], [], [])
         for position, start, end in zip(positions.tolist(), bounds[:-1].tolist(), bounds[1:].tolist()):
             faults, remarks = self._record(raw, start - begin, end - begin, position, chunk)
-            # Messages come without place; here it is known.
+            # Findings come without their place, which is known here.
             chunk.faults.extend(Finding(kind, self.rec.name, position, f"{text}{self._named(position)}", remedy or self.again)
                                 for kind, text, remedy in faults)
             chunk.remarks.extend(Finding(kind, self.rec.name, position, f"{text}{self._named(position)}", "")
@@ -77,7 +77,7 @@ class _Set:
 
     def _record(self, raw: bytes, start: int, end: int, position: int,
                 chunk: _Chunk) -> Tuple[List[Tuple[str, str, str]], List[Tuple[str, str]]]:
-        """Faults (kind, text, remedy) and remarks (kind, text) of one record; its label and digest go to ``chunk``."""
+        """Return faults (kind, text, remedy) and remarks (kind, text) of one record; add its label and digest to ``chunk``."""
         try:
             record, stop = decode_record(raw, start, end)
             header = decode_header(record)
@@ -118,7 +118,7 @@ class _Set:
         return faults, remarks
 
     def check_index(self, size: int, faults: Findings) -> Tuple[np.ndarray, np.ndarray]:
-        """Positions and offsets of the records that lie in the file, in the order in which they lie there."""
+        """Add the faults of the index; return positions and offsets of the records that lie in the file, sorted by offset."""
         offsets = self.offsets
 
         def fault(kind: str, record: int, text: str) -> None:
@@ -140,7 +140,7 @@ class _Set:
 
 
 def _pread(descriptor: int, count: int, offset: int) -> bytes:
-    """``count`` bytes at ``offset``, fewer only at the end of the file: one call may return less than it was asked for."""
+    """Return ``count`` bytes at ``offset``, fewer only at the end of the file. A single ``os.pread`` may return less."""
     pieces, left = [], count
     while left > 0:
         piece = os.pread(descriptor, left, offset)
@@ -152,7 +152,7 @@ def _pread(descriptor: int, count: int, offset: int) -> bytes:
 
 
 def _stretches(positions: np.ndarray, offsets: np.ndarray, size: int) -> Iterator[Tuple[np.ndarray, np.ndarray, int]]:
-    """(positions, bounds, first byte) of stretches of about ``CHUNK_BYTES`` that together are the file from its byte 0."""
+    """Yield (positions, bounds, first byte) of stretches of about ``CHUNK_BYTES`` that together are the file from its byte 0."""
     bounds = np.append(offsets, size)
     begin, first = 0, 0
     while first < len(positions):
@@ -164,10 +164,10 @@ def _stretches(positions: np.ndarray, offsets: np.ndarray, size: int) -> Iterato
 
 def audit(folder: Path, name: str, classes: int, entries: Optional[List[Entry]], source: str, decode: bool, workers: int,
           progress: Callable[[int], None]) -> SetReport:
-    """Looks at every record of ``folder/name.rec``; with ``decode`` also decodes every image.
+    """Check every record of ``folder/name.rec``; with ``decode`` also decode every image.
 
-    ``entries`` is the packing list, one entry a record; ``source`` the folder that was packed, for the remedies.
-    ``progress(n)`` is told of n more records. Raises ``UserError`` where a file cannot be read at all.
+    ``entries`` is the packing list, one entry per record; ``source`` is the folder that was packed, for the remedies.
+    ``progress(n)`` reports n more records. Raises ``UserError`` if a file cannot be read at all.
     """
     known = _Set(folder, name, classes, entries, source, decode)  # parses the index
     faults, remarks = Findings(), Findings()
@@ -189,7 +189,7 @@ def audit(folder: Path, name: str, classes: int, entries: Optional[List[Entry]],
         waiting: Deque[Future[_Chunk]] = deque()
         stretches = _stretches(positions, offsets, size)
         with ThreadPoolExecutor(workers) as executor, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Pillow's, of damaged EXIF data, which several images of ImageNet have
+            warnings.simplefilter("ignore")  # Pillow warns of damaged EXIF data, which several images of ImageNet have
             while True:
                 while len(waiting) < 2 * workers:
                     stretch = next(stretches, None)

@@ -1,6 +1,6 @@
-"""certificate.json: what ``rn50 verify`` found a data set to be, in a form that a run can hold its configuration against.
+"""certificate.json: the result of ``rn50 verify`` on a data set, in a form that a run can check its configuration against.
 
-It has no date and no path in it, so the same data have the same certificate everywhere.
+It contains no date and no path, so the same data have the same certificate everywhere.
 """
 
 import hashlib
@@ -21,38 +21,38 @@ DEMO_CLASSES = 10
 
 
 class Certificate(NamedTuple):
-    """A certificate as it was read."""
+    """A certificate as it was read or written."""
 
     path: Path
     content: Dict[str, Any]
     sha256: str
-    """Of the file certificate.json: what a log names the data by."""
+    """SHA-256 of certificate.json, by which a log names the data."""
 
     def summary(self) -> Dict[str, Any]:
-        """What is saved beside a result."""
+        """Return the part that is saved beside a result."""
         kept = ("imagenet", "decoded", "classes", "train", "val", "set_sha256")
         return {"sha256": self.sha256, **{key: self.content.get(key) for key in kept}}
 
 
 class Expected(NamedTuple):
-    """What a data set ought to be."""
+    """The expected numbers and files of a data set."""
 
     classes: int
     train: int
     val: int
     files: Dict[str, Dict[str, Any]]
-    """bytes and sha256 by name, as far as somebody wrote them down before."""
+    """bytes and sha256 by file name, as far as an earlier record states them."""
     by: str
-    """Who says so."""
+    """Source of the expectation, such as "certificate.json" or "ImageNet"."""
 
     @property
     def is_imagenet(self) -> bool:
-        """Whether these are the numbers of the benchmark."""
+        """True if these are the numbers of the benchmark."""
         return (self.classes, self.train, self.val) == (rules.CLASSES, rules.TRAIN_SAMPLES, rules.EVAL_SAMPLES)
 
 
 def expected(folder: Path) -> Expected:
-    """What an earlier certificate, the record of the packing or of the demo data says, in this order; else ImageNet's numbers."""
+    """Return what an earlier certificate, pack.json or the demo data's record states, in this order; else ImageNet's numbers."""
     for name in (CERTIFICATE, layout.PACK_RECORD, DEMO_RECORD):
         found = packing_list.read_json(folder / name)
         if found is not None:
@@ -65,7 +65,7 @@ def expected(folder: Path) -> Expected:
 
 
 def _facts(path: Path, content: Dict[str, Any]) -> Dict[str, Dict[str, Any]]:
-    """Each file as ``content`` of ``path`` describes it. Raises UserError where it has another shape."""
+    """Return each file as ``content``, read from ``path``, describes it. Raises UserError for another structure."""
     facts = content.get("files", {})
     if not isinstance(facts, dict) or not all(isinstance(each, dict) for each in facts.values()):
         raise _damaged(path, "it does not say what each file is")
@@ -77,12 +77,12 @@ def _damaged(path: Path, what: str) -> UserError:
 
 
 def set_sha256(files: Dict[str, Dict[str, Any]]) -> str:
-    """One hash for all four files: that of what ``sha256sum train.rec train.idx val.rec val.idx`` prints."""
+    """Return one hash of all four files: that of the output of ``sha256sum train.rec train.idx val.rec val.idx``."""
     return hashlib.sha256("".join(f"{files[name]['sha256']}  {name}\n" for name in FILES).encode()).hexdigest()
 
 
 def write(folder: Path, content: Dict[str, Any]) -> Certificate:
-    """Writes certificate.json, whole or not at all. Raises UserError."""
+    """Write certificate.json atomically. Raises UserError."""
     path = folder / CERTIFICATE
     text = (json.dumps(dict(content, format=FORMAT), indent=1, sort_keys=True) + "\n").encode()
     files.write(path, text, files.ANY, "make the folder writable or free space, and verify again")
@@ -90,9 +90,9 @@ def write(folder: Path, content: Dict[str, Any]) -> Certificate:
 
 
 def read(folder: Path) -> Optional[Certificate]:
-    """The certificate of a data folder, or None where it has none. Raises UserError for one that is damaged.
+    """Return the certificate of a data folder, or None if it has none. Raises UserError for a damaged one.
 
-    It is a file of the data set: before the clock starts, nobody may call this.
+    Never called before the clock starts, because the certificate is a file of the data set.
     """
     path = folder / CERTIFICATE
     content = packing_list.read_json(path)
@@ -105,10 +105,10 @@ def read(folder: Path) -> Optional[Certificate]:
 
 
 def check(config: Config) -> Optional[Certificate]:
-    """The certificate of the data that ``config`` names, or None where there is none.
+    """Return the certificate of the data that ``config`` names, or None if there is none.
 
-    Raises UserError where it speaks of other data than those of the configuration or those that are there, or of faults. Looks at
-    the sizes of the files only, so it takes a moment.
+    Raises UserError if the certificate contradicts the configuration or the files, or reports faults. Of the files only the sizes
+    are compared, so it takes a moment.
     """
     data = config.data
     folder = Path(data.folder)

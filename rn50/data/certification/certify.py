@@ -1,8 +1,7 @@
-"""``rn50 verify``: both sets looked at record by record, numbers and classes compared with what they ought to be, all of it
-written down in certificate.json.
+"""``rn50 verify``: check both splits record by record, compare their numbers with the expected ones, write certificate.json.
 
-What is wrong is a fault and fails the certificate. What is merely worth knowing is a remark: ImageNet itself holds a PNG, CMYK
-images and images that occur twice.
+A fault fails the certificate. A remark is merely worth knowing: ImageNet itself holds a PNG, CMYK images and images that occur
+twice.
 """
 
 import os
@@ -31,7 +30,7 @@ CHECK_DATADIR = "check that it is the folder that is meant, then copy or pack th
 
 
 class Verdict(NamedTuple):
-    """What ``rn50 verify`` says of a data folder."""
+    """Result of ``rn50 verify`` for a data folder."""
 
     certificate: Certificate
     expected: Expected
@@ -40,18 +39,18 @@ class Verdict(NamedTuple):
 
     @property
     def passed(self) -> bool:
-        """Whether there are no faults."""
+        """True if there are no faults."""
         return not self.faults.counts
 
 
 def certify(folder: Path, decode: bool = False, numbers: Sequence[Optional[int]] = (None, None, None),
             workers: Optional[int] = None, progress: Callable[[int, int], None] = lambda done, total: None) -> Verdict:
-    """Looks at all of ``folder`` and writes its certificate.json, whatever the verdict.
+    """Check all of ``folder`` and write its certificate.json, whatever the verdict.
 
-    ``decode`` decodes every image too. ``numbers`` are those of classes, training and validation images, each None where what
-    ``certificate.expected`` finds is right. ``workers`` is the number of threads, by default one for each core that this process
-    may use. ``progress(done, total)`` counts images. Raises ``UserError`` where a file cannot be read, or the certificate not
-    written.
+    ``decode`` decodes every image too. ``numbers`` are the expected numbers of classes, training images and validation images;
+    None stands for the number of ``certificate.expected``. ``workers`` is the number of threads, by default one for each core
+    that this process may use. ``progress(done, total)`` counts images. Raises ``UserError`` if a file cannot be read or the
+    certificate cannot be written.
     """
     known = certificate.expected(folder)
     if any(number is not None for number in numbers):
@@ -89,7 +88,7 @@ def certify(folder: Path, decode: bool = False, numbers: Sequence[Optional[int]]
     content = {
         "passed": passed, "decoded": decode, "imagenet": passed and known.is_imagenet, "classes": known.classes,
         "train": known.train, "val": known.val,
-        # Those of data at fault would later be taken for how they ought to be.
+        # Hashes of data at fault would later be taken for the expected ones.
         "files": files if passed else known.files, "set_sha256": certificate.set_sha256(files) if passed else None,
         "faults": faults.to_json(), "remarks": remarks.to_json(),
     }
@@ -97,7 +96,7 @@ def certify(folder: Path, decode: bool = False, numbers: Sequence[Optional[int]]
 
 
 def _parses(folder: Path, name: str, faults: Optional[Findings]) -> bool:
-    """Whether the index of a set is one; a fault where it is not. UserError where a file is missing."""
+    """Return whether the index of a split parses; if not, add a fault. Raises UserError if a file is missing."""
     for path in (folder / f"{name}.rec", folder / f"{name}.idx"):
         if not path.is_file():
             raise UserError(path, "no such file", f"give a folder with {', '.join(FILES)} (rn50 pack makes them)")
@@ -111,7 +110,7 @@ def _parses(folder: Path, name: str, faults: Optional[Findings]) -> bool:
 
 
 def _checked_lists(folder: Path, lists: Dict[str, str], known: Expected, faults: Findings) -> Optional[List[str]]:
-    """The class list; faults where it or another list is not what the packing wrote, whose SHA-256 ``lists`` has."""
+    """Return the class list. Adds a fault for a list without the SHA-256 in ``lists``, and for a wrong number of classes."""
     for name, sha256 in lists.items():
         path = folder / name
         if not path.is_file() or sha256_of(path) != sha256:
@@ -125,7 +124,7 @@ def _checked_lists(folder: Path, lists: Dict[str, str], known: Expected, faults:
 
 
 def _entries(folder: Path, name: str, classes: Optional[List[str]], faults: Findings) -> Optional[List[Entry]]:
-    """The packing list of a set; faults where it contradicts the class list."""
+    """Return the packing list of a split. Adds a fault if it cannot be read, and wherever it contradicts the class list."""
     try:
         entries = packing_list.read_list(folder, name)
     except UserError as error:
@@ -143,7 +142,7 @@ def _entries(folder: Path, name: str, classes: Optional[List[str]], faults: Find
 
 def _check_numbers(report: SetReport, known: Expected, entries: Optional[List[Entry]], classes: Optional[List[str]],
                    faults: Findings) -> None:
-    """How many records there are, and how many of each class."""
+    """Check the number of records and the number of images of each class."""
     idx = f"{report.name}.idx"
     expected = getattr(known, report.name)
     if report.records != expected:
@@ -169,7 +168,7 @@ def _check_numbers(report: SetReport, known: Expected, entries: Optional[List[En
 
 
 def _compare(reports: Sequence[SetReport], known: Expected, faults: Findings, remarks: Findings) -> None:
-    """Images that are there twice, in one set or in both."""
+    """Remark on images that occur twice, within or across the splits; above a twentieth of all, add a fault."""
     digests = np.concatenate([report.digests for report in reports])
     labels = np.concatenate([report.labels for report in reports])
     train = reports[0].records
@@ -179,7 +178,7 @@ def _compare(reports: Sequence[SetReport], known: Expected, faults: Findings, re
 
     found = digests.any(axis=1)
     order = np.lexsort(digests.T[:8])
-    # Sorted by their leading bytes, equal ones are neighbours: chance makes no two images agree in eight bytes.
+    # Sorted by eight bytes, equal digests are neighbours: different ones do not agree in eight bytes by chance.
     same = (digests[order[1:]] == digests[order[:-1]]).all(axis=1) & found[order[1:]]
     first: Dict[int, int] = {}
     for at in np.flatnonzero(same).tolist():

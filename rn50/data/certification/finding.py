@@ -1,18 +1,18 @@
-"""What a look at a data set found."""
+"""Findings of ``rn50 verify`` about a data set."""
 
 from typing import Any, Dict, List, NamedTuple, Optional
 
 KEPT = 20
-"""Findings of one kind that are kept word for word; the others are counted."""
+"""Findings of one kind that are kept in full; further ones are only counted."""
 
 
 class Finding(NamedTuple):
-    """Something that is wrong, or only worth knowing, with where it is and what to do."""
+    """A fault or a remark, with its place and the remedy."""
 
     kind: str
     file: str
     record: Optional[int]
-    """The record's line in the index, from 0; None: it concerns the file."""
+    """The record's line in the index, from 0; None: the finding concerns the file."""
     text: str
     remedy: str
 
@@ -22,25 +22,25 @@ class Finding(NamedTuple):
 
 
 class Findings:
-    """Findings by kind, of which only the first are kept."""
+    """Findings counted by kind; the first ``KEPT`` of each kind are kept."""
 
     def __init__(self) -> None:
         self.kept: List[Finding] = []
         self.counts: Dict[str, int] = {}
 
     def add(self, finding: Finding) -> None:
-        """Counts it, and keeps it where there are few of its kind."""
+        """Count a finding, and keep it if it is among the first of its kind."""
         self.counts[finding.kind] = self.counts.get(finding.kind, 0) + 1
         if self.counts[finding.kind] <= KEPT:
             self.kept.append(finding)
 
     def extend(self, others: "Findings") -> None:
-        """Takes over those of another set."""
+        """Add the findings of ``others``."""
         for finding in others.kept:
             self.add(finding)
         for kind, count in others.counts.items():
             self.counts[kind] += count - min(count, KEPT)
 
     def to_json(self) -> Dict[str, Any]:
-        """How many there are of each kind, and those that were kept."""
+        """Return the count of each kind and the kept findings."""
         return {"counts": self.counts, "kept": [finding._asdict() for finding in self.kept]}

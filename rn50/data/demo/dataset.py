@@ -1,6 +1,6 @@
-"""The demo data set: ten classes of drawn shapes as JPEGs in RecordIO, made anywhere in seconds, yet not trivial to learn.
+"""The demo data set: ten classes of generated shapes as JPEGs in RecordIO, made anywhere in seconds, yet not trivial to learn.
 
-The files are the same whatever the number of processes that draw. The images are those of ``demo_images.py``.
+The files do not depend on the number of processes that generate them. The images are those of ``images.py``.
 """
 
 import itertools
@@ -26,7 +26,7 @@ from rn50.files import only_process
 
 PARTIAL = ".demo_dataset.partial"
 ORDER_STREAM = 100
-"""Added to a split's stream for the shuffle of its records."""
+"""Added to a split's stream to give the stream that shuffles its records."""
 CHUNK = 64
 
 
@@ -40,10 +40,10 @@ def _encode_chunk(seed: int, split: str, indices: List[int], enlarge: int) -> Li
 
 def _encode_all(seed: int, split: str, count: int, enlarge: int, processes: Processes,
                 ahead: int) -> Iterator[Tuple[int, bytes]]:
-    """Labels and JPEGs of a split in their shuffled order, as ``processes`` finish them.
+    """Yield labels and JPEGs of a split in their shuffled order, as ``processes`` finish them.
 
-    No more than ``ahead`` pieces are given to them at a time. Those are left to finish where nobody wants them any more: a pool
-    whose processes are killed too stumbles over one that was cancelled.
+    At most ``ahead`` chunks are submitted at a time. If the caller stops early, those finish uncancelled, because a pool whose
+    processes are also killed fails on a cancelled chunk.
     """
     order = Rng([seed, ORDER_STREAM + STREAMS[split]]).permutation(count).tolist()
     starts = iter(range(0, count, CHUNK))
@@ -76,7 +76,7 @@ def _fingerprint(path: Path) -> Dict[str, Union[int, str]]:
 
 
 def _is_finished(folder: Path, settings: Dict[str, Union[int, str]]) -> bool:
-    """Whether ``folder`` holds this very data set, whole; ``UserError`` if it holds anything else that would be overwritten."""
+    """Return whether ``folder`` holds this very data set, whole. Raises UserError if other data would be overwritten."""
     present = [name for name in FILES if (folder / name).exists()]
     manifest = folder / DEMO_RECORD
     if not manifest.exists():
@@ -86,7 +86,7 @@ def _is_finished(folder: Path, settings: Dict[str, Union[int, str]]) -> bool:
     try:
         recorded = files.read_json(manifest, remedy=f"choose another folder or delete {folder}")
         known = recorded.pop("files")
-        recorded.setdefault("enlarge", 1)  # older ones do not say
+        recorded.setdefault("enlarge", 1)  # absent in older records
         changed = [name for name in present if known[name] != _fingerprint(folder / name)]
     except (KeyError, AttributeError, TypeError) as error:
         raise UserError(manifest, "not the record of a demo data set", f"choose another folder or delete {folder}") from error
@@ -100,7 +100,7 @@ def _is_finished(folder: Path, settings: Dict[str, Union[int, str]]) -> bool:
 
 
 def _certify(folder: Path) -> None:
-    """Writes the certificate beside the data, where there is none."""
+    """Write the certificate beside the data if there is none."""
     if not (folder / CERTIFICATE).exists():
         certify(folder)
 
@@ -111,11 +111,11 @@ def generate(folder: Union[str, Path], seed: int = 0, train: int = 10_000, val: 
     """Generate train.rec/.idx and val.rec/.idx, their record and their certificate in ``folder`` (39 MB by default).
 
     ``train`` and ``val`` are numbers of images, ``seed`` is in [0, 2**32). ``val_split`` "tune" writes the split for choosing
-    hyperparameters in the place of the validation set. ``enlarge`` is how many times as many pixels a side has. ``workers`` is
-    the number of processes, by default one for each core that this process may use; it does not change the files.
+    hyperparameters in place of the validation set. ``enlarge`` multiplies the sides of every image.
+    ``workers`` is the number of processes, by default one for each core that this process may use; it does not change the files.
     ``progress(done, total)`` is called after every image.
 
-    Returns at once where this very data set is there already, and makes one again of which files are missing. Nothing appears
+    Returns at once if this very data set exists already; generates it again if some of its files are missing. Nothing appears
     under the final names before all of it is written. Raises ``UserError`` for a folder with other data, a full disk, or a
     process that died.
     """
@@ -139,8 +139,8 @@ def generate(folder: Union[str, Path], seed: int = 0, train: int = 10_000, val: 
                        workers or len(os.sched_getaffinity(0)), progress)
                 manifest = dict(settings, files={name: _fingerprint(partial / name) for name in FILES})
                 (partial / DEMO_RECORD).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
-                (folder / CERTIFICATE).unlink(missing_ok=True)  # of files that are gone, perhaps not of these
-                for name in (DEMO_RECORD,) + FILES:  # the record first: between two renames it still says whose files these are
+                (folder / CERTIFICATE).unlink(missing_ok=True)  # it may certify files that are gone
+                for name in (DEMO_RECORD,) + FILES:  # the record first: it identifies the files even between two renames
                     os.replace(partial / name, folder / name)
                 _certify(folder)
             finally:

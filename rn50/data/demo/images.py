@@ -1,12 +1,12 @@
-"""The images of the demo data set: a drawn shape of one of ten classes, as a JPEG.
+"""The images of the demo data set: each a shape of one of ten classes, as a JPEG.
 
 An image shows one textured shape (its class) of random colour, position, scale, rotation and shear on a textured background,
 with clutter behind it, sometimes a line across it, blur, noise and a random exposure. ``benchmarks/demo_difficulty.py`` measures
 that neither a linear classifier nor a nearest neighbour solves it.
 
-Image i of a split depends on (seed, split, i) alone, and on how large it is wanted. There are three splits, each its own stream
-of random numbers: "train", "val", and "tune", which stands in for "val" in another folder while hyperparameters are chosen, so
-that the validation set that ships is not what they were chosen on.
+Image i of a split depends only on (seed, split, i) and the enlargement. There are three splits, each with its own stream of
+random numbers: "train", "val" and "tune". While hyperparameters are chosen, "tune" replaces "val" in another folder, so that they
+are not chosen on the validation set that ships.
 """
 
 import math
@@ -16,7 +16,7 @@ import cv2
 import numpy as np
 
 GENERATOR_VERSION = 6
-"""Raised with every change that alters an image, so that a data set of an older version is not taken for a new one."""
+"""Increased with every change that alters an image, so that a data set of an older version is not taken for a new one."""
 
 STREAMS = {"train": 1, "val": 2, "tune": 3}
 
@@ -58,49 +58,49 @@ def _turn() -> np.ndarray:
 
 
 def disc(rng: Rng) -> List[Polygon]:
-    """An ellipse, its axes at most 10 to 7."""
+    """Return an ellipse with axes of at most 10 to 7."""
     return [_polar(_turn()) * [1, rng.uniform(0.7, 1)]]
 
 
 def triangle(rng: Rng) -> List[Polygon]:
-    """A triangle, its corners about a third of a turn apart."""
+    """Return a triangle with corners about a third of a turn apart."""
     return [_polar(np.array([-np.pi / 2, np.pi / 6, 5 * np.pi / 6]) + rng.uniform(-0.18, 0.18, 3))]
 
 
 def rectangle(rng: Rng) -> List[Polygon]:
-    """A rectangle, its sides at most 10 to 6."""
+    """Return a rectangle with sides of at most 10 to 6."""
     height = 0.8 * rng.uniform(0.6, 1.0)
     return [np.array([[-0.8, -height], [0.8, -height], [0.8, height], [-0.8, height]])]
 
 
 def star(rng: Rng) -> List[Polygon]:
-    """A star of five to seven points."""
+    """Return a star of five to seven points."""
     points = rng.randint(5, 8)
     angles = np.arange(2 * points) * np.pi / points - np.pi / 2
     return [_polar(angles, np.where(np.arange(2 * points) % 2 == 0, 1.0, rng.uniform(0.4, 0.58)))]
 
 
 def cross(rng: Rng) -> List[Polygon]:
-    """A plus sign with arms of random width."""
+    """Return a plus sign with arms of random width."""
     w = rng.uniform(0.2, 0.36)
     corners = [(-w, -1), (w, -1), (w, -w), (1, -w), (1, w), (w, w), (w, 1), (-w, 1), (-w, w), (-1, w), (-1, -w), (-w, -w)]
     return [np.array(corners) * 0.92]
 
 
 def ring(rng: Rng) -> List[Polygon]:
-    """An ellipse with a hole of its own form."""
+    """Return an ellipse with a hole of the same form."""
     hole, squash = rng.uniform(0.4, 0.65), rng.uniform(0.75, 1)
     outer = _polar(_turn()) * [1, squash]
     return [outer, outer * hole]
 
 
 def hexagon(rng: Rng) -> List[Polygon]:
-    """A hexagon, slightly irregular."""
+    """Return a slightly irregular hexagon."""
     return [_polar(np.arange(6) * np.pi / 3 + rng.uniform(-0.1, 0.1, 6)) * 0.95]
 
 
 def crescent(rng: Rng) -> List[Polygon]:
-    """A disc less a second, shifted one through the same two points: the moon."""
+    """Return a disc less a second, shifted one through the same two points: a crescent moon."""
     outer = _polar(np.linspace(0.6, 2 * np.pi - 0.6, 48))
     shift = rng.uniform(0.35, 0.55)
     tip_x, tip_y = outer[0]
@@ -110,13 +110,13 @@ def crescent(rng: Rng) -> List[Polygon]:
 
 
 def arrow(rng: Rng) -> List[Polygon]:
-    """An arrow with a shaft of random width and a head of random length."""
+    """Return an arrow with a shaft of random width and a head of random length."""
     w, h = rng.uniform(0.18, 0.3), rng.uniform(-0.1, 0.15)
     return [np.array([(-1, -w), (h, -w), (h, -0.75), (1, 0), (h, 0.75), (h, w), (-1, w)])]
 
 
 def heart(rng: Rng) -> List[Polygon]:
-    """The heart curve x = 16 sin^3 t, y = 13 cos t - 5 cos 2t - 2 cos 3t - cos 4t."""
+    """Return the heart curve x = 16 sin^3 t, y = 13 cos t - 5 cos 2t - 2 cos 3t - cos 4t."""
     t = _turn()
     x = 16 * np.sin(t) ** 3
     y = 13 * np.cos(t) - 5 * np.cos(2 * t) - 2 * np.cos(3 * t) - np.cos(4 * t)
@@ -124,7 +124,7 @@ def heart(rng: Rng) -> List[Polygon]:
 
 
 SHAPES = (disc, triangle, rectangle, star, cross, ring, hexagon, crescent, arrow, heart)
-"""The classes, by label. A shape is its outline, then its holes."""
+"""The classes, by label. A shape is the list of its outline and its holes."""
 
 
 def _colour(rng: Rng) -> Tuple[float, ...]:
@@ -132,7 +132,7 @@ def _colour(rng: Rng) -> Tuple[float, ...]:
 
 
 def _pattern(height: int, width: int, rng: Rng, kind: int) -> np.ndarray:
-    """float32 (height, width) in about [-1, 1]: plain, stripes, a chequerboard, clouds or a gradient."""
+    """Return float32 (height, width) in about [-1, 1]: plain, stripes, a chequerboard, clouds or a gradient."""
     y, x = np.mgrid[:height, :width].astype(np.float32)
     if kind == 1:
         angle, frequency = rng.uniform(0, np.pi), rng.uniform(0.15, 0.7)
@@ -152,7 +152,7 @@ def _pattern(height: int, width: int, rng: Rng, kind: int) -> np.ndarray:
 
 
 def _texture(height: int, width: int, rng: Rng, base: np.ndarray) -> np.ndarray:
-    """float32 (height, width, 3): a random pattern of a random tint about the colour ``base`` (3,)."""
+    """Return float32 (height, width, 3): a random pattern in a random tint about the colour ``base`` (3,)."""
     kind, amplitude = rng.randint(0, 5), rng.uniform(*TEXTURE_AMPLITUDE)
     if rng.rand() < PLAIN_PROBABILITY:
         kind = 0
@@ -187,12 +187,12 @@ def _clutter(image: np.ndarray, rng: Rng) -> None:
 
 
 def _place(length: int, radius: float, rng: Rng) -> float:
-    """A centre along a side of ``length`` pixels for a shape of ``radius``: nearly all of it stays inside."""
+    """Return a centre along a side of ``length`` pixels, such that nearly all of a shape of ``radius`` stays inside."""
     return rng.uniform(radius * 0.8, length - radius * 0.8) if length > 1.7 * radius else length / 2
 
 
 def _shape_mask(label: int, height: int, width: int, rng: Rng) -> np.ndarray:
-    """float32 (height, width), 1 inside the shape: scaled, rotated, sheared, squashed, mirrored and placed at random."""
+    """Return float32 (height, width), 1 inside the shape: scaled, rotated, sheared, squashed, mirrored and placed at random."""
     radius = min(height, width) * rng.uniform(*SCALE) / 2
     angle = rng.uniform(-ROTATION, ROTATION)
     rotation = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
@@ -207,14 +207,14 @@ def _shape_mask(label: int, height: int, width: int, rng: Rng) -> np.ndarray:
 
 
 def _canvas(rng: Rng) -> Tuple[int, int]:
-    """Height and width in pixels."""
+    """Return a random height and width in pixels."""
     short = rng.randint(SHORT_SIDE[0], SHORT_SIDE[1] + 1)
     long = int(short * rng.uniform(*ASPECT))
     return (short, long) if rng.rand() < LANDSCAPE_PROBABILITY else (long, short)
 
 
 def _two_colours(rng: Rng) -> Tuple[np.ndarray, np.ndarray]:
-    """A colour for the background and one for the shape that can be told from it."""
+    """Return a colour for the background and one for the shape, more than ``CONTRAST`` apart."""
     background = rng.uniform(*BACKGROUND_COLOUR, 3)
     while True:
         shape = rng.uniform(*COLOUR, 3)
@@ -223,7 +223,7 @@ def _two_colours(rng: Rng) -> Tuple[np.ndarray, np.ndarray]:
 
 
 def draw(label: int, rng: Rng, enlarge: int = 1) -> np.ndarray:
-    """An image of class ``label``: uint8 (height, width, 3), its sides ``enlarge`` times as long, and noise in every pixel."""
+    """Return an image of class ``label``: uint8 (height, width, 3), sides ``enlarge`` times as long, noise in every pixel."""
     height, width = _canvas(rng)
     background, colour = _two_colours(rng)
     image = _texture(height, width, rng, background)
@@ -242,7 +242,7 @@ def draw(label: int, rng: Rng, enlarge: int = 1) -> np.ndarray:
 
 
 def encode(seed: int, split: str, index: int, enlarge: int = 1) -> Tuple[int, bytes]:
-    """Label and JPEG of image ``index`` of ``split``; classes take turns."""
+    """Return label and JPEG of image ``index`` of ``split``; classes take turns."""
     rng = Rng([seed, STREAMS[split], index])
     label = index % len(SHAPES)
     image = draw(label, rng, enlarge)

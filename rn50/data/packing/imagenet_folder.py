@@ -1,4 +1,4 @@
-"""The ImageNet layout: a folder for each class with its images, from which labels follow."""
+"""The ImageNet layout: one folder of images per class; the sorted folders give the labels."""
 
 import hashlib
 import os
@@ -15,25 +15,25 @@ class Image(NamedTuple):
     """A file to pack."""
 
     path: str
-    """Below ``train`` or ``val``."""
+    """Path below ``train`` or ``val``."""
     label: int
     bytes: int
     changed_ns: int
-    """When it was last changed, renamed or replaced: its ctime, which no archive sets back."""
+    """Time of the last change, renaming or replacement: the ctime, which no archive sets back."""
 
 
 class Source(NamedTuple):
-    """An image folder, listed."""
+    """The listing of an image folder."""
 
     folder: Path
     classes: List[str]
-    """Sorted; the rank of a class is its label."""
+    """Sorted names; the index of a class is its label."""
     images: Dict[str, List[Image]]
-    """Of "train" and "val", sorted by path."""
+    """Images of "train" and "val", sorted by path."""
 
     @property
     def fingerprint(self) -> str:
-        """Changes with every file that comes or goes, and with its class."""
+        """Hash that changes with every file that comes or goes, and with every change of a class."""
         digest = hashlib.sha256()
         for name, images in self.images.items():
             for image in images:
@@ -42,20 +42,20 @@ class Source(NamedTuple):
 
     @property
     def numbers(self) -> Dict[str, int]:
-        """Of classes, and of the images of each set."""
+        """Number of classes, and number of images of each split."""
         return {"classes": len(self.classes), **{name: len(images) for name, images in self.images.items()}}
 
     @property
     def bytes(self) -> int:
-        """Of all images."""
+        """Total bytes of all images."""
         return sum(image.bytes for images in self.images.values() for image in images)
 
 
 def scan(folder: Path, truth: Optional[Path] = None) -> Source:
-    """Lists ``folder/train/<class>/*`` and ``folder/val``, which has the same class folders or is flat.
+    """List ``folder/train/<class>/*`` and ``folder/val``, which has the same class folders or is flat.
 
-    A flat validation folder needs ``truth``, one of the lists that ``validation_truth`` reads; the official one is found by
-    itself where the development kit lies in the folder or beside it. Raises UserError for anything that is not this layout.
+    A flat validation folder needs ``truth``, one of the lists that ``validation_truth`` reads. The official list is found
+    automatically if the development kit lies in the folder or beside it. Raises UserError for any other layout.
     """
     for path in (folder, folder / "train", folder / "val"):
         if not path.is_dir():
@@ -79,7 +79,7 @@ def scan(folder: Path, truth: Optional[Path] = None) -> Source:
 
 
 def _class_folders(folder: Path) -> Dict[str, List[os.DirEntry]]:
-    """Image files by class folder, hidden ones left out."""
+    """Return the image files by class folder, without hidden ones. Raises UserError for images beside class folders."""
     found: Dict[str, List[os.DirEntry]] = {}
     loose: List[str] = []
     for entry in _entries(folder):
@@ -101,7 +101,7 @@ def _entries(folder: Path) -> List[os.DirEntry]:
 
 
 def _images(folder: Path) -> List[os.DirEntry]:
-    """The files of a class folder, sorted by name."""
+    """Return the image files of a folder, sorted by name. Raises UserError for any other file."""
     entries = sorted(_entries(folder), key=lambda entry: entry.name)
     for entry in entries:
         if not entry.is_file() or not entry.name.lower().endswith(SUFFIXES) or "\t" in entry.name or "\n" in entry.name:

@@ -1,8 +1,8 @@
-"""From an image folder to RecordIO: the bytes of the files as they are, in an order that a seed gives.
+"""From an image folder to RecordIO: the bytes of the files unchanged, in an order that a seed determines.
 
-Processes read, hash, frame and write the images, each where it belongs, for the sizes of the files say where that is: every byte
-lands where ``MXIndexedRecordIO`` would have put it. What is written so far lies in a hidden folder, the index its journal: after
-Ctrl-C, a full disk or a kill the same command goes on behind the last record that is whole.
+Processes read, hash, frame and write the images. Each knows where its records belong, because the sizes of the files determine
+that: every byte lands where ``MXIndexedRecordIO`` would have put it. Unfinished files lie in a hidden folder, with the index as
+the journal. After Ctrl-C, a full disk or a kill the same command continues behind the last whole record.
 """
 
 import hashlib
@@ -32,40 +32,40 @@ from rn50.files import only_process
 PARTIAL = ".pack.partial"
 JOURNAL = "settings.json"
 FORMAT = 1
-"""Raised with every change that makes other files of the same images and seed."""
+"""Increased with every change that makes other files of the same images and seed."""
 CHUNK = 64
-"""Images that a process takes at once."""
+"""Images of one task of a process."""
 OVERHEAD_BYTES = 200
-"""Of a record beside its image, in all files; generously."""
+"""Upper estimate of a record's bytes beside its image, in all files."""
 LARGEST_BYTES = MAX_RECORD_BYTES - (1 << 20)
-"""Of an image; what a record has beside it is far less than the difference."""
+"""Limit of an image; the rest of a record is far smaller than the difference to ``MAX_RECORD_BYTES``."""
 STREAMS = {"train": 1, "val": 2}
-"""The order of each set is its own stream of random numbers."""
+"""Stream of random numbers that orders each split."""
 
 Progress = Callable[[int, int], None]
 
 
 class _Task(NamedTuple):
-    """Some records, one behind the other."""
+    """Consecutive records to write."""
 
     rec: str
-    """The file that they belong to."""
+    """Path of their .rec file."""
     offset: int
-    """Where in it they begin."""
+    """Byte at which they begin in it."""
     folder: str
-    """Where their images are."""
+    """Folder of their images."""
     first: int
     """Key of the first record."""
     images: List[Image]
 
     @property
     def end(self) -> int:
-        """Where they end, if none has to be cut."""
+        """Byte at which they end, if none has to be cut."""
         return self.offset + sum(frame_bytes(image.bytes) for image in self.images)
 
 
 class _Written(NamedTuple):
-    """What became of a task."""
+    """Result of a task."""
 
     sizes: List[int]
     """Bytes of each record."""
@@ -74,19 +74,19 @@ class _Written(NamedTuple):
 
 
 def order(count: int, seed: int, name: str) -> np.ndarray:
-    """Which image, of those sorted by path, is record 0, 1, ...: int64 (count,), the same for ever."""
-    # Unlike those of numpy.random.Generator, its streams are frozen.
+    """Return the indices, among the images sorted by path, of records 0, 1, ...: int64 (count,), the same for ever."""
+    # RandomState's streams are frozen, unlike those of numpy.random.Generator.
     return np.random.RandomState([seed, STREAMS[name]]).permutation(count)
 
 
 def pack(source: Path, folder: Path, seed: int = 0, truth: Optional[Path] = None, workers: Optional[int] = None,
          progress: Progress = lambda done, total: None) -> Source:
-    """Packs ``source/train`` and ``source/val`` into train.rec/.idx and val.rec/.idx in ``folder``, with lists of what they hold.
+    """Pack ``source/train`` and ``source/val`` into train.rec/.idx and val.rec/.idx in ``folder``, with lists of the contents.
 
-    ``truth`` is the list of classes of a flat validation folder. ``seed`` is in [0, 2**32); ``workers`` is the number of
+    ``truth`` is the list of classes of a flat validation folder. ``seed`` is in [0, 2**32). ``workers`` is the number of
     processes, by default one for each core that this one may use; neither it nor an interruption changes the files.
-    ``progress(done, total)`` counts images. Returns at once where this very packing is there already. Raises ``UserError`` for a
-    source that is not the ImageNet layout or holds what is no image, for a folder with other data, and for a full disk.
+    ``progress(done, total)`` counts images. Returns at once if this very packing exists already. Raises ``UserError`` for a
+    source that is not the ImageNet layout or holds a file that is no image, for a folder with other data, and for a full disk.
     """
     listed = scan(source, truth)
     settings = {"format": FORMAT, "source": str(source.resolve()), "seed": seed, "images": listed.fingerprint, **listed.numbers}
@@ -101,8 +101,8 @@ def pack(source: Path, folder: Path, seed: int = 0, truth: Optional[Path] = None
                 _check_space(folder, listed)
                 _pack_sets(partial, listed, seed, began_ns, workers or len(os.sched_getaffinity(0)), progress)
                 _finish(partial, listed, dict(settings, began_ns=began_ns))
-            (folder / CERTIFICATE).unlink(missing_ok=True)  # of data that were here before
-            # The record last: where it is, all is.
+            (folder / CERTIFICATE).unlink(missing_ok=True)  # the certificate of data that were here before
+            # pack.json last, because it says that all the others are there.
             for name in (*FILES, layout.CLASSES, *layout.LISTS, layout.PACK_RECORD):
                 if (partial / name).exists():
                     os.replace(partial / name, folder / name)
@@ -117,9 +117,9 @@ def pack(source: Path, folder: Path, seed: int = 0, truth: Optional[Path] = None
 
 
 def _is_there(folder: Path, settings: Dict[str, Any], listed: Source) -> bool:
-    """Whether ``folder`` has this packing, whole. UserError where it holds anything else that would be overwritten."""
+    """Return whether ``folder`` has this packing, whole. Raises UserError if it holds other data that would be overwritten."""
     record = packing_list.read_json(folder / layout.PACK_RECORD)
-    moving = packing_list.read_json(folder / PARTIAL / layout.PACK_RECORD)  # whole, and on its way to its final names
+    moving = packing_list.read_json(folder / PARTIAL / layout.PACK_RECORD)  # whole, and being renamed to its final names
     present = [name for name in FILES if (folder / name).exists()]
     for found in (record, moving):
         if found is not None:
@@ -140,7 +140,7 @@ def _refuse_changed(images: Iterator[Image], began_ns: int, source: Path, packed
 
 
 def _boot() -> str:
-    """Which start of the machine this is: after another one, what was written last may never have reached the disk."""
+    """Return the ID of this boot. After another boot, the latest writes may never have reached the disk."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
@@ -148,7 +148,7 @@ def _boot() -> str:
 
 
 def _begin(folder: Path, settings: Dict[str, Any]) -> int:
-    """Makes the hidden folder, or finds the one of an interrupted packing; returns when that was begun."""
+    """Make the hidden folder, or find that of an interrupted packing; return its start, in nanoseconds of ctime."""
     partial = folder / PARTIAL
     journal = packing_list.read_json(partial / JOURNAL)
     if journal is not None and journal.get("settings") != settings:
@@ -194,7 +194,7 @@ def _pack_sets(partial: Path, listed: Source, seed: int, began_ns: int, workers:
                         index.append(f"{key}\t{offset}\n")
                         entries.append(Entry(image.label, sha256, image.path).line(key) + "\n")
                         offset += size
-                    for journal, lines in ((tsv, entries), (idx, index)):  # a line says that its record is there
+                    for journal, lines in ((tsv, entries), (idx, index)):  # a line says that its record is written
                         journal.write("".join(lines))
                         journal.flush()
                     progress(before + task.first + len(task.images), total)
@@ -203,12 +203,12 @@ def _pack_sets(partial: Path, listed: Source, seed: int, began_ns: int, workers:
 
 
 def _resume(partial: Path, name: str) -> Tuple[int, int]:
-    """How many records are surely whole, and where the next one goes; everything behind that is cut off."""
+    """Return how many records are surely whole and the offset of the next one; cut off everything behind that."""
     rec, idx, tsv = (partial / f"{name}.{kind}" for kind in ("rec", "idx", "tsv"))
     if not (rec.exists() and idx.exists() and tsv.exists()):
         return 0, 0
     lines = [path.read_bytes().split(b"\n")[:-1] for path in (idx, tsv)]
-    done = max(0, min(map(len, lines)) - 1)  # where the last one ends is written nowhere, so it is packed again
+    done = max(0, min(map(len, lines)) - 1)  # the end of the last one is stored nowhere, so it is packed again
     offset = int(lines[0][done].split(b"\t")[1]) if lines[0] else 0
     for path, kept in zip((idx, tsv), lines):
         os.truncate(path, sum(len(line) + 1 for line in kept[:done]))
@@ -217,9 +217,9 @@ def _resume(partial: Path, name: str) -> Tuple[int, int]:
 
 
 def _in_order(processes: Processes, ahead: int, rest: _Task) -> Iterator[Tuple[_Task, _Written]]:
-    """``rest`` piece by piece as the processes finish it, of which no more than ``ahead`` pieces are given to them at a time.
+    """Yield ``rest`` task by task in order, as the processes finish it; at most ``ahead`` tasks are submitted at a time.
 
-    Those few are left to finish where nobody wants them any more: in Python 3.8 a pool does not end with one that was cancelled.
+    If the caller stops early, those few finish uncancelled, because in Python 3.8 a pool with a cancelled task does not end.
     """
     waiting: Deque[Tuple[_Task, Future[Optional[_Written]]]] = deque()
     position, offset = 0, rest.offset
@@ -232,7 +232,7 @@ def _in_order(processes: Processes, ahead: int, rest: _Task) -> Iterator[Tuple[_
         task, future = waiting.popleft()
         written = future.result()
         if written is None:
-            # What comes behind the cut record lies elsewhere than its size said, so it is written again.
+            # Records behind the cut one do not lie where the sizes said, so they are written again.
             wait([each for _, each in waiting])
             waiting.clear()
             written = processes.submit(_write_records, task, True).result()
@@ -241,7 +241,7 @@ def _in_order(processes: Processes, ahead: int, rest: _Task) -> Iterator[Tuple[_
 
 
 def _write_records(task: _Task, may_cut: bool) -> Optional[_Written]:
-    """Does the task; None, and only the first records are there, where one has to be cut and may not."""
+    """Write the records of a task. Returns None, with only the first ones written, if one has to be cut without ``may_cut``."""
     written = _Written([], [])
     buffer = memoryview(bytearray(max(frame_bytes(image.bytes) for image in task.images)))
     offset = task.offset
@@ -251,7 +251,7 @@ def _write_records(task: _Task, may_cut: bool) -> Optional[_Written]:
             record: Union[bytes, memoryview] = buffer[:frame_bytes(image.bytes)]
             content = buffer[FRAME_BYTES:FRAME_BYTES + image.bytes]
             written.digests.append(_read(f"{task.folder}/{image.path}", content))
-            if not frame_in_place(buffer[:len(record)], key, image.label, image.bytes):  # an image in a hundred thousand
+            if not frame_in_place(buffer[:len(record)], key, image.label, image.bytes):  # one image in a hundred thousand
                 if not may_cut:
                     return None
                 record = encode_image(key, image.label, bytes(content))
@@ -265,7 +265,7 @@ def _write_records(task: _Task, may_cut: bool) -> Optional[_Written]:
 
 
 def _read(path: str, target: memoryview) -> bytes:
-    """Fills ``target`` with the image file, which is as long; returns its SHA-256."""
+    """Fill ``target`` with the image file, which has the same length; return its SHA-256."""
     again = "extract its archive again"
     try:
         descriptor = os.open(path, os.O_RDONLY)
@@ -286,7 +286,7 @@ def _read(path: str, target: memoryview) -> bytes:
 
 
 def _finish(partial: Path, listed: Source, settings: Dict[str, Any]) -> None:
-    """Writes the class list and the record of the packing, in this order; then all is there under names of its own."""
+    """Write the class list, then pack.json, which says that the hidden folder holds all files."""
     text = "".join(f"{name}\n" for name in listed.classes)
     (partial / layout.CLASSES).write_text(text, encoding="utf-8", errors="surrogateescape")
     lists = {name: files.sha256(partial / name) for name in (layout.CLASSES, *layout.LISTS)}

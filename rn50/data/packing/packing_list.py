@@ -1,7 +1,7 @@
-"""What ``rn50 pack`` writes beside the records: which class is which label, and of every record where it came from.
+"""Lists that ``rn50 pack`` writes beside the records: the class of every label and the source of every record.
 
-``classes.txt`` has the name of a class a line, label 0 first. ``train.tsv`` and ``val.tsv`` have a line a record, in the order of
-the index: key, label, SHA-256 of the image file, its path in the source folder. ``pack.json`` says what was packed how.
+``classes.txt`` has one class name per line, label 0 first. ``train.tsv`` and ``val.tsv`` have one line per record, in the order
+of the index: key, label, SHA-256 of the image file, its path in the source folder. ``pack.json`` says what was packed and how.
 """
 
 from pathlib import Path
@@ -16,21 +16,21 @@ _LARGEST = 1 << 32
 
 
 class Entry(NamedTuple):
-    """A record of a set, in the words of its source folder."""
+    """A record of a split, described by its source file."""
 
     label: int
     sha256: bytes
-    """Of the image file."""
+    """SHA-256 of the image file."""
     path: str
-    """Below ``train`` or ``val``: <class>/<file>, or <file> where the validation set had no class folders."""
+    """Path below ``train`` or ``val``: <class>/<file>, or <file> if the validation set had no class folders."""
 
     def line(self, key: int) -> str:
-        """Its line in the list, without the newline."""
+        """Return the entry's line in the list, without the newline."""
         return f"{key}\t{self.label}\t{self.sha256.hex()}\t{self.path}"
 
     @staticmethod
     def parse(line: str) -> "Entry":
-        """The entry of a line. Raises ValueError."""
+        """Return the entry of a line. Raises ValueError if the line is none."""
         _, label, sha256, path = line.rstrip("\n").split("\t")
         if not all(_is_name(part) for part in path.split("/")):
             raise ValueError("a path that leaves its folder")
@@ -38,17 +38,17 @@ class Entry(NamedTuple):
 
 
 def _is_name(name: str) -> bool:
-    """Whether a file or folder of this name lies where it is said to."""
+    """Return whether ``name`` is a single file or folder name, which cannot lead out of its folder."""
     return name not in ("", ".", "..") and "/" not in name and "\0" not in name
 
 
 def read_lines(path: Path) -> List[str]:
-    """Lines of a text file, whatever bytes its file names are made of. Raises UserError."""
+    """Return the lines of a text file, which may hold file names that are not UTF-8. Raises UserError."""
     return files.read_text(path, _LARGEST, _REMEDY, errors="surrogateescape").split("\n")
 
 
 def read_list(folder: Path, name: str) -> Optional[List[Entry]]:
-    """The packing list of set ``name``; None where there is none. Raises UserError for a file that is none."""
+    """Return the packing list of split ``name``, or None if there is none. Raises UserError for a file that is no such list."""
     path = folder / f"{name}.tsv"
     try:
         lines = read_lines(path)
@@ -65,7 +65,7 @@ def read_list(folder: Path, name: str) -> Optional[List[Entry]]:
 
 
 def read_classes(folder: Path) -> Optional[List[str]]:
-    """Names of the classes, the one of label 0 first; None where no list is there. Raises UserError."""
+    """Return the class names, label 0 first, or None if there is no list. Raises UserError."""
     path = folder / CLASSES
     try:
         classes = [line for line in read_lines(path) if line]
@@ -78,7 +78,7 @@ def read_classes(folder: Path) -> Optional[List[str]]:
 
 
 def read_record(folder: Path) -> Optional[Dict[str, Any]]:
-    """pack.json, its ``lists`` and ``source`` there as far as it names any; None where it is not there. Raises UserError."""
+    """Return pack.json, with ``lists`` and ``source`` empty if absent; None if there is no such file. Raises UserError."""
     path = folder / PACK_RECORD
     found = read_json(path)
     if found is None:
@@ -90,7 +90,7 @@ def read_record(folder: Path) -> Optional[Dict[str, Any]]:
 
 
 def read_json(path: Path) -> Optional[Dict[str, Any]]:
-    """A JSON object; None where the file is not there. Raises UserError where it cannot be read or is none."""
+    """Return a JSON object, or None if there is no file. Raises UserError if it cannot be read or is no JSON object."""
     try:
         found = files.read_json(path, remedy=_REMEDY)
     except files.MissingError:

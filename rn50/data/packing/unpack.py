@@ -21,11 +21,11 @@ CHUNK = 32
 
 def unpack(data: Path, folder: Path, workers: Optional[int] = None,
            progress: Callable[[int, int], None] = lambda done, total: None) -> Dict[str, int]:
-    """Writes every image of ``data`` into the folder of its class below ``folder``; returns the numbers of classes and images.
+    """Write every image of ``data`` into the folder of its class below ``folder``; return the numbers of classes and images.
 
-    Names of classes and files are those of the packing list that ``rn50 pack`` left; without one, classes are called by label
-    (``0007``) and files by class and key (``0007_123.JPEG``). Nothing appears under ``train`` and ``val`` before all is written;
-    after an interruption the same command goes on. Raises ``UserError``.
+    Names of classes and files are those of the packing list of ``rn50 pack``. Without one, classes are named by label (``0007``)
+    and files by class and key (``0007_123.JPEG``). Nothing appears under ``train`` and ``val`` before all is written. After an
+    interruption the same command continues. Raises ``UserError``.
     """
     classes = packing_list.read_classes(data)
     partial = folder / PARTIAL
@@ -68,7 +68,7 @@ def unpack(data: Path, folder: Path, workers: Optional[int] = None,
 
 
 def _begin(partial: Path, data: Path) -> None:
-    """Makes the hidden folder, or finds the one of an interrupted unpacking of the same data."""
+    """Make the hidden folder, or accept that of an interrupted unpacking of the same data. Raises UserError for other data."""
     for name in NAMES:
         if (partial.parent / name).exists() and not partial.exists():
             raise UserError(partial.parent / name, "is there already", "choose another folder")
@@ -80,14 +80,14 @@ def _begin(partial: Path, data: Path) -> None:
 
 
 class _Writer:
-    """Writes images of one set."""
+    """Writer of the images of one split."""
 
     def __init__(self, reader: IndexedRecordReader, rec: Path, folder: Path, classes: Optional[List[str]],
                  entries: Optional[List[Entry]]) -> None:
         self._reader, self._rec, self._folder, self._classes, self._entries = reader, rec, folder, classes, entries
 
     def write(self, begin: int, end: int) -> List[int]:
-        """Writes records ``begin`` to ``end``, those excepted that are there already; returns their labels."""
+        """Write the images of records ``begin`` to ``end``, except those already there; return the labels of all."""
         labels = []
         for position in range(begin, end):
             header, image = self._reader.read(position)

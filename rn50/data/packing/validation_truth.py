@@ -1,12 +1,12 @@
-"""Which class each image of a flat validation folder has: the published lists, in all the forms in which they are handed round.
+"""Labels of a flat validation folder, from the published lists in all their common forms.
 
-A line an image, in one of these forms:
+A list has one line per image, in one of these forms:
 
 - a class: ``n01440764``, for the images in the order of their names;
-- a name and a class, or its rank among the sorted classes: ``ILSVRC2012_val_00000001.JPEG n01751748`` or ``... 65``, also with a
-  comma between them and more behind, as in Kaggle's ``LOC_val_solution.csv``;
+- an image name and a class, or its index among the sorted classes: ``ILSVRC2012_val_00000001.JPEG n01751748`` or ``... 65``, also
+  separated by a comma and followed by more words, as in Kaggle's ``LOC_val_solution.csv``;
 - the official ``ILSVRC2012_validation_ground_truth.txt``: an ILSVRC2012_ID of 1 to 1000, for the images in the order of their
-  names. These numbers are not ranks of sorted classes: what they mean stands in the development kit's ``meta.mat`` beside it.
+  names. These IDs are not indices of the sorted classes: the development kit's ``meta.mat``, beside the list, maps them.
 """
 
 import re
@@ -22,12 +22,12 @@ _HEADING = "ImageId,PredictionString"
 
 
 def find(source: Path) -> List[Path]:
-    """The official list, where the development kit lies unpacked in the source folder or beside it."""
+    """Return at most one path: the official list of a development kit unpacked in the source folder or beside it."""
     return [path for path in (source / OFFICIAL, source.parent / OFFICIAL, source / Path(OFFICIAL).name) if path.is_file()][:1]
 
 
 def read(path: Path, names: Sequence[str], classes: Sequence[str]) -> Dict[str, int]:
-    """Label by file name, for the sorted ``names`` of a validation folder and the sorted ``classes``. Raises UserError."""
+    """Return the label by file name, for sorted ``names`` of a validation folder and sorted ``classes``. Raises UserError."""
     lines = [re.split(r"[\s,]+", line.strip()) for line in read_lines(path) if line.strip() and line.strip() != _HEADING]
     if not lines:
         raise UserError(path, "empty", "give a list with a line for each validation image")
@@ -59,7 +59,7 @@ def _label(path: Path, number: int, name: str, labels: Dict[str, int]) -> int:
 
 
 def _ids(path: Path) -> Dict[str, str]:
-    """Class by ILSVRC2012_ID, from the development kit."""
+    """Return the class by ILSVRC2012_ID, from the development kit."""
     meta = path.parent / META
     if not meta.is_file():
         raise UserError(path, "has ILSVRC2012_IDs, which are not labels",

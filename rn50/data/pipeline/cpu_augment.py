@@ -1,4 +1,4 @@
-"""Crops resized, mirrored and normalised on a CPU in one pass: an operator of DALI's graph, compiled by Numba.
+"""A DALI operator, compiled by Numba, that resizes, mirrors and normalises crops on a CPU in one pass.
 
 DALI's own operators give the same images (``tests/core/test_cpu_augment.py``) and take longer (``benchmarks/cpu_input.py``).
 """
@@ -8,11 +8,12 @@ from typing import Any, Tuple
 
 
 def augment(crops: Any, mirror: Any, size: int, layout: str) -> Any:
-    """``crops`` (H, W, 3) uint8 of any size, resized to ``size``, mirrored where ``mirror`` (uint8, shape (1,)) is 1, normalised.
+    """Return ``crops`` resized to ``size``, mirrored where ``mirror`` is 1, and normalised.
 
-    Data nodes of a DALI pipeline that is being defined. The result is float32 of shape (3, S, S) for the layout "CHW", (S, S, 3)
-    for "HWC". Interpolation is bilinear without a filter against aliasing, pixels beyond the edge of the crop are those of the
-    edge, and grey levels are rounded before they are normalised, as by DALI's ``resize`` and ``crop_mirror_normalize``.
+    ``crops``, ``mirror`` and the result are data nodes of a DALI pipeline that is being defined. ``crops`` is uint8 (H, W, 3) of
+    any size, ``mirror`` is uint8 (1,). The result is float32 of shape (3, S, S) for the layout "CHW", (S, S, 3) for "HWC". As in
+    DALI's ``resize`` and ``crop_mirror_normalize``, interpolation is bilinear without an antialiasing filter, the crop's edge is
+    repeated beyond it, and grey levels are rounded before they are normalised.
     """
     from nvidia.dali import types
 
@@ -27,7 +28,7 @@ def augment(crops: Any, mirror: Any, size: int, layout: str) -> Any:
 def compiled(size: int, layout: str) -> Tuple[Any, Any]:
     """Return the C functions that DALI calls for every sample (run) and every batch (setup).
 
-    The first process of a checkout compiles them for a second and leaves them on disk for the others, where it may write.
+    The first process of a checkout compiles them in about a second and, where it may write, caches them on disk for the others.
     """
     from rn50.data.pipeline import cpu_kernel
 
@@ -37,7 +38,7 @@ def compiled(size: int, layout: str) -> Tuple[Any, Any]:
 
 @functools.lru_cache(maxsize=None)
 def _operator() -> Any:
-    """DALI's operator for Numba, without its own wrappers around Python functions, which take several seconds to compile."""
+    """Return DALI's operator for Numba without its wrappers of Python functions, which take several seconds to compile."""
     from nvidia.dali.plugin.numba.experimental import NumbaFunction
 
     class CompiledFunction(NumbaFunction):

@@ -12,16 +12,16 @@ from rn50.benchmark import rules
 CHANNELS = 3
 _MEAN, _SCALE = np.array(rules.MEAN, np.float32), (1 / np.array(rules.STD)).astype(np.float32)
 _SHAPES = types.CPointer(types.CPointer(types.int64)), types.CPointer(types.int32), types.int32
-"""What DALI passes for the shapes of tensors: pointers to them, to their ranks, and how many tensors there are."""
+"""C types that DALI passes for the shapes of tensors: pointers to shapes and numbers of dimensions, number of tensors."""
 
 
 def _tensors(dtype: Any) -> Tuple[Any, ...]:
-    """What DALI passes for the tensors of a sample: pointers to their values, and ``_SHAPES``."""
+    """Return the C types that DALI passes for the tensors of a sample: pointers to their values, and ``_SHAPES``."""
     return types.CPointer(types.CPointer(dtype)), *_SHAPES
 
 
 def _compiled(compiler: Callable[..., Any], *signature: Any) -> Callable[[Any], Any]:
-    """Return a decorator that compiles a function, and caches the outcome where Numba finds a folder that it may write to."""
+    """Return a decorator that compiles a function, and caches the outcome if Numba finds a writable folder."""
     def decorate(function: Any) -> Any:
         try:
             return compiler(*signature, cache=True)(function)
@@ -33,7 +33,7 @@ def _compiled(compiler: Callable[..., Any], *signature: Any) -> Callable[[Any], 
 
 @_compiled(numba.njit)
 def _taps(length: int, count: int, pixel: int) -> Any:
-    """The two of ``length`` pixels between which pixel ``pixel`` of ``count`` lies, and how far it is from the first."""
+    """Return the two of ``length`` pixels between which pixel ``pixel`` of ``count`` lies, and its distance from the first."""
     at = (pixel + 0.5) * length / count - 0.5
     low = int(math.floor(at))
     return min(max(low, 0), length - 1), min(max(low + 1, 0), length - 1), np.float32(at - low)

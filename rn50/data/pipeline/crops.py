@@ -1,6 +1,6 @@
-"""Which part of an image becomes the network's input, and that part at the size of it: in NumPy, where no DALI does it.
+"""Crop windows of images, and crops resampled to the network's input size: in NumPy, for pipelines without DALI.
 
-What comes out is what DALI makes of the same definition (``dali_pipeline``); its numbers stand in ``rules.py``.
+DALI gives the same images from the same definition (``dali.py``), whose numbers are in ``rules.py``.
 """
 
 import io
@@ -15,7 +15,7 @@ ATTEMPTS = 100
 
 
 class Window(NamedTuple):
-    """A part of an image, in its pixels; what lies beyond the image is its edge repeated."""
+    """A rectangle in pixels of an image, whose edge is repeated beyond it."""
 
     left: float
     top: float
@@ -24,16 +24,16 @@ class Window(NamedTuple):
 
 
 class Crop(NamedTuple):
-    """What of an image becomes an input: ``window`` of a ``part``, beyond which is the part's own edge; mirrored or not."""
+    """The source rectangle of an input: ``window``, in coordinates of ``part``. Sampling outside ``part`` repeats its edge."""
 
     part: Tuple[int, int, int, int]
-    """Left, top, width and height in pixels of the image; those of ``window`` count from its corner."""
+    """Left, top, width and height in pixels of the image."""
     window: Window
     mirrored: bool
 
 
 def size_of(image: bytes) -> Tuple[int, int]:
-    """Width and height that the header of a JPEG or PNG states. Raises what Pillow raises for one that it cannot open."""
+    """Return width and height from the header of a JPEG or PNG. Raises what Pillow raises if it cannot open the image."""
     from PIL import Image
 
     with Image.open(io.BytesIO(image)) as decoder:
@@ -41,7 +41,7 @@ def size_of(image: bytes) -> Tuple[int, int]:
 
 
 def decode(image: bytes) -> np.ndarray:
-    """A JPEG or PNG as uint8 (H, W, 3) in RGB. Raises what Pillow raises for a damaged one, which is of many types."""
+    """Return a JPEG or PNG as uint8 (H, W, 3) in RGB. Raises what Pillow raises for a damaged one: errors of many types."""
     from PIL import Image
 
     with Image.open(io.BytesIO(image)) as decoder:
@@ -49,9 +49,10 @@ def decode(image: bytes) -> np.ndarray:
 
 
 def random_window(width: int, height: int, min_area: float, random: np.random.Generator) -> Window:
-    """Of uniform area from ``min_area`` of the image on, log-uniform aspect, anywhere; drawn again where it does not fit.
+    """Return a random window: uniform area, at least ``min_area`` of the image, log-uniform aspect ratio, uniform position.
 
-    Where it never does, of a very long image, it is the greatest of an allowed aspect, in the middle.
+    A window that does not fit is drawn again, at most ``ATTEMPTS`` times. After that, as for a very long image, the window is the
+    largest centred one of an allowed aspect ratio.
     """
     for _ in range(ATTEMPTS):
         area = random.uniform(min_area, rules.CROP_AREA[1]) * width * height
@@ -65,8 +66,8 @@ def random_window(width: int, height: int, min_area: float, random: np.random.Ge
 
 
 def centre_window(width: int, height: int, size: int, resize: int) -> Window:
-    """What is left of an image that is resized until its shorter side is ``resize``, when its centre of ``size`` is cut out."""
-    scale = min(width, height) / resize  # pixels of the image to one of the input
+    """Return the window of an image that a centre crop of ``size`` shows once its shorter side is resized to ``resize``."""
+    scale = min(width, height) / resize  # image pixels per input pixel
 
     def begin(side: int) -> float:
         resized = math.floor(side / scale + 0.5)
@@ -76,8 +77,10 @@ def centre_window(width: int, height: int, size: int, resize: int) -> Window:
 
 
 def resample(image: np.ndarray, window: Window, size: int) -> np.ndarray:
-    """``window`` of ``image``, uint8 (H, W, 3), at (``size``, ``size``, 3): plain bilinear interpolation without a filter against
-    aliasing, rounded to whole grey levels."""
+    """Return ``window`` of ``image``, uint8 (H, W, 3), resampled to uint8 (``size``, ``size``, 3).
+
+    Interpolation is bilinear without an antialiasing filter, rounded to whole grey levels.
+    """
     top, bottom, down = _taps(window.top, window.height, size, image.shape[0])
     left, right, along = _taps(window.left, window.width, size, image.shape[1])
     upper, lower = (image.take(rows, axis=0).astype(np.float32) for rows in (top, bottom))
@@ -87,25 +90,25 @@ def resample(image: np.ndarray, window: Window, size: int) -> np.ndarray:
 
 
 def _taps(begin: float, length: float, count: int, side: int) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The two of ``side`` pixels between which each of ``count`` lies, and how far it is from the first."""
+    """Return the two of ``side`` pixels between which each of ``count`` lies, and its distance from the first."""
     at = np.clip(begin + (np.arange(count) + 0.5) * length / count - 0.5, 0, side - 1)
     low = np.floor(at).astype(np.int64)
     return low, np.minimum(low + 1, side - 1), (at - low).astype(np.float32)
 
 
 def training_crop(width: int, height: int, min_area: float, random: np.random.Generator) -> Crop:
-    """A random one of an image of that size, mirrored or not. Beyond it is its own edge."""
+    """Return a random crop of an image of that size, mirrored or not. Sampling outside it repeats its own edge pixels."""
     x, y, w, h = (int(value) for value in random_window(width, height, min_area, random))
     return Crop((x, y, w, h), Window(0, 0, w, h), random.random() < rules.MIRROR_PROBABILITY)
 
 
 def evaluation_crop(width: int, height: int, size: int, resize: int) -> Crop:
-    """The centre of an image of that size when its shorter side is resized to ``resize``."""
+    """Return the centre crop of an image of that size when its shorter side is resized to ``resize``."""
     return Crop((0, 0, width, height), centre_window(width, height, size, resize), False)
 
 
 def cut(image: np.ndarray, crop: Crop, size: int) -> np.ndarray:
-    """``crop`` of ``image``, uint8 (H, W, 3), as an input: uint8 (``size``, ``size``, 3)."""
+    """Return ``crop`` of ``image``, uint8 (H, W, 3), as an input: uint8 (``size``, ``size``, 3)."""
     x, y, w, h = crop.part
     made = resample(image[y : y + h, x : x + w], crop.window, size)
     return made[:, ::-1] if crop.mirrored else made

@@ -1,6 +1,6 @@
 """The DALI graph: from RecordIO to normalised batches, the same for every framework, on a GPU or on a CPU.
 
-Source of the augmentation: the MLPerf Training reference for image classification; its numbers stand in ``rules.py``.
+Source of the augmentation: the MLPerf Training reference for image classification; its numbers are in ``rules.py``.
 """
 
 import re
@@ -16,32 +16,32 @@ from rn50.settings.config import Config
 
 MIB = 1 << 20
 _PLACE = re.compile(r"\.rec at index (\d+)")
-"""How DALI calls a record: by its first byte."""
+"""The place of a record in DALI's messages: its first byte."""
 _HEADINGS = ("Critical error in pipeline", "Error when executing")
 
 
 class Form(NamedTuple):
-    """What a framework wants its batches as."""
+    """Form of the batches that a framework wants."""
 
     device_id: Optional[int]
-    """The GPU that makes them; None: the CPU alone does."""
+    """The GPU that makes the batches; None: the CPU alone makes them."""
     layout: str
     """"CHW" or "HWC"."""
     half_precision: bool
 
 
 def prepare(config: Config, form: Form) -> None:
-    """Compiles what pipelines of this configuration need, so that none has to when it is built."""
+    """Compile the code that pipelines of this configuration need, so that building one does not."""
     if _in_one_pass(config, True, form):
         cpu_augment.compiled(config.data.image_size, form.layout)
 
 
 def build(config: Config, training: bool, rank: int, ranks: int, seed: int, form: Form) -> Any:
-    """A built ``nvidia.dali.Pipeline`` over this rank's shard; its outputs are (images, labels).
+    """Return a built ``nvidia.dali.Pipeline`` over this rank's shard; its outputs are (images, labels).
 
     Images are float32, or float16 with ``form.half_precision``, of shape (batch, 3, S, S) for the layout "CHW" and
-    (batch, S, S, 3) for "HWC"; labels are float32 of shape (batch, 1). A shard ends with its own samples: the last batch is
-    filled up with copies of the last sample, which the caller has to cut off.
+    (batch, S, S, 3) for "HWC"; labels are float32 of shape (batch, 1). The last batch of a shard is filled up with copies of the
+    shard's last sample, which the caller has to cut off.
     """
     pipeline = define(config, training, rank, ranks, seed, form)
     pipeline.build()
@@ -49,7 +49,7 @@ def build(config: Config, training: bool, rank: int, ranks: int, seed: int, form
 
 
 def define(config: Config, training: bool, rank: int, ranks: int, seed: int, form: Form) -> Any:
-    """The pipeline of ``build``, not built yet: a graph that needs no GPU to be looked at."""
+    """Return the pipeline of ``build``, not built yet: a graph that can be inspected without a GPU."""
 
     def graph() -> Any:
         jpegs, labels = _read(config, training, rank, ranks)
@@ -60,7 +60,7 @@ def define(config: Config, training: bool, rank: int, ranks: int, seed: int, for
 
 
 def build_reader(config: Config, rank: int, ranks: int, seed: int) -> Any:
-    """A built pipeline that reads this rank's shard of the training set and does nothing with it: (JPEGs, labels)."""
+    """Return a built pipeline that only reads this rank's shard of the training set: (JPEGs, labels)."""
     on_cpu = Form(None, "CHW", False)
     pipeline = _pipeline(config, seed, on_cpu, lambda: tuple(_read(config, True, rank, ranks)))
     pipeline.build()
@@ -68,9 +68,9 @@ def build_reader(config: Config, rank: int, ranks: int, seed: int) -> Any:
 
 
 def build_decoder(config: Config, seed: int, form: Form, batches: Iterator[List[np.ndarray]]) -> Any:
-    """A built pipeline that decodes as training does and does nothing else.
+    """Return a built pipeline that decodes as training does and does nothing else.
 
-    ``batches`` has no end; each is a batch of JPEGs in memory, as uint8 arrays.
+    ``batches`` never ends; each item is a batch of JPEGs in memory, as uint8 arrays.
     """
     from nvidia.dali import fn, types
 
@@ -84,7 +84,7 @@ def build_decoder(config: Config, seed: int, form: Form, batches: Iterator[List[
 
 
 def fault(records: RecordSet, error: RuntimeError) -> UserError:
-    """Describe the fault that ended a pipeline: the record that it stumbled over, where it names one."""
+    """Return an error on the fault that ended a pipeline. It names the record at fault if DALI does or a search finds one."""
     said = str(error)
     place = _PLACE.search(said)
     lines = [line for line in said.splitlines() if line.strip() and not line.startswith(_HEADINGS)] or [said]
@@ -93,7 +93,7 @@ def fault(records: RecordSet, error: RuntimeError) -> UserError:
 
 
 def check_form(records: RecordSet, labels: Any) -> None:
-    """Raises UserError where not every record of a batch has one label: to be called where the batch cannot be taken."""
+    """Raise UserError unless every record of a batch has one label. Called when a framework cannot take the batch."""
     if any(tuple(shape) != (1,) for shape in labels.shape()):
         raise records.fault("it holds records of several labels, and a run takes one; pack the file again")
 
@@ -112,7 +112,7 @@ def _pipeline(config: Config, seed: int, form: Form, graph: Any) -> Any:
 
 
 def _read(config: Config, training: bool, rank: int, ranks: int) -> Any:
-    """(JPEGs, labels) of this rank's shard."""
+    """Return (JPEGs, labels) of this rank's shard."""
     from nvidia.dali import fn
 
     name = "train" if training else "val"
@@ -137,7 +137,7 @@ def _crop(config: Config) -> Dict[str, Any]:
 
 
 def _decode(jpegs: Any, config: Config, training: bool, form: Form) -> Any:
-    """Whole images (H, W, 3) as uint8, or with ``roi_decode`` the random crops of training images alone."""
+    """Return whole images (H, W, 3) as uint8, or with ``roi_decode`` only the random crops of training images."""
     from nvidia.dali import fn, types
 
     knobs = config.input_pipeline
@@ -150,7 +150,7 @@ def _decode(jpegs: Any, config: Config, training: bool, form: Form) -> Any:
             host_memory_padding=knobs.nvjpeg_padding_mb * MIB,
             bytes_per_sample_hint=knobs.decoder_buffer_hint,
         )
-        if knobs.hw_decoder_load:  # they size the memory of the JPEG engine
+        if knobs.hw_decoder_load:  # these hints size the memory of the JPEG engine
             how.update(preallocate_width_hint=knobs.preallocate_width, preallocate_height_hint=knobs.preallocate_height)
     if training and knobs.roi_decode:
         return fn.decoders.image_random_crop(jpegs, **_crop(config), **how)
@@ -160,15 +160,15 @@ def _decode(jpegs: Any, config: Config, training: bool, form: Form) -> Any:
 
 
 def _in_one_pass(config: Config, training: bool, form: Form) -> bool:
-    """Whether an operator of ours does what comes after decoding: on a CPU, for crops that were decoded alone."""
+    """Return whether our own operator augments decoded images: on a CPU, for training crops that were decoded alone."""
     return form.device_id is None and training and config.input_pipeline.roi_decode
 
 
 def _augment(images: Any, config: Config, training: bool, form: Form) -> Any:
-    """Decoded images, cropped, resized, mirrored and normalised.
+    """Return decoded images cropped, resized, mirrored and normalised.
 
-    Of a crop that is enlarged the outermost pixels depend on ``roi_decode``: a crop that was decoded alone has nothing beyond its
-    edge, which is repeated as in the reference; out of a whole image the neighbours beyond it are interpolated too.
+    The outermost pixels of an enlarged crop depend on ``roi_decode``. A crop that was decoded alone has its edge repeated, as in
+    the reference. In a whole image, neighbours beyond the crop's edge are interpolated too.
     """
     from nvidia.dali import fn, types
 

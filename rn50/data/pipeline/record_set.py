@@ -1,7 +1,7 @@
-"""A split as a rank reads it, whichever library does: its files, its shard, batches, and faults.
+"""A split as a rank reads it, with any library: its files, its shard, batches, and faults.
 
-The arithmetic is that of DALI's readers: shard i of n holds samples ``floor(N * i / n)`` to ``floor(N * (i + 1) / n)``, and every
-shard is read in the same number of batches, the last ones filled up with copies that count for nothing.
+The arithmetic is that of DALI's readers: shard i of n holds samples ``floor(N * i / n)`` to ``floor(N * (i + 1) / n)``. Every
+shard is read in the same number of batches; the last ones are padded with copies that are not counted.
 """
 
 import math
@@ -14,26 +14,26 @@ from rn50.settings.config import Config
 
 
 def shard_sizes(samples: int, shards: int) -> List[int]:
-    """Samples of every shard; they sum to ``samples`` and differ by at most 1."""
+    """Return the number of samples of every shard; they sum to ``samples`` and differ by at most 1."""
     bounds = [samples * shard // shards for shard in range(shards + 1)]
     return [end - begin for begin, end in zip(bounds, bounds[1:])]
 
 
 def batches(samples: int, shards: int, batch_size: int) -> int:
-    """Batches that every rank reads for one pass: enough for the largest shard."""
+    """Return the number of batches that every rank reads in one pass: enough for the largest shard."""
     return math.ceil(max(shard_sizes(samples, shards)) / batch_size)
 
 
 def real_samples(shard_size: int, batch: int, batch_size: int) -> int:
-    """How many samples of batch 0, 1, ... of a shard are its own rather than filling."""
+    """Return how many samples of batch 0, 1, ... of a shard are its own rather than padding."""
     return max(0, min(batch_size, shard_size - batch * batch_size))
 
 
 class RecordSet:
-    """The training or the validation set over ``ranks`` ranks. To make one opens its files for the first time."""
+    """The training or the validation split over ``ranks`` ranks. Constructing one opens its files for the first time."""
 
     def __init__(self, config: Config, training: bool, ranks: int):
-        """Raises UserError where the files are not what ``config`` says of them."""
+        """Raise UserError if the files are not as ``config`` describes them."""
         name, variable = ("train", "NUMEXAMPLES") if training else ("val", "NUMVALEXAMPLES")
         self.samples = config.data.train_samples if training else config.data.eval_samples
         self.rec, self.idx = (Path(config.data.folder, f"{name}.{kind}") for kind in ("rec", "idx"))
@@ -41,19 +41,21 @@ class RecordSet:
         self._classes, self._batch_size = config.data.classes, config.hyperparameters.batch_size
         self.shard_sizes = shard_sizes(self.samples, ranks)
         self.batches = batches(self.samples, ranks, self._batch_size)
-        """Of one pass, the same number for every shard."""
+        """Batches of one pass, the same number for every shard."""
 
     def counts(self, shard: int, index: int) -> Tuple[int, int]:
-        """How many samples of batch ``index`` are a shard's own rather than filling, and how many are those of all shards."""
+        """Return how many samples of batch ``index`` are the shard's own rather than padding, and their sum over all shards."""
         own = [real_samples(size, index, self._batch_size) for size in self.shard_sizes]
         return own[shard], sum(own)
 
     def check_labels(self, wrong: float) -> None:
-        """Raises UserError where any of the labels that were read was ``wrong``: no whole number in [0, classes)."""
+        """Raise UserError unless ``wrong`` is 0: the number of labels read that are no whole number in [0, classes)."""
         if wrong:
             raise self.fault(f"there are {wrong:.0f} labels that are no whole number in [0, {self._classes})")
 
     def fault(self, otherwise: str, suspect: Optional[int] = None) -> UserError:
-        """The bad record of the file in words, that which starts at byte ``suspect`` or the first; or ``otherwise`` where none is
-        found in good time."""
+        """Return an error on the bad record: the one that starts at byte ``suspect``, else the first.
+
+        Its message is ``otherwise`` if none is found in good time.
+        """
         return UserError(preflight.find_bad_record(self.rec, self.idx, self._classes, suspect) or f"{self.rec}: {otherwise}")

@@ -1,8 +1,8 @@
-"""A proven path for this system: hyperparameters of somebody's run in a configuration file of ours.
+"""Hyperparameters of somebody's run in a configuration file of this system.
 
-The group is taken whole, because its values were chosen together; run, data, input pipeline and environment stay those of the
-configuration that it is for. Where a value is not known, or only some are wanted, that has to be asked for, and the header says
-so.
+The group is taken whole because its values were chosen together. Run, data, input pipeline and environment stay those of the base
+configuration. A mix has to be asked for, with ``only`` for some of the values or ``partial`` if some are not known, and the
+header says so.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ from rn50.settings.rewrite import GROUP, Base
 
 @dataclass(frozen=True)
 class Change:
-    """A variable before and after, None where it is not set; ``origin`` says where the new value is from."""
+    """A variable's value before and after, None where it is not set; ``origin`` says where the new value comes from."""
 
     name: str
     before: Optional[str]
@@ -33,8 +33,8 @@ class Change:
 
 @dataclass(frozen=True)
 class Borrowed:
-    """A configuration of borrowed hyperparameters, not written yet; ``text`` is the whole file. ``assumed`` are NAME=value that
-    the origin does not say, ``mixed`` the variables that stay those of the base where not the whole group was taken."""
+    """Configuration with borrowed hyperparameters, not written yet; ``text`` is the whole file. ``assumed`` are NAME=value that
+    the origin does not state. ``mixed`` are the variables that keep the base's values because the group was not taken whole."""
 
     origin: Origin
     base: pathlib.Path
@@ -47,23 +47,23 @@ class Borrowed:
 
     @property
     def findings(self) -> List[str]:
-        """What would make the official rules reject its result, a line each."""
+        """Return the reasons for which the official rules would reject its result, one per line."""
         return show.findings(self.config)
 
 
 def borrow(
     source: Origin, base: pathlib.Path, global_batch_size: Optional[int] = None, only: Sequence[str] = (), partial: bool = False
 ) -> Borrowed:
-    """The configuration ``base`` with the hyperparameters of ``source``, at another batch size where one is given.
+    """Return the configuration ``base`` with the hyperparameters of ``source``, at another batch size if one is given.
 
-    ``only`` takes no more than these variables, and ``partial`` what the source has; the others stay those of the base.
+    ``only`` takes no more than these variables, ``partial`` takes what the source has; the others keep the values of the base.
 
-    Raises UserError where the source lacks a value, the ranks do not divide the batch, or the configuration cannot be run.
+    Raises UserError if the source lacks a value, the ranks do not divide the batch, or the configuration cannot be run.
     """
     its = rewrite.read(base)
     before, old = its.config, its.values
     taken, mixed = _taken(source, only, partial)
-    # Of the base stays only what the origin does not decide, and a mix wants.
+    # Only the variables of a mix keep the base's values.
     new = {name: old[name] for name in GROUP if name in old and name in mixed}
     new.update(taken)
     unsaid = {**origin.LEFT_OUT, **{name: old[name] for name in ("EVAL_OFFSET", "EVAL_PERIOD")}}
@@ -93,7 +93,7 @@ def borrow(
 
 
 def _taken(source: Origin, only: Sequence[str], partial: bool) -> Tuple[Dict[str, str], List[str]]:
-    """The values that are borrowed, and the names of those that stay as they are."""
+    """Return the borrowed values, and the names of the variables that keep the base's values."""
     unknown = [name for name in only if name not in GROUP]
     if unknown:
         raise UserError(f"--only {','.join(unknown)}", "no hyperparameter", f"there are {', '.join(GROUP)}")

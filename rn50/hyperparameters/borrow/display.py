@@ -1,4 +1,4 @@
-"""What ``rn50 borrow`` prints: what changes, what the rules say, how many epochs to expect; candidates for a batch size."""
+"""Output of ``rn50 borrow``: the changes, the rule findings and the expected epochs; candidates for a batch size."""
 
 import pathlib
 import shlex
@@ -13,7 +13,7 @@ from rn50.terminal import Terminal, print_json
 
 
 def to_json(borrowed: Borrowed, written: Optional[pathlib.Path]) -> Dict[str, Any]:
-    """The result as plain data."""
+    """Return the result as plain data."""
     source, said = borrowed.origin, borrowed.prediction
     return {
         "source": {
@@ -33,7 +33,7 @@ def to_json(borrowed: Borrowed, written: Optional[pathlib.Path]) -> Dict[str, An
 
 
 def print_table(borrowed: Borrowed, written: Optional[pathlib.Path], console: Terminal) -> None:
-    """What changes, what the rules say and how many epochs to expect."""
+    """Print the changes, the rule findings and the expected epochs."""
     source = borrowed.origin
     table = Table(title=f"{source.kind} {source.name} for {borrowed.config.run.system}", title_justify="left")
     for heading in ("variable", "before", "after", "from"):
@@ -61,7 +61,7 @@ def print_table(borrowed: Borrowed, written: Optional[pathlib.Path], console: Te
 
 
 def print_suggestions(found: Sequence[Candidate], global_batch_size: int, console: Terminal) -> None:
-    """A line a candidate, and the command that borrows the first."""
+    """Print one line per candidate, and the command that borrows the first."""
     table = Table(title=f"recipes for a global batch size of {global_batch_size:,}", title_justify="left")
     for heading in ("", "source", "batch", "recipe", "epochs", "missed", "expected"):
         left = heading in ("source", "recipe")
@@ -84,12 +84,12 @@ def print_suggestions(found: Sequence[Candidate], global_batch_size: int, consol
 
 
 def show(borrowed: Borrowed, written: Optional[pathlib.Path], as_json: bool) -> None:
-    """Prints what was borrowed, and where it was written."""
+    """Print what was borrowed, and where it was written."""
     print_json(to_json(borrowed, written)) if as_json else print_table(borrowed, written, Terminal())
 
 
 def suggest(found: Sequence[Candidate], global_batch_size: int, as_json: bool) -> None:
-    """Prints the candidates, the most promising first."""
+    """Print the candidates, the most promising first."""
     if as_json:
         print_json([asdict(each) for each in found])
     else:

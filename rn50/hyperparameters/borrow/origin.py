@@ -1,4 +1,4 @@
-"""What hyperparameters are borrowed from: a published result, result logs, a reference convergence point or a configuration file.
+"""Origins of hyperparameters: a published result, result logs, a reference convergence point or a configuration file.
 
 Each becomes an ``Origin``: the values under the names of a configuration's variables, who found them, and how its runs went.
 """
@@ -25,24 +25,27 @@ from rn50.settings.shell import assignments
 from rn50.settings.variables import FIXED, excerpt, optimizer
 
 NEEDED = ("OPTIMIZER", "LR", "WARMUP_EPOCHS", "NUMEPOCHS", "MOM", "WD")
-"""Without one of these, what is borrowed is no recipe."""
+"""Variables without any one of which the recipe is incomplete."""
 LEFT_OUT = {"LARSETA": "0.001", "LABELSMOOTHING": "0.1"}
-"""What logs mostly do not say, as the reference and nearly all published configurations have it."""
+"""Variables that logs mostly omit, at the values of the reference and of nearly all published configurations."""
 _KEYS = {"LR": "base_learning_rate", "WARMUP_EPOCHS": "learning_rate_warmup_epochs", "MOM": "momentum", "WD": "weight_decay",
          "LABELSMOOTHING": "label_smoothing"}
 _FIXED = {"end_learning_rate": rules.END_LEARNING_RATE, "learning_rate_decay_poly_power": rules.POLY_POWER,
           "epsilon": rules.LARS_EPSILON}
 _MOST_NOTES = 30
-"""Statements that were not read and are named."""
+"""Most statements that were not read and are named."""
 FORMS = "a result log or a folder of them, a configuration file, ROUND/ORGANISATION/SYSTEM of a published result, or " \
         "rcp/[RULESET/]BATCH"
 
 
 @dataclass(frozen=True)
 class Origin:
-    """``values`` are texts by the names of variables, whole or not; ``provenance`` lines of (what, who or where). ``epochs`` are
-    those that its own runs needed, None for one that missed; ``notes`` say what was not read. Batch norm was over
-    ``batch_norm_span`` images. ``doubtful`` are variables that it sets in a way that is not read."""
+    """Hyperparameters and where they come from.
+
+    ``values`` are texts by the names of variables, complete or not. ``provenance`` are lines of (what, who or where). ``epochs``
+    are those that its own runs needed, None for one that missed. ``notes`` say what was not read. ``batch_norm_span`` is the
+    number of images that batch norm was over. ``doubtful`` are variables that it sets in a way that is not read.
+    """
 
     name: str
     kind: str
@@ -56,12 +59,12 @@ class Origin:
 
 
 def find(name: str) -> Origin:
-    """The origin of a name (``FORMS``).
+    """Return the origin that a name stands for (``FORMS``).
 
-    Raises UserError where there is none of that name, it cannot be read, or this code cannot train as it says.
+    Raises UserError if there is none of that name, it cannot be read, or this code cannot train with its values.
     """
     path = pathlib.Path(name)
-    # Unlike the methods of a path, these say no of a name that no file can have.
+    # Unlike the methods of a path, these return False for a name that no file can have.
     if os.path.isdir(path) or (os.path.exists(path) and TOKEN in _beginning(path)):
         return _of_logs(name, find_result_files([path]) if path.is_dir() else [path])
     if os.path.exists(path):
@@ -77,7 +80,7 @@ def find(name: str) -> Origin:
 
 
 def _beginning(path: pathlib.Path) -> str:
-    # Not opened where it may have no end, like a pipe.
+    # Only a regular file is opened, because a pipe may have no end.
     if not path.is_file():
         return ""
     try:
@@ -160,7 +163,7 @@ def _of_reference(name: str) -> Origin:
 
 
 def _of_file(name: str, path: pathlib.Path) -> Origin:
-    """Its assignments alone are read; nothing of it is run."""
+    """Read only the file's assignments; nothing in it is run."""
     found = assignments.read(path)
     found.refuse_missing()
     values: Dict[str, str] = {}
@@ -205,7 +208,7 @@ def _values(
     name: str, said: Dict[str, Any], decay: Optional[float], runs: Sequence[Optional[float]], first: Optional[float],
     interval: Optional[float],
 ) -> Dict[str, str]:  # fmt: skip
-    """The variables that logged values are."""
+    """Return the variables that logged values stand for."""
     values: Dict[str, str] = {}
     if said.get("optimizer"):
         try:
@@ -226,7 +229,7 @@ def _values(
     if at is not None:
         values["EVAL_OFFSET"], values["EVAL_PERIOD"] = str((round(at) - 1) % period), str(period)
     if decay is not None:
-        # Its slowest run would have come to an evaluation; where that is after the decay, to one more.
+        # The slowest run goes on to an evaluation, and to one more if that is after the decay.
         needed = math.ceil(max(reached, default=0))
         needed += (int(values.get("EVAL_OFFSET", needed)) + 1 - needed) % period
         values["NUMEPOCHS"] = str(needed + period if needed > decay else math.ceil(decay))
@@ -241,5 +244,5 @@ def _span(said: recipe.Recipe) -> Optional[int]:
 
 
 def text(value: float) -> str:
-    """A number as a configuration has it: 10.5, 2, 5e-05."""
+    """Return a number as a configuration writes it: 10.5, 2, 5e-05."""
     return str(int(value)) if float(value) == int(value) else repr(float(value))

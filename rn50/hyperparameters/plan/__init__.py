@@ -1,1 +1,1 @@
-"""``rn50 plan``: epochs and minutes to expect of a system."""
+"""``rn50 plan``: expected epochs and minutes of a system."""

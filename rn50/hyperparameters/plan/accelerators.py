@@ -1,4 +1,4 @@
-"""Names of accelerators: what submitters write in many ways, in one."""
+"""Accelerator names: one spelling for the many that submitters write."""
 
 import re
 from typing import Iterable, List
@@ -7,17 +7,17 @@ from rn50.errors import UserError
 from rn50.results.published import PublishedResult
 
 _NOT_THE_MODEL = re.compile(r"\(.*?\)|\b(nvidia|tesla|habana|intel|graphcore|cts|hl-205|gc200)\b", re.IGNORECASE)
-"""The maker, watts, cooling, and numbers of boards that are made in one kind."""
+"""Maker, watts, cooling, and part numbers of boards that come in one kind only."""
 _ALSO_CALLED = {
-    "A100": "A100-SXM-40GB",  # of round v0.7, when no other was to be had; its system has SXM boards
+    "A100": "A100-SXM-40GB",  # in round v0.7, when there was no other A100; its system has SXM boards
     "A30-PCIe-24GB": "A30",
     "H100-PCIe": "H100-PCIe-80GB",
-    "TPU": "TPU-v4",  # so say the names of the systems
+    "TPU": "TPU-v4",  # according to the names of the systems
 }
 
 
 def name(model: str) -> str:
-    """``accelerator_model_name`` of a system description, as one word: ``A100-SXM-80GB`` for ``NVIDIA A100-SXM4-80GB (400W)``."""
+    """Return the one-word form of an ``accelerator_model_name``: ``A100-SXM-80GB`` for ``NVIDIA A100-SXM4-80GB (400W)``."""
     found = _word(model)
     return _ALSO_CALLED.get(found, found)
 
@@ -29,13 +29,13 @@ def _word(model: str) -> str:
 
 
 def known(results: Iterable[PublishedResult]) -> List[str]:
-    """The names in ``results``, each once, those of most results first."""
+    """Return the names in ``results``, each once, those with the most results first."""
     names = [name(result.accelerator_model) for result in results if result.accelerator_model]
     return sorted(set(names), key=lambda each: (-names.count(each), each))
 
 
 def find(wanted: str, names: Iterable[str]) -> str:
-    """The one of ``names`` that ``wanted`` is, or is a part of; spaces, dashes and case do not matter.
+    """Return the one of ``names`` that ``wanted`` is, or is a part of; spaces, dashes and case do not matter.
 
     Raises:
         UserError: none is, or several are.

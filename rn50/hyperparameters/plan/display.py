@@ -1,4 +1,4 @@
-"""A plan as a script reads it, JSON, and as a person does: sentences, the table of the scale-out curve, and its plot."""
+"""Output of a plan: JSON for scripts; sentences, the table of the scale-out curve and its plot for people."""
 
 import io
 import pathlib
@@ -16,11 +16,11 @@ from rn50.results.published import PublishedResult
 from rn50.terminal import Terminal
 
 BORROWED = (*published.GROUP, "label_smoothing", "first_evaluation_epoch", "evaluation_interval")
-"""What is told of a recipe."""
+"""Fields of a recipe that are reported."""
 
 
 def to_json(plan: Plan) -> Dict[str, Any]:
-    """A plan as JSON values; the hyperparameters are those of the source as it logged them, its batch size included."""
+    """Return a plan as JSON values; the hyperparameters are those that the source logged, its batch size included."""
     said, recipe = plan.prediction, plan.recipe
     source = recipe.source
     return {
@@ -48,12 +48,12 @@ def to_json(plan: Plan) -> Dict[str, Any]:
 
 
 def curve_to_json(plans: Sequence[Plan]) -> Dict[str, Any]:
-    """The curve as JSON values, a plan a point."""
+    """Return the curve as JSON values, one plan per point."""
     return {"accelerator": plans[0].accelerator, "confidence": CONFIDENCE, "curve": [to_json(plan) for plan in plans]}
 
 
 def print_plan(plan: Plan, console: Terminal) -> None:
-    """Prints the prediction as sentences, and the hyperparameters to borrow."""
+    """Print the prediction as sentences, and the hyperparameters to borrow."""
     said, recipe = plan.prediction, plan.recipe
     machine = f"{plan.accelerators:,} x {plan.accelerator} at global batch {plan.global_batch_size:,}"
     lines = [
@@ -73,7 +73,7 @@ def print_plan(plan: Plan, console: Terminal) -> None:
 
 
 def print_curve(plans: Sequence[Plan], console: Terminal) -> None:
-    """Prints a row for each number of accelerators, and the cautions."""
+    """Print one row per number of accelerators, and the cautions."""
     title = f"{plans[0].accelerator}, each number of them at its best batch size; {CONFIDENCE:.0%} intervals"
     table = Table(title=title, title_justify="left")
     for heading in ("accelerators", "global batch", "epochs", "img/s each", "minutes", "interval"):
@@ -91,7 +91,7 @@ def print_curve(plans: Sequence[Plan], console: Terminal) -> None:
 
 
 def draw_curve(plans: Sequence[Plan], results: Sequence[PublishedResult], file: pathlib.Path) -> None:
-    """Writes the curve as SVG, with what ``results`` of that accelerator took.
+    """Write the curve as SVG, with the minutes that ``results`` of that accelerator took.
 
     Raises:
         UserError: the file cannot be written.

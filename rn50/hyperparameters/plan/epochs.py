@@ -1,9 +1,10 @@
-"""How many epochs a batch size needs to the target: from the reference convergence points and what published runs needed.
+"""Epochs to the target at a batch size, from the reference convergence points and published runs.
 
-The reference, interpolated between its points, is the trend. Published results differ from it by so many epochs; the median of
-those differences, each result weighing the less the further its batch size is away, is added to it. The reference itself weighs
-as one result, which is right to an evaluation: a third each for the one before, its own mean and the one after. A median and no
-mean: epochs come in steps of an evaluation, and who chose badly has no say. Fewer than anybody ever needed are never predicted.
+The reference, interpolated between its points, is the trend. Each published result differs from it by some epochs. The weighted
+median of those differences is added to the trend; a result weighs less the further its batch size is away. The reference itself
+weighs as one result, which is exact to one evaluation: a third each for the evaluation before, its own mean and the one after. It
+is a median, not a mean, because epochs come in steps of an evaluation and badly chosen recipes should not count. The prediction
+is never below the fewest epochs that a published result needed.
 """
 
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from rn50.results import published
 from rn50.results.published import PublishedResult
 
 CONFIDENCE = 0.8
-"""Of the intervals here and of those made from them."""
+"""Confidence level of the intervals here and of those made from them."""
 
 
 _OF_THE_REFERENCE = (-rules.EVAL_PERIOD_EPOCHS, 0.0, rules.EVAL_PERIOD_EPOCHS)
@@ -25,10 +26,12 @@ _OF_THE_REFERENCE = (-rules.EVAL_PERIOD_EPOCHS, 0.0, rules.EVAL_PERIOD_EPOCHS)
 
 @dataclass(frozen=True)
 class Weights:
-    """``octaves``: a result at twice the batch size is 1 / octaves standard deviations of the weight's bell curve away.
-    ``reference``: what the reference convergence points weigh, in results of the very batch size. ``other_recipes``: what all
-    weigh together, in such results, whose hyperparameters are not those asked for, where they are asked for; the reference is of
-    them."""
+    """Weights of the results.
+
+    ``octaves``: standard deviation of the bell curve that gives the weights, in octaves of batch size. ``reference``: weight of
+    the reference convergence points, in results at the very batch size. ``other_recipes``: if a recipe is asked for, largest
+    total weight, in such results, of everything with other hyperparameters, the reference included.
+    """
 
     octaves: float = 0.25
     reference: float = 1.0
@@ -37,7 +40,7 @@ class Weights:
 
 @dataclass(frozen=True)
 class Epochs:
-    """``low`` to ``high`` holds the mean of the runs of a result with ``CONFIDENCE``."""
+    """Expected epochs; ``low`` to ``high`` holds the mean of a result's runs with ``CONFIDENCE``."""
 
     expected: float
     low: float
@@ -45,7 +48,7 @@ class Epochs:
 
 
 class EpochModel:
-    """Of closed-division LARS ``results`` that reached the target; others are not looked at."""
+    """Model of the closed-division LARS ``results`` that reached the target; other results are ignored."""
 
     def __init__(self, results: Sequence[PublishedResult], weights: Weights = Weights()) -> None:
         usable = [each for each in results if each.is_closed and each.epochs_to_target and each.global_batch_size]
@@ -57,7 +60,7 @@ class EpochModel:
         self._differences = np.append(needed - reference.epochs(self._batch_sizes), _OF_THE_REFERENCE)
 
     def predict(self, global_batch_size: int, recipe: Optional[Tuple[Any, ...]] = None) -> Epochs:
-        """The epochs at a batch size, of a ``published.recipe`` where one is given and of the usual ones where not."""
+        """Return the epochs at a batch size, with a ``published.recipe`` if one is given, else with the usual ones."""
         octaves = np.log2(self._batch_sizes / global_batch_size)
         weights = np.exp(-((octaves / self._weights.octaves) ** 2) / 2)
         weights = np.append(weights, np.full(len(_OF_THE_REFERENCE), self._weights.reference / len(_OF_THE_REFERENCE)))
@@ -72,12 +75,12 @@ class EpochModel:
 
 
 def mean_epochs(result: PublishedResult) -> float:
-    """Of the runs that reached the target."""
+    """Return the mean epochs of the runs that reached the target."""
     return float(np.mean(result.epochs_to_target))
 
 
 def _quantile(values: "np.ndarray[Any, Any]", weights: "np.ndarray[Any, Any]", share: float) -> float:
-    """The smallest value up to which the values have this share of all weight. Shapes (n,)."""
+    """Return the smallest value at which the cumulative weight reaches this share of the total. Shapes (n,)."""
     order = np.argsort(values)
     reached = np.cumsum(weights[order])
     return float(values[order][np.searchsorted(reached, share * reached[-1])])

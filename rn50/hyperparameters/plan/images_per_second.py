@@ -1,12 +1,12 @@
-"""Images per second of an accelerator by its batch and by how many work together, and the minutes that a run takes with them.
+"""Images per second of an accelerator by its batch size and the number of accelerators, and the minutes that a run takes.
 
 A Gaussian process (Rasmussen and Williams, "Gaussian Processes for Machine Learning", algorithm 2.1) over the logarithm of
-published training rates. Its covariance says what results tell about each other: those of one accelerator share its speed; how
-speed falls with the number of accelerators and rises with the batch is much the same for all, less so for other accelerators, and
-the less the more octaves lie between two results. So an accelerator that was published at 8 only scales as others do, with an
-interval that says so. Systems that are far slower than their like have little say: deviations follow Student's t distribution
-(Jylänki, Vanhatalo and Vehtari, "Robust Gaussian Process Regression with a Student-t Likelihood", 2011), which is fitted by
-expectation maximisation.
+published training rates. Its covariance says what results tell about each other. Results of one accelerator share its speed.
+Speed falls with the number of accelerators and rises with the batch in much the same way for all accelerators, less so for
+different ones, and less the more octaves lie between two results. So an accelerator that was published only at 8 is predicted to
+scale as others do, with a wider interval. Systems far slower than their like have little weight, because deviations follow
+Student's t distribution (Jylänki, Vanhatalo and Vehtari, "Robust Gaussian Process Regression with a Student-t Likelihood", 2011),
+which is fitted by expectation maximisation.
 """
 
 import math
@@ -20,22 +20,25 @@ from rn50.hyperparameters.plan import accelerators as names
 from rn50.results.published import PublishedResult
 
 EVALUATION_SPEED = 1.7
-"""Images/s of evaluation over those of training: the median of six systems whose published logs time both (1.4 to 2.9)."""
+"""Ratio of evaluation to training images/s: the median of six systems whose published logs time both (1.4 to 2.9)."""
 START_UP_SECONDS = 2.2
-"""From ``run_start`` to full speed, and between epochs in all: the median of the same systems (1.2 to 13.5 s)."""
+"""Seconds from ``run_start`` to full speed, and between epochs in all: the median of the same systems (1.2 to 13.5 s)."""
 
 
 DEGREES_OF_FREEDOM = 4
-"""Of Student's t distribution, the usual ones where outliers are expected."""
+"""Degrees of freedom of Student's t distribution, the usual number where outliers are expected."""
 _ROUNDS = 10
-"""Of expectation maximisation; after half of them nothing moves by a thousandth any more."""
+"""Iterations of expectation maximisation; after half of them nothing changes by a thousandth any more."""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Standard deviations of the logarithm of images/s, 0.1 being about 10 %: between accelerators; per octave of batch or of
-    accelerators, as a straight trend of all; of the bends of all, and of one accelerator's own, along ``octaves``; between
-    systems that are equal but for their maker; and of what a user measured."""
+    """Standard deviations of the logarithm of images/s; 0.1 is about 10 %.
+
+    ``accelerator``: between accelerators. ``trend``: per octave of batch or of accelerators, as a straight line common to all.
+    ``bends``: deviations from that line common to all, with the length scale ``octaves``. ``own_bends``: the same for one
+    accelerator alone. ``system``: between systems that differ only in their maker. ``measured``: a user's measurement.
+    """
 
     accelerator: float = 0.7
     trend: float = 0.1
@@ -48,7 +51,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Point:
-    """Where a rate is measured or asked for; ``batch_size`` is that of an accelerator, and need not be whole."""
+    """Conditions of a rate that is measured or asked for; ``batch_size`` is per accelerator and need not be whole."""
 
     accelerator: str
     accelerators: int
@@ -64,7 +67,8 @@ class Rate:
 
 
 class ThroughputModel:
-    """Of closed-division LARS ``results`` that say what they ran on, and of what the user ``measured`` on the planned system."""
+    """Model of the closed-division LARS ``results`` that state their hardware, and of the rate that the user ``measured`` on the
+    planned system."""
 
     def __init__(
         self,
@@ -76,7 +80,7 @@ class ThroughputModel:
         points = [point(each) for each, _ in usable] + ([measured[0]] if measured else [])
         rates = np.log([rate for _, rate in usable] + ([measured[1]] if measured else []))
         self._spread = spread
-        # A measured system may differ from its like by anything: only that it does so everywhere is taken over.
+        # A measured system may differ from its like by any factor; only that the factor is the same everywhere is assumed.
         self._planned = spread.accelerator if measured else spread.system
         self._mean = float(rates[: len(usable)].mean())
         self._known = _Features.of(points, planned=np.arange(len(points)) >= len(usable))
@@ -86,18 +90,18 @@ class ThroughputModel:
         for _ in range(_ROUNDS):
             self._precision = np.linalg.inv(shared + np.diag(noise))
             self._weights = self._precision @ (rates - self._mean)
-            # What a published rate deviates by squared, as expected: the residual's, and the uncertainty of the process there.
+            # Expected squared deviation of a published rate: its squared residual plus the variance of the process there.
             squared = (noise * self._weights) ** 2 + noise - noise**2 * np.diag(self._precision)
             wider = (DEGREES_OF_FREEDOM + squared / own) / (DEGREES_OF_FREEDOM + 1)
             noise = np.where(self._known.planned, own, own * wider)
 
     @property
     def accelerators(self) -> List[str]:
-        """The names of those with a published rate, or a measured one."""
+        """Return the names of the accelerators with a published or measured rate."""
         return sorted(set(self._known.names))
 
     def predict(self, wanted: Point) -> Rate:
-        """The rate of the planned system."""
+        """Return the rate of the planned system."""
         at = _Features.of([wanted], planned=np.array([True]))
         shared = self._covariance(at, self._known)[0]
         logarithm = self._mean + float(shared @ self._weights)
@@ -105,7 +109,7 @@ class ThroughputModel:
         return Rate(math.exp(logarithm), math.sqrt(variance))
 
     def _covariance(self, a: "_Features", b: "_Features") -> "np.ndarray[Any, Any]":
-        """Shape (points of a, points of b)."""
+        """Return the covariance between two sets of points. Shape (points of a, points of b)."""
         s = self._spread
         same = a.names[:, None] == b.names
         apart = sum(np.subtract.outer(x, y) ** 2 for x, y in zip(a.octaves, b.octaves))
@@ -119,8 +123,8 @@ class ThroughputModel:
 
 @dataclass(frozen=True)
 class _Features:
-    """``octaves`` are those of accelerators above 8 and of the batch of each above 256, where most results are; ``planned`` are
-    the points of the planned system."""
+    """Features of points. ``octaves`` are those of accelerators above 8 and of the batch per accelerator above 256, where most
+    results are. ``planned`` marks the points of the planned system."""
 
     names: "np.ndarray[Any, Any]"
     octaves: Tuple["np.ndarray[Any, Any]", "np.ndarray[Any, Any]"]
@@ -134,20 +138,20 @@ class _Features:
 
 
 def system(result: PublishedResult) -> str:
-    """The same for all rounds that a system was in."""
+    """Return a name of a system that is the same in all its rounds."""
     return f"{result.organisation}/{result.system}".lower()
 
 
 def point(result: PublishedResult) -> Point:
-    """Where a result that has a ``training_rate`` was measured."""
+    """Return the conditions under which a result that has a ``training_rate`` was measured."""
     assert result.accelerators and result.global_batch_size
     name = names.name(result.accelerator_model)
     return Point(name, result.accelerators, result.global_batch_size / result.accelerators)
 
 
 def training_rate(result: PublishedResult) -> Optional[float]:
-    """Images/s per accelerator without evaluations and start-up, which ``images_per_second_per_accelerator`` counts in; None
-    where the table does not say what it takes."""
+    """Return images/s per accelerator without evaluations and start-up, which ``images_per_second_per_accelerator`` includes;
+    None if the table lacks a value that this needs."""
     speed, number, taken = result.images_per_second_per_accelerator, result.accelerators, result.olympic_minutes
     if not (speed and number and taken and result.global_batch_size and result.accelerator_model):
         return None
@@ -157,16 +161,16 @@ def training_rate(result: PublishedResult) -> Optional[float]:
 
 
 def evaluations(epochs: float, first: Optional[float], interval: Optional[float]) -> float:
-    """How many a run of ``epochs`` makes; where the first epoch and the interval are not known, the usual 3 and 4."""
+    """Return the evaluations of a run of ``epochs``; if the first epoch or the interval is not known, it is the usual 3 or 4."""
     return max(1.0, 1 + (epochs - (first or 3)) / (interval or rules.EVAL_PERIOD_EPOCHS))
 
 
 def minutes(epochs: float, evaluation_count: float, accelerators: int, images_per_second: float) -> float:
-    """From ``run_start`` to ``run_stop``, with ``images_per_second`` of an accelerator while training."""
+    """Return the minutes from ``run_start`` to ``run_stop``; ``images_per_second`` is that of one accelerator while training."""
     images = _images(epochs * rules.TRAIN_SAMPLES, evaluation_count)
     return (images / (accelerators * images_per_second) + START_UP_SECONDS) / 60
 
 
 def _images(trained: float, evaluation_count: float) -> float:
-    """In images of training."""
+    """Return the work of training and evaluation in images of training."""
     return trained + evaluation_count * rules.EVAL_SAMPLES / EVALUATION_SPEED

@@ -1,7 +1,7 @@
-"""Minutes to the target of a system that is planned, from the epochs of its batch size and the images/s of its accelerators.
+"""Expected minutes to the target of a planned system, from the epochs at its batch size and the images/s of its accelerators.
 
 ``epochs.py`` and ``images_per_second.py`` say how each is predicted; ``benchmarks/predictions.py`` says how far off they are on
-published results that they did not see.
+held-out published results.
 """
 
 import math
@@ -20,14 +20,14 @@ from rn50.results.published import PublishedResult
 
 OPTIMIZER = "lars"
 SCALES = tuple(2**n for n in range(13))
-"""The numbers of accelerators of the scale-out curve: 1 to 4,096."""
+"""Numbers of accelerators on the scale-out curve: 1 to 4,096."""
 WITHIN_OCTAVES = 0.25
-"""A recipe from farther than that is cautioned of."""
+"""Distance of a recipe's batch size beyond which a caution is given."""
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """``low`` to ``high`` minutes with ``CONFIDENCE``; ``rate`` is that of each accelerator."""
+    """Expected minutes of a run, ``low`` to ``high`` with ``CONFIDENCE``; ``rate`` is that of each accelerator."""
 
     epochs: Epochs
     evaluations: float
@@ -39,8 +39,8 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Recipe:
-    """The ``source`` whose hyperparameters to borrow. ``results`` published them, with so many ``runs``, of which ``missed`` did
-    not reach the target; the others needed ``epochs`` on the mean."""
+    """Published recipe to borrow from ``source``. ``results`` results published it, with ``runs`` runs in all. ``missed`` of
+    these did not reach the target; the others needed ``epochs`` on average."""
 
     source: PublishedResult
     results: int
@@ -51,7 +51,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Plan:
-    """``cautions`` say, a sentence each, where the prediction leaves what was published."""
+    """Plan of a system. ``cautions`` say, a sentence each, where the prediction goes beyond what was published."""
 
     accelerator: str
     accelerators: int
@@ -62,7 +62,7 @@ class Plan:
 
 
 class Planner:
-    """Plans by published ``results``, all by default, and by what was ``measured``: images/s of each accelerator, at a point."""
+    """Planner from published ``results``, by default all, and a ``measured`` rate: images/s per accelerator at a point."""
 
     def __init__(
         self,
@@ -82,13 +82,13 @@ class Planner:
     def predict(
         self, accelerator: str, accelerators: int, global_batch_size: int, recipe: Optional[PublishedResult] = None
     ) -> Prediction:
-        """With the hyperparameters of ``recipe``, or with those that are usual at this batch size."""
+        """Predict a run with the hyperparameters of ``recipe``, or with the usual ones at this batch size."""
         epochs = self._epochs.predict(global_batch_size, published.recipe(recipe) if recipe else None)
         rate = self.throughput.predict(Point(accelerator, accelerators, global_batch_size / accelerators))
         schedule = (recipe.first_evaluation_epoch, recipe.evaluation_interval) if recipe else (None, None)
         count = images_per_second.evaluations(epochs.expected, *schedule)
         minutes = images_per_second.minutes(epochs.expected, count, accelerators, rate.images_per_second)
-        # Two independent reasons to be off, in logarithms, so their intervals add as the sides of a right angle.
+        # Independent relative errors: their log-intervals add in quadrature.
         speed = statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2) * rate.spread
         below = math.hypot(math.log(epochs.expected / epochs.low), speed)
         above = math.hypot(math.log(epochs.high / epochs.expected), speed)
@@ -102,8 +102,10 @@ class Planner:
         return Recipe(source, len(best.results), best.prediction.runs, best.prediction.missed, best.prediction.mean)
 
     def plan(self, accelerator: str, accelerators: int, global_batch_size: int) -> Plan:
-        """Raises:
-        UserError: the batch size is larger than any that reached the target, or smaller than the number of accelerators.
+        """Return the plan at a batch size.
+
+        Raises:
+            UserError: the batch size is larger than any that reached the target, or smaller than the number of accelerators.
         """
         largest = max(each.global_batch_size or 0 for each in self.results)
         if global_batch_size > largest:
@@ -117,11 +119,12 @@ class Planner:
         return Plan(accelerator, accelerators, global_batch_size, said, recipe, cautions)
 
     def best(self, accelerator: str, accelerators: int) -> Plan:
-        """The plan whose interval ends with the fewest minutes: a proven batch size goes before one that may be a little faster.
+        """Return the plan whose interval ends with the fewest minutes, so that a proven batch size goes before one that may be a
+        little faster.
 
-        Tried are the published batch sizes, as a whole number of images for each accelerator: no more than were published, or
-        measured, with this accelerator; and no fewer, but that among more accelerators than were published the same images may
-        be shared out, down to the fewest that any accelerator had. The most and the fewest are tried too.
+        The published batch sizes are tried, rounded to a whole number of images per accelerator. The most images are those that
+        were published, or measured, with this accelerator. The fewest are too, except that more accelerators than were published
+        may share the same images, down to the fewest that any accelerator had. The most and the fewest are tried as well.
 
         Raises:
             UserError: more accelerators than images in the largest published batch.
@@ -140,7 +143,7 @@ class Planner:
         return min(plans, key=lambda each: each.prediction.high)
 
     def curve(self, accelerator: str) -> List[Plan]:
-        """The best plan for each of ``SCALES``."""
+        """Return the best plan for each of ``SCALES``."""
         return [self.best(accelerator, accelerators) for accelerators in SCALES]
 
     def _cautions(self, accelerator: str, accelerators: int, global_batch_size: int, recipe: Recipe) -> List[str]:
@@ -176,12 +179,13 @@ def _refuse_idle(accelerators: int, global_batch_size: int) -> None:
 def planner_for(
     accelerator: Optional[str], images_per_second: Optional[float], accelerators: Optional[int], global_batch_size: Optional[int]
 ) -> Tuple[Planner, str]:
-    """The planner for what the command line was given, and the name of the accelerator.
+    """Return the planner for what the command line was given, and the name of the accelerator.
 
-    Without a name it is the one of most published results; with a measured rate one of its own, which only that rate tells of.
+    Without a name it is the accelerator with the most published results. With a measured rate and no name it is a new one, known
+    only by that rate.
 
     Raises:
-        UserError: the name is not known, or it is not said, or impossible, where the rate was measured.
+        UserError: the name is not known, or the conditions of a measured rate are missing or impossible.
     """
     plain = Planner()
     known = [each for each in names.known(plain.results) if each in plain.throughput.accelerators]

@@ -1,4 +1,4 @@
-"""Winner and baseline again, each with fresh seeds: their runs, and what so few of them show."""
+"""Confirmation of a search: baseline and winner run again with fresh seeds, and what so few runs show."""
 
 import heapq
 import pathlib
@@ -19,23 +19,23 @@ MOST_SEED = 2**31 - 1
 
 
 class Pair(NamedTuple):
-    """What is confirmed, with the seeds of each."""
+    """Points to compare, and the seeds of each."""
 
     points: Dict[str, Point]
     seeds: Dict[str, List[int]]
 
     def to_json(self) -> Dict[str, Any]:
-        """For the journal."""
+        """Return the pair as the journal stores it."""
         return {"points": {who: list(point) for who, point in self.points.items()}, "seeds": self.seeds}
 
     @staticmethod
     def of_json(said: Dict[str, Any]) -> "Pair":
-        """The inverse of ``to_json``."""
+        """Return the pair that ``to_json`` made plain data of."""
         return Pair({who: Point(*values) for who, values in said["points"].items()}, said["seeds"])
 
 
 class Slot(NamedTuple):
-    """A run of the confirmation that nobody else makes now."""
+    """Run of the confirmation that no other worker is making."""
 
     who: str
     number: int
@@ -46,7 +46,8 @@ class Slot(NamedTuple):
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether the difference stands, in figures and in words. ``missed`` are runs that did not reach the target."""
+    """Outcome of the confirmation, in figures and in words. ``stands`` says whether the difference does; ``missed`` counts the
+    runs that did not reach the target."""
 
     stands: bool
     difference: Optional[Difference]
@@ -56,7 +57,7 @@ class Verdict:
 
 
 def fresh_seed(used: Iterable[int]) -> int:
-    """One that is not among ``used``, drawn by the operating system."""
+    """Return a random seed from the operating system that is not among ``used``."""
     taken = set(used)
     while True:
         seed = secrets.randbelow(MOST_SEED) + 1
@@ -65,7 +66,7 @@ def fresh_seed(used: Iterable[int]) -> int:
 
 
 def pair(baseline: Point, winner: Point, runs: int, used: Iterable[int]) -> Pair:
-    """With ``runs`` fresh seeds each."""
+    """Return the pair with ``runs`` fresh seeds each."""
     taken = list(used)
     seeds: Dict[str, List[int]] = {BASELINE: [], WINNER: []}
     for _ in range(runs):
@@ -76,8 +77,8 @@ def pair(baseline: Point, winner: Point, runs: int, used: Iterable[int]) -> Pair
 
 
 def baseline_of(start: Point, trials: List[Trial]) -> Optional[Point]:
-    """The first configuration that reached the target: the given one if any of its runs did, else that of the first trial that
-    did; None where none did."""
+    """Return the first configuration that reached the target: the given one if any of its runs did, else that of the first trial
+    that did; None if none did."""
     reached = [trial.point for trial in trials if trial.value is not None and trial.value < method.MISSED]
     if start in reached:
         return start
@@ -85,15 +86,15 @@ def baseline_of(start: Point, trials: List[Trial]) -> Optional[Point]:
 
 
 def takes(baseline: float, winner: float, seeds: int, workers: int) -> float:
-    """How long the confirmation takes whose runs take ``baseline`` and ``winner`` seconds, ``workers`` at a time."""
+    """Return the seconds of a confirmation whose runs take ``baseline`` and ``winner`` seconds, ``workers`` at a time."""
     busy = [0.0] * workers
-    for seconds in (baseline, winner) * seeds:  # in this order; whoever is free first makes the next one
+    for seconds in (baseline, winner) * seeds:  # in this order; the first free worker makes the next run
         heapq.heapreplace(busy, busy[0] + seconds)
     return max(busy)
 
 
 def slots(folder: pathlib.Path, confirmed: Pair) -> List[Tuple[str, int, int, pathlib.Path]]:
-    """All runs, those of both in turn: a machine that gets slower does so for both."""
+    """Return all runs, baseline and winner in turn, so that a machine that gets slower does so for both."""
     runs = len(confirmed.seeds[BASELINE])
     return [
         (who, number, confirmed.seeds[who][number], folder / FOLDER / who / f"result_{number}.txt")
@@ -102,12 +103,12 @@ def slots(folder: pathlib.Path, confirmed: Pair) -> List[Tuple[str, int, int, pa
 
 
 def left(folder: pathlib.Path, confirmed: Pair) -> int:
-    """Runs that have no result yet."""
+    """Return the number of runs that have no result yet."""
     return sum(not file.exists() for _, _, _, file in slots(folder, confirmed))
 
 
 def next_slot(folder: pathlib.Path, confirmed: Pair) -> Optional[Slot]:
-    """The next run that is neither finished nor being made."""
+    """Return the next run that is neither finished nor being made, None if there is none."""
     for who, number, seed, file in slots(folder, confirmed):
         if not file.exists():
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -118,7 +119,7 @@ def next_slot(folder: pathlib.Path, confirmed: Pair) -> Optional[Slot]:
 
 
 def verdict(folder: pathlib.Path, confirmed: Pair) -> Verdict:
-    """What the finished runs show."""
+    """Return what the finished runs show."""
     scores = {who: score.score([folder / FOLDER / who])[0] for who in (BASELINE, WINNER)}
     epochs = {who: [run.epochs for run in of.runs if run.converged and run.epochs is not None] for who, of in scores.items()}
     missed = {who: sum(not run.converged for run in of.runs) for who, of in scores.items()}

@@ -1,7 +1,7 @@
-"""What a search has done and is doing: Optuna's journal, a file in the folder of the search that any number of workers append to.
+"""State of a search: Optuna's journal, a file in the search's folder that any number of workers append to.
 
-A trial is one run. Its log is what counts: a trial whose log came to its end is finished even where its worker was killed before
-it could say so. Whether a worker lives is told by a lock on a file of the trial, which it shares with the run.
+A trial is one run. Its log decides: a trial with a complete log is finished even if its worker was killed before recording that.
+A lock on a file of the trial shows that its worker is alive; the worker shares it with the run.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ STUDY = "rn50 search"
 RESULT = "result_0.txt"
 _RECORD = b'{"op_code":'
 LARGEST = 1e9
-"""Of any parameter, for Optuna wants to know; the method has its own bounds."""
+"""Upper bound of every parameter, which Optuna requires; the method has its own bounds."""
 
 
 class Trial(NamedTuple):
@@ -46,7 +46,7 @@ class Journal:
     """The journal of the search in ``folder``."""
 
     def __init__(self, folder: pathlib.Path):
-        """Raises UserError where nothing can be written there, or the journal there is none."""
+        """Open the journal, or create it. Raises UserError if the folder cannot be written or the journal there is none."""
         self.folder = folder
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         file, remedy = folder / "journal.log", "give another folder with --to"
@@ -56,7 +56,7 @@ class Journal:
             raise UserError(folder, f"cannot be written ({error.strerror})", remedy) from None
         with contextlib.suppress(files.MissingError), files.open_regular(file, remedy) as stream:
             begins = stream.read(len(_RECORD))
-            if not _RECORD.startswith(begins):  # its lock would cut off a last line without end
+            if not _RECORD.startswith(begins):  # the journal's lock would cut off an unfinished last line
                 raise UserError(file, "not the journal of a search", remedy)
         with self.alone():
             try:
@@ -69,12 +69,12 @@ class Journal:
                 raise
             except OSError as error:
                 raise UserError(file, f"cannot be written ({error.strerror})", remedy) from None
-            except Exception as error:  # Optuna says it in many ways, KeyError and AssertionError among them
+            except Exception as error:  # Optuna raises many types, KeyError and AssertionError among them
                 raise UserError(file, f"not the journal of a search ({type(error).__name__})", remedy) from error
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """While it is open, no other worker plans."""
+        """Keep all other workers from planning while the context is open."""
         held = locked(self.folder / "plan.lock", wait=True)
         try:
             yield
@@ -83,23 +83,23 @@ class Journal:
                 held.close()
 
     def say(self, key: str, value: Any) -> None:
-        """Sets what the search has under ``key``; to be called while ``alone``."""
+        """Set the search's value of ``key``; to be called while ``alone``."""
         self._study.set_user_attr(key, value)
 
     def said(self, key: str) -> Any:
-        """What the search has under ``key``, or None."""
+        """Return the search's value of ``key``, or None."""
         return self._study.user_attrs.get(key)
 
     def result_file(self, number: int) -> pathlib.Path:
-        """The log of a trial."""
+        """Return the path of a trial's log."""
         return self.folder / "trials" / f"{number:03d}" / RESULT
 
     def trials(self) -> List[Trial]:
-        """All of them, by number."""
+        """Return all trials, by number."""
         return [_trial(each) for each in self._study.get_trials(deepcopy=False)]
 
     def begin(self, point: Point, stage: str, seed: int, host: str) -> Tuple[int, IO[Any]]:
-        """A new trial, in one record, while ``alone``. It lives until the stream is closed, here and in every process that has
+        """Add a trial in one record, while ``alone``. It is alive until the stream is closed, here and in every process that has
         it."""
         parameters = {name: value for name, value in point._asdict().items() if value is not None}
         distributions: Dict[str, BaseDistribution] = {name: FloatDistribution(0, LARGEST) for name in parameters}
@@ -113,33 +113,33 @@ class Journal:
         return number, held
 
     def _life(self, number: int) -> Optional[IO[Any]]:
-        """The lock of a trial, None where somebody lives who has it."""
+        """Return the lock of a trial, None if a live process has it."""
         file = self.result_file(number).with_name("lock")
         file.parent.mkdir(parents=True, exist_ok=True)
         return locked(file, wait=False)
 
     def note(self, number: int, text: str) -> None:
-        """Why a trial is stopped, or how it ended."""
+        """Record why a trial is stopped, or how it ended."""
         self._storage.set_trial_user_attr(self._id(number), "note", text)
 
     def accuracy(self, number: int, epoch: int, accuracy: float) -> None:
-        """Of a running trial, for those who look on."""
+        """Record the accuracy of a running trial, for those who look on."""
         self._storage.set_trial_intermediate_value(self._id(number), epoch, accuracy)
 
     def finish(self, number: int, value: float) -> None:
-        """It came to its end."""
+        """Mark a trial as finished."""
         self._study.tell(number, value, skip_if_finished=True)
 
     def stop(self, number: int) -> None:
-        """It was stopped, for it could not matter any more."""
+        """Mark a trial as stopped because it could not matter any more."""
         self._study.tell(number, state=TrialState.PRUNED, skip_if_finished=True)
 
     def fail(self, number: int) -> None:
-        """It says nothing about its point."""
+        """Mark a trial as failed: it says nothing about its point."""
         self._study.tell(number, state=TrialState.FAIL, skip_if_finished=True)
 
     def abandoned(self) -> List[Trial]:
-        """Running trials whose worker and run have ended; to be called while ``alone``."""
+        """Return the running trials whose worker and run have ended; to be called while ``alone``."""
         found = []
         for trial in self.trials():
             held = self._life(trial.number) if trial.state == "running" else None
@@ -153,7 +153,7 @@ class Journal:
 
 
 def evidence(trials: List[Trial]) -> Dict[Point, Evidence]:
-    """What the trials say of their points."""
+    """Return the evidence of the trials by point."""
     found: Dict[Point, Evidence] = {}
     for trial in trials:
         known = found.get(trial.point, Evidence())

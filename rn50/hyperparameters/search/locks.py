@@ -15,9 +15,9 @@ def _without_waiting(name: str, flags: int) -> int:
 
 
 def locked(file: pathlib.Path, wait: bool) -> Optional[IO[Any]]:
-    """The file, locked until it is closed in every process that has it; None where others have it and this one does not wait.
+    """Return the file, locked until it is closed in every process that has it; None if others have it and this one does not wait.
 
-    Raises UserError where the file system has no locks.
+    Raises UserError if the file cannot be written or the file system has no locks.
     """
     try:
         stream = open(file, "a", opener=_without_waiting)  # noqa: SIM115
@@ -35,10 +35,9 @@ def locked(file: pathlib.Path, wait: bool) -> Optional[IO[Any]]:
 
 
 class JournalLock(JournalFileOpenLock):
-    """The lock of Optuna's journal. Its own ones are files, which stay behind when a worker is killed.
+    """Lock of Optuna's journal. Optuna's own locks are files, which stay behind when a worker is killed.
 
-    Whoever gets it cuts off the line that such a worker has not finished: with such a line in its middle the journal could not be
-    read any more.
+    Acquiring it cuts off a line that a killed worker left unfinished: with such a line in its middle the journal is unreadable.
     """
 
     def __init__(self, journal: pathlib.Path):
@@ -47,7 +46,7 @@ class JournalLock(JournalFileOpenLock):
         self._held: Optional[IO[Any]] = None
 
     def acquire(self) -> bool:
-        """Waits for it."""
+        """Wait for the lock."""
         self._held = locked(self._journal.with_suffix(".lock"), wait=True)
         if self._journal.exists():
             with self._journal.open("r+b") as stream:
@@ -55,7 +54,7 @@ class JournalLock(JournalFileOpenLock):
         return True
 
     def release(self) -> None:
-        """Gives it back."""
+        """Release the lock."""
         if self._held is not None:
             self._held.close()
 

@@ -1,12 +1,13 @@
-"""The method of a search, as a pure function of what the trials so far have shown.
+"""Method of a search, as a pure function of what the trials so far have shown.
 
-Learning rate first in factors of ten, then in steps of 10 %; batch size with the learning rate scaled along; then warm-up, weight
-decay and length of the schedule. Every stage starts from the best point so far, tries a step both ways and goes on in the better
-direction while that helps. When all are through they begin again with the steps of 10 %, until a pass finds nothing better.
+Learning rate comes first, in factors of ten, then in steps of 10 %; then batch size with the learning rate scaled along; then
+warm-up, weight decay and length of the schedule. Every stage starts from the best point so far, tries a step both ways and goes
+on in the better direction while that helps. After the last stage the next pass begins with the steps of 10 %, until a pass finds
+nothing better.
 
-The runs of a point differ by their seeds, so it takes the place of the best one only by the mean of several; it is out as soon as
-that mean is worse by more than chance makes of so few. Whoever asks again with the same evidence gets the same plan: so a search
-can be resumed, and several workers need nothing but the evidence in common.
+The runs of a point differ by their seeds, so only the mean of several makes it the new best. A point is out as soon as its mean
+is worse by more than chance explains for so few runs. The same evidence always gives the same plan, so a search can be resumed,
+and several workers need nothing but the evidence in common.
 """
 
 import math
@@ -14,18 +15,18 @@ from dataclasses import dataclass
 from typing import Callable, List, Mapping, NamedTuple, Optional, Tuple
 
 MISSED = 1000.0
-"""The value of a run that missed the target is this plus what its best accuracy lacks to 1: worse than any that reached it, and
-yet comparable."""
+"""Value of a run that missed the target: this plus what its best accuracy lacks to 1. It is worse than any run that reached the
+target, and still comparable."""
 PASSES = 3
-"""At most; nothing says that there is no end to ever smaller gains."""
+"""Most passes, because nothing else ends a series of ever smaller gains."""
 NOISE = 0.1
-"""By so much, as a part of their value, runs of the same point differ; the mean of n of them by that over the root of n."""
+"""Relative standard deviation between runs of one point; of a mean of n runs, NOISE / sqrt(n)."""
 DIGITS = 4
-"""Of a learning rate."""
+"""Significant digits of a learning rate."""
 
 
 class Point(NamedTuple):
-    """What is searched over; ``batch_size`` is that of a rank."""
+    """Hyperparameters that are searched over; ``batch_size`` is per rank."""
 
     learning_rate: float
     batch_size: int
@@ -36,20 +37,20 @@ class Point(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """What is known of a point: the values of its runs, and whether it is out because one was stopped."""
+    """Values of a point's runs, and whether it is out because one was stopped."""
 
     values: Tuple[float, ...] = ()
     out: bool = False
 
     @property
     def mean(self) -> float:
-        """Infinity where it is out, or nothing is known."""
+        """Return the mean value, infinity if the point is out or has no runs."""
         return math.inf if self.out or not self.values else sum(self.values) / len(self.values)
 
 
 class Stage(NamedTuple):
-    """``step(point, way)`` is the next point upwards (1) or downwards (-1), None where there is none; at ``most`` so many in a
-    row."""
+    """Stage of a pass. ``step(point, way)`` returns the next point upwards (1) or downwards (-1), None if there is none; ``most``
+    limits the steps in a row."""
 
     name: str
     step: Callable[[Point, int], Optional[Point]]
@@ -58,8 +59,9 @@ class Stage(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """``best`` is the best point and ``value`` its mean, None while the first is not decided. ``wanted`` are the points that
-    ``stage`` waits for, none where the search is at its end; to that it takes ``most_runs`` more, if everything helps."""
+    """Next runs of a search. ``best`` is the best point and ``value`` its mean, None until the first point is decided. ``stage``
+    waits for the points ``wanted``, none at the end of the search. ``most_runs`` is the number of runs to the end if everything
+    helps."""
 
     stage: str
     best: Optional[Point]
@@ -69,7 +71,7 @@ class Plan:
 
 
 def stages(learning_rate_unit: float = 0) -> List[Stage]:
-    """The stages in their order; where there is a unit, learning rates are whole multiples of it."""
+    """Return the stages in order; with a unit, learning rates are whole multiples of it."""
 
     def rate(value: float) -> float:
         rounded = float(f"{value:.{DIGITS}g}")
@@ -105,7 +107,7 @@ def stages(learning_rate_unit: float = 0) -> List[Stage]:
 
 
 def _schedule(point: Point, way: int) -> Optional[Point]:
-    """A quarter longer or shorter; where the decay has a length of its own, that changes along."""
+    """Return the point with a schedule a quarter longer or shorter; a decay with a length of its own is scaled along."""
     epochs = point.num_epochs + way * max(1, round(point.num_epochs / 4))
     if epochs < 1:
         return None
@@ -114,7 +116,7 @@ def _schedule(point: Point, way: int) -> Optional[Point]:
 
 
 def decided(known: Evidence, rival: float, repeats: int) -> Optional[float]:
-    """The value of a point against a best one of value ``rival``; None while it takes more runs to tell."""
+    """Return the mean of a point's runs once enough are done to compare it with ``rival``, the best mean; None before."""
     runs = len(known.values)
     if known.out or runs >= repeats or (runs and max(known.values) >= MISSED):
         return known.mean
@@ -122,12 +124,12 @@ def decided(known: Evidence, rival: float, repeats: int) -> Optional[float]:
 
 
 def _too_much(rival: float, runs: int, repeats: int) -> float:
-    """The mean of so many runs from which on a point is out."""
+    """Return the mean of ``runs`` runs from which on a point is out."""
     return rival * (1 + NOISE / math.sqrt(runs)) if runs < repeats else rival
 
 
 def limit(known: Evidence, rival: float, repeats: int) -> float:
-    """The value from which on the next run of a point puts it out."""
+    """Return the value from which on the next run of a point puts it out."""
     runs = len(known.values) + 1
     return math.inf if rival >= MISSED else _too_much(rival, runs, repeats) * runs - sum(known.values)
 
@@ -136,7 +138,7 @@ def plan(
     start: Point, evidence: Mapping[Point, Evidence], repeats: int, possible: Callable[[Point], bool] = lambda point: True,
     learning_rate_unit: float = 0,
 ) -> Plan:  # fmt: skip
-    """What to run next, given the evidence; ``repeats`` runs decide a point, and only ``possible`` ones are tried."""
+    """Return what to run next, given the evidence; ``repeats`` runs decide a point, and only ``possible`` points are tried."""
     order = stages(learning_rate_unit)
     runs = [(2 + stage.most - 1) * repeats for stage in order]
     left = repeats + runs[0] + PASSES * sum(runs[1:])
@@ -159,7 +161,7 @@ def plan(
 
 @dataclass
 class _Walk:
-    """A way through the stages as far as the evidence goes; it stands at the ``best`` point."""
+    """Walk through the stages as far as the evidence goes; it stands at the ``best`` point."""
 
     evidence: Mapping[Point, Evidence]
     repeats: int
@@ -168,9 +170,9 @@ class _Walk:
     value: float
 
     def through(self, stage: Stage) -> List[Point]:
-        """Walks on; returns the points that it then takes more runs to tell, none at the end of the stage.
+        """Walk on; return the points that need more runs to be decided, none at the end of the stage.
 
-        Of two ways one may be told to be better before the other is told at all: the other is up against that then.
+        One of two directions may be decided as better before the other is decided; the other is then compared with it.
         """
         ways: Tuple[int, ...] = (1, -1)
         for _ in range(stage.most):

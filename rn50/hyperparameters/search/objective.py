@@ -1,7 +1,7 @@
-"""What a run is worth, and when it is not worth going on with.
+"""Value of a run, and the reasons to stop one early.
 
-The value is the number of epochs at which accuracy crosses the target, on a straight line between the evaluations before and
-behind: with evaluations after every epoch, whole epochs would leave most points even.
+The value is the number of epochs at which accuracy crosses the target, interpolated linearly between the evaluations before and
+after, because with an evaluation every epoch most points would be equal in whole epochs.
 """
 
 from typing import Optional, Sequence
@@ -11,11 +11,11 @@ from rn50.hyperparameters.search.method import MISSED
 from rn50.results.parse import Evaluation
 
 PATIENCE_EPOCHS = 4
-"""Nothing is hopeless before: a longer warm-up or a larger learning rate begins more slowly, and catches up."""
+"""Epochs before which no run is hopeless: a longer warm-up or a larger learning rate begins more slowly, and catches up."""
 
 
 def epochs_to_target(evaluations: Sequence[Evaluation]) -> Optional[float]:
-    """Where the target is crossed; None where it is not."""
+    """Return the epoch at which the target is crossed, None if it is not."""
     epoch, accuracy = 0.0, 0.0
     for each in evaluations:
         if each.accuracy >= rules.TARGET_ACCURACY:
@@ -25,17 +25,17 @@ def epochs_to_target(evaluations: Sequence[Evaluation]) -> Optional[float]:
 
 
 def value(evaluations: Sequence[Evaluation]) -> float:
-    """Of a run that came to its end: epochs to the target, or ``MISSED`` and what its best accuracy lacks."""
+    """Return the value of a run at its end: epochs to the target, or ``MISSED`` plus what its best accuracy lacks to 1."""
     reached = epochs_to_target(evaluations)
     return MISSED + 1 - max((each.accuracy for each in evaluations), default=0.0) if reached is None else reached
 
 
 def why_stop(evaluations: Sequence[Evaluation], limit: float, best: Sequence[Sequence[Evaluation]]) -> Optional[str]:
-    """Why a run that has not reached the target cannot matter any more; None as long as it may.
+    """Return why a run that has not reached the target cannot matter any more, None as long as it may.
 
-    ``limit`` is the value from which on it puts its point out, ``best`` are the runs of the best point. Hopeless is what, in the
-    second half of the time that those took, never was where each of them was twice as early: a margin rather than a median or
-    percentile of all trials, which would stop every second or fourth run that is just as good.
+    ``limit`` is the value from which on it puts its point out; ``best`` are the runs of the best point. From half of their length
+    on, a run is hopeless if its accuracy is still below that of each of them at half its epoch. This is a margin, because a
+    median or percentile of all trials would stop every second or fourth run that is just as good.
     """
     if not evaluations or epochs_to_target(evaluations) is not None:
         return None

@@ -1,4 +1,4 @@
-"""What a worker runs next, in agreement with all others of the same search: trials first, the confirmation at the end."""
+"""Next run of a worker, in agreement with all others of the same search: trials first, the confirmation at the end."""
 
 import pathlib
 import time
@@ -17,8 +17,8 @@ from rn50.hyperparameters.search.training import evaluations
 
 @dataclass(frozen=True)
 class Options:
-    """``trials`` and ``minutes`` end the search, not the confirmation; ``repeats`` runs decide a point, ``seeds`` confirm it, on
-    the data of ``confirm_data`` where they are others."""
+    """Options of a search. ``trials`` and ``minutes`` limit the search, not the confirmation. ``repeats`` runs decide a point,
+    ``seeds`` runs confirm it, on the data of ``confirm_data`` if those are others."""
 
     workers: int
     trials: Optional[int]
@@ -29,7 +29,7 @@ class Options:
 
 
 class Task(NamedTuple):
-    """A run to make; ``trial`` is its number in the journal, None for one of the confirmation."""
+    """Run to make; ``trial`` is its number in the journal, None for a run of the confirmation."""
 
     name: str
     point: Point
@@ -41,20 +41,20 @@ class Task(NamedTuple):
 
 
 class Planner:
-    """The plan of one search, as far as all its workers have come."""
+    """Plan of one search, as far as all its workers have come."""
 
     def __init__(self, on: Subject, folder: pathlib.Path, options: Options, progress: Progress):
-        """Raises UserError where the folder cannot be written, or holds another search."""
+        """Open the search in ``folder``. Raises UserError if the folder cannot be written or holds another search."""
         self.subject, self.folder, self.options = on, folder.resolve(), options
         self.journal = Journal(self.folder)
         self.ended = False
-        """Whether nothing will be left to run any more."""
+        """True once nothing is left to run."""
         self._progress = progress
         self._begun = time.monotonic()
         self._agree()
 
     def _agree(self) -> None:
-        """All calls in one folder are of one search."""
+        """Raise UserError unless all calls in one folder are of one search; the first call records what it is of."""
         confirm = subject.sizes(self.options.confirm_data) if self.options.confirm_data else None
         chosen = {"--repeats": self.options.repeats, "--seeds-to-confirm": self.options.seeds, "--confirm-data": confirm}
         own = {**self.subject.identity, "options": chosen}
@@ -70,7 +70,7 @@ class Planner:
                                 "give another folder with --to, or the same command as there")
 
     def next(self, in_hand: int) -> Optional[Task]:
-        """A run for a worker that has ``in_hand`` others; None where there is none now, or ``ended``."""
+        """Return a run for a worker that has ``in_hand`` others; None if there is none now, or the search has ``ended``."""
         with self.journal.alone():
             self._recover()
             if self.pair is None:
@@ -95,42 +95,42 @@ class Planner:
 
     @property
     def pair(self) -> Optional[Pair]:
-        """What is confirmed; None while it is searched, and where there is nothing to confirm."""
+        """Return what is confirmed; None during the search, and if there is nothing to confirm."""
         said = self.journal.said("confirmation")
         return Pair.of_json(said) if said else None
 
     def plan(self, trials: List[Trial]) -> Plan:
-        """What the method makes of the trials."""
+        """Return the method's plan for the trials."""
         on = self.subject
         return method.plan(on.start, evidence(trials), self.options.repeats, on.possible, on.learning_rate_unit)
 
     def _choose(self, plan: Plan, trials: List[Trial]) -> Optional[Point]:
-        """The point that wants a run most: a first one before a second one. None where enough are in hand."""
+        """Return the point that needs a run most, a first run before a second one; None if enough are in hand."""
         known = evidence(trials)
 
         def rank(point: Point) -> Tuple[bool, int, int]:
             ended = len(known.get(point, Evidence()).values)
             running = sum(trial.state == "running" and trial.point == point for trial in trials)
-            # Of a point whose first run goes on nothing is known: that run may put it out, and a second beside it be in vain.
-            # Of those with as many runs, the one of which more is known: a hopeless one may be out before its next.
+            # A point whose first run is still going comes last: that run may put it out and make a second one useless.
+            # Among points with as many runs, more finished ones come first: a hopeless point may be out before its next run.
             return running > 0 and not ended, ended + running, -ended
 
         wanted = [point for point in plan.wanted if rank(point)[1] < self.options.repeats]
         return min(wanted, key=rank) if wanted else None
 
     def _over(self, trials: List[Trial], plan: Plan) -> bool:
-        """Whether no trial begins any more. What one call finds counts for all: else the confirmation would wait for others."""
+        """Return whether no trial begins any more. One call's answer holds for all, or the confirmation would wait for others."""
         if not self.journal.said("over") and (not self._left(trials, plan) or self._late(trials, plan)):
             self.journal.say("over", True)
         return bool(self.journal.said("over"))
 
     def _left(self, trials: List[Trial], plan: Plan) -> int:
-        """Trials that may still begin, at most."""
+        """Return how many trials may still begin, at most."""
         counted = sum(trial.state in ("finished", "stopped", "running") for trial in trials)
         return plan.most_runs if self.options.trials is None else min(plan.most_runs, max(0, self.options.trials - counted))
 
     def _late(self, trials: List[Trial], plan: Plan) -> bool:
-        """Whether one more trial would leave too little time for the confirmation."""
+        """Return whether one more trial would leave too little time for the confirmation."""
         took: Dict[Point, float] = {}
         for trial in trials:
             if trial.state == "finished" and trial.seconds:
@@ -138,14 +138,14 @@ class Planner:
         if self.options.minutes is None or not took:
             return False
         baseline = confirmation.baseline_of(self.subject.start, trials)
-        # Until a point is better, the one that will be is taken to be as quick as the quickest run so far.
+        # Until a point is better than the baseline, the winner is taken to be as quick as the quickest run so far.
         winner = took[plan.best] if plan.best in took and plan.best != baseline else min(took.values())
         slower = took[baseline] if baseline in took else max(took.values())
         needed = winner + confirmation.takes(slower, winner, self.options.seeds, self.options.workers)
         return time.monotonic() - self._begun + needed > 60 * self.options.minutes
 
     def _freeze(self, trials: List[Trial], plan: Plan) -> None:
-        """Draws the seeds of the confirmation. Where there is nothing to confirm, a call with a larger budget may go on."""
+        """Draw the seeds of the confirmation. If there is nothing to confirm, a call with a larger budget may go on."""
         baseline = confirmation.baseline_of(self.subject.start, trials)
         if baseline is None or plan.best is None or plan.best == baseline:
             self.journal.say("over", False)
@@ -169,7 +169,8 @@ class Planner:
         return Task(name, pair.points[slot.who], data, slot.seed, slot.result_file, slot.held, None)
 
     def _recover(self) -> None:
-        """What killed workers have left: a trial whose log is whole is finished, another begins again."""
+        """Settle what killed workers left: a trial with a complete log is finished, one with a note stopped, another begins
+        again."""
         for trial in self.journal.abandoned():
             file = self.journal.result_file(trial.number)
             if file.exists():

@@ -1,4 +1,4 @@
-"""What a person sees of a search: a line an event, and on a terminal a bar with the time that is left at most."""
+"""Progress of a search for people: one line per event, and on a terminal a bar with an upper bound of the time left."""
 
 import time
 from typing import List, Optional
@@ -12,7 +12,7 @@ from rn50.terminal import Terminal
 
 
 class Progress:
-    """Tells it on standard error. What is left is an upper bound, for the plan depends on what the trials show."""
+    """Progress on standard error. What is left is an upper bound, because the plan depends on what the trials show."""
 
     def __init__(self, minutes: Optional[float]):
         self._console = Terminal(stderr=True)
@@ -20,7 +20,7 @@ class Progress:
         self._took = 0.0
         self._said = ("", 0)
         columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.fields[left]}", markup=False))
-        # Without the thread that draws by itself: this process starts others, and a forked thread is no good company.
+        # No refresh thread: this process starts others, and forking while another thread runs is unsafe.
         self._bar = Bar(*columns, console=self._console, transient=True, auto_refresh=False)
         self._task = self._bar.add_task("search", total=None, left="")
 
@@ -34,16 +34,16 @@ class Progress:
             self._bar.stop()
 
     def event(self, line: str) -> None:
-        """Something has happened."""
+        """Print that something has happened, with the time."""
         self._console.print(f"{time.strftime('%H:%M:%S')} {line}")
 
     def tick(self) -> None:
-        """Some time has passed."""
+        """Refresh the bar."""
         if self._console.live:
             self._bar.refresh()
 
     def state(self, trials: List[Trial], plan: Plan, left: int, workers: int, seeds: int) -> None:
-        """How far the search is."""
+        """Show how far the search is."""
         took = [trial.seconds for trial in trials if trial.seconds and trial.state in ("finished", "stopped")]
         whole = [trial.seconds for trial in trials if trial.seconds and trial.state == "finished"]
         self._took = sum(whole) / len(whole) if whole else 0.0
@@ -56,7 +56,7 @@ class Progress:
         self._show(f"{plan.stage}{best}", len(took), len(took) + left, seconds, "trials")
 
     def confirming(self, left: int, workers: int) -> None:
-        """How many runs of the confirmation are left."""
+        """Show how many runs of the confirmation are left."""
         if not left:
             return
         self._show("confirmation", 0, left, left * self._took / workers if self._took else None, "runs")

@@ -1,4 +1,4 @@
-"""What a search found: a report for people, plain data for scripts, and the winner as a configuration file."""
+"""Results of a search: a report for people, plain data for scripts, and the winner as a configuration file."""
 
 import pathlib
 import re
@@ -21,7 +21,7 @@ REPORT = "report.md"
 
 
 class Outcome:
-    """All that is told of a search, made of its journal and its logs alone."""
+    """Everything that is reported of a search, made from its journal and its logs alone."""
 
     def __init__(self, search: Planner, arguments: Sequence[str]):
         self.search = search
@@ -36,12 +36,12 @@ class Outcome:
 
     @property
     def stands(self) -> bool:
-        """Whether there is a winner whose difference to the baseline stands."""
+        """Return whether there is a winner whose difference to the baseline stands."""
         return self.verdict is not None and self.verdict.stands
 
     @property
     def sentence(self) -> str:
-        """The outcome in words."""
+        """Return the outcome in words."""
         if self.verdict:
             return self.verdict.sentence
         if confirmation.baseline_of(self.search.subject.start, self.trials) is None:
@@ -49,7 +49,7 @@ class Outcome:
         return "Nothing better than the baseline was found; there is nothing to confirm."
 
     def to_json(self) -> Dict[str, Any]:
-        """The outcome as plain data."""
+        """Return the outcome as plain data."""
         d = self.verdict.difference if self.verdict else None
         return {
             "stands": self.stands,
@@ -69,7 +69,7 @@ class Outcome:
         }  # fmt: skip
 
     def write(self) -> None:
-        """Writes report and configuration, each whole or not at all. A configuration that is there already stays as it is."""
+        """Write report and configuration, each whole or not at all. A configuration that is there already stays as it is."""
         if self.verdict and self.pair:
             name = f"config_{files.path_part(self.search.subject.config.run.system)}.sh"
             self.config_file = self.search.folder / name
@@ -152,11 +152,11 @@ class Outcome:
         return conditions.saved(self.search.journal.result_file(finished[0])) if finished else {}
 
     def _commits(self) -> str:
-        """The code that most runs were of, and the runs of other code: a search may take several calls."""
+        """Return the commit of most runs, and the runs of other commits, because a search may take several calls."""
         runs: Dict[str, List[str]] = {}
         for name, log in self._logs():
             saved = conditions.saved(log)
-            if saved:  # nothing is, where a run was killed before it had begun
+            if saved:  # empty if the run was killed before it had begun
                 runs.setdefault(saved.get("commit", "unknown"), []).append(name)
         if not runs:
             return "commit unknown"
@@ -164,7 +164,7 @@ class Outcome:
         return "; ".join([f"commit {most}", *(f"but {commit} in {', '.join(runs[commit])}" for commit in others)])
 
     def _logs(self) -> Iterator[Tuple[str, pathlib.Path]]:
-        """What each run is called, and its log."""
+        """Yield the name of each run, and its log."""
         for trial in self.trials:
             yield f"trial {trial.number}", self.search.journal.result_file(trial.number)
         if self.pair:

@@ -1,4 +1,4 @@
-"""One call of a search: the runs that it has in hand, from their start to what they say."""
+"""One call of a search: its runs in hand, from their start to the record of their end."""
 
 import signal
 import time
@@ -16,7 +16,7 @@ from rn50.hyperparameters.search.training import Training, evaluations, was_kill
 
 POLL_S = 1.0
 MOST_KILLED = 3
-"""So many runs may be killed, in one call, by a signal that it did not send."""
+"""Most runs of one call that may be killed by a signal that it did not send."""
 
 
 class StoppedError(Exception):
@@ -29,7 +29,7 @@ class StoppedError(Exception):
 
 @dataclass
 class _Job:
-    """A run in hand. ``seen`` evaluations were told; ``reason`` says why it is being stopped."""
+    """Run in hand. ``seen`` evaluations were recorded; ``reason`` says why it is being stopped."""
 
     task: Task
     training: Training
@@ -38,7 +38,7 @@ class _Job:
 
 
 class Search:
-    """A call: as many runs at a time as there are shares of the machine."""
+    """One call of a search: as many runs at a time as there are shares of the machine."""
 
     def __init__(self, planner: Planner, shares: Sequence[Sequence[int]], progress: Progress):
         """``shares`` are the cores of each run."""
@@ -48,9 +48,9 @@ class Search:
         self._killed = 0
 
     def run(self) -> None:
-        """Searches and confirms until nothing is left to run.
+        """Search and confirm until nothing is left to run.
 
-        Raises StoppedError on a signal and UserError where a run cannot be made. No run of this call is left then.
+        Raises StoppedError on a signal and UserError if a run cannot be made. No run of this call is left then.
         """
         numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
         if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # nohup ignores it for us
@@ -77,7 +77,7 @@ class Search:
         self._asked = signal.Signals(number)
 
     def _fill(self) -> None:
-        """Gives every free share of the machine a run, as far as there are."""
+        """Give every free share of the machine a run, as long as there are any."""
         for share, cpus in enumerate(self._shares):
             if share not in self._jobs and self._asked is None:
                 task = self._planner.next(len(self._jobs))
@@ -88,7 +88,7 @@ class Search:
                 self._progress.event(f"{task.name}: begins")
 
     def _look(self) -> None:
-        """At every run: is there news, has it ended, can it still matter?"""
+        """Check every run: record new evaluations, record its end, stop it if it cannot matter any more."""
         news = False
         for share, job in list(self._jobs.items()):
             seen = job.training.evaluations()
@@ -126,7 +126,7 @@ class Search:
         return objective.why_stop(job.training.evaluations(), method.limit(own, plan.value, repeats), curves)
 
     def _end(self, job: _Job, status: int) -> str:
-        """Writes down how a run ended, and says it in words."""
+        """Record how a run ended, and return it in words."""
         training, number = job.training, job.task.trial
         if training.finished or status in (Status.SUCCESS, Status.TARGET_MISSED):
             if number is not None:
@@ -135,7 +135,7 @@ class Search:
         if number is None:
             if not training.diverged:
                 self._again_or_raise(job, status)
-            else:  # its log says that it was aborted, and that is what it was
+            else:  # its log says that it was aborted, which is right
                 training.partial.replace(training.result_file)
             return training.complaint
         if job.reason:
@@ -145,7 +145,7 @@ class Search:
         if training.diverged:
             self._journal.finish(number, objective.value(training.evaluations()))
         elif not was_killed(status) and job.task.point.batch_size > self._planner.subject.start.batch_size:
-            self._journal.stop(number)  # as where memory is too small for it
+            self._journal.stop(number)  # because memory may be too small for it
         else:
             self._journal.fail(number)
             self._again_or_raise(job, status)
@@ -157,7 +157,8 @@ class Search:
         self._journal.finish(number, objective.value(job.training.evaluations()))
 
     def _again_or_raise(self, job: _Job, status: int) -> None:
-        """A run that was killed from outside begins again, some times; any other fault has to be mended."""
+        """Let a run that was killed from outside begin again, ``MOST_KILLED`` times a call; raise UserError for any other
+        fault."""
         self._killed += 1
         if not was_killed(status) or self._killed > MOST_KILLED:
             raise UserError(job.task.name, f"{job.training.complaint} (what it printed is in {job.training.output})")
@@ -178,7 +179,7 @@ class Search:
 
 
 def _in_words(training: Training) -> str:
-    """What a run has come to."""
+    """Return the outcome of a run in words."""
     seen = training.evaluations()
     reached = objective.epochs_to_target(seen)
     if reached is not None:

@@ -1,4 +1,4 @@
-"""The cores of this machine, dealt out to the workers of a search."""
+"""Cores of this machine, divided among the workers of a search."""
 
 from typing import List, Tuple
 
@@ -7,7 +7,7 @@ from rn50.machine import binding, hardware
 
 
 def of(workers: int, device: str) -> List[Tuple[int, ...]]:
-    """The cores of each worker. Raises UserError where there are too few, or they would share GPUs."""
+    """Return the cores of each worker. Raises UserError if there are too few, or workers would share GPUs."""
     here = hardware.read()
     if workers > here.usable_cpus:
         raise UserError(f"--workers {workers}", f"this machine gives {here.usable_cpus} cores", "give no more workers than that")

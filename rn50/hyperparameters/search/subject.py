@@ -1,4 +1,4 @@
-"""What is searched on: a configuration of this system, and the data."""
+"""Subject of a search: a configuration of this system, and the data."""
 
 import dataclasses
 import os
@@ -18,15 +18,15 @@ from rn50.settings.config_file import CONFIGS, source
 from rn50.settings.rewrite import Base
 
 EVALUATION = {"EVAL_OFFSET": "0", "EVAL_PERIOD": "1"}
-"""Every run of a search evaluates after each epoch, whatever the configuration says."""
+"""Evaluation schedule of every run of a search: after each epoch, whatever the configuration says."""
 EACH_RUNS_OWN = ("DATADIR", "SEED", "RESULT_FILE", "CACHE_CLEARED", *EVALUATION)
 DECIDE_TOO = ("DGXNGPU", "DGXNNODES", "FRAMEWORK", "DEVICE", "PRECISION")
-"""What else a search has in common on all machines."""
+"""Further variables that a search has in common on all machines."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
-    """The configuration file, the environment that a run of it has, and the point that it is."""
+    """Configuration file, the environment of a run of it, the configuration that results, and the folder of the data."""
 
     base: Base
     environ: Mapping[str, str]
@@ -35,30 +35,30 @@ class Subject:
 
     @property
     def start(self) -> Point:
-        """The configuration as it is."""
+        """Return the point that the configuration is."""
         h = self.config.hyperparameters
         return Point(h.learning_rate, h.batch_size, h.warmup_epochs, h.weight_decay, h.num_epochs, h.decay_epochs)
 
     @property
     def learning_rate_unit(self) -> float:
-        """Of what base learning rates are multiples."""
+        """Return the unit of base learning rates, 0 if there is none."""
         return rules.SGD_LEARNING_RATE_UNIT if self.config.hyperparameters.optimizer == "sgd" else 0
 
     @property
     def identity(self) -> Dict[str, Any]:
-        """What is the same in all calls of one search, on whatever machine."""
+        """Return what is the same in all calls of one search, on whatever machine."""
         values = self.config.as_environment()
         deciding = [variable.name for section, _, variable in config_variables() if section in ("hyperparameters", "data")]
         deciding = [name for name in (*deciding, *DECIDE_TOO) if name in values and name not in EACH_RUNS_OWN]
         return {"config": {name: values[name] for name in deciding}, "data": sizes(self.data)}
 
     def environment(self, point: Point, data: pathlib.Path, seed: int, result_file: pathlib.Path) -> Dict[str, str]:
-        """What a run of ``point`` finds in its environment."""
+        """Return the environment of a run of ``point``."""
         own = {"DATADIR": str(data), "SEED": str(seed), "RESULT_FILE": str(result_file), **EVALUATION}
         return {**self.environ, **variables(point), **own}
 
     def possible(self, point: Point) -> bool:
-        """Whether it can be run, and by the rules of the closed division where the configuration is of that."""
+        """Return whether a point can be run and, in the closed division, departs from no rule that the configuration keeps."""
         environ = {**self.environ, **variables(point), **EVALUATION}
         if point.decay_epochs is None:
             environ.pop("DECAY_EPOCHS", None)
@@ -70,7 +70,7 @@ class Subject:
 
 
 def variables(point: Point) -> Dict[str, str]:
-    """The point by the names of a configuration's variables."""
+    """Return the point under the names of a configuration's variables."""
     values = {
         "LR": text(point.learning_rate), "BATCHSIZE": str(point.batch_size), "WARMUP_EPOCHS": text(point.warmup_epochs),
         "WD": text(point.weight_decay), "NUMEPOCHS": str(point.num_epochs),
@@ -79,20 +79,20 @@ def variables(point: Point) -> Dict[str, str]:
 
 
 def changes(point: Point, before: Point) -> List[str]:
-    """NAME=value of what ``point`` has otherwise."""
+    """Return NAME=value of each variable that differs in ``point``."""
     old = variables(before)
     return [f"{name}={value}" for name, value in variables(point).items() if old.get(name) != value]
 
 
 def in_words(point: Point, before: Point) -> str:
-    """What ``point`` has otherwise, in a line."""
+    """Return what differs in ``point``, in a line."""
     return " ".join(changes(point, before)) or "as it is"
 
 
 def read(name: str, environ: Mapping[str, str]) -> Subject:
-    """The configuration ``name``, a file or one of configs/, with the environment that the scripts would give it.
+    """Return the configuration ``name``, a file or one of configs/, with the environment that the scripts would give it.
 
-    Raises UserError where it cannot be run, or the data are not there.
+    Raises UserError if it cannot be run or the data are not there.
     """
     file = rewrite.base_file(name, environ)
     base = rewrite.read(file)
@@ -104,29 +104,30 @@ def read(name: str, environ: Mapping[str, str]) -> Subject:
         if each != "DATADIR" and each not in EVALUATION:
             sourced.pop(each, None)
     config = from_environment(sourced)
-    # As run_and_time.sh does, which runs at the root.
+    # Relative to the root, where run_and_time.sh runs.
     folder = data_folder(CONFIGS.parent / config.data.folder)
     return Subject(base, sourced, config, folder)
 
 
 def data_folder(folder: pathlib.Path) -> pathlib.Path:
-    """The absolute path of a data set. Raises UserError where it is not there."""
+    """Return the absolute path of a data set. Raises UserError if it is not there."""
     preflight.preflight(folder)
     return folder.resolve()
 
 
 def sizes(folder: pathlib.Path) -> Dict[str, int]:
-    """What tells one data set from another without opening a file: runs may be the first to do that."""
+    """Return the sizes of a data set's files, which identify it without opening a file: a run may have to be the first to do
+    that."""
     return {name: (folder / name).stat().st_size for name in layout.FILES}
 
 
 def host() -> str:
-    """The name of this machine."""
+    """Return the name of this machine."""
     return socket.gethostname()
 
 
 def evaluation_of(base: Mapping[str, str], epochs: Optional[int]) -> Dict[str, str]:
-    """When a run of the configuration evaluates, so that one of its evaluations is after ``epochs``."""
+    """Return the configuration's evaluation schedule, shifted to evaluate after ``epochs`` unless that is None."""
     period = int(base["EVAL_PERIOD"])
     offset = int(base["EVAL_OFFSET"]) if epochs is None else (epochs - 1) % period
     return {"EVAL_OFFSET": str(offset), "EVAL_PERIOD": str(period)}

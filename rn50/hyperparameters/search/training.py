@@ -1,4 +1,4 @@
-"""A run of a search: ``rn50 launch`` in a process of its own, on some of the cores, with an eye on its growing log."""
+"""Run of a search: ``rn50 launch`` in a process of its own, on some of the cores, with its growing log read."""
 
 import os
 import pathlib
@@ -13,12 +13,12 @@ from rn50.results.parse import Evaluation, read_log
 from rn50.settings.config_file import CONFIGS
 
 BY_FORCE_S = 30
-"""After this a run that was asked to stop is killed; its own launcher gives the ranks a third of it."""
+"""Seconds after which a run that was asked to stop is killed; its own launcher gives the ranks a third of them."""
 COMMAND = (sys.executable, "-m", "rn50", "launch")
 
 
 class Training:
-    """A run from its start on; ``held`` is the lock that says it is alive, and is its own from then on too."""
+    """Run from its start on. ``held`` is the lock that shows that it is alive; its process inherits the lock."""
 
     def __init__(self, environ: Mapping[str, str], result_file: pathlib.Path, cpus: Sequence[int], held: IO[Any]):
         self.result_file = result_file
@@ -36,39 +36,39 @@ class Training:
             )  # fmt: skip
 
     def poll(self) -> Optional[int]:
-        """The exit status, None while it runs."""
+        """Return the exit status, None while it runs; kill it if it does not stop in time."""
         status = self._process.poll()
         if status is None and self.asked_to_stop and time.monotonic() > self._stop_at:
             self._process.kill()
         return status
 
     def release(self) -> None:
-        """Gives its lock back, once what became of it is written down: from then on another worker may take it for abandoned."""
+        """Release its lock once its outcome is recorded: from then on another worker may take it for abandoned."""
         self._held.close()
 
     def stop(self) -> None:
-        """Asks it to stop; ``poll`` tells when it has."""
+        """Ask it to stop; ``poll`` reports when it has."""
         if not self.asked_to_stop:
             self.asked_to_stop, self._stop_at = True, time.monotonic() + BY_FORCE_S
             self._process.terminate()
 
     @property
     def partial(self) -> pathlib.Path:
-        """Its log while that grows."""
+        """Return the path of its log while that grows."""
         return self.result_file.with_name(self.result_file.name + ".partial")
 
     @property
     def finished(self) -> bool:
-        """Whether its log came to its end."""
+        """Return whether its log is complete."""
         return self.result_file.exists()
 
     @property
     def seconds(self) -> float:
-        """Since its start."""
+        """Return the seconds since its start."""
         return time.monotonic() - self.begun
 
     def evaluations(self) -> List[Evaluation]:
-        """Those so far."""
+        """Return the evaluations so far."""
         file = self.result_file if self.finished else self.partial
         try:
             size = file.stat().st_size
@@ -80,22 +80,22 @@ class Training:
 
     @property
     def complaint(self) -> str:
-        """The first line in which it says what was wrong."""
+        """Return the first line in which it says what was wrong."""
         lines = self.output.read_text(encoding="utf-8", errors="replace").splitlines()
         said = [line[len("rn50: "):] for line in lines if line.startswith("rn50: ")]
         return said[0] if said else f"exit status {self._process.returncode}, see {self.output}"
 
     @property
     def diverged(self) -> bool:
-        """Whether its loss became no number."""
+        """Return whether its loss became infinite or NaN."""
         return self._process.returncode == Status.DIVERGED
 
 
 def evaluations(file: pathlib.Path) -> List[Evaluation]:
-    """Those of a log, whole or growing. Raises UserError where there is no log yet."""
+    """Return the evaluations of a log, whole or growing. Raises UserError if there is no log yet."""
     return list(read_log(file).evaluations)
 
 
 def was_killed(status: int) -> bool:
-    """Whether an exit status of ``rn50 launch`` says that a signal ended it."""
+    """Return whether an exit status of ``rn50 launch`` says that a signal ended it."""
     return status < 0 or status > 128

@@ -1,1 +1,1 @@
-"""Shell files of strangers, read without running them."""
+"""Shell files from strangers, read without running them."""

@@ -1,7 +1,7 @@
 """Integer arithmetic as bash does it in ``$((...))``, for expressions that set nothing.
 
 Source: POSIX, Shell Command Language, section "Arithmetic Expansion", and bash's manual for ``**``: signed integers of 64 bits
-that wrap, division towards zero, C's operators and precedence. Every expression ends at once: none is run, and no number is ever
+that wrap, division towards zero, C's operators and precedence. No expression can take long: nothing is run, and no number is ever
 larger than 64 bits.
 """
 
@@ -11,7 +11,7 @@ from typing import Callable, Dict, List
 _TOKEN = re.compile(r"\s*(?:(0[xX][0-9a-fA-F]+|\d+)|([A-Za-z_]\w*)"
                     r"|(\+\+|--|\*\*|<<|>>|<=|>=|==|!=|&&|\|\||[-+*/%&|^~!<>?:()])|(\S))", re.ASCII)
 _DEEPEST = 20
-"""Parentheses and signs, one inside the other."""
+"""Deepest nesting of parentheses and signs."""
 _INTEGER = re.compile(r"\s*(-?)(0[xX][0-9a-fA-F]+|\d{1,20})?\s*", re.ASCII)
 _PRECEDENCE = (
     ("||",), ("&&",), ("|",), ("^",), ("&",), ("==", "!="), ("<", "<=", ">", ">="), ("<<", ">>"), ("+", "-"), ("*", "/", "%"),
@@ -19,7 +19,7 @@ _PRECEDENCE = (
 
 
 def evaluate(expression: str, value_of: Callable[[str], str]) -> int:
-    """The value of ``expression``; ``value_of`` gives the text that a name stands for, an empty one counts as 0.
+    """Return the value of ``expression``. ``value_of`` gives the text that a name stands for; an empty text counts as 0.
 
     Raises ValueError with what is wrong: no expression, one that assigns, a name that stands for another expression, a division
     by zero.
@@ -47,7 +47,7 @@ def _wrap(value: int) -> int:
 
 
 class _Parser:
-    """Recursive descent; ``tokens`` are those still to come, the next one last."""
+    """Recursive descent parser; ``tokens`` are those still to come, the next one last."""
 
     def __init__(self, tokens: List[str], value_of: Callable[[str], str]):
         self.tokens = tokens[::-1]

@@ -1,8 +1,9 @@
-"""What a shell file assigns, read without a shell: nothing in the file is ever run, so nothing in it can do harm.
+"""Assignments of a shell file, read without a shell: nothing in the file is ever run, so nothing in it can do harm.
 
-Read are assignments, ``export`` and its like, ``: ${NAME:=...}``, ``unset``, ``source`` of a file beside it or below, quotes,
-variables with their defaults, integer arithmetic and comments, as bash would read them in an empty environment. Everything else
-is listed with its line. A variable that something else may have changed is in doubt, and has no value until it is assigned again.
+The reader understands assignments, ``export`` and its like, ``: ${NAME:=...}``, ``unset``, ``source`` of a file beside it or
+below, quotes, variables with their defaults, integer arithmetic and comments, as bash would read them in an empty environment.
+Everything else is listed with its line. A variable that something else may have changed is in doubt, and has no value until it is
+assigned again.
 
 Source: POSIX, Shell Command Language, sections "Word Expansions" and "Simple Commands".
 """
@@ -29,9 +30,9 @@ _DECLARES = ("export", "declare", "typeset", "readonly")
 _PLAIN_OPTIONS = {"export": r"-p|--", "readonly": r"--", "declare": r"-[xrg]+|--", "typeset": r"-[xrg]+|--"}
 _SHELL_OPTIONS = re.compile(r"[-+][abefhkmtuvxBCEHPT]*o?|pipefail|errexit|nounset|allexport|xtrace|posix")
 _HERE = re.compile(r"(?:\$\w+|\$\{[^/}]*(?:/[^}]*)?\}|\$\(.*\))/", re.DOTALL)
-"""What stands for the folder of the file itself before the name of a file that it sources."""
+"""Expressions for the folder of the file itself, before the name of a file that it sources."""
 _BELOW = re.compile(r"(?!/)(?!(?:.*/)?\.\./).*")
-"""A path that leads to no other folder than those below."""
+"""Path that leads to no other folder than those below."""
 _ELSEWHERE = re.compile(r"HOME|PATH|PWD|OLDPWD|USER|LOGNAME|UID|EUID|PPID|IFS|SHELL|SHLVL|HOSTNAME|HOSTTYPE|OSTYPE|MACHTYPE"
                         r"|LINENO|RANDOM|SRANDOM|SECONDS|EPOCH\w+|BASH\w*|FUNCNAME|DIRSTACK|GROUPS|PIPESTATUS|OPTIND|TMPDIR")
 """Variables that a shell sets itself, differently on every machine or every time."""
@@ -43,7 +44,7 @@ _SETS_ANYTHING = re.compile(r"(?:^|[;&|({\n]|\b(?:then|do|else)\b)[ \t]*(?:eval|
 
 @dataclass(frozen=True)
 class NotRead:
-    """A statement that is not read, and why; ``text`` is its beginning."""
+    """Statement that is not read, and why; ``text`` is its beginning."""
 
     file: Path
     line: int
@@ -56,8 +57,9 @@ class NotRead:
 
 @dataclass(frozen=True)
 class Assignments:
-    """``values`` by name, in the order of their first assignment; ``doubtful`` says of a name without a value why it has none.
-    ``files`` are those that were read, the first one first; ``missing`` are statements that source a file which is not there."""
+    """Result of reading a file. ``values`` are by name, in the order of their first assignment. ``doubtful`` says why a name has
+    no value. ``files`` are those that were read, the first one first. ``missing`` are statements that source a file which is not
+    there."""
 
     values: Dict[str, str]
     doubtful: Dict[str, str]
@@ -66,17 +68,17 @@ class Assignments:
     missing: Tuple[NotRead, ...]
 
     def refuse_missing(self) -> None:
-        """Raises UserError, a line for every file that is sourced and not there."""
+        """Raise UserError with a line for every file that is sourced and not there."""
         if self.missing:
             remedy = "put it beside the file"
             raise UserErrors(*(UserError(f"{each.file}:{each.line}", each.reason, remedy) for each in self.missing))
 
 
 def read(path: Path) -> Assignments:
-    """The assignments of a file and of the files beside it that it sources. As where a shell sources it for us, the working
-    directory is the folder of ``path``.
+    """Return the assignments of a file and of the files beside it that it sources. The working directory is the folder of
+    ``path``, as when a shell sources it for us.
 
-    Raises UserError where it is no regular file, cannot be read, or has more than ``LARGEST_FILE`` bytes.
+    Raises UserError if it is no regular file, cannot be read, or has more than ``LARGEST_FILE`` bytes.
     """
     reader = _Reader()
     reader.file(path)
@@ -84,7 +86,7 @@ def read(path: Path) -> Assignments:
 
 
 def text_of(path: Path) -> str:
-    """The text of a configuration file; a byte that is not UTF-8 is a lone surrogate, as in the environment.
+    """Return the text of a configuration file; a byte that is not UTF-8 becomes a lone surrogate, as in the environment.
 
     Raises UserError as ``read`` does.
     """
@@ -180,7 +182,7 @@ class _Reader:
             raise NotPlainError(f"runs {command if len(command) <= 40 else command[:37] + '...'}")
 
     def _evaluated(self, statement: Statement, word: str) -> Tuple[str, Optional[str]]:
-        """Name and value that a word assigns; the value is None where it cannot be told, and the name is in doubt then."""
+        """Return the name and value that a word assigns. If the value is unknown, it is None and the name is put in doubt."""
         found = _ASSIGNMENT.match(word)
         assert found
         name, append, raw = found.groups()
@@ -205,7 +207,7 @@ class _Reader:
             self.doubtful.pop(name, None)
 
     def _refuse(self, statement: Statement, reason: str) -> Set[str]:
-        """Lists a statement, and puts in doubt what it may set; returns those names."""
+        """List a statement, and put in doubt the names that it may set; return those names."""
         said, text = self._note(statement, reason), statement.text
         names = set(re.findall(r"\b([A-Za-z_]\w*)(?:\[[^\]\n]{0,200}\])?\+?=", text))
         names |= set(re.findall(r"\{([A-Za-z_]\w*):?=", text))
@@ -247,7 +249,7 @@ class _Reader:
     # Expansion
 
     def _value_of(self, name: str) -> Optional[str]:
-        """Its text, or None where it is not set. Raises NotPlainError where it is in doubt."""
+        """Return a variable's text, None if it is not set. Raises NotPlainError if it is in doubt or differs between machines."""
         if name in self.doubtful:
             raise NotPlainError(f"takes {name}, which is in doubt ({self.doubtful[name]})"[:200])
         if name not in self.values and _ELSEWHERE.fullmatch(name):
@@ -255,7 +257,7 @@ class _Reader:
         return self.values.get(name)
 
     def _expand(self, raw: str, in_quotes: bool = False, depth: int = 0) -> str:
-        """The text that a word stands for. Raises NotPlainError where only a shell could tell."""
+        """Return the text that a word stands for. Raises NotPlainError if only a shell could tell."""
         if depth > _DEEPEST:
             raise NotPlainError("variables too deep in one another")
         parts: List[str] = []

@@ -1,4 +1,4 @@
-"""The text of a shell file, cut into statements without running any.
+"""Splitter of a shell file's text into statements, which runs none of them.
 
 Source: POSIX, Shell Command Language, sections "Quoting", "Token Recognition" and "Shell Grammar"; bash's manual for ``$'...'``.
 """
@@ -10,7 +10,7 @@ _OPERATORS = ("<<<", "<<-", "&&", "||", ";;", "<<", ">>", "<&", ">&", "&>", "<>"
 _CLOSERS = {"if": "fi", "for": "done", "while": "done", "until": "done", "select": "done", "case": "esac", "{": "}", "[[": "]]"}
 _BEFORE_A_COMMAND = ("then", "do", "else", "elif", "if", "while", "until", "!", "time", "{")
 _DEEPEST = 20
-"""Quotes and substitutions, one inside the other."""
+"""Deepest nesting of quotes and substitutions."""
 
 
 class NotPlainError(ValueError):
@@ -19,9 +19,10 @@ class NotPlainError(ValueError):
 
 @dataclass(frozen=True)
 class Statement:
-    """``words`` as they stand in the file, quotes and all, from ``line`` (from 1) on. ``text`` is the whole statement.
+    """One statement; it begins at ``line`` (from 1). ``words`` are as they stand in the file, quotes included. ``text`` is the
+    whole.
 
-    ``trouble`` is None where it is one command and nothing else; it says what makes it more: a list of commands, a pipe, a
+    ``trouble`` is None for one command and nothing else. Otherwise it says what makes it more: a list of commands, a pipe, a
     redirection, a compound command, quotes that do not close.
     """
 
@@ -32,9 +33,9 @@ class Statement:
 
 
 def after(text: str, i: int, depth: int = 0) -> int:
-    """The index behind the quote, escape, substitution or single character that begins at ``text[i]``.
+    """Return the index behind the quote, escape, substitution or single character that begins at ``text[i]``.
 
-    Raises NotPlainError where it has no end, or they lie too deep in one another.
+    Raises NotPlainError if it has no end or is nested too deep.
     """
     if depth > _DEEPEST:
         raise NotPlainError("quotes or substitutions too deep in one another")
@@ -64,7 +65,7 @@ def _find(text: str, wanted: str, i: int) -> int:
 
 
 def _behind(text: str, i: int, closer: str, depth: int, in_quotes: bool = False) -> int:
-    """The index behind ``closer``. In quotes, a quote of the other kind and a parenthesis are characters like any other."""
+    """Return the index behind ``closer``. In quotes, a quote of the other kind and a parenthesis are plain characters."""
     special = "\\" if closer == "'" else "\\$" if closer == "`" else "\\$`" if in_quotes else "\\$`'\"("
     while i < len(text):
         if text[i] == closer:
@@ -75,7 +76,7 @@ def _behind(text: str, i: int, closer: str, depth: int, in_quotes: bool = False)
 
 
 _Token = Tuple[str, int, int, bool]
-"""Text, where it begins and ends, and whether it is a word."""
+"""Text, begin, end, and whether it is a word."""
 
 
 def _tokens(text: str) -> Iterator[_Token]:
@@ -121,9 +122,9 @@ def _behind_here_document(text: str, i: int, delimiter: str) -> int:
 
 
 def statements(text: str) -> Iterator[Statement]:
-    """The statements of a file; one that does not end, and what follows it, comes last as one that is not simple.
+    """Yield the statements of a file. One that does not end comes last, with all that follows it, as one that is not simple.
 
-    It is not said whether a shell would run them: they may be wrong.
+    The statements may be wrong: nothing checks whether a shell would run them.
     """
     current: List[_Token] = []
     closers: List[str] = []
@@ -167,6 +168,6 @@ def statements(text: str) -> Iterator[Statement]:
         if current:
             yield whole()
     except NotPlainError as error:
-        # Where it went wrong cannot be told: what is in doubt begins with the statement in work.
+        # The place of the fault is unknown, so everything from the current statement on is in doubt.
         begin = current[0][1] if current else counted
         yield statement(begin, len(text), f"has {error}, and what follows is not read")
