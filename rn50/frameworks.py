@@ -88,6 +88,11 @@ def every() -> Mapping[str, Traits]:
     return {name: traits(name) for name in names()}
 
 
+def values(field: str) -> Tuple[str, ...]:
+    """Return the values that any framework has for a field of its traits."""
+    return tuple(dict.fromkeys(value for each in every().values() for value in getattr(each, field)))
+
+
 def module(framework: str, name: str) -> Any:
     """Import ``implementations.<framework>.<name>``, and with it the framework.
 

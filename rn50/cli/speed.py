@@ -87,11 +87,11 @@ def _words(possible: Optional[Tuple[str, ...]] = None) -> Any:
 
 
 @bench.command("throughput", epilog="Example: set -a; . configs/config_DEMO_CPU.sh; rn50 bench throughput "
-               "--frameworks mxnet,pytorch --models ours,alexnet --precisions float32,bfloat16 --batch-sizes 32,64 --ranks 1,2 "
-               "--published")
+               f"--frameworks {','.join(frameworks.names())} --models ours,alexnet --precisions float32,bfloat16 "
+               "--batch-sizes 32,64 --ranks 1,2 --published")
 @click.option("--frameworks", callback=_words(frameworks.names()), help="With commas between them. [default: FRAMEWORK]")
 @click.option("--models", default="ours", show_default=True,
-              help="Ours, and models of Gluon's zoo or torchvision beside it, on synthetic data of the size that they want.")
+              help="Ours, and models of the framework's own zoo beside it, on synthetic data of the size that they want.")
 @click.option("--precisions", callback=_words(("auto", "float32", "float16", "bfloat16")), help="[default: PRECISION]")
 @click.option("--batch-sizes", callback=_words(), help="Of a rank. [default: BATCHSIZE]")
 @click.option("--ranks", callback=_words(), help="On this machine, one per GPU. [default: DGXNGPU]")

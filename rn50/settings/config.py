@@ -103,7 +103,7 @@ class Run:
     device: str = env("DEVICE", one_of("gpu", "cpu"), "gpu or cpu", default="gpu")
     precision: str = env("PRECISION", one_of("auto", "float32", "float16", "bfloat16"),
                          "auto: float16 on a GPU, on a CPU what it computes fastest", default="auto")
-    step_mode: str = env("STEP_MODE", one_of("eager", "graph", "compile", "fused"),
+    step_mode: str = env("STEP_MODE", one_of(*frameworks.values("step_modes")),
                          "how a step runs: eager, one operation after another; graph, captured as a CUDA graph; compile, by the "
                          "framework's compiler; fused, our kernels for batch norm; on a GPU both captured too", default="eager")
     sockets: Optional[int] = env("DGXNSOCKET", integer, "CPU sockets of a machine", "2", MACHINE, default=None,
@@ -155,9 +155,8 @@ class Data:
 class InputPipeline:
     """What decides speed only."""
 
-    library: str = env("INPUT_LIBRARY", one_of("dali", "dataloader", "torchvision"), "what reads and decodes images: DALI, or "
-                       "DALI_THREADS processes of PyTorch's DataLoader with Pillow; they read alone, and torchvision decodes on "
-                       "the device", default="dali")
+    library: str = env("INPUT_LIBRARY", one_of(*frameworks.values("input_libraries")), "what reads and decodes images: dali, "
+                       "or another library of the framework", default="dali")
     threads: int = env("DALI_THREADS", integer, "CPU threads of a rank's pipeline", default=3, bound=MACHINE)
     prefetch_queue_depth: int = env("DALI_PREFETCH_QUEUE", integer, "batches prepared ahead", default=2, bound=QUEUE)
     hw_decoder_load: float = env("DALI_HW_DECODER_LOAD", number, "share of images for the GPU's JPEG engine", default=0.0,

@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
+from rn50 import frameworks
 from rn50.benchmark import rules
 from rn50.results import conditions, sidecar
 from rn50.results.parse import ResultLog, finite
@@ -28,7 +29,8 @@ _OF_OPTIMIZER = re.compile(r"(lars|sgd|opt)_.*")
 """Log keys whose values are the same in all runs of a result."""
 RUNS_OWN = ("seed", "result_file", "cache_cleared", "hosts", "walltime")
 """Names under ``config / run`` that are no part of the configuration and may differ from run to run."""
-_SAVED = re.compile(r"config / .*|environment / .*|python|commit|packages / (mxnet|torch|paddlepaddle|nvidia|horovod|numpy).*")
+_PACKAGES = "|".join(each.packages for each in frameworks.every().values())
+_SAVED = re.compile(rf"config / .*|environment / .*|python|commit|packages / ({_PACKAGES}|nvidia.*)")
 """Names of sidecar values that are the same in all runs of a result; of the packages, those that compute."""
 _MOST_NAMED = 3
 _TOO_SHORT = 3
