@@ -31,6 +31,7 @@ from rich.table import Table
 from rn50.benchmark import rules
 from rn50.data import recordio
 from rn50.data.pipeline import dali
+from rn50.data.pipeline.batch_format import BatchFormat
 from rn50.settings import config as configuration
 from rn50.speed import rates
 from rn50.terminal import Terminal
@@ -43,7 +44,7 @@ WARM_UP_S = 1.0
 NOT_INSTALLED = 4
 """Exit status of a side whose library is missing."""
 BARE = "bare decode"
-ON_CPU = dali.Form(None, "CHW", False)
+ON_CPU = BatchFormat(None, "CHW", False)
 
 
 def configured(folder: pathlib.Path, fused: bool) -> configuration.Config:

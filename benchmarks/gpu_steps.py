@@ -69,23 +69,23 @@ def measure(mode: str, seconds: float, rounds: int) -> Dict[str, Dict[str, List[
     print(launchers.bind(config, os.environ), file=sys.stderr)  # before PyTorch starts threads
 
     from implementations.pytorch.train import create
-    from rn50.speed.meter import Gauge
+    from rn50.speed.meter import Meter
 
     ranks, sides = [], []
     for each in dict.fromkeys(("eager", mode)):
         changed = dataclasses.replace(config, run=dataclasses.replace(config.run, step_mode=each))
         rank = create(changed)
         ranks.append(rank)
-        gauge = Gauge(changed, rank)
+        meter = Meter(changed, rank)
         for kind in KINDS:
             depth = config.input_pipeline.prefetch_queue_depth if kind == "real" else 0
             batches = rank.open_input(config.input_pipeline if kind == "real" else None)
-            steps = gauge.steps(batches, depth, seconds / (rounds + 1) / len(KINDS) / 2)
-            sides.append((each, kind, gauge, batches, depth, steps))
+            steps = meter.steps(batches, depth, seconds / (rounds + 1) / len(KINDS) / 2)
+            sides.append((each, kind, meter, batches, depth, steps))
     found: Dict[str, Dict[str, List[float]]] = {each: {kind: [] for kind in KINDS} for each, *_ in sides}
     for round_ in range(rounds + 1):  # the first does not count
-        for each, kind, gauge, batches, depth, steps in sides:
-            result = gauge.train(batches, depth, steps)
+        for each, kind, meter, batches, depth, steps in sides:
+            result = meter.train(batches, depth, steps)
             if round_:
                 found[each][kind].append(result.samples / result.seconds)
     for rank in ranks:

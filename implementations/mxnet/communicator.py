@@ -40,7 +40,7 @@ class SingleProcess:
     def barrier(self) -> None:
         """Do nothing."""
 
-    def sum(self, array: np.ndarray) -> np.ndarray:
+    def all_reduce(self, array: np.ndarray) -> np.ndarray:
         """Return the array itself."""
         return array
 
@@ -52,7 +52,7 @@ class SingleProcess:
         """Return an array of zeros for gradients, float32 of shape (values,)."""
         return mx.nd.zeros(values, context)
 
-    def sum_gradients(self, gradients: Sequence[Any]) -> None:
+    def all_reduce_gradients(self, gradients: Sequence[Any]) -> None:
         """Do nothing: one rank's gradients are the sum."""
 
     def close(self) -> None:
@@ -85,15 +85,15 @@ class SharedMemory(LocalRanks):
         for _ in range(repeats):
             self.barrier()
             begin = time.perf_counter()
-            self.sum_shared(arrays)
+            self.all_reduce_shared(arrays)
             seconds.append(time.perf_counter() - begin)
         return seconds
 
-    def sum_gradients(self, gradients: Sequence[Any]) -> None:
+    def all_reduce_gradients(self, gradients: Sequence[Any]) -> None:
         """All-reduce each array in place, once backpropagation has written it."""
         for array in gradients:
             array.wait_to_read()
-            self.sum_shared(self._everybodys[id(array)])
+            self.all_reduce_shared(self._everybodys[id(array)])
 
 
 class Horovod:
@@ -114,9 +114,9 @@ class Horovod:
 
     def barrier(self) -> None:
         """Wait until every rank has called it."""
-        self.sum(np.zeros(1, dtype=np.int64))
+        self.all_reduce(np.zeros(1, dtype=np.int64))
 
-    def sum(self, array: np.ndarray) -> np.ndarray:
+    def all_reduce(self, array: np.ndarray) -> np.ndarray:
         """Return the element-wise sum of an int64 array over all ranks."""
         with lost_rank_named():
             return self._hvd.allreduce(mx.nd.array(array, dtype="int64"), average=False).asnumpy()
@@ -138,7 +138,7 @@ class Horovod:
         """Return an array of zeros for gradients, float32 of shape (values,)."""
         return mx.nd.zeros(values, context)
 
-    def sum_gradients(self, gradients: Sequence[Any]) -> None:
+    def all_reduce_gradients(self, gradients: Sequence[Any]) -> None:
         """All-reduce each array in place, in the order in which backpropagation finishes them."""
         # Only gradients go through Horovod. A weight that an inference pass has used has a layout of oneDNN's own, and an
         # all-reduce or broadcast of it can fail on one rank and leave the others waiting.

@@ -8,6 +8,7 @@ import numpy as np
 from nvidia.dali.plugin.mxnet import feed_ndarray
 
 from rn50.data.pipeline import dali
+from rn50.data.pipeline.batch_format import BatchFormat
 from rn50.data.pipeline.record_set import RecordSet
 from rn50.settings.config import Config
 
@@ -22,10 +23,10 @@ class Batch(NamedTuple):
     """Samples of this step over all ranks."""
 
 
-def form(context: Any, layout: str, precision: str) -> dali.Form:
+def batch_format(context: Any, layout: str, precision: str) -> BatchFormat:
     """Return the form of the images that DALI has to make."""
     device_id = context.device_id if context.device_type == "gpu" else None
-    return dali.Form(device_id, layout.replace("N", ""), precision == "float16")
+    return BatchFormat(device_id, layout.replace("N", ""), precision == "float16")
 
 
 class DaliBatches:
@@ -38,7 +39,7 @@ class DaliBatches:
         self._set = RecordSet(config, training, self._ranks)
         # Each rank has its own seed; with one seed all ranks would crop their images in the same places.
         self._pipeline = dali.build(
-            config, training, self._rank, self._ranks, seed + self._rank, form(context, layout, precision)
+            config, training, self._rank, self._ranks, seed + self._rank, batch_format(context, layout, precision)
         )
         size, batch_size = config.data.image_size, config.hyperparameters.batch_size
         shape = (batch_size, 3, size, size) if layout == "NCHW" else (batch_size, size, size, 3)

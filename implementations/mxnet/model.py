@@ -24,7 +24,7 @@ BATCH_NORM: Dict[str, Any] = {
 }
 
 
-class Form(NamedTuple):
+class Layout(NamedTuple):
     """The way in which the network is computed; it does not change the function."""
 
     layout: str
@@ -53,7 +53,7 @@ def relu(F: Any, x: Any) -> Any:
 class ConvNorm(HybridBlock):
     """Convolution without bias, batch norm and, if ``relu``, ReLU: (N, ``inputs``, H, W) -> (N, ``outputs``, H/s, W/s)."""
 
-    def __init__(self, unit: str, index: str, inputs: int, outputs: int, kernel: int, stride: int, form: Form,
+    def __init__(self, unit: str, index: str, inputs: int, outputs: int, kernel: int, stride: int, form: Layout,
                  relu: bool = True, gamma: str = "ones"):
         super().__init__(prefix=unit)
         shape = (outputs, inputs, kernel, kernel) if form.layout == "NCHW" else (outputs, kernel, kernel, inputs)
@@ -81,7 +81,7 @@ class ConvNorm(HybridBlock):
 class Classifier(HybridBlock):
     """The last layer: (N, ``inputs``) -> (N, ``classes``), float32."""
 
-    def __init__(self, inputs: int, classes: int, form: Form):
+    def __init__(self, inputs: int, classes: int, form: Layout):
         super().__init__(prefix="fc1_")
         self.weight = self.params.get("weight", shape=(classes, inputs), init=mx.init.Normal(0.01))
         self.bias = self.params.get("bias", shape=(classes,), init="zeros")
@@ -95,7 +95,7 @@ class Classifier(HybridBlock):
 class Bottleneck(HybridBlock):
     """1x1, 3x3 (with the stride) and 1x1 convolutions beside a shortcut."""
 
-    def __init__(self, stage: int, unit: int, inputs: int, channels: int, stride: int, form: Form, last_gamma: str):
+    def __init__(self, stage: int, unit: int, inputs: int, channels: int, stride: int, form: Layout, last_gamma: str):
         name = f"stage{stage}_unit{unit}_"
         super().__init__(prefix=name)
         outputs = channels * EXPANSION
@@ -119,7 +119,7 @@ class ResNet50(HybridBlock):
     block starts at 0, so that a block starts as its shortcut (Goyal et al., arXiv:1706.02677, section 5.1).
     """
 
-    def __init__(self, classes: int, width: float, gamma_zero: bool, form: Form):
+    def __init__(self, classes: int, width: float, gamma_zero: bool, form: Layout):
         super().__init__(prefix="")
         self.features = nn.HybridSequential(prefix="")
         inputs = round(64 * width)

@@ -13,8 +13,8 @@ from mxnet import autograd
 
 from implementations.mxnet import zoo
 from implementations.mxnet.communicator import join, lost_rank_named
-from implementations.mxnet.input_pipeline import DaliBatches, SyntheticBatches, form
-from implementations.mxnet.model import Evaluation, Form, ResNet50, TrainingLoss, join_gradients, trainable
+from implementations.mxnet.input_pipeline import DaliBatches, SyntheticBatches, batch_format
+from implementations.mxnet.model import Evaluation, Layout, ResNet50, TrainingLoss, join_gradients, trainable
 from implementations.mxnet.optimizer import OPTIMIZERS
 from rn50.benchmark import schedule
 from rn50.data.pipeline import dali
@@ -49,7 +49,7 @@ class MxnetImplementation:
         self.layout = "NHWC" if on_gpu and model is None else "NCHW"
         auto = "float16" if on_gpu else fastest_cpu_precision()
         self.precision = auto if config.run.precision == "auto" else config.run.precision
-        self.batch_form = form(self.context, self.layout, self.precision)
+        self.batch_format = batch_format(self.context, self.layout, self.precision)
         h, data = config.hyperparameters, config.data
         steps = schedule.steps_per_epoch(data.train_samples, config.ranks, h.batch_size)
         self._warmup_steps, self._schedule_steps = round(h.warmup_epochs * steps), round(h.schedule_epochs * steps)
@@ -80,7 +80,7 @@ class MxnetImplementation:
         self.parameters = trainable(self.network)
         self._gradients = join_gradients(self.parameters, self.config.run.gradient_groups, self.communicator.gradients)
         self.optimizer = OPTIMIZERS[h.optimizer](self.parameters, h)
-        dali.prepare(self.config, self.batch_form)
+        dali.prepare(self.config, self.batch_format)
         initial = {name: p.data().copy() for name, p in self.network.collect_params().items()}
         for batch in itertools.islice(self.open_input(None).epoch(), WARM_UP_STEPS):
             self._train_step(batch, learning_rate=0.0)
@@ -99,7 +99,8 @@ class MxnetImplementation:
         h, data = self.config.hyperparameters, self.config.data
         if self._model is not None:
             return zoo.network(self._model, data.classes, data.image_size, self.precision)
-        computed = Form(self.layout, self.precision, fused_relu=self.context.device_type == "cpu" and self.precision == "float32")
+        fused = self.context.device_type == "cpu" and self.precision == "float32"
+        computed = Layout(self.layout, self.precision, fused_relu=fused)
         return ResNet50(data.classes, data.width, h.bn_gamma_zero, computed)
 
     def open_data(self) -> None:
@@ -182,7 +183,7 @@ class MxnetImplementation:
         with autograd.record():
             loss = self._ragged_loss(images[:samples], labels[:samples]) if ragged else self._loss(images, labels)
         loss.backward()
-        self.communicator.sum_gradients(self._gradients)
+        self.communicator.all_reduce_gradients(self._gradients)
         self.optimizer.step(learning_rate, global_samples)
         return loss
 

@@ -36,7 +36,7 @@ class SingleProcess:
     def barrier(self) -> None:
         """Do nothing."""
 
-    def sum(self, array: np.ndarray) -> np.ndarray:
+    def all_reduce(self, array: np.ndarray) -> np.ndarray:
         """Return the array itself."""
         return array
 
@@ -48,7 +48,7 @@ class SingleProcess:
         """Return a tensor of zeros for gradients, float32 of shape (values,)."""
         return torch.zeros(values, device=device)
 
-    def sum_gradients(self, gradients: torch.Tensor) -> None:
+    def all_reduce_gradients(self, gradients: torch.Tensor) -> None:
         """Do nothing: one rank's gradients are the sum."""
 
     def close(self) -> None:
@@ -76,13 +76,13 @@ class SharedMemory(LocalRanks):
         for _ in range(repeats):
             self.barrier()
             begin = time.perf_counter()
-            self.sum_shared(arrays)
+            self.all_reduce_shared(arrays)
             seconds.append(time.perf_counter() - begin)
         return seconds
 
-    def sum_gradients(self, gradients: torch.Tensor) -> None:
+    def all_reduce_gradients(self, gradients: torch.Tensor) -> None:
         """All-reduce the tensor of ``gradients`` in place."""
-        self.sum_shared(self._everybodys)
+        self.all_reduce_shared(self._everybodys)
 
 
 class Distributed:
@@ -107,9 +107,9 @@ class Distributed:
 
     def barrier(self) -> None:
         """Wait until every rank has called it."""
-        self.sum(np.zeros(1, dtype=np.int64))
+        self.all_reduce(np.zeros(1, dtype=np.int64))
 
-    def sum(self, array: np.ndarray) -> np.ndarray:
+    def all_reduce(self, array: np.ndarray) -> np.ndarray:
         """Return the element-wise sum of an int64 array over all ranks."""
         with lost_rank_named():
             tensor = torch.from_numpy(array.copy()).to(self._device)
@@ -123,7 +123,7 @@ class Distributed:
         for _ in range(repeats):
             self.barrier()
             begin = time.perf_counter()
-            self.sum_gradients(tensor)
+            self.all_reduce_gradients(tensor)
             if self._device.type == "cuda":
                 torch.cuda.synchronize(self._device)
             seconds.append(time.perf_counter() - begin)
@@ -133,7 +133,7 @@ class Distributed:
         """Return a tensor of zeros for gradients, float32 of shape (values,)."""
         return torch.zeros(values, device=device)
 
-    def sum_gradients(self, gradients: torch.Tensor) -> None:
+    def all_reduce_gradients(self, gradients: torch.Tensor) -> None:
         """All-reduce ``gradients`` in place."""
         with lost_rank_named():
             distributed.all_reduce(gradients)
@@ -147,7 +147,7 @@ class Distributed:
 def _met(ranks: LocalRanks) -> Dict[str, Any]:
     """Return the arguments of ``init_process_group`` for ranks of ``local_launcher``. Rank 0 broadcasts a free port."""
     store = distributed.TCPStore("127.0.0.1", 0, ranks.size, is_master=True, wait_for_workers=False) if ranks.rank == 0 else None
-    (port,) = ranks.sum(np.array([store.port if store else 0]))
+    (port,) = ranks.all_reduce(np.array([store.port if store else 0]))
     store = store or distributed.TCPStore("127.0.0.1", int(port), ranks.size, is_master=False)
     return {"store": store, "rank": ranks.rank, "world_size": ranks.size}
 

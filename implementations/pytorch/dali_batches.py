@@ -6,7 +6,7 @@ from typing import Any, Iterator
 import torch
 from nvidia.dali.plugin.pytorch import feed_ndarray
 
-from implementations.pytorch.input_pipeline import Batch, form
+from implementations.pytorch.input_pipeline import Batch, batch_format
 from rn50.data.pipeline import dali
 from rn50.data.pipeline.record_set import RecordSet
 from rn50.settings.config import Config
@@ -22,7 +22,7 @@ class DaliBatches:
         self._set = RecordSet(config, training, self._ranks)
         # Each rank has its own seed; with one seed all ranks would crop their images in the same places.
         self._pipeline = dali.build(
-            config, training, self._rank, self._ranks, seed + self._rank, form(device, precision)
+            config, training, self._rank, self._ranks, seed + self._rank, batch_format(device, precision)
         )
         size, batch_size = config.data.image_size, config.hyperparameters.batch_size
         dtype = torch.float16 if precision == "float16" else torch.float32

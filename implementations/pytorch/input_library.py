@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from implementations.pytorch.input_pipeline import form
+from implementations.pytorch.input_pipeline import batch_format
 from rn50.data.pipeline import dali
 from rn50.settings.config import Config
 
@@ -12,7 +12,7 @@ from rn50.settings.config import Config
 def prepare(config: Config, device: torch.device, precision: str) -> None:
     """Compile or start what the batches of ``open_batches`` need."""
     if config.input_pipeline.library == "dali":
-        dali.prepare(config, form(device, precision))
+        dali.prepare(config, batch_format(device, precision))
     elif config.input_pipeline.library == "torchvision":
         from implementations.pytorch import torchvision_batches
 

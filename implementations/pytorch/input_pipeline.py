@@ -4,7 +4,7 @@ from typing import Iterator, NamedTuple
 
 import torch
 
-from rn50.data.pipeline import dali
+from rn50.data.pipeline.batch_format import BatchFormat
 from rn50.settings.config import Config
 
 
@@ -18,9 +18,9 @@ class Batch(NamedTuple):
     """Samples of this step over all ranks."""
 
 
-def form(device: torch.device, precision: str) -> dali.Form:
+def batch_format(device: torch.device, precision: str) -> BatchFormat:
     """Return the form of the images that DALI has to make."""
-    return dali.Form(device.index if device.type == "cuda" else None, "HWC", precision == "float16")
+    return BatchFormat(device.index if device.type == "cuda" else None, "HWC", precision == "float16")
 
 
 class SyntheticBatches:

@@ -12,7 +12,7 @@ import torch
 from implementations.pytorch import zoo
 from implementations.pytorch.communicator import join, lost_rank_named
 from implementations.pytorch.input_library import open_batches, prepare
-from implementations.pytorch.input_pipeline import SyntheticBatches, form
+from implementations.pytorch.input_pipeline import SyntheticBatches, batch_format
 from implementations.pytorch.model import ResNet50, evaluation, trainable
 from implementations.pytorch.model import join as join_parameters
 from implementations.pytorch.optimizer import OPTIMIZERS, in_order
@@ -48,7 +48,7 @@ class PytorchImplementation:
         torch.backends.cudnn.benchmark = on_gpu  # every shape recurs some ten thousand times
         auto = "float16" if on_gpu else fastest_cpu_precision()
         self.precision = auto if config.run.precision == "auto" else config.run.precision
-        self.batch_form = form(self.device, self.precision)
+        self.batch_format = batch_format(self.device, self.precision)
         h, data = config.hyperparameters, config.data
         steps = schedule.steps_per_epoch(data.train_samples, config.ranks, h.batch_size)
         self._warmup_steps, self._schedule_steps = round(h.warmup_epochs * steps), round(h.schedule_epochs * steps)
@@ -175,7 +175,7 @@ class PytorchImplementation:
         images, labels, samples, global_samples = batch
         ragged = samples < len(labels)
         loss = self._ragged_step(images[:samples], labels[:samples]) if ragged else self._full_step(images, labels)
-        self.communicator.sum_gradients(self._gradients)
+        self.communicator.all_reduce_gradients(self._gradients)
         self.optimizer.step(learning_rate, global_samples)
         return loss
 

@@ -46,7 +46,7 @@ def before_the_clock(config: Config, implementation: Implementation, hosts: Mapp
     timing = time_sums(communicator, FLOAT_BYTES * round(rules.PARAMETERS * config.data.width**2), REPEATS)
     microseconds = np.zeros(communicator.size, dtype=np.int64)
     microseconds[communicator.rank] = round(implementation.forward_seconds * 1e6)
-    microseconds = communicator.sum(microseconds)
+    microseconds = communicator.all_reduce(microseconds)
     fastest = int(microseconds.argmin())
     lines = [
         f"{communicator.size} ranks, {communicator.library}: {timing.bytes / 1e6:.1f} MB of gradients are summed in "

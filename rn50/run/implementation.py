@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Protocol, Tu
 import numpy as np
 
 from rn50 import frameworks
-from rn50.data.pipeline.dali import Form
+from rn50.data.pipeline.batch_format import BatchFormat
 from rn50.settings.config import Config, InputPipeline
 
 Progress = Callable[[int, float], None]
@@ -49,7 +49,7 @@ class Communicator(Protocol):
     def barrier(self) -> None:
         """Wait until every rank has called it."""
 
-    def sum(self, array: np.ndarray) -> np.ndarray:
+    def all_reduce(self, array: np.ndarray) -> np.ndarray:
         """Return the element-wise sum of an int64 array over all ranks, on every rank."""
 
     def all_reduce_seconds(self, values: int, repeats: int) -> List[float]:
@@ -70,7 +70,7 @@ class Implementation(Protocol):
     """True while the rank waits for its input pipeline."""
     forward_seconds: float
     """Seconds of a forward pass of this rank alone, known after ``warm_up``. It shows which rank is slow."""
-    batch_form: Form
+    batch_format: BatchFormat
     """The form of the batches that the input pipeline makes, and where it makes them."""
 
     def warm_up(self, seed: int) -> List[str]:

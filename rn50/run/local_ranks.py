@@ -41,7 +41,7 @@ class LocalRanks:
         """Wait until every rank has called it. Like all methods below, raises RankLostError if a rank is gone."""
         self._exchange(b"\0")
 
-    def sum(self, array: np.ndarray) -> np.ndarray:
+    def all_reduce(self, array: np.ndarray) -> np.ndarray:
         """Return the element-wise sum of a small int64 array (64 KiB at most) over all ranks, on every rank."""
         everybodys = [np.frombuffer(content, np.int64).reshape(array.shape) for content in self._exchange(array.tobytes())]
         return np.sum(everybodys, axis=0, dtype=np.int64)
@@ -57,7 +57,7 @@ class LocalRanks:
         mapped = mmap.mmap(self._memory, each * self.size, offset=start)
         return [np.frombuffer(mapped, np.float32, values, rank * each) for rank in range(self.size)]
 
-    def sum_shared(self, arrays: Sequence[np.ndarray]) -> None:
+    def all_reduce_shared(self, arrays: Sequence[np.ndarray]) -> None:
         """All-reduce the arrays of ``share`` in place. The sums are the same to the last bit on every rank."""
         self.barrier()
         values = len(arrays[0])

@@ -14,7 +14,7 @@ TOO_HIGH, TOO_LOW = 1.5, 0.5
 better."""
 
 
-class Canary:
+class LossCheck:
     """Checks the losses from the first step on, and calls ``warn(line)`` for the first one that looks wrong."""
 
     def __init__(self, config: Config, warn: Callable[[str], None]):

@@ -20,9 +20,9 @@ from rn50.errors import Status, UserError
 from rn50.run import all_reduce, provenance
 from rn50.run.clock import now_ms
 from rn50.run.implementation import Communicator, Implementation
-from rn50.run.loss_check import Canary
+from rn50.run.loss_check import LossCheck
 from rn50.run.mlperf_log import RunLog
-from rn50.run.watchdog import Watch
+from rn50.run.watchdog import Watchdog
 from rn50.settings.config import Config
 from rn50.terminal import say
 
@@ -65,7 +65,7 @@ class Display:
 def agree_on_seed(configured: Optional[int], communicator: Communicator) -> int:
     """Return the seed of the run, the same on all ranks: the configured one, else a random one that rank 0 broadcasts."""
     seed = configured if configured is not None else secrets.randbelow(2**31 - 1) + 1
-    return int(communicator.sum(np.array([seed if communicator.rank == 0 else 0], dtype=np.int64))[0])
+    return int(communicator.all_reduce(np.array([seed if communicator.rank == 0 else 0], dtype=np.int64))[0])
 
 
 def count_correct(implementation: Implementation, expected: int) -> float:
@@ -73,7 +73,7 @@ def count_correct(implementation: Implementation, expected: int) -> float:
 
     Raises UserError unless exactly ``expected`` samples were counted.
     """
-    correct, total = (int(n) for n in implementation.communicator.sum(np.array(implementation.evaluate(), dtype=np.int64)))
+    correct, total = (int(n) for n in implementation.communicator.all_reduce(np.array(implementation.evaluate(), dtype=np.int64)))
     if total != expected:
         raise UserError(f"NUMVALEXAMPLES={expected}", f"{total} validation samples were evaluated",
                         "count the records of val.rec")
@@ -128,11 +128,11 @@ def run(
 
 
 def _against_the_clock(
-    config: Config, implementation: Implementation, log: RunLog, display: Display, watch: Watch
+    config: Config, implementation: Implementation, log: RunLog, display: Display, watch: Watchdog
 ) -> Outcome:
     """Do everything between ``run_start`` and ``run_stop``."""
     h = config.hyperparameters
-    canary = Canary(config, lambda line: display.remark(f"warning: {line}"))
+    loss_check = LossCheck(config, lambda line: display.remark(f"warning: {line}"))
     watch.doing = "opening the data set"
     implementation.open_data()
     log.samples(config, _check_certificate(config, implementation.communicator, display))
@@ -142,7 +142,7 @@ def _against_the_clock(
         log.block_start(first, evaluated_epoch - trained)
         for epoch in range(first, evaluated_epoch + 1):
             watch.doing = f"training epoch {epoch}"
-            _train(epoch, implementation, log, display, canary)
+            _train(epoch, implementation, log, display, loss_check)
         trained = evaluated_epoch
         watch.doing = "evaluating"
         log.eval_start(trained)
@@ -162,7 +162,7 @@ def _check_certificate(config: Config, communicator: Communicator, display: Disp
     """
     found = certificate.check(config)
     own = int(found.sha256[:8], 16) if found else 0
-    if int(communicator.sum(np.array([own], dtype=np.int64))[0]) != own * communicator.size:
+    if int(communicator.all_reduce(np.array([own], dtype=np.int64))[0]) != own * communicator.size:
         mine = found.sha256 if found else "none"
         raise UserError(config.data.folder, f"the ranks read data of different certificates, this one {mine}",
                         "give every machine the same data")
@@ -175,21 +175,21 @@ def _check_certificate(config: Config, communicator: Communicator, display: Disp
     return {"certificate_sha256": found.sha256, "data_set_sha256": str(found.content["set_sha256"])}
 
 
-def _train(epoch: int, implementation: Implementation, log: RunLog, display: Display, canary: Canary) -> None:
+def _train(epoch: int, implementation: Implementation, log: RunLog, display: Display, loss_check: LossCheck) -> None:
     def progress(samples: int, loss: float) -> None:
-        canary.look(epoch, loss)
+        loss_check.look(epoch, loss)
         display.trained(samples, loss)
 
     log.epoch_start(epoch)
     display.epoch_begins(epoch)
     result = implementation.train_epoch(epoch, progress)
-    samples = int(implementation.communicator.sum(np.array([result.samples], dtype=np.int64))[0])
+    samples = int(implementation.communicator.all_reduce(np.array([result.samples], dtype=np.int64))[0])
     images_per_second = samples / result.seconds
     log.epoch_stop(epoch, images_per_second)
     display.epoch_ends(epoch, images_per_second)
 
 
-def _watch(implementation: Implementation, log: RunLog, display: Display) -> Watch:
+def _watch(implementation: Implementation, log: RunLog, display: Display) -> Watchdog:
     """Return a watchdog that ends this process, and with it the job, when a rank makes no progress."""
 
     def end(line: Optional[str]) -> None:
@@ -201,7 +201,7 @@ def _watch(implementation: Implementation, log: RunLog, display: Display) -> Wat
                 say(f"rn50: {line}; then start the run again", err=True)
             os._exit(Status.USER_ERROR)
 
-    return Watch(implementation, lambda line: display.remark(f"warning: {line}"), end)
+    return Watchdog(implementation, lambda line: display.remark(f"warning: {line}"), end)
 
 
 class _AbortOnSignal:

@@ -39,7 +39,7 @@ DATAGRAM = 1024
 WAITING_FOR_DATA = "waiting for data"
 
 
-class Seen:
+class RankState:
     """The last heartbeat of one rank."""
 
     def __init__(self) -> None:
@@ -49,11 +49,11 @@ class Seen:
         """Turns since the last heartbeat."""
 
 
-class Roll:
+class Heartbeats:
     """Heartbeats of some of the ``size`` ranks, advanced once a second; says which rank is silent and which has stalled."""
 
     def __init__(self, ranks: List[int], size: int):
-        self.ranks = {rank: Seen() for rank in ranks}
+        self.ranks = {rank: RankState() for rank in ranks}
         self._size = size
         self._clock_runs = False
         self._steps = self._still = self._last_pause = self._longest_pause = 0
@@ -113,7 +113,7 @@ class Roll:
         return ", ".join(names[:4]) + (f" and {len(ranks) - 4} more" if len(ranks) > 4 else "")
 
 
-class Watch:
+class Watchdog:
     """The watchdog of one rank, in a thread of its own, from ``__enter__`` to ``__exit__``.
 
     The run sets ``doing``, the current activity of this rank. ``warn(line)`` is called on rank 0 when a limit comes near. When
@@ -127,19 +127,19 @@ class Watch:
         self._warn, self._end = warn, end
         self._rank, self._size = implementation.communicator.rank, implementation.communicator.size
         self._host = socket.gethostname()
-        self._roll = Roll(list(range(self._size)) if self._rank == 0 else [0], self._size)
+        self._heartbeats = Heartbeats(list(range(self._size)) if self._rank == 0 else [0], self._size)
         self._peers: Dict[int, Any] = {}
         """On rank 0, the address of each other rank's last heartbeat."""
         self._warned = False
         self._all_heard, self._closed = threading.Event(), threading.Event()
 
-    def __enter__(self) -> "Watch":
+    def __enter__(self) -> "Watchdog":
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.bind(("", 0))
         self._token, self._rank_0 = self._agree_on_rank_0()
         threading.Thread(target=self._run, daemon=True).start()
         if not self._all_heard.wait(FIRST_WORDS_S) and self._rank == 0:
-            unheard = ", ".join(str(rank) for rank, seen in self._roll.ranks.items() if not seen.heard)
+            unheard = ", ".join(str(rank) for rank, seen in self._heartbeats.ranks.items() if not seen.heard)
             self._warn(f"no datagram (UDP) of rank {unheard} reaches rank 0: should it stop, nobody can say so")
         return self
 
@@ -148,11 +148,11 @@ class Watch:
 
     def start_the_clock(self) -> None:
         """Apply the limit of the timed part from now on."""
-        self._roll.start_the_clock()
+        self._heartbeats.start_the_clock()
 
     def hosts(self) -> Dict[int, str]:
         """Return rank -> host name; on rank 0 that of every rank."""
-        return {rank: seen.host for rank, seen in self._roll.ranks.items()}
+        return {rank: seen.host for rank, seen in self._heartbeats.ranks.items()}
 
     def _agree_on_rank_0(self) -> Tuple[int, List[Tuple[str, int]]]:
         """Return a random number that identifies this run, and the addresses of rank 0; the same on every rank."""
@@ -162,7 +162,7 @@ class Watch:
                      if address.family == socket.AF_INET}
             numbers = sorted(int(ipaddress.IPv4Address(address)) for address in found)[:ADDRESSES]
             note[: 2 + len(numbers)] = [secrets.randbits(62), self._socket.getsockname()[1], *numbers]
-        token, port, *addresses = (int(number) for number in self._implementation.communicator.sum(note))
+        token, port, *addresses = (int(number) for number in self._implementation.communicator.all_reduce(note))
         return token, [(str(ipaddress.IPv4Address(address)), port) for address in addresses if address]
 
     def _run(self) -> None:
@@ -170,7 +170,7 @@ class Watch:
             while not self._closed.is_set():
                 self._speak()
                 self._listen()
-                self._roll.turn()
+                self._heartbeats.turn()
                 if not self._closed.is_set():
                     self._judge()
 
@@ -210,18 +210,18 @@ class Watch:
                 self._end(None)
 
     def _hear(self, rank: int, host: str, steps: int, doing: str) -> None:
-        self._roll.hear(rank, host, steps, doing)
-        if not self._all_heard.is_set() and all(seen.heard for seen in self._roll.ranks.values()):
+        self._heartbeats.hear(rank, host, steps, doing)
+        if not self._all_heard.is_set() and all(seen.heard for seen in self._heartbeats.ranks.values()):
             self._all_heard.set()
 
     def _judge(self) -> None:
-        fault = self._roll.gone() or (self._roll.still() if self._rank == 0 else None)
+        fault = self._heartbeats.gone() or (self._heartbeats.still() if self._rank == 0 else None)
         if fault:
             for address in self._peers.values():
                 self._send(address, end=True)
             self._end(fault)
         if self._rank == 0:
-            warning = self._roll.gone(WARN_AFTER) or self._roll.still(WARN_AFTER)
+            warning = self._heartbeats.gone(WARN_AFTER) or self._heartbeats.still(WARN_AFTER)
             if warning and not self._warned:
                 self._warn(warning)
             self._warned = bool(warning)

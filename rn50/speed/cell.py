@@ -6,7 +6,7 @@ from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 from rn50.run.implementation import Implementation
 from rn50.settings.config import Config
 from rn50.speed import worker
-from rn50.speed.meter import Gauge
+from rn50.speed.meter import Meter
 from rn50.speed.networks import OURS
 from rn50.speed.rates import Rates, of_rounds
 
@@ -62,15 +62,15 @@ def as_rank(
     """Measure as one rank: every kind of data in turn, ``rounds`` times after a first that does not count. Rank 0 prints."""
     implementation = create(config)
     try:
-        gauge = Gauge(config, implementation)
+        meter = Meter(config, implementation)
         inputs = {kind: implementation.open_input(None if kind == SYNTHETIC else config.input_pipeline) for kind in kinds}
         depths = {SYNTHETIC: 0, REAL: config.input_pipeline.prefetch_queue_depth}
         slot = seconds / (rounds + 1) / len(kinds)
-        steps = {kind: gauge.steps(batches, depths[kind], slot) for kind, batches in inputs.items()}
+        steps = {kind: meter.steps(batches, depths[kind], slot) for kind, batches in inputs.items()}
         measured: Dict[str, List[float]] = {kind: [] for kind in kinds}
         for round_ in range(rounds + 1):
             for kind, batches in inputs.items():
-                result = gauge.train(batches, depths[kind], steps[kind])
+                result = meter.train(batches, depths[kind], steps[kind])
                 if round_:
                     measured[kind].append(result.samples / result.seconds)
         if implementation.communicator.rank == 0:

@@ -9,7 +9,7 @@ from rn50.progress import counting
 from rn50.run.implementation import EpochResult, Implementation
 from rn50.settings.config import Config
 from rn50.speed import rates
-from rn50.speed.meter import Gauge
+from rn50.speed.meter import Meter
 from rn50.speed.rates import Comparison, Rates
 from rn50.terminal import Terminal, print_json
 
@@ -80,7 +80,7 @@ def bench(
     """Measure as one rank, for about ``seconds`` in ``rounds`` rounds after a first that does not count; rank 0 prints."""
     implementation = create(config)
     try:
-        report = measure(config, Gauge(config, implementation), implementation, seconds, rounds)
+        report = measure(config, Meter(config, implementation), implementation, seconds, rounds)
         if implementation.communicator.rank == 0:
             print_json(to_json(config, report)) if as_json else show(config, report, Terminal())
         implementation.communicator.barrier()
@@ -88,22 +88,22 @@ def bench(
         implementation.close()
 
 
-def measure(config: Config, gauge: Gauge, implementation: Implementation, seconds: float, rounds: int) -> Report:
+def measure(config: Config, meter: Meter, implementation: Implementation, seconds: float, rounds: int) -> Report:
     """Measure every stage and both kinds of training, once a round."""
     slot = seconds / (rounds + 1) / (len(STAGES) + SHARE_OF_TRAINING * len(TRAINING))
-    pipelines = {"read": gauge.reader(), "decode": gauge.decoder(), "pipeline": gauge.whole()}
+    pipelines = {"read": meter.reader(), "decode": meter.decoder(), "pipeline": meter.whole()}
     inputs = {"synthetic": implementation.open_input(None), "real": implementation.open_input(config.input_pipeline)}
     depths = {"synthetic": 0, "real": config.input_pipeline.prefetch_queue_depth}
-    steps = {name: gauge.steps(batches, depths[name], SHARE_OF_TRAINING * slot) for name, batches in inputs.items()}
+    steps = {name: meter.steps(batches, depths[name], SHARE_OF_TRAINING * slot) for name, batches in inputs.items()}
     measured: Dict[str, List[float]] = {name: [] for name in (*STAGES, *TRAINING)}
     waits: List[Tuple[EpochResult, float]] = []
-    with counting("measuring input", gauge.communicator.rank == 0) as progress:
+    with counting("measuring input", meter.communicator.rank == 0) as progress:
         for round_ in range(rounds + 1):
             for index, name in enumerate(measured):
                 if name in pipelines:
-                    rate = gauge.images_per_second(pipelines[name], slot)
+                    rate = meter.images_per_second(pipelines[name], slot)
                 else:
-                    result = gauge.train(inputs[name], depths[name], steps[name])
+                    result = meter.train(inputs[name], depths[name], steps[name])
                     rate = result.samples / result.seconds
                     if name == "real" and round_:
                         waits.append((result, rate))

@@ -22,7 +22,7 @@ BATCHES_IN_MEMORY = 4
 SEED = 1
 
 
-class Gauge:
+class Meter:
     """One rank of a measurement. Every rank calls every method."""
 
     def __init__(self, config: Config, implementation: Implementation):
@@ -39,11 +39,11 @@ class Gauge:
     def agreed(self, value: int) -> int:
         """Broadcast rank 0's value."""
         own = value if self.communicator.rank == 0 else 0
-        return int(self.communicator.sum(np.array([own], np.int64))[0])
+        return int(self.communicator.all_reduce(np.array([own], np.int64))[0])
 
     def over_ranks(self, value: float) -> float:
         """Return the sum over all ranks, to a millionth."""
-        return int(self.communicator.sum(np.array([round(value * 1e6)], np.int64))[0]) / 1e6
+        return int(self.communicator.all_reduce(np.array([round(value * 1e6)], np.int64))[0]) / 1e6
 
     def reader(self) -> Any:
         """Return a pipeline that only reads. Raises UserError if the input library is not DALI."""
@@ -55,12 +55,12 @@ class Gauge:
 
     def decoder(self) -> Any:
         """Return a pipeline that only decodes images in memory."""
-        return dali.build_decoder(self._config, SEED, self._implementation.batch_form, self._in_memory())
+        return dali.build_decoder(self._config, SEED, self._implementation.batch_format, self._in_memory())
 
     def whole(self) -> Any:
         """Return the pipeline of the training set."""
         rank, ranks = self.communicator.rank, self.communicator.size
-        return dali.build(self._config, True, rank, ranks, SEED + rank, self._implementation.batch_form)
+        return dali.build(self._config, True, rank, ranks, SEED + rank, self._implementation.batch_format)
 
     def _in_memory(self) -> Iterator[List[np.ndarray]]:
         folder, size = Path(self._config.data.folder), self._config.hyperparameters.batch_size

@@ -14,7 +14,7 @@ from rn50.run.implementation import Implementation, Operator
 from rn50.settings.config import Config, from_environment
 from rn50.speed import input_pipeline as input_bench
 from rn50.speed import worker
-from rn50.speed.meter import Gauge
+from rn50.speed.meter import Meter
 from rn50.terminal import Terminal
 
 PLAIN = "profile.json"
@@ -50,9 +50,9 @@ def as_rank(config: Config, create: Callable[[Config], Implementation], what: st
     """Run one of ``JOBS`` as one rank; rank 0 reports."""
     implementation = create(config)
     try:
-        gauge = Gauge(config, implementation)
+        meter = Meter(config, implementation)
         if what == "rate":
-            told = input_bench.to_json(config, input_bench.measure(config, gauge, implementation, seconds, rounds))
+            told = input_bench.to_json(config, input_bench.measure(config, meter, implementation, seconds, rounds))
         else:
             batches = implementation.open_input(config.input_pipeline)
             implementation.train_steps(batches, 2, 1)
@@ -60,7 +60,7 @@ def as_rank(config: Config, create: Callable[[Config], Implementation], what: st
             result, operators = implementation.profile(batches, steps, folder / f"trace_{rank}.json")
             told = {"steps": steps, "step_seconds": result.seconds / steps,
                     "operators": sorted(operators, key=lambda each: -each.seconds)}
-        implementation.communicator.sum(np.zeros(1, np.int64))  # rank 0 reports when all are done
+        implementation.communicator.all_reduce(np.zeros(1, np.int64))  # rank 0 reports when all are done
         if implementation.communicator.rank == 0:
             worker.tell(told)
     finally:

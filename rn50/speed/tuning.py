@@ -16,7 +16,7 @@ from rn50.run.implementation import Implementation
 from rn50.settings.config import Config
 from rn50.speed import input_settings, rates
 from rn50.speed.input_settings import Knob
-from rn50.speed.meter import Gauge
+from rn50.speed.meter import Meter
 from rn50.speed.rates import Comparison
 
 TRIAL_ROUNDS = 3
@@ -80,10 +80,10 @@ class Tuner:
 
     def __init__(self, config: Config, implementation: Implementation, cores: int, seconds: float):
         self._implementation = implementation
-        self._gauge = Gauge(config, implementation)
+        self._meter = Meter(config, implementation)
         self._begin, self._seconds = time.monotonic(), seconds
         self._before = config
-        self._knobs = input_settings.of(config, self._gauge.agreed(cores))
+        self._knobs = input_settings.of(config, self._meter.agreed(cores))
         self._best = self._opened(config)
         self._trials: List[Trial] = []
         self._compared: Set[Tuple[Config, Config]] = set()
@@ -93,7 +93,7 @@ class Tuner:
 
     def run(self) -> Outcome:
         """Search, then compare."""
-        with counting("tuning input, seconds", self._gauge.communicator.rank == 0) as self._progress:
+        with counting("tuning input, seconds", self._meter.communicator.rank == 0) as self._progress:
             values = sum(len(knob.values) - 1 for knob in self._knobs)
             steps = self._steps(self._search_seconds - self._elapsed(), values * TRIAL_ROUNDS * 2)
             helped = True
@@ -120,10 +120,10 @@ class Tuner:
 
     def _steps(self, seconds: float, measurements: int) -> int:
         """Return the steps of one of ``measurements`` measurements."""
-        return self._gauge.steps(self._best.batches, self._best.depth, seconds / measurements)
+        return self._meter.steps(self._best.batches, self._best.depth, seconds / measurements)
 
     def _rate(self, of: _Input, steps: int) -> float:
-        result = self._gauge.train(of.batches, of.depth, steps)
+        result = self._meter.train(of.batches, of.depth, steps)
         return result.samples / result.seconds
 
     def _turn(self, knob: Knob, steps: int) -> bool:
@@ -146,7 +146,7 @@ class Tuner:
         if pair in self._compared:
             return False
         begin = self._elapsed()
-        self._in_time = bool(self._gauge.agreed(int(begin + self._longest_trial < self._search_seconds)))
+        self._in_time = bool(self._meter.agreed(int(begin + self._longest_trial < self._search_seconds)))
         if not self._in_time:
             return False
         self._compared.add(pair)
@@ -161,7 +161,7 @@ class Tuner:
             candidate = self._opened(config)
         except (UserError, RuntimeError) as error:  # such as too little memory for it
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        if self._gauge.over_ranks(float(candidate is None)):
+        if self._meter.over_ranks(float(candidate is None)):
             self._trials.append(Trial(change, None, None, False, reason or "another rank cannot run it"))
             return False
         assert candidate is not None

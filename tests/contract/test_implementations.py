@@ -95,7 +95,7 @@ def test_steps_that_only_measure_leave_the_weights_as_they_are(trainer, framewor
     for name, weight in framework.weights(trainer).items():
         np.testing.assert_array_equal(weight, before[name])
     assert trainer.train_steps(trainer.open_input(None), 0, 2).data_wait_seconds == 0
-    assert trainer.batch_form.device_id is None and not trainer.batch_form.half_precision
+    assert trainer.batch_format.device_id is None and not trainer.batch_format.half_precision
 
 
 def test_another_thread_can_see_whether_a_rank_goes_on(create, tiny_config):

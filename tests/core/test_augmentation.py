@@ -11,6 +11,7 @@ from scipy import stats
 from rn50.benchmark import rules
 from rn50.data import recordio
 from rn50.data.pipeline import dali
+from rn50.data.pipeline.batch_format import BatchFormat
 from tests.conftest import ON_GPU, with_changes
 
 pytest.importorskip("nvidia.dali")
@@ -55,7 +56,7 @@ def written(folder, images):
 
 def outputs(config, folder, images, device="cpu", training=True, seed=11, form=None, batch=BATCH, size=SIZE, **changes):
     """The first ``images`` outputs in grey levels, (N, S, S, 3)."""
-    form = form or dali.Form(None if device == "cpu" else 0, "HWC", False)
+    form = form or BatchFormat(None if device == "cpu" else 0, "HWC", False)
     data = {"folder": str(folder), "image_size": size, "eval_resize": size + 4, "crop_area_min": MIN_AREA}
     config = with_changes(config, run={"device": device}, hyperparameters={"batch_size": batch},
                           data={**data, **changes.pop("data", {})}, input_pipeline=changes)  # fmt: skip
@@ -235,7 +236,7 @@ def test_channels_are_normalised_each_by_its_own_mean_and_deviation(tiny_config,
     expected = (decoded(jpeg)[0, 0] - [123.675, 116.28, 103.53]) / [58.395, 57.12, 57.375]
     for training in (True, False):
         for layout, half in (("CHW", False), ("HWC", False), ("CHW", True), ("HWC", True)):
-            form = dali.Form(None if device == "cpu" else 0, layout, half)
+            form = BatchFormat(None if device == "cpu" else 0, layout, half)
             images, labels = dali.build(config, training, 0, 1, 1, form).run()
             images, labels = (each if device == "cpu" else each.as_cpu() for each in (images, labels))
             array = images.as_array()

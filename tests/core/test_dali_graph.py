@@ -15,6 +15,7 @@ import pytest
 
 from rn50.benchmark import rules
 from rn50.data.pipeline import dali
+from rn50.data.pipeline.batch_format import BatchFormat
 from rn50.settings import show
 from rn50.settings.config import InputPipeline, variables
 from tests.conftest import HAS_GPU, ON_GPU, with_changes
@@ -22,8 +23,8 @@ from tests.core import dali_graph
 
 pytest.importorskip("nvidia.dali")
 
-CPU = dali.Form(None, "CHW", False)
-GPU = dali.Form(0, "HWC", True)
+CPU = BatchFormat(None, "CHW", False)
+GPU = BatchFormat(0, "HWC", True)
 MIB = 1 << 20
 
 # A value that is not the default, in any configuration below.

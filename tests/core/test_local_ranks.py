@@ -64,9 +64,9 @@ report = {"rank": ranks.rank, "size": ranks.size, "sums": []}
 for step in range(3):
     for arrays in shared:
         arrays[ranks.rank][:] = np.random.RandomState(10 * step + ranks.rank).standard_normal(len(arrays[0]))
-        ranks.sum_shared(arrays)
+        ranks.all_reduce_shared(arrays)
         report["sums"].append([arrays[ranks.rank][:3].tolist(), arrays[ranks.rank].tobytes().hex()[-64:]])
-report["integers"] = ranks.sum(np.array([[2 ** 62 // ranks.size, ranks.rank]], dtype=np.int64)).tolist()
+report["integers"] = ranks.all_reduce(np.array([[2 ** 62 // ranks.size, ranks.rank]], dtype=np.int64)).tolist()
 print(json.dumps(report))
 ranks.close()
 ranks.close()

@@ -4,12 +4,13 @@ Source of the augmentation: the MLPerf Training reference for image classificati
 """
 
 import re
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional
+from typing import Any, Dict, Iterator, List
 
 import numpy as np
 
 from rn50.benchmark import rules
 from rn50.data.pipeline import cpu_augment
+from rn50.data.pipeline.batch_format import BatchFormat
 from rn50.data.pipeline.record_set import RecordSet
 from rn50.errors import UserError
 from rn50.settings.config import Config
@@ -20,23 +21,13 @@ _PLACE = re.compile(r"\.rec at index (\d+)")
 _HEADINGS = ("Critical error in pipeline", "Error when executing")
 
 
-class Form(NamedTuple):
-    """Form of the batches that a framework wants."""
-
-    device_id: Optional[int]
-    """The GPU that makes the batches; None: the CPU alone makes them."""
-    layout: str
-    """"CHW" or "HWC"."""
-    half_precision: bool
-
-
-def prepare(config: Config, form: Form) -> None:
+def prepare(config: Config, form: BatchFormat) -> None:
     """Compile the code that pipelines of this configuration need, so that building one does not."""
     if _in_one_pass(config, True, form):
         cpu_augment.compiled(config.data.image_size, form.layout)
 
 
-def build(config: Config, training: bool, rank: int, ranks: int, seed: int, form: Form) -> Any:
+def build(config: Config, training: bool, rank: int, ranks: int, seed: int, form: BatchFormat) -> Any:
     """Return a built ``nvidia.dali.Pipeline`` over this rank's shard; its outputs are (images, labels).
 
     Images are float32, or float16 with ``form.half_precision``, of shape (batch, 3, S, S) for the layout "CHW" and
@@ -48,7 +39,7 @@ def build(config: Config, training: bool, rank: int, ranks: int, seed: int, form
     return pipeline
 
 
-def define(config: Config, training: bool, rank: int, ranks: int, seed: int, form: Form) -> Any:
+def define(config: Config, training: bool, rank: int, ranks: int, seed: int, form: BatchFormat) -> Any:
     """Return the pipeline of ``build``, not built yet: a graph that can be inspected without a GPU."""
 
     def graph() -> Any:
@@ -61,13 +52,13 @@ def define(config: Config, training: bool, rank: int, ranks: int, seed: int, for
 
 def build_reader(config: Config, rank: int, ranks: int, seed: int) -> Any:
     """Return a built pipeline that only reads this rank's shard of the training set: (JPEGs, labels)."""
-    on_cpu = Form(None, "CHW", False)
+    on_cpu = BatchFormat(None, "CHW", False)
     pipeline = _pipeline(config, seed, on_cpu, lambda: tuple(_read(config, True, rank, ranks)))
     pipeline.build()
     return pipeline
 
 
-def build_decoder(config: Config, seed: int, form: Form, batches: Iterator[List[np.ndarray]]) -> Any:
+def build_decoder(config: Config, seed: int, form: BatchFormat, batches: Iterator[List[np.ndarray]]) -> Any:
     """Return a built pipeline that decodes as training does and does nothing else.
 
     ``batches`` never ends; each item is a batch of JPEGs in memory, as uint8 arrays.
@@ -98,7 +89,7 @@ def check_form(records: RecordSet, labels: Any) -> None:
         raise records.fault("it holds records of several labels, and a run takes one; pack the file again")
 
 
-def _pipeline(config: Config, seed: int, form: Form, graph: Any) -> Any:
+def _pipeline(config: Config, seed: int, form: BatchFormat, graph: Any) -> Any:
     from nvidia.dali import pipeline_def
 
     knobs = config.input_pipeline
@@ -136,7 +127,7 @@ def _crop(config: Config) -> Dict[str, Any]:
     return {"random_area": area, "random_aspect_ratio": rules.CROP_ASPECT, "num_attempts": 100}
 
 
-def _decode(jpegs: Any, config: Config, training: bool, form: Form) -> Any:
+def _decode(jpegs: Any, config: Config, training: bool, form: BatchFormat) -> Any:
     """Return whole images (H, W, 3) as uint8, or with ``roi_decode`` only the random crops of training images."""
     from nvidia.dali import fn, types
 
@@ -159,12 +150,12 @@ def _decode(jpegs: Any, config: Config, training: bool, form: Form) -> Any:
     return fn.decoders.image(jpegs, **how)
 
 
-def _in_one_pass(config: Config, training: bool, form: Form) -> bool:
+def _in_one_pass(config: Config, training: bool, form: BatchFormat) -> bool:
     """Return whether our own operator augments decoded images: on a CPU, for training crops that were decoded alone."""
     return form.device_id is None and training and config.input_pipeline.roi_decode
 
 
-def _augment(images: Any, config: Config, training: bool, form: Form) -> Any:
+def _augment(images: Any, config: Config, training: bool, form: BatchFormat) -> Any:
     """Return decoded images cropped, resized, mirrored and normalised.
 
     The outermost pixels of an enlarged crop depend on ``roi_decode``. A crop that was decoded alone has its edge repeated, as in

@@ -9,7 +9,7 @@ pytest.importorskip("implementations.mxnet")
 mx = pytest.importorskip("mxnet")
 paddle = pytest.importorskip("paddle")
 
-from implementations.mxnet.model import Form, ResNet50  # noqa: E402
+from implementations.mxnet.model import Layout, ResNet50  # noqa: E402
 
 PARTS = {
     "weight": "weight", "bias": "bias", "gamma": "weight", "beta": "bias", "running_mean": "_mean",
@@ -32,7 +32,7 @@ def their_name(name):
 def networks():
     """The same weights in both; batch-norm statistics and biases random too, so that none of them can hide."""
     random = np.random.RandomState(0)
-    ours = ResNet50(1000, 1.0, False, Form("NCHW", "float32", fused_relu=True))
+    ours = ResNet50(1000, 1.0, False, Layout("NCHW", "float32", fused_relu=True))
     ours.initialize()
     state = {}
     for name, parameter in ours.collect_params().items():
@@ -61,7 +61,7 @@ def test_logits_agree(networks, size):
 
 def test_bfloat16_is_the_same_network(networks):
     ours, _ = networks
-    low = ResNet50(1000, 1.0, False, Form("NCHW", "bfloat16", fused_relu=False))
+    low = ResNet50(1000, 1.0, False, Layout("NCHW", "bfloat16", fused_relu=False))
     low.initialize()
     for name, parameter in low.collect_params().items():
         parameter.set_data(ours.collect_params()[name].data())

@@ -7,17 +7,17 @@ pytest.importorskip("implementations.mxnet")
 mx = pytest.importorskip("mxnet")
 
 from implementations.mxnet.input_pipeline import SyntheticBatches  # noqa: E402
-from implementations.mxnet.model import Bottleneck, Form, ResNet50, TrainingLoss, trainable  # noqa: E402
+from implementations.mxnet.model import Bottleneck, Layout, ResNet50, TrainingLoss, trainable  # noqa: E402
 from implementations.mxnet.train import create  # noqa: E402
 from rn50.benchmark import rules  # noqa: E402
 from tests.conftest import with_changes  # noqa: E402
 
-FORM = Form("NCHW", "float32", fused_relu=True)
+LAYOUT = Layout("NCHW", "float32", fused_relu=True)
 
 
 @pytest.fixture(scope="module")
 def network():
-    network = ResNet50(1000, 1.0, False, FORM)
+    network = ResNet50(1000, 1.0, False, LAYOUT)
     network.initialize()
     return network
 
@@ -53,7 +53,7 @@ def test_initial_weights(network):
 
 
 def test_gamma_zero_makes_every_block_its_shortcut():
-    network = ResNet50(10, 0.125, True, FORM)
+    network = ResNet50(10, 0.125, True, LAYOUT)
     network.initialize()
     zero = [p.name for p in trainable(network) if p.name.endswith("gamma") and not p.data().asnumpy().any()]
     assert len(zero) == 16 and all(name.endswith("bn3_gamma") for name in zero)

@@ -6,13 +6,13 @@ import pytest
 pytest.importorskip("implementations.mxnet")
 mx = pytest.importorskip("mxnet")
 
-from implementations.mxnet.model import Evaluation, Form, ResNet50, trainable  # noqa: E402
+from implementations.mxnet.model import Evaluation, Layout, ResNet50, trainable  # noqa: E402
 from implementations.mxnet.optimizer import OPTIMIZERS, Lars  # noqa: E402
 from rn50.benchmark import optimizers, schedule  # noqa: E402
 from tests.conftest import with_changes  # noqa: E402
 
 STEPS, SAMPLES = 20, 32
-FORM = Form("NCHW", "float32", fused_relu=True)
+LAYOUT = Layout("NCHW", "float32", fused_relu=True)
 
 
 def gradients_of(parameters, random):
@@ -31,7 +31,7 @@ def test_agrees_with_the_oracle(tiny_config, name, weight_decay):
     config = with_changes(tiny_config, hyperparameters={"optimizer": name, "weight_decay": weight_decay})
     h = config.hyperparameters
     random = np.random.RandomState(0)
-    network = ResNet50(10, 0.125, True, FORM)  # a gamma of 0: a norm of 0
+    network = ResNet50(10, 0.125, True, LAYOUT)  # a gamma of 0: a norm of 0
     network.initialize()
     parameters = trainable(network)
     assert {p.name.rsplit("_", 1)[1] for p in parameters} == {"weight", "gamma", "beta", "bias"}
@@ -55,7 +55,7 @@ def test_agrees_with_the_oracle(tiny_config, name, weight_decay):
 
 
 def test_zero_gradients_leave_a_weight_to_its_decay(tiny_config):
-    network = ResNet50(10, 0.125, False, FORM)
+    network = ResNet50(10, 0.125, False, LAYOUT)
     network.initialize()
     parameters = trainable(network)
     weight = next(p for p in parameters if p.name == "fc1_weight")
@@ -66,7 +66,7 @@ def test_zero_gradients_leave_a_weight_to_its_decay(tiny_config):
 
 
 def test_reset_forgets_momentum(tiny_config):
-    network = ResNet50(10, 0.125, False, FORM)
+    network = ResNet50(10, 0.125, False, LAYOUT)
     network.initialize()
     parameters = trainable(network)
     optimizer = Lars(parameters, tiny_config.hyperparameters)

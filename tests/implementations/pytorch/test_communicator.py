@@ -20,11 +20,11 @@ import torch
 from implementations.pytorch.communicator import Distributed
 from rn50.process import environment
 ranks = Distributed(False, environment())
-total = ranks.sum(np.array([1, 10 ** 15 + ranks.rank]))
+total = ranks.all_reduce(np.array([1, 10 ** 15 + ranks.rank]))
 gradients = ranks.gradients(1000, torch.device("cpu"))
 assert gradients.shape == (1000,) and not gradients.any()
 gradients += ranks.rank + 1
-ranks.sum_gradients(gradients)
+ranks.all_reduce_gradients(gradients)
 seconds = ranks.all_reduce_seconds(1000, 3)
 ranks.barrier()
 told = ("said", ranks.rank, ranks.local_rank, ranks.size, ranks.library, *total, gradients.unique().tolist(), len(seconds))

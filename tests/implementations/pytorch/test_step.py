@@ -29,7 +29,7 @@ def trained(config):
     for step, rate in enumerate(RATES):
         samples = 11 if step in RAGGED else batch.samples
         # Other images in every step, in other memory than the last ones.
-        shifted = batch._replace(images=batch.images.roll(step, 0), labels=batch.labels.roll(step), samples=samples)
+        shifted = batch._replace(images=batch.images.heartbeats(step, 0), labels=batch.labels.heartbeats(step), samples=samples)
         losses.append(rank._train_step(shifted._replace(global_samples=samples), rate))
     correct = rank._evaluate(batch.images, batch.labels)
     change, statistics = flat(rank.parameters) - before, torch.cat(list(rank.network.buffers()))
