@@ -35,7 +35,8 @@ class Toy:
     steps, waits_for_data, forward_seconds = 0, False, 0.1
 
     def __init__(self, config, correct, calls, total=1000, fault=None, loss=0.5):
-        self.communicator = types.SimpleNamespace(rank=0, local_rank=0, size=1, barrier=lambda: None, sum=lambda array: array)
+        self.communicator = types.SimpleNamespace(
+            rank=0, local_rank=0, size=1, barrier=lambda: None, all_reduce=lambda array: array)
         self._correct, self._total, self._fault, self._loss, self.calls = iter(correct), total, fault, loss, calls
 
     def _called(self, what):
@@ -194,7 +195,7 @@ def test_seed_is_rank_0s_on_every_rank():
             drawn.append(int(array[0]))
             return np.array([sum(drawn)])
 
-        return types.SimpleNamespace(rank=rank, sum=total)
+        return types.SimpleNamespace(rank=rank, all_reduce=total)
 
     first = timed_run.agree_on_seed(None, communicator(0))
     assert timed_run.agree_on_seed(None, communicator(1)) == first > 0
@@ -354,7 +355,7 @@ def test_the_end_of_an_abandoned_log_on_a_full_disk_leaves_the_start_of_the_cloc
 
 def test_ranks_whose_data_have_different_certificates_are_refused(tiny_config):
     def check(other):
-        communicator = types.SimpleNamespace(rank=1, size=2, sum=lambda array: array + other)
+        communicator = types.SimpleNamespace(rank=1, size=2, all_reduce=lambda array: array + other)
         return timed_run._check_certificate(tiny_config, communicator, timed_run.Display())
 
     certificate = pathlib.Path(tiny_config.data.folder, "certificate.json")

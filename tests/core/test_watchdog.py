@@ -105,7 +105,8 @@ class Ranks:
         self.implementations = [
             types.SimpleNamespace(
                 steps=0, waits_for_data=False,
-                communicator=types.SimpleNamespace(rank=rank, size=size, sum=lambda note, rank=rank: self._sum(rank, note)),
+                communicator=types.SimpleNamespace(
+                    rank=rank, size=size, all_reduce=lambda note, rank=rank: self._sum(rank, note)),
             )
             for rank in range(size)
         ]
