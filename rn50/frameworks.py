@@ -44,9 +44,9 @@ class Traits(NamedTuple):
     step_modes: Tuple[str, ...] = ("eager",)
     """Values of STEP_MODE."""
     horovod: bool = False
-    """Whether ranks on GPUs or on several machines need Horovod."""
+    """True if ranks on GPUs or on several machines need Horovod."""
     gradient_buckets: bool = False
-    """Whether it splits the gradients into MXNET_HOROVOD_NUM_GROUPS buckets."""
+    """True if it splits the gradients into MXNET_HOROVOD_NUM_GROUPS buckets."""
     variables: Optional[Variables] = None
     """Known names of its environment variables; None where any may have an effect."""
     library: Tuple[str, str] = ("", "")
@@ -58,7 +58,7 @@ class Traits(NamedTuple):
     profiling: Mapping[str, str] = {}
     """Environment variables under which its profiler counts every operator on its own."""
     is_default: bool = False
-    """Whether it is the default of FRAMEWORK."""
+    """True for the default of FRAMEWORK."""
 
 
 @functools.lru_cache(maxsize=None)

@@ -43,7 +43,7 @@ def cleaned_up() -> Iterator[None]:
 
 
 class _Group(click.Group):
-    """End with a line and status 2 for what the user can mend, with a line and status 1 for a fault, silently where the reader of
+    """End with a line and status 2 for what the user can fix, with a line and status 1 for a fault, silently where the reader of
     the output has gone."""
 
     def make_context(self, *args: Any, **options: Any) -> click.Context:

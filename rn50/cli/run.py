@@ -27,7 +27,7 @@ def launch_run() -> None:
 @group.as_json
 @click.option("--brief", is_flag=True, help="Print only what fails or warns, on standard error.")
 def doctor(as_json: bool, brief: bool) -> None:
-    """What this machine can run, what not and why, and the command that mends it.
+    """Tell what this machine can run, what not and why, and the command that fixes it.
 
     Looks at the system that DGXSYSTEM or CONFIG_FILE names; without one at every system of configs/.
 

@@ -60,7 +60,7 @@ FIELDS: Dict[str, str] = {
 }
 """Field -> an answer to name in an error, for a field that must have one; empty for one that may be empty."""
 COUNTS = ("number_of_nodes", "host_processors_per_node", "accelerators_per_node")
-"""What the result summarizer calculates with."""
+"""Fields that the result summarizer calculates with."""
 
 STATUS = {
     "onprem": "Available on-premise",
@@ -91,7 +91,7 @@ class Description:
 
 
 def describe(result: OwnResult, details: Optional[pathlib.Path], here: Callable[[], Mapping[str, str]]) -> Description:
-    """Describes the system of a result.
+    """Describe the system of a result.
 
     ``details`` is a YAML or JSON file of fields, by default ``system.yaml`` beside the results; what it gives goes before what
     the machine told. ``here`` reads this machine, for results with which no machine was saved.
@@ -150,7 +150,7 @@ def _unusable(file: pathlib.Path, given: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _machine(result: OwnResult, given: Mapping[str, Any], problems: List[str]) -> Dict[str, str]:
-    """What the runs saved of their machine, which must be one; a field that a person gives may differ."""
+    """Return the fields that the runs saved of their machine. It must be one machine, but for fields that a person gave."""
     systems = [saved.get("system", {}) for saved in result.saved]
     told = [{name: value for name, value in system.items() if name not in given} for system in systems]
     different = differences([log.path.name for log in result.logs], told)
@@ -161,7 +161,7 @@ def _machine(result: OwnResult, given: Mapping[str, Any], problems: List[str]) -
 
 
 def _of_result(result: OwnResult) -> Dict[str, str]:
-    """What only the logs and the configuration can say."""
+    """Return the fields that only the logs and the configuration tell."""
     log, run = result.logs[0], result.run
     on_gpu = run.get("device") == "gpu"
     return {

@@ -26,7 +26,7 @@ class OwnResult:
 
     @property
     def first(self) -> Mapping[str, Any]:
-        """What was saved with the first of the runs beside which there is something."""
+        """The sidecar of the first run that has one."""
         return next((saved for saved in self.saved if saved), {})
 
     @property

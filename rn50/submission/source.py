@@ -18,12 +18,12 @@ from rn50.submission.own_results import OwnResult
 
 CHECKOUT = files.ROOT
 _LEFT_OUT = "tests"
-"""Of the tracked files what no run reads; also every name that begins with a dot, which the repository checker refuses."""
+"""Tracked files that no run reads. Names that begin with a dot are left out too, because the repository checker refuses them."""
 _NOT_EXPORTED = {name.upper() for name in RUNS_OWN} | {"DATADIR"}
 
 
 def find(result: OwnResult, checkout: pathlib.Path) -> Tuple[str, Optional[str]]:
-    """The full name of the commit that made a result, and why its code cannot be had from ``checkout``, if it cannot."""
+    """Return the full name of the commit that made a result, and the reason why ``checkout`` lacks its code, if it does."""
     commit = result.first.get("commit")
     if not result.first:
         return "", None  # which is said already
@@ -42,7 +42,7 @@ def find(result: OwnResult, checkout: pathlib.Path) -> Tuple[str, Optional[str]]
 
 
 def _git(checkout: pathlib.Path, *arguments: str) -> Tuple[int, bytes, str]:
-    """Exit status, output, and the last line of what it complains of."""
+    """Return exit status, standard output, and the last line of standard error."""
     try:
         done = subprocess.run(["git", *arguments], cwd=str(checkout), capture_output=True)
     except OSError as error:
@@ -52,7 +52,7 @@ def _git(checkout: pathlib.Path, *arguments: str) -> Tuple[int, bytes, str]:
 
 
 def export(commit: str, checkout: pathlib.Path, folder: pathlib.Path) -> None:
-    """Writes the tracked files of a commit to ``folder``."""
+    """Write the tracked files of a commit to ``folder``."""
     status, archive, complaint = _git(checkout, "archive", "--format=tar", commit)
     if status != 0:
         raise OSError(status, f"git archive: {complaint}")
@@ -68,7 +68,7 @@ def _left_out(path: pathlib.PurePosixPath) -> bool:
 
 
 def write_scripts(result: OwnResult, system: str, implementation: str, commit: str, folder: pathlib.Path) -> None:
-    """Writes what belongs to one system: its configuration, the scripts that set up and run it, and a page about them."""
+    """Write the part of one system: its configuration, the scripts that set it up and run it, and a page about them."""
     folder.mkdir(parents=True)
     saved, demo = result.first, result.score.label is not None
     of_all = {name: value for name, value in saved["config"]["run"].items() if name not in RUNS_OWN}
@@ -121,7 +121,7 @@ def _install(result: OwnResult) -> Tuple[str, ...]:
 
 
 def _configuration(result: OwnResult, system: str) -> str:
-    """A configuration file of what the runs had in common; the data may lie anywhere."""
+    """Return a configuration file of the settings that the runs have in common; DATADIR may be anywhere."""
     saved = result.first
     variables: Dict[str, str] = {
         name: value for name, value in {**saved.get("variables", {}), **saved.get("environment", {})}.items()
