@@ -1,9 +1,9 @@
 """The configuration of a run, read once from the environment into frozen dataclasses.
 
-Every variable stands once, as the dataclass field
-that it fills: its name, how it is read, which values are possible, what it means and, where it has one, its default. What decides
-convergence has no default, so nobody trains on a hyperparameter that he has not seen. The other defaults are those that
-the launchers of the published MXNet submissions (rounds v0.7 to v2.1) give to variables a configuration file leaves out.
+Every variable is defined once, as the dataclass field that it fills: its name, parser, bound, meaning and, if any, default.
+Variables that decide convergence have no default, so that nobody trains with a hyperparameter that he has not seen. The other
+defaults are those that the launchers of the published MXNet submissions (rounds v0.7 to v2.1) give to variables that a
+configuration file leaves out.
 """
 
 import dataclasses
@@ -61,7 +61,7 @@ from rn50.settings.variables import (
 
 @dataclasses.dataclass(frozen=True)
 class Hyperparameters:
-    """What decides convergence; borrowed and checked as one group."""
+    """Variables that decide convergence. They are borrowed and checked as one group."""
 
     optimizer: str = env("OPTIMIZER", optimizer, "lars, in any published spelling, or sgd (with momentum)", "lars")
     batch_size: int = env("BATCHSIZE", integer, "images per rank and step", "408", BATCH)
@@ -84,13 +84,13 @@ class Hyperparameters:
 
     @property
     def schedule_epochs(self) -> float:
-        """Epochs at whose end the learning rate has decayed."""
+        """Number of epochs after which the learning rate has decayed."""
         return self.num_epochs if self.decay_epochs is None else self.decay_epochs
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """Where and as what it runs."""
+    """Machines, implementation, launcher and log entries of a run."""
 
     # No defaults: the number of ranks decides the global batch size.
     ranks_per_node: int = env("DGXNGPU", integer, "ranks on each machine, one per GPU", "8", MACHINE,
@@ -136,7 +136,7 @@ class Run:
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """What it is trained on, and the width of the network that fits it. The defaults are ImageNet."""
+    """Data set, and the width of the network that fits it. The defaults are for ImageNet."""
 
     folder: str = env("DATADIR", text, "folder of train.rec, train.idx, val.rec, val.idx", default="/data")
     train_samples: int = env("NUMEXAMPLES", integer, "images to train on", default=rules.TRAIN_SAMPLES, bound=SAMPLES)
@@ -153,7 +153,7 @@ class Data:
 
 @dataclasses.dataclass(frozen=True)
 class InputPipeline:
-    """What decides speed only."""
+    """Variables of the input pipeline. They affect speed only."""
 
     library: str = env("INPUT_LIBRARY", one_of(*frameworks.values("input_libraries")), "what reads and decodes images: dali, "
                        "or another library of the framework", default="dali")
@@ -185,7 +185,7 @@ class InputPipeline:
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """A whole run. The fifth section of a file, the environment, is passed through untouched."""
+    """Configuration of a run. The fifth section of a file, the environment, is passed through unchanged."""
 
     hyperparameters: Hyperparameters
     run: Run
@@ -194,17 +194,17 @@ class Config:
 
     @property
     def ranks(self) -> int:
-        """Processes of the run, one per device, over all machines."""
+        """Number of processes on all machines, one per device."""
         return self.run.ranks_per_node * self.run.nodes
 
     @property
     def global_batch_size(self) -> int:
-        """Images per step over all ranks."""
+        """Images per step on all ranks together."""
         return self.hyperparameters.batch_size * self.ranks
 
     @property
     def departures(self) -> Dict[str, str]:
-        """The variables whose values leave the rules of the closed division, and the rule of each."""
+        """Variables whose values break the rules of the closed division -> the rule."""
         h = self.hyperparameters
         found = rules.departures(
             h.optimizer, self.global_batch_size, h.learning_rate, h.momentum, h.weight_decay, h.label_smoothing
@@ -213,21 +213,21 @@ class Config:
 
     @property
     def division(self) -> str:
-        """The division that the log names: with hyperparameters that the closed one does not allow it is the open one."""
+        """Division that the log names: open if the hyperparameters break a rule of the closed division, else the division set."""
         return "open" if self.departures else self.run.division
 
     @property
     def is_imagenet(self) -> bool:
-        """Whether it is the benchmark's own task, whole; if not, every output is labelled ``rules.NOT_A_RESULT``."""
+        """True if the run is the benchmark's complete task; otherwise every output is labelled ``rules.NOT_A_RESULT``."""
         return rules.is_task(dataclasses.asdict(self.data), self.run.benchmark_steps)
 
     def as_environment(self) -> Dict[str, str]:
-        """Variables from which ``from_environment`` reads this very configuration."""
+        """Return variables from which ``from_environment`` reads an equal configuration."""
         values = {variable.name: getattr(getattr(self, section), field) for section, field, variable in variables()}
         return {name: Variable.write(value) for name, value in values.items() if value is not None}
 
     def to_dict(self) -> Dict[str, Dict[str, Any]]:
-        """Section -> field -> value, for saving as JSON beside a result file."""
+        """Return section -> field -> value, to save as JSON beside a result file."""
         return dataclasses.asdict(self)
 
 
@@ -235,27 +235,27 @@ SECTIONS = {"hyperparameters": Hyperparameters, "run": Run, "data": Data, "input
 
 
 def variables() -> Iterator[Tuple[str, str, Variable]]:
-    """(section, field, variable) of every variable, in the order of the files."""
+    """Yield (section, field, variable) of every variable, in the order of the configuration files."""
     for section, type_ in SECTIONS.items():
         for field in dataclasses.fields(type_):
             yield section, field.name, field.metadata["variable"]
 
 
 def known_names() -> Set[str]:
-    """Every name that means something here, those of other makers left out."""
+    """Return the name of every variable that is read or checked here, without the aliases of other makers."""
     return {variable.name for _, _, variable in variables()} | set(FIXED)
 
 
 def from_environment(environ: Optional[Mapping[str, str]] = None, config_file: Optional[str] = None) -> Config:
-    """The configuration that environment variables describe.
+    """Return the configuration that environment variables describe.
 
-    ``environ`` is ``os.environ`` by default, ``config_file`` its CONFIG_FILE: the file that was sourced, whose names are checked
-    where it is ours. Raises UserError with one line for every variable that is missing, unknown or impossible.
+    ``environ`` is ``os.environ`` by default. ``config_file``, by default its CONFIG_FILE, is the file that was sourced; if it is
+    ours, its names are checked. Raises UserError with one line for every variable that is missing, unknown or impossible.
     """
     environ = environment() if environ is None else environ
     config_file = config_file or environ.get("CONFIG_FILE")
     problems = []
-    if config_file and os.path.exists(config_file):  # not on a machine that only has what it was told
+    if config_file and os.path.exists(config_file):  # a remote machine may have the variables but not the file
         problems = unknown_names(config_file, known_names())
     problems += [
         f"{name}={excerpt(environ[name])} {fixed.refusal}"

@@ -1,4 +1,4 @@
-"""A configuration file: which names it sets, whether it is one of ours, and what the shell makes of it."""
+"""Configuration files: the names that a file sets, and its variables after a shell has sourced it."""
 
 import contextlib
 import difflib
@@ -15,27 +15,27 @@ from rn50.settings.shell import assignments
 from rn50.settings.variables import PASSED_THROUGH
 
 CONFIGS = ROOT / "configs"
-"""Where our own files lie; in them an unknown name is an error, in anybody else's it is ignored."""
+"""Folder of our own files. An unknown name is an error in our files, and ignored in any other."""
 
 TIME_LIMIT_S = 10
 MOST_PRINTED = 4 << 20
-"""Bytes of the longest output of a shell, and of a file that a configuration writes."""
+"""Largest output of a shell in bytes, and largest file that a configuration may write."""
 
 
 def is_ours(path: str) -> bool:
-    """Whether a file lies in this repository's ``configs/``."""
+    """Return True if a file lies in this repository's ``configs/``."""
     return Path(os.path.realpath(path)).parent == CONFIGS
 
 
 def is_passed_through(name: str) -> bool:
-    """Whether a variable belongs to a library or launcher, which it reaches untouched."""
+    """Return True if a variable belongs to a library or launcher, to which it is passed unchanged."""
     return name.startswith(PASSED_THROUGH)
 
 
 def names_set_by(path: str) -> List[str]:
-    """Names that a file sets or may set, and the files that it sources; read from its text and never executed.
+    """Return the names that a file and the files that it sources set or may set. The text is read and never executed.
 
-    Raises UserError where a file cannot be read, or one that it sources is missing.
+    Raises UserError if a file cannot be read, or if a file that it sources is missing.
     """
     found = assignments.read(Path(path))
     found.refuse_missing()
@@ -43,9 +43,9 @@ def names_set_by(path: str) -> List[str]:
 
 
 def unknown_names(path: str, known: Set[str]) -> List[str]:
-    """One line, with the nearest known name, for every name that means nothing here and that a file of ours sets.
+    """Return one line, with the nearest known name, for every unknown name that a file of ours sets; none for any other file.
 
-    Raises UserError as ``names_set_by`` does, whosoever's file it is.
+    Raises UserError as ``names_set_by`` does, for any file.
     """
     problems = []
     for name in names_set_by(path):
@@ -57,15 +57,15 @@ def unknown_names(path: str, known: Set[str]) -> List[str]:
 
 
 def source(path: str, environ: Optional[Mapping[str, str]] = None) -> Dict[str, str]:
-    """The variables that a shell holds after sourcing a file, exported or not; what the file prints is dropped.
+    """Return the variables of a shell after it has sourced a file, exported or not. The file's output is dropped.
 
-    The shell is a clean one, or one that starts with the variables of ``environ``. Its working directory is the folder of the
-    file, as in ``configs/load.sh``.
+    The shell starts with a default PATH and the variables of ``environ`` only. Its working directory is the folder of the file,
+    as in ``configs/load.sh``.
 
-    Raises UserError where the file cannot be read, the shell reports an error, ends within the file, prints without end, or
-    takes longer than ``TIME_LIMIT_S``.
+    Raises UserError if the file cannot be read, or if the shell reports an error, ends within the file, prints more than
+    ``MOST_PRINTED`` bytes or takes longer than ``TIME_LIMIT_S``.
     """
-    names_set_by(path)  # says what is wrong with the path, in our words
+    names_set_by(path)  # raises our own error for a bad path
     status, said, complaint = _shell(Path(path).resolve(), {"PATH": "/usr/local/bin:/usr/bin:/bin", **(environ or {})})
     if status == 0 and not said:
         status, complaint = 1, "it ends the shell"
@@ -77,9 +77,9 @@ def source(path: str, environ: Optional[Mapping[str, str]] = None) -> Dict[str, 
 
 
 def _shell(file: Path, environ: Mapping[str, str]) -> Tuple[int, str, str]:
-    """Exit status, variables, and the last complaint of a shell that sources a file. What it has started ends with it."""
+    """Return exit status, variables and last error line of a shell that sources a file. Its process group is killed with it."""
     script = f'ulimit -f {MOST_PRINTED >> 10}; set -a; unset CDPATH; . "./$1" >/dev/null || exit; command -p env -0'
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:  # unlike a pipe, a file has a largest size
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:  # files, because ulimit does not limit a pipe
         shell = subprocess.Popen(
             ["bash", "--noprofile", "--norc", "-c", script, "bash", file.name], cwd=str(file.parent), env=dict(environ),
             stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True,

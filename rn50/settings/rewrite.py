@@ -1,4 +1,4 @@
-"""The text of a configuration of ours of which one section becomes another: read without a shell, written whole or not at all."""
+"""Replace one section of a configuration file. The file is read without a shell, and written completely or not at all."""
 
 import dataclasses
 import os
@@ -23,13 +23,13 @@ _FORM = "give a file in the form of those in configs/"
 _VARIABLES = {variable.name: variable for _, _, variable in variables()}
 _ASSIGNMENT = re.compile(rb"^[ \t]*(?:export[ \t]+)?[A-Za-z_][A-Za-z0-9_]*=", re.MULTILINE)
 GROUP = tuple(variable.name for section, _, variable in variables() if section == "hyperparameters")
-"""The variables that decide convergence together."""
+"""Names of the hyperparameters, which decide convergence together."""
 _CONTENT = {"hyperparameters": "hyperparameters", "input_pipeline": "variables of the input pipeline"}
 
 
 @dataclass(frozen=True)
 class Base:
-    """A configuration file of this system: what stands before, in and behind one of its sections, and what it says."""
+    """A configuration file of this system: the text before, inside and behind one of its sections, and its configuration."""
 
     file: pathlib.Path
     before: str
@@ -40,27 +40,27 @@ class Base:
 
     @property
     def values(self) -> Dict[str, str]:
-        """Its hyperparameters by the names of their variables."""
+        """Hyperparameters of the file, by name of the variable."""
         return hyperparameters(self.config)
 
     @property
     def machine(self) -> str:
-        """What its header says of the machine."""
+        """Description of the machine from the header, or else the name of the file."""
         found = re.search(r"^#   machine +(.+)$", self.before, re.MULTILINE)
         return found.group(1) if found else f"that of {self.file.name}"
 
 
 def base_file(name: Optional[str], environ: Mapping[str, str], option: str = "") -> pathlib.Path:
-    """The configuration of this system: a file, the name of one of ours, or what CONFIG_FILE or DGXSYSTEM names. ``option`` is
-    what an error calls it by.
+    """Return the configuration file of this system.
 
-    Raises UserError where there is none.
+    ``name`` is a file or the name of one of ours; without it, CONFIG_FILE or DGXSYSTEM is used. Errors put ``option`` before the
+    name. Raises UserError if there is no such file.
     """
     name = name or environ.get("CONFIG_FILE") or environ.get("DGXSYSTEM")
     if not name:
         raise UserError(f"which system is it for? give {option}configs/config_NAME.sh, or set DGXSYSTEM")
     ours = CONFIGS / f"config_{name}.sh"
-    # A folder may have the name of a system. Whatever else stands there is meant, and its reader says what is wrong with it.
+    # A folder may have the name of a system, so folders are skipped. Any other path is taken; its reader reports what is wrong.
     is_there = os.path.exists(name) and not os.path.isdir(name)
     if not is_there and not os.path.isfile(ours):
         there = ", ".join(sorted(file.stem[len("config_"):] for file in CONFIGS.glob("config_*.sh")))
@@ -69,9 +69,9 @@ def base_file(name: Optional[str], environ: Mapping[str, str], option: str = "")
 
 
 def read(file: pathlib.Path, section: str = "hyperparameters") -> Base:
-    """A file with that section ("hyperparameters" or "input_pipeline").
+    """Read a configuration file and split it around ``section`` ("hyperparameters" or "input_pipeline").
 
-    Raises UserError where it cannot be read, lacks the section, or cannot be run.
+    Raises UserError if the file cannot be read, lacks the section, or cannot be run.
     """
     text = assignments.text_of(file)
     found = _SECTIONS[section].search(text)
@@ -82,7 +82,7 @@ def read(file: pathlib.Path, section: str = "hyperparameters") -> Base:
 
 
 def _configuration(file: pathlib.Path, called: Optional[pathlib.Path] = None) -> Config:
-    """Read without a shell, in an empty environment."""
+    """Read a configuration without a shell, in an empty environment. Errors name the file ``called``, by default ``file``."""
     try:
         return from_environment(assignments.read(file).values, str(called or file))
     except UserError as error:
@@ -90,12 +90,12 @@ def _configuration(file: pathlib.Path, called: Optional[pathlib.Path] = None) ->
 
 
 def hyperparameters(config: Config) -> Dict[str, str]:
-    """Those of a configuration by the names of their variables."""
+    """Return the hyperparameters of a configuration, by name of the variable."""
     return {name: text for name, text in config.as_environment().items() if name in GROUP}
 
 
 def render(base: Base, title: str, rows: Sequence[Tuple[str, str]], values: Mapping[str, str]) -> str:
-    """The file ``base`` with these hyperparameters, BATCHSIZE among them, and a header of ``rows`` of (what, who or where)."""
+    """Return the text of ``base`` with these hyperparameters, which include BATCHSIZE, and a header of (name, text) ``rows``."""
     ranks = base.config.ranks
     batch = int(values["BATCHSIZE"]) * ranks
     lines = ["# shellcheck shell=bash", f"# ResNet-50 at a global batch size of {batch}, {title}.", "#"]
@@ -108,14 +108,14 @@ def render(base: Base, title: str, rows: Sequence[Tuple[str, str]], values: Mapp
 
 
 def header_lines(rows: Sequence[Tuple[str, str]]) -> List[str]:
-    """Lines of a file's header."""
+    """Return the lines of a file's header."""
     return [f"#   {name:<11} {_one_line(said)}" for name, said in rows]
 
 
 def check(base: Base, text: str, values: Mapping[str, str]) -> Config:
-    """The configuration that ``text`` is.
+    """Return the configuration in ``text``.
 
-    Raises UserError where it cannot be run, or is not ``base`` with these values.
+    Raises UserError if it cannot be run, or if it is not ``base`` with these values in its section.
     """
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / base.file.name
@@ -130,23 +130,23 @@ def check(base: Base, text: str, values: Mapping[str, str]) -> Config:
 
 
 def _one_line(text: str) -> str:
-    """Names come from other people's files: whatever they hold, it stays a comment."""
+    """Return text as one printable line of at most 200 characters, because names from other files must not end the comment."""
     text = "".join(each if each.isprintable() else " " for each in text)
     return text if len(text) <= 200 else text[:197] + "..."
 
 
 def write(text: str, output: pathlib.Path, force: bool) -> None:
-    """Writes a configuration, whole or not at all.
+    """Write a configuration completely or not at all.
 
-    Raises UserError where it exists and ``force`` is not given, or cannot be written.
+    Raises UserError if the file exists and ``force`` is not given, or if it cannot be written.
     """
     refuse_output(output, force)
     files.write(output, text.encode("utf-8", "surrogateescape"), *_replaced(force))
 
 
 def refuse_output(output: pathlib.Path, force: bool) -> None:
-    """Raises UserError where ``write`` would for what is there, so that nothing is measured in vain. ``force`` replaces a
-    configuration, and no file of another kind."""
+    """Raise UserError if ``write`` would refuse to replace what exists. Called before measuring, so that nothing is measured in
+    vain. ``force`` replaces a configuration file, and no other kind of file."""
     files.refuse_to_replace(output, *_replaced(force))
     if force and output.exists():
         there = files.read_bytes(output)

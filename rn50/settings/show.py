@@ -1,4 +1,4 @@
-"""What becomes of every value of a configuration: used, passed through, dead or ignored."""
+"""Show the state of every value of a configuration: used, passed through, "dead" (no effect in this configuration) or ignored."""
 
 import dataclasses
 import pathlib
@@ -21,7 +21,7 @@ _VARIABLES = {variable.name: variable for _, _, variable in variables()}
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One value. ``state`` is "used", "passed through", "dead" or "ignored", ``note`` the meaning or the reason, and ``origin``
+    """One value. ``state`` is "used", "passed through", "dead" or "ignored". ``note`` is the meaning or the reason. ``origin``
     says who set it: "file", "environment" or "default"."""
 
     name: str
@@ -34,7 +34,7 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Dead:
-    """Variables that have no effect in some configurations."""
+    """Variables that have no effect in the configurations to which the entry applies, and the reason."""
 
     names: Tuple[str, ...]
     applies: Callable[[Config], bool]
@@ -69,9 +69,9 @@ DEAD = (
 )
 
 def describe(config: Config, environ: Mapping[str, str], config_file: Optional[str] = None) -> List[Row]:
-    """A row for every variable, for what the file or ``environ`` passes through, and for what a file sets in vain.
+    """Return a row for every variable, for every name passed through, and for every name that the file sets without effect.
 
-    A variable that is left at its default is a row too, so that nothing decides behind one's back.
+    A variable left at its default has a row too, so that no value in effect is hidden.
     """
     in_file = names_set_by(config_file) if config_file else []
     origin = {name: "file" if name in in_file else "environment" for name in environ}
@@ -91,15 +91,15 @@ def describe(config: Config, environ: Mapping[str, str], config_file: Optional[s
 
 
 def why_dead(name: str, config: Config) -> Optional[str]:
-    """Why the value that ``config`` has for a variable changes nothing, or None where it does."""
+    """Return why the value of a variable has no effect in ``config``, or None if it has one."""
     resolved = config.as_environment()
     if resolved.get(name, "") in ("", "0", "0.0") and _VARIABLES[name].is_read(resolved):
-        return None  # a knob that is turned off does just what it says
+        return None  # a setting that is turned off has its effect
     return next((dead.reason for dead in DEAD if name in dead.names and dead.applies(config)), None)
 
 
 def _other(name: str) -> Tuple[str, str, str]:
-    """Section, state and note of a name that fills no field."""
+    """Return section, state and note of a name that fills no field."""
     if name in FIXED:
         return "hyperparameters", "used", "checked: it has one possible meaning here"
     for framework in frameworks.every().values():
@@ -112,7 +112,7 @@ def _other(name: str) -> Tuple[str, str, str]:
 
 
 def findings(config: Config) -> List[str]:
-    """What would make the official rules reject a result of this configuration, one line each.
+    """Return one line for each reason why the official rules would reject a result of this configuration.
 
     Source: MLPerf Training rules, closed division: the table of ResNet's hyperparameters, and its evaluation every 4 epochs with
     an offset of 0 to 3.
@@ -132,7 +132,7 @@ def findings(config: Config) -> List[str]:
 
 
 def to_json(rows: List[Row], config: Config) -> Dict[str, Any]:
-    """The rows and findings as plain data."""
+    """Return rows and findings as plain data."""
     return {
         "system": config.run.system,
         "global_batch_size": config.global_batch_size,
@@ -142,11 +142,11 @@ def to_json(rows: List[Row], config: Config) -> Dict[str, Any]:
 
 
 WIDE = 120
-"""Columns of a terminal that has room for the meaning of every variable."""
+"""Columns of a terminal from which on the meaning of every variable is shown."""
 
 
 def print_table(rows: List[Row], config: Config, console: Terminal) -> None:
-    """A line for every value, then the reasons of what has no effect, then what the rules would find.
+    """Print a line for every value, then the reason for every value without effect, then the findings of the rules.
 
     Defaults without effect are left out.
     """
@@ -172,9 +172,9 @@ def print_table(rows: List[Row], config: Config, console: Terminal) -> None:
 
 
 def show(file: Optional[pathlib.Path], as_json: bool) -> None:
-    """Print what becomes of the values of a file, read by a clean shell, or of the environment where no file is named.
+    """Print the state of the values of a file, sourced by a clean shell, or of the environment if no file is named.
 
-    Raises UserError for a file that cannot be read or a configuration that cannot be run.
+    Raises UserError if the file cannot be read or the configuration cannot be run.
     """
     environ = environment() if file is None else source(str(file))
     config_file = environ.get("CONFIG_FILE") if file is None else str(file)

@@ -1,4 +1,4 @@
-"""What a configuration file may say: how a value is read, which values are possible, and which names are only passed on."""
+"""Variables of a configuration file: parsers, bounds and relations of their values, and names that are only passed through."""
 
 import dataclasses
 import math
@@ -15,28 +15,28 @@ PASSED_THROUGH = (
     "NCCL_", "HOROVOD_", "OMPI_", "PMIX_", "UCX_", "SHARP_", "GLOO_", "CUDA_", "CUDNN_", "NVIDIA_", "OMP_", "KMP_", "GOMP_",
     "MKL_", "MKLDNN_", "DNNL_", "ONEDNN_", "LD_", "SBATCH_",
 )  # fmt: skip
-"""First parts of the names that belong to libraries and launchers; their values reach them as they are."""
+"""Prefixes of the variables of libraries and launchers, to which the values are passed unchanged."""
 
 
 UNNAMED, UNNAMED_ORGANISATION = "unnamed", "unnamed organisation"
-"""What a run is called that nobody gave a name."""
+"""Default names of the system and of the submitting organisation."""
 
 
-# How a value is read. Each parser raises ValueError with what is wrong, worded to stand after "NAME=value ".
+# Parsers. Each raises ValueError with a message that follows "NAME=value ".
 
 _NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?", re.ASCII)
 _NOT_FINITE = re.compile(r"[-+]?(?:nan|inf|infinity)", re.IGNORECASE)
 
 
 def text(value: str) -> str:
-    """A text; a byte of the environment that is not UTF-8 comes as a lone surrogate."""
+    """Return a text. Bytes of the environment that are not UTF-8 arrive as lone surrogates, and raise ValueError."""
     if any("\ud800" <= character <= "\udfff" for character in value):
         raise ValueError("is not UTF-8")
     return value
 
 
 def integer(value: str) -> int:
-    """A whole number; "2.0" is one too."""
+    """Return a whole number. "2.0" is accepted."""
     number_ = number(value)
     if number_ != int(number_):
         raise ValueError("is not a whole number")
@@ -44,7 +44,7 @@ def integer(value: str) -> int:
 
 
 def number(value: str) -> float:
-    """A number in ASCII digits, plain or scientific. Python's own ``float`` takes more: "1_0", full-width digits, "nan"."""
+    """Return a finite number in ASCII digits, plain or scientific. ``float`` also accepts "1_0", full-width digits and "nan"."""
     if not _NUMBER.fullmatch(value) and not _NOT_FINITE.fullmatch(value):
         raise ValueError("is not a number")
     result = float(value)
@@ -60,7 +60,7 @@ def flag(value: str) -> bool:
 
 
 def framework(value: str) -> str:
-    """The name of an implementation, whose traits the settings are held against."""
+    """Return the name of an implementation. The settings are checked against its traits."""
     if value not in frameworks.names():
         raise ValueError(f"is no implementation (there is {', '.join(frameworks.names())})")
     return value
@@ -75,13 +75,13 @@ def one_of(*choices: str) -> Callable[[str], str]:
 
 
 def epochs(value: str) -> float:
-    """A number of epochs; a whole one is an int, as published logs have it."""
+    """Return a number of epochs, as an int if it is whole, as in published logs."""
     number_ = number(value)
     return int(number_) if number_ == int(number_) else number_
 
 
 def threads(value: str) -> Tuple[int, ...]:
-    """Numbers of threads, one for every level of parallel regions, as OpenMP reads them."""
+    """Return the numbers of threads, one per level of nested parallel regions, as OpenMP reads them."""
     found = tuple(integer(each.strip()) for each in value.split(","))
     if not all(map(MACHINE.holds, found)):
         raise ValueError(MACHINE.text)
@@ -89,7 +89,7 @@ def threads(value: str) -> Tuple[int, ...]:
 
 
 def optimizer(value: str) -> str:
-    """ "sgd", or "lars" for every spelling of it in published files: lars, sgdwlars, sgdwfastlars, sgdwfastlarsv2."""
+    """Return "sgd", or "lars" for its spellings in published files: lars, sgdwlars, sgdwfastlars, sgdwfastlarsv2."""
     if re.fullmatch(r"lars|sgdw(fast)?lars(v2)?", value.lower()):
         return "lars"
     if value.lower() == "sgd":
@@ -97,18 +97,18 @@ def optimizer(value: str) -> str:
     raise ValueError("is no known optimizer, lars and sgd are")
 
 
-# What a value must be. The text stands after "NAME=value ".
+# Bounds of one value. The text follows "NAME=value ".
 
 @dataclasses.dataclass(frozen=True)
 class Bound:
-    """A rule that one value has to keep."""
+    """A rule for one value."""
 
     text: str
     holds: Callable[[Any], bool]
 
 
 def up_to(most: int, reason: str, bound: Bound) -> Bound:
-    """The rule ``bound``, and that the value is no larger than ``most``; ``reason`` says why none can be."""
+    """Return ``bound`` with the upper limit ``most`` added. ``reason`` says why no value can be larger."""
     return Bound(f"{bound.text} and at most {most:,}: {reason}", lambda v: bound.holds(v) and v <= most)
 
 
@@ -143,7 +143,7 @@ BYTES = up_to(2**31 - 1, "DALI takes 32 bits", NOT_NEGATIVE)
 
 @dataclasses.dataclass(frozen=True)
 class Variable:
-    """One variable of a configuration file; it is the metadata of the dataclass field it fills."""
+    """One variable of a configuration file, stored as metadata of the dataclass field that it fills."""
 
     name: str
     parse: Callable[[str], Any]
@@ -155,18 +155,18 @@ class Variable:
     only_with: Mapping[str, str]
 
     def given(self, environ: Mapping[str, str]) -> Tuple[str, Optional[str]]:
-        """The name under which ``environ`` sets it, and the text; an empty text counts as not set, as in ``${X:-}``."""
+        """Return the name under which ``environ`` sets the variable, and the text. Empty counts as not set, as in ``${X:-}``."""
         for name in (self.name,) + self.aliases:
             if environ.get(name, "").strip(string.whitespace):
                 return name, environ[name].strip(string.whitespace)
         return self.name, None
 
     def is_read(self, values: Mapping[str, Any]) -> bool:
-        """Whether the run reads it, with the ``values`` of the variables in ``only_with``."""
+        """Return True if the run reads the variable, given the ``values`` of the variables in ``only_with``."""
         return all(values.get(other, wanted) == wanted for other, wanted in self.only_with.items())
 
     def read(self, value: str) -> Any:
-        """The value in its own type. Raises ValueError with the rule that it breaks."""
+        """Return the parsed value. Raises ValueError with the rule that it breaks."""
         result = self.parse(value)
         if self.bound is not None and not self.bound.holds(result):
             raise ValueError(self.bound.text)
@@ -174,7 +174,7 @@ class Variable:
 
     @staticmethod
     def write(value: Any) -> str:
-        """The inverse of ``read``."""
+        """Return the text of a value: the inverse of ``read``."""
         return str(int(value)) if isinstance(value, bool) else str(value)
 
 
@@ -188,11 +188,11 @@ def env(
     default: Any = dataclasses.MISSING,
     only_with: Mapping[str, str] = MappingProxyType({}),
 ) -> Any:
-    """A dataclass field that is read from the environment variable ``name``.
+    """Return a dataclass field that is read from the environment variable ``name``.
 
-    Without ``default`` the variable has to be set; ``example`` is a value to name in an error. ``aliases`` are the names that
-    published files of other makers use for the same thing. It is not read, and is None, where a variable named in ``only_with``
-    has another value than the one there.
+    Without ``default`` the variable must be set. ``example`` is a value to name in an error. ``aliases`` are the names of the
+    same variable in published files of other makers. The variable is not read, and is None, if a variable in ``only_with`` has
+    a value other than the one given there.
     """
     example = example or Variable.write(default)
     variable = Variable(name, parse, meaning, example, bound, aliases, default, only_with)
@@ -201,7 +201,7 @@ def env(
 
 @dataclasses.dataclass(frozen=True)
 class Fixed:
-    """A variable of published files of which this code implements one meaning only, so it is checked and then has no effect."""
+    """A variable of published files of which only one meaning is implemented. It is checked, and has no further effect."""
 
     pattern: str
     refusal: str
@@ -218,22 +218,22 @@ FIXED: Dict[str, Fixed] = {
 }
 
 LIBRARIES: Dict[str, Callable[[str], Any]] = {"OMP_NUM_THREADS": threads}
-"""Variables that are passed through, but with which no rank would start if they were impossible: so they are read once."""
+"""Variables that are passed through but checked first, because no rank would start with an impossible value."""
 
 
 def excerpt(value: str) -> str:
-    """A value as an error shows it: the beginning of one that is very long."""
+    """Return a value as errors show it: at most its first 97 characters and "..." if it has more than 100."""
     return value if len(value) <= 100 else value[:97] + "..."
 
 
-# What the values must be to each other.
+# Relations between values.
 
 
 @dataclasses.dataclass(frozen=True)
 class Relation:
-    """A rule between the values of several variables, checked where each of them could be read.
+    """A rule between the values of several variables, checked if each of them could be read.
 
-    ``broken`` takes the values in the order of ``names`` and gives None, or what is wrong and the remedy.
+    ``broken`` takes the values in the order of ``names``. It returns None, or what is wrong and the remedy.
     """
 
     names: Tuple[str, ...]
@@ -265,8 +265,8 @@ def _large_batch(batch: int, ranks: int, nodes: int, samples: int) -> Optional[s
 
 
 def _uneven_epoch(samples: int, ranks: int, nodes: int, batch: int) -> Optional[str]:
-    # An epoch has ceil(floor(samples / ranks) / batch) steps. Where that batch divides the floor, no place is left for the one
-    # sample more that some ranks have.
+    # An epoch has ceil(floor(samples / ranks) / batch) steps. Some ranks have one sample more than that floor. If the batch
+    # divides the floor, no step has room for that sample.
     shard, left_over = divmod(samples, ranks * nodes)
     if left_over == 0 or shard % batch != 0:
         return None
