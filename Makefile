@@ -23,7 +23,7 @@ dev: setup
 	@requirements/install.sh dev
 
 # Several tests at once, in the order of tests/conftest.py; those of one group (pytest.mark.xdist_group) one after another.
-pytest = $(BIN)/python -m pytest --numprocesses=auto --dist=loadgroup --no-loadscope-reorder
+pytest = $(BIN)/python -m pytest --numprocesses=auto --dist=loadgroup
 
 test: dev ## build Horovod and run every test
 	@requirements/install.sh horovod

@@ -38,6 +38,11 @@ LONGEST = ("system/test_docker", "system/test_launchers", "system/test_faults", 
 """What takes longest starts first, so that no worker is left alone with it in the end."""
 
 
+def pytest_configure(config):
+    """Keep the order of ``pytest_collection_modifyitems``: pytest-xdist 3.7 and later would begin with the largest groups."""
+    config.option.loadscopereorder = False
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items):
     """Mark what is slow, order it, and group it for pytest-xdist.
