@@ -541,6 +541,13 @@ def test_a_damaged_certificate_is_one_line(data, text, says):
             read(data)
 
 
+@pytest.mark.parametrize("classes", ["true", "-1", "2.5", "null", '"2"'])
+def test_a_certificate_whose_numbers_are_none(data, classes):
+    (data / CERTIFICATE).write_text(f'{{"classes": {classes}, "train": 1, "val": 1, "files": {{}}}}')
+    with pytest.raises(UserError, match=f"{CERTIFICATE}: damaged, it lacks the numbers of images"):
+        certify(data)
+
+
 def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(data):
     for name in (CERTIFICATE, "classes.txt", "pack.json"):
         (data / name).unlink(missing_ok=True)

@@ -108,7 +108,7 @@ def test_what_cannot_start_is_refused_with_the_remedy(tiny_config, installed):
     ("a,b,c", "names 3 machines, DGXNNODES=2"),
     ("a,a", "names a machine twice"),
 ])
-def test_hosts_that_cannot_be(tiny_config, given, complaint):
+def test_hosts_that_cannot_be(installed, tiny_config, given, complaint):
     assert complaint in refusal(tiny_config, {}, hosts=given, nodes=2, ranks_per_node=8)
 
 

@@ -195,7 +195,8 @@ def test_the_journal_of_a_search(data):
         folder = pathlib.Path(name)
         Journal(folder)
         lines = [json.loads(line) for line in (folder / "journal.log").read_text().splitlines()]
-        text = "".join(dumped(each) + "\n" for each in data.draw(spoiled(lines)) or [])
+        drawn = data.draw(spoiled(lines))
+        text = "".join(dumped(each) + "\n" for each in (drawn if isinstance(drawn, list) else [drawn]))
         (folder / "journal.log").write_bytes(data.draw(spoiled_bytes(text)))
         try:
             Journal(folder).trials()

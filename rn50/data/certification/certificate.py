@@ -57,11 +57,17 @@ def expected(folder: Path) -> Expected:
         found = packing_list.read_json(folder / name)
         if found is not None:
             found.setdefault("classes", DEMO_CLASSES if name == DEMO_RECORD else None)
-            classes, train, val = (found.get(key) for key in ("classes", "train", "val"))
-            if not (isinstance(classes, int) and isinstance(train, int) and isinstance(val, int)):
+            counts = [_count(found.get(key)) for key in ("classes", "train", "val")]
+            if None in counts:
                 raise _damaged(folder / name, "it lacks the numbers of images")
+            classes, train, val = (count or 0 for count in counts)
             return Expected(classes, train, val, _facts(folder / name, found), name)
     return Expected(rules.CLASSES, rules.TRAIN_SAMPLES, rules.EVAL_SAMPLES, {}, "ImageNet")
+
+
+def _count(value: Any) -> Optional[int]:
+    """Return a whole number of at least 0; None for anything else, such as True, which Python takes for 1."""
+    return value if type(value) is int and value >= 0 else None
 
 
 def _facts(path: Path, content: Dict[str, Any]) -> Dict[str, Dict[str, Any]]:
