@@ -12,7 +12,6 @@ from typing import Any, FrozenSet, Mapping, NamedTuple, Optional, Tuple
 from rn50.errors import UserError
 from rn50.files import ROOT
 
-FOLDER = ROOT / "implementations"
 TRAITS = "traits.py"
 
 
@@ -62,9 +61,18 @@ class Traits(NamedTuple):
 
 
 @functools.lru_cache(maxsize=None)
+def _folders() -> Mapping[str, pathlib.Path]:
+    # A namespace package: PYTHONPATH may add folders named implementations to the one of the repository.
+    package = importlib.util.find_spec("implementations")
+    places = [str(ROOT / "implementations"), *((package and package.submodule_search_locations) or ())]
+    files = (file for place in reversed(places) for file in pathlib.Path(place).glob(f"*/{TRAITS}"))
+    return {file.parent.name: file.parent for file in files}
+
+
+@functools.lru_cache(maxsize=None)
 def names() -> Tuple[str, ...]:
     """Return the values of FRAMEWORK: the folders of ``implementations/`` that have traits."""
-    return tuple(sorted(path.parent.name for path in FOLDER.glob(f"*/{TRAITS}")))
+    return tuple(sorted(_folders()))
 
 
 @functools.lru_cache(maxsize=None)
@@ -73,7 +81,7 @@ def traits(framework: str) -> Traits:
     if framework not in names():
         known = f"there is {', '.join(names())}" if names() else "run from the root of the repository"
         raise UserError(f"FRAMEWORK={framework}", "no such implementation", known)
-    found: Traits = _of_file(FOLDER / framework / TRAITS).TRAITS
+    found: Traits = _of_file(_folders()[framework] / TRAITS).TRAITS
     return found
 
 
@@ -108,7 +116,7 @@ def module(framework: str, name: str) -> Any:
 def unimported(framework: str, name: str) -> Optional[Any]:
     """Return a module of an implementation that imports no framework, without importing its package; None if there is none."""
     traits(framework)
-    file = FOLDER / framework / f"{name}.py"
+    file = _folders()[framework] / f"{name}.py"
     return _of_file(file) if file.is_file() else None
 
 

@@ -1,0 +1,5 @@
+"""MXNet's traits."""
+
+from rn50.frameworks import traits
+
+TRAITS = traits("mxnet")._replace(is_default=False)
