@@ -31,7 +31,7 @@ from rich.table import Table
 from rn50.benchmark import rules
 from rn50.data import recordio
 from rn50.data.pipeline import dali
-from rn50.data.pipeline.batch_format import BatchFormat
+from rn50.data.pipeline.batches import BatchFormat
 from rn50.settings import config as configuration
 from rn50.speed import rates
 from rn50.terminal import Terminal

@@ -8,7 +8,7 @@ import numpy as np
 from nvidia.dali.plugin.mxnet import feed_ndarray
 
 from rn50.data.pipeline import dali
-from rn50.data.pipeline.batch_format import BatchFormat
+from rn50.data.pipeline.batches import BatchFormat
 from rn50.data.pipeline.record_set import RecordSet
 from rn50.settings.config import Config
 

@@ -4,7 +4,7 @@ from typing import Iterator, NamedTuple
 
 import torch
 
-from rn50.data.pipeline.batch_format import BatchFormat
+from rn50.data.pipeline.batches import BatchFormat
 from rn50.settings.config import Config
 
 

@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Protocol, Tu
 import numpy as np
 
 from rn50 import frameworks
-from rn50.data.pipeline.batch_format import BatchFormat
+from rn50.data.pipeline.batches import BatchFormat
 from rn50.settings.config import Config, InputPipeline
 
 Progress = Callable[[int, float], None]

@@ -11,7 +11,7 @@ from scipy import stats
 from rn50.benchmark import rules
 from rn50.data import recordio
 from rn50.data.pipeline import dali
-from rn50.data.pipeline.batch_format import BatchFormat
+from rn50.data.pipeline.batches import BatchFormat
 from tests.conftest import ON_GPU, with_changes
 
 pytest.importorskip("nvidia.dali")

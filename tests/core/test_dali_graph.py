@@ -15,7 +15,7 @@ import pytest
 
 from rn50.benchmark import rules
 from rn50.data.pipeline import dali
-from rn50.data.pipeline.batch_format import BatchFormat
+from rn50.data.pipeline.batches import BatchFormat
 from rn50.settings import show
 from rn50.settings.config import InputPipeline, variables
 from tests.conftest import HAS_GPU, ON_GPU, with_changes

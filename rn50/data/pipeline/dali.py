@@ -10,7 +10,7 @@ import numpy as np
 
 from rn50.benchmark import rules
 from rn50.data.pipeline import cpu_augment
-from rn50.data.pipeline.batch_format import BatchFormat
+from rn50.data.pipeline.batches import BatchFormat
 from rn50.data.pipeline.record_set import RecordSet
 from rn50.errors import UserError
 from rn50.settings.config import Config
