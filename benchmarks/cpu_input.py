@@ -65,7 +65,7 @@ def in_memory(folder: pathlib.Path) -> List[np.ndarray]:
 
 def ours(folder: pathlib.Path, fused: bool) -> Callable[[], int]:
     """Build the whole pipeline; return a function that makes a batch and returns its number of images."""
-    pipeline = dali.build(configured(folder, fused), True, 0, 1, 1, ON_CPU)
+    pipeline = dali.build(configured(folder, fused), "train", 0, 1, 1, ON_CPU)
 
     def batch() -> int:
         pipeline.run()

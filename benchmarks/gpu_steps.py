@@ -68,7 +68,7 @@ def measure(mode: str, seconds: float, rounds: int) -> Dict[str, Dict[str, List[
     config = configuration.from_environment()
     print(launchers.bind(config, os.environ), file=sys.stderr)  # before PyTorch starts threads
 
-    from implementations.pytorch.train import create
+    from implementations.pytorch.measure import create
     from rn50.speed.meter import Meter
 
     ranks, sides = [], []

@@ -4,13 +4,14 @@ import contextlib
 import socket
 import threading
 import time
-from typing import Any, Dict, Iterator, List, Mapping, Sequence
+from typing import Any, Iterator, List, Mapping, Sequence
 
 import mxnet as mx
 import numpy as np
 
 from rn50 import process
 from rn50.errors import RankLostError, UserError
+from rn50.run import single_process
 from rn50.run.local_ranks import LocalRanks, started_here
 from rn50.settings import config as configuration
 
@@ -29,71 +30,35 @@ def lost_rank_named() -> Iterator[None]:
         raise
 
 
-class SingleProcess:
+class SingleProcess(single_process.SingleProcess):
     """A communicator of size 1."""
-
-    rank = 0
-    local_rank = 0
-    size = 1
-    library = ""
-
-    def barrier(self) -> None:
-        """Do nothing."""
-
-    def all_reduce(self, array: np.ndarray) -> np.ndarray:
-        """Return the array itself."""
-        return array
-
-    def all_reduce_seconds(self, values: int, repeats: int) -> List[float]:
-        """Return zeros, because nothing is sent."""
-        return [0.0] * repeats
 
     def gradients(self, values: int, context: Any) -> Any:
         """Return an array of zeros for gradients, float32 of shape (values,)."""
         return mx.nd.zeros(values, context)
 
-    def all_reduce_gradients(self, gradients: Sequence[Any]) -> None:
-        """Do nothing: one rank's gradients are the sum."""
-
-    def close(self) -> None:
-        """Do nothing."""
-
 
 class SharedMemory(LocalRanks):
     """One of several ranks on the CPU of one machine; the gradients of all ranks are in shared memory."""
 
-    library = "shared memory"
-
     def __init__(self, environ: Mapping[str, str]) -> None:
         super().__init__(environ)
-        self.local_rank = self.rank
-        self._everybodys: Dict[int, List[np.ndarray]] = {}
-        """Id of an array of ``gradients`` -> the arrays of all ranks."""
+        self._everybodys: List[List[np.ndarray]] = []
+        """The arrays of all ranks for each array of ``gradients``, in their order."""
 
     def gradients(self, values: int, context: Any) -> Any:
         """Return an array of zeros for gradients, float32 of shape (values,), in shared memory. All ranks call it."""
         everybodys = self.share(values)
         # from_numpy makes its NumPy array read-only, so it gets a view of its own.
         array = mx.nd.from_numpy(everybodys[self.rank][:], zero_copy=True)
-        self._everybodys[id(array)] = everybodys
+        self._everybodys.append(everybodys)
         return array
 
-    def all_reduce_seconds(self, values: int, repeats: int) -> List[float]:
-        """Return the seconds of each of ``repeats`` all-reduces of ``values`` float32 numbers."""
-        arrays = self.share(values)
-        seconds = []
-        for _ in range(repeats):
-            self.barrier()
-            begin = time.perf_counter()
-            self.all_reduce_shared(arrays)
-            seconds.append(time.perf_counter() - begin)
-        return seconds
-
     def all_reduce_gradients(self, gradients: Sequence[Any]) -> None:
-        """All-reduce each array in place, once backpropagation has written it."""
-        for array in gradients:
+        """All-reduce every array of ``gradients`` in place, once backpropagation has written it."""
+        for array, everybodys in zip(gradients, self._everybodys):
             array.wait_to_read()
-            self.all_reduce_shared(self._everybodys[id(array)])
+            self.all_reduce_shared(everybodys)
 
 
 class Horovod:
@@ -150,7 +115,7 @@ class Horovod:
         self._hvd.shutdown()
 
 
-def join(config: configuration.Config) -> Any:
+def connect(config: configuration.Config) -> Any:
     """Return the communicator of this process."""
     if config.ranks == 1:
         return SingleProcess()

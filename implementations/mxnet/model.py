@@ -169,7 +169,7 @@ def trainable(network: HybridBlock) -> Tuple[Any, ...]:
     return tuple(p for p in network.collect_params().values() if p.grad_req != "null")
 
 
-def join_gradients(parameters: Sequence[Any], groups: int, zeros: Callable[[int, Any], Any]) -> List[Any]:
+def flatten_gradients(parameters: Sequence[Any], groups: int, zeros: Callable[[int, Any], Any]) -> List[Any]:
     """Flatten the gradients into ``groups`` buckets, arrays of one dimension, and return these.
 
     So each all-reduce is one operation and nothing is copied. ``zeros(values, context)`` makes an array. The last layer comes
@@ -179,7 +179,7 @@ def join_gradients(parameters: Sequence[Any], groups: int, zeros: Callable[[int,
     """
     backward = list(reversed(parameters))
     size = math.ceil(len(backward) / groups)
-    joined = []
+    flat = []
     for group in (backward[start : start + size] for start in range(0, len(backward), size)):
         # Each gradient begins on a boundary of 256 bytes like a separate array, because kernels on GPUs read 16 bytes at a time.
         ends = list(itertools.accumulate(math.ceil(parameter.data().size / 64) * 64 for parameter in group))
@@ -188,5 +188,5 @@ def join_gradients(parameters: Sequence[Any], groups: int, zeros: Callable[[int,
             # Gluon has no public way to set the array of a gradient.
             parameter._grad = [array[start : start + parameter.data().size].reshape(parameter.shape)]
             autograd.mark_variables(parameter.list_data(), parameter.list_grad())
-        joined.append(array)
-    return joined
+        flat.append(array)
+    return flat

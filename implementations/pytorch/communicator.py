@@ -10,6 +10,7 @@ from torch import distributed
 
 from rn50 import process
 from rn50.errors import RankLostError, UserError
+from rn50.run import single_process
 from rn50.run.local_ranks import LocalRanks, started_here
 from rn50.settings import config as configuration
 
@@ -25,60 +26,21 @@ def lost_rank_named() -> Iterator[None]:
         raise
 
 
-class SingleProcess:
+class SingleProcess(single_process.SingleProcess):
     """A communicator of size 1."""
-
-    rank = 0
-    local_rank = 0
-    size = 1
-    library = ""
-
-    def barrier(self) -> None:
-        """Do nothing."""
-
-    def all_reduce(self, array: np.ndarray) -> np.ndarray:
-        """Return the array itself."""
-        return array
-
-    def all_reduce_seconds(self, values: int, repeats: int) -> List[float]:
-        """Return zeros, because nothing is sent."""
-        return [0.0] * repeats
 
     def gradients(self, values: int, device: torch.device) -> torch.Tensor:
         """Return a tensor of zeros for gradients, float32 of shape (values,)."""
         return torch.zeros(values, device=device)
 
-    def all_reduce_gradients(self, gradients: torch.Tensor) -> None:
-        """Do nothing: one rank's gradients are the sum."""
-
-    def close(self) -> None:
-        """Do nothing."""
-
 
 class SharedMemory(LocalRanks):
     """One of several ranks on the CPU of one machine; the gradients of all ranks are in shared memory."""
-
-    library = "shared memory"
-
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        super().__init__(environ)
-        self.local_rank = self.rank
 
     def gradients(self, values: int, device: torch.device) -> torch.Tensor:
         """Return a tensor of zeros for gradients, float32 of shape (values,), in shared memory. All ranks call it, once."""
         self._everybodys = self.share(values)
         return torch.from_numpy(self._everybodys[self.rank])
-
-    def all_reduce_seconds(self, values: int, repeats: int) -> List[float]:
-        """Return the seconds of each of ``repeats`` all-reduces of ``values`` float32 numbers."""
-        arrays = self.share(values)
-        seconds = []
-        for _ in range(repeats):
-            self.barrier()
-            begin = time.perf_counter()
-            self.all_reduce_shared(arrays)
-            seconds.append(time.perf_counter() - begin)
-        return seconds
 
     def all_reduce_gradients(self, gradients: torch.Tensor) -> None:
         """All-reduce the tensor of ``gradients`` in place."""
@@ -152,7 +114,7 @@ def _met(ranks: LocalRanks) -> Dict[str, Any]:
     return {"store": store, "rank": ranks.rank, "world_size": ranks.size}
 
 
-def join(config: configuration.Config) -> Any:
+def connect(config: configuration.Config) -> Any:
     """Return the communicator of this process."""
     if config.ranks == 1:
         return SingleProcess()

@@ -9,10 +9,11 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from implementations.pytorch.input_pipeline import Batch
+from implementations.pytorch.input_pipeline import device_of
 from rn50.benchmark import rules
 from rn50.data import preflight
 from rn50.data.pipeline import crops
+from rn50.data.pipeline.batches import Batch, BatchFormat, Split
 from rn50.data.pipeline.record_set import RecordSet
 from rn50.data.recordio import IndexedRecordReader
 from rn50.errors import UserError
@@ -30,8 +31,8 @@ class Drawn(NamedTuple):
 class Records(Dataset):
     """Reads, decodes, crops and resizes records: (uint8 (S, S, 3), label), or a line with the fault of the record."""
 
-    def __init__(self, config: Config, training: bool, rec: Any, idx: Any, seed: int):
-        self._data, self._training, self._seed = config.data, training, seed
+    def __init__(self, config: Config, split: Split, rec: Any, idx: Any, seed: int):
+        self._data, self._split, self._seed = config.data, split, seed
         self._reader = IndexedRecordReader(rec, idx)
 
     def __getitem__(self, drawn: Drawn) -> Any:
@@ -66,7 +67,7 @@ class Records(Dataset):
         return torch.from_numpy(np.stack(images))
 
     def _crop(self, width: int, height: int, drawn: Drawn) -> crops.Crop:
-        if not self._training:
+        if self._split == "val":
             return crops.evaluation_crop(width, height, self._data.image_size, self._data.eval_resize)
         # A generator per image, so that neither the number of ranks nor that of workers changes the crop.
         random = np.random.default_rng((self._seed, *drawn))
@@ -76,8 +77,8 @@ class Records(Dataset):
 class Order:
     """Yields the records of one rank's batches, pass after pass without end; copies pad the last batch of a pass."""
 
-    def __init__(self, records: RecordSet, training: bool, rank: int, batch_size: int, seed: int):
-        self._records, self._training, self._seed, self._batch_size = records, training, seed, batch_size
+    def __init__(self, records: RecordSet, split: Split, rank: int, batch_size: int, seed: int):
+        self._records, self._split, self._seed, self._batch_size = records, split, seed, batch_size
         begin = sum(records.shard_sizes[:rank])
         self._shard = slice(begin, begin + records.shard_sizes[rank])
 
@@ -85,7 +86,7 @@ class Order:
         for epoch in itertools.count():
             # The order is the same on all ranks, and each takes its own part of it.
             random, every = np.random.default_rng((self._seed, epoch)), self._records.samples
-            own = (random.permutation(every) if self._training else np.arange(every))[self._shard]
+            own = (random.permutation(every) if self._split == "train" else np.arange(every))[self._shard]
             for index in range(self._records.batches):
                 places = np.arange(index * self._batch_size, (index + 1) * self._batch_size)
                 yield [Drawn(epoch, int(position)) for position in own[np.minimum(places, len(own) - 1)]]
@@ -96,20 +97,20 @@ class LoaderBatches:
 
     records = Records
 
-    def __init__(self, config: Config, training: bool, communicator: Any, seed: int, device: torch.device, precision: str):
-        self._config, self._rank, self._device = config, communicator.rank, device
-        self._set = RecordSet(config, training, communicator.size)
-        self._records = self.records(config, training, self._set.rec, self._set.idx, seed)
-        order = Order(self._set, training, self._rank, config.hyperparameters.batch_size, seed)
+    def __init__(self, config: Config, split: Split, communicator: Any, seed: int, form: BatchFormat):
+        self._config, self._rank, self._device = config, communicator.rank, device_of(form)
+        self._set = RecordSet(config, split, communicator.size)
+        self._records = self.records(config, split, self._set.rec, self._set.idx, seed)
+        order = Order(self._set, split, self._rank, config.hyperparameters.batch_size, seed)
         workers = config.input_pipeline.threads
         each, end_with_us = math.ceil(config.input_pipeline.prefetch_queue_depth / workers), ask_to_end_with_parent()
         self._ahead = workers * each
         self._loader = iter(DataLoader(
             self._records, batch_sampler=order, collate_fn=self._records.together, num_workers=workers, prefetch_factor=each,
-            pin_memory=device.type == "cuda", worker_init_fn=lambda _: end_with_us(),
+            pin_memory=self._device.type == "cuda", worker_init_fn=lambda _: end_with_us(),
         ))  # fmt: skip
-        self._mean, self._std = (torch.tensor(each, device=device) for each in (rules.MEAN, rules.STD))
-        self._dtype = torch.float16 if precision == "float16" else torch.float32
+        self._mean, self._std = (torch.tensor(each, device=self._device) for each in (rules.MEAN, rules.STD))
+        self._dtype = getattr(torch, form.dtype)
         self.wait_seconds = 0.0
         """Time spent waiting for the DataLoader and for ``_images``, over the life of this object."""
         self.waiting = False

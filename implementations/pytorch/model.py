@@ -23,7 +23,7 @@ from rn50.benchmark.network import EXPANSION, STAGES
 BATCH_NORM: Dict[str, Any] = {"momentum": 1 - rules.BATCH_NORM_MOMENTUM, "eps": rules.BATCH_NORM_EPSILON}
 PRECISIONS = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
 ALIGNMENT = 64
-"""Elements. Of tensors that are joined, each begins on a boundary of 256 bytes, like a separate tensor."""
+"""Elements. Of flattened tensors, each begins on a boundary of 256 bytes, like a separate tensor."""
 
 
 Normalise = Callable[..., torch.Tensor]
@@ -182,7 +182,7 @@ def _named(network: nn.Module) -> Iterator[Any]:
     return (module for module in network.modules() if hasattr(module, "names"))
 
 
-def join(parameters: Sequence[Named], zeros: Callable[[int], torch.Tensor]) -> Tuple[torch.Tensor, torch.Tensor]:
+def flatten_parameters(parameters: Sequence[Named], zeros: Callable[[int], torch.Tensor]) -> Tuple[torch.Tensor, torch.Tensor]:
     """Flatten the values of ``parameters`` into one tensor and their gradients into another, and return both.
 
     They are float32, of one dimension, with zeros in the gaps. So the all-reduce is one operation, and so is each step of the
@@ -199,6 +199,6 @@ def join(parameters: Sequence[Named], zeros: Callable[[int], torch.Tensor]) -> T
 
 
 def starts(sizes: Sequence[int]) -> Tuple[List[int], int]:
-    """Return the offsets at which tensors of these sizes begin when joined, and the end of the last one with its gap."""
+    """Return the offsets at which tensors of these sizes begin when flattened, and the end of the last one with its gap."""
     *begins, end = itertools.accumulate((math.ceil(size / ALIGNMENT) * ALIGNMENT for size in sizes), initial=0)
     return begins, end

@@ -1,6 +1,7 @@
 """SGD and LARS in PyTorch, in agreement with ``rn50/benchmark/optimizers.py``.
 
-All parameters are one tensor, and so are their gradients and their momentum (``model.join``). So one operation updates them all.
+All parameters are one tensor, and so are their gradients and their momentum (``model.flatten_parameters``). So one operation
+updates them all.
 """
 
 from typing import Sequence
@@ -13,14 +14,14 @@ from rn50.settings.config import Hyperparameters
 
 
 def in_order(parameters: Sequence[Named]) -> Sequence[Named]:
-    """Return the parameters in the order for joining: those without weight decay and trust ratio last."""
+    """Return the parameters in the order for flattening: those without weight decay and trust ratio last."""
     return sorted(parameters, key=lambda parameter: not optimizers.has_weight_decay(parameter.name))
 
 
 class Sgd:
     """Updates all parameters of a network. The gradients are sums over samples; ``step`` divides them.
 
-    ``parameters`` are ``in_order``; ``weights`` and ``gradients`` are the result of ``model.join`` for them.
+    ``parameters`` are ``in_order``; ``weights`` and ``gradients`` are the result of ``model.flatten_parameters`` for them.
     """
 
     def __init__(

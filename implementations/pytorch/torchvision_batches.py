@@ -6,10 +6,12 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from implementations.pytorch.input_pipeline import device_of
 from implementations.pytorch.loader_batches import Drawn, LoaderBatches, Records
 from implementations.pytorch.torchvision_package import torchvision
 from rn50.data import jpeg
 from rn50.data.pipeline import crops
+from rn50.data.pipeline.batches import BatchFormat, Split
 from rn50.errors import UserError
 from rn50.settings.config import Config
 
@@ -71,10 +73,10 @@ class TorchvisionBatches(LoaderBatches):
 
     records = EncodedRecords
 
-    def __init__(self, config: Config, training: bool, communicator: Any, seed: int, device: torch.device, precision: str):
+    def __init__(self, config: Config, split: Split, communicator: Any, seed: int, form: BatchFormat):
         self._io = torchvision(ASKED_BY).io
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-        super().__init__(config, training, communicator, seed, device, precision)
+        self._stream = None if form.device_id is None else torch.cuda.Stream(device_of(form))
+        super().__init__(config, split, communicator, seed, form)
 
     def _images(self, loaded: Encoded) -> torch.Tensor:
         if self._stream is None:

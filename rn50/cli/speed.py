@@ -25,7 +25,7 @@ def bench() -> None:
 @click.option("--as-rank", is_flag=True, hidden=True)
 @group.as_json
 def bench_communication(largest_mib: int, as_rank: bool, as_json: bool) -> None:
-    """Time sums over all ranks of the system that the environment describes, by size: latency and bandwidth."""
+    """Time all-reduces over all ranks of the system that the environment describes, by size: latency and bandwidth."""
     from rn50.launch.job import run_ranks
     from rn50.run import implementation
     from rn50.speed import communication
@@ -67,9 +67,9 @@ def bench_input(seconds: float, rounds: int, as_rank: bool, as_json: bool) -> No
     if not as_rank:
         sys.exit(run_ranks(config, process.environment(), input_pipeline.as_rank(seconds, rounds, as_json)))
     say(launchers.bind(config, process.environment()), err=True)  # before a framework starts threads
-    from rn50.run import implementation
+    from rn50.speed import measurable
 
-    input_pipeline.bench(config, implementation.load(config.run.framework), seconds, rounds, as_json)
+    input_pipeline.bench(config, measurable.load(config.run.framework), seconds, rounds, as_json)
 
 
 def _words(possible: Optional[Tuple[str, ...]] = None) -> Any:
@@ -128,9 +128,9 @@ def bench_throughput(
     if as_rank:
         config = configuration.from_environment()
         say(launchers.bind(config, environ), err=True)  # before a framework starts threads
-        from rn50.run import implementation
+        from rn50.speed import measurable
 
-        create = implementation.load(config.run.framework, None if models == networks.OURS else models)
+        create = measurable.load(config.run.framework, None if models == networks.OURS else models)
         cell.as_rank(config, create, kinds, seconds, rounds)
         return
     from rn50.data import preflight
@@ -201,9 +201,9 @@ def profile_training(seconds: float, rounds: int, steps: int, folder: pathlib.Pa
         sys.exit(run_ranks(config, environ, [*verb, "--as-rank"]))
     if as_rank:
         say(launchers.bind(config, environ), err=True)  # before a framework starts threads
-        from rn50.run import implementation
+        from rn50.speed import measurable
 
-        profile.as_rank(config, implementation.load(config.run.framework), str(job), seconds, rounds, steps, folder)
+        profile.as_rank(config, measurable.load(config.run.framework), str(job), seconds, rounds, steps, folder)
         return
     before = profile.read(against) if against else None
     now = profile.measure(environ, seconds, rounds, steps, folder)
@@ -228,7 +228,7 @@ def tune() -> None:
 @group.as_json
 def tune_input(config: Optional[str], output: Optional[pathlib.Path], force: bool, seconds: float, as_rank: bool,
                as_json: bool) -> None:
-    """Search the knobs of the input pipeline that make training on real data faster: CONFIG, with them turned.
+    """Search the settings of the input pipeline that make training on real data faster: CONFIG, with them turned.
 
     CONFIG is a file or a name of configs/ [default: CONFIG_FILE or DGXSYSTEM of the environment]; DATADIR is the data. Turned are
     those that are alive there: fused or separate decoding, threads, hardware decoder, cache, prefetching, mapping of the file.
@@ -252,8 +252,8 @@ def tune_input(config: Optional[str], output: Optional[pathlib.Path], force: boo
         sys.exit(run_ranks(resolved, environ, tuned_config.as_rank(base, output, force, seconds, as_json)))
     resolved = configuration.from_environment()
     say(launchers.bind(resolved, process.environment()), err=True)  # before a framework starts threads
-    from rn50.run import implementation
+    from rn50.speed import measurable
 
-    create = implementation.load(resolved.run.framework)
+    create = measurable.load(resolved.run.framework)
     faster = tuned_config.tune(resolved, create, base, output, force, seconds, as_json)
     sys.exit(Status.SUCCESS if faster else Status.FAULT)

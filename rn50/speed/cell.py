@@ -3,9 +3,9 @@
 import pathlib
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
-from rn50.run.implementation import Implementation
 from rn50.settings.config import Config
 from rn50.speed import worker
+from rn50.speed.measurable import Measurable
 from rn50.speed.meter import Meter
 from rn50.speed.networks import OURS
 from rn50.speed.rates import Rates, of_rounds
@@ -57,7 +57,7 @@ def verb(model: str, kinds: Tuple[str, ...], seconds: float, rounds: int) -> Lis
 
 
 def as_rank(
-    config: Config, create: Callable[[Config], Implementation], kinds: Tuple[str, ...], seconds: float, rounds: int
+    config: Config, create: Callable[[Config], Measurable], kinds: Tuple[str, ...], seconds: float, rounds: int
 ) -> None:
     """Measure as one rank: every kind of data in turn, ``rounds`` times after a first that does not count. Rank 0 prints."""
     implementation = create(config)

@@ -52,7 +52,7 @@ def _show(config: Config, communicator: Communicator, timings: List[Timing], as_
         report = {"library": communicator.library, "ranks": communicator.size, "nodes": config.run.nodes, "environment": used}
         print_json({**report, "all_reduce": [timing._asdict() for timing in timings]})
         return
-    title = f"sums of float32 numbers over {communicator.size} ranks ({communicator.library})"
+    title = f"all-reduces of float32 numbers over {communicator.size} ranks ({communicator.library})"
     table = Table(title=title, title_justify="left")
     for heading in ("bytes", "median ms", "fastest ms", "bus GB/s"):
         table.add_column(heading, justify="right")

@@ -6,9 +6,10 @@ from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 from rich.table import Table
 
 from rn50.progress import counting
-from rn50.run.implementation import EpochResult, Implementation
+from rn50.run.implementation import EpochResult
 from rn50.settings.config import Config
 from rn50.speed import rates
+from rn50.speed.measurable import Measurable
 from rn50.speed.meter import Meter
 from rn50.speed.rates import Comparison, Rates
 from rn50.terminal import Terminal, print_json
@@ -75,7 +76,7 @@ def as_rank(seconds: float, rounds: int, as_json: bool) -> List[str]:
 
 
 def bench(
-    config: Config, create: Callable[[Config], Implementation], seconds: float, rounds: int, as_json: bool
+    config: Config, create: Callable[[Config], Measurable], seconds: float, rounds: int, as_json: bool
 ) -> None:
     """Measure as one rank, for about ``seconds`` in ``rounds`` rounds after a first that does not count; rank 0 prints."""
     implementation = create(config)
@@ -88,7 +89,7 @@ def bench(
         implementation.close()
 
 
-def measure(config: Config, meter: Meter, implementation: Implementation, seconds: float, rounds: int) -> Report:
+def measure(config: Config, meter: Meter, implementation: Measurable, seconds: float, rounds: int) -> Report:
     """Measure every stage and both kinds of training, once a round."""
     slot = seconds / (rounds + 1) / (len(STAGES) + SHARE_OF_TRAINING * len(TRAINING))
     pipelines = {"read": meter.reader(), "decode": meter.decoder(), "pipeline": meter.whole()}

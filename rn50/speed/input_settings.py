@@ -11,7 +11,7 @@ NAMES: Dict[str, str] = {field: variable.name for section, field, variable in va
 """Variable of every field of the input pipeline."""
 
 
-class Knob(NamedTuple):
+class Setting(NamedTuple):
     """Setting of the input pipeline: a field and its values in order. A search climbs along them as long as they get better."""
 
     field: str
@@ -28,23 +28,23 @@ class Knob(NamedTuple):
         return [above, [value for value in reversed(self.values) if value < current]]
 
 
-def of(config: Config, cores: int) -> List[Knob]:
+def of(config: Config, cores: int) -> List[Setting]:
     """Return the settings in effect on the device of ``config``. Threads go up to ``cores``, the cores of a rank.
 
     The setting with the greatest effect comes first, because those after it are measured with it. Memory that is allocated in
     advance is left as it is: it affects the time of the first batches, and hardly that of later ones.
     """
     threads = tuple(value for value in (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32) if value <= cores)
-    knobs = [
-        Knob("roi_decode", (False, True)),
-        Knob("threads", threads),
-        Knob("hw_decoder_load", (0.0, 0.25, 0.5, 0.65, 0.8, 1.0)),
-        Knob("cache_size_mb", (0, 1024, 4096, 16384)),
-        Knob("prefetch_queue_depth", (1, 2, 3, 4, 6, 8, 12, 16)),
-        Knob("dont_use_mmap", (False, True)),
+    settings = [
+        Setting("roi_decode", (False, True)),
+        Setting("threads", threads),
+        Setting("hw_decoder_load", (0.0, 0.25, 0.5, 0.65, 0.8, 1.0)),
+        Setting("cache_size_mb", (0, 1024, 4096, 16384)),
+        Setting("prefetch_queue_depth", (1, 2, 3, 4, 6, 8, 12, 16)),
+        Setting("dont_use_mmap", (False, True)),
     ]
-    return [knob for knob in knobs if any(
-        alive(turned(config, {"roi_decode": False, knob.field: value}), knob) for value in knob.values if value
+    return [setting for setting in settings if any(
+        in_effect(turned(config, {"roi_decode": False, setting.field: value}), setting) for value in setting.values if value
     )]  # fmt: skip
 
 
@@ -60,9 +60,9 @@ def turned(config: Config, values: Mapping[str, Any]) -> Config:
     return dataclasses.replace(config, input_pipeline=dataclasses.replace(config.input_pipeline, **values))
 
 
-def alive(config: Config, knob: Knob) -> bool:
+def in_effect(config: Config, setting: Setting) -> bool:
     """Return whether the value that ``config`` has for a setting is in effect."""
-    return show.why_dead(knob.name, config) is None
+    return show.why_dead(setting.name, config) is None
 
 
 def changes(before: Config, after: Config) -> Dict[str, Tuple[str, str]]:

@@ -10,8 +10,9 @@ import numpy as np
 from rn50.data.pipeline import dali, record_set
 from rn50.data.recordio import IndexedRecordReader
 from rn50.errors import UserError
-from rn50.run.implementation import EpochResult, Implementation
+from rn50.run.implementation import EpochResult
 from rn50.settings.config import Config
+from rn50.speed.measurable import Measurable
 
 LEAST_STEPS = 3
 """Fewest steps that are timed, however short the time."""
@@ -25,7 +26,7 @@ SEED = 1
 class Meter:
     """One rank of a measurement. Every rank calls every method."""
 
-    def __init__(self, config: Config, implementation: Implementation):
+    def __init__(self, config: Config, implementation: Measurable):
         self._config = config
         self._implementation = implementation
         self.communicator = implementation.communicator
@@ -60,7 +61,7 @@ class Meter:
     def whole(self) -> Any:
         """Return the pipeline of the training set."""
         rank, ranks = self.communicator.rank, self.communicator.size
-        return dali.build(self._config, True, rank, ranks, SEED + rank, self._implementation.batch_format)
+        return dali.build(self._config, "train", rank, ranks, SEED + rank, self._implementation.batch_format)
 
     def _in_memory(self) -> Iterator[List[np.ndarray]]:
         folder, size = Path(self._config.data.folder), self._config.hyperparameters.batch_size

@@ -5,7 +5,7 @@ import re
 from typing import Dict, List, NamedTuple, Optional, Sequence
 
 from rn50.errors import UserError
-from rn50.run import implementation
+from rn50.speed import measurable
 
 OURS = "ours"
 """ResNet-50 v1.5 as a run trains it."""
@@ -27,7 +27,7 @@ def networks(frameworks: Sequence[str], models: Sequence[str]) -> List[Network]:
 
     Raises UserError for a model that no zoo of these frameworks has, and if a zoo is not installed.
     """
-    zoos = {} if set(models) == {OURS} else {framework: implementation.zoo(framework) for framework in frameworks}
+    zoos = {} if set(models) == {OURS} else {framework: measurable.zoo(framework) for framework in frameworks}
     found: List[Network] = []
     for framework in frameworks:
         for model in models:

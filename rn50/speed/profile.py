@@ -10,10 +10,10 @@ from rich.table import Table
 from rn50 import files, frameworks
 from rn50.errors import UserError
 from rn50.progress import counting
-from rn50.run.implementation import Implementation, Operator
 from rn50.settings.config import Config, from_environment
 from rn50.speed import input_pipeline as input_bench
 from rn50.speed import worker
+from rn50.speed.measurable import Measurable, Operator
 from rn50.speed.meter import Meter
 from rn50.terminal import Terminal
 
@@ -45,7 +45,7 @@ class Profile(NamedTuple):
         return 1e3 * sum(each.seconds for each in self.operators if each.name == name) / self.steps
 
 
-def as_rank(config: Config, create: Callable[[Config], Implementation], what: str, seconds: float, rounds: int, steps: int,
+def as_rank(config: Config, create: Callable[[Config], Measurable], what: str, seconds: float, rounds: int, steps: int,
             folder: pathlib.Path) -> None:
     """Run one of ``JOBS`` as one rank; rank 0 reports."""
     implementation = create(config)

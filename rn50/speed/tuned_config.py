@@ -8,11 +8,11 @@ from typing import Any, Callable, Dict, List, Mapping, Optional
 from rich.table import Table
 
 from rn50.errors import UserError
-from rn50.run.implementation import Implementation
 from rn50.settings import config_file, rewrite
 from rn50.settings.config import Config, from_environment
 from rn50.settings.rewrite import Base
 from rn50.speed import input_settings
+from rn50.speed.measurable import Measurable
 from rn50.speed.tuning import Outcome, Tuner
 from rn50.terminal import Terminal, print_json
 
@@ -69,7 +69,7 @@ def gain(outcome: Outcome) -> str:
 
 
 def tune(
-    config: Config, create: Callable[[Config], Implementation], base: Path, output: Optional[Path], force: bool, seconds: float,
+    config: Config, create: Callable[[Config], Measurable], base: Path, output: Optional[Path], force: bool, seconds: float,
     as_json: bool,
 ) -> bool:
     """Search as one rank; rank 0 writes ``output``, if the search found something faster, and prints.

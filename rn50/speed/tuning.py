@@ -12,10 +12,10 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from rn50.errors import UserError
 from rn50.progress import counting
-from rn50.run.implementation import Implementation
 from rn50.settings.config import Config
 from rn50.speed import input_settings, rates
-from rn50.speed.input_settings import Knob
+from rn50.speed.input_settings import Setting
+from rn50.speed.measurable import Measurable
 from rn50.speed.meter import Meter
 from rn50.speed.rates import Comparison
 
@@ -70,20 +70,20 @@ class _Input(NamedTuple):
     depth: int
     """Depth of the queue."""
 
-    def value(self, knob: Knob) -> Any:
+    def value(self, setting: Setting) -> Any:
         """Return its value of a setting."""
-        return getattr(self.config.input_pipeline, knob.field)
+        return getattr(self.config.input_pipeline, setting.field)
 
 
 class Tuner:
     """One rank of a search. All ranks decide alike, because they use all-reduced values and the clock of rank 0."""
 
-    def __init__(self, config: Config, implementation: Implementation, cores: int, seconds: float):
+    def __init__(self, config: Config, implementation: Measurable, cores: int, seconds: float):
         self._implementation = implementation
         self._meter = Meter(config, implementation)
         self._begin, self._seconds = time.monotonic(), seconds
         self._before = config
-        self._knobs = input_settings.of(config, self._meter.agreed(cores))
+        self._settings = input_settings.of(config, self._meter.agreed(cores))
         self._best = self._opened(config)
         self._trials: List[Trial] = []
         self._compared: Set[Tuple[Config, Config]] = set()
@@ -94,13 +94,13 @@ class Tuner:
     def run(self) -> Outcome:
         """Search, then compare."""
         with counting("tuning input, seconds", self._meter.communicator.rank == 0) as self._progress:
-            values = sum(len(knob.values) - 1 for knob in self._knobs)
+            values = sum(len(setting.values) - 1 for setting in self._settings)
             steps = self._steps(self._search_seconds - self._elapsed(), values * TRIAL_ROUNDS * 2)
             helped = True
             while helped:
                 helped = False
-                for knob in self._knobs:
-                    helped = self._turn(knob, steps) or helped
+                for setting in self._settings:
+                    helped = self._turn(setting, steps) or helped
                 for change in input_settings.together(self._best.config):
                     helped = self._tried(change, steps) or helped
             return self._confirm()
@@ -126,15 +126,16 @@ class Tuner:
         result = self._meter.train(of.batches, of.depth, steps)
         return result.samples / result.seconds
 
-    def _turn(self, knob: Knob, steps: int) -> bool:
+    def _turn(self, setting: Setting, steps: int) -> bool:
         """Change a setting upwards and, if that does not help, downwards, as far as it helps; return whether it did."""
-        return any(self._climb(knob, values, steps) for values in knob.directions(self._best.value(knob)))
+        return any(self._climb(setting, values, steps) for values in setting.directions(self._best.value(setting)))
 
-    def _climb(self, knob: Knob, values: List[Any], steps: int) -> bool:
+    def _climb(self, setting: Setting, values: List[Any], steps: int) -> bool:
         helped = False
         for value in values:
-            both = (self._best.config, input_settings.turned(self._best.config, {knob.field: value}))
-            if not all(input_settings.alive(config, knob) for config in both) or not self._tried({knob.field: value}, steps):
+            both = (self._best.config, input_settings.turned(self._best.config, {setting.field: value}))
+            in_effect = all(input_settings.in_effect(config, setting) for config in both)
+            if not in_effect or not self._tried({setting.field: value}, steps):
                 break
             helped = True
         return helped

@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 
+from rn50.data.pipeline.batches import Batch, BatchFormat
 from tests.conftest import with_changes
 
 LOCAL = [sys.executable, "-m", "rn50.launch.local_launcher", "2"]
@@ -34,18 +35,18 @@ class Mxnet:
         return {p.name: p.data().asnumpy() for p in rank.network.collect_params().values() if "running" in p.name}
 
     @staticmethod
-    def open_batches(config, training, communicator, seed):
-        """A set through DALI, on the CPU."""
-        from implementations.mxnet import input_pipeline, mx
+    def open_batches(config, split, communicator, seed):
+        """A split through DALI, on the CPU."""
+        from implementations.mxnet import input_pipeline
 
-        return input_pipeline.DaliBatches(config, training, communicator, seed, mx.cpu(), "NCHW", "float32")
+        return input_pipeline.DaliBatches(config, split, communicator, seed, BatchFormat(None, "CHW", False))
 
     @staticmethod
     def batch(images, labels, samples, global_samples):
         """A batch of NumPy arrays, (B, 3, S, S) and (B,)."""
-        from implementations.mxnet import input_pipeline, mx
+        from implementations.mxnet import mx
 
-        return input_pipeline.Batch(mx.nd.array(images), mx.nd.array(labels), samples, global_samples)
+        return Batch(mx.nd.array(images), mx.nd.array(labels), samples, global_samples)
 
     @staticmethod
     def train_on_running_statistics():
@@ -82,22 +83,17 @@ class Pytorch:
         return {name: buffer.cpu().numpy() for name, buffer in rank.network.named_buffers()}
 
     @classmethod
-    def open_batches(cls, config, training, communicator, seed):
-        import torch
-
+    def open_batches(cls, config, split, communicator, seed):
         from implementations.pytorch import input_library
 
         config = with_changes(config, run={"framework": "pytorch"}, input_pipeline={"library": cls.library})
-        return input_library.open_batches(config, training, communicator, seed, torch.device("cpu"), "float32")
+        return input_library.open_batches(config, split, communicator, seed, BatchFormat(None, "HWC", False))
 
     @staticmethod
     def batch(images, labels, samples, global_samples):
         import torch
 
-        from implementations.pytorch import input_pipeline
-
-        tensors = torch.from_numpy(images), torch.from_numpy(labels.astype(np.int64))
-        return input_pipeline.Batch(*tensors, samples, global_samples)
+        return Batch(torch.from_numpy(images), torch.from_numpy(labels.astype(np.int64)), samples, global_samples)
 
     @staticmethod
     def train_on_running_statistics():

@@ -13,6 +13,7 @@ from rn50.benchmark import rules
 from rn50.results import parse, recipe
 from rn50.run import implementation, timed_run
 from rn50.settings import config as configuration
+from rn50.speed import measurable
 from tests.conftest import EVAL_SAMPLES, TRAIN_SAMPLES, with_changes
 from tests.contract.frameworks import FRAMEWORKS, installed
 
@@ -82,11 +83,13 @@ def test_an_epoch_trains_on_every_sample_and_evaluation_counts_every_sample(trai
     assert first[1] == EVAL_SAMPLES and 0 <= first[0] <= first[1]
 
 
-def test_steps_that_only_measure_leave_the_weights_as_they_are(trainer, framework, tiny_config):
+def test_steps_that_only_measure_leave_the_weights_as_they_are(request, framework, tiny_config):
+    trainer = measurable.load(request.node.callspec.params["framework"])(tiny_config)
+    trainer.warm_up(5)
     before, batch = framework.weights(trainer), tiny_config.hyperparameters.batch_size
-    knobs = tiny_config.input_pipeline
-    deeper = dataclasses.replace(knobs, roi_decode=not knobs.roi_decode, prefetch_queue_depth=4)
-    for batches in [trainer.open_input(each) for each in (None, knobs, deeper)]:  # several are open at a time
+    settings = tiny_config.input_pipeline
+    deeper = dataclasses.replace(settings, roi_decode=not settings.roi_decode, prefetch_queue_depth=4)
+    for batches in [trainer.open_input(each) for each in (None, settings, deeper)]:  # several are open at a time
         for _ in range(2):
             begun = trainer.steps
             result = trainer.train_steps(batches, 2, 5)
@@ -96,6 +99,7 @@ def test_steps_that_only_measure_leave_the_weights_as_they_are(trainer, framewor
         np.testing.assert_array_equal(weight, before[name])
     assert trainer.train_steps(trainer.open_input(None), 0, 2).data_wait_seconds == 0
     assert trainer.batch_format.device_id is None and not trainer.batch_format.half_precision
+    trainer.close()
 
 
 def test_another_thread_can_see_whether_a_rank_goes_on(create, tiny_config):

@@ -11,8 +11,8 @@ import pytest
 
 from rn50.data import recordio
 from rn50.results import parse
-from rn50.run import implementation
 from rn50.run.log_file import partial_name
+from rn50.speed import measurable
 from tests.conftest import EVAL_SAMPLES, TRAIN_SAMPLES, with_changes
 from tests.contract.frameworks import installed
 
@@ -54,7 +54,7 @@ def test_with_dali_it_needs_dali(tiny_environment, tmp_path):
 
 def test_steps_that_only_measure_and_no_process_afterwards(tiny_config, library):
     config = with_changes(tiny_config, run={"framework": "pytorch"}, input_pipeline={"library": library, "threads": 2})
-    rank = implementation.load("pytorch")(config)
+    rank = measurable.load("pytorch")(config)
     rank.warm_up(5)
     batches = rank.open_input(config.input_pipeline)
     assert len(multiprocessing.active_children()) == 2

@@ -39,20 +39,20 @@ def numbered(tmp_path_factory):
     return folder
 
 
-def open_batches(framework, config, folder, training, rank, ranks, batch_size, classes=SAMPLES):
+def open_batches(framework, config, folder, split, rank, ranks, batch_size, classes=SAMPLES):
     config = with_changes(
         config,
         hyperparameters={"batch_size": batch_size},
         data={"folder": str(folder), "train_samples": SAMPLES, "eval_samples": SAMPLES, "classes": classes},
     )
     communicator = types.SimpleNamespace(rank=rank, size=ranks)
-    return framework.open_batches(config, training, communicator, 3)
+    return framework.open_batches(config, split, communicator, 3)
 
 
-@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("split", ["train", "val"])
 @pytest.mark.parametrize("ranks, batch_size", [(1, 64), (2, 64), (3, 64), (4, 100), (2, 653)])
-def test_every_sample_exactly_once(framework, tiny_config, numbered, training, ranks, batch_size):
-    readers = [open_batches(framework, tiny_config, numbered, training, rank, ranks, batch_size) for rank in range(ranks)]
+def test_every_sample_exactly_once(framework, tiny_config, numbered, split, ranks, batch_size):
+    readers = [open_batches(framework, tiny_config, numbered, split, rank, ranks, batch_size) for rank in range(ranks)]
     orders = []
     for _ in range(3):
         seen, steps = [], [[] for _ in range(ranks)]
@@ -65,7 +65,7 @@ def test_every_sample_exactly_once(framework, tiny_config, numbered, training, r
             assert sum(own for own, _ in step) == step[0][1] == step[-1][1]
         assert {len(batches) for batches in steps} == {record_set.batches(SAMPLES, ranks, batch_size)}
         orders.append(seen)
-    if training:
+    if split == "train":
         assert orders[0] != orders[1] != orders[2]
         assert orders[0] != list(range(SAMPLES))
     else:
@@ -78,14 +78,14 @@ def test_another_seed_gives_another_order(framework, tiny_config, numbered):
     communicator = types.SimpleNamespace(rank=0, size=1)
     orders = []
     for seed in (1, 2, 1):
-        reader = framework.open_batches(config, True, communicator, seed)
+        reader = framework.open_batches(config, "train", communicator, seed)
         orders.append([label for batch in reader.epoch() for label in framework.array(batch.labels).tolist()])
     assert orders[0] != orders[1]
     assert orders[0] == orders[2]
 
 
 def test_label_out_of_range_is_named(framework, tiny_config, numbered):
-    reader = open_batches(framework, tiny_config, numbered, True, 0, 1, 64, classes=1000)
+    reader = open_batches(framework, tiny_config, numbered, "train", 0, 1, 64, classes=1000)
     with pytest.raises(UserError, match=r"train\.rec.*label"):
         for _ in reader.epoch():  # a library may look at each record, or at the labels of the batches
             pass
@@ -103,14 +103,14 @@ def test_a_record_that_no_run_can_take_is_named(framework, tiny_config, numbered
         stream.seek(offset + field)
         stream.write(content)
     with pytest.raises(UserError, match=rf"train\.rec: record 40 at byte {offset} .*{says}.*; .*pack the file again"):
-        reader = open_batches(framework, tiny_config, folder, True, 0, 1, 64)
+        reader = open_batches(framework, tiny_config, folder, "train", 0, 1, 64)
         for _ in reader.epoch():
             pass
         reader.check_labels()
 
 
 def test_float32_images_are_normalised(framework, tiny_config, numbered):
-    batch = next(open_batches(framework, tiny_config, numbered, False, 0, 1, 64).epoch())
+    batch = next(open_batches(framework, tiny_config, numbered, "val", 0, 1, 64).epoch())
     expected = (128 - np.array([123.675, 116.28, 103.53])) / np.array([58.395, 57.12, 57.375])
     mean = framework.array(batch.images).mean(axis=(0, 2, 3))
     assert np.abs(mean - expected).max() < 0.03  # JPEG may be a grey level off

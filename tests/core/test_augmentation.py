@@ -54,13 +54,13 @@ def written(folder, images):
     return folder
 
 
-def outputs(config, folder, images, device="cpu", training=True, seed=11, form=None, batch=BATCH, size=SIZE, **changes):
+def outputs(config, folder, images, device="cpu", split="train", seed=11, form=None, batch=BATCH, size=SIZE, **changes):
     """The first ``images`` outputs in grey levels, (N, S, S, 3)."""
     form = form or BatchFormat(None if device == "cpu" else 0, "HWC", False)
     data = {"folder": str(folder), "image_size": size, "eval_resize": size + 4, "crop_area_min": MIN_AREA}
     config = with_changes(config, run={"device": device}, hyperparameters={"batch_size": batch},
                           data={**data, **changes.pop("data", {})}, input_pipeline=changes)  # fmt: skip
-    pipeline = dali.build(config, training, 0, 1, seed, form)
+    pipeline = dali.build(config, split, 0, 1, seed, form)
     found = []
     while len(found) * batch < images:
         made = pipeline.run()[0]
@@ -212,7 +212,7 @@ def test_validation_is_the_centre_of_the_resized_image(tiny_config, tmp_path, de
     blue = np.add.outer(np.arange(height) * 3, np.arange(width) * 2) % 256 // 4 + 96
     jpeg = encoded(ramps(width, height, blue))
     folder = written(tmp_path, [jpeg] * 2)
-    made = outputs(tiny_config, folder, 2, device, False, batch=2, size=size, data={"eval_resize": resize})
+    made = outputs(tiny_config, folder, 2, device, "val", batch=2, size=size, data={"eval_resize": resize})
     np.testing.assert_array_equal(made[0], made[1])  # nothing is drawn at random
     shorter = min(width, height)
     out_w, out_h = (int(np.floor(side * resize / shorter + 0.5)) for side in (width, height))
@@ -234,10 +234,10 @@ def test_channels_are_normalised_each_by_its_own_mean_and_deviation(tiny_config,
     data = {"folder": str(folder), "image_size": SIZE, "eval_resize": SIZE + 4}
     config = with_changes(tiny_config, run={"device": device}, hyperparameters={"batch_size": 2}, data=data)
     expected = (decoded(jpeg)[0, 0] - [123.675, 116.28, 103.53]) / [58.395, 57.12, 57.375]
-    for training in (True, False):
+    for split in ("train", "val"):
         for layout, half in (("CHW", False), ("HWC", False), ("CHW", True), ("HWC", True)):
             form = BatchFormat(None if device == "cpu" else 0, layout, half)
-            images, labels = dali.build(config, training, 0, 1, 1, form).run()
+            images, labels = dali.build(config, split, 0, 1, 1, form).run()
             images, labels = (each if device == "cpu" else each.as_cpu() for each in (images, labels))
             array = images.as_array()
             assert array.dtype == (np.float16 if half else np.float32)

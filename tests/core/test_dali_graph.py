@@ -1,4 +1,4 @@
-"""Every knob of the input pipeline reaches its operator, or is called dead: read out of the graphs that DALI makes.
+"""Every setting of the input pipeline reaches its operator, or is called dead: read out of the graphs that DALI makes.
 
 A CPU graph is built, serialised and parsed. Of a GPU graph DALI 1.34 makes without a driver the Python side only: every operator
 with its arguments, whose names and types it checks against the operator's schema. The backend, and with it ``serialize()``, wants
@@ -54,17 +54,17 @@ ON_A_GPU = {
 }
 
 
-def knobs(config, form, **changes):
-    """``config`` on the device of ``form`` with these knobs."""
+def with_settings(config, form, **changes):
+    """``config`` on the device of ``form`` with these with_settings."""
     device = "cpu" if form.device_id is None else "gpu"
     changes = {"hw_decoder_load": 0.5, "roi_decode": False, **changes}
     return with_changes(config, run={"device": device}, input_pipeline=changes)
 
 
-def graph(config, form, training=True):
+def graph(config, form, split="train"):
     """The operators of its graph and how deep it prefetches."""
-    pipeline = dali.define(config, training, 0, 1, 3, form)
-    ours = form.device_id is None and training and config.input_pipeline.roi_decode  # DALI serialises no operator of ours
+    pipeline = dali.define(config, split, 0, 1, 3, form)
+    ours = form.device_id is None and split == "train" and config.input_pipeline.roi_decode  # DALI serialises no operator of ours
     read = dali_graph.in_python if ours or form.device_id is not None else dali_graph.serialised
     return [*read(pipeline), ("queue", {"depth": pipeline.prefetch_queue_depth})]
 
@@ -75,19 +75,19 @@ def argument(operators, names, name):
     return value
 
 
-def test_no_knob_is_forgotten():
+def test_no_setting_is_forgotten():
     assert {*OTHER, "library"} == {field.name for field in dataclasses.fields(InputPipeline)}  # which is DALI here
     elsewhere = {"prefetch_queue_depth", "roi_decode", "cache_size_mb", "nvjpeg_padding_mb", "input_batch_multiplier"}
     assert set(OTHER) == {*ON_EVERY_DEVICE, *ON_A_GPU} | elsewhere
 
 
-@pytest.mark.parametrize("training, roi", [(True, False), (True, True), (False, False)])
+@pytest.mark.parametrize("split, roi", [("train", False), ("train", True), ("val", False)])
 @pytest.mark.parametrize("form", [CPU, GPU], ids=["cpu", "gpu"])
-@pytest.mark.parametrize("knob", [*ON_EVERY_DEVICE, *ON_A_GPU])
-def test_the_value_of_a_knob_stands_at_its_operator(tiny_config, knob, form, training, roi):
-    operators, name, value = {**ON_EVERY_DEVICE, **ON_A_GPU}[knob]
-    made = graph(knobs(tiny_config, form, roi_decode=roi, **{knob: OTHER[knob]}), form, training)
-    if form is CPU and knob in ON_A_GPU:
+@pytest.mark.parametrize("setting", [*ON_EVERY_DEVICE, *ON_A_GPU])
+def test_the_value_of_a_setting_stands_at_its_operator(tiny_config, setting, form, split, roi):
+    operators, name, value = {**ON_EVERY_DEVICE, **ON_A_GPU}[setting]
+    made = graph(with_settings(tiny_config, form, roi_decode=roi, **{setting: OTHER[setting]}), form, split)
+    if form is CPU and setting in ON_A_GPU:
         assert all(value not in arguments.values() for _, arguments in made)
     else:
         assert argument(made, operators, name) == value
@@ -95,13 +95,13 @@ def test_the_value_of_a_knob_stands_at_its_operator(tiny_config, knob, form, tra
 
 @pytest.mark.parametrize("roi", [False, True])
 def test_memory_for_nvjpeg_is_given_in_bytes(tiny_config, roi):
-    made = graph(knobs(tiny_config, GPU, roi_decode=roi, nvjpeg_padding_mb=17), GPU)
+    made = graph(with_settings(tiny_config, GPU, roi_decode=roi, nvjpeg_padding_mb=17), GPU)
     assert argument(made, DECODERS, "device_memory_padding") == argument(made, DECODERS, "host_memory_padding") == 17 * MIB
 
 
 def test_only_the_gpus_decoder_of_whole_training_images_has_a_cache(tiny_config):
-    def cache(form, training=True, **changes):
-        [decoder] = [arguments for operator, arguments in graph(knobs(tiny_config, form, **changes), form, training)
+    def cache(form, split="train", **changes):
+        [decoder] = [arguments for operator, arguments in graph(with_settings(tiny_config, form, **changes), form, split)
                      if operator in DECODERS]  # fmt: skip
         return decoder.get("cache_size"), decoder.get("cache_type"), decoder.get("cache_threshold")
 
@@ -114,7 +114,7 @@ def test_only_the_gpus_decoder_of_whole_training_images_has_a_cache(tiny_config)
 @pytest.mark.parametrize("form", [CPU, GPU], ids=["cpu", "gpu"])
 def test_roi_decode_chooses_between_fused_and_separate(tiny_config, form):
     def names(**changes):
-        return [operator for operator, _ in graph(knobs(tiny_config, form, **changes), form)]
+        return [operator for operator, _ in graph(with_settings(tiny_config, form, **changes), form)]
 
     chosen = (*DECODERS, *RESIZERS, "CropMirrorNormalize", OURS)
     ours = form is CPU
@@ -124,21 +124,21 @@ def test_roi_decode_chooses_between_fused_and_separate(tiny_config, form):
 
 @pytest.mark.parametrize("form", [CPU, GPU], ids=["cpu", "gpu"])
 @pytest.mark.parametrize("roi", [False, True])
-@pytest.mark.parametrize("knob", sorted(OTHER))
-def test_a_knob_is_called_dead_where_it_changes_nothing_and_only_there(tiny_config, knob, roi, form):
-    before = knobs(tiny_config, form, roi_decode=roi)
-    value = not roi if knob == "roi_decode" else OTHER[knob]
-    after = knobs(tiny_config, form, **{"roi_decode": roi, knob: value})
+@pytest.mark.parametrize("setting", sorted(OTHER))
+def test_a_setting_is_called_dead_where_it_changes_nothing_and_only_there(tiny_config, setting, roi, form):
+    before = with_settings(tiny_config, form, roi_decode=roi)
+    value = not roi if setting == "roi_decode" else OTHER[setting]
+    after = with_settings(tiny_config, form, **{"roi_decode": roi, setting: value})
     assert before != after
     alive = graph(before, form) != graph(after, form)
-    [name] = [variable.name for _, field, variable in variables() if field == knob]
+    [name] = [variable.name for _, field, variable in variables() if field == setting]
     turned_on = before if value is False else after
     assert (show.why_dead(name, turned_on) is None) == alive
 
 
 def test_without_the_jpeg_engine_its_memory_is_dead(tiny_config):
     def with_hint(**changes):
-        config = knobs(tiny_config, GPU, hw_decoder_load=0.0, **changes)
+        config = with_settings(tiny_config, GPU, hw_decoder_load=0.0, **changes)
         return config, graph(config, GPU)
 
     (_, before), (config, after) = with_hint(), with_hint(preallocate_width=5980, preallocate_height=6430)
@@ -147,12 +147,12 @@ def test_without_the_jpeg_engine_its_memory_is_dead(tiny_config):
 
 
 @pytest.mark.parametrize("form", [CPU, GPU], ids=["cpu", "gpu"])
-@pytest.mark.parametrize("training, roi", [(True, False), (True, True), (False, False)])
-def test_interpolation_and_normalisation_are_those_of_the_reference_everywhere(tiny_config, form, training, roi):
+@pytest.mark.parametrize("split, roi", [("train", False), ("train", True), ("val", False)])
+def test_interpolation_and_normalisation_are_those_of_the_reference_everywhere(tiny_config, form, split, roi):
     from nvidia.dali import types
 
-    made = graph(knobs(tiny_config, form, roi_decode=roi), form, training)
-    if form is CPU and training and roi:
+    made = graph(with_settings(tiny_config, form, roi_decode=roi), form, split)
+    if form is CPU and split == "train" and roi:
         assert OURS in [operator for operator, _ in made]
     else:
         assert argument(made, RESIZERS, "interp_type") == types.INTERP_LINEAR
@@ -160,7 +160,7 @@ def test_interpolation_and_normalisation_are_those_of_the_reference_everywhere(t
         assert argument(made, ("CropMirrorNormalize",), "mean") == pytest.approx(rules.MEAN)
         assert argument(made, ("CropMirrorNormalize",), "std") == pytest.approx(rules.STD)
         assert argument(made, ("CropMirrorNormalize",), "output_layout") == form.layout
-    if training:
+    if split == "train":
         cropping = "decoders__ImageRandomCrop" if roi else "RandomResizedCrop"
         assert argument(made, (cropping,), "random_area") == pytest.approx((tiny_config.data.crop_area_min, 1))
         assert argument(made, (cropping,), "random_aspect_ratio") == pytest.approx((3 / 4, 4 / 3))
@@ -169,12 +169,12 @@ def test_interpolation_and_normalisation_are_those_of_the_reference_everywhere(t
 
 
 @pytest.mark.parametrize("depth", [1, 2, 5])
-def test_as_many_batches_are_prepared_ahead_as_the_knob_says(tiny_config, depth):
+def test_as_many_batches_are_prepared_ahead_as_the_setting_says(tiny_config, depth):
     size = tiny_config.hyperparameters.batch_size
     jpeg = cv2.imencode(".jpg", np.full((40, 40, 3), 128, np.uint8))[1].reshape(-1)
     taken = itertools.count()
     pipeline = dali.build_decoder(
-        knobs(tiny_config, CPU, prefetch_queue_depth=depth), 3, CPU, ([jpeg] * size for _ in iter(taken.__next__, -1))
+        with_settings(tiny_config, CPU, prefetch_queue_depth=depth), 3, CPU, ([jpeg] * size for _ in iter(taken.__next__, -1))
     )
     for _ in range(3):
         pipeline.run()
@@ -184,16 +184,16 @@ def test_as_many_batches_are_prepared_ahead_as_the_knob_says(tiny_config, depth)
 @pytest.mark.skipif(HAS_GPU, reason="here is a GPU")
 def test_without_a_driver_dali_serialises_no_gpu_graph(tiny_config):
     with pytest.raises(RuntimeError, match="CUDA|libcuda"):
-        dali.define(knobs(tiny_config, GPU), True, 0, 1, 3, GPU).serialize()
+        dali.define(with_settings(tiny_config, GPU), "train", 0, 1, 3, GPU).serialize()
 
 
-@pytest.mark.parametrize("training, roi, device", [
-    pytest.param(training, roi, "gpu", marks=ON_GPU) for training, roi in ((True, False), (True, True), (False, False))
+@pytest.mark.parametrize("split, roi, device", [
+    pytest.param(split, roi, "gpu", marks=ON_GPU) for split, roi in (("train", False), ("train", True), ("val", False))
 ])
-def test_a_gpu_graph_is_built_and_serialised_as_python_holds_it(tiny_config, training, roi, device):
-    config = knobs(tiny_config, GPU, **{**OTHER, "roi_decode": roi, "nvjpeg_padding_mb": 1, "cache_size_mb": 8})
-    names = [name for name, _ in graph(config, GPU, training)[:-1]]
-    pipeline = dali.define(config, training, 0, 1, 3, GPU)
+def test_a_gpu_graph_is_built_and_serialised_as_python_holds_it(tiny_config, split, roi, device):
+    config = with_settings(tiny_config, GPU, **{**OTHER, "roi_decode": roi, "nvjpeg_padding_mb": 1, "cache_size_mb": 8})
+    names = [name for name, _ in graph(config, GPU, split)[:-1]]
+    pipeline = dali.define(config, split, 0, 1, 3, GPU)
     assert [name for name, _ in dali_graph.serialised(pipeline)] == names
     pipeline.build()
     images, _ = pipeline.run()

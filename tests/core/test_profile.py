@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from rn50.errors import UserError
-from rn50.run.implementation import Operator
 from rn50.speed import profile
+from rn50.speed.measurable import Operator
 from rn50.speed.profile import Profile
 from tests.contract.frameworks import FRAMEWORKS, installed
 

@@ -11,8 +11,7 @@ import pytest
 
 from rn50 import files
 from rn50.errors import UserError
-from rn50.run import implementation
-from rn50.speed import curve, networks, throughput, worker
+from rn50.speed import curve, measurable, networks, throughput, worker
 from rn50.speed.cell import Cell, Result
 from rn50.speed.networks import OURS, Network
 from rn50.speed.rates import Rates
@@ -34,7 +33,7 @@ def zoo_installed(framework):
     """Skips the test where the framework or its zoo is not installed."""
     installed(framework)
     try:
-        implementation.zoo(framework)
+        measurable.zoo(framework)
     except UserError as error:
         pytest.skip(str(error))
 
@@ -151,7 +150,7 @@ def test_names_of_cells_tell_them_apart():
 
 def test_a_model_is_trained_by_the_frameworks_whose_zoo_has_it(monkeypatch):
     zoos = {"mxnet": {"inception_v3": 299, "resnet50_v1": 224}, "pytorch": {"inception_v3": 300, "resnet50": 224}}
-    monkeypatch.setattr(implementation, "zoo", zoos.__getitem__)
+    monkeypatch.setattr(measurable, "zoo", zoos.__getitem__)
     assert networks.networks(["mxnet", "pytorch"], [OURS, "InceptionV3", "resnet50"]) == [
         ("mxnet", OURS, None), ("mxnet", "inception_v3", 299),
         ("pytorch", OURS, None), ("pytorch", "inception_v3", 300), ("pytorch", "resnet50", 224),
@@ -161,7 +160,7 @@ def test_a_model_is_trained_by_the_frameworks_whose_zoo_has_it(monkeypatch):
 
 
 def test_without_a_zoo_no_framework_is_imported(monkeypatch):
-    monkeypatch.setattr(implementation, "zoo", None)
+    monkeypatch.setattr(measurable, "zoo", None)
     assert networks.networks(["mxnet"], [OURS]) == [("mxnet", OURS, None)]
 
 

@@ -43,7 +43,7 @@ UNIT_S = 1e-5
 
 
 class Formula:
-    """A trainer whose every step is said to take the units that ``cost(knobs)`` gives, times noise; ``cost`` may refuse knobs."""
+    """A trainer whose every step takes the units that ``cost(settings)`` gives, times noise; ``cost`` may refuse settings."""
 
     def __init__(self, cost, synthetic=0.1, noise=0.0, seed=0):
         self.communicator = OneRank()
@@ -97,7 +97,7 @@ def test_no_more_threads_than_cores_and_no_dead_knob_is_tried(tiny_config):
         "DALI_ROI_DECODE", "DALI_THREADS", "DALI_PREFETCH_QUEUE", "DALI_DONT_USE_MMAP"}  # fmt: skip
     assert max(int(trial.change.split("=")[1]) for trial in trials if "THREADS" in trial.change) == 2
     gpu = with_changes(tiny_config, run={"device": "gpu"}, input_pipeline={"roi_decode": False})
-    names = {knob.name for knob in input_settings.of(gpu, 2)}
+    names = {setting.name for setting in input_settings.of(gpu, 2)}
     assert names == {trial.change.split("=")[0] for trial in trials} | {"DALI_HW_DECODER_LOAD", "DALI_CACHE_SIZE"}
 
 
@@ -135,7 +135,7 @@ def test_with_the_time_over_it_says_so_and_what_was_found_is_compared(tiny_confi
 
 
 def test_under_heavy_noise_nothing_slower_is_ever_found_faster(tiny_config):
-    """The best knobs from the start, every other value 3 % slower, noise of 10 % on every measurement."""
+    """The best settings from the start, every other value 3 % slower, noise of 10 % on every measurement."""
     best = tiny_config.input_pipeline
     trainers = [Formula(lambda wanted: 1.0 if wanted == best else 1.03, noise=0.1, seed=seed) for seed in range(300)]
     outcomes = [search(tiny_config, trainer) for trainer in trainers]
@@ -151,7 +151,7 @@ def test_a_real_gain_is_found_through_noise(tiny_config):
 
 
 def outcome_of(config, **changes):
-    """That of a search which found these knobs."""
+    """That of a search which found these settings."""
     after = dataclasses.replace(config, input_pipeline=dataclasses.replace(config.input_pipeline, **changes))
     return tuning.Outcome(config, after, (), True, (1000.0, 1100.0), tuning.rates.compare([1100.0] * 9, [1000.0] * 9), 0.97)
 

@@ -6,11 +6,10 @@ import pytest
 torch = pytest.importorskip("torch")
 mx = pytest.importorskip("implementations.mxnet").mx
 
-from implementations.mxnet import input_pipeline as mxnet_input  # noqa: E402
 from implementations.mxnet import train as mxnet_train  # noqa: E402
-from implementations.pytorch import input_pipeline as pytorch_input  # noqa: E402
 from implementations.pytorch import train as pytorch_train  # noqa: E402
 from rn50.benchmark import schedule  # noqa: E402
+from rn50.data.pipeline.batches import Batch  # noqa: E402
 from tests.conftest import with_changes  # noqa: E402
 
 STEPS = 20
@@ -35,8 +34,8 @@ def test_twenty_steps_agree(tiny_config, optimizer, learning_rate):
         images = random.standard_normal((32, 3, 32, 32)).astype(np.float32)
         labels = random.randint(10, size=32)
         rate = schedule.learning_rate(step, learning_rate, warmup_steps=5, total_steps=STEPS)
-        one = ours._train_step(pytorch_input.Batch(torch.from_numpy(images), torch.from_numpy(labels), samples, samples), rate)
-        other = theirs._train_step(mxnet_input.Batch(mx.nd.array(images), mx.nd.array(labels), samples, samples), rate)
+        one = ours._train_step(Batch(torch.from_numpy(images), torch.from_numpy(labels), samples, samples), rate)
+        other = theirs._train_step(Batch(mx.nd.array(images), mx.nd.array(labels), samples, samples), rate)
         losses.append((one.numpy(), other.asnumpy()))
     for one, other in losses:
         np.testing.assert_allclose(one, other, rtol=1e-4)

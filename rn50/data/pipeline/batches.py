@@ -1,6 +1,8 @@
-"""The batches that a framework wants of its input pipeline."""
+"""Batches as a training loop takes them, whatever library reads them, and the form that it wants them in."""
 
-from typing import NamedTuple, Optional
+from typing import Any, Iterator, Literal, NamedTuple, Optional, Protocol, Tuple
+
+Split = Literal["train", "val"]
 
 
 class BatchFormat(NamedTuple):
@@ -11,3 +13,61 @@ class BatchFormat(NamedTuple):
     layout: str
     """"CHW" or "HWC"."""
     half_precision: bool
+
+    @property
+    def dtype(self) -> str:
+        """Return the NumPy name of the images' type."""
+        return "float16" if self.half_precision else "float32"
+
+    def shape(self, batch_size: int, image_size: int) -> Tuple[int, ...]:
+        """Return the shape of the images of a batch: (B, 3, S, S) or (B, S, S, 3)."""
+        return (batch_size, 3, *[image_size] * 2) if self.layout == "CHW" else (batch_size, *[image_size] * 2, 3)
+
+
+class Batch(NamedTuple):
+    """Images (B, ...) and labels (B,) in the framework's arrays, and the number of samples that count: the others pad it."""
+
+    images: Any
+    labels: Any
+    samples: int
+    global_samples: int
+    """Samples of this step over all ranks."""
+
+
+class Batches(Protocol):
+    """Batches of one split for one rank, pass after pass."""
+
+    wait_seconds: float
+    """Time spent waiting for the input library, over the life of this object."""
+    waiting: bool
+    """True while it waits."""
+
+    def epoch(self) -> Iterator[Batch]:
+        """Yield the batches of one pass over this rank's shard."""
+
+    def drain(self) -> None:
+        """Discard the batches that were prepared ahead."""
+
+    def check_labels(self) -> None:
+        """Raise UserError if a label of the batches so far is no whole number in [0, classes). May wait for the device."""
+
+
+class RepeatedBatch:
+    """One batch, held on the device and repeated without end."""
+
+    wait_seconds = 0.0
+    waiting = False
+
+    def __init__(self, batch: Batch):
+        self._batch = batch
+
+    def epoch(self) -> Iterator[Batch]:
+        """Yield the batch without end."""
+        while True:
+            yield self._batch
+
+    def drain(self) -> None:
+        """Do nothing: no batch is prepared ahead."""
+
+    def check_labels(self) -> None:
+        """Do nothing: the labels are valid."""

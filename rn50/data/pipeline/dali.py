@@ -10,7 +10,7 @@ import numpy as np
 
 from rn50.benchmark import rules
 from rn50.data.pipeline import cpu_augment
-from rn50.data.pipeline.batches import BatchFormat
+from rn50.data.pipeline.batches import BatchFormat, Split
 from rn50.data.pipeline.record_set import RecordSet
 from rn50.errors import UserError
 from rn50.settings.config import Config
@@ -23,28 +23,28 @@ _HEADINGS = ("Critical error in pipeline", "Error when executing")
 
 def prepare(config: Config, form: BatchFormat) -> None:
     """Compile the code that pipelines of this configuration need, so that building one does not."""
-    if _in_one_pass(config, True, form):
+    if _in_one_pass(config, "train", form):
         cpu_augment.compiled(config.data.image_size, form.layout)
 
 
-def build(config: Config, training: bool, rank: int, ranks: int, seed: int, form: BatchFormat) -> Any:
+def build(config: Config, split: Split, rank: int, ranks: int, seed: int, form: BatchFormat) -> Any:
     """Return a built ``nvidia.dali.Pipeline`` over this rank's shard; its outputs are (images, labels).
 
     Images are float32, or float16 with ``form.half_precision``, of shape (batch, 3, S, S) for the layout "CHW" and
     (batch, S, S, 3) for "HWC"; labels are float32 of shape (batch, 1). The last batch of a shard is filled up with copies of the
     shard's last sample, which the caller has to cut off.
     """
-    pipeline = define(config, training, rank, ranks, seed, form)
+    pipeline = define(config, split, rank, ranks, seed, form)
     pipeline.build()
     return pipeline
 
 
-def define(config: Config, training: bool, rank: int, ranks: int, seed: int, form: BatchFormat) -> Any:
+def define(config: Config, split: Split, rank: int, ranks: int, seed: int, form: BatchFormat) -> Any:
     """Return the pipeline of ``build``, not built yet: a graph that can be inspected without a GPU."""
 
     def graph() -> Any:
-        jpegs, labels = _read(config, training, rank, ranks)
-        images = _augment(_decode(jpegs, config, training, form), config, training, form)
+        jpegs, labels = _read(config, split, rank, ranks)
+        images = _augment(_decode(jpegs, config, split, form), config, split, form)
         return images, labels if form.device_id is None else labels.gpu()
 
     return _pipeline(config, seed, form, graph)
@@ -53,7 +53,7 @@ def define(config: Config, training: bool, rank: int, ranks: int, seed: int, for
 def build_reader(config: Config, rank: int, ranks: int, seed: int) -> Any:
     """Return a built pipeline that only reads this rank's shard of the training set: (JPEGs, labels)."""
     on_cpu = BatchFormat(None, "CHW", False)
-    pipeline = _pipeline(config, seed, on_cpu, lambda: tuple(_read(config, True, rank, ranks)))
+    pipeline = _pipeline(config, seed, on_cpu, lambda: tuple(_read(config, "train", rank, ranks)))
     pipeline.build()
     return pipeline
 
@@ -67,7 +67,7 @@ def build_decoder(config: Config, seed: int, form: BatchFormat, batches: Iterato
 
     def graph() -> Any:
         encoded = fn.external_source(source=batches, batch=True, dtype=types.UINT8, ndim=1, no_copy=True)
-        return _decode(encoded, config, True, form)
+        return _decode(encoded, config, "train", form)
 
     pipeline = _pipeline(config, seed, form, graph)
     pipeline.build()
@@ -92,31 +92,30 @@ def check_form(records: RecordSet, labels: Any) -> None:
 def _pipeline(config: Config, seed: int, form: BatchFormat, graph: Any) -> Any:
     from nvidia.dali import pipeline_def
 
-    knobs = config.input_pipeline
+    settings = config.input_pipeline
     return pipeline_def(
         batch_size=config.hyperparameters.batch_size,
-        num_threads=knobs.threads,
+        num_threads=settings.threads,
         device_id=form.device_id,
         seed=seed,
-        prefetch_queue_depth=knobs.prefetch_queue_depth,
+        prefetch_queue_depth=settings.prefetch_queue_depth,
     )(graph)()
 
 
-def _read(config: Config, training: bool, rank: int, ranks: int) -> Any:
+def _read(config: Config, split: Split, rank: int, ranks: int) -> Any:
     """Return (JPEGs, labels) of this rank's shard."""
     from nvidia.dali import fn
 
-    name = "train" if training else "val"
     return fn.readers.mxnet(
-        path=[f"{config.data.folder}/{name}.rec"],
-        index_path=[f"{config.data.folder}/{name}.idx"],
+        path=[f"{config.data.folder}/{split}.rec"],
+        index_path=[f"{config.data.folder}/{split}.idx"],
         name="reader",
         shard_id=rank,
         num_shards=ranks,
-        random_shuffle=training,
+        random_shuffle=split == "train",
         pad_last_batch=True,
         # Validation keeps its shard, so that every evaluation counts the same samples on the same rank.
-        stick_to_shard=not training,
+        stick_to_shard=split == "val",
         dont_use_mmap=config.input_pipeline.dont_use_mmap,
         lazy_init=True,
     )
@@ -127,35 +126,36 @@ def _crop(config: Config) -> Dict[str, Any]:
     return {"random_area": area, "random_aspect_ratio": rules.CROP_ASPECT, "num_attempts": 100}
 
 
-def _decode(jpegs: Any, config: Config, training: bool, form: BatchFormat) -> Any:
+def _decode(jpegs: Any, config: Config, split: Split, form: BatchFormat) -> Any:
     """Return whole images (H, W, 3) as uint8, or with ``roi_decode`` only the random crops of training images."""
     from nvidia.dali import fn, types
 
-    knobs = config.input_pipeline
+    settings = config.input_pipeline
     how: Dict[str, Any] = {"device": "cpu", "output_type": types.RGB}
     if form.device_id is not None:
         how.update(
             device="mixed",
-            hw_decoder_load=knobs.hw_decoder_load,
-            device_memory_padding=knobs.nvjpeg_padding_mb * MIB,
-            host_memory_padding=knobs.nvjpeg_padding_mb * MIB,
-            bytes_per_sample_hint=knobs.decoder_buffer_hint,
+            hw_decoder_load=settings.hw_decoder_load,
+            device_memory_padding=settings.nvjpeg_padding_mb * MIB,
+            host_memory_padding=settings.nvjpeg_padding_mb * MIB,
+            bytes_per_sample_hint=settings.decoder_buffer_hint,
         )
-        if knobs.hw_decoder_load:  # these hints size the memory of the JPEG engine
-            how.update(preallocate_width_hint=knobs.preallocate_width, preallocate_height_hint=knobs.preallocate_height)
-    if training and knobs.roi_decode:
+        if settings.hw_decoder_load:  # these hints size the memory of the JPEG engine
+            how.update(preallocate_width_hint=settings.preallocate_width, preallocate_height_hint=settings.preallocate_height)
+    if split == "train" and settings.roi_decode:
         return fn.decoders.image_random_crop(jpegs, **_crop(config), **how)
-    if training and knobs.cache_size_mb and form.device_id is not None:  # only the GPU's decoder of whole images has a cache
-        how.update(cache_size=knobs.cache_size_mb, cache_type="threshold", cache_threshold=0)
+    # Only the GPU's decoder of whole images has a cache.
+    if split == "train" and settings.cache_size_mb and form.device_id is not None:
+        how.update(cache_size=settings.cache_size_mb, cache_type="threshold", cache_threshold=0)
     return fn.decoders.image(jpegs, **how)
 
 
-def _in_one_pass(config: Config, training: bool, form: BatchFormat) -> bool:
+def _in_one_pass(config: Config, split: Split, form: BatchFormat) -> bool:
     """Return whether our own operator augments decoded images: on a CPU, for training crops that were decoded alone."""
-    return form.device_id is None and training and config.input_pipeline.roi_decode
+    return form.device_id is None and split == "train" and config.input_pipeline.roi_decode
 
 
-def _augment(images: Any, config: Config, training: bool, form: BatchFormat) -> Any:
+def _augment(images: Any, config: Config, split: Split, form: BatchFormat) -> Any:
     """Return decoded images cropped, resized, mirrored and normalised.
 
     The outermost pixels of an enlarged crop depend on ``roi_decode``. A crop that was decoded alone has its edge repeated, as in
@@ -163,9 +163,9 @@ def _augment(images: Any, config: Config, training: bool, form: BatchFormat) -> 
     """
     from nvidia.dali import fn, types
 
-    knobs, size = config.input_pipeline, config.data.image_size
+    settings, size = config.input_pipeline, config.data.image_size
     dtype = types.FLOAT16 if form.half_precision else types.FLOAT
-    if _in_one_pass(config, training, form):
+    if _in_one_pass(config, split, form):
         mirror = fn.random.coin_flip(probability=rules.MIRROR_PROBABILITY, shape=[1], dtype=types.UINT8)
         made = cpu_augment.augment(images, mirror, size, form.layout)
         return fn.cast(made, dtype=dtype) if form.half_precision else made
@@ -173,18 +173,18 @@ def _augment(images: Any, config: Config, training: bool, form: BatchFormat) -> 
     resize = {"device": "cpu", "interp_type": types.INTERP_LINEAR, "antialias": False}
     normalize: Dict[str, Any] = {"device": "cpu"}
     if form.device_id is not None:
-        resize.update(device="gpu", bytes_per_sample_hint=knobs.crop_buffer_hint, temp_buffer_hint=knobs.tmp_buffer_hint)
-        normalize = {"device": "gpu", "bytes_per_sample_hint": knobs.normalize_buffer_hint}
-    if not training:
+        resize.update(device="gpu", bytes_per_sample_hint=settings.crop_buffer_hint, temp_buffer_hint=settings.tmp_buffer_hint)
+        normalize = {"device": "gpu", "bytes_per_sample_hint": settings.normalize_buffer_hint}
+    if split == "val":
         images = fn.resize(images, resize_shorter=config.data.eval_resize, **resize)
-    elif knobs.roi_decode:
+    elif settings.roi_decode:
         images = fn.resize(images, size=(size, size), **resize)
     else:
         images = fn.random_resized_crop(images, size=(size, size), **_crop(config), **resize)
     return fn.crop_mirror_normalize(
         images,
         crop=(size, size),
-        mirror=fn.random.coin_flip(probability=rules.MIRROR_PROBABILITY) if training else 0,
+        mirror=fn.random.coin_flip(probability=rules.MIRROR_PROBABILITY) if split == "train" else 0,
         mean=rules.MEAN,
         std=rules.STD,
         dtype=dtype,

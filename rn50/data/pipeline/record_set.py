@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import List, Optional, Tuple
 
 from rn50.data import preflight
+from rn50.data.pipeline.batches import Split
 from rn50.errors import UserError
 from rn50.settings.config import Config
 
@@ -30,15 +31,16 @@ def real_samples(shard_size: int, batch: int, batch_size: int) -> int:
 
 
 class RecordSet:
-    """The training or the validation split over ``ranks`` ranks. Constructing one opens its files for the first time."""
+    """A split over ``ranks`` ranks. Constructing one opens its files for the first time."""
 
-    def __init__(self, config: Config, training: bool, ranks: int):
+    def __init__(self, config: Config, split: Split, ranks: int):
         """Raise UserError if the files are not as ``config`` describes them."""
-        name, variable = ("train", "NUMEXAMPLES") if training else ("val", "NUMVALEXAMPLES")
-        self.samples = config.data.train_samples if training else config.data.eval_samples
-        self.rec, self.idx = (Path(config.data.folder, f"{name}.{kind}") for kind in ("rec", "idx"))
+        data = config.data
+        train = split == "train"
+        self.samples, variable = (data.train_samples, "NUMEXAMPLES") if train else (data.eval_samples, "NUMVALEXAMPLES")
+        self.rec, self.idx = (Path(data.folder, f"{split}.{kind}") for kind in ("rec", "idx"))
         preflight.check_record_set(self.rec, self.idx, self.samples, variable)
-        self._classes, self._batch_size = config.data.classes, config.hyperparameters.batch_size
+        self._classes, self._batch_size = data.classes, config.hyperparameters.batch_size
         self.shard_sizes = shard_sizes(self.samples, ranks)
         self.batches = batches(self.samples, ranks, self._batch_size)
         """Batches of one pass, the same number for every shard."""

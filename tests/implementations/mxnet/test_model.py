@@ -6,7 +6,6 @@ import pytest
 pytest.importorskip("implementations.mxnet")
 mx = pytest.importorskip("mxnet")
 
-from implementations.mxnet.input_pipeline import SyntheticBatches  # noqa: E402
 from implementations.mxnet.model import Bottleneck, Layout, ResNet50, TrainingLoss, trainable  # noqa: E402
 from implementations.mxnet.train import create  # noqa: E402
 from rn50.benchmark import rules  # noqa: E402
@@ -75,7 +74,7 @@ def test_one_step_at_full_size(tiny_config):
     )
     rank = create(config)
     assert len(rank.warm_up(1)) == 161
-    batch = next(SyntheticBatches(config, 1, rank.context, rank.layout, rank.precision).epoch())
+    batch = next(rank._synthetic().epoch())
     before = [p.data().asnumpy() for p in rank.parameters]
     loss = rank._train_step(batch, 0.1).asnumpy()
     assert loss.shape == (4,)

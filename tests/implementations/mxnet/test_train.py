@@ -9,7 +9,6 @@ pytest.importorskip("implementations.mxnet")
 mx = pytest.importorskip("mxnet")
 
 from implementations.mxnet.communicator import lost_rank_named  # noqa: E402
-from implementations.mxnet.input_pipeline import SyntheticBatches  # noqa: E402
 from implementations.mxnet.train import create  # noqa: E402
 from rn50.errors import RankLostError  # noqa: E402
 
@@ -17,8 +16,7 @@ from rn50.errors import RankLostError  # noqa: E402
 def test_one_batch_is_learned_by_heart(tiny_config):
     rank = create(tiny_config)
     rank.warm_up(1)
-    batches = SyntheticBatches(tiny_config, 1, rank.context, rank.layout, rank.precision)
-    losses = [float(rank._train_step(batch, 2.0).mean().asscalar()) for batch in itertools.islice(batches.epoch(), 40)]
+    losses = [float(rank._train_step(batch, 2.0).mean().asscalar()) for batch in itertools.islice(rank._synthetic().epoch(), 40)]
     floor = -(0.91 * np.log(0.91) + 0.09 * np.log(0.01))  # smoothing 0.1 over 10 classes: the loss of a perfect prediction
     assert losses[0] == pytest.approx(np.log(10), rel=0.2)
     assert floor <= losses[-1] < (losses[0] + floor) / 2

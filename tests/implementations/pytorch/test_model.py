@@ -87,7 +87,7 @@ def test_one_step_at_full_size(tiny_config, device):
     )
     rank = create(config)
     assert len(rank.warm_up(1)) == 161
-    batch = next(rank.open_input(None).epoch())
+    batch = next(rank._synthetic().epoch())
     assert batch.images.is_contiguous(memory_format=torch.channels_last)
     before = [p.tensor.detach().clone() for p in rank.parameters]
     loss = rank._train_step(batch, 0.1)
@@ -105,7 +105,7 @@ ON_GPUS = [pytest.param("gpu", precision, marks=ON_GPU) for precision in ("float
 def test_one_batch_is_learned_by_heart(tiny_config, device, precision):
     rank = create(with_changes(tiny_config, run={"device": device, "precision": precision}))
     rank.warm_up(1)
-    losses = [float(rank._train_step(batch, 2.0).mean()) for batch in itertools.islice(rank.open_input(None).epoch(), 40)]
+    losses = [float(rank._train_step(batch, 2.0).mean()) for batch in itertools.islice(rank._synthetic().epoch(), 40)]
     floor = -(0.91 * np.log(0.91) + 0.09 * np.log(0.01))  # smoothing 0.1 over 10 classes: the loss of a perfect prediction
     assert losses[0] == pytest.approx(np.log(10), rel=0.2)
     assert floor * 0.99 <= losses[-1] < (losses[0] + floor) / 2

@@ -5,7 +5,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from implementations.pytorch.model import ResNet50, join, trainable  # noqa: E402
+from implementations.pytorch.model import ResNet50, flatten_parameters, trainable  # noqa: E402
 from implementations.pytorch.optimizer import OPTIMIZERS, Lars, in_order  # noqa: E402
 from rn50.benchmark import optimizers, schedule  # noqa: E402
 from tests.conftest import ON_GPU, with_changes  # noqa: E402
@@ -19,7 +19,7 @@ def made(name, h, device="cpu", gamma_zero=True):
     network = ResNet50(10, 0.125, gamma_zero, "float32").to(device)
     network.initialize(0)
     parameters = in_order(trainable(network))
-    weights, gradients = join(parameters, lambda values: torch.zeros(values, device=device))
+    weights, gradients = flatten_parameters(parameters, lambda values: torch.zeros(values, device=device))
     return parameters, OPTIMIZERS[name](parameters, weights, gradients, h)
 
 
@@ -84,7 +84,7 @@ def test_what_lies_between_the_parameters_stays_zero(tiny_config):
     network = ResNet50(10, 0.125, True, "float32")
     network.initialize(0)
     parameters = in_order(trainable(network))
-    weights, gradients = join(parameters, torch.zeros)
+    weights, gradients = flatten_parameters(parameters, torch.zeros)
     optimizer = Lars(parameters, weights, gradients, tiny_config.hyperparameters)
     used = torch.zeros_like(weights, dtype=torch.bool)
     for parameter in parameters:

@@ -4,7 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from implementations.pytorch.model import Bottleneck, join, trainable  # noqa: E402
+from implementations.pytorch.model import Bottleneck, flatten_parameters, trainable  # noqa: E402
 from implementations.pytorch.step import Eager, Graph, of_full_batches  # noqa: E402
 from implementations.pytorch.train import create  # noqa: E402
 from tests.conftest import ON_GPU, with_changes  # noqa: E402
@@ -24,12 +24,12 @@ def trained(config):
     rank = create(config)
     rank.warm_up(3)
     before = flat(rank.parameters)
-    batch = next(rank.open_input(None).epoch())
+    batch = next(rank._synthetic().epoch())
     losses = []
     for step, rate in enumerate(RATES):
         samples = 11 if step in RAGGED else batch.samples
         # Other images in every step, in other memory than the last ones.
-        shifted = batch._replace(images=batch.images.heartbeats(step, 0), labels=batch.labels.heartbeats(step), samples=samples)
+        shifted = batch._replace(images=batch.images.roll(step, 0), labels=batch.labels.roll(step), samples=samples)
         losses.append(rank._train_step(shifted._replace(global_samples=samples), rate))
     correct = rank._evaluate(batch.images, batch.labels)
     change, statistics = flat(rank.parameters) - before, torch.cat(list(rank.network.buffers()))
@@ -61,7 +61,7 @@ def test_compiled_losses_gradients_and_statistics_are_those_of_eager():
         for module in network.modules():
             if hasattr(module, "names"):
                 module.initialize(random)
-        _, gradients = join(trainable(network), torch.zeros)
+        _, gradients = flatten_parameters(trainable(network), torch.zeros)
         step = Eager(network, gradients, 0.1)
         if compiled:
             step = of_full_batches("compile", step, torch.empty(0), torch.empty(0))
@@ -85,7 +85,7 @@ def test_a_ragged_batch_never_meets_what_is_made_for_full_ones(tiny_config, devi
         raise AssertionError(f"{len(labels)} samples")
 
     rank._full_step = refuse
-    batch = next(rank.open_input(None).epoch())
+    batch = next(rank._synthetic().epoch())
     assert rank._train_step(batch._replace(samples=3), 0.1).shape == (3,)
     with pytest.raises(AssertionError, match="16 samples"):
         rank._train_step(batch, 0.1)
@@ -103,7 +103,7 @@ def test_a_graph_gives_what_its_step_gives(tiny_config, device):
     rank = create(with_changes(tiny_config, run={"device": device, "step_mode": "graph"}))
     rank.warm_up(1)
     assert isinstance(rank._full_step, Graph)
-    batch = next(rank.open_input(None).epoch())
+    batch = next(rank._synthetic().epoch())
     images, labels = batch.images, batch.labels
     first = rank._full_step(images, labels)
     kept = first.clone()

@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 from implementations.pytorch import input_library  # noqa: E402
 from rn50.benchmark import rules  # noqa: E402
 from rn50.data import recordio  # noqa: E402
+from rn50.data.pipeline.batches import BatchFormat  # noqa: E402
 from rn50.errors import UserError  # noqa: E402
 from tests.conftest import ON_GPU, with_changes  # noqa: E402
 
@@ -48,7 +49,7 @@ def images():
 def opened(tiny_config, tmp_path):
     """Opens batches of 8 of the given images, whose labels are their places."""
 
-    def open_batches(images, library, training, device="cpu"):
+    def open_batches(images, library, split, device="cpu"):
         for name in ("train", "val"):
             with recordio.IndexedRecordWriter(tmp_path / name) as writer:
                 for index, image in enumerate(images):
@@ -57,7 +58,8 @@ def opened(tiny_config, tmp_path):
         config = with_changes(tiny_config, run={"framework": "pytorch"}, input_pipeline={"library": library}, data=data,
                               hyperparameters={"batch_size": 8})  # fmt: skip
         communicator = types.SimpleNamespace(rank=0, size=1)
-        return input_library.open_batches(config, training, communicator, 5, torch.device(device), "float32")
+        form = BatchFormat(None if device == "cpu" else 0, "HWC", False)
+        return input_library.open_batches(config, split, communicator, 5, form)
 
     return open_batches
 
@@ -70,13 +72,13 @@ def grey_levels(batches, passes=3):
     return pixels * std + mean, np.concatenate([batch.labels.cpu().numpy() for batch in made])
 
 
-@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("split", ["train", "val"])
 # Grey levels. On a CPU exact halves may be rounded otherwise; nvJPEG enlarges chroma otherwise than libjpeg.
 @pytest.mark.parametrize("device, furthest, on_average", [("cpu", 1.01, 0.05), pytest.param("cuda:0", 40, 2, marks=ON_GPU)])
-def test_images_are_those_of_the_dataloader(opened, images, training, device, furthest, on_average):
+def test_images_are_those_of_the_dataloader(opened, images, split, device, furthest, on_average):
     pytest.importorskip("torchvision")
-    expected, order = grey_levels(opened(images, "dataloader", training))
-    made, labels = grey_levels(opened(images, "torchvision", training, device))
+    expected, order = grey_levels(opened(images, "dataloader", split))
+    made, labels = grey_levels(opened(images, "torchvision", split, device))
     assert (labels == order).all() and set(order) == set(range(len(images)))
     errors = np.abs(made - expected).mean(axis=(1, 2, 3))
     assert np.abs(made - expected).max() < furthest and errors.max() < on_average
@@ -85,7 +87,7 @@ def test_images_are_those_of_the_dataloader(opened, images, training, device, fu
 
 def test_what_the_device_refuses_is_decoded_by_pillow(opened, images, monkeypatch):
     torchvision = pytest.importorskip("torchvision")
-    expected, _ = grey_levels(opened(images, "torchvision", True), passes=1)
+    expected, _ = grey_levels(opened(images, "torchvision", "train"), passes=1)
     decode, half, asked = torchvision.io.decode_jpeg, sorted(map(len, images))[len(images) // 2], []
 
     def decode_small(batch, *others):
@@ -95,7 +97,7 @@ def test_what_the_device_refuses_is_decoded_by_pillow(opened, images, monkeypatc
         return decode(batch, *others)
 
     monkeypatch.setattr(torchvision.io, "decode_jpeg", decode_small)
-    made, _ = grey_levels(opened(images, "torchvision", True), passes=1)
+    made, _ = grey_levels(opened(images, "torchvision", "train"), passes=1)
     assert np.abs(made - expected).max() < 1.01
     together, *alone = asked
     assert len(together) == len(alone) == len(images) - 2  # neither CMYK nor PNG
@@ -105,15 +107,15 @@ def test_what_the_device_refuses_is_decoded_by_pillow(opened, images, monkeypatc
 def test_a_record_of_the_batch_that_nobody_decodes_is_named(opened, images):
     pytest.importorskip("torchvision")
     images[3] = images[3][: len(images[3]) // 2]
-    for training in (True, False):
+    for split in ("train", "val"):
         with pytest.raises(UserError, match=r"\.rec: record 3 at byte \d+ does not decode \(.*truncated"):
-            grey_levels(opened(images, "torchvision", training))
+            grey_levels(opened(images, "torchvision", split))
 
 
 def test_torchvision_is_named_where_it_is_missing(opened, images, monkeypatch):
     monkeypatch.setitem(sys.modules, "torchvision", None)
     with pytest.raises(UserError, match=r"^INPUT_LIBRARY=torchvision: torchvision cannot be imported .*; install"):
-        opened(images, "torchvision", True)
+        opened(images, "torchvision", "train")
 
 
 def test_a_decoder_that_is_missing_is_found_before_the_clock_starts(tiny_config, monkeypatch):

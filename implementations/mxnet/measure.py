@@ -1,0 +1,53 @@
+"""MXNet's training steps to be measured: on any batches, under its profiler, and on Gluon's models."""
+
+import json
+import pathlib
+from typing import Any, List, Optional, Tuple
+
+import mxnet as mx
+
+from implementations.mxnet import zoo
+from implementations.mxnet.communicator import lost_rank_named
+from implementations.mxnet.train import MxnetImplementation
+from rn50.data.pipeline.batches import Batches
+from rn50.run.implementation import EpochResult
+from rn50.settings.config import Config
+from rn50.speed.measurable import Operator, TrainingSteps
+
+
+def create(config: Config, model: Optional[str] = None) -> "MxnetMeasurable":
+    """Return the measurable implementation; ``model`` names one of Gluon's to time instead of ours."""
+    return MxnetMeasurable(config, model)
+
+
+class MxnetMeasurable(MxnetImplementation, TrainingSteps):
+    """See ``rn50.speed.measurable.Measurable``."""
+
+    def __init__(self, config: Config, model: Optional[str]):
+        super().__init__(config)
+        self._model = model
+        if model is not None:
+            self.batch_format = self.batch_format._replace(layout="CHW")  # Gluon's models are never channels-last
+
+    def _untrained(self) -> Any:
+        if self._model is None:
+            return super()._untrained()
+        return zoo.network(self._model, self.config.data.classes, self.config.data.image_size, self.precision)
+
+    @lost_rank_named()
+    def train_steps(self, batches: Batches, lead_in: int, steps: int) -> EpochResult:
+        """See ``Measurable``."""
+        return super().train_steps(batches, lead_in, steps)
+
+    def profile(self, batches: Batches, steps: int, trace: pathlib.Path) -> Tuple[EpochResult, List[Operator]]:
+        """Run steps under MXNet's profiler.
+
+        Without MXNET_EXEC_BULK_EXEC_TRAIN=0, operators that the engine runs in one piece count as one.
+        """
+        mx.profiler.set_config(profile_symbolic=True, profile_imperative=True, aggregate_stats=True, filename=str(trace))
+        mx.profiler.set_state("run")
+        result = self.train_steps(batches, 0, steps)
+        mx.profiler.set_state("stop")
+        table = json.loads(mx.profiler.dumps(reset=True, format="json"))["Time"]
+        mx.profiler.dump()
+        return result, [Operator(name, each["Count"], each["Total"] / 1e3) for name, each in table["operator"].items()]

@@ -1,0 +1,48 @@
+"""PyTorch's training steps to be measured: on any batches, under its profiler, and on torchvision's models."""
+
+import pathlib
+from typing import Any, List, Optional, Tuple
+
+import torch
+
+from implementations.pytorch import zoo
+from implementations.pytorch.communicator import lost_rank_named
+from implementations.pytorch.train import PytorchImplementation
+from rn50.data.pipeline.batches import Batches
+from rn50.run.implementation import EpochResult
+from rn50.settings.config import Config
+from rn50.speed.measurable import Operator, TrainingSteps
+
+
+def create(config: Config, model: Optional[str] = None) -> "PytorchMeasurable":
+    """Return the measurable implementation; ``model`` names one of torchvision to time instead of ours."""
+    return PytorchMeasurable(config, model)
+
+
+class PytorchMeasurable(PytorchImplementation, TrainingSteps):
+    """See ``rn50.speed.measurable.Measurable``."""
+
+    def __init__(self, config: Config, model: Optional[str]):
+        super().__init__(config)
+        self._model = model
+
+    def _untrained(self) -> Any:
+        if self._model is None:
+            return super()._untrained()
+        return zoo.ZooNetwork(self._model, self.config.data.classes, self.precision)
+
+    @lost_rank_named()
+    def train_steps(self, batches: Batches, lead_in: int, steps: int) -> EpochResult:
+        """See ``Measurable``."""
+        return super().train_steps(batches, lead_in, steps)
+
+    def profile(self, batches: Batches, steps: int, trace: pathlib.Path) -> Tuple[EpochResult, List[Operator]]:
+        """Run steps under PyTorch's profiler."""
+        activity = torch.profiler.ProfilerActivity
+        on_gpu = self.device.type == "cuda"
+        with torch.profiler.profile(activities=[activity.CPU, activity.CUDA] if on_gpu else [activity.CPU]) as profiler:
+            result = self.train_steps(batches, 0, steps)
+        profiler.export_chrome_trace(str(trace))
+        taken = "self_device_time_total" if on_gpu else "self_cpu_time_total"
+        every = [Operator(each.key, each.count, getattr(each, taken) / 1e6) for each in profiler.key_averages()]
+        return result, [each for each in every if each.seconds]

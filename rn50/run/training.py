@@ -1,0 +1,90 @@
+"""Parts of a training loop that are the same in every framework: precision, learning rates, warm-up, and time taken."""
+
+import itertools
+import time
+from typing import Any, Callable
+
+from rn50 import frameworks
+from rn50.benchmark import schedule
+from rn50.data.pipeline.batches import Batch, Batches
+from rn50.errors import UserError
+from rn50.machine.hardware import fastest_cpu_precision
+from rn50.run.implementation import EpochResult
+from rn50.settings.config import Config
+
+PROGRESS_SECONDS = 1.0
+WARM_UP_STEPS = 3
+
+
+def precision(config: Config) -> str:
+    """Return the precision of the matrix products: PRECISION, or the fastest of the device for "auto"."""
+    if config.run.precision != "auto":
+        return config.run.precision
+    return "float16" if config.run.device == "gpu" else fastest_cpu_precision()
+
+
+def require_gpu(config: Config, local_rank: int, seen: int, remedy: str) -> None:
+    """Raise UserError unless the framework sees a GPU for this rank."""
+    if seen <= local_rank:
+        name = frameworks.traits(config.run.framework).name
+        raise UserError("DEVICE=gpu", f"{name} sees {seen} GPUs, DGXNGPU={config.run.ranks_per_node} asks for more",
+                        f"set DEVICE=cpu, or {remedy}")
+
+
+class LearningRates:
+    """Counts the steps of a run and gives the learning rate of each (``rn50.benchmark.schedule``)."""
+
+    def __init__(self, config: Config):
+        h = config.hyperparameters
+        steps = schedule.steps_per_epoch(config.data.train_samples, config.ranks, h.batch_size)
+        self._base = h.learning_rate
+        self._warmup_steps, self._total_steps = round(h.warmup_epochs * steps), round(h.schedule_epochs * steps)
+        self._step = 0
+
+    def next(self) -> float:
+        """Begin the next step and return its learning rate."""
+        self._step += 1
+        return schedule.learning_rate(self._step, self._base, self._warmup_steps, self._total_steps)
+
+
+class Pace:
+    """Samples and seconds of an epoch, and when its progress is due: at most once in PROGRESS_SECONDS."""
+
+    def __init__(self) -> None:
+        self._reported = 0.0
+        self.samples = 0
+
+    def begin(self, batches: Batches) -> None:
+        """Begin to count, for an epoch of these batches."""
+        self._batches, self._waited, self.samples = batches, batches.wait_seconds, 0
+        self._begin = time.perf_counter()
+
+    def add(self, samples: int) -> None:
+        """Count the samples of a step."""
+        self.samples += samples
+
+    def is_due(self) -> bool:
+        """Return True, and count it as reported, if no progress was reported for PROGRESS_SECONDS."""
+        due = time.perf_counter() - self._reported > PROGRESS_SECONDS
+        if due:
+            self._reported = time.perf_counter()
+        return due
+
+    def result(self) -> EpochResult:
+        """Return the samples and seconds since ``begin``; the caller has waited for the device."""
+        seconds = time.perf_counter() - self._begin
+        return EpochResult(self.samples, seconds, self._batches.wait_seconds - self._waited)
+
+
+def warm_up(batches: Batches, train: Callable[[Batch], Any], evaluate: Callable[[Batch], Any]) -> float:
+    """Run ``train`` and ``evaluate`` on WARM_UP_STEPS batches and return the seconds of the fastest evaluation.
+
+    Both wait until the device has finished.
+    """
+    seconds = []
+    for batch in itertools.islice(batches.epoch(), WARM_UP_STEPS):
+        train(batch)
+        begin = time.perf_counter()
+        evaluate(batch)
+        seconds.append(time.perf_counter() - begin)
+    return min(seconds)

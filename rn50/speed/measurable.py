@@ -1,0 +1,119 @@
+"""The contract between measurements and a framework: training steps on any batches, its profiler, and its model zoo."""
+
+import dataclasses
+import functools
+import itertools
+import pathlib
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Protocol, Tuple
+
+from rn50 import frameworks
+from rn50.data.pipeline.batches import Batches, BatchFormat
+from rn50.run.implementation import Communicator, EpochResult
+from rn50.run.training import Pace
+from rn50.settings.config import Config, InputPipeline
+
+
+class Operator(NamedTuple):
+    """Calls and time of one operator of the framework in the profiled steps."""
+
+    name: str
+    calls: int
+    seconds: float
+    """Time on the device, without that of the operators it called."""
+
+
+class Measurable(Protocol):
+    """One rank of a measurement, built by ``create(config)`` of ``implementations.<framework>.measure``.
+
+    ``create(config, model)`` builds one with a model of the framework's own zoo in place of ours.
+    """
+
+    communicator: Communicator
+    batch_format: BatchFormat
+    """The form of the batches that the input pipeline makes, and where it makes them."""
+
+    def warm_up(self, seed: int) -> List[str]:
+        """See ``rn50.run.implementation``."""
+
+    def open_input(self, settings: Optional[InputPipeline]) -> Batches:
+        """Return batches for ``train_steps``: the training set through a pipeline of these settings, or with None one random
+        batch held on the device. ``warm_up`` comes first. Several inputs may be open at a time.
+
+        A pipeline has given its first batch by then, so too little memory or missing data is an error here.
+        """
+
+    def train_steps(self, batches: Batches, lead_in: int, steps: int) -> EpochResult:
+        """Run ``steps`` training steps at a learning rate of 0 on ``batches`` of ``open_input``.
+
+        The steps have to cost what they cost in the middle of a long run. So batches that were prepared ahead in idle time are
+        discarded, and ``lead_in`` steps run before those that are timed and counted. All ranks call it.
+        """
+
+    def profile(self, batches: Batches, steps: int, trace: pathlib.Path) -> Tuple[EpochResult, List[Operator]]:
+        """Run ``train_steps`` under the framework's own profiler, which slows it, and write the timeline to ``trace`` in Chrome's
+        tracing format."""
+
+    def close(self) -> None:
+        """See ``rn50.run.implementation``."""
+
+
+class TrainingSteps:
+    """``open_input`` and ``train_steps`` for an implementation that has the methods which raise NotImplementedError here."""
+
+    config: Config
+
+    def open_input(self, settings: Optional[InputPipeline]) -> Batches:
+        """See ``Measurable``."""
+        if settings is None:
+            return self._synthetic()
+        batches = self._open(dataclasses.replace(self.config, input_pipeline=settings), "train")
+        batches.drain()
+        return batches
+
+    def train_steps(self, batches: Batches, lead_in: int, steps: int) -> EpochResult:
+        """See ``Measurable``."""
+        batches.drain()
+        for batch in itertools.islice(batches.epoch(), lead_in):
+            self._train_step(batch, learning_rate=0.0)
+        self._wait()
+        pace = Pace()
+        pace.begin(batches)
+        for batch in itertools.islice(batches.epoch(), steps):
+            self._train_step(batch, learning_rate=0.0)
+            pace.add(batch.samples)
+        self._wait()
+        return pace.result()
+
+    def _synthetic(self) -> Batches:
+        """Return a random batch, held on the device and repeated."""
+        raise NotImplementedError
+
+    def _open(self, config: Config, split: Any) -> Batches:
+        """Return the batches of a split."""
+        raise NotImplementedError
+
+    def _train_step(self, batch: Any, learning_rate: float) -> Any:
+        """Run forward pass, backward pass, all-reduce and update."""
+        raise NotImplementedError
+
+    def _wait(self) -> None:
+        """Wait until the device has finished its work."""
+        raise NotImplementedError
+
+
+def load(framework: str, model: Optional[str] = None) -> Callable[[Config], Measurable]:
+    """Return ``create`` of ``implementations.<framework>.measure``, bound to a model of its ``zoo`` if one is named.
+
+    Raises UserError if there is no such implementation or a package that it needs is missing.
+    """
+    create: Callable[..., Measurable] = frameworks.module(framework, "measure").create
+    return create if model is None else functools.partial(create, model=model)
+
+
+def zoo(framework: str) -> Dict[str, int]:
+    """Return the models of the framework's own zoo: name -> side of the input in pixels.
+
+    Raises UserError as ``load`` does, and if the zoo is not installed.
+    """
+    models: Dict[str, int] = frameworks.module(framework, "zoo").models()
+    return models
