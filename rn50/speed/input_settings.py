@@ -62,7 +62,7 @@ def turned(config: Config, values: Mapping[str, Any]) -> Config:
 
 def alive(config: Config, knob: Knob) -> bool:
     """Return whether the value that ``config`` has for a setting is in effect."""
-    return show.why_dead(knob.name, config) is None
+    return show.why_no_effect(knob.name, config) is None
 
 
 def changes(before: Config, after: Config) -> Dict[str, Tuple[str, str]]:

@@ -535,7 +535,7 @@ def test_a_disk_that_takes_no_more_is_one_line_and_the_command_goes_on(tree, pac
     process = start(tree, tmp_path, "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))")
     _, messages = process.communicate(timeout=60)
     assert process.returncode == 2
-    assert "cannot be written (File too large); mend that, and the same command goes on" in messages.splitlines()[-1]
+    assert "cannot be written (File too large); fix that, and the same command goes on" in messages.splitlines()[-1]
     assert [path.name for path in tmp_path.iterdir()] == [PARTIAL]
     pack(tree, tmp_path)
     assert contents(tmp_path) == contents(packed)

@@ -67,7 +67,7 @@ class Search:
             raise StoppedError(self._asked)
         except OSError as error:
             where = error.filename or self._planner.folder
-            raise UserError(where, error.strerror, "mend it, and the same command goes on") from error
+            raise UserError(where, error.strerror, "fix it, and the same command goes on") from error
         finally:
             self._stop_all()
             for number, handler in handlers.items():
