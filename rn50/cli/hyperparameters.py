@@ -124,21 +124,21 @@ def search(config: str, folder: pathlib.Path, workers: int, trials: Optional[int
     Exit status: 0 the difference stands, 1 it does not or nothing better was found, 2 something to fix.
     """
     from rn50.hyperparameters.search import report, shares, subject
-    from rn50.hyperparameters.search.planner import Options, Planner
     from rn50.hyperparameters.search.progress import Progress
     from rn50.hyperparameters.search.search import Search, StoppedError
+    from rn50.hyperparameters.search.trial_scheduler import Options, TrialScheduler
 
     other = subject.data_folder(confirm_data) if confirm_data else None
     on = subject.read(config, process.environment())
     with Progress(minutes) as progress:
         dealt = shares.of(workers, on.config.run.device)
-        planner = Planner(on, folder, Options(workers, trials, minutes, repeats, seeds_to_confirm, other), progress)
+        scheduler = TrialScheduler(on, folder, Options(workers, trials, minutes, repeats, seeds_to_confirm, other), progress)
         try:
-            Search(planner, dealt, progress).run()
+            Search(scheduler, dealt, progress).run()
         except StoppedError as stopped:
             say(f"rn50: {stopped}", err=True)
             sys.exit(128 + stopped.number)
-    outcome = report.Outcome(planner, sys.argv[1:])
+    outcome = report.Outcome(scheduler, sys.argv[1:])
     outcome.write()
     if as_json:
         print_json(outcome.to_json())
