@@ -17,11 +17,8 @@ python=.venv/bin/python # without the root: in a container it is another one
 
 runs=${NEXP:-5}
 check_number NEXP "$runs" runs 5
-system=${DGXSYSTEM:-unnamed}
-if [ -n "${CONFIG_FILE:-}" ]; then # this is what run_and_time.sh takes, whatever DGXSYSTEM says
-  system=$(basename "$CONFIG_FILE" .sh)
-fi
-results=${RESULTS:-results/${system#config_}}
+# CONFIG_FILE is what run_and_time.sh takes, whatever DGXSYSTEM says.
+results=${RESULTS:-results/$(system_of "${CONFIG_FILE:-${DGXSYSTEM:-unnamed}}")}
 user_error=2 target_missed=3 diverged=4 # Status in rn50/errors.py
 unset SEED # every run draws its own from the operating system
 

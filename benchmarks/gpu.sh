@@ -3,7 +3,8 @@
 #   benchmarks/gpu.sh                 tables and logs go to results/bench_gpu
 # A part that fails is reported at the end, and does not keep the next from running.
 set -uo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
+# shellcheck source=configs/start.sh
+. "$(dirname "$(realpath "${BASH_SOURCE[0]}")")/../configs/start.sh"
 python=.venv/bin/python # as run_experiments.sh does
 [ -x "$python" ] || python=python3
 
