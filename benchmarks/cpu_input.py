@@ -25,10 +25,10 @@ from typing import Any, Callable, Dict, Iterator, List
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-import imagenet_like
 import numpy as np
 from rich.table import Table
 
+from benchmarks import imagenet_like
 from rn50.benchmark import rules
 from rn50.data import recordio
 from rn50.data.pipeline import dali

@@ -28,9 +28,9 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-import imagenet_like
 import mxnet
 
+from benchmarks import imagenet_like
 from rn50.data.packing import imagenet_folder
 from rn50.data.recordio import encode_image
 
