@@ -23,8 +23,10 @@ ARG DEBIAN_FRONTEND=noninteractive
 RUN apt-get -qq update && apt-get -qq install --yes --no-install-recommends g++ make >/dev/null
 COPY pyproject.toml ./
 COPY requirements requirements
-# Without the sources, so that a change of them leaves these layers as they are; what will be a package has to look like one.
-RUN mkdir rn50 implementations && touch rn50/__init__.py \
+# Without the sources, so that a change of them leaves these layers as they are; what will be a package has to look like one, and
+# this file has the version.
+COPY rn50/__init__.py rn50/
+RUN mkdir implementations \
  && for packages in mxnet-cpu horovod-build horovod; do requirements/install.sh $packages || exit; done \
  && pip --quiet uninstall --yes cmake && rm .venv/horovod-build.log
 
@@ -56,7 +58,8 @@ RUN find /etc/apt -name '*.list' -o -name '*.sources' | xargs sed -i -E 's/^(deb
  && apt-get -qq install --yes --no-install-recommends g++ g++-11 libopenmpi-dev make nvidia-cuda-toolkit >/dev/null
 COPY pyproject.toml ./
 COPY requirements requirements
-RUN mkdir rn50 implementations && touch rn50/__init__.py && requirements/install.sh mxnet-cu112
+COPY rn50/__init__.py rn50/
+RUN mkdir implementations && requirements/install.sh mxnet-cu112
 # libcuda.so.1 is the driver's, and MXNet is not imported without one: the toolkit has a stand-in to build against.
 RUN mkdir /opt/stand-in && ln -s "$(find /usr/lib -path '*/stubs/libcuda.so')" /opt/stand-in/libcuda.so.1 \
  && ls -d /opt/rn50/.venv/lib/python3.*/site-packages/nvidia/*/lib >/etc/ld.so.conf.d/rn50.conf && ldconfig \

@@ -42,7 +42,7 @@ test-gpu: ## the tests that need a GPU, with the packages that are there: those 
 	  $$python -m pytest -m gpu
 
 bench: data ## the figures of docs/measurements.md that a CPU can give
-	set -a; . configs/config_DEMO_CPU.sh; set +a; $(BIN)/python benchmarks/real_vs_synthetic.py
+	set -a; . configs/config_DEMO_CPU.sh; set +a; $(BIN)/rn50 bench input
 	$(BIN)/python benchmarks/training_step.py
 	$(BIN)/python benchmarks/demo_difficulty.py data/demo
 	$(BIN)/python benchmarks/packing.py
@@ -78,7 +78,7 @@ image: ## build the container image rn50:cpu (STAGE=gpu: rn50:gpu; BASE_IMAGE, E
 	  --network=host --target=$(STAGE) --tag=$(TAG) --build-arg=BASE_IMAGE=$(BASE_IMAGE) --build-arg=COMMIT=$(commit) \
 	  $(foreach name,http_proxy https_proxy no_proxy,$(if $($(name)),--build-arg=$(name))) \
 	  --label=org.opencontainers.image.title=rn50 --label=org.opencontainers.image.revision=$(commit) \
-	  --label=org.opencontainers.image.version=$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml) \
+	  --label=org.opencontainers.image.version=$(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' rn50/__init__.py) \
 	  --label=org.opencontainers.image.base.name=$(BASE_IMAGE) \
 	  --label=rn50.mxnet=$(call pinned,mxnet,mxnet-cpu) \
 	  --label=rn50.dali=$(call pinned,nvidia-dali-cuda110,mxnet-cpu) --label=rn50.horovod=$(call pinned,horovod,horovod) .

@@ -17,12 +17,9 @@ python=.venv/bin/python # without the root: in a container it is another one
 
 runs=${NEXP:-5}
 check_number NEXP "$runs" runs 5
-system=${DGXSYSTEM:-unnamed}
-if [ -n "${CONFIG_FILE:-}" ]; then # this is what run_and_time.sh takes, whatever DGXSYSTEM says
-  system=$(basename "$CONFIG_FILE" .sh)
-fi
-results=${RESULTS:-results/${system#config_}}
-to_be_mended=2 target_missed=3 diverged=4 # Status in rn50/errors.py
+# CONFIG_FILE is what run_and_time.sh takes, whatever DGXSYSTEM says.
+results=${RESULTS:-results/$(system_of "${CONFIG_FILE:-${DGXSYSTEM:-unnamed}}")}
+user_error=2 target_missed=3 diverged=4 # Status in rn50/errors.py
 unset SEED # every run draws its own from the operating system
 
 # What run.sub and run_with_docker.sh put before the command of every rank, of one process, and of every machine.
@@ -49,7 +46,7 @@ for ((run = 0; run < runs; run++)); do
   if [ -z "${examined:-}" ]; then # before the first run only, and not where there is nothing left to run
     RESULT_FILE="$result" "${one[@]}" "$python" -m rn50 doctor --brief
     status=$?
-    [ $status -eq 0 ] || exit $((status == 1 ? to_be_mended : status)) # it has said what, and how
+    [ $status -eq 0 ] || exit $((status == 1 ? user_error : status)) # it has said what, and how
     examined=1
   fi
   echo "run $((run + 1)) of $runs -> $result"
@@ -67,7 +64,7 @@ for ((run = 0; run < runs; run++)); do
   done
   trap - INT TERM HUP
   if [ $status -ne 0 ] && [ $status -ne $target_missed ]; then
-    if [ $status -ne $to_be_mended ] && [ $status -ne $diverged ]; then # there the remedy has just been said
+    if [ $status -ne $user_error ] && [ $status -ne $diverged ]; then # there the remedy has just been said
       echo "${0##*/}: run $((run + 1)) stopped with status $status; the same command again resumes there" >&2
     fi
     exit $status

@@ -25,21 +25,19 @@ options=(--rm --network=host --ipc=host --cap-add SYS_NICE --security-opt label=
 mount() { options+=(--mount "type=bind,source=$1,target=$2${3:-}"); }
 
 # The configuration. Ours lies over that of the image, so that an edited file needs no new image.
-if [ -n "${CONFIG_FILE:-}" ]; then
-  [ -f "$CONFIG_FILE" ] || fail "CONFIG_FILE=$CONFIG_FILE: no such file"
-  config=$(realpath "$CONFIG_FILE")
+chosen=${CONFIG_FILE:-}
+find_configuration
+config=$CONFIG_FILE
+if [ -n "$chosen" ]; then
+  config=$(realpath "$chosen")
   mount "$(dirname "$config")" "$(dirname "$config")" ,readonly
   options+=(--env "CONFIG_FILE=$config")
 else
-  systems=$(find configs -name 'config_*.sh' | sed 's|.*/config_||; s|\.sh$||' | sort | paste -sd' ')
-  [ -n "${DGXSYSTEM:-}" ] || fail "DGXSYSTEM is not set; set it to one of: $systems"
-  config=configs/config_$DGXSYSTEM.sh
-  [ -f "$config" ] || fail "DGXSYSTEM=$DGXSYSTEM: no $config; there are: $systems"
+  unset CONFIG_FILE # DGXSYSTEM says it, in the container too
   mount "$root/configs" /opt/rn50/configs ,readonly
   options+=(--env DGXSYSTEM)
 fi
-system=$(basename "$config" .sh)
-system=${system#config_}
+system=$(system_of "$config")
 mapfile -t said < <(
   set +u
   cd "$(dirname "$config")" || exit

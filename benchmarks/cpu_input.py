@@ -28,6 +28,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import numpy as np
 from rich.table import Table
 
+from benchmarks import imagenet_like
 from rn50.benchmark import rules
 from rn50.data import recordio
 from rn50.data.pipeline import dali
@@ -35,7 +36,6 @@ from rn50.data.pipeline.batches import BatchFormat
 from rn50.settings import config as configuration
 from rn50.speed import rates
 from rn50.terminal import Terminal
-from tests.image_tree import IMAGENET_SIZES, make
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SIZE, BATCH, CLASSES = 224, 64, 100
@@ -221,7 +221,7 @@ def main() -> None:
         measure(args.side, args.folder, args.seconds)
     with tempfile.TemporaryDirectory(dir=str(args.folder)) as made:
         source, packed = pathlib.Path(made, "source"), pathlib.Path(made, "packed")
-        make(source, classes=CLASSES, train=args.images // CLASSES, val=1, sizes=IMAGENET_SIZES)
+        imagenet_like.make(source, classes=CLASSES, train=args.images // CLASSES, val=1)
         pack = [sys.executable, "-m", "rn50", "pack", str(source), str(packed)]
         subprocess.run(pack, cwd=str(ROOT), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
         size = (packed / "train.rec").stat().st_size / args.images

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # What only a GPU can tell, part after part, with the packages that are there: `make bench-gpu`.
 #   benchmarks/gpu.sh                 tables and logs go to results/bench_gpu
-# A part that fails is told at the end, and does not keep the next from running.
+# A part that fails is reported at the end, and does not keep the next from running.
 set -uo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
+# shellcheck source=configs/start.sh
+. "$(dirname "$(realpath "${BASH_SOURCE[0]}")")/../configs/start.sh"
 python=.venv/bin/python # as run_experiments.sh does
 [ -x "$python" ] || python=python3
 

@@ -21,9 +21,9 @@ from typing import Any, Dict, Iterator, List
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-import step_floor
 from rich.table import Table
 
+from benchmarks import step_floor
 from rn50.errors import UserError
 from rn50.launch import job, launchers
 from rn50.settings import config as configuration

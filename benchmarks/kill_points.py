@@ -11,21 +11,29 @@ earlier points has to be unchanged, byte for byte. Every campaign has to finish.
 
 import argparse
 import collections
+import contextlib
 import importlib.util
 import itertools
 import json
+import os
 import pathlib
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
+import uuid
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
+import psutil
+
 from rn50.data.demo import dataset
-from tests.system.job import ROOT, Job, configuration_file, events, keys
+from rn50.results.parse import TOKEN
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 RUNS = 3
 EPOCHS = 2
@@ -40,6 +48,65 @@ TINY = {
 }
 
 
+MARK = "RN50_KILL_POINTS"
+"""Variable that every process of a call inherits, and by which it is found."""
+
+
+class Call:
+    """A call of run_experiments.sh with all processes that it starts, in a session of its own."""
+
+    def __init__(self, environment: dict, folder: pathlib.Path) -> None:
+        self._name = uuid.uuid4().hex
+        python = str(pathlib.Path(sys.executable).parent)
+        everything = {**os.environ, "PATH": f"{python}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1", **environment}
+        self._process = subprocess.Popen(
+            ["./run_experiments.sh"], cwd=str(folder), env={**everything, MARK: self._name}, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+        )  # fmt: skip
+        self.printed = ""
+
+    @property
+    def ended(self) -> bool:
+        return self._process.poll() is not None
+
+    def processes(self) -> list:
+        """Return the processes of the call that are alive."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.environ().get(MARK) == self._name:
+                    found.append(process)
+            except (psutil.NoSuchProcess, psutil.ZombieProcess, psutil.AccessDenied):
+                pass  # ended, or not ours
+        return found
+
+    def wait(self) -> int:
+        """Wait at most LIMIT_S for the end of the script and return its exit status. Nothing of the call is left afterwards."""
+        try:
+            self.printed, _ = self._process.communicate(timeout=LIMIT_S)
+        finally:
+            self.end()
+        return self._process.returncode
+
+    def end(self) -> None:
+        """Kill what is left of the call."""
+        for process in self.processes():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        if not self._process.stdout.closed:
+            self.printed, _ = self._process.communicate()
+
+
+def events(log: pathlib.Path) -> list:
+    """Return the MLPerf events of a log that are whole lines."""
+    return [json.loads(line.split(f"{TOKEN} ")[1]) for line in log.read_text().splitlines(True) if line.endswith("\n")]
+
+
+def keys(log: pathlib.Path) -> list:
+    """Return the names of the events of a log."""
+    return [event["key"] for event in events(log)]
+
+
 def checkout(folder: pathlib.Path) -> pathlib.Path:
     """Put the parts of the repository that a campaign needs, and a data set, into ``folder``."""
     for part in ("rn50", "implementations", "configs"):
@@ -47,27 +114,22 @@ def checkout(folder: pathlib.Path) -> pathlib.Path:
     for script in ROOT.glob("run*.sh"):
         shutil.copy(str(script), str(folder))
     dataset.generate(folder / "data", train=203, val=57, workers=1)
-    configuration_file(folder / "configs" / "config_TINY.sh", {**TINY, "DATADIR": str(folder / "data")})
-    with (folder / "configs" / "config_TINY.sh").open("a") as stream:
-        stream.write('export DGXNGPU="${RANKS:-1}"\n')
+    lines = [f"export {name}='{value}'\n" for name, value in {**TINY, "DATADIR": str(folder / "data")}.items()]
+    (folder / "configs" / "config_TINY.sh").write_text("".join([*lines, 'export DGXNGPU="${RANKS:-1}"\n']))
     return folder
 
 
-def start(folder: pathlib.Path, results: pathlib.Path, ranks: int) -> Job:
+def start(folder: pathlib.Path, results: pathlib.Path, ranks: int) -> Call:
     """Start the one command of a campaign."""
     environment = {"CONFIG_FILE": "", "DGXSYSTEM": "TINY", "RESULTS": str(results), "NEXP": str(RUNS), "RANKS": str(ranks)}
-    return Job(environment, ["./run_experiments.sh"], folder)
+    return Call(environment, folder)
 
 
-def ended(job: Job) -> bool:
-    return job._process.poll() is not None
-
-
-def victims(job: Job) -> dict:
-    """Return role -> the processes of the job with this role, which may be killed."""
+def victims(call: Call) -> dict:
+    """Return role -> the processes of the call with this role, which may be killed."""
     roles = {"run_experiments.sh": "script", "rn50 launch": "launcher", "run_commandline": "horovodrun", "rn50 train": "rank"}
     found = collections.defaultdict(list)
-    for process in job.processes():
+    for process in call.processes():
         try:
             line = " ".join(process.cmdline())
         except Exception:  # it has ended
@@ -78,13 +140,13 @@ def victims(job: Job) -> dict:
     return found
 
 
-def moment(job: Job, results: pathlib.Path, duration: float, chance: random.Random) -> str:
+def moment(call: Call, results: pathlib.Path, duration: float, chance: random.Random) -> str:
     """Wait for a random moment of the campaign and return its description."""
     deadline = time.monotonic() + LIMIT_S
     if chance.random() < 0.5:
         seconds = chance.uniform(0, duration)
         deadline = time.monotonic() + seconds
-        while not ended(job) and time.monotonic() < deadline:
+        while not call.ended and time.monotonic() < deadline:
             time.sleep(0.005)
         return f"after {seconds:.1f} s"
     key = chance.choice(MOMENTS)
@@ -92,7 +154,7 @@ def moment(job: Job, results: pathlib.Path, duration: float, chance: random.Rand
     if running is not None:
         log = running.with_name(running.name + ".partial")
         began = time.time()
-        while not ended(job) and not running.exists() and time.monotonic() < deadline:
+        while not call.ended and not running.exists() and time.monotonic() < deadline:
             try:
                 if log.stat().st_mtime >= began and key in keys(log):
                     break
@@ -130,14 +192,11 @@ def look(results: pathlib.Path, finished: dict) -> list:
 def to_the_end(folder: pathlib.Path, results: pathlib.Path) -> list:
     """Repeat the command until the campaign has all its results; return the faults if it does not get there."""
     for _ in range(2):
-        job = start(folder, results, 1)
-        try:
-            job._process.communicate(timeout=LIMIT_S)
-        finally:
-            job.end()
+        call = start(folder, results, 1)
+        status = call.wait()
         if len(list(results.glob("result_*.txt"))) == RUNS:
-            return [] if job._process.returncode in (0, 1) else [f"a whole campaign ended with {job._process.returncode}"]
-    return [f"{results.name} did not come to its end: {job.err}"]
+            return [] if status in (0, 1) else [f"a whole campaign ended with {status}"]
+    return [f"{results.name} did not come to its end: {call.printed}"]
 
 
 def main() -> None:
@@ -159,10 +218,10 @@ def main() -> None:
     wrong += look(results, finished)
     results, finished = next(campaigns), {}
     while counts["points"] < args.points:
-        job = start(folder, results, 2 if counts["points"] % 8 == 7 and importlib.util.find_spec("horovod") else 1)
-        left.append(job)
-        when = moment(job, results, duration, chance)
-        choice = victims(job)
+        call = start(folder, results, 2 if counts["points"] % 8 == 7 and importlib.util.find_spec("horovod") else 1)
+        left.append(call)
+        when = moment(call, results, duration, chance)
+        choice = victims(call)
         if choice:
             role = chance.choice(sorted(choice))
             chance.choice(choice[role]).send_signal(signal.SIGKILL)

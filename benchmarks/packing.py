@@ -30,9 +30,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 import mxnet
 
+from benchmarks import imagenet_like
 from rn50.data.packing import imagenet_folder
 from rn50.data.recordio import encode_image
-from tests.image_tree import IMAGENET_SIZES, make
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 IM2REC = pathlib.Path(mxnet.__file__).parent / "tools" / "im2rec.py"
@@ -79,7 +79,7 @@ def take_memory(folder, size):
 
 def start(folder):
     """Return the seconds that rn50 pack takes for two images."""
-    make(folder / "two", classes=1, train=1, val=1)
+    imagenet_like.make(folder / "two", classes=1, train=1, val=1)
     try:
         return run("-m", "rn50", "pack", folder / "two", folder / "packed")
     finally:
@@ -109,7 +109,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=args.folder) as made:
         folder = pathlib.Path(made)
         source, out = folder / "source", folder / "out"
-        make(source, classes=1000, train=args.images // 1000, val=1, sizes=IMAGENET_SIZES)
+        imagenet_like.make(source, classes=1000, train=args.images // 1000, val=1)
         listed = imagenet_folder.scan(source)
         every = sum(map(len, listed.images.values()))
         im2rec = Im2rec(source, folder)

@@ -24,7 +24,7 @@ from rn50.hyperparameters import reference
 from rn50.hyperparameters.plan import accelerators, epochs, images_per_second
 from rn50.hyperparameters.plan.epochs import CONFIDENCE, Weights
 from rn50.hyperparameters.plan.images_per_second import Spread
-from rn50.hyperparameters.plan.planner import OPTIMIZER, Planner, Prediction
+from rn50.hyperparameters.plan.planner import OPTIMIZER, Prediction, SystemPlanner
 from rn50.progress import counting
 from rn50.results import published
 from rn50.results.published import PublishedResult
@@ -57,7 +57,7 @@ def hold_out(
     groups = sorted({split(each) for each in judged})
     held = []
     for done, group in enumerate(groups, 1):
-        planner = Planner([each for each in results if split(each) != group], None, weights, spread)
+        planner = SystemPlanner([each for each in results if split(each) != group], None, weights, spread)
         for result in judged:
             if split(result) == group:
                 held.append(_predict(planner, result))
@@ -65,7 +65,7 @@ def hold_out(
     return held
 
 
-def _predict(planner: Planner, result: PublishedResult) -> Held:
+def _predict(planner: SystemPlanner, result: PublishedResult) -> Held:
     # For a result that does not name its accelerators only the epochs count, and the values here do not matter.
     name, number = accelerators.name(result.accelerator_model), result.accelerators or 8
     known = images_per_second.training_rate(result) is not None and name in planner.throughput.accelerators

@@ -1,12 +1,12 @@
-"""Time a training step on the CPU, by turns: ours, Gluon's model-zoo ResNet-50, and PyTorch's if it is installed.
+"""Time a training step of MXNet on the CPU, by turns: ours, and that of Gluon's model-zoo ResNet-50.
 
     python benchmarks/training_step.py                              64x64 and 224x224, full width, 1000 classes
     python benchmarks/training_step.py --size 64 --batch 64 --precision bfloat16 --json
 
 Each side is a process of its own with the same OMP_NUM_THREADS, and all run by turns ROUNDS times. The figure is the median of
-all steps after WARM_UP. Every side does the same work on synthetic data: forward pass, backward pass and LARS update. So the
-model zoo's strides are moved to the 3x3 convolutions, and PyTorch, which has no LARS, gets one. The last column is the update's
-share of our step, with the update timed alone.
+all steps after WARM_UP. Both sides do the same work on synthetic data: forward pass, backward pass and LARS update. So the
+model zoo's strides are moved to the 3x3 convolutions, as `rn50 bench throughput --models` does not do. The last column is the
+update's share of our step, with the update timed alone.
 """
 
 import argparse
@@ -19,14 +19,14 @@ import sys
 import time
 from typing import Any, Callable, Dict, List
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+
 from rich.table import Table
 
 from rn50.terminal import Terminal
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 ROUNDS, WARM_UP = 3, 2
-NOT_INSTALLED = 4
-"""Exit status of a side whose framework is missing."""
 CASES = ((64, 64), (224, 16))  # (size, batch)
 
 
@@ -89,69 +89,7 @@ def zoo_step(size: int, batch: int, precision: str) -> Dict[str, Callable[[], No
     return {"step": step}
 
 
-def torch_step(size: int, batch: int, precision: str) -> Dict[str, Callable[[], None]]:
-    """Build PyTorch's step: ResNet-50 v1.5, channels last (its fastest layout on a CPU), and LARS in as few passes over memory as
-    possible."""
-    import torch
-    from torch import nn
-
-    eta, momentum, decay, rate = 0.001, 0.9, 5e-5, 0.01
-
-    def conv_norm(inputs: int, outputs: int, kernel: int, stride: int, relu: bool = True) -> nn.Sequential:
-        layers: List[nn.Module] = [nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False), nn.BatchNorm2d(outputs)]
-        return nn.Sequential(*layers, *([nn.ReLU(inplace=True)] if relu else []))
-
-    class Block(nn.Module):
-        def __init__(self, inputs: int, channels: int, stride: int, project: bool):
-            super().__init__()
-            self.body = nn.Sequential(
-                conv_norm(inputs, channels, 1, 1), conv_norm(channels, channels, 3, stride),
-                conv_norm(channels, 4 * channels, 1, 1, relu=False),
-            )
-            self.shortcut = conv_norm(inputs, 4 * channels, 1, stride, relu=False) if project else nn.Identity()
-
-        def forward(self, x: Any) -> Any:
-            return torch.relu_(self.body(x) + self.shortcut(x))
-
-    layers: List[nn.Module] = [conv_norm(3, 64, 7, 2), nn.MaxPool2d(3, 2, 1)]
-    inputs = 64
-    for stage, (units, channels) in enumerate(((3, 64), (4, 128), (6, 256), (3, 512))):
-        for unit in range(units):
-            layers.append(Block(inputs, channels, 2 if unit == 0 and stage > 0 else 1, unit == 0))
-            inputs = 4 * channels
-    network = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, 1000))
-    network = network.to(memory_format=torch.channels_last)
-    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
-    weights = [p for p in network.parameters() if p.ndim > 1]
-    skipped = [p for p in network.parameters() if p.ndim == 1]
-    velocities, skipped_velocities = [torch.zeros_like(p) for p in weights], [torch.zeros_like(p) for p in skipped]
-    loss = nn.CrossEntropyLoss(label_smoothing=0.1)
-    images = torch.randn(batch, 3, size, size).to(memory_format=torch.channels_last)
-    labels = torch.zeros(batch, dtype=torch.long)
-
-    @torch.no_grad()
-    def update() -> None:
-        gradients, skipped_gradients = [p.grad for p in weights], [p.grad for p in skipped]
-        norms, gradient_norms = (torch.stack(torch._foreach_norm(arrays)) for arrays in (weights, gradients))
-        ratios = torch.where((norms > 0) & (gradient_norms > 0), eta * norms / (gradient_norms + decay * norms), 1.0) * rate
-        for weight, gradient, velocity, ratio in zip(weights, gradients, velocities, ratios.tolist()):
-            velocity.mul_(momentum).add_(weight, alpha=ratio * decay).add_(gradient, alpha=ratio)
-            weight.sub_(velocity)
-        torch._foreach_mul_(skipped_velocities, momentum)
-        torch._foreach_add_(skipped_velocities, skipped_gradients, alpha=rate)
-        torch._foreach_sub_(skipped, skipped_velocities)
-
-    def step() -> None:
-        network.zero_grad()
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bfloat16"):
-            value = loss(network(images), labels)
-        value.backward()
-        update()
-
-    return {"step": step}
-
-
-SIDES = {"ours": our_step, "model zoo": zoo_step, "PyTorch": torch_step}
+SIDES = {"ours": our_step, "model zoo": zoo_step}
 
 
 def measure(side: str, size: int, batch: int, precision: str, steps: int) -> Dict[str, List[float]]:
@@ -170,12 +108,13 @@ def measure(side: str, size: int, batch: int, precision: str, steps: int) -> Dic
 
 
 def measure_apart(side: str, size: int, batch: int, precision: str, steps: int) -> Dict[str, List[float]]:
-    """Return the same, measured in a process of its own; empty if the side's framework is not installed."""
+    """Return the same, measured in a process of its own."""
     argv = [sys.executable, __file__, "--worker", side, "--size", str(size), "--batch", str(batch), "--steps", str(steps)]
     done = subprocess.run(argv + ["--precision", precision], stdout=subprocess.PIPE, cwd=str(ROOT), check=False)
-    if done.returncode not in (0, NOT_INSTALLED):
+    if done.returncode:
         raise SystemExit(f"{side}: the measurement failed; its reason is above")
-    return json.loads(done.stdout) if done.returncode == 0 else {}
+    seconds: Dict[str, List[float]] = json.loads(done.stdout)
+    return seconds
 
 
 def main() -> None:
@@ -189,10 +128,7 @@ def main() -> None:
     args = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", str(len(os.sched_getaffinity(0))))
     if args.worker:
-        try:
-            json.dump(measure(args.worker, args.size, args.batch, args.precision, args.steps), sys.stdout)
-        except ModuleNotFoundError:
-            sys.exit(NOT_INSTALLED)
+        json.dump(measure(args.worker, args.size, args.batch, args.precision, args.steps), sys.stdout)
         return
     rows = []
     cases = [(size, args.batch or batch) for size, batch in CASES if args.size in (None, size)] or [(args.size, args.batch or 16)]
@@ -203,11 +139,10 @@ def main() -> None:
                 for side in SIDES:
                     for name, times in measure_apart(side, size, batch, precision, args.steps).items():
                         seconds[side].setdefault(name, []).extend(times)
-            median = {side: statistics.median(times["step"]) if times else None for side, times in seconds.items()}
+            median = {side: statistics.median(times["step"]) for side, times in seconds.items()}
             row: Dict[str, Any] = {"size": size, "batch": batch, "precision": precision}
-            row["images_per_second"] = {side: batch / value if value else None for side, value in median.items()}
-            if seconds["ours"]:
-                row["optimizer_share"] = statistics.median(seconds["ours"]["update"]) / statistics.median(seconds["ours"]["step"])
+            row["images_per_second"] = {side: batch / value for side, value in median.items()}
+            row["optimizer_share"] = statistics.median(seconds["ours"]["update"]) / median["ours"]
             rows.append(row)
     report = {"omp_num_threads": int(os.environ["OMP_NUM_THREADS"]), "rows": rows}
     if args.json:
@@ -215,13 +150,12 @@ def main() -> None:
         return
     table = Table("size", "batch", "precision", *(f"{side} img/s" for side in SIDES), "update share of ours")
     for row in rows:
-        rates = [f"{rate:.3g}" if rate else "not installed" for rate in row["images_per_second"].values()]
-        table.add_row(str(row["size"]), str(row["batch"]), row["precision"], *rates, f"{row.get('optimizer_share', 0):.1%}")
+        rates = [f"{rate:.3g}" for rate in row["images_per_second"].values()]
+        table.add_row(str(row["size"]), str(row["batch"]), row["precision"], *rates, f"{row['optimizer_share']:.1%}")
     console = Terminal()
     console.print(table)
     console.print(f"OMP_NUM_THREADS={report['omp_num_threads']}, median of {ROUNDS} x {args.steps} steps")
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(ROOT))
     main()

@@ -1,21 +1,7 @@
 # shellcheck shell=bash
 # Sourced by the scripts after start.sh: exports what the configuration of DGXSYSTEM or CONFIG_FILE sets, and CONFIG_FILE itself;
 # ends the script, with the names that there are, where there is no such configuration.
-if [ -z "${CONFIG_FILE:-}" ]; then
-  systems=$(find configs -name 'config_*.sh' | sed 's|.*/config_||; s|\.sh$||' | sort | paste -sd' ')
-  if [ -z "${DGXSYSTEM:-}" ]; then
-    echo "${0##*/}: DGXSYSTEM is not set; set it to one of: $systems" >&2
-    exit 2
-  fi
-  CONFIG_FILE="$PWD/configs/config_${DGXSYSTEM}.sh"
-  if [ ! -f "$CONFIG_FILE" ]; then
-    echo "${0##*/}: DGXSYSTEM=$DGXSYSTEM: no configs/config_${DGXSYSTEM}.sh; there are: $systems" >&2
-    exit 2
-  fi
-elif [ ! -f "$CONFIG_FILE" ]; then
-  echo "${0##*/}: CONFIG_FILE=$CONFIG_FILE: no such file" >&2
-  exit 2
-fi
+find_configuration
 export CONFIG_FILE
 not_sourced() {
   trap - EXIT

@@ -17,3 +17,31 @@ check_number() {
     '' | *[!0123456789]* | 0* | ??????*) echo "${0##*/}: $1=$2 is not a number of $3; set $1=$4" >&2; exit 2 ;;
   esac
 }
+
+# find_configuration: CONFIG_FILE becomes that of DGXSYSTEM where it is not set; ends the script, with the names that there are,
+# where there is no such file.
+find_configuration() {
+  if [ -z "${CONFIG_FILE:-}" ]; then
+    local systems
+    systems=$(find configs -name 'config_*.sh' | sed 's|.*/config_||; s|\.sh$||' | sort | paste -sd' ')
+    if [ -z "${DGXSYSTEM:-}" ]; then
+      echo "${0##*/}: DGXSYSTEM is not set; set it to one of: $systems" >&2
+      exit 2
+    fi
+    CONFIG_FILE="$PWD/configs/config_$DGXSYSTEM.sh"
+    if [ ! -f "$CONFIG_FILE" ]; then
+      echo "${0##*/}: DGXSYSTEM=$DGXSYSTEM: no configs/config_$DGXSYSTEM.sh; there are: $systems" >&2
+      exit 2
+    fi
+  elif [ ! -f "$CONFIG_FILE" ]; then
+    echo "${0##*/}: CONFIG_FILE=$CONFIG_FILE: no such file" >&2
+    exit 2
+  fi
+}
+
+# system_of FILE: prints the name of the system that a configuration file is of.
+system_of() {
+  local name
+  name=$(basename "$1" .sh)
+  echo "${name#config_}"
+}

@@ -14,16 +14,16 @@ from rn50.terminal import Terminal, print_json, say
 
 @click.command("demo-data", epilog="Example: rn50 demo-data data/demo")
 @click.argument("folder", type=click.Path(path_type=pathlib.Path))
-@click.option("--seed", default=1, show_default=True, type=Whole(0, 2**32 - 1), help="Seed of the drawings.")
+@click.option("--seed", default=1, show_default=True, type=Whole(0, 2**32 - 1), help="Seed of the images.")
 @click.option("--tune", is_flag=True, help="Write a validation set of other images, to choose hyperparameters on.")
 @click.option("--enlarge", default=1, show_default=True, type=Whole(1, 16),
               help="So many times the pixels a side, of which the shorter one has 72 to 110; 4 suits networks of 224x224.")
 def demo_data(folder: pathlib.Path, seed: int, tune: bool, enlarge: int) -> None:
-    """Draw the demo data set (10 classes, 10,000 + 2,000 JPEGs) and pack it as RecordIO into FOLDER."""
+    """Generate the demo data set (10 classes, 10,000 + 2,000 JPEGs) and pack it as RecordIO into FOLDER."""
     from rn50.data.demo import dataset
     from rn50.progress import counting
 
-    with group.cleaned_up(), counting("drawing the demo data set") as progress:
+    with group.cleaned_up(), counting("generating the demo data set") as progress:
         dataset.generate(folder, seed=seed, val_split="tune" if tune else "val", enlarge=enlarge, progress=progress)
 
 

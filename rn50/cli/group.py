@@ -98,7 +98,7 @@ def report(error: Exception) -> int:
         terminal.flush()
         os._exit(Status.USER_ERROR)  # at once: native libraries that were half loaded may wait for ever
     if isinstance(error, OSError) and isinstance(error.filename, (str, pathlib.Path)):
-        say(f"rn50: {error.filename}: {error.strerror}; name another file or folder, or mend this one", err=True)
+        say(f"rn50: {error.filename}: {error.strerror}; name another file or folder, or fix this one", err=True)
         return Status.USER_ERROR
     reason = str(error).strip().splitlines() or [""]
     say(f"rn50: {type(error).__name__}: {reason[0]} (RN50_DEBUG=1 in the environment shows where)", err=True)

@@ -28,7 +28,7 @@ def plan(accelerators: Optional[int], global_batch_size: Optional[int], accelera
     """Predict epochs and minutes to 75.9 % on ImageNet of a planned system, from published results (LARS, closed division).
 
     Epochs are those of the batch size, images/s those of the accelerator at that scale, published or measured by you; evaluations
-    and start-up are added. docs/measurements.md says how far off it was on published results that it was not told of. Also says
+    and start-up are added. docs/measurements.md says how far off it was on published results that were left out. Also says
     which published hyperparameters to borrow.
     """
     from rn50.hyperparameters.plan import display, planner
@@ -121,24 +121,24 @@ def search(config: str, folder: pathlib.Path, workers: int, trials: Optional[int
 
     Stopped or killed, the same command goes on; called on another machine that shares the folder, it joins in.
 
-    Exit status: 0 the difference stands, 1 it does not or nothing better was found, 2 something to mend.
+    Exit status: 0 the difference stands, 1 it does not or nothing better was found, 2 something to fix.
     """
     from rn50.hyperparameters.search import report, shares, subject
-    from rn50.hyperparameters.search.planner import Options, Planner
     from rn50.hyperparameters.search.progress import Progress
     from rn50.hyperparameters.search.search import Search, StoppedError
+    from rn50.hyperparameters.search.trial_scheduler import Options, TrialScheduler
 
     other = subject.data_folder(confirm_data) if confirm_data else None
     on = subject.read(config, process.environment())
     with Progress(minutes) as progress:
         dealt = shares.of(workers, on.config.run.device)
-        planner = Planner(on, folder, Options(workers, trials, minutes, repeats, seeds_to_confirm, other), progress)
+        scheduler = TrialScheduler(on, folder, Options(workers, trials, minutes, repeats, seeds_to_confirm, other), progress)
         try:
-            Search(planner, dealt, progress).run()
+            Search(scheduler, dealt, progress).run()
         except StoppedError as stopped:
             say(f"rn50: {stopped}", err=True)
             sys.exit(128 + stopped.number)
-    outcome = report.Outcome(planner, sys.argv[1:])
+    outcome = report.Outcome(scheduler, sys.argv[1:])
     outcome.write()
     if as_json:
         print_json(outcome.to_json())

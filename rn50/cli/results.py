@@ -23,7 +23,7 @@ def score_results(paths: Tuple[pathlib.Path, ...], ruleset: Optional[str], as_js
 
     Of more than five runs, the set of five consecutive ones with the median score counts. A mean that the rules of a result do
     not allow is marked as not valid, with the reasons. The score that reference convergence scales, from round v2.1 on, is shown
-    apart. Images/s per accelerator are told where the folder has a description of the system beside it.
+    apart. Images/s per accelerator are reported where the folder has a description of the system beside it.
     """
     from rn50.progress import counting
     from rn50.results import score, scoreboard

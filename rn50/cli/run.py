@@ -75,7 +75,8 @@ def config_group() -> None:
 @click.argument("file", required=False, type=click.Path(path_type=pathlib.Path))
 @group.as_json
 def config_show(file: Optional[pathlib.Path], as_json: bool) -> None:
-    """Every value of a configuration FILE, or of the environment, and whether it is used, passed through, dead or ignored."""
+    """Every value of a configuration FILE, or of the environment, and whether it is used, passed through, without effect or
+    ignored."""
     from rn50.settings import show
 
     show.show(file, as_json)

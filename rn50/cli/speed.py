@@ -115,7 +115,7 @@ def bench_throughput(
     Of the system that the environment describes, with one cell after the other in a job of its own. What does not fit into
     memory is a cell too.
 
-    Exit status: 0 every cell has its figure or is out of memory, 1 another one failed, 2 something to mend.
+    Exit status: 0 every cell has its figure or is out of memory, 1 another one failed, 2 something to fix.
     """
     from rn50.launch import launchers
     from rn50.launch.job import run_ranks
@@ -228,13 +228,13 @@ def tune() -> None:
 @group.as_json
 def tune_input(config: Optional[str], output: Optional[pathlib.Path], force: bool, seconds: float, as_rank: bool,
                as_json: bool) -> None:
-    """Search the settings of the input pipeline that make training on real data faster: CONFIG, with them turned.
+    """Search the settings of the input pipeline that make training on real data faster: CONFIG, with them changed.
 
-    CONFIG is a file or a name of configs/ [default: CONFIG_FILE or DGXSYSTEM of the environment]; DATADIR is the data. Turned are
-    those that are alive there: fused or separate decoding, threads, hardware decoder, cache, prefetching, mapping of the file.
-    What came out is measured once more beside CONFIG, in turn, and written only where every round finds it faster.
+    CONFIG is a file or a name of configs/ [default: CONFIG_FILE or DGXSYSTEM of the environment]; DATADIR is the data. Tried are
+    those in effect there: fused or separate decoding, threads, hardware decoder, cache, prefetching, mapping of the file. What
+    came out is measured once more beside CONFIG, in turn, and written only where every round finds it faster.
 
-    Exit status: 0 something faster was found, 1 nothing was, 2 something to mend.
+    Exit status: 0 something faster was found, 1 nothing was, 2 something to fix.
     """
     from rn50.data import preflight
     from rn50.launch import launchers

@@ -159,8 +159,10 @@ class IndexedRecordWriter:
         self._offset = 0
         try:
             self._finals[0].parent.mkdir(parents=True, exist_ok=True)
-            self._rec: BinaryIO = open(self._partials[0], "wb")
-            self._idx: TextIO = open(self._partials[1], "w", encoding="ascii", newline="\n")
+            with contextlib.ExitStack() as opened:
+                self._rec: BinaryIO = opened.enter_context(open(self._partials[0], "wb"))
+                self._idx: TextIO = opened.enter_context(open(self._partials[1], "w", encoding="ascii", newline="\n"))
+                self._opened = opened.pop_all()
         except OSError as error:
             self._remove_partials()
             raise self._failed(error) from error
@@ -179,8 +181,7 @@ class IndexedRecordWriter:
     def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException],
                  trace: Optional[TracebackType]) -> None:
         try:
-            for file in (self._rec, self._idx):
-                file.close()
+            self._opened.close()  # both, even if one fails
             if kind is None:
                 for partial, final in zip(self._partials, self._finals):
                     os.replace(partial, final)
@@ -201,9 +202,21 @@ class IndexedRecordWriter:
 def read_index(path: Path) -> Tuple[np.ndarray, np.ndarray]:
     """Return keys and byte offsets of an .idx file, in the order of its lines: two int64 arrays of shape (records,).
 
-    Parses 1.28 million lines in about 0.1 s. Raises ``UserError`` for a file that is missing, empty or no index.
+    Raises ``UserError`` for a file that is missing, empty or no index.
     """
-    text = files.read_bytes(path, _LARGEST_INDEX, _REMEDY)
+    return parse_index(path, index_bytes(path))
+
+
+def index_bytes(path: Path) -> bytes:
+    """Return the content of an .idx file. Raises ``UserError`` if it cannot be read."""
+    return files.read_bytes(path, _LARGEST_INDEX, _REMEDY)
+
+
+def parse_index(path: Path, text: bytes) -> Tuple[np.ndarray, np.ndarray]:
+    """Return what ``read_index`` returns, from the content ``text`` of ``path``.
+
+    Parses 1.28 million lines in about 0.1 s. Raises ``UserError`` if it is no index.
+    """
     lines = text.count(b"\n") + (not text.endswith(b"\n"))
     try:
         with warnings.catch_warnings():

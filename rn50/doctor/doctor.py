@@ -40,22 +40,17 @@ def configured(environ: Mapping[str, str]) -> Optional[Mapping[str, str]]:
     if not file and not system:
         return None
     if not file:
-        file = str(config_file.CONFIGS / f"config_{system}.sh")
-        systems = systems_here()
+        systems = config_file.systems()
         if system not in systems:
             raise UserError(f"DGXSYSTEM={system}", f"no configs/config_{system}.sh", f"there are: {' '.join(systems)}")
+        file = str(config_file.file_of(system))
     return {**environ, **config_file.source(file, environ), "CONFIG_FILE": file}
-
-
-def systems_here() -> List[str]:
-    """Return the systems that have a file in ``configs/``."""
-    return sorted(path.stem[len("config_"):] for path in config_file.CONFIGS.glob("config_*.sh"))
 
 
 def fitting(facts: Machine, software: Software, environ: Mapping[str, str]) -> List[Finding]:
     """Return a finding for each of our own configurations: can this machine run it, apart from the data?"""
     findings = []
-    for system in systems_here():
+    for system in config_file.systems():
         variables = configured({**environ, "DGXSYSTEM": system})
         assert variables is not None
         config = configuration.from_environment(variables)

@@ -86,14 +86,14 @@ def _speed(used: Sequence[Gpu]) -> Finding:
     if wrong:
         return Finding(WARNING, "GPU clocks and power", "; ".join(wrong), "; ".join(dict.fromkeys(remedies)))
     first = used[0]
-    clock = f"up to {first.clock_mhz:.0f} MHz" if first.clock_mhz else "clock not told"
-    power = f"{first.power_limit:.0f} W" if first.power_limit else "power limit not told"
+    clock = f"up to {first.clock_mhz:.0f} MHz" if first.clock_mhz else "clock not reported"
+    power = f"{first.power_limit:.0f} W" if first.power_limit else "power limit not reported"
     return Finding(OK, "GPU clocks and power", f"{clock}, {power}")
 
 
 def _links(links: Sequence[str]) -> str:
     if not links:
-        return "not told by nvidia-smi topo -m"
+        return "not reported by nvidia-smi topo -m"
     kinds = Counter(links)
     if all(kind.startswith("NV") for kind in kinds):
         return f"NVLink between all ({', '.join(kinds)})"

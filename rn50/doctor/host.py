@@ -86,7 +86,7 @@ def _binding(machine: Machine, ranks: int, on_gpus: bool) -> Finding:
 def _memory(machine: Machine, config: Optional[Config]) -> Finding:
     size = machine.memory_limit or machine.memory
     if size is None:
-        return Finding(OK, "memory", "not told by /proc/meminfo")
+        return Finding(OK, "memory", "not reported by /proc/meminfo")
     found = shown(size) + (" (limit of the control group)" if machine.memory_limit else "")
     least = RANK_MEMORY * config.run.ranks_per_node if config else 0
     if size < least:

@@ -37,7 +37,7 @@ def _named(hosts: str, ranks_per_node: int) -> List[str]:
         host = re.fullmatch(r"\s*([\w.-]+)(?::(\d{1,4}))?\s*", entry, re.ASCII)
         if host is None or (host[2] is not None and int(host[2]) != ranks_per_node):
             raise UserError(f"HOSTS={hosts}", f"'{entry}' is not NAME:{ranks_per_node}, a host and its DGXNGPU ranks",
-                            "mend the list")
+                            "fix the list")
         names.append(host[1])
     if len(set(names)) < len(names):
         raise UserError(f"HOSTS={hosts} names a machine twice; give each once")

@@ -206,7 +206,7 @@ def _address(host: str) -> str:
     try:
         return socket.gethostbyname(host)
     except OSError as error:
-        raise UserError(host, f"this machine knows no address of it ({error.strerror})", "mend /etc/hosts or DNS") from error
+        raise UserError(host, f"this machine knows no address of it ({error.strerror})", "fix /etc/hosts or DNS") from error
 
 
 def interface_towards(address: str) -> str:
@@ -218,6 +218,6 @@ def interface_towards(address: str) -> str:
         try:
             probe.connect((address, 1))
         except OSError as error:
-            raise UserError(address, f"this machine has no way there ({error.strerror})", "mend its network") from error
+            raise UserError(address, f"this machine has no way there ({error.strerror})", "fix its network") from error
         own = probe.getsockname()[0]
     return next(name for name, addresses in psutil.net_if_addrs().items() if any(each.address == own for each in addresses))

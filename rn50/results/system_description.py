@@ -32,9 +32,9 @@ def read(path: pathlib.Path) -> SystemDescription:
     Raises:
         UserError: the file is missing, cannot be read or is no JSON object.
     """
-    fields = files.read_json(path, remedy="mend the description of the system")
+    fields = files.read_json(path, remedy="fix the description of the system")
     if not isinstance(fields, dict):
-        raise UserError(path, "not a JSON object", "mend the description of the system")
+        raise UserError(path, "not a JSON object", "fix the description of the system")
     return SystemDescription(path, fields)
 
 

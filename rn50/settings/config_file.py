@@ -22,6 +22,16 @@ MOST_PRINTED = 4 << 20
 """Largest output of a shell in bytes, and largest file that a configuration may write."""
 
 
+def systems() -> List[str]:
+    """Return the names of the systems that have a file in ``configs/``."""
+    return sorted(path.stem[len("config_"):] for path in CONFIGS.glob("config_*.sh"))
+
+
+def file_of(system: str) -> Path:
+    """Return the path that the configuration file of a system has, as ``configs/start.sh`` does."""
+    return CONFIGS / f"config_{system}.sh"
+
+
 def is_ours(path: str) -> bool:
     """Return True if a file lies in this repository's ``configs/``."""
     return Path(os.path.realpath(path)).parent == CONFIGS

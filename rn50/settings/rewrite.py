@@ -10,8 +10,8 @@ from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from rn50 import files
 from rn50.errors import UserError, UserErrors
+from rn50.settings import config_file
 from rn50.settings.config import Config, from_environment, variables
-from rn50.settings.config_file import CONFIGS
 from rn50.settings.shell import assignments
 from rn50.settings.variables import excerpt
 
@@ -59,12 +59,12 @@ def base_file(name: Optional[str], environ: Mapping[str, str], option: str = "")
     name = name or environ.get("CONFIG_FILE") or environ.get("DGXSYSTEM")
     if not name:
         raise UserError(f"which system is it for? give {option}configs/config_NAME.sh, or set DGXSYSTEM")
-    ours = CONFIGS / f"config_{name}.sh"
+    ours = config_file.file_of(name)
     # A folder may have the name of a system, so folders are skipped. Any other path is taken; its reader reports what is wrong.
     is_there = os.path.exists(name) and not os.path.isdir(name)
     if not is_there and not os.path.isfile(ours):
-        there = ", ".join(sorted(file.stem[len("config_"):] for file in CONFIGS.glob("config_*.sh")))
-        raise UserError(f"{option}{excerpt(name)}", "no such file, and no system of configs/", f"there are: {there}")
+        there = f"there are: {', '.join(config_file.systems())}"
+        raise UserError(f"{option}{excerpt(name)}", "no such file, and no system of configs/", there)
     return pathlib.Path(name) if is_there else ours
 
 

@@ -1,4 +1,4 @@
-"""Show the state of every value of a configuration: used, passed through, "dead" (no effect in this configuration) or ignored."""
+"""Show the state of every value of a configuration: used, passed through, without effect in this configuration, or ignored."""
 
 import dataclasses
 import pathlib
@@ -15,14 +15,16 @@ from rn50.settings.config_file import is_passed_through, names_set_by, source
 from rn50.settings.variables import FIXED
 from rn50.terminal import Terminal, print_json, styled
 
-NO_EFFECT = ("dead", "ignored")
+NO_EFFECT = "no effect"
+_REASONED = (NO_EFFECT, "ignored")
+"""States for which the reason is printed."""
 _VARIABLES = {variable.name: variable for _, _, variable in variables()}
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One value. ``state`` is "used", "passed through", "dead" or "ignored". ``note`` is the meaning or the reason. ``origin``
-    says who set it: "file", "environment" or "default"."""
+    """One value. ``state`` is "used", "passed through", "no effect" or "ignored". ``note`` is the meaning or the reason.
+    ``origin`` says who set it: "file", "environment" or "default"."""
 
     name: str
     value: str
@@ -33,7 +35,7 @@ class Row:
 
 
 @dataclasses.dataclass(frozen=True)
-class Dead:
+class NoEffect:
     """Variables that have no effect in the configurations to which the entry applies, and the reason."""
 
     names: Tuple[str, ...]
@@ -47,26 +49,27 @@ GPU_BUFFERS = ("DALI_DECODER_BUFFER_HINT", "DALI_CROP_BUFFER_HINT", "DALI_NORMAL
 
 DALI_ALONE = ("DALI_ROI_DECODE", "DALI_DONT_USE_MMAP", *GPU_DECODER, *GPU_BUFFERS)
 
-DEAD = (
-    Dead(DALI_ALONE, lambda c: c.input_pipeline.library != "dali", "INPUT_LIBRARY has images read and decoded without DALI"),
-    Dead(GPU_DECODER, lambda c: c.run.device == "cpu", "DEVICE=cpu decodes without nvJPEG"),
-    Dead(GPU_BUFFERS, lambda c: c.run.device == "cpu", "DEVICE=cpu has no GPU buffers to size"),
-    Dead(("DGXNSOCKET", "DGXSOCKETCORES", "DGXHT"), lambda c: True, "ranks are bound to the cores that are there"),
-    Dead(("DALI_PREALLOCATE_WIDTH", "DALI_PREALLOCATE_HEIGHT"), lambda c: c.input_pipeline.hw_decoder_load == 0,
-         "DALI_HW_DECODER_LOAD=0: no image goes through the JPEG engine"),
-    Dead(("DALI_CACHE_SIZE",), lambda c: c.input_pipeline.roi_decode,
-         "DALI_ROI_DECODE=1 decodes another part of an image each time; only whole decoded images can be cached"),
-    Dead(("INPUT_BATCH_MULTIPLIER",), lambda c: c.input_pipeline.input_batch_multiplier > 1,
-         "batches are prepared one at a time"),
-    Dead(("MXNET_HOROVOD_NUM_GROUPS",), lambda c: c.ranks == 1 and c.run.gradient_groups > 1, "one rank has nothing to sum"),
-    Dead(("MXNET_HOROVOD_NUM_GROUPS",), lambda c: c.run.gradient_groups > 1 and not traits(c.run.framework).gradient_buckets,
-         "this FRAMEWORK sums all gradients at once"),
-    Dead(("STEP_MODE",), lambda c: c.run.device == "cpu" and c.run.step_mode in ("graph", "fused"),
-         "DEVICE=cpu has neither graphs nor kernels of ours"),
-    Dead(("LARSETA",), lambda c: c.hyperparameters.optimizer == "sgd", "OPTIMIZER=sgd has no trust ratio"),
-    Dead(("HOSTS",), lambda c: c.run.nodes == 1, "DGXNNODES=1 runs on this machine"),
-    Dead(("WALLTIME",), lambda c: True, "only Slurm reads it, when the job is submitted"),
+WITHOUT_EFFECT = (
+    NoEffect(DALI_ALONE, lambda c: c.input_pipeline.library != "dali", "INPUT_LIBRARY has images read and decoded without DALI"),
+    NoEffect(GPU_DECODER, lambda c: c.run.device == "cpu", "DEVICE=cpu decodes without nvJPEG"),
+    NoEffect(GPU_BUFFERS, lambda c: c.run.device == "cpu", "DEVICE=cpu has no GPU buffers to size"),
+    NoEffect(("DGXNSOCKET", "DGXSOCKETCORES", "DGXHT"), lambda c: True, "ranks are bound to the cores that are there"),
+    NoEffect(("DALI_PREALLOCATE_WIDTH", "DALI_PREALLOCATE_HEIGHT"), lambda c: c.input_pipeline.hw_decoder_load == 0,
+             "DALI_HW_DECODER_LOAD=0: no image goes through the JPEG engine"),
+    NoEffect(("DALI_CACHE_SIZE",), lambda c: c.input_pipeline.roi_decode,
+             "DALI_ROI_DECODE=1 decodes another part of an image each time; only whole decoded images can be cached"),
+    NoEffect(("INPUT_BATCH_MULTIPLIER",), lambda c: c.input_pipeline.input_batch_multiplier > 1,
+             "batches are prepared one at a time"),
+    NoEffect(("MXNET_HOROVOD_NUM_GROUPS",), lambda c: c.ranks == 1 and c.run.gradient_groups > 1, "one rank has nothing to sum"),
+    NoEffect(("MXNET_HOROVOD_NUM_GROUPS",), lambda c: c.run.gradient_groups > 1 and not traits(c.run.framework).gradient_buckets,
+             "this FRAMEWORK sums all gradients at once"),
+    NoEffect(("STEP_MODE",), lambda c: c.run.device == "cpu" and c.run.step_mode in ("graph", "fused"),
+             "DEVICE=cpu has neither graphs nor kernels of ours"),
+    NoEffect(("LARSETA",), lambda c: c.hyperparameters.optimizer == "sgd", "OPTIMIZER=sgd has no trust ratio"),
+    NoEffect(("HOSTS",), lambda c: c.run.nodes == 1, "DGXNNODES=1 runs on this machine"),
+    NoEffect(("WALLTIME",), lambda c: True, "only Slurm reads it, when the job is submitted"),
 )
+
 
 def describe(config: Config, environ: Mapping[str, str], config_file: Optional[str] = None) -> List[Row]:
     """Return a row for every variable, for every name passed through, and for every name that the file sets without effect.
@@ -79,8 +82,8 @@ def describe(config: Config, environ: Mapping[str, str], config_file: Optional[s
     for section, _, variable in variables():
         name, given = variable.given(environ)
         value = resolved.get(variable.name, "")
-        reason = why_dead(variable.name, config)
-        rows.append(Row(name, given or value, section, "dead" if reason else "used", reason or variable.meaning,
+        reason = why_no_effect(variable.name, config)
+        rows.append(Row(name, given or value, section, NO_EFFECT if reason else "used", reason or variable.meaning,
                         origin[name] if given else "default"))
     known = {row.name for row in rows}
     for name in dict.fromkeys(in_file + sorted(filter(is_passed_through, environ))):
@@ -90,12 +93,12 @@ def describe(config: Config, environ: Mapping[str, str], config_file: Optional[s
     return sorted(rows, key=lambda row: [*SECTIONS, "environment"].index(row.section))
 
 
-def why_dead(name: str, config: Config) -> Optional[str]:
+def why_no_effect(name: str, config: Config) -> Optional[str]:
     """Return why the value of a variable has no effect in ``config``, or None if it has one."""
     resolved = config.as_environment()
     if resolved.get(name, "") in ("", "0", "0.0") and _VARIABLES[name].is_read(resolved):
         return None  # a setting that is turned off has its effect
-    return next((dead.reason for dead in DEAD if name in dead.names and dead.applies(config)), None)
+    return next((each.reason for each in WITHOUT_EFFECT if name in each.names and each.applies(config)), None)
 
 
 def _other(name: str) -> Tuple[str, str, str]:
@@ -105,7 +108,7 @@ def _other(name: str) -> Tuple[str, str, str]:
     for framework in frameworks.every().values():
         own = framework.variables
         if own and (name in own.elsewhere or name.startswith(own.prefix) and name not in own.read):
-            return "environment", "dead", f"no released {framework.name} reads it, at most a vendor's own build"
+            return "environment", NO_EFFECT, f"no released {framework.name} reads it, at most a vendor's own build"
     if is_passed_through(name):
         return "environment", "passed through", ""
     return "environment", "ignored", "means nothing here"
@@ -150,7 +153,7 @@ def print_table(rows: List[Row], config: Config, console: Terminal) -> None:
 
     Defaults without effect are left out.
     """
-    shown = [row for row in rows if row.state != "dead" or row.origin != "default"]
+    shown = [row for row in rows if row.state != NO_EFFECT or row.origin != "default"]
     title = f"{config.run.system}: ranks {config.ranks}, global batch size {config.global_batch_size}"
     table = Table(title=title, title_justify="left", box=None)
     for heading in ("variable", "value", "set by", "state") + (("meaning",) if console.width >= WIDE else ()):
@@ -162,10 +165,10 @@ def print_table(rows: List[Row], config: Config, console: Terminal) -> None:
             table.add_row(styled(section.replace("_", " "), "bold"))
         meaning = row.note if row.state == "used" else ""
         table.add_row(*(row.name, row.value, row.origin, row.state, meaning)[: len(table.columns)],
-                      style="yellow" if row.state in NO_EFFECT else "")
+                      style="yellow" if row.state in _REASONED else "")
     console.print(table)
     for row in shown:
-        if row.state in NO_EFFECT:
+        if row.state in _REASONED:
             console.print(f"{row.state}: {row.name}={row.value}: {row.note}")
     for finding in findings(config):
         console.print(f"rules: {finding}")

@@ -62,7 +62,7 @@ def turned(config: Config, values: Mapping[str, Any]) -> Config:
 
 def in_effect(config: Config, setting: Setting) -> bool:
     """Return whether the value that ``config`` has for a setting is in effect."""
-    return show.why_dead(setting.name, config) is None
+    return show.why_no_effect(setting.name, config) is None
 
 
 def changes(before: Config, after: Config) -> Dict[str, Tuple[str, str]]:

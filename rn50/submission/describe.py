@@ -94,7 +94,7 @@ def describe(result: OwnResult, details: Optional[pathlib.Path], here: Callable[
     """Describe the system of a result.
 
     ``details`` is a YAML or JSON file of fields, by default ``system.yaml`` beside the results; what it gives goes before what
-    the machine told. ``here`` reads this machine, for results with which no machine was saved.
+    the machine reported. ``here`` reads this machine, for results with which no machine was saved.
 
     Raises:
         UserError: ``details`` cannot be read or is no list of fields.

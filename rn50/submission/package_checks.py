@@ -128,7 +128,7 @@ def _run(folder: pathlib.Path, *arguments: str) -> Tuple[List[str], Optional[str
 
 
 def _crash(file: pathlib.Path, rule: str, reason: str) -> Finding:
-    return Finding(ERROR, file, None, rule, f"the checker crashed: {reason}", "mend what it could not take; nothing was checked")
+    return Finding(ERROR, file, None, rule, f"the checker crashed: {reason}", "fix what it could not take; nothing was checked")
 
 
 def _closed(logs: Sequence[ResultLog]) -> bool:
@@ -198,7 +198,7 @@ def _package(place: Place, organisation: pathlib.Path, ruleset: str) -> List[Fin
             findings.append(f"{refused.group(1)} files do not comply, and only one may")
     message = "; ".join(findings) or _OF_OTHERS
     return [Finding(ERROR, place.organisation, None, rule, f"{place.system} is refused: {message}",
-                    f"submit {rules.RUNS} result files of which at most one missed the target, and mend what else is named here")]
+                    f"submit {rules.RUNS} result files of which at most one missed the target, and fix what else is named here")]
 
 
 def _system_description(place: Place, description: pathlib.Path, ruleset: str) -> List[Finding]:

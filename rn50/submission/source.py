@@ -145,7 +145,7 @@ def _readme(result: OwnResult, system: str, implementation: str, commit: str) ->
     if len(score.runs) > rules.RUNS:
         chosen = (f"\n{len(score.runs)} runs were made. These {rules.RUNS} consecutive ones are the set whose score is the "
                   "median of all such sets.\n")
-    data = ("The data set is the demo's: `./init_datasets.sh` draws it." if demo else
+    data = ("The data set is the demo's: `./init_datasets.sh` generates it." if demo else
             "`DATADIR` holds ImageNet-1k as MXNet RecordIO: `train.rec`, `train.idx`, `val.rec`, `val.idx`, the JPEG files of "
             f"the {rules.TRAIN_SAMPLES:,} training and {rules.EVAL_SAMPLES:,} validation images as they are, neither decoded nor "
             "resized, with labels 0 to 999.")

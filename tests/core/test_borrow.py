@@ -193,7 +193,7 @@ def test_a_foreign_file_is_read_and_not_run(tmp_path, monkeypatch):
     assert borrowed.config == configured(EIGHT.read_text(), tmp_path)
     assert borrowed.assumed == ()
     for note in ("config_THEIRS.sh:8: not read: if [", "config_THEIRS.sh:11: not read: touch PWNED: runs touch",
-                 "ignored, for they mean nothing here: SOMETHING"):
+                 "ignored, because they mean nothing here: SOMETHING"):
         assert note in borrowed.text
     assert f"SHA-256: {hashlib.sha256(COMMON.encode()).hexdigest()} config_common.sh" in borrowed.text
 

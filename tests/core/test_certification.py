@@ -14,8 +14,10 @@ import cv2
 import numpy as np
 import pytest
 
+from rn50 import files
 from rn50.benchmark import rules
 from rn50.data.certification import certificate
+from rn50.data.certification.audit import audit
 from rn50.data.certification.certify import certify
 from rn50.data.certification.finding import KEPT
 from rn50.data.jpeg import decoding_fault, has_end, read_header
@@ -555,6 +557,22 @@ def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(data):
         with pytest.raises(UserError, match=f"{name}: is a pipe, no regular file; take it from another copy"):
             certify(data)
         (data / name).unlink()
+
+
+def test_an_index_is_read_once_and_its_hash_is_that_of_what_was_audited(data, monkeypatch):
+    wanted, opened, open_regular = hashlib.sha256((data / "val.idx").read_bytes()).hexdigest(), [], files.open_regular
+
+    def replaced_behind(path, *arguments):
+        stream = open_regular(path, *arguments)
+        opened.append(path.name)
+        path.unlink()
+        path.mkdir()
+        return stream
+
+    monkeypatch.setattr(files, "open_regular", replaced_behind)
+    report = audit(data, "val", 6, None, "", False, 1, lambda records: None)
+    assert opened == ["val.idx", "val.rec"]
+    assert report.files["val.idx"]["sha256"] == wanted and not report.faults.counts
 
 
 @pytest.mark.parametrize("name, text", [

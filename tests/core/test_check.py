@@ -106,6 +106,21 @@ def test_seeds(system):
     assert any(finding.rule == "package checker 1.1.0" for finding in report.findings)
 
 
+def test_names_that_look_like_parts_of_a_message_change_no_finding(system):
+    (system / "result_4.txt").unlink()
+    replace(system / "result_1.txt", '"key": "seed", "value": 22', '"key": "seed", "value": 5')
+    describe(system, host_networking=None)
+    plain = check.check([system]).findings
+    organisation = system.parents[2].rename(system.parents[3] / "So: me; body")
+    (organisation / "systems" / "box.json").rename(organisation / "systems" / "bo: x; y.json")
+    odd = (organisation / "results" / "box").rename(organisation / "results" / "bo: x; y") / "resnet"
+    found = check.check([odd]).findings
+    assert {each.rule for each in plain} >= {"seed checker 1.1.0", "package checker 1.1.0", "system description checker 1.1.0"}
+    assert [each.message.replace("bo: x; y", "box") for each in found] == [each.message for each in plain]
+    assert [str(each.file).replace("So: me; body", "Somebody").replace("bo: x; y", "box") for each in found] == [
+        str(each.file) for each in plain]
+
+
 def test_seeds_that_were_chosen_are_a_warning(tmp_path):
     files = [write(tmp_path, i, i + 1) for i in range(5)]
     report = check.check(files, ["1.0.0"])

@@ -87,10 +87,10 @@ export WALLTIME=$(( ${NEXP:-1} * 8 + 10 ))
 
 
 @pytest.mark.parametrize("file", OURS, ids=lambda file: file.stem)
-def test_our_files_load_and_hold_nothing_dead_or_unknown(file):
+def test_our_files_load_and_hold_nothing_without_effect_or_unknown(file):
     environ = config_file.source(str(file))
     rows = states(environ, str(file))
-    assert [row for row in rows.values() if row.origin != "default" and row.state in ("dead", "ignored")] == []
+    assert [row for row in rows.values() if row.origin != "default" and row.state in ("no effect", "ignored")] == []
     assert environ["DGXSYSTEM"] == file.stem[len("config_"):]
 
 
@@ -198,7 +198,7 @@ def test_sgd_needs_no_trust_coefficient():
     with pytest.raises(UserError, match="LARSETA is not set"):
         configuration.from_environment(without)
     row = states({**IMAGENET, "OPTIMIZER": "sgd"})["LARSETA"]
-    assert (row.state, row.value, row.origin) == ("dead", "0.001", "environment")
+    assert (row.state, row.value, row.origin) == ("no effect", "0.001", "environment")
 
 
 @pytest.mark.parametrize("value", ["0.0", "-1", "nan", "none"])
@@ -206,7 +206,7 @@ def test_a_variable_that_the_optimizer_does_not_read_is_not_refused_for_its_valu
     environ = {**IMAGENET, "OPTIMIZER": "sgd", "LARSETA": value}
     assert configuration.from_environment(environ).hyperparameters.lars_eta is None
     row = states(environ)["LARSETA"]
-    assert (row.state, row.value, row.note) == ("dead", value, "OPTIMIZER=sgd has no trust ratio")
+    assert (row.state, row.value, row.note) == ("no effect", value, "OPTIMIZER=sgd has no trust ratio")
 
 
 def test_epochs_may_be_broken_and_the_decay_may_end_before_the_run():
@@ -365,7 +365,7 @@ def test_anybodys_file_runs_unchanged(foreign):
     rows = {row.name: row for row in show.describe(config, environ, foreign)}
     state = {name: row.state for name, row in rows.items()}
     assert {name for name in state if state[name] == "ignored"} == {"BATCHSIZ", "PLAIN_ASSIGNMENT", "NEIGHBOURS_OWN"}
-    assert {name for name in state if state[name] == "dead" and rows[name].origin == "file"} == {
+    assert {name for name in state if state[name] == "no effect" and rows[name].origin == "file"} == {
         "DGXNSOCKET", "WALLTIME", "NHWC_BATCHNORM_LAUNCH_MARGIN", "MXNET_EXTENDED_NORMCONV_SUPPORT",
     }
     assert state["HOROVOD_CYCLE_TIME"] == state["NCCL_SOCKET_IFNAME"] == "passed through"
@@ -385,7 +385,7 @@ CPU = {"DEVICE": "cpu"}
 ROI = {"DALI_ROI_DECODE": "1"}
 MXNET = frameworks.unimported("mxnet", "traits")
 DATALOADER = {"INPUT_LIBRARY": "dataloader"}
-DEAD = [
+WITHOUT_EFFECT = [
     ("DALI_PREALLOCATE_WIDTH", "5980", {"DALI_HW_DECODER_LOAD": "0"}, {"DALI_HW_DECODER_LOAD": "0.7"}, "DALI_HW_DECODER_LOAD=0"),
     ("DALI_CACHE_SIZE", "6144", ROI, {}, "DALI_ROI_DECODE=1"),
     ("DALI_HW_DECODER_LOAD", "0.7", CPU, {}, "DEVICE=cpu"),
@@ -403,10 +403,10 @@ DEAD = [
 ]
 
 
-@pytest.mark.parametrize("name, value, kills, revives, reason", DEAD)
-def test_a_knob_that_does_nothing_is_called_dead(name, value, kills, revives, reason):
+@pytest.mark.parametrize("name, value, kills, revives, reason", WITHOUT_EFFECT)
+def test_a_knob_that_does_nothing_is_said_to_have_no_effect(name, value, kills, revives, reason):
     row = states({**IMAGENET, name: value, **kills})[name]
-    assert row.state == "dead" and reason in row.note
+    assert row.state == "no effect" and reason in row.note
     assert states({**IMAGENET, name: value, **revives})[name].state == "used"
 
 
@@ -422,11 +422,11 @@ def test_what_a_framework_does_not_have_is_refused(changes, says):
         configuration.from_environment({**IMAGENET, **changes})
 
 
-def test_a_knob_turned_off_is_not_dead():
+def test_a_knob_turned_off_has_its_effect():
     assert states({**IMAGENET, "DALI_CACHE_SIZE": "0", "DALI_HW_DECODER_LOAD": "0", **ROI})["DALI_CACHE_SIZE"].state == "used"
 
 
-def test_what_is_called_used_is_read_somewhere_and_what_is_dead_nowhere():
+def test_what_is_called_used_is_read_somewhere_and_what_has_no_effect_nowhere():
     code = "".join(
         path.read_text()
         for folder in ("rn50", "implementations")
@@ -436,7 +436,7 @@ def test_what_is_called_used_is_read_somewhere_and_what_is_dead_nowhere():
     everything_on = states({**IMAGENET, "DGXNSOCKET": "2", "DGXSOCKETCORES": "64", "DGXHT": "2", "WALLTIME": "1",
                             "INPUT_BATCH_MULTIPLIER": "8", "DALI_HW_DECODER_LOAD": "0.7", "DALI_CACHE_SIZE": "1"})
     unread = {variable.name for _, field, variable in configuration.variables() if not re.search(rf"\.{field}\b", code)}
-    assert unread == {name for name, row in everything_on.items() if row.state == "dead"}
+    assert unread == {name for name, row in everything_on.items() if row.state == "no effect"}
 
 
 def test_what_the_rules_would_find():
@@ -472,7 +472,7 @@ def test_the_table_fits_and_gives_the_reasons(foreign):
     show.print_table(rows, config, Terminal(file=out))
     text = out.getvalue()
     assert "X8: ranks 8, global batch size 3264" in text
-    assert "dead: DGXNSOCKET=2: ranks are bound to the cores that are there" in text
+    assert "no effect: DGXNSOCKET=2: ranks are bound to the cores that are there" in text
     assert "ignored: BATCHSIZ=1" in text
     report = show.to_json(rows, config)
     assert json.loads(json.dumps(report))["values"][0]["name"] == "OPTIMIZER"
@@ -546,7 +546,7 @@ def test_variables_of_mxnet_that_no_release_reads_have_no_effect():
                "MXNET_UPDATE_AGGREGATION_SIZE": "4"}
     rows = states(environ)
     for name in ("MXNET_DETERMINISTIC", "MXNET_CUDNN_NHWC_BN_ADD_RELU"):
-        assert (rows[name].state, rows[name].note) == ("dead", "no released MXNet reads it, at most a vendor's own build")
+        assert (rows[name].state, rows[name].note) == ("no effect", "no released MXNet reads it, at most a vendor's own build")
     assert rows["MXNET_ENFORCE_DETERMINISM"].state == rows["MXNET_UPDATE_AGGREGATION_SIZE"].state == "passed through"
 
 

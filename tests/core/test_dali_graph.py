@@ -1,4 +1,4 @@
-"""Every setting of the input pipeline reaches its operator, or is called dead: read out of the graphs that DALI makes.
+"""Every setting of the input pipeline reaches its operator, or is said to have no effect: read out of the graphs that DALI makes.
 
 A CPU graph is built, serialised and parsed. Of a GPU graph DALI 1.34 makes without a driver the Python side only: every operator
 with its arguments, whose names and types it checks against the operator's schema. The backend, and with it ``serialize()``, wants
@@ -125,7 +125,7 @@ def test_roi_decode_chooses_between_fused_and_separate(tiny_config, form):
 @pytest.mark.parametrize("form", [CPU, GPU], ids=["cpu", "gpu"])
 @pytest.mark.parametrize("roi", [False, True])
 @pytest.mark.parametrize("setting", sorted(OTHER))
-def test_a_setting_is_called_dead_where_it_changes_nothing_and_only_there(tiny_config, setting, roi, form):
+def test_a_setting_is_said_to_have_no_effect_where_it_changes_nothing_and_only_there(tiny_config, setting, roi, form):
     before = with_settings(tiny_config, form, roi_decode=roi)
     value = not roi if setting == "roi_decode" else OTHER[setting]
     after = with_settings(tiny_config, form, **{"roi_decode": roi, setting: value})
@@ -133,17 +133,17 @@ def test_a_setting_is_called_dead_where_it_changes_nothing_and_only_there(tiny_c
     alive = graph(before, form) != graph(after, form)
     [name] = [variable.name for _, field, variable in variables() if field == setting]
     turned_on = before if value is False else after
-    assert (show.why_dead(name, turned_on) is None) == alive
+    assert (show.why_no_effect(name, turned_on) is None) == alive
 
 
-def test_without_the_jpeg_engine_its_memory_is_dead(tiny_config):
+def test_without_the_jpeg_engine_its_memory_has_no_effect(tiny_config):
     def with_hint(**changes):
         config = with_settings(tiny_config, GPU, hw_decoder_load=0.0, **changes)
         return config, graph(config, GPU)
 
     (_, before), (config, after) = with_hint(), with_hint(preallocate_width=5980, preallocate_height=6430)
     assert before == after
-    assert show.why_dead("DALI_PREALLOCATE_WIDTH", config) and show.why_dead("DALI_PREALLOCATE_HEIGHT", config)
+    assert show.why_no_effect("DALI_PREALLOCATE_WIDTH", config) and show.why_no_effect("DALI_PREALLOCATE_HEIGHT", config)
 
 
 @pytest.mark.parametrize("form", [CPU, GPU], ids=["cpu", "gpu"])

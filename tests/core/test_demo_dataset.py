@@ -290,7 +290,7 @@ def test_a_killed_worker_is_one_line(tmp_path):
     process = start(tmp_path, before)
     _, messages = process.communicate(timeout=60)
     assert process.returncode != 0
-    assert "UserError" in messages.splitlines()[-1] and "a process that draws images was killed" in messages.splitlines()[-1]
+    assert "UserError" in messages.splitlines()[-1] and "a process that generates images was killed" in messages.splitlines()[-1]
     assert list(tmp_path.iterdir()) == []
 
 

@@ -35,7 +35,7 @@ def test_exit_statuses():
     assert [error.status for error in (UserError("a"), DivergedError("a"), RankLostError())] == [
         Status.USER_ERROR, Status.DIVERGED, Status.FAULT]  # fmt: skip
     script = (ROOT / "run_experiments.sh").read_text()
-    assert f"to_be_mended={Status.USER_ERROR:d} target_missed={Status.TARGET_MISSED:d} diverged={Status.DIVERGED:d} " in script
+    assert f"user_error={Status.USER_ERROR:d} target_missed={Status.TARGET_MISSED:d} diverged={Status.DIVERGED:d} " in script
 
 
 def test_no_text_of_an_error_is_parsed():

@@ -184,7 +184,7 @@ def test_a_symbolic_link_is_neither_followed_nor_replaced(tmp_path):
 def test_a_name_that_a_verb_cannot_even_look_for_is_a_line(tmp_path):
     name = "a" * 300
     done = CliRunner().invoke(main, ["pack", name, str(tmp_path)])
-    said = f"rn50: {name}: File name too long; name another file or folder, or mend this one\n"
+    said = f"rn50: {name}: File name too long; name another file or folder, or fix this one\n"
     assert (done.exit_code, done.output) == (2, said)
 
 

@@ -40,6 +40,23 @@ def test_the_core_names_no_framework():
     assert found == []
 
 
+def imported(path):
+    """(line, module) of everything that a file imports, at its top or later."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            yield node.lineno, node.module or ""
+        elif isinstance(node, ast.Import):
+            yield from ((node.lineno, each.name) for each in node.names)
+
+
+@pytest.mark.parametrize("folder", ["rn50", "implementations", "benchmarks"])
+def test_what_a_submission_has_imports_no_tests(folder):
+    """`rn50 package` exports these folders without tests/."""
+    found = [f"{path}:{line}" for path in sorted((ROOT / folder).rglob("*.py")) for line, module in imported(path)
+             if module.split(".")[0] == "tests"]
+    assert found == []
+
+
 def test_every_implementation_has_traits_that_fit_its_requirements():
     assert frameworks.names() == tuple(sorted(path.parent.name for path in (ROOT / "implementations").glob("*/train.py")))
     assert sum(each.is_default for each in frameworks.every().values()) == 1

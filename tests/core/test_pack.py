@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -162,6 +163,66 @@ def test_an_interrupted_unpacking_goes_on(packed, tmp_path):
     assert len(list((tmp_path / "back").glob("*/*/*.JPEG"))) == 91
     with pytest.raises(UserError, match="train: is there already; choose another folder"):
         unpack(packed, tmp_path / "back")
+
+
+def open_files(folder):
+    """The files below ``folder`` that this process has open."""
+    return [path for path in map(os.path.realpath, Path("/proc/self/fd").iterdir()) if path.startswith(f"{folder}/")]
+
+
+def test_an_interrupted_unpacking_leaves_no_file_open(packed, tmp_path):
+    def stop(done, total):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as kept:  # and with it, in its frames, what the call had opened
+        unpack(packed, tmp_path / "back", workers=1, progress=stop)
+    assert kept and open_files(packed) == []
+
+
+def killed_while_removing(folder):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("placed", [1, 2])
+def test_classes_of_splits_that_were_in_place_before_an_interruption_count(packed, tmp_path, monkeypatch, placed):
+    data, back = tmp_path / "data", tmp_path / "back"
+    data.mkdir()
+    for name in FILES:  # without lists, so that classes are counted
+        shutil.copy(str(packed / name), str(data))
+    rename, done = os.replace, []
+
+    def killed(source, target):
+        if Path(target).parent == back:
+            if len(done) == placed:
+                raise KeyboardInterrupt
+            done.append(target)
+        rename(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", killed)
+        patch.setattr(shutil, "rmtree", killed_while_removing)
+        with pytest.raises(KeyboardInterrupt):
+            unpack(data, back)
+    assert unpack(data, back) == {"classes": 7, "train": 63, "val": 28}
+
+
+def test_a_full_disk_at_the_beginning_of_an_unpacking_is_one_line_and_the_command_goes_on(packed, tmp_path):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4, limits[1]))
+    try:
+        with pytest.raises(UserError, match=r"cannot be written \(File too large\); fix that, and the same command goes on"):
+            unpack(packed, tmp_path / "back")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert unpack(packed, tmp_path / "back")["train"] == 63
+
+
+def test_data_in_a_folder_whose_name_is_no_utf8_are_unpacked(packed, tmp_path):
+    data = tmp_path / os.fsdecode(b"data\xff")
+    shutil.copytree(str(packed), str(data))
+    with pytest.raises(KeyboardInterrupt):
+        unpack(data, tmp_path / "back", progress=stop_at(1))
+    assert unpack(data, tmp_path / "back")["train"] == 63
 
 
 def test_a_packing_that_is_there_is_left_alone(tree, packed):
@@ -474,7 +535,7 @@ def test_a_disk_that_takes_no_more_is_one_line_and_the_command_goes_on(tree, pac
     process = start(tree, tmp_path, "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))")
     _, messages = process.communicate(timeout=60)
     assert process.returncode == 2
-    assert "cannot be written (File too large); mend that, and the same command goes on" in messages.splitlines()[-1]
+    assert "cannot be written (File too large); fix that, and the same command goes on" in messages.splitlines()[-1]
     assert [path.name for path in tmp_path.iterdir()] == [PARTIAL]
     pack(tree, tmp_path)
     assert contents(tmp_path) == contents(packed)

@@ -16,7 +16,7 @@ from rn50.hyperparameters import expected_epochs, reference
 from rn50.hyperparameters.plan import accelerators, epochs, images_per_second
 from rn50.hyperparameters.plan.epochs import EpochModel
 from rn50.hyperparameters.plan.images_per_second import Point, ThroughputModel
-from rn50.hyperparameters.plan.planner import SCALES, Planner, planner_for
+from rn50.hyperparameters.plan.planner import SCALES, SystemPlanner, planner_for
 from rn50.results import published, score, timing
 from rn50.results.parse import read_log
 
@@ -26,7 +26,7 @@ NAME = "A100-SXM-80GB"
 
 @pytest.fixture(scope="module")
 def planner():
-    return Planner()
+    return SystemPlanner()
 
 
 def plan(*arguments):
@@ -64,7 +64,7 @@ def test_a_system_that_was_left_out_is_predicted_from_the_others():
     held = [each for each in published.results() if each.system.lower().startswith(("nf5688m6", "dgxa100_n8_"))]
     assert len(held) >= 6
     systems = {images_per_second.system(each) for each in held}
-    planner = Planner([each for each in published.distinct("lars") if images_per_second.system(each) not in systems])
+    planner = SystemPlanner([each for each in published.distinct("lars") if images_per_second.system(each) not in systems])
     for each in held:
         said = planner.predict(accelerators.name(each.accelerator_model), each.accelerators, each.global_batch_size)
         assert said.epochs.expected == pytest.approx(epochs.mean_epochs(each), abs=1.5), each.system

@@ -1,5 +1,6 @@
 """RecordIO: against the real mxnet byte for byte, and against the format's own description where mxnet is absent."""
 
+import os
 import random
 import struct
 
@@ -120,6 +121,14 @@ def test_an_index_that_cannot_be_opened_leaves_nothing(tmp_path):
     with pytest.raises(UserError, match=r"set\.rec: cannot be written"):
         write(tmp_path / "set", [b"image"])
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_index_that_cannot_be_opened_leaves_no_file_open(tmp_path):
+    (tmp_path / "set.idx.partial").mkdir()
+    before, writer = len(os.listdir("/proc/self/fd")), IndexedRecordWriter(tmp_path / "set")
+    with pytest.raises(UserError, match=r"set\.rec: cannot be written"):
+        writer.__enter__()
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):

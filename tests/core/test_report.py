@@ -11,7 +11,7 @@ from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.results import published, recipe, score, timing
 from rn50.results.parse import read_log
-from rn50.results.report import report
+from rn50.results.report import plots, report
 from tests.core import test_score
 
 LOGS = pathlib.Path(__file__).resolve().parents[2].parent / "shared" / "published" / "logs"
@@ -319,3 +319,11 @@ def test_names_of_files_are_no_formulas_and_no_markup(tmp_path):
     text = page.read_text()
     assert "<b>" not in text and "result_$x^$" in text and "result_&lt;b&gt;" in text
     assert text.count("result_a.txt") and text.count("result_a.log")
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 999, 1000, 1001, 1999, 2000, 2001, 100_000])
+def test_a_curve_has_at_most_so_many_points_and_its_last_one(count):
+    points = [(float(x), 0.5) for x in range(count)]
+    thinned = plots._thinned(points)
+    assert len(thinned) <= plots.MOST_POINTS and list(thinned[:1] + thinned[-1:]) == points[:1] + points[-1:]
+    assert count > plots.MOST_POINTS or thinned == points

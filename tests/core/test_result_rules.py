@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import time
 
 import pytest
@@ -349,3 +350,35 @@ def with_epochs(text):
                     changed = {**record, "key": what, "metadata": {"epoch_num": epoch}, "time_ms": record["time_ms"] + after}
                     lines.append(":::MLLOG " + json.dumps(changed) + "\n")
     return "".join(lines)
+
+
+ODD = "odd: name; here"
+"""A name in which the parts of a message seem to end."""
+
+
+def test_a_folder_whose_name_looks_like_a_part_of_a_message(results, judged):
+    rewrite(results, value("seed", 5))
+    rewrite(results, delete("lars_opt_weight_decay"), ["result_2.txt"])
+    odd = shutil.copytree(str(results), str(results.parent / ODD)) and results.parent / ODD
+    plain = judged(results)
+    assert all(plain)
+    assert [[line.replace(str(odd), str(results)) for line in said] for said in judged(odd)] == list(plain)
+
+
+def test_a_log_that_is_none_in_such_a_folder(results, checkout, tmp_path):
+    odd = results.rename(results.parent / ODD)
+    (odd / "result_1.txt").write_text("no log")
+    for verb in (lambda: score.score([odd]), lambda: packaged(odd, tmp_path / "to: there; too", checkout)):
+        with pytest.raises(UserError) as refused:
+            verb()
+        assert refused.value.lines == (f"{odd}/result_1.txt: no :::MLLOG line in it; give the log of a run",)
+    [finding] = (each for each in check.check([odd]).findings if each.severity == ERROR)
+    assert (finding.file, finding.message, finding.remedy) == (
+        odd / "result_1.txt", "no :::MLLOG line in it", "give the log of a run")
+
+
+def test_results_in_such_a_folder_are_packaged_into_another(results, checkout, tmp_path):
+    odd = results.rename(results.parent / ODD)
+    outcome = packaged(odd, tmp_path / "to: there; too", checkout)
+    assert outcome.written and outcome.findings == ()
+    assert sorted(path.name for path in outcome.packages[0].results.iterdir()) == list(ALL)

@@ -18,9 +18,9 @@ from rn50.cli import main
 from rn50.errors import UserError
 from rn50.hyperparameters.search import journal, objective, search, subject, training
 from rn50.hyperparameters.search.journal import Journal
-from rn50.hyperparameters.search.planner import Options, Planner
 from rn50.hyperparameters.search.progress import Progress
 from rn50.hyperparameters.search.training import evaluations
+from rn50.hyperparameters.search.trial_scheduler import Options, TrialScheduler
 from rn50.results.parse import read_log
 from rn50.settings import config as configuration
 from rn50.settings import config_file
@@ -341,17 +341,17 @@ def test_a_point_of_which_nothing_is_known_is_run_twice_at_once_only_where_nothi
     on = subject.read("DEMO_CPU", {**os.environ, "CONFIG_FILE": "", "DATADIR": str(data)})
     with Progress(None) as progress:
         options = Options(workers=3, trials=None, minutes=None, repeats=3, seeds=5, confirm_data=None)
-        planner = Planner(on, tmp_path / "to", options, progress)
+        scheduler = TrialScheduler(on, tmp_path / "to", options, progress)
         for _ in range(3):
-            task = planner.next(0)
-            planner.journal.finish(task.trial, 9.0)
+            task = scheduler.next(0)
+            scheduler.journal.finish(task.trial, 9.0)
             task.held.close()
-        tasks = [planner.next(in_hand) for in_hand in range(2)]
+        tasks = [scheduler.next(in_hand) for in_hand in range(2)]
         assert [task.point.learning_rate for task in tasks] == [20.0, 0.2]
-        planner.journal.finish(tasks[1].trial, 8.0)
-        tasks += [planner.next(in_hand) for in_hand in range(2, 4)]
+        scheduler.journal.finish(tasks[1].trial, 8.0)
+        tasks += [scheduler.next(in_hand) for in_hand in range(2, 4)]
         assert [task.point.learning_rate for task in tasks[2:]] == [0.2, 0.2]
-        tasks.append(planner.next(4))
+        tasks.append(scheduler.next(4))
         assert tasks[-1].point.learning_rate == 20.0
         for task in tasks:
             task.held.close()
@@ -389,7 +389,7 @@ def test_a_trial_that_was_being_stopped_is_stopped(seek, tmp_path):
     held.close()
     seek("--trials", 2, "--repeats", 1)
     assert trials(folder)[number].state == "stopped"
-    assert journal.evidence(trials(folder))[point].out
+    assert journal.evidence(trials(folder))[point].ruled_out
 
 
 # What a user can mend

@@ -28,7 +28,7 @@ def walk(surface, start=START, repeats=1, possible=lambda point: True, unit=0, s
         value = surface(point, len(known.values))
         runs.append(point)
         if stop_early and plan.value is not None and value >= method.limit(known, plan.value, repeats):
-            evidence[point] = known._replace(out=True)
+            evidence[point] = known._replace(ruled_out=True)
         else:
             evidence[point] = known._replace(values=(*known.values, value))
 
@@ -138,7 +138,7 @@ def test_a_single_lucky_run_makes_no_best_point():
     assert runs.count(START._replace(learning_rate=20.0)) == 2
 
 
-@pytest.mark.parametrize("known, rival, repeats, value", [
+@pytest.mark.parametrize("known, best_value, repeats, value", [
     (Evidence(), 5.0, 2, None),
     (Evidence((4.0,)), 5.0, 2, None),  # better so far
     (Evidence((5.4,)), 5.0, 2, None),  # worse, but by no more than chance may make of one run
@@ -148,13 +148,13 @@ def test_a_single_lucky_run_makes_no_best_point():
     (Evidence((5.2,)), 5.0, 1, 5.2),  # no more runs to come
     (Evidence((4.0, 5.5)), 5.0, 2, 4.75),
     (Evidence((MISSED + 0.3,)), math.inf, 3, MISSED + 0.3),  # it takes no second run to see that it misses
-    (Evidence((4.0,), out=True), 5.0, 2, math.inf),
+    (Evidence((4.0,), ruled_out=True), 5.0, 2, math.inf),
 ])  # fmt: skip
-def test_what_decides_a_point(known, rival, repeats, value):
-    assert method.decided(known, rival, repeats) == value
+def test_what_decides_a_point(known, best_value, repeats, value):
+    assert method.decided(known, best_value, repeats) == value
 
 
-@pytest.mark.parametrize("known, rival, repeats, limit", [
+@pytest.mark.parametrize("known, best_value, repeats, limit", [
     (Evidence(), 5.0, 1, 5.0),
     (Evidence(), 5.0, 3, 5.5),
     (Evidence((4.0,)), 5.0, 2, 6.0),  # a mean of 5 is no better
@@ -162,14 +162,14 @@ def test_what_decides_a_point(known, rival, repeats, value):
     (Evidence((4.0, 4.5)), 5.0, 3, 6.5),
     (Evidence(), MISSED + 0.2, 3, math.inf),
 ])  # fmt: skip
-def test_from_which_epoch_on_a_run_is_in_vain(known, rival, repeats, limit):
-    assert method.limit(known, rival, repeats) == pytest.approx(limit)
+def test_from_which_epoch_on_a_run_is_in_vain(known, best_value, repeats, limit):
+    assert method.limit(known, best_value, repeats) == pytest.approx(limit)
     if limit < math.inf:
         with_it = known._replace(values=(*known.values, limit + 1e-6))
-        assert method.decided(with_it, rival, repeats) >= rival
+        assert method.decided(with_it, best_value, repeats) >= best_value
         with_less = known._replace(values=(*known.values, limit - 1e-6))
-        told = method.decided(with_less, rival, repeats)
-        assert told is None or told < rival
+        verdict = method.decided(with_less, best_value, repeats)
+        assert verdict is None or verdict < best_value
 
 
 def test_learning_rates_of_sgd_are_multiples_of_the_unit_of_the_rules():

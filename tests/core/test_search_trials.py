@@ -101,7 +101,7 @@ def test_a_journal_tells_its_trials_again(tmp_path):
         (0, START, 0, "finished", 5.25, ""), (1, OTHER, 1, "stopped", None, "in vain"), (2, decay, 2, "running", None, ""),
         (3, START, 3, "interrupted", None, ""),
     ]  # fmt: skip
-    assert journal.evidence(told) == {START: Evidence((5.25,)), OTHER: Evidence(out=True)}
+    assert journal.evidence(told) == {START: Evidence((5.25,)), OTHER: Evidence(ruled_out=True)}
 
 
 def test_a_line_that_a_killed_worker_did_not_finish_is_cut_off(tmp_path):

@@ -13,10 +13,11 @@ from typing import Callable, Deque, Dict, Iterator, List, NamedTuple, Optional, 
 
 import numpy as np
 
+from rn50 import files
 from rn50.data import jpeg
 from rn50.data.certification.finding import Finding, Findings
 from rn50.data.packing.packing_list import Entry
-from rn50.data.recordio import IMAGE_START, decode_header, decode_record, encode_header, read_index
+from rn50.data.recordio import IMAGE_START, decode_header, decode_record, encode_header, index_bytes, parse_index
 from rn50.errors import UserError
 
 CHUNK_BYTES = 8 << 20
@@ -56,7 +57,8 @@ class _Set:
     def __init__(self, folder: Path, name: str, classes: int, entries: Optional[List[Entry]], source: str, decode: bool) -> None:
         self.rec, self.idx = folder / f"{name}.rec", folder / f"{name}.idx"
         self.classes, self.entries, self.decode = classes, entries, decode
-        self.keys, self.offsets = read_index(self.idx)
+        self.index = index_bytes(self.idx)
+        self.keys, self.offsets = parse_index(self.idx, self.index)
         self.again = f"pack it again: rn50 pack {source}" if source else "pack the data again, or take them from another copy"
 
     def read(self, descriptor: int, positions: np.ndarray, bounds: np.ndarray, begin: int) -> _Chunk:
@@ -172,12 +174,9 @@ def audit(folder: Path, name: str, classes: int, entries: Optional[List[Entry]],
     known = _Set(folder, name, classes, entries, source, decode)  # parses the index
     faults, remarks = Findings(), Findings()
     whole = hashlib.sha256()
+    stream = files.open_regular(known.rec, known.again)
     try:
-        index = known.idx.read_bytes()
-        descriptor = os.open(known.rec, os.O_RDONLY)
-    except OSError as error:
-        raise UserError(error.filename, f"cannot be read ({error.strerror})", known.again) from error
-    try:
+        descriptor = stream.fileno()
         size = os.fstat(descriptor).st_size
         positions, offsets = known.check_index(size, faults)
         records = len(known.keys)
@@ -212,9 +211,9 @@ def audit(folder: Path, name: str, classes: int, entries: Optional[List[Entry]],
     except OSError as error:
         raise UserError(known.rec, f"cannot be read ({error.strerror})", known.again) from error
     finally:
-        os.close(descriptor)
-    files: Dict[str, Dict[str, object]] = {
+        stream.close()
+    facts: Dict[str, Dict[str, object]] = {
         known.rec.name: {"bytes": size, "sha256": whole.hexdigest()},
-        known.idx.name: {"bytes": len(index), "sha256": hashlib.sha256(index).hexdigest()},
+        known.idx.name: {"bytes": len(known.index), "sha256": hashlib.sha256(known.index).hexdigest()},
     }
-    return SetReport(name, records, labels, digests, files, faults, remarks)
+    return SetReport(name, records, labels, digests, facts, faults, remarks)

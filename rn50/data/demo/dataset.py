@@ -149,5 +149,5 @@ def generate(folder: Union[str, Path], seed: int = 0, train: int = 10_000, val: 
         raise UserError(folder, f"the demo data set cannot be written ({error.strerror})",
                         "free space or choose another folder") from error
     except BrokenProcessPool as error:
-        raise UserError(folder, "a process that draws images was killed, perhaps for want of memory",
+        raise UserError(folder, "a process that generates images was killed, perhaps for want of memory",
                         "generate again with fewer workers") from error

@@ -97,7 +97,7 @@ def _entries(folder: Path) -> List[os.DirEntry]:
         with os.scandir(folder) as entries:
             return [entry for entry in entries if not entry.name.startswith(".")]
     except OSError as error:
-        raise UserError(folder, f"cannot be read ({error.strerror})", "mend its permissions") from error
+        raise UserError(folder, f"cannot be read ({error.strerror})", "fix its permissions") from error
 
 
 def _images(folder: Path) -> List[os.DirEntry]:

@@ -109,7 +109,7 @@ def pack(source: Path, folder: Path, seed: int = 0, truth: Optional[Path] = None
             shutil.rmtree(partial)
     except OSError as error:
         raise UserError(folder, f"the data set cannot be written ({error.strerror})",
-                        "mend that, and the same command goes on where it stopped") from error
+                        "fix that, and the same command goes on where it stopped") from error
     except BrokenProcessPool as error:
         raise UserError(folder, "a process that packs was killed, perhaps for want of memory",
                         "the same command goes on where it stopped, --workers 1 with the least memory") from error

@@ -1,5 +1,6 @@
 """From RecordIO back to an image folder: ``OUT/train/<class>/<file>`` and ``OUT/val/<class>/<file>``."""
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -7,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Callable, Dict, List, Optional
 
+from rn50 import files
 from rn50.data.packing import packing_list
 from rn50.data.packing.packing_list import Entry
 from rn50.data.recordio import IndexedRecordReader
@@ -17,6 +19,7 @@ PARTIAL = ".unpack.partial"
 SOURCE = "source"
 NAMES = ("train", "val")
 CHUNK = 32
+_GO_ON = "fix that, and the same command goes on"
 
 
 def unpack(data: Path, folder: Path, workers: Optional[int] = None,
@@ -29,42 +32,26 @@ def unpack(data: Path, folder: Path, workers: Optional[int] = None,
     """
     classes = packing_list.read_classes(data)
     partial = folder / PARTIAL
-    used = set()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with only_process(folder, "unpacking a data set"):
+        with only_process(folder, "unpacking a data set"), contextlib.ExitStack() as opened:
             _begin(partial, data)
-            readers = {name: IndexedRecordReader(data / f"{name}.rec", data / f"{name}.idx") for name in NAMES}
+            readers = {name: opened.enter_context(IndexedRecordReader(data / f"{name}.rec", data / f"{name}.idx"))
+                       for name in NAMES}
             done, total = 0, sum(map(len, readers.values()))
             for name, reader in readers.items():
-                if (folder / name).exists():  # put in place before an interruption
-                    done += len(reader)
-                    continue
-                entries = packing_list.read_list(data, name)
-                if entries is not None and len(entries) != len(reader):
-                    raise UserError(f"{data / name}.tsv", f"has {len(entries)} lines, and {name}.idx {len(reader)}",
-                                    f"see rn50 verify {data}")
-                writer = _Writer(reader, data / f"{name}.rec", partial / name, classes, entries)
-                starts = range(0, len(reader), CHUNK)
-                with reader, ThreadPoolExecutor(workers or len(os.sched_getaffinity(0))) as executor:
-                    futures = [executor.submit(writer.write, start, min(start + CHUNK, len(reader))) for start in starts]
-                    try:
-                        for future in futures:
-                            labels = future.result()
-                            used.update(labels)
-                            done += len(labels)
-                            progress(done, total)
-                    finally:
-                        for future in futures:
-                            future.cancel()
+                if not (folder / name).exists():  # else put in place before an interruption
+                    writer = _Writer(reader, data / f"{name}.rec", partial / name, classes, _entries(data, name, len(reader)))
+                    writer.write_all(workers, lambda written: progress(written, total), done)
+                done += len(reader)
             for name in NAMES:
                 if (partial / name).exists():
                     os.replace(partial / name, folder / name)
             shutil.rmtree(partial)
+            found = {path.name for name in NAMES for path in (folder / name).iterdir()}
     except OSError as error:
-        raise UserError(folder, f"the images cannot be written ({error.strerror})",
-                        "mend that, and the same command goes on") from error
-    return {"classes": len(classes or used), **{name: len(reader) for name, reader in readers.items()}}
+        raise UserError(folder, f"the images cannot be written ({error.strerror})", _GO_ON) from error
+    return {"classes": len(classes or found), **{name: len(reader) for name, reader in readers.items()}}
 
 
 def _begin(partial: Path, data: Path) -> None:
@@ -72,11 +59,20 @@ def _begin(partial: Path, data: Path) -> None:
     for name in NAMES:
         if (partial.parent / name).exists() and not partial.exists():
             raise UserError(partial.parent / name, "is there already", "choose another folder")
-    source, wanted = partial / SOURCE, str(data.resolve())
-    if source.exists() and source.read_text(encoding="utf-8") != wanted:
+    source = partial / SOURCE
+    wanted = str(data.resolve()).encode("utf-8", "backslashreplace").decode()  # as it is written
+    if source.exists() and files.read_text(source) != wanted:
         raise UserError(partial, "an unpacking of other data was begun here", "delete it, or choose another folder")
     partial.mkdir(exist_ok=True)
-    source.write_text(wanted, encoding="utf-8")
+    files.write(source, wanted, files.ANY, remedy=_GO_ON)
+
+
+def _entries(data: Path, name: str, records: int) -> Optional[List[Entry]]:
+    """Return the packing list of a split, None without one. Raises UserError if it is not that of ``records`` records."""
+    entries = packing_list.read_list(data, name)
+    if entries is not None and len(entries) != records:
+        raise UserError(f"{data / name}.tsv", f"has {len(entries)} lines, and {name}.idx {records}", f"see rn50 verify {data}")
+    return entries
 
 
 class _Writer:
@@ -86,9 +82,21 @@ class _Writer:
                  entries: Optional[List[Entry]]) -> None:
         self._reader, self._rec, self._folder, self._classes, self._entries = reader, rec, folder, classes, entries
 
-    def write(self, begin: int, end: int) -> List[int]:
-        """Write the images of records ``begin`` to ``end``, except those already there; return the labels of all."""
-        labels = []
+    def write_all(self, workers: Optional[int], progress: Callable[[int], None], before: int) -> None:
+        """Write the images of all records; ``progress(n)`` reports how many are written, ``before`` of other splits included."""
+        records = len(self._reader)
+        with ThreadPoolExecutor(workers or len(os.sched_getaffinity(0))) as executor:
+            futures = [executor.submit(self._write, start, min(start + CHUNK, records)) for start in range(0, records, CHUNK)]
+            try:
+                for number, future in enumerate(futures, 1):
+                    future.result()
+                    progress(before + min(number * CHUNK, records))
+            finally:
+                for future in futures:
+                    future.cancel()
+
+    def _write(self, begin: int, end: int) -> None:
+        """Write the images of records ``begin`` to ``end``, except those already there."""
         for position in range(begin, end):
             header, image = self._reader.read(position)
             if not header.label.is_integer() or not 0 <= header.label < len(self._classes or range(1 << 24)):
@@ -109,5 +117,3 @@ class _Writer:
                 temporary = folder / f".{name}.partial"
                 temporary.write_bytes(image)
                 os.replace(temporary, path)
-            labels.append(label)
-        return labels

@@ -47,12 +47,12 @@ def print_table(borrowed: Borrowed, written: Optional[pathlib.Path], console: Te
         f"; {source.global_batch_size} in the source" if source.global_batch_size not in (None, after) else "")]
     lines += [f"{what}: {who}" for what, who in source.provenance]
     if borrowed.assumed:
-        lines.append(f"assumed, for the source does not say: {', '.join(borrowed.assumed)}")
+        lines.append(f"assumed, because the source does not say: {', '.join(borrowed.assumed)}")
     if borrowed.mixed:
         lines.append(f"partial: {', '.join(borrowed.mixed)} stay those of {borrowed.base.name}; nobody is known to have run this")
     lines += [f"note: {note}" for note in source.notes]
     lines += [f"rules: {finding}" for finding in borrowed.findings]
-    lines.append(f"epochs to expect: {borrowed.prediction or 'not known, for nobody published a run of it'}")
+    lines.append(f"epochs to expect: {borrowed.prediction or 'not known, because nobody published a run of it'}")
     if borrowed.prediction and borrowed.prediction.runs:
         lines.append("a published set of five runs has one miss at most, so more may miss than that")
     lines.append(f"written: {written}" if written else "nothing is written; --output FILE writes it")

@@ -195,7 +195,7 @@ def _of_file(name: str, path: pathlib.Path) -> Origin:
     known = {each for _, _, variable in variables() for each in (variable.name, *variable.aliases)} | set(FIXED)
     unknown = [each for each in found.values if each not in known and not is_passed_through(each)]
     if unknown:
-        notes.append(f"ignored, for they mean nothing here: {', '.join(unknown)}")
+        notes.append(f"ignored, because they mean nothing here: {', '.join(unknown)}")
     batch = values.pop("BATCHSIZE", None)
     provenance = [("source", f"configuration file {name}")]
     provenance += [("SHA-256", f"{sha256(file)} {file.name}") for file in found.files]

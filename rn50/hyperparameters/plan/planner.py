@@ -61,7 +61,7 @@ class Plan:
     cautions: Tuple[str, ...]
 
 
-class Planner:
+class SystemPlanner:
     """Planner from published ``results``, by default all, and a ``measured`` rate: images/s per accelerator at a point."""
 
     def __init__(
@@ -178,7 +178,7 @@ def _refuse_idle(accelerators: int, global_batch_size: int) -> None:
 
 def planner_for(
     accelerator: Optional[str], images_per_second: Optional[float], accelerators: Optional[int], global_batch_size: Optional[int]
-) -> Tuple[Planner, str]:
+) -> Tuple[SystemPlanner, str]:
     """Return the planner for what the command line was given, and the name of the accelerator.
 
     Without a name it is the accelerator with the most published results. With a measured rate and no name it is a new one, known
@@ -187,7 +187,7 @@ def planner_for(
     Raises:
         UserError: the name is not known, or the conditions of a measured rate are missing or impossible.
     """
-    plain = Planner()
+    plain = SystemPlanner()
     known = [each for each in names.known(plain.results) if each in plain.throughput.accelerators]
     if images_per_second is None:
         return plain, names.find(accelerator, known) if accelerator else known[0]
@@ -201,4 +201,4 @@ def planner_for(
         except UserError:
             name = accelerator  # a new one
     measured = Point(name, accelerators, global_batch_size / accelerators)
-    return Planner(measured=(measured, images_per_second)), name
+    return SystemPlanner(measured=(measured, images_per_second)), name

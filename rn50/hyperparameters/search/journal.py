@@ -160,7 +160,7 @@ def evidence(trials: List[Trial]) -> Dict[Point, Evidence]:
         if trial.state == "finished" and trial.value is not None:
             found[trial.point] = known._replace(values=(*known.values, trial.value))
         elif trial.state == "stopped":
-            found[trial.point] = known._replace(out=True)
+            found[trial.point] = known._replace(ruled_out=True)
     return found
 
 

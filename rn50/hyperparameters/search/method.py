@@ -5,9 +5,9 @@ warm-up, weight decay and length of the schedule. Every stage starts from the be
 on in the better direction while that helps. After the last stage the next pass begins with the steps of 10 %, until a pass finds
 nothing better.
 
-The runs of a point differ by their seeds, so only the mean of several makes it the new best. A point is out as soon as its mean
-is worse by more than chance explains for so few runs. The same evidence always gives the same plan, so a search can be resumed,
-and several workers need nothing but the evidence in common.
+The runs of a point differ by their seeds, so only the mean of several makes it the new best. A point is ruled out as soon as its
+mean is worse by more than chance explains for so few runs. The same evidence always gives the same plan, so a search can be
+resumed, and several workers need nothing but the evidence in common.
 """
 
 import math
@@ -37,15 +37,15 @@ class Point(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """Values of a point's runs, and whether it is out because one was stopped."""
+    """Values of a point's runs, and whether it is ruled out because one was stopped."""
 
     values: Tuple[float, ...] = ()
-    out: bool = False
+    ruled_out: bool = False
 
     @property
     def mean(self) -> float:
-        """Return the mean value, infinity if the point is out or has no runs."""
-        return math.inf if self.out or not self.values else sum(self.values) / len(self.values)
+        """Return the mean value, infinity if the point is ruled out or has no runs."""
+        return math.inf if self.ruled_out or not self.values else sum(self.values) / len(self.values)
 
 
 class Stage(NamedTuple):
@@ -115,23 +115,23 @@ def _schedule(point: Point, way: int) -> Optional[Point]:
     return point._replace(num_epochs=epochs, decay_epochs=decay)
 
 
-def decided(known: Evidence, rival: float, repeats: int) -> Optional[float]:
-    """Return the mean of a point's runs once enough are done to compare it with ``rival``, the best mean; None before."""
+def decided(known: Evidence, best_value: float, repeats: int) -> Optional[float]:
+    """Return the mean of a point's runs once enough are done to compare it with ``best_value``, the best mean; None before."""
     runs = len(known.values)
-    if known.out or runs >= repeats or (runs and max(known.values) >= MISSED):
+    if known.ruled_out or runs >= repeats or (runs and max(known.values) >= MISSED):
         return known.mean
-    return known.mean if runs and known.mean >= _too_much(rival, runs, repeats) else None
+    return known.mean if runs and known.mean >= _too_much(best_value, runs, repeats) else None
 
 
-def _too_much(rival: float, runs: int, repeats: int) -> float:
-    """Return the mean of ``runs`` runs from which on a point is out."""
-    return rival * (1 + NOISE / math.sqrt(runs)) if runs < repeats else rival
+def _too_much(best_value: float, runs: int, repeats: int) -> float:
+    """Return the mean of ``runs`` runs from which on a point is ruled out."""
+    return best_value * (1 + NOISE / math.sqrt(runs)) if runs < repeats else best_value
 
 
-def limit(known: Evidence, rival: float, repeats: int) -> float:
-    """Return the value from which on the next run of a point puts it out."""
+def limit(known: Evidence, best_value: float, repeats: int) -> float:
+    """Return the value from which on the next run of a point rules it out."""
     runs = len(known.values) + 1
-    return math.inf if rival >= MISSED else _too_much(rival, runs, repeats) * runs - sum(known.values)
+    return math.inf if best_value >= MISSED else _too_much(best_value, runs, repeats) * runs - sum(known.values)
 
 
 def plan(
@@ -178,17 +178,17 @@ class _Walk:
         for _ in range(stage.most):
             steps = [(way, stage.step(self.best, way)) for way in ways]
             tried = [(way, step) for way, step in steps if step is not None and step != self.best and self.possible(step)]
-            better = [(value, way, step) for way, step in tried for value in [self._told(step)] if value is not None]
+            better = [(value, way, step) for way, step in tried for value in [self._verdict(step)] if value is not None]
             better = [each for each in better if each[0] < self.value]
             if better:
                 self.value, way, best = min(better)
                 ways = (way,)
-            waiting = [step for _, step in tried if self._told(step) is None]
+            waiting = [step for _, step in tried if self._verdict(step) is None]
             if better:
                 self.best = best
             if waiting or not better:
                 return waiting
         return []
 
-    def _told(self, point: Point) -> Optional[float]:
+    def _verdict(self, point: Point) -> Optional[float]:
         return decided(self.evidence.get(point, Evidence()), self.value, self.repeats)

@@ -11,8 +11,8 @@ from rn50.errors import UserError
 from rn50.hyperparameters.search import confirmation, method, subject
 from rn50.hyperparameters.search.confirmation import BASELINE, WINNER, Verdict
 from rn50.hyperparameters.search.method import Point
-from rn50.hyperparameters.search.planner import Planner
 from rn50.hyperparameters.search.training import evaluations
+from rn50.hyperparameters.search.trial_scheduler import TrialScheduler
 from rn50.results import conditions
 from rn50.results.parse import Evaluation
 from rn50.settings import rewrite
@@ -23,7 +23,7 @@ REPORT = "report.md"
 class Outcome:
     """Everything that is reported of a search, made from its journal and its logs alone."""
 
-    def __init__(self, search: Planner, arguments: Sequence[str]):
+    def __init__(self, search: TrialScheduler, arguments: Sequence[str]):
         self.search = search
         self.command = f"DATADIR={shlex.quote(str(search.subject.data))} rn50 {' '.join(map(shlex.quote, arguments))}"
         self.trials = search.journal.trials()

@@ -10,9 +10,9 @@ from rn50.errors import Status, UserError
 from rn50.hyperparameters.search import method, objective
 from rn50.hyperparameters.search.journal import evidence
 from rn50.hyperparameters.search.method import Evidence
-from rn50.hyperparameters.search.planner import Planner, Task
 from rn50.hyperparameters.search.progress import Progress
 from rn50.hyperparameters.search.training import Training, evaluations, was_killed
+from rn50.hyperparameters.search.trial_scheduler import Task, TrialScheduler
 
 POLL_S = 1.0
 MOST_KILLED = 3
@@ -40,9 +40,9 @@ class _Job:
 class Search:
     """One call of a search: as many runs at a time as there are shares of the machine."""
 
-    def __init__(self, planner: Planner, shares: Sequence[Sequence[int]], progress: Progress):
+    def __init__(self, scheduler: TrialScheduler, shares: Sequence[Sequence[int]], progress: Progress):
         """``shares`` are the cores of each run."""
-        self._planner, self._journal, self._progress, self._shares = planner, planner.journal, progress, shares
+        self._scheduler, self._journal, self._progress, self._shares = scheduler, scheduler.journal, progress, shares
         self._jobs: Dict[int, _Job] = {}
         self._asked: Optional[signal.Signals] = None
         self._killed = 0
@@ -59,15 +59,15 @@ class Search:
         try:
             while self._asked is None:
                 self._fill()
-                if self._planner.ended and not self._jobs:
+                if self._scheduler.ended and not self._jobs:
                     return
                 time.sleep(POLL_S)
                 self._look()
                 self._progress.tick()
             raise StoppedError(self._asked)
         except OSError as error:
-            where = error.filename or self._planner.folder
-            raise UserError(where, error.strerror, "mend it, and the same command goes on") from error
+            where = error.filename or self._scheduler.folder
+            raise UserError(where, error.strerror, "fix it, and the same command goes on") from error
         finally:
             self._stop_all()
             for number, handler in handlers.items():
@@ -80,10 +80,10 @@ class Search:
         """Give every free share of the machine a run, as long as there are any."""
         for share, cpus in enumerate(self._shares):
             if share not in self._jobs and self._asked is None:
-                task = self._planner.next(len(self._jobs))
+                task = self._scheduler.next(len(self._jobs))
                 if task is None:
                     return
-                environ = self._planner.subject.environment(task.point, task.data, task.seed, task.result_file)
+                environ = self._scheduler.subject.environment(task.point, task.data, task.seed, task.result_file)
                 self._jobs[share] = _Job(task, Training(environ, task.result_file, cpus, task.held))
                 self._progress.event(f"{task.name}: begins")
 
@@ -113,14 +113,14 @@ class Search:
 
     def _why_stop(self, job: _Job) -> Optional[str]:
         trials = self._journal.trials()
-        known, plan = evidence(trials), self._planner.plan(trials)
+        known, plan = evidence(trials), self._scheduler.plan(trials)
         if plan.best is None or plan.value is None or plan.best == job.task.point:
             return None
         own = known.get(job.task.point, Evidence())
-        repeats = self._planner.options.repeats
-        told = method.decided(own, plan.value, repeats)
-        if told is not None and told >= plan.value:
-            return "other runs of the same have put it out"
+        repeats = self._scheduler.options.repeats
+        verdict = method.decided(own, plan.value, repeats)
+        if verdict is not None and verdict >= plan.value:
+            return "other runs of the same have ruled it out"
         of_best = [trial.number for trial in trials if trial.point == plan.best and trial.state == "finished"]
         curves = [evaluations(self._journal.result_file(number)) for number in of_best] if plan.value < method.MISSED else []
         return objective.why_stop(job.training.evaluations(), method.limit(own, plan.value, repeats), curves)
@@ -144,7 +144,7 @@ class Search:
         self._journal.note(number, training.complaint)
         if training.diverged:
             self._journal.finish(number, objective.value(training.evaluations()))
-        elif not was_killed(status) and job.task.point.batch_size > self._planner.subject.start.batch_size:
+        elif not was_killed(status) and job.task.point.batch_size > self._scheduler.subject.start.batch_size:
             self._journal.stop(number)  # because memory may be too small for it
         else:
             self._journal.fail(number)

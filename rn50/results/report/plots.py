@@ -142,8 +142,8 @@ def _draw(axes: Axes, curves: Iterable[Curve]) -> None:
 
 
 def _thinned(points: Sequence[Tuple[float, float]]) -> Sequence[Tuple[float, float]]:
-    """Return at most about ``MOST_POINTS`` equally spaced points, and always the last one."""
-    step = -(-len(points) // MOST_POINTS)
+    """Return at most ``MOST_POINTS`` points: equally spaced ones, and the last."""
+    step = -(-(len(points) - 1) // (MOST_POINTS - 1))
     return points if step <= 1 else [*points[:-1:step], points[-1]]
 
 

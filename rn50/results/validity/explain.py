@@ -73,7 +73,7 @@ def _sentences(message: str, log: ResultLog) -> Iterator[Sentence]:
             message = f"the checker crashed: it has no rules for {event.key} {json.dumps(event.value)}"
             yield event.line, message, _REMEDIES[event.key]
         else:
-            yield None, f"the checker crashed: {_short(reason)}", "mend the records it could not take; nothing was checked"
+            yield None, f"the checker crashed: {_short(reason)}", "fix the records it could not take; nothing was checked"
     elif required:
         yield _required(required, log)
     elif check:

@@ -40,8 +40,8 @@ class Task(NamedTuple):
     trial: Optional[int]
 
 
-class Planner:
-    """Plan of one search, as far as all its workers have come."""
+class TrialScheduler:
+    """Scheduler of the trials and the confirmation of one search, whose workers each have one of their own and agree."""
 
     def __init__(self, on: Subject, folder: pathlib.Path, options: Options, progress: Progress):
         """Open the search in ``folder``. Raises UserError if the folder cannot be written or holds another search."""
@@ -111,8 +111,8 @@ class Planner:
         def rank(point: Point) -> Tuple[bool, int, int]:
             ended = len(known.get(point, Evidence()).values)
             running = sum(trial.state == "running" and trial.point == point for trial in trials)
-            # A point whose first run is still going comes last: that run may put it out and make a second one useless.
-            # Among points with as many runs, more finished ones come first: a hopeless point may be out before its next run.
+            # A point whose first run is still going comes last: that run may rule it out and make a second one useless.
+            # Among points with as many runs, more finished ones come first: a hopeless one may be ruled out before its next run.
             return running > 0 and not ended, ended + running, -ended
 
         wanted = [point for point in plan.wanted if rank(point)[1] < self.options.repeats]
