@@ -35,7 +35,7 @@ from rn50.data.pipeline.batch_format import BatchFormat
 from rn50.settings import config as configuration
 from rn50.speed import rates
 from rn50.terminal import Terminal
-from tests.image_tree import IMAGENET_SIZES, make
+from tests.support.image_tree import IMAGENET_SIZES, make
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SIZE, BATCH, CLASSES = 224, 64, 100

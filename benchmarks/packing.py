@@ -32,7 +32,7 @@ import mxnet
 
 from rn50.data.packing import imagenet_folder
 from rn50.data.recordio import encode_image
-from tests.image_tree import IMAGENET_SIZES, make
+from tests.support.image_tree import IMAGENET_SIZES, make
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 IM2REC = pathlib.Path(mxnet.__file__).parent / "tools" / "im2rec.py"

@@ -18,7 +18,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from rn50.benchmark import rules
-from tests.core import imagenet_run
+from tests.support import imagenet_run
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 NOISE = "0:   [lines that a program prints between its records, as long as those of published logs]\n" * 3

@@ -12,6 +12,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 from rn50.data.demo import dataset
 from rn50.settings import config as configuration
 
+pytest_plugins = ["tests.support.fixtures"]
+
 
 def has_gpu() -> bool:
     """Whether there is a driver and a GPU that it offers."""
@@ -33,7 +35,8 @@ SLOW_IN_IT = ("test_augmentation", "test_demo_dataset", "test_floor", "test_inpu
               "test_search", "test_throughput", "test_tuning")  # fmt: skip
 """`make test-quick` leaves out what is marked slow: every room but this one; these files of it, which train, draw images, load a
 framework or run the package checker of every round; and a few tests that carry the mark themselves."""
-LONGEST = ("system/test_docker", "system/test_launchers", "system/test_faults", "system/test_terminal", "core/test_throughput",
+LONGEST = ("system/containers/test_docker",
+           "system/test_launchers", "system/test_faults", "system/test_terminal", "core/test_throughput",
            "core/test_search", "system/test_experiments", "core/test_profile", "core/test_tuning")  # fmt: skip
 """What takes longest starts first, so that no worker is left alone with it in the end."""
 

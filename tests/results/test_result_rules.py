@@ -12,10 +12,11 @@ from rn50.results import compare, run, score
 from rn50.results.validity import result_rules
 from rn50.results.validity.findings import ERROR, WARNING
 from rn50.submission import check, own_results
-from tests.core import imagenet_run, test_score
-from tests.core.campaigns import change, packaged, replace
-from tests.core.test_mutations import change as change_record
-from tests.core.test_mutations import delete, insert, move, value
+from tests.results import test_score
+from tests.results.test_mutations import change as change_record
+from tests.results.test_mutations import delete, insert, move, value
+from tests.support import imagenet_run
+from tests.support.campaigns import change, packaged, replace
 
 HUGE = "1" + 400 * "0"
 

@@ -6,7 +6,7 @@ import subprocess
 from rn50.benchmark import rules
 from rn50.run import provenance
 from rn50.submission import describe, package
-from tests.core import imagenet_run
+from tests.support import imagenet_run
 
 DETAILS = {
     "host_storage_type": "NVMe SSD",

@@ -11,7 +11,7 @@ import pytest
 from rn50.machine import binding, cpu_list, hardware
 from rn50.machine.binding import RankBinding
 from rn50.machine.hardware import Cpu
-from tests.core.machines import NAMES, simulated
+from tests.support.machines import NAMES, simulated
 
 
 def shown(plan):

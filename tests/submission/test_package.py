@@ -23,8 +23,8 @@ from rn50.settings import config as configuration
 from rn50.settings import config_file
 from rn50.submission import check, describe, package
 from rn50.terminal import Terminal
-from tests.core import imagenet_run
-from tests.core.campaigns import DETAILS, details, git, make, nobody, packaged, snapshot
+from tests.support import imagenet_run
+from tests.support.campaigns import DETAILS, details, git, make, nobody, packaged, snapshot
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEMO = imagenet_run.CONFIGURATION.with_name("config_DEMO_CPU.sh")

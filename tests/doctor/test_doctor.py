@@ -23,8 +23,8 @@ from rn50.machine.hardware import Mount
 from rn50.machine.software import Software
 from rn50.settings import config as configuration
 from tests.conftest import with_changes
-from tests.core.machines import NAMES, simulated
-from tests.core.test_report import write_run
+from tests.results.test_report import write_run
+from tests.support.machines import NAMES, simulated
 
 MXNET = frameworks.unimported("mxnet", "doctor")
 GPU_BUILD = Software("3.10.12", {"mxnet-cu112": "1.9.1", "nvidia-dali-cuda110": "1.34.0", "numpy": "1.23.5", "horovod": "0.28.1"},

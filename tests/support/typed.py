@@ -15,7 +15,7 @@ import termios
 import time
 from typing import NamedTuple
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 RN50 = (sys.executable, "-m", "rn50")
 LIMIT_S = 300
 CTRL_C = b"\x03"

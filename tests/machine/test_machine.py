@@ -9,7 +9,7 @@ import pytest
 
 from rn50.machine import cgroup, cpu_list, hardware
 from rn50.machine.sources import Sources, run
-from tests.core.machines import MACHINES, NAMES, commands, simulated
+from tests.support.machines import MACHINES, NAMES, commands, simulated
 
 GIB = 1 << 30
 

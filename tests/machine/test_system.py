@@ -3,7 +3,7 @@
 import pytest
 
 from rn50.machine import description
-from tests.core import machines
+from tests.support import machines
 
 
 def told(name, environ=None):

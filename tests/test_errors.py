@@ -8,7 +8,7 @@ import pytest
 
 from rn50.errors import DivergedError, RankLostError, Status, UserError, UserErrors
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
 @pytest.mark.parametrize("fields, said", [

@@ -19,7 +19,7 @@ from rn50.data.pipeline.batch_format import BatchFormat
 from rn50.settings import show
 from rn50.settings.config import InputPipeline, variables
 from tests.conftest import HAS_GPU, ON_GPU, with_changes
-from tests.core import dali_graph
+from tests.data import dali_graph
 
 pytest.importorskip("nvidia.dali")
 

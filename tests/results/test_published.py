@@ -11,7 +11,7 @@ import pytest
 
 from rn50.benchmark import rules
 from rn50.results import collect, published, rcp
-from tests.core import imagenet_run
+from tests.support import imagenet_run
 
 SHARED = pathlib.Path(__file__).resolve().parents[2].parent / "shared" / "published"
 needs_published = pytest.mark.skipif(not SHARED.is_dir(), reason="needs the published logs")

@@ -12,7 +12,7 @@ from rn50.errors import UserError
 from rn50.results import published, recipe, score, timing
 from rn50.results.parse import read_log
 from rn50.results.report import report
-from tests.core import test_score
+from tests.results import test_score
 
 LOGS = pathlib.Path(__file__).resolve().parents[2].parent / "shared" / "published" / "logs"
 needs_published = pytest.mark.skipif(not LOGS.is_dir(), reason="needs the published logs")

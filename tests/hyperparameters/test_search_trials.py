@@ -11,7 +11,7 @@ from rn50.hyperparameters.search.journal import Journal, Trial
 from rn50.hyperparameters.search.method import MISSED, Evidence, Point
 from rn50.hyperparameters.search.training import evaluations
 from rn50.results.parse import Evaluation
-from tests.core import imagenet_run
+from tests.support import imagenet_run
 
 START = Point(2.0, 64, 1, 5e-5, 12, None)
 OTHER = START._replace(learning_rate=20.0)

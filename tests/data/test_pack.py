@@ -22,7 +22,7 @@ from rn50.data.packing.packing_list import read_classes, read_list
 from rn50.data.packing.unpack import unpack
 from rn50.data.recordio import MAGIC, IndexedRecordReader
 from rn50.errors import UserError
-from tests.image_tree import class_names, make
+from tests.support.image_tree import class_names, make
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -10,8 +10,8 @@ import pytest
 from rn50.machine import description
 from rn50.results.validity import compliance
 from rn50.submission import describe
-from tests.core import machines
-from tests.core.campaigns import DETAILS, git, make
+from tests.support import machines
+from tests.support.campaigns import DETAILS, git, make
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import pytest
 
 from rn50.benchmark import rules
 from rn50.data.pipeline import cpu_augment
-from tests.core.test_augmentation import bilinear
+from tests.data.test_augmentation import bilinear
 
 pytest.importorskip("nvidia.dali")
 from nvidia.dali import fn, pipeline_def, types

@@ -25,7 +25,7 @@ from rn50.data.packing.pack import pack
 from rn50.data.recordio import MAGIC, IndexedRecordWriter, encode_image, encode_record, read_index
 from rn50.errors import UserError
 from tests.conftest import with_changes
-from tests.image_tree import class_names, make, numbered, pictures
+from tests.support.image_tree import class_names, make, numbered, pictures
 
 ROOT = Path(__file__).resolve().parents[2]
 NUMBERS = (6, 24, 12)

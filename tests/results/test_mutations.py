@@ -12,7 +12,7 @@ from rn50.results import parse, run
 from rn50.results.validity import result_rules
 from rn50.results.validity.findings import ERROR, WARNING
 from rn50.submission import check
-from tests.core import imagenet_run
+from tests.support import imagenet_run
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RULESET = "1.1.0"  # the strictest: it compares the names of the tensors, too

@@ -19,7 +19,7 @@ from rn50.run.mlperf_log import RunLog
 from rn50.settings import config as configuration
 from rn50.settings import config_file
 from rn50.settings.shell import assignments
-from tests.core import imagenet_run
+from tests.support import imagenet_run
 
 ONE_RANK = config_file.CONFIGS / "config_1xA100.sh"
 EIGHT = config_file.CONFIGS / "config_NF5688M6.sh"

@@ -29,7 +29,7 @@ from rn50.settings.shell import assignments
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEMO = config_file.CONFIGS / "config_DEMO_CPU.sh"
 STANDS, NOTHING, USER_CAN_MEND = 0, 1, 2
-SIMULATED = [sys.executable, "-m", "tests.core.simulated_run"]
+SIMULATED = [sys.executable, "-m", "tests.hyperparameters.simulated_run"]
 
 
 @pytest.fixture

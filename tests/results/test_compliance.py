@@ -12,7 +12,7 @@ from rn50.results import run
 from rn50.results.parse import read_log
 from rn50.results.validity import compliance, result_rules
 from rn50.terminal import Terminal
-from tests.core import imagenet_run
+from tests.support import imagenet_run
 
 LOGS = pathlib.Path(__file__).resolve().parents[2].parent / "shared" / "published" / "logs"
 needs_published = pytest.mark.skipif(not LOGS.is_dir(), reason="needs the published logs")

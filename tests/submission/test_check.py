@@ -12,7 +12,7 @@ from rn50.results import tree
 from rn50.results.validity.findings import ERROR, WARNING
 from rn50.submission import check, package_checks
 from rn50.terminal import Terminal
-from tests.core import imagenet_run
+from tests.support import imagenet_run
 
 LOGS = pathlib.Path(__file__).resolve().parents[2].parent / "shared" / "published" / "logs"
 pytestmark = pytest.mark.usefixtures("compliance_once")

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from rn50.cli import main
 from rn50.errors import UserError
 from rn50.submission import describe, own_results, package, source
-from tests.core.campaigns import DETAILS, change, details, nobody, packaged, replace, snapshot
+from tests.support.campaigns import DETAILS, change, details, nobody, packaged, replace, snapshot
 
 
 def spoil_missed(results):
