@@ -30,3 +30,25 @@ def bare(data):
     for name in PACKED:
         (data / name).unlink()
     return data
+
+
+@pytest.fixture(scope="session")
+def tree(tmp_path_factory):
+    """An image folder of 7 classes, of 63 + 28 images."""
+    folder = tmp_path_factory.mktemp("tree")
+    make(folder, classes=7, train=9, val=4)
+    return folder
+
+
+@pytest.fixture
+def copy(tree, tmp_path):
+    """A copy of the tree, to be spoiled."""
+    return shutil.copytree(str(tree), str(tmp_path / "source")) and tmp_path / "source"
+
+
+@pytest.fixture(scope="session")
+def packed(tree, tmp_path_factory):
+    """The tree, packed."""
+    folder = tmp_path_factory.mktemp("packed") / "made" / "here"
+    pack(tree, folder)
+    return folder

@@ -5,9 +5,21 @@ import struct
 
 import numpy as np
 
-from rn50.data.recordio import MAGIC, encode_image, encode_record, read_index
+from rn50.data.layout import FILES, PACKED
+from rn50.data.recordio import MAGIC, IndexedRecordReader, encode_image, encode_record, read_index
 
 NUMBERS = (6, 24, 12)
+
+
+def records(folder, name):
+    """Headers and images of a set, in its order."""
+    with IndexedRecordReader(folder / f"{name}.rec", folder / f"{name}.idx") as reader:
+        return [reader.read(position) for position in range(len(reader))]
+
+
+def contents(folder):
+    """The bytes of all files of a packed data set but the record of the packing."""
+    return {name: (folder / name).read_bytes() for name in (*FILES, *PACKED[1:])}
 
 
 class Records:
