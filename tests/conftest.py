@@ -33,14 +33,16 @@ ON_GPU = (pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="needs a GPU; 
 TRAIN_SAMPLES, EVAL_SAMPLES = 203, 57
 
 SLOW_ROOMS = ("contract", "fuzz", "implementations", "system")
-SLOW_FILES = ("data/test_augmentation", "data/test_demo_dataset", "hyperparameters/test_search", "speed/test_floor",
+SLOW_FILES = ("data/test_augmentation", "data/test_demo_dataset", "hyperparameters/test_search",
+              "hyperparameters/test_search_refused", "hyperparameters/test_search_workers", "speed/test_floor",
               "speed/test_input_bench", "speed/test_profile", "speed/test_throughput", "speed/test_tuning",
               "submission/test_package")  # fmt: skip
 """`make test-quick` leaves out what is marked slow: these rooms; these files of the others, which train, draw images, load a
 framework or run the package checker of every round; and a few tests that carry the mark themselves."""
 LONGEST = ("system/containers/test_docker",
            "system/test_launchers", "system/test_faults", "system/test_terminal", "speed/test_throughput",
-           "hyperparameters/test_search", "system/test_experiments", "speed/test_profile", "speed/test_tuning")  # fmt: skip
+           "hyperparameters/test_search_workers", "hyperparameters/test_search", "hyperparameters/test_search_refused",
+           "system/test_experiments", "speed/test_profile", "speed/test_tuning")  # fmt: skip
 """What takes longest starts first, so that no worker is left alone with it in the end."""
 
 

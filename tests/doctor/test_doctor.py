@@ -1,4 +1,4 @@
-"""What the doctor says of ten machines, of this one, and of what may be missing anywhere."""
+"""The doctor's verdict on ten machines and on this one, and what it says of their GPUs, of results and of a submission."""
 
 import dataclasses
 import json
@@ -10,50 +10,19 @@ import sys
 import pytest
 
 from rn50 import frameworks
-from rn50.data import layout
 from rn50.doctor import doctor
-from rn50.doctor import host as host_advice
-from rn50.doctor import packages as software_advice
 from rn50.doctor import results as results_advice
 from rn50.doctor import submission as submission_advice
 from rn50.doctor.finding import FAILURE, OK, WARNING, Finding
 from rn50.errors import UserError
-from rn50.machine import software as software_facts
 from rn50.machine.hardware import Mount
-from rn50.machine.software import Software
 from rn50.settings import config as configuration
 from tests.conftest import with_changes
+from tests.doctor.examined import GPU_BUILD, config_of, examine
 from tests.results.test_report import write_run
 from tests.support.machines import NAMES, simulated
 
 MXNET = frameworks.unimported("mxnet", "doctor")
-GPU_BUILD = Software("3.10.12", {"mxnet-cu112": "1.9.1", "nvidia-dali-cuda110": "1.34.0", "numpy": "1.23.5", "horovod": "0.28.1"},
-                     (), (), None)
-CPU_BUILD = dataclasses.replace(GPU_BUILD, packages={"mxnet": "1.9.1", "nvidia-dali-cuda110": "1.34.0", "numpy": "1.23.5"})
-
-
-@pytest.fixture
-def data(tmp_path):
-    """A folder with the four files; their content is never looked at."""
-    for name in layout.FILES:
-        (tmp_path / name).write_bytes(b"x")
-    return tmp_path
-
-
-def config_of(system, **environ):
-    """The configuration of one of configs/, as run_and_time.sh would read it."""
-    return configuration.from_environment(doctor.configured({"DGXSYSTEM": system, "PATH": "/usr/bin:/bin", **environ}))
-
-
-def examine(name, system=None, software=GPU_BUILD, data="/nowhere", environ=None):
-    """subject -> finding, for a machine and a system."""
-    environ = environ or {}
-    config = None if system is None else config_of(system, DATADIR=str(data))
-    findings = doctor.examine(simulated(name, environ), software, config, environ)
-    assert len({each.subject for each in findings}) == len(findings)
-    for each in findings:
-        assert each.found and (each.severity == OK or each.remedy), each
-    return {each.subject: each for each in findings}
 
 
 def subjects(findings, severity):
@@ -159,83 +128,12 @@ def test_why_there_is_no_gpu(data, changes, says):
     assert changes.get("no_gpu", "command not found") in found["GPU"].found
 
 
-def test_advice_for_a_container(data):
-    found = examine("container-3-cores", "2xA30", data=data)
-    assert "64 MiB" in found["/dev/shm"].found and "docker run --shm-size=1g" in found["/dev/shm"].remedy
-    assert "quota is 3 CPUs" in found["threads"].found and found["threads"].remedy == "set DALI_THREADS=1"
-    assert found["memory"].found == "8.0 GiB (limit of the control group)"
-    tiny = dataclasses.replace(simulated("container-3-cores"), mounts=(Mount("/dev/shm", "tmpfs", "shm", "rw,size=8192k"),))
-    assert host_advice._shared_memory(tiny, 2).severity == FAILURE
-    assert host_advice._shared_memory(tiny, 1).severity == OK
-
-
-def test_advice_for_a_cpuset_far_from_a_gpu(data):
-    finding = examine("Slurm-cpuset", "2xA30", data=data)["binding"]
-    assert "no usable CPU is near GPU 0 (NUMA node 0)" in finding.found and "--gpu-bind=closest" in finding.remedy
-
-
-@pytest.mark.parametrize("threads, severity, remedy", [(7, OK, ""), (8, WARNING, "set DALI_THREADS=7")])
-def test_a_rank_and_its_input_pipeline_want_a_cpu_for_each_thread(data, threads, severity, remedy):
-    config = with_changes(config_of("DEMO_CPU", DATADIR=str(data)), input_pipeline={"threads": threads})
-    found = {each.subject: each for each in doctor.examine(simulated("no-GPU"), GPU_BUILD, config, {})}
-    assert (found["threads"].severity, found["threads"].remedy) == (severity, remedy)
-
-
 def test_warnings_stop_nothing():
     warning, failure = Finding(WARNING, "a", "b", "c"), Finding(FAILURE, "a", "b", "c")
     assert doctor.to_json([warning]) == {
         "ok": True, "findings": [{"severity": "warning", "subject": "a", "found": "b", "remedy": "c"}],
     }
     assert doctor.to_json([warning, failure])["ok"] is False
-
-
-def test_spinning_threads_are_warned_of(data):
-    finding = examine("no-GPU", "DEMO_CPU", data=data, environ={"OMP_NUM_THREADS": "16"})["threads"]
-    assert finding.severity == WARNING and finding.remedy == "unset OMP_NUM_THREADS"
-
-
-def test_more_ranks_than_cpus_share_them(data):
-    config = with_changes(config_of("DEMO_CPU", DATADIR=str(data)), run={"ranks_per_node": 9})
-    found = {each.subject: each for each in doctor.examine(simulated("no-GPU"), GPU_BUILD, config, {})}
-    assert found["binding"].severity == WARNING and "9 ranks share CPU 0-7" in found["binding"].found
-
-
-@pytest.mark.parametrize("machine_, nodes, locked, network", [
-    ("Slurm-cpuset", 1, WARNING, OK), ("Slurm-cpuset", 2, FAILURE, OK), ("8xA100", 2, OK, OK), ("MIG", 2, OK, WARNING),
-])
-def test_several_machines_want_infiniband_and_locked_memory(data, machine_, nodes, locked, network):
-    config = with_changes(config_of("1xA100", DATADIR=str(data)), run={"nodes": nodes})
-    found = {each.subject: each for each in doctor.examine(simulated(machine_), GPU_BUILD, config, {})}
-    assert (found["locked memory"].severity, found["network"].severity) == (locked, network)
-
-
-def test_data(data):
-    assert examine("no-GPU", "DEMO_CPU", data=data)["DATADIR"].found.startswith(f"{data} on ext4, 0 MiB of data, ")
-    (data / "val.idx").unlink()
-    missing = examine("no-GPU", "DEMO_CPU", data=data)["DATADIR"]
-    assert missing.severity == FAILURE and "val.idx" in missing.found and "set DATADIR" in missing.remedy
-
-
-def test_data_on_a_network_file_system(data):
-    facts = simulated("no-GPU")
-    nfs = dataclasses.replace(facts, mounts=(*facts.mounts, Mount(str(data), "nfs4", "10.0.0.4:/imagenet", "rw")))
-    found = {each.subject: each for each in doctor.examine(nfs, GPU_BUILD, config_of("DEMO_CPU", DATADIR=str(data)), {})}
-    assert found["DATADIR"].severity == WARNING and "DALI_DONT_USE_MMAP=1" in found["DATADIR"].remedy
-
-
-def test_data_larger_than_memory(data):
-    with open(str(data / "train.rec"), "wb") as stream:
-        stream.truncate(20 << 30)  # sparse
-    finding = examine("container-3-cores", "DEMO_CPU", data=data)["memory"]
-    assert finding.severity == WARNING and "8.0 GiB" in finding.found and "20.0 GiB" in finding.found
-
-
-@pytest.mark.parametrize("limit, ranks, severity", [(200, 1, FAILURE), (300, 1, OK), (300, 2, FAILURE), (600, 2, OK)])
-def test_memory_that_no_rank_can_live_in(data, limit, ranks, severity):
-    facts = dataclasses.replace(simulated("no-GPU"), memory_limit=limit << 20)
-    config = with_changes(config_of("DEMO_CPU", DATADIR=str(data)), run={"ranks_per_node": ranks})
-    found = {each.subject: each for each in doctor.examine(facts, GPU_BUILD, config, {})}
-    assert found["memory"].severity == severity
 
 
 def test_room_for_results(monkeypatch, tmp_path):
@@ -262,103 +160,6 @@ def test_what_is_no_result_is_found_before_the_first_run(tmp_path, spoil, says):
     [_, finding] = results_advice.findings(following)
     assert finding.severity == FAILURE and re.search(f"{result}: .*({says})", finding.found)
     assert finding.remedy.startswith(f"move {result} away")
-
-
-def software_findings(software, config=None):
-    return {each.subject: each for each in software_advice.findings(software, config)}
-
-
-@pytest.mark.parametrize("version, severity", [("3.7.17", FAILURE), ("3.8.0", OK), ("3.12.4", OK), ("3.13.0", FAILURE)])
-def test_python(version, severity):
-    assert software_findings(dataclasses.replace(GPU_BUILD, python=version))["Python"].severity == severity
-
-
-@pytest.mark.parametrize("packages, severity, says", [
-    ({}, FAILURE, "requirements/install.sh mxnet-cu112"),
-    ({"mxnet": "1.9.1", "nvidia-dali-cuda110": "1.34.0"}, FAILURE, "requirements/install.sh mxnet-cu112"),
-    ({"mxnet-cu112": "1.9.1"}, FAILURE, "requirements/install.sh mxnet-cu112"),
-    ({"mxnet-cu112": "1.9.1", "nvidia-dali-cuda110": "1.34.0"}, FAILURE, "DGXNGPU=1"),
-    ({**GPU_BUILD.packages, "numpy": "2.1.0"}, WARNING, "requirements/install.sh mxnet-cu112"),
-    (GPU_BUILD.packages, OK, ""),
-])
-def test_packages(packages, severity, says):
-    finding = software_findings(dataclasses.replace(GPU_BUILD, packages=packages), config_of("2xA30"))["packages"]
-    assert finding.severity == severity and says in finding.remedy
-
-
-@pytest.mark.parametrize("device, packages, severity, says", [
-    ("cpu", {"numpy": "1.23.5"}, FAILURE, "requirements/install.sh pytorch-cpu"),
-    ("cpu", {"torch": "2.13.0+cpu"}, FAILURE, "requirements/install.sh pytorch-cpu"),
-    ("cpu", {"torch": "2.13.0+cpu", "nvidia-dali-cuda110": "1.34.0"}, OK, ""),
-    ("gpu", {"torch": "2.13.0+cpu", "nvidia-dali-cuda110": "1.34.0"}, FAILURE, "pip install torch"),
-    ("gpu", {"torch": "2.13.0", "nvidia-dali-cuda130": "2.0.0"}, OK, ""),
-])
-def test_packages_of_pytorch(device, packages, severity, says):
-    config = with_changes(config_of("2xA30"), run={"framework": "pytorch", "device": device})
-    finding = software_findings(dataclasses.replace(GPU_BUILD, packages=packages), config)["packages"]
-    assert finding.severity == severity and says in finding.remedy
-
-
-@pytest.mark.parametrize("installed, severity", [({"torchvision": "0.26.0"}, OK), ({}, FAILURE)])
-def test_torchvision_is_missed_where_it_is_to_decode(installed, severity):
-    config = with_changes(config_of("2xA30"), run={"framework": "pytorch"}, input_pipeline={"library": "torchvision"})
-    packages = {"torch": "2.11.0", "numpy": "1.23.5", **installed}
-    finding = software_findings(dataclasses.replace(GPU_BUILD, packages=packages), config)["packages"]
-    assert finding.severity == severity and "torchvision" in finding.found
-
-
-@pytest.mark.parametrize("framework, severity", [("pytorch", OK), ("mxnet", FAILURE)])
-def test_only_pytorch_does_without_dali(framework, severity):
-    config = with_changes(config_of("2xA30"), run={"framework": framework}, input_pipeline={"library": "dataloader"})
-    packages = {"torch": "2.13.0", "mxnet-cu112": "1.9.1", "numpy": "1.23.5", "horovod": "0.28.1"}
-    assert software_findings(dataclasses.replace(GPU_BUILD, packages=packages), config)["packages"].severity == severity
-
-
-@pytest.mark.parametrize("library, says", [
-    ("libcudnn.so.8", "pip install nvidia-cudnn-cu11==8.9.6.50"),
-    ("libnccl.so.2", "pip install nvidia-nccl-cu11==2.21.5"),
-    ("libcublas.so.11", "pip install nvidia-cublas-cu11==11.11.3.6"),
-    ("libcufft.so.10", "pip install nvidia-cufft-cu11==10.9.0.58"),
-    ("libcusolver.so.11", "pip install nvidia-cusolver-cu11==11.4.1.48"),
-    ("libcurand.so.10", "pip install nvidia-curand-cu11==10.3.0.86"),
-    ("libnvrtc.so.11.2", "pip install nvidia-cuda-nvrtc-cu11==11.8.89"),
-    ("libcudart.so.11.0", "pip install nvidia-cuda-runtime-cu11==11.8.89"),
-    ("libnvToolsExt.so.1", "pip install nvidia-nvtx-cu11==11.8.86"),
-    ("libgomp.so.1", "sudo apt-get install libgomp1"),
-    ("libquadmath.so.0", "sudo apt-get install libquadmath0"),
-    ("libcuda.so.1", "nvidia-driver"),
-    ("libodd.so.3", "apt-file search libodd.so.3"),
-])
-def test_the_command_that_brings_a_library(library, says):
-    finding = software_findings(dataclasses.replace(GPU_BUILD, missing_libraries=(library,)))["libraries"]
-    assert finding.severity == FAILURE and library in finding.found and says in finding.remedy
-
-
-LDD = """\tlinux-vdso.so.1 (0x00007ffd4a9f2000)
-\tlibcudnn.so.8 => not found
-\tlibcuda.so.1 => not found
-\tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f2f1c000000)
-\tlibcudnn.so.8 => not found
-"""
-
-
-def test_libraries_are_looked_for_as_the_loader_does(tmp_path, monkeypatch):
-    """An installed wheel whose folder the loader does not know is told from one that is not there."""
-    (tmp_path / "mxnet").mkdir()
-    for file in ("__init__.py", "libmxnet.so"):
-        (tmp_path / "mxnet" / file).write_text("")
-    wheel = tmp_path / "nvidia" / "cudnn" / "lib"
-    wheel.mkdir(parents=True)
-    (wheel / "libcudnn.so.8").write_text("")
-    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    monkeypatch.delitem(sys.modules, "mxnet", raising=False) # one that another test imported would be found first
-    asked = []
-    software = software_facts.read(lambda argv: asked.append(argv) or (0, LDD), {"NVIDIA_MXNET_VERSION": "23.10"})
-    assert asked == [["ldd", str(tmp_path / "mxnet" / "libmxnet.so")]]
-    assert software.missing_libraries == ("libcudnn.so.8", "libcuda.so.1")
-    assert software.libraries_off_path == (wheel,) and software.nvidia_container == "23.10"
-    first, second = MXNET._libraries(software)
-    assert first.remedy == f"export LD_LIBRARY_PATH={wheel}" and "libcuda.so.1" in second.found
 
 
 def test_what_is_configured(tmp_path):
