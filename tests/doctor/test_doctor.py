@@ -19,7 +19,7 @@ from rn50.machine.hardware import Mount
 from rn50.settings import config as configuration
 from tests.conftest import with_changes
 from tests.doctor.examined import GPU_BUILD, config_of, examine
-from tests.results.test_report import write_run
+from tests.support.four_epochs import write_run
 from tests.support.machines import NAMES, simulated
 
 MXNET = frameworks.unimported("mxnet", "doctor")

@@ -12,7 +12,7 @@ from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.results import compare, score, significance
 from rn50.terminal import Terminal
-from tests.results.test_report import write_result, write_run
+from tests.support.four_epochs import write_result, write_run
 
 LOGS = pathlib.Path(__file__).resolve().parents[2].parent / "shared" / "published" / "logs"
 needs_published = pytest.mark.skipif(not LOGS.is_dir(), reason="needs the published logs")

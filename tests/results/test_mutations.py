@@ -1,4 +1,4 @@
-"""Many ways to spoil a log, by small functions on a valid one: each gets a verdict and a sentence, none a traceback."""
+"""Every way to spoil a log gets a verdict and a sentence, none a traceback."""
 
 import json
 import pathlib
@@ -12,6 +12,7 @@ from rn50.results import parse, run
 from rn50.results.validity import result_rules
 from rn50.results.validity.findings import ERROR, WARNING
 from rn50.submission import check
+from tests.results.mutations import both, change, delete, double, insert, join, move, position, value
 from tests.support import imagenet_run
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -22,80 +23,6 @@ RULESET = "1.1.0"  # the strictest: it compares the names of the tensors, too
 def valid(tmp_path_factory):
     """The text of a log that everything accepts."""
     return imagenet_run.write(tmp_path_factory.mktemp("valid") / "result_0.txt").read_text()
-
-
-def position(lines, key, number=0):
-    """Index of a record of a key: the first, or the one of this number, also from the end."""
-    return [i for i, line in enumerate(lines) if f'"key": "{key}"' in line][number]
-
-
-def on_lines(change):
-    """A mutation of the text from one of the list of its lines."""
-
-    def mutate(text):
-        lines = text.splitlines(keepends=True)
-        change(lines)
-        return "".join(lines)
-
-    return mutate
-
-
-def delete(key, number=0):
-    return on_lines(lambda lines: lines.pop(position(lines, key, number)))
-
-
-def double(key, number=0):
-    return on_lines(lambda lines: lines.insert(position(lines, key, number), lines[position(lines, key, number)]))
-
-
-def move(key, to, number=0, to_number=0):
-    """The record of ``key`` before that of ``to``."""
-
-    def change(lines):
-        line = lines.pop(position(lines, key, number))
-        lines.insert(position(lines, to, to_number), line)
-
-    return on_lines(change)
-
-
-def change(key, number=0, **fields):
-    """Other fields in a record; ``metadata`` is merged, and a None in it deletes."""
-
-    def mutate(lines):
-        i = position(lines, key, number)
-        record = json.loads(lines[i].split(" ", 1)[1])
-        metadata = {**record["metadata"], **fields.get("metadata", {})}
-        record = {**record, **fields, "metadata": {name: value for name, value in metadata.items() if value is not None}}
-        lines[i] = ":::MLLOG " + json.dumps(record) + "\n"
-
-    return on_lines(mutate)
-
-
-def value(key, new, number=0):
-    return change(key, number, value=new)
-
-
-def both(*mutations):
-    def mutate(text):
-        for mutation in mutations:
-            text = mutation(text)
-        return text
-
-    return mutate
-
-
-def insert(text_line, before):
-    return on_lines(lambda lines: lines.insert(position(lines, before), text_line))
-
-
-def join(key):
-    """The record and the next on one line."""
-
-    def change(lines):
-        i = position(lines, key)
-        lines[i] = lines[i].rstrip("\n") + lines.pop(i + 1)
-
-    return on_lines(change)
 
 
 LAST = len(imagenet_run.ACCURACIES) - 1

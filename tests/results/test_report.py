@@ -12,44 +12,11 @@ from rn50.errors import UserError
 from rn50.results import published, recipe, score, timing
 from rn50.results.parse import read_log
 from rn50.results.report import report
-from tests.results import test_score
+from tests.results import scored
+from tests.support.four_epochs import write_result, write_run
 
 LOGS = pathlib.Path(__file__).resolve().parents[2].parent / "shared" / "published" / "logs"
 needs_published = pytest.mark.skipif(not LOGS.is_dir(), reason="needs the published logs")
-
-
-def write_run(file, epoch_ms=10_000, accuracy=0.77, train_samples=rules.TRAIN_SAMPLES, platform="8xBox", extra=(), start_ms=0):
-    """A run of four epochs, evaluated after 2 and 4 for 500 ms each, with 300 ms lost before the first epoch."""
-    records = [
-        (0, "submission_benchmark", "resnet", {}), (0, "submission_platform", platform, {}), (0, "init_start", None, {}),
-        (0, "seed", epoch_ms, {}), (0, "global_batch_size", 3264, {}), (0, "opt_name", "lars", {}),
-        (0, "adam_opt_end_learning_rate", 0.5, {}), (0, "lars_opt_base_learning_rate", 10.5, {}),
-        (0, "lars_opt_end_learning_rate", 0.0001, {}), (0, "lars_opt_learning_rate_warmup_epochs", 1, {}),
-        (0, "lars_opt_learning_rate_decay_steps", 5, {}), (2000, "init_stop", None, {}), (3000, "run_start", None, {}),
-        (3000, "train_samples", train_samples, {}), (3000, "eval_samples", 50000, {}), *extra,
-    ]  # fmt: skip
-    now = 3300
-    for epoch in (1, 2, 3, 4):
-        number = {"epoch_num": epoch}
-        records += [(now, "epoch_start", None, number), (now + epoch_ms, "epoch_stop", None, number)]
-        now += epoch_ms
-        if epoch % 2 == 0:
-            value = accuracy if epoch == 4 else 0.4
-            records += [(now, "eval_start", None, number), (now + 500, "eval_accuracy", value, number)]
-            records += [(now + 500, "eval_stop", None, number)]
-            now += 500
-    status = "success" if accuracy >= rules.TARGET_ACCURACY else "aborted"
-    records.append((now, "run_stop", None, {"status": status}))
-    file.parent.mkdir(parents=True, exist_ok=True)
-    lines = (json.dumps({"time_ms": start_ms + t, "key": k, "value": v, "metadata": m}) for t, k, v, m in records)
-    file.write_text("".join(f":::MLLOG {line}\n" for line in lines), encoding="utf-8")
-    return file
-
-
-def write_result(folder, speeds=(10_000, 9_000, 11_000, 12_000, 10_500), **options):
-    for number, epoch_ms in enumerate(speeds):
-        write_run(folder / f"result_{number}.txt", epoch_ms, **options)
-    return folder
 
 
 def page_of(*folders, rulesets=("4.0.0",)):
@@ -119,7 +86,7 @@ def test_an_optimizer_that_nobody_published(tmp_path):
     (31, None, '<p class="bad">Reference convergence 4.0.0: RCP found, FAILED: no score that can be published.</p>'),
 ])  # fmt: skip
 def test_scaled_minutes_and_the_verdict_of_reference_convergence(tmp_path, epochs, scaled, said):
-    test_score.write_runs(tmp_path, 100, 101, 102, 103, 104, global_batch_size=3264, epochs=epochs)
+    scored.write_runs(tmp_path, 100, 101, 102, 103, 104, global_batch_size=3264, epochs=epochs)
     page = page_of(tmp_path)
     assert '<p class="score">1.7000 <small>minutes, mean of the middle 3 of 5 runs<' in page
     shown = re.findall(r'<p class="scaled">([\d.]+) <small>minutes, scaled by reference convergence', page)
@@ -311,9 +278,9 @@ def test_every_published_system(tmp_path):
 def test_names_of_files_are_no_formulas_and_no_markup(tmp_path):
     names = (b"result_\xff.txt", b"result_$x^$.txt", b"result_<b>.txt", b"result_a\nb.txt", b"result_a.txt")
     for number, name in enumerate(names):
-        test_score.write_run(tmp_path / "log.txt", 100 + number)
+        scored.write_run(tmp_path / "log.txt", 100 + number)
         (tmp_path / "log.txt").rename(os.fsdecode(os.fsencode(tmp_path) + b"/" + name))
-    test_score.write_run(tmp_path / "result_a.log", 110)
+    scored.write_run(tmp_path / "result_a.log", 110)
     page = tmp_path / "page.html"
     report.write([tmp_path, tmp_path / "result_a.log"], ["4.0.0"], page)
     text = page.read_text()

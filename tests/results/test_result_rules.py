@@ -10,61 +10,15 @@ from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.results import compare, run, score
 from rn50.results.validity import result_rules
-from rn50.results.validity.findings import ERROR, WARNING
-from rn50.submission import check, own_results
-from tests.results import test_score
-from tests.results.test_mutations import change as change_record
-from tests.results.test_mutations import delete, insert, move, value
-from tests.support import imagenet_run
-from tests.support.campaigns import change, packaged, replace
+from rn50.results.validity.findings import WARNING
+from rn50.submission import check
+from tests.results import scored
+from tests.results.mutations import ALL, append, delete, insert, move, rewrite, times, value
+from tests.results.mutations import change as change_record
+from tests.support.campaigns import packaged, replace
 
+pytestmark = pytest.mark.xdist_group("campaign")
 HUGE = "1" + 400 * "0"
-
-
-@pytest.fixture
-def judged(monkeypatch):
-    """What the three say of a folder: the reasons of the score, the errors of the check and the lines of the packaging. Of the
-    check the rules alone are asked: no official checker runs."""
-    monkeypatch.setattr(check.compliance, "check", lambda files, rulesets, count: [])
-
-    def say(folder):
-        [system] = score.score([folder])
-        report = check.check([folder])
-        [result] = own_results.read([folder])
-        assert system.valid == (not system.reasons)
-        errors = [finding.message for finding in report.findings if finding.severity == ERROR]
-        assert report.ok == (not errors)
-        return list(system.reasons), errors, list(own_results.problems(result))
-
-    return say
-
-
-def rewrite(folder, mutate, names=("result_1.txt",)):
-    for name in names:
-        text = (folder / name).read_text()
-        assert mutate(text) != text
-        (folder / name).write_text(mutate(text))
-
-
-ALL = tuple(f"result_{i}.txt" for i in range(rules.RUNS))
-
-
-def times(function):
-    """A mutation of the time of every record, by its old time and its number."""
-
-    def mutate(text):
-        records = [json.loads(line.split(" ", 1)[1]) for line in text.splitlines()]
-        first = records[0]["time_ms"]
-        return "".join(
-            ":::MLLOG " + json.dumps({**record, "time_ms": function(record["time_ms"], first)}) + "\n" for record in records
-        )
-
-    return mutate
-
-
-def append(key, **metadata):
-    record = {"namespace": "", "time_ms": 1_800_000_000_000, "key": key, "value": None, "metadata": metadata}
-    return lambda text: f"{text}:::MLLOG {json.dumps(record)}\n"
 
 
 def one_log_for_all(folder, seeds=False):
@@ -131,7 +85,7 @@ def test_the_minutes_are_told_of_what_is_not_valid(results):
     [system] = score.score([results])
     assert not system.valid and system.olympic_minutes == before.olympic_minutes
     assert [each.kept for each in system.runs] == [each.kept for each in before.runs]
-    said = test_score.printed([system])
+    said = scored.printed([system])
     assert f"{before.olympic_minutes:.4f} minutes, NOT A VALID RESULT: the runs are not of one configuration" in said.replace(
         f"{results.name}: the runs", "the runs")
 
@@ -224,49 +178,6 @@ def on_last(text, key, fields):
     return "".join(lines)
 
 
-@pytest.mark.parametrize("changes", [
-    {"WIDTH": "0.5"}, {"IMAGE_SIZE": "128", "EVAL_RESIZE": "146"}, {"BENCHMARK_STEPS": "10"}, {"NUMVALEXAMPLES": "2000"},
-    {"NUMCLASSES": "10"}, {"CROP_AREA_MIN": "0.25"}, {"NUMEXAMPLES": "10000"},
-])
-def test_a_run_of_another_task_is_labelled_by_its_log_and_by_what_it_saved(tmp_path, checkout, machine, changes):
-    log = imagenet_run.write(tmp_path / "result_0.txt", **changes)
-    assert run.read(log).label == rules.NOT_A_RESULT
-    saved = imagenet_run.configured(**changes).to_dict()
-    plain = imagenet_run.write(tmp_path / "result_1.txt")
-    assert run.read(plain).label is None
-    plain.with_suffix(".json").write_text(json.dumps({"config": saved}))
-    assert run.read(plain).label == rules.NOT_A_RESULT
-    assert not imagenet_run.configured(**changes).is_imagenet
-
-
-def test_a_result_of_another_task_is_labelled_by_all(results, judged):
-    for name in ALL:
-        replace(results / name.replace(".txt", ".json"), '"width": 1.0', '"width": 0.5')
-    rewrite(results, value("submission_platform", f"box ({rules.NOT_A_RESULT})"), ALL)
-    assert judged(results) == ([], [], [])
-    assert score.score([results])[0].label == check.check([results]).labels[0] == rules.NOT_A_RESULT
-    assert own_results.read([results])[0].score.label == rules.NOT_A_RESULT
-
-
-def test_a_certificate_of_other_data_labels(results):
-    log = results / "result_0.txt"
-    change(log, **{"data certificate": {"imagenet": True}})
-    assert run.read(log).label is None
-    change(log, **{"data certificate": {"imagenet": False}})
-    assert run.read(log).label == rules.NOT_A_RESULT
-
-
-@pytest.mark.parametrize("samples, severity", [(1_277_952, WARNING), (1_281_168, WARNING), (160_000, ERROR)])
-def test_another_count_of_samples_is_a_finding_and_no_label(results, samples, severity):
-    rewrite(results, value("train_samples", samples), ALL)
-    rewrite(results, value("global_batch_size", 4096), ALL)
-    judgement = result_rules.judge([run.read(results / name) for name in ALL], ["1.0.0"])
-    assert judgement.label is None
-    assert {(each.severity, each.message) for each in judgement.findings if "samples" in each.message} == {
-        (severity, f"train_samples is {samples:,}, not 1,281,167"),
-    }
-
-
 SHAPES = ["", "null", "[]", "5", '"text"', "{", '{"config": 5}',
           '{"config": {"run": [], "data": 3}}', '{"config": {"run": {}}}',
           '{"config": {"data": {"width": {"a": []}}}}', '{"config": {}, "packages": [1]}', '{"config": {}, "system": {"a": 1}}',
@@ -289,7 +200,7 @@ def test_whatever_lies_beside_a_log_is_no_crash(results, judged, shape):
 
 @pytest.mark.parametrize("place", ["a pipe", "a folder", "a loop", "a name that is not UTF-8"])
 def test_what_is_no_file_neither_hangs_nor_crashes(tmp_path, place):
-    test_score.write_runs(tmp_path, 100, 101, 102, 103, 104)
+    scored.write_runs(tmp_path, 100, 101, 102, 103, 104)
     odd = tmp_path / "result_1.txt"
     if place == "a folder":
         odd.unlink()
@@ -308,7 +219,7 @@ def test_what_is_no_file_neither_hangs_nor_crashes(tmp_path, place):
 
 
 def test_the_rules_of_v0_7_ask_for_less(tmp_path):
-    test_score.write_runs(tmp_path, 100, 101, 102, 103, 104)
+    scored.write_runs(tmp_path, 100, 101, 102, 103, 104)
     for name in ALL:
         for key in ("gradient_accumulation_steps", "seed"):
             rewrite(tmp_path, delete(key), (name,))
@@ -320,18 +231,18 @@ def test_the_rules_of_v0_7_ask_for_less(tmp_path):
 
 @pytest.mark.parametrize("ruleset, scaled", [("1.0.0", None), ("2.0.0", None), ("2.1.0", 1.7075), ("4.0.0", 1.7075)])
 def test_scores_are_scaled_from_v2_1_on(tmp_path, ruleset, scaled):
-    test_score.write_runs(tmp_path, 100, 101, 102, 103, 104)
+    scored.write_runs(tmp_path, 100, 101, 102, 103, 104)
     [system] = score.score([tmp_path], ruleset)
     assert system.valid and system.convergence.factor > 1
     assert system.scaled_minutes == (scaled and pytest.approx(scaled, abs=1e-4))
-    assert ("scores are scaled from round v2.1 on only" in test_score.printed([system])) == (scaled is None)
+    assert ("scores are scaled from round v2.1 on only" in scored.printed([system])) == (scaled is None)
 
 
 def test_the_time_grows_with_the_length_of_a_log_and_not_with_its_square(tmp_path):
     """Twenty thousand epochs: what looks at every evaluation for every epoch takes minutes of it."""
-    test_score.write_runs(tmp_path / "a", 200_000, epochs=20_000)
+    scored.write_runs(tmp_path / "a", 200_000, epochs=20_000)
     rewrite(tmp_path / "a", with_epochs, ("result_0.txt",))
-    test_score.write_runs(tmp_path / "b", 100, 101)
+    scored.write_runs(tmp_path / "b", 100, 101)
     began = time.monotonic()
     systems = score.score([tmp_path / "a", tmp_path / "b"])
     compare.compare(systems)

@@ -1,74 +1,17 @@
-"""The score: the trimmed mean, which runs it drops, and when there is none."""
+"""The score is the trimmed mean: which runs it drops, and when there is none."""
 
 import csv
 import io
 import json
-import pathlib
-import shutil
 
 import pytest
 
 from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.results import score, scoreboard
-from rn50.terminal import Terminal
-
-PUBLISHED = pathlib.Path(__file__).resolve().parents[2].parent / "shared" / "published"
-LOGS = PUBLISHED / "logs"
-needs_published = pytest.mark.skipif(not PUBLISHED.is_dir(), reason="needs the published logs")
-
-
-def write_run(
-    file, seconds, accuracy=0.76, status="success", train_samples=rules.TRAIN_SAMPLES, platform="8xBox", benchmark="resnet",
-    base_learning_rate=10.5, global_batch_size=3264, start=0, epochs=35,
-):
-    """A log with all that the rules of a result want; ``status`` None leaves the run unfinished."""
-    first_ms = 1_700_000_000_000 + 1000 * start
-
-    def line(key, value=None, at=0.0, **metadata):
-        record = {"time_ms": round(first_ms + 1000 * at), "key": key, "value": value, "metadata": metadata}
-        return ":::MLLOG " + json.dumps(record) + "\n"
-
-    values = {
-        "submission_benchmark": benchmark, "submission_org": "Somebody", "submission_division": "closed",
-        "submission_status": "onprem", "submission_platform": platform, "cache_clear": True, "init_start": None, "seed": seconds,
-        "global_batch_size": global_batch_size, "gradient_accumulation_steps": 1, "opt_name": "lars", "lars_epsilon": 0.0,
-        "lars_opt_base_learning_rate": base_learning_rate, "lars_opt_end_learning_rate": 0.0001,
-        "lars_opt_learning_rate_decay_poly_power": 2, "lars_opt_learning_rate_decay_steps": 37,
-        "lars_opt_learning_rate_warmup_epochs": 2, "lars_opt_momentum": 0.9, "lars_opt_weight_decay": 5e-5, "init_stop": None,
-        "run_start": None, "train_samples": train_samples, "eval_samples": rules.EVAL_SAMPLES,
-    }
-    lines = [line(key, value) for key, value in values.items()]
-    first = 1
-    for last in range((epochs - 1) % 4 + 1, epochs + 1, 4):
-        at = seconds * (last - 1) / epochs
-        lines += [
-            line("block_start", at=at, first_epoch_num=first, epoch_count=last - first + 1),
-            line("eval_accuracy", accuracy if last == epochs else 0.5, at=at, epoch_num=last),
-            line("block_stop", at=at, first_epoch_num=first),
-        ]
-        first = last + 1
-    lines += [] if status is None else [line("run_stop", at=seconds, status=status)]
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text("".join(lines))
-
+from tests.results.scored import kept, printed, write_run, write_runs
 
 DEMO = f"8xBox ({rules.NOT_A_RESULT})"
-
-
-def write_runs(folder, *seconds, **options):
-    for number, each in enumerate(seconds):
-        write_run(folder / f"result_{number}.txt", each, **options)
-
-
-def kept(system):
-    return [run.file.name for run in system.runs if run.kept]
-
-
-def printed(scores):
-    stream = io.StringIO()
-    scoreboard.print_table(scores, Terminal(file=stream))
-    return stream.getvalue()
 
 
 def test_the_fastest_and_the_slowest_are_dropped(tmp_path):
@@ -300,66 +243,3 @@ def test_another_benchmark_is_refused(tmp_path):
     write_run(tmp_path / "bert.log", 60, benchmark="bert")
     with pytest.raises(UserError, match="bert.log: a log of bert"):
         score.score([tmp_path / "bert.log"])
-
-
-def published_systems():
-    with (PUBLISHED / "resnet_results.csv").open(newline="", encoding="utf-8") as table:
-        for row in csv.DictReader(table):
-            folder = LOGS / row["version"] / row["org"] / "results" / row["system"]
-            if folder.is_dir():
-                yield pytest.param(folder, row, id=row["system"])
-
-
-@needs_published
-@pytest.mark.parametrize("folder, row", list(published_systems()) if PUBLISHED.is_dir() else [])
-def test_published_systems_score_what_was_published(folder, row):
-    [system] = score.score([folder])
-    assert system.system == row["system"]
-    assert (system.valid, system.label) == (True, None)
-    # One system has no published score: its logs fail the compliance check. The mean of its runs is worked out here by hand.
-    expected = float(row["olympic_minutes"] or (28.6040 + 28.6148 + 28.6201) / 3)
-    assert system.olympic_minutes == pytest.approx(expected, abs=0.0005)
-    assert [str(run.epochs) for run in system.runs] == row["epochs"].split()
-    assert [run.status for run in system.runs] == row["run_status"].replace("None", "unfinished").split()
-    assert (system.convergence.message, system.convergence.passed) == (
-        row["rcp_checker"].split(",")[0], row["rcp_checker"].endswith("PASSED"),
-    )
-    assert system.convergence.ruleset == f"{row['version'][1:]}.0"
-    if row["version"] < "v2.1":  # scores were not scaled before
-        assert system.scaled_minutes is None
-    elif row["summarizer_after_package_checker"] and system.convergence.passed:
-        assert system.scaled_minutes == pytest.approx(float(row["summarizer_after_package_checker"]), abs=0.0005)
-    per_accelerator = system.images_per_second_per_accelerator
-    assert per_accelerator == pytest.approx(float(row["img_s_per_acc_effective"]), abs=1) if per_accelerator else (
-        row["img_s_per_acc_effective"] == ""
-    )
-
-
-@needs_published
-def test_a_whole_published_tree_gives_every_system():
-    assert len(score.score([LOGS])) == 8
-    assert [system.system for system in score.score([LOGS / "v1.0" / "Inspur"])] == ["nf5488a5_mxnet", "nf5688m6_mxnet"]
-
-
-@needs_published
-def test_nf5688m6():
-    [system] = scoreboard.to_json(score.score([LOGS / "v1.0" / "Inspur" / "results" / "nf5688m6_mxnet"]))["systems"]
-    assert system["olympic_minutes"] == 27.3779
-    assert [run["epochs"] for run in system["runs"]] == [35] * 5
-    assert [run["kept"] for run in system["runs"]] == [False, True, False, True, True]
-
-
-@needs_published
-def test_nf5488a5_and_a_second_run_that_did_not_converge(tmp_path):
-    folder = LOGS / "v1.0" / "Inspur" / "results" / "nf5488a5_mxnet" / "resnet"
-    [system] = score.score([folder])
-    assert [(run.status, run.kept) for run in system.runs if not run.converged] == [("aborted", False)]
-    assert kept(system) == ["result_1.txt", "result_3.txt", "result_5.txt"]
-
-    for file in folder.iterdir():
-        shutil.copyfile(file, tmp_path / file.name)
-    second = tmp_path / "result_2.txt"
-    second.write_text(second.read_text().replace('"value": 0.75986', '"value": 0.75886'))
-    [system] = score.score([tmp_path])
-    assert (system.valid, system.olympic_minutes) == (False, None)
-    assert system.reasons[0] == "2 runs did not converge (result_2.txt, result_4.txt), and only one may"
