@@ -1,143 +1,21 @@
-"""``run_with_docker.sh`` as a user types it: on real engines, with the image that ``make image`` builds on a bare Debian."""
+"""``run_with_docker.sh`` runs whole campaigns on real engines."""
 
 import json
 import os
 import pathlib
 import pty
-import re
 import select
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 
 import pytest
 
-from tests.system.job import BUSY_S, POLL_S, ROOT, Job, assert_aborted, configuration_file, events, keys
+from tests.system.containers.engines import MARKS, SCRIPT, SOMEBODY, containers, run
+from tests.system.job import BUSY_S, POLL_S, ROOT, Job, assert_aborted, events, keys
 
-SCRIPT = "./run_with_docker.sh"
-USER_CAN_MEND = 2
-BASE_IMAGE, PACKAGES, IMAGE = "rn50-base", "rn50-test:cpu-packages", "rn50-test:cpu"
-SOMEBODY = 54321
-"""A user that neither this machine nor the image knows."""
-BUILD_LIMIT_S = 1500
-GPUS = pathlib.Path("/etc/cdi/nvidia.yaml")
-
-# The first test builds the image. With pytest-xdist one worker has all: podman takes from docker what is long to build.
-pytestmark = [pytest.mark.timeout(BUILD_LIMIT_S + 600), pytest.mark.xdist_group("engines")]
-
-
-def run(*command, **kwargs):
-    """What a command says on standard output; fails where it fails."""
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, **kwargs)
-    assert done.returncode == 0, (command, done.stdout[-3000:], done.stderr[-3000:])
-    return done.stdout
-
-
-def refusal(engine):
-    """Why an engine cannot be used; None where it answers."""
-    if shutil.which(engine) is None:
-        return f"{engine} is not installed; .ci/run installs it"
-    asked = subprocess.run([engine, "ps"], capture_output=True, text=True)
-    return f"{engine} does not answer: {asked.stderr.strip()}" if asked.returncode else None
-
-
-@pytest.fixture(scope="session", params=["docker", "podman"])
-def engine(request):
-    """An engine that answers."""
-    reason = refusal(request.param)
-    if reason:
-        pytest.skip(reason)
-    return request.param
-
-
-@pytest.fixture(scope="session")
-def image(engine, tmp_path_factory):
-    """The image of stage cpu, built by ``make image`` on a base that is made here, without a registry.
-
-    Docker builds all of it. Podman takes the base and the stage that compiles Horovod from docker, where there is one, and builds
-    the rest.
-    """
-    program = engine
-    if engine == "podman" and refusal("docker") is None:
-        make_base("docker")
-        make_image("docker", "cpu-packages", PACKAGES)
-        for name in (BASE_IMAGE, PACKAGES):
-            hand_over(name)
-        program = tmp_path_factory.mktemp("podman") / "podman"
-        stage = f"--build-context=cpu-packages=container-image://localhost/{PACKAGES}"
-        program.write_text(f'#!/bin/sh\nverb=$1\nshift\nexec podman "$verb" {stage} "$@"\n')
-        program.chmod(0o755)
-    else:
-        make_base(engine)
-    make_image(program, "cpu", IMAGE)
-    return IMAGE
-
-
-def make_base(engine):
-    """Make the base image where the engine has none."""
-    if subprocess.run([engine, "image", "inspect", BASE_IMAGE], capture_output=True).returncode:
-        if os.geteuid() or shutil.which("debootstrap") is None:
-            pytest.skip("a base image needs root and debootstrap; .ci/run installs it")
-        run("requirements/base_image.sh", cwd=str(ROOT), env={**os.environ, "ENGINE": engine, "BASE_IMAGE": BASE_IMAGE})
-
-
-def make_image(program, stage, tag):
-    """Build a stage by ``make image``."""
-    run("make", "image", f"ENGINE={program}", f"STAGE={stage}", f"BASE_IMAGE={BASE_IMAGE}", f"TAG={tag}", cwd=str(ROOT),
-        timeout=BUILD_LIMIT_S)
-
-
-def hand_over(name):
-    """Give podman an image of docker's."""
-    run("sh", "-c", 'docker save "$0" | podman load', name, timeout=BUILD_LIMIT_S)
-
-
-@pytest.fixture
-def checkout(tiny_environment):
-    """What the script needs of the repository, where everybody may read it, and a system TINY."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-        folder.chmod(0o755)
-        shutil.copytree(str(ROOT / "configs"), str(folder / "configs"))
-        shutil.copytree(tiny_environment.pop("DATADIR"), str(folder / "data"))
-        for script in (SCRIPT, "run_experiments.sh"):
-            shutil.copy(str(ROOT / script), name)
-        del tiny_environment["SEED"]
-        configuration_file(folder / "configs" / "config_TINY.sh", {**tiny_environment, "DATADIR": str(folder / "data")})
-        yield folder
-
-
-@pytest.fixture
-def start(checkout):
-    """Starts the script; ``start(NEXP="2", before=["setpriv", ...])``."""
-    jobs = []
-
-    def started(before=(), **environment):
-        variables = {"CONFIG_FILE": "", "DGXSYSTEM": "TINY", "LOGDIR": "", "ENGINE": "", "CONT": "", **environment}
-        jobs.append(Job(variables, [*before, SCRIPT], checkout))
-        return jobs[-1]
-
-    yield started
-    for job in jobs:
-        job.end()
-
-
-@pytest.fixture
-def contained(start, engine, image):
-    """As ``start``, on a real engine; afterwards no container may be left."""
-    there = set(containers(engine))
-    yield lambda **environment: start(**{"ENGINE": engine, "CONT": image, **environment})
-    left = set(containers(engine)) - there
-    if left:
-        run(engine, "rm", "--force", *left)
-    assert not left
-
-
-def containers(engine):
-    """Names of our containers, of those that have ended too."""
-    return run(engine, "ps", "--all", "--filter", "name=rn50-", "--format", "{{.Names}}").split()
+pytestmark = MARKS
 
 
 def test_labels_are_true(engine, image):
@@ -284,108 +162,3 @@ def test_a_job_of_slurm_in_containers(engine, image, checkout, request, tmp_path
             assert "horovod" in packages and "pytest" not in packages  # those of the image
     finally:
         job.end()
-
-
-# What is said before anything starts.
-
-
-@pytest.mark.parametrize("nexp", ["0", "abc", "1.5"])
-def test_number_of_runs_that_is_none(start, nexp):
-    job = start(NEXP=nexp)
-    assert job.wait() == USER_CAN_MEND
-    assert job.complaint == f"run_with_docker.sh: NEXP={nexp} is not a number of runs; set NEXP=5"
-
-
-@pytest.mark.parametrize("system", ["", "NF5688M7"])
-def test_no_such_system(start, system):
-    job = start(DGXSYSTEM=system)
-    assert job.wait() == USER_CAN_MEND
-    assert "DGXSYSTEM" in job.complaint
-    systems = "1xA100 1xL40S 2xA30 DEMO_CPU DEMO_CPU_PYTORCH DEMO_GPU_PYTORCH DGXA100 DGXH100 H200 NF5488A5 NF5688M6 TINY"
-    assert systems in job.complaint
-
-
-def test_no_such_configuration_file(start):
-    job = start(CONFIG_FILE="/nowhere/config.sh")
-    assert job.wait() == USER_CAN_MEND
-    assert job.complaint == "run_with_docker.sh: CONFIG_FILE=/nowhere/config.sh: no such file"
-
-
-def test_no_engine(start, tmp_path):
-    for folder in ("/usr/bin", "/bin"):
-        for program in pathlib.Path(folder).iterdir():
-            if program.name not in ("docker", "podman") and not (tmp_path / program.name).is_symlink():
-                (tmp_path / program.name).symlink_to(program)
-    job = start(before=["env", f"PATH={tmp_path}"])
-    assert job.wait() == USER_CAN_MEND
-    assert job.complaint == "run_with_docker.sh: no docker or podman here; sudo apt-get install docker.io, or podman"
-
-
-def test_an_engine_that_does_not_answer(start):
-    if shutil.which("docker") is None:
-        pytest.skip("docker is not installed; .ci/run installs it")
-    job = start(ENGINE="docker", DOCKER_HOST="unix:///nowhere/docker.sock")
-    assert job.wait() == USER_CAN_MEND
-    assert re.search("docker does not answer: .*nowhere.*sudo systemctl start docker", job.complaint)
-
-
-def test_no_permission(start, engine):
-    if engine != "docker" or os.geteuid():
-        pytest.skip("podman needs no permission, and only root can become somebody without it")
-    job = start(before=["setpriv", f"--reuid={SOMEBODY}", f"--regid={SOMEBODY}", "--clear-groups"], ENGINE=engine)
-    assert job.wait() == USER_CAN_MEND
-    assert re.search("docker: no permission to use it; sudo usermod -aG docker", job.complaint)
-
-
-def test_no_image(start, engine):
-    job = start(ENGINE=engine, CONT="rn50:of-nobody")
-    assert job.wait() == USER_CAN_MEND
-    assert re.search(rf"CONT=rn50:of-nobody: {engine} has no such image; make image ENGINE={engine} STAGE=cpu", job.complaint)
-
-
-def test_missing_data(contained, checkout):
-    (checkout / "data" / "val.idx").unlink()
-    job = contained()
-    assert job.wait() == USER_CAN_MEND
-    assert re.search("DATADIR=.*data: no val.idx there; set DATADIR to the folder of train.rec", job.complaint)
-    assert not (checkout / "results").exists()
-
-
-def test_no_gpu_to_hand_over(contained, checkout):
-    if list(GPUS.parent.glob("nvidia*")) or shutil.which("nvidia-container-runtime"):
-        pytest.skip("this machine has NVIDIA's container toolkit")
-    with (checkout / "configs" / "config_TINY.sh").open("a") as stream:
-        stream.write("export DEVICE=gpu\n")
-    job = contained()
-    assert job.wait() == USER_CAN_MEND
-    assert re.search("DEVICE=gpu: .* has no GPU to hand over; .*nvidia-ctk cdi generate", job.complaint)
-
-
-def test_gpus_are_handed_over_as_their_description_says(contained, checkout, engine):
-    """A description of GPUs (CDI) puts another rn50 into the container: it runs, so the engine was given the GPUs."""
-    if engine != "podman" or os.geteuid() or GPUS.exists():
-        pytest.skip("docker knows descriptions from version 25 on, and only root can write one where there is none")
-    script = checkout / "described.py"
-    script.write_text("import sys\nprint('rn50: the GPUs are here', file=sys.stderr)\nsys.exit(2)\n")
-    with (checkout / "configs" / "config_TINY.sh").open("a") as stream:
-        stream.write("export DEVICE=gpu\n")
-    mount = f"{{hostPath: {script}, containerPath: /opt/rn50/rn50/__main__.py, options: [ro, bind]}}"
-    GPUS.parent.mkdir(exist_ok=True)
-    try:
-        edits = f"{{mounts: [{mount}]}}"
-        GPUS.write_text(f"cdiVersion: 0.5.0\nkind: nvidia.com/gpu\ndevices: [{{name: all, containerEdits: {edits}}}]\n")
-        job = contained(NEXP="1")
-        assert job.wait() == USER_CAN_MEND
-    finally:
-        GPUS.unlink()
-    assert job.complaint == "rn50: the GPUs are here"
-
-
-def test_too_little_shared_memory(contained, checkout):
-    with (checkout / "configs" / "config_TINY.sh").open("a") as stream:
-        stream.write("export DGXNGPU=2\n")
-    if os.geteuid():
-        pytest.skip("only root can make a smaller /dev/shm")
-    job = contained(before=["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=1m tmpfs /dev/shm && exec "$@"', "sh"])
-    assert job.wait() == USER_CAN_MEND
-    assert re.search("/dev/shm has 1 MiB free, and 2 ranks want 1024; sudo mount", job.complaint)
