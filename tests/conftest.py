@@ -1,4 +1,4 @@
-"""What several rooms of the tests share: a tiny data set and the configuration that fits it."""
+"""A tiny data set, the configuration that fits it, and the order in which tests run."""
 
 import ctypes
 import dataclasses

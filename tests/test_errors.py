@@ -1,4 +1,4 @@
-"""What an error says, by its fields, also after it has come from another process."""
+"""Errors tell their fields, also after they have come from another process."""
 
 import pathlib
 import pickle

@@ -1,4 +1,4 @@
-"""Traits of the implementations, and a core that names no framework."""
+"""The traits of the implementations, and an rn50 that names no framework."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""Values worked out by hand from the formulas of the rules."""
+"""The schedule of learning rates and evaluations, against values worked out by hand from the formulas of the rules."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a DALI pipeline is made of: read out of its serialised form, or where no driver lets DALI serialise it, out of Python."""
+"""Reads what a DALI pipeline is made of out of its serialised form, or where no driver lets DALI serialise it, out of Python."""
 
 import struct
 from typing import Any, Dict, Iterator, List, Tuple

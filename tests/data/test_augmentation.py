@@ -1,4 +1,4 @@
-"""What DALI makes of an image is what the benchmark's definition says: where it crops, how it resizes, how often it mirrors.
+"""DALI makes of an image what the benchmark's definition says: where it crops, how it resizes, how often it mirrors.
 
 Images are ramps, red from left to right and green from top to bottom, so that every output tells which window of the image it is.
 """

@@ -1,4 +1,4 @@
-"""What NumPy makes of an image where no DALI does it: the windows of the definition, and their pixels by the tests' reference."""
+"""NumPy crops images where no DALI does it: the windows are those of the definition, the pixels those of the tests' reference."""
 
 import cv2
 import numpy as np

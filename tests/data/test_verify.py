@@ -1,4 +1,4 @@
-"""The checks of a data folder, each on real files that are broken in one way."""
+"""The check of a data folder before a run, on real files that are each broken in one way."""
 
 import os
 import struct

@@ -1,4 +1,4 @@
-"""rn50 plan: what it predicts of systems that it was not told of, what it borrows, and what it refuses."""
+"""``rn50 plan``: what it predicts of systems that it was not told of, what it borrows, and what it refuses."""
 
 import dataclasses
 import json

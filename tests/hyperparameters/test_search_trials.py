@@ -1,4 +1,4 @@
-"""What a run of a search is worth, when it is stopped, and what the confirmation makes of logs."""
+"""A run of a search: what it is worth, when it is stopped, and what the confirmation makes of logs."""
 
 import math
 import re

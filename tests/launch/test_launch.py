@@ -1,4 +1,4 @@
-"""Who starts the ranks, on which machines and with which argv and environment; test_launchers.py starts them."""
+"""The choice of a launcher: which machines, argv and environment the ranks get; system/test_launchers.py starts them."""
 
 import os
 

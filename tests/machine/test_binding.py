@@ -1,4 +1,4 @@
-"""Which CPUs a rank gets: inside what it may use, near its GPU, and its own where there are enough."""
+"""The CPUs of a rank: inside what it may use, near its GPU, and its own where there are enough."""
 
 import dataclasses
 import os

@@ -1,4 +1,4 @@
-"""The facts of a machine, read from ten of them and from this one."""
+"""The facts of a machine, read from ten of tests/golden/machines and from this one."""
 
 import dataclasses
 import os

@@ -1,4 +1,4 @@
-"""What a machine tells of itself for the description of a system: those of tests/golden/machines, and made-up files."""
+"""The description of a system that a machine gives of itself: those of tests/golden/machines, and made-up files."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the rules of a result say, wherever they are asked."""
+"""Asks ``score``, ``check`` and ``package`` what the rules of a result say of a folder."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The official checker's verdict, always by running the official checker."""
+"""The verdict of the official compliance checker, always by running it."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Losses that are as they must be, and losses that are not."""
+"""The check of losses is silent on those that are as they must be, warns of odd ones, and ends a run whose loss is no number."""
 
 import re
 

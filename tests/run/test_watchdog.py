@@ -1,4 +1,4 @@
-"""Who waits for whom, second by second; and that ranks hear each other, over real sockets."""
+"""The watchdog says who waits for whom, second by second; ranks hear each other, over real sockets."""
 
 import threading
 import types

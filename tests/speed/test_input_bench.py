@@ -1,4 +1,4 @@
-"""rn50 bench input: the verdict out of the figures, and the figures of pipelines whose bottleneck is known."""
+"""``rn50 bench input``: the verdict out of the figures, and the figures of pipelines whose bottleneck is known."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Where the time of training goes: real profiles of both frameworks on the tiny set, and what is made of them."""
+"""``rn50 profile`` tells where the time of training goes: real profiles of both frameworks on the tiny set."""
 
 import json
 import os

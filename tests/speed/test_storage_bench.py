@@ -1,4 +1,4 @@
-"""rn50 bench storage: what it reads, whether cold is cold, and what it makes of the figures."""
+"""``rn50 bench storage``: what it reads, whether cold is cold, and what it makes of the figures."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""rn50 tune input: it finds what is faster, never writes what is not, and writes nothing but the section that it is for."""
+"""``rn50 tune input`` finds what is faster, never writes what is not, and writes nothing but the section that it is for."""
 
 import dataclasses
 import json

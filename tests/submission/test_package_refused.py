@@ -1,4 +1,4 @@
-"""What ``rn50 package`` refuses: every line that it says, and that nothing is left behind."""
+"""``rn50 package`` refuses what is incomplete: every line that it says, and that nothing is left behind."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Results of ours without the training, and what they are packaged with."""
+"""Campaigns of ours without the training, and packages made of them."""
 
 import json
 import subprocess
