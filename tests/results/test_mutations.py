@@ -232,7 +232,7 @@ def test_memory_stays_flat_on_a_large_file(tmp_path, valid, kind):
         stream.write(valid.encode().splitlines(keepends=True)[-1])
     program = (
         "import pathlib, resource, sys\n"
-        "from rn50.submission import parse\n"
+        "from rn50.results import parse\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "log = parse.read_log(pathlib.Path(sys.argv[1]))\n"
         "parse.copy_records(log.path, log.path.with_suffix('.copy')) if sys.argv[2] != 'broken records' else None\n"
