@@ -31,7 +31,7 @@ test: dev ## build Horovod and run every test
 	@$(pytest)
 
 test-quick: dev ## the tests of rules, parsers, checks, configurations and files: two minutes, nothing trains
-	@$(pytest) tests/core -m "not slow"
+	@$(pytest) -m "not slow"
 
 fuzz: dev ## thousands of spoiled logs, configurations and data sets: about an hour; make test tries a few
 	@$(BIN)/python -m pytest tests/fuzz --hypothesis-profile=fuzz --timeout=0

@@ -1,8 +1,9 @@
-"""What several rooms of the tests share: a tiny data set and the configuration that fits it."""
+"""A tiny data set, the configuration that fits it, and the order in which tests run."""
 
 import ctypes
 import dataclasses
 import os
+import pathlib
 
 import pytest
 
@@ -11,6 +12,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from rn50.data.demo import dataset
 from rn50.settings import config as configuration
+
+pytest_plugins = ["tests.support.fixtures"]
+TESTS = pathlib.Path(__file__).resolve().parent
 
 
 def has_gpu() -> bool:
@@ -28,13 +32,17 @@ ON_GPU = (pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="needs a GPU; 
 """The marks of a test, or of one case of it, that needs one."""
 TRAIN_SAMPLES, EVAL_SAMPLES = 203, 57
 
-QUICK_ROOM = "core"
-SLOW_IN_IT = ("test_augmentation", "test_demo_dataset", "test_floor", "test_input_bench", "test_package", "test_profile",
-              "test_search", "test_throughput", "test_tuning")  # fmt: skip
-"""`make test-quick` leaves out what is marked slow: every room but this one; these files of it, which train, draw images, load a
+SLOW_ROOMS = ("contract", "fuzz", "implementations", "system")
+SLOW_FILES = ("data/test_augmentation", "data/test_demo_dataset", "hyperparameters/test_search",
+              "hyperparameters/test_search_refused", "hyperparameters/test_search_workers", "speed/test_floor",
+              "speed/test_input_bench", "speed/test_profile", "speed/test_throughput", "speed/test_tuning",
+              "submission/test_package")  # fmt: skip
+"""`make test-quick` leaves out what is marked slow: these rooms; these files of the others, which train, draw images, load a
 framework or run the package checker of every round; and a few tests that carry the mark themselves."""
-LONGEST = ("system/test_docker", "system/test_launchers", "system/test_faults", "system/test_terminal", "core/test_throughput",
-           "core/test_search", "system/test_experiments", "core/test_profile", "core/test_tuning")  # fmt: skip
+LONGEST = ("system/containers/test_docker", "system/containers/test_docker_refused", "system/test_launchers",
+           "system/test_faults", "system/test_terminal", "speed/test_throughput", "hyperparameters/test_search_workers",
+           "hyperparameters/test_search", "hyperparameters/test_search_refused", "system/test_experiments", "speed/test_profile",
+           "speed/test_tuning")  # fmt: skip
 """What takes longest starts first, so that no worker is left alone with it in the end."""
 
 
@@ -47,15 +55,15 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(items):
     """Mark what is slow, order it, and group it for pytest-xdist.
 
-    The tests of the longest files go to any worker, unless they have a group of their own. Every other file goes to one worker,
-    which makes its fixtures once.
+    The tests of the longest files go to any worker. The others of a file go to one worker, which makes its fixtures once; files
+    that share a costly fixture share a group too (``pytestmark = pytest.mark.xdist_group("packing")``).
     """
     ranks = {}
     for item in items:
-        file = f"{item.path.parent.name}/{item.path.stem}"
-        if item.path.parent.name != QUICK_ROOM or item.path.stem in SLOW_IN_IT:
+        file = item.path.relative_to(TESTS).with_suffix("").as_posix()
+        if file.split("/")[0] in SLOW_ROOMS or file in SLOW_FILES:
             item.add_marker("slow")
-        if file not in LONGEST:
+        if file not in LONGEST and not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group(file))
         ranks[item] = LONGEST.index(file) if file in LONGEST else len(LONGEST) + (not item.get_closest_marker("slow"))
     items.sort(key=ranks.__getitem__)

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from rn50.errors import UserError
 from tests.conftest import EVAL_SAMPLES, TRAIN_SAMPLES
-from tests.core import campaigns
 from tests.fuzz.mutations import dumped, log_text, nasty, spoiled, spoiled_bytes, spoiled_records
 from tests.fuzz.victim import assert_answers, rn50
+from tests.support import campaigns
 from tests.system.job import ROOT, events
 
 

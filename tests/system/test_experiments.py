@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from rn50.benchmark import rules
-from tests.core.test_report import write_result
+from tests.support.four_epochs import write_result
 from tests.system.job import BUSY_S, RN50, ROOT, Job, assert_aborted, configuration_file, events
 
 EXPERIMENTS, RUN_AND_TIME = "./run_experiments.sh", "./run_and_time.sh"

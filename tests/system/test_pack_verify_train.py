@@ -8,7 +8,7 @@ import pytest
 
 from rn50 import files
 from rn50.benchmark import rules
-from tests.image_tree import IMAGENET_SIZES, make
+from tests.support.image_tree import IMAGENET_SIZES, make
 from tests.system.job import BUSY_S, RN50, ROOT, assert_aborted, events
 
 TARGET_MISSED = 3

@@ -15,7 +15,7 @@ import pytest
 
 from rn50.results import score
 from rn50.results.report import report
-from tests.core.test_report import write_result
+from tests.support.four_epochs import write_result
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(

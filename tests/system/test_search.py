@@ -13,7 +13,7 @@ import pytest
 from rn50.hyperparameters.search.journal import Journal
 from rn50.hyperparameters.search.method import Point
 from rn50.results.parse import read_log
-from tests.core.test_search import assert_nothing_lost_or_repeated, results
+from tests.hyperparameters.searches import assert_nothing_lost_or_repeated, results
 from tests.system.job import BUSY_S, RN50, Job, events
 
 DOES_NOT_STAND, USER_CAN_MEND = 1, 2  # two runs against two can show nothing

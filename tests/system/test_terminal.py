@@ -11,10 +11,9 @@ import subprocess
 
 import pytest
 
-from tests import image_tree
-from tests.core import campaigns
+from tests.support import campaigns, image_tree
+from tests.support.typed import COLOR, CTRL_C, CURSOR, assert_plain, assert_well, in_pipe, on_terminal
 from tests.system.job import RN50, ROOT, configuration_file, events
-from tests.typed import COLOR, CTRL_C, CURSOR, assert_plain, assert_well, in_pipe, on_terminal
 
 OK, NOTHING_BETTER = 0, 1
 HOSTILE = "\x1b]0;owned\x07\x1b[2Jx\nrn50: forged [red]loud[/red] :100: \u202egnp.exe"

@@ -1,6 +1,6 @@
 """A DALI operator, compiled by Numba, that resizes, mirrors and normalises crops on a CPU in one pass.
 
-DALI's own operators give the same images (``tests/core/test_cpu_augment.py``) and take longer (``benchmarks/cpu_input.py``).
+DALI's own operators give the same images (``tests/data/test_cpu_augment.py``) and take longer (``benchmarks/cpu_input.py``).
 """
 
 import functools

@@ -1,0 +1,26 @@
+"""The doctor on one of the machines of tests/golden/machines, as it would advise there."""
+
+from rn50.doctor import doctor
+from rn50.doctor.finding import OK
+from rn50.machine.software import Software
+from rn50.settings import config as configuration
+from tests.support.machines import simulated
+
+GPU_BUILD = Software("3.10.12", {"mxnet-cu112": "1.9.1", "nvidia-dali-cuda110": "1.34.0", "numpy": "1.23.5", "horovod": "0.28.1"},
+                     (), (), None)
+
+
+def config_of(system, **environ):
+    """The configuration of one of configs/, as run_and_time.sh would read it."""
+    return configuration.from_environment(doctor.configured({"DGXSYSTEM": system, "PATH": "/usr/bin:/bin", **environ}))
+
+
+def examine(name, system=None, software=GPU_BUILD, data="/nowhere", environ=None):
+    """subject -> finding, for a machine and a system."""
+    environ = environ or {}
+    config = None if system is None else config_of(system, DATADIR=str(data))
+    findings = doctor.examine(simulated(name, environ), software, config, environ)
+    assert len({each.subject for each in findings}) == len(findings)
+    for each in findings:
+        assert each.found and (each.severity == OK or each.remedy), each
+    return {each.subject: each for each in findings}

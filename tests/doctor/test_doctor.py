@@ -1,0 +1,223 @@
+"""The doctor's verdict on ten machines and on this one, and what it says of their GPUs, of results and of a submission."""
+
+import dataclasses
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+from rn50 import frameworks
+from rn50.doctor import doctor
+from rn50.doctor import results as results_advice
+from rn50.doctor import submission as submission_advice
+from rn50.doctor.finding import FAILURE, OK, WARNING, Finding
+from rn50.errors import UserError
+from rn50.machine.hardware import Mount
+from rn50.settings import config as configuration
+from tests.conftest import with_changes
+from tests.doctor.examined import GPU_BUILD, config_of, examine
+from tests.support.four_epochs import write_run
+from tests.support.machines import NAMES, simulated
+
+MXNET = frameworks.unimported("mxnet", "doctor")
+
+
+def subjects(findings, severity):
+    return {each.subject for each in findings.values() if each.severity == severity}
+
+
+# machine, system, what fails, what warns: nothing else may
+CASES = [
+    ("8xA100", "DGXA100", [], []),
+    ("8xA100", "NF5688M6", [], []),
+    ("8xA100", "1xA100", [], []),
+    ("8xA100", "DEMO_CPU", [], []),
+    ("1xA100", "1xA100", [], ["GPU clocks and power", "open files"]),
+    ("1xA100", "NF5688M6", ["GPU"], ["GPU clocks and power", "open files", "threads"]),
+    ("H100", "DGXA100", ["compute capability"], []),
+    ("H100", "DEMO_CPU", [], ["compute capability"]),
+    ("L40S", "2xA30", [], ["GPU clocks and power"]),
+    ("MIG", "1xA100", [], ["MIG"]),
+    ("MIG", "DGXA100", ["GPU", "MIG"], []),
+    ("container-3-cores", "2xA30", [], ["/dev/shm", "threads"]),
+    ("container-3-cores", "DEMO_CPU", [], []),
+    ("VM-without-NUMA", "1xA100", [], ["compute capability", "driver", "GPU clocks and power", "open files"]),
+    ("Slurm-cpuset", "2xA30", [], ["binding", "locked memory"]),
+    ("arm64", "1xA100", ["processor", "compute capability"], []),
+    ("arm64", "DEMO_CPU", ["processor"], ["compute capability"]),
+    ("no-GPU", "DEMO_CPU", [], []),
+    ("no-GPU", "NF5688M6", ["GPU"], ["threads"]),
+]
+
+
+@pytest.mark.parametrize("name, system, fails, warns", CASES, ids=[f"{case[0]}-{case[1]}" for case in CASES])
+def test_what_fails_and_what_warns(data, name, system, fails, warns):
+    found = examine(name, system, data=data)
+    assert subjects(found, FAILURE) == set(fails)
+    assert subjects(found, WARNING) == set(warns)
+
+
+def test_every_machine_is_in_a_case():
+    assert {case[0] for case in CASES} == set(NAMES)
+
+
+def test_advice_for_h100(data):
+    finding = examine("H100", "DGXA100", data=data)["compute capability"]
+    assert "H100 80GB HBM3 has 9.0" in finding.found and "5.0 6.0 7.0 8.0 8.6" in finding.found
+    assert "PyTorch implementation" in finding.remedy and "NVIDIA's MXNet container" in finding.remedy
+
+
+def test_h100_under_other_software_is_well(data):
+    config = config_of("DGXA100", DATADIR=str(data))
+    in_container = dataclasses.replace(GPU_BUILD, nvidia_container="23.10")
+    assert all(each.severity == OK for each in doctor.examine(simulated("H100"), in_container, config, {}))
+    pytorch = with_changes(config, run={"framework": "pytorch"})
+    without_mxnet = dataclasses.replace(GPU_BUILD, packages={"torch": "2.4.0", "nvidia-dali-cuda120": "1.40.0"})
+    assert all(each.severity == OK for each in doctor.examine(simulated("H100"), without_mxnet, pytorch, {}))
+
+
+@pytest.mark.parametrize("capability, runs", [((3, 7), False), ((5, 2), True), ((6, 1), True), ((7, 0), True), ((7, 5), True),
+                                              ((8, 0), True), ((8, 6), True), ((8, 9), True), ((9, 0), False), ((10, 0), False),
+                                              ((12, 0), False)])
+def test_machine_code_runs_on_newer_minor_versions_only(capability, runs):
+    assert MXNET.runs(capability) is runs
+
+
+def test_advice_for_other_gpus(data):
+    l40s = examine("L40S", "2xA30", data=data)["GPU clocks and power"]
+    assert "GPU 0 limited to 300 of 350 W" in l40s.found and "GPU 1 slowed down (software thermal slowdown)" in l40s.found
+    assert "sudo nvidia-smi -i 0 -pl 350" in l40s.remedy and "sudo nvidia-smi -pm 1" in l40s.remedy
+    assert "8.9" in examine("L40S", "2xA30", data=data)["compute capability"].found
+    assert "GPU 1" not in examine("L40S", "1xA100", data=data)["GPU clocks and power"].found, "only GPUs that are used count"
+    mig = examine("MIG", "1xA100", data=data)["MIG"]
+    assert "3g.20gb" in mig.found and mig.remedy == "sudo nvidia-smi -i 0 -mig 0"
+    assert "NCCL does not connect instances" in examine("MIG", "DGXA100", data=data)["MIG"].found
+    few = examine("1xA100", "NF5688M6", data=data)["GPU"]
+    assert "DGXNGPU=8" in few.found and "DGXNGPU=1" in few.remedy
+    dgx = examine("8xA100", "DGXA100", data=data)
+    assert dgx["GPU links"].found == "NVLink between all (NV12)" and "mlx5_3: 200 Gb/sec" in dgx["network"].found
+    assert "rank 7: CPU 88-95,104-111,216-223,232-239" in dgx["binding"].found
+
+
+def test_advice_for_an_old_driver(data):
+    old = examine("VM-without-NUMA", "1xA100", data=data)
+    assert "470.182.03" in old["driver"].found and "export MXNET_USE_FUSION=0" in old["driver"].remedy
+    assert examine("VM-without-NUMA", "1xA100", data=data, environ={"MXNET_USE_FUSION": "0"})["driver"].severity == OK
+    facts = simulated("8xA100")
+    older = dataclasses.replace(facts, gpus=tuple(dataclasses.replace(each, driver="418.226.00") for each in facts.gpus))
+    found = {each.subject: each for each in doctor.examine(older, GPU_BUILD, config_of("DGXA100", DATADIR=str(data)), {})}
+    assert found["driver"].severity == FAILURE and "450.80.02" in found["driver"].found
+
+
+@pytest.mark.parametrize("changes, says", [
+    ({"no_gpu": "CUDA_VISIBLE_DEVICES=7 hides all of 2"}, "unset CUDA_VISIBLE_DEVICES"),
+    ({"no_gpu": "nvidia-smi: command not found", "nvidia_hardware": True,
+      "mounts": (Mount("/", "overlay", "overlay", "rw"),)}, "docker run --gpus all"),
+    ({"no_gpu": "nvidia-smi: command not found", "nvidia_hardware": True}, "apt-get install nvidia-driver"),
+    ({"no_gpu": "Failed to initialize NVML: Driver/library version mismatch", "nvidia_hardware": True}, "sudo reboot"),
+    ({}, "DGXSYSTEM=DEMO_CPU"),
+    ({"mounts": (Mount("/", "overlay", "overlay", "rw"),)}, "DGXSYSTEM=DEMO_CPU"),
+])
+def test_why_there_is_no_gpu(data, changes, says):
+    facts = dataclasses.replace(simulated("no-GPU"), **changes)
+    found = {each.subject: each for each in doctor.examine(facts, GPU_BUILD, config_of("1xA100", DATADIR=str(data)), {})}
+    assert found["GPU"].severity == FAILURE and says in found["GPU"].remedy
+    assert changes.get("no_gpu", "command not found") in found["GPU"].found
+
+
+def test_warnings_stop_nothing():
+    warning, failure = Finding(WARNING, "a", "b", "c"), Finding(FAILURE, "a", "b", "c")
+    assert doctor.to_json([warning]) == {
+        "ok": True, "findings": [{"severity": "warning", "subject": "a", "found": "b", "remedy": "c"}],
+    }
+    assert doctor.to_json([warning, failure])["ok"] is False
+
+
+def test_room_for_results(monkeypatch, tmp_path):
+    result = tmp_path / "not" / "there" / "yet" / "result_0.txt"
+    assert [each.severity for each in results_advice.findings(result)] == [OK]
+    monkeypatch.setattr(results_advice, "ROOM", 1 << 60)
+    [finding] = results_advice.findings(result)
+    assert finding.severity == FAILURE and finding.found.endswith(f"free in {tmp_path}")
+
+
+@pytest.mark.parametrize("spoil, says", (
+    (lambda file: file.write_text(""), "no :::MLLOG line in it"),
+    (lambda file: file.write_bytes(bytes(range(256))), "no :::MLLOG line in it"),
+    (lambda file: (file.unlink(), file.mkdir()), "folder|directory"),
+    (lambda file: (file.unlink(), file.symlink_to(file.name)), "cannot be read"),
+    (lambda file: file.write_text(file.read_text().replace('"resnet"', '"bert"')), "is a log of bert, not of resnet"),
+    (lambda file: file.write_text(file.read_text().rpartition(":::MLLOG")[0]), "its clock did not start, or never stopped"),
+))  # fmt: skip
+def test_what_is_no_result_is_found_before_the_first_run(tmp_path, spoil, says):
+    result = write_run(tmp_path / "result_1.txt")
+    following = tmp_path / "result_2.txt"
+    assert [each.severity for each in results_advice.findings(following)] == [OK]
+    spoil(result)
+    [_, finding] = results_advice.findings(following)
+    assert finding.severity == FAILURE and re.search(f"{result}: .*({says})", finding.found)
+    assert finding.remedy.startswith(f"move {result} away")
+
+
+def test_what_is_configured(tmp_path):
+    assert doctor.configured({"PATH": "/bin"}) is None
+    with pytest.raises(UserError, match="DGXSYSTEM=NF5688M7: no configs/config_NF5688M7.sh; there are: .*NF5688M6"):
+        doctor.configured({"DGXSYSTEM": "NF5688M7"})
+    file = tmp_path / "theirs.sh"
+    file.write_text('export BATCHSIZE=7\nDATADIR="${DATADIR:-/data}"\n')
+    variables = doctor.configured({"CONFIG_FILE": str(file), "DGXSYSTEM": "ignored", "DATADIR": "/given", "LR": "1"})
+    assert (variables["BATCHSIZE"], variables["DATADIR"], variables["LR"]) == ("7", "/given", "1")
+
+
+@pytest.mark.parametrize("system, organisation, commit, warned", [
+    ("NF5688M6", "Somebody", "c0ffee", []),
+    ("NF5688M6", None, "c0ffee", ["SUBMISSION_ORG"]),
+    ("NF5688M6", None, "c0ffee-dirty", ["SUBMISSION_ORG", "code"]),
+    ("NF5688M6", "Somebody", None, ["code"]),
+    ("DEMO_CPU", None, "c0ffee-dirty", []),
+])
+def test_what_would_keep_results_out_of_a_submission_is_said_before(system, organisation, commit, warned):
+    variables = doctor.configured({"DGXSYSTEM": system, **({"SUBMISSION_ORG": organisation} if organisation else {})})
+    found = list(submission_advice.findings(configuration.from_environment(variables), commit))
+    assert [each.subject for each in found if each.severity == WARNING] == warned
+    assert all(each.remedy for each in found if each.severity == WARNING)
+
+
+def test_which_systems_fit():
+    can = {each.subject: each for each in doctor.fitting(simulated("1xA100"), GPU_BUILD, {"PATH": "/usr/bin:/bin"})}
+    assert {name for name, each in can.items() if each.severity == OK} == {"DGXSYSTEM=1xA100", "DGXSYSTEM=DEMO_CPU"}
+    assert "DGXNGPU=8" in can["DGXSYSTEM=NF5688M6"].found
+    assert not any("DATADIR" in each.found for each in can.values())
+
+
+def rn50_doctor(*options, **environ):
+    """The command as a user types it."""
+    clean = {"PATH": "/usr/bin:/bin", "COLUMNS": "120"}
+    return subprocess.run([sys.executable, "-m", "rn50", "doctor", *options], env={**clean, **environ}, capture_output=True,
+                          text=True, timeout=120, cwd=str(pathlib.Path(__file__).resolve().parents[2]))
+
+
+def test_the_command_on_this_machine(data):
+    well = rn50_doctor("--json", DGXSYSTEM="DEMO_CPU", DATADIR=str(data))
+    report = json.loads(well.stdout)
+    failures = [each for each in report["findings"] if each["severity"] == FAILURE]
+    assert report["ok"] is (not failures) and well.returncode == (1 if failures else 0) and not well.stderr
+    assert {"severity", "subject", "found", "remedy"} == set(report["findings"][0])
+
+    (data / "train.rec").unlink()
+    ill = rn50_doctor("--brief", DGXSYSTEM="DEMO_CPU", DATADIR=str(data))
+    assert ill.returncode == 1 and not ill.stdout
+    assert any(line.startswith(f"rn50: DATADIR: {data / 'train.rec'}: No such file or directory; set DATADIR")
+               for line in ill.stderr.splitlines())
+    assert not any("Python" in line for line in ill.stderr.splitlines()), "what is well is not mentioned"
+    table = rn50_doctor(DGXSYSTEM="DEMO_CPU", DATADIR=str(data))
+    assert table.returncode == 1 and "failure" in table.stdout and "DATADIR: set DATADIR to a folder" in table.stdout
+
+    anywhere = rn50_doctor("--json")
+    assert "DGXSYSTEM=DEMO_CPU" in {each["subject"] for each in json.loads(anywhere.stdout)["findings"]}
+
+    unknown = rn50_doctor(DGXSYSTEM="NF5688M7")
+    assert unknown.returncode == 2 and unknown.stderr.startswith("rn50: DGXSYSTEM=NF5688M7: no ")

@@ -1,0 +1,112 @@
+"""Advice of the doctor on Python, packages and shared libraries."""
+
+import dataclasses
+import sys
+
+import pytest
+
+from rn50 import frameworks
+from rn50.doctor import packages as software_advice
+from rn50.doctor.finding import FAILURE, OK, WARNING
+from rn50.machine import software as software_facts
+from tests.conftest import with_changes
+from tests.doctor.examined import GPU_BUILD, config_of
+
+MXNET = frameworks.unimported("mxnet", "doctor")
+
+
+def software_findings(software, config=None):
+    return {each.subject: each for each in software_advice.findings(software, config)}
+
+
+@pytest.mark.parametrize("version, severity", [("3.7.17", FAILURE), ("3.8.0", OK), ("3.12.4", OK), ("3.13.0", FAILURE)])
+def test_python(version, severity):
+    assert software_findings(dataclasses.replace(GPU_BUILD, python=version))["Python"].severity == severity
+
+
+@pytest.mark.parametrize("packages, severity, says", [
+    ({}, FAILURE, "requirements/install.sh mxnet-cu112"),
+    ({"mxnet": "1.9.1", "nvidia-dali-cuda110": "1.34.0"}, FAILURE, "requirements/install.sh mxnet-cu112"),
+    ({"mxnet-cu112": "1.9.1"}, FAILURE, "requirements/install.sh mxnet-cu112"),
+    ({"mxnet-cu112": "1.9.1", "nvidia-dali-cuda110": "1.34.0"}, FAILURE, "DGXNGPU=1"),
+    ({**GPU_BUILD.packages, "numpy": "2.1.0"}, WARNING, "requirements/install.sh mxnet-cu112"),
+    (GPU_BUILD.packages, OK, ""),
+])
+def test_packages(packages, severity, says):
+    finding = software_findings(dataclasses.replace(GPU_BUILD, packages=packages), config_of("2xA30"))["packages"]
+    assert finding.severity == severity and says in finding.remedy
+
+
+@pytest.mark.parametrize("device, packages, severity, says", [
+    ("cpu", {"numpy": "1.23.5"}, FAILURE, "requirements/install.sh pytorch-cpu"),
+    ("cpu", {"torch": "2.13.0+cpu"}, FAILURE, "requirements/install.sh pytorch-cpu"),
+    ("cpu", {"torch": "2.13.0+cpu", "nvidia-dali-cuda110": "1.34.0"}, OK, ""),
+    ("gpu", {"torch": "2.13.0+cpu", "nvidia-dali-cuda110": "1.34.0"}, FAILURE, "pip install torch"),
+    ("gpu", {"torch": "2.13.0", "nvidia-dali-cuda130": "2.0.0"}, OK, ""),
+])
+def test_packages_of_pytorch(device, packages, severity, says):
+    config = with_changes(config_of("2xA30"), run={"framework": "pytorch", "device": device})
+    finding = software_findings(dataclasses.replace(GPU_BUILD, packages=packages), config)["packages"]
+    assert finding.severity == severity and says in finding.remedy
+
+
+@pytest.mark.parametrize("installed, severity", [({"torchvision": "0.26.0"}, OK), ({}, FAILURE)])
+def test_torchvision_is_missed_where_it_is_to_decode(installed, severity):
+    config = with_changes(config_of("2xA30"), run={"framework": "pytorch"}, input_pipeline={"library": "torchvision"})
+    packages = {"torch": "2.11.0", "numpy": "1.23.5", **installed}
+    finding = software_findings(dataclasses.replace(GPU_BUILD, packages=packages), config)["packages"]
+    assert finding.severity == severity and "torchvision" in finding.found
+
+
+@pytest.mark.parametrize("framework, severity", [("pytorch", OK), ("mxnet", FAILURE)])
+def test_only_pytorch_does_without_dali(framework, severity):
+    config = with_changes(config_of("2xA30"), run={"framework": framework}, input_pipeline={"library": "dataloader"})
+    packages = {"torch": "2.13.0", "mxnet-cu112": "1.9.1", "numpy": "1.23.5", "horovod": "0.28.1"}
+    assert software_findings(dataclasses.replace(GPU_BUILD, packages=packages), config)["packages"].severity == severity
+
+
+@pytest.mark.parametrize("library, says", [
+    ("libcudnn.so.8", "pip install nvidia-cudnn-cu11==8.9.6.50"),
+    ("libnccl.so.2", "pip install nvidia-nccl-cu11==2.21.5"),
+    ("libcublas.so.11", "pip install nvidia-cublas-cu11==11.11.3.6"),
+    ("libcufft.so.10", "pip install nvidia-cufft-cu11==10.9.0.58"),
+    ("libcusolver.so.11", "pip install nvidia-cusolver-cu11==11.4.1.48"),
+    ("libcurand.so.10", "pip install nvidia-curand-cu11==10.3.0.86"),
+    ("libnvrtc.so.11.2", "pip install nvidia-cuda-nvrtc-cu11==11.8.89"),
+    ("libcudart.so.11.0", "pip install nvidia-cuda-runtime-cu11==11.8.89"),
+    ("libnvToolsExt.so.1", "pip install nvidia-nvtx-cu11==11.8.86"),
+    ("libgomp.so.1", "sudo apt-get install libgomp1"),
+    ("libquadmath.so.0", "sudo apt-get install libquadmath0"),
+    ("libcuda.so.1", "nvidia-driver"),
+    ("libodd.so.3", "apt-file search libodd.so.3"),
+])
+def test_the_command_that_brings_a_library(library, says):
+    finding = software_findings(dataclasses.replace(GPU_BUILD, missing_libraries=(library,)))["libraries"]
+    assert finding.severity == FAILURE and library in finding.found and says in finding.remedy
+
+
+LDD = """\tlinux-vdso.so.1 (0x00007ffd4a9f2000)
+\tlibcudnn.so.8 => not found
+\tlibcuda.so.1 => not found
+\tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f2f1c000000)
+\tlibcudnn.so.8 => not found
+"""
+
+
+def test_libraries_are_looked_for_as_the_loader_does(tmp_path, monkeypatch):
+    """An installed wheel whose folder the loader does not know is told from one that is not there."""
+    (tmp_path / "mxnet").mkdir()
+    for file in ("__init__.py", "libmxnet.so"):
+        (tmp_path / "mxnet" / file).write_text("")
+    wheel = tmp_path / "nvidia" / "cudnn" / "lib"
+    wheel.mkdir(parents=True)
+    (wheel / "libcudnn.so.8").write_text("")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.delitem(sys.modules, "mxnet", raising=False) # one that another test imported would be found first
+    asked = []
+    software = software_facts.read(lambda argv: asked.append(argv) or (0, LDD), {"NVIDIA_MXNET_VERSION": "23.10"})
+    assert asked == [["ldd", str(tmp_path / "mxnet" / "libmxnet.so")]]
+    assert software.missing_libraries == ("libcudnn.so.8", "libcuda.so.1")
+    assert software.libraries_off_path == (wheel,) and software.nvidia_container == "23.10"
+    first, second = MXNET._libraries(software)
+    assert first.remedy == f"export LD_LIBRARY_PATH={wheel}" and "libcuda.so.1" in second.found

@@ -1,0 +1,43 @@
+"""The simulated run of a search, and what its folder tells."""
+
+import sys
+
+from rn50.hyperparameters.search import objective
+from rn50.hyperparameters.search.journal import Journal
+from rn50.hyperparameters.search.training import evaluations
+from rn50.results.parse import read_log
+from rn50.settings import config_file
+
+DEMO = config_file.CONFIGS / "config_DEMO_CPU.sh"
+STANDS, NOTHING, USER_CAN_MEND = 0, 1, 2
+SIMULATED = [sys.executable, "-m", "tests.hyperparameters.simulated_run"]
+
+
+def trials(folder):
+    return Journal(folder).trials()
+
+
+def complaint(result):
+    assert result.exit_code == USER_CAN_MEND, result.output
+    lines = [line for line in result.stderr.splitlines() if line.startswith("rn50: ")]
+    assert len(lines) == 1, result.stderr
+    return lines[0]
+
+
+def results(folder):
+    """Whole logs, of trials and of the confirmation."""
+    return {file: file.read_bytes() for file in folder.rglob("result_*.txt")}
+
+
+def assert_nothing_lost_or_repeated(folder, repeats):
+    told = trials(folder)
+    whole = {trial.number for trial in told if Journal(folder).result_file(trial.number).exists()}
+    assert whole == {trial.number for trial in told if trial.state == "finished"}
+    for trial in told:
+        assert trial.state in ("finished", "stopped", "interrupted")
+        if trial.state == "finished":
+            log = Journal(folder).result_file(trial.number)
+            assert trial.value == objective.value(evaluations(log)) and read_log(log).seed == trial.seed
+    for point in {trial.point for trial in told}:
+        assert sum(trial.point == point and trial.state in ("finished", "stopped") for trial in told) <= repeats
+    assert len({trial.seed for trial in told}) == len(told)

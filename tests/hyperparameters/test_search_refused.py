@@ -1,0 +1,96 @@
+"""``rn50 search`` says in one line what a user can mend, and leaves alone what is not its own."""
+
+import os
+import shutil
+
+import pytest
+
+from rn50.errors import UserError
+from rn50.hyperparameters.search import subject
+from rn50.hyperparameters.search.journal import Journal
+from tests.hyperparameters.searches import DEMO, NOTHING, STANDS, complaint
+
+
+@pytest.mark.parametrize("arguments, environ, says", [
+    ((), {"DATADIR": "/nowhere"}, "/nowhere: No such file or directory; set DATADIR"),
+    (("--confirm-data", "/nowhere"), {}, "/nowhere: No such file or directory; set DATADIR"),
+    (("--workers", 10_000), {}, "--workers 10000: this machine gives"),
+    (("--to", "/proc/nowhere"), {}, "/proc/nowhere: cannot be written (No such file or directory); give another folder"),
+])  # fmt: skip
+def test_what_a_user_can_mend(seek, arguments, environ, says):
+    assert says in complaint(seek(*arguments, **environ))
+
+
+@pytest.mark.parametrize("change, says", [
+    (("LR=2.0", "LR=fast"), "config_X.sh: LR=fast is not a number"),
+    (("WARMUP_EPOCHS=1", "WARMUP_EPOCHS=12"), "the warm-up must be shorter than the schedule"),
+    (("# --- hyperparameters", "# ---"), "config_X.sh: no section `# --- hyperparameters`"),
+])  # fmt: skip
+def test_a_configuration_that_cannot_be_run(seek, tmp_path, change, says):
+    (tmp_path / "config_X.sh").write_text(DEMO.read_text().replace(*change))
+    assert says in complaint(seek(config=tmp_path / "config_X.sh"))
+    assert not (tmp_path / "to").exists()
+
+
+def test_no_such_configuration(seek):
+    assert "NOBODY: no such file, and no system of configs/; there are: 1xA100" in complaint(seek(config="NOBODY"))
+
+
+def test_a_folder_of_another_search(seek, tmp_path, data):
+    seek("--trials", 1)
+    config = tmp_path / "config_X.sh"
+    config.write_text(DEMO.read_text().replace("MOM=0.9", "MOM=0.8"))
+    assert "holds a search with other configuration (MOM); give another folder" in complaint(seek(config=config))
+    assert "holds a search with other options (--repeats)" in complaint(seek("--repeats", 4))
+    other = shutil.copytree(str(data), str(tmp_path / "other"))
+    assert seek("--trials", 1, DATADIR=other).exit_code == NOTHING  # a copy is the same data
+    (tmp_path / "other" / "val.rec").write_text("more of it")
+    assert "holds a search with other data (val.rec)" in complaint(seek(DATADIR=other))
+
+
+@pytest.mark.parametrize("change, allowed", [
+    ({"weight_decay": 1e-4}, True),
+    ({"weight_decay": 1.5e-4}, False),  # the rules have 0.0001 * 2^n
+    ({"warmup_epochs": 12}, False),  # as long as the schedule
+    ({"batch_size": 16384}, False),  # more than the data set has
+    ({"learning_rate": 123.4}, True),
+])  # fmt: skip
+def test_only_what_can_be_run_by_the_rules_is_tried(data, change, allowed):
+    on = subject.read("DEMO_CPU", {**os.environ, "DATADIR": str(data)})
+    assert on.possible(on.start) and on.possible(on.start._replace(**change)) is allowed
+
+
+def test_a_configuration_of_the_open_division_may_go_on_leaving_the_rules(data, tmp_path):
+    for division, allowed in (("open", True), ("closed", False)):
+        text = DEMO.read_text().replace("SUBMISSION_DIVISION=closed", f"SUBMISSION_DIVISION={division}")
+        (tmp_path / "config_X.sh").write_text(text)
+        on = subject.read(str(tmp_path / "config_X.sh"), {**os.environ, "DATADIR": str(data)})
+        assert on.possible(on.start._replace(weight_decay=1.5e-4)) is allowed
+
+
+def test_an_edited_configuration_is_not_overwritten(seek, tmp_path):
+    seek("--trials", 12)
+    (tmp_path / "to" / "config_DEMO_CPU.sh").write_text("mine now\n")
+    assert seek("--trials", 12).exit_code == STANDS
+    assert (tmp_path / "to" / "config_DEMO_CPU.sh").read_text() == "mine now\n"
+
+
+@pytest.mark.parametrize("spoil", (
+    lambda file: file.write_text("my diary, without a last newline"), lambda file: file.write_text("[" * 99_999 + "\n"),
+    lambda file: file.write_bytes(b"\xff\n"), lambda file: file.write_text('{"op_code":99}\n'),
+    lambda file: file.write_text('{"op_code":0,"worker_id":"x","study_name":"other","directions":[1]}\n'),
+    lambda file: file.write_text('{"op_code":5,"worker_id":"x"}\n'), os.mkfifo, os.mkdir, lambda file: file.symlink_to(file.name),
+))  # fmt: skip
+def test_a_journal_that_is_none_is_a_line_and_left_alone(tmp_path, spoil):
+    file = tmp_path / "journal.log"
+    spoil(file)
+    before = file.read_bytes() if file.is_file() else None
+    with pytest.raises(UserError, match=f"^{file}: .*; give another folder with --to$"):
+        Journal(tmp_path)
+    assert before is None or file.read_bytes() == before
+
+
+def test_a_pipe_in_the_place_of_a_lock_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "plan.lock")
+    with pytest.raises(UserError, match="plan.lock: cannot be written .*; give another folder with --to"):
+        Journal(tmp_path)

@@ -1,0 +1,184 @@
+"""The choice of a launcher: which machines, argv and environment the ranks get; system/test_launchers.py starts them."""
+
+import os
+
+import pytest
+
+from rn50.errors import UserError
+from rn50.launch import hosts, job, launchers
+from tests.conftest import with_changes
+
+
+@pytest.mark.parametrize("device, ranks, cores, threads", [
+    ("cpu", 1, 8, "7"),  # one core is left to the input pipeline
+    ("cpu", 1, 1, "1"),
+    ("cpu", 4, 8, "1"),
+    ("gpu", 4, 32, "8"),
+    ("gpu", 8, 4, "1"),
+])
+def test_threads_are_a_ranks_share_of_the_cores(tiny_config, monkeypatch, device, ranks, cores, threads):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+    config = with_changes(tiny_config, run={"device": device, "ranks_per_node": ranks})
+    assert job.rank_environment(config, {})["OMP_NUM_THREADS"] == threads
+    assert job.rank_environment(config, {"OMP_NUM_THREADS": "3", "X": "y"})["OMP_NUM_THREADS"] == "3"
+    assert job.rank_environment(config, {"OMP_NUM_THREADS": ""})["OMP_NUM_THREADS"] == threads
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """Says which launchers there are; ``installed(mpirun=True, horovod_mpi=False)``."""
+    def said(mpirun=True, horovod=True, horovod_mpi=True):
+        monkeypatch.setattr(launchers.shutil, "which", lambda name: f"/usr/bin/{name}" if mpirun else None)
+        monkeypatch.setattr(launchers.importlib.util, "find_spec", lambda name: object() if horovod else None)
+        monkeypatch.setattr(launchers, "horovod_has_mpi", lambda: horovod_mpi)
+    said()
+    return said
+
+
+STEP = {
+    "SLURM_JOB_ID": "12345", "SLURM_STEP_ID": "6", "SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_NUM_NODES": "2", "SLURM_PROCID": "3",
+    "SLURM_NODEID": "1", "SLURM_LOCALID": "1", "SLURM_STEP_NODELIST": "node[08-09]",
+}
+
+
+@pytest.mark.parametrize("ranks, nodes, environ, there, chosen", [
+    (1, 1, {}, {}, "python"),
+    (1, 1, {"SLURM_JOB_ID": "1"}, {}, "python"),
+    (1, 1, {"SLURM_STEP_NUM_TASKS": "1"}, {}, "python"),
+    (2, 1, {}, {}, "python"),
+    (2, 1, {"SLURM_STEP_NUM_TASKS": "1"}, {}, "python"),  # an interactive shell in Slurm
+    (2, 2, {}, {}, "mpirun"),
+    (2, 2, {}, {"mpirun": False}, "horovodrun"),
+    (2, 2, {}, {"horovod_mpi": False}, "horovodrun"),
+    (2, 2, STEP, {}, "srun"),
+    (1, 1, STEP, {}, "srun"),  # so that four processes do not each run alone: it is refused
+])
+def test_auto_takes_what_fits(tiny_config, installed, ranks, nodes, environ, there, chosen):
+    installed(**there)
+    config = with_changes(tiny_config, run={"ranks_per_node": ranks, "nodes": nodes})
+    assert launchers.choose(config, environ) == chosen
+    if chosen == "python" and ranks > 1:
+        assert launchers.choose(with_changes(config, run={"device": "gpu"}), environ) == "horovodrun"
+    explicit = with_changes(config, run={"launcher": "horovodrun"})
+    assert launchers.choose(explicit, environ) == "horovodrun"
+
+
+def test_pytorch_needs_no_horovod(tiny_config, installed, monkeypatch):
+    installed(horovod=False, mpirun=False)
+    monkeypatch.setattr(launchers, "_address", {"node08": "127.0.0.8", "node09": "127.0.0.9"}.get)
+    config = with_changes(tiny_config, run={"framework": "pytorch", "ranks_per_node": 2, "device": "gpu"})
+    assert launchers.start(config, {}).argv[1:4] == ["-m", "rn50.launch.local_launcher", "2"]
+    task = launchers.start(with_changes(config, run={"nodes": 2}), STEP)
+    assert (task.rank, task.argv[1:]) == (3, ["-m", "rn50", "train"])
+    port = task.environ.pop("MASTER_PORT")
+    assert 10000 <= int(port) < 30000 and task.environ == {
+        "RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "127.0.0.8", "GLOO_SOCKET_IFNAME": "lo",
+    }
+    assert "./run.sub" in refusal(config, {}, nodes=2)
+    assert "do without Horovod; set LAUNCHER=auto" in refusal(config, {}, launcher="mpirun")
+    assert launchers.sharing(config, {"LOCAL_RANK": "1"}) == (1, 2)
+
+
+def refusal(config, environ, **run):
+    with pytest.raises(UserError) as refused:
+        launchers.start(with_changes(config, run=run), environ)
+    (line,) = str(refused.value).splitlines()
+    return line
+
+
+def test_what_cannot_start_is_refused_with_the_remedy(tiny_config, installed):
+    assert "LAUNCHER=auto" in refusal(tiny_config, {}, launcher="python", ranks_per_node=2, nodes=2)
+    assert "LAUNCHER=auto" in refusal(tiny_config, {}, launcher="python", ranks_per_node=2, device="gpu")
+    assert "run.sub" in refusal(tiny_config, {}, launcher="srun")
+    assert "4 tasks on 2 machines, not DGXNNODES=1 times DGXNGPU=1; use ./run.sub" in refusal(tiny_config, STEP)
+    assert "HOSTS=host1:4,host2:4" in refusal(tiny_config, {}, nodes=2, ranks_per_node=4)
+    installed(horovod_mpi=False)
+    assert "libopenmpi-dev" in refusal(tiny_config, {}, launcher="mpirun")
+    installed(mpirun=False)
+    assert "openmpi-bin" in refusal(tiny_config, {}, launcher="mpirun")
+    installed(horovod=False)
+    assert "needs Horovod" in refusal(tiny_config, {}, ranks_per_node=2, device="gpu")
+
+
+@pytest.mark.parametrize("given, complaint", [
+    ("a:8,b:4", "'b:4' is not NAME:8"),
+    ("a,b;c", "'b;c' is not"),
+    ("a,,b", "'' is not"),
+    ("a:8", "names 1 machines, DGXNNODES=2"),
+    ("a,b,c", "names 3 machines, DGXNNODES=2"),
+    ("a,a", "names a machine twice"),
+])
+def test_hosts_that_cannot_be(installed, tiny_config, given, complaint):
+    assert complaint in refusal(tiny_config, {}, hosts=given, nodes=2, ranks_per_node=8)
+
+
+def test_hosts_of_a_run(tiny_config):
+    def found(environ, **run):
+        return hosts.of_run(with_changes(tiny_config, run=run), environ)
+
+    assert found({"SLURM_JOB_NODELIST": "n[1-2]"}, hosts="a,b") == ["localhost"]
+    assert found({}, hosts="a, 10.0.0.2:1", nodes=2) == ["a", "10.0.0.2"]
+    assert found({"SLURM_JOB_NODELIST": "n[1-3]", "SLURM_STEP_NODELIST": "n[2-3]"}, nodes=2) == ["n2", "n3"]
+    assert found({"SLURM_JOB_NODELIST": "n[1-2]"}, hosts="a,b", nodes=2) == ["a", "b"]
+    with pytest.raises(UserError, match="SLURM_JOB_NODELIST=n1 names 1 machines"):
+        found({"SLURM_JOB_NODELIST": "n1"}, nodes=2)
+
+
+@pytest.mark.parametrize("nodelist, names", [
+    ("a", ["a"]),
+    ("a,b-1", ["a", "b-1"]),
+    ("n[1-3]", ["n1", "n2", "n3"]),
+    ("n[08-10,15]x,m2", ["n08x", "n09x", "n10x", "n15x", "m2"]),
+    ("r[1-2]n[0,9].local", ["r1n0.local", "r1n9.local", "r2n0.local", "r2n9.local"]),
+])
+def test_a_node_list_of_slurm(nodelist, names):
+    assert hosts.expand(nodelist) == names
+
+
+@pytest.mark.parametrize("nodelist", ["a[1-x]", "a[-]", "a[1-99999999999]", "a[\uff11]", "a[]"])
+def test_a_list_of_slurms_that_is_none(nodelist):
+    with pytest.raises(UserError, match="is no range of numbers; set HOSTS"):
+        hosts.expand(nodelist)
+
+
+def test_horovodrun_over_two_machines(tiny_config, installed):
+    config = with_changes(tiny_config, run={"nodes": 2, "ranks_per_node": 3, "hosts": "a,b", "launcher": "horovodrun"})
+    argv = launchers.start(config, {}).argv
+    assert argv[argv.index("-np") + 1] == "6" and argv[argv.index("-H") + 1] == "a:3,b:3"
+    assert argv[-3:] == ["-m", "rn50", "train"]
+
+
+def test_mpirun_takes_the_configuration_along_and_nothing_that_is_this_machines_own(tiny_config, tiny_environment, installed):
+    config = with_changes(tiny_config, run={"nodes": 2, "hosts": "a,b"})
+    environ = {**tiny_environment, "NCCL_DEBUG": "INFO", "PGNGPU": "1", "PYTHONPATH": "x", "HOSTNAME": "a", "PMIX_RANK": "0"}
+    start = launchers.start(config, environ)
+    assert start.argv[start.argv.index("-H") + 1] == "a:1,b:1" and start.rank is None
+    taken = {name for flag, name in zip(start.argv, start.argv[1:]) if flag == "-x"}
+    assert {*tiny_environment, "NCCL_DEBUG", "PGNGPU", "PYTHONPATH", "HOROVOD_CONTROLLER"} <= taken
+    assert not {"HOSTNAME", "PMIX_RANK"} & taken
+
+
+def test_a_task_of_slurm_is_one_rank(tiny_config, installed, monkeypatch):
+    monkeypatch.setattr(launchers, "_address", {"node08": "127.0.0.8", "node09": "127.0.0.9"}.get)
+    config = with_changes(tiny_config, run={"nodes": 2, "ranks_per_node": 2})
+    start = launchers.start(config, STEP)
+    assert (start.rank, start.argv[1:]) == (3, ["-m", "rn50", "train"])
+    assert start.environ["HOROVOD_RANK"] == "3" and start.environ["HOROVOD_SIZE"] == "4"
+    assert start.environ["HOROVOD_LOCAL_RANK"] == "1" and start.environ["HOROVOD_CROSS_RANK"] == "1"
+    assert start.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"] == "127.0.0.8" and start.environ["HOROVOD_GLOO_IFACE"] == "lo"
+    ports = {launchers.start(config, {**STEP, "SLURM_JOB_ID": each}).environ["HOROVOD_GLOO_RENDEZVOUS_PORT"] for each in "123"}
+    assert len(ports) == 3 and all(10000 <= int(port) < 30000 for port in ports)
+
+
+@pytest.mark.parametrize("environ, place", [
+    ({}, (0, 4)),
+    ({"OMPI_COMM_WORLD_LOCAL_RANK": "3"}, (3, 4)),
+    ({"HOROVOD_LOCAL_RANK": "2"}, (2, 4)),
+    ({**STEP, "SLURM_LOCALID": "3", "SLURM_CPU_BIND_TYPE": "none", "SLURM_CPU_BIND_LIST": ""}, (3, 4)),
+    ({**STEP, "SLURM_LOCALID": "3", "SLURM_CPU_BIND_TYPE": "mask_cpu:", "SLURM_CPU_BIND_LIST": "0x1,0x2,0x4,0x8"}, (0, 1)),
+    ({**STEP, "SLURM_LOCALID": "3", "SLURM_CPU_BIND_TYPE": "mask_cpu:", "SLURM_CPU_BIND_LIST": "0x3,0xc,0x3,0xc"}, (1, 2)),
+    # Bound is the interactive shell in which this was started, and all ranks share what it may use.
+    ({"SLURM_STEP_NUM_TASKS": "1", "SLURM_CPU_BIND_TYPE": "mask_cpu:", "SLURM_CPU_BIND_LIST": "0xf"}, (0, 4)),
+])
+def test_ranks_that_share_cores(tiny_config, environ, place):
+    assert launchers.sharing(with_changes(tiny_config, run={"ranks_per_node": 4}), environ) == place

@@ -1,0 +1,58 @@
+"""Logs of made-up runs with all that the rules of a result want, and what their score prints."""
+
+import io
+import json
+
+from rn50.benchmark import rules
+from rn50.results import scoreboard
+from rn50.terminal import Terminal
+
+
+def write_run(
+    file, seconds, accuracy=0.76, status="success", train_samples=rules.TRAIN_SAMPLES, platform="8xBox", benchmark="resnet",
+    base_learning_rate=10.5, global_batch_size=3264, start=0, epochs=35,
+):
+    """A log with all that the rules of a result want; ``status`` None leaves the run unfinished."""
+    first_ms = 1_700_000_000_000 + 1000 * start
+
+    def line(key, value=None, at=0.0, **metadata):
+        record = {"time_ms": round(first_ms + 1000 * at), "key": key, "value": value, "metadata": metadata}
+        return ":::MLLOG " + json.dumps(record) + "\n"
+
+    values = {
+        "submission_benchmark": benchmark, "submission_org": "Somebody", "submission_division": "closed",
+        "submission_status": "onprem", "submission_platform": platform, "cache_clear": True, "init_start": None, "seed": seconds,
+        "global_batch_size": global_batch_size, "gradient_accumulation_steps": 1, "opt_name": "lars", "lars_epsilon": 0.0,
+        "lars_opt_base_learning_rate": base_learning_rate, "lars_opt_end_learning_rate": 0.0001,
+        "lars_opt_learning_rate_decay_poly_power": 2, "lars_opt_learning_rate_decay_steps": 37,
+        "lars_opt_learning_rate_warmup_epochs": 2, "lars_opt_momentum": 0.9, "lars_opt_weight_decay": 5e-5, "init_stop": None,
+        "run_start": None, "train_samples": train_samples, "eval_samples": rules.EVAL_SAMPLES,
+    }
+    lines = [line(key, value) for key, value in values.items()]
+    first = 1
+    for last in range((epochs - 1) % 4 + 1, epochs + 1, 4):
+        at = seconds * (last - 1) / epochs
+        lines += [
+            line("block_start", at=at, first_epoch_num=first, epoch_count=last - first + 1),
+            line("eval_accuracy", accuracy if last == epochs else 0.5, at=at, epoch_num=last),
+            line("block_stop", at=at, first_epoch_num=first),
+        ]
+        first = last + 1
+    lines += [] if status is None else [line("run_stop", at=seconds, status=status)]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("".join(lines))
+
+
+def write_runs(folder, *seconds, **options):
+    for number, each in enumerate(seconds):
+        write_run(folder / f"result_{number}.txt", each, **options)
+
+
+def kept(system):
+    return [run.file.name for run in system.runs if run.kept]
+
+
+def printed(scores):
+    stream = io.StringIO()
+    scoreboard.print_table(scores, Terminal(file=stream))
+    return stream.getvalue()

@@ -1,0 +1,159 @@
+"""Comparison: the figures against textbook values, and sentences that claim no more than the runs show."""
+
+import io
+import itertools
+import json
+import pathlib
+import statistics
+
+import pytest
+
+from rn50.benchmark import rules
+from rn50.errors import UserError
+from rn50.results import compare, score, significance
+from rn50.terminal import Terminal
+from tests.support.four_epochs import write_result, write_run
+
+LOGS = pathlib.Path(__file__).resolve().parents[2].parent / "shared" / "published" / "logs"
+needs_published = pytest.mark.skipif(not LOGS.is_dir(), reason="needs the published logs")
+
+
+def against(quantity, a, b):
+    return compare.difference(quantity, a, b, "A", "B")
+
+
+def test_interval_and_p_value():
+    """p by counting all 252 divisions; the interval with t from a table: 2.306 at the 8 degrees of freedom of like variances."""
+    a, b = [27.1, 27.4, 27.2, 27.9, 27.3], [26.8, 27.0, 26.5, 27.25, 26.9]
+    found = against("minutes", a, b)
+    assert found.difference == pytest.approx(-0.49)
+    both, observed = a + b, abs(found.difference)
+    extreme = sum(
+        abs(sum(both[i] for i in chosen) / 5 - (sum(both) - sum(both[i] for i in chosen)) / 5) >= observed - 1e-12
+        for chosen in itertools.combinations(range(10), 5)
+    )
+    assert found.p == pytest.approx(extreme / 252)
+    assert found.shown and "show that B is faster, by 0.49 (1.8%)" in found.sentence
+    like = against("minutes", a, [value + 1 for value in a])
+    margin = 2.306 * (2 * statistics.variance(a) / 5) ** 0.5
+    assert (like.low, like.high) == (pytest.approx(1 - margin, abs=1e-3), pytest.approx(1 + margin, abs=1e-3))
+
+
+def test_noise_is_not_called_a_difference():
+    found = against("minutes", [10.0, 11.0, 12.0, 13.0, 14.0], [10.5, 11.2, 12.6, 12.9, 14.1])
+    assert not found.shown and "do not show a difference" in found.sentence and "could show one of about" in found.sentence
+    assert found.low < 0 < found.high
+
+
+def test_no_spread_at_all():
+    same = against("epochs", [35] * 5, [35] * 5)
+    assert not same.shown and same.low is None and same.sentence.startswith("no difference: every run of both has 35 epochs")
+    other = against("epochs", [35] * 5, [39] * 5)
+    assert other.shown and other.p == pytest.approx(2 / 252) and "B needs more epochs, by 4 (11.4%)" in other.sentence
+
+
+def test_too_few_runs_never_show_anything():
+    for few in ([1.0], [1.0, 1.1, 1.2]):
+        found = against("minutes", few, [9.0 + value for value in few])
+        assert not found.shown and "cannot show a difference, whatever it is" in found.sentence
+
+
+def test_p_values_of_tests_made_at_once():
+    """The worked example of Benjamini and Hochberg (1995): of 15 p-values four stay below 5 %, though nine are below alone."""
+    p = [0.0001, 0.0004, 0.0019, 0.0095, 0.0201, 0.0278, 0.0298, 0.0344, 0.0459, 0.3240, 0.4262, 0.5719, 0.6528, 0.7590, 1.0]
+    by_hand = [min(p[k] * 15 / (k + 1) for k in range(i, 15)) for i in range(15)]
+    found = significance.adjusted(p)
+    assert found == pytest.approx(by_hand)
+    assert [value < 0.05 for value in found] == [True] * 4 + [False] * 11
+    shuffled = [7, 0, 14, 3, 9, 1, 12, 5, 2, 10, 4, 13, 6, 8, 11]
+    assert significance.adjusted([p[i] for i in shuffled]) == pytest.approx([by_hand[i] for i in shuffled])
+    assert significance.confidence_at_once(found) == pytest.approx(1 - 0.05 * 4 / 15)
+    assert significance.adjusted([]) == [] and significance.adjusted([0.02]) == [0.02]
+    assert significance.confidence_at_once([0.02]) == significance.confidence_at_once([0.7]) == pytest.approx(0.95)
+
+
+def test_one_small_p_value_among_many_tests_shows_nothing(tmp_path):
+    """Alone it would: of three results only the last is faster, and not by much."""
+    speeds = (10_000, 9_000, 11_000, 12_000, 10_500)
+    folders = [write_result(tmp_path / name, speeds, platform=name) for name in ("first", "same", "faster")]
+    for number, epoch_ms in enumerate((8_500, 8_800, 9_000, 9_100, 9_300)):
+        write_run(folders[2] / f"result_{number}.txt", epoch_ms, platform="faster")
+    systems = score.score(folders)
+    _, found = compare.compare(systems)
+    minutes = found.differences[1]
+    assert found.tests == 6 and minutes.p < 0.05 < minutes.p_adjusted and not minutes.shown
+    [alone] = compare.compare([systems[0], systems[2]])
+    assert alone.tests == 3 and minutes.p == alone.differences[1].p and alone.differences[1].p_adjusted < minutes.p_adjusted
+    assert against("minutes", *([run.minutes for run in systems[i].runs] for i in (0, 2))).shown
+
+
+def test_intervals_widen_with_the_tests_made_at_once(tmp_path):
+    folders = [write_result(tmp_path / "first", platform="first")]
+    for name, speeds in (("second", (20_000, 18_000, 22_000, 24_000)), ("third", (30_000, 27_000, 33_000, 36_000))):
+        folders.append(write_result(tmp_path / name, speeds, platform=name))
+    comparisons = compare.compare(score.score(folders))
+    assert [[d.shown for d in each.differences] for each in comparisons] == [[False, True, True]] * 2
+    assert comparisons[0].confidence == pytest.approx(1 - 0.05 * 4 / 6)
+    minutes = comparisons[0].differences[1]
+    samples = ([run.minutes for run in system.runs] for system in score.score(folders[:2]))
+    one = against("minutes", *samples)
+    assert minutes.low < one.low and one.high < minutes.high and "96.7% interval" in minutes.sentence
+    said = compare.correction(comparisons)
+    assert said.startswith("6 tests at once") and "96.7% confidence" in said
+    stream = io.StringIO()
+    compare.print_table(comparisons, Terminal(file=stream))
+    assert stream.getvalue().count(said) == 1
+    assert json.loads(json.dumps(compare.to_json(comparisons)))["comparisons"][1]["tests"] == 6
+
+
+def test_two_results(tmp_path):
+    first = write_result(tmp_path / "first", platform="one")
+    second = write_result(tmp_path / "second", speeds=(5_000, 5_100, 5_200, 5_050, 5_150), platform="two")
+    for folder, threads in ((first, 1), (second, 2)):
+        for number in range(5):
+            facts = {"seed": number, "config": {"run": {"result_file": str(folder)}, "input_pipeline": {"threads": threads}}}
+            (folder / f"result_{number}.json").write_text(json.dumps(facts))
+    [found] = compare.compare(score.score([first, second]))
+    assert (found.first, found.second) == ("one", "two")
+    assert [(d.quantity, d.shown) for d in found.differences] == [
+        ("epochs", False), ("minutes", True), ("images_per_second", True),
+    ]  # fmt: skip
+    assert found.settings == (("platform", "one", "two"), ("config / input_pipeline / threads", "1", "2"))
+    assert found.cautions == ()
+    stream = io.StringIO()
+    compare.print_table([found], Terminal(file=stream))
+    assert "two is faster" in stream.getvalue() and "threads: 1 -> 2" in stream.getvalue()
+    assert json.loads(json.dumps(compare.to_json([found])))["comparisons"][0]["differences"][1]["shown"] is True
+
+
+def test_results_of_one_system_are_named_by_their_folders(tmp_path):
+    first, second = write_result(tmp_path / "first"), write_result(tmp_path / "second")
+    [found] = compare.compare(score.score([first, second]))
+    assert found.first.endswith(str(first)) and found.second.endswith(str(second))
+
+
+def test_what_is_not_comparable_is_said(tmp_path):
+    first = write_result(tmp_path / "first")
+    write_run(first / "result_1.txt", accuracy=0.7)
+    second = write_result(tmp_path / "second", speeds=(1000, 1001, 1002, 1003, 1004), train_samples=10_000,
+                          platform=f"8xBox ({rules.NOT_A_RESULT})")
+    [found] = compare.compare(score.score([first, second]))
+    assert not any(d.shown for d in found.differences)
+    assert {d.sentence for d in found.differences} == {"not comparable: other data"}
+    said = " ".join(found.cautions)
+    assert "different data" in said and "not an MLPerf result" in said and "1 of 5 runs of" in said
+
+
+def test_one_result_is_not_two(tmp_path):
+    with pytest.raises(UserError, match="one result only"):
+        compare.compare(score.score([write_result(tmp_path / "first")] * 2))
+
+
+@needs_published
+def test_published_results_of_one_vendor():
+    systems = {system.system: system for system in score.score([LOGS / "v1.0" / "Inspur"])}
+    [found] = compare.compare([systems["nf5688m6_mxnet"], systems["nf5488a5_mxnet"]])
+    epochs, minutes, _ = found.differences
+    assert not epochs.shown and minutes.shown and minutes.runs == (5, 4)
+    assert 0.09 < minutes.low < minutes.difference < minutes.high < 0.12
+    assert "1 of 5 runs of nf5488a5_mxnet did not converge" in " ".join(found.cautions)

@@ -1,0 +1,59 @@
+"""Runs of another task than the benchmark's are labelled, by their log and by what they saved."""
+
+import json
+
+import pytest
+
+from rn50.benchmark import rules
+from rn50.results import run, score
+from rn50.results.validity import result_rules
+from rn50.results.validity.findings import ERROR, WARNING
+from rn50.submission import check, own_results
+from tests.results.mutations import ALL, rewrite, value
+from tests.support import imagenet_run
+from tests.support.campaigns import change, replace
+
+pytestmark = pytest.mark.xdist_group("campaign")
+
+
+@pytest.mark.parametrize("changes", [
+    {"WIDTH": "0.5"}, {"IMAGE_SIZE": "128", "EVAL_RESIZE": "146"}, {"BENCHMARK_STEPS": "10"}, {"NUMVALEXAMPLES": "2000"},
+    {"NUMCLASSES": "10"}, {"CROP_AREA_MIN": "0.25"}, {"NUMEXAMPLES": "10000"},
+])
+def test_a_run_of_another_task_is_labelled_by_its_log_and_by_what_it_saved(tmp_path, checkout, machine, changes):
+    log = imagenet_run.write(tmp_path / "result_0.txt", **changes)
+    assert run.read(log).label == rules.NOT_A_RESULT
+    saved = imagenet_run.configured(**changes).to_dict()
+    plain = imagenet_run.write(tmp_path / "result_1.txt")
+    assert run.read(plain).label is None
+    plain.with_suffix(".json").write_text(json.dumps({"config": saved}))
+    assert run.read(plain).label == rules.NOT_A_RESULT
+    assert not imagenet_run.configured(**changes).is_imagenet
+
+
+def test_a_result_of_another_task_is_labelled_by_all(results, judged):
+    for name in ALL:
+        replace(results / name.replace(".txt", ".json"), '"width": 1.0', '"width": 0.5')
+    rewrite(results, value("submission_platform", f"box ({rules.NOT_A_RESULT})"), ALL)
+    assert judged(results) == ([], [], [])
+    assert score.score([results])[0].label == check.check([results]).labels[0] == rules.NOT_A_RESULT
+    assert own_results.read([results])[0].score.label == rules.NOT_A_RESULT
+
+
+def test_a_certificate_of_other_data_labels(results):
+    log = results / "result_0.txt"
+    change(log, **{"data certificate": {"imagenet": True}})
+    assert run.read(log).label is None
+    change(log, **{"data certificate": {"imagenet": False}})
+    assert run.read(log).label == rules.NOT_A_RESULT
+
+
+@pytest.mark.parametrize("samples, severity", [(1_277_952, WARNING), (1_281_168, WARNING), (160_000, ERROR)])
+def test_another_count_of_samples_is_a_finding_and_no_label(results, samples, severity):
+    rewrite(results, value("train_samples", samples), ALL)
+    rewrite(results, value("global_batch_size", 4096), ALL)
+    judgement = result_rules.judge([run.read(results / name) for name in ALL], ["1.0.0"])
+    assert judgement.label is None
+    assert {(each.severity, each.message) for each in judgement.findings if "samples" in each.message} == {
+        (severity, f"train_samples is {samples:,}, not 1,281,167"),
+    }

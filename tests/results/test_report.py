@@ -1,0 +1,296 @@
+"""The report: what stands on the page, that it needs nothing but itself, and the times it is made of."""
+
+import json
+import os
+import pathlib
+import re
+
+import pytest
+
+from rn50.benchmark import rules
+from rn50.errors import UserError
+from rn50.results import published, recipe, score, timing
+from rn50.results.parse import read_log
+from rn50.results.report import plots, report
+from tests.results import scored
+from tests.support.four_epochs import write_result, write_run
+
+LOGS = pathlib.Path(__file__).resolve().parents[2].parent / "shared" / "published" / "logs"
+needs_published = pytest.mark.skipif(not LOGS.is_dir(), reason="needs the published logs")
+
+
+def page_of(*folders, rulesets=("4.0.0",)):
+    return report.render(score.score(folders), rulesets)
+
+
+def assert_needs_nothing(page):
+    assert "<script" not in page and "@import" not in page and "@font-face" not in page
+    addresses = re.findall(r"""(?:\s(?:src|href|action|data|srcset)\s*=\s*"([^"]*)"|url\(([^)]*)\))""", page)
+    assert addresses
+    for address in map("".join, addresses):
+        assert address.startswith("#") or address == "data:,", address
+    assert "default-src 'none'" in page
+
+
+def test_the_page_of_one_result(tmp_path):
+    page = page_of(write_result(tmp_path / "box"))
+    assert_needs_nothing(page)
+    olympic = score.score([tmp_path / "box"])[0].olympic_minutes
+    assert f'<p class="score">{olympic:.4f} <small>minutes' in page
+    dropped = re.findall(r'<tr class="dropped">.*?<span class="what">(\w+)</span>\s*<td>([^<]*)<', page, re.DOTALL)
+    assert dropped == [("result_1", "dropped, fastest"), ("result_3", "dropped, slowest")]
+    assert page.count("<svg") == 5 and page.count("target 75.9 %") == 2
+    assert "reference at 3,264" in page and rules.NOT_A_RESULT not in page
+    assert page.count('class="bad">FAILED') == 5  # these logs lack half the keys, and the official checker says so
+    assert "No result_N.json beside the logs" in page
+
+
+def row_of(page, name):
+    """The cells of a row of the hyperparameters as text."""
+    [row] = re.findall(rf"<tr><td>{re.escape(name)}(<td.*?)</tr>", page)
+    return re.findall(r"<td[^>]*>([^<]*)", row)
+
+
+def test_published_recipes_and_results_stand_beside_the_hyperparameters(tmp_path):
+    page = page_of(write_result(tmp_path / "box"))
+    headings = re.findall(r'<tr><th><th class="n">this result(.*?)</tr>', page)[0]
+    assert re.findall(r">(published, \d+ results?|reference at [\d,]+)", headings) == [
+        *(f"published, {len(group)} results" for group in published.nearest_recipes(3264, "lars")),
+        "reference at 3,264", "reference at 4,096",
+    ]  # fmt: skip
+    assert row_of(page, "global batch") == ["3,264"] * 5 + ["4,096"]
+    assert row_of(page, "base learning rate")[:2] == ["10.5", "10.5"]
+    assert row_of(page, "decay")[:2] == ["5 epochs", "37 epochs"]
+    assert row_of(page, "epochs to target")[0] == "4"
+    group = published.nearest_recipes(3264, "lars")[0]
+    reached = sum(len(result.epochs_to_target) for result in group)
+    assert row_of(page, "runs that converged")[:2] == ["5 of 5", f"{reached} of {5 * len(group)}"]
+    nearest = page.split("Nearest published results")[1].split("</table>")[0]
+    found = published.nearest(3264, "lars")
+    assert re.findall(r"<tr><td>([^<]*)<td>([^<]*)<", nearest) == [(r.round, f"{r.organisation}: {r.system}") for r in found]
+    assert all(f"{result.olympic_minutes:.4f}" in nearest for result in found)
+
+
+def test_an_optimizer_that_nobody_published(tmp_path):
+    folder = write_result(tmp_path / "box")
+    for file in folder.iterdir():
+        file.write_text(file.read_text().replace('"lars"', '"adam"'))
+    page = page_of(folder)
+    assert "No published result of this optimizer is known." in page and ">published, " not in page
+    assert "reference at 3,264" in page
+
+
+@pytest.mark.parametrize("epochs, scaled, said", [
+    (35, "1.7075", "<p>Reference convergence 4.0.0: RCP found, passed; faster than the reference, so minutes x 1.0043956"),
+    (39, None, "<p>Reference convergence 4.0.0: RCP found, passed; not scaled.</p>"),
+    (31, None, '<p class="bad">Reference convergence 4.0.0: RCP found, FAILED: no score that can be published.</p>'),
+])  # fmt: skip
+def test_scaled_minutes_and_the_verdict_of_reference_convergence(tmp_path, epochs, scaled, said):
+    scored.write_runs(tmp_path, 100, 101, 102, 103, 104, global_batch_size=3264, epochs=epochs)
+    page = page_of(tmp_path)
+    assert '<p class="score">1.7000 <small>minutes, mean of the middle 3 of 5 runs<' in page
+    shown = re.findall(r'<p class="scaled">([\d.]+) <small>minutes, scaled by reference convergence', page)
+    assert shown == ([scaled] if scaled else []) and said in page
+    assert "<p>Spread of the runs that converged 3.92%" in page
+
+
+def test_of_more_runs_the_median_set_is_shown(tmp_path):
+    """Seven in a row: the score is that of the five in the middle, and the first and the last are struck out too."""
+    for number, epoch_ms in enumerate((9_000, 11_000, 10_400, 10_500, 10_600, 10_000, 14_000)):
+        write_run(tmp_path / "box" / f"result_{number}.txt", epoch_ms, start_ms=1_000_000 * number)
+    [system] = score.score([tmp_path / "box"])
+    page = page_of(tmp_path / "box")
+    assert f"{system.olympic_minutes:.4f} <small>minutes, mean of the middle 3 of 5 runs, the median set of five" in page
+    struck = dict(re.findall(r'<tr class="dropped">.*?<span class="what">(\w+)</span>\s*<td[^>]*>([^<]*)<', page, re.DOTALL))
+    outside = {run.file.stem: "not in the median set" for run in system.runs if not run.in_set}
+    assert len(outside) == 2 and struck == {"result_1": "dropped, slowest", "result_5": "dropped, fastest", **outside}
+    assert page.count("in the mean<td") == 3  # a log with less than the rules want makes no valid score
+    write_run(tmp_path / "box" / "result_6.txt", 14_000, accuracy=0.7, start_ms=6_000_000)
+    assert "not in the median set, did not converge" in page_of(tmp_path / "box")
+
+
+def test_several_results_side_by_side(tmp_path):
+    slow = [4 * each for each in (10_000, 9_000, 11_000, 12_000, 10_500)]
+    page = page_of(write_result(tmp_path / "a"), write_result(tmp_path / "b", slow, platform="other"))
+    overview = page.split("<section")[0]
+    assert '<th class="n">scaled<th>reference convergence' in overview and overview.count('class="bad">FAILED') == 2
+    assert "3 tests at once: p-values are adjusted" in overview
+
+
+def test_the_demo_is_labelled_wherever_it_is_shown(tmp_path):
+    demo = write_result(tmp_path / "demo", train_samples=10_000, platform=f"8xBox ({rules.NOT_A_RESULT})")
+    real = write_result(tmp_path / "real", platform="other")
+    assert page_of(demo).count(rules.NOT_A_RESULT) >= 2
+    page = page_of(demo, real)
+    assert_needs_nothing(page)
+    overview, of_demo, of_real = page.split("<section")
+    assert overview.count(rules.NOT_A_RESULT) >= 2 and f'class="label">{rules.NOT_A_RESULT}' in of_demo
+    assert f'class="label">{rules.NOT_A_RESULT}' not in of_real
+    assert "not comparable: other data" in overview
+
+
+def test_what_a_log_says_is_text_and_not_html(tmp_path):
+    page = page_of(write_result(tmp_path / "box", platform="<script>alert(1)</script>"))
+    assert "<script" not in page and "&lt;script&gt;alert(1)" in page
+
+
+def test_a_run_that_missed_and_runs_that_are_no_result(tmp_path):
+    folder = write_result(tmp_path / "box")
+    write_run(folder / "result_2.txt", accuracy=0.7)
+    assert "dropped, did not converge" in page_of(folder)
+    write_run(folder / "result_0.txt", accuracy=0.7)
+    page = page_of(folder)
+    assert "no score <small>2 runs did not converge" in page and 'class="dropped"' not in page
+
+
+def test_logs_that_say_little_or_nonsense(tmp_path):
+    """No clock, no evaluation, numbers that are none: the page says less, and that is all."""
+    lone = tmp_path / "result_0.txt"
+    lone.write_text(':::MLLOG {"time_ms": 1, "key": "init_start", "value": null, "metadata": {}}\n')
+    page = page_of(lone)
+    assert "no score <small>1 run of 5" in page and page.count("<svg") == 0
+    nonsense = [
+        (4000, "global_batch_size", 0, {}), (4000, "eval_accuracy", "high", {"epoch_num": 1}),
+        (4000, "epoch_start", None, {"epoch_num": [1]}), (4000, "block_start", None, {"first_epoch_num": "x"}),
+        (4000, "lars_opt_momentum", {"a": ["<b>"]}, {}),
+    ]  # fmt: skip
+    page = page_of(write_result(tmp_path / "odd", extra=nonsense))
+    assert page.count("<svg") == 5 and "<b>" not in page
+
+
+def test_environment_shows_what_differs_between_runs(tmp_path):
+    folder = write_result(tmp_path / "box")
+    for number in range(4):
+        facts = {"machine": "a box", "config": {"run": {"device": "gpu" if number else "cpu"}}, "packages": {"numpy": "1.23.5"}}
+        (folder / f"result_{number}.json").write_text(json.dumps(facts))
+    (folder / "result_4.json").write_text("{not json")
+    page = page_of(folder)
+    assert "<td>machine<td>a box</tr>" in page and "<td>numpy<td>1.23.5</tr>" in page
+    assert "<td>device<td>result_0.txt: cpu; result_1.txt: gpu;" in page
+
+
+def test_names_that_look_like_formulas_are_names(tmp_path):
+    first, second = (write_result(tmp_path / name, platform=name) for name in ("$x^$", "$\\frac$"))
+    page = page_of(first, second)
+    assert "$x^$" in page and "$\\frac$" in page
+
+
+def test_where_it_is_written(tmp_path, monkeypatch):
+    box, other = write_result(tmp_path / "box"), write_result(tmp_path / "other")
+    assert report.write([box], ["4.0.0"]) == box / "report.html"
+    monkeypatch.chdir(tmp_path)
+    drawn = []
+    assert report.write([box, other], ["4.0.0"], progress=lambda *count: drawn.append(count)) == pathlib.Path("report.html")
+    assert drawn == [(1, 2), (2, 2)]
+    assert (tmp_path / "report.html").read_text(encoding="utf-8").rstrip().endswith("</html>")
+    with pytest.raises(UserError, match="cannot be written .*--output"):
+        report.write([box], ["4.0.0"], tmp_path / "absent" / "report.html")
+    report.write([box], ["4.0.0"])  # in place of the one that is there
+    for mine in (box / "result_0.txt", tmp_path / "mine"):
+        mine.touch()
+        mine.write_text(mine.read_text() or "mine")
+        before = mine.read_text()
+        with pytest.raises(UserError, match=f"^{mine}: .*; give another place with --output"):
+            report.write([box], ["4.0.0"], mine)
+        assert mine.read_text() == before
+    assert not list(tmp_path.rglob("*.partial"))
+
+
+def test_the_parts_of_the_time_add_up(tmp_path):
+    log = read_log(write_run(tmp_path / "result_0.txt"))
+    times = timing.run_times(log)
+    assert times == timing.RunTimes(
+        initialisation=3.0, first_epoch=10.0, later_epochs=30.0, evaluation=1.0, blocks=0.0, gaps=pytest.approx(0.3)
+    )
+    rates = timing.throughput(log)
+    assert not rates.in_blocks and rates.epochs == tuple((n, pytest.approx(rules.TRAIN_SAMPLES / 10)) for n in (1, 2, 3, 4))
+    assert [(p.epoch, p.accuracy) for p in timing.accuracy_points(log)] == [(2, 0.4), (4, 0.77)]
+    assert [p.minutes * 60 for p in timing.accuracy_points(log)] == [pytest.approx(20.8), pytest.approx(41.3)]
+
+
+def test_an_evaluation_within_an_epoch_is_no_training(tmp_path):
+    within = [(5300, "eval_start", None, {"epoch_num": 1}), (7300, "eval_stop", None, {"epoch_num": 1})]
+    log = read_log(write_run(tmp_path / "result_0.txt", extra=within))
+    times = timing.run_times(log)
+    assert (times.first_epoch, times.evaluation) == (8.0, 3.0)
+    assert timing.throughput(log).epochs[0][1] == pytest.approx(rules.TRAIN_SAMPLES / 8)
+
+
+def test_a_log_of_blocks(tmp_path):
+    """With evaluations logged apart, and without."""
+    text = write_run(tmp_path / "result_0.txt").read_text()
+    for number, (start, stop) in enumerate(((3300, 23_800), (23_800, 44_300))):
+        for key, time_ms in (("block_start", start), ("block_stop", stop)):
+            block = {"first_epoch_num": 1 + 2 * number, "epoch_count": 2}
+            record = {"time_ms": time_ms, "key": key, "value": None, "metadata": block}
+            text += f":::MLLOG {json.dumps(record)}\n"
+    without_epochs = "".join(line for line in text.splitlines(True) if '"epoch_st' not in line)
+    only_blocks = "".join(line for line in without_epochs.splitlines(True) if '"eval_st' not in line)
+    for said, trained, evaluation in ((without_epochs, 40.0, 1.0), (only_blocks, 41.0, 0.0)):
+        (tmp_path / "result_0.txt").write_text(said)
+        log = read_log(tmp_path / "result_0.txt")
+        times, rates = timing.run_times(log), timing.throughput(log)
+        assert (times.blocks, times.evaluation, times.first_epoch, times.gaps) == (trained, evaluation, 0, 0.3)
+        assert rates.in_blocks
+        assert rates.epochs == tuple((n, pytest.approx(4 * rules.TRAIN_SAMPLES / trained)) for n in (2, 4))
+
+
+def test_recipe_takes_the_keys_of_its_optimizer(tmp_path):
+    ours = recipe.of_log(read_log(write_run(tmp_path / "result_0.txt")))
+    assert ours.values["end_learning_rate"] == 0.0001 and ours.values["base_learning_rate"] == 10.5
+    assert ours.decay_epochs(rules.TRAIN_SAMPLES) == 5
+    rates = dict(recipe.learning_rates(ours, rules.TRAIN_SAMPLES, 5))
+    assert rates[1.0] == max(rates.values()) == 10.5 and rates[5.0] == pytest.approx(rules.END_LEARNING_RATE)
+    ours.values["learning_rate_warmup_epochs"] = 0
+    for epochs in (1, 5):
+        rates = dict(recipe.learning_rates(ours, rules.TRAIN_SAMPLES, epochs))
+        assert 0 not in rates and max(rates.values()) == rates[min(rates)] < 10.5  # it decays from the first step
+    assert [point.batch_size for point in recipe.reference(3264, "4.0.0")] == [3264, 4096]
+    steps = recipe.reference(3264, "4.0.0")[0]
+    assert steps.decay_epochs(rules.TRAIN_SAMPLES) == pytest.approx(37, abs=0.01) and steps.epochs == pytest.approx(35.2)
+
+
+@pytest.mark.slow
+@needs_published
+@pytest.mark.usefixtures("points_read_once")
+def test_every_published_system(tmp_path):
+    """Of all frameworks: a page under 2 MB a system, times that add up to the minutes of the score."""
+    systems = score.score([LOGS])
+    assert len(systems) >= 8
+    for system in systems:
+        for run in system.runs:
+            times = timing.run_times(read_log(run.file))
+            if times is not None:
+                parts = times.first_epoch + times.later_epochs + times.evaluation + times.blocks + times.gaps
+                assert parts / 60 == pytest.approx(run.minutes) and times.gaps >= 0
+                assert times.first_epoch + times.blocks > 0
+    page = report.render(systems, ["1.0.0"])
+    assert_needs_nothing(page)
+    [inspur] = [system for system in systems if system.system == "nf5688m6_mxnet"]
+    of_inspur = next(part for part in page.split("<section") if "<h2>nf5688m6_mxnet</h2>" in part)
+    assert '<p class="scaled">' not in of_inspur and "from round v2.1 on only" in of_inspur
+    assert "3,412 on each of 8 accelerators" in of_inspur
+    assert len(report.render([inspur], ["1.0.0"]).encode()) < 500_000
+    assert len(page.encode()) < 2_000_000
+    assert page.count("<section") == len(systems)
+
+
+def test_names_of_files_are_no_formulas_and_no_markup(tmp_path):
+    names = (b"result_\xff.txt", b"result_$x^$.txt", b"result_<b>.txt", b"result_a\nb.txt", b"result_a.txt")
+    for number, name in enumerate(names):
+        scored.write_run(tmp_path / "log.txt", 100 + number)
+        (tmp_path / "log.txt").rename(os.fsdecode(os.fsencode(tmp_path) + b"/" + name))
+    scored.write_run(tmp_path / "result_a.log", 110)
+    page = tmp_path / "page.html"
+    report.write([tmp_path, tmp_path / "result_a.log"], ["4.0.0"], page)
+    text = page.read_text()
+    assert "<b>" not in text and "result_$x^$" in text and "result_&lt;b&gt;" in text
+    assert text.count("result_a.txt") and text.count("result_a.log")
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 999, 1000, 1001, 1999, 2000, 2001, 100_000])
+def test_a_curve_has_at_most_so_many_points_and_its_last_one(count):
+    points = [(float(x), 0.5) for x in range(count)]
+    thinned = plots._thinned(points)
+    assert len(thinned) <= plots.MOST_POINTS and list(thinned[:1] + thinned[-1:]) == points[:1] + points[-1:]
+    assert count > plots.MOST_POINTS or thinned == points

@@ -1,0 +1,46 @@
+"""The check of losses is silent on those that are as they must be, warns of odd ones, and ends a run whose loss is no number."""
+
+import re
+
+import pytest
+
+from rn50.errors import UserError
+from rn50.run.loss_check import LossCheck
+from tests.conftest import with_changes
+
+
+@pytest.fixture
+def loss_check(tiny_config):
+    """On ImageNet's 1000 classes: ln(1000) is 6.91. What it said is in ``loss_check.said``."""
+    said = []
+    loss_check = LossCheck(with_changes(tiny_config, data={"classes": 1000}), said.append)
+    loss_check.said = said
+    return loss_check
+
+
+def look(loss_check, losses, epoch=1):
+    for loss in losses:
+        loss_check.look(epoch, loss)
+    return loss_check.said
+
+
+def test_a_run_as_it_must_be_gives_no_warning(loss_check):
+    assert look(loss_check, [6.95, 7.1, 7.0, 6.6, 6.1, 5.2]) == []
+    assert look(loss_check, [4.0, 3.0, 2.1, 1.6], epoch=2) == []
+
+
+@pytest.mark.parametrize("losses, says", [
+    ([9.2], "first training loss is 9.20 where guessing one of 1000 classes gives 6.91"),
+    ([2.3], "first training loss is 2.30 "),
+    ([6.95, 7.2, 11.0], "loss is 11.00 in epoch 1 .*: LR=2 with WARMUP_EPOCHS=1 is too high"),
+    ([6.95, 6.5, 3.4], "loss is down to 3.40 in epoch 1 .*labels all alike, or sorted"),
+])
+def test_what_is_odd_is_said_once(loss_check, losses, says):
+    (line,) = look(loss_check, losses + losses[-1:])
+    assert re.search(says, line)
+
+
+@pytest.mark.parametrize("loss", [float("nan"), float("inf")])
+def test_what_is_no_number_ends_the_run(loss_check, loss):
+    with pytest.raises(UserError, match=r"training loss is (nan|inf) in epoch 3: LR=2 .*lower LR"):
+        loss_check.look(3, loss)

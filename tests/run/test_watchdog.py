@@ -1,0 +1,160 @@
+"""The watchdog says who waits for whom, second by second; ranks hear each other, over real sockets."""
+
+import threading
+import types
+
+import numpy as np
+import pytest
+
+from rn50.run import watchdog
+from rn50.run.watchdog import SILENT_S, STILL_BEFORE_THE_CLOCK_S, STILL_S, WAITING_FOR_DATA, Heartbeats, Watchdog
+
+
+def hear(heartbeats, steps, doing="training epoch 1", silent=()):
+    """All ranks but the ``silent`` ones speak."""
+    for rank, count in enumerate(steps):
+        if rank not in silent:
+            heartbeats.hear(rank, f"host{rank}", count, doing if isinstance(doing, str) else doing[rank])
+
+
+def turns(heartbeats, number, steps, **said):
+    """``number`` seconds in which nothing new happens; the first fault, and the second in which it was seen."""
+    for turn in range(1, number + 1):
+        hear(heartbeats, steps, **said)
+        heartbeats.turn()
+        fault = heartbeats.gone() or heartbeats.still()
+        if fault:
+            return turn, fault
+    return None
+
+
+@pytest.fixture
+def heartbeats():
+    """Four ranks that have trained for a while, with the clock running."""
+    heartbeats = Heartbeats([0, 1, 2, 3], 4)
+    heartbeats.start_the_clock()
+    for step in range(50):
+        hear(heartbeats, [step] * 4)
+        heartbeats.turn()
+    return heartbeats
+
+
+def test_a_run_that_goes_on_has_no_fault(heartbeats):
+    for step in range(50, 500):
+        hear(heartbeats, [step, step + 1, step, step + 2])
+        heartbeats.turn()
+        assert heartbeats.gone(0.4) is None and heartbeats.still(0.4) is None
+
+
+def test_a_rank_that_is_silent(heartbeats):
+    second, fault = turns(heartbeats, 60, [51, 50, 51, 51], silent=[1])
+    assert second in (SILENT_S - 1, SILENT_S)
+    assert fault.startswith(f"rank 1 (host1) not heard of for {SILENT_S} s, and rank 0 (host0), rank 2 (host2), rank 3 (host3) "
+                            "waiting for it")
+
+
+def test_a_rank_that_waits_for_data(heartbeats):
+    doing = ["training epoch 1", "training epoch 1", WAITING_FOR_DATA, "training epoch 1"]
+    second, fault = turns(heartbeats, 60, [51, 51, 50, 51], doing=doing)
+    assert second in (STILL_S, STILL_S + 1)
+    assert "rank 2 (host2) waiting for data, and rank 0 (host0), rank 1 (host1), rank 3 (host3) waiting for it" in fault
+    assert "look at DATADIR" in fault
+
+
+def test_a_rank_that_is_behind(heartbeats):
+    _, fault = turns(heartbeats, 60, [52, 52, 52, 50])
+    assert "rank 3 (host3) training epoch 1, after batch 50, and rank 0 (host0), rank 1" in fault
+
+
+def test_ranks_that_all_stand_at_the_same_step(heartbeats):
+    _, fault = turns(heartbeats, 60, [50] * 4)
+    assert "after batch 50; look at the devices, and at the network" in fault
+
+
+def test_where_steps_are_long_more_patience_is_shown():
+    heartbeats = Heartbeats([0], 1)
+    assert turns(heartbeats, 100, [0], doing="warming up") is None  # compiling
+    assert turns(heartbeats, 19, [1], doing="warming up") is None  # the last step of the warm-up takes 20 s
+    hear(heartbeats, [2])
+    heartbeats.turn()
+    heartbeats.start_the_clock()
+    second, fault = turns(heartbeats, 1000, [2])
+    assert 90 <= second <= 110 and "rank 0 (host0) training epoch 1" in fault
+
+
+def test_before_the_clock_compiling_may_take_its_time():
+    heartbeats = Heartbeats([0, 1], 2)
+    second, _ = turns(heartbeats, 1000, [0, 0], doing="warming up")
+    assert second in (STILL_BEFORE_THE_CLOCK_S, STILL_BEFORE_THE_CLOCK_S + 1)
+
+
+def test_a_rank_that_was_never_heard_is_not_called_silent():
+    heartbeats = Heartbeats([0, 1], 2)
+    for step in range(3 * SILENT_S):
+        hear(heartbeats, [step, 0], silent=[1])
+        heartbeats.turn()
+    assert heartbeats.gone() is None
+
+
+class Ranks:
+    """Implementations whose ranks are threads: ``all_reduce`` waits for all of them."""
+
+    def __init__(self, size):
+        self._notes = [None] * size
+        self._all_there = threading.Barrier(size)
+        self.implementations = [
+            types.SimpleNamespace(
+                steps=0, waits_for_data=False,
+                communicator=types.SimpleNamespace(
+                    rank=rank, size=size, all_reduce=lambda note, rank=rank: self._sum(rank, note)),
+            )
+            for rank in range(size)
+        ]
+
+    def _sum(self, rank, note):
+        self._notes[rank] = note
+        self._all_there.wait()
+        return np.sum(self._notes, axis=0)
+
+
+@pytest.fixture
+def watched(monkeypatch):
+    """Three ranks under watch, with turns of 20 ms; and what each watch said."""
+    monkeypatch.setattr(watchdog, "TURN_S", 0.02)
+    ranks, said = Ranks(3), {"warned": [], "ended": {}, "over": threading.Event()}
+
+    def end(rank, line):
+        said["ended"].setdefault(rank, line)
+        if len(said["ended"]) == 2:
+            said["over"].set()
+
+    watches = [
+        Watchdog(implementation, said["warned"].append, lambda line, rank=rank: end(rank, line))
+        for rank, implementation in enumerate(ranks.implementations)
+    ]
+    threads = [threading.Thread(target=each.__enter__) for each in watches]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    yield ranks.implementations, watches, said
+    for each in watches:
+        each.__exit__()
+
+
+def test_ranks_hear_each_other(watched):
+    implementations, watches, said = watched
+    hosts = watches[0].hosts()
+    assert sorted(hosts) == [0, 1, 2] and "?" not in hosts.values()
+    assert said["warned"] == [] and said["ended"] == {}
+
+
+@pytest.mark.parametrize("victim", [0, 2])
+def test_the_others_end_when_a_rank_falls_silent(watched, victim):
+    _, watches, said = watched
+    watches[victim].__exit__()
+    assert said["over"].wait(10)
+    assert set(said["ended"]) == {0, 1, 2} - {victim}
+    lines = {line for line in said["ended"].values() if line}
+    assert len(lines) == 1 and f"rank {victim} (" in lines.pop()
+    assert any(f"rank {victim} (" in line for line in said["warned"]) == (victim != 0)

@@ -1,0 +1,87 @@
+"""Anybody's configuration file is read as bash reads it, or refused in one line."""
+
+import pathlib
+import time
+
+import pytest
+
+from rn50.errors import UserError
+from rn50.settings import config as configuration
+from rn50.settings import config_file
+from rn50.settings.shell import assignments
+from tests.settings.imagenet import IMAGENET
+
+
+def test_a_misspelled_name_in_our_file_is_an_error_with_the_nearest_name(monkeypatch, tmp_path):
+    monkeypatch.setattr(config_file, "CONFIGS", tmp_path)
+    file = tmp_path / "config_MINE.sh"
+    file.write_text("export LARSETTA=0.001\nexport DALI_THREDS=4\nexport HOROVOD_CYCLE_TIME=0.1\n  QQQQ=1\n#export COMMENT=1\n")
+    with pytest.raises(UserError) as refused:
+        configuration.from_environment(IMAGENET, str(file))
+    lines = str(refused.value).splitlines()
+    assert len(lines) == 3
+    assert "LARSETTA" in lines[0] and "did you mean LARSETA?" in lines[0]
+    assert "DALI_THREDS" in lines[1] and "did you mean DALI_THREADS?" in lines[1]
+    assert "QQQQ" in lines[2] and "remove it" in lines[2]
+    with pytest.raises(UserError):
+        configuration.from_environment({**IMAGENET, "CONFIG_FILE": str(file)})
+
+
+UNSOURCEABLE = [
+    ("exit 3\n", "exit status 3"), ("export LR=1\nexit 0\n", "ends the shell"), ("set -e\nfalse\n", "exit status 1"),
+    ("foo(\n", "cannot be sourced"), ("sleep 60\n", "longer than"),
+    ("yes flood >&2\n", "prints more than 4,194,304 bytes"), ("while :; do echo x >&2; done\n", "longer than|prints more than"),
+    ("\ufeffexport LR=1\n", "byte order mark"), ("source ./common.sh\n", r":1: sources \./common\.sh, which is not there"),
+    (". \"$(dirname ${BASH_SOURCE[0]})/common.sh\"\n", "sources common.sh, which is not there"),
+    ("source /nowhere/common.sh\n", "sources /nowhere/common.sh, which is not there"),
+    (". " + "a" * 200_000 + "\n", "sources a{20,}[.]{3}, which is not there"),
+]
+
+
+@pytest.mark.parametrize("content, reason", UNSOURCEABLE, ids=[reason for _, reason in UNSOURCEABLE])
+def test_a_file_that_cannot_be_sourced(tmp_path, monkeypatch, content, reason):
+    monkeypatch.setattr(config_file, "TIME_LIMIT_S", 0.5)
+    file = tmp_path / "config_BAD.sh"
+    file.write_text(content)
+    began = time.monotonic()
+    with pytest.raises(UserError, match=reason) as refused:
+        config_file.source(str(file))
+    assert str(file) in str(refused.value) and len(str(refused.value)) < 500
+    assert time.monotonic() - began < 5
+
+
+def test_what_a_file_starts_ends_with_it_and_is_not_waited_for(tmp_path):
+    file = tmp_path / "config_X.sh"
+    file.write_text("sleep 300 &\nexport CHILD=$!\n")
+    began = time.monotonic()
+    child = int(config_file.source(str(file))["CHILD"])
+    assert time.monotonic() - began < 5
+    while pathlib.Path(f"/proc/{child}").exists() and "State:\tZ" not in pathlib.Path(f"/proc/{child}/status").read_text():
+        assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("sourced", ["./common.sh", "common.sh", "lib/common.sh"])
+def test_a_file_is_sourced_in_its_own_folder(tmp_path, monkeypatch, sourced):
+    folder = tmp_path / "a blank"
+    (folder / "lib").mkdir(parents=True)
+    (folder / sourced).write_text("export LR=9\n")
+    (folder / "config_X.sh").write_text(f"export LR=1\nsource {sourced}\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CDPATH", str(tmp_path))
+    assert config_file.source("a blank/config_X.sh", {"CDPATH": str(tmp_path)})["LR"] == "9"
+    assert assignments.read(folder / "config_X.sh").values == {"LR": "9"}
+    assert config_file.names_set_by(str(folder / "config_X.sh")) == ["LR"]
+    (folder / sourced).unlink()
+    with pytest.raises(UserError, match=f"config_X.sh:2: sources {sourced}, which is not there"):
+        configuration.from_environment(IMAGENET, str(folder / "config_X.sh"))
+
+
+def test_bytes_that_are_no_text_are_the_same_in_every_reading(tmp_path):
+    file = tmp_path / "config_X.sh"
+    file.write_bytes(b"export SUBMISSION_ORG='caf\xe9'\n")
+    assert config_file.source(str(file)) == assignments.read(file).values == {"SUBMISSION_ORG": "caf\udce9"}
+
+
+def test_a_file_that_does_not_exist(tmp_path):
+    with pytest.raises(UserError, match="No such file"):
+        config_file.source(str(tmp_path / "config_NONE.sh"))

@@ -1,0 +1,85 @@
+"""Our configuration files load, hold nothing dead and keep the rules; the demos are labelled."""
+
+import dataclasses
+import pathlib
+import re
+
+import pytest
+
+from rn50.benchmark import rules
+from rn50.settings import config as configuration
+from rn50.settings import config_file, show
+from tests.settings.imagenet import states
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+OURS = sorted((ROOT / "configs").glob("config_*.sh"))
+
+
+@pytest.mark.parametrize("file", OURS, ids=lambda file: file.stem)
+def test_our_files_load_and_hold_nothing_without_effect_or_unknown(file):
+    environ = config_file.source(str(file))
+    rows = states(environ, str(file))
+    assert [row for row in rows.values() if row.origin != "default" and row.state in ("no effect", "ignored")] == []
+    assert environ["DGXSYSTEM"] == file.stem[len("config_"):]
+
+
+@pytest.mark.parametrize("file", OURS, ids=lambda file: file.stem)
+def test_our_files_are_one_screen_of_plain_lines(file):
+    text = file.read_text()
+    code = [line for line in text.splitlines() if line and not line.startswith("#")]
+    assert all(re.match(r"export [A-Z][A-Za-z0-9_]*=\S", line) for line in code)
+    assert len(text.splitlines()) <= 60
+    assert f"DGXSYSTEM={file.stem[len('config_'):]} " in text
+    sections = re.findall(r"^# --- ([a-z ]+?)(?: \(|:| -)", text, re.MULTILINE)
+    assert sections == ["hyperparameters", "run", "data", "input pipeline", "environment"]
+
+
+@pytest.mark.parametrize("file", [file for file in OURS if "DEMO" not in file.name], ids=lambda file: file.stem)
+def test_our_imagenet_files_keep_the_official_rules(file):
+    config = configuration.from_environment(config_file.source(str(file)), str(file))
+    assert config.is_imagenet
+    assert show.findings(config) == []
+
+
+def test_the_inspur_run():
+    file = ROOT / "configs" / "config_NF5688M6.sh"
+    config = configuration.from_environment(config_file.source(str(file)), str(file))
+    assert (config.ranks, config.global_batch_size) == (8, 3264)
+    assert dataclasses.asdict(config.hyperparameters) == {
+        "optimizer": "lars",
+        "batch_size": 408,
+        "learning_rate": 10.5,
+        "warmup_epochs": 2,
+        "num_epochs": 37,
+        "decay_epochs": None,
+        "momentum": 0.9,
+        "weight_decay": 5e-5,
+        "lars_eta": 0.001,
+        "label_smoothing": 0.1,
+        "eval_offset": 2,
+        "eval_period": 4,
+        "bn_gamma_zero": False,
+    }
+
+
+@pytest.mark.parametrize("system, framework", [("DEMO_CPU", "mxnet"), ("DEMO_CPU_PYTORCH", "pytorch"),
+                                               ("DEMO_GPU_PYTORCH", "pytorch")])
+def test_the_demo_is_labelled(system, framework):
+    file = ROOT / "configs" / f"config_{system}.sh"
+    config = configuration.from_environment(config_file.source(str(file)), str(file))
+    assert config.run.framework == framework
+    assert not config.is_imagenet
+    assert show.findings(config) == [rules.NOT_A_RESULT]
+    assert rules.NOT_A_RESULT in config.run.organisation and rules.NOT_A_RESULT in config.run.platform
+
+
+def test_the_demos_differ_in_the_framework_alone():
+    names = ("DEMO_CPU", "DEMO_CPU_PYTORCH")
+    mxnets, pytorchs = (config_file.source(str(ROOT / "configs" / f"config_{name}.sh")) for name in names)
+    differ = {name for name in {**mxnets, **pytorchs} if mxnets.get(name) != pytorchs.get(name)}
+    assert differ == {"FRAMEWORK", "DGXSYSTEM", "SUBMISSION_PLATFORM"}
+
+
+def test_the_user_names_the_data_folder():
+    for file in OURS:
+        assert re.search(r'^export DATADIR="\$\{DATADIR:-[\w/]+\}"$', file.read_text(), re.MULTILINE), file

@@ -1,0 +1,147 @@
+"""``rn50 config show`` tells what every value does: used, passed through, ignored or dead, and what the rules would find."""
+
+import importlib.util
+import io
+import json
+import pathlib
+import re
+
+import pytest
+
+from rn50 import frameworks
+from rn50.settings import config as configuration
+from rn50.settings import config_file, show
+from rn50.terminal import Terminal
+from tests.settings.imagenet import IMAGENET, read, states
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CPU = {"DEVICE": "cpu"}
+
+
+def test_anybodys_file_runs_unchanged(foreign):
+    environ = config_file.source(foreign)
+    config = configuration.from_environment(environ, foreign)
+    assert config.run.system == "X8"
+    assert config.global_batch_size == 3264
+    rows = {row.name: row for row in show.describe(config, environ, foreign)}
+    state = {name: row.state for name, row in rows.items()}
+    assert {name for name in state if state[name] == "ignored"} == {"BATCHSIZ", "PLAIN_ASSIGNMENT", "NEIGHBOURS_OWN"}
+    assert {name for name in state if state[name] == "no effect" and rows[name].origin == "file"} == {
+        "DGXNSOCKET", "WALLTIME", "NHWC_BATCHNORM_LAUNCH_MARGIN", "MXNET_EXTENDED_NORMCONV_SUPPORT",
+    }
+    assert state["HOROVOD_CYCLE_TIME"] == state["NCCL_SOCKET_IFNAME"] == "passed through"
+    assert state["NETWORK"] == state["KVSTORE"] == state["LRSCHED"] == state["DALI_CACHE_SIZE"] == "used"
+    assert rows["DATADIR"].origin == "default" and rows["LR"].origin == "file"
+
+
+ROI = {"DALI_ROI_DECODE": "1"}
+MXNET = frameworks.unimported("mxnet", "traits")
+DATALOADER = {"INPUT_LIBRARY": "dataloader"}
+WITHOUT_EFFECT = [
+    ("DALI_PREALLOCATE_WIDTH", "5980", {"DALI_HW_DECODER_LOAD": "0"}, {"DALI_HW_DECODER_LOAD": "0.7"}, "DALI_HW_DECODER_LOAD=0"),
+    ("DALI_CACHE_SIZE", "6144", ROI, {}, "DALI_ROI_DECODE=1"),
+    ("DALI_HW_DECODER_LOAD", "0.7", CPU, {}, "DEVICE=cpu"),
+    ("DALI_CACHE_SIZE", "6144", CPU, {}, "DEVICE=cpu"),
+    ("DALI_NVJPEG_MEMPADDING", "64", CPU, {}, "DEVICE=cpu"),
+    ("DALI_PREALLOCATE_WIDTH", "5980", CPU, {"DALI_HW_DECODER_LOAD": "0.7"}, "DEVICE=cpu"),
+    ("DALI_PREALLOCATE_HEIGHT", "6430", CPU, {"DALI_HW_DECODER_LOAD": "0.7"}, "DEVICE=cpu"),
+    ("DALI_TMP_BUFFER_HINT", "1000000", CPU, {}, "DEVICE=cpu"),
+    ("DALI_DECODER_BUFFER_HINT", "1000000", CPU, {}, "DEVICE=cpu"),
+    ("DALI_ROI_DECODE", "1", {"FRAMEWORK": "pytorch", **DATALOADER}, {}, "without DALI"),
+    ("DALI_ROI_DECODE", "1", {"FRAMEWORK": "pytorch", "INPUT_LIBRARY": "torchvision"}, {}, "without DALI"),
+    ("STEP_MODE", "graph", {"FRAMEWORK": "pytorch", **CPU}, {"FRAMEWORK": "pytorch"}, "DEVICE=cpu"),
+    ("STEP_MODE", "fused", {"FRAMEWORK": "pytorch", **CPU}, {"FRAMEWORK": "pytorch"}, "DEVICE=cpu"),
+    ("INPUT_BATCH_MULTIPLIER", "8", {}, {"INPUT_BATCH_MULTIPLIER": "1"}, "one at a time"),
+]
+
+
+@pytest.mark.parametrize("name, value, kills, revives, reason", WITHOUT_EFFECT)
+def test_a_knob_that_does_nothing_is_said_to_have_no_effect(name, value, kills, revives, reason):
+    row = states({**IMAGENET, name: value, **kills})[name]
+    assert row.state == "no effect" and reason in row.note
+    assert states({**IMAGENET, name: value, **revives})[name].state == "used"
+
+
+def test_a_knob_turned_off_has_its_effect():
+    assert states({**IMAGENET, "DALI_CACHE_SIZE": "0", "DALI_HW_DECODER_LOAD": "0", **ROI})["DALI_CACHE_SIZE"].state == "used"
+
+
+def test_what_is_called_used_is_read_somewhere_and_what_has_no_effect_nowhere():
+    code = "".join(
+        path.read_text()
+        for folder in ("rn50", "implementations")
+        for path in (ROOT / folder).rglob("*.py")
+        if path.parent.name != "settings"
+    )
+    everything_on = states({**IMAGENET, "DGXNSOCKET": "2", "DGXSOCKETCORES": "64", "DGXHT": "2", "WALLTIME": "1",
+                            "INPUT_BATCH_MULTIPLIER": "8", "DALI_HW_DECODER_LOAD": "0.7", "DALI_CACHE_SIZE": "1"})
+    unread = {variable.name for _, field, variable in configuration.variables() if not re.search(rf"\.{field}\b", code)}
+    assert unread == {name for name, row in everything_on.items() if row.state == "no effect"}
+
+
+def test_what_the_rules_would_find():
+    def found(**changes):
+        return [finding.split("=")[0] for finding in show.findings(read(**changes))]
+
+    assert found() == []
+    assert found(EVAL_PERIOD="1") == ["EVAL_PERIOD"]
+    assert found(EVAL_OFFSET="4") == ["EVAL_OFFSET"]
+    assert found(MOM="0.95") == ["MOM"]
+    assert found(MOM="0.95", DGXNNODES="16") == []
+    assert found(WD="0.0001") == found(WD="2.5e-05") == found(WD="0.0002") == []
+    assert found(WD="0") == found(WD="3e-5") == ["WD"]
+    assert found(LABELSMOOTHING="0.05") == ["LABELSMOOTHING"]
+    assert found(OPTIMIZER="sgd", LR="3.824") == found(LR="10.0005") == []
+    assert found(OPTIMIZER="sgd", LR="10.0005") == ["LR"]
+    assert found(EVAL_PERIOD="1", SUBMISSION_DIVISION="open") == []
+
+
+def test_with_what_the_closed_division_does_not_allow_the_log_names_the_open_one():
+    assert (read().division, read(WD="3e-5").division) == ("closed", "open")
+    assert (read(OPTIMIZER="sgd").division, read(OPTIMIZER="sgd", LR="10.0005").division) == ("closed", "open")
+    assert "will log" not in "".join(show.findings(read(SUBMISSION_DIVISION="open", WD="3e-5")))
+    [finding] = show.findings(read(WD="3e-5"))
+    assert finding == "WD=3e-05: the rules allow 0.0001 * 2^n with a whole n; the log will name the open division"
+
+
+def test_the_table_fits_and_gives_the_reasons(foreign):
+    environ = config_file.source(foreign)
+    config = configuration.from_environment(environ, foreign)
+    rows = show.describe(config, environ, foreign)
+    out = io.StringIO()
+    show.print_table(rows, config, Terminal(file=out))
+    text = out.getvalue()
+    assert "X8: ranks 8, global batch size 3264" in text
+    assert "no effect: DGXNSOCKET=2: ranks are bound to the cores that are there" in text
+    assert "ignored: BATCHSIZ=1" in text
+    report = show.to_json(rows, config)
+    assert json.loads(json.dumps(report))["values"][0]["name"] == "OPTIMIZER"
+
+
+def test_showing_a_file_leaves_the_environment_of_the_user_out(foreign, monkeypatch, capsys):
+    monkeypatch.setenv("LR", "99")
+    monkeypatch.setenv("NUMEPOCHS", "99")
+    show.show(pathlib.Path(foreign), as_json=True)
+    values = {row["name"]: row["value"] for row in json.loads(capsys.readouterr().out)["values"]}
+    assert (values["LR"], values["NUMEPOCHS"]) == ("10.5", "37")
+
+
+def test_variables_of_mxnet_that_no_release_reads_have_no_effect():
+    environ = {**IMAGENET, "MXNET_DETERMINISTIC": "1", "MXNET_CUDNN_NHWC_BN_ADD_RELU": "1", "MXNET_ENFORCE_DETERMINISM": "1",
+               "MXNET_UPDATE_AGGREGATION_SIZE": "4"}
+    rows = states(environ)
+    for name in ("MXNET_DETERMINISTIC", "MXNET_CUDNN_NHWC_BN_ADD_RELU"):
+        assert (rows[name].state, rows[name].note) == ("no effect", "no released MXNet reads it, at most a vendor's own build")
+    assert rows["MXNET_ENFORCE_DETERMINISM"].state == rows["MXNET_UPDATE_AGGREGATION_SIZE"].state == "passed through"
+
+
+def test_the_variables_of_mxnet_are_those_in_its_library():
+    package = importlib.util.find_spec("mxnet")  # looked for, not imported
+    if package is None:
+        pytest.skip("needs MXNet")
+    folder = pathlib.Path(package.submodule_search_locations[0])
+    name = re.compile(rb"(?<![A-Za-z0-9_])MXNET_[A-Z0-9_]+")
+    in_library = {each.decode() for each in name.findall((folder / "libmxnet.so").read_bytes())}
+    assert MXNET.LIBRARY <= in_library <= MXNET.READ | {"MXNET_C_API", "MXNET_LAPACK_"}
+    in_python = {each.decode() for file in folder.rglob("*.py") for each in name.findall(file.read_bytes())}
+    assert in_python >= MXNET.PYTHON

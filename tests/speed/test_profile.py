@@ -1,0 +1,98 @@
+"""``rn50 profile`` tells where the time of training goes: real profiles of both frameworks on the tiny set."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from rn50.errors import UserError
+from rn50.speed import profile
+from rn50.speed.measurable import Operator
+from rn50.speed.profile import Profile
+from tests.contract.frameworks import FRAMEWORKS, installed
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CONVOLUTIONS = {
+    "mxnet": ("Convolution", "_backward_Convolution"), "pytorch": ("aten::mkldnn_convolution", "aten::convolution_backward"),
+}  # fmt: skip
+
+
+def rn50_profile(environment, *options):
+    return subprocess.run([sys.executable, "-m", "rn50", "profile", "--seconds", "4", "--rounds", "2", *map(str, options)],
+                          cwd=str(ROOT), env={**os.environ, **environment}, capture_output=True, text=True, timeout=300)
+
+
+@pytest.mark.parametrize("framework", sorted(FRAMEWORKS))
+def test_every_operator_is_counted_and_a_change_is_told(tiny_environment, tmp_path, framework):
+    installed(framework)
+    environment = {**tiny_environment, "FRAMEWORK": framework}
+    done = rn50_profile(environment, "--steps", 3, "--to", tmp_path / "before", "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = json.loads(done.stdout)
+    operators = {each["name"]: each for each in told["operators"]}
+    for name in CONVOLUTIONS[framework]:  # 53 in the network, each counted by itself
+        assert operators[name]["calls"] == 53 and operators[name]["milliseconds"] > 0
+    assert 0 <= told["idle"] < 1 and told["gain"] is None
+    spent = sum(each["milliseconds"] for each in told["operators"])
+    assert spent == pytest.approx(1e3 * told["profiled_step_seconds"] * (1 - told["idle"]), rel=0.01) or told["idle"] == 0
+    trace = json.loads((tmp_path / "before" / "trace_0.json").read_text())
+    assert any(framework == "mxnet" or each.get("name") == "aten::convolution_backward" for each in trace["traceEvents"])
+
+    again = rn50_profile(environment, "--to", tmp_path / "after", "--against", tmp_path / "before")
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert [line[0] for line in again.stdout.splitlines() if line[:2] in ("1 ", "2 ", "3 ", "4 ")] == ["1", "2", "3", "4"]
+    assert "times as fast" in again.stdout and CONVOLUTIONS[framework][1] in again.stdout
+    assert not list(tmp_path.glob("*/*.partial"))
+
+
+def made(real, operators=(("a", 4, 0.6), ("b", 2, 0.2))):
+    rates = {"median": real, "lowest": real - 5, "highest": real + 5}
+    return Profile({"images_per_second": {"real": rates}}, 2, 0.5, [Operator(*each) for each in operators])
+
+
+def test_gaps_and_operators_are_told_a_step():
+    assert made(100).idle == pytest.approx(0.2)
+    assert made(100, [("a", 1, 0.7), ("b", 1, 0.7)]).idle == 0  # side by side
+    assert made(100).milliseconds("a") == pytest.approx(300) and made(100).milliseconds("gone") == 0
+
+
+@pytest.mark.parametrize("now, says", [
+    (111, "111 images/s for 100 before: 1.110 times as fast; no round of the one reached"),
+    (89, "0.890 times as fast; no round of the one reached"),
+    (104, "1.040 times as fast; rounds of both overlap, so it may be chance"),
+])
+def test_a_gain_is_told_with_what_the_rounds_say(now, says):
+    assert says in profile.gain(made(100), made(now))
+
+
+@pytest.mark.parametrize("content, says", [
+    (None, "cannot be read (No such file or directory)"),
+    ("{", "no JSON"),
+    ("{}", "not what `rn50 profile` writes"),
+    ('{"rate": {}, "operators": {"steps": 1, "step_seconds": 1, "operators": [[1]]}}', "not what `rn50 profile` writes"),
+    ('{"rate": {}, "operators": {"steps": 1, "step_seconds": 1, "operators": []}}', "not what `rn50 profile` writes"),
+    ('{"rate": {"images_per_second": {"real": {"median": "x"}}}, "operators": {"steps": 1, "step_seconds": 1, "operators": []}}',
+     "not what `rn50 profile` writes"),
+    ('{"rate": {"images_per_second": {"real": {"median": 1, "lowest": 1, "highest": 1}}}, "operators": {"steps": 0, '
+     '"step_seconds": 1, "operators": [["x", 1, 1]]}}', "not what `rn50 profile` writes"),
+])
+def test_no_earlier_profile(tmp_path, content, says):
+    if content is not None:
+        (tmp_path / "profile.json").write_text(content)
+    with pytest.raises(UserError) as refused:
+        profile.read(tmp_path)
+    assert says in str(refused.value) and "rn50 profile --to" in str(refused.value)
+
+
+@pytest.mark.parametrize("options, environ, says", [
+    (("--to", "/proc/nowhere"), {}, "/proc/nowhere: cannot be made"),
+    (("--against", "/nowhere"), {}, "/nowhere/profile.json: cannot be read"),
+    ((), {"DATADIR": "/nowhere"}, "/nowhere: No such file or directory; set DATADIR"),
+    ((), {"FRAMEWORK": "caffe"}, "FRAMEWORK=caffe is no implementation"),
+])
+def test_what_a_user_can_mend(tiny_environment, tmp_path, options, environ, says):
+    done = rn50_profile({**tiny_environment, **environ}, *(options or ("--to", tmp_path)))
+    assert done.returncode == 2 and says in done.stderr and "Traceback" not in done.stderr, done.stderr

@@ -1,0 +1,57 @@
+"""Container engines: what they say, why one cannot be used, and the images that are built on them."""
+
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from tests.system.job import ROOT
+
+SCRIPT = "./run_with_docker.sh"
+BASE_IMAGE, PACKAGES, IMAGE = "rn50-base", "rn50-test:cpu-packages", "rn50-test:cpu"
+SOMEBODY = 54321
+"""A user that neither this machine nor the image knows."""
+BUILD_LIMIT_S = 1500
+MARKS = [pytest.mark.timeout(BUILD_LIMIT_S + 600), pytest.mark.xdist_group("engines")]
+"""Of every test here: the first builds the image. With pytest-xdist one worker has all: podman takes from docker what is long to
+build."""
+
+
+def run(*command, **kwargs):
+    """What a command says on standard output; fails where it fails."""
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, **kwargs)
+    assert done.returncode == 0, (command, done.stdout[-3000:], done.stderr[-3000:])
+    return done.stdout
+
+
+def refusal(engine):
+    """Why an engine cannot be used; None where it answers."""
+    if shutil.which(engine) is None:
+        return f"{engine} is not installed; .ci/run installs it"
+    asked = subprocess.run([engine, "ps"], capture_output=True, text=True)
+    return f"{engine} does not answer: {asked.stderr.strip()}" if asked.returncode else None
+
+
+def make_base(engine):
+    """Make the base image where the engine has none."""
+    if subprocess.run([engine, "image", "inspect", BASE_IMAGE], capture_output=True).returncode:
+        if os.geteuid() or shutil.which("debootstrap") is None:
+            pytest.skip("a base image needs root and debootstrap; .ci/run installs it")
+        run("requirements/base_image.sh", cwd=str(ROOT), env={**os.environ, "ENGINE": engine, "BASE_IMAGE": BASE_IMAGE})
+
+
+def make_image(program, stage, tag):
+    """Build a stage by ``make image``."""
+    run("make", "image", f"ENGINE={program}", f"STAGE={stage}", f"BASE_IMAGE={BASE_IMAGE}", f"TAG={tag}", cwd=str(ROOT),
+        timeout=BUILD_LIMIT_S)
+
+
+def hand_over(name):
+    """Give podman an image of docker's."""
+    run("sh", "-c", 'docker save "$0" | podman load', name, timeout=BUILD_LIMIT_S)
+
+
+def containers(engine):
+    """Names of our containers, of those that have ended too."""
+    return run(engine, "ps", "--all", "--filter", "name=rn50-", "--format", "{{.Names}}").split()

@@ -1,0 +1,164 @@
+"""``run_with_docker.sh`` runs whole campaigns on real engines."""
+
+import json
+import os
+import pathlib
+import pty
+import select
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+
+from tests.system.containers.engines import MARKS, SCRIPT, SOMEBODY, containers, run
+from tests.system.job import BUSY_S, POLL_S, ROOT, Job, assert_aborted, events, keys
+
+pytestmark = MARKS
+
+
+def test_labels_are_true(engine, image):
+    template = "{{index .Config.Labels \"%s\"}}"
+    for name in ("mxnet", "dali", "horovod"):
+        package = {"mxnet": "mxnet", "dali": "nvidia-dali-cuda110", "horovod": "horovod"}[name]
+        label = run(engine, "image", "inspect", "--format", template % f"rn50.{name}", image).strip()
+        code = f"from importlib.metadata import version; print(version('{package}'))"
+        # Podman asks for higher limits than its caller may have.
+        limits = ("--ulimit=nofile=1024:1024", "--ulimit=nproc=1024:1024")
+        assert label == run(engine, "run", "--rm", "--network=host", *limits, image, "python", "-c", code).strip()
+    revision = run(engine, "image", "inspect", "--format", template % "org.opencontainers.image.revision", image).strip()
+    assert revision == run("git", "describe", "--always", "--dirty", "--abbrev=40", cwd=str(ROOT)).strip()
+
+
+def test_a_campaign_of_two_ranks_for_somebody(contained, checkout, engine):
+    """Caller's owner, data that cannot be written, the library's environment passed on, two runs checked and scored."""
+    before = []
+    if engine == "docker" and not os.geteuid():
+        docker = str(pathlib.Path("/var/run/docker.sock").stat().st_gid)
+        before = ["setpriv", f"--reuid={SOMEBODY}", f"--regid={SOMEBODY}", f"--groups={docker}"]
+    results = checkout / "mine"
+    results.mkdir()
+    owner = SOMEBODY if before else os.geteuid()
+    os.chown(str(results), owner, owner)
+    with (checkout / "configs" / "config_TINY.sh").open("a") as stream:
+        stream.write("export DGXNGPU=2\nexport BATCHSIZE=8\n")
+    job = contained(before=before, NEXP="2", LOGDIR=str(results), HOME=str(checkout))
+    job.wait(BUSY_S)
+    logs = [results / "result_0.txt", results / "result_1.txt"]
+    assert "2 runs of 5" in job.out, job.err
+    assert job.out.count("kept, ") == 0
+    assert {path.stat().st_uid for path in results.iterdir()} == {owner}
+    for log in logs:
+        assert events(log)[-1]["key"] == "run_stop"
+    assert len({event["value"] for log in logs for event in events(log) if event["key"] == "seed"}) == 2
+
+
+def test_an_interrupted_campaign_is_resumed(contained, checkout):
+    first, second = (checkout / "results" / "TINY" / f"result_{index}.txt" for index in range(2))
+    job = contained(NEXP="2")
+    job.until_logged(second, "run_start")
+    job.signal_group(signal.SIGINT)
+    assert job.wait() in (128 + signal.SIGINT, 128 + signal.SIGTERM)
+    assert "run_with_docker.sh: run 2 stopped with status" in job.complaints[-1]
+    assert_aborted(second)
+    finished = first.read_bytes()
+    job = contained(NEXP="2")
+    job.wait(BUSY_S)
+    assert "2 runs of 5" in job.out, job.err
+    assert job.out.count("kept, ") == 1
+    assert first.read_bytes() == finished
+
+
+def test_a_signal_to_the_script_alone_ends_its_run(contained, checkout):
+    log = checkout / "results" / "TINY" / "result_0.txt"
+    with (checkout / "configs" / "config_TINY.sh").open("a") as stream:
+        stream.write("export NUMEPOCHS=1000\n")
+    job = contained(NEXP="1")
+    job.until_logged(log, "run_start")
+    job.signal(signal.SIGTERM)
+    assert job.wait() == 128 + signal.SIGTERM
+    assert_aborted(log)
+
+
+def test_a_killed_container_is_no_result(contained, checkout, engine):
+    log = checkout / "results" / "TINY" / "result_0.txt"
+    with (checkout / "configs" / "config_TINY.sh").open("a") as stream:
+        stream.write("export NUMEPOCHS=1000\n")
+    job = contained(NEXP="1")
+    job.until_logged(log, "run_start")
+    (name,) = [name for name in containers(engine) if name.split("-")[-1] in {str(p.pid) for p in job.processes()}]
+    run(engine, "kill", name)
+    assert job.wait() == 128 + signal.SIGKILL
+    assert job.complaint == "run_with_docker.sh: run 1 stopped with status 137; the same command again resumes there"
+    assert_aborted(log)
+
+
+def test_ctrl_c_in_a_terminal(checkout, engine, image):
+    """With a terminal the engine's client passes no signals on: the terminal of the container makes one of Ctrl-C."""
+    log = checkout / "results" / "TINY" / "result_0.txt"
+    with (checkout / "configs" / "config_TINY.sh").open("a") as stream:
+        stream.write("export NUMEPOCHS=1000\n")
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "DGXSYSTEM": "TINY", "NEXP": "1", "ENGINE": engine, "CONT": image}
+    process = subprocess.Popen(["setsid", "--ctty", "--wait", SCRIPT], cwd=str(checkout), env=environment, stdin=theirs,
+                               stdout=theirs, stderr=theirs)
+    partial = pathlib.Path(f"{log}.partial")
+    shown, asked, deadline = b"", False, time.monotonic() + BUSY_S
+    while True:
+        if select.select([ours], [], [], POLL_S)[0]:
+            shown += os.read(ours, 65536)
+        elif process.poll() is not None or time.monotonic() > deadline:
+            break
+        if not asked and partial.exists() and "run_start" in keys(partial):
+            os.write(ours, b"\x03")
+            asked = True
+    process.kill()
+    os.close(ours)
+    os.close(theirs)
+    assert process.wait() == 128 + signal.SIGINT, shown.decode()
+    assert b"stopped by SIGINT" in shown
+    assert_aborted(log)
+    assert not containers(engine)
+
+
+def test_anybodys_configuration_file(contained, checkout):
+    foreign = checkout / "theirs" / "config_somebodys.sh"
+    foreign.parent.mkdir()
+    shutil.move(str(checkout / "configs" / "config_TINY.sh"), str(foreign))
+    with foreign.open("a") as stream:
+        stream.write("export SOME_KNOB_OF_THEIRS=1\n")
+    job = contained(DGXSYSTEM="", CONFIG_FILE="theirs/config_somebodys.sh", NEXP="1")
+    job.wait(BUSY_S)
+    assert "1 run of 5" in job.out, job.err
+    assert (checkout / "results" / "somebodys" / "result_0.txt").exists()
+
+
+def test_a_job_of_slurm_in_containers(engine, image, checkout, request, tmp_path):
+    """Every rank in a container of its own, as run.sub starts them where the cluster has podman."""
+    if engine != "podman":
+        pytest.skip("of the two engines run.sub knows podman")
+    for script in ("run.sub", "run_and_time.sh"):
+        shutil.copy(str(ROOT / script), str(checkout))
+    config = checkout / "configs" / "config_TINY.sh"
+    with config.open("a") as stream:
+        stream.write("export DGXNGPU=2\nexport BATCHSIZE=8\n")
+    limits = tmp_path / "containers.conf"  # podman asks for higher limits than its caller may have
+    limits.write_text('[containers]\ndefault_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]\n')
+    results = checkout / "results" / "TINY"
+    environment = {"CONFIG_FILE": str(config), "CONT": image, "NEXP": "2", "CONTAINERS_CONF": str(limits),
+                   **request.getfixturevalue("slurm").environment}
+    job = Job(environment, ["./run.sub", "--wait"], checkout)
+    try:
+        status = job.wait(BUSY_S)
+        (output,) = (checkout / "results").glob("slurm-*.txt")
+        text = output.read_text()
+        assert status == 1 and "2 runs of 5" in text, text + job.err  # neither reached the target
+        for run in range(2):
+            log = events(results / f"result_{run}.txt")
+            assert {event["key"]: event["value"] for event in log}["global_batch_size"] == 16
+            assert log[-1]["key"] == "run_stop"
+            packages = json.loads((results / f"result_{run}.json").read_text())["packages"]
+            assert "horovod" in packages and "pytest" not in packages  # those of the image
+    finally:
+        job.end()

@@ -1,0 +1,45 @@
+"""Errors tell their fields, also after they have come from another process."""
+
+import pathlib
+import pickle
+import re
+
+import pytest
+
+from rn50.errors import DivergedError, RankLostError, Status, UserError, UserErrors
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+@pytest.mark.parametrize("fields, said", [
+    (("LR=x", "no number", "give one"), "LR=x: no number; give one"),
+    ((pathlib.Path("odd: name; here"), "is a folder", "give a file"), "odd: name; here: is a folder; give a file"),
+    (("one result only", None, "give two"), "one result only; give two"),
+    (("--only LR", "no hyperparameter"), "--only LR: no hyperparameter"),
+    (("which system is it for?",), "which system is it for?"),
+])  # fmt: skip
+def test_what_it_says(fields, said):
+    for error in (UserError(*fields), pickle.loads(pickle.dumps(UserError(*fields)))):
+        assert str(error) == said and error.lines == (said,)
+        assert error.subject == str(fields[0])
+
+
+def test_several_at_once():
+    several = UserErrors(UserError("a", "b", "c"), UserErrors(UserError("d"), UserError("e", "f")))
+    for error in (several, pickle.loads(pickle.dumps(several))):
+        assert error.lines == ("a: b; c", "d", "e: f")
+        assert str(error) == "a: b; c\nd\ne: f"
+
+
+def test_exit_statuses():
+    assert [error.status for error in (UserError("a"), DivergedError("a"), RankLostError())] == [
+        Status.USER_ERROR, Status.DIVERGED, Status.FAULT]  # fmt: skip
+    script = (ROOT / "run_experiments.sh").read_text()
+    assert f"user_error={Status.USER_ERROR:d} target_missed={Status.TARGET_MISSED:d} diverged={Status.DIVERGED:d} " in script
+
+
+def test_no_text_of_an_error_is_parsed():
+    code = [*(ROOT / "rn50").rglob("*.py"), *(ROOT / "implementations").rglob("*.py")]
+    pattern = r"str\((error|failure)\)\.(split|rsplit|partition|startswith)\((?!\))"
+    parsed = [path for path in code if re.search(pattern, path.read_text())]
+    assert parsed == []
