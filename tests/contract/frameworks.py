@@ -16,6 +16,8 @@ class Mxnet:
     """FRAMEWORK=mxnet."""
 
     package = "mxnet"
+    tensors, statistics = 161, 106
+    """The number of trainable tensors, and of means and variances."""
     _horovodrun = "import implementations.mxnet; from horovod.runner.launch import run_commandline; run_commandline()"
     two_ranks = {"shared memory": LOCAL, "Horovod": [sys.executable, "-c", _horovodrun, "--gloo", "-np", "2"]}
 
@@ -65,6 +67,7 @@ class Pytorch:
     """FRAMEWORK=pytorch."""
 
     package = "torch"
+    tensors, statistics = 161, 106
     library = "dali"
     _torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
     two_ranks = {"shared memory": LOCAL, "torchrun": _torchrun}
@@ -118,8 +121,47 @@ class PytorchTorchvision(Pytorch):
     package = library = "torchvision"
 
 
+class Toy:
+    """FRAMEWORK=toy with tests/toy on PYTHONPATH: what a folder and requirements alone add."""
+
+    package = "numpy"
+    tensors, statistics = 2, 0
+    two_ranks = {"shared memory": LOCAL}
+
+    @staticmethod
+    def array(of):
+        return of
+
+    @staticmethod
+    def weights(rank):
+        return {name: weight.copy() for name, weight in rank.weights.items()}
+
+    @staticmethod
+    def running_statistics(rank):
+        return {}
+
+    @staticmethod
+    def open_batches(config, split, communicator, seed):
+        from implementations.toy import train
+
+        return train.DaliBatches(config, split, communicator, seed, BatchFormat(None, "CHW", False))
+
+    @staticmethod
+    def batch(images, labels, samples, global_samples):
+        return Batch(images, labels, samples, global_samples)
+
+    @staticmethod
+    def train_on_running_statistics():
+        """Do nothing: a linear model has none."""
+
+    @staticmethod
+    def infer(rank, batch):
+        rank._logits(batch.images)
+
+
 FRAMEWORKS = {"mxnet": Mxnet, "pytorch": Pytorch}
-INPUTS = {**FRAMEWORKS, "pytorch, dataloader": PytorchDataLoader, "pytorch, torchvision": PytorchTorchvision}
+WITH_TOY = {**FRAMEWORKS, "toy": Toy}
+INPUTS = {**WITH_TOY, "pytorch, dataloader": PytorchDataLoader, "pytorch, torchvision": PytorchTorchvision}
 """The frameworks, with every library that reads for them."""
 
 

@@ -12,12 +12,12 @@ import numpy as np
 
 from rn50.run import implementation
 from rn50.settings import config as configuration
-from tests.contract.frameworks import FRAMEWORKS
+from tests.contract.frameworks import WITH_TOY
 
 
 def main(out: str) -> None:
     config = configuration.from_environment()
-    framework = FRAMEWORKS[config.run.framework]
+    framework = WITH_TOY[config.run.framework]
     framework.train_on_running_statistics()
     trainer = implementation.load(config.run.framework)(config)
     trainer.warm_up(config.run.seed)
