@@ -26,8 +26,7 @@ class PytorchImplementation:
         self.communicator: Any = connect(config)
         on_gpu, local_rank = config.run.device == "gpu", self.communicator.local_rank
         if on_gpu:
-            training.require_gpu(config, local_rank, torch.cuda.device_count(),
-                                 "install a driver and a PyTorch that fit the GPUs")
+            training.require_gpu(config, local_rank, torch.cuda.device_count(), "install a driver and PyTorch that fit the GPUs")
         self.device = torch.device("cuda", local_rank) if on_gpu else torch.device("cpu")
         torch.backends.cudnn.benchmark = on_gpu  # every shape recurs some ten thousand times
         self.precision = training.precision(config)

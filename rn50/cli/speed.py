@@ -3,7 +3,7 @@
 import pathlib
 import shlex
 import sys
-from typing import Any, Optional, Tuple
+from typing import Any, Mapping, NoReturn, Optional, Sequence, Tuple
 
 import click
 
@@ -20,21 +20,36 @@ def bench() -> None:
     """Measure this system."""
 
 
+def _start_ranks(config: configuration.Config, environ: Mapping[str, str], verb: Sequence[str]) -> NoReturn:
+    """Run ``rn50 VERB`` as every rank of the system and exit with its status."""
+    from rn50.launch.job import run_ranks
+
+    sys.exit(run_ranks(config, environ, verb))
+
+
+def _become_rank(config: configuration.Config, model: Optional[str] = None) -> Any:
+    """Bind this process to a rank's cores and return ``create`` of the framework, or of a model of its zoo, to measure."""
+    from rn50.launch import launchers
+
+    say(launchers.bind(config, process.environment()), err=True)  # before a framework starts threads
+
+    from rn50.speed import measurable
+
+    return measurable.load(config.run.framework, model)
+
+
 @bench.command("comm", epilog="Example: set -a; . configs/config_NF5688M6.sh; NCCL_ALGO=Ring rn50 bench comm --json")
 @click.option("--largest-mib", default=256, show_default=True, type=Whole(1, 4_096), help="Stop at this size.")
 @click.option("--as-rank", is_flag=True, hidden=True)
 @group.as_json
 def bench_communication(largest_mib: int, as_rank: bool, as_json: bool) -> None:
     """Time all-reduces over all ranks of the system that the environment describes, by size: latency and bandwidth."""
-    from rn50.launch.job import run_ranks
-    from rn50.run import implementation
     from rn50.speed import communication
 
     config = configuration.from_environment()
-    if as_rank:
-        communication.bench(config, implementation.load(config.run.framework), largest_mib << 20, as_json)
-    else:
-        sys.exit(run_ranks(config, process.environment(), communication.as_rank(config, largest_mib, as_json)))
+    if not as_rank:
+        _start_ranks(config, process.environment(), communication.as_rank(config, largest_mib, as_json))
+    communication.bench(config, _become_rank(config), largest_mib << 20, as_json)
 
 
 def _seconds(default: float) -> Any:
@@ -57,19 +72,13 @@ def bench_input(seconds: float, rounds: int, as_rank: bool, as_json: bool) -> No
     Of the system that the environment describes, all ranks of it at once. The data set is read, and nothing is written.
     """
     from rn50.data import preflight
-    from rn50.launch import launchers
-    from rn50.launch.job import run_ranks
+    from rn50.speed import input_pipeline
 
     config = configuration.from_environment()
     preflight.preflight(pathlib.Path(config.data.folder))
-    from rn50.speed import input_pipeline
-
     if not as_rank:
-        sys.exit(run_ranks(config, process.environment(), input_pipeline.as_rank(seconds, rounds, as_json)))
-    say(launchers.bind(config, process.environment()), err=True)  # before a framework starts threads
-    from rn50.speed import measurable
-
-    input_pipeline.bench(config, measurable.load(config.run.framework), seconds, rounds, as_json)
+        _start_ranks(config, process.environment(), input_pipeline.as_rank(seconds, rounds, as_json))
+    input_pipeline.bench(config, _become_rank(config), seconds, rounds, as_json)
 
 
 def _words(possible: Optional[Tuple[str, ...]] = None) -> Any:
@@ -117,26 +126,17 @@ def bench_throughput(
 
     Exit status: 0 every cell has its figure or is out of memory, 1 another one failed, 2 something to fix.
     """
-    from rn50.launch import launchers
-    from rn50.launch.job import run_ranks
     from rn50.speed import cell, networks
 
-    environ = process.environment()
+    config, environ = configuration.from_environment(), process.environment()
     if start_ranks:
-        verb = cell.verb(models, kinds, seconds, rounds)
-        sys.exit(run_ranks(configuration.from_environment(), environ, [*verb, "--as-rank"]))
+        _start_ranks(config, environ, [*cell.verb(models, kinds, seconds, rounds), "--as-rank"])
     if as_rank:
-        config = configuration.from_environment()
-        say(launchers.bind(config, environ), err=True)  # before a framework starts threads
-        from rn50.speed import measurable
-
-        create = measurable.load(config.run.framework, None if models == networks.OURS else models)
-        cell.as_rank(config, create, kinds, seconds, rounds)
+        cell.as_rank(config, _become_rank(config, None if models == networks.OURS else models), kinds, seconds, rounds)
         return
     from rn50.data import preflight
     from rn50.speed import throughput
 
-    config = configuration.from_environment()
     run, batch = config.run, config.hyperparameters.batch_size
     wanted = networks.networks(frameworks or (run.framework,), [model.strip() for model in models.split(",")])
     every = throughput.matrix(wanted, precisions or (run.precision,), batch_sizes or (batch,), ranks or (run.ranks_per_node,))
@@ -190,20 +190,14 @@ def profile_training(seconds: float, rounds: int, steps: int, folder: pathlib.Pa
     chrome://tracing.
     """
     from rn50.data import preflight
-    from rn50.launch import launchers
-    from rn50.launch.job import run_ranks
     from rn50.speed import profile
 
     config, environ = configuration.from_environment(), process.environment()
     preflight.preflight(pathlib.Path(config.data.folder))
     if start_ranks:
-        verb = profile.verb(str(job), seconds, rounds, steps, folder)
-        sys.exit(run_ranks(config, environ, [*verb, "--as-rank"]))
+        _start_ranks(config, environ, [*profile.verb(str(job), seconds, rounds, steps, folder), "--as-rank"])
     if as_rank:
-        say(launchers.bind(config, environ), err=True)  # before a framework starts threads
-        from rn50.speed import measurable
-
-        profile.as_rank(config, measurable.load(config.run.framework), str(job), seconds, rounds, steps, folder)
+        profile.as_rank(config, _become_rank(config), str(job), seconds, rounds, steps, folder)
         return
     before = profile.read(against) if against else None
     now = profile.measure(environ, seconds, rounds, steps, folder)
@@ -237,8 +231,6 @@ def tune_input(config: Optional[str], output: Optional[pathlib.Path], force: boo
     Exit status: 0 something faster was found, 1 nothing was, 2 something to fix.
     """
     from rn50.data import preflight
-    from rn50.launch import launchers
-    from rn50.launch.job import run_ranks
     from rn50.settings import rewrite
     from rn50.speed import tuned_config
 
@@ -249,11 +241,7 @@ def tune_input(config: Optional[str], output: Optional[pathlib.Path], force: boo
         environ = tuned_config.environment_of(base, process.environment())
         resolved = tuned_config.configuration_of(environ, base)
         preflight.preflight(pathlib.Path(resolved.data.folder))
-        sys.exit(run_ranks(resolved, environ, tuned_config.as_rank(base, output, force, seconds, as_json)))
+        _start_ranks(resolved, environ, tuned_config.as_rank(base, output, force, seconds, as_json))
     resolved = configuration.from_environment()
-    say(launchers.bind(resolved, process.environment()), err=True)  # before a framework starts threads
-    from rn50.speed import measurable
-
-    create = measurable.load(resolved.run.framework)
-    faster = tuned_config.tune(resolved, create, base, output, force, seconds, as_json)
+    faster = tuned_config.tune(resolved, _become_rank(resolved), base, output, force, seconds, as_json)
     sys.exit(Status.SUCCESS if faster else Status.FAULT)

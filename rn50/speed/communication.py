@@ -8,9 +8,10 @@ from rich.table import Table
 from rn50.errors import UserError
 from rn50.process import environment
 from rn50.run.all_reduce import FLOAT_BYTES, Timing, time_sums
-from rn50.run.implementation import Communicator, Implementation
+from rn50.run.implementation import Communicator
 from rn50.settings.config import Config
 from rn50.settings.variables import PASSED_THROUGH
+from rn50.speed.measurable import Measurable
 from rn50.terminal import Terminal, print_json
 
 OF_ONE_RANK = r"HOROVOD_(.*RANK|.*SIZE|HOSTNAME|GLOO_RENDEZVOUS_.*)$|OMPI_COMM_|PMIX_|LD_"
@@ -32,7 +33,7 @@ def as_rank(config: Config, largest_mib: int, as_json: bool) -> List[str]:
     return ["bench", "comm", "--as-rank", f"--largest-mib={largest_mib}", *(["--json"] if as_json else [])]
 
 
-def bench(config: Config, create: Callable[[Config], Implementation], largest_bytes: int, as_json: bool) -> None:
+def bench(config: Config, create: Callable[[Config], Measurable], largest_bytes: int, as_json: bool) -> None:
     """Time the all-reduces as one rank; rank 0 prints them as JSON or as a table."""
     implementation = create(config)
     try:
