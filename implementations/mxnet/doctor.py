@@ -51,8 +51,8 @@ def _packages(software: Software, config: Optional[Config]) -> Finding:
     wanted = "mxnet-cu112" if on_gpus else "mxnet-cpu"
     install = f"requirements/install.sh {wanted}, or make image STAGE={'gpu' if on_gpus else 'cpu'}"
     have = software.packages
-    told = [name for name in sorted(have) if re.fullmatch(r"mxnet.*|nvidia-dali-.*|numpy|horovod", name)]
-    shown = ", ".join(f"{name} {have[name]}" for name in told)
+    relevant = [name for name in sorted(have) if re.fullmatch(r"mxnet.*|nvidia-dali-.*|numpy|horovod", name)]
+    shown = ", ".join(f"{name} {have[name]}" for name in relevant)
     if software.nvidia_container:
         return Finding(OK, "packages", f"NVIDIA's MXNet container {software.nvidia_container}: {shown}")
     if not {"mxnet", "mxnet-cu112"} & set(have):

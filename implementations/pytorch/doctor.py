@@ -18,8 +18,8 @@ def _packages(software: Software, config: Optional[Config]) -> Finding:
     library = "dali" if config is None else config.input_pipeline.library
     install = "pip install torch nvidia-dali-cuda130" if on_gpus else "requirements/install.sh pytorch-cpu"
     have = software.packages
-    told = [name for name in sorted(have) if re.fullmatch(r"torch(vision)?|nvidia-dali-.*|numpy", name)]
-    shown = ", ".join(f"{name} {have[name]}" for name in told)
+    relevant = [name for name in sorted(have) if re.fullmatch(r"torch(vision)?|nvidia-dali-.*|numpy", name)]
+    shown = ", ".join(f"{name} {have[name]}" for name in relevant)
     if "torch" not in have:
         return Finding(FAILURE, "packages", f"no PyTorch beside {shown or 'this Python'}", install)
     if on_gpus and have["torch"].endswith("+cpu"):

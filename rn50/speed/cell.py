@@ -74,7 +74,7 @@ def as_rank(
                 if round_:
                     measured[kind].append(result.samples / result.seconds)
         if implementation.communicator.rank == 0:
-            worker.tell(measured)
+            worker.report(measured)
         implementation.communicator.barrier()
     finally:
         implementation.close()
@@ -84,5 +84,5 @@ def run(
     cell: Cell, environ: Mapping[str, str], kinds: Tuple[str, ...], seconds: float, rounds: int, log: pathlib.Path
 ) -> Result:
     """Measure a cell in a job of its own. Raises UserError if ``log`` cannot be written."""
-    told, failure = worker.run(verb(cell.model, cell.kinds(kinds), seconds, rounds), {**environ, **cell.variables}, log)
-    return Result(cell, {kind: of_rounds(values) for kind, values in (told or {}).items()}, failure, log.name)
+    reported, failure = worker.run(verb(cell.model, cell.kinds(kinds), seconds, rounds), {**environ, **cell.variables}, log)
+    return Result(cell, {kind: of_rounds(values) for kind, values in (reported or {}).items()}, failure, log.name)

@@ -52,17 +52,17 @@ def as_rank(config: Config, create: Callable[[Config], Measurable], what: str, s
     try:
         meter = Meter(config, implementation)
         if what == "rate":
-            told = input_bench.to_json(config, input_bench.measure(config, meter, implementation, seconds, rounds))
+            reported = input_bench.to_json(config, input_bench.measure(config, meter, implementation, seconds, rounds))
         else:
             batches = implementation.open_input(config.input_pipeline)
             implementation.train_steps(batches, 2, 1)
             rank = implementation.communicator.rank
             result, operators = implementation.profile(batches, steps, folder / f"trace_{rank}.json")
-            told = {"steps": steps, "step_seconds": result.seconds / steps,
+            reported = {"steps": steps, "step_seconds": result.seconds / steps,
                     "operators": sorted(operators, key=lambda each: -each.seconds)}
         implementation.communicator.all_reduce(np.zeros(1, np.int64))  # rank 0 reports when all are done
         if implementation.communicator.rank == 0:
-            worker.tell(told)
+            worker.report(reported)
     finally:
         implementation.close()
 
@@ -82,7 +82,7 @@ def measure(environ: Mapping[str, str], seconds: float, rounds: int, steps: int,
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(folder, f"cannot be made ({error.strerror})", _REMEDY) from None
-    told: Dict[str, Any] = {}
+    reported: Dict[str, Any] = {}
     separately = frameworks.traits(from_environment(environ).run.framework).profiling
     with counting("profiling") as progress:
         for done, what in enumerate(JOBS, start=1):
@@ -91,10 +91,10 @@ def measure(environ: Mapping[str, str], seconds: float, rounds: int, steps: int,
             outcome = worker.run(verb(what, seconds, rounds, steps, folder), variables, log)
             if outcome.failure:
                 raise UserError(f"{outcome.failure} ({log} has it all)")
-            told[what] = outcome.told
+            reported[what] = outcome.reported
             progress(done, len(JOBS))
-    files.write(folder / PLAIN, json.dumps({"file": files.MARK, **told}, indent=1) + "\n", remedy=_REMEDY)
-    return _profile(told)
+    files.write(folder / PLAIN, json.dumps({"file": files.MARK, **reported}, indent=1) + "\n", remedy=_REMEDY)
+    return _profile(reported)
 
 
 def read(folder: pathlib.Path) -> Profile:
@@ -109,10 +109,10 @@ def read(folder: pathlib.Path) -> Profile:
         raise UserError(file, "not what `rn50 profile` writes", "give a folder of `rn50 profile --to`") from None
 
 
-def _profile(told: Dict[str, Any]) -> Profile:
-    profiled = told["operators"]
+def _profile(reported: Dict[str, Any]) -> Profile:
+    profiled = reported["operators"]
     operators = [Operator(*each) for each in profiled["operators"]]
-    return Profile(told["rate"], profiled["steps"], profiled["step_seconds"], operators)
+    return Profile(reported["rate"], profiled["steps"], profiled["step_seconds"], operators)
 
 
 def gain(before: Profile, now: Profile) -> str:

@@ -18,12 +18,12 @@ _NO_MEMORY = re.compile(r"out of memory|OutOfMemory|bad_alloc|(cannot|failed to)
 class Outcome(NamedTuple):
     """Data that rank 0 reported, or the reason why it reported none."""
 
-    told: Any
+    reported: Any
     failure: str
     """Empty, ``OUT_OF_MEMORY``, or one line that says what went wrong."""
 
 
-def tell(found: Any) -> None:
+def report(found: Any) -> None:
     """Report ``found``, plain data, as the outcome of a job; rank 0 calls it."""
     print(_MARK + json.dumps(found), flush=True)
 
@@ -39,9 +39,9 @@ def run(verb: List[str], environ: Mapping[str, str], log: pathlib.Path) -> Outco
     done = subprocess.run(command, env=dict(environ), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     text = done.stdout.decode("utf-8", errors="replace")
     files.write(log, f"# {files.MARK}: rn50 {' '.join(verb)}\n{text}", remedy=remedy)
-    told = re.search(rf"^{_MARK}(.*)$", text, re.MULTILINE)
-    if done.returncode == 0 and told:
-        return Outcome(json.loads(told[1]), "")
+    reported = re.search(rf"^{_MARK}(.*)$", text, re.MULTILINE)
+    if done.returncode == 0 and reported:
+        return Outcome(json.loads(reported[1]), "")
     return Outcome(None, failure(done.returncode, text))
 
 

@@ -111,15 +111,15 @@ def describe(result: OwnResult, details: Optional[pathlib.Path], here: Callable[
     for field, value in own.items():
         if field in given and given[field] not in (value, result.logs[0].submission_status if field == "status" else value):
             problems.append(f"{file}: {field} is {given[field]!r}, but the results say {value!r}; leave it out of {file.name}")
-    told = {**_of_software(result, machine), **machine}
+    reported = {**_of_software(result, machine), **machine}
     if own["accelerators_per_node"] == "0":
-        told.update({field: NOT_APPLICABLE if FIELDS[field] else "" for field in FIELDS if field.startswith("accelerator_")})
+        reported.update({field: NOT_APPLICABLE if FIELDS[field] else "" for field in FIELDS if field.startswith("accelerator_")})
     elif own["accelerators_per_node"] == "1":
-        told.setdefault("accelerator_interconnect", NOT_APPLICABLE)
+        reported.setdefault("accelerator_interconnect", NOT_APPLICABLE)
     if own["number_of_nodes"] == "1":
-        told.setdefault("host_networking_topology", NOT_APPLICABLE)
-    told["system_name"] = result.run.get("system", UNNAMED)
-    fields = {field: {**told, **given, **own}.get(field, "") for field in FIELDS}
+        reported.setdefault("host_networking_topology", NOT_APPLICABLE)
+    reported["system_name"] = result.run.get("system", UNNAMED)
+    fields = {field: {**reported, **given, **own}.get(field, "") for field in FIELDS}
     if result.score.label and result.score.label not in fields["sw_notes"]:
         fields["sw_notes"] = "; ".join(filter(None, (fields["sw_notes"], result.score.label)))
     return Description(fields, (*problems, *_missing(file, fields)), tuple(warnings))
@@ -152,8 +152,8 @@ def _unusable(file: pathlib.Path, given: Mapping[str, Any]) -> Iterator[str]:
 def _machine(result: OwnResult, given: Mapping[str, Any], problems: List[str]) -> Dict[str, str]:
     """Return the fields that the runs saved of their machine. It must be one machine, but for fields that a person gave."""
     systems = [saved.get("system", {}) for saved in result.saved]
-    told = [{name: value for name, value in system.items() if name not in given} for system in systems]
-    different = differences([log.path.name for log in result.logs], told)
+    reported = [{name: value for name, value in system.items() if name not in given} for system in systems]
+    different = differences([log.path.name for log in result.logs], reported)
     if different:
         problems.append(f"{result.folder}: the runs are not of one system: {different}; make all of them on one, or say in "
                         f"{DETAILS} what is right")
@@ -182,7 +182,7 @@ def _of_software(result: OwnResult, machine: Mapping[str, str]) -> Dict[str, Any
     framework = result.run.get("framework", "")
     traits = frameworks.every().get(framework)
     name, pattern = (traits.name, traits.package) if traits else (framework, re.escape(framework))
-    stack = {each: told for each, told in machine.items() if each not in FIELDS}  # versions
+    stack = {each: reported for each, reported in machine.items() if each not in FIELDS}  # versions
     stack.update({each: found for each, found in ((each, version(pattern)) for each, pattern in _STACK.items()) if found})
     stack["python_version"] = result.first.get("python", "")
     stack["rn50"] = f"{result.first.get('rn50', '')}, commit {result.first.get('commit', '')}"
