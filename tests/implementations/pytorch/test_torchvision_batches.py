@@ -125,7 +125,7 @@ def test_a_decoder_that_is_missing_is_found_before_the_clock_starts(tiny_config,
         raise RuntimeError("torchvision not compiled with nvJPEG support\nat line 1")
 
     config = with_changes(tiny_config, run={"framework": "pytorch"}, input_pipeline={"library": "torchvision"})
-    input_library.prepare(config, torch.device("cpu"), "float32")
+    input_library.prepare(config, BatchFormat(None, "HWC", False))
     monkeypatch.setattr(torchvision.io, "decode_jpeg", without_nvjpeg)
     with pytest.raises(UserError, match=r"^INPUT_LIBRARY=torchvision: .* does not decode on cpu \(.*support\); install"):
-        input_library.prepare(config, torch.device("cpu"), "float32")
+        input_library.prepare(config, BatchFormat(None, "HWC", False))
