@@ -43,8 +43,7 @@ def our_step(size: int, batch: int, precision: str) -> Dict[str, Callable[[], No
     }
     rank = train.create(configuration.from_environment(environment))
     rank.warm_up(1)
-    synthetic = input_pipeline.SyntheticBatches(rank.config, 1, rank.context, rank.layout, rank.precision)
-    batch_ = next(synthetic.epoch())
+    batch_ = next(input_pipeline.synthetic(rank.config, 1, rank.batch_format).epoch())
 
     def step() -> None:
         rank._train_step(batch_, 0.01)
