@@ -250,7 +250,11 @@ def test_end_to_end_a_faster_configuration_is_written_and_it_is_faster(slow_to_d
     pytest.importorskip("mxnet")
     folder, base = slow_to_decode
     output = tmp_path / "config_TUNED.sh"
-    said = command({"DATADIR": str(folder)}, base, "-o", output, "--seconds", "25", "--json")
+    for _ in range(3):  # whatever else the machine does may spoil a round, and then nothing may be written
+        said = command({"DATADIR": str(folder)}, base, "-o", output, "--seconds", "25", "--json")
+        if said.returncode == 0:
+            break
+        assert said.returncode == 1 and not output.exists(), said.stderr
     assert said.returncode == 0, said.stderr
     report = json.loads(said.stdout)
     assert report["faster"] and report["written"] == str(output) and report["changes"]["DALI_ROI_DECODE"] == "1"
