@@ -6,8 +6,9 @@ import pytest
 
 from rn50.files import ROOT
 
-PAGES = ["README.md", "implementations/README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+PAGES = ["README.md", "CONTRIBUTING.md", "implementations/README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
 PATH = re.compile(r"`((?:rn50|configs|implementations|tests|docs|requirements|benchmarks)/[\w./-]+?)/?`")
+LINK = re.compile(r"\]\(([^)#:]+)\)")
 MEMBER = re.compile(r"`(?:(\w+)\.)?(\w+)` in `((?:rn50|implementations)/[\w/<>]+\.py)`")
 
 
@@ -15,6 +16,8 @@ MEMBER = re.compile(r"`(?:(\w+)\.)?(\w+)` in `((?:rn50|implementations)/[\w/<>]+
 def test_the_paths_of_a_page_exist(page):
     lines = [line for line in (ROOT / page).read_text(encoding="utf-8").splitlines() if "removed since" not in line]
     assert [path for line in lines for path in PATH.findall(line) if not (ROOT / path).exists()] == []
+    here = (ROOT / page).parent
+    assert [link for line in lines for link in LINK.findall(line) if not (here / link).exists()] == []
 
 
 def test_the_members_of_the_architecture_are_where_it_says():
