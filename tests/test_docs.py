@@ -6,7 +6,8 @@ import pytest
 
 from rn50.files import ROOT
 
-PAGES = ["README.md", "CONTRIBUTING.md", "implementations/README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+PAGES = ["README.md", "CONTRIBUTING.md", "implementations/README.md",
+         *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
 PATH = re.compile(r"`((?:rn50|configs|implementations|tests|docs|requirements|benchmarks)/[\w./-]+?)/?`")
 LINK = re.compile(r"\]\(([^)#:]+)\)")
 MEMBER = re.compile(r"`(?:(\w+)\.)?(\w+)` in `((?:rn50|implementations)/[\w/<>]+\.py)`")
