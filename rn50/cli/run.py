@@ -1,7 +1,6 @@
 """Verbs on runs, and on the machine and the configuration that they run on."""
 
 import os
-import pathlib
 import sys
 from typing import Optional
 
@@ -14,7 +13,7 @@ from rn50.settings import config as configuration
 from rn50.terminal import Terminal, say
 
 
-@click.command("launch", epilog="Example: DGXSYSTEM=DEMO_CPU ./run_and_time.sh calls it with the environment of "
+@click.command("launch", hidden=True, epilog="Example: DGXSYSTEM=DEMO_CPU ./run_and_time.sh calls it with the environment of "
                "configs/config_DEMO_CPU.sh")
 def launch_run() -> None:
     """Start every rank of the system that the environment describes, for one timed run."""
@@ -23,22 +22,24 @@ def launch_run() -> None:
     sys.exit(launch(configuration.from_environment(), process.environment()))
 
 
-@click.command(epilog="Example: DGXSYSTEM=NF5688M6 DATADIR=/path/to/imagenet rn50 doctor")
+@click.command(short_help="Tell what this machine can run, and fixes",
+               epilog="Example: DATADIR=/path/to/imagenet rn50 doctor NF5688M6")
+@group.config
 @group.as_json
 @click.option("--brief", is_flag=True, help="Print only what fails or warns, on standard error.")
-def doctor(as_json: bool, brief: bool) -> None:
+def doctor(name: Optional[str], as_json: bool, brief: bool) -> None:
     """Tell what this machine can run, what not and why, and the command that fixes it.
 
-    Looks at the system that DGXSYSTEM or CONFIG_FILE names; without one at every system of configs/.
+    Looks at CONFIG; where none is named, at every system of configs/.
 
     Exit status: 0 the system can run, 1 it cannot.
     """
     from rn50.doctor.doctor import show
 
-    sys.exit(Status.SUCCESS if show(as_json, brief) else Status.FAULT)
+    sys.exit(Status.SUCCESS if show(name, as_json, brief) else Status.FAULT)
 
 
-@click.command(epilog="Example: set -a; . configs/config_DEMO_CPU.sh; rn50 train")
+@click.command(hidden=True, epilog="Example: rn50 run DEMO_CPU --runs 1 calls it.")
 @click.pass_context
 def train(context: click.Context) -> None:
     """Be one rank of a timed run (rn50 launch starts them).
@@ -66,17 +67,16 @@ def train(context: click.Context) -> None:
     sys.exit(Status.SUCCESS if outcome.reached_target else Status.TARGET_MISSED)
 
 
-@click.group("config")
+@click.group("config", short_help="Show a configuration, or write a new one")
 def config_group() -> None:
     """Look at configurations."""
 
 
-@config_group.command("show", epilog="Example: rn50 config show configs/config_NF5688M6.sh")
-@click.argument("file", required=False, type=click.Path(path_type=pathlib.Path))
+@config_group.command("show", short_help="Show every value, and what it means", epilog="Example: rn50 config show NF5688M6")
+@group.config
 @group.as_json
-def config_show(file: Optional[pathlib.Path], as_json: bool) -> None:
-    """Every value of a configuration FILE, or of the environment, and whether it is used, passed through, without effect or
-    ignored."""
+def config_show(name: Optional[str], as_json: bool) -> None:
+    """Show every value of CONFIG, what it means, and whether it is used, passed through, without effect or ignored."""
     from rn50.settings import show
 
-    show.show(file, as_json)
+    show.show(name, as_json)

@@ -8,7 +8,6 @@ from rich.table import Table
 from rn50 import process
 from rn50.doctor import gpus, host, packages, results, submission
 from rn50.doctor.finding import FAILURE, OK, WARNING, Finding
-from rn50.errors import UserError
 from rn50.machine import hardware
 from rn50.machine import software as software_facts
 from rn50.machine.hardware import Machine
@@ -31,28 +30,21 @@ def examine(machine: Machine, software: Software, config: Optional[Config], envi
     ]
 
 
-def configured(environ: Mapping[str, str]) -> Optional[Mapping[str, str]]:
-    """Return the variables of the system that CONFIG_FILE or DGXSYSTEM names, as ``run_and_time.sh`` sets them; else None.
+def configured(environ: Mapping[str, str], name: Optional[str] = None) -> Optional[Mapping[str, str]]:
+    """Return the environment of a run of the configuration that ``name``, CONFIG_FILE or DGXSYSTEM names; None if none does.
 
     Raises UserError if there is no such file or it cannot be read.
     """
-    file, system = environ.get("CONFIG_FILE"), environ.get("DGXSYSTEM")
-    if not file and not system:
+    if not (name or environ.get("CONFIG_FILE") or environ.get("DGXSYSTEM")):
         return None
-    if not file:
-        systems = config_file.systems()
-        if system not in systems:
-            raise UserError(f"DGXSYSTEM={system}", f"no configs/config_{system}.sh", f"there are: {' '.join(systems)}")
-        file = str(config_file.file_of(system))
-    return {**environ, **config_file.source(file, environ), "CONFIG_FILE": file}
+    return config_file.sourced_environment(config_file.find(name, environ), environ)
 
 
 def fitting(facts: Machine, software: Software, environ: Mapping[str, str]) -> List[Finding]:
     """Return a finding for each of our own configurations: can this machine run it, apart from the data?"""
     findings = []
     for system in config_file.systems():
-        variables = configured({**environ, "DGXSYSTEM": system})
-        assert variables is not None
+        variables = config_file.sourced_environment(config_file.file_of(system), environ)
         config = configuration.from_environment(variables)
         failures = [each for each in examine(facts, software, config, variables) if each.severity == FAILURE]
         reasons = dict.fromkeys(f"{each.subject}: {each.found}" for each in failures if each.subject != "DATADIR")
@@ -89,13 +81,13 @@ def print_brief(findings: List[Finding]) -> None:
             say(f"rn50: {said}" if each.severity == FAILURE else f"warning: {said}", err=True)
 
 
-def show(as_json: bool, brief: bool) -> bool:
+def show(name: Optional[str], as_json: bool, brief: bool) -> bool:
     """Print the findings about this machine, and return True if the configured system can run.
 
     Raises UserError for a configuration that cannot be read.
     """
     environ = process.environment()
-    variables = configured(environ)
+    variables = configured(environ, name)
     config = None if variables is None else configuration.from_environment(variables)
     facts, software = hardware.read(), software_facts.read()
     findings = examine(facts, software, config, variables or environ)

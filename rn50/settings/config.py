@@ -15,7 +15,7 @@ from rn50 import frameworks
 from rn50.benchmark import rules
 from rn50.errors import UserError, UserErrors
 from rn50.process import environment
-from rn50.settings.config_file import unknown_names
+from rn50.settings.config_file import find, sourced_environment, unknown_names
 from rn50.settings.variables import (
     AREA,
     BATCH,
@@ -244,6 +244,20 @@ def variables() -> Iterator[Tuple[str, str, Variable]]:
 def known_names() -> Set[str]:
     """Return the name of every variable that is read or checked here, without the aliases of other makers."""
     return {variable.name for _, _, variable in variables()} | set(FIXED)
+
+
+def environment_of(name: Optional[str], environ: Mapping[str, str]) -> Dict[str, str]:
+    """Return the environment of a run of the configuration ``name``, a file or the name of one of ours.
+
+    Without a name it is ``environ`` itself if that has a value for every variable that must be set, as after `. FILE`; else the
+    environment of CONFIG_FILE or DGXSYSTEM.
+
+    Raises UserError if there is no such configuration, or if it cannot be sourced.
+    """
+    if not name and all(variable.given(environ)[1] or not variable.is_read(environ)
+                        for _, _, variable in variables() if variable.default is dataclasses.MISSING):
+        return dict(environ)
+    return sourced_environment(find(name, environ), environ)
 
 
 def from_environment(environ: Optional[Mapping[str, str]] = None, config_file: Optional[str] = None) -> Config:

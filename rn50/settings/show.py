@@ -1,7 +1,6 @@
 """Show the state of every value of a configuration: used, passed through, without effect in this configuration, or ignored."""
 
 import dataclasses
-import pathlib
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from rich.table import Table
@@ -10,8 +9,8 @@ from rn50 import frameworks
 from rn50.benchmark import rules
 from rn50.frameworks import traits
 from rn50.process import environment
-from rn50.settings.config import SECTIONS, Config, from_environment, variables
-from rn50.settings.config_file import is_passed_through, names_set_by, source
+from rn50.settings.config import SECTIONS, Config, environment_of, from_environment, variables
+from rn50.settings.config_file import find, is_passed_through, names_set_by, source
 from rn50.settings.variables import FIXED
 from rn50.terminal import Terminal, print_json, styled
 
@@ -174,13 +173,17 @@ def print_table(rows: List[Row], config: Config, console: Terminal) -> None:
         console.print(f"rules: {finding}")
 
 
-def show(file: Optional[pathlib.Path], as_json: bool) -> None:
-    """Print the state of the values of a file, sourced by a clean shell, or of the environment if no file is named.
+def show(name: Optional[str], as_json: bool) -> None:
+    """Print the state of the values of a configuration, sourced by a clean shell, or of the environment if none is named.
 
     Raises UserError if the file cannot be read or the configuration cannot be run.
     """
-    environ = environment() if file is None else source(str(file))
-    config_file = environ.get("CONFIG_FILE") if file is None else str(file)
+    if name:
+        config_file: Optional[str] = str(find(name, {}))
+        environ: Mapping[str, str] = source(str(config_file))
+    else:
+        environ = environment_of(None, environment())
+        config_file = environ.get("CONFIG_FILE")
     config = from_environment(environ, config_file)
     rows = describe(config, environ, config_file)
     print_json(to_json(rows, config)) if as_json else print_table(rows, config, Terminal())

@@ -24,7 +24,7 @@ def test_suggestions_prefer_few_epochs_to_the_nearest_batch():
                                 each.values["weight_decay"], 0.1) == {}
         source = origin.find(each.name)  # every one of them can be borrowed
         assert source.global_batch_size == each.global_batch_size
-    status, said = rn50("--suggest", "--gbs", "1000", "--json", "--number", "3")
+    status, said = rn50("--suggest", "--gbs", "1000", "--json", "--limit", "3")
     assert status == 0 and [each["name"] for each in json.loads(said)] == [each.name for each in found[:3]]
 
 

@@ -11,7 +11,7 @@ import pathlib
 import re
 import statistics
 from dataclasses import dataclass
-from typing import Any, Dict, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from rn50.benchmark import rules
 from rn50.errors import UserError
@@ -79,6 +79,17 @@ def find(name: str) -> Origin:
     raise UserError(excerpt(name), f"neither a file nor a published result{meant}", f"give {FORMS}")
 
 
+def names() -> List[str]:
+    """Return the names of all published results and reference convergence points."""
+    points = [f"rcp/{ruleset}/{point['BS']}" for ruleset in rules.RCP_RULESETS for point in _points(ruleset).values()]
+    return [*(result.name for result in published.results()), *points]
+
+
+def _points(ruleset: str) -> Dict[str, Any]:
+    """Return the reference convergence points of a ruleset, by name."""
+    return dict(json.loads(recipe.reference_file(ruleset).read_text(encoding="utf-8")))
+
+
 def _beginning(path: pathlib.Path) -> str:
     # Only a regular file is opened, because a pipe may have no end.
     if not path.is_file():
@@ -143,8 +154,7 @@ def _of_reference(name: str) -> Origin:
     if not found or ruleset not in rules.RCP_RULESETS:
         known = ", ".join(rules.RCP_RULESETS)
         raise UserError(name, "no reference convergence point", f"write rcp/RULESET/BATCH with a ruleset of {known}")
-    file = recipe.reference_file(ruleset)
-    points = json.loads(file.read_text(encoding="utf-8"))
+    file, points = recipe.reference_file(ruleset), _points(ruleset)
     key, point = next(((key, each) for key, each in points.items() if each["BS"] == int(found.group(2))), (None, None))
     if point is None:
         there = ", ".join(str(each["BS"]) for each in points.values())
