@@ -24,7 +24,8 @@ def demo_data(folder: pathlib.Path, seed: int, tune: bool, enlarge: int) -> None
     from rn50.progress import counting
 
     with group.cleaned_up(), counting("generating the demo data set") as progress:
-        dataset.generate(folder, seed=seed, val_split="tune" if tune else "val", enlarge=enlarge, progress=progress)
+        settings = dataset.Settings(seed=seed, val_split="tune" if tune else "val", scale=enlarge)
+        dataset.generate(folder, settings, progress=progress)
 
 
 @click.command(epilog="Example: rn50 pack /data/ILSVRC2012 /data/imagenet")
