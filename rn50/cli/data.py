@@ -26,9 +26,10 @@ def demo_data(folder: pathlib.Path, seed: int, tune: bool, scale: int, as_json: 
     from rn50.progress import counting
 
     with group.cleaned_up(), counting("generating the demo data set") as progress:
-        dataset.generate(folder, seed=seed, val_split="tune" if tune else "val", enlarge=scale, progress=progress)
+        settings = dataset.Settings(seed=seed, val_split="tune" if tune else "val", scale=scale)
+        dataset.generate(folder, settings, progress=progress)
     if as_json:
-        print_json({"folder": str(folder), "seed": seed, "split": "tune" if tune else "val", "scale": scale})
+        print_json({"folder": str(folder), "seed": seed, "split": settings.val_split, "scale": scale})
 
 
 @click.command(short_help="Pack ImageNet's folders as RecordIO", epilog="Example: rn50 pack /data/ILSVRC2012 /data/imagenet")

@@ -49,7 +49,8 @@ def find(name: Optional[str], environ: Mapping[str, str]) -> Path:
     # A folder may have the name of a system, so folders are skipped. Any other path is taken; its reader reports what is wrong.
     is_there = os.path.exists(named) and not os.path.isdir(named)
     if not is_there and not os.path.isfile(ours):
-        raise UserError(f"{variable}={excerpt(named)}" if variable else excerpt(named), "no such file, and no system of configs/", there)
+        subject = f"{variable}={excerpt(named)}" if variable else excerpt(named)
+        raise UserError(subject, "no such file, and no system of configs/", there)
     return Path(named) if is_there else ours
 
 

@@ -18,7 +18,8 @@ VERBS = (("doctor",), ("config", "show"), ("bench", "input"), ("bench", "comm"),
 
 
 def rn50(*arguments, **environment):
-    return CliRunner(mix_stderr=False).invoke(main, list(map(str, arguments)), env={"DGXSYSTEM": None, "CONFIG_FILE": None, **environment})
+    environment = {"DGXSYSTEM": None, "CONFIG_FILE": None, **environment}
+    return CliRunner(mix_stderr=False).invoke(main, list(map(str, arguments)), env=environment)
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=" ".join)
