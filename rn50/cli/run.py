@@ -1,16 +1,86 @@
 """Verbs on runs, and on the machine and the configuration that they run on."""
 
 import os
+import pathlib
 import sys
-from typing import Optional
+from typing import Optional, Tuple
 
 import click
 
 from rn50 import process
+from rn50.benchmark import rules
 from rn50.cli import group
+from rn50.cli.numbers import Whole
 from rn50.errors import Status
+from rn50.files import ROOT
 from rn50.settings import config as configuration
-from rn50.terminal import Terminal, say
+from rn50.terminal import Terminal, print_json, say
+
+_runs = click.option("--runs", default=rules.RUNS, show_default=True, type=Whole(1, 10_000), help="Runs of the campaign.")
+
+
+@click.command("run", short_help="Make the five runs of a result", epilog="Example: rn50 run DEMO_CPU")
+@group.config
+@_runs
+@click.option("--output", "-o", "results", type=click.Path(path_type=pathlib.Path),
+              help="Folder of the results [default: results/CONFIG].")
+@click.option("--follow", is_flag=True, help="Only show the campaign, which runs elsewhere: rn50 watch.")
+@group.as_json
+def run_campaign(name: Optional[str], runs: int, results: Optional[pathlib.Path], follow: bool, as_json: bool) -> None:
+    """Make the timed runs of CONFIG, each with a fresh seed; check each, score them, and write the report.
+
+    It does what ./run_experiments.sh does, with one live view on a terminal. Runs that are there already are kept, and one that
+    was interrupted starts from zero, so the same command resumes. --json prints the score at the end, in the form of rn50 score.
+
+    Exit status: 0 every check passed, 1 one did not, 3 a run missed its target, 2 something to fix.
+    """
+    from rn50.launch.campaign import watch
+    from rn50.results import score, scoreboard
+    from rn50.settings import config_file
+
+    environ = process.environment()
+    file = config_file.find(name, environ)
+    if results is None:
+        results = pathlib.Path(environ.get("RESULTS") or ROOT / "results" / config_file.system_of(file))
+    if follow:
+        watch.watch(results, runs)
+        return
+    status = watch.run(results.absolute(), runs, {**environ, "CONFIG_FILE": str(file.resolve())}, as_json)
+    if as_json and status in (Status.SUCCESS, Status.FAULT):
+        print_json(scoreboard.to_json(score.score([results])))
+    sys.exit(status)
+
+
+@click.command("watch", short_help="Show a campaign that runs elsewhere", epilog="Example: rn50 watch results/DEMO_CPU")
+@click.argument("results", type=click.Path(path_type=pathlib.Path))
+@_runs
+@group.as_json
+def watch_campaign(results: pathlib.Path, runs: int, as_json: bool) -> None:
+    """Show the campaign whose logs grow in RESULTS, from these alone, until all runs have ended. Ctrl-C ends the watching only.
+
+    With --json it prints the state once.
+    """
+    from rn50.launch.campaign import state, watch
+
+    if as_json:
+        watch.refuse_missing(results)
+        print_json(state.to_json(state.read(results, runs)))
+    else:
+        watch.watch(results, runs)
+
+
+@click.command("summary", hidden=True, epilog="Example: ./run_experiments.sh calls it after each run.")
+@group.paths
+@click.option("--system", required=True)
+@click.option("--so-far", is_flag=True, help="Some runs are still to come: write the report only.")
+def summary(paths: Tuple[pathlib.Path, ...], system: str, so_far: bool) -> None:
+    """Check and score the runs of a campaign, write the report, and say what came out."""
+    from rn50.launch.campaign import summary
+
+    if so_far:
+        summary.so_far(paths)
+    else:
+        sys.exit(summary.end(paths, system))
 
 
 @click.command("launch", hidden=True, epilog="Example: DGXSYSTEM=DEMO_CPU ./run_and_time.sh calls it with the environment of "
@@ -52,10 +122,11 @@ def train(context: click.Context) -> None:
     say(launchers.bind(config, process.environment()), err=True)  # before NumPy or a framework starts threads
 
     from rn50.run import implementation, timed_run
-    from rn50.run.display import LiveDisplay
+    from rn50.run.display import TOLD, LiveDisplay, TellingDisplay
 
     try:
-        with LiveDisplay(config, Terminal(stderr=True)) as display:
+        display_type = TellingDisplay if process.environment().get(TOLD) else LiveDisplay
+        with display_type(config, Terminal(stderr=True)) as display:
             outcome = timed_run.run(config, implementation.load(config.run.framework), display)
     except Exception as error:
         if context.find_root().params["debug"]:

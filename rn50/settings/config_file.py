@@ -27,7 +27,7 @@ MOST_PRINTED = 4 << 20
 
 def systems() -> List[str]:
     """Return the names of the systems that have a file in ``configs/``."""
-    return sorted(path.stem[len("config_"):] for path in CONFIGS.glob("config_*.sh"))
+    return sorted(system_of(path) for path in CONFIGS.glob("config_*.sh"))
 
 
 def file_of(system: str) -> Path:
@@ -70,6 +70,11 @@ def sourced_environment(file: Path, environ: Mapping[str, str]) -> Dict[str, str
         if sourced.get(name):
             sourced[name] = os.path.normpath(ROOT / sourced[name])
     return sourced
+
+
+def system_of(file: Path) -> str:
+    """Return the name of the system that a file is of, as ``configs/start.sh`` does."""
+    return file.stem[len("config_"):] if file.stem.startswith("config_") else file.stem
 
 
 def is_ours(path: str) -> bool:

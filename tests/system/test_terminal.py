@@ -260,7 +260,7 @@ def small(tmp_path, memorised, tiny_environment):
 def test_a_campaign_on_a_terminal(small, columns):
     shown = on_terminal(["./run_experiments.sh"], columns, **small)
     assert_well(shown, {OK}, columns)
-    for said in ("epoch  3: top-1", "img/s", "target reached", "SUCCESS", "1 run of 5", "report: "):
+    for said in ("epoch  3: top-1", "img/s", "target reached", "4 of 4 passed", "1 run of 5", "Report "):
         assert said in shown.text
     again = on_terminal(["./run_experiments.sh"], columns, **small)
     assert_well(again, {OK}, columns)
@@ -281,7 +281,7 @@ def test_make_demo_on_a_terminal(small):
     """The README's first command. Its data set is drawn, its one run is that of a smaller one."""
     shown = on_terminal(["make", "demo"], **small, DATADIR="")
     assert_well(shown, {OK}, 80)
-    assert "1 run of 5" in shown.text and "report: " in shown.text
+    assert "1 run of 5" in shown.text and "Report " in shown.text
 
 
 def test_a_search_on_a_terminal(with_sections, tmp_path, tiny_folder):

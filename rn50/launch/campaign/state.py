@@ -22,7 +22,7 @@ WAITING, RUNNING, STOPPED, ENDED = "waiting", "running", "stopped", "ended"
 
 @dataclass(frozen=True)
 class RunState:
-    """One run, counted from 1. ``state`` is "waiting" before it has a log, "running" while the log grows, "stopped" where it was
+    """One run, counted from 1. ``state`` is "waiting" before it has a log, "running" while that grows, "stopped" where it was
     ended early, and "ended"."""
 
     number: int
@@ -73,9 +73,11 @@ class RunState:
 
 @dataclass(frozen=True)
 class Campaign:
-    """The runs whose logs are in ``results``. ``expected`` is what the configuration says of a run, and ``curve`` maps an epoch to
-    the lowest and highest top-1 of earlier runs of it. ``evaluated`` are the epochs after which a run may end. The fields after
-    ``runs`` are empty before a run has begun."""
+    """The runs whose logs are in ``results``; the fields after ``runs`` are empty before a run has begun.
+
+    ``expected`` is what the configuration says of a run. ``curve`` maps an epoch to the lowest and highest top-1 of earlier runs.
+    ``evaluated`` are the epochs after which a run may end.
+    """
 
     results: pathlib.Path
     runs: Tuple[RunState, ...]
@@ -101,8 +103,9 @@ class Campaign:
 
     @property
     def last_epoch(self) -> int:
-        """The epoch at which a run probably ends: where the runs before it, or those of the curve, reached the target; else the last
-        one that is evaluated. 0 before a run has begun."""
+        """The epoch at which a run probably ends: where the runs before it, or those of the curve, reached the target.
+
+        Where nothing is known of that, it is the last one that is evaluated; 0 before a run has begun."""
         reached = [int(run.reached.epoch) for run in self.ended if run.reached]
         there = [epoch for epoch, top1 in self.curve.items() if statistics.mean(top1) >= rules.TARGET_ACCURACY]
         usual = statistics.median_high(reached) if reached else min(there, default=0)

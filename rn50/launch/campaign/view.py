@@ -1,7 +1,7 @@
 """Show a campaign to a person: one live view on a terminal, a plain line for each event elsewhere."""
 
 import time
-from typing import Iterator, List, Optional
+from typing import Iterator, List, Optional, Tuple
 
 from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
@@ -11,7 +11,7 @@ from rich.text import Text
 from rn50.benchmark import rules
 from rn50.launch.campaign.state import ENDED, RUNNING, STOPPED, Campaign, RunState
 from rn50.run.display import Progress
-from rn50.terminal import styled
+from rn50.terminal import safe, styled
 
 SILENT_S = 60
 """Seconds without a new record, beyond four epochs, after which the view says for how long there has been none."""
@@ -30,7 +30,7 @@ def render(campaign: Campaign, live: Optional[Progress]) -> RenderableType:
         parts.append(_row(f"epoch {epoch}/{campaign.last_epoch or '-'}", campaign.last_epoch, done, numbers, of_run))
         share = len(campaign.ended) + (done / campaign.last_epoch if campaign.last_epoch else 0)
         parts.append(_row(f"run {run.number} of {len(campaign.runs)}", len(campaign.runs), share, "", left))
-        parts += [Text(line) for line in _top1(campaign, run)]
+        parts += [Text(safe(line)) for line in _top1(campaign, run)]
         silent = _silent_s(run)
         if silent and not live:
             parts.append(styled(f"no news for {_duration(silent)}: has it been stopped?", "yellow"))
@@ -54,7 +54,7 @@ def _row(what: str, total: float, done: float, numbers: str, left: Optional[floa
     return row
 
 
-def _position(campaign: Campaign, run: RunState, live: Optional[Progress]) -> "tuple[int, float]":
+def _position(campaign: Campaign, run: RunState, live: Optional[Progress]) -> Tuple[int, float]:
     """Return the number of the current epoch and the epochs that are done, with the part of the current one."""
     if live:
         return live.epoch, live.epoch - 1 + live.share
@@ -67,7 +67,8 @@ def _position(campaign: Campaign, run: RunState, live: Optional[Progress]) -> "t
 def _top1(campaign: Campaign, run: RunState) -> Iterator[str]:
     """Yield a line for the latest top-1 beside those expected there, and one for what is expected next."""
     for each in run.evaluations[-1:]:
-        yield f"top-1 {each.accuracy:.4f} at epoch {each.epoch:g}{_beside(campaign, int(each.epoch))}; target {rules.TARGET_ACCURACY}"
+        there = f"top-1 {each.accuracy:.4f} at epoch {each.epoch:g}{_beside(campaign, int(each.epoch))}"
+        yield f"{there}; target {rules.TARGET_ACCURACY}"
     then = next((epoch for epoch in campaign.evaluated if epoch > run.epoch), None)
     if then is not None and campaign.curve.get(then):
         yield f"next at epoch {then}{_beside(campaign, then)}"
@@ -79,7 +80,7 @@ def _beside(campaign: Campaign, epoch: int) -> str:
     if epoch not in campaign.curve:
         return ""
     low, high = campaign.curve[epoch]
-    return f", expected {low:g} to {high:g}"
+    return f", expected {low:.2f} to {high:.2f}"
 
 
 def earlier(campaign: Campaign) -> Iterator[str]:
