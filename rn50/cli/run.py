@@ -87,7 +87,7 @@ def config_show(file: Optional[pathlib.Path], as_json: bool) -> None:
 @click.option("--from", "base", metavar="SYSTEM", help="Take hyperparameters and data of this configuration, a file or a name of "
               "configs/ [default: what rn50 plan advises; without a GPU DEMO_CPU].")
 @click.option("--output", "-o", type=click.Path(path_type=pathlib.Path), help="[default: configs/config_NAME.sh]")
-@click.option("--framework", help="[default: one that can use this machine, best an installed one]")
+@click.option("--framework", metavar="NAME", help="[default: one that can use this machine, best an installed one]")
 @click.option("--force", is_flag=True, help="Replace a file that exists.")
 @group.as_json
 def config_new(name: str, base: Optional[str], output: Optional[pathlib.Path], framework: Optional[str], force: bool,

@@ -6,7 +6,7 @@ from typing import Any, Dict
 from rich.table import Table
 
 from rn50 import frameworks
-from rn50.hyperparameters.new_config.new_config import NewConfig, commands, expected
+from rn50.hyperparameters.new_config.new_config import NewConfig, commands, expected, short
 from rn50.terminal import Terminal, print_json
 
 
@@ -48,7 +48,7 @@ def print_lines(new: NewConfig, written: pathlib.Path, console: Terminal) -> Non
         *expected(new.borrowed, new.plan, new.known, new.base),
         *(("caution", each) for each in new.cautions),
         *(("rules", each) for each in new.findings),
-        ("written", str(written)),
+        ("written", short(written)),
         *(("next" if not number else "", each) for number, each in enumerate(commands(new, written))),
     ]
     table = Table.grid(padding=(0, 2))

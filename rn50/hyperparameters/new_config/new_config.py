@@ -7,6 +7,8 @@ named. Data are those of that configuration, else ImageNet. The run is this mach
 
 import contextlib
 import dataclasses
+import math
+import os
 import pathlib
 import re
 import shlex
@@ -22,7 +24,7 @@ from rn50.hyperparameters.borrow.borrow import Borrowed
 from rn50.hyperparameters.new_config import choices
 from rn50.hyperparameters.new_config.choices import Choice, Devices
 from rn50.hyperparameters.plan import accelerators
-from rn50.hyperparameters.plan.planner import Plan, SystemPlanner
+from rn50.hyperparameters.plan.planner import WITHIN_OCTAVES, Plan, SystemPlanner
 from rn50.machine.hardware import Machine
 from rn50.machine.software import Software
 from rn50.settings import config_file, rewrite, show
@@ -155,8 +157,17 @@ def _of_plan(on: Devices, precision: str) -> _Source:
     return _Source(origin.find(plan.recipe.source.name), data, batch, None, plan, published)
 
 
+def _is_far(recipe: origin.Origin, total: int) -> bool:
+    """Return whether a recipe is to be used at a batch size that is not near its own."""
+    return abs(math.log2((recipe.global_batch_size or total) / total)) > WITHIN_OCTAVES
+
+
 def _cautions(machine: Machine, on: Devices, source: _Source) -> Tuple[str, ...]:
     found = list(source.plan.cautions) if source.plan else []
+    total = int(source.batch.value) * on.ranks
+    if source.base and _is_far(source.origin, total):
+        found.append(f"the recipe was chosen for a global batch size of {source.origin.global_batch_size}, far from {total}: "
+                     f"rn50 borrow --suggest --gbs {total} names nearer ones")
     if source.plan and not source.known:
         found.append(f"nobody published a result with {on.models[0]}: its batch size is chosen as if it were another "
                      "accelerator, and minutes are not predicted")
@@ -271,7 +282,9 @@ def expected(
     if not borrowed.config.is_imagenet:
         same = base and borrowed.origin.global_batch_size == borrowed.config.global_batch_size
         return [("expected", f"as {base.name} says; not measured on this machine" if same and base else "not known")]
-    rows = [("expected", f"{borrowed.prediction or 'epochs are not known'}")]
+    if _is_far(borrowed.origin, borrowed.config.global_batch_size):
+        return [("expected", f"not known: the recipe was chosen for a global batch size of {borrowed.origin.global_batch_size}")]
+    rows = [("expected", str(borrowed.prediction or "epochs are not known"))]
     if plan and known:
         its = plan.prediction
         rows.append(("", f"{its.minutes:.3g} minutes ({its.low:.3g} to {its.high:.3g}) if as fast as published {known}"))
@@ -295,8 +308,14 @@ def output_of(name: str) -> pathlib.Path:
     return config_file.file_of(valid_name(name))
 
 
+def short(file: pathlib.Path) -> str:
+    """Return the path of a file, from the working folder if it lies there."""
+    path = os.path.relpath(file)
+    return str(file) if path.startswith("..") else path
+
+
 def commands(new: NewConfig, output: pathlib.Path) -> Sequence[str]:
     """Return the commands that come next."""
-    by = new.name if output.resolve() == config_file.file_of(new.name) else shlex.quote(str(output))
+    by = new.name if output.resolve() == config_file.file_of(new.name) else shlex.quote(short(output))
     data = "DATADIR=/path/to/imagenet " if new.config.is_imagenet else ""
     return [f"{data}rn50 doctor {by}", f"{data}rn50 run {by}"]
