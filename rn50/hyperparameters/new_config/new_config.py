@@ -152,8 +152,8 @@ def _of_plan(on: Devices, precision: str) -> _Source:
     alike = [each for each in plans if each.prediction.high <= fewest.prediction.high * (1 + ALIKE)]
     plan = max(alike, key=lambda each: (each.recipe.source.global_batch_size == each.global_batch_size, each.recipe.runs,
                                         -each.prediction.high))
-    reason = "fewest predicted minutes" if plan is fewest else f"most published runs within {ALIKE:.0%} of the fewest minutes"
-    batch = Choice(str(plan.global_batch_size // on.ranks), f"{reason} that fit {on.memory}")
+    within = "" if plan is fewest else f" within {ALIKE:.0%}, most published runs"
+    batch = Choice(str(plan.global_batch_size // on.ranks), f"fits {on.memory}; fewest predicted minutes{within}")
     return _Source(origin.find(plan.recipe.source.name), data, batch, None, plan, published)
 
 
