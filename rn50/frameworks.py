@@ -42,6 +42,8 @@ class Traits(NamedTuple):
     """Values of INPUT_LIBRARY."""
     step_modes: Tuple[str, ...] = ("eager",)
     """Values of STEP_MODE."""
+    capabilities: Tuple[Tuple[int, int], ...] = ()
+    """Compute capabilities for which its GPU build has code, which it cannot compile for others; empty: any GPU."""
     horovod: bool = False
     """True if ranks on GPUs or on several machines need Horovod."""
     gradient_buckets: bool = False
@@ -58,6 +60,14 @@ class Traits(NamedTuple):
     """Environment variables under which its profiler counts every operator on its own."""
     is_default: bool = False
     """True for the default of FRAMEWORK."""
+
+    def runs_on(self, capability: Tuple[int, int]) -> bool:
+        """Return True if its GPU build has code for a GPU: of the same major version and no newer minor version.
+
+        Source: CUDA C++ Programming Guide, "Binary compatibility".
+        """
+        return not self.capabilities or any(
+            major == capability[0] and minor <= capability[1] for major, minor in self.capabilities)
 
 
 @functools.lru_cache(maxsize=None)

@@ -5,16 +5,14 @@ Imports no MXNet.
 
 import re
 import sys
-from typing import Iterator, Mapping, Optional, Sequence, Tuple
+from typing import Iterator, Mapping, Optional, Sequence
 
+from rn50 import frameworks
 from rn50.doctor.finding import FAILURE, INSTALL_DRIVER, OK, WARNING, Finding
 from rn50.files import ROOT
 from rn50.machine.gpus import Gpu
 from rn50.machine.software import Software
 from rn50.settings.config import Config
-
-MACHINE_CODE = ((5, 0), (6, 0), (7, 0), (8, 0), (8, 6))
-"""Compute capabilities for which libmxnet.so of mxnet-cu112 1.9.1 has code; it has no PTX to compile for others."""
 
 OLDEST_DRIVER = "450.80.02"
 """The oldest driver for libraries of any CUDA 11, by minor version compatibility (NVIDIA, CUDA Compatibility, table 1)."""
@@ -69,17 +67,10 @@ def _packages(software: Software, config: Optional[Config]) -> Finding:
     return Finding(OK, "packages", shown)
 
 
-def runs(capability: Tuple[int, int]) -> bool:
-    """Return True if a GPU runs code in ``MACHINE_CODE``: code for the same major version and no newer minor version.
-
-    Source: CUDA C++ Programming Guide, "Binary compatibility".
-    """
-    return any(major == capability[0] and minor <= capability[1] for major, minor in MACHINE_CODE)
-
-
 def _capability(used: Sequence[Gpu], software: Software, grave: str) -> Finding:
     subject = "compute capability"
-    held = " ".join(f"{major}.{minor}" for major, minor in MACHINE_CODE)
+    mxnet = frameworks.traits("mxnet")
+    held = " ".join(f"{major}.{minor}" for major, minor in mxnet.capabilities)
     known = sorted({each.capability for each in used if each.capability})
     shown = ", ".join(f"{major}.{minor}" for major, minor in known)
     if software.nvidia_container:
@@ -87,12 +78,12 @@ def _capability(used: Sequence[Gpu], software: Software, grave: str) -> Finding:
     if not known:
         found = f"driver {used[0].driver} does not tell; mxnet-cu112 holds code for {held}"
         return Finding(WARNING, subject, found, f"a newer driver tells: {INSTALL_DRIVER}")
-    bad = [each for each in known if not runs(each)]
+    bad = [each for each in known if not mxnet.runs_on(each)]
     if not bad:
         return Finding(OK, subject, f"{shown}; mxnet-cu112 holds code for {held}")
     name = next(each.name for each in used if each.capability == bad[0])
     found = f"{name} has {bad[0][0]}.{bad[0][1]}; mxnet-cu112 holds code for {held} only, and no driver changes that"
-    if bad[0] < MACHINE_CODE[0]:
+    if bad[0] < mxnet.capabilities[0]:
         return Finding(grave, subject, found, "use a GPU of compute capability 5.0 to 8.9, or DGXSYSTEM=DEMO_CPU")
     return Finding(grave, subject, found, "train with the PyTorch implementation (FRAMEWORK=pytorch), or in "
                    "NVIDIA's MXNet container (make image STAGE=gpu BASE_IMAGE=...)")

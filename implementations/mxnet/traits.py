@@ -48,6 +48,9 @@ LIBRARY, CUDA, PYTHON = map(_named, (_LIBRARY, _CUDA, _PYTHON))
 """Names in every build, in the CUDA build alone, and in the Python package."""
 READ = LIBRARY | CUDA | PYTHON
 
+MACHINE_CODE = ((5, 0), (6, 0), (7, 0), (8, 0), (8, 6))
+"""Compute capabilities for which libmxnet.so of mxnet-cu112 1.9.1 has code; it has no PTX to compile for others."""
+
 ELSEWHERE = ("NHWC_BATCHNORM_LAUNCH_MARGIN", "E2E_CUDA_GRAPHS")
 """Names that published files set for NVIDIA's own build, beside those that begin with ``PREFIX``."""
 
@@ -57,6 +60,7 @@ TRAITS = Traits(
     packages=r"mxnet.*|nvidia-dali-.*|numpy|horovod",
     requirements={"cpu": ("mxnet-cpu",), "gpu": ("mxnet-cu112",)},
     precisions={"cpu": ("float32", "bfloat16"), "gpu": ("float32", "float16")},
+    capabilities=MACHINE_CODE,
     horovod=True,
     gradient_buckets=True,
     variables=Variables(PREFIX, READ, ELSEWHERE),

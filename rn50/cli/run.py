@@ -151,3 +151,31 @@ def config_show(name: Optional[str], as_json: bool) -> None:
     from rn50.settings import show
 
     show.show(name, as_json)
+
+
+@config_group.command("new", short_help="Write a configuration for this machine", epilog="Example: rn50 config new MINE")
+@click.argument("name")
+@click.option("--from", "base", metavar="SYSTEM", help="Take hyperparameters and data of this configuration, a file or a name of "
+              "configs/ [default: what rn50 plan advises; without a GPU DEMO_CPU].")
+@click.option("--output", "-o", type=click.Path(path_type=pathlib.Path), help="[default: configs/config_NAME.sh]")
+@click.option("--framework", metavar="NAME", help="[default: one that can use this machine, best an installed one]")
+@click.option("--force", is_flag=True, help="Replace a file that exists.")
+@group.as_json
+def config_new(name: str, base: Optional[str], output: Optional[pathlib.Path], framework: Optional[str], force: bool,
+               as_json: bool) -> None:
+    """Write a complete configuration called NAME for this machine, every value with its reason.
+
+    With GPUs it trains on ImageNet, at the batch size that fits their memory with the fewest minutes that rn50 plan predicts,
+    with the published hyperparameters that it names. Without one it trains on the demo data set. Input settings are defaults,
+    which rn50 tune input improves.
+    """
+    from rn50.hyperparameters.new_config import display, new_config
+    from rn50.machine import hardware, software
+    from rn50.settings import config_file, rewrite
+
+    file = output or new_config.output_of(name)
+    rewrite.refuse_output(file, force)
+    source = config_file.find(base, {}) if base else None
+    new = new_config.make(name, hardware.read(), software.read(), source, framework)
+    rewrite.write(new.text, file, force)
+    display.show(new, file, as_json)

@@ -57,10 +57,10 @@ def read(file: pathlib.Path, section: str = "hyperparameters") -> Base:
     if found is None:
         where = " before another one" if section == "hyperparameters" else ""
         raise UserError(file, f"no section `# --- {section.replace('_', ' ')}`{where}", _FORM)
-    return Base(file, text[: found.start()], found.group(), text[found.end():], _configuration(file), section)
+    return Base(file, text[: found.start()], found.group(), text[found.end():], configuration(file), section)
 
 
-def _configuration(file: pathlib.Path, called: Optional[pathlib.Path] = None) -> Config:
+def configuration(file: pathlib.Path, called: Optional[pathlib.Path] = None) -> Config:
     """Read a configuration without a shell, in an empty environment. Errors name the file ``called``, by default ``file``."""
     try:
         return from_environment(assignments.read(file).values, str(called or file))
@@ -99,7 +99,7 @@ def check(base: Base, text: str, values: Mapping[str, str]) -> Config:
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / base.file.name
         file.write_text(text, encoding="utf-8", errors="surrogateescape")
-        config = _configuration(file, base.file)
+        config = configuration(file, base.file)
     resolved, before = config.as_environment(), base.config
     kept = dataclasses.replace(config, **{base.section: getattr(before, base.section)}) == before
     read_as = {name: _VARIABLES[name].read for name in values}

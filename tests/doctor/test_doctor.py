@@ -22,8 +22,6 @@ from tests.doctor.examined import GPU_BUILD, config_of, examine
 from tests.support.four_epochs import write_run
 from tests.support.machines import NAMES, simulated
 
-MXNET = frameworks.unimported("mxnet", "doctor")
-
 
 def subjects(findings, severity):
     return {each.subject for each in findings.values() if each.severity == severity}
@@ -83,7 +81,7 @@ def test_h100_under_other_software_is_well(data):
                                               ((8, 0), True), ((8, 6), True), ((8, 9), True), ((9, 0), False), ((10, 0), False),
                                               ((12, 0), False)])
 def test_machine_code_runs_on_newer_minor_versions_only(capability, runs):
-    assert MXNET.runs(capability) is runs
+    assert frameworks.traits("mxnet").runs_on(capability) is runs
 
 
 def test_advice_for_other_gpus(data):

@@ -261,6 +261,31 @@ def test_names_of_accelerators(model, expected):
     assert accelerators.name(model) == expected
 
 
+@pytest.mark.parametrize(
+    ("gpu", "expected"),
+    [
+        ("NVIDIA A100-SXM4-40GB", "A100-SXM-40GB"), ("NVIDIA A100 80GB PCIe", "A100-PCIe-80GB"),
+        ("NVIDIA A100-PCIE-40GB", "A100-PCIe-40GB"), ("NVIDIA H100 80GB HBM3", "H100-SXM-80GB"),
+        ("NVIDIA H100 PCIe", "H100-PCIe-80GB"), ("NVIDIA L40S", "L40S"), ("NVIDIA A30", "A30"),
+        ("Tesla V100-SXM2-16GB", "V100-SXM-16GB"), ("NVIDIA RTX A5000", "RTX-A5000"), ("Tesla T4", None), ("NVIDIA H200", None),
+    ],
+)  # fmt: skip
+def test_names_that_nvidia_smi_gives_gpus(gpu, expected):
+    assert accelerators.of_gpu(gpu, accelerators.known(published.results())) == expected
+
+
+@pytest.mark.parametrize("fitting", [96, 224, 1000])
+@pytest.mark.parametrize("name", [NAME, "A30", "one that nobody published"])
+def test_what_does_not_fit_is_not_planned(planner, name, fitting):
+    for number in (1, 8):
+        plans = planner.candidates(name, number, fitting)
+        sizes = [each.global_batch_size for each in plans]
+        assert max(sizes) <= number * fitting
+        assert not any("may not have the memory" in caution for each in plans for caution in each.cautions)
+        rounded = {round((each.global_batch_size or 0) / number) * number for each in planner.results}
+        assert set(sizes) <= rounded or sizes == [number * fitting]
+
+
 def test_a_whole_name_goes_before_a_part():
     names = accelerators.known(published.results())
     assert [accelerators.find(each, names) for each in names] == names  # Gaudi beside Gaudi2, L40 beside L40S

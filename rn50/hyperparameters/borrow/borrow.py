@@ -34,7 +34,8 @@ class Change:
 @dataclass(frozen=True)
 class Borrowed:
     """Configuration with borrowed hyperparameters, not written yet; ``text`` is the whole file. ``assumed`` are NAME=value that
-    the origin does not state. ``mixed`` are the variables that keep the base's values because the group was not taken whole."""
+    the origin does not state. ``mixed`` are the variables that keep the base's values because the group was not taken whole.
+    ``header`` are the lines of the file's header that say where the values come from."""
 
     origin: Origin
     base: pathlib.Path
@@ -43,6 +44,7 @@ class Borrowed:
     assumed: Tuple[str, ...]
     mixed: Tuple[str, ...]
     prediction: Optional[Prediction]
+    header: Tuple[Tuple[str, str], ...]
     text: str
 
     @property
@@ -80,8 +82,9 @@ def borrow(
         note = f"batch norm is over {batch // before.ranks} images here, and was over {span}"
         source = dataclasses.replace(source, notes=(*source.notes, note))
     named = tuple(f"{name}={value}" for name, value in assumed.items())
-    draft = Borrowed(source, base, before, (), named, tuple(mixed), said, "")
-    text = _text(draft, its, ordered, batch)
+    draft = Borrowed(source, base, before, (), named, tuple(mixed), said, (), "")
+    draft = dataclasses.replace(draft, header=tuple(_header(draft, batch)))
+    text = _text(draft, its, ordered)
     config = rewrite.check(its, text, ordered)
     resolved = rewrite.hyperparameters(config)
     where = {**dict.fromkeys(ordered, "borrowed"), **dict.fromkeys(assumed, "assumed"), **dict.fromkeys(mixed, "base")}
@@ -137,15 +140,22 @@ def _prediction(source: Origin, values: Dict[str, str], batch: int) -> Optional[
     return expected_epochs.of_recipe(key, source.epochs if as_published else ())
 
 
-def _text(draft: Borrowed, base: Base, values: Dict[str, str], batch: int) -> str:
-    source = draft.origin
+def _text(draft: Borrowed, base: Base, values: Dict[str, str]) -> str:
     rows = [
         ("command", "CONFIG_FILE=/path/to/this/file ./run_and_time.sh"),
         ("machine", base.machine),
         ("expected", f"{draft.prediction}; not measured with this code" if draft.prediction else "not known"),
+        *draft.header,
+    ]
+    return rewrite.render(base, "with borrowed hyperparameters", rows, values)
+
+
+def _header(draft: Borrowed, batch: int) -> List[Tuple[str, str]]:
+    source = draft.origin
+    rows = [
         ("borrowed", f"by `rn50 borrow {shlex.quote(source.name)}`, for {draft.base.name}"),
         *(("", f"{what}: {who}") for what, who in source.provenance),
-    ]  # fmt: skip
+    ]
     if source.global_batch_size and source.global_batch_size != batch:
         rows.append(("changed", f"global batch size {source.global_batch_size} there, {batch} here; the rest as it was"))
     if draft.assumed:
@@ -153,5 +163,4 @@ def _text(draft: Borrowed, base: Base, values: Dict[str, str], batch: int) -> st
     if draft.mixed:
         kept = ", ".join(draft.mixed)
         rows.append(("PARTIAL", f"not the whole group: {kept} of {draft.base.name}; nobody is known to have run this"))
-    rows += [("note", note) for note in source.notes]
-    return rewrite.render(base, "with borrowed hyperparameters", rows, values)
+    return rows + [("note", note) for note in source.notes]
