@@ -33,9 +33,9 @@ def doctor(as_json: bool, brief: bool) -> None:
 
     Exit status: 0 the system can run, 1 it cannot.
     """
-    from rn50.doctor.doctor import show
+    from rn50.doctor.doctor import configured, show
 
-    sys.exit(Status.SUCCESS if show(as_json, brief) else Status.FAULT)
+    sys.exit(Status.SUCCESS if show(configured(process.environment()), as_json, brief) else Status.FAULT)
 
 
 @click.command(epilog="Example: set -a; . configs/config_DEMO_CPU.sh; rn50 train")
