@@ -185,7 +185,7 @@ def planner_for(
     only by that rate.
 
     Raises:
-        UserError: the name is not known, or the conditions of a measured rate are missing or impossible.
+        UserError: the name is not known or stands for several, or the conditions of a measured rate are missing or impossible.
     """
     plain = SystemPlanner()
     known = [each for each in names.known(plain.results) if each in plain.throughput.accelerators]
@@ -198,7 +198,7 @@ def planner_for(
     if accelerator:
         try:
             name = names.find(accelerator, known)
-        except UserError:
-            name = accelerator  # a new one
+        except names.UnknownError:
+            name = accelerator
     measured = Point(name, accelerators, global_batch_size / accelerators)
     return SystemPlanner(measured=(measured, images_per_second)), name
