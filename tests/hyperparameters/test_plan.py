@@ -127,6 +127,13 @@ def test_of_recipes_whose_epochs_are_printed_alike_the_one_of_most_runs_comes_fi
     assert planner.recipe(3264, 8).runs == first.prediction.runs
 
 
+def test_of_batch_sizes_whose_minutes_are_printed_alike_the_one_of_most_runs_is_chosen(planner):
+    best, rival = planner.best(NAME, 8), planner.plan(NAME, 8, 3584)
+    assert rival.prediction.high < best.prediction.high < 1.005 * rival.prediction.high
+    assert best.global_batch_size == 3264 and best.evidence > 300 > rival.evidence > 0
+    assert planner.plan(NAME, 8, 3328).evidence == 0, "the recipe of 3,264, which nobody is known to have run at 3,328"
+
+
 def test_fewer_epochs_than_anybody_needed_are_not_predicted(planner):
     fewest = min(map(epochs.mean_epochs, planner.results))
     for size in range(400, 67456, 500):

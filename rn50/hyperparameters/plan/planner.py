@@ -23,6 +23,8 @@ SCALES = tuple(2**n for n in range(13))
 """Numbers of accelerators on the scale-out curve: 1 to 4,096."""
 WITHIN_OCTAVES = 0.25
 """Distance of a recipe's batch size beyond which a caution is given."""
+EQUAL = 1.005
+"""Ratio of minutes within which plans count as equal, because minutes are printed with three digits."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,11 @@ class Plan:
     prediction: Prediction
     recipe: Recipe
     cautions: Tuple[str, ...]
+
+    @property
+    def evidence(self) -> int:
+        """Return the number of published runs with this recipe at this very batch size."""
+        return self.recipe.runs if self.recipe.source.global_batch_size == self.global_batch_size else 0
 
 
 class SystemPlanner:
@@ -120,7 +127,7 @@ class SystemPlanner:
 
     def best(self, accelerator: str, accelerators: int) -> Plan:
         """Return the plan whose interval ends with the fewest minutes, so that a proven batch size goes before one that may be a
-        little faster.
+        little faster. Of plans that are ``EQUAL`` it is the one with the most evidence.
 
         The published batch sizes are tried, rounded to a whole number of images per accelerator. The most images are those that
         were published, or measured, with this accelerator. The fewest are too, except that more accelerators than were published
@@ -140,7 +147,9 @@ class SystemPlanner:
         batches = {round(size / accelerators) for size in sizes}
         batches = {each for each in batches if fewest <= each <= most} | {fewest, most}
         plans = [self.plan(accelerator, accelerators, batch * accelerators) for batch in sorted(batches)]
-        return min(plans, key=lambda each: each.prediction.high)
+        fewest_minutes = min(each.prediction.high for each in plans)
+        equal = [each for each in plans if each.prediction.high <= EQUAL * fewest_minutes]
+        return max(equal, key=lambda each: (each.evidence, -each.prediction.high))
 
     def curve(self, accelerator: str) -> List[Plan]:
         """Return the best plan for each of ``SCALES``."""
