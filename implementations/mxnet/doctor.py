@@ -9,6 +9,7 @@ from typing import Iterator, Mapping, Optional, Sequence
 
 from rn50 import frameworks
 from rn50.doctor.finding import FAILURE, INSTALL_DRIVER, OK, WARNING, Finding
+from rn50.doctor.packages import install as install_command
 from rn50.files import ROOT
 from rn50.machine.gpus import Gpu
 from rn50.machine.software import Software
@@ -46,8 +47,8 @@ def gpus(used: Sequence[Gpu], software: Software, grave: str, environ: Mapping[s
 
 def _packages(software: Software, config: Optional[Config]) -> Finding:
     on_gpus = config is not None and config.run.device == "gpu"
-    wanted = "mxnet-cu112" if on_gpus else "mxnet-cpu"
-    install = f"requirements/install.sh {wanted}, or make image STAGE={'gpu' if on_gpus else 'cpu'}"
+    device = "gpu" if on_gpus else "cpu"
+    install = f"{install_command(software, frameworks.traits('mxnet'), device)}, or make image STAGE={device}"
     have = software.packages
     relevant = [name for name in sorted(have) if re.fullmatch(r"mxnet.*|nvidia-dali-.*|numpy|horovod", name)]
     shown = ", ".join(f"{name} {have[name]}" for name in relevant)
@@ -60,10 +61,14 @@ def _packages(software: Software, config: Optional[Config]) -> Finding:
     if not any(name.startswith("nvidia-dali-") for name in have):
         return Finding(FAILURE, "packages", f"no DALI beside {shown}", install)
     if config is not None and config.ranks > 1 and (on_gpus or config.run.nodes > 1) and "horovod" not in have:
+        build = f"requirements/install.sh horovod-build && requirements/install.sh {'horovod-nccl' if on_gpus else 'horovod'}"
         return Finding(FAILURE, "packages", f"no Horovod beside {shown}, and {config.ranks} ranks are asked for",
-                       "make test, which builds it, or set DGXNGPU=1")
+                       f"{build}, or set DGXNGPU=1 and DGXNNODES=1 in the configuration")
     if have.get("numpy", "1.").split(".")[0] != "1":
-        return Finding(WARNING, "packages", f"{shown}: MXNet 1.9.1 was tried with NumPy 1.23.5 and 1.26.4 only", install)
+        # install.sh would not look: it has done its work already.
+        pinned = "1.26.4" if software.python.startswith("3.12") else "1.23.5"
+        return Finding(WARNING, "packages", f"{shown}: MXNet 1.9.1 was tried with NumPy 1.23.5 and 1.26.4 only",
+                       f"{sys.executable} -m pip install numpy=={pinned}")
     return Finding(OK, "packages", shown)
 
 
@@ -84,9 +89,9 @@ def _capability(used: Sequence[Gpu], software: Software, grave: str) -> Finding:
     name = next(each.name for each in used if each.capability == bad[0])
     found = f"{name} has {bad[0][0]}.{bad[0][1]}; mxnet-cu112 holds code for {held} only, and no driver changes that"
     if bad[0] < mxnet.capabilities[0]:
-        return Finding(grave, subject, found, "use a GPU of compute capability 5.0 to 8.9, or DGXSYSTEM=DEMO_CPU")
-    return Finding(grave, subject, found, "train with the PyTorch implementation (FRAMEWORK=pytorch), or in "
-                   "NVIDIA's MXNet container (make image STAGE=gpu BASE_IMAGE=...)")
+        return Finding(grave, subject, found, "use a GPU of compute capability 5.0 to 8.9; rn50 run DEMO_CPU needs none")
+    return Finding(grave, subject, found, "train with PyTorch: FRAMEWORK=pytorch in the configuration, and in another checkout "
+                   "requirements/install.sh pytorch-gpu; or use NVIDIA's MXNet container")
 
 
 def _driver(version: str, grave: str, environ: Mapping[str, str]) -> Finding:
@@ -119,7 +124,7 @@ def _libraries(software: Software) -> Iterator[Finding]:
 def _bringing(library: str) -> str:
     """Return the command that installs a library."""
     if library == "libcuda.so.1":
-        return "it is the NVIDIA driver's: sudo apt-get install nvidia-driver; in a container: docker run --gpus all"
+        return f"it is the NVIDIA driver's: {INSTALL_DRIVER}; in a container: docker run --gpus all"
     if library in SYSTEM_PACKAGES:
         return f"sudo apt-get install {SYSTEM_PACKAGES[library]}"
     wheel = WHEELS.get(library.split(".so")[0])

@@ -104,9 +104,9 @@ def doctor(name: Optional[str], as_json: bool, brief: bool) -> None:
 
     Exit status: 0 the system can run, 1 it cannot.
     """
-    from rn50.doctor.doctor import show
+    from rn50.doctor.doctor import configured, show
 
-    sys.exit(Status.SUCCESS if show(name, as_json, brief) else Status.FAULT)
+    sys.exit(Status.SUCCESS if show(configured(process.environment(), name), as_json, brief) else Status.FAULT)
 
 
 @click.command(hidden=True, epilog="Example: rn50 run DEMO_CPU --runs 1 calls it.")

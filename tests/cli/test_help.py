@@ -65,7 +65,7 @@ def test_every_verb_has_an_example_of_itself_and_json(words):
     (["bench", "throughput", "NONE", "--to", "x"], "--to is now --output", "NONE: no such file"),
     (["profile", "NONE", "--to", "x"], "--to is now --output", "NONE: no such file"),
     (["profile", "NONE", "--against", "x"], "--against is now --baseline", "NONE: no such file"),
-    (["borrow", "rcp/3264", "--for", "NONE"], "--for is now an argument: rn50 borrow [OPTIONS] [SOURCE] [CONFIG]", "NONE: no such"),
+    (["borrow", "rcp/3264", "--for", "NONE"], "--for is now an argument: rn50 borrow [OPTIONS] [SOURCE] [CONFIG]", "NONE: no"),
     (["borrow", "--for=NONE", "rcp/3264"], "--for is now an argument", "NONE: no such file"),
     (["borrow", "--suggest", "--number", "3"], "--number is now --limit", "wants --gbs"),
     (["demo-data", "/proc/nowhere", "--enlarge", "4"], "--enlarge is now --scale", "/proc/nowhere"),

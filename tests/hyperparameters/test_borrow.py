@@ -17,6 +17,7 @@ from rn50.settings import config as configuration
 from rn50.settings import config_file
 from rn50.settings.shell import assignments
 from tests.hyperparameters.borrowing import EIGHT, configured, rn50
+from tests.support import four_epochs
 
 ONE_RANK = config_file.CONFIGS / "config_1xA100.sh"
 LOGS = pathlib.Path(__file__).resolve().parents[2].parent / "shared" / "published" / "logs"
@@ -144,6 +145,32 @@ def test_another_batch_size_changes_nothing_else_and_is_said():
     assert borrowed.prediction.runs == 0 and "no run of this recipe is known" in borrowed.prediction.basis
     with pytest.raises(UserError, match="8 ranks of NF5688M6 do not divide it; give --gbs 2000 or 2008"):
         borrow.borrow(source, EIGHT, 2004)
+
+
+def test_epochs_of_imagenet_are_not_promised_to_other_data(tmp_path):
+    demo = config_file.CONFIGS / "config_DEMO_CPU.sh"
+    for source in ("v1.0/Inspur/nf5688m6_mxnet", "rcp/3264"):
+        borrowed = borrow.borrow(origin.find(source), demo)
+        assert borrowed.prediction is None
+        [said] = re.findall("^#   expected +(.+)$", borrowed.text, re.MULTILINE)
+        assert said == "not known: the epochs of published runs are those of ImageNet, and this data set is another one"
+        assert "its runs trained on 1,281,167 images, and this configuration trains on 10,000" in borrowed.text
+    status, said = rn50("rcp/3264", "--for", demo)
+    assert status == 0 and "epochs to expect: not known: " in said and "35" not in said.split("epochs to expect")[1]
+
+
+def test_epochs_of_own_runs_are_those_of_their_data_alone(tmp_path):
+    said = [(3000, f"lars_opt_{name}", value, {}) for name, value in (("momentum", 0.9), ("weight_decay", 5e-5))]
+    log = four_epochs.write_run(tmp_path / "result_0.txt", train_samples=10_000, extra=said)
+    source, demo = origin.find(str(log)), config_file.CONFIGS / "config_DEMO_CPU.sh"
+    assert source.train_samples == 10_000
+    batch = source.global_batch_size
+    own = borrow.borrow(source, demo)
+    assert (own.prediction.mean, own.prediction.basis) == (4, "the runs that it was borrowed from")
+    assert borrow.borrow(source, demo, 2 * batch).prediction is None
+    on_imagenet = borrow.borrow(source, ONE_RANK)
+    assert on_imagenet.prediction.runs == 0 and "no run of this recipe is known" in on_imagenet.prediction.basis
+    assert "its runs trained on 10,000 images, and this configuration trains on 1,281,167" in on_imagenet.text
 
 
 def test_what_leaves_the_closed_rules_is_found():

@@ -14,6 +14,7 @@ from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.files import ROOT
 from rn50.launch.campaign import state, view
+from rn50.run import log_file
 from rn50.run.display import Progress, told
 from rn50.settings import config_file, header
 from tests.support import campaigns, typed
@@ -95,8 +96,9 @@ def test_the_view_says_where_the_run_is_and_what_to_expect(results):
 
 def test_a_run_that_was_stopped_or_missed_says_so(results):
     partial = results / "result_2.txt.partial"
-    stop = '{"namespace": "", "time_ms": 1, "event_type": "INTERVAL_END", "key": "run_stop", "value": null, "metadata": {"status": "aborted"}}'
-    partial.write_text(partial.read_text().rpartition("\n")[0] + f"\n:::MLLOG {stop}\n")
+    text = partial.read_text()
+    partial.write_text(text[:text.rindex("\n") + 1])
+    log_file.stop_abandoned(results / "result_2.txt")
     campaign = state.read(results, 3)
     assert campaign.runs[2].state == state.STOPPED and campaign.current is None
     assert "run 3: stopped after epoch 10" in shown(campaign)

@@ -5,6 +5,7 @@ The tests of the other files run in pipes, where no progress bar is drawn.
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -124,11 +125,10 @@ def test_a_ci_job_with_a_terminal_keeps_every_line(verb, verbs):
 
 def test_a_table_in_a_pipe_is_not_folded():
     shown = in_pipe([*RN50, "borrow", "--suggest", "--gbs", "3264", "--limit", "40"])
-    long_names = [line for line in shown.lines if "Fujitsu" in line or "Supermicro" in line or "HPE" in line]
-    assert long_names and all(line.count("│") == 8 for line in long_names)
+    assert sum(bool(re.match(r" ?\d+ .* (v\d\.\d|rcp)/[^/]+/[^/]+$", line)) for line in shown.lines) == 40
     shown = in_pipe([*RN50, "config", "show", "configs/config_DEMO_CPU.sh"])
     [line] = [line for line in shown.lines if line.split()[:1] == ["DALI_THREADS"]]
-    assert "CPU threads of a rank's pipeline" in line
+    assert line.split()[1] == "1" and "CPU threads of each rank" in line
 
 
 @pytest.mark.parametrize("command", ["--help", "plan --curve", "config show configs/config_DEMO_CPU.sh", "plan --curve --json",

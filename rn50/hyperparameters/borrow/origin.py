@@ -45,6 +45,7 @@ class Origin:
     ``values`` are texts by the names of variables, complete or not. ``provenance`` are lines of (what, who or where). ``epochs``
     are those that its own runs needed, None for one that missed. ``notes`` say what was not read. ``batch_norm_span`` is the
     number of images that batch norm was over. ``doubtful`` are variables that it sets in a way that is not read.
+    ``train_samples`` is the number of images that its runs trained on, None if it has no runs.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Origin:
     notes: Tuple[str, ...] = ()
     batch_norm_span: Optional[int] = None
     doubtful: Tuple[str, ...] = ()
+    train_samples: Optional[int] = rules.TRAIN_SAMPLES
 
 
 def find(name: str) -> Origin:
@@ -136,7 +138,6 @@ def _of_logs(name: str, files: Sequence[pathlib.Path]) -> Origin:
     decay = first.decay_epochs(samples)
     values = _values(name, first.values, None if decay is None else round(decay, 2), runs, evaluated[0] if evaluated else None,
                      interval)
-    notes = () if samples == rules.TRAIN_SAMPLES else (f"it was trained on other data: {samples:,} images",)
     place = tree.place(files[0].parent)
     provenance = (
         ("source", f"result log {name}" + (f", {len(files)} runs" if len(files) > 1 else "")),
@@ -145,7 +146,7 @@ def _of_logs(name: str, files: Sequence[pathlib.Path]) -> Origin:
         ("system", (place.system if place else logs[0].platform) or "not logged"),
         *((("SHA-256", f"{sha256(file)} {file.name}")) for file in files),
     )  # fmt: skip
-    return Origin(name, "result log", values, first.batch_size, provenance, runs, notes, _span(first))
+    return Origin(name, "result log", values, first.batch_size, provenance, runs, (), _span(first), train_samples=samples)
 
 
 def _of_reference(name: str) -> Origin:
@@ -211,7 +212,7 @@ def _of_file(name: str, path: pathlib.Path) -> Origin:
     provenance += [("SHA-256", f"{sha256(file)} {file.name}") for file in found.files]
     global_batch_size = int(batch) * ranks if batch and ranks else None
     return Origin(name, "configuration file", values, global_batch_size, tuple(provenance), notes=tuple(notes),
-                  doubtful=tuple(doubtful))
+                  doubtful=tuple(doubtful), train_samples=None)
 
 
 def _values(

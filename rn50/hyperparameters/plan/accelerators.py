@@ -18,6 +18,10 @@ _ALSO_CALLED = {
 }
 
 
+class UnknownError(UserError):
+    """Error: no published result has an accelerator of this name."""
+
+
 def name(model: str) -> str:
     """Return the one-word form of an ``accelerator_model_name``: ``A100-SXM-80GB`` for ``NVIDIA A100-SXM4-80GB (400W)``."""
     found = _word(model)
@@ -40,7 +44,8 @@ def find(wanted: str, names: Iterable[str]) -> str:
     """Return the one of ``names`` that ``wanted`` is, or is a part of; spaces, dashes and case do not matter.
 
     Raises:
-        UserError: none is, or several are.
+        UnknownError: none is.
+        UserError: several are.
     """
     names = list(names)
     sought = {_plain(wanted), _plain(_word(wanted))} - {""}
@@ -51,8 +56,8 @@ def find(wanted: str, names: Iterable[str]) -> str:
         return found[0]
     if found:
         raise UserError(f"--accelerator {wanted}", f"several are called so: {', '.join(found)}", "say which")
-    raise UserError(f"--accelerator {wanted}", "nobody published a result with it",
-                    f"known are {', '.join(names)}; of another one give what you measured, with --images-per-second")
+    raise UnknownError(f"--accelerator {wanted}", "nobody published a result with it",
+                       f"known are {', '.join(names)}; of another one give what you measured, with --images-per-second")
 
 
 def of_gpu(gpu: str, names: Iterable[str]) -> Optional[str]:

@@ -23,6 +23,8 @@ SCALES = tuple(2**n for n in range(13))
 """Numbers of accelerators on the scale-out curve: 1 to 4,096."""
 WITHIN_OCTAVES = 0.25
 """Distance of a recipe's batch size beyond which a caution is given."""
+EQUAL = 1.005
+"""Ratio of minutes within which plans count as equal, because minutes are printed with three digits."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,11 @@ class Plan:
     prediction: Prediction
     recipe: Recipe
     cautions: Tuple[str, ...]
+
+    @property
+    def evidence(self) -> int:
+        """Return the number of published runs with this recipe at this very batch size."""
+        return self.recipe.runs if self.recipe.source.global_batch_size == self.global_batch_size else 0
 
 
 class SystemPlanner:
@@ -120,12 +127,15 @@ class SystemPlanner:
 
     def best(self, accelerator: str, accelerators: int) -> Plan:
         """Return the plan whose interval ends with the fewest minutes, so that a proven batch size goes before one that may be a
-        little faster.
+        little faster. Of plans that are ``EQUAL`` it is the one with the most evidence.
 
         Raises:
             UserError: more accelerators than images in the largest published batch.
         """
-        return min(self.candidates(accelerator, accelerators), key=lambda each: each.prediction.high)
+        plans = self.candidates(accelerator, accelerators)
+        fewest_minutes = min(each.prediction.high for each in plans)
+        equal = [each for each in plans if each.prediction.high <= EQUAL * fewest_minutes]
+        return max(equal, key=lambda each: (each.evidence, -each.prediction.high))
 
     def candidates(self, accelerator: str, accelerators: int, fitting: int = 0) -> List[Plan]:
         """Return plans at the published batch sizes, rounded to a whole number of images per accelerator, and at the most and the
@@ -202,7 +212,7 @@ def planner_for(
     only by that rate.
 
     Raises:
-        UserError: the name is not known, or the conditions of a measured rate are missing or impossible.
+        UserError: the name is not known or stands for several, or the conditions of a measured rate are missing or impossible.
     """
     plain = SystemPlanner()
     known = [each for each in names.known(plain.results) if each in plain.throughput.accelerators]
@@ -215,7 +225,7 @@ def planner_for(
     if accelerator:
         try:
             name = names.find(accelerator, known)
-        except UserError:
-            name = accelerator  # a new one
+        except names.UnknownError:
+            name = accelerator
     measured = Point(name, accelerators, global_batch_size / accelerators)
     return SystemPlanner(measured=(measured, images_per_second)), name
