@@ -51,7 +51,8 @@ for ((run = 0; run < runs; run++)); do
     RESULT_FILE="$result" "${one[@]}" "$python" -m rn50 doctor --brief
     status=$?
     [ $status -eq 0 ] || exit $((status == 1 ? user_error : status)) # it has said what, and how
-    echo "$((runs - run)) of $runs runs to make; a run: $(header "${CONFIG_FILE:-configs/config_$system.sh}" expected)"
+    expected=$(header "${CONFIG_FILE:-configs/config_$system.sh}" expected)
+    echo "$((runs - run)) of $runs runs to make${expected:+; a run: $expected}"
     echo "Ctrl-C is safe: the same command resumes"
     examined=1
   fi

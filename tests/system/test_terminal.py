@@ -5,6 +5,7 @@ The tests of the other files run in pipes, where no progress bar is drawn.
 
 import json
 import os
+import pathlib
 import re
 import shutil
 import signal
@@ -256,13 +257,17 @@ def small(tmp_path, memorised, tiny_environment):
             "PATH": f"{python}:{os.environ['PATH']}"}  # fmt: skip
 
 
-@pytest.mark.parametrize("columns", [80, 200])
-def test_a_campaign_on_a_terminal(small, columns):
-    shown = on_terminal(["./run_experiments.sh"], columns, **small)
+@pytest.mark.parametrize("command, columns", [("./run_experiments.sh", 80), ("rn50 run --runs 1", 80),
+                                              ("rn50 run --runs 1", 200)])
+def test_a_campaign_on_a_terminal(small, command, columns):
+    typed = [*RN50, *command.split()[1:]] if command.startswith("rn50") else [command]
+    shown = on_terminal(typed, columns, **small)
     assert_well(shown, {OK}, columns)
-    for said in ("epoch  3: top-1", "img/s", "target reached", "4 of 4 passed", "1 run of 5", "Report "):
+    for said in ("Ctrl-C is safe", "epoch  3: top-1", "img/s", "target reached", "4 of 4 passed", "1 run of 5", "Report "):
         assert said in shown.text
-    again = on_terminal(["./run_experiments.sh"], columns, **small)
+    assert "rn50 progress" not in shown.text
+    assert ("run 1 of 1  " in shown.text) == command.startswith("rn50")  # the bar of the campaign
+    again = on_terminal(typed, columns, **small)
     assert_well(again, {OK}, columns)
     assert "run 1 of 1: kept" in again.text
 
@@ -274,6 +279,17 @@ def test_a_run_on_a_terminal_and_ctrl_c(small, tmp_path):
     shown = on_terminal(["./run_and_time.sh"], keys=("img/s", CTRL_C), **small, RESULT_FILE=str(tmp_path / "two.txt"))
     assert_well(shown, {128 + signal.SIGINT}, 80)
     assert [line for line in shown.lines if line.startswith("rn50: stopped by SIGINT")], shown.raw[-900:]
+
+
+def test_a_campaign_of_several_runs_and_ctrl_c(small):
+    """The live view goes, the run is ended and says so, and the same command resumes."""
+    shown = on_terminal([*RN50, "run", "--runs", "2"], keys=("run 2 of 2 ->", CTRL_C), **small)
+    assert_well(shown, {128 + signal.SIGINT}, 80)
+    assert [line for line in shown.lines if line.startswith("rn50: stopped by SIGINT")], shown.raw[-900:]
+    report = pathlib.Path(small["RESULTS"]) / "report.html"
+    assert "1 of 5" in report.read_text(encoding="utf-8")  # written after the first run
+    again = on_terminal([*RN50, "run", "--runs", "2", "--json"], **small)
+    assert again.status == OK and "run 1 of 2: kept" in again.text
 
 
 @pytest.mark.skipif(not (ROOT / ".venv" / "whole").is_file(), reason="make demo would install .venv")
