@@ -52,6 +52,13 @@ class Browser:
     def ask(self, expression):
         return self.call("POST", "/execute/sync", {"script": f"return {expression}", "args": []})
 
+    def evaluate(self, expression):
+        """The value of a JavaScript expression, which the page's content security policy does not concern; of a promise, what
+        it comes to."""
+        answer = self.devtools("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
+        assert "exceptionDetails" not in answer, answer
+        return answer["result"].get("value")
+
     def picture(self):
         """The whole page as PNG."""
         size = self.devtools("Page.getLayoutMetrics")["cssContentSize"]
