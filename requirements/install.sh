@@ -34,6 +34,8 @@ pip_install() {
 
 make_venv() {
   local base
+  # --clear would empty the folder that a link leads to, perhaps that of another checkout.
+  [ ! -L .venv ] || fail ".venv is a link to $(readlink .venv), made for another checkout; remove the link"
   base=$(requirements/find_python.sh)
   echo "setup: .venv with $("$base" --version) ($base)"
   "$base" -m venv --clear .venv || fail "'$base -m venv' failed; its reason is above"

@@ -122,12 +122,11 @@ def repetition(run: Run) -> Optional[Repetition]:
         configuration = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in everything.items())
         given = {"CONFIG_FILE": "config_REPEAT.sh"}
     settings = " ".join(f"{name}={shlex.quote(value)}" for name, value in given.items())
-    lines = [f"{settings} ./run_experiments.sh    # the campaign, with new seeds"]
-    if run.log.seed is not None:
-        lines.append(f"{settings} SEED={run.log.seed} ./run_and_time.sh    # {run.log.path.name} alone, with its seed")
     commit = str(saved.get("commit") or "")
-    if commit and not commit.endswith("-dirty"):
-        lines.insert(0, f"git checkout {commit}")
+    lines = [f"git checkout {commit}"] if commit and not commit.endswith("-dirty") else []
+    lines += ["# the campaign, with new seeds:", f"{settings} ./run_experiments.sh"]
+    if run.log.seed is not None:
+        lines += ["# its first run alone, with the same seed:", f"{settings} SEED={run.log.seed} ./run_and_time.sh"]
     return Repetition("\n".join(lines), configuration)
 
 

@@ -133,7 +133,7 @@ def test_the_command_that_repeats_the_run(results, changes, given):
     page = page_of(results)
     commands = html.unescape(re.findall("<pre>(.*?)</pre>", page, re.DOTALL)[0]).splitlines()
     assert commands[0] == f"git checkout {'c0ffee' * 6}"
-    settings = commands[2].split(" ./run_and_time.sh")[0]
+    settings = commands[4].split(" ./run_and_time.sh")[0]
     shell = ["env", "-i", "bash", "-c", f"{settings} /usr/bin/env"]
     said = subprocess.run(shell, stdout=subprocess.PIPE, text=True, check=True).stdout
     environment = dict(line.split("=", 1) for line in said.splitlines())
