@@ -6,6 +6,7 @@ results are comparable. Logs without epochs give them by blocks of epochs (``blo
 
 import bisect
 import itertools
+import statistics
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
@@ -109,6 +110,14 @@ def throughput(log: ResultLog) -> Throughput:
         if epoch_number(counts.get(first)) and trained_ms(block) > 0
     )
     return Throughput(tuple(rates), True)
+
+
+def training_rate(logs: Sequence[ResultLog]) -> Optional[float]:
+    """Return the images/s in training: the median over the epochs or blocks of all ``logs``, without the first of each, which
+    warms up. A log that has only one gives that one."""
+    found = [throughput(log).epochs for log in logs]
+    rates = [rate for epochs in found for _, rate in epochs[1:] or epochs]
+    return statistics.median(rates) if rates else None
 
 
 def losses(log: ResultLog) -> List[Tuple[float, float]]:

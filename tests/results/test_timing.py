@@ -10,6 +10,12 @@ from rn50.results.parse import read_log
 from tests.support.four_epochs import write_run
 
 
+def test_the_training_rate_leaves_out_the_first_epoch_of_each_run(tmp_path):
+    logs = [read_log(write_run(tmp_path / f"result_{ms}.txt", ms)) for ms in (10_000, 20_000, 40_000)]
+    assert timing.training_rate(logs) == pytest.approx(rules.TRAIN_SAMPLES / 20)
+    assert timing.training_rate([]) is None
+
+
 def test_the_losses_of_a_log(tmp_path):
     """Whatever else somebody writes under that key."""
     values = ({"throughput": 1.0, "train_loss": 2.5}, {"throughput": 1.0}, {"train_loss": float("nan")}, {"train_loss": "low"}, 3)

@@ -38,6 +38,11 @@ def head(runs: Sequence[Run]) -> List[Tuple[str, str]]:
     return [(name, ", ".join(values)) for name, values in found.items() if values]
 
 
+def gpus(run: Run) -> Optional[int]:
+    """Return the number of GPUs of a run of ours, which is that of its ranks; None for any other."""
+    return run.accelerators if sidecar.section(run.saved, "run").get("device") == "gpu" else None
+
+
 def _framework(run: Run) -> str:
     framework = sidecar.section(run.saved, "run").get("framework")
     if framework is None:

@@ -3,7 +3,6 @@
 import itertools
 import os
 import pathlib
-import statistics
 import urllib.parse
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
@@ -205,15 +204,15 @@ def _facts(system: SystemScore, runs: Sequence[_Run]) -> List[Tuple[str, str]]:
 
 def _throughputs(system: SystemScore, runs: Sequence[_Run]) -> List[Tuple[str, float, str]]:
     """Return each throughput that is known as (name, images/s, sentence on what it is)."""
-    rates = [rate for run in runs for _, rate in run.throughput.epochs[1:]]
+    accelerators = system.accelerators or origin.gpus(runs[0].read)
     part = "a block of epochs" if any(run.throughput.in_blocks for run in runs) else "an epoch"
     found = [
-        ("training", statistics.median(rates) if rates else None,
+        ("training", timing.training_rate([run.read.log for run in runs]),
          f"Training images over the time of {part}, less the evaluations in it: the median of all but the first of each run."),
         ("end to end", system.images_per_second,
          "Training images of the runs in the mean over their whole time on the clock, evaluations and gaps included."),
-        ("per accelerator", system.images_per_second_per_accelerator,
-         f"End to end, on each of the {system.accelerators} accelerators that the system description names."),
+        ("per accelerator", system.images_per_second / accelerators if system.images_per_second and accelerators else None,
+         f"End to end, on each of {accelerators} accelerators."),
     ]
     return [(name, rate, sentence) for name, rate, sentence in found if rate is not None]
 

@@ -40,6 +40,8 @@ def test_the_page_first_says_what_ran_where(results):
         "framework": "MXNet 1.9.1", "precision": "float16", "ranks": "8 ranks on GPU", "machine": "8 x A100",
         "date (UTC)": "2023-11-14 to 2023-11-15", "commit": "c0ffeec0ffee-dirty", "data certificate": "5e" * 6,
     }
+    [end_to_end, each] = (float(rate.replace(",", "")) for rate in re.findall(r'<dd class="rate">([\d,]+)', page)[1:])
+    assert each == pytest.approx(end_to_end / 8, abs=1) and "on each of 8 accelerators." in page
     assert page.index('<dl class="head">') < page.index('<p class="score">') < page.index("<table")
     assert "git checkout" not in page  # nobody has what was not committed
     run = {**json.loads((results / "result_1.json").read_text())["config"]["run"], "precision": "auto"}
