@@ -42,7 +42,7 @@ test-gpu: ## the tests that need a GPU, with the packages that are there: those 
 	  $$python -m pytest -m gpu
 
 bench: data ## the figures of docs/measurements.md that a CPU can give
-	set -a; . configs/config_DEMO_CPU.sh; set +a; $(BIN)/rn50 bench input
+	$(BIN)/rn50 bench input DEMO_CPU
 	$(BIN)/python benchmarks/training_step.py
 	$(BIN)/python benchmarks/demo_difficulty.py data/demo
 	$(BIN)/python benchmarks/packing.py

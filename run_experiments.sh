@@ -18,7 +18,9 @@ python=.venv/bin/python # without the root: in a container it is another one
 runs=${NEXP:-5}
 check_number NEXP "$runs" runs 5
 # CONFIG_FILE is what run_and_time.sh takes, whatever DGXSYSTEM says.
-results=${RESULTS:-results/$(system_of "${CONFIG_FILE:-${DGXSYSTEM:-unnamed}}")}
+system=$(system_of "${CONFIG_FILE:-${DGXSYSTEM:-unnamed}}")
+results=${RESULTS:-results/$system}
+results=${results#"$PWD"/}
 user_error=2 target_missed=3 diverged=4 # Status in rn50/errors.py
 unset SEED # every run draws its own from the operating system
 
@@ -37,8 +39,10 @@ clear_caches() {
   fi
 }
 
+files=()
 for ((run = 0; run < runs; run++)); do
   result="$results/result_$run.txt"
+  files+=("$result")
   if [ -e "$result" ]; then
     echo "run $((run + 1)) of $runs: kept, $result is there"
     continue
@@ -47,6 +51,8 @@ for ((run = 0; run < runs; run++)); do
     RESULT_FILE="$result" "${one[@]}" "$python" -m rn50 doctor --brief
     status=$?
     [ $status -eq 0 ] || exit $((status == 1 ? user_error : status)) # it has said what, and how
+    echo "$((runs - run)) of $runs runs to make; a run: $(header "${CONFIG_FILE:-configs/config_$system.sh}" expected)"
+    echo "Ctrl-C is safe: the same command resumes"
     examined=1
   fi
   echo "run $((run + 1)) of $runs -> $result"
@@ -69,15 +75,9 @@ for ((run = 0; run < runs; run++)); do
     fi
     exit $status
   fi
+  if ((run + 1 < runs)); then # what it fails on is no fault of the result
+    "${one[@]}" "$python" -m rn50 summary "${files[@]}" --system "$system" --so-far
+  fi
 done
 
-files=()
-for ((run = 0; run < runs; run++)); do
-  files+=("$results/result_$run.txt")
-done
-"${one[@]}" "$python" -m rn50 check "${files[@]}"
-checked=$?
-[ $checked -le 128 ] || exit $checked # Ctrl-C
-"${one[@]}" "$python" -m rn50 score "${files[@]}" || exit
-"${one[@]}" "$python" -m rn50 report "${files[@]}" # what it fails on is no fault of the result
-exit $checked
+exec "${one[@]}" "$python" -m rn50 summary "${files[@]}" --system "$system"

@@ -24,7 +24,7 @@ part() { # NAME COMMAND...
   "${@:2}" 2>&1 | tee "$folder/$1.log" || failed+=("$1")
 }
 
-part data "$python" -m rn50 demo-data --enlarge 4 "$DATADIR"
+part data "$python" -m rn50 demo-data --scale 4 "$DATADIR"
 part steps "$python" benchmarks/gpu_steps.py
 part throughput "$python" -m rn50 bench throughput --precisions float16,bfloat16 --batch-sizes 256,400 --published --to "$folder/throughput"
 part input env BATCHSIZE=256 "$python" -m rn50 bench input

@@ -1,6 +1,6 @@
 """Time training steps of PyTorch on a GPU: every STEP_MODE against eager in turn, and against a predicted rate.
 
-    set -a; . configs/config_DEMO_GPU_PYTORCH.sh; set +a; python benchmarks/gpu_steps.py [--batches 256,400] [--json]
+    python benchmarks/gpu_steps.py DEMO_GPU_PYTORCH [--batches 256,400] [--json]
 
 Bandwidth and arithmetic rate of the GPU are measured first (a copy of 1 GiB, a product of 8192 x 8192 matrices in float16). Then,
 for each batch size and precision, eager and one other mode train in one process, by turns in every round, on a batch held on the
@@ -141,6 +141,7 @@ def show(rows: List[Dict[str, Any]], rates: Dict[str, float]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("config", nargs="?", help="a system of configs/, or a file (CONFIG_FILE or DGXSYSTEM)")
     parser.add_argument("--batches", default="256,400", help="sizes, with commas (256,400)")
     parser.add_argument("--precisions", default="float16,bfloat16", help="with commas (float16,bfloat16)")
     parser.add_argument("--modes", default="graph,compile,fused", help="beside eager, with commas (graph,compile,fused)")
@@ -156,6 +157,7 @@ def main() -> None:
         found = device_rates() if args.worker == "rates" else measure(args.worker, args.seconds, args.rounds)
         print(json.dumps(found))
         return
+    os.environ.update(configuration.environment_of(args.config, os.environ))
     run = {"DEVICE": "gpu", "FRAMEWORK": "pytorch", "DGXNGPU": "1", "DGXNNODES": "1"}
     rates = apart(["--worker=rates"], run)
     if isinstance(rates, str):

@@ -1,11 +1,11 @@
-"""Image folders with the layout, the sizes and the bytes of ImageNet, made in seconds, for benchmarks of packing and of input.
+"""Image folders with the layout, the sizes and the bytes of ImageNet, made in seconds, for benchmarks and tests.
 
 A few pictures are generated. Each becomes many files, which differ in the number in their comment.
 """
 
 import pathlib
 import struct
-from typing import List
+from typing import List, Sequence, Tuple
 
 import cv2
 import numpy as np
@@ -16,16 +16,21 @@ QUALITY = 93
 """Quality of the JPEGs, at which a picture of 375x500 has about 110 KB, as those of ImageNet have."""
 
 
-def pictures() -> List[bytes]:
+def pictures(sizes: Sequence[Tuple[int, int]] = SIZES) -> List[bytes]:
     """Return a JPEG of smooth noise of every size."""
     rng = np.random.RandomState(0)
     made = []
-    for height, width in SIZES:
+    for height, width in sizes:
         coarse = rng.randint(0, 255, (height // 16, width // 16, 3)).astype(np.uint8)
         fine = rng.randint(-24, 24, (height, width, 3))
         image = np.clip(cv2.resize(coarse, (width, height), interpolation=cv2.INTER_CUBIC) + fine, 0, 255).astype(np.uint8)
         made.append(cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, QUALITY])[1].tobytes())
     return made
+
+
+def numbered(jpeg: bytes, number: int) -> bytes:
+    """Return the same picture as another file: with a comment segment that has a number."""
+    return jpeg[:2] + b"\xff\xfe" + struct.pack(">HI", 6, number) + jpeg[2:]
 
 
 def make(folder: pathlib.Path, classes: int, train: int, val: int) -> None:
@@ -37,7 +42,5 @@ def make(folder: pathlib.Path, classes: int, train: int, val: int) -> None:
             of_class = folder / split / f"n{label:08d}"
             of_class.mkdir(parents=True)
             for _ in range(count):
-                jpeg = originals[number % len(originals)]
-                comment = b"\xff\xfe" + struct.pack(">HI", 6, number)
-                (of_class / f"{number}.JPEG").write_bytes(jpeg[:2] + comment + jpeg[2:])
+                (of_class / f"{number}.JPEG").write_bytes(numbered(originals[number % len(originals)], number))
                 number += 1

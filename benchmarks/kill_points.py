@@ -113,7 +113,7 @@ def checkout(folder: pathlib.Path) -> pathlib.Path:
         shutil.copytree(str(ROOT / part), str(folder / part), ignore=shutil.ignore_patterns("__pycache__"))
     for script in ROOT.glob("run*.sh"):
         shutil.copy(str(script), str(folder))
-    dataset.generate(folder / "data", train=203, val=57, workers=1)
+    dataset.generate(folder / "data", dataset.Settings(train=203, val=57), workers=1)
     lines = [f"export {name}='{value}'\n" for name, value in {**TINY, "DATADIR": str(folder / "data")}.items()]
     (folder / "configs" / "config_TINY.sh").write_text("".join([*lines, 'export DGXNGPU="${RANKS:-1}"\n']))
     return folder

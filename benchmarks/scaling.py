@@ -1,8 +1,8 @@
 """Compare two ranks on two cores with one rank on one core, by turns in one run.
 
-    set -a; . configs/config_DEMO_CPU.sh; set +a; python benchmarks/scaling.py [--steps 30] [--rounds 7] [--json]
+    python benchmarks/scaling.py DEMO_CPU [--steps 30] [--rounds 7] [--json]
 
-The environment describes the configuration, as for a run; its data set must exist, and Horovod if LAUNCHER needs it. First a
+The configuration is a system of configs/, or a file. Its data set must exist, and Horovod if LAUNCHER needs it. First a
 single process trains --steps steps, by turns on the first and on the second core. Then two ranks, started by LAUNCHER and each on
 a core of its own, train as many together. Then each of them trains alone at the same time, which shows how much the cores slow
 each other down without communication. Processes that wait for their turn are stopped (SIGSTOP) and take no time from the others.
@@ -146,6 +146,7 @@ def measure(config: configuration.Config, steps: int, rounds: int) -> dict:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("config", nargs="?", help="a system of configs/, or a file (CONFIG_FILE or DGXSYSTEM)")
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--json", action="store_true")
@@ -156,6 +157,7 @@ def main() -> None:
         train(args.as_rank, args.key, args.steps)
         return
     try:
+        os.environ.update(configuration.environment_of(args.config, os.environ))
         config = configuration.from_environment()
     except UserError as error:
         sys.exit(f"benchmarks/scaling.py: {str(error).splitlines()[0]}")

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # The whole submission on one GPU without ImageNet: the whole ResNet-50 at 224x224 on a generated set of 10 classes, with PyTorch.
 #
-#   command     rn50 demo-data --enlarge 4 data/demo_224 && DGXSYSTEM=DEMO_GPU_PYTORCH ./run_and_time.sh
+#   command     rn50 demo-data --scale 4 data/demo_224 && DGXSYSTEM=DEMO_GPU_PYTORCH ./run_and_time.sh
 #               (`make bench-gpu` does this for five seeds, as its last part)
 #   machine     one GPU that PyTorch knows
 #   expected    not measured

@@ -8,9 +8,9 @@ class Status(enum.IntEnum):
     """Exit status of a command; 128 + n where signal n ended it."""
 
     SUCCESS = 0
-    """Done; a run reached its target, a check found no error."""
+    """Done; a run reached its target, a check found no error, a search came to its end, with something better or without."""
     FAULT = 1
-    """A fault of this code; or a check found errors, a search nothing better."""
+    """A fault of this code; or a check found errors."""
     USER_ERROR = 2
     """Something that the user can fix; the remedy has been printed."""
     TARGET_MISSED = 3

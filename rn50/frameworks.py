@@ -38,10 +38,16 @@ class Traits(NamedTuple):
     """Device -> sets of ``requirements/`` that one rank needs."""
     precisions: Mapping[str, Tuple[str, ...]]
     """Device -> values of PRECISION beside "auto"; without a device the framework cannot use it."""
+    pythons: Mapping[str, Tuple[Tuple[int, int], Tuple[int, int]]] = {}
+    """Device -> the oldest and the newest Python that its sets are for; without a device they are for all that rn50 runs on."""
+    install_with: Mapping[str, str] = {}
+    """Device -> the environment variable without which its sets cannot be installed, as NAME=value."""
     input_libraries: Tuple[str, ...] = ("dali",)
     """Values of INPUT_LIBRARY."""
     step_modes: Tuple[str, ...] = ("eager",)
     """Values of STEP_MODE."""
+    capabilities: Tuple[Tuple[int, int], ...] = ()
+    """Compute capabilities for which its GPU build has code, which it cannot compile for others; empty: any GPU."""
     horovod: bool = False
     """True if ranks on GPUs or on several machines need Horovod."""
     gradient_buckets: bool = False
@@ -52,12 +58,27 @@ class Traits(NamedTuple):
     """(package, its shared library), whose own libraries ``rn50 doctor`` looks for; empty: none."""
     prefixes: Tuple[str, ...] = ()
     """First parts of the names of its environment variables, which are passed through."""
+    meanings: Mapping[str, str] = {}
+    """Environment variable -> what it does, for those that configurations often set."""
     container: str = ""
     """Environment variable that a vendor's container of it sets to its release."""
     profiling: Mapping[str, str] = {}
     """Environment variables under which its profiler counts every operator on its own."""
     is_default: bool = False
     """True for the default of FRAMEWORK."""
+
+    def runs_on(self, capability: Tuple[int, int]) -> bool:
+        """Return True if its GPU build has code for a GPU: of the same major version and no newer minor version.
+
+        Source: CUDA C++ Programming Guide, "Binary compatibility".
+        """
+        return not self.capabilities or any(
+            major == capability[0] and minor <= capability[1] for major, minor in self.capabilities)
+
+    def install(self, device: str) -> str:
+        """Return the command that installs the sets of a device, empty if there are none."""
+        before = f"{self.install_with[device]} " if device in self.install_with else ""
+        return " && ".join(f"{before}requirements/install.sh {each}" for each in self.requirements.get(device, ()))
 
 
 @functools.lru_cache(maxsize=None)
@@ -110,7 +131,8 @@ def module(framework: str, name: str) -> Any:
     try:
         return importlib.import_module(f"implementations.{framework}.{name}")
     except ImportError as error:
-        raise UserError(f"FRAMEWORK={framework}", error, "run 'make setup' and use .venv/bin/python") from error
+        install = " or ".join(map(traits(framework).install, traits(framework).requirements))
+        raise UserError(f"FRAMEWORK={framework}", error, f"{install}, and use .venv/bin/python") from error
 
 
 def unimported(framework: str, name: str) -> Optional[Any]:

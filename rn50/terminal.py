@@ -10,6 +10,7 @@ import io
 import json
 import math
 import os
+import re
 import select
 import sys
 from typing import Any, Iterable, Optional, Sequence, TextIO
@@ -61,7 +62,13 @@ class Terminal(Console):
         # The terminal itself wraps sentences, so that text copied from it has no added line breaks.
         if all(isinstance(each, (str, Text)) for each in objects):
             options.setdefault("soft_wrap", True)
-        super().print(*objects, **options)
+        if self._on_screen:
+            super().print(*objects, **options)
+            return
+        with self.capture() as captured:
+            super().print(*objects, **options)
+        # Cells that fill their column would make every line of a table as long as its longest one.
+        self.file.write(re.sub(" +(?=\n)", "", captured.get()))
 
     def show_cursor(self, show: bool = True) -> bool:
         """Leave the cursor alone: a bar that hides it would leave it hidden where the process is killed."""

@@ -79,7 +79,7 @@ def pytest_xdist_auto_num_workers():
 def tiny_folder(tmp_path_factory):
     """A demo data set of 203 + 57 images: neither divides by any batch size or number of ranks in use."""
     folder = tmp_path_factory.mktemp("data") / "tiny"
-    dataset.generate(folder, train=TRAIN_SAMPLES, val=EVAL_SAMPLES, workers=1)
+    dataset.generate(folder, dataset.Settings(train=TRAIN_SAMPLES, val=EVAL_SAMPLES), workers=1)
     return folder
 
 

@@ -69,7 +69,7 @@ class Horovod:
             import horovod.mxnet as hvd
         except ImportError as error:
             raise UserError("DGXNGPU", f"more than one rank needs Horovod ({error})",
-                            "run 'make test', which builds it") from error
+                            "rn50 doctor names the command that builds it") from error
         _meet(process.environment())
         hvd.init()
         self._hvd = hvd

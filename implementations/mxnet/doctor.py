@@ -5,16 +5,15 @@ Imports no MXNet.
 
 import re
 import sys
-from typing import Iterator, Mapping, Optional, Sequence, Tuple
+from typing import Iterator, Mapping, Optional, Sequence
 
+from rn50 import frameworks
 from rn50.doctor.finding import FAILURE, INSTALL_DRIVER, OK, WARNING, Finding
+from rn50.doctor.packages import install as install_command
 from rn50.files import ROOT
 from rn50.machine.gpus import Gpu
 from rn50.machine.software import Software
 from rn50.settings.config import Config
-
-MACHINE_CODE = ((5, 0), (6, 0), (7, 0), (8, 0), (8, 6))
-"""Compute capabilities for which libmxnet.so of mxnet-cu112 1.9.1 has code; it has no PTX to compile for others."""
 
 OLDEST_DRIVER = "450.80.02"
 """The oldest driver for libraries of any CUDA 11, by minor version compatibility (NVIDIA, CUDA Compatibility, table 1)."""
@@ -48,8 +47,8 @@ def gpus(used: Sequence[Gpu], software: Software, grave: str, environ: Mapping[s
 
 def _packages(software: Software, config: Optional[Config]) -> Finding:
     on_gpus = config is not None and config.run.device == "gpu"
-    wanted = "mxnet-cu112" if on_gpus else "mxnet-cpu"
-    install = f"requirements/install.sh {wanted}, or make image STAGE={'gpu' if on_gpus else 'cpu'}"
+    device = "gpu" if on_gpus else "cpu"
+    install = f"{install_command(software, frameworks.traits('mxnet'), device)}, or make image STAGE={device}"
     have = software.packages
     relevant = [name for name in sorted(have) if re.fullmatch(r"mxnet.*|nvidia-dali-.*|numpy|horovod", name)]
     shown = ", ".join(f"{name} {have[name]}" for name in relevant)
@@ -62,24 +61,21 @@ def _packages(software: Software, config: Optional[Config]) -> Finding:
     if not any(name.startswith("nvidia-dali-") for name in have):
         return Finding(FAILURE, "packages", f"no DALI beside {shown}", install)
     if config is not None and config.ranks > 1 and (on_gpus or config.run.nodes > 1) and "horovod" not in have:
+        build = f"requirements/install.sh horovod-build && requirements/install.sh {'horovod-nccl' if on_gpus else 'horovod'}"
         return Finding(FAILURE, "packages", f"no Horovod beside {shown}, and {config.ranks} ranks are asked for",
-                       "make test, which builds it, or set DGXNGPU=1")
+                       f"{build}, or set DGXNGPU=1 and DGXNNODES=1 in the configuration")
     if have.get("numpy", "1.").split(".")[0] != "1":
-        return Finding(WARNING, "packages", f"{shown}: MXNet 1.9.1 was tried with NumPy 1.23.5 and 1.26.4 only", install)
+        # install.sh would not look: it has done its work already.
+        pinned = "1.26.4" if software.python.startswith("3.12") else "1.23.5"
+        return Finding(WARNING, "packages", f"{shown}: MXNet 1.9.1 was tried with NumPy 1.23.5 and 1.26.4 only",
+                       f"{sys.executable} -m pip install numpy=={pinned}")
     return Finding(OK, "packages", shown)
-
-
-def runs(capability: Tuple[int, int]) -> bool:
-    """Return True if a GPU runs code in ``MACHINE_CODE``: code for the same major version and no newer minor version.
-
-    Source: CUDA C++ Programming Guide, "Binary compatibility".
-    """
-    return any(major == capability[0] and minor <= capability[1] for major, minor in MACHINE_CODE)
 
 
 def _capability(used: Sequence[Gpu], software: Software, grave: str) -> Finding:
     subject = "compute capability"
-    held = " ".join(f"{major}.{minor}" for major, minor in MACHINE_CODE)
+    mxnet = frameworks.traits("mxnet")
+    held = " ".join(f"{major}.{minor}" for major, minor in mxnet.capabilities)
     known = sorted({each.capability for each in used if each.capability})
     shown = ", ".join(f"{major}.{minor}" for major, minor in known)
     if software.nvidia_container:
@@ -87,15 +83,15 @@ def _capability(used: Sequence[Gpu], software: Software, grave: str) -> Finding:
     if not known:
         found = f"driver {used[0].driver} does not tell; mxnet-cu112 holds code for {held}"
         return Finding(WARNING, subject, found, f"a newer driver tells: {INSTALL_DRIVER}")
-    bad = [each for each in known if not runs(each)]
+    bad = [each for each in known if not mxnet.runs_on(each)]
     if not bad:
         return Finding(OK, subject, f"{shown}; mxnet-cu112 holds code for {held}")
     name = next(each.name for each in used if each.capability == bad[0])
     found = f"{name} has {bad[0][0]}.{bad[0][1]}; mxnet-cu112 holds code for {held} only, and no driver changes that"
-    if bad[0] < MACHINE_CODE[0]:
-        return Finding(grave, subject, found, "use a GPU of compute capability 5.0 to 8.9, or DGXSYSTEM=DEMO_CPU")
-    return Finding(grave, subject, found, "train with the PyTorch implementation (FRAMEWORK=pytorch), or in "
-                   "NVIDIA's MXNet container (make image STAGE=gpu BASE_IMAGE=...)")
+    if bad[0] < mxnet.capabilities[0]:
+        return Finding(grave, subject, found, "use a GPU of compute capability 5.0 to 8.9; rn50 run DEMO_CPU needs none")
+    return Finding(grave, subject, found, "train with PyTorch: FRAMEWORK=pytorch in the configuration, and in another checkout "
+                   "requirements/install.sh pytorch-gpu; or use NVIDIA's MXNet container")
 
 
 def _driver(version: str, grave: str, environ: Mapping[str, str]) -> Finding:
@@ -128,7 +124,7 @@ def _libraries(software: Software) -> Iterator[Finding]:
 def _bringing(library: str) -> str:
     """Return the command that installs a library."""
     if library == "libcuda.so.1":
-        return "it is the NVIDIA driver's: sudo apt-get install nvidia-driver; in a container: docker run --gpus all"
+        return f"it is the NVIDIA driver's: {INSTALL_DRIVER}; in a container: docker run --gpus all"
     if library in SYSTEM_PACKAGES:
         return f"sudo apt-get install {SYSTEM_PACKAGES[library]}"
     wheel = WHEELS.get(library.split(".so")[0])

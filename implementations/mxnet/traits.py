@@ -48,6 +48,9 @@ LIBRARY, CUDA, PYTHON = map(_named, (_LIBRARY, _CUDA, _PYTHON))
 """Names in every build, in the CUDA build alone, and in the Python package."""
 READ = LIBRARY | CUDA | PYTHON
 
+MACHINE_CODE = ((5, 0), (6, 0), (7, 0), (8, 0), (8, 6))
+"""Compute capabilities for which libmxnet.so of mxnet-cu112 1.9.1 has code; it has no PTX to compile for others."""
+
 ELSEWHERE = ("NHWC_BATCHNORM_LAUNCH_MARGIN", "E2E_CUDA_GRAPHS")
 """Names that published files set for NVIDIA's own build, beside those that begin with ``PREFIX``."""
 
@@ -57,11 +60,26 @@ TRAITS = Traits(
     packages=r"mxnet.*|nvidia-dali-.*|numpy|horovod",
     requirements={"cpu": ("mxnet-cpu",), "gpu": ("mxnet-cu112",)},
     precisions={"cpu": ("float32", "bfloat16"), "gpu": ("float32", "float16")},
+    capabilities=MACHINE_CODE,
     horovod=True,
     gradient_buckets=True,
     variables=Variables(PREFIX, READ, ELSEWHERE),
     library=("mxnet", "libmxnet.so"),
     prefixes=(PREFIX,),
+    meanings={
+        "MXNET_CPU_WORKER_NTHREADS": "threads that run operators on the CPU",
+        "MXNET_CUDNN_AUTOTUNE_DEFAULT": "0: cuDNN's usual convolutions; 1: the fastest within a limit of memory; 2: the fastest",
+        "MXNET_ENABLE_CUDA_GRAPHS": "1: operators are replayed as CUDA graphs",
+        "MXNET_ENFORCE_DETERMINISM": "1: only algorithms that give the same result each time",
+        "MXNET_ENGINE_TYPE": "what schedules operators: ThreadedEnginePerDevice, ThreadedEngine, or NaiveEngine in turn",
+        "MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN_BWD": "operators of the backward pass that are launched as one piece",
+        "MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN_FWD": "operators of the forward pass that are launched as one piece",
+        "MXNET_EXEC_BULK_EXEC_TRAIN": "0: training launches every operator on its own",
+        "MXNET_GPU_WORKER_NTHREADS": "threads that launch operators on each GPU",
+        "MXNET_OPTIMIZER_AGGREGATION_SIZE": "weights that one call of the optimizer updates",
+        "MXNET_SAFE_ACCUMULATION": "1: sums of float16 are taken in float32",
+        "MXNET_USE_FUSION": "1: neighbouring elementwise operators become one GPU kernel, compiled at run time",
+    },
     container="NVIDIA_MXNET_VERSION",
     profiling={"MXNET_EXEC_BULK_EXEC_TRAIN": "0"},  # else the engine runs, and the profiler counts, several operators as one
     is_default=True,

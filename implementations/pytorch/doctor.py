@@ -3,9 +3,14 @@
 import re
 from typing import Iterator, Optional
 
+from rn50 import frameworks
 from rn50.doctor.finding import FAILURE, OK, Finding
+from rn50.doctor.packages import install
 from rn50.machine.software import Software
 from rn50.settings.config import Config
+
+DALI_OF = {"cpu": "nvidia-dali-cuda110", "gpu": "nvidia-dali-cuda130"}
+"""DALI in the set of each device. Two of them would overwrite each other's files."""
 
 
 def packages(software: Software, config: Optional[Config]) -> Iterator[Finding]:
@@ -14,19 +19,22 @@ def packages(software: Software, config: Optional[Config]) -> Iterator[Finding]:
 
 
 def _packages(software: Software, config: Optional[Config]) -> Finding:
-    on_gpus = config is not None and config.run.device == "gpu"
+    device = "cpu" if config is None else config.run.device
     library = "dali" if config is None else config.input_pipeline.library
-    install = "pip install torch nvidia-dali-cuda130" if on_gpus else "requirements/install.sh pytorch-cpu"
     have = software.packages
+    command = install(software, frameworks.traits("pytorch"), device)
+    if any(name.startswith("nvidia-dali-") and name != DALI_OF[device] for name in have):
+        command = f"in another checkout, whose .venv has no other DALI: {command}"
     relevant = [name for name in sorted(have) if re.fullmatch(r"torch(vision)?|nvidia-dali-.*|numpy", name)]
     shown = ", ".join(f"{name} {have[name]}" for name in relevant)
     if "torch" not in have:
-        return Finding(FAILURE, "packages", f"no PyTorch beside {shown or 'this Python'}", install)
-    if on_gpus and have["torch"].endswith("+cpu"):
-        return Finding(FAILURE, "packages", f"PyTorch is the build for CPUs ({shown})", install)
+        return Finding(FAILURE, "packages", f"no PyTorch beside {shown or 'this Python'}", command)
+    if device == "gpu" and have["torch"].endswith("+cpu"):
+        return Finding(FAILURE, "packages", f"PyTorch is the build for CPUs ({shown})", command)
+    another = "set INPUT_LIBRARY=dataloader in the configuration"
     if library == "dali" and not any(name.startswith("nvidia-dali-") for name in have):
-        return Finding(FAILURE, "packages", f"no DALI beside {shown}", f"{install}, or set INPUT_LIBRARY=dataloader")
+        return Finding(FAILURE, "packages", f"no DALI beside {shown}", f"{command}, or {another}")
     if library == "torchvision" and "torchvision" not in have:
-        return Finding(FAILURE, "packages", f"no torchvision beside {shown}",
-                       f"pip install the torchvision that is made for PyTorch {have['torch']}, or set INPUT_LIBRARY=dataloader")
+        remedy = f"{command}, or {another}" if device == "gpu" else another  # no set for CPUs has it
+        return Finding(FAILURE, "packages", f"no torchvision beside {shown}", remedy)
     return Finding(OK, "packages", shown)

@@ -3,13 +3,14 @@
 from rn50.cli import data, hyperparameters, results, run, speed
 from rn50.cli.group import main
 
-for _verb in (
-    data.demo_data, data.pack, data.verify,
-    run.launch_run, run.train, run.doctor, run.config_group,
-    speed.bench, speed.profile_training, speed.tune,
-    results.score_results, results.check_results, results.report_results, results.compare_results, results.package_results,
-    hyperparameters.plan, hyperparameters.borrow, hyperparameters.search,
-):  # fmt: skip
-    main.add_command(_verb)
+main.add_section("Set up", run.doctor, run.config_group)
+main.add_section("Data", data.demo_data, data.pack, data.unpack, data.verify)
+main.add_section("Run", run.run_campaign, run.watch_campaign)
+main.add_section("Speed", speed.bench, speed.tune, speed.profile_training)
+main.add_section("Hyperparameters", hyperparameters.plan, hyperparameters.borrow, hyperparameters.search)
+main.add_section("Results", results.score_results, results.check_results, results.report_results, results.compare_results,
+                 results.package_results)
+for _hidden in (run.launch_run, run.train, run.summary):
+    main.add_command(_hidden)
 
 __all__ = ["main"]

@@ -2,7 +2,7 @@
 
 import pathlib
 import sys
-from typing import Optional
+from typing import Mapping, Optional
 
 import click
 
@@ -12,22 +12,27 @@ from rn50.errors import Status
 from rn50.terminal import Terminal, print_json, say
 
 
-@click.command("demo-data", epilog="Example: rn50 demo-data data/demo")
+@click.command("demo-data", cls=group.Verb, renamed={"--enlarge": "--scale"}, short_help="Generate the demo data set",
+               epilog="Example: rn50 demo-data data/demo")
 @click.argument("folder", type=click.Path(path_type=pathlib.Path))
 @click.option("--seed", default=1, show_default=True, type=Whole(0, 2**32 - 1), help="Seed of the images.")
 @click.option("--tune", is_flag=True, help="Write a validation set of other images, to choose hyperparameters on.")
-@click.option("--enlarge", default=1, show_default=True, type=Whole(1, 16),
-              help="So many times the pixels a side, of which the shorter one has 72 to 110; 4 suits networks of 224x224.")
-def demo_data(folder: pathlib.Path, seed: int, tune: bool, enlarge: int) -> None:
+@click.option("--scale", default=1, show_default=True, type=Whole(1, 16),
+              help="Multiply the pixels a side, of which the shorter one has 72 to 110; 4 suits networks of 224x224.")
+@group.as_json
+def demo_data(folder: pathlib.Path, seed: int, tune: bool, scale: int, as_json: bool) -> None:
     """Generate the demo data set (10 classes, 10,000 + 2,000 JPEGs) and pack it as RecordIO into FOLDER."""
     from rn50.data.demo import dataset
     from rn50.progress import counting
 
     with group.cleaned_up(), counting("generating the demo data set") as progress:
-        dataset.generate(folder, seed=seed, val_split="tune" if tune else "val", enlarge=enlarge, progress=progress)
+        settings = dataset.Settings(seed=seed, val_split="tune" if tune else "val", scale=scale)
+        dataset.generate(folder, settings, progress=progress)
+    if as_json:
+        print_json({"folder": str(folder), "seed": seed, "split": settings.val_split, "scale": scale})
 
 
-@click.command(epilog="Example: rn50 pack /data/ILSVRC2012 /data/imagenet")
+@click.command(short_help="Pack ImageNet's folders as RecordIO", epilog="Example: rn50 pack /data/ILSVRC2012 /data/imagenet")
 @click.argument("source", type=click.Path(path_type=pathlib.Path))
 @click.argument("folder", metavar="OUT", type=click.Path(path_type=pathlib.Path))
 @click.option("--seed", default=0, show_default=True, type=Whole(0, 2**32 - 1), help="Seed of the order of the records.")
@@ -35,31 +40,55 @@ def demo_data(folder: pathlib.Path, seed: int, tune: bool, enlarge: int) -> None
               help="The classes of a flat val folder: the official ground truth (with meta.mat beside it), or lines of name and "
               "class [default: the development kit in SOURCE or beside it].")
 @click.option("--workers", type=Whole(1, MOST_WORKERS),
-              help="Processes (threads with --to-folder); more than cores help where storage answers slowly [default: cores].")
-@click.option("--to-folder", is_flag=True, help="The other way: from the records in SOURCE to class folders of images in OUT.")
+              help="Processes; more than cores help where storage answers slowly [default: cores].")
+@click.option("--to-folder", is_flag=True, hidden=True)
 @group.as_json
-def pack(source: pathlib.Path, folder: pathlib.Path, seed: int, val_truth: Optional[pathlib.Path], workers: Optional[int],
-         to_folder: bool, as_json: bool) -> None:
+@click.pass_context
+def pack(context: click.Context, source: pathlib.Path, folder: pathlib.Path, seed: int, val_truth: Optional[pathlib.Path],
+         workers: Optional[int], to_folder: bool, as_json: bool) -> None:
     """Pack the images of SOURCE/train/<class> and SOURCE/val as RecordIO into OUT, in shuffled order.
 
-    The bytes of the images stay as they are; a label is the rank of its class among the sorted ones. Interrupted, the same
-    command goes on where it stopped.
+    The bytes of the images stay as they are. A label is the place of its class among the sorted class names. If it is
+    interrupted, the same command continues where it stopped.
     """
     from rn50.data.packing import pack as packer
-    from rn50.data.packing import unpack
     from rn50.progress import counting
 
-    with group.cleaned_up(), counting("unpacking" if to_folder else "packing") as progress:
-        numbers = (unpack.unpack(source, folder, workers, progress) if to_folder
-                   else packer.pack(source, folder, seed, val_truth, workers, progress).numbers)
+    if to_folder:
+        say("rn50: pack --to-folder is now rn50 unpack; the next version has only that", err=True)
+        context.invoke(unpack, source=source, folder=folder, workers=workers, as_json=as_json)
+        return
+    with group.cleaned_up(), counting("packing") as progress:
+        numbers = packer.pack(source, folder, seed, val_truth, workers, progress).numbers
+    _print_numbers(folder, numbers, f"; rn50 verify {folder} looks at every one", as_json)
+
+
+@click.command(short_help="Unpack RecordIO into class folders", epilog="Example: rn50 unpack /data/imagenet /data/folders")
+@click.argument("source", metavar="DIR", type=click.Path(path_type=pathlib.Path))
+@click.argument("folder", metavar="OUT", type=click.Path(path_type=pathlib.Path))
+@click.option("--workers", type=Whole(1, MOST_WORKERS), help="Threads [default: cores].")
+@group.as_json
+def unpack(source: pathlib.Path, folder: pathlib.Path, workers: Optional[int], as_json: bool) -> None:
+    """Write the images of the records in DIR into class folders of OUT: rn50 pack the other way.
+
+    If it is interrupted, the same command continues where it stopped.
+    """
+    from rn50.data.packing import unpack as unpacker
+    from rn50.progress import counting
+
+    with group.cleaned_up(), counting("unpacking") as progress:
+        numbers = unpacker.unpack(source, folder, workers, progress)
+    _print_numbers(folder, numbers, "", as_json)
+
+
+def _print_numbers(folder: pathlib.Path, numbers: Mapping[str, int], then: str, as_json: bool) -> None:
     if as_json:
         print_json(dict(numbers, folder=str(folder)))
     else:
-        say(f"{folder}: {numbers['train']:,} + {numbers['val']:,} images of {numbers['classes']:,} classes"
-            + ("" if to_folder else f"; rn50 verify {folder} looks at every one"))
+        say(f"{folder}: {numbers['train']:,} + {numbers['val']:,} images of {numbers['classes']:,} classes{then}")
 
 
-@click.command(epilog="Example: rn50 verify /data/imagenet --full")
+@click.command(short_help="Check a data set and write its certificate", epilog="Example: rn50 verify /data/imagenet --full")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=pathlib.Path))
 @click.option("--full", is_flag=True, help="Decode every image too, not only its headers.")
 @click.option("--classes", type=Whole(1, MOST_IMAGES), help="Classes there ought to be.")

@@ -5,15 +5,17 @@ import os
 import pathlib
 import re
 import signal
-from typing import Any, Iterator
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import click
+from click.shell_completion import CompletionItem
 
 import rn50
 from rn50 import terminal
 from rn50.benchmark import rules
 from rn50.errors import RankLostError, Status, UserError
 from rn50.process import refuse_little_memory
+from rn50.settings.config_file import systems
 from rn50.terminal import say
 
 _OUT_OF_MEMORY = re.compile("cannot allocate memory|failed to map segment|can't start new thread", re.IGNORECASE)
@@ -42,9 +44,53 @@ def cleaned_up() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+class Verb(click.Command):
+    """A verb some of whose options had other names before. The old ones still work, and standard error says what replaces them.
+
+    ``renamed`` maps an old name to the new one; to "" where its value has become the last argument.
+    """
+
+    def __init__(self, *arguments: Any, renamed: Optional[Mapping[str, str]] = None, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._renamed = renamed or {}
+
+    def parse_args(self, context: click.Context, args: List[str]) -> List[str]:
+        given, last = list(args), []
+        for old, new in self._renamed.items():
+            for place, each in enumerate(given):
+                name, equals, value = each.partition("=")
+                if name != old:
+                    continue
+                what = f"is now {new}" if new else f"is now an argument: {self.get_usage(context).partition('Usage: ')[2]}"
+                say(f"rn50: {old} {what}; the next version has only that", err=True)
+                if new:
+                    given[place] = f"{new}{equals}{value}"
+                else:
+                    last = [value] if equals else given[place + 1: place + 2]
+                    del given[place: place + 1 + (not equals)]
+                break
+        return super().parse_args(context, given + last)
+
+
 class _Group(click.Group):
     """End with a line and status 2 for what the user can fix, with a line and status 1 for a fault, silently where the reader of
     the output has gone."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.sections: Dict[str, Sequence[click.Command]] = {}
+
+    def add_section(self, heading: str, *verbs: click.Command) -> None:
+        """Add verbs under a heading of the help."""
+        self.sections[heading] = verbs
+        for verb in verbs:
+            self.add_command(verb)
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        widest = max(len(verb.name or "") for verbs in self.sections.values() for verb in verbs)
+        for heading, verbs in self.sections.items():
+            with formatter.section(heading):
+                formatter.write_dl([((verb.name or "").ljust(widest), verb.get_short_help_str()) for verb in verbs])
 
     def make_context(self, *args: Any, **options: Any) -> click.Context:
         terminal.prepare()
@@ -113,9 +159,24 @@ rulesets = click.option(
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
+def _configurations(context: click.Context, argument: click.Parameter, incomplete: str) -> List[CompletionItem]:
+    """Complete the name of a configuration; a path where no name fits."""
+    names = [CompletionItem(system) for system in systems() if system.startswith(incomplete)]
+    return names or [CompletionItem(incomplete, type="file")]
+
+
+class _Configuration(click.Argument):
+    def get_help_record(self, context: click.Context) -> Tuple[str, str]:
+        return "CONFIG", "A system of configs/, or a file [default: CONFIG_FILE or DGXSYSTEM of the environment]."
+
+
+config = click.argument("name", metavar="[CONFIG]", required=False, cls=_Configuration, shell_complete=_configurations)
+"""The one way to name a configuration."""
+
+
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(rn50.__version__, prog_name="rn50")
 @click.option("--debug", is_flag=True, envvar="RN50_DEBUG",
-              help="Show the traceback of a fault. RN50_DEBUG=1 does so in every process of a run.")
+              help="Show tracebacks; RN50_DEBUG=1: of every process.")
 def main(debug: bool) -> None:
-    """ResNet-50 time-to-accuracy: train, score and check MLPerf-style results."""
+    """Train ResNet-50 to 75.9 %, MLPerf-style. Begin with: rn50 run DEMO_CPU"""

@@ -2,9 +2,10 @@
 
 import pathlib
 import sys
-from typing import Optional
+from typing import List, Optional
 
 import click
+from click.shell_completion import CompletionItem
 
 from rn50 import process
 from rn50.benchmark import rules
@@ -14,14 +15,17 @@ from rn50.errors import UserError
 from rn50.terminal import Terminal, print_json, say
 
 
-@click.command(epilog="Example: rn50 plan --accelerators 8 --global-batch-size 3200 --accelerator H100-SXM-80GB")
+@click.command(short_help="Predict minutes and epochs of a system",
+               epilog="Example: rn50 plan --accelerators 8 --global-batch-size 3200 --accelerator H100-SXM-80GB")
 @click.option("--accelerators", type=Whole(1, 1_000_000), help="How many, in all nodes [default: the curve from 1 to 4,096].")
-@click.option("--global-batch-size", type=Whole(1, MOST_IMAGES), help="[default: the one that takes the fewest minutes]")
+@click.option("--global-batch-size", "--gbs", type=Whole(1, MOST_IMAGES),
+              help="[default: the one that takes the fewest minutes]")
 @click.option("--accelerator", metavar="NAME", help="Its name, or a part of it [default: that of most published results].")
 @click.option("--images-per-second", type=Number(0.001, 1e9),
               help="What you measured while training: of each accelerator, with so many of them at that batch size.")
 @click.option("--curve", is_flag=True, help="The curve from 1 to 4,096 accelerators, each at its best batch size.")
-@click.option("--plot", type=click.Path(path_type=pathlib.Path, dir_okay=False), metavar="FILE.svg", help="Draw that curve.")
+@click.option("--plot", type=click.Path(path_type=pathlib.Path, dir_okay=False), metavar="FILE",
+              help="Draw that curve: .png, .svg or .pdf.")
 @group.as_json
 def plan(accelerators: Optional[int], global_batch_size: Optional[int], accelerator: Optional[str],
          images_per_second: Optional[float], curve: bool, plot: Optional[pathlib.Path], as_json: bool) -> None:
@@ -50,24 +54,32 @@ def plan(accelerators: Optional[int], global_batch_size: Optional[int], accelera
     print_json(display.to_json(one)) if as_json else display.print_plan(one, Terminal())
 
 
-@click.command(epilog="Example: rn50 borrow v1.0/Inspur/nf5688m6_mxnet --for configs/config_DGXA100.sh -o config_MINE.sh")
-@click.argument("source", required=False)
-@click.option("--for", "base", metavar="CONFIG", help="Configuration of this system, a file or a name of configs/ [default: "
-              "CONFIG_FILE or DGXSYSTEM of the environment].")
-@click.option("--gbs", type=Whole(1, MOST_IMAGES),
+def _sources(context: click.Context, argument: click.Parameter, incomplete: str) -> List[CompletionItem]:
+    """Complete the name of a published result or of a reference convergence point; a path where no name fits."""
+    from rn50.hyperparameters.borrow import origin
+
+    names = [CompletionItem(name) for name in origin.names() if name.startswith(incomplete)]
+    return names or [CompletionItem(incomplete, type="file")]
+
+
+@click.command(cls=group.Verb, renamed={"--for": "", "--number": "--limit"}, short_help="Take over proven hyperparameters",
+               epilog="Example: rn50 borrow v1.0/Inspur/nf5688m6_mxnet DGXA100 -o config_MINE.sh")
+@click.argument("source", required=False, shell_complete=_sources)
+@group.config
+@click.option("--global-batch-size", "--gbs", type=Whole(1, MOST_IMAGES),
               help="Another global batch size than the source's; nothing else changes with it.")
 @click.option("--only", metavar="NAMES", help="Take only these variables, like LR,WARMUP_EPOCHS; the header labels the mix.")
 @click.option("--partial", is_flag=True, help="Take what the source has where it lacks a value; the header labels the mix.")
 @click.option("--output", "-o", type=click.Path(path_type=pathlib.Path), help="Write the configuration there; by default it is "
               "shown what would change.")
 @click.option("--force", is_flag=True, help="Replace a file that exists.")
-@click.option("--suggest", is_flag=True, help="Rank what may be borrowed for the batch size of --gbs.")
+@click.option("--suggest", is_flag=True, help="Rank what may be borrowed for a global batch size.")
 @click.option("--optimizer", default="lars", show_default=True, type=click.Choice(rules.OPTIMIZERS), help="For --suggest.")
-@click.option("--number", default=10, show_default=True, type=Whole(1, 1_000), help="For --suggest: how many.")
+@click.option("--limit", "-n", default=10, show_default=True, type=Whole(1, 1_000), help="For --suggest: how many.")
 @group.as_json
-def borrow(source: Optional[str], base: Optional[str], gbs: Optional[int], only: Optional[str], partial: bool,
-           output: Optional[pathlib.Path], force: bool, suggest: bool, optimizer: str, number: int, as_json: bool) -> None:
-    """A configuration of this system with the hyperparameters of somebody else's run, taken whole.
+def borrow(source: Optional[str], name: Optional[str], global_batch_size: Optional[int], only: Optional[str], partial: bool,
+           output: Optional[pathlib.Path], force: bool, suggest: bool, optimizer: str, limit: int, as_json: bool) -> None:
+    """Give CONFIG the hyperparameters of somebody else's run, taken whole.
 
     SOURCE is a published result (v1.0/Inspur/nf5688m6_mxnet), a reference convergence point (rcp/3264, rcp/1.0.0/2048), a result
     log or a folder of them, or a configuration file. Of the last only assignments are read: nothing of it is run. Shown are what
@@ -76,27 +88,28 @@ def borrow(source: Optional[str], base: Optional[str], gbs: Optional[int], only:
     from rn50.hyperparameters import expected_epochs
     from rn50.hyperparameters.borrow import display, origin
     from rn50.hyperparameters.borrow.borrow import borrow as borrowed_from
-    from rn50.settings import rewrite
+    from rn50.settings import config_file, rewrite
 
     if suggest:
-        if source or not gbs:
+        if source or not global_batch_size:
             raise UserError("--suggest wants --gbs and no SOURCE", "rn50 borrow --suggest --gbs 3264")
-        display.suggest(expected_epochs.candidates(gbs, optimizer)[:number], gbs, as_json)
+        display.suggest(expected_epochs.candidates(global_batch_size, optimizer)[:limit], global_batch_size, as_json)
         return
     if not source:
         raise UserError(f"borrow from what? give {origin.FORMS}; --suggest --gbs N ranks what there is")
     names = tuple(filter(None, (only or "").replace(" ", "").split(",")))
-    system = rewrite.base_file(base, process.environment(), "--for ")
-    borrowed = borrowed_from(origin.find(source), system, gbs, names, partial)
+    system = config_file.find(name, process.environment())
+    borrowed = borrowed_from(origin.find(source), system, global_batch_size, names, partial)
     if output:
         rewrite.write(borrowed.text, output, force)
     display.show(borrowed, output, as_json)
 
 
-@click.command(epilog="Example: DATADIR=/data/tune rn50 search DEMO_CPU --to search/demo --workers 2 --minutes 110 "
+@click.command(cls=group.Verb, renamed={"--to": "--output"}, short_help="Search better ones, confirmed by fresh seeds",
+               epilog="Example: DATADIR=/data/tune rn50 search DEMO_CPU -o search/demo --workers 2 --minutes 110 "
                "--confirm-data data/demo")
-@click.argument("config")
-@click.option("--to", "folder", required=True, type=click.Path(path_type=pathlib.Path),
+@group.config
+@click.option("--output", "-o", "folder", required=True, type=click.Path(path_type=pathlib.Path),
               help="Folder of the search, its trials and its report; shared by all workers.")
 @click.option("--workers", default=1, show_default=True, type=Whole(1, MOST_WORKERS),
               help="Runs at a time, each on its share of the cores.")
@@ -110,18 +123,18 @@ def borrow(source: Optional[str], base: Optional[str], gbs: Optional[int], only:
 @click.option("--confirm-data", type=click.Path(path_type=pathlib.Path), metavar="DIR",
               help="Other data to confirm on than those that were searched on.")
 @group.as_json
-def search(config: str, folder: pathlib.Path, workers: int, trials: Optional[int], minutes: Optional[float], repeats: int,
+def search(name: Optional[str], folder: pathlib.Path, workers: int, trials: Optional[int], minutes: Optional[float], repeats: int,
            seeds_to_confirm: int, confirm_data: Optional[pathlib.Path], as_json: bool) -> None:
     """Search hyperparameters with which CONFIG reaches the target in fewer epochs, and confirm them with fresh seeds.
 
-    CONFIG is a file or a name of configs/; DATADIR are the data. Learning rate first in factors of ten, then in steps of 10 %;
+    DATADIR is the data. Learning rate first in factors of ten, then in steps of 10 %;
     batch size with the learning rate scaled along; then warm-up, weight decay and schedule length. A trial is a normal run,
     evaluated after every epoch, and stopped as soon as it cannot be better than the best. At the end the best point and the
     baseline, the first that reached the target, run again with fresh seeds.
 
     Stopped or killed, the same command goes on; called on another machine that shares the folder, it joins in.
 
-    Exit status: 0 the difference stands, 1 it does not or nothing better was found, 2 something to fix.
+    Exit status: 0 also where nothing better was found; "stands" of --json tells.
     """
     from rn50.hyperparameters.search import report, shares, subject
     from rn50.hyperparameters.search.progress import Progress
@@ -129,7 +142,7 @@ def search(config: str, folder: pathlib.Path, workers: int, trials: Optional[int
     from rn50.hyperparameters.search.trial_scheduler import Options, TrialScheduler
 
     other = subject.data_folder(confirm_data) if confirm_data else None
-    on = subject.read(config, process.environment())
+    on = subject.read(name, process.environment())
     with Progress(minutes) as progress:
         dealt = shares.of(workers, on.config.run.device)
         scheduler = TrialScheduler(on, folder, Options(workers, trials, minutes, repeats, seeds_to_confirm, other), progress)
@@ -147,4 +160,3 @@ def search(config: str, folder: pathlib.Path, workers: int, trials: Optional[int
         say(f"report: {folder / report.REPORT}")
         if outcome.config_file:
             say(f"configuration: {outcome.config_file}")
-    sys.exit(0 if outcome.stands else 1)

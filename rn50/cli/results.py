@@ -12,7 +12,7 @@ from rn50.errors import Status, UserError
 from rn50.terminal import Terminal, print_json, say
 
 
-@click.command("score", epilog="Example: rn50 score results/DEMO_CPU")
+@click.command("score", short_help="Score five runs, or published results", epilog="Example: rn50 score results/DEMO_CPU")
 @group.paths
 @click.option("--ruleset", help="Version of the rules and reference convergence points [default: that of the round a folder of "
               f"a published tree names, else {rules.RULESETS[-1]}].")
@@ -40,7 +40,8 @@ def score_results(paths: Tuple[pathlib.Path, ...], ruleset: Optional[str], as_js
         scoreboard.print_table(scores, Terminal())
 
 
-@click.command("check", epilog="Example: rn50 check results/DEMO_CPU --ruleset 4.0.0")
+@click.command("check", short_help="Run the official checkers, and ours",
+               epilog="Example: rn50 check results/DEMO_CPU --ruleset 4.0.0")
 @group.paths
 @click.option("--ruleset", "rulesets", multiple=True,
               help=f"Version of the official rules, of {', '.join(rules.RULESETS)}; may be given several times [default: that of "
@@ -62,16 +63,17 @@ def check_results(paths: Tuple[pathlib.Path, ...], rulesets: Tuple[str, ...], as
     sys.exit(Status.SUCCESS if report.ok else Status.FAULT)
 
 
-@click.command("package", epilog="Example: rn50 package results/NF5688M6 --to submission")
+@click.command("package", cls=group.Verb, renamed={"--to": "--output", "--details": "--system-file"},
+               short_help="Make the tree of a submission", epilog="Example: rn50 package results/NF5688M6 -o submission")
 @group.paths
-@click.option("--to", required=True, type=click.Path(path_type=pathlib.Path),
+@click.option("--output", "-o", "to", required=True, type=click.Path(path_type=pathlib.Path),
               help="Folder of the submission; what it holds of other systems stays as it is.")
-@click.option("--details", type=click.Path(path_type=pathlib.Path),
+@click.option("--system-file", "details", type=click.Path(path_type=pathlib.Path),
               help="YAML or JSON file of what no machine tells, as in  cooling: air-cooled  [default: system.yaml beside the "
               "results].")
 @click.option("--ruleset", "rulesets", multiple=True,
               help=f"Version of the official rules, of {', '.join(rules.RULESETS)}; may be given several times [default: that of "
-              "the round a folder of --to names, as in training_results_v2.1, else 1.0.0, 1.1.0, 2.0.0 and 4.0.0].")
+              "the round a folder of --output names, as in training_results_v2.1, else 1.0.0, 1.1.0, 2.0.0 and 4.0.0].")
 @group.as_json
 def package_results(paths: Tuple[pathlib.Path, ...], to: pathlib.Path, details: Optional[pathlib.Path],
                     rulesets: Tuple[str, ...], as_json: bool) -> None:
@@ -95,12 +97,14 @@ def package_results(paths: Tuple[pathlib.Path, ...], to: pathlib.Path, details: 
     sys.exit(Status.USER_ERROR if not outcome.written else Status.FAULT if outcome.errors else Status.SUCCESS)
 
 
-@click.command("report", epilog="Example: rn50 report results/DEMO_CPU")
+@click.command("report", short_help="Write a page of all that is known", epilog="Example: rn50 report results/DEMO_CPU")
 @group.paths
 @group.rulesets
 @click.option("--output", "-o", type=click.Path(path_type=pathlib.Path),
               help="Where to write it; by default report.html in the folder of the result, or here if they are several.")
-def report_results(paths: Tuple[pathlib.Path, ...], rulesets: Tuple[str, ...], output: Optional[pathlib.Path]) -> None:
+@group.as_json
+def report_results(paths: Tuple[pathlib.Path, ...], rulesets: Tuple[str, ...], output: Optional[pathlib.Path],
+                   as_json: bool) -> None:
     """Write all that is known of one or several results on one HTML page, which needs nothing but itself.
 
     Beside the hyperparameters stand the nearest published results and reference convergence points.
@@ -110,10 +114,11 @@ def report_results(paths: Tuple[pathlib.Path, ...], rulesets: Tuple[str, ...], o
 
     with counting("checking and drawing results") as progress:
         written = report.write(paths, rulesets, output, progress)
-    say(f"report: {written}")
+    print_json({"report": str(written)}) if as_json else say(f"report: {written}")
 
 
-@click.command("compare", epilog="Example: rn50 compare results/BEFORE results/AFTER")
+@click.command("compare", short_help="Compare results; say what five runs show",
+               epilog="Example: rn50 compare results/BEFORE results/AFTER")
 @group.paths
 @group.as_json
 def compare_results(paths: Tuple[pathlib.Path, ...], as_json: bool) -> None:

@@ -3,18 +3,87 @@
 import os
 import pathlib
 import sys
-from typing import Optional
+from typing import Optional, Tuple
 
 import click
 
 from rn50 import process
+from rn50.benchmark import rules
 from rn50.cli import group
+from rn50.cli.numbers import Whole
 from rn50.errors import Status
+from rn50.files import ROOT
 from rn50.settings import config as configuration
-from rn50.terminal import Terminal, say
+from rn50.terminal import Terminal, print_json, say
+
+_runs = click.option("--runs", default=rules.RUNS, show_default=True, type=Whole(1, 10_000), help="Runs of the campaign.")
 
 
-@click.command("launch", epilog="Example: DGXSYSTEM=DEMO_CPU ./run_and_time.sh calls it with the environment of "
+@click.command("run", short_help="Make the five runs of a result", epilog="Example: rn50 run DEMO_CPU")
+@group.config
+@_runs
+@click.option("--output", "-o", "results", type=click.Path(path_type=pathlib.Path),
+              help="Folder of the results [default: results/CONFIG].")
+@click.option("--follow", is_flag=True, help="Only show the campaign, which runs elsewhere: rn50 watch.")
+@group.as_json
+def run_campaign(name: Optional[str], runs: int, results: Optional[pathlib.Path], follow: bool, as_json: bool) -> None:
+    """Make the timed runs of CONFIG, each with a fresh seed; check each, score them, and write the report.
+
+    It does what ./run_experiments.sh does, with one live view on a terminal. Runs that are there already are kept, and one that
+    was interrupted starts from zero, so the same command resumes. --json prints the score at the end, in the form of rn50 score.
+
+    Exit status: 0 every check passed, 1 one did not, 3 a run missed its target, 2 something to fix.
+    """
+    from rn50.launch.campaign import watch
+    from rn50.results import score, scoreboard
+    from rn50.settings import config_file
+
+    environ = process.environment()
+    file = config_file.find(name, environ)
+    if results is None:
+        results = pathlib.Path(environ.get("RESULTS") or ROOT / "results" / config_file.system_of(file))
+    if follow:
+        watch.watch(results, runs)
+        return
+    status = watch.run(results.absolute(), runs, {**environ, "CONFIG_FILE": str(file.resolve())}, as_json)
+    if as_json and status in (Status.SUCCESS, Status.FAULT):
+        print_json(scoreboard.to_json(score.score([results])))
+    sys.exit(status)
+
+
+@click.command("watch", short_help="Show a campaign that runs elsewhere", epilog="Example: rn50 watch results/DEMO_CPU")
+@click.argument("results", type=click.Path(path_type=pathlib.Path))
+@_runs
+@group.as_json
+def watch_campaign(results: pathlib.Path, runs: int, as_json: bool) -> None:
+    """Show the campaign whose logs grow in RESULTS, from these alone, until all runs have ended. Ctrl-C ends the watching only.
+
+    With --json it prints the state once.
+    """
+    from rn50.launch.campaign import state, watch
+
+    if as_json:
+        watch.refuse_missing(results)
+        print_json(state.to_json(state.read(results, runs)))
+    else:
+        watch.watch(results, runs)
+
+
+@click.command("summary", hidden=True, epilog="Example: ./run_experiments.sh calls it after each run.")
+@group.paths
+@click.option("--system", required=True)
+@click.option("--so-far", is_flag=True, help="Some runs are still to come: write the report only.")
+def summary(paths: Tuple[pathlib.Path, ...], system: str, so_far: bool) -> None:
+    """Check and score the runs of a campaign, write the report, and say what came out."""
+    from rn50.launch.campaign import summary
+
+    if so_far:
+        summary.so_far(paths)
+    else:
+        sys.exit(summary.end(paths, system))
+
+
+@click.command("launch", hidden=True, epilog="Example: DGXSYSTEM=DEMO_CPU ./run_and_time.sh calls it with the environment of "
                "configs/config_DEMO_CPU.sh")
 def launch_run() -> None:
     """Start every rank of the system that the environment describes, for one timed run."""
@@ -23,22 +92,24 @@ def launch_run() -> None:
     sys.exit(launch(configuration.from_environment(), process.environment()))
 
 
-@click.command(epilog="Example: DGXSYSTEM=NF5688M6 DATADIR=/path/to/imagenet rn50 doctor")
+@click.command(short_help="Tell what this machine can run, and fixes",
+               epilog="Example: DATADIR=/path/to/imagenet rn50 doctor NF5688M6")
+@group.config
 @group.as_json
 @click.option("--brief", is_flag=True, help="Print only what fails or warns, on standard error.")
-def doctor(as_json: bool, brief: bool) -> None:
+def doctor(name: Optional[str], as_json: bool, brief: bool) -> None:
     """Tell what this machine can run, what not and why, and the command that fixes it.
 
-    Looks at the system that DGXSYSTEM or CONFIG_FILE names; without one at every system of configs/.
+    Looks at CONFIG; where none is named, at every system of configs/.
 
     Exit status: 0 the system can run, 1 it cannot.
     """
-    from rn50.doctor.doctor import show
+    from rn50.doctor.doctor import configured, show
 
-    sys.exit(Status.SUCCESS if show(as_json, brief) else Status.FAULT)
+    sys.exit(Status.SUCCESS if show(configured(process.environment(), name), as_json, brief) else Status.FAULT)
 
 
-@click.command(epilog="Example: set -a; . configs/config_DEMO_CPU.sh; rn50 train")
+@click.command(hidden=True, epilog="Example: rn50 run DEMO_CPU --runs 1 calls it.")
 @click.pass_context
 def train(context: click.Context) -> None:
     """Be one rank of a timed run (rn50 launch starts them).
@@ -51,10 +122,11 @@ def train(context: click.Context) -> None:
     say(launchers.bind(config, process.environment()), err=True)  # before NumPy or a framework starts threads
 
     from rn50.run import implementation, timed_run
-    from rn50.run.display import LiveDisplay
+    from rn50.run.display import TOLD, LiveDisplay, TellingDisplay
 
     try:
-        with LiveDisplay(config, Terminal(stderr=True)) as display:
+        display_type = TellingDisplay if process.environment().get(TOLD) else LiveDisplay
+        with display_type(config, Terminal(stderr=True)) as display:
             outcome = timed_run.run(config, implementation.load(config.run.framework), display)
     except Exception as error:
         if context.find_root().params["debug"]:
@@ -66,17 +138,44 @@ def train(context: click.Context) -> None:
     sys.exit(Status.SUCCESS if outcome.reached_target else Status.TARGET_MISSED)
 
 
-@click.group("config")
+@click.group("config", short_help="Show a configuration, or write a new one")
 def config_group() -> None:
     """Look at configurations."""
 
 
-@config_group.command("show", epilog="Example: rn50 config show configs/config_NF5688M6.sh")
-@click.argument("file", required=False, type=click.Path(path_type=pathlib.Path))
+@config_group.command("show", short_help="Show every value, and what it means", epilog="Example: rn50 config show NF5688M6")
+@group.config
 @group.as_json
-def config_show(file: Optional[pathlib.Path], as_json: bool) -> None:
-    """Every value of a configuration FILE, or of the environment, and whether it is used, passed through, without effect or
-    ignored."""
+def config_show(name: Optional[str], as_json: bool) -> None:
+    """Show every value of CONFIG, what it means, and whether it is used, passed through, without effect or ignored."""
     from rn50.settings import show
 
-    show.show(file, as_json)
+    show.show(name, as_json)
+
+
+@config_group.command("new", short_help="Write a configuration for this machine", epilog="Example: rn50 config new MINE")
+@click.argument("name")
+@click.option("--from", "base", metavar="SYSTEM", help="Take hyperparameters and data of this configuration, a file or a name of "
+              "configs/ [default: what rn50 plan advises; without a GPU DEMO_CPU].")
+@click.option("--output", "-o", type=click.Path(path_type=pathlib.Path), help="[default: configs/config_NAME.sh]")
+@click.option("--framework", metavar="NAME", help="[default: one that can use this machine, best an installed one]")
+@click.option("--force", is_flag=True, help="Replace a file that exists.")
+@group.as_json
+def config_new(name: str, base: Optional[str], output: Optional[pathlib.Path], framework: Optional[str], force: bool,
+               as_json: bool) -> None:
+    """Write a complete configuration called NAME for this machine, every value with its reason.
+
+    With GPUs it trains on ImageNet, at the batch size that fits their memory with the fewest minutes that rn50 plan predicts,
+    with the published hyperparameters that it names. Without one it trains on the demo data set. Input settings are defaults,
+    which rn50 tune input improves.
+    """
+    from rn50.hyperparameters.new_config import display, new_config
+    from rn50.machine import hardware, software
+    from rn50.settings import config_file, rewrite
+
+    file = output or new_config.output_of(name)
+    rewrite.refuse_output(file, force)
+    source = config_file.find(base, {}) if base else None
+    new = new_config.make(name, hardware.read(), software.read(), source, framework)
+    rewrite.write(new.text, file, force)
+    display.show(new, file, as_json)

@@ -15,9 +15,15 @@ from rn50.settings import config as configuration
 from rn50.terminal import Terminal, print_json, say
 
 
-@click.group()
+@click.group(short_help="Measure input, storage, network, training")
 def bench() -> None:
     """Measure this system."""
+
+
+def _configured(name: Optional[str]) -> Tuple[configuration.Config, Mapping[str, str]]:
+    """Return the configuration ``name`` and the environment of a run of it."""
+    environ = configuration.environment_of(name, process.environment())
+    return configuration.from_environment(environ), environ
 
 
 def _start_ranks(config: configuration.Config, environ: Mapping[str, str], verb: Sequence[str]) -> NoReturn:
@@ -38,17 +44,18 @@ def _become_rank(config: configuration.Config, model: Optional[str] = None) -> A
     return measurable.load(config.run.framework, model)
 
 
-@bench.command("comm", epilog="Example: set -a; . configs/config_NF5688M6.sh; NCCL_ALGO=Ring rn50 bench comm --json")
+@bench.command("comm", short_help="Time all-reduces by size", epilog="Example: NCCL_ALGO=Ring rn50 bench comm NF5688M6 --json")
+@group.config
 @click.option("--largest-mib", default=256, show_default=True, type=Whole(1, 4_096), help="Stop at this size.")
 @click.option("--as-rank", is_flag=True, hidden=True)
 @group.as_json
-def bench_communication(largest_mib: int, as_rank: bool, as_json: bool) -> None:
-    """Time all-reduces over all ranks of the system that the environment describes, by size: latency and bandwidth."""
+def bench_communication(name: Optional[str], largest_mib: int, as_rank: bool, as_json: bool) -> None:
+    """Time all-reduces over all ranks of CONFIG by size: latency and bandwidth."""
     from rn50.speed import communication
 
-    config = configuration.from_environment()
+    config, environ = _configured(name)
     if not as_rank:
-        _start_ranks(config, process.environment(), communication.as_rank(config, largest_mib, as_json))
+        _start_ranks(config, environ, communication.as_rank(config, largest_mib, as_json))
     communication.bench(config, _become_rank(config), largest_mib << 20, as_json)
 
 
@@ -61,23 +68,26 @@ _rounds = click.option("--rounds", default=5, show_default=True, type=Whole(1, 1
                        help="How often to measure; fewer than 5 times show no difference.")
 
 
-@bench.command("input", epilog="Example: set -a; . configs/config_DEMO_CPU.sh; rn50 bench input --seconds 20")
+@bench.command("input", short_help="Measure the input pipeline, stage by stage",
+               epilog="Example: rn50 bench input DEMO_CPU --seconds 20")
+@group.config
 @_seconds(60.0)
 @_rounds
 @click.option("--as-rank", is_flag=True, hidden=True)
 @group.as_json
-def bench_input(seconds: float, rounds: int, as_rank: bool, as_json: bool) -> None:
-    """Images/s of the input pipeline, stage by stage, and of training on real and synthetic data: which waits for which.
+def bench_input(name: Optional[str], seconds: float, rounds: int, as_rank: bool, as_json: bool) -> None:
+    """Measure images/s of the input pipeline, stage by stage, and of training on real and synthetic data: which waits for which.
 
-    Of the system that the environment describes, all ranks of it at once. The data set is read, and nothing is written.
+    All its ranks run at once.
+    The data set is read, and nothing is written.
     """
     from rn50.data import preflight
     from rn50.speed import input_pipeline
 
-    config = configuration.from_environment()
+    config, environ = _configured(name)
     preflight.preflight(pathlib.Path(config.data.folder))
     if not as_rank:
-        _start_ranks(config, process.environment(), input_pipeline.as_rank(seconds, rounds, as_json))
+        _start_ranks(config, environ, input_pipeline.as_rank(seconds, rounds, as_json))
     input_pipeline.bench(config, _become_rank(config), seconds, rounds, as_json)
 
 
@@ -95,9 +105,11 @@ def _words(possible: Optional[Tuple[str, ...]] = None) -> Any:
     return read
 
 
-@bench.command("throughput", epilog="Example: set -a; . configs/config_DEMO_CPU.sh; rn50 bench throughput "
+@bench.command("throughput", cls=group.Verb, renamed={"--to": "--output"}, short_help="Measure a matrix of training settings",
+               epilog="Example: rn50 bench throughput DEMO_CPU "
                f"--frameworks {','.join(frameworks.names())} --models ours,alexnet --precisions float32,bfloat16 "
                "--batch-sizes 32,64 --ranks 1,2 --published")
+@group.config
 @click.option("--frameworks", callback=_words(frameworks.names()), help="With commas between them. [default: FRAMEWORK]")
 @click.option("--models", default="ours", show_default=True,
               help="Ours, and models of the framework's own zoo beside it, on synthetic data of the size that they want.")
@@ -108,27 +120,27 @@ def _words(possible: Optional[Tuple[str, ...]] = None) -> Any:
               help="A random batch held on the device, and the data set at DATADIR.")
 @click.option("--seconds", default=10.0, show_default=True, type=Number(1, LONGEST_S), help="About how long a cell trains.")
 @_rounds
-@click.option("--to", "folder", default="throughput", show_default=True, type=click.Path(path_type=pathlib.Path),
+@click.option("--output", "-o", "folder", default="throughput", show_default=True, type=click.Path(path_type=pathlib.Path),
               help="Folder of the report and of a log for every cell.")
 @click.option("--published", is_flag=True, help="Show what others have published beside it.")
 @click.option("--start-ranks", is_flag=True, hidden=True)
 @click.option("--as-rank", is_flag=True, hidden=True)
 @group.as_json
 def bench_throughput(
-    frameworks: Optional[Tuple[str, ...]], models: str, precisions: Optional[Tuple[str, ...]],
+    name: Optional[str], frameworks: Optional[Tuple[str, ...]], models: str, precisions: Optional[Tuple[str, ...]],
     batch_sizes: Optional[Tuple[int, ...]], ranks: Optional[Tuple[int, ...]], kinds: Tuple[str, ...], seconds: float, rounds: int,
     folder: pathlib.Path, published: bool, start_ranks: bool, as_rank: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Images/s of training: a matrix of frameworks, models, precisions, batch sizes and ranks, on synthetic and on real data.
+    """Measure images/s of training by framework, model, precision, batch size and ranks, on synthetic and on real data.
 
-    Of the system that the environment describes, with one cell after the other in a job of its own. What does not fit into
-    memory is a cell too.
+    One cell after the other runs
+    in a job of its own. What does not fit into memory is a cell too.
 
     Exit status: 0 every cell has its figure or is out of memory, 1 another one failed, 2 something to fix.
     """
     from rn50.speed import cell, networks
 
-    config, environ = configuration.from_environment(), process.environment()
+    config, environ = _configured(name)
     if start_ranks:
         _start_ranks(config, environ, [*cell.verb(models, kinds, seconds, rounds), "--as-rank"])
     if as_rank:
@@ -154,14 +166,15 @@ def bench_throughput(
     sys.exit(Status.FAULT if measured.failed else Status.SUCCESS)
 
 
-@bench.command("storage", epilog="Example: rn50 bench storage /data/imagenet /scratch/imagenet --seconds 60")
+@bench.command("storage", short_help="Measure reading, cold and warm",
+               epilog="Example: rn50 bench storage /data/imagenet /scratch/imagenet --seconds 60")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=pathlib.Path))
 @click.argument("other", metavar="[DIR2]", required=False, type=click.Path(path_type=pathlib.Path))
 @_seconds(20.0)
 @_rounds
 @group.as_json
 def bench_storage(folder: pathlib.Path, other: Optional[pathlib.Path], seconds: float, rounds: int, as_json: bool) -> None:
-    """How fast DIR gives its train.rec, sequentially and shuffled, cold and warm; with DIR2 beside another copy of it.
+    """Measure how fast DIR gives its train.rec, sequentially and shuffled, cold and warm; with DIR2 beside another copy of it.
 
     To make it cold, the kernel is asked to forget the file: whoever else reads it fetches it again.
     """
@@ -170,36 +183,39 @@ def bench_storage(folder: pathlib.Path, other: Optional[pathlib.Path], seconds: 
     storage.bench([folder] if other is None else [folder, other], seconds, rounds, as_json)
 
 
-@click.command("profile", epilog="Example: set -a; . configs/config_DEMO_CPU.sh; rn50 profile --to before; (a change); "
-                      "rn50 profile --to after --against before")
+@click.command("profile", cls=group.Verb, renamed={"--to": "--output", "--against": "--baseline"},
+               short_help="Find where the time of a step goes",
+               epilog="Example: rn50 profile DEMO_CPU -o before; (a change); rn50 profile DEMO_CPU -o after --baseline before")
+@group.config
 @_seconds(30.0)
 @_rounds
 @click.option("--steps", default=10, show_default=True, type=Whole(1, 10_000), help="Training steps under the profiler.")
-@click.option("--to", "folder", default="profile", show_default=True, type=click.Path(path_type=pathlib.Path),
+@click.option("--output", "-o", "folder", default="profile", show_default=True, type=click.Path(path_type=pathlib.Path),
               help="Folder of figures, timelines and logs.")
-@click.option("--against", type=click.Path(path_type=pathlib.Path), help="Folder of an earlier profile: what has changed since.")
+@click.option("--baseline", type=click.Path(path_type=pathlib.Path), help="Folder of an earlier profile: what has changed since.")
 @click.option("--job", hidden=True)
 @click.option("--start-ranks", is_flag=True, hidden=True)
 @click.option("--as-rank", is_flag=True, hidden=True)
 @group.as_json
-def profile_training(seconds: float, rounds: int, steps: int, folder: pathlib.Path, against: Optional[pathlib.Path],
-                     job: Optional[str], start_ranks: bool, as_rank: bool, as_json: bool) -> None:
-    """Where the time of training goes, in four steps: rate, profile, bottleneck, and the gain over an earlier profile.
+def profile_training(name: Optional[str], seconds: float, rounds: int, steps: int, folder: pathlib.Path,
+                     baseline: Optional[pathlib.Path], job: Optional[str], start_ranks: bool, as_rank: bool,
+                     as_json: bool) -> None:
+    """Find where the time of training goes, in four steps: rate, profile, bottleneck, and the gain over an earlier profile.
 
-    Of the system that the environment describes, on real data, by the profiler of its framework. The timeline is for Perfetto or
-    chrome://tracing.
+    It trains on real data under
+    the profiler of its framework. The timeline is for Perfetto or chrome://tracing.
     """
     from rn50.data import preflight
     from rn50.speed import profile
 
-    config, environ = configuration.from_environment(), process.environment()
+    config, environ = _configured(name)
     preflight.preflight(pathlib.Path(config.data.folder))
     if start_ranks:
         _start_ranks(config, environ, [*profile.verb(str(job), seconds, rounds, steps, folder), "--as-rank"])
     if as_rank:
         profile.as_rank(config, _become_rank(config), str(job), seconds, rounds, steps, folder)
         return
-    before = profile.read(against) if against else None
+    before = profile.read(baseline) if baseline else None
     now = profile.measure(environ, seconds, rounds, steps, folder)
     if as_json:
         print_json(profile.to_json(now, before))
@@ -207,34 +223,35 @@ def profile_training(seconds: float, rounds: int, steps: int, folder: pathlib.Pa
         profile.show(now, before, folder, Terminal())
 
 
-@click.group()
+@click.group(short_help="Search faster settings of the input")
 def tune() -> None:
     """Search settings that decide speed alone."""
 
 
-@tune.command("input", epilog="Example: DATADIR=/data/imagenet rn50 tune input NF5688M6 -o config_TUNED.sh")
-@click.argument("config", required=False)
+@tune.command("input", short_help="Search faster settings of the input pipeline",
+              epilog="Example: DATADIR=/data/imagenet rn50 tune input NF5688M6 -o config_TUNED.sh")
+@group.config
 @click.option("--output", "-o", type=click.Path(path_type=pathlib.Path),
               help="Write the configuration there, if it is faster; by default it is shown what would change.")
 @click.option("--force", is_flag=True, help="Replace a file that exists.")
 @_seconds(600.0)
 @click.option("--as-rank", is_flag=True, hidden=True)
 @group.as_json
-def tune_input(config: Optional[str], output: Optional[pathlib.Path], force: bool, seconds: float, as_rank: bool,
+def tune_input(name: Optional[str], output: Optional[pathlib.Path], force: bool, seconds: float, as_rank: bool,
                as_json: bool) -> None:
     """Search the settings of the input pipeline that make training on real data faster: CONFIG, with them changed.
 
-    CONFIG is a file or a name of configs/ [default: CONFIG_FILE or DGXSYSTEM of the environment]; DATADIR is the data. Tried are
+    DATADIR is the data. Tried are
     those in effect there: fused or separate decoding, threads, hardware decoder, cache, prefetching, mapping of the file. What
     came out is measured once more beside CONFIG, in turn, and written only where every round finds it faster.
 
-    Exit status: 0 something faster was found, 1 nothing was, 2 something to fix.
+    Exit status: 0 also where nothing faster was found; "faster" of --json tells.
     """
     from rn50.data import preflight
-    from rn50.settings import rewrite
+    from rn50.settings import config_file
     from rn50.speed import tuned_config
 
-    base = rewrite.base_file(config, process.environment()).resolve()
+    base = config_file.find(name, process.environment()).resolve()
     if not as_rank:
         if output is not None:
             tuned_config.refuse_output(output, force)
@@ -243,5 +260,4 @@ def tune_input(config: Optional[str], output: Optional[pathlib.Path], force: boo
         preflight.preflight(pathlib.Path(resolved.data.folder))
         _start_ranks(resolved, environ, tuned_config.as_rank(base, output, force, seconds, as_json))
     resolved = configuration.from_environment()
-    faster = tuned_config.tune(resolved, _become_rank(resolved), base, output, force, seconds, as_json)
-    sys.exit(Status.SUCCESS if faster else Status.FAULT)
+    tuned_config.tune(resolved, _become_rank(resolved), base, output, force, seconds, as_json)

@@ -1,14 +1,13 @@
 """Find out what this machine can run, what it cannot and why, and the command that fixes it."""
 
 import pathlib
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from rich.table import Table
 
 from rn50 import process
 from rn50.doctor import gpus, host, packages, results, submission
 from rn50.doctor.finding import FAILURE, OK, WARNING, Finding
-from rn50.errors import UserError
 from rn50.machine import hardware
 from rn50.machine import software as software_facts
 from rn50.machine.hardware import Machine
@@ -18,6 +17,9 @@ from rn50.settings import config_file
 from rn50.settings.config import Config
 from rn50.terminal import Terminal, print_json, say, styled
 
+CAN, CANNOT = "can run here", "cannot run here"
+SOFTWARE = ("Python", "packages", "libraries")
+"""Subjects of the findings that a command mends."""
 STYLES = {OK: "green", WARNING: "yellow", FAILURE: "red"}
 
 
@@ -31,35 +33,46 @@ def examine(machine: Machine, software: Software, config: Optional[Config], envi
     ]
 
 
-def configured(environ: Mapping[str, str]) -> Optional[Mapping[str, str]]:
-    """Return the variables of the system that CONFIG_FILE or DGXSYSTEM names, as ``run_and_time.sh`` sets them; else None.
+def configured(environ: Mapping[str, str], name: Optional[str] = None) -> Optional[Mapping[str, str]]:
+    """Return the environment of a run of the configuration that ``name``, CONFIG_FILE or DGXSYSTEM names; None if none does.
 
     Raises UserError if there is no such file or it cannot be read.
     """
-    file, system = environ.get("CONFIG_FILE"), environ.get("DGXSYSTEM")
-    if not file and not system:
+    if not (name or environ.get("CONFIG_FILE") or environ.get("DGXSYSTEM")):
         return None
-    if not file:
-        systems = config_file.systems()
-        if system not in systems:
-            raise UserError(f"DGXSYSTEM={system}", f"no configs/config_{system}.sh", f"there are: {' '.join(systems)}")
-        file = str(config_file.file_of(system))
-    return {**environ, **config_file.source(file, environ), "CONFIG_FILE": file}
+    return config_file.sourced_environment(config_file.find(name, environ), environ)
 
 
-def fitting(facts: Machine, software: Software, environ: Mapping[str, str]) -> List[Finding]:
-    """Return a finding for each of our own configurations: can this machine run it, apart from the data?"""
-    findings = []
+def fitting(facts: Machine, software: Software, environ: Mapping[str, str]) -> Dict[str, Finding]:
+    """Return a finding for each of our own configurations: can this machine run it, apart from the data?
+
+    What no command mends goes before missing software: nobody installs packages for a GPU that is not there.
+    """
+    found = {}
     for system in config_file.systems():
-        variables = configured({**environ, "DGXSYSTEM": system})
-        assert variables is not None
+        variables = config_file.sourced_environment(config_file.file_of(system), environ)
         config = configuration.from_environment(variables)
-        failures = [each for each in examine(facts, software, config, variables) if each.severity == FAILURE]
-        reasons = dict.fromkeys(f"{each.subject}: {each.found}" for each in failures if each.subject != "DATADIR")
+        failures = [each for each in examine(facts, software, config, variables)
+                    if each.severity == FAILURE and each.subject != "DATADIR"]
+        missing = [each for each in failures if each.subject not in SOFTWARE]
+        reasons = "; ".join(each.found if each.subject in ("GPU", "packages") else f"{each.subject}: {each.found}"
+                            for each in missing or failures)
+        remedies = "" if missing else "; ".join(dict.fromkeys(each.remedy for each in failures))
         subject = f"DGXSYSTEM={system}"
-        findings.append(Finding(WARNING, subject, "cannot run here: " + "; ".join(reasons)) if reasons
-                        else Finding(OK, subject, "can run here"))
-    return findings
+        found[system] = Finding(WARNING, subject, f"{CANNOT}: {reasons}", remedies) if failures else Finding(OK, subject, CAN)
+    return found
+
+
+def grouped(fits: Mapping[str, Finding]) -> List[Finding]:
+    """Return one finding for all systems that can run here, and one for all that cannot for the same reason."""
+    groups: Dict[Finding, List[str]] = {}
+    for system, each in fits.items():
+        groups.setdefault(each._replace(subject=""), []).append(system)
+    found = []
+    for each, systems in sorted(groups.items(), key=lambda item: item[0].severity != OK):
+        subject, _, reason = each.found.partition(": ")
+        found.append(each._replace(subject=subject, found=": ".join(filter(None, (", ".join(systems), reason)))))
+    return found
 
 
 def to_json(findings: List[Finding]) -> Dict[str, Any]:
@@ -68,17 +81,19 @@ def to_json(findings: List[Finding]) -> Dict[str, Any]:
 
 
 def print_table(findings: List[Finding], console: Terminal) -> None:
-    """Print a table row for each finding, then the remedies, each on a line of its own."""
+    """Print a table row for each finding, then the remedies, each once and on a line of its own."""
     table = Table(box=None)
     for heading in ("", "subject", "found"):
         table.add_column(heading, overflow="fold")
     for each in findings:
         table.add_row(styled(each.severity, STYLES[each.severity]), each.subject, each.found)
     console.print(table)
+    remedies: Dict[Tuple[str, str], List[str]] = {}
     for each in findings:
         if each.remedy:
-            line = f"{each.subject}: {each.remedy}"
-            console.print(line, style=STYLES[each.severity])
+            remedies.setdefault((each.remedy, each.severity), []).append(each.subject)
+    for (remedy, severity), subjects in remedies.items():
+        console.print(f"{', '.join(dict.fromkeys(subjects))}: {remedy}", style=STYLES[severity])
 
 
 def print_brief(findings: List[Finding]) -> None:
@@ -89,24 +104,23 @@ def print_brief(findings: List[Finding]) -> None:
             say(f"rn50: {said}" if each.severity == FAILURE else f"warning: {said}", err=True)
 
 
-def show(as_json: bool, brief: bool) -> bool:
+def show(variables: Optional[Mapping[str, str]], as_json: bool, brief: bool) -> bool:
     """Print the findings about this machine, and return True if the configured system can run.
+
+    ``variables`` are those of that system, as ``configured`` returns them; without any, all systems of configs/ are tried.
 
     Raises UserError for a configuration that cannot be read.
     """
     environ = process.environment()
-    variables = configured(environ)
     config = None if variables is None else configuration.from_environment(variables)
     facts, software = hardware.read(), software_facts.read()
     findings = examine(facts, software, config, variables or environ)
     findings += submission.findings(config, software_facts.commit())
-    if config is None:
-        findings += fitting(facts, software, environ)
-    report = to_json(findings)
+    fits = fitting(facts, software, environ) if config is None else {}
     if as_json:
-        print_json(report)
+        print_json(to_json([*findings, *fits.values()]))
     elif brief:
-        print_brief(findings)
+        print_brief([*findings, *grouped(fits)])
     else:
-        print_table(findings, Terminal())
-    return bool(report["ok"])
+        print_table([*findings, *grouped(fits)], Terminal())
+    return all(each.severity != FAILURE for each in findings)

@@ -43,8 +43,8 @@ def _no_gpu(machine: Machine, wanted: bool) -> Finding:
     elif machine.nvidia_hardware:
         remedy = INSTALL_DRIVER
     else:
-        remedy = "DGXSYSTEM=DEMO_CPU trains without a GPU; otherwise use a machine that has one"
-    return Finding(FAILURE if wanted else WARNING, "GPU", f"none ({machine.no_gpu})", remedy)
+        remedy = "rn50 run DEMO_CPU trains without a GPU; otherwise use a machine that has one"
+    return Finding(FAILURE if wanted else WARNING, "GPU", f"no NVIDIA GPU ({machine.no_gpu})", remedy)
 
 
 def _count(machine: Machine, ranks: int) -> Finding:
@@ -53,7 +53,7 @@ def _count(machine: Machine, ranks: int) -> Finding:
     if len(machine.gpus) < ranks:
         few = len(machine.gpus)
         return Finding(FAILURE, "GPU", f"{found}, but DGXNGPU={ranks} ranks want one each",
-                       f"use a configuration for {few}, or set DGXNGPU={few} and raise BATCHSIZE to keep the global batch")
+                       f"use a configuration for {few}, or set DGXNGPU={few} in it and raise BATCHSIZE to keep the global batch")
     return Finding(OK, "GPU", found)
 
 

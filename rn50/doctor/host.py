@@ -63,7 +63,7 @@ def _threads(machine: Machine, config: Optional[Config], environ: Mapping[str, s
                        "wait make training several times slower", "unset OMP_NUM_THREADS")
     if ranks * (threads + 1) > machine.usable_cpus:
         fitting = max(1, machine.usable_cpus // ranks - 1)
-        remedy = f"set DALI_THREADS={fitting}" if fitting < threads else "give the job more CPUs"
+        remedy = f"set DALI_THREADS={fitting} in the configuration" if fitting < threads else "give the job more CPUs"
         return Finding(WARNING, "threads", f"{ranks} rank(s) with one thread and DALI_THREADS={threads} each on {usable}", remedy)
     return Finding(OK, "threads", f"{ranks} rank(s) with one thread and DALI_THREADS={threads} each on {usable}")
 
@@ -117,7 +117,8 @@ def _shared_memory(machine: Machine, ranks: int) -> Finding:
     if size is None:
         return Finding(OK, "/dev/shm", "half of the memory")
     found = shown(size) if size else "not mounted"
-    remedy = "docker run --shm-size=1g (or --ipc=host)" if machine.in_container else "sudo mount -o remount,size=1G /dev/shm"
+    mount = "remount,size=1G" if size else "size=1G -t tmpfs tmpfs"
+    remedy = "docker run --shm-size=1g (or --ipc=host)" if machine.in_container else f"sudo mount -o {mount} /dev/shm"
     if ranks > 1 and size < ranks * NCCL_SEGMENT:
         return Finding(FAILURE, "/dev/shm", f"{found}; NCCL needs {shown(ranks * NCCL_SEGMENT)} for {ranks} ranks", remedy)
     if ranks > 1 and size < SHARED_MEMORY:

@@ -1,7 +1,7 @@
 """Check that Python and the packages are those that a run needs."""
 
 import re
-from typing import Iterator, Optional
+from typing import Iterator, Optional, Tuple
 
 from rn50 import frameworks
 from rn50.doctor.finding import FAILURE, OK, Finding
@@ -9,27 +9,47 @@ from rn50.machine.software import Software
 from rn50.settings.config import Config
 
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 8), (3, 12)
-"""DALI 1.34 has wheels for these versions only."""
+"""rn50 and DALI 1.34 run on these versions only."""
+PYTHON = "3.11"
+"""A Python that every set of ``requirements/`` is for."""
 
 
 def findings(software: Software, config: Optional[Config]) -> Iterator[Finding]:
     """Yield findings on software: that of the configured framework, or of the default one where nothing is configured."""
     framework = config.run.framework if config is not None else frameworks.default()
-    yield _python(software, frameworks.traits(framework))
+    device = config.run.device if config is not None else "cpu"
+    yield _python(software, frameworks.traits(framework), device)
     own = frameworks.unimported(framework, "doctor")
     if own is not None:
         yield from own.packages(software, config)
     else:
-        yield _packages(software, frameworks.traits(framework), config.run.device if config is not None else "cpu")
+        yield _packages(software, frameworks.traits(framework), device)
 
 
-def _python(software: Software, traits: frameworks.Traits) -> Finding:
-    version = tuple(map(int, software.python.split(".")[:2]))
-    if not OLDEST_PYTHON <= version <= NEWEST_PYTHON:
-        packages = next(iter(traits.requirements.get("cpu", ())), "dev")
-        return Finding(FAILURE, "Python", f"{software.python}; {traits.name} and DALI 1.34 run on 3.8 to 3.12",
-                       f"sudo apt-get install python3.11 python3.11-venv; PYTHON=python3.11 requirements/install.sh {packages}")
-    return Finding(OK, "Python", software.python)
+def install(software: Software, traits: frameworks.Traits, device: str) -> str:
+    """Return the command that installs a framework for a device, with another Python where this one does not suit."""
+    oldest, newest = traits.pythons.get(device, (OLDEST_PYTHON, NEWEST_PYTHON))
+    command = traits.install(device)
+    if oldest <= _version(software) <= newest:
+        return command
+    get = f"uv python install {PYTHON}, pyenv install {PYTHON}, or your system's package"
+    return f"PYTHON=python{PYTHON} {command} (to get it: {get})"
+
+
+def _version(software: Software) -> Tuple[int, ...]:
+    return tuple(map(int, software.python.split(".")[:2]))
+
+
+def _python(software: Software, traits: frameworks.Traits, device: str) -> Finding:
+    """Check the version of Python. A framework that is installed runs on it; one that is not may have no build for it."""
+    installed = any(re.fullmatch(traits.package, name) for name in software.packages)
+    limits = OLDEST_PYTHON, NEWEST_PYTHON
+    oldest, newest = limits if installed else traits.pythons.get(device, limits)
+    if oldest <= _version(software) <= newest:
+        return Finding(OK, "Python", software.python)
+    suited = " to ".join(dict.fromkeys("{}.{}".format(*each) for each in (oldest, newest)))
+    return Finding(FAILURE, "Python", f"{software.python}, but {traits.name} for DEVICE={device} needs {suited}",
+                   install(software, traits, device))
 
 
 def _packages(software: Software, traits: frameworks.Traits, device: str) -> Finding:
@@ -37,5 +57,4 @@ def _packages(software: Software, traits: frameworks.Traits, device: str) -> Fin
     shown = ", ".join(f"{name} {have[name]}" for name in sorted(have) if re.fullmatch(traits.packages, name))
     if any(re.fullmatch(traits.package, name) for name in have):
         return Finding(OK, "packages", shown)
-    install = "; ".join(f"requirements/install.sh {each}" for each in traits.requirements.get(device, ()))
-    return Finding(FAILURE, "packages", f"no {traits.name} beside {shown or 'this Python'}", install)
+    return Finding(FAILURE, "packages", f"no {traits.name} beside {shown or 'this Python'}", install(software, traits, device))

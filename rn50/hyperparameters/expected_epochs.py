@@ -67,20 +67,29 @@ class Candidate:
 
 
 def of_recipe(values: Sequence[Any], own: Sequence[Optional[float]]) -> Optional[Prediction]:
-    """Return the prediction of a recipe, given its values in the order of ``published.GROUP``; None if nothing is known of its
-    optimizer. ``own`` are the epochs of the runs that it was borrowed from, None for one that missed."""
+    """Return the prediction of a recipe on ImageNet, given its values in the order of ``published.GROUP``; None if nothing is
+    known of its optimizer. ``own`` are the epochs of its runs as ``of_own_runs`` takes them."""
     batch, optimizer = values[0], values[1]
     group = published.recipes(optimizer).get(published.recipe_key(*values), ())
     if group:
         runs = _runs(group)
         if any(each is not None for each in runs):
             return _of_runs(f"{len(group)} published {'result' if len(group) == 1 else 'results'} of this very recipe", runs)
-    if any(each is not None for each in own):
-        return _of_runs("the runs that it was borrowed from", own)
+    of_own = of_own_runs(own)
+    if of_own is not None:
+        return of_own
     if optimizer != "lars":
         return None
     there = reference.at(batch)
     return Prediction(f"no run of this recipe is known; {reference.beside(batch)}", 0, 0, there.mean, there.low, there.high)
+
+
+def of_own_runs(epochs: Sequence[Optional[float]]) -> Optional[Prediction]:
+    """Return the prediction from the runs that a recipe is borrowed from, given their epochs, None for one that missed; None if
+    none of them reached the target."""
+    if any(each is not None for each in epochs):
+        return _of_runs("the runs that it was borrowed from", epochs)
+    return None
 
 
 def _runs(group: Sequence[PublishedResult]) -> List[Optional[float]]:

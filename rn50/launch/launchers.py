@@ -93,7 +93,9 @@ def _need_horovod(config: Config) -> None:
                         "set LAUNCHER=auto for those of one machine, and start those of several with ./run.sub (Slurm)")
     if importlib.util.find_spec("horovod") is None or importlib.util.find_spec("horovod.runner") is None:
         asked = f"DGXNGPU={config.run.ranks_per_node}"
-        raise UserError(asked, "more than one rank needs Horovod", "run 'make test', which builds it, or set DGXNGPU=1")
+        build = "requirements/install.sh horovod-build && requirements/install.sh horovod"
+        nccl = "-nccl" if config.run.device == "gpu" else ""
+        raise UserError(asked, "more than one rank needs Horovod", f"{build}{nccl}, or set DGXNGPU=1")
 
 
 def _slots(config: Config, environ: Mapping[str, str]) -> str:
@@ -135,7 +137,7 @@ def _mpirun(config: Config, environ: Mapping[str, str], rank_argv: List[str]) ->
         raise UserError("LAUNCHER=mpirun", "no mpirun on PATH", "sudo apt-get install openmpi-bin, or set LAUNCHER=horovodrun")
     if not horovod_has_mpi():
         raise UserError("LAUNCHER=mpirun", "Horovod was built without MPI",
-                        "sudo apt-get install libopenmpi-dev and run 'make test' again, or set LAUNCHER=horovodrun")
+                        "sudo apt-get install libopenmpi-dev && requirements/install.sh horovod, or set LAUNCHER=horovodrun")
     argv = ["mpirun", "--tag-output", "-np", str(config.ranks), "-H", _slots(config, environ), "--map-by", "slot"]
     argv += ["--bind-to", "none"]  # each rank binds itself
     argv += ["--mca", "orte_keep_fqdn_hostnames", "1"]  # else it truncates the names of HOSTS

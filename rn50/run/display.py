@@ -1,14 +1,39 @@
-"""Show a run to a person: a live progress bar on a terminal, a plain line per epoch elsewhere."""
+"""Show a run to a person: a live progress bar on a terminal, a plain line per epoch elsewhere; to ``rn50 run``, its progress."""
 
+import json
 import time
-from typing import Optional
+from typing import NamedTuple, Optional
 
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich import progress as bars
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from rn50.benchmark import rules, schedule
 from rn50.run.timed_run import Display
 from rn50.settings.config import Config
 from rn50.terminal import Terminal
+
+TOLD = "RN50_TELL_PROGRESS"
+"""Environment variable with which ``rn50 run`` asks rank 0 for lines of ``Progress`` in place of a bar."""
+_MARK = "rn50 progress "
+
+
+class Progress(NamedTuple):
+    """Progress within a run: the current epoch, counted from 1, the part of it that is done, and its rate and loss so far."""
+
+    epoch: int
+    share: float
+    images_per_second: Optional[float] = None
+    loss: Optional[float] = None
+
+    @property
+    def line(self) -> str:
+        """The line on standard error that tells it."""
+        return _MARK + json.dumps(self)
+
+
+def told(line: str) -> Optional[Progress]:
+    """Return the progress that a line tells, or None for any other line."""
+    return Progress(*json.loads(line[len(_MARK):])) if line.startswith(_MARK) else None
 
 
 class LiveDisplay(Display):
@@ -26,7 +51,7 @@ class LiveDisplay(Display):
         self._begin = self._epoch_begin = time.monotonic()
         self._epoch = 0
         self._top1: Optional[float] = None
-        self._progress = Progress(
+        self._progress = bars.Progress(
             TextColumn("epoch {task.fields[epoch]:>2}/" + str(self._epochs)),
             BarColumn(bar_width=None),
             TextColumn("{task.fields[rate]} img/s  loss {task.fields[loss]}  top-1 {task.fields[top1]}"),
@@ -89,3 +114,15 @@ class LiveDisplay(Display):
 
     def _shown_top1(self) -> str:
         return "-" if self._top1 is None else f"{self._top1:.4f}"
+
+
+class TellingDisplay(LiveDisplay):
+    """Tells its ``Progress`` line by line, in place of a bar and of the line per epoch."""
+
+    def trained(self, samples: int, loss: float) -> None:
+        seen = samples * self._ranks
+        rate = seen / (time.monotonic() - self._epoch_begin)
+        self._console.print(Progress(self._epoch, seen / self._samples_per_epoch, rate, loss).line)
+
+    def epoch_ends(self, epoch: int, images_per_second: float) -> None:
+        self._console.print(Progress(epoch, 1.0, images_per_second).line)

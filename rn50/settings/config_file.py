@@ -11,11 +11,15 @@ from typing import Dict, List, Mapping, Optional, Set, Tuple
 
 from rn50.errors import UserError
 from rn50.files import ROOT
+from rn50.settings.libraries import PASSED_THROUGH
 from rn50.settings.shell import assignments
-from rn50.settings.variables import PASSED_THROUGH
+from rn50.settings.variables import excerpt
 
 CONFIGS = ROOT / "configs"
 """Folder of our own files. An unknown name is an error in our files, and ignored in any other."""
+
+PATHS = ("DATADIR", "LOGDIR", "RESULTS", "RESULT_FILE")
+"""Variables that hold paths, as in ``configs/start.sh``."""
 
 TIME_LIMIT_S = 10
 MOST_PRINTED = 4 << 20
@@ -24,12 +28,54 @@ MOST_PRINTED = 4 << 20
 
 def systems() -> List[str]:
     """Return the names of the systems that have a file in ``configs/``."""
-    return sorted(path.stem[len("config_"):] for path in CONFIGS.glob("config_*.sh"))
+    return sorted(system_of(path) for path in CONFIGS.glob("config_*.sh"))
 
 
 def file_of(system: str) -> Path:
     """Return the path that the configuration file of a system has, as ``configs/start.sh`` does."""
     return CONFIGS / f"config_{system}.sh"
+
+
+def find(name: Optional[str], environ: Mapping[str, str]) -> Path:
+    """Return the configuration file that ``name`` means: a file, or the name of one of ours; by default CONFIG_FILE or DGXSYSTEM.
+
+    Raises UserError if there is no such file.
+    """
+    there = f"there are: {', '.join(systems())}"
+    variable = next((each for each in ("CONFIG_FILE", "DGXSYSTEM") if not name and environ.get(each)), "")
+    named = name or environ.get(variable)
+    if not named:
+        raise UserError("which configuration? give its name or file, or set DGXSYSTEM", None, there)
+    ours = file_of(named)
+    # A folder may have the name of a system, so folders are skipped. Any other path is taken; its reader reports what is wrong.
+    is_there = os.path.exists(named) and not os.path.isdir(named)
+    if not is_there and not os.path.isfile(ours):
+        subject = f"{variable}={excerpt(named)}" if variable else excerpt(named)
+        raise UserError(subject, "no such file, and no system of configs/", there)
+    return Path(named) if is_there else ours
+
+
+def sourced_environment(file: Path, environ: Mapping[str, str]) -> Dict[str, str]:
+    """Return the environment of a run of ``file``, as ``run_and_time.sh`` makes it: its values replace those of ``environ``.
+
+    Paths that ``environ`` has are relative to the working folder, those that the file sets to the checkout; both become absolute.
+
+    Raises UserError if the file cannot be sourced.
+    """
+    own = dict(environ)
+    for name in PATHS:
+        if own.get(name):
+            own[name] = os.path.abspath(own[name])
+    sourced = {**own, **source(str(file), own), "CONFIG_FILE": str(file.resolve())}
+    for name in PATHS:
+        if sourced.get(name):
+            sourced[name] = os.path.normpath(ROOT / sourced[name])
+    return sourced
+
+
+def system_of(file: Path) -> str:
+    """Return the name of the system that a file is of, as ``configs/start.sh`` does."""
+    return file.stem[len("config_"):] if file.stem.startswith("config_") else file.stem
 
 
 def is_ours(path: str) -> bool:

@@ -1,7 +1,6 @@
 """Replace one section of a configuration file. The file is read without a shell, and written completely or not at all."""
 
 import dataclasses
-import os
 import pathlib
 import re
 import tempfile
@@ -10,10 +9,8 @@ from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from rn50 import files
 from rn50.errors import UserError, UserErrors
-from rn50.settings import config_file
 from rn50.settings.config import Config, from_environment, variables
 from rn50.settings.shell import assignments
-from rn50.settings.variables import excerpt
 
 _SECTIONS = {
     "hyperparameters": re.compile(r"^# --- hyperparameters\b.*?(?=^# --- )", re.MULTILINE | re.DOTALL),
@@ -50,24 +47,6 @@ class Base:
         return found.group(1) if found else f"that of {self.file.name}"
 
 
-def base_file(name: Optional[str], environ: Mapping[str, str], option: str = "") -> pathlib.Path:
-    """Return the configuration file of this system.
-
-    ``name`` is a file or the name of one of ours; without it, CONFIG_FILE or DGXSYSTEM is used. Errors put ``option`` before the
-    name. Raises UserError if there is no such file.
-    """
-    name = name or environ.get("CONFIG_FILE") or environ.get("DGXSYSTEM")
-    if not name:
-        raise UserError(f"which system is it for? give {option}configs/config_NAME.sh, or set DGXSYSTEM")
-    ours = config_file.file_of(name)
-    # A folder may have the name of a system, so folders are skipped. Any other path is taken; its reader reports what is wrong.
-    is_there = os.path.exists(name) and not os.path.isdir(name)
-    if not is_there and not os.path.isfile(ours):
-        there = f"there are: {', '.join(config_file.systems())}"
-        raise UserError(f"{option}{excerpt(name)}", "no such file, and no system of configs/", there)
-    return pathlib.Path(name) if is_there else ours
-
-
 def read(file: pathlib.Path, section: str = "hyperparameters") -> Base:
     """Read a configuration file and split it around ``section`` ("hyperparameters" or "input_pipeline").
 
@@ -78,10 +57,10 @@ def read(file: pathlib.Path, section: str = "hyperparameters") -> Base:
     if found is None:
         where = " before another one" if section == "hyperparameters" else ""
         raise UserError(file, f"no section `# --- {section.replace('_', ' ')}`{where}", _FORM)
-    return Base(file, text[: found.start()], found.group(), text[found.end():], _configuration(file), section)
+    return Base(file, text[: found.start()], found.group(), text[found.end():], configuration(file), section)
 
 
-def _configuration(file: pathlib.Path, called: Optional[pathlib.Path] = None) -> Config:
+def configuration(file: pathlib.Path, called: Optional[pathlib.Path] = None) -> Config:
     """Read a configuration without a shell, in an empty environment. Errors name the file ``called``, by default ``file``."""
     try:
         return from_environment(assignments.read(file).values, str(called or file))
@@ -120,7 +99,7 @@ def check(base: Base, text: str, values: Mapping[str, str]) -> Config:
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / base.file.name
         file.write_text(text, encoding="utf-8", errors="surrogateescape")
-        config = _configuration(file, base.file)
+        config = configuration(file, base.file)
     resolved, before = config.as_environment(), base.config
     kept = dataclasses.replace(config, **{base.section: getattr(before, base.section)}) == before
     read_as = {name: _VARIABLES[name].read for name in values}

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import itertools
 import pathlib
+from abc import ABC, abstractmethod
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Protocol, Tuple
 
 from rn50 import frameworks
@@ -57,8 +58,8 @@ class Measurable(Protocol):
         """See ``rn50.run.implementation``."""
 
 
-class TrainingSteps:
-    """``open_input`` and ``train_steps`` for an implementation that has the methods which raise NotImplementedError here."""
+class TrainingSteps(ABC):
+    """``open_input`` and ``train_steps`` for an implementation, which stands before this base and has its abstract methods."""
 
     config: Config
 
@@ -84,21 +85,21 @@ class TrainingSteps:
         self._wait()
         return pace.result()
 
+    @abstractmethod
     def _synthetic(self) -> Batches:
         """Return a random batch, held on the device and repeated."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _open(self, config: Config, split: Any) -> Batches:
         """Return the batches of a split."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _train_step(self, batch: Any, learning_rate: float) -> Any:
         """Run forward pass, backward pass, all-reduce and update."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _wait(self) -> None:
         """Wait until the device has finished its work."""
-        raise NotImplementedError
 
 
 def load(framework: str, model: Optional[str] = None) -> Callable[[Config], Measurable]:

@@ -26,7 +26,7 @@ def environment_of(base: Path, environ: Mapping[str, str]) -> Dict[str, str]:
     Raises UserError if the file cannot be sourced.
     """
     own = {name: value for name, value in environ.items() if name not in input_settings.NAMES.values()}
-    return {**own, **config_file.source(str(base), own), "CONFIG_FILE": str(base)}
+    return config_file.sourced_environment(base, own)
 
 
 def refuse_output(output: Path, force: bool) -> None:

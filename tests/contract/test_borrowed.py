@@ -1,7 +1,6 @@
 """A borrowed configuration runs: a step an epoch on the tiny set, and the log has exactly the borrowed values."""
 
 import os
-import shlex
 import subprocess
 import sys
 
@@ -12,19 +11,6 @@ from rn50.results import parse, recipe
 from tests.contract.frameworks import FRAMEWORKS, installed
 
 KEYS = ("optimizer", "base_learning_rate", "learning_rate_warmup_epochs", "learning_rate_decay_steps", "momentum", "weight_decay")
-
-
-@pytest.fixture
-def base(tiny_environment, tmp_path):
-    """A configuration of the tiny set in the form of our own."""
-    group = [name for name in tiny_environment if name in borrow.GROUP]
-    others = [name for name in tiny_environment if name not in (*borrow.GROUP, "SEED")]
-    file = tmp_path / "config_TINY.sh"
-    lines = ["# --- hyperparameters (tiny) ---", *(f"export {name}={tiny_environment[name]}" for name in group)]
-    lines += ["", "# --- run ---"]
-    lines += [f"export {name}={shlex.quote(tiny_environment[name])}" for name in others]
-    file.write_text("\n".join([*lines, "export BENCHMARK_STEPS=1", ""]))
-    return file
 
 
 @pytest.mark.parametrize("framework", sorted(FRAMEWORKS))

@@ -50,11 +50,11 @@ def test_the_doctor_and_config_show_list_it(rn50, tiny_environment, tmp_path):
 
 def test_its_throughput_and_profile_are_measured(rn50, tmp_path):
     matrix = ("--frameworks", "toy", "--ranks", "1,2", "--seconds", "1", "--rounds", "1")
-    rn50("bench", "throughput", *matrix, "--to", str(tmp_path / "t"))
+    rn50("bench", "throughput", *matrix, "-o", str(tmp_path / "t"))
     cells = json.loads((tmp_path / "t" / "cells.json").read_text())["cells"]
     assert [(each["framework"], each["ranks"], each["failure"]) for each in cells] == [("toy", 1, ""), ("toy", 2, "")]
     assert all(each["images_per_second"][kind]["median"] > 0 for each in cells for kind in ("synthetic", "real"))
-    shown = rn50("profile", "--seconds", "1", "--rounds", "1", "--steps", "3", "--to", str(tmp_path / "p"))
+    shown = rn50("profile", "--seconds", "1", "--rounds", "1", "--steps", "3", "-o", str(tmp_path / "p"))
     assert re.search(r"linear\b.* 1 ", shown) and "of the operators linear takes most" in shown
 
 

@@ -12,10 +12,11 @@ import cv2
 import numpy as np
 import pytest
 
+from benchmarks.imagenet_like import numbered, pictures
 from rn50 import files
 from rn50.benchmark import rules
 from rn50.data.certification import certificate
-from rn50.data.certification.audit import audit
+from rn50.data.certification.audit import PackedSplit, audit
 from rn50.data.certification.certify import certify
 from rn50.data.certification.finding import KEPT
 from rn50.data.jpeg import decoding_fault, has_end, read_header
@@ -25,7 +26,7 @@ from rn50.data.recordio import MAGIC, IndexedRecordWriter, encode_image
 from rn50.errors import UserError
 from tests.conftest import with_changes
 from tests.data.record_files import NUMBERS, Records, assert_found, flip, relabel
-from tests.support.image_tree import class_names, numbered, pictures
+from tests.support.image_tree import class_names
 
 pytestmark = pytest.mark.xdist_group("certification")
 ROOT = Path(__file__).resolve().parents[2]
@@ -180,7 +181,7 @@ def test_an_index_is_read_once_and_its_hash_is_that_of_what_was_audited(data, mo
         return stream
 
     monkeypatch.setattr(files, "open_regular", replaced_behind)
-    report = audit(data, "val", 6, None, "", False, 1, lambda records: None)
+    report = audit(PackedSplit(data, "val", classes=6), decode=False, workers=1, progress=lambda records: None)
     assert opened == ["val.idx", "val.rec"]
     assert report.files["val.idx"]["sha256"] == wanted and not report.faults.counts
 

@@ -1,6 +1,7 @@
 """The demo data set: deterministic, without overlap, never half there, never overwriting what is not its own."""
 
 import collections
+import functools
 import hashlib
 import json
 import os
@@ -16,7 +17,8 @@ import pytest
 
 from rn50.data.certification import certificate
 from rn50.data.certification.certify import certify
-from rn50.data.demo.dataset import PARTIAL, generate
+from rn50.data.demo import dataset
+from rn50.data.demo.dataset import PARTIAL, Settings
 from rn50.data.demo.images import SHAPES, draw, encode
 from rn50.data.layout import CERTIFICATE, DEMO_RECORD, FILES
 from rn50.data.preflight import check_record_set, find_bad_record
@@ -24,7 +26,8 @@ from rn50.data.recordio import IndexedRecordReader
 from rn50.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
-SMALL = {"seed": 3, "train": 150, "val": 70, "workers": 2}
+SMALL = Settings(seed=3, train=150, val=70)
+generate = functools.partial(dataset.generate, workers=2)
 
 
 def contents(folder):
@@ -39,7 +42,7 @@ def records(folder, name):
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
     folder = tmp_path_factory.mktemp("demo") / "made" / "here"
-    generate(folder, **SMALL)
+    generate(folder, SMALL)
     return folder
 
 
@@ -81,18 +84,18 @@ def test_images_are_small_jpegs_of_varied_size(small):
 
 
 def test_files_do_not_depend_on_the_number_of_processes(small, tmp_path):
-    generate(tmp_path, **dict(SMALL, workers=1))
+    generate(tmp_path, SMALL, workers=1)
     assert contents(tmp_path) == contents(small)
 
 
 def test_another_seed_gives_other_images(small, tmp_path):
-    generate(tmp_path, **dict(SMALL, seed=4))
+    generate(tmp_path, SMALL._replace(seed=4))
     images = {image for name in ("train", "val") for _, image in records(tmp_path, name)}
     assert images.isdisjoint(image for name in ("train", "val") for _, image in records(small, name))
 
 
 def test_the_tune_split_leaves_the_training_set_as_it_is(small, tmp_path):
-    generate(tmp_path, **SMALL, val_split="tune")
+    generate(tmp_path, SMALL._replace(val_split="tune"))
     tuned, shipped = contents(tmp_path), contents(small)
     assert tuned["train.rec"] == shipped["train.rec"] and tuned["val.rec"] != shipped["val.rec"]
 
@@ -109,7 +112,7 @@ def test_every_shape_can_be_drawn(label):
     assert image.dtype == np.uint8 and image.ndim == 3 and image.std() > 5
 
 
-def test_an_enlarged_image_is_the_same_drawing():
+def test_a_scaled_image_is_the_same_drawing():
     (label, plain), (same, large) = encode(3, "train", 5), encode(3, "train", 5, 4)
     plain, large = (cv2.imdecode(np.frombuffer(each, np.uint8), cv2.IMREAD_COLOR).astype(float) for each in (plain, large))
     assert label == same and large.shape == (4 * plain.shape[0], 4 * plain.shape[1], 3)
@@ -117,25 +120,25 @@ def test_an_enlarged_image_is_the_same_drawing():
     assert np.corrcoef(shrunk.ravel(), plain.ravel())[0, 1] > 0.95
 
 
-def test_a_set_that_does_not_say_how_large_it_is_was_not_enlarged(copy):
+def test_a_set_that_does_not_say_how_large_it_is_was_not_scaled(copy):
     manifest = copy / DEMO_RECORD
     recorded = json.loads(manifest.read_text())
     assert recorded.pop("enlarge") == 1
     manifest.write_text(json.dumps(recorded))
-    generate(copy, **SMALL, progress=lambda done, total: pytest.fail("an image was drawn"))
-    with pytest.raises(UserError, match="enlarge 1 instead of 4"):
-        generate(copy, **SMALL, enlarge=4)
+    generate(copy, SMALL, progress=lambda done, total: pytest.fail("an image was drawn"))
+    with pytest.raises(UserError, match="scale 1 instead of 4"):
+        generate(copy, SMALL._replace(scale=4))
 
 
 def test_progress_counts_every_image(tmp_path):
     calls = []
-    generate(tmp_path, **SMALL, progress=lambda done, total: calls.append((done, total)))
+    generate(tmp_path, SMALL, progress=lambda done, total: calls.append((done, total)))
     assert calls == [(done, 220) for done in range(1, 221)]
 
 
 def test_a_finished_set_is_not_made_again(copy):
     before = {path.name: path.stat().st_mtime_ns for path in copy.iterdir()}
-    generate(copy, **SMALL, progress=lambda done, total: pytest.fail("an image was drawn"))
+    generate(copy, SMALL, progress=lambda done, total: pytest.fail("an image was drawn"))
     assert {path.name: path.stat().st_mtime_ns for path in copy.iterdir()} == before
 
 
@@ -150,7 +153,7 @@ def test_it_has_a_certificate_that_verifying_confirms(small, copy):
 def test_a_set_of_an_older_version_without_certificate_gets_one(small, copy):
     (copy / CERTIFICATE).unlink()
     assert certificate.expected(copy).by == DEMO_RECORD
-    generate(copy, **SMALL)
+    generate(copy, SMALL)
     assert (copy / CERTIFICATE).read_bytes() == (small / CERTIFICATE).read_bytes()
 
 
@@ -158,7 +161,7 @@ def test_a_set_of_an_older_version_without_certificate_gets_one(small, copy):
 def test_a_set_whose_files_were_not_all_put_in_place_is_finished(copy, small, present):
     for name in set(FILES) - set(present):
         (copy / name).unlink()
-    generate(copy, **SMALL)
+    generate(copy, SMALL)
     assert contents(copy) == contents(small)
 
 
@@ -166,12 +169,12 @@ def test_a_set_whose_files_were_not_all_put_in_place_is_finished(copy, small, pr
     ({"seed": 4}, "seed 3 instead of 4"),
     ({"train": 151}, "train 150 instead of 151"),
     ({"val": 71}, "val 70 instead of 71"),
-    ({"enlarge": 2}, "enlarge 1 instead of 2"),
+    ({"scale": 2}, "scale 1 instead of 2"),
     ({"val_split": "tune"}, "val_split val instead of tune"),
 ])
 def test_a_set_of_other_settings_is_refused(copy, small, change, words):
     with pytest.raises(UserError, match=rf"{DEMO_RECORD}: a demo data set of other settings \({words}\)"):
-        generate(copy, **dict(SMALL, **change))
+        generate(copy, SMALL._replace(**change))
     assert contents(copy) == contents(small)
 
 
@@ -181,7 +184,7 @@ def test_a_changed_file_is_refused(copy, name):
     changed[-3] ^= 1
     (copy / name).write_bytes(changed)
     with pytest.raises(UserError, match=f"{name}: was changed since it was generated"):
-        generate(copy, **SMALL)
+        generate(copy, SMALL)
     assert (copy / name).read_bytes() == changed
 
 
@@ -189,7 +192,7 @@ def test_a_changed_file_is_refused(copy, name):
 def test_files_of_somebody_else_are_refused(tmp_path, name):
     (tmp_path / name).write_bytes(b"precious")
     with pytest.raises(UserError, match=f"{name}: is there already and no demo data set"):
-        generate(tmp_path, **SMALL)
+        generate(tmp_path, SMALL)
     assert (tmp_path / name).read_bytes() == b"precious"
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
@@ -198,19 +201,20 @@ def test_files_of_somebody_else_are_refused(tmp_path, name):
 def test_a_damaged_record_is_refused(copy, text):
     (copy / DEMO_RECORD).write_text(text, encoding="utf-8", errors="surrogateescape")
     with pytest.raises(UserError, match=f"{DEMO_RECORD}: .*; choose another folder or delete "):
-        generate(copy, **SMALL)
+        generate(copy, SMALL)
 
 
-@pytest.mark.parametrize("settings", [{"seed": -1}, {"seed": 2 ** 32}, {"train": 0}, {"val": 0}, {"enlarge": 0}])
+@pytest.mark.parametrize("settings", [{"seed": -1}, {"seed": 2 ** 32}, {"train": 0}, {"val": 0}, {"scale": 0}])
 def test_impossible_settings_are_refused(tmp_path, settings):
     with pytest.raises(UserError, match="a demo data set has a seed in"):
-        generate(tmp_path / "demo", **dict(SMALL, **settings))
+        generate(tmp_path / "demo", SMALL._replace(**settings))
     assert not (tmp_path / "demo").exists()
 
 
 def start(folder, before=""):
     """A process that generates 100,000 images into ``folder``, in a process group of its own, as a shell starts it."""
-    code = f"from rn50.data.demo.dataset import generate\n{before}\ngenerate({str(folder)!r}, train=100_000, workers=2)"
+    call = f"dataset.generate({str(folder)!r}, dataset.Settings(train=100_000), workers=2)"
+    code = f"from rn50.data.demo import dataset\n{before}\n{call}"
     return subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
@@ -264,7 +268,7 @@ def test_a_killed_process_leaves_no_files_and_no_workers_and_the_next_one_starts
     process.communicate(timeout=60)
     assert not any((tmp_path / name).exists() for name in FILES)
     assert group_is_gone(process.pid)
-    generate(tmp_path, **SMALL)
+    generate(tmp_path, SMALL)
     assert contents(tmp_path) == contents(small)
     assert not (tmp_path / PARTIAL).exists()
 
@@ -274,7 +278,7 @@ def test_a_second_process_in_the_same_folder_is_refused(tmp_path):
     wait_for_bytes(1, tmp_path, process)
     try:
         with pytest.raises(UserError, match="another process is generating a data set there"):
-            generate(tmp_path, **SMALL)
+            generate(tmp_path, SMALL)
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate(timeout=60)

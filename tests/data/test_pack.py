@@ -1,4 +1,4 @@
-"""``rn50 pack`` puts every byte where MXNet would put it, and ``--to-folder`` makes the same folder of it again."""
+"""``rn50 pack`` puts every byte where MXNet would put it, and ``rn50 unpack`` makes the same folder of it again."""
 
 import hashlib
 import json

@@ -1,6 +1,7 @@
 """The doctor's verdict on ten machines and on this one, and what it says of their GPUs, of results and of a submission."""
 
 import dataclasses
+import io
 import json
 import pathlib
 import re
@@ -17,12 +18,12 @@ from rn50.doctor.finding import FAILURE, OK, WARNING, Finding
 from rn50.errors import UserError
 from rn50.machine.hardware import Mount
 from rn50.settings import config as configuration
+from rn50.settings import config_file
+from rn50.terminal import Terminal
 from tests.conftest import with_changes
 from tests.doctor.examined import GPU_BUILD, config_of, examine
 from tests.support.four_epochs import write_run
 from tests.support.machines import NAMES, simulated
-
-MXNET = frameworks.unimported("mxnet", "doctor")
 
 
 def subjects(findings, severity):
@@ -67,7 +68,7 @@ def test_every_machine_is_in_a_case():
 def test_advice_for_h100(data):
     finding = examine("H100", "DGXA100", data=data)["compute capability"]
     assert "H100 80GB HBM3 has 9.0" in finding.found and "5.0 6.0 7.0 8.0 8.6" in finding.found
-    assert "PyTorch implementation" in finding.remedy and "NVIDIA's MXNet container" in finding.remedy
+    assert "requirements/install.sh pytorch-gpu" in finding.remedy and "NVIDIA's MXNet container" in finding.remedy
 
 
 def test_h100_under_other_software_is_well(data):
@@ -83,7 +84,7 @@ def test_h100_under_other_software_is_well(data):
                                               ((8, 0), True), ((8, 6), True), ((8, 9), True), ((9, 0), False), ((10, 0), False),
                                               ((12, 0), False)])
 def test_machine_code_runs_on_newer_minor_versions_only(capability, runs):
-    assert MXNET.runs(capability) is runs
+    assert frameworks.traits("mxnet").runs_on(capability) is runs
 
 
 def test_advice_for_other_gpus(data):
@@ -118,8 +119,8 @@ def test_advice_for_an_old_driver(data):
       "mounts": (Mount("/", "overlay", "overlay", "rw"),)}, "docker run --gpus all"),
     ({"no_gpu": "nvidia-smi: command not found", "nvidia_hardware": True}, "apt-get install nvidia-driver"),
     ({"no_gpu": "Failed to initialize NVML: Driver/library version mismatch", "nvidia_hardware": True}, "sudo reboot"),
-    ({}, "DGXSYSTEM=DEMO_CPU"),
-    ({"mounts": (Mount("/", "overlay", "overlay", "rw"),)}, "DGXSYSTEM=DEMO_CPU"),
+    ({}, "rn50 run DEMO_CPU"),
+    ({"mounts": (Mount("/", "overlay", "overlay", "rw"),)}, "rn50 run DEMO_CPU"),
 ])
 def test_why_there_is_no_gpu(data, changes, says):
     facts = dataclasses.replace(simulated("no-GPU"), **changes)
@@ -164,7 +165,7 @@ def test_what_is_no_result_is_found_before_the_first_run(tmp_path, spoil, says):
 
 def test_what_is_configured(tmp_path):
     assert doctor.configured({"PATH": "/bin"}) is None
-    with pytest.raises(UserError, match="DGXSYSTEM=NF5688M7: no configs/config_NF5688M7.sh; there are: .*NF5688M6"):
+    with pytest.raises(UserError, match="DGXSYSTEM=NF5688M7: no such file, and no system of configs/; there are: .*NF5688M6"):
         doctor.configured({"DGXSYSTEM": "NF5688M7"})
     file = tmp_path / "theirs.sh"
     file.write_text('export BATCHSIZE=7\nDATADIR="${DATADIR:-/data}"\n')
@@ -187,10 +188,31 @@ def test_what_would_keep_results_out_of_a_submission_is_said_before(system, orga
 
 
 def test_which_systems_fit():
-    can = {each.subject: each for each in doctor.fitting(simulated("1xA100"), GPU_BUILD, {"PATH": "/usr/bin:/bin"})}
-    assert {name for name, each in can.items() if each.severity == OK} == {"DGXSYSTEM=1xA100", "DGXSYSTEM=DEMO_CPU"}
-    assert "DGXNGPU=8" in can["DGXSYSTEM=NF5688M6"].found
+    can = doctor.fitting(simulated("1xA100"), GPU_BUILD, {"PATH": "/usr/bin:/bin"})
+    assert {name for name, each in can.items() if each.severity == OK} == {"1xA100", "DEMO_CPU"}
+    assert "DGXNGPU=8" in can["NF5688M6"].found and can["NF5688M6"].subject == "DGXSYSTEM=NF5688M6"
     assert not any("DATADIR" in each.found for each in can.values())
+    assert "no PyTorch" in can["1xL40S"].found and "install.sh pytorch-gpu" in can["1xL40S"].remedy, "what a command mends"
+    assert "no PyTorch" not in can["DGXH100"].found and not can["DGXH100"].remedy, "what none mends goes before it"
+
+
+def test_systems_that_cannot_run_for_one_reason_take_one_line():
+    fits = doctor.fitting(simulated("no-GPU"), GPU_BUILD, {"PATH": "/usr/bin:/bin"})
+    can, without_gpu, without_pytorch = doctor.grouped(fits)
+    assert (can.severity, can.subject, can.found) == (OK, "can run here", "DEMO_CPU")
+    assert without_gpu.subject == without_pytorch.subject == "cannot run here"
+    names, reason = without_gpu.found.split(": ", 1)
+    assert names.split(", ") == [name for name in fits if not name.startswith("DEMO_CPU")]
+    assert reason.startswith("no NVIDIA GPU (nvidia-smi: ") and not without_gpu.remedy
+    assert without_pytorch.found.startswith("DEMO_CPU_PYTORCH: Python: 3.10.12, but PyTorch for DEVICE=cpu needs 3.11; no ")
+    assert "PYTHON=python3.11 " in without_pytorch.remedy, "its build for CPUs is for 3.11 alone, and this Python is 3.10"
+
+
+def test_a_remedy_that_mends_two_things_is_said_once():
+    out = io.StringIO()
+    doctor.print_table([Finding(FAILURE, "Python", "3.8.1", "do it"), Finding(FAILURE, "packages", "none", "do it")],
+                       Terminal(file=out))
+    assert out.getvalue().splitlines()[-1] == "Python, packages: do it"
 
 
 def rn50_doctor(*options, **environ):
@@ -216,8 +238,11 @@ def test_the_command_on_this_machine(data):
     table = rn50_doctor(DGXSYSTEM="DEMO_CPU", DATADIR=str(data))
     assert table.returncode == 1 and "failure" in table.stdout and "DATADIR: set DATADIR to a folder" in table.stdout
 
-    anywhere = rn50_doctor("--json")
-    assert "DGXSYSTEM=DEMO_CPU" in {each["subject"] for each in json.loads(anywhere.stdout)["findings"]}
+    anywhere = {each["subject"] for each in json.loads(rn50_doctor("--json").stdout)["findings"]}
+    assert {f"DGXSYSTEM={system}" for system in config_file.systems()} <= anywhere
+    piped = rn50_doctor().stdout.splitlines()
+    assert sum("can run here" in line for line in piped) == 1 and 1 <= sum("cannot run here" in line for line in piped) <= 4
+    assert all(line == line.rstrip() for line in piped)
 
     unknown = rn50_doctor(DGXSYSTEM="NF5688M7")
     assert unknown.returncode == 2 and unknown.stderr.startswith("rn50: DGXSYSTEM=NF5688M7: no ")

@@ -16,7 +16,7 @@ from tests.support.machines import simulated
 def test_advice_for_a_container(data):
     found = examine("container-3-cores", "2xA30", data=data)
     assert "64 MiB" in found["/dev/shm"].found and "docker run --shm-size=1g" in found["/dev/shm"].remedy
-    assert "quota is 3 CPUs" in found["threads"].found and found["threads"].remedy == "set DALI_THREADS=1"
+    assert "quota is 3 CPUs" in found["threads"].found and found["threads"].remedy == "set DALI_THREADS=1 in the configuration"
     assert found["memory"].found == "8.0 GiB (limit of the control group)"
     tiny = dataclasses.replace(simulated("container-3-cores"), mounts=(Mount("/dev/shm", "tmpfs", "shm", "rw,size=8192k"),))
     assert host_advice._shared_memory(tiny, 2).severity == FAILURE
@@ -28,7 +28,7 @@ def test_advice_for_a_cpuset_far_from_a_gpu(data):
     assert "no usable CPU is near GPU 0 (NUMA node 0)" in finding.found and "--gpu-bind=closest" in finding.remedy
 
 
-@pytest.mark.parametrize("threads, severity, remedy", [(7, OK, ""), (8, WARNING, "set DALI_THREADS=7")])
+@pytest.mark.parametrize("threads, severity, remedy", [(7, OK, ""), (8, WARNING, "set DALI_THREADS=7 in the configuration")])
 def test_a_rank_and_its_input_pipeline_want_a_cpu_for_each_thread(data, threads, severity, remedy):
     config = with_changes(config_of("DEMO_CPU", DATADIR=str(data)), input_pipeline={"threads": threads})
     found = {each.subject: each for each in doctor.examine(simulated("no-GPU"), GPU_BUILD, config, {})}

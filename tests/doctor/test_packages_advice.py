@@ -1,6 +1,7 @@
 """Advice of the doctor on Python, packages and shared libraries."""
 
 import dataclasses
+import re
 import sys
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from rn50 import frameworks
 from rn50.doctor import packages as software_advice
 from rn50.doctor.finding import FAILURE, OK, WARNING
+from rn50.files import ROOT
 from rn50.machine import software as software_facts
 from tests.conftest import with_changes
 from tests.doctor.examined import GPU_BUILD, config_of
@@ -21,15 +23,48 @@ def software_findings(software, config=None):
 
 @pytest.mark.parametrize("version, severity", [("3.7.17", FAILURE), ("3.8.0", OK), ("3.12.4", OK), ("3.13.0", FAILURE)])
 def test_python(version, severity):
-    assert software_findings(dataclasses.replace(GPU_BUILD, python=version))["Python"].severity == severity
+    finding = software_findings(dataclasses.replace(GPU_BUILD, python=version))["Python"]
+    assert finding.severity == severity
+    assert finding.remedy == "" or finding.remedy.startswith("PYTHON=python3.11 requirements/install.sh mxnet-cpu (")
+
+
+@pytest.mark.parametrize("device, version, severity", [
+    ("cpu", "3.8.19", FAILURE), ("cpu", "3.10.12", FAILURE), ("cpu", "3.11.7", OK), ("cpu", "3.12.4", FAILURE),
+    ("gpu", "3.8.19", FAILURE), ("gpu", "3.9.2", FAILURE), ("gpu", "3.10.12", OK), ("gpu", "3.12.4", OK),
+    ("gpu", "3.13.0", FAILURE),
+])
+def test_python_for_a_pytorch_that_is_not_installed(device, version, severity):
+    config = with_changes(config_of("2xA30"), run={"framework": "pytorch", "device": device})
+    found = software_findings(dataclasses.replace(GPU_BUILD, python=version, packages={}), config)
+    assert found["Python"].severity == severity and found["packages"].severity == FAILURE
+    for each in found.values():
+        assert each.severity == OK or f"requirements/install.sh pytorch-{device}" in each.remedy
+        assert "PYTHON=python3.11 " in each.remedy or severity == OK, "with this Python the command would fail"
+    there = dataclasses.replace(GPU_BUILD, python="3.8.19", packages={"torch": "2.4.0"})
+    assert software_findings(there, config)["Python"].severity == OK, "a PyTorch that is there runs on the Python that it is of"
+
+
+def test_every_command_that_a_remedy_names_is_one_that_install_sh_knows():
+    known = set(re.findall(r"^  ([a-z0-9 |-]+)\)", (ROOT / "requirements" / "install.sh").read_text(), re.MULTILINE))
+    known = {name for names in known for name in names.split(" | ")}
+    for framework in frameworks.every().values():
+        for sets in framework.requirements.values():
+            assert set(sets) <= known and all((ROOT / "requirements" / f"{name}.in").is_file() for name in sets)
+    for system in ("2xA30", "DEMO_CPU", "DGXH100"):
+        for packages in ({}, {"mxnet": "1.9.1"}, {"mxnet-cu112": "1.9.1", "nvidia-dali-cuda110": "1.34.0"}, {"torch": "2.13.0"}):
+            config = with_changes(config_of(system), run={"nodes": 2})
+            for each in software_findings(dataclasses.replace(GPU_BUILD, packages=packages), config).values():
+                assert set(re.findall(r"install\.sh (\S+?)[,;]?(?:\s|$)", each.remedy)) <= known
+                assert "make setup" not in each.remedy and "make test" not in each.remedy
 
 
 @pytest.mark.parametrize("packages, severity, says", [
     ({}, FAILURE, "requirements/install.sh mxnet-cu112"),
     ({"mxnet": "1.9.1", "nvidia-dali-cuda110": "1.34.0"}, FAILURE, "requirements/install.sh mxnet-cu112"),
     ({"mxnet-cu112": "1.9.1"}, FAILURE, "requirements/install.sh mxnet-cu112"),
-    ({"mxnet-cu112": "1.9.1", "nvidia-dali-cuda110": "1.34.0"}, FAILURE, "DGXNGPU=1"),
-    ({**GPU_BUILD.packages, "numpy": "2.1.0"}, WARNING, "requirements/install.sh mxnet-cu112"),
+    ({"mxnet-cu112": "1.9.1", "nvidia-dali-cuda110": "1.34.0"}, FAILURE,
+     "requirements/install.sh horovod-build && requirements/install.sh horovod-nccl, or set DGXNGPU=1"),
+    ({**GPU_BUILD.packages, "numpy": "2.1.0"}, WARNING, "-m pip install numpy==1.23.5"),
     (GPU_BUILD.packages, OK, ""),
 ])
 def test_packages(packages, severity, says):
@@ -41,7 +76,10 @@ def test_packages(packages, severity, says):
     ("cpu", {"numpy": "1.23.5"}, FAILURE, "requirements/install.sh pytorch-cpu"),
     ("cpu", {"torch": "2.13.0+cpu"}, FAILURE, "requirements/install.sh pytorch-cpu"),
     ("cpu", {"torch": "2.13.0+cpu", "nvidia-dali-cuda110": "1.34.0"}, OK, ""),
-    ("gpu", {"torch": "2.13.0+cpu", "nvidia-dali-cuda110": "1.34.0"}, FAILURE, "pip install torch"),
+    ("cpu", {}, FAILURE, "PIP_EXTRA_INDEX_URL="),
+    ("gpu", {}, FAILURE, "requirements/install.sh pytorch-gpu"),
+    ("gpu", {"torch": "2.13.0+cpu", "nvidia-dali-cuda110": "1.34.0"}, FAILURE,
+     "in another checkout, whose .venv has no other DALI: requirements/install.sh pytorch-gpu"),
     ("gpu", {"torch": "2.13.0", "nvidia-dali-cuda130": "2.0.0"}, OK, ""),
 ])
 def test_packages_of_pytorch(device, packages, severity, says):
@@ -50,12 +88,17 @@ def test_packages_of_pytorch(device, packages, severity, says):
     assert finding.severity == severity and says in finding.remedy
 
 
-@pytest.mark.parametrize("installed, severity", [({"torchvision": "0.26.0"}, OK), ({}, FAILURE)])
-def test_torchvision_is_missed_where_it_is_to_decode(installed, severity):
-    config = with_changes(config_of("2xA30"), run={"framework": "pytorch"}, input_pipeline={"library": "torchvision"})
+@pytest.mark.parametrize("device, installed, severity, remedy", [
+    ("gpu", {"torchvision": "0.26.0"}, OK, ""),
+    ("gpu", {}, FAILURE, "requirements/install.sh pytorch-gpu, or set INPUT_LIBRARY=dataloader in the configuration"),
+    ("cpu", {}, FAILURE, "set INPUT_LIBRARY=dataloader in the configuration"),
+])
+def test_torchvision_is_missed_where_it_is_to_decode(device, installed, severity, remedy):
+    config = with_changes(config_of("2xA30"), run={"framework": "pytorch", "device": device},
+                          input_pipeline={"library": "torchvision"})
     packages = {"torch": "2.11.0", "numpy": "1.23.5", **installed}
     finding = software_findings(dataclasses.replace(GPU_BUILD, packages=packages), config)["packages"]
-    assert finding.severity == severity and "torchvision" in finding.found
+    assert (finding.severity, finding.remedy) == (severity, remedy) and "torchvision" in finding.found
 
 
 @pytest.mark.parametrize("framework, severity", [("pytorch", OK), ("mxnet", FAILURE)])

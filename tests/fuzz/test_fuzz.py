@@ -47,7 +47,7 @@ ON_RESULTS = (
     ("score", "{results}", "--json"), ("score", "{results}"), ("score", "{results}", "--csv"),
     ("compare", "{results}", "{good}", "--json"), ("compare", "{good}", "{results}"),
     ("report", "{results}", "--ruleset", "4.0.0", "-o", "{here}/report.html"),
-    ("package", "{results}", "--to", "{here}/to", "--json", "--ruleset", "4.0.0"),
+    ("package", "{results}", "-o", "{here}/to", "--json", "--ruleset", "4.0.0"),
     ("check", "{results}/result_0.txt", "--ruleset", "4.0.0", "--json"),
 )  # fmt: skip
 
@@ -109,8 +109,8 @@ LINES = st.one_of(
                      "#" * 1000, "cat <<X", "X"]),
 )  # fmt: skip
 ON_CONFIGURATIONS = (
-    ("config", "show", "{config}", "--json"), ("config", "show", "{config}"), ("borrow", "{config}", "--for", "{good}", "--json"),
-    ("borrow", "rcp/3264", "--for", "{config}", "--json"), ("borrow", "{config}", "--for", "{good}", "-o", "{here}/new.sh"),
+    ("config", "show", "{config}", "--json"), ("config", "show", "{config}"), ("borrow", "{config}", "{good}", "--json"),
+    ("borrow", "rcp/3264", "{config}", "--json"), ("borrow", "{config}", "{good}", "-o", "{here}/new.sh"),
 )  # fmt: skip
 
 
@@ -130,9 +130,9 @@ ON_NUMBERS = (
     ("plan", "--accelerators", "{x}", "--json"), ("plan", "--accelerators", "8", "--global-batch-size", "{x}", "--json"),
     ("plan", "--accelerators", "8", "--global-batch-size", "3264", "--images-per-second", "{x}", "--json"),
     ("plan", "--accelerator", "{x}", "--json"), ("borrow", "--suggest", "--gbs", "{x}", "--json"), ("borrow", "{x}"),
-    ("borrow", "--suggest", "--gbs", "3264", "--number", "{x}", "--json"), ("bench", "storage", "{x}", "--json"),
+    ("borrow", "--suggest", "--gbs", "3264", "--limit", "{x}", "--json"), ("bench", "storage", "{x}", "--json"),
     ("score", "{x}", "--json"), ("verify", "{x}", "--json"), ("report", "{x}"), ("check", "{x}", "--json"),
-    ("borrow", "rcp/3264", "--for", "NF5688M6", "--gbs", "{x}", "--json"), ("demo-data", "{here}/x", "--enlarge", "{x}"),
+    ("borrow", "rcp/3264", "NF5688M6", "--gbs", "{x}", "--json"), ("demo-data", "{here}/x", "--scale", "{x}"),
 )  # fmt: skip
 
 
@@ -214,5 +214,5 @@ def test_names_of_files(contents, verb):
             (folder / f"result_{number}.txt").write_text(dumped(content), errors="replace")
         (folder / "result_7.txt").mkdir()
         (folder / "result_8.txt").symlink_to(folder / "result_8.txt")
-        options = {"report": ("-o", f"{name}/r.html"), "package": ("--to", f"{name}/to")}.get(verb, ())
+        options = {"report": ("-o", f"{name}/r.html"), "package": ("-o", f"{name}/to")}.get(verb, ())
         assert_answers(rn50(verb, folder, *((folder,) if verb == "compare" else ()), *options), False)

@@ -25,7 +25,7 @@ def seek(data, tmp_path, monkeypatch):
     monkeypatch.setattr(search, "POLL_S", 0.02)
 
     def called(*arguments, config="DEMO_CPU", **environ):
-        given = ["search", str(config), "--to", str(tmp_path / "to"), *map(str, arguments)]
+        given = ["search", str(config), "-o", str(tmp_path / "to"), *map(str, arguments)]
         variables = {"DATADIR": str(data), "CONFIG_FILE": "", "SIMULATED_EPOCH_S": "0", **environ}
         return CliRunner(mix_stderr=False).invoke(main, given, env=variables)
 

@@ -9,7 +9,7 @@ from rn50.results.parse import read_log
 from rn50.settings import config_file
 
 DEMO = config_file.CONFIGS / "config_DEMO_CPU.sh"
-STANDS, NOTHING, USER_CAN_MEND = 0, 1, 2
+DONE, USER_CAN_MEND = 0, 2
 SIMULATED = [sys.executable, "-m", "tests.hyperparameters.simulated_run"]
 
 

@@ -17,6 +17,7 @@ from rn50.settings import config as configuration
 from rn50.settings import config_file
 from rn50.settings.shell import assignments
 from tests.hyperparameters.borrowing import EIGHT, configured, rn50
+from tests.support import four_epochs
 
 ONE_RANK = config_file.CONFIGS / "config_1xA100.sh"
 LOGS = pathlib.Path(__file__).resolve().parents[2].parent / "shared" / "published" / "logs"
@@ -146,6 +147,32 @@ def test_another_batch_size_changes_nothing_else_and_is_said():
         borrow.borrow(source, EIGHT, 2004)
 
 
+def test_epochs_of_imagenet_are_not_promised_to_other_data(tmp_path):
+    demo = config_file.CONFIGS / "config_DEMO_CPU.sh"
+    for source in ("v1.0/Inspur/nf5688m6_mxnet", "rcp/3264"):
+        borrowed = borrow.borrow(origin.find(source), demo)
+        assert borrowed.prediction is None
+        [said] = re.findall("^#   expected +(.+)$", borrowed.text, re.MULTILINE)
+        assert said == "not known: the epochs of published runs are those of ImageNet, and this data set is another one"
+        assert "its runs trained on 1,281,167 images, and this configuration trains on 10,000" in borrowed.text
+    status, said = rn50("rcp/3264", "--for", demo)
+    assert status == 0 and "epochs to expect: not known: " in said and "35" not in said.split("epochs to expect")[1]
+
+
+def test_epochs_of_own_runs_are_those_of_their_data_alone(tmp_path):
+    said = [(3000, f"lars_opt_{name}", value, {}) for name, value in (("momentum", 0.9), ("weight_decay", 5e-5))]
+    log = four_epochs.write_run(tmp_path / "result_0.txt", train_samples=10_000, extra=said)
+    source, demo = origin.find(str(log)), config_file.CONFIGS / "config_DEMO_CPU.sh"
+    assert source.train_samples == 10_000
+    batch = source.global_batch_size
+    own = borrow.borrow(source, demo)
+    assert (own.prediction.mean, own.prediction.basis) == (4, "the runs that it was borrowed from")
+    assert borrow.borrow(source, demo, 2 * batch).prediction is None
+    on_imagenet = borrow.borrow(source, ONE_RANK)
+    assert on_imagenet.prediction.runs == 0 and "no run of this recipe is known" in on_imagenet.prediction.basis
+    assert "its runs trained on 10,000 images, and this configuration trains on 1,281,167" in on_imagenet.text
+
+
 def test_what_leaves_the_closed_rules_is_found():
     borrowed = borrow.borrow(origin.find("rcp/1.0.0/2048"), EIGHT)  # a weight decay of 0.002
     assert [finding.split(":")[0] for finding in borrowed.findings] == ["WD=0.002"]
@@ -154,9 +181,9 @@ def test_what_leaves_the_closed_rules_is_found():
 
 def test_the_command_writes_whole_files_and_replaces_none_unasked(tmp_path):
     target = tmp_path / "config_MINE.sh"
-    status, said = rn50("rcp/3264", "--for", EIGHT)
+    status, said = rn50("rcp/3264", EIGHT)
     assert status == 0 and "nothing is written" in said and list(tmp_path.iterdir()) == []
-    status, said = rn50("rcp/3264", "--for", "NF5688M6", "-o", target)
+    status, said = rn50("rcp/3264", "NF5688M6", "-o", target)
     assert status == 0 and "written:" in said
     assert [file.name for file in tmp_path.iterdir()] == ["config_MINE.sh"]
     target.write_text("MINE=1\n")
@@ -164,22 +191,22 @@ def test_the_command_writes_whole_files_and_replaces_none_unasked(tmp_path):
     assert status == 2 and "exists" in said and target.read_text() == "MINE=1\n"
     assert rn50("rcp/3264", "-o", target, "--force", CONFIG_FILE=str(EIGHT))[0] == 0
     assert configured(target.read_text(), tmp_path).hyperparameters.learning_rate == 10.5
-    assert rn50("rcp/3264", "--for", EIGHT, "-o", tmp_path / "absent" / "x.sh")[0] == 2
+    assert rn50("rcp/3264", EIGHT, "-o", tmp_path / "absent" / "x.sh")[0] == 2
     log = tmp_path / "run.log"
     log.write_text(":::MLLOG {}\n")
     for there in (log, "/dev/null", tmp_path):
-        status, said = rn50("rcp/3264", "--for", EIGHT, "-o", there, "--force")
+        status, said = rn50("rcp/3264", EIGHT, "-o", there, "--force")
         assert status == 2 and said.startswith(f"rn50: {there}: is a") and said.endswith("give another --output\n")
     assert log.read_text() == ":::MLLOG {}\n"
     other = tmp_path / "passwd"
     other.write_text("root:x:0:0:root:/root:/bin/bash\n")
-    status, said = rn50("rcp/3264", "--for", EIGHT, "-o", other, "--force")
+    status, said = rn50("rcp/3264", EIGHT, "-o", other, "--force")
     assert status == 2 and "is no configuration file" in said and other.read_text().startswith("root:")
 
 
 def test_the_command_names_what_it_misses():
     for arguments, message in (
-        ((), "borrow from what"), (("rcp/3264",), "which system is it for"), (("rcp/3264", "--for", "NONE"), "there are: 1xA100"),
+        ((), "borrow from what"), (("rcp/3264",), "which configuration"), (("rcp/3264", "NONE"), "there are: 1xA100"),
         (("--suggest",), "wants --gbs"), (("--suggest", "rcp/3264", "--gbs", "8"), "no SOURCE"),
     ):  # fmt: skip
         status, said = rn50(*arguments)
@@ -187,7 +214,7 @@ def test_the_command_names_what_it_misses():
 
 
 def test_json(tmp_path):
-    status, said = rn50("v1.0/Graphcore/ipu-pod16-TF1", "--for", EIGHT, "--json", "-o", tmp_path / "x.sh")
+    status, said = rn50("v1.0/Graphcore/ipu-pod16-TF1", EIGHT, "--json", "-o", tmp_path / "x.sh")
     found = json.loads(said)
     assert status == 0
     assert found["written"] == str(tmp_path / "x.sh") and found["config"] == (tmp_path / "x.sh").read_text()
@@ -198,14 +225,14 @@ def test_json(tmp_path):
 def test_a_base_that_is_no_file_is_named(tmp_path):
     os.mkfifo(str(tmp_path / "pipe"))
     for name in (tmp_path / "pipe", "/dev/zero"):
-        status, said = rn50("rcp/3264", "--for", name)
+        status, said = rn50("rcp/3264", name)
         assert status == 2 and f"{name}: is a " in said and "no regular file; give a configuration file" in said
-    status, said = rn50("rcp/3264", "--for", "a" * 100_000)
+    status, said = rn50("rcp/3264", "a" * 100_000)
     assert status == 2 and "no such file" in said and len(said) < 1000
 
 
 def test_what_is_not_utf8_in_a_base_stays_as_it_is(tmp_path):
     base, target = tmp_path / "config_Y.sh", tmp_path / "config_Z.sh"
     base.write_bytes(EIGHT.read_bytes() + b"# caf\xe9\n")
-    assert rn50("rcp/3264", "--for", base, "-o", target)[0] == 0
+    assert rn50("rcp/3264", base, "-o", target)[0] == 0
     assert target.read_bytes().endswith(b"# caf\xe9\n")

@@ -9,11 +9,14 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 from click.testing import CliRunner
+from PIL import Image
 
+from rn50 import files
 from rn50.benchmark import rules
 from rn50.cli import main
+from rn50.errors import UserError
 from rn50.hyperparameters import expected_epochs, reference
-from rn50.hyperparameters.plan import accelerators, epochs, images_per_second
+from rn50.hyperparameters.plan import accelerators, display, epochs, images_per_second
 from rn50.hyperparameters.plan.epochs import EpochModel
 from rn50.hyperparameters.plan.images_per_second import Point, ThroughputModel
 from rn50.hyperparameters.plan.planner import SCALES, SystemPlanner, planner_for
@@ -30,7 +33,7 @@ def planner():
 
 
 def plan(*arguments):
-    return CliRunner(mix_stderr=False).invoke(main, ["plan", *arguments])
+    return CliRunner(mix_stderr=False).invoke(main, ["plan", *arguments], env={"DGXSYSTEM": "", "CONFIG_FILE": ""})
 
 
 def as_json(*arguments):
@@ -124,6 +127,13 @@ def test_of_recipes_whose_epochs_are_printed_alike_the_one_of_most_runs_comes_fi
     assert planner.recipe(3264, 8).runs == first.prediction.runs
 
 
+def test_of_batch_sizes_whose_minutes_are_printed_alike_the_one_of_most_runs_is_chosen(planner):
+    best, rival = planner.best(NAME, 8), planner.plan(NAME, 8, 3584)
+    assert rival.prediction.high < best.prediction.high < 1.005 * rival.prediction.high
+    assert best.global_batch_size == 3264 and best.evidence > 300 > rival.evidence > 0
+    assert planner.plan(NAME, 8, 3328).evidence == 0, "the recipe of 3,264, which nobody is known to have run at 3,328"
+
+
 def test_fewer_epochs_than_anybody_needed_are_not_predicted(planner):
     fewest = min(map(epochs.mean_epochs, planner.results))
     for size in range(400, 67456, 500):
@@ -188,7 +198,7 @@ def test_what_was_measured_is_believed_and_scaled():
     assert planner.plan(name, 8, 3264).prediction.rate.images_per_second == pytest.approx(1700, rel=0.01)
 
 
-def test_the_curve_has_every_scale_and_batches_that_fit(planner, tmp_path):
+def test_the_curve_has_every_scale_and_batches_that_fit(planner):
     plans = planner.curve(NAME)
     assert [each.accelerators for each in plans] == list(SCALES) == [2**n for n in range(13)]
     assert all(each.global_batch_size % each.accelerators == 0 for each in plans)
@@ -197,15 +207,31 @@ def test_the_curve_has_every_scale_and_batches_that_fit(planner, tmp_path):
     for each in plans:
         assert each.prediction.high <= planner.plan(NAME, each.accelerators, 15 * each.accelerators).prediction.high
         assert 15 <= each.global_batch_size / each.accelerators <= 512  # as were published with it
-    said = as_json("--curve", "--plot", str(tmp_path / "curve.svg"))
+    said = as_json("--curve")
     assert [each["minutes"] for each in said["curve"]] == [round(value, 4) for value in minutes]
-    assert ElementTree.parse(tmp_path / "curve.svg").getroot().tag == "{http://www.w3.org/2000/svg}svg"
-    assert [each.name for each in tmp_path.iterdir()] == ["curve.svg"]
+
+
+def test_a_plot_is_what_its_name_says(planner, tmp_path):
+    plans = planner.curve(NAME)[:3]
+    svg, png, pdf = (tmp_path / f"curve.{form}" for form in ("svg", "png", "PDF"))
+    for file in (svg, png, svg, png, pdf):
+        display.draw_curve(plans, planner.results, file)
+    assert ElementTree.parse(svg).getroot().tag == "{http://www.w3.org/2000/svg}svg"
+    with Image.open(png) as image:
+        assert image.format == "PNG" and image.width > 1000 and image.info["Software"] == files.MARK
+    assert pdf.read_bytes().startswith(b"%PDF-")
+    with pytest.raises(UserError, match=r"curve.PDF: exists; give --plot another file, or move it away"):
+        display.draw_curve(plans, planner.results, pdf)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["curve.PDF", "curve.png", "curve.svg"]
 
 
 def test_what_a_person_reads():
     said = plan("--accelerators", "8", "--global-batch-size", "3264").stdout
     assert "8 x A100-SXM-80GB at global batch 3,264: 28.4 minutes to 75.9 %" in said and "base_learning_rate 10.5" in said
+    assert said.splitlines()[-1] == "rn50 borrow v0.7/Inspur/nf5488_mxnet CONFIG -o config_MINE.sh"
+    other = as_json("--accelerators", "8", "--global-batch-size", "2000")
+    name = other["hyperparameters"]["source"]["name"]
+    assert other["command"] == f"rn50 borrow {name} CONFIG --global-batch-size 2000 -o config_MINE.sh"
     table = plan("--accelerator", "L40S").stdout
     assert table.count("│") > 90 and "…" not in table and "beyond 8 together" in table
     far = plan("--accelerators", "10", "--global-batch-size", "3264", "--accelerator", "L4").stdout
@@ -219,6 +245,8 @@ def test_what_a_person_reads():
         (["--accelerator", "H100"], "several are called so: H100-SXM-80GB, H100-PCIe-80GB, H100-SXM-96GB"),
         (["--accelerator", "A100"], "several are called so: A100-SXM-80GB, A100-PCIe-80GB, A100-SXM-40GB, A100-PCIe-40GB"),
         (["--accelerator", "A100-SXM"], "several are called so: A100-SXM-80GB, A100-SXM-40GB; say which"),
+        (["--accelerator", "A100", "--accelerators", "8", "--global-batch-size", "3264", "--images-per-second", "2500"],
+         "several are called so: A100-SXM-80GB, A100-PCIe-80GB, A100-SXM-40GB, A100-PCIe-40GB; say which"),
         (["--accelerator", "B200"], "nobody published a result with it; known are A100-SXM-80GB"),
         (["--accelerator", "-"], "nobody published a result with it"),
         (["--global-batch-size", "3200"], "without --accelerators"),
@@ -228,7 +256,8 @@ def test_what_a_person_reads():
         (["--accelerators", "8", "--global-batch-size", "100000"], "reached the target is 67456; choose one up to that"),
         (["--accelerators", "100000"], "more than images in the largest published batch"),
         (["--plot", "/proc/absent/plot.svg"], "cannot be written (No such file or directory); give --plot another file"),
-        (["--plot", "/dev/null"], "/dev/null: is a device, no regular file; give --plot another file"),
+        (["--plot", "/dev/null"], "--plot /dev/null: the name does not end in .png, .svg, .pdf; give --plot such a file"),
+        (["--plot", "curve.jpg"], "the name does not end in .png, .svg, .pdf"),
     ],
 )
 def test_refusals_are_a_line(arguments, message):
@@ -259,6 +288,31 @@ def test_what_is_no_number_is_refused(option, value):
 )  # fmt: skip
 def test_names_of_accelerators(model, expected):
     assert accelerators.name(model) == expected
+
+
+@pytest.mark.parametrize(
+    ("gpu", "expected"),
+    [
+        ("NVIDIA A100-SXM4-40GB", "A100-SXM-40GB"), ("NVIDIA A100 80GB PCIe", "A100-PCIe-80GB"),
+        ("NVIDIA A100-PCIE-40GB", "A100-PCIe-40GB"), ("NVIDIA H100 80GB HBM3", "H100-SXM-80GB"),
+        ("NVIDIA H100 PCIe", "H100-PCIe-80GB"), ("NVIDIA L40S", "L40S"), ("NVIDIA A30", "A30"),
+        ("Tesla V100-SXM2-16GB", "V100-SXM-16GB"), ("NVIDIA RTX A5000", "RTX-A5000"), ("Tesla T4", None), ("NVIDIA H200", None),
+    ],
+)  # fmt: skip
+def test_names_that_nvidia_smi_gives_gpus(gpu, expected):
+    assert accelerators.of_gpu(gpu, accelerators.known(published.results())) == expected
+
+
+@pytest.mark.parametrize("fitting", [96, 224, 1000])
+@pytest.mark.parametrize("name", [NAME, "A30", "one that nobody published"])
+def test_what_does_not_fit_is_not_planned(planner, name, fitting):
+    for number in (1, 8):
+        plans = planner.candidates(name, number, fitting)
+        sizes = [each.global_batch_size for each in plans]
+        assert max(sizes) <= number * fitting
+        assert not any("may not have the memory" in caution for each in plans for caution in each.cautions)
+        rounded = {round((each.global_batch_size or 0) / number) * number for each in planner.results}
+        assert set(sizes) <= rounded or sizes == [number * fitting]
 
 
 def test_a_whole_name_goes_before_a_part():

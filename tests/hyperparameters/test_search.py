@@ -6,7 +6,7 @@ from rn50.hyperparameters.search import objective, search
 from rn50.results.parse import read_log
 from rn50.settings import config as configuration
 from rn50.settings.shell import assignments
-from tests.hyperparameters.searches import DEMO, NOTHING, STANDS, USER_CAN_MEND, complaint, trials
+from tests.hyperparameters.searches import DEMO, DONE, USER_CAN_MEND, complaint, trials
 
 
 def configuration_of(file):
@@ -15,7 +15,7 @@ def configuration_of(file):
 
 def test_a_search_finds_something_better_and_confirms_it(seek, tmp_path):
     result = seek("--trials", 14, "--json")
-    assert result.exit_code == STANDS, result.stderr
+    assert result.exit_code == DONE, result.stderr
     told, folder = json.loads(result.stdout), tmp_path / "to"
     assert told["stands"] and told["epochs"]["reduction"] > 0.15 and told["epochs"]["p"] < 0.01
     assert told["baseline"] == {"LR": "2", "BATCHSIZE": "64", "WARMUP_EPOCHS": "1", "WD": "5e-05", "NUMEPOCHS": "12"}
@@ -46,7 +46,7 @@ def test_a_search_finds_something_better_and_confirms_it(seek, tmp_path):
 
 
 def test_the_configuration_that_it_writes_is_evaluated_when_its_runs_reached_the_target(seek, tmp_path):
-    assert seek("--trials", 14).exit_code == STANDS
+    assert seek("--trials", 14).exit_code == DONE
     written = assignments.read(tmp_path / "to" / "config_DEMO_CPU.sh").values
     epochs = [read_log(tmp_path / "to" / "confirmed" / "winner" / f"result_{n}.txt").reached.epoch for n in range(5)]
     first, period = int(written["EVAL_OFFSET"]) + 1, int(written["EVAL_PERIOD"])
@@ -57,7 +57,7 @@ def test_a_search_that_has_ended_is_told_again_and_nothing_is_run(seek, tmp_path
     first = seek("--trials", 12)
     before = {file: file.read_bytes() for file in (tmp_path / "to").rglob("*") if file.is_file()}
     again = seek("--trials", 12)
-    assert (again.exit_code, again.stdout) == (first.exit_code, first.stdout) and first.exit_code == STANDS
+    assert (again.exit_code, again.stdout) == (first.exit_code, first.stdout) and first.exit_code == DONE
     assert "begins" not in again.stderr
     assert {file: file.read_bytes() for file in (tmp_path / "to").rglob("*") if file.is_file()} == before
 
@@ -72,16 +72,17 @@ def test_the_report_names_all_the_code_that_ran(seek, tmp_path):
 
 
 def test_a_larger_budget_goes_on_where_nothing_better_was_found(seek, tmp_path):
-    assert seek("--trials", 1).exit_code == NOTHING
+    assert seek("--trials", 1).exit_code == DONE
     assert [trial.state for trial in trials(tmp_path / "to")] == ["finished"]
     assert "there is nothing to confirm" in (tmp_path / "to" / "report.md").read_text()
-    assert seek("--trials", 12).exit_code == STANDS
+    assert not (tmp_path / "to" / "config_DEMO_CPU.sh").exists()
+    assert seek("--trials", 12).exit_code == DONE and (tmp_path / "to" / "config_DEMO_CPU.sh").exists()
     assert len(trials(tmp_path / "to")) == 12
 
 
 def test_no_time_left_but_for_the_confirmation(seek, tmp_path):
-    result = seek("--minutes", "0.0001")
-    assert result.exit_code == NOTHING  # one trial tells how long one takes
+    result = seek("--minutes", "0.0001", "--json")
+    assert result.exit_code == DONE and not json.loads(result.stdout)["stands"]  # one trial tells how long one takes
     assert len(trials(tmp_path / "to")) == 1
 
 
@@ -89,7 +90,7 @@ def test_the_baseline_is_the_first_trial_that_reaches_the_target(seek, tmp_path)
     config = tmp_path / "config_FAR.sh"
     config.write_text(DEMO.read_text().replace("LR=2.0", "LR=0.02"))
     result = seek("--trials", 9, "--json", config=config)
-    assert result.exit_code == STANDS, result.stderr
+    assert result.exit_code == DONE, result.stderr
     told = json.loads(result.stdout)
     missed = [each["number"] for each in told["trials"] if each["LR"] == "0.02"]
     first = next(each for each in told["trials"] if each["value"] is not None and each["value"] < 100)
@@ -100,7 +101,7 @@ def test_nothing_reaches_the_target(seek, tmp_path):
     config = tmp_path / "config_FAR.sh"
     config.write_text(DEMO.read_text().replace("NUMEPOCHS=12", "NUMEPOCHS=4"))
     result = seek("--trials", 3, config=config)
-    assert result.exit_code == NOTHING
+    assert result.exit_code == DONE
     assert result.stdout.startswith("No trial reached the target; there is nothing to confirm.")
 
 
@@ -125,7 +126,7 @@ def test_a_loss_that_is_no_number_is_an_answer(seek, tmp_path):
 
 def test_a_larger_batch_that_cannot_be_run_is_out(seek, tmp_path):
     result = seek("--trials", 14, "--repeats", 1, "--seeds-to-confirm", 2, SIMULATED_FAULTS='{"BATCHSIZE=128": "fault"}')
-    assert result.exit_code == NOTHING, result.stderr
+    assert result.exit_code == DONE, result.stderr
     large = [trial for trial in trials(tmp_path / "to") if trial.point.batch_size == 128]
     assert large and all(trial.state == "stopped" and "the disk is on fire" in trial.note for trial in large)
 

@@ -8,14 +8,14 @@ import pytest
 from rn50.errors import UserError
 from rn50.hyperparameters.search import subject
 from rn50.hyperparameters.search.journal import Journal
-from tests.hyperparameters.searches import DEMO, NOTHING, STANDS, complaint
+from tests.hyperparameters.searches import DEMO, DONE, complaint
 
 
 @pytest.mark.parametrize("arguments, environ, says", [
     ((), {"DATADIR": "/nowhere"}, "/nowhere: No such file or directory; set DATADIR"),
     (("--confirm-data", "/nowhere"), {}, "/nowhere: No such file or directory; set DATADIR"),
     (("--workers", 10_000), {}, "--workers 10000: this machine gives"),
-    (("--to", "/proc/nowhere"), {}, "/proc/nowhere: cannot be written (No such file or directory); give another folder"),
+    (("-o", "/proc/nowhere"), {}, "/proc/nowhere: cannot be written (No such file or directory); give another folder"),
 ])  # fmt: skip
 def test_what_a_user_can_mend(seek, arguments, environ, says):
     assert says in complaint(seek(*arguments, **environ))
@@ -43,7 +43,7 @@ def test_a_folder_of_another_search(seek, tmp_path, data):
     assert "holds a search with other configuration (MOM); give another folder" in complaint(seek(config=config))
     assert "holds a search with other options (--repeats)" in complaint(seek("--repeats", 4))
     other = shutil.copytree(str(data), str(tmp_path / "other"))
-    assert seek("--trials", 1, DATADIR=other).exit_code == NOTHING  # a copy is the same data
+    assert seek("--trials", 1, DATADIR=other).exit_code == DONE  # a copy is the same data
     (tmp_path / "other" / "val.rec").write_text("more of it")
     assert "holds a search with other data (val.rec)" in complaint(seek(DATADIR=other))
 
@@ -71,7 +71,7 @@ def test_a_configuration_of_the_open_division_may_go_on_leaving_the_rules(data, 
 def test_an_edited_configuration_is_not_overwritten(seek, tmp_path):
     seek("--trials", 12)
     (tmp_path / "to" / "config_DEMO_CPU.sh").write_text("mine now\n")
-    assert seek("--trials", 12).exit_code == STANDS
+    assert seek("--trials", 12).exit_code == DONE
     assert (tmp_path / "to" / "config_DEMO_CPU.sh").read_text() == "mine now\n"
 
 

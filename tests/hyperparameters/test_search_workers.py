@@ -15,7 +15,7 @@ from rn50.hyperparameters.search import journal, subject
 from rn50.hyperparameters.search.journal import Journal
 from rn50.hyperparameters.search.progress import Progress
 from rn50.hyperparameters.search.trial_scheduler import Options, TrialScheduler
-from tests.hyperparameters.searches import NOTHING, SIMULATED, STANDS, assert_nothing_lost_or_repeated, results, trials
+from tests.hyperparameters.searches import DONE, SIMULATED, assert_nothing_lost_or_repeated, results, trials
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -29,7 +29,7 @@ def command(folder, data, *arguments, epoch_s=0.02):
     )
     environ = {**_environment(), "DATADIR": str(data), "SIMULATED_EPOCH_S": str(epoch_s), "SIMULATED_FOLDER": str(folder)}
     return subprocess.Popen(
-        [sys.executable, "-c", code, "search", "DEMO_CPU", "--to", str(folder), *map(str, arguments)], cwd=str(ROOT), env=environ,
+        [sys.executable, "-c", code, "search", "DEMO_CPU", "-o", str(folder), *map(str, arguments)], cwd=str(ROOT), env=environ,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
 
@@ -77,7 +77,7 @@ def test_killed_at_random_moments_it_goes_on_and_loses_and_repeats_nothing(data,
         if process.returncode != -signal.SIGKILL:
             break
         assert kills < 100
-    assert process.returncode in (STANDS, NOTHING), err
+    assert process.returncode == DONE, err
     assert kills >= 3
     assert_nothing_lost_or_repeated(folder, 2)
     assert sum(trial.state in ("finished", "stopped") for trial in trials(folder)) <= 16
@@ -122,7 +122,7 @@ def test_a_second_call_joins_in_and_goes_on_where_the_first_is_killed(data, tmp_
     first.kill()
     _, told_by_first = first.communicate()
     out, err = second.communicate(timeout=90)
-    assert second.returncode in (STANDS, NOTHING), err
+    assert second.returncode == DONE, err
     assert "its worker is gone; it begins again" in err
     assert {file: results(folder).get(file) for file in kept} == kept
     assert_nothing_lost_or_repeated(folder, 2)
@@ -155,7 +155,7 @@ def test_two_calls_confirm_together(data, tmp_path):
     folder = tmp_path / "to"
     calls = [command(folder, data, "--trials", 10, "--repeats", 2, epoch_s=0.05) for _ in range(2)]
     told = [call.communicate(timeout=120) for call in calls]
-    assert {call.returncode for call in calls} == {STANDS}, told
+    assert {call.returncode for call in calls} == {DONE}, told
     assert told[0][0] == told[1][0]
     assert_nothing_lost_or_repeated(folder, 2)
     begun = [sum(": begins" in line and ", run " in line for line in err.splitlines()) for _, err in told]

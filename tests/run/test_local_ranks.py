@@ -88,6 +88,32 @@ ranks.close()
             assert first == expected[:3].tolist() and end == expected.tobytes().hex()[-64:]
 
 
+def test_the_memory_of_timed_sums_is_given_back(launched):
+    process = launched(2, """
+memory = int(os.environ["RN50_RANK_MEMORY"])
+kept = ranks.share(5000)
+kept[ranks.rank][:] = 1 + ranks.rank
+sizes = [os.fstat(memory).st_size]
+ranks.barrier()  # so that no rank enlarges the memory before all have seen its size
+for values in (70_001, 300_000):
+    assert len(ranks.all_reduce_seconds(values, 3)) == 3
+    sizes.append(os.fstat(memory).st_size)
+    ranks.barrier()
+later = ranks.share(70_001)
+fresh = not later[ranks.rank].any()
+later[ranks.rank][:] = 10
+ranks.all_reduce_shared(later)
+print(json.dumps([sizes, fresh, later[ranks.rank].sum().item(), [sorted(set(each.tolist())) for each in kept]]))
+""")
+    by_rank, own = lines(process)
+    assert process.returncode == 0 and own == []
+    for rank in range(2):
+        sizes, fresh, total, kept = json.loads(by_rank[rank][0])
+        assert 2 * 4 * 5000 <= sizes[0] < 2 * 4 * 70_001 and sizes == sizes[:1] * 3
+        assert fresh and total == 20 * 70_001
+        assert kept == [[1.0], [2.0]]
+
+
 @pytest.mark.parametrize("end, status", [("os.kill(os.getpid(), signal.SIGKILL)", -9), ("sys.exit(2)", 2)])
 def test_a_rank_that_ends_is_seen_by_the_others_at_once(launched, end, status):
     process = launched(3, f"""

@@ -29,7 +29,7 @@ def rn50_profile(environment, *options):
 def test_every_operator_is_counted_and_a_change_is_told(tiny_environment, tmp_path, framework):
     installed(framework)
     environment = {**tiny_environment, "FRAMEWORK": framework}
-    done = rn50_profile(environment, "--steps", 3, "--to", tmp_path / "before", "--json")
+    done = rn50_profile(environment, "--steps", 3, "-o", tmp_path / "before", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     told = json.loads(done.stdout)
     operators = {each["name"]: each for each in told["operators"]}
@@ -41,7 +41,7 @@ def test_every_operator_is_counted_and_a_change_is_told(tiny_environment, tmp_pa
     trace = json.loads((tmp_path / "before" / "trace_0.json").read_text())
     assert any(framework == "mxnet" or each.get("name") == "aten::convolution_backward" for each in trace["traceEvents"])
 
-    again = rn50_profile(environment, "--to", tmp_path / "after", "--against", tmp_path / "before")
+    again = rn50_profile(environment, "-o", tmp_path / "after", "--baseline", tmp_path / "before")
     assert again.returncode == 0, again.stdout + again.stderr
     assert [line[0] for line in again.stdout.splitlines() if line[:2] in ("1 ", "2 ", "3 ", "4 ")] == ["1", "2", "3", "4"]
     assert "times as fast" in again.stdout and CONVOLUTIONS[framework][1] in again.stdout
@@ -88,11 +88,11 @@ def test_no_earlier_profile(tmp_path, content, says):
 
 
 @pytest.mark.parametrize("options, environ, says", [
-    (("--to", "/proc/nowhere"), {}, "/proc/nowhere: cannot be made"),
-    (("--against", "/nowhere"), {}, "/nowhere/profile.json: cannot be read"),
+    (("-o", "/proc/nowhere"), {}, "/proc/nowhere: cannot be made"),
+    (("--baseline", "/nowhere"), {}, "/nowhere/profile.json: cannot be read"),
     ((), {"DATADIR": "/nowhere"}, "/nowhere: No such file or directory; set DATADIR"),
     ((), {"FRAMEWORK": "caffe"}, "FRAMEWORK=caffe is no implementation"),
 ])
 def test_what_a_user_can_mend(tiny_environment, tmp_path, options, environ, says):
-    done = rn50_profile({**tiny_environment, **environ}, *(options or ("--to", tmp_path)))
+    done = rn50_profile({**tiny_environment, **environ}, *(options or ("-o", tmp_path)))
     assert done.returncode == 2 and says in done.stderr and "Traceback" not in done.stderr, done.stderr

@@ -23,7 +23,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 def bench_throughput(environment, folder, *options, memory=None):
     """The command, ended; ``memory`` limits the address space of its processes, in bytes."""
     return subprocess.run(
-        [sys.executable, "-m", "rn50", "bench", "throughput", "--to", str(folder), "--seconds", "1", "--rounds", "2", *options],
+        [sys.executable, "-m", "rn50", "bench", "throughput", "-o", str(folder), "--seconds", "1", "--rounds", "2", *options],
         cwd=str(ROOT), env={**os.environ, **environment}, capture_output=True, text=True, timeout=300,
         preexec_fn=(lambda: resource.setrlimit(resource.RLIMIT_AS, (memory, memory))) if memory else None,
     )
@@ -114,7 +114,7 @@ def test_a_cell_that_fails_is_told_and_the_others_are_measured(tiny_environment,
     (("--models", "???"), {}, "there are alexnet, densenet121"),
     (("--models", "ours,alexnet", "--data", "real"), {}, "alexnet trains on synthetic data alone; add synthetic to --data"),
     ((), {"DATADIR": "/nowhere"}, "/nowhere: No such file or directory; set DATADIR"),
-    (("--to", "/proc/nowhere"), {}, "/proc/nowhere: cannot be made"),
+    (("-o", "/proc/nowhere"), {}, "/proc/nowhere: cannot be made"),
 ])
 def test_what_a_user_can_mend(tiny_environment, tmp_path, options, environ, says):
     pytest.importorskip("mxnet")

@@ -184,11 +184,11 @@ def test_the_command_packages_a_demo_with_the_errors_that_are_true_of_one(machin
     results = make(tmp_path / "DEMO_CPU", commit, machine, config_file=DEMO, accuracies=DEMO_ACCURACIES)
 
     def run(*arguments):
-        command = [sys.executable, "-m", "rn50", "package", str(results), "--to", str(tmp_path / "to"), *arguments]
+        command = [sys.executable, "-m", "rn50", "package", str(results), "-o", str(tmp_path / "to"), *arguments]
         return subprocess.run(command, cwd=str(ROOT), capture_output=True, text=True)
 
     nowhere = tmp_path / "nowhere.yaml"
-    refused = run("--details", str(nowhere))
+    refused = run("--system-file", str(nowhere))
     assert refused.returncode == 2 and not (tmp_path / "to").exists()
     assert refused.stderr == (
         f"rn50: {nowhere}: cannot be read (No such file or directory); write lines as in  cooling: air-cooled\n"

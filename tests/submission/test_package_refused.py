@@ -178,7 +178,7 @@ def test_a_signal_leaves_nothing_behind(results, checkout, tmp_path, monkeypatch
     monkeypatch.setattr(source, "CHECKOUT", checkout)
     monkeypatch.setattr(package.package, "__defaults__", (None, (), checkout, lambda done, total: None))
     before = sorted(tmp_path.rglob("*"))
-    done = CliRunner().invoke(main, ["package", str(results), "--to", str(tmp_path / "new" / "submission")])
+    done = CliRunner().invoke(main, ["package", str(results), "-o", str(tmp_path / "new" / "submission")])
     assert done.exit_code == 128 + signal.SIGTERM, done.output
     assert sorted(tmp_path.rglob("*")) == before
 

@@ -43,7 +43,7 @@ def start(tiny_environment, results):
 def memorised(tmp_path_factory):
     """A small data set that is its own validation set, so that a run soon reaches the target."""
     folder = tmp_path_factory.mktemp("data") / "memorised"
-    dataset.generate(folder, train=40, val=10, workers=1)
+    dataset.generate(folder, dataset.Settings(train=40, val=10), workers=1)
     for suffix in ("rec", "idx"):
         shutil.copy(str(folder / f"train.{suffix}"), str(folder / f"val.{suffix}"))
     (folder / "certificate.json").unlink()  # it is that of another validation set

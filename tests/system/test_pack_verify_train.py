@@ -6,9 +6,10 @@ import subprocess
 
 import pytest
 
+from benchmarks import imagenet_like
 from rn50 import files
 from rn50.benchmark import rules
-from tests.support.image_tree import IMAGENET_SIZES, make
+from tests.support.image_tree import make
 from tests.system.job import BUSY_S, RN50, ROOT, assert_aborted, events
 
 TARGET_MISSED = 3
@@ -23,7 +24,7 @@ def rn50(*arguments):
 def imagenet(tmp_path_factory):
     """1000 classes, 2,000 + 1,000 images of about 110 KB, packed and verified by the commands."""
     folder = tmp_path_factory.mktemp("imagenet")
-    make(folder / "source", classes=rules.CLASSES, train=2, val=1, sizes=IMAGENET_SIZES)
+    make(folder / "source", classes=rules.CLASSES, train=2, val=1, sizes=imagenet_like.SIZES)
     packed = rn50("pack", folder / "source", folder / "data")
     assert packed.returncode == 0 and "2,000 + 1,000 images of 1,000 classes" in packed.stdout, packed.stderr
     assert sum(path.stat().st_size for path in (folder / "data").glob("*.rec")) > 3000 * 90_000

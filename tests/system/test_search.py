@@ -36,7 +36,7 @@ def seek(memorised, tiny_environment, tmp_path):
     jobs = []
 
     def started(*arguments, data=memorised):
-        command = [*RN50, "search", str(config), "--to", str(tmp_path / "to"), *arguments]
+        command = [*RN50, "search", str(config), "-o", str(tmp_path / "to"), *arguments]
         jobs.append(Job({"DATADIR": str(data), "CONFIG_FILE": "", "DGXSYSTEM": ""}, command))
         return jobs[-1]
 

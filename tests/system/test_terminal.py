@@ -5,6 +5,7 @@ The tests of the other files run in pipes, where no progress bar is drawn.
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -15,7 +16,7 @@ from tests.support import campaigns, image_tree
 from tests.support.typed import COLOR, CTRL_C, CURSOR, assert_plain, assert_well, in_pipe, on_terminal
 from tests.system.job import RN50, ROOT, configuration_file, events
 
-OK, NOTHING_BETTER = 0, 1
+OK = 0
 HOSTILE = "\x1b]0;owned\x07\x1b[2Jx\nrn50: forged [red]loud[/red] :100: \u202egnp.exe"
 """A title, a cleared screen, a second line, markup, an emoji code, text that runs backwards."""
 AS_SHOWN = r"\x1b]0;owned\x07\x1b[2Jx\nrn50: forged [red]loud[/red] :100: \u202egnp.exe"
@@ -55,7 +56,7 @@ def verbs(campaign, another, images, packed, tmp_path):
     return {
         "demo-data --help": (["demo-data", "--help"], {OK}),
         "pack": (["pack", images, tmp_path / "out", "--workers", "1"], {OK}),
-        "pack --to-folder": (["pack", packed, tmp_path / "folders", "--to-folder"], {OK}),
+        "unpack": (["unpack", packed, tmp_path / "folders"], {OK}),
         "verify": (["verify", packed, *counts], {OK}),
         "doctor": (["doctor"], {0, 1}),
         "config show": (["config", "show", "configs/config_DEMO_CPU.sh"], {OK}),
@@ -66,19 +67,19 @@ def verbs(campaign, another, images, packed, tmp_path):
         "check": (["check", campaign, "--ruleset", "4.0.0"], {OK}),
         "report": (["report", campaign, "--ruleset", "4.0.0", "-o", tmp_path / "report.html"], {OK}),
         "compare": (["compare", campaign, another], {OK}),
-        "package": (["package", campaign, "--to", tmp_path / "package"], {2}),
+        "package": (["package", campaign, "-o", tmp_path / "package"], {2}),
         "plan": (["plan", "--accelerators", "8"], {OK}),
         "plan --curve": (["plan", "--curve", "--plot", tmp_path / "plan.svg"], {OK}),
-        "borrow": (["borrow", "rcp/3264", "--for", "configs/config_DGXA100.sh"], {OK}),
+        "borrow": (["borrow", "rcp/3264", "configs/config_DGXA100.sh"], {OK}),
         "borrow --suggest": (["borrow", "--suggest", "--gbs", "3264"], {OK}),
-        "search": (["search", "nothing", "--to", tmp_path / "search"], {2}),
+        "search": (["search", "nothing", "-o", tmp_path / "search"], {2}),
         "launch": (["launch"], {2}),
         "no such verb": (["no-such-verb"], {2}),
         "no such file": (["score", "no-such-file"], {2}),
     }  # fmt: skip
 
 
-VERBS = ("demo-data --help", "pack", "pack --to-folder", "verify", "doctor", "config show", "bench storage", "score",
+VERBS = ("demo-data --help", "pack", "unpack", "verify", "doctor", "config show", "bench storage", "score",
          "score --json", "score --csv", "check", "report", "compare", "package", "plan", "plan --curve", "borrow",
          "borrow --suggest", "search", "launch", "no such verb", "no such file")
 
@@ -123,12 +124,11 @@ def test_a_ci_job_with_a_terminal_keeps_every_line(verb, verbs):
 
 
 def test_a_table_in_a_pipe_is_not_folded():
-    shown = in_pipe([*RN50, "borrow", "--suggest", "--gbs", "3264", "--number", "40"])
-    long_names = [line for line in shown.lines if "Fujitsu" in line or "Supermicro" in line or "HPE" in line]
-    assert long_names and all(line.count("│") == 8 for line in long_names)
+    shown = in_pipe([*RN50, "borrow", "--suggest", "--gbs", "3264", "--limit", "40"])
+    assert sum(bool(re.match(r" ?\d+ .* (v\d\.\d|rcp)/[^/]+/[^/]+$", line)) for line in shown.lines) == 40
     shown = in_pipe([*RN50, "config", "show", "configs/config_DEMO_CPU.sh"])
     [line] = [line for line in shown.lines if line.split()[:1] == ["DALI_THREADS"]]
-    assert "CPU threads of a rank's pipeline" in line
+    assert line.split()[1] == "1" and "CPU threads of each rank" in line
 
 
 @pytest.mark.parametrize("command", ["--help", "plan --curve", "config show configs/config_DEMO_CPU.sh", "plan --curve --json",
@@ -188,7 +188,7 @@ def assert_harmless(shown):
 
 
 @pytest.mark.parametrize("arguments", [
-    ["score"], ["score", "--csv"], ["check", "--ruleset", "4.0.0"], ["compare"], ["package", "--to", "{to}"],
+    ["score"], ["score", "--csv"], ["check", "--ruleset", "4.0.0"], ["compare"], ["package", "-o", "{to}"],
     ["report", "--ruleset", "4.0.0", "-o", "{to}.html"],
 ], ids=lambda arguments: " ".join(arguments[:2]))
 def test_what_a_log_says_is_shown_and_not_obeyed(hostile, arguments):
@@ -201,8 +201,8 @@ def test_what_a_log_says_is_shown_and_not_obeyed(hostile, arguments):
 
 
 @pytest.mark.parametrize("arguments", [
-    ["config", "show", "{config}"], ["borrow", "{config}", "--for", "configs/config_DEMO_CPU.sh"],
-    ["borrow", "rcp/3264", "--for", "{config}"], ["doctor"], ["search", "{config}", "--to", "{to}"],
+    ["config", "show", "{config}"], ["borrow", "{config}", "configs/config_DEMO_CPU.sh"],
+    ["borrow", "rcp/3264", "{config}"], ["doctor"], ["search", "{config}", "-o", "{to}"],
     ["plan", "--accelerator", HOSTILE], ["borrow", HOSTILE], ["launch"], ["no" + HOSTILE], ["score", "--no" + HOSTILE],
     ["score", HOSTILE], ["verify", HOSTILE], ["pack", HOSTILE, "{to}"], ["bench", "storage", HOSTILE], ["demo-data", "{config}"],
 ], ids=lambda arguments: " ".join(arguments[:2])[:16].split("\x1b")[0])
@@ -217,8 +217,8 @@ def test_what_a_configuration_or_an_argument_says_is_shown_and_not_obeyed(tmp_pa
 
 MEASURING = {
     "bench comm": ["--largest-mib", "1"], "bench input": ["--seconds", "1", "--rounds", "1"],
-    "bench throughput": ["--seconds", "1", "--rounds", "1", "--to", "{to}"],
-    "profile": ["--seconds", "1", "--rounds", "1", "--steps", "2", "--to", "{to}"],
+    "bench throughput": ["--seconds", "1", "--rounds", "1", "-o", "{to}"],
+    "profile": ["--seconds", "1", "--rounds", "1", "--steps", "2", "-o", "{to}"],
     "tune input": ["{config}", "--seconds", "2"],
 }  # fmt: skip
 
@@ -229,7 +229,7 @@ def test_a_verb_that_trains_on_a_terminal(verb, columns, tmp_path, tiny_environm
     values = {**tiny_environment, "DGXNGPU": "2" if verb == "bench comm" else "1"}
     options = [each.format(to=tmp_path / "to", config=with_sections) for each in MEASURING[verb]]
     shown = on_terminal([*RN50, *verb.split(), *options], columns, **values)
-    assert_well(shown, {OK, NOTHING_BETTER}, columns)
+    assert_well(shown, {OK}, columns)
 
 
 @pytest.fixture
@@ -260,7 +260,7 @@ def small(tmp_path, memorised, tiny_environment):
 def test_a_campaign_on_a_terminal(small, columns):
     shown = on_terminal(["./run_experiments.sh"], columns, **small)
     assert_well(shown, {OK}, columns)
-    for said in ("epoch  3: top-1", "img/s", "target reached", "SUCCESS", "1 run of 5", "report: "):
+    for said in ("epoch  3: top-1", "img/s", "target reached", "4 of 4 passed", "1 run of 5", "Report "):
         assert said in shown.text
     again = on_terminal(["./run_experiments.sh"], columns, **small)
     assert_well(again, {OK}, columns)
@@ -281,11 +281,11 @@ def test_make_demo_on_a_terminal(small):
     """The README's first command. Its data set is drawn, its one run is that of a smaller one."""
     shown = on_terminal(["make", "demo"], **small, DATADIR="")
     assert_well(shown, {OK}, 80)
-    assert "1 run of 5" in shown.text and "report: " in shown.text
+    assert "1 run of 5" in shown.text and "Report " in shown.text
 
 
 def test_a_search_on_a_terminal(with_sections, tmp_path, tiny_folder):
     """A baseline that misses its target: there is a bar, then a line that says so."""
-    shown = on_terminal([*RN50, "search", with_sections, "--to", tmp_path / "to", "--trials", "1", "--repeats", "1",
+    shown = on_terminal([*RN50, "search", with_sections, "-o", tmp_path / "to", "--trials", "1", "--repeats", "1",
                          "--seeds-to-confirm", "2"], DATADIR=str(tiny_folder))
-    assert_well(shown, {NOTHING_BETTER, 2}, 80)
+    assert_well(shown, {OK, 2}, 80)

@@ -24,6 +24,18 @@ CHUNK_BYTES = 8 << 20
 DIGEST_BYTES = 32
 
 
+class PackedSplit(NamedTuple):
+    """A split to audit: ``name``.rec and .idx in ``folder``, with labels of ``classes`` classes."""
+
+    folder: Path
+    name: str
+    classes: int
+    entries: Optional[List[Entry]] = None
+    """Packing list, one entry per record."""
+    source: str = ""
+    """Folder that was packed, for the remedies."""
+
+
 class SetReport(NamedTuple):
     """Result of the audit of one split."""
 
@@ -54,12 +66,13 @@ class _Chunk(NamedTuple):
 class _Set:
     """A split as known before its records are read."""
 
-    def __init__(self, folder: Path, name: str, classes: int, entries: Optional[List[Entry]], source: str, decode: bool) -> None:
-        self.rec, self.idx = folder / f"{name}.rec", folder / f"{name}.idx"
-        self.classes, self.entries, self.decode = classes, entries, decode
+    def __init__(self, split: PackedSplit, decode: bool) -> None:
+        self.rec, self.idx = split.folder / f"{split.name}.rec", split.folder / f"{split.name}.idx"
+        self.classes, self.entries, self.decode = split.classes, split.entries, decode
         self.index = index_bytes(self.idx)
         self.keys, self.offsets = parse_index(self.idx, self.index)
-        self.again = f"pack it again: rn50 pack {source}" if source else "pack the data again, or take them from another copy"
+        self.again = (f"pack it again: rn50 pack {split.source}" if split.source
+                      else "pack the data again, or take them from another copy")
 
     def read(self, descriptor: int, positions: np.ndarray, bounds: np.ndarray, begin: int) -> _Chunk:
         """Read from ``begin`` to ``bounds[-1]``; record ``positions[i]`` lies from ``bounds[i]`` to ``bounds[i + 1]``."""
@@ -164,14 +177,12 @@ def _stretches(positions: np.ndarray, offsets: np.ndarray, size: int) -> Iterato
         begin, first = int(bounds[last]), last
 
 
-def audit(folder: Path, name: str, classes: int, entries: Optional[List[Entry]], source: str, decode: bool, workers: int,
-          progress: Callable[[int], None]) -> SetReport:
-    """Check every record of ``folder/name.rec``; with ``decode`` also decode every image.
+def audit(split: PackedSplit, decode: bool, workers: int, progress: Callable[[int], None]) -> SetReport:
+    """Check every record of ``split``; with ``decode`` also decode every image.
 
-    ``entries`` is the packing list, one entry per record; ``source`` is the folder that was packed, for the remedies.
     ``progress(n)`` reports n more records. Raises ``UserError`` if a file cannot be read at all.
     """
-    known = _Set(folder, name, classes, entries, source, decode)  # parses the index
+    known = _Set(split, decode)  # parses the index
     faults, remarks = Findings(), Findings()
     whole = hashlib.sha256()
     stream = files.open_regular(known.rec, known.again)
@@ -216,4 +227,4 @@ def audit(folder: Path, name: str, classes: int, entries: Optional[List[Entry]],
         known.rec.name: {"bytes": size, "sha256": whole.hexdigest()},
         known.idx.name: {"bytes": len(known.index), "sha256": hashlib.sha256(known.index).hexdigest()},
     }
-    return SetReport(name, records, labels, digests, facts, faults, remarks)
+    return SetReport(split.name, records, labels, digests, facts, faults, remarks)

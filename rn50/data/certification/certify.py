@@ -12,7 +12,7 @@ import numpy as np
 
 from rn50.data import layout
 from rn50.data.certification import certificate
-from rn50.data.certification.audit import SetReport, audit
+from rn50.data.certification.audit import PackedSplit, SetReport, audit
 from rn50.data.certification.certificate import Certificate, Expected
 from rn50.data.certification.finding import Finding, Findings
 from rn50.data.layout import FILES
@@ -71,8 +71,8 @@ def certify(folder: Path, decode: bool = False, numbers: Sequence[Optional[int]]
         if not _parses(folder, name, None):
             continue
         entries = _entries(folder, name, classes, faults)
-        report = audit(folder, name, known.classes, entries, record["source"], decode,
-                       workers or len(os.sched_getaffinity(0)), more)
+        split = PackedSplit(folder, name, known.classes, entries, record["source"])
+        report = audit(split, decode, workers or len(os.sched_getaffinity(0)), more)
         faults.extend(report.faults)
         remarks.extend(report.remarks)
         _check_numbers(report, known, entries, classes, faults)

@@ -11,7 +11,7 @@ from collections import deque
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Callable, Deque, Dict, Iterator, List, Optional, Tuple, Union
+from typing import Callable, Deque, Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 import cv2
 
@@ -28,54 +28,68 @@ PARTIAL = ".demo_dataset.partial"
 ORDER_STREAM = 100
 """Added to a split's stream to give the stream that shuffles its records."""
 CHUNK = 64
+SCALE = "enlarge"
+"""Name of the scale in the record, where older versions look for it."""
+
+
+class Settings(NamedTuple):
+    """Choice of the images of a demo data set, 39 MB by default."""
+
+    seed: int = 0
+    """In [0, 2**32)."""
+    train: int = 10_000
+    val: int = 2_000
+    """Number of images, like ``train``."""
+    val_split: str = "val"
+    """With "tune" the validation set is the split for choosing hyperparameters."""
+    scale: int = 1
+    """Factor by which the sides of every image are multiplied."""
 
 
 def _one_thread() -> None:
     cv2.setNumThreads(1)
 
 
-def _encode_chunk(seed: int, split: str, indices: List[int], enlarge: int) -> List[Tuple[int, bytes]]:
-    return [encode(seed, split, index, enlarge) for index in indices]
+def _encode_chunk(settings: Settings, split: str, indices: List[int]) -> List[Tuple[int, bytes]]:
+    return [encode(settings.seed, split, index, settings.scale) for index in indices]
 
 
-def _encode_all(seed: int, split: str, count: int, enlarge: int, processes: Processes,
-                ahead: int) -> Iterator[Tuple[int, bytes]]:
+def _encode_all(settings: Settings, split: str, count: int, processes: Processes, ahead: int) -> Iterator[Tuple[int, bytes]]:
     """Yield labels and JPEGs of a split in their shuffled order, as ``processes`` finish them.
 
     At most ``ahead`` chunks are submitted at a time. If the caller stops early, those finish uncancelled, because a pool whose
     processes are also killed fails on a cancelled chunk.
     """
-    order = Rng([seed, ORDER_STREAM + STREAMS[split]]).permutation(count).tolist()
+    order = Rng([settings.seed, ORDER_STREAM + STREAMS[split]]).permutation(count).tolist()
     starts = iter(range(0, count, CHUNK))
     waiting: Deque[Future[List[Tuple[int, bytes]]]] = deque()
     while True:
         for start in itertools.islice(starts, ahead - len(waiting)):
-            waiting.append(processes.submit(_encode_chunk, seed, split, order[start:start + CHUNK], enlarge))
+            waiting.append(processes.submit(_encode_chunk, settings, split, order[start:start + CHUNK]))
         if not waiting:
             return
         yield from waiting.popleft().result()
 
 
-def _write(folder: Path, seed: int, counts: Dict[str, int], val_split: str, enlarge: int, workers: int,
-           progress: Optional[Callable[[int, int], None]]) -> None:
+def _write(folder: Path, settings: Settings, workers: int, progress: Optional[Callable[[int, int], None]]) -> None:
     """Write train.rec/.idx and val.rec/.idx into ``folder``."""
     done = 0
     with Processes(workers, _one_thread) as processes:
-        for name, split in (("train", "train"), ("val", val_split)):
-            images = _encode_all(seed, split, counts[name], enlarge, processes, 2 * workers)
+        for name, split, count in (("train", "train", settings.train), ("val", settings.val_split, settings.val)):
+            images = _encode_all(settings, split, count, processes, 2 * workers)
             with IndexedRecordWriter(folder / name) as writer:
                 for key, (label, image) in enumerate(images):
                     writer.write(key, label, image)
                     done += 1
                     if progress:
-                        progress(done, sum(counts.values()))
+                        progress(done, settings.train + settings.val)
 
 
 def _fingerprint(path: Path) -> Dict[str, Union[int, str]]:
     return {"bytes": path.stat().st_size, "sha256": files.sha256(path)}
 
 
-def _is_finished(folder: Path, settings: Dict[str, Union[int, str]]) -> bool:
+def _is_finished(folder: Path, settings: Settings) -> bool:
     """Return whether ``folder`` holds this very data set, whole. Raises UserError if other data would be overwritten."""
     present = [name for name in FILES if (folder / name).exists()]
     manifest = folder / DEMO_RECORD
@@ -86,13 +100,14 @@ def _is_finished(folder: Path, settings: Dict[str, Union[int, str]]) -> bool:
     try:
         recorded = files.read_json(manifest, remedy=f"choose another folder or delete {folder}")
         known = recorded.pop("files")
-        recorded.setdefault("enlarge", 1)  # absent in older records
+        recorded["scale"] = recorded.pop(SCALE, 1)  # absent in older records
         changed = [name for name in present if known[name] != _fingerprint(folder / name)]
     except (KeyError, AttributeError, TypeError) as error:
         raise UserError(manifest, "not the record of a demo data set", f"choose another folder or delete {folder}") from error
-    if recorded != settings:
-        difference = ", ".join(f"{key} {recorded.get(key)} instead of {settings[key]}" for key in settings
-                               if recorded.get(key) != settings[key])
+    wanted = {"generator_version": GENERATOR_VERSION, **settings._asdict()}
+    if recorded != wanted:
+        difference = ", ".join(f"{key} {recorded.get(key)} instead of {value}" for key, value in wanted.items()
+                               if recorded.get(key) != value)
         raise UserError(manifest, f"a demo data set of other settings ({difference})", "choose another folder or delete this one")
     if changed:
         raise UserError(folder / changed[0], "was changed since it was generated", f"delete {folder} and generate it again")
@@ -105,13 +120,10 @@ def _certify(folder: Path) -> None:
         certify(folder)
 
 
-def generate(folder: Union[str, Path], seed: int = 0, train: int = 10_000, val: int = 2_000, val_split: str = "val",
-             enlarge: int = 1, workers: Optional[int] = None,
+def generate(folder: Union[str, Path], settings: Settings, workers: Optional[int] = None,
              progress: Optional[Callable[[int, int], None]] = None) -> None:
-    """Generate train.rec/.idx and val.rec/.idx, their record and their certificate in ``folder`` (39 MB by default).
+    """Generate train.rec/.idx and val.rec/.idx, their record and their certificate in ``folder``.
 
-    ``train`` and ``val`` are numbers of images, ``seed`` is in [0, 2**32). ``val_split`` "tune" writes the split for choosing
-    hyperparameters in place of the validation set. ``enlarge`` multiplies the sides of every image.
     ``workers`` is the number of processes, by default one for each core that this process may use; it does not change the files.
     ``progress(done, total)`` is called after every image.
 
@@ -120,11 +132,9 @@ def generate(folder: Union[str, Path], seed: int = 0, train: int = 10_000, val: 
     process that died.
     """
     folder = Path(folder)
-    settings: Dict[str, Union[int, str]] = {"generator_version": GENERATOR_VERSION, "seed": seed, "train": train, "val": val,
-                                            "val_split": val_split, "enlarge": enlarge}
-    if not (0 <= seed < 2 ** 32 and train > 0 and val > 0 and enlarge > 0):
-        raise UserError(f"a demo data set has a seed in [0, 2**32), at least one image to train and one to validate, enlarged at "
-                        f"least once, not {settings}")
+    if not (0 <= settings.seed < 2 ** 32 and min(settings.train, settings.val, settings.scale) > 0):
+        raise UserError(f"a demo data set has a seed in [0, 2**32), at least one image to train and one to validate, and a scale "
+                        f"of at least 1, not {settings._asdict()}")
     partial = folder / PARTIAL
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -135,9 +145,10 @@ def generate(folder: Union[str, Path], seed: int = 0, train: int = 10_000, val: 
             shutil.rmtree(partial, ignore_errors=True)  # left behind by a process that was killed
             try:
                 partial.mkdir()
-                _write(partial, seed, {"train": train, "val": val}, val_split, enlarge,
-                       workers or len(os.sched_getaffinity(0)), progress)
-                manifest = dict(settings, files={name: _fingerprint(partial / name) for name in FILES})
+                _write(partial, settings, workers or len(os.sched_getaffinity(0)), progress)
+                manifest: Dict[str, object] = {"generator_version": GENERATOR_VERSION, **settings._asdict()}
+                manifest[SCALE] = manifest.pop("scale")
+                manifest["files"] = {name: _fingerprint(partial / name) for name in FILES}
                 (partial / DEMO_RECORD).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
                 (folder / CERTIFICATE).unlink(missing_ok=True)  # it may certify files that are gone
                 for name in (DEMO_RECORD,) + FILES:  # the record first: it identifies the files even between two renames

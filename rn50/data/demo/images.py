@@ -4,9 +4,9 @@ An image shows one textured shape (its class) of random colour, position, scale,
 with clutter behind it, sometimes a line across it, blur, noise and a random exposure. ``benchmarks/demo_difficulty.py`` measures
 that neither a linear classifier nor a nearest neighbour solves it.
 
-Image i of a split depends only on (seed, split, i) and the enlargement. There are three splits, each with its own stream of
-random numbers: "train", "val" and "tune". While hyperparameters are chosen, "tune" replaces "val" in another folder, so that they
-are not chosen on the validation set that ships.
+Image i of a split depends only on (seed, split, i) and ``scale``, the factor of its sides. There are three splits, "train", "val"
+and "tune", each with its own stream of random numbers. While hyperparameters are chosen, "tune" replaces "val" in another folder,
+so that they are not chosen on the validation set that ships.
 """
 
 import math
@@ -222,8 +222,8 @@ def _two_colours(rng: Rng) -> Tuple[np.ndarray, np.ndarray]:
             return background, shape
 
 
-def draw(label: int, rng: Rng, enlarge: int = 1) -> np.ndarray:
-    """Return an image of class ``label``: uint8 (height, width, 3), sides ``enlarge`` times as long, noise in every pixel."""
+def draw(label: int, rng: Rng, scale: int = 1) -> np.ndarray:
+    """Return an image of class ``label``: uint8 (height, width, 3), sides ``scale`` times as long, noise in every pixel."""
     height, width = _canvas(rng)
     background, colour = _two_colours(rng)
     image = _texture(height, width, rng, background)
@@ -234,17 +234,17 @@ def draw(label: int, rng: Rng, enlarge: int = 1) -> np.ndarray:
         _line(image, rng, max_thickness=4)
     if rng.rand() < BLUR_PROBABILITY:
         image = cv2.GaussianBlur(image, (0, 0), rng.uniform(*BLUR_SIGMA))
-    if enlarge > 1:
-        image = cv2.resize(image, None, fx=enlarge, fy=enlarge, interpolation=cv2.INTER_CUBIC)
+    if scale > 1:
+        image = cv2.resize(image, None, fx=scale, fy=scale, interpolation=cv2.INTER_CUBIC)
     image = image * rng.uniform(*GAIN) + rng.uniform(-OFFSET, OFFSET)
     image += rng.standard_normal(image.shape) * rng.uniform(*NOISE_SIGMA)
     return np.clip(image, 0, 255).astype(np.uint8)
 
 
-def encode(seed: int, split: str, index: int, enlarge: int = 1) -> Tuple[int, bytes]:
+def encode(seed: int, split: str, index: int, scale: int = 1) -> Tuple[int, bytes]:
     """Return label and JPEG of image ``index`` of ``split``; classes take turns."""
     rng = Rng([seed, STREAMS[split], index])
     label = index % len(SHAPES)
-    image = draw(label, rng, enlarge)
+    image = draw(label, rng, scale)
     quality = int(rng.randint(*JPEG_QUALITY))
     return label, cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, quality])[1].tobytes()

@@ -1,6 +1,7 @@
 """Batches from DALI for one rank, for any framework: INPUT_LIBRARY=dali."""
 
 import time
+from abc import ABC, abstractmethod
 from typing import Any, Iterator, Tuple
 
 from rn50.data.pipeline import dali
@@ -9,7 +10,7 @@ from rn50.data.pipeline.record_set import RecordSet
 from rn50.settings.config import Config
 
 
-class DaliBatches:
+class DaliBatches(ABC):
     """The batches of one split, read by DALI while the previous batch trains; see ``batches.Batches``.
 
     A framework adds ``_copied`` and ``_wrong_labels``.
@@ -50,13 +51,13 @@ class DaliBatches:
         """Raise UserError if a label of the batches so far is no whole number in [0, classes). Waits for the device."""
         self._set.check_labels(self._wrong_labels())
 
+    @abstractmethod
     def _copied(self, outputs: Any, index: int) -> Tuple[Any, Any]:
         """Return DALI's images and labels of batch ``index`` in arrays of the framework; count labels that are no class."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _wrong_labels(self) -> int:
         """Return the number of labels so far that are no whole number in [0, classes)."""
-        raise NotImplementedError
 
     def _run(self) -> Any:
         self.waiting = True

@@ -9,8 +9,9 @@ import dataclasses
 import pathlib
 import shlex
 from dataclasses import dataclass
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
+from rn50.benchmark import rules
 from rn50.errors import UserError, UserErrors
 from rn50.hyperparameters import expected_epochs
 from rn50.hyperparameters.borrow import origin
@@ -34,7 +35,8 @@ class Change:
 @dataclass(frozen=True)
 class Borrowed:
     """Configuration with borrowed hyperparameters, not written yet; ``text`` is the whole file. ``assumed`` are NAME=value that
-    the origin does not state. ``mixed`` are the variables that keep the base's values because the group was not taken whole."""
+    the origin does not state. ``mixed`` are the variables that keep the base's values because the group was not taken whole.
+    ``header`` are the lines of the file's header that say where the values come from."""
 
     origin: Origin
     base: pathlib.Path
@@ -43,12 +45,22 @@ class Borrowed:
     assumed: Tuple[str, ...]
     mixed: Tuple[str, ...]
     prediction: Optional[Prediction]
+    header: Tuple[Tuple[str, str], ...]
     text: str
 
     @property
     def findings(self) -> List[str]:
         """Return the reasons for which the official rules would reject its result, one per line."""
         return show.findings(self.config)
+
+    @property
+    def expected(self) -> str:
+        """Return the epochs to expect in words, or why they are not known."""
+        if self.prediction is not None:
+            return str(self.prediction)
+        if not _on_imagenet(self.config):
+            return "not known: the epochs of published runs are those of ImageNet, and this data set is another one"
+        return "not known, because nobody published a run of it"
 
 
 def borrow(
@@ -74,14 +86,12 @@ def borrow(
     batch = global_batch_size or _batch(source, before, mixed)
     new["BATCHSIZE"] = str(_per_rank(batch, before))
     ordered = {name: new[name] for name in GROUP if name in new}
-    said = _prediction(source, ordered, batch)
-    span = source.batch_norm_span
-    if span and span != batch // before.ranks:
-        note = f"batch norm is over {batch // before.ranks} images here, and was over {span}"
-        source = dataclasses.replace(source, notes=(*source.notes, note))
+    said = _prediction(source, ordered, batch, before)
+    source = dataclasses.replace(source, notes=(*source.notes, *_differences(source, batch, before)))
     named = tuple(f"{name}={value}" for name, value in assumed.items())
-    draft = Borrowed(source, base, before, (), named, tuple(mixed), said, "")
-    text = _text(draft, its, ordered, batch)
+    draft = Borrowed(source, base, before, (), named, tuple(mixed), said, (), "")
+    draft = dataclasses.replace(draft, header=tuple(_header(draft, batch)))
+    text = _text(draft, its, ordered)
     config = rewrite.check(its, text, ordered)
     resolved = rewrite.hyperparameters(config)
     where = {**dict.fromkeys(ordered, "borrowed"), **dict.fromkeys(assumed, "assumed"), **dict.fromkeys(mixed, "base")}
@@ -129,23 +139,46 @@ def _per_rank(batch: int, config: Config) -> int:
     return batch // config.ranks
 
 
-def _prediction(source: Origin, values: Dict[str, str], batch: int) -> Optional[Prediction]:
+def _differences(source: Origin, batch: int, config: Config) -> Iterator[str]:
+    """Say where a run of this configuration differs from those of the source in more than the hyperparameters."""
+    here, there = config.data.train_samples, source.train_samples
+    if there and there != here:
+        yield f"its runs trained on {there:,} images, and this configuration trains on {here:,}"
+    if source.batch_norm_span and source.batch_norm_span != batch // config.ranks:
+        yield f"batch norm is over {batch // config.ranks} images here, and was over {source.batch_norm_span}"
+
+
+def _on_imagenet(config: Config) -> bool:
+    return rules.is_task(dataclasses.asdict(config.data), None)
+
+
+def _prediction(source: Origin, values: Dict[str, str], batch: int, config: Config) -> Optional[Prediction]:
+    """Return the epochs to expect. Those of the source's own runs count on data of the same size only, those of published runs
+    and of the reference on ImageNet only."""
     decay = float(values.get("DECAY_EPOCHS", values["NUMEPOCHS"]))
     key = (batch, values["OPTIMIZER"], float(values["LR"]), float(values["WARMUP_EPOCHS"]), decay, float(values["WD"]),
            float(values["MOM"]))
     as_published = batch == source.global_batch_size and all(values[name] == text for name, text in source.values.items())
-    return expected_epochs.of_recipe(key, source.epochs if as_published else ())
+    own = source.epochs if as_published and source.train_samples == config.data.train_samples else ()
+    return expected_epochs.of_recipe(key, own) if _on_imagenet(config) else expected_epochs.of_own_runs(own)
 
 
-def _text(draft: Borrowed, base: Base, values: Dict[str, str], batch: int) -> str:
-    source = draft.origin
+def _text(draft: Borrowed, base: Base, values: Dict[str, str]) -> str:
     rows = [
         ("command", "CONFIG_FILE=/path/to/this/file ./run_and_time.sh"),
         ("machine", base.machine),
-        ("expected", f"{draft.prediction}; not measured with this code" if draft.prediction else "not known"),
+        ("expected", f"{draft.expected}; not measured with this code" if draft.prediction else draft.expected),
+        *draft.header,
+    ]
+    return rewrite.render(base, "with borrowed hyperparameters", rows, values)
+
+
+def _header(draft: Borrowed, batch: int) -> List[Tuple[str, str]]:
+    source = draft.origin
+    rows = [
         ("borrowed", f"by `rn50 borrow {shlex.quote(source.name)}`, for {draft.base.name}"),
         *(("", f"{what}: {who}") for what, who in source.provenance),
-    ]  # fmt: skip
+    ]
     if source.global_batch_size and source.global_batch_size != batch:
         rows.append(("changed", f"global batch size {source.global_batch_size} there, {batch} here; the rest as it was"))
     if draft.assumed:
@@ -153,5 +186,4 @@ def _text(draft: Borrowed, base: Base, values: Dict[str, str], batch: int) -> st
     if draft.mixed:
         kept = ", ".join(draft.mixed)
         rows.append(("PARTIAL", f"not the whole group: {kept} of {draft.base.name}; nobody is known to have run this"))
-    rows += [("note", note) for note in source.notes]
-    return rewrite.render(base, "with borrowed hyperparameters", rows, values)
+    return rows + [("note", note) for note in source.notes]

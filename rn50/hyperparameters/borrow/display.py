@@ -1,15 +1,32 @@
 """Output of ``rn50 borrow``: the changes, the rule findings and the expected epochs; candidates for a batch size."""
 
 import pathlib
-import shlex
 from dataclasses import asdict
-from typing import Any, Dict, Optional, Sequence
+from typing import Any, Callable, Dict, Optional, Sequence
 
 from rich.table import Table
 
 from rn50.hyperparameters.borrow.borrow import Borrowed
+from rn50.hyperparameters.borrow.command import command
 from rn50.hyperparameters.expected_epochs import DISTANCE_EPOCHS, Candidate
+from rn50.process import environment
 from rn50.terminal import Terminal, print_json
+
+_SHARED: Dict[str, Callable[[Candidate], str]] = {
+    "batch": lambda each: str(each.global_batch_size),
+    "learning rate": lambda each: f"{each.values['base_learning_rate']:g}",
+    "warm-up": lambda each: f"{each.values['warmup_epochs']:g}",
+    "decay": lambda each: f"{each.values['decay_epochs']:g}",
+    "weight decay": lambda each: f"{each.values['weight_decay']:g}",
+    "momentum": lambda each: f"{each.values['momentum']:g}",
+}
+"""Values of a recipe, which are said once where all candidates have the same."""
+_COLUMNS: Dict[str, Callable[[Candidate], str]] = {
+    **_SHARED,
+    "epochs": lambda each: f"{each.prediction.mean:.1f} ({each.prediction.low:g}-{each.prediction.high:g})",
+    "missed": lambda each: f"{each.prediction.missed}/{each.prediction.runs}",
+    "expected": lambda each: f"{each.expected:.1f}",
+}
 
 
 def to_json(borrowed: Borrowed, written: Optional[pathlib.Path]) -> Dict[str, Any]:
@@ -26,6 +43,7 @@ def to_json(borrowed: Borrowed, written: Optional[pathlib.Path]) -> Dict[str, An
         "assumed": list(borrowed.assumed),
         "partial": list(borrowed.mixed),
         "findings": borrowed.findings,
+        "expected": borrowed.expected,
         "prediction": {**asdict(said), "missed_share": said.missed_share} if said else None,
         "written": str(written) if written else None,
         "config": borrowed.text,
@@ -35,7 +53,8 @@ def to_json(borrowed: Borrowed, written: Optional[pathlib.Path]) -> Dict[str, An
 def print_table(borrowed: Borrowed, written: Optional[pathlib.Path], console: Terminal) -> None:
     """Print the changes, the rule findings and the expected epochs."""
     source = borrowed.origin
-    table = Table(title=f"{source.kind} {source.name} for {borrowed.config.run.system}", title_justify="left")
+    console.print(f"{source.kind} {source.name} for {borrowed.config.run.system}", style="bold")
+    table = Table()
     for heading in ("variable", "before", "after", "from"):
         table.add_column(heading)
     before, after = borrowed.config.ranks, borrowed.config.global_batch_size
@@ -52,8 +71,8 @@ def print_table(borrowed: Borrowed, written: Optional[pathlib.Path], console: Te
         lines.append(f"partial: {', '.join(borrowed.mixed)} stay those of {borrowed.base.name}; nobody is known to have run this")
     lines += [f"note: {note}" for note in source.notes]
     lines += [f"rules: {finding}" for finding in borrowed.findings]
-    lines.append(f"epochs to expect: {borrowed.prediction or 'not known, because nobody published a run of it'}")
-    if borrowed.prediction and borrowed.prediction.runs:
+    lines.append(f"epochs to expect: {borrowed.expected}")
+    if borrowed.prediction and borrowed.prediction.runs and borrowed.config.is_imagenet:
         lines.append("a published set of five runs has one miss at most, so more may miss than that")
     lines.append(f"written: {written}" if written else "nothing is written; --output FILE writes it")
     for line in lines:
@@ -61,25 +80,34 @@ def print_table(borrowed: Borrowed, written: Optional[pathlib.Path], console: Te
 
 
 def print_suggestions(found: Sequence[Candidate], global_batch_size: int, console: Terminal) -> None:
-    """Print one line per candidate, and the command that borrows the first."""
-    table = Table(title=f"recipes for a global batch size of {global_batch_size:,}", title_justify="left")
-    for heading in ("", "source", "batch", "recipe", "epochs", "missed", "expected"):
-        left = heading in ("source", "recipe")
-        table.add_column(heading, justify="left" if left else "right", no_wrap=not left, overflow="fold")
-    for number, each in enumerate(found, 1):
-        v, p = each.values, each.prediction
-        recipe = (f"lr {v['base_learning_rate']:g}, warm-up {v['warmup_epochs']:g}, decay {v['decay_epochs']:g}, "
-                  f"wd {v['weight_decay']:g}, mom {v['momentum']:g}")
-        epochs = f"{p.mean:.1f} ({p.low:g}-{p.high:g})"
-        table.add_row(str(number), each.name, str(each.global_batch_size), recipe, epochs, f"{p.missed}/{p.runs}",
-                      f"{each.expected:.1f}")
-    console.print(table)
-    lines = [
-        f"expected: epochs at this batch size as far as the reference tells, and {DISTANCE_EPOCHS:g} more for every factor of "
-        "two between the batch sizes; it orders them, and promises nothing",
-        f"rn50 borrow {shlex.quote(found[0].name)} --gbs {global_batch_size} --for configs/config_NAME.sh",
-    ]
-    for line in lines:
+    """Print a row for each candidate, what all have in common, and the command that borrows the first.
+
+    The name of the source stands last, and on a line of its own where it would not fit, because it is copied whole.
+    """
+    texts = {heading: [shown(each) for each in found] for heading, shown in _COLUMNS.items()}
+    common = [heading for heading in _SHARED if len(found) > 1 and len(set(texts[heading])) == 1]
+    columns = [[heading, *cells] for heading, cells in texts.items() if heading not in common]
+    columns.insert(0, ["", *map(str, range(1, len(found) + 1))])
+    widths = [max(map(len, column)) for column in columns]
+    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths)) for row in zip(*columns)]
+    sources = ["source", *(each.name for each in found)]
+    fits = len(lines[0]) + 2 + max(map(len, sources)) <= console.width
+    console.print(f"Recipes for a global batch size of {global_batch_size:,}", style="bold")
+    if common:
+        console.print(f"All have {', '.join(f'{heading} {texts[heading][0]}' for heading in common)}.")
+    console.print("")
+    for line, source in zip(lines, sources):
+        console.print(f"{line}  {source}" if fits else line)
+        if not fits and line is not lines[0]:
+            console.print(f"{' ' * widths[0]}  {source}")
+    console.print("")
+    for line in (
+        "warm-up, decay: epochs in which the learning rate rises, and after which it has decayed",
+        "epochs: mean (fewest-most) of the published runs that reached the target; missed: runs that did not",
+        "expected: epochs at this batch size as far as the reference tells, and "
+        f"{DISTANCE_EPOCHS:g} more for every factor of two between the batch sizes; it orders them, and promises nothing",
+        command(found[0].name, found[0].global_batch_size, global_batch_size, environment()),
+    ):
         console.print(line)
 
 

@@ -11,7 +11,7 @@ import pathlib
 import re
 import statistics
 from dataclasses import dataclass
-from typing import Any, Dict, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from rn50.benchmark import rules
 from rn50.errors import UserError
@@ -45,6 +45,7 @@ class Origin:
     ``values`` are texts by the names of variables, complete or not. ``provenance`` are lines of (what, who or where). ``epochs``
     are those that its own runs needed, None for one that missed. ``notes`` say what was not read. ``batch_norm_span`` is the
     number of images that batch norm was over. ``doubtful`` are variables that it sets in a way that is not read.
+    ``train_samples`` is the number of images that its runs trained on, None if it has no runs.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Origin:
     notes: Tuple[str, ...] = ()
     batch_norm_span: Optional[int] = None
     doubtful: Tuple[str, ...] = ()
+    train_samples: Optional[int] = rules.TRAIN_SAMPLES
 
 
 def find(name: str) -> Origin:
@@ -77,6 +79,17 @@ def find(name: str) -> Origin:
     near = difflib.get_close_matches(name, [result.name for result in published.results()], n=3, cutoff=0.4)
     meant = f", did you mean {', '.join(near)}?" if near else ""
     raise UserError(excerpt(name), f"neither a file nor a published result{meant}", f"give {FORMS}")
+
+
+def names() -> List[str]:
+    """Return the names of all published results and reference convergence points."""
+    points = [f"rcp/{ruleset}/{point['BS']}" for ruleset in rules.RCP_RULESETS for point in _points(ruleset).values()]
+    return [*(result.name for result in published.results()), *points]
+
+
+def _points(ruleset: str) -> Dict[str, Any]:
+    """Return the reference convergence points of a ruleset, by name."""
+    return dict(json.loads(recipe.reference_file(ruleset).read_text(encoding="utf-8")))
 
 
 def _beginning(path: pathlib.Path) -> str:
@@ -125,7 +138,6 @@ def _of_logs(name: str, files: Sequence[pathlib.Path]) -> Origin:
     decay = first.decay_epochs(samples)
     values = _values(name, first.values, None if decay is None else round(decay, 2), runs, evaluated[0] if evaluated else None,
                      interval)
-    notes = () if samples == rules.TRAIN_SAMPLES else (f"it was trained on other data: {samples:,} images",)
     place = tree.place(files[0].parent)
     provenance = (
         ("source", f"result log {name}" + (f", {len(files)} runs" if len(files) > 1 else "")),
@@ -134,7 +146,7 @@ def _of_logs(name: str, files: Sequence[pathlib.Path]) -> Origin:
         ("system", (place.system if place else logs[0].platform) or "not logged"),
         *((("SHA-256", f"{sha256(file)} {file.name}")) for file in files),
     )  # fmt: skip
-    return Origin(name, "result log", values, first.batch_size, provenance, runs, notes, _span(first))
+    return Origin(name, "result log", values, first.batch_size, provenance, runs, (), _span(first), train_samples=samples)
 
 
 def _of_reference(name: str) -> Origin:
@@ -143,8 +155,7 @@ def _of_reference(name: str) -> Origin:
     if not found or ruleset not in rules.RCP_RULESETS:
         known = ", ".join(rules.RCP_RULESETS)
         raise UserError(name, "no reference convergence point", f"write rcp/RULESET/BATCH with a ruleset of {known}")
-    file = recipe.reference_file(ruleset)
-    points = json.loads(file.read_text(encoding="utf-8"))
+    file, points = recipe.reference_file(ruleset), _points(ruleset)
     key, point = next(((key, each) for key, each in points.items() if each["BS"] == int(found.group(2))), (None, None))
     if point is None:
         there = ", ".join(str(each["BS"]) for each in points.values())
@@ -201,7 +212,7 @@ def _of_file(name: str, path: pathlib.Path) -> Origin:
     provenance += [("SHA-256", f"{sha256(file)} {file.name}") for file in found.files]
     global_batch_size = int(batch) * ranks if batch and ranks else None
     return Origin(name, "configuration file", values, global_batch_size, tuple(provenance), notes=tuple(notes),
-                  doubtful=tuple(doubtful))
+                  doubtful=tuple(doubtful), train_samples=None)
 
 
 def _values(

@@ -1,19 +1,25 @@
 """Accelerator names: one spelling for the many that submitters write."""
 
 import re
-from typing import Iterable, List
+from typing import Iterable, List, Optional
 
 from rn50.errors import UserError
 from rn50.results.published import PublishedResult
 
 _NOT_THE_MODEL = re.compile(r"\(.*?\)|\b(nvidia|tesla|habana|intel|graphcore|cts|hl-205|gc200)\b", re.IGNORECASE)
 """Maker, watts, cooling, and part numbers of boards that come in one kind only."""
+_HBM3 = re.compile(r"\bHBM3\b")
+"""Memory of H100's SXM boards, by which ``nvidia-smi`` names them."""
 _ALSO_CALLED = {
     "A100": "A100-SXM-40GB",  # in round v0.7, when there was no other A100; its system has SXM boards
     "A30-PCIe-24GB": "A30",
     "H100-PCIe": "H100-PCIe-80GB",
     "TPU": "TPU-v4",  # according to the names of the systems
 }
+
+
+class UnknownError(UserError):
+    """Error: no published result has an accelerator of this name."""
 
 
 def name(model: str) -> str:
@@ -38,7 +44,8 @@ def find(wanted: str, names: Iterable[str]) -> str:
     """Return the one of ``names`` that ``wanted`` is, or is a part of; spaces, dashes and case do not matter.
 
     Raises:
-        UserError: none is, or several are.
+        UnknownError: none is.
+        UserError: several are.
     """
     names = list(names)
     sought = {_plain(wanted), _plain(_word(wanted))} - {""}
@@ -49,8 +56,17 @@ def find(wanted: str, names: Iterable[str]) -> str:
         return found[0]
     if found:
         raise UserError(f"--accelerator {wanted}", f"several are called so: {', '.join(found)}", "say which")
-    raise UserError(f"--accelerator {wanted}", "nobody published a result with it",
-                    f"known are {', '.join(names)}; of another one give what you measured, with --images-per-second")
+    raise UnknownError(f"--accelerator {wanted}", "nobody published a result with it",
+                       f"known are {', '.join(names)}; of another one give what you measured, with --images-per-second")
+
+
+def of_gpu(gpu: str, names: Iterable[str]) -> Optional[str]:
+    """Return the one of ``names`` that is meant by the name that ``nvidia-smi`` gives a GPU; None if it is another one.
+
+    The order of the words differs: ``NVIDIA A100 80GB PCIe`` is ``A100-PCIe-80GB``.
+    """
+    words = sorted(name(_HBM3.sub("SXM", gpu)).lower().split("-"))
+    return next((each for each in names if sorted(each.lower().split("-")) == words), None)
 
 
 def _plain(text: str) -> str:

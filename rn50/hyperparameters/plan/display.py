@@ -8,15 +8,24 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from rn50 import files
+from rn50.errors import UserError
+from rn50.hyperparameters.borrow.command import command
 from rn50.hyperparameters.plan import accelerators
 from rn50.hyperparameters.plan.epochs import CONFIDENCE
 from rn50.hyperparameters.plan.planner import Plan
+from rn50.process import environment
 from rn50.results import published
 from rn50.results.published import PublishedResult
 from rn50.terminal import Terminal
 
 BORROWED = (*published.GROUP, "label_smoothing", "first_evaluation_epoch", "evaluation_interval")
 """Fields of a recipe that are reported."""
+FORMATS = {
+    "png": {"Software": files.MARK},
+    "svg": {"Creator": files.MARK, "Date": None},
+    "pdf": {"Creator": files.MARK, "CreationDate": None},
+}
+"""Format of a plot -> what its file says of itself: our mark and, so that the same plot is the same file, no date."""
 
 
 def to_json(plan: Plan) -> Dict[str, Any]:
@@ -30,7 +39,9 @@ def to_json(plan: Plan) -> Dict[str, Any]:
         "minutes_high": round(said.high, 4),
         "hyperparameters": {
             **{name: getattr(source, name) for name in BORROWED},
-            "source": {"round": source.round, "organisation": source.organisation, "system": source.system},
+            "source": {
+                "name": source.name, "round": source.round, "organisation": source.organisation, "system": source.system,
+            },
             "published": {
                 "results": recipe.results, "runs": recipe.runs, "missed": recipe.missed, "epochs": round(recipe.epochs, 2),
             },
@@ -44,6 +55,7 @@ def to_json(plan: Plan) -> Dict[str, Any]:
         "images_per_second_per_accelerator": round(said.rate.images_per_second, 1),
         "evaluations": round(said.evaluations, 1),
         "cautions": list(plan.cautions),
+        "command": _command(plan),
     }  # fmt: skip
 
 
@@ -53,7 +65,7 @@ def curve_to_json(plans: Sequence[Plan]) -> Dict[str, Any]:
 
 
 def print_plan(plan: Plan, console: Terminal) -> None:
-    """Print the prediction as sentences, and the hyperparameters to borrow."""
+    """Print the prediction as sentences, the hyperparameters to borrow, and the command that borrows them."""
     said, recipe = plan.prediction, plan.recipe
     machine = f"{plan.accelerators:,} x {plan.accelerator} at global batch {plan.global_batch_size:,}"
     lines = [
@@ -62,20 +74,21 @@ def print_plan(plan: Plan, console: Terminal) -> None:
         f"{said.epochs.expected:.3g} epochs ({said.epochs.low:.3g} to {said.epochs.high:.3g}) at "
         f"{said.rate.images_per_second:,.0f} images/s per accelerator (give or take {said.rate.spread:.0%}), about "
         f"{said.evaluations:.0f} evaluations",
-        f"hyperparameters to borrow, whole: {_named(recipe.source)}: {_values(recipe.source)}",
+        f"hyperparameters to borrow, whole: {recipe.source.name}: {_values(recipe.source)}",
         f"{recipe.results} published {'result has' if recipe.results == 1 else 'results have'} them: "
         f"{recipe.runs - recipe.missed} of {recipe.runs} runs reached the target, in {recipe.epochs:.3g} epochs on the mean",
     ]
     if recipe.source.global_batch_size != plan.global_batch_size:
         lines.append(f"they were chosen for global batch {recipe.source.global_batch_size:,}; the rules let you change that")
-    for line in [*lines, *(f"caution: {each}" for each in plan.cautions)]:
+    for line in [*lines, *(f"caution: {each}" for each in plan.cautions), _command(plan)]:
         console.print(line)
 
 
 def print_curve(plans: Sequence[Plan], console: Terminal) -> None:
     """Print one row per number of accelerators, and the cautions."""
     title = f"{plans[0].accelerator}, each number of them at its best batch size; {CONFIDENCE:.0%} intervals"
-    table = Table(title=title, title_justify="left")
+    console.print(title, style="bold")
+    table = Table()
     for heading in ("accelerators", "global batch", "epochs", "img/s each", "minutes", "interval"):
         table.add_column(heading, justify="right", no_wrap=True)
     for plan in plans:
@@ -85,17 +98,20 @@ def print_curve(plans: Sequence[Plan], console: Terminal) -> None:
             f"{said.rate.images_per_second:,.0f}", _minutes(said.minutes), f"{_minutes(said.low)} - {_minutes(said.high)}",
         )  # fmt: skip
     console.print(table)
-    console.print("rn50 plan --accelerators N says which hyperparameters to borrow")
     for caution in dict.fromkeys(each for plan in plans for each in plan.cautions):
         console.print(f"caution: {caution}")
+    console.print("the same with --accelerators N ends with the command that borrows the hyperparameters")
 
 
 def draw_curve(plans: Sequence[Plan], results: Sequence[PublishedResult], file: pathlib.Path) -> None:
-    """Write the curve as SVG, with the minutes that ``results`` of that accelerator took.
+    """Write the curve as the suffix of ``file`` says, with the minutes that ``results`` of that accelerator took.
 
     Raises:
-        UserError: the file cannot be written.
+        UserError: the suffix is none of ``FORMATS``, or the file cannot be written.
     """
+    form = file.suffix.lower()[1:]
+    if form not in FORMATS:
+        raise UserError(f"--plot {file}", f"the name does not end in .{', .'.join(FORMATS)}", "give --plot such a file")
     own = [each for each in results if accelerators.name(each.accelerator_model) == plans[0].accelerator]
     dots = [(each.accelerators, each.olympic_minutes) for each in own if each.accelerators and each.olympic_minutes]
     x = [plan.accelerators for plan in plans]
@@ -115,16 +131,18 @@ def draw_curve(plans: Sequence[Plan], results: Sequence[PublishedResult], file: 
         axis.set_major_formatter("{x:,g}")
         axis.axes.grid(True, linewidth=0.4)
     drawn = io.BytesIO()
-    figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": files.MARK})
-    files.write(file, drawn.getvalue(), remedy="give --plot another file")
+    figure.savefig(drawn, format=form, dpi=150, metadata=FORMATS[form])
+    # A PDF has its mark at the end, where nobody looks for it.
+    files.write(file, drawn.getvalue(), files.NOTHING if form == "pdf" else files.OURS, remedy="give --plot another file")
 
 
 def _minutes(value: float) -> str:
     return f"{value:.3g}" if value < 100 else f"{value:,.0f}"
 
 
-def _named(result: PublishedResult) -> str:
-    return f"{result.organisation}, {result.system}, {result.round}"
+def _command(plan: Plan) -> str:
+    source = plan.recipe.source
+    return command(source.name, source.global_batch_size or 0, plan.global_batch_size, environment())
 
 
 def _values(result: PublishedResult) -> str:

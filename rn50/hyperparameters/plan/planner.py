@@ -23,6 +23,8 @@ SCALES = tuple(2**n for n in range(13))
 """Numbers of accelerators on the scale-out curve: 1 to 4,096."""
 WITHIN_OCTAVES = 0.25
 """Distance of a recipe's batch size beyond which a caution is given."""
+EQUAL = 1.005
+"""Ratio of minutes within which plans count as equal, because minutes are printed with three digits."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,11 @@ class Plan:
     prediction: Prediction
     recipe: Recipe
     cautions: Tuple[str, ...]
+
+    @property
+    def evidence(self) -> int:
+        """Return the number of published runs with this recipe at this very batch size."""
+        return self.recipe.runs if self.recipe.source.global_batch_size == self.global_batch_size else 0
 
 
 class SystemPlanner:
@@ -101,8 +108,8 @@ class SystemPlanner:
         source = min(best.results, key=lambda each: abs(math.log2((each.accelerators or math.inf) / accelerators)))
         return Recipe(source, len(best.results), best.prediction.runs, best.prediction.missed, best.prediction.mean)
 
-    def plan(self, accelerator: str, accelerators: int, global_batch_size: int) -> Plan:
-        """Return the plan at a batch size.
+    def plan(self, accelerator: str, accelerators: int, global_batch_size: int, fitting: int = 0) -> Plan:
+        """Return the plan at a batch size; ``fitting`` as for ``candidates``.
 
         Raises:
             UserError: the batch size is larger than any that reached the target, or smaller than the number of accelerators.
@@ -115,39 +122,59 @@ class SystemPlanner:
         _refuse_idle(accelerators, global_batch_size)
         recipe = self.recipe(global_batch_size, accelerators)
         said = self.predict(accelerator, accelerators, global_batch_size, recipe.source)
-        cautions = tuple(self._cautions(accelerator, accelerators, global_batch_size, recipe))
+        cautions = tuple(self._cautions(accelerator, accelerators, global_batch_size, recipe, fitting))
         return Plan(accelerator, accelerators, global_batch_size, said, recipe, cautions)
 
     def best(self, accelerator: str, accelerators: int) -> Plan:
         """Return the plan whose interval ends with the fewest minutes, so that a proven batch size goes before one that may be a
-        little faster.
+        little faster. Of plans that are ``EQUAL`` it is the one with the most evidence.
 
-        The published batch sizes are tried, rounded to a whole number of images per accelerator. The most images are those that
-        were published, or measured, with this accelerator. The fewest are too, except that more accelerators than were published
-        may share the same images, down to the fewest that any accelerator had. The most and the fewest are tried as well.
+        Raises:
+            UserError: more accelerators than images in the largest published batch.
+        """
+        plans = self.candidates(accelerator, accelerators)
+        fewest_minutes = min(each.prediction.high for each in plans)
+        equal = [each for each in plans if each.prediction.high <= EQUAL * fewest_minutes]
+        return max(equal, key=lambda each: (each.evidence, -each.prediction.high))
+
+    def candidates(self, accelerator: str, accelerators: int, fitting: int = 0) -> List[Plan]:
+        """Return plans at the published batch sizes, rounded to a whole number of images per accelerator, and at the most and the
+        fewest images.
+
+        The most images are those that were published, or measured, with this accelerator. The fewest are too, except that more
+        accelerators than were published may share the same images, down to the fewest that any accelerator had.
+
+        ``fitting`` is the largest number of images that the memory of one accelerator holds, if it is known. Then the most and
+        the fewest are those of all accelerators, as far as they fit, and the published batch sizes alone are planned if one of
+        them fits. An accelerator that nobody published may be planned so too: only the batch size of its plan means something.
 
         Raises:
             UserError: more accelerators than images in the largest published batch.
         """
         sizes = {each.global_batch_size or 0 for each in self.results}
-        own = [each for each in self._points if each.accelerator == accelerator]
-        most = min(math.floor(max(each.batch_size for each in own)), max(sizes) // accelerators)
+        own = self._points if fitting else self._published(accelerator)
+        most = min(math.floor(max(each.batch_size for each in own)), max(sizes) // accelerators, fitting or max(sizes))
         if most < 1:
             raise UserError(f"--accelerators {accelerators}", f"more than images in the largest published batch, {max(sizes)}",
                             "plan fewer")
         shared_out = min(1.0, max(each.accelerators for each in own) / accelerators) * min(each.batch_size for each in own)
         fewest = min(most, math.ceil(max(shared_out, min(each.batch_size for each in self._points))))
         batches = {round(size / accelerators) for size in sizes}
-        batches = {each for each in batches if fewest <= each <= most} | {fewest, most}
-        plans = [self.plan(accelerator, accelerators, batch * accelerators) for batch in sorted(batches)]
-        return min(plans, key=lambda each: each.prediction.high)
+        batches = {each for each in batches if fewest <= each <= most}
+        if not fitting:
+            batches |= {fewest, most}
+        return [self.plan(accelerator, accelerators, batch * accelerators, fitting) for batch in sorted(batches or {most})]
 
     def curve(self, accelerator: str) -> List[Plan]:
         """Return the best plan for each of ``SCALES``."""
         return [self.best(accelerator, accelerators) for accelerators in SCALES]
 
-    def _cautions(self, accelerator: str, accelerators: int, global_batch_size: int, recipe: Recipe) -> List[str]:
-        own = [each for each in self._points if each.accelerator == accelerator]
+    def _published(self, accelerator: str) -> List[Point]:
+        """Return the points of an accelerator, of all accelerators if it has none."""
+        return [each for each in self._points if each.accelerator == accelerator] or self._points
+
+    def _cautions(self, accelerator: str, accelerators: int, global_batch_size: int, recipe: Recipe, fitting: int) -> List[str]:
+        own = self._published(accelerator)
         smallest = min(each.global_batch_size or 0 for each in self.results)
         together = max(each.accelerators for each in own)
         batch, largest = global_batch_size / accelerators, max(each.batch_size for each in own)
@@ -163,7 +190,7 @@ class SystemPlanner:
                 f"global batch {global_batch_size} is not a whole number of images for each of {accelerators} accelerators; "
                 f"{down} and {down + accelerators} are"
             )
-        if batch > largest:
+        if batch > max(largest, fitting):
             cautions.append(f"{accelerator} was not seen with more than {largest:g} images each; it may not have the memory")
         if accelerators > 2 * together:
             cautions.append(f"beyond {together} together, {accelerator} is taken to scale as the other accelerators do")
@@ -185,7 +212,7 @@ def planner_for(
     only by that rate.
 
     Raises:
-        UserError: the name is not known, or the conditions of a measured rate are missing or impossible.
+        UserError: the name is not known or stands for several, or the conditions of a measured rate are missing or impossible.
     """
     plain = SystemPlanner()
     known = [each for each in names.known(plain.results) if each in plain.throughput.accelerators]
@@ -198,7 +225,7 @@ def planner_for(
     if accelerator:
         try:
             name = names.find(accelerator, known)
-        except UserError:
-            name = accelerator  # a new one
+        except names.UnknownError:
+            name = accelerator
     measured = Point(name, accelerators, global_batch_size / accelerators)
     return SystemPlanner(measured=(measured, images_per_second)), name

@@ -1,7 +1,6 @@
 """Subject of a search: a configuration of this system, and the data."""
 
 import dataclasses
-import os
 import pathlib
 import socket
 from typing import Any, Dict, List, Mapping, Optional
@@ -11,10 +10,9 @@ from rn50.data import layout, preflight
 from rn50.errors import UserError
 from rn50.hyperparameters.borrow.origin import text
 from rn50.hyperparameters.search.method import Point
-from rn50.settings import rewrite
+from rn50.settings import config_file, rewrite
 from rn50.settings.config import Config, from_environment
 from rn50.settings.config import variables as config_variables
-from rn50.settings.config_file import CONFIGS, source
 from rn50.settings.rewrite import Base
 
 EVALUATION = {"EVAL_OFFSET": "0", "EVAL_PERIOD": "1"}
@@ -89,24 +87,20 @@ def in_words(point: Point, before: Point) -> str:
     return " ".join(changes(point, before)) or "as it is"
 
 
-def read(name: str, environ: Mapping[str, str]) -> Subject:
+def read(name: Optional[str], environ: Mapping[str, str]) -> Subject:
     """Return the configuration ``name``, a file or one of configs/, with the environment that the scripts would give it.
 
     Raises UserError if it cannot be run or the data are not there.
     """
-    file = rewrite.base_file(name, environ)
+    file = config_file.find(name, environ)
     base = rewrite.read(file)
     inherited = {key: value for key, value in environ.items() if key not in EACH_RUNS_OWN or key == "DATADIR"}
-    if inherited.get("DATADIR"):
-        inherited["DATADIR"] = os.path.realpath(inherited["DATADIR"])
-    sourced = {**inherited, **source(str(file), inherited), "CONFIG_FILE": str(file.resolve())}
+    sourced = config_file.sourced_environment(file, inherited)
     for each in EACH_RUNS_OWN:
         if each != "DATADIR" and each not in EVALUATION:
             sourced.pop(each, None)
     config = from_environment(sourced)
-    # Relative to the root, where run_and_time.sh runs.
-    folder = data_folder(CONFIGS.parent / config.data.folder)
-    return Subject(base, sourced, config, folder)
+    return Subject(base, sourced, config, data_folder(pathlib.Path(config.data.folder)))
 
 
 def data_folder(folder: pathlib.Path) -> pathlib.Path:

@@ -17,10 +17,14 @@ from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 from rich.table import Table
 
+from rn50 import files
 from rn50.results import tree
 from rn50.results.parse import copy_records, read_log
 from rn50.results.result_files import find_result_files
 from rn50.terminal import Terminal, styled
+
+_SEEN: Dict[Tuple[str, str], Tuple[bool, Tuple[str, ...]]] = {}
+"""Verdicts and messages by SHA-256 of the records and ruleset: a command that checks and then reports runs each checker once."""
 
 
 @dataclass(frozen=True)
@@ -41,14 +45,14 @@ def check(paths: Sequence[pathlib.Path], rulesets: Sequence[str], count: Callabl
         UserError: an unknown ruleset, a path that does not exist or holds no result file, or a file without an MLPerf record.
     """
     tree.refuse_unknown(rulesets)
-    files = find_result_files(paths)
-    for file in files:
+    logs = find_result_files(paths)
+    for file in logs:
         read_log(file)
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        copies = {file: pathlib.Path(folder) / f"{number}.txt" for number, file in enumerate(files)}
+        copies = {file: pathlib.Path(folder) / f"{number}.txt" for number, file in enumerate(logs)}
         for file, copy in copies.items():
             copy_records(file, copy)
-        jobs = itertools.product(files, dict.fromkeys(rulesets))
+        jobs = itertools.product(logs, dict.fromkeys(rulesets))
         verdicts = []
         for verdict in pool.map(lambda job: _check_file(job[0], copies[job[0]], job[1]), jobs):
             verdicts.append(verdict)
@@ -57,6 +61,13 @@ def check(paths: Sequence[pathlib.Path], rulesets: Sequence[str], count: Callabl
 
 
 def _check_file(file: pathlib.Path, copy: pathlib.Path, ruleset: str) -> Verdict:
+    key = (files.sha256(copy), ruleset)
+    if key not in _SEEN:
+        _SEEN[key] = _run_checker(copy, ruleset)
+    return Verdict(file, ruleset, *_SEEN[key])
+
+
+def _run_checker(copy: pathlib.Path, ruleset: str) -> Tuple[bool, Tuple[str, ...]]:
     # --log_output: else the checker leaves a compliance_checker.log in the current folder. utf8: else, in an ASCII locale,
     # Python 3.8 mixes encoding errors into the messages.
     options = ["--usage", "training", "--ruleset", ruleset, "--log_output", os.devnull, "--", str(copy)]
@@ -67,8 +78,7 @@ def _check_file(file: pathlib.Path, copy: pathlib.Path, ruleset: str) -> Verdict
         encoding="utf-8",
         errors="replace",
     )
-    ok, messages = _read_verdict(process.stderr)
-    return Verdict(file, ruleset, ok, messages)
+    return _read_verdict(process.stderr)
 
 
 def _read_verdict(output: str) -> Tuple[bool, Tuple[str, ...]]:
@@ -95,11 +105,11 @@ def print_table(verdicts: Sequence[Verdict], console: Terminal) -> None:
     folders: Dict[pathlib.Path, Dict[pathlib.Path, List[Verdict]]] = {}
     for verdict in verdicts:
         folders.setdefault(verdict.file.parent, {}).setdefault(verdict.file, []).append(verdict)
-    for folder, files in folders.items():
+    for folder, verdicts_of in folders.items():
         console.print(str(folder), style="italic")
         table = Table()
         for heading in ("file", *rulesets):
             table.add_column(heading, no_wrap=True)
-        for file, of_file in files.items():
+        for file, of_file in verdicts_of.items():
             table.add_row(file.name, *(styled("SUCCESS", "green") if v.ok else styled("FAILED", "red") for v in of_file))
         console.print(table)

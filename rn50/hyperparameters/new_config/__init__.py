@@ -1,0 +1,1 @@
+"""``rn50 config new``: a complete configuration for this machine."""

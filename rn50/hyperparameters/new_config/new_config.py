@@ -1,0 +1,321 @@
+"""A complete configuration file for this machine, each value with its reason.
+
+Hyperparameters are one group from one source, taken as ``rn50 borrow`` does: with GPUs the published recipe that ``rn50 plan``
+names for the batch size with the fewest predicted minutes, without one those of the demo, or those of a configuration that is
+named. Data are those of that configuration, else ImageNet. The run is this machine's.
+"""
+
+import contextlib
+import dataclasses
+import math
+import os
+import pathlib
+import re
+import shlex
+import tempfile
+from dataclasses import dataclass
+from typing import Dict, Iterator, List, Optional, Sequence, Tuple
+
+from rn50 import files
+from rn50.benchmark import rules
+from rn50.errors import UserError, UserErrors
+from rn50.hyperparameters.borrow import borrow, origin
+from rn50.hyperparameters.borrow.borrow import Borrowed
+from rn50.hyperparameters.new_config import choices
+from rn50.hyperparameters.new_config.choices import Choice, Devices
+from rn50.hyperparameters.plan import accelerators
+from rn50.hyperparameters.plan.planner import WITHIN_OCTAVES, Plan, SystemPlanner
+from rn50.machine.hardware import Machine
+from rn50.machine.software import Software
+from rn50.settings import config_file, rewrite, show
+from rn50.settings.config import Config, Data, variables
+
+DEMO = "DEMO_CPU"
+"""Configuration for a machine without a GPU."""
+ALIKE = 0.03
+"""Share by which predicted minutes are off (docs/measurements.md). Of batch sizes that differ less, the one with the most
+published runs is taken."""
+_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*", re.ASCII)
+_PLAIN = re.compile(r"[\w./+-]+", re.ASCII)
+_WIDTH = 35
+"""Column of the comments."""
+
+
+@dataclass(frozen=True)
+class NewConfig:
+    """Configuration that is not written yet; ``text`` is the whole file. ``plan`` is None for the hyperparameters of ``base``.
+    ``known`` is the name under which the accelerator's results were published, if any were."""
+
+    name: str
+    machine: str
+    devices: Devices
+    framework: Choice
+    batch: Choice
+    config: Config
+    borrowed: Borrowed
+    base: Optional[pathlib.Path]
+    plan: Optional[Plan]
+    known: Optional[str]
+    cautions: Tuple[str, ...]
+    text: str
+
+    @property
+    def findings(self) -> List[str]:
+        """Return the reasons for which the official rules would reject its result, one per line."""
+        return show.findings(self.config)
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Origin of the hyperparameters, and the batch that fits: images of a rank, and the reason."""
+
+    origin: origin.Origin
+    data: Data
+    batch: Choice
+    base: Optional[pathlib.Path] = None
+    plan: Optional[Plan] = None
+    known: Optional[str] = None
+
+
+def valid_name(name: str) -> str:
+    """Return ``name`` if it can be that of a system and of its file. Raises UserError if it cannot."""
+    if not _NAME.fullmatch(name) or files.path_part(name) != name:
+        raise UserError(f"NAME {name}", "no name of a system", "give a word of letters, digits, '.', '+', '-' and '_', like MINE")
+    return name
+
+
+def make(
+    name: str, machine: Machine, software: Software, base: Optional[pathlib.Path] = None, framework: Optional[str] = None
+) -> NewConfig:
+    """Return a configuration called ``name`` for a machine, with hyperparameters and data of ``base`` if it is given.
+
+    Raises UserError if the machine cannot train, or the configuration cannot be run.
+    """
+    valid_name(name)
+    on = choices.devices(machine)
+    chosen = choices.framework(on, software, framework)
+    if base is None and on.device == "cpu":
+        base = config_file.file_of(DEMO)
+    precision = choices.precision(on)
+    source = _of_base(base, on, precision.value) if base else _of_plan(on, precision.value)
+    run = _run(name, on, chosen, precision, source.data)
+    inputs = _inputs(name, machine, on)
+    behind = _behind(run, _data(source), inputs)
+    borrowed = _borrowed(source, name, on, behind)
+    about = choices.described(machine, on)
+    text = _text(name, about, on, source, borrowed, behind)
+    with _draft(name, text) as file:
+        config = rewrite.read(file, "input_pipeline").config
+    cautions = _cautions(machine, on, source)
+    return NewConfig(name, about, on, chosen, source.batch, config, borrowed, source.base, source.plan, source.known, cautions,
+                     text)
+
+
+def _of_base(base: pathlib.Path, on: Devices, precision: str) -> _Source:
+    """Keep the global batch size of a configuration as far as the memory allows."""
+    config = rewrite.configuration(base)
+    wanted = config.global_batch_size
+    fitting = choices.fitting(on, precision, config.data)
+    even = max(1, round(wanted / on.ranks))
+    batch = even if fitting is None else min(even, fitting)
+    total = batch * on.ranks
+    if total == wanted:
+        reason = f"as {base.name}"
+    elif batch < even:
+        reason = f"{wanted} in {base.name}; no more fit {on.memory}"
+    else:
+        reason = f"{wanted} in {base.name}, which {on.ranks} ranks do not divide"
+    return _Source(_origin_of(base), config.data, Choice(str(batch), reason), base)
+
+
+def _origin_of(base: pathlib.Path) -> origin.Origin:
+    """Read the hyperparameters of a file; one of the checkout is named without the folder of the checkout."""
+    found = origin.find(str(base))
+    if not config_file.is_ours(str(base)):
+        return found
+    ours = f"{config_file.CONFIGS.name}/{base.name}"
+    provenance = tuple((what, who.replace(found.name, ours)) for what, who in found.provenance)
+    return dataclasses.replace(found, name=ours, provenance=provenance)
+
+
+def _of_plan(on: Devices, precision: str) -> _Source:
+    """Choose batch size and recipe as ``rn50 plan`` does, among the batch sizes that fit the memory."""
+    data = Data()
+    fitting = choices.fitting(on, precision, data)
+    if fitting is None:
+        raise UserError("GPU", "its driver does not report its memory", "give --from SYSTEM, whose batch size is taken")
+    planner = SystemPlanner()
+    known = [each for each in accelerators.known(planner.results) if each in planner.throughput.accelerators]
+    published = accelerators.of_gpu(on.models[0], known)
+    plans = planner.candidates(published or on.models[0], on.ranks, fitting)
+    fewest = min(plans, key=lambda each: each.prediction.high)
+    alike = [each for each in plans if each.prediction.high <= fewest.prediction.high * (1 + ALIKE)]
+    plan = max(alike, key=lambda each: (each.recipe.source.global_batch_size == each.global_batch_size, each.recipe.runs,
+                                        -each.prediction.high))
+    within = "" if plan is fewest else f" within {ALIKE:.0%}, most published runs"
+    batch = Choice(str(plan.global_batch_size // on.ranks), f"fits {on.memory}; fewest predicted minutes{within}")
+    return _Source(origin.find(plan.recipe.source.name), data, batch, None, plan, published)
+
+
+def _is_far(recipe: origin.Origin, total: int) -> bool:
+    """Return whether a recipe is to be used at a batch size that is not near its own."""
+    return abs(math.log2((recipe.global_batch_size or total) / total)) > WITHIN_OCTAVES
+
+
+def _cautions(machine: Machine, on: Devices, source: _Source) -> Tuple[str, ...]:
+    found = list(source.plan.cautions) if source.plan else []
+    total = int(source.batch.value) * on.ranks
+    if source.base and _is_far(source.origin, total):
+        found.append(f"the recipe was chosen for a global batch size of {source.origin.global_batch_size}, far from {total}: "
+                     f"rn50 borrow --suggest --gbs {total} names nearer ones")
+    if source.plan and not source.known:
+        found.append(f"nobody published a result with {on.models[0]}: its batch size is chosen as if it were another "
+                     "accelerator, and minutes are not predicted")
+    if len(on.models) > 1:
+        found.append(f"the GPUs differ ({', '.join(on.models)}): each waits for the slowest; CUDA_VISIBLE_DEVICES hides some")
+    if on.device == "cpu" and machine.nvidia_hardware:
+        found.append(f"there is NVIDIA hardware, but no GPU can be used ({machine.no_gpu}): rn50 doctor says why")
+    return tuple(found)
+
+
+Line = Tuple[str, str, str]
+"""Name, value as the shell reads it, and reason."""
+
+
+def _run(name: str, on: Devices, framework: Choice, precision: Choice, data: Data) -> Iterator[Line]:
+    yield "DGXSYSTEM", name, "name of this file"
+    yield "FRAMEWORK", *framework
+    yield "DGXNGPU", str(on.ranks), "ranks: one per GPU" if on.device == "gpu" else "ranks"
+    yield "DGXNNODES", "1", "this machine"
+    yield "DEVICE", on.device, ", ".join(on.models) or "no GPU was found"
+    yield "PRECISION", *precision
+    if dataclasses.asdict(data) == dataclasses.asdict(Data(folder=data.folder)):
+        yield "SUBMISSION_PLATFORM", f"1x{name}", "as the log names it"
+        return
+    yield "SUBMISSION_ORG", shlex.quote(rules.NOT_A_RESULT), "not ImageNet"
+    yield "SUBMISSION_STATUS", "research", "not ImageNet"
+    yield "SUBMISSION_PLATFORM", shlex.quote(f"{name} ({rules.NOT_A_RESULT})"), "as the log names it"
+
+
+def _data(source: _Source) -> Iterator[Line]:
+    """Yield the folder, and every value that is not ImageNet's."""
+    data, whose = source.data, f"as {source.base.name}" if source.base else "packed by rn50 pack"
+    folder = f'"${{DATADIR:-{data.folder}}}"' if _PLAIN.fullmatch(data.folder) else shlex.quote(data.folder)
+    yield "DATADIR", folder, whose
+    for section, field, variable in variables():
+        value = getattr(data, field, None) if section == "data" else None
+        if value is not None and field != "folder" and value != variable.default:
+            yield variable.name, variable.write(value), whose
+
+
+def _inputs(name: str, machine: Machine, on: Devices) -> Iterator[Line]:
+    threads, tune = choices.threads(machine, on), f"rn50 tune input {name}"
+    yield "DALI_THREADS", threads.value, f"{threads.reason}; `{tune}` improves it"
+    yield "DALI_PREFETCH_QUEUE", "2", f"the default; `{tune}` improves it"
+    yield "DALI_ROI_DECODE", "1", "decode only the random crop"
+
+
+def _behind(run: Iterator[Line], data: Iterator[Line], inputs: Iterator[Line]) -> str:
+    """Return the sections after the hyperparameters."""
+    return "\n".join([
+        *_section("run", run), *_section("data", data), *_section("input pipeline (speed only)", inputs),
+        _heading("environment (passed through)"), "# Nothing: libraries choose for themselves.", "",
+    ])  # fmt: skip
+
+
+def _section(title: str, lines: Iterator[Line]) -> List[str]:
+    return [_heading(title), *(_line(*each) for each in lines), ""]
+
+
+def _heading(title: str) -> str:
+    return f"# --- {title} ".ljust(80, "-")
+
+
+def _line(name: str, value: str, reason: str) -> str:
+    line = f"export {name}={value}"
+    return f"{line:<{_WIDTH}} # {reason}"
+
+
+def _borrowed(source: _Source, name: str, on: Devices, behind: str) -> Borrowed:
+    """Borrow into a file of this name that has examples for hyperparameters."""
+    examples = {variable.name: variable.example for section, _, variable in variables()
+                if section == "hyperparameters" and variable.default is dataclasses.MISSING}
+    examples["BATCHSIZE"] = source.batch.value
+    lines = [f"export {variable}={value}" for variable, value in examples.items()]
+    with _draft(name, "\n".join([_heading("hyperparameters"), *lines, "", behind])) as file:
+        return borrow.borrow(source.origin, file, int(source.batch.value) * on.ranks)
+
+
+def _text(name: str, machine: str, on: Devices, source: _Source, borrowed: Borrowed, behind: str) -> str:
+    total = borrowed.config.global_batch_size
+    data, given = "ImageNet", ' DATADIR=/path/to/imagenet SUBMISSION_ORG="yours"'
+    if source.base and not borrowed.config.is_imagenet:
+        data, given = f"the data of {source.base.name}", ""
+    rows = [
+        ("command", f"DGXSYSTEM={name}{given} ./run_and_time.sh"),
+        ("machine", machine),
+        *expected(borrowed, source.plan, source.known, source.base),
+        *borrowed.header,
+    ]
+    lines: Dict[str, Line] = {
+        each.name: (each.name, each.after or "", each.origin) for each in borrowed.changes
+        if each.origin in ("borrowed", "assumed")
+    }  # fmt: skip
+    h = borrowed.config.hyperparameters
+    evaluated = ", ".join(str(h.eval_offset + 1 + number * h.eval_period) for number in range(3))
+    notes = {"LR": f"for {borrowed.origin.global_batch_size} in all", "EVAL_OFFSET": f"epochs {evaluated}, ..."}
+    for variable, note in notes.items():
+        lines[variable] = (*lines[variable][:2], f"{lines[variable][2]}: {note}")
+    lines["BATCHSIZE"] = ("BATCHSIZE", source.batch.value, f"per {on.unit}, {total} in all: {source.batch.reason}")
+    return "\n".join([
+        "# shellcheck shell=bash",
+        f"# ResNet-50 on {data}, global batch size {total}; {files.MARK}, `rn50 config new`.", "#",
+        *rewrite.header_lines(rows), "",
+        *_section("hyperparameters (one group: together they decide convergence)", iter(lines.values())),
+    ]) + "\n" + behind  # fmt: skip
+
+
+def expected(
+    borrowed: Borrowed, plan: Optional[Plan], known: Optional[str], base: Optional[pathlib.Path]
+) -> List[Tuple[str, str]]:
+    """Return epochs and minutes in words as rows of a header, none of them measured."""
+    if not borrowed.config.is_imagenet:
+        same = base and borrowed.origin.global_batch_size == borrowed.config.global_batch_size
+        return [("expected", f"as {base.name} says; not measured on this machine" if same and base else "not known")]
+    if _is_far(borrowed.origin, borrowed.config.global_batch_size):
+        return [("expected", f"not known: the recipe was chosen for a global batch size of {borrowed.origin.global_batch_size}")]
+    rows = [("expected", str(borrowed.prediction or "epochs are not known"))]
+    if plan and known:
+        its = plan.prediction
+        rows.append(("", f"{its.minutes:.3g} minutes ({its.low:.3g} to {its.high:.3g}) if as fast as published {known}"))
+    return [*rows, ("", "not measured with this code")]
+
+
+@contextlib.contextmanager
+def _draft(name: str, text: str) -> Iterator[pathlib.Path]:
+    """Write a file for as long as it is read. Errors name it without its folder."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder) / config_file.file_of(name).name
+        file.write_text(text, encoding="utf-8")
+        try:
+            yield file
+        except UserError as error:
+            raise UserErrors(*(UserError(line.replace(f"{folder}/", "")) for line in error.lines)) from None
+
+
+def output_of(name: str) -> pathlib.Path:
+    """Return the file that a configuration is written to by default."""
+    return config_file.file_of(valid_name(name))
+
+
+def short(file: pathlib.Path) -> str:
+    """Return the path of a file, from the working folder if it lies there."""
+    path = os.path.relpath(file)
+    return str(file) if path.startswith("..") else path
+
+
+def commands(new: NewConfig, output: pathlib.Path) -> Sequence[str]:
+    """Return the commands that come next."""
+    by = new.name if output.resolve() == config_file.file_of(new.name) else shlex.quote(short(output))
+    data = "DATADIR=/path/to/imagenet " if new.config.is_imagenet else ""
+    return [f"{data}rn50 doctor {by}", f"{data}rn50 run {by}"]

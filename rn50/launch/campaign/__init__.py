@@ -1,0 +1,1 @@
+"""A campaign: the runs that make one result, one after the other."""

@@ -1,0 +1,196 @@
+"""The state of a campaign, read from its logs alone: those that are complete, and the one that grows."""
+
+import functools
+import pathlib
+import statistics
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+from rn50.benchmark import rules, schedule
+from rn50.errors import UserError
+from rn50.results import sidecar
+from rn50.results.parse import UNFINISHED, Evaluation, ResultLog, read_log
+from rn50.results.validity import label
+from rn50.run.log_file import partial_name
+from rn50.settings import config_file, header
+from rn50.settings.rewrite import GROUP
+from rn50.settings.shell import assignments
+from rn50.settings.variables import EPOCHS
+
+WAITING, RUNNING, STOPPED, ENDED = "waiting", "running", "stopped", "ended"
+
+
+@dataclass(frozen=True)
+class RunState:
+    """One run, counted from 1. ``state`` is "waiting" before it has a log, "running" while that grows, "stopped" where it was
+    ended early, and "ended"."""
+
+    number: int
+    state: str = WAITING
+    log: Optional[ResultLog] = None
+
+    @functools.cached_property
+    def epoch(self) -> int:
+        """The last epoch that has ended; 0 before the first."""
+        return len(self.log.by_key.get("epoch_stop", ())) if self.log else 0
+
+    @functools.cached_property
+    def _stats(self) -> Mapping[str, Any]:
+        logged = self.log.by_key.get("tracked_stats", ()) if self.log else ()
+        return logged[-1].value if logged and isinstance(logged[-1].value, dict) else {}
+
+    @property
+    def images_per_second(self) -> Optional[float]:
+        """Training rate of the last epoch over all ranks."""
+        return _number(self._stats.get("throughput"))
+
+    @property
+    def loss(self) -> Optional[float]:
+        """Mean training loss of the last epoch."""
+        return _number(self._stats.get("train_loss"))
+
+    @property
+    def evaluations(self) -> Tuple[Evaluation, ...]:
+        return self.log.evaluations if self.log else ()
+
+    @property
+    def reached(self) -> Optional[Evaluation]:
+        """The first evaluation at the target."""
+        return self.log.reached if self.log else None
+
+    @property
+    def minutes(self) -> Optional[float]:
+        """Minutes from ``run_start`` to ``run_stop``."""
+        return self.log.minutes if self.log else None
+
+    @property
+    def epoch_seconds(self) -> Optional[float]:
+        """Mean time of an epoch with its share of the evaluations, in seconds."""
+        if not self.epoch or not self.log or self.log.run_start_ms is None:
+            return None
+        return (self.log.events[-1].time_ms - self.log.run_start_ms) / 1000 / self.epoch
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """The runs whose logs are in ``results``; the fields after ``runs`` are empty before a run has begun.
+
+    ``expected`` is what the configuration says of a run. ``curve`` maps an epoch to the lowest and highest top-1 of earlier runs.
+    ``evaluated`` are the epochs after which a run may end.
+    """
+
+    results: pathlib.Path
+    runs: Tuple[RunState, ...]
+    system: str = ""
+    label: Optional[str] = None
+    expected: str = ""
+    curve: Mapping[int, Tuple[float, float]] = field(default_factory=dict)
+    evaluated: Tuple[int, ...] = ()
+
+    @property
+    def current(self) -> Optional[RunState]:
+        """The run that is going on."""
+        return next((run for run in self.runs if run.state == RUNNING), None)
+
+    @property
+    def ended(self) -> Tuple[RunState, ...]:
+        """The runs that are complete."""
+        return tuple(run for run in self.runs if run.state == ENDED)
+
+    @property
+    def is_over(self) -> bool:
+        return len(self.ended) == len(self.runs)
+
+    @property
+    def last_epoch(self) -> int:
+        """The epoch at which a run probably ends: where the runs before it, or those of the curve, reached the target.
+
+        Where nothing is known of that, it is the last one that is evaluated; 0 before a run has begun."""
+        reached = [int(run.reached.epoch) for run in self.ended if run.reached]
+        there = [epoch for epoch, top1 in self.curve.items() if statistics.mean(top1) >= rules.TARGET_ACCURACY]
+        usual = statistics.median_high(reached) if reached else min(there, default=0)
+        run = self.current
+        return next((epoch for epoch in self.evaluated if epoch >= usual > 0 and not (run and run.epoch > epoch)),
+                    self.evaluated[-1] if self.evaluated else 0)
+
+    def seconds_left(self, epochs: float) -> Tuple[Optional[float], Optional[float]]:
+        """Return the seconds that the current run, after ``epochs`` epochs, and the whole campaign probably take yet; None before
+        an epoch has ended."""
+        times = [run.epoch_seconds for run in (self.current, *reversed(self.ended)) if run and run.epoch_seconds]
+        if not times:
+            return None, None
+        of_run = max(0.0, self.last_epoch - epochs) * times[0] if self.current else 0.0
+        minutes = [run.minutes for run in self.ended if run.minutes]
+        of_each = statistics.mean(minutes) * 60 if minutes else self.last_epoch * times[0]
+        return of_run, of_run + of_each * sum(run.state in (WAITING, STOPPED) for run in self.runs)
+
+
+def read(results: pathlib.Path, runs: int) -> Campaign:
+    """Return the state of the campaign of ``runs`` runs in a folder.
+
+    Raises UserError if a log cannot be read.
+    """
+    states = tuple(_run(number, results / f"result_{number - 1}.txt") for number in range(1, runs + 1))
+    begun = [run.log for run in states if run.log]
+    saved = sidecar.read(results / begun[-1].path.name.replace(".partial", "")) if begun else {}
+    if not saved:
+        return Campaign(results, states)
+    system = str(sidecar.section(saved, "run").get("system", ""))
+    entries = _header(system, saved)
+    return Campaign(results, states, system, label.of_run(begun[-1], saved), entries.get("expected", ""), header.curve(entries),
+                    _evaluated(sidecar.section(saved, "hyperparameters")))
+
+
+def to_json(campaign: Campaign) -> Dict[str, Any]:
+    """Return the state as plain data."""
+    of_run, left = campaign.seconds_left(campaign.current.epoch if campaign.current else 0)
+    runs: List[Dict[str, Any]] = [
+        {
+            "run": run.number, "state": run.state, "epoch": run.epoch, "images_per_second": run.images_per_second,
+            "loss": run.loss, "minutes": run.minutes, "reached_target": bool(run.reached),
+            "evaluations": [{"epoch": each.epoch, "accuracy": each.accuracy} for each in run.evaluations],
+        }
+        for run in campaign.runs
+    ]  # fmt: skip
+    curve = {str(epoch): list(top1) for epoch, top1 in campaign.curve.items()}
+    return {"results": str(campaign.results), "system": campaign.system, "label": campaign.label, "curve": curve, "runs": runs,
+            "seconds_left_of_run": of_run, "seconds_left": left}
+
+
+def _run(number: int, file: pathlib.Path) -> RunState:
+    for path, state in ((file, ENDED), (partial_name(file), RUNNING)):
+        if path.exists():
+            try:
+                log = read_log(path)
+            except UserError:
+                if state == ENDED:
+                    raise
+                return RunState(number, RUNNING)  # its first record is being written
+            stopped = state == RUNNING and log.run_stop_ms is not None and log.status != UNFINISHED
+            return RunState(number, STOPPED if stopped else state, log)
+    return RunState(number)
+
+
+def _header(system: str, saved: Mapping[str, Any]) -> Dict[str, str]:
+    """Return the header of the system's configuration, if it still has the hyperparameters of the run."""
+    file = config_file.file_of(system)
+    if system not in config_file.systems():
+        return {}
+    there, of_run = assignments.read(file).values, saved.get("variables", {})
+    same = all(there[name] == of_run[name] or _number(there[name]) == _number(of_run[name]) is not None
+               for name in GROUP if name in there and name in of_run)
+    return header.read(file) if same else {}
+
+
+def _evaluated(h: Mapping[str, Any]) -> Tuple[int, ...]:
+    values = [h.get(name) for name in ("num_epochs", "eval_offset", "eval_period")]
+    if not all(isinstance(value, int) and (value == 0 or EPOCHS.holds(value)) for value in values) or not values[2]:
+        return ()
+    return tuple(schedule.evaluation_epochs(*values))  # type: ignore[arg-type]
+
+
+def _number(value: Any) -> Optional[float]:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None

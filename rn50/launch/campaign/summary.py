@@ -1,0 +1,94 @@
+"""The end of a campaign: its runs are checked and scored, the report is written, and five lines say what came out."""
+
+import os
+import pathlib
+import statistics
+from typing import List, Optional, Sequence, Tuple
+
+from rn50.benchmark import rules
+from rn50.errors import Status, UserError
+from rn50.files import ROOT
+from rn50.progress import counting
+from rn50.results import score as scoring
+from rn50.results import scoreboard, timing
+from rn50.results.parse import read_log
+from rn50.results.report import report
+from rn50.results.score import SystemScore
+from rn50.submission import check as checking
+from rn50.submission.check import Report
+from rn50.terminal import Terminal, say
+
+
+def so_far(files: Sequence[pathlib.Path]) -> None:
+    """Write the report of the runs that have ended, without the official checks, which come at the end.
+
+    Raises UserError as ``report.write`` does.
+    """
+    report.write(files, ())
+
+
+def end(files: Sequence[pathlib.Path], system: str) -> Status:
+    """Check and score the runs of a campaign, write the report and print the outcome; return SUCCESS if every check passed.
+
+    Raises UserError if a file is no log.
+    """
+    with counting("checking") as progress:
+        checked = checking.check(files, progress=progress)
+    [score] = scoring.score(files)
+    try:
+        page: Optional[pathlib.Path] = report.write(files, checking.DEFAULT_RULESETS)
+    except UserError as error:  # no fault of the result
+        say(f"rn50: {error}", err=True)
+        page = None
+    console = Terminal()
+    if not checked.ok:
+        checking.print_report(checked, console)
+    for name, said in lines(score, checked, page, system):
+        console.print(f"{name:<8} {said}")
+    return Status.SUCCESS if checked.ok else Status.FAULT
+
+
+def lines(score: SystemScore, checked: Report, page: Optional[pathlib.Path], system: str) -> List[Tuple[str, str]]:
+    """Return the lines that say what came out, as (name, text)."""
+    passed = sum(verdict.ok or verdict.file in checked.excused for verdict in checked.verdicts)
+    rulesets = ", ".join(dict.fromkeys(verdict.ruleset for verdict in checked.verdicts))
+    checks = f"{passed} of {len(checked.verdicts)} passed (rulesets {rulesets})"
+    errors = [finding for finding in checked.findings if finding.severity == "error"]
+    if errors:
+        checks += f"; {len(errors)} {'error' if len(errors) == 1 else 'errors'} above, of which rn50 check tells more"
+    return [("Score", _score(score)), ("Speed", _speed(score)), ("Checks", checks),
+            ("Report", _shown(page) if page else "not written"), ("Next", _next(score, system))]
+
+
+def _shown(path: pathlib.Path) -> str:
+    """Return a path relative to the checkout, if it lies in it."""
+    return os.path.relpath(path, ROOT) if ROOT in path.resolve().parents else str(path)
+
+
+def _score(score: SystemScore) -> str:
+    converged = sum(run.converged for run in score.runs)
+    label = f"   {score.label.upper()}" if score.label else ""
+    target = f"to {rules.TARGET_ACCURACY:.1%} top-1".replace("%", " %")
+    if score.olympic_minutes is not None:
+        valid = "fastest and slowest dropped" if score.valid else f"{scoreboard.NOT_VALID}: {score.reasons[0]}"
+        return f"{score.olympic_minutes:.4f} min {target}   ({converged} of {len(score.runs)} converged; {valid}){label}"
+    mean = f"; mean so far {score.mean_minutes:.4f} min {target}" if score.mean_minutes is not None else ""
+    return f"none: {score.reasons[0]}{mean}{label}"
+
+
+def _speed(score: SystemScore) -> str:
+    logs = [read_log(run.file) for run in score.runs]
+    rates = [rate for log in logs for _, rate in timing.throughput(log).epochs[1:] or timing.throughput(log).epochs]
+    said = [f"{statistics.median(rates):,.0f} img/s training"] if rates else []
+    if score.images_per_second:
+        said.append(f"{score.images_per_second:,.0f} img/s end to end")
+    spread = f"; spread of the minutes {score.spread:.1%}".replace("%", " %") if score.spread is not None else ""
+    return ", ".join(said) + spread or "not logged"
+
+
+def _next(score: SystemScore, system: str) -> str:
+    if len(score.runs) < rules.RUNS:
+        return f"rn50 run {system} makes the other {rules.RUNS - len(score.runs)} runs"
+    if score.label:
+        return f"rn50 bench input {system}    |    docs/borrowing.md"
+    return f"rn50 package {_shown(score.runs[0].file.parent)} -o submission    |    docs/submission.md"

@@ -1,0 +1,132 @@
+"""Show a campaign to a person: one live view on a terminal, a plain line for each event elsewhere."""
+
+import time
+from typing import Iterator, List, Optional, Tuple
+
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from rn50.benchmark import rules
+from rn50.launch.campaign.state import ENDED, RUNNING, STOPPED, Campaign, RunState
+from rn50.run.display import Progress
+from rn50.terminal import safe, styled
+
+SILENT_S = 60
+"""Seconds without a new record, beyond four epochs, after which the view says for how long there has been none."""
+
+
+def render(campaign: Campaign, live: Optional[Progress]) -> RenderableType:
+    """Return the view of a campaign. ``live`` is the progress within the current epoch, where this process is told it."""
+    run = campaign.current
+    parts: List[RenderableType] = [_title(campaign)]
+    if run:
+        epoch, done = _position(campaign, run, live)
+        of_run, left = campaign.seconds_left(done)
+        rate = live.images_per_second if live else run.images_per_second
+        loss = live.loss if live else run.loss
+        numbers = f"{_text(rate, ',.0f')} img/s  loss {_text(loss, '.3f')}"
+        parts.append(_row(f"epoch {epoch}/{campaign.last_epoch or '-'}", campaign.last_epoch, done, numbers, of_run))
+        share = len(campaign.ended) + (done / campaign.last_epoch if campaign.last_epoch else 0)
+        parts.append(_row(f"run {run.number} of {len(campaign.runs)}", len(campaign.runs), share, "", left))
+        parts += [Text(safe(line)) for line in _top1(campaign, run)]
+        silent = _silent_s(run)
+        if silent and not live:
+            parts.append(styled(f"no news for {_duration(silent)}: has it been stopped?", "yellow"))
+    parts += [Text(line) for line in earlier(campaign)]
+    return Group(*parts)
+
+
+def _title(campaign: Campaign) -> Text:
+    title = styled(campaign.system or str(campaign.results), "bold")
+    return title.append(f"  {campaign.label}", style="yellow") if campaign.label else title
+
+
+def _row(what: str, total: float, done: float, numbers: str, left: Optional[float]) -> Table:
+    row = Table.grid(padding=(0, 1), expand=True)
+    row.add_column(width=13, no_wrap=True)
+    row.add_column(ratio=1)
+    row.add_column(no_wrap=True)
+    row.add_column(width=13, no_wrap=True, justify="right")
+    row.add_row(what, ProgressBar(total=total or 1, completed=min(done, total)), numbers,
+                "ETA -" if left is None else f"ETA {_duration(left)}")
+    return row
+
+
+def _position(campaign: Campaign, run: RunState, live: Optional[Progress]) -> Tuple[int, float]:
+    """Return the number of the current epoch and the epochs that are done, with the part of the current one."""
+    if live:
+        return live.epoch, live.epoch - 1 + live.share
+    if not run.epoch_seconds or not run.log:
+        return run.epoch + 1, run.epoch
+    since = time.time() - run.log.events[-1].time_ms / 1000
+    return run.epoch + 1, run.epoch + min(0.99, max(0.0, since / run.epoch_seconds))
+
+
+def _top1(campaign: Campaign, run: RunState) -> Iterator[str]:
+    """Yield a line for the latest top-1 beside those expected there, and one for what is expected next."""
+    for each in run.evaluations[-1:]:
+        there = f"top-1 {each.accuracy:.4f} at epoch {each.epoch:g}{_beside(campaign, int(each.epoch))}"
+        yield f"{there}; target {rules.TARGET_ACCURACY}"
+    then = next((epoch for epoch in campaign.evaluated if epoch > run.epoch), None)
+    if then is not None and campaign.curve.get(then):
+        yield f"next at epoch {then}{_beside(campaign, then)}"
+    elif not run.evaluations and campaign.expected:
+        yield f"expected: {campaign.expected}"
+
+
+def _beside(campaign: Campaign, epoch: int) -> str:
+    if epoch not in campaign.curve:
+        return ""
+    low, high = campaign.curve[epoch]
+    return f", expected {low:.2f} to {high:.2f}"
+
+
+def earlier(campaign: Campaign) -> Iterator[str]:
+    """Yield a line for each run that has ended."""
+    for run in campaign.runs:
+        if run.state in (ENDED, STOPPED):
+            yield f"run {run.number}: {outcome(run)}"
+
+
+def outcome(run: RunState) -> str:
+    """Return how a run has ended, in words."""
+    minutes = f" in {run.minutes:.2f} min" if run.minutes is not None else ""
+    if run.state == STOPPED:
+        return f"stopped after epoch {run.epoch}"
+    if run.reached:
+        return f"top-1 {run.reached.accuracy:.4f} at epoch {run.reached.epoch:g}{minutes}"
+    best = max((each.accuracy for each in run.evaluations), default=None)
+    return f"missed the target{minutes}, best top-1 {_text(best, '.4f')}"
+
+
+def _silent_s(run: RunState) -> Optional[float]:
+    if not run.log:
+        return None
+    since = time.time() - run.log.events[-1].time_ms / 1000
+    return since if since > SILENT_S + 4 * (run.epoch_seconds or 0) else None
+
+
+def _text(value: Optional[float], form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
+def _duration(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+def events(before: Optional[Campaign], now: Campaign) -> Iterator[str]:
+    """Yield a plain line for each thing that has happened since ``before``."""
+    for number, run in enumerate(now.runs):
+        was = before.runs[number] if before else RunState(run.number)
+        of = f"run {run.number} of {len(now.runs)}"
+        if run.state == RUNNING and was.state != RUNNING:
+            yield f"{of} begins"
+        if run.state == RUNNING or was.state == RUNNING:
+            for each in run.evaluations[len(was.evaluations):]:
+                yield f"{of}: top-1 {each.accuracy:.4f} at epoch {each.epoch:g}{_beside(now, int(each.epoch))}"
+        if run.state != was.state and run.state in (ENDED, STOPPED):
+            yield f"{of}: {outcome(run)}"

@@ -1,0 +1,35 @@
+"""The comment at the top of a configuration file: what it is for, in lines of (name, text)."""
+
+import pathlib
+import re
+from typing import Dict, List, Tuple
+
+from rn50.settings.shell import assignments
+
+_ENTRY = re.compile(r"#   (\S+) +(.*)")
+_MORE = re.compile(r"# {4,}(\S.*)")
+_POINT = re.compile(r"(\d+): (0\.\d+)-(0\.\d+)")
+
+
+def read(file: pathlib.Path) -> Dict[str, str]:
+    """Return the entries of a file's header by name, lines that continue one joined to it.
+
+    Raises UserError if the file cannot be read.
+    """
+    entries: Dict[str, List[str]] = {}
+    name = ""
+    for line in assignments.text_of(file).splitlines():
+        if not line.startswith("#"):
+            break
+        entry, more = _ENTRY.fullmatch(line), _MORE.fullmatch(line)
+        if entry:
+            name = entry[1]
+            entries[name] = [entry[2].strip()]
+        elif more and name:
+            entries[name].append(more[1].strip())
+    return {name: " ".join(texts) for name, texts in entries.items()}
+
+
+def curve(entries: Dict[str, str]) -> Dict[int, Tuple[float, float]]:
+    """Return epoch -> lowest and highest top-1 of the runs that the entry "curve" is of; nothing where there is none."""
+    return {int(epoch): (float(low), float(high)) for epoch, low, high in _POINT.findall(entries.get("curve", ""))}

@@ -1,0 +1,96 @@
+"""Help: six groups on one screen; an example and one line for every verb; old names that say what replaces them."""
+
+import shlex
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from rn50.cli import main
+
+SCREEN = 40
+SHORT = 45
+GROUPS = ["Set up:", "Data:", "Run:", "Speed:", "Hyperparameters:", "Results:"]
+
+
+def verbs(command=main, path=()):
+    """Yield (words, command) of every verb that help lists."""
+    for name, each in command.commands.items():
+        if isinstance(each, click.Group):
+            yield from verbs(each, (*path, name))
+        elif not each.hidden:
+            yield (*path, name), each
+
+
+VERBS = dict(verbs())
+
+
+def rn50(*arguments, **options):
+    return CliRunner(mix_stderr=False).invoke(main, [str(each) for each in arguments], **options)
+
+
+def test_help_fits_a_screen_in_six_groups():
+    lines = rn50("--help", terminal_width=80).stdout.splitlines()
+    assert len(lines) <= SCREEN and max(map(len, lines)) <= 80
+    assert [line for line in lines if line in GROUPS] == GROUPS
+    listed = {line.split()[0] for line in lines if line.startswith("  ") and not line.startswith("   ")}
+    assert {words[0] for words in VERBS} <= listed and not {"train", "launch"} & listed
+
+
+@pytest.mark.parametrize("words", [(), *VERBS], ids=" ".join)
+def test_every_verb_has_a_short_help(words):
+    command = main
+    for word in words:
+        command = command.commands[word]
+        assert command.short_help and len(command.short_help) <= SHORT, word
+
+
+@pytest.mark.parametrize("words", VERBS, ids=" ".join)
+def test_every_verb_has_an_example_of_itself_and_json(words):
+    command = VERBS[words]
+    assert command.epilog and command.epilog.startswith("Example: ")
+    typed = shlex.split(command.epilog[len("Example: "):].split(";")[0])
+    typed = typed[typed.index("rn50"):]
+    assert tuple(typed[1:1 + len(words)]) == words
+    with command.make_context(" ".join(words), typed[1 + len(words):], resilient_parsing=False):
+        pass  # it can be parsed
+    assert any(isinstance(each, click.Option) and "--json" in each.opts for each in command.params)
+
+
+@pytest.mark.parametrize("typed, said, then", [
+    (["search", "NONE", "--to", "x"], "--to is now --output", "NONE: no such file"),
+    (["search", "NONE", "--to=x"], "--to is now --output", "NONE: no such file"),
+    (["package", "nowhere", "--to", "x"], "--to is now --output", "nowhere"),
+    (["package", "nowhere", "-o", "x", "--details", "y"], "--details is now --system-file", "nowhere"),
+    (["bench", "throughput", "NONE", "--to", "x"], "--to is now --output", "NONE: no such file"),
+    (["profile", "NONE", "--to", "x"], "--to is now --output", "NONE: no such file"),
+    (["profile", "NONE", "--against", "x"], "--against is now --baseline", "NONE: no such file"),
+    (["borrow", "rcp/3264", "--for", "NONE"], "--for is now an argument: rn50 borrow [OPTIONS] [SOURCE] [CONFIG]", "NONE: no"),
+    (["borrow", "--for=NONE", "rcp/3264"], "--for is now an argument", "NONE: no such file"),
+    (["borrow", "--suggest", "--number", "3"], "--number is now --limit", "wants --gbs"),
+    (["demo-data", "/proc/nowhere", "--enlarge", "4"], "--enlarge is now --scale", "/proc/nowhere"),
+    (["pack", "nowhere", "x", "--to-folder"], "pack --to-folder is now rn50 unpack", "nowhere"),
+], ids=lambda each: " ".join(each) if isinstance(each, list) else "")
+def test_an_old_name_works_and_says_what_replaces_it(typed, said, then, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = rn50(*typed, prog_name="rn50")
+    first, *rest = done.stderr.splitlines()
+    assert said in first and "the next version has only that" in first
+    assert done.exit_code == 2 and any(then in line for line in rest), done.stderr
+    shown = rn50(*[word for word in typed if word in main.commands or word == "throughput"], "--help").stdout
+    assert said.partition(" is now")[0].split()[-1] not in shown.split()
+
+
+def completed(*words):
+    """Return what Tab offers after ``words``."""
+    from click.shell_completion import ShellComplete
+
+    return [item.value for item in ShellComplete(main, {}, "rn50", "_RN50_COMPLETE").get_completions(list(words[:-1]), words[-1])]
+
+
+def test_tab_completes_names_of_configurations_and_published_sources():
+    assert completed("bench", "input", "DEMO") == ["DEMO_CPU", "DEMO_CPU_PYTORCH", "DEMO_GPU_PYTORCH"]
+    assert "v1.0/Inspur/nf5688m6_mxnet" in completed("borrow", "v1.0/Inspur")
+    assert "rcp/4.0.0/3264" in completed("borrow", "rcp/4")
+    assert completed("borrow", "rcp/3264", "NF5688") == ["NF5688M6"]
+    assert completed("config", "show", "./my") == ["./my"]  # a path: the shell completes it

@@ -1,0 +1,70 @@
+"""Every verb takes a configuration by name or file, or from the environment, with the values that the scripts would give it."""
+
+import json
+import os
+
+import pytest
+from click.testing import CliRunner
+
+from rn50.cli import main
+from rn50.errors import UserError
+from rn50.files import ROOT
+from rn50.settings.config import environment_of, from_environment
+from rn50.settings.config_file import systems
+
+CONFIG = ROOT / "configs" / "config_DEMO_CPU.sh"
+VERBS = (("doctor",), ("config", "show"), ("bench", "input"), ("bench", "comm"), ("bench", "throughput"), ("profile",),
+         ("tune", "input"), ("search", "-o", "nowhere"), ("borrow", "rcp/3264"))
+
+
+def rn50(*arguments, **environment):
+    environment = {"DGXSYSTEM": None, "CONFIG_FILE": None, **environment}
+    return CliRunner(mix_stderr=False).invoke(main, list(map(str, arguments)), env=environment)
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
+def test_a_name_that_is_none_is_refused_with_those_that_there_are(verb):
+    done = rn50(*verb, "NONE")
+    assert done.exit_code == 2
+    assert done.stderr == f"rn50: NONE: no such file, and no system of configs/; there are: {', '.join(systems())}\n"
+
+
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != ("doctor",)], ids=" ".join)
+def test_no_name_is_refused_in_one_line(verb):
+    done = rn50(*verb)
+    assert done.exit_code == 2 and done.stderr.startswith("rn50: which configuration?") and len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("verb", [("bench", "input"), ("bench", "throughput"), ("profile",), ("tune", "input")], ids=" ".join)
+@pytest.mark.parametrize("named", ["argument", "file", "DGXSYSTEM", "CONFIG_FILE"])
+def test_the_verbs_that_train_find_the_configuration(verb, named, tmp_path):
+    """They get as far as its data set, which is not there."""
+    arguments = {"argument": ["DEMO_CPU"], "file": [CONFIG]}.get(named, [])
+    environment = {"DGXSYSTEM": {"DGXSYSTEM": "DEMO_CPU"}, "CONFIG_FILE": {"CONFIG_FILE": str(CONFIG)}}.get(named, {})
+    done = rn50(*verb, *arguments, DATADIR=str(tmp_path / "absent"), **environment)
+    assert done.exit_code == 2 and str(tmp_path / "absent") in done.stderr and "is not set" not in done.stderr
+
+
+def test_the_values_are_those_of_the_scripts(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    environ = environment_of("DEMO_CPU", {"LR": "9", "SEED": "5", "RESULT_FILE": "here.txt"})
+    config = from_environment(environ)
+    assert config.hyperparameters.learning_rate == 2.0  # the file sets it
+    assert config.run.seed == 5  # the file does not
+    assert config.data.folder == str(ROOT / "data" / "demo")  # relative to the checkout, from whatever folder
+    assert config.run.result_file == str(tmp_path / "here.txt")  # relative to where the command was typed
+    assert environ["CONFIG_FILE"] == str(CONFIG)
+
+
+def test_a_file_that_was_sourced_is_not_sourced_again():
+    sourced = {**environment_of("DEMO_CPU", {}), "LR": "9"}
+    assert environment_of(None, sourced) == sourced
+    assert environment_of("DEMO_CPU", sourced)["LR"] == "2.0"
+    with pytest.raises(UserError, match="which configuration"):
+        environment_of(None, {"LR": "9"})
+
+
+def test_a_folder_with_the_name_of_a_system_is_not_the_system(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    os.mkdir("DEMO_CPU")
+    assert json.loads(rn50("config", "show", "DEMO_CPU", "--json").stdout)["system"] == "DEMO_CPU"

@@ -1,0 +1,248 @@
+"""``rn50 config new`` on simulated machines: what it chooses there, and that its file is a configuration like ours."""
+
+import dataclasses
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from rn50 import files
+from rn50.benchmark import rules
+from rn50.cli import main
+from rn50.errors import UserError
+from rn50.hyperparameters.new_config import choices, new_config
+from rn50.machine.software import Software
+from rn50.settings import config as configuration
+from rn50.settings import config_file, rewrite, show
+from tests.support.machines import NAMES, simulated
+
+BARE = Software("3.11.7", {}, (), (), None)
+"""Nothing is installed."""
+
+
+def packages(**installed):
+    return dataclasses.replace(BARE, packages=installed)
+
+
+def machine(number, name, capability, gib):
+    """The DGX A100 with other GPUs."""
+    facts = simulated("8xA100")
+    gpus = tuple(dataclasses.replace(each, name=name, capability=capability, memory_mib=gib * 1024)
+                 for each in facts.gpus[:number])
+    return dataclasses.replace(facts, gpus=gpus)
+
+
+def file_of(new, folder):
+    """The file that is written."""
+    file = folder / f"config_{new.name}.sh"
+    rewrite.write(new.text, file, force=True)
+    return file
+
+
+def config_of(new, folder):
+    """The configuration of a run when bash has read the file; nothing in it is unknown or without effect."""
+    file = file_of(new, folder)
+    environ = config_file.source(str(file))
+    config = configuration.from_environment(environ, str(file))
+    rows = show.describe(config, environ, str(file))
+    assert [row for row in rows if row.origin != "default" and row.state in ("no effect", "ignored")] == []
+    assert set(config_file.names_set_by(str(file))) <= configuration.known_names()
+    return config
+
+
+# GPUs, their name, compute capability, GiB; then framework, images of a rank, threads
+A100, H100 = "NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3"
+MACHINES = [
+    (8, A100, (8, 0), 80, "mxnet", 408, 8),
+    (8, H100, (9, 0), 80, "pytorch", 408, 8),
+    (1, "NVIDIA L40S", (8, 9), 45, "mxnet", 408, 8),
+    (2, "NVIDIA A30", (8, 0), 24, "mxnet", 330, 8),
+    (1, "NVIDIA GeForce RTX 3070", (8, 6), 8, "mxnet", 96, 8),
+    (8, "NVIDIA B200", (10, 0), 180, "pytorch", 408, 8),
+]
+
+
+@pytest.mark.parametrize("number, name, capability, gib, framework, images, threads", MACHINES, ids=[m[1] for m in MACHINES])
+def test_gpus_get_a_published_recipe_that_fits(tmp_path, number, name, capability, gib, framework, images, threads):
+    new = new_config.make("MINE", machine(number, name, capability, gib), BARE)
+    config = config_of(new, tmp_path)
+    assert config == new.config and config.is_imagenet and show.findings(config) == new.findings == []
+    assert (config.run.system, config.run.device, config.ranks) == ("MINE", "gpu", number)
+    assert (config.run.framework, config.run.precision) == (framework, "float16")
+    assert (config.hyperparameters.batch_size, config.global_batch_size) == (images, images * number)
+    assert config.input_pipeline.threads == threads
+    # The group is that of the recipe, whole.
+    source = new.plan.recipe.source
+    h = config.hyperparameters
+    assert (h.optimizer, h.learning_rate, h.warmup_epochs, h.schedule_epochs, h.momentum, h.weight_decay) == (
+        source.optimizer, source.base_learning_rate, source.warmup_epochs, source.decay_epochs, source.momentum,
+        source.weight_decay)
+    assert source.name in new.text and f"organisation: {source.organisation}" in new.text
+    assert ("changed     global batch size" in new.text) is (source.global_batch_size != config.global_batch_size)
+
+
+def test_minutes_are_promised_only_of_what_was_published():
+    published = new_config.make("MINE", machine(8, H100, (9, 0), 80), BARE)
+    assert published.known == "H100-SXM-80GB"
+    assert re.search(r"minutes \(.*\) if as fast as published H100-SXM-80GB$", published.text, re.MULTILINE)
+    other = new_config.make("MINE", machine(1, "NVIDIA GeForce RTX 3070", (8, 6), 8), BARE)
+    assert other.known is None and not re.search(r"(minutes|epochs) \(", other.text)
+    assert any("nobody published a result with NVIDIA GeForce RTX 3070" in each for each in other.cautions)
+    assert any("the nearest published recipe is far away" in each for each in other.cautions)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_file_is_one_like_ours_on_every_machine(tmp_path, name):
+    new = new_config.make("MINE", simulated(name), BARE)
+    config_of(new, tmp_path)
+    sections = re.findall(r"^# --- ([a-z ]+?)(?: \(|:| -)", new.text, re.MULTILINE)
+    assert sections == ["hyperparameters", "run", "data", "input pipeline", "environment"]
+    assert len(new.text.splitlines()) <= 60 and "DGXSYSTEM=MINE " in new.text
+    assert files.MARK in new.text.splitlines()[1]
+    values = [line for line in new.text.splitlines() if line.startswith("export ")]
+    assert all(re.match(r"export [A-Z_]+=\S.* # \S", line) for line in values), "every value has its reason"
+    for section in ("hyperparameters", "input_pipeline"):  # rn50 borrow and rn50 tune input can go on from it
+        rewrite.read(file_of(new, tmp_path), section)
+
+
+@pytest.mark.parametrize("capability, installed, chosen, reason", [
+    ((8, 0), {}, "mxnet", "the default; rn50 doctor says how to install it"),
+    ((8, 0), {"mxnet-cu112": "1.9.1", "torch": "2.13.0"}, "mxnet", "the default"),
+    ((8, 0), {"torch": "2.13.0"}, "pytorch", "installed; MXNet is not"),
+    ((9, 0), {"mxnet": "1.9.1"}, "pytorch", "MXNet has no code for compute capability 9.0"),
+])
+def test_the_framework_is_one_that_can_use_the_gpus(capability, installed, chosen, reason):
+    new = new_config.make("MINE", machine(1, "GPU", capability, 40), packages(**installed))
+    assert new.framework == (chosen, reason)
+
+
+def test_a_framework_may_be_asked_for():
+    old, hopper = machine(8, A100, (8, 0), 80), machine(8, H100, (9, 0), 80)
+    assert new_config.make("MINE", old, BARE, framework="pytorch").config.run.framework == "pytorch"
+    with pytest.raises(UserError, match="MXNet has no code for compute capability 9.0; give --framework pytorch"):
+        new_config.make("MINE", hopper, BARE, framework="mxnet")
+    with pytest.raises(UserError, match="no such implementation"):
+        new_config.make("MINE", hopper, BARE, framework="paddle")
+    of_nvidia = dataclasses.replace(BARE, nvidia_container="23.10")
+    assert new_config.make("MINE", hopper, of_nvidia, framework="mxnet").config.run.framework == "mxnet"
+
+
+@pytest.mark.parametrize("capability, precision", [((6, 1), "float32"), ((7, 0), "float16"), (None, "auto")])
+def test_precision_is_what_the_gpu_computes_fast(tmp_path, capability, precision):
+    new = new_config.make("MINE", machine(1, "GPU", capability, 16), BARE)
+    assert config_of(new, tmp_path).run.precision == precision
+    assert new.config.hyperparameters.batch_size == {"float32": 112}.get(precision, 224)
+
+
+@pytest.mark.parametrize("installed, framework", [({"mxnet": "1.9.1", "torch": "2.13.0"}, "mxnet"),
+                                                  ({"torch": "2.13.0"}, "pytorch")])
+def test_without_a_gpu_it_is_the_demo(tmp_path, installed, framework):
+    new = new_config.make("LAPTOP", simulated("no-GPU"), packages(**installed))
+    config = config_of(new, tmp_path)
+    demo = rewrite.configuration(config_file.file_of("DEMO_CPU"))
+    assert (config.hyperparameters, config.data, config.input_pipeline) == (demo.hyperparameters, demo.data, demo.input_pipeline)
+    assert (config.run.framework, config.run.device, config.ranks, config.run.precision) == (framework, "cpu", 1, "auto")
+    assert new.findings == [rules.NOT_A_RESULT]
+    assert rules.NOT_A_RESULT in config.run.organisation and rules.NOT_A_RESULT in config.run.platform
+    assert "configs/config_DEMO_CPU.sh" in new.text and str(files.ROOT) not in new.text
+    assert "epochs (" not in new.text, "ImageNet's epochs say nothing of the demo's"
+
+
+@pytest.mark.parametrize("base, number, gib, images, says", [
+    ("NF5688M6", 8, 80, 408, "as config_NF5688M6.sh"),
+    ("NF5688M6", 4, 80, 816, "as config_NF5688M6.sh"),
+    ("NF5688M6", 4, 40, 608, "3264 in config_NF5688M6.sh; no more fit 40 GiB"),
+    ("DGXH100", 6, 80, 533, "3200 in config_DGXH100.sh, which 6 ranks do not divide"),
+    ("DEMO_GPU_PYTORCH", 2, 24, 32, "as config_DEMO_GPU_PYTORCH.sh"),
+])
+def test_from_a_system_the_global_batch_stays_where_memory_and_ranks_allow(tmp_path, base, number, gib, images, says):
+    file = config_file.file_of(base)
+    new = new_config.make("MINE", machine(number, A100, (8, 0), gib), BARE, file)
+    config, before = config_of(new, tmp_path), rewrite.configuration(file)
+    assert config.hyperparameters.batch_size == images and new.batch.reason == says
+    kept = dataclasses.replace(before.hyperparameters, batch_size=images)
+    assert (config.hyperparameters, config.data, config.ranks) == (kept, before.data, number)
+    changed = f"changed     global batch size {before.global_batch_size} there, {images * number} here" in new.text
+    assert changed is (config.global_batch_size != before.global_batch_size)
+    assert config.is_imagenet is before.is_imagenet
+
+
+def test_a_batch_that_no_run_can_have_is_refused_under_the_name_of_the_file(tmp_path):
+    base = tmp_path / "theirs.sh"
+    text = config_file.file_of("NF5688M6").read_text()
+    base.write_text(text.replace("BATCHSIZE=408", "BATCHSIZE=10").replace("DGXNGPU=8", "DGXNGPU=4"))
+    with pytest.raises(UserError, match=r"^config_MINE.sh: NUMEXAMPLES=1281167 .* change BATCHSIZE by one$"):
+        new_config.make("MINE", machine(8, A100, (8, 0), 80), BARE, base)
+
+
+def test_imagenet_on_a_cpu_takes_what_fits_its_memory(tmp_path):
+    new = new_config.make("MINE", simulated("no-GPU"), BARE, config_file.file_of("NF5688M6"))
+    config = config_of(new, tmp_path)
+    assert config.run.device == "cpu" and config.is_imagenet and config.ranks == 1
+    assert config.hyperparameters.batch_size == choices.fitting(new.devices, "auto", config.data) == 61
+    assert "3264 in config_NF5688M6.sh; no more fit 15 GiB" in new.text
+    assert "expected    not known: the recipe was chosen for a global batch size of 3264" in new.text
+    assert ["rn50 borrow --suggest --gbs 61" in each for each in new.cautions] == [True]
+
+
+def test_gpus_that_no_rank_can_use():
+    sliced = simulated("MIG")
+    assert new_config.make("MINE", sliced, BARE).devices.memory_mib == 20 * 1024
+    whole = dataclasses.replace(sliced.gpus[0], mig=False, index=1)
+    with pytest.raises(UserError, match="sudo nvidia-smi -i 0 -mig 0"):
+        new_config.make("MINE", dataclasses.replace(sliced, gpus=(*sliced.gpus, whole)), BARE)
+    silent = machine(1, "NVIDIA GB10", (12, 1), 8)
+    silent = dataclasses.replace(silent, gpus=(dataclasses.replace(silent.gpus[0], memory_mib=None),))
+    with pytest.raises(UserError, match="does not report its memory; give --from SYSTEM"):
+        new_config.make("MINE", silent, BARE)
+    assert new_config.make("MINE", silent, BARE, config_file.file_of("1xL40S")).config.global_batch_size == 408
+
+
+def test_cautions(tmp_path):
+    two = machine(2, A100, (8, 0), 80)
+    mixed = dataclasses.replace(two, gpus=(two.gpus[0], dataclasses.replace(two.gpus[1], name="NVIDIA T400", memory_mib=8192)))
+    new = new_config.make("MINE", mixed, BARE)
+    assert new.config.hyperparameters.batch_size <= 96
+    assert any(f"the GPUs differ ({A100}, NVIDIA T400)" in each for each in new.cautions)
+    broken = dataclasses.replace(simulated("no-GPU"), nvidia_hardware=True, no_gpu="nvidia-smi: command not found")
+    [caution] = new_config.make("MINE", broken, BARE).cautions
+    assert "no GPU can be used (nvidia-smi: command not found)" in caution
+
+
+def command(*arguments):
+    return CliRunner(mix_stderr=False).invoke(main, ["config", "new", *map(str, arguments)])
+
+
+def test_the_command_writes_once_and_says_what(tmp_path):
+    file = tmp_path / "config_MINE.sh"
+    done = command("MINE", "--from", "DEMO_CPU", "-o", file)
+    assert done.exit_code == 0, done.stderr
+    assert str(file) in done.stdout and f"rn50 run {file}" in done.stdout and "64 in all: as config_DEMO_CPU.sh" in done.stdout
+    again = command("MINE", "-o", file)
+    assert again.exit_code == 2 and f"{file}: exists; " in again.stderr and "--force" in again.stderr
+    forced = command("MINE", "--from", file, "-o", file, "--force", "--json")
+    said = json.loads(forced.stdout)
+    assert forced.exit_code == 0 and said["global_batch_size"] == 64 and said["written"] == str(file)
+    shown = subprocess.run([sys.executable, "-m", "rn50", "config", "show", str(file)], capture_output=True, text=True)
+    assert shown.returncode == 0 and "MINE: ranks 1, global batch size 64" in shown.stdout
+
+
+@pytest.mark.parametrize("arguments, message", [
+    (["a/b"], "NAME a/b: no name of a system"),
+    (["-x"], "No such option"),
+    (["..", ], "NAME ..: no name of a system"),
+    (["é"], "no name of a system"),
+    (["x" * 300], "no name of a system"),
+    (["MINE", "--from", "NOBODYS"], "NOBODYS: no such file"),
+    (["MINE", "--framework", "paddle"], "FRAMEWORK=paddle: no such implementation"),
+    (["DEMO_CPU"], "config_DEMO_CPU.sh: exists"),
+    (["MINE", "-o", "/nowhere/config_MINE.sh"], "/nowhere/config_MINE.sh: cannot be written"),
+])
+def test_refusals_are_a_line(arguments, message):
+    done = command(*arguments)
+    assert done.exit_code == 2 and message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not config_file.file_of("MINE").exists()

@@ -1,0 +1,170 @@
+"""The state of a campaign as its logs tell it, and what a person is shown of it."""
+
+import io
+import json
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+from rich.console import Console
+
+from rn50.benchmark import rules
+from rn50.errors import UserError
+from rn50.files import ROOT
+from rn50.launch.campaign import state, view
+from rn50.run import log_file
+from rn50.run.display import Progress, told
+from rn50.settings import config_file, header
+from tests.support import campaigns, typed
+
+CONFIG = config_file.file_of("NF5688M6")
+RN50 = [sys.executable, "-m", "rn50"]
+
+
+@pytest.fixture
+def results(tmp_path):
+    """Two runs that have ended and one that is going on, at epoch 10 of 35; the last two records are half written."""
+    folder = campaigns.make(tmp_path / "NF5688M6", "0" * 40, {}, runs=3, config_file=CONFIG)
+    log = folder / "result_2.txt"
+    lines = log.read_text().splitlines(keepends=True)
+    stop = next(number for number, line in enumerate(lines) if '"epoch_stop"' in line and '"epoch_num": 10' in line)
+    (folder / "result_2.txt.partial").write_text("".join(lines[:stop + 2]) + lines[stop + 2][:30])
+    log.unlink()
+    return folder
+
+
+def shown(campaign, live=None, width=80):
+    console = Console(file=io.StringIO(), width=width)
+    console.print(view.render(campaign, live))
+    return console.file.getvalue()
+
+
+def test_the_state_is_that_of_the_logs(results):
+    campaign = state.read(results, 5)
+    assert [run.state for run in campaign.runs] == [state.ENDED, state.ENDED, state.RUNNING, state.WAITING, state.WAITING]
+    assert (campaign.system, campaign.label, campaign.is_over) == ("NF5688M6", None, False)
+    current = campaign.current
+    assert (current.number, current.epoch, current.reached) == (3, 10, None)
+    assert [each.epoch for each in current.evaluations] == [3, 7]
+    assert campaign.last_epoch == 35 == int(campaign.ended[0].reached.epoch)
+
+
+def test_the_time_that_is_left_follows_from_the_epochs_and_the_runs_before(results):
+    campaign = state.read(results, 5)
+    of_run, left = campaign.seconds_left(campaign.current.epoch)
+    assert of_run == pytest.approx(25 * campaign.current.epoch_seconds)
+    each = sum(run.minutes for run in campaign.ended) / 2 * 60
+    assert left == pytest.approx(of_run + 2 * each)
+    assert campaign.seconds_left(40)[0] == 0
+    assert state.read(results.parent, 5).seconds_left(0) == (None, None)
+
+
+def test_the_expected_curve_is_that_of_the_configuration_while_its_hyperparameters_are(results):
+    assert state.read(results, 5).curve[35] == (0.758, 0.761)
+    for file in results.glob("*.json"):
+        saved = json.loads(file.read_text())
+        saved["variables"]["LR"] = "9"
+        file.write_text(json.dumps(saved))
+    assert state.read(results, 5).curve == {}
+
+
+def test_every_curve_of_a_configuration_is_of_epochs_that_it_evaluates():
+    from rn50.benchmark import schedule
+    from rn50.settings.config import environment_of, from_environment
+
+    found = 0
+    for system in config_file.systems():
+        h = from_environment(environment_of(system, {})).hyperparameters
+        curve = header.curve(header.read(config_file.file_of(system)))
+        assert set(curve) <= set(schedule.evaluation_epochs(h.num_epochs, h.eval_offset, h.eval_period)), system
+        assert all(0 < low <= high < 1 for low, high in curve.values())
+        found += bool(curve)
+    assert found >= 4
+
+
+def test_the_view_says_where_the_run_is_and_what_to_expect(results):
+    text = shown(state.read(results, 5))
+    for said in ("NF5688M6", "epoch 11/35", "run 3 of 5", "img/s", "target 0.759", "next at epoch 11, expected 0.49 to 0.55",
+                 "run 1: top-1 ", "run 2: top-1 ", "no news for "):
+        assert said in text
+    assert all(len(line) <= 80 for line in text.splitlines())
+    live = shown(state.read(results, 5), Progress(12, 0.5, 20_000.0, 3.21))
+    assert "epoch 12/35" in live and "20,000 img/s  loss 3.210" in live and "no news" not in live
+
+
+def test_a_run_that_was_stopped_or_missed_says_so(results):
+    partial = results / "result_2.txt.partial"
+    text = partial.read_text()
+    partial.write_text(text[:text.rindex("\n") + 1])
+    log_file.stop_abandoned(results / "result_2.txt")
+    campaign = state.read(results, 3)
+    assert campaign.runs[2].state == state.STOPPED and campaign.current is None
+    assert "run 3: stopped after epoch 10" in shown(campaign)
+    file = results / "result_1.txt"
+    file.write_text(re.sub(r'("eval_accuracy", "value": )0\.7[6-9]\d*', r"\g<1>0.75", file.read_text()))
+    assert "run 2: missed the target" in shown(state.read(results, 3))
+
+
+def test_a_hostile_log_or_configuration_ends_no_line(results):
+    for file in results.glob("*.json"):
+        saved = json.loads(file.read_text())
+        saved["config"]["run"]["system"] = "evil\x1b[2J\nrn50: forged"
+        saved["config"]["hyperparameters"].update(num_epochs=10**12, eval_period="x")
+        file.write_text(json.dumps(saved))
+    text = shown(state.read(results, 5))
+    assert "\x1b[2J" not in text and not any(line.startswith("rn50: forged") for line in text.splitlines())
+
+
+def test_progress_is_told_and_read():
+    progress = Progress(3, 0.25, 1234.5, None)
+    assert told(progress.line) == progress and told("epoch  3: top-1 0.3") is None
+
+
+def test_watching_in_a_pipe_prints_a_line_for_each_event(results):
+    whole = results / "result_1.txt"
+    logs = {f"result_{number}.txt": whole.read_text() for number in (2, 3)}
+    process = subprocess.Popen([*RN50, "watch", str(results), "--runs", "4"], cwd=str(ROOT), stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout.readline() == "run 1 of 4: " + view.outcome(state.read(results, 1).runs[0]) + "\n"
+        for name, text in logs.items():
+            (results / name).write_text(text)
+            (results / f"{name}.partial").unlink(missing_ok=True)
+        said = process.communicate(timeout=60)[0]
+    finally:
+        process.kill()
+    assert process.returncode == 0
+    assert "run 3 of 4 begins" in said and "run 3 of 4: top-1 " in said and "run 4 of 4: top-1 " in said
+
+
+def test_watching_what_is_not_there():
+    for options in ((), ("--json",)):
+        done = subprocess.run([*RN50, "watch", "/nowhere", *options], cwd=str(ROOT), capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr == "rn50: /nowhere: no such folder; name the results of a campaign, or begin one: rn50 run CONFIG\n"
+
+
+def test_the_state_as_json(results):
+    done = subprocess.run([*RN50, "watch", str(results), "--json"], cwd=str(ROOT), capture_output=True, text=True, timeout=60)
+    said = json.loads(done.stdout)
+    assert [run["state"] for run in said["runs"]] == ["ended", "ended", "running", "waiting", "waiting"]
+    assert said["runs"][2]["epoch"] == 10 and said["seconds_left"] > said["seconds_left_of_run"] > 0
+
+
+def test_watching_on_a_terminal_ends_with_ctrl_c_and_leaves_the_campaign(results):
+    before = campaigns.snapshot(results)
+    done = typed.on_terminal([*RN50, "watch", str(results)], keys=("run 3 of 5", typed.CTRL_C))
+    assert done.status == 130 and "epoch 11/35" in done.text
+    assert campaigns.snapshot(results) == before
+
+
+def test_no_log_at_all_is_read_as_a_run(results):
+    (results / "result_0.txt").write_text("nothing\n")
+    with pytest.raises(UserError, match="result_0.txt"):
+        state.read(results, 5)
+    (results / "result_0.txt").unlink()
+    (results / "result_0.txt.partial").touch()
+    begun = state.read(results, 5).runs[0]
+    assert (begun.state, begun.epoch, begun.epoch_seconds) == (state.RUNNING, 0, None)
+    assert rules.RUNS == 5 and time.time() > 0
