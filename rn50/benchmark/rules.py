@@ -57,6 +57,10 @@ SCALED_RULESETS = RULESETS[4:]
 
 NOT_A_RESULT = "demo data set, not an MLPerf result"
 """The label of every log, score and report of a run on anything but the whole ImageNet."""
+UNVERIFIED = "unverified"
+"""The word that stands beside every score that MLCommons has not reviewed (MLPerf Results Messaging Guidelines)."""
+NOT_VERIFIED = "Result not verified by MLCommons Association."
+"""The sentence that the same guidelines ask for with it."""
 
 
 TASK = {

@@ -7,6 +7,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set,
 
 from rich.table import Table
 
+from rn50 import files
 from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.results import conditions, recipe, significance, timing
@@ -21,6 +22,9 @@ QUANTITIES = {
     "images_per_second": ("images/s in training", "has the higher throughput", "has the lower throughput"),
 }
 """Compared quantities: display name, verb phrase for a larger value, verb phrase for a smaller one."""
+
+SAME_LOGS = "the same logs"
+"""Said of two results whose logs are the same, byte for byte."""
 
 EACH_RUNS_OWN = ("seed", "config / run / seed", "config / run / result_file")
 """Names that are no settings of a result, because every run has its own value."""
@@ -54,6 +58,7 @@ class Comparison:
 
     ``settings`` are those that differ, as (name, first, second). ``cautions`` are sentences on what is not comparable. ``tests``
     is the number of tests made at once, over this and all other comparisons; the intervals have ``confidence`` to allow for it.
+    ``same_logs`` is True for a result and its own copy.
     """
 
     first: str
@@ -63,6 +68,7 @@ class Comparison:
     cautions: Tuple[str, ...]
     tests: int
     confidence: float
+    same_logs: bool
 
 
 def compare(systems: Sequence[SystemScore]) -> List[Comparison]:
@@ -75,12 +81,13 @@ def compare(systems: Sequence[SystemScore]) -> List[Comparison]:
         raise UserError("one result only",
                         remedy="give two folders of results or more, the first is what the others are compared with")
     logs = [[read_log(run.file) for run in system.runs] for system in systems]
+    contents = [sorted(files.sha256(run.file) for run in system.runs) for system in systems]
     called = names(systems)
     samples = [_samples(system, of_system) for system, of_system in zip(systems, logs)]
     data = [_data(system, of_system) for system, of_system in zip(systems, logs)]
     pairs = [
         (i, key) for i in range(1, len(systems)) for key in QUANTITIES
-        if samples[0][key] and samples[i][key] and data[0] == data[i]
+        if samples[0][key] and samples[i][key] and data[0] == data[i] and contents[0] != contents[i]
     ]  # fmt: skip
     tests = [(i, key) for i, key in pairs if min(len(samples[0][key]), len(samples[i][key])) > 1]
     adjusted = significance.adjusted([significance.permutation_p(samples[0][key], samples[i][key]) for i, key in tests])
@@ -91,7 +98,10 @@ def compare(systems: Sequence[SystemScore]) -> List[Comparison]:
             if samples[0][key] and samples[i][key]:
                 p = p_adjusted.get((i, key))
                 found = difference(key, samples[0][key], samples[i][key], called[0], called[i], p, confidence)
-                yield found if (i, key) in pairs else replace(found, shown=False, sentence="not comparable: other data")
+                if (i, key) not in pairs:
+                    reason = SAME_LOGS if contents[0] == contents[i] else "not comparable: other data"
+                    found = replace(found, shown=False, sentence=reason)
+                yield found
 
     return [
         Comparison(
@@ -99,12 +109,21 @@ def compare(systems: Sequence[SystemScore]) -> List[Comparison]:
             second=called[i],
             differences=tuple(differences(i)),
             settings=tuple(_settings(logs[0], logs[i])),
-            cautions=tuple(_cautions(systems[0], logs[0], systems[i], logs[i], called[0], called[i])),
+            cautions=(*_cautions(systems[0], logs[0], systems[i], logs[i], called[0], called[i]),
+                      *_in_both(contents[0], contents[i])),
             tests=len(tests),
             confidence=confidence,
+            same_logs=contents[0] == contents[i],
         )
         for i in range(1, len(systems))
     ]
+
+
+def _in_both(first: Sequence[str], second: Sequence[str]) -> Iterator[str]:
+    """Yield the caution on results that have some logs in common, given as hashes."""
+    common = len(set(first) & set(second))
+    if common and first != second:
+        yield f"{common} of the logs {'is' if common == 1 else 'are'} in both, so the runs are not independent"
 
 
 def correction(comparisons: Sequence[Comparison]) -> Optional[str]:
@@ -119,10 +138,10 @@ def correction(comparisons: Sequence[Comparison]) -> Optional[str]:
 
 
 def names(systems: Sequence[SystemScore]) -> List[str]:
-    """Return a name for each system; equal names are followed by their folder."""
-    all_names = [system.system for system in systems]
+    """Return a name without the label for each system; equal names are followed by their folder."""
+    all_names = [system.name for system in systems]
     return [
-        system.system if all_names.count(system.system) == 1 else f"{system.system} in {system.runs[0].file.parent}"
+        system.name if all_names.count(system.name) == 1 else f"{system.name} in {system.runs[0].file.parent}"
         for system in systems
     ]
 
@@ -256,8 +275,11 @@ def print_table(comparisons: Sequence[Comparison], console: Terminal) -> None:
         for d in comparison.differences:
             change = _signed(d.difference) + (f" ({d.difference / d.first:+.1%})" if d.first else "")
             table.add_row(QUANTITIES[d.quantity][0], _figures(d.first), _figures(d.second), change, f"{d.p_adjusted:.3f}")
-        console.print(table)
-        lines = [f"{QUANTITIES[d.quantity][0]}: {d.sentence}" for d in comparison.differences]
+        if comparison.same_logs:
+            lines = [f"{SAME_LOGS}: {comparison.second} is a copy of {comparison.first}"]
+        else:
+            console.print(table)
+            lines = [f"{QUANTITIES[d.quantity][0]}: {d.sentence}" for d in comparison.differences]
         lines += [f"caution: {caution}" for caution in comparison.cautions]
         lines += [f"{name}: {first} -> {second}" for name, first, second in comparison.settings]
         for line in lines:

@@ -14,7 +14,7 @@ from rn50.errors import UserError
 from rn50.results import rcp, run, system_description, tree
 from rn50.results.result_files import find_result_files
 from rn50.results.run import Run
-from rn50.results.validity import result_rules
+from rn50.results.validity import label, result_rules
 from rn50.results.validity.findings import Finding
 
 MANY_FILES = 100
@@ -65,6 +65,13 @@ class SystemScore:
     images_per_second: Optional[float] = None
     mean_minutes: Optional[float] = None
     """Mean of fewer runs than a score takes, where all converged and no rule is broken: an estimate of the score."""
+    unverified: Optional[str] = None
+    """``rules.NOT_VERIFIED`` for a result that MLCommons has not reviewed, else None."""
+
+    @property
+    def name(self) -> str:
+        """``system`` without the label, for places that show the label once for all."""
+        return self.system.replace(f" ({rules.NOT_A_RESULT})", "") or self.system
 
     @property
     def images_per_second_per_accelerator(self) -> Optional[float]:
@@ -145,6 +152,7 @@ def score_runs(folder: pathlib.Path, runs: Sequence[Run], ruleset: Optional[str]
         accelerators=accelerators,
         images_per_second=sum(images) / sum(minutes) / 60 if all(images) and any(minutes) else None,
         mean_minutes=sum(times) / len(times) if so_far else None,
+        unverified=label.unverified(((each.log, each.saved) for each in runs), bool(place and place.ruleset)),
     )
 
 

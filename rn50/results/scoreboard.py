@@ -31,6 +31,7 @@ def _system_to_json(system: SystemScore) -> Dict[str, Any]:
         "reasons": list(system.reasons),
         "mean_minutes": _rounded(system.mean_minutes),
         "label": system.label,
+        "unverified": system.unverified,
         "division": system.division,
         "convergence": convergence and {
             "ruleset": convergence.ruleset,
@@ -63,7 +64,8 @@ def _system_to_json(system: SystemScore) -> Dict[str, Any]:
 def to_csv(scores: Sequence[SystemScore]) -> str:
     """Return CSV with a row per run, followed by the score of its system with all reasons in one cell; findings are left out."""
     of_run = ("file", "seed", "epochs", "accuracy", "status", "minutes", "kept", "in_set")
-    of_system = ("valid", "olympic_minutes", "reasons", "label", "spread", "accelerators", "images_per_second_per_accelerator")
+    of_system = ("valid", "olympic_minutes", "reasons", "label", "unverified", "spread", "accelerators",
+                 "images_per_second_per_accelerator")
     rows: List[Tuple[Any, ...]] = [("system", *of_run, *of_system, "rcp_ruleset", "rcp_passed", "rcp_factor", "scaled_minutes")]
     for system in to_json(scores)["systems"]:
         system["reasons"] = "; ".join(system["reasons"])
@@ -97,7 +99,7 @@ def print_table(scores: Sequence[SystemScore], console: Terminal) -> None:
             if len(run.findings) > 3:
                 console.print(f"{run.file.name}: {len(run.findings) - 3} more findings")
         console.print(headline(system), style="bold")
-        for line in (*_further_reasons(system), *remarks(system)):
+        for line in (*_further_reasons(system), *remarks(system), *([system.unverified] if system.unverified else [])):
             console.print(line)
 
 
@@ -117,10 +119,14 @@ def headline(system: SystemScore) -> str:
     if system.olympic_minutes is None:
         line = f"{system.system}: no score: {reason}"
     else:
-        line = f"{system.system}: {system.olympic_minutes:.4f} minutes, "
+        line = f"{system.system}: {system.olympic_minutes:.4f} minutes{_unverified(system)}, "
         line += made_of(system) if system.valid else f"{NOT_VALID}: {reason}"
         line += "".join(f"; {run.file.name} did not converge" for run in system.runs if run.in_set and not run.converged)
     return f"{line} [{system.label}]" if system.label else line
+
+
+def _unverified(system: SystemScore) -> str:
+    return f" ({rules.UNVERIFIED})" if system.unverified else ""
 
 
 def _further_reasons(system: SystemScore) -> List[str]:
@@ -137,14 +143,15 @@ def made_of(system: SystemScore) -> str:
     return text
 
 
-def remarks(system: SystemScore) -> List[str]:
+def remarks(system: SystemScore, with_throughput: bool = True) -> List[str]:
     """Return sentences on reference convergence, throughput and spread, as far as they are known."""
     lines = []
     if system.mean_minutes is not None:
-        lines.append(f"{system.mean_minutes:.4f} minutes is the mean so far; all runs there are reached the target")
+        so_far = f"{system.mean_minutes:.4f} minutes{_unverified(system)}"
+        lines.append(f"{so_far} is the mean so far; all runs there are reached the target")
     if system.convergence:
         lines.append(f"reference convergence {system.convergence.ruleset}: {_convergence(system, system.convergence)}")
-    if system.images_per_second:
+    if system.images_per_second and with_throughput:
         per_accelerator = system.images_per_second_per_accelerator
         each = f", {per_accelerator:,.0f} on each of {system.accelerators} accelerators" if per_accelerator else ""
         lines.append(f"{system.images_per_second:,.0f} images/s over the whole run{each}")
@@ -158,7 +165,7 @@ def _convergence(system: SystemScore, convergence: Convergence) -> str:
         verdict = "FAILED, which the open division may" if system.division == "open" else "FAILED: no score that can be published"
     elif convergence.factor > 1 and system.scaled_minutes is not None:
         verdict = "passed; faster than the reference, so minutes x "
-        verdict += f"{convergence.factor:.7f} = {system.scaled_minutes:.4f} minutes"
+        verdict += f"{convergence.factor:.7f} = {system.scaled_minutes:.4f} minutes{_unverified(system)}"
     elif convergence.factor > 1:
         verdict = f"passed; faster than the reference, but scores are scaled from round v{rules.SCALED_RULESETS[0][:3]} on only"
     else:

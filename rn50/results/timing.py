@@ -6,10 +6,11 @@ results are comparable. Logs without epochs give them by blocks of epochs (``blo
 
 import bisect
 import itertools
+import statistics
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
-from rn50.results.parse import ResultLog, epoch_number
+from rn50.results.parse import ResultLog, epoch_number, finite
 
 Interval = Tuple[int, int]
 """Begin and end in ms since the epoch."""
@@ -109,6 +110,25 @@ def throughput(log: ResultLog) -> Throughput:
         if epoch_number(counts.get(first)) and trained_ms(block) > 0
     )
     return Throughput(tuple(rates), True)
+
+
+def training_rate(logs: Sequence[ResultLog]) -> Optional[float]:
+    """Return the images/s in training: the median over the epochs or blocks of all ``logs``, without the first of each, which
+    warms up. A log that has only one gives that one."""
+    found = [throughput(log).epochs for log in logs]
+    rates = [rate for epochs in found for _, rate in epochs[1:] or epochs]
+    return statistics.median(rates) if rates else None
+
+
+def losses(log: ResultLog) -> List[Tuple[float, float]]:
+    """Return (epoch, mean training loss) of every epoch that logs it, as our runs do."""
+    found = []
+    for event in log.by_key.get("tracked_stats", ()):
+        epoch = epoch_number(event.metadata.get("step"))
+        loss = finite(event.value.get("train_loss")) if isinstance(event.value, dict) else None
+        if epoch is not None and loss is not None:
+            found.append((epoch, loss))
+    return found
 
 
 def _intervals(log: ResultLog, name: str, numbered_by: str) -> Dict[float, Interval]:

@@ -11,6 +11,7 @@ from rn50 import files
 from rn50.errors import UserError
 from rn50.machine import description, software
 from rn50.process import environment
+from rn50.run import training
 from rn50.settings.config import Config
 from rn50.settings.config_file import is_passed_through, names_set_by
 
@@ -36,6 +37,7 @@ def save(config: Config, seed: int, result_file: pathlib.Path) -> None:
         _VERSION: rn50.__version__,
         "commit": software.commit(),
         "python": platform.python_version(),
+        "precision": training.precision(config),  # that of "auto" depends on the machine
         "machine": f"{platform.node()}: {platform.platform()}",
         "system": description.read(),
         "packages": {d.metadata["Name"]: d.version for d in importlib.metadata.distributions()},

@@ -8,9 +8,10 @@ import os
 import pathlib
 import secrets
 import signal
+import statistics
 import threading
 import time
-from typing import Callable, Dict, NamedTuple, Optional
+from typing import Callable, Dict, List, NamedTuple, Optional
 
 import numpy as np
 
@@ -176,8 +177,11 @@ def _check_certificate(config: Config, communicator: Communicator, display: Disp
 
 
 def _train(epoch: int, implementation: Implementation, log: RunLog, display: Display, loss_check: LossCheck) -> None:
+    losses: List[float] = []  # about one a second: reading the loss of every step would slow the run down
+
     def progress(samples: int, loss: float) -> None:
         loss_check.look(epoch, loss)
+        losses.append(loss)
         display.trained(samples, loss)
 
     log.epoch_start(epoch)
@@ -185,7 +189,7 @@ def _train(epoch: int, implementation: Implementation, log: RunLog, display: Dis
     result = implementation.train_epoch(epoch, progress)
     samples = int(implementation.communicator.all_reduce(np.array([result.samples], dtype=np.int64))[0])
     images_per_second = samples / result.seconds
-    log.epoch_stop(epoch, images_per_second)
+    log.epoch_stop(epoch, images_per_second, statistics.fmean(losses))
     display.epoch_ends(epoch, images_per_second)
 
 

@@ -11,6 +11,7 @@ import pytest
 from rn50.errors import UserError
 from rn50.machine import description
 from rn50.run import timed_run
+from rn50.run.implementation import EpochResult
 from rn50.settings import config as configuration
 from tests.conftest import with_changes
 from tests.contract.toy import TENSORS, Toy, run
@@ -54,6 +55,22 @@ def test_order_of_the_log(tiny_config, tmp_path):
     assert [e["metadata"]["tensor"] for e in events if e["key"] == "weights_initialization"] == TENSORS
     block = next(e["metadata"] for e in events if e["key"] == "block_start")
     assert (block["first_epoch_num"], block["epoch_count"]) == (1, 3)
+
+
+def test_each_epoch_logs_the_mean_of_the_losses_that_rank_0_has_seen(tiny_config, tmp_path):
+    class Learning(Toy):
+        def train_epoch(self, epoch, progress):
+            progress(1, 4.0 / epoch)
+            progress(2, 2.0 / epoch)
+            return EpochResult(samples=203, seconds=0.1, data_wait_seconds=0.0)
+
+    config = with_changes(tiny_config, hyperparameters={"num_epochs": 3, "eval_offset": 2, "eval_period": 4},
+                          data={"eval_samples": 1000, "folder": str(tmp_path / "no data")},
+                          run={"result_file": str(tmp_path / "result_0.txt")})  # fmt: skip
+    timed_run.run(config, lambda config: Learning(config, [800], []), timed_run.Display())
+    records = [json.loads(line.split(":::MLLOG ")[1]) for line in (tmp_path / "result_0.txt").read_text().splitlines()]
+    stats = [(e["metadata"]["step"], e["value"]["train_loss"]) for e in records if e["key"] == "tracked_stats"]
+    assert stats == [(1, 3.0), (2, 1.5), (3, 1.0)]
 
 
 def test_what_leaves_the_closed_rules_is_said_and_logged_as_open(tiny_config, tmp_path):

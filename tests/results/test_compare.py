@@ -132,6 +132,30 @@ def test_results_of_one_system_are_named_by_their_folders(tmp_path):
     assert found.first.endswith(str(first)) and found.second.endswith(str(second))
 
 
+def test_a_result_and_its_own_copy_are_the_same_logs(tmp_path):
+    """Whatever the names of the files, and beside a third result whose tests stay its own."""
+    first, other = write_result(tmp_path / "first"), write_result(tmp_path / "other", (1000, 1001, 1002, 1003, 1004))
+    for number in range(5):
+        copy = tmp_path / "copy" / f"result_{9 - number}.txt"
+        copy.parent.mkdir(exist_ok=True)
+        copy.write_bytes((first / f"result_{number}.txt").read_bytes())
+    systems = score.score([first, tmp_path / "copy", other])
+    same, different = compare.compare(systems)
+    assert same.same_logs and not different.same_logs and same.tests == different.tests == 3
+    assert [(d.sentence, d.shown) for d in same.differences] == [("the same logs", False)] * 3
+    stream = io.StringIO()
+    compare.print_table(compare.compare(systems[:2]), Terminal(file=stream))
+    assert stream.getvalue() == f"the same logs: 8xBox in {tmp_path}/copy is a copy of 8xBox in {first}\n"
+    assert json.loads(json.dumps(compare.to_json([same])))["comparisons"][0]["same_logs"] is True
+
+
+def test_logs_that_are_in_both_are_no_independent_runs(tmp_path):
+    first, second = write_result(tmp_path / "first"), write_result(tmp_path / "second")
+    write_run(second / "result_0.txt", 15_000)
+    [found] = compare.compare(score.score([first, second]))
+    assert not found.same_logs and found.cautions == ("4 of the logs are in both, so the runs are not independent",)
+
+
 def test_what_is_not_comparable_is_said(tmp_path):
     first = write_result(tmp_path / "first")
     write_run(first / "result_1.txt", accuracy=0.7)

@@ -87,6 +87,14 @@ def logged(file):
     return keys, read_log(file).division
 
 
+def test_every_ruleset_accepts_the_training_loss_in_a_log(tmp_path):
+    file = imagenet_run.write(tmp_path / "result_0.txt")
+    stats = [event.value for event in read_log(file).by_key["tracked_stats"]]
+    assert len(stats) == 35 and all(set(each) == {"throughput", "train_loss"} for each in stats)
+    verdicts = compliance.check([file], rules.RULESETS)
+    assert [(verdict.ok, verdict.messages) for verdict in verdicts] == [(True, ())] * len(rules.RULESETS)
+
+
 def test_every_ruleset_accepts_a_log_of_sgd(tmp_path):
     file = imagenet_run.write(tmp_path / "result_0.txt", **SGD)
     verdicts = compliance.check([file], rules.RULESETS)

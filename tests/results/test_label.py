@@ -1,15 +1,17 @@
 """Runs of another task than the benchmark's are labelled, by their log and by what they saved."""
 
 import json
+import shutil
 
 import pytest
 
 from rn50.benchmark import rules
-from rn50.results import run, score
+from rn50.results import run, score, scoreboard
 from rn50.results.validity import result_rules
 from rn50.results.validity.findings import ERROR, WARNING
 from rn50.submission import check, own_results
 from tests.results.mutations import ALL, rewrite, value
+from tests.results.scored import printed, write_runs
 from tests.support import imagenet_run
 from tests.support.campaigns import change, replace
 
@@ -38,6 +40,29 @@ def test_a_result_of_another_task_is_labelled_by_all(results, judged):
     assert judged(results) == ([], [], [])
     assert score.score([results])[0].label == check.check([results]).labels[0] == rules.NOT_A_RESULT
     assert own_results.read([results])[0].score.label == rules.NOT_A_RESULT
+
+
+def test_our_result_on_imagenet_is_unverified_until_a_round_has_published_it(results, tmp_path):
+    [system] = score.score([results])
+    text = printed([system])
+    assert system.unverified == rules.NOT_VERIFIED == "Result not verified by MLCommons Association."
+    assert f"{system.olympic_minutes:.4f} minutes (unverified), " in text and text.count(rules.NOT_VERIFIED) == 1
+    assert scoreboard.to_json([system])["systems"][0]["unverified"] == rules.NOT_VERIFIED
+    for file in results.glob("*.json"):
+        file.unlink()
+    assert score.score([results])[0].unverified  # the log itself says who wrote it
+    for tree, unverified in (("ours/Org", True), ("training_results_v2.1/Org", False)):
+        folder = tmp_path / tree / "results" / "box" / "resnet"
+        shutil.copytree(results, folder)
+        assert bool(score.score([folder])[0].unverified) == unverified
+
+
+def test_what_is_no_result_of_ours_on_imagenet_is_not_called_unverified(results, tmp_path):
+    write_runs(tmp_path / "theirs", 100, 101, 102, 103, 104)
+    rewrite(results, value("submission_platform", f"box ({rules.NOT_A_RESULT})"), ALL)
+    for folder in (tmp_path / "theirs", results):
+        [system] = score.score([folder])
+        assert system.unverified is None and "verified" not in printed([system])
 
 
 def test_a_certificate_of_other_data_labels(results):

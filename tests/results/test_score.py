@@ -155,6 +155,7 @@ def test_json_is_what_the_documentation_says(tmp_path):
         "reasons": [],
         "mean_minutes": None,
         "label": None,
+        "unverified": None,
         "division": "closed",
         "convergence": {
             "ruleset": "4.0.0", "passed": True, "message": "RCP found", "factor": 1.0043956043956044, "scaled_minutes": 1.7075,

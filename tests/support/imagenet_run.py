@@ -48,7 +48,7 @@ def write(file, seed=1, epoch_ms=EPOCH_MS, start_ms=1_700_000_000_000, config=No
         log.block_start(first, last - first + 1)
         for epoch in range(first, last + 1):
             log.epoch_start(epoch)
-            log.epoch_stop(epoch, 27_000.0)
+            log.epoch_stop(epoch, 27_000.0, 6.9 / epoch)
         log.eval_start(last)
         log.eval_stop(last, accuracy)
         log.block_stop(first)

@@ -1,85 +1,24 @@
 """The report in a real headless Chromium, driven through chromedriver: what it asks the network for, and what it says."""
 
-import contextlib
 import functools
 import http.server
-import json
-import shutil
-import subprocess
 import threading
 import time
-import urllib.error
-import urllib.request
 
 import pytest
 
 from rn50.results import score
 from rn50.results.report import report
+from tests.support.browser import DESKTOP, PHONE, needs_browser, started
 from tests.support.four_epochs import write_result
 
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None or DRIVER is None, reason="needs a browser: apt-get install chromium chromium-driver"
-)
-ARGUMENTS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-)  # fmt: skip
-PHONE, DESKTOP = 390, 1280
-
-
-class Browser:
-    """A session of chromedriver, by the W3C WebDriver protocol."""
-
-    def __init__(self, address):
-        self._address = address
-
-    def call(self, method, path, body=None):
-        data = None if method == "GET" else json.dumps(body or {}).encode()
-        request = urllib.request.Request(self._address + path, data, {"Content-Type": "application/json"}, method=method)
-        with urllib.request.urlopen(request, timeout=120) as answer:
-            return json.load(answer)["value"]
-
-    def open(self, profile):
-        options = {"binary": CHROMIUM, "args": [*ARGUMENTS, f"--user-data-dir={profile}"]}
-        wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"}}
-        session = self.call("POST", "/session", {"capabilities": {"alwaysMatch": wanted}})["sessionId"]
-        self._address += f"/session/{session}"
-
-    def visit(self, url, width, scheme="light"):
-        self.devtools("Emulation.setDeviceMetricsOverride", width=width, height=844, deviceScaleFactor=1, mobile=width == PHONE)
-        self.devtools("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-        self.call("POST", "/url", {"url": url})
-
-    def devtools(self, command, **parameters):
-        return self.call("POST", "/goog/cdp/execute", {"cmd": command, "params": parameters})
-
-    def ask(self, expression):
-        return self.call("POST", "/execute/sync", {"script": f"return {expression}", "args": []})
-
-    def console(self):
-        return [entry["message"] for entry in self.call("POST", "/se/log", {"type": "browser"})]
-
-    def requests(self):
-        entries = (json.loads(entry["message"])["message"] for entry in self.call("POST", "/se/log", {"type": "performance"}))
-        return [entry["params"]["request"]["url"] for entry in entries if entry["method"] == "Network.requestWillBeSent"]
+pytestmark = needs_browser
 
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
-    driver = subprocess.Popen([DRIVER, "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    try:
-        said = next(line for line in driver.stdout if "successfully on port" in line)
-        threading.Thread(target=driver.stdout.read, daemon=True).start()
-        address = f"http://127.0.0.1:{said.rsplit(' ', 1)[1].strip().rstrip('.')}"
-        session = Browser(address)
-        session.open(tmp_path_factory.mktemp("profile"))
+    with started(tmp_path_factory.mktemp("profile")) as session:
         yield session
-        with contextlib.suppress(urllib.error.URLError):
-            session.call("DELETE", "")
-    finally:
-        driver.terminate()
-        driver.wait(30)
 
 
 @pytest.fixture(scope="module")

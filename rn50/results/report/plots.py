@@ -39,19 +39,30 @@ _STYLE = {
 
 @dataclass(frozen=True)
 class Curve:
-    """Points (x, y) in the colour of ``series``; a faint curve is dashed and lies behind the others."""
+    """Points (x, y) in the colour of ``series``; a faint curve is dashed, or of hollow marks, and lies behind the others. The
+    point ``accepted`` has a ring around it."""
 
     points: Sequence[Tuple[float, float]]
     series: int = 0
     faint: bool = False
+    accepted: Optional[Tuple[float, float]] = None
 
 
 def accuracy(curves: Sequence[Curve], x_label: str) -> str:
-    """Plot top-1 accuracy, given as a fraction, over epochs or minutes, with the target."""
+    """Plot top-1 accuracy, given as a fraction, over epochs or minutes, with the target. Evaluations are marks without a line
+    between them: nobody has seen the accuracy in between."""
     ends = [max(x for x, _ in curve.points) for curve in curves if curve.points]
 
     def draw(axes: Axes) -> None:
-        _draw(axes, [Curve([(x, 100 * y) for x, y in c.points], c.series, c.faint) for c in curves])
+        for curve in curves:
+            colour = f"#ab00{curve.series % SERIES:02x}"
+            fill = "none" if curve.faint else colour
+            if curve.points:
+                x, y = zip(*_thinned(curve.points))
+                axes.plot(x, [100 * each for each in y], MARKERS[curve.series % SERIES], color=colour, markerfacecolor=fill)
+            if curve.accepted:
+                at, top_1 = curve.accepted
+                axes.plot(at, 100 * top_1, "o", color=colour, markerfacecolor="none", markersize=10)
         axes.axhline(100 * rules.TARGET_ACCURACY, color=_TARGET, linewidth=1)
         axes.annotate(
             f"target {100 * rules.TARGET_ACCURACY:g} %", (0, 100 * rules.TARGET_ACCURACY), (3, 3), color=_TARGET,
@@ -77,6 +88,17 @@ def throughput(curves: Iterable[Curve]) -> str:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
     return _svg(draw, "images per second over epochs")
+
+
+def loss(curves: Iterable[Curve]) -> str:
+    """Plot the training loss over epochs."""
+
+    def draw(axes: Axes) -> None:
+        _draw(axes, curves)
+        axes.set(xlabel="epochs", ylabel="training loss", ylim=(0, None))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+    return _svg(draw, "training loss over epochs")
 
 
 def learning_rate(curves: Iterable[Curve]) -> str:

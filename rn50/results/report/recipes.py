@@ -6,47 +6,72 @@ from dataclasses import dataclass
 from typing import Any, Iterable, List, Optional, Sequence, Tuple
 
 from rn50.benchmark import rules
-from rn50.results import published, recipe
-from rn50.results.parse import ResultLog
+from rn50.results import published, recipe, sidecar
+from rn50.results.parse import finite
 from rn50.results.published import PublishedResult
+from rn50.results.run import Run
 
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """Table of hyperparameters. ``rows`` are (name, one value per column); the first of the ``columns`` is ``ours``. ``results``
-    are the published results nearest in batch size and accelerators."""
+    """Table of hyperparameters; the first of the ``columns`` is ``ours``. ``results`` are the published results nearest in batch
+    size and accelerators."""
 
     ours: recipe.Recipe
-    columns: List[str]
-    rows: List[Tuple[str, List[str]]]
+    columns: List["Column"]
+    rows: List["Row"]
     results: List[PublishedResult]
 
 
 @dataclass(frozen=True)
-class _Column:
+class Row:
+    """Values of one hyperparameter, one per column. ``differs`` is True for those that are known and not ours."""
+
     name: str
+    values: List[str]
+    differs: List[bool]
+
+
+@dataclass(frozen=True)
+class Column:
+    """Column of the table. ``source`` is the name by which ``rn50 borrow`` finds it, empty for ours."""
+
+    name: str
+    source: str
     values: recipe.Recipe
     train_samples: int
     runs: Tuple[int, int]
     """Number of runs that converged, and of all runs."""
 
 
-def read(logs: Sequence[ResultLog], ruleset: str, accelerators: Optional[int]) -> Hyperparameters:
-    """Return the hyperparameters of the first of ``logs`` and those nearest to it; reference points are those of ``ruleset``."""
-    reached = [log.reached.epoch for log in logs if log.reached]
-    ours = dataclasses.replace(recipe.of_log(logs[0]), epochs=statistics.mean(reached) if reached else None)
-    columns = [_Column("this result", ours, logs[0].train_samples or rules.TRAIN_SAMPLES, (len(reached), len(logs)))]
+def read(runs: Sequence[Run], ruleset: str, accelerators: Optional[int]) -> Hyperparameters:
+    """Return the hyperparameters of the first of ``runs`` and those nearest to it; reference points are those of ``ruleset``."""
+    ruleset = max(ruleset, rules.RCP_RULESETS[0])  # 0.7.0 has no reference points
+    reached = [run.log.reached.epoch for run in runs if run.log.reached]
+    ours = dataclasses.replace(_ours(runs[0]), epochs=statistics.mean(reached) if reached else None)
+    samples = runs[0].log.train_samples or rules.TRAIN_SAMPLES
+    columns = [Column("this result", "", ours, samples, (len(reached), len(runs)))]
     results: List[PublishedResult] = []
     if ours.batch_size and ours.batch_size > 0:
         optimizer = str(ours.values["optimizer"])
         columns += [_published(group) for group in published.nearest_recipes(ours.batch_size, optimizer)]
         results = published.nearest(ours.batch_size, optimizer, accelerators)
         for point in recipe.reference(ours.batch_size, ruleset):
-            columns.append(_Column(point.name, point, rules.TRAIN_SAMPLES, (0, 0)))
-    return Hyperparameters(ours, [column.name for column in columns], _rows(columns), results)
+            source = "/".join(["rcp", *([ruleset] if ruleset != rules.RULESETS[-1] else []), str(point.batch_size)])
+            columns.append(Column(point.name, source, point, rules.TRAIN_SAMPLES, (0, 0)))
+    return Hyperparameters(ours, columns, _rows(columns), results)
 
 
-def _published(group: Sequence[PublishedResult]) -> _Column:
+def _ours(run: Run) -> recipe.Recipe:
+    """Return the recipe of a run. MLPerf has no log key for label smoothing, but our runs save it beside the log."""
+    logged = recipe.of_log(run.log)
+    saved = finite(sidecar.section(run.saved, "hyperparameters").get("label_smoothing"))
+    if logged.values["label_smoothing"] is not None or saved is None:
+        return logged
+    return dataclasses.replace(logged, values={**logged.values, "label_smoothing": saved})
+
+
+def _published(group: Sequence[PublishedResult]) -> Column:
     first = group[0]
     reached = [epochs for result in group for epochs in result.epochs_to_target]
     values = {
@@ -62,7 +87,8 @@ def _published(group: Sequence[PublishedResult]) -> _Column:
     }
     name = f"published, {len(group)} {'result' if len(group) == 1 else 'results'}"
     said = recipe.Recipe(name, first.global_batch_size, values, statistics.mean(reached) if reached else None)
-    return _Column(name, said, rules.TRAIN_SAMPLES, (len(reached), sum(len(result.run_status) for result in group)))
+    runs = (len(reached), sum(len(result.run_status) for result in group))
+    return Column(name, first.name, said, rules.TRAIN_SAMPLES, runs)
 
 
 def _range(values: Iterable[Optional[float]]) -> Optional[str]:
@@ -70,18 +96,27 @@ def _range(values: Iterable[Optional[float]]) -> Optional[str]:
     return " to ".join(number(value) for value in sorted({known[0], known[-1]})) if known else None
 
 
-def _rows(columns: Sequence[_Column]) -> List[Tuple[str, List[str]]]:
-    rows = [("global batch", [number(each.values.batch_size) for each in columns])]
+def _rows(columns: Sequence[Column]) -> List[Row]:
+    rows = [_row("global batch", [number(each.values.batch_size) for each in columns])]
     for key, name in recipe.NAMES.items():
         if key == "learning_rate_decay_steps":
-            rows.append((name, [_decay(each) for each in columns]))
+            # A decay logged in steps is off by about a hundredth of an epoch.
+            epochs = [each.values.decay_epochs(each.train_samples) for each in columns]
+            near = [epochs[0] is None or other is None or abs(other - epochs[0]) < 0.05 for other in epochs]
+            row = _row(name, [_decay(each) for each in columns])
+            rows.append(dataclasses.replace(row, differs=[not same and it for same, it in zip(near, row.differs)]))
         elif any(each.values.values.get(key) is not None for each in columns):
-            rows.append((name, [number(each.values.values.get(key)) for each in columns]))
-    rows.append(("epochs to target", [number(each.values.epochs) for each in columns]))
-    return [*rows, ("runs that converged", [f"{each.runs[0]} of {each.runs[1]}" if each.runs[1] else "-" for each in columns])]
+            rows.append(_row(name, [number(each.values.values.get(key)) for each in columns]))
+    converged = [f"{each.runs[0]} of {each.runs[1]}" if each.runs[1] else "-" for each in columns]
+    outcomes = (("epochs to target", [number(each.values.epochs) for each in columns]), ("runs that converged", converged))
+    return [*rows, *(Row(name, values, [False] * len(columns)) for name, values in outcomes)]
 
 
-def _decay(column: _Column) -> str:
+def _row(name: str, values: List[str]) -> Row:
+    return Row(name, values, [values[0] != "-" and value not in ("-", values[0]) for value in values])
+
+
+def _decay(column: Column) -> str:
     epochs, logged = column.values.decay_epochs(column.train_samples), column.values.values.get("learning_rate_decay_steps")
     if epochs is None or logged is None:
         return number(logged)

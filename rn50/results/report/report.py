@@ -1,7 +1,9 @@
 """Write the report: everything known of one or several results, on one self-contained HTML page."""
 
+import itertools
+import os
 import pathlib
-import statistics
+import urllib.parse
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
@@ -11,9 +13,9 @@ import rn50
 from rn50 import files
 from rn50.benchmark import rules
 from rn50.results import compare, conditions, recipe, scoreboard, timing
+from rn50.results import run as running
 from rn50.results import score as scoring
-from rn50.results.parse import ResultLog, read_log
-from rn50.results.report import plots, recipes
+from rn50.results.report import origin, plots, recipes
 from rn50.results.score import RunScore, SystemScore
 from rn50.results.validity import compliance
 
@@ -35,13 +37,19 @@ class _Run:
     """A run with everything read from its log; ``verdict`` says whether it counts in the score, and why not."""
 
     score: RunScore
-    log: ResultLog
+    read: running.Run
     series: int
     glyph: str
     verdict: str
     points: List[timing.AccuracyPoint]
     throughput: timing.Throughput
     times: Optional[timing.RunTimes]
+
+    def accuracy(self, over: str, series: Optional[int] = None) -> plots.Curve:
+        """Return the evaluations over a field of ``timing.AccuracyPoint``, with a ring around the accepted one."""
+        points = [(getattr(point, over), point.accuracy) for point in self.points]
+        accepted = next((point for point in points if point[1] >= rules.TARGET_ACCURACY), None)
+        return plots.Curve(points, self.series if series is None else series, self.faint and series is None, accepted)
 
     @property
     def faint(self) -> bool:
@@ -57,7 +65,8 @@ def write(
     progress: Progress = lambda done, total: None,
 ) -> pathlib.Path:  # fmt: skip
     """Write the report of all results that ``paths`` mean and return its path: ``output``, or ``report.html`` in the folder of
-    the result, or in the current folder where there are several.
+    the result, or in the current folder where there are several. Without ``rulesets`` no official checker runs, and the page says
+    that they run at the end of the campaign.
 
     Raises:
         UserError: as in ``score.score`` and ``compliance.check``, or the report cannot be written.
@@ -67,20 +76,26 @@ def write(
     target = output or (folders.pop() if len(folders) == 1 else pathlib.Path()) / "report.html"
     remedy = "give another place with --output"
     files.refuse_to_replace(target, remedy=remedy)  # before the work of checking and drawing
-    files.write(target, render(systems, rulesets, progress), remedy=remedy)
+    files.write(target, render(systems, rulesets, progress, target.parent), remedy=remedy)
     return target
 
 
-def render(systems: Sequence[SystemScore], rulesets: Sequence[str], progress: Progress = lambda done, total: None) -> str:
-    """Return the page for these results. The official checker runs on their logs under every ruleset."""
+def render(
+    systems: Sequence[SystemScore], rulesets: Sequence[str], progress: Progress = lambda done, total: None,
+    folder: pathlib.Path = pathlib.Path(),
+) -> str:  # fmt: skip
+    """Return the page for these results, with links to their logs from ``folder``. The official checker runs on the logs under
+    every ruleset."""
     templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader(str(pathlib.Path(__file__).parent)),
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
     )
     templates.filters["number"] = recipes.number
+    templates.filters["link"] = lambda file: _link(file, folder)
+    references = rulesets[-1] if rulesets else rules.RULESETS[-1]
     pages = []
     for system in systems:
-        pages.append(_system(system, rulesets))
+        pages.append(_system(system, rulesets, references))
         progress(len(pages), len(systems))
     return templates.get_template("report.html.j2").render(
         systems=pages,
@@ -88,41 +103,49 @@ def render(systems: Sequence[SystemScore], rulesets: Sequence[str], progress: Pr
         labels=list(dict.fromkeys(system.label for system in systems if system.label)),
         rules=rules,
         rulesets=rulesets,
+        references=references,
         version=rn50.__version__,
         mark=files.MARK,
         not_valid=scoreboard.NOT_VALID,
         series=range(plots.SERIES),
         quantities=compare.QUANTITIES,
+        same_logs=compare.SAME_LOGS,
     )
 
 
-def _system(system: SystemScore, rulesets: Sequence[str]) -> Dict[str, Any]:
+def _link(file: pathlib.Path, folder: pathlib.Path) -> str:
+    return urllib.parse.quote(os.fsencode(os.path.relpath(os.path.realpath(file), os.path.realpath(folder))))
+
+
+def _system(system: SystemScore, rulesets: Sequence[str], references: str) -> Dict[str, Any]:
     runs = [_run(run, number, system) for number, run in enumerate(system.runs)]
-    logs = [run.log for run in runs]
+    reads = [run.read for run in runs]
     files = [run.score.file for run in runs]
-    by_epoch = [plots.Curve([(p.epoch, p.accuracy) for p in run.points], run.series, run.faint) for run in runs]
-    by_minute = [plots.Curve([(p.minutes, p.accuracy) for p in run.points], run.series, run.faint) for run in runs]
     speeds = [plots.Curve(run.throughput.epochs, run.series, run.faint) for run in runs if run.throughput.epochs]
-    rates = [rate for run in runs for _, rate in run.throughput.epochs[1:]]
-    chosen = recipes.read(logs, rulesets[-1], system.accelerators)
-    train_samples = logs[0].train_samples or rules.TRAIN_SAMPLES
+    losses = [plots.Curve(found, run.series, run.faint) for run in runs for found in [timing.losses(run.read.log)] if found]
+    chosen = recipes.read(reads, references, system.accelerators)
+    train_samples = reads[0].log.train_samples or rules.TRAIN_SAMPLES
     longest = max((point.epoch for run in runs for point in run.points), default=0)
     schedule = recipe.learning_rates(chosen.ours, train_samples, longest)
-    verdicts = compliance.check(files, rulesets)
+    verdicts = compliance.check(files, rulesets) if rulesets else []
     parts = {run.score.file.name: _parts(run.times) for run in runs if run.times}
     used = [part for part in PARTS if any(row.get(part) for row in parts.values())]
+    evaluated = any(run.points for run in runs)
+    missed = [run.file for run in system.runs if not run.converged] if system.valid else []
     return {
         "score": system,
         "made_of": scoreboard.made_of(system),
-        "remarks": scoreboard.remarks(system),
+        "so_far": len(runs) if len(runs) < rules.RUNS else None,
+        "remarks": scoreboard.remarks(system, with_throughput=False),
         "runs": runs,
-        "facts": _facts(system, runs, rates),
-        "images_per_second": statistics.median(rates) if rates else None,
-        "best": [plots.Curve([(p.minutes, p.accuracy) for p in run.points]) for run in runs if not run.faint],
+        "head": origin.head(reads),
+        "facts": _facts(system, runs),
+        "throughputs": _throughputs(system, runs),
         "hyperparameters": chosen,
         "figures": {
-            "epochs": plots.accuracy(by_epoch, "epochs") if any(c.points for c in by_epoch) else None,
-            "minutes": plots.accuracy(by_minute, "minutes") if any(c.points for c in by_minute) else None,
+            "epochs": plots.accuracy([run.accuracy("epoch") for run in runs], "epochs") if evaluated else None,
+            "minutes": plots.accuracy([run.accuracy("minutes") for run in runs], "minutes") if evaluated else None,
+            "loss": plots.loss(losses) if losses else None,
             "throughput": plots.throughput(speeds) if speeds else None,
             "learning_rate": plots.learning_rate([plots.Curve(schedule)]) if schedule else None,
             "time": plots.time_parts({n: {PARTS[p]: row[p] / 60 for p in used} for n, row in parts.items()}) if used else None,
@@ -130,17 +153,22 @@ def _system(system: SystemScore, rulesets: Sequence[str]) -> Dict[str, Any]:
         "in_blocks": any(run.throughput.in_blocks for run in runs),
         "parts": [(PARTS[part], [row[part] for row in parts.values()]) for part in used],
         "parts_of": list(parts),
+        "repetition": origin.repetition(reads[0]),
         "environment": conditions.sections(files[0].resolve().parent, files),
         "verdicts": [(file.name, [v for v in verdicts if v.file == file]) for file in files],
+        "passed": sum(verdict.ok for verdict in verdicts),
+        "checks": len(verdicts),
+        "only_missed": all(verdict.ok or verdict.file in missed for verdict in verdicts),
         "messages": _messages(verdicts),
     }
 
 
 def _run(run: RunScore, number: int, system: SystemScore) -> _Run:
-    log = read_log(run.file)
+    read = running.read(run.file)
+    log = read.log
     series = number % plots.SERIES
     return _Run(
-        score=run, log=log, series=series, glyph=_GLYPHS[series], verdict=_became(run, system),
+        score=run, read=read, series=series, glyph=_GLYPHS[series], verdict=_became(run, system),
         points=timing.accuracy_points(log), throughput=timing.throughput(log), times=timing.run_times(log),
     )
 
@@ -158,21 +186,35 @@ def _became(run: RunScore, system: SystemScore) -> str:
     return "dropped, fastest" if run.minutes is not None and run.minutes <= fastest else "dropped, slowest"
 
 
-def _facts(system: SystemScore, runs: Sequence[_Run], rates: Sequence[float]) -> List[Tuple[str, str]]:
-    log = runs[0].log
+def _facts(system: SystemScore, runs: Sequence[_Run]) -> List[Tuple[str, str]]:
+    log = runs[0].read.log
     epochs = [run.score.epochs for run in runs if run.score.converged and run.score.epochs is not None]
     minutes = [run.score.minutes for run in runs if run.score.converged and run.score.minutes is not None]
     facts = [
         ("converged", f"{sum(run.score.converged for run in runs)} of {len(runs)} runs"),
         ("epochs to target", " to ".join(f"{each:g}" for each in sorted({min(epochs), max(epochs)})) if epochs else "-"),
         ("minutes", f"{min(minutes):.4f} to {max(minutes):.4f}" if minutes else "-"),
-        ("images/s", f"{statistics.median(rates):,.0f} (median epoch)" if rates else "-"),
         ("global batch", f"{log.global_batch_size:,}" if log.global_batch_size else "-"),
         ("training / validation images", " / ".join(f"{n:,}" if n else "-" for n in (log.train_samples, log.eval_samples))),
-        ("organisation", log.org or "-"),
+        ("organisation", log.org if log.org and log.org != system.label else "-"),
         ("division, status", f"{log.division or '-'}, {log.submission_status or '-'}"),
     ]
     return [(name, value) for name, value in facts if value != "-"]
+
+
+def _throughputs(system: SystemScore, runs: Sequence[_Run]) -> List[Tuple[str, float, str]]:
+    """Return each throughput that is known as (name, images/s, sentence on what it is)."""
+    accelerators = system.accelerators or origin.gpus(runs[0].read)
+    part = "a block of epochs" if any(run.throughput.in_blocks for run in runs) else "an epoch"
+    found = [
+        ("training", timing.training_rate([run.read.log for run in runs]),
+         f"Training images over the time of {part}, less the evaluations in it: the median of all but the first of each run."),
+        ("end to end", system.images_per_second,
+         "Training images of the runs in the mean over their whole time on the clock, evaluations and gaps included."),
+        ("per accelerator", system.images_per_second / accelerators if system.images_per_second and accelerators else None,
+         f"End to end, on each of {accelerators} accelerators."),
+    ]
+    return [(name, rate, sentence) for name, rate, sentence in found if rate is not None]
 
 
 def _parts(times: Optional[timing.RunTimes]) -> Dict[str, float]:
@@ -196,15 +238,18 @@ def _messages(verdicts: Sequence[compliance.Verdict]) -> List[Tuple[str, str, bo
 
 
 def _overview(pages: Sequence[Dict[str, Any]]) -> Dict[str, Any]:
-    names = compare.names([page["score"] for page in pages])
+    systems = [page["score"] for page in pages]
     dots = [[(run.score.minutes, run.score.kept) for run in page["runs"] if run.score.converged] for page in pages]
-    curves = [plots.Curve(c.points, number, False) for number, page in enumerate(pages) for c in page["best"]]
-    comparisons = compare.compare([page["score"] for page in pages])
+    curves = [run.accuracy("minutes", number) for number, page in enumerate(pages) for run in page["runs"] if not run.faint]
+    comparisons = compare.compare(systems)
+    heads = [dict(page["head"]) for page in pages]
     return {
-        "names": names,
+        "names": compare.names(systems),
         "glyphs": [_GLYPHS[number % plots.SERIES] for number in range(len(pages))],
-        "minutes": plots.minutes(dots, [page["score"].olympic_minutes for page in pages]),
+        "head": [(name, [each.get(name, "-") for each in heads]) for name in dict.fromkeys(itertools.chain(*heads))],
+        "minutes": plots.minutes(dots, [system.olympic_minutes for system in systems]),
         "accuracy": plots.accuracy(curves, "minutes"),
         "comparisons": comparisons,
+        "cautions": [[each for each in comparison.cautions if rules.NOT_A_RESULT not in each] for comparison in comparisons],
         "correction": compare.correction(comparisons),
     }

@@ -1,14 +1,17 @@
-"""Decide whether a run is labelled as no result of the benchmark; no other code decides it.
+"""Decide whether a run is labelled as no result of the benchmark, and whether a result is unverified; no other code decides it.
 
 A run on other data, of another network, or of only a part of its steps is labelled in its log, or shown by the configuration or
 the data certificate that it saved. Any one of them is enough. A number of samples is no label: see ``log_rules``.
 """
 
-from typing import Any, Mapping, Optional
+from typing import Any, Iterable, Mapping, Optional, Tuple
 
 from rn50.benchmark import rules
 from rn50.results import sidecar
 from rn50.results.parse import ResultLog
+
+_OUR_WRITER = "rn50/run/mlperf_log.py"
+"""The file that each record of a log of ours names as its source."""
 
 
 def of_run(log: ResultLog, saved: Mapping[str, Any]) -> Optional[str]:
@@ -24,3 +27,13 @@ def of_run(log: ResultLog, saved: Mapping[str, Any]) -> Optional[str]:
 def logged(log: ResultLog) -> bool:
     """Return True if the log itself has the label."""
     return any(rules.NOT_A_RESULT in str(event.value) for event in log.by_key.get("submission_platform", ()))
+
+
+def unverified(runs: Iterable[Tuple[ResultLog, Mapping[str, Any]]], of_a_round: bool) -> Optional[str]:
+    """Return ``rules.NOT_VERIFIED`` for a result of ours on the benchmark's own task, else None; ``runs`` are (log, contents of
+    the sidecar file). A demo is no result that could be verified. A result ``of_a_round``, in the tree of a round that MLCommons
+    publishes, has been reviewed; of other people's logs we do not know whether they have."""
+    runs = list(runs)
+    ours = any(saved or any(event.metadata.get("file") == _OUR_WRITER for event in log.events[:1]) for log, saved in runs)
+    labelled = any(of_run(log, saved) for log, saved in runs)
+    return rules.NOT_VERIFIED if ours and not labelled and not of_a_round else None
