@@ -10,7 +10,7 @@ class Status(enum.IntEnum):
     SUCCESS = 0
     """Done; a run reached its target, a check found no error."""
     FAULT = 1
-    """A fault of this code; or a check found errors, a search nothing better."""
+    """A fault of this code; or a check found errors."""
     USER_ERROR = 2
     """Something that the user can fix; the remedy has been printed."""
     TARGET_MISSED = 3

@@ -56,6 +56,8 @@ class Traits(NamedTuple):
     """(package, its shared library), whose own libraries ``rn50 doctor`` looks for; empty: none."""
     prefixes: Tuple[str, ...] = ()
     """First parts of the names of its environment variables, which are passed through."""
+    meanings: Mapping[str, str] = {}
+    """Environment variable -> what it does, for those that configurations often set."""
     container: str = ""
     """Environment variable that a vendor's container of it sets to its release."""
     profiling: Mapping[str, str] = {}

@@ -63,23 +63,25 @@ from rn50.settings.variables import (
 class Hyperparameters:
     """Variables that decide convergence. They are borrowed and checked as one group."""
 
-    optimizer: str = env("OPTIMIZER", optimizer, "lars, in any published spelling, or sgd (with momentum)", "lars")
-    batch_size: int = env("BATCHSIZE", integer, "images per rank and step", "408", BATCH)
-    learning_rate: float = env("LR", number, "base learning rate, reached at the end of the warm-up", "10.5", RATE)
-    warmup_epochs: float = env("WARMUP_EPOCHS", epochs, "epochs of linear warm-up", "2", EPOCHS_OR_0)
-    num_epochs: int = env("NUMEPOCHS", integer, "length of the schedule, and the last epoch that is trained", "37",
+    optimizer: str = env("OPTIMIZER", optimizer, "lars, in any published spelling, or sgd with momentum", "lars")
+    batch_size: int = env("BATCHSIZE", integer, "images per step on each rank", "408", BATCH)
+    learning_rate: float = env("LR", number, "highest learning rate, at the end of the warm-up", "10.5", RATE)
+    warmup_epochs: float = env("WARMUP_EPOCHS", epochs, "epochs in which the learning rate rises from 0", "2", EPOCHS_OR_0)
+    num_epochs: int = env("NUMEPOCHS", integer,
+                          "epochs that are trained at most; without DECAY_EPOCHS the learning rate decays over as many", "37",
                           EPOCHS)
-    momentum: float = env("MOM", number, "momentum", "0.9", BELOW_1)
-    weight_decay: float = env("WD", number, "weight decay of weights; gamma, beta and biases have none", "5e-5",
-                              DECAY)
-    lars_eta: Optional[float] = env("LARSETA", number, "trust coefficient of LARS", "0.001", COEFFICIENT,
-                                    only_with={"OPTIMIZER": "lars"})
-    label_smoothing: float = env("LABELSMOOTHING", number, "e in the target (1 - e) * onehot + e / classes", "0.1", BELOW_1)
-    eval_offset: int = env("EVAL_OFFSET", integer, "epochs before the first that is evaluated", "2", EPOCHS_OR_0)
+    momentum: float = env("MOM", number, "momentum of the optimizer", "0.9", BELOW_1)
+    weight_decay: float = env("WD", number, "weight decay; batch norm and biases have none", "5e-5", DECAY)
+    lars_eta: Optional[float] = env("LARSETA", number, "trust coefficient of LARS, a factor of every layer's learning rate",
+                                    "0.001", COEFFICIENT, only_with={"OPTIMIZER": "lars"})
+    label_smoothing: float = env("LABELSMOOTHING", number, "part e of the label that is spread over all classes: the target is "
+                                 "(1 - e) * onehot + e / classes", "0.1", BELOW_1)
+    eval_offset: int = env("EVAL_OFFSET", integer, "epochs before the first one that is evaluated", "2", EPOCHS_OR_0)
     eval_period: int = env("EVAL_PERIOD", integer, "epochs from one evaluation to the next", "4", EPOCHS)
-    decay_epochs: Optional[float] = env("DECAY_EPOCHS", epochs, "length of the schedule where it is not NUMEPOCHS", "33",
+    decay_epochs: Optional[float] = env("DECAY_EPOCHS", epochs,
+                                        "epochs after which the learning rate has decayed, if not NUMEPOCHS", "33",
                                         POSITIVE_EPOCHS, default=None)
-    bn_gamma_zero: bool = env("BN_GAMMA_ZERO", flag, "1: the last batch norm gamma of every block starts at 0",
+    bn_gamma_zero: bool = env("BN_GAMMA_ZERO", flag, "1: the last batch norm of every residual block starts with gamma 0",
                               default=False)
 
     @property
@@ -93,93 +95,102 @@ class Run:
     """Machines, implementation, launcher and log entries of a run."""
 
     # No defaults: the number of ranks decides the global batch size.
-    ranks_per_node: int = env("DGXNGPU", integer, "ranks on each machine, one per GPU", "8", MACHINE,
-                              aliases=("PGNGPU", "NFNGPU", "NGPU"))
-    nodes: int = env("DGXNNODES", integer, "machines", "1", NODES, aliases=("PGNNODES", "NFNNODES", "NNODES"))
-    system: str = env("DGXSYSTEM", text, "name of the system and of its configuration file", default=UNNAMED,
+    ranks_per_node: int = env("DGXNGPU", integer, "ranks on each machine: one per GPU, or processes that share the CPU", "8",
+                              MACHINE, aliases=("PGNGPU", "NFNGPU", "NGPU"))
+    nodes: int = env("DGXNNODES", integer, "machines of a run", "1", NODES, aliases=("PGNNODES", "NFNNODES", "NNODES"))
+    system: str = env("DGXSYSTEM", text, "name of the system, and of its file configs/config_NAME.sh", default=UNNAMED,
                       aliases=("PGSYSTEM", "NFSYSTEM"))
-    framework: str = env("FRAMEWORK", framework, "folder under implementations/ that trains",
-                         default=frameworks.default())
-    device: str = env("DEVICE", one_of("gpu", "cpu"), "gpu or cpu", default="gpu")
+    framework: str = env("FRAMEWORK", framework, "what trains: a folder of implementations/", default=frameworks.default())
+    device: str = env("DEVICE", one_of("gpu", "cpu"), "what computes: gpu or cpu", default="gpu")
     precision: str = env("PRECISION", one_of("auto", "float32", "float16", "bfloat16"),
-                         "auto: float16 on a GPU, on a CPU what it computes fastest", default="auto")
-    step_mode: str = env("STEP_MODE", one_of(*frameworks.values("step_modes")),
-                         "how a step runs: eager, one operation after another; graph, captured as a CUDA graph; compile, by the "
-                         "framework's compiler; fused, our kernels for batch norm; on a GPU both captured too", default="eager")
+                         "numbers of the forward and backward pass; auto: float16 on a GPU, on a CPU what it computes fastest",
+                         default="auto")
+    step_mode: str = env("STEP_MODE", one_of(*frameworks.values("step_modes")), "how a step runs: eager, operation by "
+                         "operation; graph, as a CUDA graph; compile, by the framework's compiler; fused, with our kernels for "
+                         "batch norm; on a GPU the last two are a CUDA graph as well", default="eager")
     sockets: Optional[int] = env("DGXNSOCKET", integer, "CPU sockets of a machine", "2", MACHINE, default=None,
                                  aliases=("PGNSOCKET", "NFNSOCKET"))
     cores_per_socket: Optional[int] = env("DGXSOCKETCORES", integer, "cores of a socket", "64", MACHINE, default=None,
                                           aliases=("PGSOCKETCORES", "NFSOCKETCORES", "SOCKETCORES"))
     hyperthreads: Optional[int] = env("DGXHT", integer, "hardware threads of a core", "2", MACHINE, default=None,
                                       aliases=("PGHT", "NFHT", "HT"))
-    walltime: Optional[str] = env("WALLTIME", text, "time limit of a Slurm job", "01:00:00", default=None)
-    seed: Optional[int] = env("SEED", integer, "seed of the run; by default taken from the operating system", "1", SEED,
-                              default=None)
-    organisation: str = env("SUBMISSION_ORG", text, "submission_org of the log", default=UNNAMED_ORGANISATION)
-    division: str = env("SUBMISSION_DIVISION", one_of("closed", "open"), "submission_division of the log", default="closed")
-    status: str = env("SUBMISSION_STATUS", one_of("onprem", "cloud", "research", "preview"), "submission_status of the log",
-                      default="onprem")
-    platform: str = env("SUBMISSION_PLATFORM", text, "submission_platform of the log", default="unnamed platform")
+    walltime: Optional[str] = env("WALLTIME", text, "time limit of a Slurm job, as hours:minutes:seconds", "01:00:00",
+                                  default=None)
+    seed: Optional[int] = env("SEED", integer, "seed of all random numbers of a run; by default the operating system draws one",
+                              "1", SEED, default=None)
+    organisation: str = env("SUBMISSION_ORG", text, "who submits, in the log", default=UNNAMED_ORGANISATION)
+    division: str = env("SUBMISSION_DIVISION", one_of("closed", "open"), "division of MLPerf, in the log: closed or open",
+                        default="closed")
+    status: str = env("SUBMISSION_STATUS", one_of("onprem", "cloud", "research", "preview"),
+                      "availability of the system, in the log: onprem, cloud, research or preview", default="onprem")
+    platform: str = env("SUBMISSION_PLATFORM", text, "what the system is called in the log", default="unnamed platform")
     result_file: Optional[str] = env("RESULT_FILE", text, "file that the log is written to", "result_0.txt", default=None)
-    cache_cleared: bool = env("CACHE_CLEARED", flag, "1: the system's caches were dropped before this run", default=False)
-    launcher: str = env("LAUNCHER", one_of("auto", "python", "horovodrun", "mpirun", "srun"),
-                        "what starts the ranks; auto: srun inside a Slurm step of several tasks, python for one rank and on one "
-                        "machine where no Horovod is needed, mpirun for several machines where Horovod has MPI, else horovodrun",
-                        default="auto")
-    hosts: Optional[str] = env("HOSTS", text, "machines of a run over several, the first has rank 0; under Slurm it knows them",
+    cache_cleared: bool = env("CACHE_CLEARED", flag, "1: somebody has dropped the system's file caches before this run",
+                              default=False)
+    launcher: str = env("LAUNCHER", one_of("auto", "python", "horovodrun", "mpirun", "srun"), "what starts the ranks; auto "
+                        "takes srun in a Slurm step of several tasks, python where no Horovod is needed on one machine, else "
+                        "mpirun or horovodrun", default="auto")
+    hosts: Optional[str] = env("HOSTS", text,
+                               "machines of a run over several, with their ranks, the first has rank 0; Slurm needs no list",
                                "host1:8,host2:8", default=None)
-    gradient_groups: int = env("MXNET_HOROVOD_NUM_GROUPS", integer, "sums over the ranks that a step's gradients take; of "
-                               "several the first begin before backpropagation ends", default=1, bound=BUCKETS)
-    benchmark_steps: Optional[int] = env("BENCHMARK_STEPS", integer, "train only so many steps per epoch, to measure speed",
-                                         "100", STEPS, default=None)
+    gradient_groups: int = env("MXNET_HOROVOD_NUM_GROUPS", integer, "sums over the ranks in which a step's gradients are taken; "
+                               "of several the first begin before backpropagation ends", default=1, bound=BUCKETS)
+    benchmark_steps: Optional[int] = env("BENCHMARK_STEPS", integer,
+                                         "steps of an epoch after which it is cut short, to measure speed", "100", STEPS,
+                                         default=None)
 
 
 @dataclasses.dataclass(frozen=True)
 class Data:
     """Data set, and the width of the network that fits it. The defaults are for ImageNet."""
 
-    folder: str = env("DATADIR", text, "folder of train.rec, train.idx, val.rec, val.idx", default="/data")
-    train_samples: int = env("NUMEXAMPLES", integer, "images to train on", default=rules.TRAIN_SAMPLES, bound=SAMPLES)
-    eval_samples: int = env("NUMVALEXAMPLES", integer, "images to validate on", default=rules.EVAL_SAMPLES, bound=SAMPLES)
-    classes: int = env("NUMCLASSES", integer, "classes", default=rules.CLASSES, bound=CLASSES)
-    image_size: int = env("IMAGE_SIZE", integer, "side of the network's input in pixels", default=rules.IMAGE_SIZE,
-                          bound=PIXELS)
-    eval_resize: int = env("EVAL_RESIZE", integer, "shorter side of a validation image before its centre is cropped",
+    folder: str = env("DATADIR", text, "folder of train.rec, train.idx, val.rec and val.idx", default="/data")
+    train_samples: int = env("NUMEXAMPLES", integer, "images of the training set", default=rules.TRAIN_SAMPLES, bound=SAMPLES)
+    eval_samples: int = env("NUMVALEXAMPLES", integer, "images of the validation set", default=rules.EVAL_SAMPLES, bound=SAMPLES)
+    classes: int = env("NUMCLASSES", integer, "classes of the data set", default=rules.CLASSES, bound=CLASSES)
+    image_size: int = env("IMAGE_SIZE", integer, "side of the network's input, in pixels", default=rules.IMAGE_SIZE, bound=PIXELS)
+    eval_resize: int = env("EVAL_RESIZE", integer,
+                           "shorter side, in pixels, to which a validation image is resized before its centre is cropped",
                            default=rules.EVAL_RESIZE, bound=PIXELS)
-    crop_area_min: float = env("CROP_AREA_MIN", number, "smallest part of an image's area that a training crop takes",
+    crop_area_min: float = env("CROP_AREA_MIN", number,
+                               "smallest part of an image's area that a training crop takes, from 0 to 1",
                                default=rules.CROP_AREA[0], bound=AREA)
-    width: float = env("WIDTH", number, "multiplies every channel count; 1 is ResNet-50", default=1.0, bound=WIDTH)
+    width: float = env("WIDTH", number, "factor of the network's channels; 1 is ResNet-50", default=1.0, bound=WIDTH)
 
 
 @dataclasses.dataclass(frozen=True)
 class InputPipeline:
     """Variables of the input pipeline. They affect speed only."""
 
-    library: str = env("INPUT_LIBRARY", one_of(*frameworks.values("input_libraries")), "what reads and decodes images: dali, "
-                       "or another library of the framework", default="dali")
-    threads: int = env("DALI_THREADS", integer, "CPU threads of a rank's pipeline", default=3, bound=MACHINE)
-    prefetch_queue_depth: int = env("DALI_PREFETCH_QUEUE", integer, "batches prepared ahead", default=2, bound=QUEUE)
-    hw_decoder_load: float = env("DALI_HW_DECODER_LOAD", number, "share of images for the GPU's JPEG engine", default=0.0,
+    library: str = env("INPUT_LIBRARY", one_of(*frameworks.values("input_libraries")),
+                       "what reads and decodes images: dali, or another library of the framework", default="dali")
+    threads: int = env("DALI_THREADS", integer, "CPU threads of each rank that decode and augment images", default=3,
+                       bound=MACHINE)
+    prefetch_queue_depth: int = env("DALI_PREFETCH_QUEUE", integer, "batches that are prepared ahead", default=2, bound=QUEUE)
+    hw_decoder_load: float = env("DALI_HW_DECODER_LOAD", number,
+                                 "share of the images, from 0 to 1, that the GPU's JPEG engine decodes", default=0.0,
                                  bound=FRACTION)
-    roi_decode: bool = env("DALI_ROI_DECODE", flag, "1: decode only the random crop of a training image", default=False)
-    cache_size_mb: int = env("DALI_CACHE_SIZE", integer, "MiB of GPU memory for decoded images", default=0,
+    roi_decode: bool = env("DALI_ROI_DECODE", flag, "1: only the random crop of a training image is decoded", default=False)
+    cache_size_mb: int = env("DALI_CACHE_SIZE", integer, "GPU memory in MiB that keeps decoded images; 0 keeps none", default=0,
                              bound=MEBIBYTES)
-    nvjpeg_padding_mb: int = env("DALI_NVJPEG_MEMPADDING", integer, "MiB of host and GPU memory given to nvJPEG in advance",
+    nvjpeg_padding_mb: int = env("DALI_NVJPEG_MEMPADDING", integer, "host and GPU memory in MiB that nvJPEG gets in advance",
                                  default=64, bound=MEBIBYTES)
-    preallocate_width: int = env("DALI_PREALLOCATE_WIDTH", integer, "largest width that the JPEG engine prepares for",
-                                 default=0, bound=JPEG_SIDE)
-    preallocate_height: int = env("DALI_PREALLOCATE_HEIGHT", integer, "largest height that the JPEG engine prepares for",
-                                  default=0, bound=JPEG_SIDE)
-    decoder_buffer_hint: int = env("DALI_DECODER_BUFFER_HINT", integer, "bytes of a decoded image", default=1315942,
-                                   bound=BYTES)
-    crop_buffer_hint: int = env("DALI_CROP_BUFFER_HINT", integer, "bytes of a resized crop", default=165581,
+    preallocate_width: int = env("DALI_PREALLOCATE_WIDTH", integer,
+                                 "largest image width, in pixels, that the JPEG engine prepares for", default=0, bound=JPEG_SIDE)
+    preallocate_height: int = env("DALI_PREALLOCATE_HEIGHT", integer,
+                                  "largest image height, in pixels, that the JPEG engine prepares for", default=0,
+                                  bound=JPEG_SIDE)
+    decoder_buffer_hint: int = env("DALI_DECODER_BUFFER_HINT", integer, "expected size of a decoded image, in bytes",
+                                   default=1315942, bound=BYTES)
+    crop_buffer_hint: int = env("DALI_CROP_BUFFER_HINT", integer, "expected size of a resized crop, in bytes", default=165581,
                                 bound=BYTES)
-    normalize_buffer_hint: int = env("DALI_NORMALIZE_BUFFER_HINT", integer, "bytes of a normalised image", default=441549,
-                                     bound=BYTES)
-    tmp_buffer_hint: int = env("DALI_TMP_BUFFER_HINT", integer, "bytes of scratch memory for resizing", default=25273239,
-                               bound=BYTES)
-    dont_use_mmap: bool = env("DALI_DONT_USE_MMAP", flag, "1: read() the records instead of mapping the file", default=False)
-    input_batch_multiplier: int = env("INPUT_BATCH_MULTIPLIER", integer, "batches prepared at once", default=1,
+    normalize_buffer_hint: int = env("DALI_NORMALIZE_BUFFER_HINT", integer, "expected size of a normalised image, in bytes",
+                                     default=441549, bound=BYTES)
+    tmp_buffer_hint: int = env("DALI_TMP_BUFFER_HINT", integer, "expected size of the memory for resizing an image, in bytes",
+                               default=25273239, bound=BYTES)
+    dont_use_mmap: bool = env("DALI_DONT_USE_MMAP", flag,
+                              "1: records are read with read() instead of mapping the file into memory", default=False)
+    input_batch_multiplier: int = env("INPUT_BATCH_MULTIPLIER", integer, "batches that are prepared at once", default=1,
                                       bound=QUEUE)
 
 

@@ -11,8 +11,8 @@ from typing import Dict, List, Mapping, Optional, Set, Tuple
 
 from rn50.errors import UserError
 from rn50.files import ROOT
+from rn50.settings.libraries import PASSED_THROUGH
 from rn50.settings.shell import assignments
-from rn50.settings.variables import PASSED_THROUGH
 
 CONFIGS = ROOT / "configs"
 """Folder of our own files. An unknown name is an error in our files, and ignored in any other."""

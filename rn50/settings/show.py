@@ -1,8 +1,9 @@
 """Show the state of every value of a configuration: used, passed through, without effect in this configuration, or ignored."""
 
 import dataclasses
+import itertools
 import pathlib
-from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from rich.table import Table
 
@@ -10,28 +11,38 @@ from rn50 import frameworks
 from rn50.benchmark import rules
 from rn50.frameworks import traits
 from rn50.process import environment
+from rn50.settings import libraries
 from rn50.settings.config import SECTIONS, Config, from_environment, variables
 from rn50.settings.config_file import is_passed_through, names_set_by, source
 from rn50.settings.variables import FIXED
-from rn50.terminal import Terminal, print_json, styled
+from rn50.terminal import UNFOLDED, Terminal, print_json
 
 NO_EFFECT = "no effect"
-_REASONED = (NO_EFFECT, "ignored")
-"""States for which the reason is printed."""
+PASSED_THROUGH = "passed through"
 _VARIABLES = {variable.name: variable for _, _, variable in variables()}
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One value. ``state`` is "used", "passed through", "no effect" or "ignored". ``note`` is the meaning or the reason.
+    """One value. ``state`` is "used", "passed through", "no effect" or "ignored". ``meaning`` says what the variable does, and is
+    empty if that is not known. ``reason`` says why the value has no effect or is ignored, or to what it is passed through.
     ``origin`` says who set it: "file", "environment" or "default"."""
 
     name: str
     value: str
     section: str
     state: str
-    note: str
+    meaning: str
+    reason: str
     origin: str
+
+    @property
+    def text(self) -> str:
+        """Return what is known of the variable, as a person reads it."""
+        state = "" if self.state == "used" else f"{self.state} {self.reason}" if self.state == PASSED_THROUGH \
+            else f"{self.state}: {self.reason}"
+        said = "; ".join(filter(None, (self.meaning, state)))
+        return said if self.origin == "file" else f"{said} [{self.origin}]"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,13 +94,13 @@ def describe(config: Config, environ: Mapping[str, str], config_file: Optional[s
         name, given = variable.given(environ)
         value = resolved.get(variable.name, "")
         reason = why_no_effect(variable.name, config)
-        rows.append(Row(name, given or value, section, NO_EFFECT if reason else "used", reason or variable.meaning,
+        rows.append(Row(name, given or value, section, NO_EFFECT if reason else "used", variable.meaning, reason or "",
                         origin[name] if given else "default"))
     known = {row.name for row in rows}
     for name in dict.fromkeys(in_file + sorted(filter(is_passed_through, environ))):
         if name in environ and name not in known:
-            section, state, note = _other(name)
-            rows.append(Row(name, environ[name], section, state, note, origin[name]))
+            section, state, meaning, reason = _other(name)
+            rows.append(Row(name, environ[name], section, state, meaning, reason, origin[name]))
     return sorted(rows, key=lambda row: [*SECTIONS, "environment"].index(row.section))
 
 
@@ -101,17 +112,18 @@ def why_no_effect(name: str, config: Config) -> Optional[str]:
     return next((each.reason for each in WITHOUT_EFFECT if name in each.names and each.applies(config)), None)
 
 
-def _other(name: str) -> Tuple[str, str, str]:
-    """Return section, state and note of a name that fills no field."""
+def _other(name: str) -> Tuple[str, str, str, str]:
+    """Return section, state, meaning and reason of a name that fills no field."""
     if name in FIXED:
-        return "hyperparameters", "used", "checked: it has one possible meaning here"
+        return "hyperparameters", "used", f"{FIXED[name].meaning}; checked, because nothing else is implemented", ""
+    meaning = libraries.MEANINGS.get(name, "")
     for framework in frameworks.every().values():
         own = framework.variables
         if own and (name in own.elsewhere or name.startswith(own.prefix) and name not in own.read):
-            return "environment", NO_EFFECT, f"no released {framework.name} reads it, at most a vendor's own build"
+            return "environment", NO_EFFECT, meaning, f"no released {framework.name} reads it, at most a vendor's own build"
     if is_passed_through(name):
-        return "environment", "passed through", ""
-    return "environment", "ignored", "means nothing here"
+        return "environment", PASSED_THROUGH, meaning, f"to {libraries.reader(name)}"
+    return "environment", "ignored", meaning, "neither rn50 nor a library that it knows reads it"
 
 
 def findings(config: Config) -> List[str]:
@@ -144,34 +156,36 @@ def to_json(rows: List[Row], config: Config) -> Dict[str, Any]:
     }
 
 
-WIDE = 120
-"""Columns of a terminal from which on the meaning of every variable is shown."""
-
-
 def print_table(rows: List[Row], config: Config, console: Terminal) -> None:
-    """Print a line for every value, then the reason for every value without effect, then the findings of the rules.
+    """Print the value and the meaning of every variable, by section, then the findings of the rules.
 
-    Defaults without effect are left out.
+    In a pipe each variable is one line, so that grep finds it whole. A terminal gets columns that fit it, and no defaults without
+    effect.
     """
-    shown = [row for row in rows if row.state != NO_EFFECT or row.origin != "default"]
-    title = f"{config.run.system}: ranks {config.ranks}, global batch size {config.global_batch_size}"
-    table = Table(title=title, title_justify="left", box=None)
-    for heading in ("variable", "value", "set by", "state") + (("meaning",) if console.width >= WIDE else ()):
-        table.add_column(heading, overflow="fold")
-    section = ""
-    for row in shown:
-        if row.section != section:
-            section = row.section
-            table.add_row(styled(section.replace("_", " "), "bold"))
-        meaning = row.note if row.state == "used" else ""
-        table.add_row(*(row.name, row.value, row.origin, row.state, meaning)[: len(table.columns)],
-                      style="yellow" if row.state in _REASONED else "")
-    console.print(table)
-    for row in shown:
-        if row.state in _REASONED:
-            console.print(f"{row.state}: {row.name}={row.value}: {row.note}")
+    console.print(f"{config.run.system}: ranks {config.ranks}, global batch size {config.global_batch_size}", style="bold")
+    console.print("[default], [environment]: not set by the file")
+    width = max(len(row.name) for row in rows)
+    for section, of_section in itertools.groupby(rows, key=lambda row: row.section):
+        console.print(section.replace("_", " "), style="bold")
+        if console.width < UNFOLDED:
+            shown = [row for row in of_section if row.state != NO_EFFECT or row.origin != "default"]
+            console.print(_columns(shown, console.width))
+            continue
+        for row in of_section:
+            console.print(f"  {row.name:<{width}}  {row.value or '-':<10}  {row.text}")
     for finding in findings(config):
         console.print(f"rules: {finding}")
+
+
+def _columns(rows: Sequence[Row], width: int) -> Table:
+    """Return rows in columns as wide as this section needs, so that the meanings have the rest of a terminal's width."""
+    table = Table(box=None, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold", max_width=width // 5)
+    table.add_column(overflow="fold")
+    for row in rows:
+        table.add_row(row.name, row.value or "-", row.text, style="yellow" if row.state in (NO_EFFECT, "ignored") else "")
+    return table
 
 
 def show(file: Optional[pathlib.Path], as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""Variables of a configuration file: parsers, bounds and relations of their values, and names that are only passed through."""
+"""Variables of a configuration file: parsers, bounds and relations of their values."""
 
 import dataclasses
 import math
@@ -9,14 +9,6 @@ from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple
 
 from rn50 import frameworks
 from rn50.frameworks import traits
-
-PASSED_THROUGH = (
-    *(prefix for each in frameworks.every().values() for prefix in each.prefixes),
-    "NCCL_", "HOROVOD_", "OMPI_", "PMIX_", "UCX_", "SHARP_", "GLOO_", "CUDA_", "CUDNN_", "NVIDIA_", "OMP_", "KMP_", "GOMP_",
-    "MKL_", "MKLDNN_", "DNNL_", "ONEDNN_", "LD_", "SBATCH_",
-)  # fmt: skip
-"""Prefixes of the variables of libraries and launchers, to which the values are passed unchanged."""
-
 
 UNNAMED, UNNAMED_ORGANISATION = "unnamed", "unnamed organisation"
 """Default names of the system and of the submitting organisation."""
@@ -204,17 +196,21 @@ class Fixed:
     """A variable of published files of which only one meaning is implemented. It is checked, and has no further effect."""
 
     pattern: str
+    meaning: str
     refusal: str
 
 
 FIXED: Dict[str, Fixed] = {
-    "NETWORK": Fixed(r"resnet-?50(_?v1\.5|_v1b)?|resnet-v1b(-\w+)*",
+    "NETWORK": Fixed(r"resnet-?50(_?v1\.5|_v1b)?|resnet-v1b(-\w+)*", "network that is trained",
                      "is not ResNet-50 v1.5, the only network that a run trains; published spellings are resnet-v1b-fl, "
                      "resnet-v1b-stats-fl"),
-    "LRSCHED": Fixed(r"pow2", "is not implemented; the rules fix polynomial decay of power 2: LRSCHED=pow2"),
-    "KVSTORE": Fixed(r"horovod", "would make BATCHSIZE the batch of a whole machine; only one rank per device is implemented: "
-                                 "KVSTORE=horovod"),
-    "BN_GROUP": Fixed(r"1", "asks for batch statistics over several ranks, which is not implemented; use BN_GROUP=1"),
+    "LRSCHED": Fixed(r"pow2", "how the learning rate decays: pow2, with the square of the steps left",
+                     "is not implemented; the rules fix polynomial decay of power 2: LRSCHED=pow2"),
+    "KVSTORE": Fixed(r"horovod", "what sums gradients over the ranks",
+                     "would make BATCHSIZE the batch of a whole machine; only one rank per device is implemented: "
+                     "KVSTORE=horovod"),
+    "BN_GROUP": Fixed(r"1", "ranks that share the statistics of batch norm",
+                      "asks for batch statistics over several ranks, which is not implemented; use BN_GROUP=1"),
 }
 
 LIBRARIES: Dict[str, Callable[[str], Any]] = {"OMP_NUM_THREADS": threads}

@@ -10,7 +10,7 @@ from rn50.process import environment
 from rn50.run.all_reduce import FLOAT_BYTES, Timing, time_sums
 from rn50.run.implementation import Communicator
 from rn50.settings.config import Config
-from rn50.settings.variables import PASSED_THROUGH
+from rn50.settings.libraries import PASSED_THROUGH
 from rn50.speed.measurable import Measurable
 from rn50.terminal import Terminal, print_json
 

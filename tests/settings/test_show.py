@@ -10,8 +10,9 @@ import pytest
 
 from rn50 import frameworks
 from rn50.settings import config as configuration
-from rn50.settings import config_file, show
-from rn50.terminal import Terminal
+from rn50.settings import config_file, libraries, show
+from rn50.settings.variables import FIXED
+from rn50.terminal import UNFOLDED, Terminal
 from tests.settings.imagenet import IMAGENET, read, states
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -58,7 +59,7 @@ WITHOUT_EFFECT = [
 @pytest.mark.parametrize("name, value, kills, revives, reason", WITHOUT_EFFECT)
 def test_a_knob_that_does_nothing_is_said_to_have_no_effect(name, value, kills, revives, reason):
     row = states({**IMAGENET, name: value, **kills})[name]
-    assert row.state == "no effect" and reason in row.note
+    assert row.state == "no effect" and reason in row.reason and row.meaning
     assert states({**IMAGENET, name: value, **revives})[name].state == "used"
 
 
@@ -104,18 +105,46 @@ def test_with_what_the_closed_division_does_not_allow_the_log_names_the_open_one
     assert finding == "WD=3e-05: the rules allow 0.0001 * 2^n with a whole n; the log will name the open division"
 
 
-def test_the_table_fits_and_gives_the_reasons(foreign):
+def printed(rows, config, columns):
+    """The lines of the table on something of so many columns."""
+    out = io.StringIO()
+    console = Terminal(file=out)
+    console.width = columns
+    show.print_table(rows, config, console)
+    return out.getvalue().splitlines()
+
+
+def test_in_a_pipe_every_variable_is_one_line_with_value_meaning_and_reason(foreign):
+    environ = {**config_file.source(foreign), "LD_LIBRARY_PATH": "/a/long/path:" * 40}
+    config = configuration.from_environment(environ, foreign)
+    rows = show.describe(config, environ, foreign)
+    lines = printed(rows, config, UNFOLDED)
+    assert lines[0] == "X8: ranks 8, global batch size 3264"
+    for row in rows:
+        [line] = [line for line in lines if line.split()[0] == row.name]
+        assert line.split(maxsplit=1)[1].startswith(row.value or "-") and row.meaning in line and line.endswith(row.text)
+    said = "\n".join(" ".join(line.split()) for line in lines)
+    assert "DGXNSOCKET 2 CPU sockets of a machine; no effect: ranks are bound to the cores that are there" in said
+    assert "BATCHSIZ 1 ignored: neither rn50 nor a library that it knows reads it" in said
+    assert "DGXHT - hardware threads of a core [default]" in said
+    assert "HOROVOD_CYCLE_TIME 0.1 milliseconds from one round of sums" in said and "; passed through to Horovod" in said
+    assert max(len(line) for line in lines if "LD_LIBRARY_PATH" not in line) < 300, "a long value moves no other line"
+    report = show.to_json(rows, config)
+    assert json.loads(json.dumps(report))["values"][0]["name"] == "OPTIMIZER"
+
+
+def test_on_a_terminal_of_80_columns_the_meanings_are_readable(foreign):
     environ = config_file.source(foreign)
     config = configuration.from_environment(environ, foreign)
     rows = show.describe(config, environ, foreign)
-    out = io.StringIO()
-    show.print_table(rows, config, Terminal(file=out))
-    text = out.getvalue()
-    assert "X8: ranks 8, global batch size 3264" in text
-    assert "no effect: DGXNSOCKET=2: ranks are bound to the cores that are there" in text
-    assert "ignored: BATCHSIZ=1" in text
-    report = show.to_json(rows, config)
-    assert json.loads(json.dumps(report))["values"][0]["name"] == "OPTIMIZER"
+    lines = printed(rows, config, 80)
+    assert all(len(line) <= 80 for line in lines)
+    assert any(" ".join(line.split()).startswith("LR 10.5 highest learning rate") for line in lines)
+    together = " ".join(" ".join(lines).split())
+    assert all(row.name in together for row in rows if row.state != "no effect")
+    assert "DALI_NVJPEG_MEMPADDING" in together and "ranks are bound to the cores that are there" in together
+    hidden = show.describe(read(DEVICE="cpu"), {**IMAGENET, "DEVICE": "cpu"})
+    assert "DALI_NVJPEG_MEMPADDING" not in "".join(printed(hidden, read(DEVICE="cpu"), 80)), "a default without effect"
 
 
 def test_showing_a_file_leaves_the_environment_of_the_user_out(foreign, monkeypatch, capsys):
@@ -131,7 +160,7 @@ def test_variables_of_mxnet_that_no_release_reads_have_no_effect():
                "MXNET_UPDATE_AGGREGATION_SIZE": "4"}
     rows = states(environ)
     for name in ("MXNET_DETERMINISTIC", "MXNET_CUDNN_NHWC_BN_ADD_RELU"):
-        assert (rows[name].state, rows[name].note) == ("no effect", "no released MXNet reads it, at most a vendor's own build")
+        assert (rows[name].state, rows[name].reason) == ("no effect", "no released MXNet reads it, at most a vendor's own build")
     assert rows["MXNET_ENFORCE_DETERMINISM"].state == rows["MXNET_UPDATE_AGGREGATION_SIZE"].state == "passed through"
 
 
@@ -145,3 +174,19 @@ def test_the_variables_of_mxnet_are_those_in_its_library():
     assert MXNET.LIBRARY <= in_library <= MXNET.READ | {"MXNET_C_API", "MXNET_LAPACK_"}
     in_python = {each.decode() for file in folder.rglob("*.py") for each in name.findall(file.read_bytes())}
     assert in_python >= MXNET.PYTHON
+
+
+def test_a_library_is_named_and_its_variables_explained_as_far_as_they_are_known():
+    rows = states({**IMAGENET, "NCCL_BUFFSIZE": "2097152", "NCCL_NO_SUCH": "1", "MXNET_USE_FUSION": "0"})
+    assert rows["NCCL_BUFFSIZE"].text == "bytes of the buffer between two GPUs; passed through to NCCL [environment]"
+    assert rows["NCCL_NO_SUCH"].text == "passed through to NCCL [environment]"
+    assert rows["MXNET_USE_FUSION"].text.endswith("; passed through to MXNet [environment]")
+    assert set(MXNET.TRAITS.meanings) <= MXNET.READ
+    assert set(libraries.MEANINGS) == {name for name in libraries.MEANINGS if name.startswith(libraries.PASSED_THROUGH)}
+
+
+def test_every_variable_says_what_it_does():
+    meanings = {variable.name: variable.meaning for _, _, variable in configuration.variables()}
+    meanings.update({name: fixed.meaning for name, fixed in FIXED.items()}, **libraries.MEANINGS)
+    for name, meaning in meanings.items():
+        assert len(meaning) > 5 and not meaning.endswith(".") and meaning.isprintable(), name

@@ -60,7 +60,7 @@ def test_a_variable_that_the_optimizer_does_not_read_is_not_refused_for_its_valu
     environ = {**IMAGENET, "OPTIMIZER": "sgd", "LARSETA": value}
     assert configuration.from_environment(environ).hyperparameters.lars_eta is None
     row = states(environ)["LARSETA"]
-    assert (row.state, row.value, row.note) == ("no effect", value, "OPTIMIZER=sgd has no trust ratio")
+    assert (row.state, row.value, row.reason) == ("no effect", value, "OPTIMIZER=sgd has no trust ratio")
 
 
 def test_epochs_may_be_broken_and_the_decay_may_end_before_the_run():

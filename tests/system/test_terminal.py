@@ -128,7 +128,7 @@ def test_a_table_in_a_pipe_is_not_folded():
     assert sum(bool(re.match(r" ?\d+ .* (v\d\.\d|rcp)/[^/]+/[^/]+$", line)) for line in shown.lines) == 40
     shown = in_pipe([*RN50, "config", "show", "configs/config_DEMO_CPU.sh"])
     [line] = [line for line in shown.lines if line.split()[:1] == ["DALI_THREADS"]]
-    assert "CPU threads of a rank's pipeline" in line
+    assert line.split()[1] == "1" and "CPU threads of each rank" in line
 
 
 @pytest.mark.parametrize("command", ["--help", "plan --curve", "config show configs/config_DEMO_CPU.sh", "plan --curve --json",
