@@ -44,9 +44,10 @@ def configured(environ: Mapping[str, str], name: Optional[str] = None) -> Option
 
 
 def fitting(facts: Machine, software: Software, environ: Mapping[str, str]) -> Dict[str, Finding]:
-    """Return a finding for each of our own configurations: can this machine run it, apart from the data?
+    """Return a finding for each of our own configurations: can this machine run it, apart from the data? If not, the gravest
+    reason is given.
 
-    What no command mends goes before missing software: nobody installs packages for a GPU that is not there.
+    What no command mends is graver than missing software: nobody installs packages for a GPU that is not there.
     """
     found = {}
     for system in config_file.systems():
@@ -54,12 +55,13 @@ def fitting(facts: Machine, software: Software, environ: Mapping[str, str]) -> D
         config = configuration.from_environment(variables)
         failures = [each for each in examine(facts, software, config, variables)
                     if each.severity == FAILURE and each.subject != "DATADIR"]
-        missing = [each for each in failures if each.subject not in SOFTWARE]
-        reasons = "; ".join(each.found if each.subject in ("GPU", "packages") else f"{each.subject}: {each.found}"
-                            for each in missing or failures)
-        remedies = "" if missing else "; ".join(dict.fromkeys(each.remedy for each in failures))
         subject = f"DGXSYSTEM={system}"
-        found[system] = Finding(WARNING, subject, f"{CANNOT}: {reasons}", remedies) if failures else Finding(OK, subject, CAN)
+        if not failures:
+            found[system] = Finding(OK, subject, CAN)
+            continue
+        worst = min(failures, key=lambda each: (each.subject in SOFTWARE, each.subject != "processor"))
+        reason = worst.found if worst.subject in ("GPU", "packages") else f"{worst.subject}: {worst.found}"
+        found[system] = Finding(WARNING, subject, f"{CANNOT}: {reason}", worst.remedy if worst.subject in SOFTWARE else "")
     return found
 
 
@@ -71,7 +73,9 @@ def grouped(fits: Mapping[str, Finding]) -> List[Finding]:
     found = []
     for each, systems in sorted(groups.items(), key=lambda item: item[0].severity != OK):
         subject, _, reason = each.found.partition(": ")
-        found.append(each._replace(subject=subject, found=": ".join(filter(None, (", ".join(systems), reason)))))
+        names = ", ".join(systems)
+        found.append(Finding(each.severity, subject, ": ".join(filter(None, (names, reason))),
+                             each.remedy and f"for {names}: {each.remedy}"))
     return found
 
 

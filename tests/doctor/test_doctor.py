@@ -204,8 +204,16 @@ def test_systems_that_cannot_run_for_one_reason_take_one_line():
     names, reason = without_gpu.found.split(": ", 1)
     assert names.split(", ") == [name for name in fits if not name.startswith("DEMO_CPU")]
     assert reason.startswith("no NVIDIA GPU (nvidia-smi: ") and not without_gpu.remedy
-    assert without_pytorch.found.startswith("DEMO_CPU_PYTORCH: Python: 3.10.12, but PyTorch for DEVICE=cpu needs 3.11; no ")
+    assert without_pytorch.found == "DEMO_CPU_PYTORCH: Python: 3.10.12, but PyTorch for DEVICE=cpu needs 3.11"
     assert "PYTHON=python3.11 " in without_pytorch.remedy, "its build for CPUs is for 3.11 alone, and this Python is 3.10"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_there_are_few_such_lines_on_every_machine(name):
+    findings = doctor.grouped(doctor.fitting(simulated(name), GPU_BUILD, {"PATH": "/usr/bin:/bin"}))
+    assert len(findings) <= 5
+    named = [system for each in findings for system in each.found.split(": ")[0].split(", ")]
+    assert sorted(named) == config_file.systems()
 
 
 def test_a_remedy_that_mends_two_things_is_said_once():
