@@ -68,8 +68,11 @@ def command_line() -> str:
     lines = ["# Command line", "", "```text", *_context(main, "rn50").get_help().splitlines(), "```", "",
              "## Exit statuses", "", *_table(("status", "meaning"), _statuses()),
              "`run_and_time.sh`, `run_experiments.sh`, `run_with_docker.sh` and `run.sub` end with the same statuses.", ""]
-    for name, command in _verbs(main, "rn50"):
-        lines += _verb(name, command)
+    for heading, commands in main.sections.items():
+        lines += [f"## {heading}", ""]
+        for command in commands:
+            for name, verb in _verbs(command, f"rn50 {command.name}"):
+                lines += _verb(name, verb)
     return GENERATED + "\n".join(lines)
 
 
@@ -77,15 +80,12 @@ def _context(command: click.Command, name: str) -> click.Context:
     return click.Context(command, info_name=name, terminal_width=100, **command.context_settings)
 
 
-def _verbs(group: click.Group, path: str) -> Iterator[Tuple[str, click.Command]]:
-    for name in group.list_commands(_context(group, path)):
-        command = group.commands[name]
-        if command.hidden:
-            continue
-        if isinstance(command, click.Group):
-            yield from _verbs(command, f"{path} {name}")
-        else:
-            yield f"{path} {name}", command
+def _verbs(command: click.Command, path: str) -> Iterator[Tuple[str, click.Command]]:
+    if not isinstance(command, click.Group):
+        yield path, command
+        return
+    for name in command.list_commands(_context(command, path)):
+        yield from _verbs(command.commands[name], f"{path} {name}")
 
 
 def _statuses() -> Iterator[Tuple[str, str]]:
@@ -96,17 +96,17 @@ def _statuses() -> Iterator[Tuple[str, str]]:
 def _verb(name: str, command: click.Command) -> Iterator[str]:
     context = _context(command, name)
     usage = " ".join(command.get_usage(context).split())
-    yield from (f"## {name}", "", "```text", usage[len("Usage: "):], "```", "")
+    yield from (f"### {name}", "", "```text", usage[len("Usage: "):], "```", "")
     for paragraph in re.split(r"\n\s*\n", inspect.cleandoc(command.help or "")):
         lines = paragraph.split("\n")
         if lines[0] == "\b":  # click's mark of a paragraph whose lines stay as they are
             yield from ("```text", *lines[1:], "```", "")
         else:
             yield from (_plain(" ".join(lines)), "")
-    options = [each.get_help_record(context) for each in command.params if isinstance(each, click.Option)]
-    shown = [(_code(record[0].replace(" RANGE", "")), _plain(record[1])) for record in options if record]
+    records = [each.get_help_record(context) for each in command.params]  # None of what is hidden
+    shown = [(_code(record[0].replace(" RANGE", "")), _plain(record[1])) for record in records if record]
     if shown:
-        yield from _table(("option", "meaning"), shown)
+        yield from _table(("argument or option", "meaning"), shown)
     example = re.sub(r"^Examples?:", "", inspect.cleandoc(command.epilog or "").replace("\b\n", ""))
     if example.strip():
         yield from ("```sh", *(line.strip() for line in example.splitlines() if line.strip()), "```", "")
