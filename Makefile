@@ -54,7 +54,7 @@ bench-gpu: ## the figures that only a GPU can give, with the packages that are t
 
 docs: setup ## build the documentation site into site/
 	@requirements/install.sh docs
-	@$(BIN)/mkdocs build --quiet --strict
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 	@echo "site/index.html"
 
 reference: setup ## write docs/reference/ and the outputs that pages of docs/ show again

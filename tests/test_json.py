@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import shutil
 
 import click
 import pytest
@@ -87,7 +88,8 @@ def test_verbs_on_data(tmp_path):
     (tmp_path / "packed" / "val.rec").write_bytes((tmp_path / "packed" / "val.rec").read_bytes()[:-100])
     spoiled = printed("verify", tmp_path / "packed")
     assert spoiled["faults"]["kept"] and documented.differences("verify", spoiled) == []
-    storage = printed("bench", "storage", tmp_path / "packed", tmp_path / "packed", "--seconds", "1", "--rounds", "1")
+    shutil.copytree(str(tmp_path / "packed"), str(tmp_path / "copy"))
+    storage = printed("bench", "storage", tmp_path / "packed", tmp_path / "copy", "--seconds", "1", "--rounds", "1")
     assert documented.differences("bench storage", storage) == []
 
 
