@@ -1,8 +1,8 @@
 """Paths, links and members that the documentation names exist; its generated parts are current; the site builds."""
 
 import importlib.util
-import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -61,14 +61,28 @@ def test_what_is_generated_is_current():
         assert page.read_text(encoding="utf-8") == text, page
 
 
-@pytest.mark.skipif(importlib.util.find_spec("mkdocs") is None, reason="needs the set docs: requirements/install.sh docs")
-def test_the_site_builds_without_a_warning_and_asks_nobody_for_anything(tmp_path):
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
-    done = subprocess.run(command, cwd=str(ROOT), env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True)
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    if importlib.util.find_spec("mkdocs") is None:
+        pytest.skip("needs the set docs: requirements/install.sh docs")
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run([sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)], cwd=str(ROOT),
+                          capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    pages = list((tmp_path / "site").rglob("*.html"))
+    return folder
+
+
+def test_the_site_asks_nobody_for_anything(site):
+    pages = list(site.rglob("*.html"))
     assert len(pages) > 20
     for page in pages:
         text = page.read_text(encoding="utf-8")
         assert re.findall(r'<(?:script|img|iframe)[^>]* src="(?:https?:)?//[^"]*', text) == []
         assert re.findall(r'<link[^>]* href="(?:https?:)?//[^"]*', text) == []
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs a browser: apt-get install chromium")
+def test_the_search_finds_without_a_server(site, tmp_path):
+    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}",
+               "--virtual-time-budget=60000", "--dump-dom", f"{(site / 'index.html').as_uri()}?q=olympic"]
+    assert "matching documents" in subprocess.run(command, capture_output=True, text=True, timeout=300).stdout
