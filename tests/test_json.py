@@ -98,6 +98,17 @@ def test_demo_data(tmp_path):
     assert documented.differences("demo-data", printed("demo-data", tmp_path / "demo")) == []
 
 
-def test_verbs_on_results(results):
-    for verb in ("score", "check", "report", "compare"):
-        assert documented.differences(verb, printed(verb, *results)) == [], verb
+def test_verbs_on_results(results, tmp_path):
+    for verb, options in (("score", ()), ("check", ()), ("report", ("-o", tmp_path / "report.html")), ("compare", ())):
+        assert documented.differences(verb, printed(verb, *results, *options)) == [], verb
+    (results[0] / "result_4.txt").rename(results[0] / "result_4.txt.partial")
+    assert documented.differences("watch", printed("watch", results[0])) == []
+
+
+@pytest.mark.slow
+def test_a_campaign_whose_runs_are_there(results):
+    assert documented.differences("run", printed("run", "DEMO_CPU", "-o", results[0])) == []
+
+
+def test_config_new(tmp_path):
+    assert documented.differences("config new", printed("config", "new", "MINE", "-o", tmp_path / "config_MINE.sh")) == []

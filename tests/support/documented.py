@@ -12,12 +12,14 @@ TYPES = {"text": str, "integer": int, "number": (int, float), "true or false": b
 def verbs() -> Dict[str, Dict[str, str]]:
     """Return verb -> path of a field -> its type; a type of the page's own, such as "rate", is a verb too."""
     found: Dict[str, Dict[str, str]] = {}
+    others: Dict[str, str] = {}
     for section in PAGE.read_text(encoding="utf-8").split("\n## ")[1:]:
-        as_well = re.search(r"^The fields of `([^`]+)`, and$", section, re.MULTILINE)
-        fields = {**found[as_well[1]]} if as_well else {}
-        fields.update(re.findall(r"^\| `([^`]+)` \| ([^|]+?) \|", section, re.MULTILINE))
-        found.update(dict.fromkeys(re.findall("`([^`]+)`", section.splitlines()[0]), fields))
-    return found
+        fields = dict(re.findall(r"^\| `([^`]+)` \| ([^|]+?) \|", section, re.MULTILINE))
+        other = re.search(r"^The fields of `([^`]+)`(?:\.|, and:)$", section, re.MULTILINE)
+        for name in re.findall("`([^`]+)`", section.splitlines()[0]):
+            found[name] = fields
+            others.update({name: other[1]} if other else {})
+    return {name: {**found.get(others.get(name, ""), {}), **fields} for name, fields in found.items()}
 
 
 def differences(verb: str, value: Any) -> List[str]:
