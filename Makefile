@@ -1,6 +1,6 @@
 # Every target may be interrupted and run again. PYTHON=/path/to/python chooses the Python of .venv.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-pytorch data dev test test-quick fuzz test-gpu bench bench-gpu lint ruff mypy import-linter shellcheck requirements image
+.PHONY: help setup demo demo-pytorch data dev test test-quick fuzz test-gpu bench bench-gpu docs reference lint ruff mypy import-linter shellcheck requirements image
 BIN := .venv/bin
 
 help: ## list the targets
@@ -27,6 +27,7 @@ pytest = $(BIN)/python -m pytest --numprocesses=auto --dist=loadgroup
 
 test: dev ## build Horovod and run every test
 	@requirements/install.sh horovod
+	@requirements/install.sh docs
 	@requirements/install.sh pytorch-cpu || echo "make: the tests of the PyTorch implementation are skipped, for the reason above"
 	@$(pytest)
 
@@ -50,6 +51,14 @@ bench: data ## the figures of docs/measurements.md that a CPU can give
 
 bench-gpu: ## the figures that only a GPU can give, with the packages that are there; five timed runs at 224x224 come last
 	@benchmarks/gpu.sh
+
+docs: setup ## build the documentation site into site/
+	@requirements/install.sh docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "site/index.html"
+
+reference: setup ## write docs/reference/ and the outputs that pages of docs/ show again
+	@$(BIN)/python -m docs.generate
 
 lint: ruff mypy import-linter shellcheck ## ruff, mypy, import-linter, shellcheck
 

@@ -14,6 +14,7 @@ resolve pip "$@" --only-binary :all:
 for packages in core mxnet-cpu mxnet-cu112 horovod-build dev; do
   resolve "$packages" "$@" --only-binary :all:
 done
+resolve docs "$@" --only-binary :all: --constraint dev.txt
 # For the one Python that there is a wheel for. It lies in PyTorch's index of builds for CPUs: UV_FIND_LINKS or UV_INDEX says where.
 uv pip compile "$@" --only-binary :all: pytorch-cpu.in --constraint mxnet-cpu.txt --output-file pytorch-cpu.txt --python-version 3.11 \
   --generate-hashes --quiet --custom-compile-command "make requirements" >/dev/null

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs a pinned set into .venv, and does nothing where it is there already: requirements/install.sh SET, where SET is
-# mxnet-cpu, mxnet-cu112, pytorch-cpu, pytorch-gpu, dev (tests and linters), horovod-build (what the next two take), horovod (with
-# Gloo, for CPUs) or horovod-nccl (with NCCL, MPI and Gloo).
+# mxnet-cpu, mxnet-cu112, pytorch-cpu, pytorch-gpu, dev (tests and linters), docs (the documentation site), horovod-build (what the
+# next two take), horovod (with Gloo, for CPUs) or horovod-nccl (with NCCL, MPI and Gloo).
 # PYTHON names the Python to use; by default find_python.sh chooses one.
 set -euo pipefail
 trap 'exit 130' INT TERM
@@ -109,7 +109,7 @@ case $packages in
     install_wheels " (some 3 GB to download)"
     ;;
   dev) install_wheels " (some 200 MB more)" ;;
-  horovod-build) install_wheels ;;
+  docs | horovod-build) install_wheels ;;
   horovod | horovod-nccl) build_horovod ;;
 esac
 echo "$wanted" >"$done_before"

@@ -7,6 +7,7 @@ from rn50.results.parse import read_log
 from rn50.settings import config as configuration
 from rn50.settings.shell import assignments
 from tests.hyperparameters.searches import DEMO, DONE, USER_CAN_MEND, complaint, trials
+from tests.support import documented
 
 
 def configuration_of(file):
@@ -17,6 +18,7 @@ def test_a_search_finds_something_better_and_confirms_it(seek, tmp_path):
     result = seek("--trials", 14, "--json")
     assert result.exit_code == DONE, result.stderr
     told, folder = json.loads(result.stdout), tmp_path / "to"
+    assert documented.differences("search", told) == []
     assert told["stands"] and told["epochs"]["reduction"] > 0.15 and told["epochs"]["p"] < 0.01
     assert told["baseline"] == {"LR": "2", "BATCHSIZE": "64", "WARMUP_EPOCHS": "1", "WD": "5e-05", "NUMEPOCHS": "12"}
     assert len(told["trials"]) == 14

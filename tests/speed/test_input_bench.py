@@ -14,6 +14,7 @@ from rn50.errors import UserError
 from rn50.speed import input_pipeline, measurable, rates
 from rn50.speed.meter import Meter
 from tests.conftest import with_changes
+from tests.support import documented
 
 FAST = rates.Comparison(1.01, 0.99, 1.02, 5)
 SLOW = rates.Comparison(0.8, 0.78, 0.81, 5)
@@ -94,6 +95,7 @@ def test_the_command_measures_all_ranks_and_says_what_it_found(tiny_environment,
     said = subprocess.run([*command, "--json"], env=environ, capture_output=True, text=True, timeout=120)
     assert said.returncode == 0, said.stderr
     report = json.loads(said.stdout)
+    assert documented.differences("bench input", report) == []
     assert report["ranks"] == ranks and list(report["images_per_second"]) == [*input_pipeline.STAGES, *input_pipeline.TRAINING]
     for rate in report["images_per_second"].values():
         assert 0 < rate["lowest"] <= rate["median"] <= rate["highest"]

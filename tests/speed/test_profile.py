@@ -13,6 +13,7 @@ from rn50.speed import profile
 from rn50.speed.measurable import Operator
 from rn50.speed.profile import Profile
 from tests.contract.frameworks import FRAMEWORKS, installed
+from tests.support import documented
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CONVOLUTIONS = {
@@ -32,6 +33,7 @@ def test_every_operator_is_counted_and_a_change_is_told(tiny_environment, tmp_pa
     done = rn50_profile(environment, "--steps", 3, "-o", tmp_path / "before", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     told = json.loads(done.stdout)
+    assert documented.differences("profile", told) == []
     operators = {each["name"]: each for each in told["operators"]}
     for name in CONVOLUTIONS[framework]:  # 53 in the network, each counted by itself
         assert operators[name]["calls"] == 53 and operators[name]["milliseconds"] > 0

@@ -16,6 +16,7 @@ from rn50.speed.cell import Cell, Result
 from rn50.speed.networks import OURS, Network
 from rn50.speed.rates import Rates
 from tests.contract.frameworks import FRAMEWORKS, installed
+from tests.support import documented
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -45,6 +46,7 @@ def test_every_cell_has_its_figures(tiny_environment, tmp_path, framework):
                             "8,16", "--published", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     told = json.loads(done.stdout)
+    assert documented.differences("bench throughput", told) == []
     assert [(each["ranks"], each["batch_size"]) for each in told["cells"]] == [(1, 8), (1, 16), (2, 8), (2, 16)]
     for each in told["cells"]:
         assert each["framework"] == framework and each["precision"] == "float32" and not each["failure"]

@@ -21,6 +21,7 @@ from rn50.settings import config_file, rewrite
 from rn50.speed import input_settings, tuned_config, tuning
 from rn50.speed.tuning import Tuner
 from tests.conftest import with_changes
+from tests.support import documented
 
 CONFIGS = sorted(config_file.CONFIGS.glob("config_*.sh"))
 DEMO = config_file.CONFIGS / "config_DEMO_CPU.sh"
@@ -257,6 +258,7 @@ def test_end_to_end_a_faster_configuration_is_written_and_it_is_faster(slow_to_d
         if report["faster"]:
             break
         assert not output.exists() and report["written"] is None
+    assert documented.differences("tune input", report) == []
     assert report["faster"] and report["written"] == str(output) and report["changes"]["DALI_ROI_DECODE"] == "1"
     compared = report["after_of_before"]
     assert compared["lowest"] > 1 and compared["rounds"] == tuning.FINAL_ROUNDS

@@ -23,7 +23,7 @@ from rn50.settings import config as configuration
 from rn50.settings import config_file
 from rn50.submission import check, describe, package
 from rn50.terminal import Terminal
-from tests.support import imagenet_run
+from tests.support import documented, imagenet_run
 from tests.support.campaigns import DETAILS, details, git, make, nobody, packaged, snapshot
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -197,6 +197,7 @@ def test_the_command_packages_a_demo_with_the_errors_that_are_true_of_one(machin
     done = run("--json", "--ruleset", "1.0.0")
     assert done.returncode == 1 and done.stdout, done.stderr + done.stdout
     outcome = json.loads(done.stdout)
+    assert documented.differences("package", outcome) == []
     assert (outcome["written"], outcome["ok"]) == (True, False)
     assert sorted(finding["rule"] for finding in outcome["findings"]) == [
         "a submission trains ResNet-50 on all 1,281,167 images of ImageNet", "package checker 1.0.0",

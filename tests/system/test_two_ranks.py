@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tests.conftest import EVAL_SAMPLES, TRAIN_SAMPLES
+from tests.support import documented
 from tests.system.job import BUSY_S, RN50, Job, events
 
 TARGET_MISSED, USER_CAN_MEND = 3, 2
@@ -30,6 +31,7 @@ def test_sums_are_timed_by_size(tiny_environment, two_ranks):
     job = Job({**tiny_environment, **two_ranks, "MXNET_SAFE_ACCUMULATION": "1"}, [*BENCH_COMM, "--json"])
     assert job.wait(BUSY_S) == 0, job.err
     report = json.loads(job.out)
+    assert documented.differences("bench comm", report) == []
     assert (report["library"], report["ranks"]) == ({"python": "shared memory", "horovodrun": "Gloo"}[two_ranks["LAUNCHER"]], 2)
     assert report["environment"]["MXNET_SAFE_ACCUMULATION"] == "1" and "HOROVOD_RANK" not in report["environment"]
     rows = report["all_reduce"]
