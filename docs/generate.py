@@ -67,7 +67,8 @@ def command_line() -> str:
     """Return the page of every verb that ``rn50 --help`` lists, with its visible options."""
     lines = ["# Command line", "", "```text", *_context(main, "rn50").get_help().splitlines(), "```", "",
              "## Exit statuses", "", *_table(("status", "meaning"), _statuses()),
-             "`run_and_time.sh`, `run_experiments.sh`, `run_with_docker.sh` and `run.sub` end with the same statuses.", ""]
+             "Status 1 of `doctor`, `verify` and `check` says that they found faults; of `package`, that it wrote demo data; of",
+             "`bench throughput`, that a combination failed. The four scripts of the root end with the same statuses.", ""]
     for heading, commands in main.sections.items():
         lines += [f"## {heading}", ""]
         for command in commands:
