@@ -1,0 +1,67 @@
+"""Make the picture and the sample output of README.md and docs/getting-started.md from a real demo, of some six minutes.
+
+    python -m docs.picture [results/DEMO_CPU]
+
+With the results of a campaign that is there already, only the picture is made again.
+"""
+
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from rn50.files import ROOT
+
+PICTURE = ROOT / "docs" / "images" / "report.png"
+PAGES = (ROOT / "README.md", ROOT / "docs" / "getting-started.md")
+RESULTS = ROOT / "results" / "DEMO_CPU"
+SAMPLE = re.compile(r"(<!-- sample: demo -->\n```text\n).*?(```\n)", re.DOTALL)
+SHOWN = re.compile(r"\d+ of \d+ runs to make|Ctrl-C|run \d+ of|epoch +\d+: |(Score|Speed|Checks|Report|Next) ")
+FIRST_RUN, END = 5, 5
+"""Lines of the beginning with its first run, and lines of the end."""
+WIDTH, HEIGHT = 1280, 1500
+
+
+def sample() -> str:
+    """Make a campaign and return what it printed: its first run, and the end."""
+    if RESULTS.exists():
+        raise SystemExit(f"picture: {RESULTS} exists; move it away, or name it to make the picture alone")
+    command = [sys.executable, "-m", "rn50", "run", "DEMO_CPU"]
+    done = subprocess.run(command, cwd=str(ROOT), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode:
+        raise SystemExit(f"picture: the demo ended with status {done.returncode}:\n{done.stdout}")
+    lines = [line for line in done.stdout.splitlines() if SHOWN.match(line)]
+    return "\n".join([*lines[:FIRST_RUN], "...", *lines[-END:]]) + "\n"
+
+
+def draw(report: pathlib.Path) -> None:
+    """Write the picture of the top of a report."""
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if not browser:
+        raise SystemExit("picture: no chromium here; sudo apt-get install chromium")
+    with tempfile.TemporaryDirectory() as folder:
+        shot = pathlib.Path(folder) / "report.png"
+        subprocess.run(
+            [browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--window-size={WIDTH},{HEIGHT}",
+             f"--user-data-dir={folder}/profile", f"--screenshot={shot}", report.resolve().as_uri()],
+            check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        PICTURE.parent.mkdir(exist_ok=True)
+        shutil.copyfile(str(shot), str(PICTURE))
+
+
+def main() -> None:
+    if sys.argv[1:]:
+        draw(pathlib.Path(sys.argv[1]) / "report.html")
+        return
+    text = sample()
+    draw(RESULTS / "report.html")
+    for page in PAGES:
+        old = page.read_text(encoding="utf-8")
+        page.write_text(SAMPLE.sub(lambda found: found[1] + text + found[2], old), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
