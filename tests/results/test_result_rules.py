@@ -87,7 +87,7 @@ def test_the_minutes_are_told_of_what_is_not_valid(results):
     assert not system.valid and system.olympic_minutes == before.olympic_minutes
     assert [each.kept for each in system.runs] == [each.kept for each in before.runs]
     said = scored.printed([system])
-    assert f"{before.olympic_minutes:.4f} minutes, NOT A VALID RESULT: the runs are not of one configuration" in said.replace(
+    assert f"{before.olympic_minutes:.4f} minutes (unverified), NOT A VALID RESULT: the runs are not of one configuration" in said.replace(
         f"{results.name}: the runs", "the runs")
 
 
