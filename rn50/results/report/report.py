@@ -5,7 +5,7 @@ import os
 import pathlib
 import urllib.parse
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
 
 import jinja2
 
@@ -191,15 +191,20 @@ def _facts(system: SystemScore, runs: Sequence[_Run]) -> List[Tuple[str, str]]:
     epochs = [run.score.epochs for run in runs if run.score.converged and run.score.epochs is not None]
     minutes = [run.score.minutes for run in runs if run.score.converged and run.score.minutes is not None]
     facts = [
-        ("converged", f"{sum(run.score.converged for run in runs)} of {len(runs)} runs"),
-        ("epochs to target", " to ".join(f"{each:g}" for each in sorted({min(epochs), max(epochs)})) if epochs else "-"),
-        ("minutes", f"{min(minutes):.4f} to {max(minutes):.4f}" if minutes else "-"),
+        ("converged", f"{sum(run.score.converged for run in runs)} of {len(runs)} {'run' if len(runs) == 1 else 'runs'}"),
+        ("epochs to target", _range(f"{each:g}" for each in sorted(epochs))),
+        ("minutes", _range(f"{each:.4f}" for each in sorted(minutes))),
         ("global batch", f"{log.global_batch_size:,}" if log.global_batch_size else "-"),
         ("training / validation images", " / ".join(f"{n:,}" if n else "-" for n in (log.train_samples, log.eval_samples))),
         ("organisation", log.org if log.org and log.org != system.label else "-"),
         ("division, status", f"{log.division or '-'}, {log.submission_status or '-'}"),
     ]
     return [(name, value) for name, value in facts if value != "-"]
+
+
+def _range(ascending: Iterable[str]) -> str:
+    different = list(dict.fromkeys(ascending))
+    return " to ".join(dict.fromkeys(different[:1] + different[-1:])) or "-"
 
 
 def _throughputs(system: SystemScore, runs: Sequence[_Run]) -> List[Tuple[str, float, str]]:

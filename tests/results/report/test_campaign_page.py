@@ -86,6 +86,9 @@ def test_a_campaign_that_goes_on(results):
     assert written == results / "report.html" and '<p class="score">run 3 of 5 so far' in page
     assert "The official checks run at the end of the campaign." in page and "checks passed" not in page
     assert "is the mean so far" in page and "rcp/3264" in page
+    assert re.findall("<dt>minutes</dt><dd>([^<]*)", page) == ["26.8353 to 26.8470"]
+    [system] = score.score([results / "result_0.txt"])
+    assert "<dt>minutes</dt><dd>26.8353</dd>" in report.render([system], ())
 
 
 def test_checks_that_passed_are_folded(results):
