@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, Optional, Tuple
 
 from rn50.benchmark import rules
+from rn50.packages import needed_for
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,8 @@ class Convergence:
 @functools.lru_cache(maxsize=None)
 def judge(ruleset: str, global_batch_size: int, epochs: Tuple[Optional[float], ...]) -> Convergence:
     """Return the verdict on runs of ``global_batch_size`` that needed ``epochs``, with None for a run that did not converge."""
-    from mlperf_logging.rcp_checker import rcp_checker  # loads scipy
+    with needed_for("reference convergence"):
+        from mlperf_logging.rcp_checker import rcp_checker  # loads scipy
 
     root, silence = logging.getLogger(), logging.NullHandler()
     root.addHandler(silence)  # the checker logs to the root logger, and configures it where it has no handler

@@ -3,7 +3,6 @@
 Source of the reference convergence points: ``rcps_resnet.json`` of the ``mlperf_logging`` package.
 """
 
-import importlib.util
 import json
 import math
 import pathlib
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from rn50.benchmark import rules, schedule
+from rn50.packages import needed_for
 from rn50.results.parse import ResultLog, finite
 
 NAMES = {
@@ -80,9 +80,9 @@ def reference(batch_size: int, ruleset: str, number: int = 2) -> List[Recipe]:
 def reference_file(ruleset: str) -> pathlib.Path:
     """Return the path of a ruleset's reference convergence points in the package: by name, each with its ``Epochs to
     converge``."""
-    package = importlib.util.find_spec("mlperf_logging")
-    assert package is not None and package.submodule_search_locations
-    return pathlib.Path(package.submodule_search_locations[0]) / "rcp_checker" / f"training_{ruleset}" / "rcps_resnet.json"
+    with needed_for("reference convergence points"):
+        import mlperf_logging
+    return pathlib.Path(mlperf_logging.__file__).parent / "rcp_checker" / f"training_{ruleset}" / "rcps_resnet.json"
 
 
 def of_point(point: Dict[str, Any]) -> Recipe:

@@ -10,11 +10,9 @@ import secrets
 import tempfile
 from typing import IO, Any, TextIO, Union
 
-from mlperf_logging.mllog import constants
-from mlperf_logging.mllog.mllog import MLLogger
-
 from rn50 import files
 from rn50.errors import UserError
+from rn50.packages import needed_for
 from rn50.run.clock import now_ms
 from rn50.terminal import say
 
@@ -144,6 +142,10 @@ def stop_abandoned(result_file: pathlib.Path) -> None:
 
 
 def _end_abandoned(stream: IO[bytes]) -> None:
+    with needed_for("the log of a timed run"):
+        from mlperf_logging.mllog import constants
+        from mlperf_logging.mllog.mllog import MLLogger
+
     content = stream.read()
     lines = content[: content.rfind(b"\n") + 1]  # drop a last line that was cut short
     if f'"{constants.RUN_START}"'.encode() not in lines or f'"{constants.RUN_STOP}"'.encode() in lines:

@@ -10,15 +10,17 @@ import sys
 import threading
 from typing import Any, Dict, Iterable, List, Optional, Tuple
 
-from mlperf_logging.mllog import constants
-from mlperf_logging.mllog.mllog import MLLogger
-
 from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.files import ROOT
+from rn50.packages import needed_for
 from rn50.run.clock import now_ms
 from rn50.run.log_file import LogFile
 from rn50.settings.config import Config, Hyperparameters
+
+with needed_for("the log of a timed run"):
+    from mlperf_logging.mllog import constants
+    from mlperf_logging.mllog.mllog import MLLogger
 
 
 class _StrictHandler(logging.StreamHandler):

@@ -8,15 +8,17 @@ import contextlib
 import pathlib
 from typing import IO, Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
-import optuna
-from optuna.distributions import BaseDistribution, FloatDistribution
-from optuna.storages.journal import JournalFileBackend
-from optuna.trial import FrozenTrial, TrialState, create_trial
-
 from rn50 import files
 from rn50.errors import UserError
 from rn50.hyperparameters.search.locks import JournalLock, locked
 from rn50.hyperparameters.search.method import Evidence, Point
+from rn50.packages import needed_for
+
+with needed_for("rn50 search"):
+    import optuna
+    from optuna.distributions import BaseDistribution, FloatDistribution
+    from optuna.storages.journal import JournalFileBackend
+    from optuna.trial import FrozenTrial, TrialState, create_trial
 
 STUDY = "rn50 search"
 RESULT = "result_0.txt"

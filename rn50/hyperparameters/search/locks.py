@@ -5,9 +5,11 @@ import os
 import pathlib
 from typing import IO, Any, Optional
 
-from optuna.storages.journal import JournalFileOpenLock
-
 from rn50.errors import UserError
+from rn50.packages import needed_for
+
+with needed_for("rn50 search"):
+    from optuna.storages.journal import JournalFileOpenLock
 
 
 def _without_waiting(name: str, flags: int) -> int:

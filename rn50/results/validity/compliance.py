@@ -18,6 +18,7 @@ from typing import Any, Callable, Dict, List, Sequence, Tuple
 from rich.table import Table
 
 from rn50 import files
+from rn50.packages import needed_for
 from rn50.results import tree
 from rn50.results.parse import copy_records, read_log
 from rn50.results.result_files import find_result_files
@@ -45,6 +46,8 @@ def check(paths: Sequence[pathlib.Path], rulesets: Sequence[str], count: Callabl
         UserError: an unknown ruleset, a path that does not exist or holds no result file, or a file without an MLPerf record.
     """
     tree.refuse_unknown(rulesets)
+    with needed_for("the official checkers"):
+        import mlperf_logging  # noqa: F401  (each checker is a process of its own)
     logs = find_result_files(paths)
     for file in logs:
         read_log(file)
