@@ -26,7 +26,7 @@ part() { # NAME COMMAND...
 
 part data "$python" -m rn50 demo-data --scale 4 "$DATADIR"
 part steps "$python" benchmarks/gpu_steps.py
-part throughput "$python" -m rn50 bench throughput --precisions float16,bfloat16 --batch-sizes 256,400 --published --to "$folder/throughput"
+part throughput "$python" -m rn50 bench throughput --precisions float16,bfloat16 --batch-sizes 256,400 --published -o "$folder/throughput"
 part input env BATCHSIZE=256 "$python" -m rn50 bench input
 part five_seeds env NEXP=5 RESULTS="$folder/five_seeds" ./run_experiments.sh
 

@@ -92,7 +92,7 @@ def borrow(source: Optional[str], name: Optional[str], global_batch_size: Option
 
     if suggest:
         if source or not global_batch_size:
-            raise UserError("--suggest wants --gbs and no SOURCE", "rn50 borrow --suggest --gbs 3264")
+            raise UserError("--suggest wants --global-batch-size and no SOURCE", "rn50 borrow --suggest --global-batch-size 3264")
         display.suggest(expected_epochs.candidates(global_batch_size, optimizer)[:limit], global_batch_size, as_json)
         return
     if not source:

@@ -185,7 +185,7 @@ def bench_storage(folder: pathlib.Path, other: Optional[pathlib.Path], seconds: 
 
 @click.command("profile", cls=group.Verb, renamed={"--to": "--output", "--against": "--baseline"},
                short_help="Find where the time of a step goes",
-               epilog="Example: rn50 profile DEMO_CPU -o before; (a change); rn50 profile DEMO_CPU -o after --baseline before")
+               epilog="Example: rn50 profile DEMO_CPU -o after --baseline before")
 @group.config
 @_seconds(30.0)
 @_rounds

@@ -18,7 +18,7 @@ from rn50.speed.meter import Meter
 from rn50.terminal import Terminal
 
 PLAIN = "profile.json"
-_REMEDY = "give another folder with --to"
+_REMEDY = "give another --output"
 TOP = 12
 """Number of operators that are shown."""
 JOBS = ("rate", "operators")
@@ -69,7 +69,7 @@ def as_rank(config: Config, create: Callable[[Config], Measurable], what: str, s
 
 def verb(what: str, seconds: float, rounds: int, steps: int, folder: pathlib.Path) -> List[str]:
     """Return the arguments for ``rn50`` to run one of ``JOBS``."""
-    return ["profile", f"--job={what}", f"--seconds={seconds}", f"--rounds={rounds}", f"--steps={steps}", f"--to={folder}"]
+    return ["profile", f"--job={what}", f"--seconds={seconds}", f"--rounds={rounds}", f"--steps={steps}", f"--output={folder}"]
 
 
 def measure(environ: Mapping[str, str], seconds: float, rounds: int, steps: int, folder: pathlib.Path) -> Profile:
@@ -101,12 +101,12 @@ def read(folder: pathlib.Path) -> Profile:
     """Return an earlier profile. Raises UserError if ``folder`` holds none."""
     file = folder / PLAIN
     try:
-        earlier = _profile(files.read_json(file, remedy="give a folder of `rn50 profile --to`"))
+        earlier = _profile(files.read_json(file, remedy="give a folder of `rn50 profile`"))
         gain(earlier, earlier)  # raises unless all that a comparison reads is there
         sum(each.seconds / earlier.steps for each in earlier.operators)
         return earlier
     except (KeyError, TypeError, ValueError, ZeroDivisionError):
-        raise UserError(file, "not what `rn50 profile` writes", "give a folder of `rn50 profile --to`") from None
+        raise UserError(file, "not what `rn50 profile` writes", "give a folder of `rn50 profile`") from None
 
 
 def _profile(reported: Dict[str, Any]) -> Profile:
@@ -157,7 +157,7 @@ def show(now: Profile, before: Optional[Profile], folder: pathlib.Path, console:
     if before:
         line(f"4 gain: {gain(before, now)}")
     else:
-        line(f"4 after a change: rn50 profile --against {folder} --to ANOTHER")
+        line(f"4 after a change: rn50 profile --baseline {folder} -o ANOTHER")
 
 
 def _rows(now: Profile, before: Optional[Profile]) -> Iterator[Tuple[str, ...]]:

@@ -25,7 +25,7 @@ from rn50.speed.published_rates import FIGURES
 from rn50.terminal import Terminal
 
 REPORT, PLAIN, CURVE = "report.md", "cells.json", "curve.svg"
-_REMEDY = "give another folder with --to"
+_REMEDY = "give another --output"
 _PUBLISHED = ("framework", "device", "devices", "precision", "batch of a device", "images/s", "of one device", "source")
 
 
@@ -63,7 +63,7 @@ class Bench:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UserError(folder, f"cannot be made ({error.strerror})", "give another folder with --to") from None
+            raise UserError(folder, f"cannot be made ({error.strerror})", "give another --output") from None
 
     @property
     def failed(self) -> bool:

@@ -67,7 +67,7 @@ def test_every_verb_has_an_example_of_itself_and_json(words):
     (["profile", "NONE", "--against", "x"], "--against is now --baseline", "NONE: no such file"),
     (["borrow", "rcp/3264", "--for", "NONE"], "--for is now an argument: rn50 borrow [OPTIONS] [SOURCE] [CONFIG]", "NONE: no"),
     (["borrow", "--for=NONE", "rcp/3264"], "--for is now an argument", "NONE: no such file"),
-    (["borrow", "--suggest", "--number", "3"], "--number is now --limit", "wants --gbs"),
+    (["borrow", "--suggest", "--number", "3"], "--number is now --limit", "wants --global-batch-size"),
     (["demo-data", "/proc/nowhere", "--enlarge", "4"], "--enlarge is now --scale", "/proc/nowhere"),
     (["pack", "nowhere", "x", "--to-folder"], "pack --to-folder is now rn50 unpack", "nowhere"),
 ], ids=lambda each: " ".join(each) if isinstance(each, list) else "")

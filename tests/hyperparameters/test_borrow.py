@@ -207,7 +207,7 @@ def test_the_command_writes_whole_files_and_replaces_none_unasked(tmp_path):
 def test_the_command_names_what_it_misses():
     for arguments, message in (
         ((), "borrow from what"), (("rcp/3264",), "which configuration"), (("rcp/3264", "NONE"), "there are: 1xA100"),
-        (("--suggest",), "wants --gbs"), (("--suggest", "rcp/3264", "--gbs", "8"), "no SOURCE"),
+        (("--suggest",), "wants --global-batch-size"), (("--suggest", "rcp/3264", "--gbs", "8"), "no SOURCE"),
     ):  # fmt: skip
         status, said = rn50(*arguments)
         assert status == 2 and message in said and "Traceback" not in said

@@ -15,7 +15,7 @@ from tests.hyperparameters.searches import DEMO, DONE, complaint
     ((), {"DATADIR": "/nowhere"}, "/nowhere: No such file or directory; set DATADIR"),
     (("--confirm-data", "/nowhere"), {}, "/nowhere: No such file or directory; set DATADIR"),
     (("--workers", 10_000), {}, "--workers 10000: this machine gives"),
-    (("-o", "/proc/nowhere"), {}, "/proc/nowhere: cannot be written (No such file or directory); give another folder"),
+    (("-o", "/proc/nowhere"), {}, "/proc/nowhere: cannot be written (No such file or directory); give another --output"),
 ])  # fmt: skip
 def test_what_a_user_can_mend(seek, arguments, environ, says):
     assert says in complaint(seek(*arguments, **environ))
@@ -40,7 +40,7 @@ def test_a_folder_of_another_search(seek, tmp_path, data):
     seek("--trials", 1)
     config = tmp_path / "config_X.sh"
     config.write_text(DEMO.read_text().replace("MOM=0.9", "MOM=0.8"))
-    assert "holds a search with other configuration (MOM); give another folder" in complaint(seek(config=config))
+    assert "holds a search with other configuration (MOM); give another --output" in complaint(seek(config=config))
     assert "holds a search with other options (--repeats)" in complaint(seek("--repeats", 4))
     other = shutil.copytree(str(data), str(tmp_path / "other"))
     assert seek("--trials", 1, DATADIR=other).exit_code == DONE  # a copy is the same data
@@ -85,12 +85,12 @@ def test_a_journal_that_is_none_is_a_line_and_left_alone(tmp_path, spoil):
     file = tmp_path / "journal.log"
     spoil(file)
     before = file.read_bytes() if file.is_file() else None
-    with pytest.raises(UserError, match=f"^{file}: .*; give another folder with --to$"):
+    with pytest.raises(UserError, match=f"^{file}: .*; give another --output$"):
         Journal(tmp_path)
     assert before is None or file.read_bytes() == before
 
 
 def test_a_pipe_in_the_place_of_a_lock_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "plan.lock")
-    with pytest.raises(UserError, match="plan.lock: cannot be written .*; give another folder with --to"):
+    with pytest.raises(UserError, match="plan.lock: cannot be written .*; give another --output"):
         Journal(tmp_path)

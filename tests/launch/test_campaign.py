@@ -131,10 +131,11 @@ def test_watching_in_a_pipe_prints_a_line_for_each_event(results):
         for name, text in logs.items():
             (results / name).write_text(text)
             (results / f"{name}.partial").unlink(missing_ok=True)
-        said = process.communicate(timeout=60)[0]
+        said = process.stdout.read()
+        assert process.wait(60) == 0
     finally:
         process.kill()
-    assert process.returncode == 0
+        process.stdout.close()
     assert "run 3 of 4 begins" in said and "run 3 of 4: top-1 " in said and "run 4 of 4: top-1 " in said
 
 

@@ -86,7 +86,7 @@ def test_no_earlier_profile(tmp_path, content, says):
         (tmp_path / "profile.json").write_text(content)
     with pytest.raises(UserError) as refused:
         profile.read(tmp_path)
-    assert says in str(refused.value) and "rn50 profile --to" in str(refused.value)
+    assert says in str(refused.value) and "give a folder of `rn50 profile`" in str(refused.value)
 
 
 @pytest.mark.parametrize("options, environ, says", [

@@ -51,7 +51,7 @@ class Journal:
         """Open the journal, or create it. Raises UserError if the folder cannot be written or the journal there is none."""
         self.folder = folder
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        file, remedy = folder / "journal.log", "give another folder with --to"
+        file, remedy = folder / "journal.log", "give another --output"
         try:
             (folder / "trials").mkdir(parents=True, exist_ok=True)
         except OSError as error:

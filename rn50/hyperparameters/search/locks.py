@@ -24,7 +24,7 @@ def locked(file: pathlib.Path, wait: bool) -> Optional[IO[Any]]:
     try:
         stream = open(file, "a", opener=_without_waiting)  # noqa: SIM115
     except OSError as error:
-        raise UserError(file, f"cannot be written ({error.strerror})", "give another folder with --to") from None
+        raise UserError(file, f"cannot be written ({error.strerror})", "give another --output") from None
     try:
         fcntl.flock(stream, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:

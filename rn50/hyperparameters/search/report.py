@@ -76,7 +76,7 @@ class Outcome:
             with self.search.journal.alone():  # another call may come to its end at the same time
                 if not self.config_file.exists():
                     files.write(self.config_file, self._config(self.pair.points[WINNER]), files.NOTHING, "move it away")
-        files.write(self.search.folder / REPORT, self._markdown(), remedy="give another folder with --to")
+        files.write(self.search.folder / REPORT, self._markdown(), remedy="give another --output")
 
     def _config(self, winner: Point) -> str:
         on, said = self.search.subject, self.verdict

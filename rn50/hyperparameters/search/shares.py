@@ -14,5 +14,5 @@ def of(workers: int, device: str) -> List[Tuple[int, ...]]:
     if workers > 1 and device == "gpu":
         raise UserError(f"--workers {workers}", "several runs would share the GPUs",
                         "give every call of the command its own by CUDA_VISIBLE_DEVICES, on this machine or others, with the "
-                        "same --to")
+                        "same --output")
     return [each.cpus for each in binding.plan(here, workers, near_gpus=False)]

@@ -67,7 +67,7 @@ class TrialScheduler:
             differs = [name for name in {**there[of], **own[of]} if there[of].get(name) != own[of].get(name)]
             if differs:
                 raise UserError(self.folder, f"holds a search with other {what} ({', '.join(differs)})",
-                                "give another folder with --to, or the same command as there")
+                                "give another --output, or the same command as there")
 
     def next(self, in_hand: int) -> Optional[Task]:
         """Return a run for a worker that has ``in_hand`` others; None if there is none now, or the search has ``ended``."""

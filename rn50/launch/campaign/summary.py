@@ -2,7 +2,6 @@
 
 import os
 import pathlib
-import statistics
 from typing import List, Optional, Sequence, Tuple
 
 from rn50.benchmark import rules
@@ -67,7 +66,8 @@ def _shown(path: pathlib.Path) -> str:
 
 def _score(score: SystemScore) -> str:
     converged = sum(run.converged for run in score.runs)
-    label = f"   {score.label.upper()}" if score.label else ""
+    unverified = f"   {rules.UNVERIFIED}: {score.unverified}" if score.unverified else ""
+    label = f"   {score.label.upper()}" if score.label else unverified
     target = f"to {rules.TARGET_ACCURACY:.1%} top-1".replace("%", " %")
     if score.olympic_minutes is not None:
         valid = "fastest and slowest dropped" if score.valid else f"{scoreboard.NOT_VALID}: {score.reasons[0]}"
@@ -77,9 +77,8 @@ def _score(score: SystemScore) -> str:
 
 
 def _speed(score: SystemScore) -> str:
-    logs = [read_log(run.file) for run in score.runs]
-    rates = [rate for log in logs for _, rate in timing.throughput(log).epochs[1:] or timing.throughput(log).epochs]
-    said = [f"{statistics.median(rates):,.0f} img/s training"] if rates else []
+    rate = timing.training_rate([read_log(run.file) for run in score.runs])
+    said = [f"{rate:,.0f} img/s training"] if rate else []
     if score.images_per_second:
         said.append(f"{score.images_per_second:,.0f} img/s end to end")
     spread = f"; spread of the minutes {score.spread:.1%}".replace("%", " %") if score.spread is not None else ""
