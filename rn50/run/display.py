@@ -8,7 +8,6 @@ from rich import progress as bars
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from rn50.benchmark import rules, schedule
-from rn50.run.timed_run import Display
 from rn50.settings.config import Config
 from rn50.terminal import Terminal
 
@@ -34,6 +33,28 @@ class Progress(NamedTuple):
 def told(line: str) -> Optional[Progress]:
     """Return the progress that a line tells, or None for any other line."""
     return Progress(*json.loads(line[len(_MARK):])) if line.startswith(_MARK) else None
+
+
+class Display:
+    """Shows a run to a person; the base class shows nothing."""
+
+    def initialising(self, what: str) -> None:
+        """Show a step of the initialisation; the clock does not run yet."""
+
+    def remark(self, line: str) -> None:
+        """Show a line that a person should know."""
+
+    def epoch_begins(self, epoch: int) -> None:
+        """Show that epoch ``epoch``, counted from 1, begins."""
+
+    def trained(self, samples: int, loss: float) -> None:
+        """Show that rank 0 has seen ``samples`` samples of the epoch."""
+
+    def epoch_ends(self, epoch: int, images_per_second: float) -> None:
+        """Show the end of an epoch and its images per second over all ranks."""
+
+    def evaluated(self, epoch: int, accuracy: float) -> None:
+        """Show the top-1 of an evaluation, a fraction."""
 
 
 class LiveDisplay(Display):

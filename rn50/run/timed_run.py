@@ -20,6 +20,7 @@ from rn50.data.certification import certificate
 from rn50.errors import Status, UserError
 from rn50.run import all_reduce, provenance
 from rn50.run.clock import now_ms
+from rn50.run.display import Display
 from rn50.run.implementation import Communicator, Implementation
 from rn50.run.loss_check import LossCheck
 from rn50.run.mlperf_log import RunLog
@@ -39,28 +40,6 @@ class Outcome(NamedTuple):
     """The last epoch that was trained."""
     accuracy: float
     """Top-1 of the last evaluation, as a fraction."""
-
-
-class Display:
-    """Shows a run to a person; the base class shows nothing."""
-
-    def initialising(self, what: str) -> None:
-        """Show a step of the initialisation; the clock does not run yet."""
-
-    def remark(self, line: str) -> None:
-        """Show a line that a person should know."""
-
-    def epoch_begins(self, epoch: int) -> None:
-        """Show that epoch ``epoch``, counted from 1, begins."""
-
-    def trained(self, samples: int, loss: float) -> None:
-        """Show that rank 0 has seen ``samples`` samples of the epoch."""
-
-    def epoch_ends(self, epoch: int, images_per_second: float) -> None:
-        """Show the end of an epoch and its images per second over all ranks."""
-
-    def evaluated(self, epoch: int, accuracy: float) -> None:
-        """Show the top-1 of an evaluation, a fraction."""
 
 
 def agree_on_seed(configured: Optional[int], communicator: Communicator) -> int:
