@@ -30,6 +30,8 @@ def has_gpu() -> bool:
 HAS_GPU = has_gpu()
 ON_GPU = (pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="needs a GPU; make test-gpu"))
 """The marks of a test, or of one case of it, that needs one."""
+OPTIONAL = ("mlperf_logging", "nvidia", "optuna", "inotify_simple", "hypothesis")
+"""Packages that a machine with a GPU may lack: make test-gpu needs none of them, and make test installs all."""
 TRAIN_SAMPLES, EVAL_SAMPLES = 203, 57
 
 SLOW_ROOMS = ("contract", "fuzz", "implementations", "system")
@@ -67,6 +69,19 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.xdist_group(file))
         ranks[item] = LONGEST.index(file) if file in LONGEST else len(LONGEST) + (not item.get_closest_marker("slow"))
     items.sort(key=ranks.__getitem__)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_make_collect_report(collector):
+    """Skip a file that imports one of ``OPTIONAL`` where it is missing."""
+    report = (yield).get_result()
+    error = report.call.excinfo.value if report.failed else None
+    while error is not None:
+        package = str(getattr(error, "name", "")).partition(".")[0]
+        if isinstance(error, ModuleNotFoundError) and package in OPTIONAL:
+            report.outcome, report.longrepr = "skipped", (str(collector.path), 0, f"Skipped: needs {package}")
+            return
+        error = error.__cause__
 
 
 @pytest.hookimpl(optionalhook=True)

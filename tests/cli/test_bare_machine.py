@@ -19,7 +19,7 @@ from rn50.settings.config import environment_of
 from tests.results.scored import write_runs
 from tests.support import image_tree
 
-MISSING = re.compile("mlperf_logging|nvidia|mxnet|horovod|torch|optuna|inotify_simple")
+MISSING = re.compile("mlperf_logging|nvidia|mxnet|horovod|torchvision|optuna|inotify_simple|hypothesis")
 CHECKERS, FRAMEWORK = "pip install mlperf-logging==4.1.68", "requirements/install.sh mxnet-cpu"
 VERBS = {
     "doctor": ("DEMO_CPU", FRAMEWORK),
@@ -113,6 +113,13 @@ def test_help(bare):
     for arguments in ([], *map(str.split, VERBS)):
         done = bare(*arguments, "--help")
         assert done.returncode == 0 and done.stdout.startswith("Usage: "), done.stderr
+
+
+def test_the_tests_for_a_gpu_are_found(python):
+    command = (str(python), "-m", "pytest", "-m", "gpu", "--collect-only", "-q", "-p", "no:cacheprovider")
+    done = subprocess.run(command, cwd=str(ROOT), capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and "ERROR" not in done.stdout, done.stdout + done.stderr
+    assert "test_augmentation.py::" in done.stdout and "needs mlperf_logging" in done.stdout
 
 
 def test_a_package_that_is_missing_is_named_with_the_command():

@@ -1,5 +1,9 @@
 """Budgets: a few examples of each property in make test, hours of them in make fuzz."""
 
+import pytest
+
+pytest.importorskip("hypothesis")
+
 from hypothesis import HealthCheck, Phase, settings
 
 _COMMON = {"deadline": None, "suppress_health_check": list(HealthCheck)}

@@ -11,12 +11,13 @@ from rn50.machine import description
 from rn50.results.validity import compliance
 from rn50.submission import describe
 from tests.support import machines
-from tests.support.campaigns import DETAILS, git, make
 
 
 @pytest.fixture(scope="session")
 def checkout(tmp_path_factory):
     """A git checkout, its commit, and a change that came after it."""
+    from tests.support.campaigns import git  # only here: it needs mlperf_logging, and every test loads this file
+
     folder = tmp_path_factory.mktemp("checkout")
     for name in ("run_and_time.sh", "rn50/train.py", "tests/with a space.py", ".ci/run", ".gitignore"):
         (folder / name).parent.mkdir(exist_ok=True)
@@ -38,6 +39,8 @@ def machine():
 @pytest.fixture(scope="session")
 def campaign(tmp_path_factory, checkout, machine):
     """Five runs on ImageNet, and what is to be known of their machine."""
+    from tests.support.campaigns import DETAILS, git, make
+
     folder = make(tmp_path_factory.mktemp("campaign") / "NF5688M6", git(checkout, "rev-parse", "HEAD"), machine)
     (folder / describe.DETAILS).write_text("".join(f'{field}: "{value}"\n' for field, value in DETAILS.items()))
     return folder
