@@ -35,7 +35,7 @@ OPTIONAL = ("mlperf_logging", "nvidia", "optuna", "inotify_simple", "hypothesis"
 TRAIN_SAMPLES, EVAL_SAMPLES = 203, 57
 
 SLOW_ROOMS = ("contract", "fuzz", "implementations", "system")
-SLOW_FILES = ("data/test_augmentation", "data/test_demo_dataset", "hyperparameters/test_search",
+SLOW_FILES = ("cli/test_bare_machine", "data/test_augmentation", "data/test_demo_dataset", "hyperparameters/test_search",
               "hyperparameters/test_search_refused", "hyperparameters/test_search_workers", "speed/test_floor",
               "speed/test_input_bench", "speed/test_profile", "speed/test_throughput", "speed/test_tuning",
               "submission/test_package")  # fmt: skip

@@ -1,9 +1,11 @@
 """PyTorch's training steps to be measured: on any batches, under its profiler, and on torchvision's models."""
 
 import pathlib
-from typing import Any, List, Optional, Tuple
+from typing import Any, Iterable, List, Optional, Tuple
 
 import torch
+from torch.autograd import DeviceType
+from torch.autograd.profiler_util import FunctionEventAvg
 
 from implementations.pytorch import zoo
 from implementations.pytorch.communicator import lost_rank_named
@@ -43,6 +45,19 @@ class PytorchMeasurable(PytorchImplementation, TrainingSteps):
         with torch.profiler.profile(activities=[activity.CPU, activity.CUDA] if on_gpu else [activity.CPU]) as profiler:
             result = self.train_steps(batches, 0, steps)
         profiler.export_chrome_trace(str(trace))
-        taken = "self_device_time_total" if on_gpu else "self_cpu_time_total"
-        every = [Operator(each.key, each.count, getattr(each, taken) / 1e6) for each in profiler.key_averages()]
-        return result, [each for each in every if each.seconds]
+        return result, (kernels if on_gpu else operators)(profiler.key_averages())
+
+
+def operators(averages: Iterable[FunctionEventAvg]) -> List[Operator]:
+    """Return the operators that took time on a CPU."""
+    return [Operator(each.key, each.count, each.self_cpu_time_total / 1e6) for each in averages if each.self_cpu_time_total]
+
+
+def kernels(averages: Iterable[FunctionEventAvg]) -> List[Operator]:
+    """Return the kernels and copies that a GPU ran, each once.
+
+    PyTorch has the time of a kernel in its row and again in that of the operator that started it; one of a CUDA graph has no
+    operator. A row of an annotation repeats all kernels in its range. PyTorch's own total leaves both out.
+    """
+    ran = (each for each in averages if each.device_type == DeviceType.CUDA and not each.is_user_annotation)
+    return [Operator(each.key, each.count, each.self_device_time_total / 1e6) for each in ran if each.self_device_time_total]

@@ -15,7 +15,7 @@ from rn50.settings.config import Config, InputPipeline
 
 
 class Operator(NamedTuple):
-    """Calls and time of one operator of the framework in the profiled steps."""
+    """Calls and time of one operator of the framework, or kernel of a GPU, in the profiled steps."""
 
     name: str
     calls: int

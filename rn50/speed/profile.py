@@ -148,7 +148,8 @@ def show(now: Profile, before: Optional[Profile], folder: pathlib.Path, console:
          f"{now.idle:.1%} of the time; timeline: {folder}/trace_*.json")
     table = Table(title_justify="left")
     for heading in ("operator", "calls", "ms a step", "share", *(("before",) if before else ())):
-        table.add_column(heading, justify="left" if heading == "operator" else "right")
+        name = heading == "operator"  # that of a GPU's kernel may have hundreds of characters; --json has it whole
+        table.add_column(heading, justify="left" if name else "right", no_wrap=name, max_width=console.width - 40 if name else None)
     for row in _rows(now, before):
         table.add_row(*row)
     console.print(table)
