@@ -1,8 +1,9 @@
 """One rank of the timed run in PyTorch: from a batch of the input pipeline to the update of the weights."""
 
+import contextlib
 import itertools
 import math
-from typing import Any, List, Tuple
+from typing import Any, Iterator, List, Tuple
 
 import torch
 
@@ -18,6 +19,32 @@ from rn50.run.implementation import EpochResult, Progress
 from rn50.settings.config import Config
 
 
+class LookBack:
+    """Reads values of an earlier step while the device computes the latest one, so that its queue does not run empty.
+
+    On the stream of the steps, which is in order, anything read would wait for all that the host has started there.
+    """
+
+    def __init__(self, device: torch.device):
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._event: Any = None
+
+    def mark(self) -> None:
+        """Let later reads wait for what has been started up to here."""
+        if self._stream is not None:
+            self._event = torch.cuda.current_stream(self._stream.device).record_event()
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """Read in this context values that were computed before the latest ``mark``."""
+        if self._stream is None:
+            yield
+            return
+        with torch.cuda.stream(self._stream):
+            self._stream.wait_event(self._event)
+            yield
+
+
 class PytorchImplementation:
     """See ``rn50.run.implementation.Implementation``."""
 
@@ -31,6 +58,7 @@ class PytorchImplementation:
         torch.backends.cudnn.benchmark = on_gpu  # every shape recurs some ten thousand times
         self.precision = training.precision(config)
         self.batch_format = BatchFormat(local_rank if on_gpu else None, "HWC", self.precision == "float16")
+        self._look_back = LookBack(self.device)
         self._learning_rates, self._pace = training.LearningRates(config), training.Pace()
         self.steps = 0
         self.forward_seconds = math.inf
@@ -98,11 +126,12 @@ class PytorchImplementation:
         for batch in itertools.islice(self.training_data.epoch(), self.config.run.benchmark_steps):
             loss = self._train_step(batch, self._learning_rates.next())
             self._pace.add(batch.samples)
-            # The loss of the previous step, because reading it does not drain the device.
             if previous is not None and self._pace.is_due():
-                progress(self._pace.samples, float(previous.mean()))
-                self.training_data.check_labels()
+                with self._look_back.reading():
+                    progress(self._pace.samples, float(previous.mean()))
+                    self.training_data.check_labels()
             previous = loss
+            self._look_back.mark()
         self.training_data.check_labels()
         self._wait()
         result = self._pace.result()

@@ -147,9 +147,10 @@ def show(now: Profile, before: Optional[Profile], folder: pathlib.Path, console:
     line(f"2 profile: {now.steps} steps of {now.step_seconds * 1e3:.1f} ms under the profiler; no operator ran in "
          f"{now.idle:.1%} of the time; timeline: {folder}/trace_*.json")
     table = Table(title_justify="left")
-    for heading in ("operator", "calls", "ms a step", "share", *(("before",) if before else ())):
-        name = heading == "operator"  # that of a GPU's kernel may have hundreds of characters; --json has it whole
-        table.add_column(heading, justify="left" if name else "right", no_wrap=name, max_width=console.width - 40 if name else None)
+    # The name of a GPU's kernel may have hundreds of characters; --json has it whole.
+    table.add_column("operator", no_wrap=True, max_width=max(20, console.width - 44))
+    for heading in ("calls", "ms a step", "share", *(("before",) if before else ())):
+        table.add_column(heading, justify="right")
     for row in _rows(now, before):
         table.add_row(*row)
     console.print(table)
