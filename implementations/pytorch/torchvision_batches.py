@@ -1,6 +1,6 @@
 """Batches that torchvision decodes, with nvJPEG on a GPU, for machines without DALI: INPUT_LIBRARY=torchvision."""
 
-from typing import Any, List, NamedTuple, Sequence
+from typing import Any, Iterator, List, NamedTuple, Sequence
 
 import numpy as np
 import torch
@@ -11,9 +11,10 @@ from implementations.pytorch.loader_batches import Drawn, LoaderBatches, Records
 from implementations.pytorch.torchvision_package import torchvision
 from rn50.data import jpeg
 from rn50.data.pipeline import crops
-from rn50.data.pipeline.batches import BatchFormat, Split
+from rn50.data.pipeline.batches import Batch, BatchFormat, Split
 from rn50.errors import UserError
 from rn50.settings.config import Config
+from rn50.terminal import say
 
 ASKED_BY = "INPUT_LIBRARY=torchvision"
 
@@ -76,7 +77,19 @@ class TorchvisionBatches(LoaderBatches):
     def __init__(self, config: Config, split: Split, communicator: Any, seed: int, form: BatchFormat):
         self._io = torchvision(ASKED_BY).io
         self._stream = None if form.device_id is None else torch.cuda.Stream(device_of(form))
+        self._split, self._one_by_one, self._refused = split, 0, 0
         super().__init__(config, split, communicator, seed, form)
+
+    def epoch(self) -> Iterator[Batch]:
+        """See ``LoaderBatches``. A warning after the pass counts what the decoder refused in it."""
+        self._one_by_one = self._refused = 0
+        yield from super().epoch()
+        if self._one_by_one:
+            self._warn(f"{self._one_by_one} of {self._set.batches} batches of this pass were decoded one by one, and "
+                       f"{self._refused} images of them by Pillow")
+
+    def _warn(self, what: str) -> None:
+        say(f"warning: {ASKED_BY}: rank {self._rank}, {self._split}: {what}", err=True)
 
     def _images(self, loaded: Encoded) -> torch.Tensor:
         if self._stream is None:
@@ -94,9 +107,10 @@ class TorchvisionBatches(LoaderBatches):
     def _cropped(self, batch: Encoded) -> torch.Tensor:
         """Return the result of ``crops.cut`` for each image, in float32."""
         size = self._config.data.image_size
+        decoded = self._decoded(batch)  # before the grids, whose temporary memory nvJPEG could get while their kernels are queued
         grids = functional.affine_grid(batch.windows.to(self._device), [len(batch.sizes), 3, size, size], align_corners=False)
         made = []
-        for image, (x, y, w, h), grid in zip(self._decoded(batch), batch.parts.tolist(), grids):
+        for image, (x, y, w, h), grid in zip(decoded, batch.parts.tolist(), grids):
             part = image[None, :, y : y + h, x : x + w].float()
             made.append(functional.grid_sample(part, grid[None], padding_mode="border", align_corners=False)[0].permute(1, 2, 0))
         return torch.stack(made).round_()
@@ -119,9 +133,23 @@ class TorchvisionBatches(LoaderBatches):
         if not images:
             return []
         try:
-            return self._io.decode_jpeg(images, self._io.ImageReadMode.RGB, self._device)
+            return self._decode(images)
+        except RuntimeError as error:
+            if not self._one_by_one:
+                reason = next(iter(str(error).strip().splitlines()), "it does not say why")
+                self._warn(f"the decoder refuses a batch ({reason}); such a batch is decoded one by one, which is slow")
+            self._one_by_one += 1
+            return [self._alone(image) for image in images]
+
+    def _alone(self, image: torch.Tensor) -> Any:
+        try:
+            return self._decode([image])[0]
         except RuntimeError:
-            return [None] if len(images) == 1 else [self._on_device([image])[0] for image in images]
+            self._refused += 1
+            return None
+
+    def _decode(self, images: List[torch.Tensor]) -> Any:
+        return self._io.decode_jpeg(images, self._io.ImageReadMode.RGB, self._device)
 
     def _by_pillow(self, image: torch.Tensor, position: int) -> torch.Tensor:
         encoded = image.numpy().tobytes()

@@ -85,7 +85,7 @@ def test_images_are_those_of_the_dataloader(opened, images, split, device, furth
     assert np.abs(made[:, :, :, ::-1] - expected).mean(axis=(1, 2, 3)).min() > 2 * on_average  # mirrored it is something else
 
 
-def test_what_the_device_refuses_is_decoded_by_pillow(opened, images, monkeypatch):
+def test_what_the_device_refuses_is_decoded_by_pillow(opened, images, monkeypatch, capsys):
     torchvision = pytest.importorskip("torchvision")
     expected, _ = grey_levels(opened(images, "torchvision", "train"), passes=1)
     decode, half, asked = torchvision.io.decode_jpeg, sorted(map(len, images))[len(images) // 2], []
@@ -102,6 +102,11 @@ def test_what_the_device_refuses_is_decoded_by_pillow(opened, images, monkeypatc
     together, *alone = asked
     assert len(together) == len(alone) == len(images) - 2  # neither CMYK nor PNG
     assert 1 < together.count(False) < len(together) - 1
+    asks, counts = capsys.readouterr().err.splitlines()
+    assert asks == ("warning: INPUT_LIBRARY=torchvision: rank 0, train: the decoder refuses a batch (not in this decoder); "
+                    "such a batch is decoded one by one, which is slow")
+    assert counts.endswith(f" 1 of 1 batches of this pass were decoded one by one, and "
+                           f"{together.count(False)} images of them by Pillow")
 
 
 def test_a_record_of_the_batch_that_nobody_decodes_is_named(opened, images):
