@@ -43,7 +43,10 @@ class Traits(NamedTuple):
     install_with: Mapping[str, str] = {}
     """Device -> the environment variable without which its sets cannot be installed, as NAME=value."""
     input_libraries: Tuple[str, ...] = ("dali",)
-    """Values of INPUT_LIBRARY."""
+    """Values of INPUT_LIBRARY beside "auto"."""
+    automatic_input: Mapping[str, Mapping[str, str]] = {}
+    """Device -> what INPUT_LIBRARY=auto takes the first of whose module can be imported: library -> module; without a device it
+    takes the first of ``input_libraries``."""
     step_modes: Tuple[str, ...] = ("eager",)
     """Values of STEP_MODE."""
     capabilities: Tuple[Tuple[int, int], ...] = ()
@@ -133,6 +136,16 @@ def module(framework: str, name: str) -> Any:
     except ImportError as error:
         install = " or ".join(map(traits(framework).install, traits(framework).requirements))
         raise UserError(f"FRAMEWORK={framework}", error, f"{install}, and use .venv/bin/python") from error
+
+
+@functools.lru_cache(maxsize=None)
+def is_importable(name: str) -> bool:
+    """Return True if a module can be imported, which it then is: it may be there and not fit this machine or its framework."""
+    try:
+        importlib.import_module(name)
+        return True
+    except (ImportError, OSError, RuntimeError):
+        return False
 
 
 def unimported(framework: str, name: str) -> Optional[Any]:

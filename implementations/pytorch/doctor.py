@@ -20,7 +20,7 @@ def packages(software: Software, config: Optional[Config]) -> Iterator[Finding]:
 
 def _packages(software: Software, config: Optional[Config]) -> Finding:
     device = "cpu" if config is None else config.run.device
-    library = "dali" if config is None else config.input_pipeline.library
+    library = "auto" if config is None else config.input_pipeline.library
     have = software.packages
     command = install(software, frameworks.traits("pytorch"), device)
     if any(name.startswith("nvidia-dali-") and name != DALI_OF[device] for name in have):
@@ -31,10 +31,13 @@ def _packages(software: Software, config: Optional[Config]) -> Finding:
         return Finding(FAILURE, "packages", f"no PyTorch beside {shown or 'this Python'}", command)
     if device == "gpu" and have["torch"].endswith("+cpu"):
         return Finding(FAILURE, "packages", f"PyTorch is the build for CPUs ({shown})", command)
-    another = "set INPUT_LIBRARY=dataloader in the configuration"
-    if library == "dali" and not any(name.startswith("nvidia-dali-") for name in have):
+    another = "set INPUT_LIBRARY=auto in the configuration"
+    no_dali = not any(name.startswith("nvidia-dali-") for name in have)
+    if library == "dali" and no_dali:
         return Finding(FAILURE, "packages", f"no DALI beside {shown}", f"{command}, or {another}")
     if library == "torchvision" and "torchvision" not in have:
         remedy = f"{command}, or {another}" if device == "gpu" else another  # no set for CPUs has it
         return Finding(FAILURE, "packages", f"no torchvision beside {shown}", remedy)
+    if library == "auto" and no_dali:
+        shown += f"; no DALI: {'torchvision' if device == 'gpu' and 'torchvision' in have else 'DataLoader'} decodes the images"
     return Finding(OK, "packages", shown)

@@ -1,18 +1,23 @@
-"""Batches through the library that INPUT_LIBRARY names; nothing of the others is imported."""
+"""Batches through the library that INPUT_LIBRARY names or, with "auto", that is there; nothing of the others is imported."""
 
 from typing import Any
 
 from implementations.pytorch.input_pipeline import device_of
+from rn50 import frameworks
 from rn50.data.pipeline import dali
 from rn50.data.pipeline.batches import Batches, BatchFormat, Split
+from rn50.errors import UserError
+from rn50.run import training
 from rn50.settings.config import Config
 
 
 def prepare(config: Config, form: BatchFormat) -> None:
-    """Compile or start what the batches of ``open_batches`` need."""
-    if config.input_pipeline.library == "dali":
+    """Import, compile or start what the batches of ``open_batches`` need. Raises UserError if it is missing."""
+    library = training.input_library(config)
+    if library == "dali":
+        _dali_batches(config)
         dali.prepare(config, form)
-    elif config.input_pipeline.library == "torchvision":
+    elif library == "torchvision":
         from implementations.pytorch import torchvision_batches
 
         torchvision_batches.prepare(device_of(form))
@@ -20,14 +25,23 @@ def prepare(config: Config, form: BatchFormat) -> None:
 
 def open_batches(config: Config, split: Split, communicator: Any, seed: int, form: BatchFormat) -> Batches:
     """Return the batches of a split."""
-    if config.input_pipeline.library == "dali":
-        from implementations.pytorch.dali_batches import DaliBatches
-
-        return DaliBatches(config, split, communicator, seed, form)
-    if config.input_pipeline.library == "torchvision":
+    library = training.input_library(config)
+    if library == "dali":
+        batches: Batches = _dali_batches(config)(config, split, communicator, seed, form)
+        return batches
+    if library == "torchvision":
         from implementations.pytorch.torchvision_batches import TorchvisionBatches
 
         return TorchvisionBatches(config, split, communicator, seed, form)
     from implementations.pytorch.loader_batches import LoaderBatches
 
     return LoaderBatches(config, split, communicator, seed, form)
+
+
+def _dali_batches(config: Config) -> Any:
+    try:
+        from implementations.pytorch.dali_batches import DaliBatches
+    except ImportError as error:
+        install = frameworks.traits("pytorch").install(config.run.device)
+        raise UserError("INPUT_LIBRARY=dali", error, f"{install}, or set INPUT_LIBRARY=auto") from error
+    return DaliBatches

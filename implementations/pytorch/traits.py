@@ -2,6 +2,8 @@
 
 from rn50.frameworks import Traits
 
+DALI = "nvidia.dali.plugin.pytorch"
+
 TRAITS = Traits(
     name="PyTorch",
     package=r"torch",
@@ -11,6 +13,8 @@ TRAITS = Traits(
     pythons={"cpu": ((3, 11), (3, 11)), "gpu": ((3, 10), (3, 12))},  # according to requirements/compile.sh
     precisions={"cpu": ("float32", "bfloat16"), "gpu": ("float32", "float16", "bfloat16")},
     input_libraries=("dali", "dataloader", "torchvision"),
+    automatic_input={"cpu": {"dali": DALI, "dataloader": "torch"},
+                     "gpu": {"dali": DALI, "torchvision": "torchvision", "dataloader": "torch"}},
     step_modes=("eager", "graph", "compile", "fused"),
     prefixes=("TORCH_", "PYTORCH_"),
 )

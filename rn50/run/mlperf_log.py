@@ -14,6 +14,7 @@ from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.files import ROOT
 from rn50.packages import needed_for
+from rn50.run import training
 from rn50.run.clock import now_ms
 from rn50.run.log_file import LogFile
 from rn50.settings.config import Config, Hyperparameters
@@ -114,7 +115,7 @@ class RunLog:
 
         The hashes are metadata because the rules have no key for them.
         """
-        metadata = {"input_library": config.input_pipeline.library, **(certificate or {})}
+        metadata = {"input_library": training.input_library(config), **(certificate or {})}
         self._event(constants.TRAIN_SAMPLES, config.data.train_samples, metadata)
         self._event(constants.EVAL_SAMPLES, config.data.eval_samples, metadata)
 

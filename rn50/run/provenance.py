@@ -38,6 +38,7 @@ def save(config: Config, seed: int, result_file: pathlib.Path) -> None:
         "commit": software.commit(),
         "python": platform.python_version(),
         "precision": training.precision(config),  # that of "auto" depends on the machine
+        "input_library": training.input_library(config),  # this one too
         "machine": f"{platform.node()}: {platform.platform()}",
         "system": description.read(),
         "packages": {d.metadata["Name"]: d.version for d in importlib.metadata.distributions()},

@@ -11,6 +11,7 @@ import signal
 import statistics
 import threading
 import time
+import zlib
 from typing import Callable, Dict, List, NamedTuple, Optional
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy as np
 from rn50.benchmark import rules, schedule
 from rn50.data.certification import certificate
 from rn50.errors import Status, UserError
-from rn50.run import all_reduce, provenance
+from rn50.run import all_reduce, provenance, training
 from rn50.run.clock import now_ms
 from rn50.run.display import Display
 from rn50.run.implementation import Communicator, Implementation
@@ -86,6 +87,7 @@ def run(
                 for name, rule in config.departures.items() if config.division != config.run.division else ():
                     rank_display.remark(f"{name}: {rule}; so the log names the open division")
                 rank_display.initialising("compiling and warming up on synthetic data")
+                _refuse_different_inputs(config, communicator)
                 watch.doing = "warming up"
                 tensors = implementation.warm_up(seed)
                 watch.doing = "timing the ranks"
@@ -105,6 +107,17 @@ def run(
         return outcome
     finally:
         implementation.close()
+
+
+def _refuse_different_inputs(config: Config, communicator: Communicator) -> None:
+    """Raise UserError if INPUT_LIBRARY=auto is another library on another rank: each reads its own part in its own order."""
+    if config.input_pipeline.library != "auto":
+        return
+    library = training.input_library(config)
+    own = zlib.crc32(library.encode())
+    if int(communicator.all_reduce(np.array([own], dtype=np.int64))[0]) != own * communicator.size:
+        raise UserError("INPUT_LIBRARY=auto", f"it is {library} on this rank, and not on every other",
+                        "install the same packages on every machine, or set INPUT_LIBRARY")
 
 
 def _against_the_clock(

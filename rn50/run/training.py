@@ -1,4 +1,4 @@
-"""Parts of a training loop that are the same in every framework: precision, learning rates, warm-up, and time taken."""
+"""Parts of a training loop that are the same in every framework: what "auto" becomes, learning rates, warm-up, and time taken."""
 
 import itertools
 import time
@@ -21,6 +21,15 @@ def precision(config: Config) -> str:
     if config.run.precision != "auto":
         return config.run.precision
     return "float16" if config.run.device == "gpu" else fastest_cpu_precision()
+
+
+def input_library(config: Config) -> str:
+    """Return what reads and decodes images: INPUT_LIBRARY, or for "auto" the first of the framework's that can be imported."""
+    if config.input_pipeline.library != "auto":
+        return config.input_pipeline.library
+    traits = frameworks.traits(config.run.framework)
+    by_module = traits.automatic_input.get(config.run.device, {})
+    return next((name for name, module in by_module.items() if frameworks.is_importable(module)), traits.input_libraries[0])
 
 
 def require_gpu(config: Config, local_rank: int, seen: int, remedy: str) -> None:

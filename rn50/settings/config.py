@@ -162,8 +162,9 @@ class Data:
 class InputPipeline:
     """Variables of the input pipeline. They affect speed only."""
 
-    library: str = env("INPUT_LIBRARY", one_of(*frameworks.values("input_libraries")),
-                       "what reads and decodes images: dali, or another library of the framework", default="dali")
+    library: str = env("INPUT_LIBRARY", one_of("auto", *frameworks.values("input_libraries")),
+                       "what reads and decodes images; auto: dali if it is installed, else another library of the framework",
+                       default="auto")
     threads: int = env("DALI_THREADS", integer, "CPU threads of each rank that decode and augment images", default=3,
                        bound=MACHINE)
     prefetch_queue_depth: int = env("DALI_PREFETCH_QUEUE", integer, "batches that are prepared ahead", default=2, bound=QUEUE)

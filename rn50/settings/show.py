@@ -60,7 +60,8 @@ GPU_BUFFERS = ("DALI_DECODER_BUFFER_HINT", "DALI_CROP_BUFFER_HINT", "DALI_NORMAL
 DALI_ALONE = ("DALI_ROI_DECODE", "DALI_DONT_USE_MMAP", *GPU_DECODER, *GPU_BUFFERS)
 
 WITHOUT_EFFECT = (
-    NoEffect(DALI_ALONE, lambda c: c.input_pipeline.library != "dali", "INPUT_LIBRARY has images read and decoded without DALI"),
+    NoEffect(DALI_ALONE, lambda c: c.input_pipeline.library not in ("auto", "dali"),
+             "INPUT_LIBRARY has images read and decoded without DALI"),
     NoEffect(GPU_DECODER, lambda c: c.run.device == "cpu", "DEVICE=cpu decodes without nvJPEG"),
     NoEffect(GPU_BUFFERS, lambda c: c.run.device == "cpu", "DEVICE=cpu has no GPU buffers to size"),
     NoEffect(("DGXNSOCKET", "DGXSOCKETCORES", "DGXHT"), lambda c: True, "ranks are bound to the cores that are there"),

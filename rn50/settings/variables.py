@@ -293,7 +293,7 @@ def _wrong_precision(framework: str, device: str, precision: str) -> Optional[st
 
 
 def _wrong_library(framework: str, library: str) -> Optional[str]:
-    return _one_of("INPUT_LIBRARY", library, framework, traits(framework).input_libraries)
+    return _one_of("INPUT_LIBRARY", library, framework, ("auto", *traits(framework).input_libraries))
 
 
 def _wrong_step_mode(framework: str, mode: str) -> Optional[str]:

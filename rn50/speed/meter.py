@@ -10,6 +10,7 @@ import numpy as np
 from rn50.data.pipeline import dali, record_set
 from rn50.data.recordio import IndexedRecordReader
 from rn50.errors import UserError
+from rn50.run import training
 from rn50.run.implementation import EpochResult
 from rn50.settings.config import Config
 from rn50.speed.measurable import Measurable
@@ -48,7 +49,7 @@ class Meter:
 
     def reader(self) -> Any:
         """Return a pipeline that only reads. Raises UserError if the input library is not DALI."""
-        library = self._config.input_pipeline.library
+        library = training.input_library(self._config)
         if library != "dali":
             raise UserError(f"INPUT_LIBRARY={library}", "only DALI's stages can be measured one by one",
                             "`rn50 bench throughput` measures training on synthetic and on real data")

@@ -6,11 +6,16 @@ import os
 import pathlib
 import subprocess
 import sys
+import types
+import zlib
 
 import pytest
 
+from rn50 import frameworks
 from rn50.data import recordio
+from rn50.errors import UserError
 from rn50.results import parse
+from rn50.run import timed_run, training
 from rn50.run.log_file import partial_name
 from rn50.speed import measurable
 from tests.conftest import EVAL_SAMPLES, TRAIN_SAMPLES, with_changes
@@ -47,9 +52,50 @@ def test_a_timed_run_without_dali(tiny_environment, tmp_path, library):
     assert saved["variables"]["INPUT_LIBRARY"] == saved["config"]["input_pipeline"]["library"] == library
 
 
-def test_with_dali_it_needs_dali(tiny_environment, tmp_path):
+def test_with_dali_it_needs_dali_before_the_clock_starts(tiny_environment, tmp_path):
     done = train({**tiny_environment, **DATALOADER, "INPUT_LIBRARY": "dali"}, tmp_path / "result_0.txt")
-    assert done.returncode not in (0, 3) and "nvidia.dali" in done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("rn50: ")]
+    assert done.returncode == 2 and line.startswith("rn50: INPUT_LIBRARY=dali: ") and "nvidia.dali" in line
+    assert line.endswith("requirements/install.sh pytorch-cpu, or set INPUT_LIBRARY=auto")
+    assert [event.key for event in parse.read_log(partial_name(tmp_path / "result_0.txt")).events][-1] == "init_start"
+
+
+def test_what_auto_became_is_in_the_log_and_beside_it(tiny_environment, tmp_path):
+    result = tmp_path / "result_0.txt"
+    done = train({**tiny_environment, **DATALOADER, "INPUT_LIBRARY": ""}, result)
+    assert done.returncode in (0, 3), done.stdout + done.stderr
+    (samples,) = [event for event in parse.read_log(result).events if event.key == "train_samples"]
+    saved = json.loads(result.with_suffix(".json").read_text())
+    assert samples.metadata["input_library"] == saved["input_library"] == "dataloader"
+    assert saved["variables"]["INPUT_LIBRARY"] == "auto"
+
+
+@pytest.mark.parametrize("framework, device, missing, expected", [
+    ("mxnet", "cpu", {"nvidia.dali"}, "dali"), ("mxnet", "gpu", {}, "dali"),
+    ("pytorch", "cpu", {}, "dali"), ("pytorch", "gpu", {}, "dali"),
+    ("pytorch", "cpu", {"nvidia.dali"}, "dataloader"), ("pytorch", "gpu", {"nvidia.dali"}, "torchvision"),
+    ("pytorch", "gpu", {"nvidia.dali", "torchvision"}, "dataloader"),
+])
+def test_auto_takes_the_first_that_can_be_imported(tiny_config, monkeypatch, framework, device, missing, expected):
+    for module in ("nvidia.dali", "nvidia.dali.plugin.pytorch", "torchvision", "torch"):
+        there = module.startswith(tuple(missing)) if missing else False
+        monkeypatch.setitem(sys.modules, module, None if there else types.ModuleType(module))
+    monkeypatch.setattr(frameworks, "is_importable", frameworks.is_importable.__wrapped__)  # without what it remembers
+    config = with_changes(tiny_config, run={"framework": framework, "device": device})
+    assert training.input_library(config) == expected
+    explicit = with_changes(config, input_pipeline={"library": "dataloader"})
+    assert training.input_library(explicit) == "dataloader"
+
+
+def test_ranks_that_would_read_through_different_libraries_are_refused(tiny_config):
+    def refuse(config, other):
+        communicator = types.SimpleNamespace(rank=1, size=2, all_reduce=lambda array: array + zlib.crc32(other))
+        timed_run._refuse_different_inputs(config, communicator)
+
+    refuse(tiny_config, b"dali")
+    refuse(with_changes(tiny_config, input_pipeline={"library": "dali"}), b"dataloader")
+    with pytest.raises(UserError, match="INPUT_LIBRARY=auto: it is dali on this rank, .* or set INPUT_LIBRARY"):
+        refuse(tiny_config, b"dataloader")
 
 
 def test_steps_that_only_measure_and_no_process_afterwards(tiny_config, library):

@@ -74,7 +74,7 @@ def test_packages(packages, severity, says):
 
 @pytest.mark.parametrize("device, packages, severity, says", [
     ("cpu", {"numpy": "1.23.5"}, FAILURE, "requirements/install.sh pytorch-cpu"),
-    ("cpu", {"torch": "2.13.0+cpu"}, FAILURE, "requirements/install.sh pytorch-cpu"),
+    ("cpu", {"torch": "2.13.0+cpu"}, OK, ""),
     ("cpu", {"torch": "2.13.0+cpu", "nvidia-dali-cuda110": "1.34.0"}, OK, ""),
     ("cpu", {}, FAILURE, "PIP_EXTRA_INDEX_URL="),
     ("gpu", {}, FAILURE, "requirements/install.sh pytorch-gpu"),
@@ -90,8 +90,8 @@ def test_packages_of_pytorch(device, packages, severity, says):
 
 @pytest.mark.parametrize("device, installed, severity, remedy", [
     ("gpu", {"torchvision": "0.26.0"}, OK, ""),
-    ("gpu", {}, FAILURE, "requirements/install.sh pytorch-gpu, or set INPUT_LIBRARY=dataloader in the configuration"),
-    ("cpu", {}, FAILURE, "set INPUT_LIBRARY=dataloader in the configuration"),
+    ("gpu", {}, FAILURE, "requirements/install.sh pytorch-gpu, or set INPUT_LIBRARY=auto in the configuration"),
+    ("cpu", {}, FAILURE, "set INPUT_LIBRARY=auto in the configuration"),
 ])
 def test_torchvision_is_missed_where_it_is_to_decode(device, installed, severity, remedy):
     config = with_changes(config_of("2xA30"), run={"framework": "pytorch", "device": device},
@@ -99,6 +99,18 @@ def test_torchvision_is_missed_where_it_is_to_decode(device, installed, severity
     packages = {"torch": "2.11.0", "numpy": "1.23.5", **installed}
     finding = software_findings(dataclasses.replace(GPU_BUILD, packages=packages), config)["packages"]
     assert (finding.severity, finding.remedy) == (severity, remedy) and "torchvision" in finding.found
+
+
+@pytest.mark.parametrize("device, library, installed, found", [
+    ("gpu", "dali", {}, "no DALI beside"), ("gpu", "auto", {}, "no DALI: DataLoader decodes the images"),
+    ("gpu", "auto", {"torchvision": "0.26.0"}, "no DALI: torchvision decodes"),
+    ("cpu", "auto", {"torchvision": "0.26.0"}, "no DALI: DataLoader decodes"),
+])
+def test_what_reads_without_dali_is_told(device, library, installed, found):
+    config = with_changes(config_of("2xA30"), run={"framework": "pytorch", "device": device}, input_pipeline={"library": library})
+    packages = {"torch": "2.11.0", "numpy": "1.23.5", **installed}
+    finding = software_findings(dataclasses.replace(GPU_BUILD, packages=packages), config)["packages"]
+    assert found in finding.found and finding.severity == (FAILURE if library == "dali" else OK)
 
 
 @pytest.mark.parametrize("framework, severity", [("pytorch", OK), ("mxnet", FAILURE)])
