@@ -6,6 +6,7 @@ from typing import Iterator, Optional, Tuple
 from rn50 import frameworks
 from rn50.doctor.finding import FAILURE, OK, Finding
 from rn50.machine.software import Software
+from rn50.packages import install as install_package
 from rn50.settings.config import Config
 
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 8), (3, 12)
@@ -24,6 +25,13 @@ def findings(software: Software, config: Optional[Config]) -> Iterator[Finding]:
         yield from own.packages(software, config)
     else:
         yield _packages(software, frameworks.traits(framework), device)
+    logs = bool({"mlperf-logging", "mlperf_logging"} & set(software.packages))
+    if not logs and _is_installed(software, frameworks.traits(framework)):
+        yield Finding(FAILURE, "log", "no mlperf-logging, which writes the log of a run", install_package("mlperf-logging"))
+
+
+def _is_installed(software: Software, traits: frameworks.Traits) -> bool:
+    return any(re.fullmatch(traits.package, name) for name in software.packages)
 
 
 def install(software: Software, traits: frameworks.Traits, device: str) -> str:
@@ -42,9 +50,8 @@ def _version(software: Software) -> Tuple[int, ...]:
 
 def _python(software: Software, traits: frameworks.Traits, device: str) -> Finding:
     """Check the version of Python. A framework that is installed runs on it; one that is not may have no build for it."""
-    installed = any(re.fullmatch(traits.package, name) for name in software.packages)
     limits = OLDEST_PYTHON, NEWEST_PYTHON
-    oldest, newest = limits if installed else traits.pythons.get(device, limits)
+    oldest, newest = limits if _is_installed(software, traits) else traits.pythons.get(device, limits)
     if oldest <= _version(software) <= newest:
         return Finding(OK, "Python", software.python)
     suited = " to ".join(dict.fromkeys("{}.{}".format(*each) for each in (oldest, newest)))
@@ -55,6 +62,6 @@ def _python(software: Software, traits: frameworks.Traits, device: str) -> Findi
 def _packages(software: Software, traits: frameworks.Traits, device: str) -> Finding:
     have = software.packages
     shown = ", ".join(f"{name} {have[name]}" for name in sorted(have) if re.fullmatch(traits.packages, name))
-    if any(re.fullmatch(traits.package, name) for name in have):
+    if _is_installed(software, traits):
         return Finding(OK, "packages", shown)
     return Finding(FAILURE, "packages", f"no {traits.name} beside {shown or 'this Python'}", install(software, traits, device))

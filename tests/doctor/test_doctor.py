@@ -76,7 +76,8 @@ def test_h100_under_other_software_is_well(data):
     in_container = dataclasses.replace(GPU_BUILD, nvidia_container="23.10")
     assert all(each.severity == OK for each in doctor.examine(simulated("H100"), in_container, config, {}))
     pytorch = with_changes(config, run={"framework": "pytorch"})
-    without_mxnet = dataclasses.replace(GPU_BUILD, packages={"torch": "2.4.0", "nvidia-dali-cuda120": "1.40.0"})
+    without_mxnet = dataclasses.replace(
+        GPU_BUILD, packages={"torch": "2.4.0", "nvidia-dali-cuda120": "1.40.0", "mlperf_logging": "4.1.68"})
     assert all(each.severity == OK for each in doctor.examine(simulated("H100"), without_mxnet, pytorch, {}))
 
 

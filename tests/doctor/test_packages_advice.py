@@ -101,6 +101,17 @@ def test_torchvision_is_missed_where_it_is_to_decode(device, installed, severity
     assert (finding.severity, finding.remedy) == (severity, remedy) and "torchvision" in finding.found
 
 
+@pytest.mark.parametrize("packages, missed", [
+    ({"torch": "2.13.0"}, True), ({"torch": "2.13.0", "mlperf-logging": "4.1.68"}, False),
+    ({"torch": "2.13.0", "mlperf_logging": "4.1.68"}, False), ({}, False),  # the command that installs PyTorch brings it
+])
+def test_what_writes_the_log_is_missed_beside_a_framework(packages, missed):
+    config = with_changes(config_of("2xA30"), run={"framework": "pytorch", "device": "gpu"})
+    found = software_findings(dataclasses.replace(GPU_BUILD, packages=packages), config)
+    assert ("log" in found) == missed
+    assert not missed or found["log"].severity == FAILURE and found["log"].remedy.endswith("install mlperf-logging==4.1.68")
+
+
 @pytest.mark.parametrize("device, library, installed, found", [
     ("gpu", "dali", {}, "no DALI beside"), ("gpu", "auto", {}, "no DALI: DataLoader decodes the images"),
     ("gpu", "auto", {"torchvision": "0.26.0"}, "no DALI: torchvision decodes"),
