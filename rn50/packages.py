@@ -3,7 +3,7 @@
 import contextlib
 import re
 import sys
-from typing import Iterator
+from typing import Iterator, Optional
 
 from rn50.errors import UserError
 from rn50.files import ROOT
@@ -24,6 +24,11 @@ def needed_for(what: str) -> Iterator[None]:
 
 def install(name: str) -> str:
     """Return the command that installs a distribution, in the version of ``VERSIONS`` if that has one."""
+    return f"{sys.executable} -m pip install {pinned(name) or name}"
+
+
+def pinned(name: str) -> Optional[str]:
+    """Return NAME or NAME==VERSION of a distribution as ``VERSIONS`` has it, None if it has not."""
     versions = VERSIONS.read_text(encoding="utf-8") if VERSIONS.is_file() else ""
-    pinned = re.search(rf"^{re.escape(name)}==[^\s;]+", versions, re.MULTILINE)
-    return f"{sys.executable} -m pip install {pinned[0] if pinned else name}"
+    found = re.search(rf"^({re.escape(name)}(==[^\s;]+)?)\s*(;|$)", versions, re.MULTILINE | re.IGNORECASE)
+    return found[1] if found else None

@@ -11,7 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 import rn50
-from rn50 import terminal
+from rn50 import packages, terminal
 from rn50.benchmark import rules
 from rn50.errors import RankLostError, Status, UserError
 from rn50.process import refuse_little_memory
@@ -145,6 +145,10 @@ def report(error: Exception) -> int:
         os._exit(Status.USER_ERROR)  # at once: native libraries that were half loaded may wait for ever
     if isinstance(error, OSError) and isinstance(error.filename, (str, pathlib.Path)):
         say(f"rn50: {error.filename}: {error.strerror}; name another file or folder, or fix this one", err=True)
+        return Status.USER_ERROR
+    missing = str(error.name).partition(".")[0].replace("_", "-") if isinstance(error, ModuleNotFoundError) else ""
+    if missing and packages.pinned(missing):
+        say(f"rn50: the package {missing} is not installed; {packages.install(missing)}", err=True)
         return Status.USER_ERROR
     reason = str(error).strip().splitlines() or [""]
     say(f"rn50: {type(error).__name__}: {reason[0]} (RN50_DEBUG=1 in the environment shows where)", err=True)

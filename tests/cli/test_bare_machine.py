@@ -13,7 +13,8 @@ import pytest
 
 from rn50 import packages
 from rn50.cli import main
-from rn50.errors import UserError
+from rn50.cli.group import report
+from rn50.errors import Status, UserError
 from rn50.files import ROOT
 from rn50.settings.config import environment_of
 from tests.results.scored import write_runs
@@ -128,3 +129,10 @@ def test_a_package_that_is_missing_is_named_with_the_command():
     assert str(refused.value) == ("rn50 dance: the package no_such_package is not installed; "
                                   f"{sys.executable} -m pip install no-such-package")
     assert packages.install("mlperf-logging").endswith(" mlperf-logging==4.1.68")
+
+
+def test_any_package_that_is_ours_to_install_is_a_line(capsys):
+    missing = ModuleNotFoundError("No module named 'jinja2'", name="jinja2")
+    assert report(missing) == Status.USER_ERROR
+    assert capsys.readouterr().err == f"rn50: the package jinja2 is not installed; {sys.executable} -m pip install jinja2\n"
+    assert report(ModuleNotFoundError("No module named 'rn50.x'", name="rn50.x")) == Status.FAULT
