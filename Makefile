@@ -82,7 +82,7 @@ TAG ?= rn50:$(STAGE)
 commit = $(shell git describe --always --dirty --abbrev=40)
 pinned = $(shell sed -n 's/^$(1)==\([^ ;]*\).*/\1/p' requirements/$(2).txt)
 
-image: ## build the container image rn50:cpu (STAGE=gpu: rn50:gpu; BASE_IMAGE, ENGINE, TAG: see README)
+image: ## build the container image (STAGE, BASE_IMAGE: docs/docker.md)
 	$(or $(ENGINE),$(error no docker or podman here; sudo apt-get install docker.io, or podman)) build \
 	  --network=host --target=$(STAGE) --tag=$(TAG) --build-arg=BASE_IMAGE=$(BASE_IMAGE) --build-arg=COMMIT=$(commit) \
 	  $(foreach name,http_proxy https_proxy no_proxy,$(if $($(name)),--build-arg=$(name))) \

@@ -17,10 +17,10 @@ python=.venv/bin/python # without the root: in a container it is another one
 
 runs=${NEXP:-5}
 check_number NEXP "$runs" runs 5
-# CONFIG_FILE is what run_and_time.sh takes, whatever DGXSYSTEM says.
-system=$(system_of "${CONFIG_FILE:-${DGXSYSTEM:-unnamed}}")
-results=${RESULTS:-results/$system}
-results=${results#"$PWD"/}
+find_configuration # CONFIG_FILE, whatever DGXSYSTEM says, as in run_and_time.sh
+system=$(system_of "$CONFIG_FILE")
+results=${RESULTS:-$PWD/results/$system}
+[ "$called_from" != "$PWD" ] || results=${results#"$PWD"/}
 user_error=2 target_missed=3 diverged=4 # Status in rn50/errors.py
 unset SEED # every run draws its own from the operating system
 
@@ -51,9 +51,9 @@ for ((run = 0; run < runs; run++)); do
     RESULT_FILE="$result" "${one[@]}" "$python" -m rn50 doctor --brief
     status=$?
     [ $status -eq 0 ] || exit $((status == 1 ? user_error : status)) # it has said what, and how
-    expected=$(header "${CONFIG_FILE:-configs/config_$system.sh}" expected)
-    echo "$((runs - run)) of $runs runs to make${expected:+; a run: $expected}"
-    echo "Ctrl-C is safe: the same command resumes"
+    echo "$((runs - run)) of $runs runs to make. Ctrl-C is safe: the same command resumes"
+    expected=$(header "$CONFIG_FILE" expected)
+    echo "${expected:+expected of a run: $expected}" | grep . # nothing where it does not say
     examined=1
   fi
   echo "run $((run + 1)) of $runs -> $result"

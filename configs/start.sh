@@ -9,6 +9,8 @@ for path_variable in CONFIG_FILE DATADIR LOGDIR RESULTS RESULT_FILE; do
   esac
 done
 unset path_variable
+# shellcheck disable=SC2034 # run_experiments.sh shows relative paths where it is the checkout
+called_from=$PWD
 cd "$(dirname "$(dirname "$(realpath "${BASH_SOURCE[0]}")")")" || exit
 
 # check_number NAME VALUE WHAT DEFAULT: ends the script where VALUE is no number of WHAT.

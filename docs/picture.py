@@ -18,8 +18,8 @@ PICTURE = ROOT / "docs" / "images" / "report.png"
 PAGES = (ROOT / "README.md", ROOT / "docs" / "getting-started.md")
 RESULTS = ROOT / "results" / "DEMO_CPU"
 SAMPLE = re.compile(r"(<!-- sample: demo -->\n```text\n).*?(```\n)", re.DOTALL)
-SHOWN = re.compile(r"\d+ of \d+ runs to make|Ctrl-C|run \d+ of|epoch +\d+: |(Score|Speed|Checks|Report|Next) ")
-FIRST_RUN, END = 5, 5
+SHOWN = re.compile(r"\d+ of \d+ runs to make|expected of|run \d+ of|epoch +\d+: |(Score|Label|Speed|Checks|Report|Next) ")
+FIRST_RUN, END = 5, 6
 """Lines of the beginning with its first run, and lines of the end."""
 WIDTH, HEIGHT = 1280, 1500
 

@@ -6,7 +6,7 @@
 set -euo pipefail
 trap 'exit 130' INT TERM
 
-packages=$1
+packages=${1:-}
 # One installation at a time; a second one waits and then finds the work done.
 exec 9<"${BASH_SOURCE[0]}"
 flock 9
@@ -18,10 +18,19 @@ whole=.venv/whole
 # Says what .venv holds of this set.
 done_before=.venv/installed-$packages
 
+if [ "$packages" = -h ] || [ "$packages" = --help ]; then
+  sed -n '2,5s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+  exit 0
+fi
+
 fail() {
   echo "setup: $*" >&2
   exit 1
 }
+
+[ -n "$packages" ] && [ -f "requirements/${packages%-nccl}.txt" ] ||
+  fail "${packages:-no set named}: there are mxnet-cpu, mxnet-cu112, pytorch-cpu, pytorch-gpu, dev, docs, horovod-build, horovod, horovod-nccl"
+[ -z "${PYTHON:-}" ] || command -v "$PYTHON" >/dev/null || fail "PYTHON=$PYTHON: no such program; name a Python 3.8 to 3.12, or unset it"
 
 origin() { echo "$PWD, $("$1" --version 2>&1)"; }
 

@@ -1,6 +1,7 @@
 """The command that all verbs belong to, how it ends where something goes wrong, and the options that several verbs have."""
 
 import contextlib
+import difflib
 import os
 import pathlib
 import re
@@ -91,6 +92,14 @@ class _Group(click.Group):
         for heading, verbs in self.sections.items():
             with formatter.section(heading):
                 formatter.write_dl([((verb.name or "").ljust(widest), verb.get_short_help_str()) for verb in verbs])
+
+    def resolve_command(self, context: click.Context, args: List[str]) -> Any:
+        try:
+            return super().resolve_command(context, args)
+        except click.UsageError as error:
+            near = difflib.get_close_matches(args[0], self.list_commands(context), n=1)
+            error.message += f" Did you mean {near[0]}?" if near else ""
+            raise
 
     def make_context(self, *args: Any, **options: Any) -> click.Context:
         terminal.prepare()
@@ -183,4 +192,4 @@ config = click.argument("name", metavar="[CONFIG]", required=False, cls=_Configu
 @click.option("--debug", is_flag=True, envvar="RN50_DEBUG",
               help="Show tracebacks; RN50_DEBUG=1: of every process.")
 def main(debug: bool) -> None:
-    """Train ResNet-50 to 75.9 %, MLPerf-style. Begin with: rn50 run DEMO_CPU"""
+    """Train ResNet-50 to 75.9 %, MLPerf-style. Begin with: make demo"""

@@ -32,7 +32,7 @@ def run_campaign(name: Optional[str], runs: int, results: Optional[pathlib.Path]
     It does what ./run_experiments.sh does, with one live view on a terminal. Runs that are there already are kept, and one that
     was interrupted starts from zero, so the same command resumes. --json prints the score at the end, in the form of rn50 score.
 
-    Exit status: 0 every check passed, 1 one did not, 3 a run missed its target, 2 something to fix.
+    Exit status: 0 every check passed, 1 one did not, 2 something to fix.
     """
     from rn50.launch.campaign import watch
     from rn50.results import score, scoreboard
@@ -58,10 +58,13 @@ def run_campaign(name: Optional[str], runs: int, results: Optional[pathlib.Path]
 def watch_campaign(results: pathlib.Path, runs: int, as_json: bool) -> None:
     """Show the campaign whose logs grow in RESULTS, from these alone, until all runs have ended. Ctrl-C ends the watching only.
 
-    With --json it prints the state once.
+    RESULTS is a folder, or a system of configs/, whose results are in results/. With --json it prints the state once.
     """
     from rn50.launch.campaign import state, watch
+    from rn50.settings import config_file
 
+    if not results.exists() and str(results) in config_file.systems():
+        results = ROOT / "results" / results
     if as_json:
         watch.refuse_missing(results)
         print_json(state.to_json(state.read(results, runs)))
@@ -92,7 +95,7 @@ def launch_run() -> None:
     sys.exit(launch(configuration.from_environment(), process.environment()))
 
 
-@click.command(short_help="Tell what this machine can run, and fixes",
+@click.command(short_help="Examine this machine, and name each fix",
                epilog="Example: DATADIR=/path/to/imagenet rn50 doctor NF5688M6")
 @group.config
 @group.as_json

@@ -85,7 +85,7 @@ def bench_input(name: Optional[str], seconds: float, rounds: int, as_rank: bool,
     from rn50.speed import input_pipeline
 
     config, environ = _configured(name)
-    preflight.preflight(pathlib.Path(config.data.folder))
+    preflight.preflight(pathlib.Path(config.data.folder), config.is_imagenet)
     if not as_rank:
         _start_ranks(config, environ, input_pipeline.as_rank(seconds, rounds, as_json))
     input_pipeline.bench(config, _become_rank(config), seconds, rounds, as_json)
@@ -154,7 +154,7 @@ def bench_throughput(
     every = throughput.matrix(wanted, precisions or (run.precision,), batch_sizes or (batch,), ranks or (run.ranks_per_node,))
     throughput.check(every, kinds, environ)
     if any(cell.REAL in each.kinds(kinds) for each in every):
-        preflight.preflight(pathlib.Path(config.data.folder))
+        preflight.preflight(pathlib.Path(config.data.folder), config.is_imagenet)
     measured = throughput.Bench(config, every, kinds, folder, " ".join(map(shlex.quote, ["rn50", *sys.argv[1:]])))
     measured.run(environ, seconds, rounds)
     report = measured.write(published)
@@ -209,7 +209,7 @@ def profile_training(name: Optional[str], seconds: float, rounds: int, steps: in
     from rn50.speed import profile
 
     config, environ = _configured(name)
-    preflight.preflight(pathlib.Path(config.data.folder))
+    preflight.preflight(pathlib.Path(config.data.folder), config.is_imagenet)
     if start_ranks:
         _start_ranks(config, environ, [*profile.verb(str(job), seconds, rounds, steps, folder), "--as-rank"])
     if as_rank:
@@ -257,7 +257,7 @@ def tune_input(name: Optional[str], output: Optional[pathlib.Path], force: bool,
             tuned_config.refuse_output(output, force)
         environ = tuned_config.environment_of(base, process.environment())
         resolved = tuned_config.configuration_of(environ, base)
-        preflight.preflight(pathlib.Path(resolved.data.folder))
+        preflight.preflight(pathlib.Path(resolved.data.folder), resolved.is_imagenet)
         _start_ranks(resolved, environ, tuned_config.as_rank(base, output, force, seconds, as_json))
     resolved = configuration.from_environment()
     tuned_config.tune(resolved, _become_rank(resolved), base, output, force, seconds, as_json)

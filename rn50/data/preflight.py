@@ -15,13 +15,15 @@ from rn50.errors import UserError
 REPLACE = "replace the image and pack the file again; rn50 verify --full finds every such image"
 
 
-def preflight(folder: Path) -> None:
-    """Check that the four files of the data set are there and not empty.
+def preflight(folder: Path, imagenet: bool = False) -> None:
+    """Check that the four files of the data set, of ImageNet or another one, are there and not empty.
 
     Asks the file system for their sizes only, because no file of the data set may be opened before the clock starts. Raises
     ``UserError``.
     """
-    remedy = f"set DATADIR to a folder with {', '.join(FILES)}, or make the demo data set: rn50 demo-data {folder}"
+    make = (f"pack it from its images: rn50 pack /path/to/ILSVRC2012 {folder}" if imagenet
+            else f"make the demo data set: rn50 demo-data {folder}")
+    remedy = f"set DATADIR to a folder with {', '.join(FILES)}, or {make}"
     for path in (folder, *(folder / name for name in FILES)):
         try:
             found = path.stat()

@@ -108,6 +108,14 @@ def print_brief(findings: List[Finding]) -> None:
             say(f"rn50: {said}" if each.severity == FAILURE else f"warning: {said}", err=True)
 
 
+def overridden(variables: Mapping[str, str], environ: Mapping[str, str]) -> List[Finding]:
+    """Return a warning for each variable of the environment that the configuration replaces."""
+    names = sorted(configuration.known_names() - set(config_file.PATHS))
+    replaced = [name for name in names if environ.get(name, "") not in ("", variables.get(name))]
+    return [Finding(WARNING, name, f"{environ[name]} of the environment has no effect: the configuration sets {variables[name]}",
+                    "change it in a copy of the file") for name in replaced]
+
+
 def show(variables: Optional[Mapping[str, str]], as_json: bool, brief: bool) -> bool:
     """Print the findings about this machine, and return True if the configured system can run.
 
@@ -120,6 +128,7 @@ def show(variables: Optional[Mapping[str, str]], as_json: bool, brief: bool) -> 
     facts, software = hardware.read(), software_facts.read()
     findings = examine(facts, software, config, variables or environ)
     findings += submission.findings(config, software_facts.commit())
+    findings += overridden(variables, environ) if variables else []
     fits = fitting(facts, software, environ) if config is None else {}
     if as_json:
         print_json(to_json([*findings, *fits.values()]))

@@ -54,7 +54,7 @@ def launch(config: Config, environ: Mapping[str, str]) -> int:
     Raises UserError before anything starts if data are missing or the result file cannot be used. It checks only that the data
     exist, because no file of them may be opened before the clock runs.
     """
-    preflight.preflight(pathlib.Path(config.data.folder))
+    preflight.preflight(pathlib.Path(config.data.folder), config.is_imagenet)
     result_file: Optional[pathlib.Path] = pathlib.Path(config.run.result_file) if config.run.result_file else None
     if result_file is not None:
         log_file.refuse_existing(result_file)

@@ -79,7 +79,7 @@ def to_csv(scores: Sequence[SystemScore]) -> str:
 def print_table(scores: Sequence[SystemScore], console: Terminal) -> None:
     """Print for each system a table of its runs, the findings on their logs, and the score line with its label."""
     for system in scores:
-        table = Table(title=system.system, title_justify="left")
+        table = Table(title=system.name, title_justify="left")
         for heading in ("file", "seed", "epochs", "accuracy", "status", "minutes", "score"):
             table.add_column(heading, justify="left" if heading in ("file", "status", "score") else "right", no_wrap=True)
         for run in system.runs:
@@ -117,9 +117,9 @@ def headline(system: SystemScore) -> str:
     """Return the score in a line, with its label and the first reason why it is not valid."""
     reason = system.reasons[0] if system.reasons else ""
     if system.olympic_minutes is None:
-        line = f"{system.system}: no score: {reason}"
+        line = f"{system.name}: no score: {reason}"
     else:
-        line = f"{system.system}: {system.olympic_minutes:.4f} minutes{_unverified(system)}, "
+        line = f"{system.name}: {system.olympic_minutes:.4f} minutes{_unverified(system)}, "
         line += made_of(system) if system.valid else f"{NOT_VALID}: {reason}"
         line += "".join(f"; {run.file.name} did not converge" for run in system.runs if run.in_set and not run.converged)
     return f"{line} [{system.label}]" if system.label else line

@@ -51,7 +51,9 @@ def find(name: Optional[str], environ: Mapping[str, str]) -> Path:
     is_there = os.path.exists(named) and not os.path.isdir(named)
     if not is_there and not os.path.isfile(ours):
         subject = f"{variable}={excerpt(named)}" if variable else excerpt(named)
-        raise UserError(subject, "no such file, and no system of configs/", there)
+        near = difflib.get_close_matches(named, systems(), n=1)
+        meant = f"did you mean {near[0]}? " if near else ""
+        raise UserError(subject, "no such file, and no system of configs/", f"{meant}{there}")
     return Path(named) if is_there else ours
 
 

@@ -159,7 +159,7 @@ def show(now: Profile, before: Optional[Profile], folder: pathlib.Path, console:
     if before:
         line(f"4 gain: {gain(before, now)}")
     else:
-        line(f"4 after a change: rn50 profile --baseline {folder} -o ANOTHER")
+        line(f"4 after a change: rn50 profile CONFIG --baseline {folder} -o ANOTHER")
 
 
 def _rows(now: Profile, before: Optional[Profile]) -> Iterator[Tuple[str, ...]]:

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from rn50 import frameworks
+from rn50 import files, frameworks
 from rn50.doctor import doctor
 from rn50.doctor import results as results_advice
 from rn50.doctor import submission as submission_advice
@@ -166,7 +166,7 @@ def test_what_is_no_result_is_found_before_the_first_run(tmp_path, spoil, says):
 
 def test_what_is_configured(tmp_path):
     assert doctor.configured({"PATH": "/bin"}) is None
-    with pytest.raises(UserError, match="DGXSYSTEM=NF5688M7: no such file, and no system of configs/; there are: .*NF5688M6"):
+    with pytest.raises(UserError, match="DGXSYSTEM=NF5688M7: no such file, and no system of configs/; did you mean NF5688M6. there are: "):
         doctor.configured({"DGXSYSTEM": "NF5688M7"})
     file = tmp_path / "theirs.sh"
     file.write_text('export BATCHSIZE=7\nDATADIR="${DATADIR:-/data}"\n')
@@ -188,8 +188,20 @@ def test_what_would_keep_results_out_of_a_submission_is_said_before(system, orga
     assert all(each.remedy for each in found if each.severity == WARNING)
 
 
+def test_what_the_environment_says_in_vain_is_said():
+    environ = {"LR": "9", "SEED": "5", "MOM": "0.9", "DATADIR": "relative"}
+    [found] = doctor.overridden(doctor.configured(environ, "DEMO_CPU"), environ)
+    assert (found.severity, found.subject) == (WARNING, "LR") and "9 of the environment has no effect" in found.found
+
+
+def fitting(machine):
+    """The systems of this repository, without those that a user has added."""
+    found = doctor.fitting(machine, GPU_BUILD, {"PATH": "/usr/bin:/bin"})
+    return {name: each for name, each in found.items() if files.MARK not in config_file.file_of(name).read_text()}
+
+
 def test_which_systems_fit():
-    can = doctor.fitting(simulated("1xA100"), GPU_BUILD, {"PATH": "/usr/bin:/bin"})
+    can = fitting(simulated("1xA100"))
     assert {name for name, each in can.items() if each.severity == OK} == {"1xA100", "DEMO_CPU"}
     assert "DGXNGPU=8" in can["NF5688M6"].found and can["NF5688M6"].subject == "DGXSYSTEM=NF5688M6"
     assert not any("DATADIR" in each.found for each in can.values())
@@ -198,7 +210,7 @@ def test_which_systems_fit():
 
 
 def test_systems_that_cannot_run_for_one_reason_take_one_line():
-    fits = doctor.fitting(simulated("no-GPU"), GPU_BUILD, {"PATH": "/usr/bin:/bin"})
+    fits = fitting(simulated("no-GPU"))
     can, without_gpu, without_pytorch = doctor.grouped(fits)
     assert (can.severity, can.subject, can.found) == (OK, "can run here", "DEMO_CPU")
     assert without_gpu.subject == without_pytorch.subject == "cannot run here"
@@ -211,7 +223,7 @@ def test_systems_that_cannot_run_for_one_reason_take_one_line():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_there_are_few_such_lines_on_every_machine(name):
-    findings = doctor.grouped(doctor.fitting(simulated(name), GPU_BUILD, {"PATH": "/usr/bin:/bin"}))
+    findings = doctor.grouped(fitting(simulated(name)))
     assert len(findings) <= 5
     named = [system for each in findings for system in each.found.split(": ")[0].split(", ")]
     assert sorted(named) == config_file.systems()

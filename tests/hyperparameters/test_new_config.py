@@ -236,13 +236,13 @@ def test_the_command_writes_once_and_says_what(tmp_path):
     (["..", ], "NAME ..: no name of a system"),
     (["é"], "no name of a system"),
     (["x" * 300], "no name of a system"),
-    (["MINE", "--from", "NOBODYS"], "NOBODYS: no such file"),
-    (["MINE", "--framework", "paddle"], "FRAMEWORK=paddle: no such implementation"),
+    (["NO_USER_HAS_THIS", "--from", "NOBODYS"], "NOBODYS: no such file"),
+    (["NO_USER_HAS_THIS", "--framework", "paddle"], "FRAMEWORK=paddle: no such implementation"),
     (["DEMO_CPU"], "config_DEMO_CPU.sh: exists"),
-    (["MINE", "-o", "/nowhere/config_MINE.sh"], "/nowhere/config_MINE.sh: cannot be written"),
+    (["NO_USER_HAS_THIS", "-o", "/nowhere/config_MINE.sh"], "/nowhere/config_MINE.sh: cannot be written"),
 ])
 def test_refusals_are_a_line(arguments, message):
     done = command(*arguments)
     assert done.exit_code == 2 and message in done.stderr
     assert "Traceback" not in done.stderr
-    assert not config_file.file_of("MINE").exists()
+    assert not config_file.file_of("NO_USER_HAS_THIS").exists()

@@ -97,7 +97,7 @@ def test_anybodys_configuration_file_runs(run, checkout, tmp_path):
 def test_a_machine_that_cannot_run_it_stops_a_campaign_before_it_starts(run, checkout, tmp_path):
     job = run(EXPERIMENTS, DGXSYSTEM="DGXA100", DATADIR=str(tmp_path / "nothing"), NEXP="2", CUDA_VISIBLE_DEVICES="")
     assert job.wait() == USER_CAN_MEND
-    assert any(line.startswith("rn50: GPU: none") for line in job.complaints), job.err
+    assert any(line.startswith("rn50: GPU: no NVIDIA GPU") for line in job.complaints), job.err
     assert any(line.startswith("rn50: DATADIR: ") and "set DATADIR" in line for line in job.complaints), job.err
     assert "run 1 of 2" not in job.out and not (checkout / "results").exists()
 
@@ -136,7 +136,7 @@ def test_what_is_no_result_is_found_before_the_first_run(run, checkout):
     job = run(EXPERIMENTS, DGXSYSTEM="TINY")
     assert job.wait() == USER_CAN_MEND
     assert [re.match("rn50: results: (.*?):.*; move (.*) away, and", line).groups() for line in job.complaints] == [
-        (f"results/TINY/result_{number}.txt",) * 2 for number in (1, 3)
+        (str(results / f"result_{number}.txt"),) * 2 for number in (1, 3)
     ]
     assert "run 1 of 5 -> " not in job.out and len(list(results.iterdir())) == 2
 

@@ -100,12 +100,12 @@ def read(name: Optional[str], environ: Mapping[str, str]) -> Subject:
         if each != "DATADIR" and each not in EVALUATION:
             sourced.pop(each, None)
     config = from_environment(sourced)
-    return Subject(base, sourced, config, data_folder(pathlib.Path(config.data.folder)))
+    return Subject(base, sourced, config, data_folder(pathlib.Path(config.data.folder), config.is_imagenet))
 
 
-def data_folder(folder: pathlib.Path) -> pathlib.Path:
+def data_folder(folder: pathlib.Path, imagenet: bool = False) -> pathlib.Path:
     """Return the absolute path of a data set. Raises UserError if it is not there."""
-    preflight.preflight(folder)
+    preflight.preflight(folder, imagenet)
     return folder.resolve()
 
 

@@ -1,12 +1,13 @@
 """The end of a campaign: its runs are checked and scored, the report is written, and five lines say what came out."""
 
-import os
 import pathlib
+import shutil
 from typing import List, Optional, Sequence, Tuple
+
+from rich.table import Table
 
 from rn50.benchmark import rules
 from rn50.errors import Status, UserError
-from rn50.files import ROOT
 from rn50.progress import counting
 from rn50.results import score as scoring
 from rn50.results import scoreboard, timing
@@ -42,8 +43,10 @@ def end(files: Sequence[pathlib.Path], system: str) -> Status:
     console = Terminal()
     if not checked.ok:
         checking.print_report(checked, console)
-    for name, said in lines(score, checked, page, system):
-        console.print(f"{name:<8} {said}")
+    table = Table.grid(padding=(0, 2))  # long lines go on below themselves
+    for row in lines(score, checked, page, system):
+        table.add_row(*row)
+    console.print(table)
     return Status.SUCCESS if checked.ok else Status.FAULT
 
 
@@ -55,25 +58,19 @@ def lines(score: SystemScore, checked: Report, page: Optional[pathlib.Path], sys
     errors = [finding for finding in checked.findings if finding.severity == "error"]
     if errors:
         checks += f"; {len(errors)} {'error' if len(errors) == 1 else 'errors'} above, of which rn50 check tells more"
-    return [("Score", _score(score)), ("Speed", _speed(score)), ("Checks", checks),
-            ("Report", _shown(page) if page else "not written"), ("Next", _next(score, system))]
-
-
-def _shown(path: pathlib.Path) -> str:
-    """Return a path relative to the checkout, if it lies in it."""
-    return os.path.relpath(path, ROOT) if ROOT in path.resolve().parents else str(path)
+    label = score.label or (f"{rules.UNVERIFIED}: {score.unverified}" if score.unverified else "")
+    return [("Score", _score(score)), *([("Label", label)] if label else []), ("Speed", _speed(score)), ("Checks", checks),
+            ("Report", str(page) if page else "not written"), ("Next", _next(score, system))]
 
 
 def _score(score: SystemScore) -> str:
     converged = sum(run.converged for run in score.runs)
-    unverified = f"   {rules.UNVERIFIED}: {score.unverified}" if score.unverified else ""
-    label = f"   {score.label.upper()}" if score.label else unverified
     target = f"to {rules.TARGET_ACCURACY:.1%} top-1".replace("%", " %")
     if score.olympic_minutes is not None:
         valid = "fastest and slowest dropped" if score.valid else f"{scoreboard.NOT_VALID}: {score.reasons[0]}"
-        return f"{score.olympic_minutes:.4f} min {target}   ({converged} of {len(score.runs)} converged; {valid}){label}"
+        return f"{score.olympic_minutes:.4f} min {target}   ({converged} of {len(score.runs)} converged; {valid})"
     mean = f"; mean so far {score.mean_minutes:.4f} min {target}" if score.mean_minutes is not None else ""
-    return f"none: {score.reasons[0]}{mean}{label}"
+    return f"none: {score.reasons[0]}{mean}"
 
 
 def _speed(score: SystemScore) -> str:
@@ -86,8 +83,9 @@ def _speed(score: SystemScore) -> str:
 
 
 def _next(score: SystemScore, system: str) -> str:
+    rn50 = "rn50" if shutil.which("rn50") else ".venv/bin/rn50"
     if len(score.runs) < rules.RUNS:
-        return f"rn50 run {system} makes the other {rules.RUNS - len(score.runs)} runs"
+        return f"{rn50} run {system} makes the other {rules.RUNS - len(score.runs)} runs"
     if score.label:
-        return f"rn50 bench input {system}    |    docs/borrowing.md"
-    return f"rn50 package {_shown(score.runs[0].file.parent)} -o submission    |    docs/submission.md"
+        return f"{rn50} bench input {system}    |    docs/borrowing.md"
+    return f"{rn50} package {score.runs[0].file.parent} -o submission    |    docs/submission.md"

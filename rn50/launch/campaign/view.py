@@ -35,6 +35,8 @@ def render(campaign: Campaign, live: Optional[Progress]) -> RenderableType:
         if silent and not live:
             parts.append(styled(f"no news for {_duration(silent)}: has it been stopped?", "yellow"))
     parts += [Text(line) for line in earlier(campaign)]
+    if not run and not campaign.is_over:
+        parts.append(Text("no run is going on; waiting for the next one"))
     return Group(*parts)
 
 
