@@ -166,7 +166,7 @@ def test_what_is_no_result_is_found_before_the_first_run(tmp_path, spoil, says):
 
 def test_what_is_configured(tmp_path):
     assert doctor.configured({"PATH": "/bin"}) is None
-    with pytest.raises(UserError, match="DGXSYSTEM=NF5688M7: no such file, and no system of configs/; did you mean NF5688M6. there are: "):
+    with pytest.raises(UserError, match="DGXSYSTEM=NF5688M7: no such file, .* did you mean NF5688M6. there are: "):
         doctor.configured({"DGXSYSTEM": "NF5688M7"})
     file = tmp_path / "theirs.sh"
     file.write_text('export BATCHSIZE=7\nDATADIR="${DATADIR:-/data}"\n')

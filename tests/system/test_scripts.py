@@ -1,8 +1,8 @@
 """The scripts called from anywhere, on any path, with configurations that are none: an answer within a second or two."""
 
 import os
-import re
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
