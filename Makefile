@@ -1,6 +1,6 @@
 # Every target may be interrupted and run again. PYTHON=/path/to/python chooses the Python of .venv.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-pytorch data dev test test-quick fuzz test-gpu bench bench-gpu docs reference lint ruff mypy import-linter shellcheck requirements image
+.PHONY: help setup demo demo-pytorch data dev test test-quick fuzz test-gpu bench bench-gpu docs reference picture lint ruff mypy import-linter shellcheck requirements image
 BIN := .venv/bin
 
 help: ## list the targets
@@ -56,6 +56,9 @@ docs: setup ## build the documentation site into site/
 	@requirements/install.sh docs
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 	@echo "site/index.html"
+
+picture: data ## make the picture and the sample output of README again: a demo
+	@$(BIN)/python -m docs.picture
 
 reference: setup ## write docs/reference/ and the outputs that pages of docs/ show again
 	@$(BIN)/python -m docs.generate
