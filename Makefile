@@ -9,7 +9,7 @@ help: ## list the targets
 setup: ## install the pinned packages into .venv
 	@requirements/install.sh mxnet-cpu
 
-demo: data ## five timed runs on a small generated data set, checked and scored (NEXP=1 for a taste)
+demo: data ## five runs on a generated data set, checked, scored (NEXP=1: one)
 	@DGXSYSTEM=DEMO_CPU ./run_experiments.sh
 
 demo-pytorch: data ## the same with PyTorch for MXNet
@@ -31,13 +31,13 @@ test: dev ## build Horovod and run every test
 	@requirements/install.sh pytorch-cpu || echo "make: the tests of the PyTorch implementation are skipped, for the reason above"
 	@$(pytest)
 
-test-quick: dev ## the tests of rules, parsers, checks, configurations and files: two minutes, nothing trains
+test-quick: dev ## the tests that do not train: two to four minutes
 	@$(pytest) -m "not slow"
 
-fuzz: dev ## thousands of spoiled logs, configurations and data sets: about an hour; make test tries a few
+fuzz: dev ## thousands of spoiled inputs: about an hour
 	@$(BIN)/python -m pytest tests/fuzz --hypothesis-profile=fuzz --timeout=0
 
-test-gpu: ## the tests that need a GPU, with the packages that are there: those of .venv, else of python3
+test-gpu: ## the tests that need a GPU, with the packages that are there
 	@python=$$([ -x $(BIN)/python ] && echo $(BIN)/python || echo python3) && \
 	  $$python -c 'from tests.conftest import HAS_GPU; raise SystemExit(None if HAS_GPU else "test-gpu: no NVIDIA GPU, or no driver")' && \
 	  $$python -m pytest -m gpu
@@ -49,7 +49,7 @@ bench: data ## the figures of docs/measurements.md that a CPU can give
 	$(BIN)/python benchmarks/packing.py
 	$(BIN)/python benchmarks/predictions.py
 
-bench-gpu: ## the figures that only a GPU can give, with the packages that are there; five timed runs at 224x224 come last
+bench-gpu: ## the figures of a GPU; five timed runs come last
 	@benchmarks/gpu.sh
 
 docs: setup ## build the documentation site into site/
@@ -57,10 +57,10 @@ docs: setup ## build the documentation site into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 	@echo "site/index.html"
 
-picture: data ## make the picture and the sample output of README again: a demo
+picture: data ## make README's picture and sample output again, by a demo
 	@$(BIN)/python -m docs.picture
 
-reference: setup ## write docs/reference/ and the outputs that pages of docs/ show again
+reference: setup ## write docs/reference/ and outputs in docs/ again
 	@$(BIN)/python -m docs.generate
 
 lint: ruff mypy import-linter shellcheck ## ruff, mypy, import-linter, shellcheck
