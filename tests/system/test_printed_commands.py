@@ -28,7 +28,7 @@ COMMENT = re.compile(r"\s{2,}#.*$")
 LIMIT_S = 8
 """Seconds after which a command that still runs gets Ctrl-C."""
 MISSING = re.compile(
-    r"/path/to/|/data/|/scratch|data/(demo|tune)|search/demo|no NVIDIA GPU|GPU: none|no such file|nvidia-smi|sbatch|no result_|"
+    r"/path/to/|/data/|before/profile.json|/scratch|data/(demo|tune)|search/demo|no NVIDIA GPU|GPU: none|no such file|nvidia-smi|sbatch|no result_|"
     r"image|engine|torchvision|no configs/|no host|not (set|there|installed)|SUBMISSION_ORG|has nothing to send|HOSTS"
 )
 """What a command may miss here."""
