@@ -20,7 +20,8 @@ check_number NEXP "$runs" runs 5
 find_configuration # CONFIG_FILE, whatever DGXSYSTEM says, as in run_and_time.sh
 system=$(system_of "$CONFIG_FILE")
 results=${RESULTS:-$PWD/results/$system}
-[ "$called_from" != "$PWD" ] || results=${results#"$PWD"/}
+# Relative where it can be, for people; in a container the working directory is another one.
+[ -n "${RUN_ONE:-}" ] || [ "$called_from" != "$PWD" ] || results=${results#"$PWD"/}
 user_error=2 target_missed=3 diverged=4 # Status in rn50/errors.py
 unset SEED # every run draws its own from the operating system
 
@@ -81,4 +82,4 @@ for ((run = 0; run < runs; run++)); do
   fi
 done
 
-exec "${one[@]}" "$python" -m rn50 summary "${files[@]}" --system "$system"
+"${one[@]}" "$python" -m rn50 summary "${files[@]}" --system "$system"
