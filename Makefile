@@ -80,20 +80,19 @@ shellcheck: dev
 # The labels have the pinned versions.
 ENGINE ?= $(notdir $(shell command -v docker || command -v podman))
 BASE_IMAGE ?= debian:bookworm-slim
-STAGE ?= cpu
+STAGE ?= mxnet-cpu
 TAG ?= rn50:$(STAGE)
 commit = $(shell git describe --always --dirty --abbrev=40)
-pinned = $(shell sed -n 's/^$(1)==\([^ ;]*\).*/\1/p' requirements/$(2).txt)
+pinned = $(addprefix requirements/,$(STAGE:mxnet-gpu=mxnet-cu112).txt $(if $(findstring mxnet,$(STAGE)),horovod.txt))
 
-image: ## build the container image (STAGE, BASE_IMAGE: docs/docker.md)
+image: ## build a container image (STAGE, BASE_IMAGE: docs/docker.md)
 	$(or $(ENGINE),$(error no docker or podman here; sudo apt-get install docker.io, or podman)) build \
-	  --network=host --target=$(STAGE) --tag=$(TAG) --build-arg=BASE_IMAGE=$(BASE_IMAGE) --build-arg=COMMIT=$(commit) \
-	  $(foreach name,http_proxy https_proxy no_proxy,$(if $($(name)),--build-arg=$(name))) \
+	  --network=host --tag=$(TAG) --build-arg=STAGE=$(STAGE) --build-arg=BASE_IMAGE=$(BASE_IMAGE) --build-arg=COMMIT=$(commit) \
+	  $(foreach name,http_proxy https_proxy no_proxy PIP_INDEX_URL PIP_EXTRA_INDEX_URL,$(if $($(name)),--build-arg=$(name))) \
 	  --label=org.opencontainers.image.title=rn50 --label=org.opencontainers.image.revision=$(commit) \
 	  --label=org.opencontainers.image.version=$(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' rn50/__init__.py) \
 	  --label=org.opencontainers.image.base.name=$(BASE_IMAGE) \
-	  --label=rn50.mxnet=$(call pinned,mxnet,mxnet-cpu) \
-	  --label=rn50.dali=$(call pinned,nvidia-dali-cuda110,mxnet-cpu) --label=rn50.horovod=$(call pinned,horovod,horovod) .
+	  $(shell sed -nE 's/^(mxnet|torch|nvidia-dali|horovod)(-cu[a-z0-9]*)?==([^ ;]*).*/--label=rn50.\1=\3/p' $(pinned)) .
 
 requirements: ## resolve requirements/*.in again into hashed *.txt (needs uv)
 	requirements/compile.sh

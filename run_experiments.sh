@@ -23,7 +23,8 @@ results=${RESULTS:-$PWD/results/$system}
 # Relative where it can be, for people; in a container the working directory is another one.
 [ -n "${RUN_ONE:-}" ] || [ "$called_from" != "$PWD" ] || results=${results#"$PWD"/}
 user_error=2 target_missed=3 diverged=4 # Status in rn50/errors.py
-unset SEED # every run draws its own from the operating system
+[ -z "${SEED:-}" ] || echo "${0##*/}: SEED=$SEED is not used: every run draws its own; ./run_and_time.sh makes one run with it" >&2
+unset SEED
 
 # What run.sub and run_with_docker.sh put before the command of every rank, of one process, and of every machine.
 read -ra ranks <<< "${RUN_RANKS:-}"

@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # What run_experiments.sh does, in containers of docker or podman: NEXP timed runs (5), checked and scored.
 #   DGXSYSTEM=DEMO_CPU ./run_with_docker.sh
-#   DGXSYSTEM=NF5688M6 CONT=rn50:gpu DATADIR=/path/to/imagenet LOGDIR=/path/to/results ./run_with_docker.sh
-# CONT (rn50:cpu or rn50:gpu) is an image of `make image`, ENGINE docker or podman (the first that answers). The configuration is
-# that of this checkout, or CONFIG_FILE. Results go to LOGDIR (results/SYSTEM) and are yours; the same command again resumes.
-# Passed on: the libraries' variables (NCCL_*, HOROVOD_*, MXNET_*, OMP_*, ...), DALI_*, SUBMISSION_*, LAUNCHER, BENCHMARK_STEPS.
+#   DGXSYSTEM=NF5688M6 DATADIR=/path/to/imagenet LOGDIR=/path/to/results ./run_with_docker.sh
+# CONT is an image of `make image` (auto: that of the configuration's FRAMEWORK and DEVICE, as rn50:pytorch-gpu), ENGINE docker or
+# podman (the first that answers). The configuration is that of this checkout, or CONFIG_FILE. Results go to LOGDIR
+# (results/SYSTEM) and are yours; the same command again resumes. Variables that `rn50 config show` calls used or passed through
+# are passed on, but LD_*, which names files of this machine.
 set -uo pipefail
 
 if [ "${1:-}" = "-h" ] || [ "${1:-}" = "--help" ]; then
-  sed -n '2,7s/^# \{0,1\}//p' "$0"
+  sed -n '2,8s/^# \{0,1\}//p' "$0"
   exit 0
 fi
 fail() {
@@ -42,16 +43,10 @@ mapfile -t said < <(
   set +u
   cd "$(dirname "$config")" || exit
   # shellcheck source=/dev/null
-  . "./$(basename "$config")" </dev/null >/dev/null && printf '%s\n' "${DEVICE:-gpu}" "${DGXNGPU:-1}" "${DATADIR:-/data}"
+  . "./$(basename "$config")" </dev/null >/dev/null && printf '%s\n' "${DGXNGPU:-1}" "${DATADIR:-/data}" "$(stage)"
 )
 [ ${#said[@]} = 3 ] || fail "CONFIG_FILE=$config: cannot be sourced; keep plain \`export NAME=value\` lines"
-device=${said[0],,} ranks=${said[1]} data=$(realpath -m "${said[2]}")
-while read -r name; do
-  case $name in
-    NCCL_* | HOROVOD_* | MXNET_* | OMPI_* | UCX_* | OMP_* | CUDA_* | NVIDIA_* | DALI_*) options+=(--env "$name") ;;
-    SUBMISSION_* | LAUNCHER | BENCHMARK_STEPS) options+=(--env "$name") ;;
-  esac
-done < <(compgen -e)
+ranks=${said[0]} data=$(realpath -m "${said[1]}") stage=${said[2]}
 
 # The engine, the image, and what the engine has to hand over.
 engine='' trouble="no ${ENGINE:-docker or podman} here; sudo apt-get install ${ENGINE:-docker.io, or podman}"
@@ -66,11 +61,6 @@ for candidate in ${ENGINE:-podman docker}; do # a later one's trouble replaces a
   fi
 done
 [ -n "$engine" ] || fail "$trouble"
-stage=cpu
-[ "$device" = cpu ] || stage=gpu
-image=${CONT:-rn50:$stage}
-"$engine" image inspect "$image" >/dev/null 2>&1 ||
-  fail "CONT=$image: $engine has no such image; make image ENGINE=$engine STAGE=$stage builds rn50:$stage"
 about=$("$engine" info 2>/dev/null)
 if [[ $about = *buildahVersion* ]]; then # podman asks for higher limits than its caller may have
   options+=(--ulimit "nofile=$(ulimit -Hn)")
@@ -79,7 +69,7 @@ fi
 shared=$(df --output=avail --block-size=1M /dev/shm | tail -n 1) # the ranks of a machine meet there
 [ "$ranks" = 1 ] || [ "$shared" -ge 1024 ] ||
   fail "/dev/shm has $((shared)) MiB free, and $ranks ranks want 1024; sudo mount -o remount,size=2g /dev/shm"
-if [ "$device" = gpu ]; then
+if [[ $stage = *-gpu ]]; then
   if [[ $about =~ Runtimes:[^$'\n']*nvidia ]]; then
     options+=(--gpus all)
   elif compgen -G '/etc/cdi/nvidia*' >/dev/null || compgen -G '/var/run/cdi/nvidia*' >/dev/null; then
@@ -89,6 +79,21 @@ if [ "$device" = gpu ]; then
       "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
   fi
 fi
+image=${CONT:-auto}
+[ "$image" != auto ] || image=rn50:$stage
+"$engine" image inspect "$image" >/dev/null 2>&1 ||
+  fail "CONT=$image: $engine has no such image; make image ENGINE=$engine STAGE=$stage builds rn50:$stage"
+# The image knows which variables mean something to it.
+patterns=$("$engine" run --rm "${options[@]}" "$image" python -c \
+  'from rn50.settings import config; print(*config.patterns_of_names())') || 
+  fail "CONT=$image: cannot be run, or is of another version; make image ENGINE=$engine STAGE=$stage builds rn50:$stage"
+read -ra patterns <<<"$patterns NO_COLOR"
+while read -r name; do
+  for pattern in "${patterns[@]}"; do
+    # shellcheck disable=SC2053 # it is a pattern
+    [[ $name != $pattern ]] || options+=(--env "$name")
+  done
+done < <(compgen -e)
 # Files are to be the caller's; a rootless engine makes its root the caller.
 user=$(id -u):$(id -g)
 ! grep -Eq '^ *rootless(: true)?$' <<<"$about" || user=0:0

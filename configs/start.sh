@@ -52,3 +52,9 @@ system_of() {
   name=$(basename "$1" .sh)
   echo "${name#config_}"
 }
+
+# stage: prints which stage of the Dockerfile the configuration that was sourced needs.
+stage() {
+  local stage=${FRAMEWORK:-mxnet}-${DEVICE:-gpu}
+  echo "${stage,,}"
+}

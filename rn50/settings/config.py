@@ -9,13 +9,14 @@ configuration file leaves out.
 import dataclasses
 import os
 import re
-from typing import Any, Dict, Iterator, Mapping, Optional, Set, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Set, Tuple
 
 from rn50 import frameworks
 from rn50.benchmark import rules
 from rn50.errors import UserError, UserErrors
 from rn50.process import environment
 from rn50.settings.config_file import find, sourced_environment, unknown_names
+from rn50.settings.libraries import PASSED_THROUGH
 from rn50.settings.variables import (
     AREA,
     BATCH,
@@ -256,6 +257,15 @@ def variables() -> Iterator[Tuple[str, str, Variable]]:
 def known_names() -> Set[str]:
     """Return the name of every variable that is read or checked here, without the aliases of other makers."""
     return {variable.name for _, _, variable in variables()} | set(FIXED)
+
+
+def patterns_of_names() -> List[str]:
+    """Return shell patterns of the names of all variables that a run reads, checks or passes through, to carry them elsewhere.
+
+    ``LD_*`` is left out: it names files of one machine.
+    """
+    aliases = {alias for _, _, variable in variables() for alias in variable.aliases}
+    return sorted(known_names() | aliases) + sorted(f"{prefix}*" for prefix in PASSED_THROUGH if prefix != "LD_")
 
 
 def environment_of(name: Optional[str], environ: Mapping[str, str]) -> Dict[str, str]:

@@ -1,8 +1,14 @@
 """Real engines, the image that ``make image`` builds on a bare Debian, and ``run_with_docker.sh`` as a user types it."""
 
+import functools
+import http.server
 import pathlib
+import re
 import shutil
+import subprocess
+import sys
 import tempfile
+import threading
 
 import pytest
 
@@ -20,26 +26,52 @@ def engine(request):
 
 
 @pytest.fixture(scope="session")
-def image(engine, tmp_path_factory):
-    """The image of stage cpu, built by ``make image`` on a base that is made here, without a registry.
+def make_image(engine, tmp_path_factory):
+    """``make_image(STAGE, NAME=VALUE)`` builds an image by ``make image`` on a base that is made here, without a registry.
 
-    Docker builds all of it. Podman takes the base and the stage that compiles Horovod from docker, where there is one, and builds
-    the rest.
+    Docker builds all of it. Podman takes the base and the stage with the packages, which is long to build, from docker, where there
+    is one, and builds the rest.
     """
-    program = engine
-    if engine == "podman" and engines.refusal("docker") is None:
-        engines.make_base("docker")
-        engines.make_image("docker", "cpu-packages", engines.PACKAGES)
-        for name in (engines.BASE_IMAGE, engines.PACKAGES):
-            engines.hand_over(name)
-        program = tmp_path_factory.mktemp("podman") / "podman"
-        stage = f"--build-context=cpu-packages=container-image://localhost/{engines.PACKAGES}"
-        program.write_text(f'#!/bin/sh\nverb=$1\nshift\nexec podman "$verb" {stage} "$@"\n')
-        program.chmod(0o755)
-    else:
-        engines.make_base(engine)
-    engines.make_image(program, "cpu", engines.IMAGE)
-    return engines.IMAGE
+
+    def made(stage, **environment):
+        image, program = f"rn50-test:{stage}", engine
+        if engine == "podman" and engines.refusal("docker") is None:
+            packages, folder = f"{image}-packages", tmp_path_factory.mktemp("engines")
+            engines.make_base("docker")
+            docker = engines.wrapper(folder / "docker", "docker", "--target=packages")
+            engines.make_image(docker, stage, packages, **environment)
+            for name in (engines.BASE_IMAGE, packages):
+                engines.hand_over(name)
+            context = f"--build-context=packages=container-image://localhost/{packages}"
+            program = engines.wrapper(folder / "podman", "podman", context)
+        else:
+            engines.make_base(engine)
+        engines.make_image(program, stage, image, **environment)
+        return image
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def image(make_image):
+    """The image with MXNet for CPUs."""
+    return make_image("mxnet-cpu")
+
+
+@pytest.fixture(scope="session")
+def pytorch_image(make_image, tmp_path_factory):
+    """The image with PyTorch for CPUs, whose wheel comes from an index of this machine, as a user names PyTorch's index."""
+    pinned = re.search(r"^torch==\S+", (ROOT / "requirements/pytorch-cpu.txt").read_text(), re.MULTILINE)
+    folder = tmp_path_factory.mktemp("index")
+    download = [sys.executable, "-m", "pip", "--quiet", "download", "--no-deps", f"--dest={folder / 'simple' / 'torch'}"]
+    asked = subprocess.run([*download, pinned[0]], capture_output=True, text=True)
+    if asked.returncode:
+        pytest.skip(f"no build of PyTorch for CPUs: {asked.stderr.strip()[-200:]}")
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield make_image("pytorch-cpu", PIP_EXTRA_INDEX_URL=f"http://127.0.0.1:{server.server_port}/simple")
+        server.shutdown()
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from tests.system.job import ROOT
 
 SCRIPT = "./run_with_docker.sh"
-BASE_IMAGE, PACKAGES, IMAGE = "rn50-base", "rn50-test:cpu-packages", "rn50-test:cpu"
+BASE_IMAGE = "rn50-base"
 SOMEBODY = 54321
 """A user that neither this machine nor the image knows."""
 BUILD_LIMIT_S = 1500
@@ -41,10 +41,17 @@ def make_base(engine):
         run("requirements/base_image.sh", cwd=str(ROOT), env={**os.environ, "ENGINE": engine, "BASE_IMAGE": BASE_IMAGE})
 
 
-def make_image(program, stage, tag):
-    """Build a stage by ``make image``."""
+def make_image(program, stage, tag, **environment):
+    """Build the image of a stage by ``make image``."""
     run("make", "image", f"ENGINE={program}", f"STAGE={stage}", f"BASE_IMAGE={BASE_IMAGE}", f"TAG={tag}", cwd=str(ROOT),
-        timeout=BUILD_LIMIT_S)
+        env={**os.environ, **environment}, timeout=BUILD_LIMIT_S)
+
+
+def wrapper(path, engine, options):
+    """Write a program that is ``engine`` with more options behind its verb."""
+    path.write_text(f'#!/bin/sh\nverb=$1\nshift\nexec {engine} "$verb" {options} "$@"\n')
+    path.chmod(0o755)
+    return path
 
 
 def hand_over(name):

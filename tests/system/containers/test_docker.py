@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import pty
+import re
 import select
 import shutil
 import signal
@@ -12,6 +13,7 @@ import time
 
 import pytest
 
+from rn50.settings import config as settings
 from tests.system.containers.engines import MARKS, SCRIPT, SOMEBODY, containers, run
 from tests.system.job import BUSY_S, POLL_S, ROOT, Job, assert_aborted, events, keys
 
@@ -20,8 +22,7 @@ pytestmark = MARKS
 
 def test_labels_are_true(engine, image):
     template = "{{index .Config.Labels \"%s\"}}"
-    for name in ("mxnet", "dali", "horovod"):
-        package = {"mxnet": "mxnet", "dali": "nvidia-dali-cuda110", "horovod": "horovod"}[name]
+    for name, package in {"mxnet": "mxnet", "nvidia-dali": "nvidia-dali-cuda110", "horovod": "horovod"}.items():
         label = run(engine, "image", "inspect", "--format", template % f"rn50.{name}", image).strip()
         code = f"from importlib.metadata import version; print(version('{package}'))"
         # Podman asks for higher limits than its caller may have.
@@ -132,6 +133,38 @@ def test_anybodys_configuration_file(contained, checkout):
     job.wait(BUSY_S)
     assert "1 run of 5" in job.out, job.err
     assert (checkout / "results" / "somebodys" / "result_0.txt").exists()
+
+
+def test_the_demo_with_pytorch(contained, checkout, pytorch_image):
+    """The image of the configuration's FRAMEWORK, by its name of `make image`, on data that are made first."""
+    with (checkout / "configs" / "config_TINY.sh").open("a") as stream:
+        stream.write("export FRAMEWORK=pytorch\n")
+    job = contained(CONT=pytorch_image, NEXP="1")
+    job.wait(BUSY_S)
+    assert "1 run of 5" in job.out, job.err
+    log = checkout / "results" / "TINY" / "result_0.txt"
+    packages = json.loads(log.with_suffix(".json").read_text())["packages"]
+    assert "torch" in packages and "mxnet" not in packages and "pytest" not in packages
+
+
+def test_variables_are_passed_on(contained, checkout):
+    """All that a run reads or hands to a library, whatever it is; the configuration says what arrived."""
+    there = checkout / "results" / "TINY" / "environment"
+    with (checkout / "configs" / "config_TINY.sh").open("a") as stream:
+        stream.write(f"[ ! -d /opt/rn50 ] || env >{there}\n")
+    in_file = re.findall(r"^export (\w+)=", (checkout / "configs" / "config_TINY.sh").read_text(), re.MULTILINE)
+    own = ["CONFIG_FILE", "DGXSYSTEM", "DATADIR", "LOGDIR", "RESULT_FILE", "CACHE_CLEARED", "SEED"]  # the script sets or unsets them
+    names = {pattern.replace("*", "OF_SOMEBODY") for pattern in settings.patterns_of_names()} - {*own, *in_file}
+    job = contained(NEXP="1", **dict.fromkeys(names, "7"))
+    job.wait(BUSY_S)
+    arrived = dict(line.split("=", 1) for line in there.read_text().splitlines() if "=" in line)
+    assert {name for name in names if arrived.get(name) != "7"} == set()
+
+
+def test_a_seed_is_not_passed_on(contained):
+    job = contained(NEXP="1", SEED="1")
+    job.wait(BUSY_S)
+    assert "SEED=1 is not used" in job.err
 
 
 def test_a_job_of_slurm_in_containers(engine, image, checkout, request, tmp_path):

@@ -65,7 +65,7 @@ def test_no_permission(start, engine):
 def test_no_image(start, engine):
     job = start(ENGINE=engine, CONT="rn50:of-nobody")
     assert job.wait() == USER_CAN_MEND
-    assert re.search(rf"CONT=rn50:of-nobody: {engine} has no such image; make image ENGINE={engine} STAGE=cpu", job.complaint)
+    assert re.search(rf"CONT=rn50:of-nobody: {engine} has no such image; make image ENGINE={engine} STAGE=mxnet-cpu", job.complaint)
 
 
 def test_missing_data(contained, checkout):
