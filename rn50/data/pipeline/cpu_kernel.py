@@ -1,7 +1,11 @@
 """The C functions of ``cpu_augment``, compiled by Numba when this module is imported, or read from Numba's cache."""
 
 import math
+import os
 from typing import Any, Callable, Tuple
+
+# Else Numba has colorama, where that is installed, write an escape sequence to a terminal at exit: mpirun gives every rank one.
+os.environ.setdefault("NUMBA_DISABLE_ERROR_MESSAGE_HIGHLIGHTING", "1")
 
 import numba
 import numpy as np
