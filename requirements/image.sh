@@ -35,8 +35,8 @@ packages() {
       ;;
     mxnet-gpu)
       # nvcc is one of Debian's non-free packages, and takes no compiler newer than GCC 11.
-      find /etc/apt -name '*.list' -o -name '*.sources' |
-        xargs sed -i -E 's/^(deb .* main|Components: main)$/\1 contrib non-free/'
+      find /etc/apt '(' -name '*.list' -o -name '*.sources' ')' -exec \
+        sed -i -E 's/^(deb .* main|Components: main)$/\1 contrib non-free/' {} +
       install g++ g++-11 libopenmpi-dev make nvidia-cuda-toolkit
       requirements/install.sh mxnet-cu112
       # MXNet is not imported without a driver: the toolkit has a stand-in to build against.

@@ -29,8 +29,8 @@ def engine(request):
 def make_image(engine, tmp_path_factory):
     """``make_image(STAGE, NAME=VALUE)`` builds an image by ``make image`` on a base that is made here, without a registry.
 
-    Docker builds all of it. Podman takes the base and the stage with the packages, which is long to build, from docker, where there
-    is one, and builds the rest.
+    Docker builds all of it. Podman takes the base and the stage with the packages, which is long to build, from docker, where
+    there is one, and builds the rest.
     """
 
     def made(stage, **environment):

@@ -153,7 +153,8 @@ def test_variables_are_passed_on(contained, checkout):
     with (checkout / "configs" / "config_TINY.sh").open("a") as stream:
         stream.write(f"[ ! -d /opt/rn50 ] || env >{there}\n")
     in_file = re.findall(r"^export (\w+)=", (checkout / "configs" / "config_TINY.sh").read_text(), re.MULTILINE)
-    own = ["CONFIG_FILE", "DGXSYSTEM", "DATADIR", "LOGDIR", "RESULT_FILE", "CACHE_CLEARED", "SEED"]  # the script sets or unsets them
+    # The script sets or unsets these itself.
+    own = ["CONFIG_FILE", "DGXSYSTEM", "DATADIR", "LOGDIR", "RESULT_FILE", "CACHE_CLEARED", "SEED"]
     names = {pattern.replace("*", "OF_SOMEBODY") for pattern in settings.patterns_of_names()} - {*own, *in_file}
     job = contained(NEXP="1", **dict.fromkeys(names, "7"))
     job.wait(BUSY_S)

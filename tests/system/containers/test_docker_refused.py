@@ -65,7 +65,8 @@ def test_no_permission(start, engine):
 def test_no_image(start, engine):
     job = start(ENGINE=engine, CONT="rn50:of-nobody")
     assert job.wait() == USER_CAN_MEND
-    assert re.search(rf"CONT=rn50:of-nobody: {engine} has no such image; make image ENGINE={engine} STAGE=mxnet-cpu", job.complaint)
+    said = f"CONT=rn50:of-nobody: {engine} has no such image; make image ENGINE={engine} STAGE=mxnet-cpu"
+    assert said in job.complaint
 
 
 def test_missing_data(contained, checkout):
@@ -82,6 +83,14 @@ def test_no_gpu_to_hand_over(contained, checkout):
     with (checkout / "configs" / "config_TINY.sh").open("a") as stream:
         stream.write("export DEVICE=gpu\n")
     job = contained()
+    assert job.wait() == USER_CAN_MEND
+    assert re.search("DEVICE=gpu: .* has no GPU to hand over; .*nvidia-ctk cdi generate", job.complaint)
+
+
+def test_a_system_with_gpus_where_there_are_none(start, engine):
+    if list(GPUS.parent.glob("nvidia*")) or shutil.which("nvidia-container-runtime"):
+        pytest.skip("this machine has NVIDIA's container toolkit")
+    job = start(ENGINE=engine, DGXSYSTEM="H200")
     assert job.wait() == USER_CAN_MEND
     assert re.search("DEVICE=gpu: .* has no GPU to hand over; .*nvidia-ctk cdi generate", job.complaint)
 
