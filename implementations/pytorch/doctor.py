@@ -12,10 +12,17 @@ from rn50.settings.config import Config
 DALI_OF = {"cpu": "nvidia-dali-cuda110", "gpu": "nvidia-dali-cuda130"}
 """DALI in the set of each device. Two of them would overwrite each other's files."""
 
+COMPILED = {"cpu": ("compile",), "gpu": ("compile", "fused")}
+"""Values of STEP_MODE with which PyTorch's compiler or Triton builds C or C++ code, by device."""
+
 
 def packages(software: Software, config: Optional[Config]) -> Iterator[Finding]:
     """Yield findings on installed packages; ``config`` is None where nothing is configured."""
     yield _packages(software, config)
+    if config and software.missing_to_compile and config.run.step_mode in COMPILED[config.run.device]:
+        yield Finding(FAILURE, "compiler", f"STEP_MODE={config.run.step_mode} compiles when a run starts, and lacks "
+                      f"{' and '.join(software.missing_to_compile)}",
+                      f"sudo apt-get install {' '.join(software.missing_to_compile)}, or set STEP_MODE=eager")
 
 
 def _packages(software: Software, config: Optional[Config]) -> Finding:

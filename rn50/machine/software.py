@@ -6,8 +6,10 @@ import importlib.util
 import pathlib
 import platform
 import re
+import shutil
 import subprocess
-from typing import Dict, Mapping, Optional, Tuple
+import sysconfig
+from typing import Dict, Iterator, Mapping, Optional, Tuple
 
 from rn50 import frameworks, process
 from rn50.files import ROOT
@@ -27,6 +29,8 @@ class Software:
     """Folders of installed packages that hold some of the missing libraries."""
     nvidia_container: Optional[str]
     """Release of NVIDIA's MXNet container if this is one; its MXNet is not that of PyPI."""
+    missing_to_compile: Tuple[str, ...] = ()
+    """Debian's packages that are missing to compile an extension of this Python, as Triton and PyTorch's compiler do."""
 
 
 def read(run: sources.Run = sources.run, environ: Optional[Mapping[str, str]] = None) -> Software:
@@ -45,7 +49,16 @@ def read(run: sources.Run = sources.run, environ: Optional[Mapping[str, str]] = 
         missing_libraries=missing,
         libraries_off_path=tuple(folder for folder in folders if any((folder / name).exists() for name in missing)),
         nvidia_container=next(filter(None, map(environ.get, container_variables())), None),
+        missing_to_compile=tuple(_missing_to_compile()),
     )
+
+
+def _missing_to_compile() -> Iterator[str]:
+    if not shutil.which("g++"):
+        yield "g++"
+    # The scheme by name: Debian's own one is that of packages which an administrator installs.
+    if not pathlib.Path(sysconfig.get_path("include", "posix_prefix"), "Python.h").exists():
+        yield "python3-dev"
 
 
 def container_variables() -> Tuple[str, ...]:

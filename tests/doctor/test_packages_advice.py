@@ -44,6 +44,27 @@ def test_python_for_a_pytorch_that_is_not_installed(device, version, severity):
     assert software_findings(there, config)["Python"].severity == OK, "a PyTorch that is there runs on the Python that it is of"
 
 
+@pytest.mark.parametrize("device, step_mode, needed", [
+    ("cpu", "eager", False), ("cpu", "fused", False), ("cpu", "compile", True), ("gpu", "graph", False), ("gpu", "fused", True),
+])
+def test_a_compiler_for_pytorch(device, step_mode, needed):
+    config = with_changes(config_of("2xA30"), run={"framework": "pytorch", "device": device, "step_mode": step_mode})
+    bare = dataclasses.replace(GPU_BUILD, missing_to_compile=("g++", "python3-dev"))
+    found = software_findings(bare, config).get("compiler")
+    assert (found is not None) == needed
+    assert not needed or (found.severity == FAILURE and "sudo apt-get install g++ python3-dev" in found.remedy)
+    assert "compiler" not in software_findings(GPU_BUILD, config)
+
+
+def test_what_is_missing_to_compile_is_found(monkeypatch, tmp_path):
+    """This Python can compile, as the tests of Triton do; without a PATH it has no compiler, elsewhere no headers."""
+    assert software_facts.read().missing_to_compile == ()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert software_facts.read().missing_to_compile == ("g++",)
+    monkeypatch.setattr(software_facts.sysconfig, "get_path", lambda *name: str(tmp_path))
+    assert software_facts.read().missing_to_compile == ("g++", "python3-dev")
+
+
 def test_every_command_that_a_remedy_names_is_one_that_install_sh_knows():
     known = set(re.findall(r"^  ([a-z0-9 |-]+)\)", (ROOT / "requirements" / "install.sh").read_text(), re.MULTILINE))
     known = {name for names in known for name in names.split(" | ")}
