@@ -157,3 +157,10 @@ def test_a_list_that_does_not_belong_to_the_folder_is_refused(flat, tmp_path, te
     (tmp_path / "truth.txt").write_text(text)
     with pytest.raises(UserError, match=says):
         pack(flat[0], tmp_path / "out", truth=tmp_path / "truth.txt")
+
+
+def test_unpacking_what_is_no_data_set_leaves_nothing(tmp_path):
+    (tmp_path / "data").mkdir()
+    with pytest.raises(UserError, match=r"train\.(rec|idx)"):
+        unpack(tmp_path / "data", tmp_path / "back")
+    assert not (tmp_path / "back").exists()

@@ -9,7 +9,7 @@ import pytest
 
 from rn50.benchmark import rules
 from rn50.results import tree
-from rn50.results.validity.findings import ERROR, WARNING
+from rn50.results.validity.findings import ERROR, WARNING, Finding, print_findings
 from rn50.submission import check, package_checks
 from rn50.terminal import Terminal
 from tests.support import imagenet_run
@@ -273,3 +273,14 @@ def test_every_defect_of_the_published_systems_is_named(system):
         assert [finding.severity for finding in found] == [severity] * count, (says, report.findings)
     assert report.ok == (not any(severity == ERROR for _, severity in PUBLISHED[system]))
     assert not any("crashed" in finding.message for finding in report.findings)
+
+
+def test_a_finding_on_several_files_is_printed_once():
+    found = [Finding(WARNING, pathlib.Path(f"result_{number}.txt"), 4, "rules 3", "caches were not cleared", "clear them")
+             for number in range(3)]
+    text = io.StringIO()
+    print_findings([*found, Finding(ERROR, pathlib.Path("result_1.txt"), None, "rules 4", "no seed", "run again")], Terminal(file=text))
+    assert text.getvalue().splitlines() == [
+        "warning: result_0.txt:4 and 2 more: caches were not cleared [rules 3]; clear them",
+        "error: result_1.txt: no seed [rules 4]; run again",
+    ]

@@ -33,11 +33,12 @@ def unpack(data: Path, folder: Path, workers: Optional[int] = None,
     classes = packing_list.read_classes(data)
     partial = folder / PARTIAL
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with only_process(folder, "unpacking a data set"), contextlib.ExitStack() as opened:
-            _begin(partial, data)
+        with contextlib.ExitStack() as opened:
             readers = {name: opened.enter_context(IndexedRecordReader(data / f"{name}.rec", data / f"{name}.idx"))
-                       for name in NAMES}
+                       for name in NAMES}  # first, so that nothing is made for data that cannot be read
+            folder.mkdir(parents=True, exist_ok=True)
+            opened.enter_context(only_process(folder, "unpacking a data set"))
+            _begin(partial, data)
             done, total = 0, sum(map(len, readers.values()))
             for name, reader in readers.items():
                 if not (folder / name).exists():  # else put in place before an interruption

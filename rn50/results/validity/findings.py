@@ -2,7 +2,7 @@
 
 import pathlib
 from dataclasses import asdict, dataclass
-from typing import Any, Dict, Iterable, List, Optional
+from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 from rn50.terminal import Terminal
 
@@ -33,9 +33,14 @@ def to_json(findings: Iterable[Finding]) -> List[Dict[str, Any]]:
 
 
 def print_findings(findings: Iterable[Finding], console: Terminal) -> None:
-    """Print a line for each finding: severity, file and line, message, the rule in brackets, remedy."""
+    """Print a line for each finding: severity, file and line, message, the rule in brackets, remedy.
+
+    One that differs from others in its file alone is printed once for all.
+    """
+    alike: Dict[Tuple[str, ...], List[Finding]] = {}
     for finding in findings:
-        place = str(finding.file) if finding.line is None else f"{finding.file}:{finding.line}"
-        text = f"{finding.severity}: {place}: {finding.message} [{finding.rule}]; {finding.remedy}"
-        style = "red" if finding.severity == ERROR else "yellow"
-        console.print(text, style=style)
+        alike.setdefault((finding.severity, finding.rule, finding.message, finding.remedy), []).append(finding)
+    for (severity, rule, message, remedy), (first, *others) in alike.items():
+        place = str(first.file) if first.line is None else f"{first.file}:{first.line}"
+        more = f" and {len(others)} more" if others else ""
+        console.print(f"{severity}: {place}{more}: {message} [{rule}]; {remedy}", style="red" if severity == ERROR else "yellow")
