@@ -278,8 +278,9 @@ def test_every_defect_of_the_published_systems_is_named(system):
 def test_a_finding_on_several_files_is_printed_once():
     found = [Finding(WARNING, pathlib.Path(f"result_{number}.txt"), 4, "rules 3", "caches were not cleared", "clear them")
              for number in range(3)]
+    found.append(Finding(ERROR, pathlib.Path("result_1.txt"), None, "rules 4", "no seed", "run again"))
     text = io.StringIO()
-    print_findings([*found, Finding(ERROR, pathlib.Path("result_1.txt"), None, "rules 4", "no seed", "run again")], Terminal(file=text))
+    print_findings(found, Terminal(file=text))
     assert text.getvalue().splitlines() == [
         "warning: result_0.txt:4 and 2 more: caches were not cleared [rules 3]; clear them",
         "error: result_1.txt: no seed [rules 4]; run again",
