@@ -59,8 +59,8 @@ def image(make_image):
 
 
 @pytest.fixture(scope="session")
-def pytorch_image(make_image, tmp_path_factory):
-    """The image with PyTorch for CPUs, whose wheel comes from an index of this machine, as a user names PyTorch's index."""
+def pytorch_index(tmp_path_factory):
+    """The address of an index of this machine that has PyTorch's build for CPUs, as a user names PyTorch's own one."""
     pinned = re.search(r"^torch==\S+", (ROOT / "requirements/pytorch-cpu.txt").read_text(), re.MULTILINE)
     folder = tmp_path_factory.mktemp("index")
     download = [sys.executable, "-m", "pip", "--quiet", "download", "--no-deps", f"--dest={folder / 'simple' / 'torch'}"]
@@ -68,10 +68,16 @@ def pytorch_image(make_image, tmp_path_factory):
     if asked.returncode:
         pytest.skip(f"no build of PyTorch for CPUs: {asked.stderr.strip()[-200:]}")
     handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(folder))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", engines.INDEX_PORT), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield make_image("pytorch-cpu", PIP_EXTRA_INDEX_URL=f"http://127.0.0.1:{server.server_port}/simple")
+        yield f"http://127.0.0.1:{server.server_port}/simple"
         server.shutdown()
+
+
+@pytest.fixture(scope="session")
+def pytorch_image(make_image, pytorch_index):
+    """The image with PyTorch for CPUs."""
+    return make_image("pytorch-cpu", PIP_EXTRA_INDEX_URL=pytorch_index)
 
 
 @pytest.fixture

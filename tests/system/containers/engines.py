@@ -12,6 +12,8 @@ SCRIPT = "./run_with_docker.sh"
 BASE_IMAGE = "rn50-base"
 SOMEBODY = 54321
 """A user that neither this machine nor the image knows."""
+INDEX_PORT = 28417
+"""Always the same, because engines keep the layers of a build by the values of its arguments."""
 BUILD_LIMIT_S = 1500
 MARKS = [pytest.mark.timeout(BUILD_LIMIT_S + 600), pytest.mark.xdist_group("engines")]
 """Of every test here: the first builds the image. With pytest-xdist one worker has all: podman takes from docker what is long to
