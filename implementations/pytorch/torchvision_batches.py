@@ -8,6 +8,7 @@ from torch.nn import functional
 
 from implementations.pytorch.input_pipeline import device_of
 from implementations.pytorch.loader_batches import Drawn, LoaderBatches, Records
+from implementations.pytorch.torchvision_decoder import ASKED_BY, Decoder, Refusals
 from implementations.pytorch.torchvision_package import torchvision
 from rn50.data import jpeg
 from rn50.data.pipeline import crops
@@ -15,8 +16,6 @@ from rn50.data.pipeline.batches import Batch, BatchFormat, Split
 from rn50.errors import UserError
 from rn50.settings.config import Config
 from rn50.terminal import say
-
-ASKED_BY = "INPUT_LIBRARY=torchvision"
 
 
 class Encoded(NamedTuple):
@@ -60,13 +59,14 @@ def _affine(crop: crops.Crop) -> List[List[float]]:
 
 def prepare(device: torch.device) -> None:
     """Start the decoder of ``device``. Raises UserError if there is none."""
-    io = torchvision(ASKED_BY).io
+    package = torchvision(ASKED_BY)
+    image = package.io.encode_jpeg(torch.zeros(3, 16, 16, dtype=torch.uint8))
     try:
-        io.decode_jpeg([io.encode_jpeg(torch.zeros(3, 16, 16, dtype=torch.uint8))], io.ImageReadMode.RGB, device)
+        package.io.decode_jpeg([image], package.io.ImageReadMode.RGB, device)
     except RuntimeError as error:
         reason = str(error).strip().splitlines()[0]
-        raise UserError(ASKED_BY, f"torchvision {torchvision(ASKED_BY).__version__} does not decode on {device} ({reason})",
-                        f"install the torchvision that is made for PyTorch {torch.__version__}") from error
+        remedy = f"install the torchvision that is made for PyTorch {torch.__version__}, or set INPUT_LIBRARY=dataloader"
+        raise UserError(ASKED_BY, f"torchvision {package.__version__} does not decode on {device} ({reason})", remedy) from error
 
 
 class TorchvisionBatches(LoaderBatches):
@@ -75,18 +75,28 @@ class TorchvisionBatches(LoaderBatches):
     records = EncodedRecords
 
     def __init__(self, config: Config, split: Split, communicator: Any, seed: int, form: BatchFormat):
-        self._io = torchvision(ASKED_BY).io
+        torchvision(ASKED_BY)
         self._stream = None if form.device_id is None else torch.cuda.Stream(device_of(form))
-        self._split, self._one_by_one, self._refused = split, 0, 0
+        self._split, self._refused_batches, self._refused_images = split, 0, 0
         super().__init__(config, split, communicator, seed, form)
+        self._decode = Decoder(self._device, self._records.undecodable)
 
     def epoch(self) -> Iterator[Batch]:
         """See ``LoaderBatches``. A warning after the pass counts what the decoder refused in it."""
-        self._one_by_one = self._refused = 0
+        self._refused_batches = self._refused_images = 0
         yield from super().epoch()
-        if self._one_by_one:
-            self._warn(f"{self._one_by_one} of {self._set.batches} batches of this pass were decoded one by one, and "
-                       f"{self._refused} images of them by Pillow")
+        if self._refused_batches:
+            self._warn(f"{self._refused_batches} of {self._set.batches} batches of this pass were decoded in parts, and "
+                       f"{self._refused_images} images of them by Pillow")
+
+    def _count(self, refused: Refusals) -> None:
+        if refused.reason is None:
+            return
+        if not self._refused_batches:
+            self._warn(f"the decoder refuses a batch ({refused.reason}); such a batch is decoded in ever smaller parts, which is "
+                       "slow")
+        self._refused_batches += 1
+        self._refused_images += refused.images
 
     def _warn(self, what: str) -> None:
         say(f"warning: {ASKED_BY}: rank {self._rank}, {self._split}: {what}", err=True)
@@ -107,54 +117,13 @@ class TorchvisionBatches(LoaderBatches):
     def _cropped(self, batch: Encoded) -> torch.Tensor:
         """Return the result of ``crops.cut`` for each image, in float32."""
         size = self._config.data.image_size
-        decoded = self._decoded(batch)  # before the grids, whose temporary memory nvJPEG could get while their kernels are queued
+        images = batch.images.split(batch.sizes.tolist())
+        # Before the grids, whose temporary memory nvJPEG could get while their kernels are queued.
+        decoded = self._decode(images, batch.for_device.tolist(), batch.positions.tolist())
+        self._count(self._decode.refusals)
         grids = functional.affine_grid(batch.windows.to(self._device), [len(batch.sizes), 3, size, size], align_corners=False)
         made = []
         for image, (x, y, w, h), grid in zip(decoded, batch.parts.tolist(), grids):
             part = image[None, :, y : y + h, x : x + w].float()
             made.append(functional.grid_sample(part, grid[None], padding_mode="border", align_corners=False)[0].permute(1, 2, 0))
         return torch.stack(made).round_()
-
-    def _decoded(self, batch: Encoded) -> List[torch.Tensor]:
-        """Return every image on the device: uint8 (3, H, W)."""
-        images = list(batch.images.split(batch.sizes.tolist()))
-        for_device = batch.for_device.nonzero().flatten().tolist()
-        decoded = dict(zip(for_device, self._on_device([images[index] for index in for_device])))
-        for index, position in enumerate(batch.positions.tolist()):
-            if decoded.get(index) is None:
-                decoded[index] = self._by_pillow(images[index], position)
-        return [decoded[index] for index in range(len(images))]
-
-    def _on_device(self, images: List[torch.Tensor]) -> List[Any]:
-        """Decode images on the device, with None for each that its decoder refuses.
-
-        The decoder does not report which of several it refuses, so they are then decoded one by one.
-        """
-        if not images:
-            return []
-        try:
-            return self._decode(images)
-        except RuntimeError as error:
-            if not self._one_by_one:
-                reason = next(iter(str(error).strip().splitlines()), "it does not say why")
-                self._warn(f"the decoder refuses a batch ({reason}); such a batch is decoded one by one, which is slow")
-            self._one_by_one += 1
-            return [self._alone(image) for image in images]
-
-    def _alone(self, image: torch.Tensor) -> Any:
-        try:
-            return self._decode([image])[0]
-        except RuntimeError:
-            self._refused += 1
-            return None
-
-    def _decode(self, images: List[torch.Tensor]) -> Any:
-        return self._io.decode_jpeg(images, self._io.ImageReadMode.RGB, self._device)
-
-    def _by_pillow(self, image: torch.Tensor, position: int) -> torch.Tensor:
-        encoded = image.numpy().tobytes()
-        try:
-            pixels = crops.decode(encoded)
-        except Exception as error:  # of many types, see Records
-            raise UserError(self._records.undecodable(position, encoded, error)) from error
-        return torch.tensor(pixels, device=self._device).permute(2, 0, 1)
