@@ -124,8 +124,7 @@ class LoaderBatches:
             images = self._images(loaded)
             self.wait_seconds += time.perf_counter() - begin
             classes = labels.long().to(self._device, non_blocking=True)
-            pixels = images.to(self._device, non_blocking=True).float().sub_(self._mean).div_(self._std).to(self._dtype)
-            yield Batch(pixels.permute(0, 3, 1, 2), classes, *self._set.counts(self._rank, index))
+            yield Batch(self._normalised(images).permute(0, 3, 1, 2), classes, *self._set.counts(self._rank, index))
 
     def drain(self) -> None:
         """Discard the batches that were prepared ahead."""
@@ -136,8 +135,11 @@ class LoaderBatches:
         """Do nothing: each label is checked when its record is read."""
 
     def _images(self, loaded: Any) -> torch.Tensor:
-        """Return pixel values (B, S, S, 3) from 0 to 255 for the output of the DataLoader's processes."""
+        """Return what ``_normalised`` takes, (B, S, S, 3), for the output of the DataLoader's processes."""
         return loaded
+
+    def _normalised(self, images: torch.Tensor) -> torch.Tensor:
+        return images.to(self._device, non_blocking=True).float().sub_(self._mean).div_(self._std).to(self._dtype)
 
     def _next(self) -> Any:
         self.waiting = True

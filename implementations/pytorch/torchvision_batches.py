@@ -4,8 +4,8 @@ from typing import Any, Iterator, List, NamedTuple, Sequence
 
 import numpy as np
 import torch
-from torch.nn import functional
 
+from implementations.pytorch import crop_operations
 from implementations.pytorch.input_pipeline import device_of
 from implementations.pytorch.loader_batches import Drawn, LoaderBatches, Records
 from implementations.pytorch.torchvision_decoder import ASKED_BY, Decoder, Refusals
@@ -32,7 +32,7 @@ class Encoded(NamedTuple):
     parts: Any
     """``crops.Crop.part``, int64 (B, 4)."""
     windows: Any
-    """The windows in these parts in the form of ``affine_grid``, with mirroring, float32 (B, 2, 3)."""
+    """``positions`` of the windows in these parts, float64 (B, 2, 2)."""
 
 
 class EncodedRecords(Records):
@@ -43,18 +43,23 @@ class EncodedRecords(Records):
         header = jpeg.read_header(image)
         # nvJPEG does not decode CMYK and PNG. Pillow gets a truncated image, so that it is refused on every device.
         for_device = header.components in (1, 3) and jpeg.has_end(image, header)
-        return Encoded(np.frombuffer(image, np.uint8), len(image), drawn.position, for_device, crop.part, _affine(crop))
+        return Encoded(np.frombuffer(image, np.uint8), len(image), drawn.position, for_device, crop.part,
+                       positions(crop, self._data.image_size))
 
     def _batch(self, images: Sequence[Encoded]) -> Encoded:
         data, *others, windows = zip(*images)
-        return Encoded(torch.from_numpy(np.concatenate(data)), *map(torch.tensor, others), torch.tensor(windows))
+        return Encoded(torch.from_numpy(np.concatenate(data)), *map(torch.tensor, others), torch.from_numpy(np.array(windows)))
 
 
-def _affine(crop: crops.Crop) -> List[List[float]]:
-    """Return the affine map from the square [-1, 1] to the window, in coordinates in which the part is that square."""
-    (_, _, width, height), (left, top, w, h) = crop.part, crop.window
-    across = -w / width if crop.mirrored else w / width
-    return [[across, 0.0, (2 * left + w) / width - 1], [0.0, h / height, (2 * top + h) / height - 1]]
+def positions(crop: crops.Crop, size: int) -> List[List[float]]:
+    """Return where in ``crop.part`` the first of ``size`` output columns lies and how far apart they are, then the same of rows.
+
+    The columns of a mirrored crop go from right to left.
+    """
+    window = crop.window
+    right, across, down = window.left + window.width, window.width / size, window.height / size
+    columns = [right - across / 2 - 0.5, -across] if crop.mirrored else [window.left + across / 2 - 0.5, across]
+    return [columns, [window.top + down / 2 - 0.5, down]]
 
 
 def prepare(device: torch.device) -> None:
@@ -115,15 +120,15 @@ class TorchvisionBatches(LoaderBatches):
         return images
 
     def _cropped(self, batch: Encoded) -> torch.Tensor:
-        """Return the result of ``crops.cut`` for each image, in float32."""
-        size = self._config.data.image_size
+        """Return the normalised result of ``crops.cut`` for each image, in the type of the batches."""
         images = batch.images.split(batch.sizes.tolist())
-        # Before the grids, whose temporary memory nvJPEG could get while their kernels are queued.
+        # Before the crops, whose temporary memory nvJPEG could get while their kernels are queued.
         decoded = self._decode(images, batch.for_device.tolist(), batch.positions.tolist())
         self._count(self._decode.refusals)
-        grids = functional.affine_grid(batch.windows.to(self._device), [len(batch.sizes), 3, size, size], align_corners=False)
-        made = []
-        for image, (x, y, w, h), grid in zip(decoded, batch.parts.tolist(), grids):
-            part = image[None, :, y : y + h, x : x + w].float()
-            made.append(functional.grid_sample(part, grid[None], padding_mode="border", align_corners=False)[0].permute(1, 2, 0))
-        return torch.stack(made).round_()
+        size = self._config.data.image_size
+        made = torch.empty(len(decoded), size, size, 3, dtype=self._dtype, device=self._device)
+        crop_operations.cut(decoded, batch.parts, batch.windows, self._mean, self._std, made)
+        return made
+
+    def _normalised(self, images: torch.Tensor) -> torch.Tensor:
+        return images
