@@ -1,7 +1,7 @@
 """Crop, resize, mirror and normalise a batch of images of different sizes with one Triton kernel.
 
-The result is that of ``rn50.data.pipeline.crops.cut``, normalised. With u the position of an output column and v that of an output
-row in the part of the image, clipped to it, a = floor(u), b = floor(v), and p(a, b) a pixel's grey level, repeated at the edge:
+The result is that of ``rn50.data.pipeline.crops.cut``, normalised. With u the position of an output column and v that of a row
+in the part of the image, clipped to it, a = floor(u), b = floor(v), and p(a, b) a pixel's grey level, repeated at the edge:
 
     u = first + column * step,  v likewise from the row
     line(a) = p(a, b) + (v - b) * (p(a, b + 1) - p(a, b))
@@ -75,6 +75,8 @@ def cut(images: Sequence[torch.Tensor], parts: torch.Tensor, windows: torch.Tens
     """
     x, y, width, height = parts.unbind(1)
     heights, widths = torch.tensor([image.shape[1:] for image in images]).unbind(1)
+    if ((x + width > widths) | (y + height > heights)).any():
+        raise ValueError("a part lies outside its image")  # the kernel would read other memory
     begins = torch.tensor([image.data_ptr() for image in images]) + y * widths + x
     places = torch.stack([begins, heights * widths, widths, width, height], 1).to(out.device)
     size = out.shape[1]

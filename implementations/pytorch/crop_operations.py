@@ -1,4 +1,4 @@
-"""Crop, resize, mirror and normalise a batch with PyTorch's operations, where ``crop_kernel`` cannot run: some 5 an image."""
+"""Crop, resize, mirror and normalise a batch with PyTorch's operations, two kernels an image, where ``crop_kernel`` cannot run."""
 
 from typing import Sequence
 

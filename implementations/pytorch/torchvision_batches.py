@@ -1,70 +1,32 @@
 """Batches that torchvision decodes, with nvJPEG on a GPU, for machines without DALI: INPUT_LIBRARY=torchvision."""
 
-from typing import Any, Iterator, List, NamedTuple, Sequence
+import functools
+from typing import Any, Callable, Iterator, List, NamedTuple, Tuple
 
-import numpy as np
 import torch
 
 from implementations.pytorch import crop_operations
 from implementations.pytorch.input_pipeline import device_of
-from implementations.pytorch.loader_batches import Drawn, LoaderBatches, Records
+from implementations.pytorch.input_thread import InputThread
+from implementations.pytorch.loader_batches import LoaderBatches, killed_worker_named, next_of
 from implementations.pytorch.torchvision_decoder import ASKED_BY, Decoder, Refusals
 from implementations.pytorch.torchvision_package import torchvision
-from rn50.data import jpeg
-from rn50.data.pipeline import crops
+from implementations.pytorch.torchvision_records import Encoded, EncodedRecords
 from rn50.data.pipeline.batches import Batch, BatchFormat, Split
+from rn50.data.pipeline.record_set import RecordSet
 from rn50.errors import UserError
 from rn50.settings.config import Config
 from rn50.terminal import say
 
-
-class Encoded(NamedTuple):
-    """A batch that is not decoded yet; or one image of it, with one value per field."""
-
-    images: Any
-    """All bytes, one image after the other, uint8 (N,)."""
-    sizes: Any
-    """Number of bytes of each image, (B,)."""
-    positions: Any
-    """Positions of the records in the file, (B,)."""
-    for_device: Any
-    """True for an image that the device's decoder gets, (B,); Pillow gets the others."""
-    parts: Any
-    """``crops.Crop.part``, int64 (B, 4)."""
-    windows: Any
-    """``positions`` of the windows in these parts, float64 (B, 2, 2)."""
+BUFFERS = 3
+"""Batches in the device's memory: one that a step reads, one that is ready, and one that is being filled."""
+Cut = Callable[..., None]
+"""``crop_kernel.cut`` or ``crop_operations.cut``."""
 
 
-class EncodedRecords(Records):
-    """Reads records and draws their crops: (Encoded, label), or a line with the fault of the record."""
-
-    def _prepared(self, image: bytes, drawn: Drawn) -> Encoded:
-        crop = self._crop(*crops.size_of(image), drawn)
-        header = jpeg.read_header(image)
-        # nvJPEG does not decode CMYK and PNG. Pillow gets a truncated image, so that it is refused on every device.
-        for_device = header.components in (1, 3) and jpeg.has_end(image, header)
-        return Encoded(np.frombuffer(image, np.uint8), len(image), drawn.position, for_device, crop.part,
-                       positions(crop, self._data.image_size))
-
-    def _batch(self, images: Sequence[Encoded]) -> Encoded:
-        data, *others, windows = zip(*images)
-        return Encoded(torch.from_numpy(np.concatenate(data)), *map(torch.tensor, others), torch.from_numpy(np.array(windows)))
-
-
-def positions(crop: crops.Crop, size: int) -> List[List[float]]:
-    """Return where in ``crop.part`` the first of ``size`` output columns lies and how far apart they are, then the same of rows.
-
-    The columns of a mirrored crop go from right to left.
-    """
-    window = crop.window
-    right, across, down = window.left + window.width, window.width / size, window.height / size
-    columns = [right - across / 2 - 0.5, -across] if crop.mirrored else [window.left + across / 2 - 0.5, across]
-    return [columns, [window.top + down / 2 - 0.5, down]]
-
-
-def prepare(device: torch.device) -> None:
-    """Start the decoder of ``device``. Raises UserError if there is none."""
-    package = torchvision(ASKED_BY)
+def prepare(config: Config, form: BatchFormat) -> None:
+    """Start the decoder of a device and compile the kernel. Raises UserError if there is no decoder."""
+    package, device = torchvision(ASKED_BY), device_of(form)
     image = package.io.encode_jpeg(torch.zeros(3, 16, 16, dtype=torch.uint8))
     try:
         package.io.decode_jpeg([image], package.io.ImageReadMode.RGB, device)
@@ -72,19 +34,71 @@ def prepare(device: torch.device) -> None:
         reason = str(error).strip().splitlines()[0]
         remedy = f"install the torchvision that is made for PyTorch {torch.__version__}, or set INPUT_LIBRARY=dataloader"
         raise UserError(ASKED_BY, f"torchvision {package.__version__} does not decode on {device} ({reason})", remedy) from error
+    cut_on(device, config.data.image_size, getattr(torch, form.dtype))
+
+
+@functools.lru_cache(maxsize=None)
+def cut_on(device: torch.device, size: int, dtype: torch.dtype) -> Cut:
+    """Return what crops on a device: the kernel; on a CPU, or where Triton cannot compile it, PyTorch's operations."""
+    if device.type == "cpu":
+        return crop_operations.cut
+    try:
+        from implementations.pytorch import crop_kernel
+
+        with torch.cuda.device(device):
+            mean = std = torch.ones(3, device=device)
+            pixel = torch.zeros(3, 1, 1, dtype=torch.uint8, device=device)
+            out = torch.empty(1, size, size, 3, dtype=dtype, device=device)
+            crop_kernel.cut([pixel], torch.tensor([[0, 0, 1, 1]]), torch.zeros(1, 2, 2, dtype=torch.float64), mean, std, out)
+    except Exception as error:  # of many types: no Triton, no C compiler, no headers of Python
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        say(f"warning: {ASKED_BY}: Triton cannot compile the kernel that crops ({reason}); PyTorch's operations crop instead, "
+            "which is slow; install gcc and python3-dev", err=True)
+        return crop_operations.cut
+    return crop_kernel.cut
+
+
+class Decoded(NamedTuple):
+    """A batch on the device that is not cropped yet."""
+
+    images: List[torch.Tensor]
+    encoded: Encoded
+    labels: torch.Tensor
+    refusals: Refusals
+
+
+class Maker:
+    """Makes batches of what the DataLoader's processes read, in any thread."""
+
+    def __init__(self, loader: Iterator[Any], records: RecordSet, decoder: Decoder, cut: Cut):
+        self._loader, self._set, self._decoder, self._cut = loader, records, decoder, cut
+
+    def prepare(self) -> Decoded:
+        """Wait for a batch and decode it."""
+        batch, labels = next_of(self._loader, self._set)
+        images = batch.images.split(batch.sizes.tolist())
+        decoded = self._decoder(images, batch.for_device.tolist(), batch.positions.tolist())
+        return Decoded(decoded, batch, labels, self._decoder.refusals)
+
+    def fill(self, content: Tuple[torch.Tensor, torch.Tensor], decoded: Decoded) -> Refusals:
+        """Write a batch to ``content``, pixel values and labels, and return what the decoder refused in it."""
+        pixels, labels = content
+        self._cut(decoded.images, decoded.encoded.parts, decoded.encoded.windows, out=pixels)
+        labels.copy_(decoded.labels)
+        return decoded.refusals
 
 
 class TorchvisionBatches(LoaderBatches):
-    """The batches of one split, read by processes of PyTorch's DataLoader, and decoded, cropped and resized on the device."""
+    """The batches of one split, read by processes of PyTorch's DataLoader, decoded and cropped in the thread that takes them."""
 
     records = EncodedRecords
 
     def __init__(self, config: Config, split: Split, communicator: Any, seed: int, form: BatchFormat):
         torchvision(ASKED_BY)
-        self._stream = None if form.device_id is None else torch.cuda.Stream(device_of(form))
-        self._split, self._refused_batches, self._refused_images = split, 0, 0
         super().__init__(config, split, communicator, seed, form)
-        self._decode = Decoder(self._device, self._records.undecodable)
+        self._split, self._refused_batches, self._refused_images = split, 0, 0
+        cut = functools.partial(cut_on(self._device, config.data.image_size, self._dtype), mean=self._mean, std=self._std)
+        self._maker = Maker(self._loader, self._set, Decoder(self._device, self._records.undecodable), cut)
 
     def epoch(self) -> Iterator[Batch]:
         """See ``LoaderBatches``. A warning after the pass counts what the decoder refused in it."""
@@ -93,6 +107,22 @@ class TorchvisionBatches(LoaderBatches):
         if self._refused_batches:
             self._warn(f"{self._refused_batches} of {self._set.batches} batches of this pass were decoded in parts, and "
                        f"{self._refused_images} images of them by Pillow")
+
+    def _next(self) -> Tuple[torch.Tensor, torch.Tensor]:
+        with self._waiting():
+            decoded = self._maker.prepare()
+        made = self._empty()
+        self._count(self._maker.fill(made, decoded))
+        return made
+
+    def _empty(self) -> Tuple[torch.Tensor, torch.Tensor]:
+        """Return memory for the pixel values and labels of a batch."""
+        size, images = self._config.data.image_size, self._config.hyperparameters.batch_size
+        return (torch.empty(images, size, size, 3, dtype=self._dtype, device=self._device),
+                torch.empty(images, dtype=torch.int64, device=self._device))
+
+    def _on_device(self, images: torch.Tensor, labels: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
+        return images, labels
 
     def _count(self, refused: Refusals) -> None:
         if refused.reason is None:
@@ -106,29 +136,21 @@ class TorchvisionBatches(LoaderBatches):
     def _warn(self, what: str) -> None:
         say(f"warning: {ASKED_BY}: rank {self._rank}, {self._split}: {what}", err=True)
 
-    def _images(self, loaded: Encoded) -> torch.Tensor:
-        if self._stream is None:
-            return self._cropped(loaded)
-        # nvJPEG writes in a stream of its own, which does not wait for kernels that still read its output memory. So that memory
-        # comes from this stream only, when nothing runs on it. Training runs at the same time.
-        self._stream.synchronize()
-        with torch.cuda.stream(self._stream):
-            images = self._cropped(loaded)
-        training = torch.cuda.current_stream(self._device)
-        training.wait_stream(self._stream)
-        images.record_stream(training)
-        return images
 
-    def _cropped(self, batch: Encoded) -> torch.Tensor:
-        """Return the normalised result of ``crops.cut`` for each image, in the type of the batches."""
-        images = batch.images.split(batch.sizes.tolist())
-        # Before the crops, whose temporary memory nvJPEG could get while their kernels are queued.
-        decoded = self._decode(images, batch.for_device.tolist(), batch.positions.tolist())
-        self._count(self._decode.refusals)
-        size = self._config.data.image_size
-        made = torch.empty(len(decoded), size, size, 3, dtype=self._dtype, device=self._device)
-        crop_operations.cut(decoded, batch.parts, batch.windows, self._mean, self._std, made)
-        return made
+class ThreadedBatches(TorchvisionBatches):
+    """The same, decoded and cropped ahead by an ``InputThread``. A batch is valid until the next one is asked for."""
 
-    def _normalised(self, images: torch.Tensor) -> torch.Tensor:
-        return images
+    def __init__(self, config: Config, split: Split, communicator: Any, seed: int, form: BatchFormat):
+        super().__init__(config, split, communicator, seed, form)
+        contents = [self._empty() for _ in range(BUFFERS)]
+        self._ahead += BUFFERS
+        streams = torch.get_device_module(self._device)
+        self._thread = InputThread(self._maker.prepare, self._maker.fill, contents, self._device, streams)
+
+    def _next(self) -> Tuple[torch.Tensor, torch.Tensor]:
+        self._thread.give_back()
+        with self._waiting(), killed_worker_named(self._set):
+            made = self._thread.wait()
+        buffer = self._thread.lend(made)
+        self._count(buffer.remark)
+        return buffer.content  # type: ignore[no-any-return]

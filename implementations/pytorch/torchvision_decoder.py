@@ -37,7 +37,7 @@ class Decoder:
 
     def __call__(self, images: Sequence[torch.Tensor], for_device: Sequence[bool],
                  positions: Sequence[int]) -> List[torch.Tensor]:
-        """Return every image on the device: uint8 (3, H, W), contiguous.
+        """Return every image on the device: uint8 (3, H, W), on a GPU contiguous.
 
         Pillow gets those that are not ``for_device``. ``positions`` are those of the records in their file. Raises UserError,
         which names the record, for an image that Pillow does not decode either.

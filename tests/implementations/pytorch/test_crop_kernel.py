@@ -10,8 +10,9 @@ import pytest
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton", reason="needs Triton, which PyTorch's builds for CUDA bring")
 
-from implementations.pytorch import crop_kernel, crop_operations  # noqa: E402
-from implementations.pytorch.torchvision_batches import positions  # noqa: E402
+from implementations.pytorch import crop_kernel, crop_operations, torchvision_batches  # noqa: E402
+from implementations.pytorch.input_thread import InputThread  # noqa: E402
+from implementations.pytorch.torchvision_records import positions  # noqa: E402
 from rn50.benchmark import rules  # noqa: E402
 from rn50.data.pipeline import crops  # noqa: E402
 from tests.conftest import HAS_GPU, ON_GPU  # noqa: E402
@@ -62,13 +63,18 @@ def images(sizes, seed=0):
     return [random.integers(256, size=(height, width, 3), dtype=np.uint8) for width, height in sizes]
 
 
+def write(cut, pixels, given, out):
+    """Write the crops of the images to ``out`` (B, S, S, 3)."""
+    planes = [torch.tensor(each).permute(2, 0, 1).contiguous().to(out.device) for each in pixels]
+    mean, std = (torch.tensor(each, device=out.device) for each in (MEAN, STD))
+    windows = torch.tensor([positions(crop, out.shape[1]) for crop in given], dtype=torch.float64)
+    cut(planes, torch.tensor([crop.part for crop in given]), windows, mean, std, out)
+
+
 def made(cut, pixels, given, size, dtype, device):
-    """Grey levels in float32 that a cut writes, normalised, for these crops; the memory around the output is left alone."""
-    planes = [torch.tensor(each).permute(2, 0, 1).contiguous().to(device) for each in pixels]
+    """The crops of the images; the memory around the output is left alone."""
     memory = torch.full((len(pixels) + 2, size, size, 3), 77, dtype=dtype, device=device)
-    mean, std = (torch.tensor(each, device=device) for each in (MEAN, STD))
-    windows = torch.tensor([positions(crop, size) for crop in given], dtype=torch.float64)
-    cut(planes, torch.tensor([crop.part for crop in given]), windows, mean, std, memory[1:-1])
+    write(cut, pixels, given, memory[1:-1])
     assert (memory[0] == 77).all() and (memory[-1] == 77).all()
     return memory[1:-1].cpu()
 
@@ -131,6 +137,28 @@ def test_another_order_of_the_images_is_another_batch(device):
     assert torch.equal(turned.flip(0), expected(pixels, given, size))
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("part", [(1, 0, 3, 5), (0, 1, 3, 5), (0, 0, 4, 5), (0, 0, 3, 6)])
+def test_nothing_outside_an_image_is_read(device, part):
+    with pytest.raises(ValueError, match="outside its image"):
+        made(crop_kernel.cut, images([(3, 5)]), [crops.Crop(part, crops.Window(0, 0, 3, 5), False)], 8, torch.float32, device)
+
+
+@pytest.mark.skipif(HAS_GPU or INTERPRETED, reason="needs a machine on which no kernel can be compiled")
+@pytest.mark.parametrize("missing", ["GPU", "triton"])
+def test_where_it_cannot_be_compiled_the_operations_crop(missing, monkeypatch, capsys):
+    if missing == "triton":
+        monkeypatch.delitem(sys.modules, crop_kernel.__name__)
+        monkeypatch.delattr(sys.modules["implementations.pytorch"], "crop_kernel")
+        monkeypatch.setitem(sys.modules, "triton", None)
+    torchvision_batches.cut_on.cache_clear()
+    for _ in range(2):  # one warning
+        assert torchvision_batches.cut_on(torch.device("cuda", 0), 224, torch.float16) is crop_operations.cut
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("warning: INPUT_LIBRARY=torchvision: Triton cannot compile the kernel that crops (")
+    assert missing != "triton" or "triton" in line.partition("(")[2]
+
+
 @pytest.mark.skipif(INTERPRETED, reason="needs no interpreter")
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=ON_GPU)])
 @pytest.mark.parametrize("case", CASES)
@@ -139,6 +167,32 @@ def test_the_operations_give_the_same_up_to_a_rounding(device, case):
     pixels = images(SIZES[-len(given):])
     apart = (made(crop_operations.cut, pixels, given, size, torch.float32, device) - expected(pixels, given, size)).abs() * STD
     assert apart.max() < 1.01 and apart.mean() < 0.05  # grey levels
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("slow", ["training", "input"])
+def test_a_thread_fills_buffers_with_it_while_others_are_read(device, slow):
+    sizes, size, streams = SIZES[:6], 17, torch.get_device_module(device)
+    batches, given = ([made(sizes, seed) for seed in range(8)] for made in (images, training_crops))
+    waiting = iter(zip(batches, given))
+
+    def work(name):
+        if device != "cpu" and name == slow:
+            torch.cuda._sleep(20_000_000)  # cycles, some 10 ms
+
+    def fill(out, prepared):
+        work("input")
+        write(crop_kernel.cut, *prepared, out)
+
+    buffers = [torch.empty(len(sizes), size, size, 3, device=device) for _ in range(3)]
+    thread, read = InputThread(lambda: next(waiting), fill, buffers, torch.device(device), streams), []
+    for _ in batches:
+        thread.give_back()
+        buffer = thread.lend(thread.wait())
+        work("training")
+        read.append(buffer.content.clone())
+    for found, *of in zip(read, batches, given):
+        assert torch.equal(found.cpu(), expected(*of, size))
 
 
 @pytest.mark.parametrize("device", [pytest.param("cuda", marks=ON_GPU)])
