@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from implementations.pytorch.input_pipeline import device_of
 from rn50 import frameworks
 from rn50.data.pipeline import dali
 from rn50.data.pipeline.batches import Batches, BatchFormat, Split
@@ -20,7 +19,7 @@ def prepare(config: Config, form: BatchFormat) -> None:
     elif library == "torchvision":
         from implementations.pytorch import torchvision_batches
 
-        torchvision_batches.prepare(device_of(form))
+        torchvision_batches.prepare(config, form)
 
 
 def open_batches(config: Config, split: Split, communicator: Any, seed: int, form: BatchFormat) -> Batches:
@@ -30,9 +29,10 @@ def open_batches(config: Config, split: Split, communicator: Any, seed: int, for
         batches: Batches = _dali_batches(config)(config, split, communicator, seed, form)
         return batches
     if library == "torchvision":
-        from implementations.pytorch.torchvision_batches import TorchvisionBatches
+        from implementations.pytorch.torchvision_batches import ThreadedBatches, TorchvisionBatches
 
-        return TorchvisionBatches(config, split, communicator, seed, form)
+        made = TorchvisionBatches if form.device_id is None else ThreadedBatches
+        return made(config, split, communicator, seed, form)
     from implementations.pytorch.loader_batches import LoaderBatches
 
     return LoaderBatches(config, split, communicator, seed, form)

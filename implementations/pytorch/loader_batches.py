@@ -1,5 +1,6 @@
 """Batches from PyTorch's DataLoader, for machines without DALI: INPUT_LIBRARY=dataloader."""
 
+import contextlib
 import itertools
 import math
 import time
@@ -112,19 +113,17 @@ class LoaderBatches:
         self._mean, self._std = (torch.tensor(each, device=self._device) for each in (rules.MEAN, rules.STD))
         self._dtype = getattr(torch, form.dtype)
         self.wait_seconds = 0.0
-        """Time spent waiting for the DataLoader and for ``_images``, over the life of this object."""
+        """Time spent in ``_next``, over the life of this object."""
         self.waiting = False
-        """True while it waits for the DataLoader."""
+        """True while it waits for the DataLoader, or for a thread that does."""
 
     def epoch(self) -> Iterator[Batch]:
         """Yield the batches of one pass over this rank's part, without counting the samples that pad the last batch."""
         for index in range(self._set.batches):
             begin = time.perf_counter()
-            loaded, labels = self._next()
-            images = self._images(loaded)
+            images, labels = self._next()
             self.wait_seconds += time.perf_counter() - begin
-            classes = labels.long().to(self._device, non_blocking=True)
-            pixels = images.to(self._device, non_blocking=True).float().sub_(self._mean).div_(self._std).to(self._dtype)
+            pixels, classes = self._on_device(images, labels)
             yield Batch(pixels.permute(0, 3, 1, 2), classes, *self._set.counts(self._rank, index))
 
     def drain(self) -> None:
@@ -135,18 +134,43 @@ class LoaderBatches:
     def check_labels(self) -> None:
         """Do nothing: each label is checked when its record is read."""
 
-    def _images(self, loaded: Any) -> torch.Tensor:
-        """Return pixel values (B, S, S, 3) from 0 to 255 for the output of the DataLoader's processes."""
-        return loaded
+    def _next(self) -> Tuple[Any, torch.Tensor]:
+        """Wait for a batch and return what ``_on_device`` takes: (images (B, S, S, 3), labels (B,))."""
+        with self._waiting():
+            return next_of(self._loader, self._set)
 
-    def _next(self) -> Any:
+    def _on_device(self, images: torch.Tensor, labels: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
+        """Return normalised pixel values and labels on the device."""
+        classes = labels.long().to(self._device, non_blocking=True)
+        pixels = images.to(self._device, non_blocking=True).float().sub_(self._mean).div_(self._std).to(self._dtype)
+        return pixels, classes
+
+    @contextlib.contextmanager
+    def _waiting(self) -> Iterator[None]:
         self.waiting = True
         try:
-            batch = next(self._loader)
-        except RuntimeError as error:  # a worker was killed, or there is no shared memory for a batch
-            reason = str(error).strip().splitlines()[0]
-            raise self._set.fault(f"DataLoader cannot read it: {reason}; lower DALI_THREADS or DALI_PREFETCH_QUEUE") from error
-        self.waiting = False
-        if isinstance(batch, str):
-            raise UserError(batch)
-        return batch
+            yield
+        finally:
+            self.waiting = False
+
+
+def next_of(loader: Iterator[Any], records: RecordSet) -> Any:
+    """Return the next batch of the DataLoader's processes. Raises UserError if it cannot be read."""
+    with killed_worker_named(records):
+        batch = next(loader)
+    if isinstance(batch, str):
+        raise UserError(batch)
+    return batch
+
+
+@contextlib.contextmanager
+def killed_worker_named(records: RecordSet) -> Iterator[None]:
+    """Raise UserError, which names the file, if a worker is killed or there is no shared memory for a batch.
+
+    The DataLoader reports a killed worker by an error in the main thread too, whatever thread takes its batches.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        reason = str(error).strip().splitlines()[0]
+        raise records.fault(f"DataLoader cannot read it: {reason}; lower DALI_THREADS or DALI_PREFETCH_QUEUE") from error

@@ -1,7 +1,11 @@
 """Images that torchvision decodes: those of the DataLoader with Pillow, also where the device's decoder refuses them."""
 
 import io
+import multiprocessing
+import os
+import signal
 import sys
+import threading
 import types
 
 import cv2
@@ -47,7 +51,7 @@ def images():
 
 @pytest.fixture
 def opened(tiny_config, tmp_path):
-    """Opens batches of 8 of the given images, whose labels are their places."""
+    """Opens batches of 8 of the given images, whose labels are their places; on the device "thread" by a thread on the CPU."""
 
     def open_batches(images, library, split, device="cpu"):
         for name in ("train", "val"):
@@ -58,6 +62,10 @@ def opened(tiny_config, tmp_path):
         config = with_changes(tiny_config, run={"framework": "pytorch"}, input_pipeline={"library": library}, data=data,
                               hyperparameters={"batch_size": 8})  # fmt: skip
         communicator = types.SimpleNamespace(rank=0, size=1)
+        if device == "thread":  # as on a GPU
+            from implementations.pytorch.torchvision_batches import ThreadedBatches
+
+            return ThreadedBatches(config, split, communicator, 5, BatchFormat(None, "HWC", False))
         form = BatchFormat(None if device == "cpu" else 0, "HWC", False)
         return input_library.open_batches(config, split, communicator, 5, form)
 
@@ -66,15 +74,22 @@ def opened(tiny_config, tmp_path):
 
 def grey_levels(batches, passes=3):
     """Of all images of some passes, (passes * B, 3, S, S), and their labels."""
-    made = [batch for _ in range(passes) for batch in batches.epoch()]
-    pixels = np.concatenate([batch.images.cpu().numpy() for batch in made])
+    # Copies: the memory of a batch may be that of a later one.
+    made = [(np.array(batch.images.cpu()), np.array(batch.labels.cpu())) for _ in range(passes) for batch in batches.epoch()]
+    pixels, labels = map(np.concatenate, zip(*made))
     mean, std = (np.array(each, np.float32).reshape(1, 3, 1, 1) for each in (rules.MEAN, rules.STD))
-    return pixels * std + mean, np.concatenate([batch.labels.cpu().numpy() for batch in made])
+    return pixels * std + mean, labels
+
+
+def running():
+    """Processes and threads that prepare batches."""
+    return {*multiprocessing.active_children(), *(each for each in threading.enumerate() if each.name == "input")}
 
 
 @pytest.mark.parametrize("split", ["train", "val"])
 # Grey levels. On a CPU exact halves may be rounded otherwise; nvJPEG enlarges chroma otherwise than libjpeg.
-@pytest.mark.parametrize("device, furthest, on_average", [("cpu", 1.01, 0.05), pytest.param("cuda:0", 40, 2, marks=ON_GPU)])
+@pytest.mark.parametrize("device, furthest, on_average", [("cpu", 1.01, 0.05), ("thread", 1.01, 0.05),
+                                                          pytest.param("cuda:0", 40, 2, marks=ON_GPU)])
 def test_images_are_those_of_the_dataloader(opened, images, split, device, furthest, on_average):
     pytest.importorskip("torchvision")
     expected, order = grey_levels(opened(images, "dataloader", split))
@@ -85,7 +100,8 @@ def test_images_are_those_of_the_dataloader(opened, images, split, device, furth
     assert np.abs(made[:, :, :, ::-1] - expected).mean(axis=(1, 2, 3)).min() > 2 * on_average  # mirrored it is something else
 
 
-def test_what_the_device_refuses_is_decoded_by_pillow(opened, images, monkeypatch, capsys):
+@pytest.mark.parametrize("device", ["cpu", "thread"])
+def test_what_the_device_refuses_is_decoded_by_pillow(opened, images, monkeypatch, capsys, device):
     torchvision = pytest.importorskip("torchvision")
     expected, _ = grey_levels(opened(images, "torchvision", "train"), passes=1)
     decode, half, asked = torchvision.io.decode_jpeg, sorted(map(len, images))[len(images) // 2], []
@@ -97,24 +113,64 @@ def test_what_the_device_refuses_is_decoded_by_pillow(opened, images, monkeypatc
         return decode(batch, *others)
 
     monkeypatch.setattr(torchvision.io, "decode_jpeg", decode_small)
-    made, _ = grey_levels(opened(images, "torchvision", "train"), passes=1)
+    batches = opened(images, "torchvision", "train", device)
+    made, _ = grey_levels(batches, passes=1)
     assert np.abs(made - expected).max() < 1.01
-    together, *alone = asked
-    assert len(together) == len(alone) == len(images) - 2  # neither CMYK nor PNG
-    assert 1 < together.count(False) < len(together) - 1
+    assert len(asked[0]) == len(images) - 2  # neither CMYK nor PNG
+    refused = asked[0].count(False)
+    assert 1 < refused < len(asked[0]) - 1
+    assert sum(len(each) for each in asked if all(each)) == len(asked[0]) - refused  # each decoded once
+    assert sum(each == [False] for each in asked) == refused and len(asked) < 2 * len(asked[0])
     asks, counts = capsys.readouterr().err.splitlines()
     assert asks == ("warning: INPUT_LIBRARY=torchvision: rank 0, train: the decoder refuses a batch (not in this decoder); "
-                    "such a batch is decoded one by one, which is slow")
-    assert counts.endswith(f" 1 of 1 batches of this pass were decoded one by one, and "
-                           f"{together.count(False)} images of them by Pillow")
+                    "such a batch is decoded in ever smaller parts, which is slow")
+    assert counts.endswith(f" 1 of 1 batches of this pass were decoded in parts, and {refused} images of them by Pillow")
+    grey_levels(batches, passes=1)  # the next pass counts anew
+    assert capsys.readouterr().err.splitlines() == [asks, counts]
 
 
-def test_a_record_of_the_batch_that_nobody_decodes_is_named(opened, images):
+@pytest.mark.parametrize("device", ["cpu", "thread"])
+def test_a_record_of_the_batch_that_nobody_decodes_is_named(opened, images, device):
     pytest.importorskip("torchvision")
     images[3] = images[3][: len(images[3]) // 2]
     for split in ("train", "val"):
         with pytest.raises(UserError, match=r"\.rec: record 3 at byte \d+ does not decode \(.*truncated"):
-            grey_levels(opened(images, "torchvision", split))
+            grey_levels(opened(images, "torchvision", split, device))
+
+
+def test_a_thread_changes_no_batch_and_a_seed_gives_the_same_ones_again(opened, images):
+    pytest.importorskip("torchvision")
+    expected, order = grey_levels(opened(images, "torchvision", "train"))
+    for _ in range(2):
+        made, labels = grey_levels(opened(images, "torchvision", "train", "thread"))
+        assert (made == expected).all() and (labels == order).all()
+
+
+def test_batches_of_a_thread_that_nobody_takes_are_discarded_and_no_process_stays(opened, images):
+    pytest.importorskip("torchvision")
+    others = running()
+    batches = opened(images, "torchvision", "train", "thread")
+    next(batches.epoch())
+    batches.drain()
+    _, (first, *_) = grey_levels(batches, passes=1)
+    assert batches.wait_seconds > 0 and not batches.waiting and 0 <= first < len(images)
+    assert len(running() - others) > 1
+    del batches
+    assert not running() - others
+
+
+def test_a_killed_process_of_the_loader_is_named(opened, images):
+    pytest.importorskip("torchvision")
+    others = running()
+    batches = opened(images, "torchvision", "train", "thread")
+    processes = [each for each in running() - others if isinstance(each, multiprocessing.process.BaseProcess)]
+    next(batches.epoch())
+    for process in processes:
+        os.kill(process.pid, signal.SIGSTOP)
+        threading.Timer(1, process.kill).start()
+    with pytest.raises(UserError, match=r"train\.rec.*DataLoader cannot read it: DataLoader worker .*; lower DALI_THREADS"):
+        while True:
+            grey_levels(batches, passes=1)
 
 
 def test_torchvision_is_named_where_it_is_missing(opened, images, monkeypatch):
