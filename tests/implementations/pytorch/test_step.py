@@ -1,5 +1,9 @@
 """However a step is executed, it trains as plain execution does: full and ragged batches, changing learning rates."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -7,6 +11,7 @@ torch = pytest.importorskip("torch")
 from implementations.pytorch.model import Bottleneck, flatten_parameters, trainable  # noqa: E402
 from implementations.pytorch.step import Eager, Graph, of_full_batches  # noqa: E402
 from implementations.pytorch.train import create  # noqa: E402
+from rn50.settings.config_file import is_passed_through  # noqa: E402
 from tests.conftest import ON_GPU, with_changes  # noqa: E402
 
 RATES = (0.5, 1.0, 2.0, 1.5, 0.1, 0.7)
@@ -74,6 +79,14 @@ def test_compiled_losses_gradients_and_statistics_are_those_of_eager():
 
     for one, other in zip(run(False), run(True)):
         torch.testing.assert_close(other, one, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("value, tries", [("", "False"), ("1", "True")])
+def test_max_autotune_is_chosen_by_pytorchs_own_variable(value, tries):
+    assert is_passed_through("TORCHINDUCTOR_MAX_AUTOTUNE")
+    environ = {**os.environ, "TORCHINDUCTOR_MAX_AUTOTUNE": value}
+    command = [sys.executable, "-c", "from torch._inductor import config; print(config.max_autotune)"]
+    assert subprocess.run(command, env=environ, stdout=subprocess.PIPE, text=True, check=True).stdout.strip() == tries
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("gpu", marks=ON_GPU)])
