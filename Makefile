@@ -49,8 +49,8 @@ bench: data ## the figures of docs/measurements.md that a CPU can give
 	$(BIN)/python benchmarks/packing.py
 	$(BIN)/python benchmarks/predictions.py
 
-bench-gpu: ## the figures of a GPU; five timed runs come last
-	@benchmarks/gpu.sh
+bench-gpu: ## the figures of a GPU (PARTS=probe,tests: some of them)
+	@benchmarks/gpu.sh $(if $(PARTS),--parts $(PARTS))
 
 docs: setup ## build the documentation site into site/
 	@requirements/install.sh docs
