@@ -58,6 +58,12 @@ def verbs(group, path=""):
         yield from verbs(command, f"{path}{name} ") if isinstance(command, click.Group) else [path + name]
 
 
+def test_without_any_package_the_line_names_the_first():
+    done = subprocess.run([sys.executable, "-S", "-m", "rn50", "--help"], cwd=str(ROOT), capture_output=True, text=True)
+    line = f"rn50: the command line: the package click is not installed; {sys.executable} -m pip install click==8.1.8\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", line)
+
+
 @pytest.fixture(scope="module")
 def python(tmp_path_factory):
     """A Python with the packages of this one but those of ``MISSING``."""
