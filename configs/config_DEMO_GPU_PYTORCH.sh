@@ -44,9 +44,10 @@ export EVAL_RESIZE=252
 export CROP_AREA_MIN=0.4
 
 # --- input pipeline (speed only) ---------------------------------------------
-export DALI_THREADS=6
+export DALI_THREADS=0               # all cores but one
 export DALI_PREFETCH_QUEUE=5
 export DALI_ROI_DECODE=1            # decode only the random crop
+export DALI_HW_DECODER_LOAD=0.7     # of a GPU with a JPEG engine; DALI heeds it on no other
 
 # --- environment (passed through) --------------------------------------------
 # Nothing yet.
