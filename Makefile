@@ -39,8 +39,7 @@ fuzz: dev ## thousands of spoiled inputs: about an hour
 
 test-gpu: ## the tests that need a GPU, with the packages that are there
 	@python=$$([ -x $(BIN)/python ] && echo $(BIN)/python || echo python3) && \
-	  $$python -c 'from tests.conftest import HAS_GPU; raise SystemExit(None if HAS_GPU else "test-gpu: no NVIDIA GPU, or no driver")' && \
-	  $$python -m pytest -m gpu
+	  $$python -m tests.support.gpu && $$python -m pytest -m gpu
 
 bench: data ## the figures of docs/measurements.md that a CPU can give
 	$(BIN)/rn50 bench input DEMO_CPU
@@ -49,8 +48,8 @@ bench: data ## the figures of docs/measurements.md that a CPU can give
 	$(BIN)/python benchmarks/packing.py
 	$(BIN)/python benchmarks/predictions.py
 
-bench-gpu: ## the figures of a GPU; five timed runs come last
-	@benchmarks/gpu.sh
+bench-gpu: ## the figures of a GPU (PARTS=probe,tests: some of them)
+	@benchmarks/gpu.sh $(if $(PARTS),--parts $(PARTS))
 
 docs: setup ## build the documentation site into site/
 	@requirements/install.sh docs

@@ -1,36 +1,147 @@
 #!/usr/bin/env bash
-# What only a GPU can tell, part after part, with the packages that are there: `make bench-gpu`.
-#   benchmarks/gpu.sh                 tables and logs go to results/bench_gpu
-# A part that fails is reported at the end, and does not keep the next from running.
+# What only a GPU can tell, in parts that each have a time limit: `make bench-gpu`, some 25 minutes in all.
+#   benchmarks/gpu.sh                                       every part
+#   benchmarks/gpu.sh --parts probe,tests,data,graph,fused  these, in this order (make bench-gpu PARTS=probe,tests)
+#   STEP_MODE=fused benchmarks/gpu.sh --parts data,seeds    input, torchvision, throughput and seeds train with it (graph)
+# Everything of value is in the folder of --output (results/bench_gpu): log.txt and steps.jsonl, written line by line, and an archive
+# of the report and of the five runs. A part that fails or reaches its limit does not keep the next from running. Ctrl-C ends all.
+# PYTHON names the Python to use, by default that of .venv, else python3.
 set -uo pipefail
-# shellcheck source=configs/start.sh
-. "$(dirname "$(realpath "${BASH_SOURCE[0]}")")/../configs/start.sh"
-python=.venv/bin/python # as run_experiments.sh does
-[ -x "$python" ] || python=python3
 
-if ! "$python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2> /dev/null; then
-  echo "bench-gpu: PyTorch of $python sees no GPU; it needs an NVIDIA driver and requirements/install.sh pytorch-gpu" >&2
+parts=( # name, most seconds (eight minutes at most), meaning
+  "probe 90 what the machine is, its memory bandwidth and matrix rate"
+  "norms 90 kernels of batch norm beside a copy"
+  "tests 420 the tests that need a GPU"
+  "data 240 generated images of 224x224 for DATADIR, if there are none"
+  "graph 120 steps of STEP_MODE=graph beside eager, float16, batch 400"
+  "fused 150 the same of STEP_MODE=fused"
+  "compile 300 the same of STEP_MODE=compile"
+  "bfloat16 150 STEP_MODE=fused in bfloat16"
+  "batch256 150 STEP_MODE=fused with batches of 256"
+  "input 150 input pipeline and training with DALI, batch 400"
+  "torchvision 150 the same with torchvision"
+  "throughput 180 report of training with batches of 256 and 400"
+  "seeds 480 five timed runs, checked and scored"
+)
+names=() text=''
+declare -A limits
+for each in "${parts[@]}"; do
+  read -r name limit meaning <<< "$each"
+  names+=("$name")
+  limits[$name]=$limit
+  printf -v text '%s  %-12s %4d  %s\n' "$text" "$name" "$limit" "$meaning"
+done
+
+fail() {
+  echo "bench-gpu: $*" >&2
   exit 2
-fi
-
-export DGXSYSTEM=DEMO_GPU_PYTORCH
-# shellcheck source=configs/load.sh
-. configs/load.sh
-folder=results/bench_gpu
-mkdir -p "$folder" || exit
-failed=()
-part() { # NAME COMMAND...
-  echo "--- $1: ${*:2}"
-  "${@:2}" 2>&1 | tee "$folder/$1.log" || failed+=("$1")
 }
 
-part data "$python" -m rn50 demo-data --scale 4 "$DATADIR"
-part steps "$python" benchmarks/gpu_steps.py
-part throughput "$python" -m rn50 bench throughput --precisions float16,bfloat16 --batch-sizes 256,400 --published -o "$folder/throughput"
-part input env BATCHSIZE=256 "$python" -m rn50 bench input
-part five_seeds env NEXP=5 RESULTS="$folder/five_seeds" ./run_experiments.sh
+chosen=("${names[@]}") folder=''
+while [ $# -gt 0 ]; do
+  case $1 in
+    -h | --help)
+      sed -n '2,8s/^# \{0,1\}//p' "$0"
+      printf 'Parts, with most seconds:\n%s' "$text"
+      exit
+      ;;
+    --*=*) set -- "${1%%=*}" "${1#*=}" "${@:2}"; continue ;;
+    --parts) IFS=, read -ra chosen <<< "${2:-}" ;;
+    -o | --output)
+      [ -n "${2:-}" ] || fail "$1 needs a folder"
+      folder=$(realpath -m "$2")
+      ;;
+    *) fail "what is $1? --help says what there is" ;;
+  esac
+  shift $(($# > 1 ? 2 : 1))
+done
+[ ${#chosen[@]} -gt 0 ] || fail "--parts needs names, with commas: ${names[*]}"
+for name in "${chosen[@]}"; do
+  [ -n "${limits[${name:-none}]:-}" ] || fail "there is no part ${name:-without a name}; there are ${names[*]}"
+done
 
-if [ ${#failed[@]} -gt 0 ]; then
-  echo "bench-gpu: failed: ${failed[*]}; $folder/NAME.log has why" >&2
-  exit 1
-fi
+# shellcheck source=configs/start.sh
+. "$(dirname "$(realpath "${BASH_SOURCE[0]}")")/../configs/start.sh"
+python=${PYTHON:-.venv/bin/python} # as run_experiments.sh does
+[ -n "${PYTHON:-}" ] || [ -x "$python" ] || python=python3
+needs='it needs an NVIDIA GPU with its driver, and requirements/install.sh pytorch-gpu'
+"$python" -c 'import torch' 2> /dev/null || fail "$python cannot import PyTorch; $needs"
+"$python" -c 'import torch; raise SystemExit(not torch.cuda.is_available())' 2> /dev/null ||
+  fail "PyTorch of $python sees no GPU; $needs"
+
+export PYTHONUNBUFFERED=1 DGXSYSTEM=DEMO_GPU_PYTORCH
+# shellcheck source=configs/load.sh
+. configs/load.sh
+set +e
+export STEP_MODE=${STEP_MODE:-graph}
+folder=${folder:-results/bench_gpu} child='' failed=()
+mkdir -p "$folder" || exit
+exec 3>&1 > >(trap '' INT TERM HUP; exec tee --append "$folder/log.txt") 2>&1
+log=$!
+
+# end STATUS LINE: says LINE last, and ends when the log has everything.
+end() {
+  echo "=== $2, $SECONDS s in all"
+  exec >&3 2>&1 3>&-
+  wait "$log"
+  exit "$1"
+}
+
+trap 'trap "" INT TERM HUP
+  [ -z "$child" ] || { kill -TERM "$child" && wait "$child"; } 2> /dev/null
+  rm -f "$folder"/.*.tgz
+  end 130 "stopped in part $name"' INT TERM HUP
+
+# limited COMMAND...: runs it for as long as its part may take; in the background, because bash answers a signal between commands.
+limited() {
+  echo "=== $name, at most ${limits[$name]} s: $*"
+  timeout --kill-after=15 "${limits[$name]}" "$@" < /dev/null &
+  child=$!
+  wait "$child"
+  local status=$?
+  child=''
+  [ $status -ne 124 ] || echo "bench-gpu: $name has reached its limit"
+  return $status
+}
+
+steps() { # STEP_MODE BATCHSIZE PRECISION
+  limited "$python" benchmarks/gpu_steps.py --modes "$1" --batches "$2" --precisions "$3" --seconds 20 -o "$folder/steps.jsonl"
+}
+
+# keep FOLDER: puts a folder of results/ into an archive, whole or not at all.
+keep() {
+  [ ! -d "results/$1" ] || { tar -czf "$folder/.$1.tgz" -C results "$1" && mv "$folder/.$1.tgz" "$folder/$1.tgz"; }
+}
+
+run() { # NAME
+  local status
+  case $1 in
+    probe) limited "$python" benchmarks/gpu_probe.py ;;
+    norms) limited "$python" benchmarks/gpu_norms.py ;;
+    tests) limited "$python" -m pytest -q -m gpu -p no:cacheprovider --continue-on-collection-errors --durations=5 ;;
+    data) limited "$python" -m rn50 demo-data --scale 4 "$DATADIR" ;;
+    graph | fused | compile) steps "$1" 400 float16 ;;
+    bfloat16) steps fused 400 bfloat16 ;;
+    batch256) steps fused 256 float16 ;;
+    input) limited env BATCHSIZE=400 INPUT_LIBRARY=dali "$python" -m rn50 bench input --seconds 60 ;;
+    torchvision) limited env BATCHSIZE=400 INPUT_LIBRARY=torchvision "$python" -m rn50 bench input --seconds 60 ;;
+    throughput)
+      limited "$python" -m rn50 bench throughput --batch-sizes 256,400 --published -o results/throughput_gpu
+      status=$?
+      keep throughput_gpu && return $status
+      ;;
+    seeds)
+      limited env NEXP=5 RESULTS="results/${DGXSYSTEM}_$STEP_MODE" ./run_experiments.sh
+      status=$?
+      keep "${DGXSYSTEM}_$STEP_MODE" && return $status
+      ;;
+  esac
+}
+
+for name in "${chosen[@]}"; do
+  begin=$SECONDS
+  run "$name" || failed+=("$name")
+  echo "=== $name: $((SECONDS - begin)) s"
+done
+[ ${#failed[@]} -eq 0 ] || end 1 "failed: ${failed[*]}; $folder/log.txt has why"
+end 0 "done: $folder"

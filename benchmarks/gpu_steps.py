@@ -1,12 +1,12 @@
 """Time training steps of PyTorch on a GPU: every STEP_MODE against eager in turn, and against a predicted rate.
 
-    python benchmarks/gpu_steps.py DEMO_GPU_PYTORCH [--batches 256,400] [--json]
+    python benchmarks/gpu_steps.py DEMO_GPU_PYTORCH [--batches 256,400] [-o steps.jsonl]
 
 Bandwidth and arithmetic rate of the GPU are measured first (a copy of 1 GiB, a product of 8192 x 8192 matrices in float16). Then,
 for each batch size and precision, eager and one other mode train in one process, by turns in every round, on a batch held on the
-device and on the data set at DATADIR. "of predicted" is the ratio to the prediction of benchmarks/step_floor.py from the measured
-rates. "to eager" is the median of the ratios within the rounds. A mode that fails gets a row with the reason, and the exit status
-is 1.
+device and on the data set at DATADIR. A row is printed as soon as it is known. "of it" is the ratio to the prediction of
+benchmarks/step_floor.py from the measured rates. "to eager" is the median of the ratios within the rounds. A mode that fails gets
+a row with the reason, and the exit status is 1.
 """
 
 import argparse
@@ -14,53 +14,25 @@ import dataclasses
 import json
 import os
 import pathlib
-import statistics
 import subprocess
 import sys
 from typing import Any, Dict, Iterator, List
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-from rich.table import Table
-
 from benchmarks import step_floor
+from benchmarks.gpu_probe import device_rates
 from rn50.errors import UserError
 from rn50.launch import job, launchers
 from rn50.settings import config as configuration
 from rn50.speed import worker
 from rn50.speed.rates import compare, of_rounds
-from rn50.terminal import Terminal
+from rn50.terminal import say
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 COUNTED_AS = {"eager": "separate", "graph": "separate", "compile": "compiled", "fused": "fused"}
 """STEP_MODE -> its version in ``step_floor``."""
 KINDS = ("synthetic", "real")
-NO_GPU = "gpu_steps: PyTorch sees no GPU here; install a driver and PyTorch's build for CUDA"
-
-
-def device_rates() -> Dict[str, float]:
-    """Return bytes/s of a copy, counting both read and write, and operations/s of a product of matrices, on GPU 0."""
-    import torch
-
-    if not torch.cuda.is_available():
-        raise SystemExit(NO_GPU)
-
-    def seconds(action: Any) -> float:
-        taken = []
-        for _ in range(30):
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            begin.record()
-            action()
-            end.record()
-            end.synchronize()
-            taken.append(begin.elapsed_time(end) / 1e3)
-        return statistics.median(taken[10:])
-
-    source = torch.zeros(1 << 30, dtype=torch.uint8, device="cuda")
-    target = torch.empty_like(source)
-    left, right = (torch.randn(8192, 8192, dtype=torch.float16, device="cuda") for _ in range(2))
-    return {"bytes": 2 * source.numel() / seconds(lambda: target.copy_(source)),
-            "operations": 2 * 8192**3 / seconds(lambda: torch.mm(left, right))}
 
 
 def measure(mode: str, seconds: float, rounds: int) -> Dict[str, Dict[str, List[float]]]:
@@ -123,20 +95,18 @@ def rows_of(mode: str, batch: int, precision: str, found: Any, rates: Dict[str, 
                "of_predicted": measured.median / predicted, **beside}
 
 
-def show(rows: List[Dict[str, Any]], rates: Dict[str, float]) -> None:
-    """Print the table on a terminal."""
-    headings = ("precision", "batch", "STEP_MODE", "data", "images/s", "predicted", "of predicted", "to eager")
-    table = Table(*headings, title=f"{rates['bytes'] / 1e12:.2f} TB/s, {rates['operations'] / 1e12:.0f} TFLOP/s measured")
-    for row in rows:
-        name = (row["precision"], str(row["batch"]), row["mode"])
-        if "failure" in row:
-            table.add_row(*name, "", row["failure"])
-            continue
-        rate, ratio = row["images_per_second"], row.get("to_eager")
-        said = f"{ratio['median']:.3f} ({ratio['lowest']:.3f} to {ratio['highest']:.3f})" if ratio else ""
-        table.add_row(*name, row["data"], f"{rate['median']:,.0f} ({rate['lowest']:,.0f} to {rate['highest']:,.0f})",
-                      f"{row['predicted']:,.0f}", f"{row['of_predicted']:.2f}", said)
-    Terminal().print(table)
+def line(*cells: str) -> str:
+    """Return a line of the table."""
+    return " ".join([f"{cells[0]:9}", f"{cells[1]:9}", *(f"{cell:>9}" for cell in cells[2:])]).rstrip()
+
+
+def told(row: Dict[str, Any]) -> str:
+    """Return the line of a row."""
+    if "failure" in row:
+        return f"{row['mode']:9} {row['failure']}"
+    rates = (f"{row['images_per_second'][each]:,.0f}" for each in ("median", "lowest", "highest"))
+    beside = f"{row['to_eager']['median']:.3f}" if "to_eager" in row else ""
+    return line(row["mode"], row["data"], *rates, f"{row['predicted']:,.0f}", f"{row['of_predicted']:.2f}", beside)
 
 
 def main() -> None:
@@ -147,7 +117,7 @@ def main() -> None:
     parser.add_argument("--modes", default="graph,compile,fused", help="beside eager, with commas (graph,compile,fused)")
     parser.add_argument("--seconds", type=float, default=30, help="about how long a pair of modes trains (30)")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("-o", "--output", type=pathlib.Path, help="file that every row is appended to, a line of JSON each")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     args = parser.parse_args()
     modes = args.modes.split(",")
@@ -162,20 +132,25 @@ def main() -> None:
     rates = apart(["--worker=rates"], run)
     if isinstance(rates, str):
         raise SystemExit(2)  # the worker has printed the reason
-    rows = []
+    say(f"{rates['bytes'] / 1e12:.2f} TB/s, {rates['operations'] / 1e12:.0f} TFLOP/s measured")
+    failed = False
     for batch in map(int, args.batches.split(",")):
         for precision in args.precisions.split(","):
+            say(f"{precision}, batch {batch}")
+            say(line("STEP_MODE", "data", "images/s", "lowest", "highest", "predicted", "of it", "to eager"))
             for place, mode in enumerate(modes):
                 variables = {**run, "BATCHSIZE": str(batch), "PRECISION": precision}
                 found = apart([f"--worker={mode}", f"--seconds={args.seconds}", f"--rounds={args.rounds}"], variables)
+                rows = list(rows_of(mode, batch, precision, found, rates))
                 if place == 0 and not isinstance(found, str):
-                    rows += rows_of("eager", batch, precision, found, rates)
-                rows += rows_of(mode, batch, precision, found, rates)
-    if args.json:
-        print(json.dumps({"per_second": rates, "rows": rows}, indent=1))
-    else:
-        show(rows, rates)
-    sys.exit(any("failure" in row for row in rows))
+                    rows = [*rows_of("eager", batch, precision, found, rates), *rows]
+                for row in rows:
+                    say(told(row))
+                    failed |= "failure" in row
+                if args.output:
+                    with open(args.output, "a", encoding="utf-8") as file:
+                        file.writelines(json.dumps({**row, "per_second": rates}) + "\n" for row in rows)
+    sys.exit(failed)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,9 @@ from rn50.files import ROOT
 VERSIONS = ROOT / "requirements" / "core.in"
 """The versions that this code was tried with; a container image has no such file."""
 
+DISTRIBUTIONS = {"cv2": "opencv-python-headless", "PIL": "pillow", "yaml": "pyyaml"}
+"""Package as it is imported -> the distribution that has it, where that is called otherwise."""
+
 
 @contextlib.contextmanager
 def needed_for(what: str) -> Iterator[None]:
@@ -18,8 +21,14 @@ def needed_for(what: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        package = str(error.name).partition(".")[0]
-        raise UserError(what, f"the package {package} is not installed", install(package.replace("_", "-"))) from error
+        name = distribution(error)
+        raise UserError(what, f"the package {name} is not installed", install(name)) from error
+
+
+def distribution(error: ModuleNotFoundError) -> str:
+    """Return the distribution that has the module that was not found."""
+    package = str(error.name).partition(".")[0]
+    return DISTRIBUTIONS.get(package, package.replace("_", "-"))
 
 
 def install(name: str) -> str:

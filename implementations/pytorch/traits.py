@@ -16,5 +16,9 @@ TRAITS = Traits(
     automatic_input={"cpu": {"dali": DALI, "dataloader": "torch"},
                      "gpu": {"dali": DALI, "torchvision": "torchvision", "dataloader": "torch"}},
     step_modes=("eager", "graph", "compile", "fused"),
-    prefixes=("TORCH_", "PYTORCH_"),
+    prefixes=("TORCH_", "TORCHINDUCTOR_", "PYTORCH_"),
+    meanings={
+        "TORCHINDUCTOR_CACHE_DIR": "folder that keeps what STEP_MODE=compile has compiled, for later runs",
+        "TORCHINDUCTOR_MAX_AUTOTUNE": "1: STEP_MODE=compile times several kernels for every operation, which takes minutes",
+    },
 )

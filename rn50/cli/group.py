@@ -155,7 +155,7 @@ def report(error: Exception) -> int:
     if isinstance(error, OSError) and isinstance(error.filename, (str, pathlib.Path)):
         say(f"rn50: {error.filename}: {error.strerror}; name another file or folder, or fix this one", err=True)
         return Status.USER_ERROR
-    missing = str(error.name).partition(".")[0].replace("_", "-") if isinstance(error, ModuleNotFoundError) else ""
+    missing = packages.distribution(error) if isinstance(error, ModuleNotFoundError) else ""
     if missing and packages.pinned(missing):
         say(f"rn50: the package {missing} is not installed; {packages.install(missing)}", err=True)
         return Status.USER_ERROR

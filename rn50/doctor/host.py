@@ -56,7 +56,8 @@ def _threads(machine: Machine, config: Optional[Config], environ: Mapping[str, s
     usable = f"{machine.usable_cpus} usable CPU(s){quota}"
     if config is None:
         return Finding(OK, "threads", usable)
-    ranks, threads = config.run.ranks_per_node, config.input_pipeline.threads
+    ranks = config.run.ranks_per_node
+    threads = config.input_pipeline.threads or max(1, machine.usable_cpus // ranks - 1)
     omp = environ.get("OMP_NUM_THREADS", "")
     if omp.isdigit() and int(omp) * ranks > machine.usable_cpus:
         return Finding(WARNING, "threads", f"OMP_NUM_THREADS={omp} for {ranks} rank(s) on {usable}: threads that spin while they "

@@ -36,7 +36,8 @@ def rank_environment(config: Config, environ: Mapping[str, str]) -> Dict[str, st
 
     OpenMP threads wait for each other some hundred times a step, and one that waits for its core delays all of them. With as many
     threads as cores, any other process makes training several times slower. So each rank gets its share of the cores that this
-    process may use, limited by the quota of CPU time; on a CPU one less, because the input pipeline needs it.
+    process may use, limited by the quota of CPU time; on a CPU one less, because the input pipeline needs it. DALI_THREADS=0
+    becomes that share less one.
     """
     quota = cgroup.read(Sources()).quota
     cores = min(len(os.sched_getaffinity(0)), int(quota or sys.maxsize)) // launchers.sharing(config, environ)[1]
@@ -45,7 +46,8 @@ def rank_environment(config: Config, environ: Mapping[str, str]) -> Dict[str, st
         "HOROVOD_LOG_LEVEL": "fatal",  # a lost rank is reported once, by us
         "PYTHONUNBUFFERED": "1",
     }
-    return {**environ, **{name: environ.get(name) or value for name, value in defaults.items()}}
+    ready = {**environ, **{name: environ.get(name) or value for name, value in defaults.items()}}
+    return ready if config.input_pipeline.threads else {**ready, "DALI_THREADS": str(max(1, cores - 1))}
 
 
 def launch(config: Config, environ: Mapping[str, str]) -> int:

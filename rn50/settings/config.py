@@ -33,6 +33,7 @@ from rn50.settings.variables import (
     JPEG_SIDE,
     LIBRARIES,
     MACHINE,
+    MACHINE_OR_0,
     MEBIBYTES,
     NODES,
     PIXELS,
@@ -166,8 +167,8 @@ class InputPipeline:
     library: str = env("INPUT_LIBRARY", one_of("auto", *frameworks.values("input_libraries")),
                        "what reads and decodes images; auto: dali if it is installed, else another library of the framework",
                        default="auto")
-    threads: int = env("DALI_THREADS", integer, "CPU threads of each rank that decode and augment images", default=3,
-                       bound=MACHINE)
+    threads: int = env("DALI_THREADS", integer, "CPU threads of each rank that decode and augment images; 0: one less than the "
+                       "cores of a rank", default=3, bound=MACHINE_OR_0)
     prefetch_queue_depth: int = env("DALI_PREFETCH_QUEUE", integer, "batches that are prepared ahead", default=2, bound=QUEUE)
     hw_decoder_load: float = env("DALI_HW_DECODER_LOAD", number,
                                  "share of the images, from 0 to 1, that the GPU's JPEG engine decodes", default=0.0,

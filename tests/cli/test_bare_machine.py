@@ -58,6 +58,12 @@ def verbs(group, path=""):
         yield from verbs(command, f"{path}{name} ") if isinstance(command, click.Group) else [path + name]
 
 
+def test_without_any_package_the_line_names_the_first():
+    done = subprocess.run([sys.executable, "-S", "-m", "rn50", "--help"], cwd=str(ROOT), capture_output=True, text=True)
+    line = f"rn50: the command line: the package click is not installed; {sys.executable} -m pip install click==8.1.8\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", line)
+
+
 @pytest.fixture(scope="module")
 def python(tmp_path_factory):
     """A Python with the packages of this one but those of ``MISSING``."""
@@ -116,6 +122,12 @@ def test_help(bare):
         assert done.returncode == 0 and done.stdout.startswith("Usage: "), done.stderr
 
 
+def test_without_pytest_the_tests_for_a_gpu_end_with_the_line_that_installs_it():
+    done = subprocess.run([sys.executable, "-S", "-m", "tests.support.gpu"], cwd=str(ROOT), capture_output=True, text=True)
+    line = f"test-gpu: the package pytest is not installed; {sys.executable} -m pip install pytest\n"
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", line)
+
+
 def test_the_tests_for_a_gpu_are_found(python):
     command = (str(python), "-m", "pytest", "-m", "gpu", "--collect-only", "-q", "-p", "no:cacheprovider")
     done = subprocess.run(command, cwd=str(ROOT), capture_output=True, text=True, timeout=300)
@@ -126,7 +138,7 @@ def test_the_tests_for_a_gpu_are_found(python):
 def test_a_package_that_is_missing_is_named_with_the_command():
     with pytest.raises(UserError) as refused, packages.needed_for("rn50 dance"):
         import no_such_package.steps  # noqa: F401
-    assert str(refused.value) == ("rn50 dance: the package no_such_package is not installed; "
+    assert str(refused.value) == ("rn50 dance: the package no-such-package is not installed; "
                                   f"{sys.executable} -m pip install no-such-package")
     assert packages.install("mlperf-logging").endswith(" mlperf-logging==4.1.68")
 
@@ -135,4 +147,6 @@ def test_any_package_that_is_ours_to_install_is_a_line(capsys):
     missing = ModuleNotFoundError("No module named 'jinja2'", name="jinja2")
     assert report(missing) == Status.USER_ERROR
     assert capsys.readouterr().err == f"rn50: the package jinja2 is not installed; {sys.executable} -m pip install jinja2\n"
+    assert report(ModuleNotFoundError("No module named 'cv2'", name="cv2")) == Status.USER_ERROR
+    assert capsys.readouterr().err.endswith(f"; {sys.executable} -m pip install opencv-python-headless\n")
     assert report(ModuleNotFoundError("No module named 'rn50.x'", name="rn50.x")) == Status.FAULT

@@ -28,7 +28,9 @@ def test_advice_for_a_cpuset_far_from_a_gpu(data):
     assert "no usable CPU is near GPU 0 (NUMA node 0)" in finding.found and "--gpu-bind=closest" in finding.remedy
 
 
-@pytest.mark.parametrize("threads, severity, remedy", [(7, OK, ""), (8, WARNING, "set DALI_THREADS=7 in the configuration")])
+@pytest.mark.parametrize("threads, severity, remedy", [
+    (0, OK, ""), (7, OK, ""), (8, WARNING, "set DALI_THREADS=7 in the configuration"),
+])
 def test_a_rank_and_its_input_pipeline_want_a_cpu_for_each_thread(data, threads, severity, remedy):
     config = with_changes(config_of("DEMO_CPU", DATADIR=str(data)), input_pipeline={"threads": threads})
     found = {each.subject: each for each in doctor.examine(simulated("no-GPU"), GPU_BUILD, config, {})}

@@ -156,7 +156,7 @@ def test_without_a_gpu_it_is_the_demo(tmp_path, installed, framework):
     ("NF5688M6", 4, 80, 816, "as config_NF5688M6.sh"),
     ("NF5688M6", 4, 40, 608, "3264 in config_NF5688M6.sh; no more fit 40 GiB"),
     ("DGXH100", 6, 80, 533, "3200 in config_DGXH100.sh, which 6 ranks do not divide"),
-    ("DEMO_GPU_PYTORCH", 2, 24, 32, "as config_DEMO_GPU_PYTORCH.sh"),
+    ("DEMO_GPU_PYTORCH", 2, 24, 128, "as config_DEMO_GPU_PYTORCH.sh"),
 ])
 def test_from_a_system_the_global_batch_stays_where_memory_and_ranks_allow(tmp_path, base, number, gib, images, says):
     file = config_file.file_of(base)

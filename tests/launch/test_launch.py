@@ -24,6 +24,14 @@ def test_threads_are_a_ranks_share_of_the_cores(tiny_config, monkeypatch, device
     assert job.rank_environment(config, {"OMP_NUM_THREADS": ""})["OMP_NUM_THREADS"] == threads
 
 
+@pytest.mark.parametrize("ranks, cores, threads", [(1, 16, "15"), (4, 32, "7"), (1, 1, "1"), (8, 4, "1")])
+def test_0_threads_of_the_input_are_a_ranks_share_of_the_cores_less_one(tiny_config, monkeypatch, ranks, cores, threads):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+    config = with_changes(tiny_config, run={"ranks_per_node": ranks}, input_pipeline={"threads": 0})
+    assert job.rank_environment(config, {"DALI_THREADS": "0"})["DALI_THREADS"] == threads
+    assert "DALI_THREADS" not in job.rank_environment(with_changes(config, input_pipeline={"threads": 3}), {})
+
+
 @pytest.fixture
 def installed(monkeypatch):
     """Says which launchers there are; ``installed(mpirun=True, horovod_mpi=False)``."""

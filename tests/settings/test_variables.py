@@ -123,7 +123,7 @@ IMPOSSIBLE = [
     ("CROP_AREA_MIN", "0", "above 0"),
     ("CROP_AREA_MIN", "1.5", "at most 1"),
     ("WIDTH", "0", "from 0.01 to 16"),
-    ("DALI_THREADS", "0", "1 or more"),
+    ("DALI_THREADS", "-1", "must not be negative"),
     ("DALI_PREFETCH_QUEUE", "0", "1 or more"),
     ("DALI_HW_DECODER_LOAD", "1.1", "at most 1"),
     ("DALI_ROI_DECODE", "true", "neither 0 nor 1"),

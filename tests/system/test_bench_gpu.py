@@ -4,9 +4,13 @@ import importlib.util
 import json
 import os
 import pathlib
+import re
+import signal
 import subprocess
 import sys
+import time
 
+import psutil
 import pytest
 
 from benchmarks import step_floor
@@ -16,24 +20,116 @@ torch = pytest.importorskip("torch")
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
+PARTS = ["probe", "norms", "tests", "data", "graph", "fused", "compile", "bfloat16", "batch256", "input", "torchvision",
+         "throughput", "seeds"]  # fmt: skip
+
+
 def started(command, **environment):
     return subprocess.run(command, cwd=str(ROOT), env={**os.environ, **environment}, capture_output=True, text=True, timeout=400)
 
 
+@pytest.fixture
+def script(tmp_path):
+    """Writes an executable of a name into a folder of its own; returns its path."""
+    def write(name, *lines):
+        path = tmp_path / "bin" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("\n".join(["#!/bin/sh", *lines, ""]))
+        path.chmod(0o755)
+        return str(path)
+    return write
+
+
+@pytest.fixture
+def sees_a_gpu(script):
+    """Writes a Python that says it sees a GPU, and handles other calls by cases of a shell."""
+    return lambda *cases: script("python", 'case "$*" in', "-c*) exit 0 ;;", *cases, "esac", f'exec {sys.executable} "$@"')
+
+
 @pytest.mark.skipif(HAS_GPU, reason="there is a GPU, and the bench of it takes long")
-def test_without_a_gpu_it_is_one_line():
-    done = started(["benchmarks/gpu.sh"])
+@pytest.mark.parametrize("command", [["benchmarks/gpu.sh"], ["make", "-s", "bench-gpu", "PARTS=probe,seeds"]])
+def test_without_a_gpu_it_is_one_line(command):
+    done = started(command)
     assert done.returncode == 2 and done.stdout == ""
-    [line] = done.stderr.splitlines()
-    assert line.startswith("bench-gpu: ") and "sees no GPU" in line and "NVIDIA driver" in line
+    line = done.stderr.splitlines()[0]
+    assert re.fullmatch("bench-gpu: PyTorch of .* sees no GPU; .* NVIDIA GPU with its driver, .* pytorch-gpu", line)
+    assert command[0] == "make" or done.stderr == line + "\n"
+
+
+def test_without_pytorch_it_is_one_line(script):
+    done = started(["benchmarks/gpu.sh"], PYTHON=script("python", "exit 1"))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.fullmatch("bench-gpu: .*/bin/python cannot import PyTorch; .*install.sh pytorch-gpu\n", done.stderr)
+
+
+@pytest.mark.parametrize("arguments, line", [
+    (["--parts", "probe,steps"], "there is no part steps; there are probe norms tests "),
+    (["--parts=probe,,data"], "there is no part without a name; there are probe "),
+    (["--parts"], "--parts needs names, with commas: probe norms "),
+    (["--output"], "--output needs a folder"),
+    (["probe"], "what is probe? --help says what there is"),
+    (["--parts=probe", "--all"], "what is --all? --help says what there is"),
+])
+def test_wrong_arguments_are_one_line(arguments, line):
+    done = started(["benchmarks/gpu.sh", *arguments])
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"bench-gpu: {line}") and done.stderr.count("\n") == 1
+
+
+def test_help_names_every_part_and_its_limit():
+    done = started(["benchmarks/gpu.sh", "--help"])
+    assert done.returncode == 0 and "benchmarks/gpu.sh --parts probe,tests" in done.stdout
+    limits = dict(re.findall(r"^  (\w+) +(\d+)  \w", done.stdout, re.MULTILINE))
+    assert list(limits) == PARTS and max(map(int, limits.values())) <= 8 * 60
+
+
+@pytest.mark.skipif(HAS_GPU, reason="there is a GPU, and the bench of it takes long")
+def test_the_command_of_every_part_is_valid(sees_a_gpu, tmp_path):
+    helped = sees_a_gpu(f'"-m "*) exec {sys.executable} "$@" --help ;;')
+    done = started(["benchmarks/gpu.sh", "--output", tmp_path / "out"], PYTHON=helped, RESULTS=str(tmp_path / "five"))
+    assert (done.returncode, done.stderr) == (1, "")
+    assert re.findall(r"^=== (\w+), at most \d+ s: .", done.stdout, re.MULTILINE) == PARTS
+    # Those that train get as far as a GPU; Click and pytest refuse what they do not know before they help.
+    assert "\n=== failed: probe norms graph fused compile bfloat16 batch256 seeds; " in done.stdout
+    assert done.stdout.count("rn50: bench-gpu: PyTorch sees no GPU here") == 7
+    assert re.search("^rn50: GPU: no NVIDIA GPU", done.stdout, re.MULTILINE)
+    assert (tmp_path / "out" / "log.txt").read_text() == done.stdout
+
+
+def test_a_part_ends_at_its_limit_and_the_next_one_runs(sees_a_gpu, script, tmp_path):
+    # The real timeout, with a second for any limit.
+    script("timeout", 'shift 2; exec /usr/bin/timeout --kill-after=15 1 "$@"')
+    python = sees_a_gpu("*gpu_probe.py) echo begun; exec sleep 60 ;;", "*gpu_norms.py) echo measured; exit 0 ;;")
+    path = f"{pathlib.Path(python).parent}:{os.environ['PATH']}"
+    done = started(["benchmarks/gpu.sh", "--parts=probe,norms", "-o", tmp_path], PYTHON=python, PATH=path)
+    assert done.returncode == 1
+    assert "\nbegun\nbench-gpu: probe has reached its limit\n" in done.stdout and "\nmeasured\n" in done.stdout
+    assert re.search("^=== failed: probe; .*/log.txt has why, ", done.stdout, re.MULTILINE)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_ends_the_part_and_the_bench(sees_a_gpu, tmp_path, number):
+    python = sees_a_gpu("*gpu_probe.py) exec sleep 61.5 ;;")
+    bench = subprocess.Popen(["benchmarks/gpu.sh", "--parts=probe,norms", "-o", str(tmp_path)], cwd=str(ROOT), text=True,
+                             env={**os.environ, "PYTHON": python}, stdout=subprocess.PIPE, start_new_session=True)  # fmt: skip
+    deadline = time.monotonic() + 60
+    while not any(each.name() == "sleep" for each in psutil.Process(bench.pid).children(recursive=True)):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.killpg(bench.pid, number)  # as a terminal does
+    printed, _ = bench.communicate(timeout=60)
+    assert bench.returncode == 130 and "=== stopped in part probe, " in printed.splitlines()[-1] and "norms" not in printed
+    assert (tmp_path / "log.txt").read_text() == printed
+    assert not [each for each in psutil.process_iter(["cmdline"]) if each.info["cmdline"] == ["sleep", "61.5"]]
 
 
 @pytest.mark.skipif(HAS_GPU, reason="there is a GPU")
-def test_the_table_without_a_gpu_is_one_line(tiny_environment):
-    done = started([sys.executable, "benchmarks/gpu_steps.py"], **tiny_environment)
-    assert done.returncode == 2 and done.stdout == ""
+@pytest.mark.parametrize("name", ["gpu_steps", "gpu_probe", "gpu_norms"])
+def test_a_script_without_a_gpu_ends_with_one_line(tiny_environment, name):
+    done = started([sys.executable, f"benchmarks/{name}.py"], **tiny_environment)
+    assert done.returncode != 0
     [line] = done.stderr.splitlines()
-    assert "PyTorch sees no GPU here" in line
+    assert line.startswith("rn50: bench-gpu: PyTorch sees no GPU here; ")
 
 
 def test_a_pair_of_modes_is_measured_in_turn(tiny_environment):
@@ -56,6 +152,7 @@ def test_rows_stand_beside_what_is_predicted_and_a_failure_is_a_row(tiny_environ
     [row] = bench.rows_of("fused", 16, "float16", found, rates)
     predicted = 16 / step_floor.seconds(step_floor.kernels("fused", 16, "float16", 32, 10, 0.125), 4e12, 8e14)
     assert (row["predicted"], row["of_predicted"]) == (predicted, 260 / predicted)
+    assert bench.told(row).split() == ["fused", "real", "260", "120", "330", f"{predicted:,.0f}", "0.00", "1.200"]
     assert row["to_eager"]["median"] == 1.2 and row["images_per_second"]["median"] == 260
     [eager] = bench.rows_of("eager", 16, "float16", found, rates)
     assert "to_eager" not in eager and eager["predicted"] < predicted
@@ -64,11 +161,11 @@ def test_rows_stand_beside_what_is_predicted_and_a_failure_is_a_row(tiny_environ
 
 
 @pytest.mark.parametrize("mode", [pytest.param("graph", marks=ON_GPU)])
-def test_the_table_on_a_gpu(tiny_environment, mode):
+def test_the_table_on_a_gpu(tiny_environment, tmp_path, mode):
     done = started([sys.executable, "benchmarks/gpu_steps.py", "--batches=8,16", "--precisions=float16", f"--modes={mode}",
-                    "--seconds=2", "--rounds=2", "--json"], **tiny_environment)
+                    "--seconds=2", "--rounds=2", "-o", str(tmp_path / "rows")], **tiny_environment)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["per_second"]["bytes"] > 1e11 and told["per_second"]["operations"] > 1e12
-    assert [row["mode"] for row in told["rows"] if row["batch"] == 8] == ["eager", "eager", mode, mode]
-    assert all(row["images_per_second"]["lowest"] > 0 for row in told["rows"])
+    rows = [json.loads(line) for line in (tmp_path / "rows").read_text().splitlines()]
+    assert rows[0]["per_second"]["bytes"] > 1e11 and rows[0]["per_second"]["operations"] > 1e12
+    assert [row["mode"] for row in rows if row["batch"] == 8] == ["eager", "eager", mode, mode]
+    assert all(row["images_per_second"]["lowest"] > 0 for row in rows)

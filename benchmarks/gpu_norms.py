@@ -1,0 +1,101 @@
+"""Time every kernel of STEP_MODE=fused and cuDNN's batch norm, layer by layer, beside a copy of the same tensor.
+
+    python benchmarks/gpu_norms.py [--batch 400]
+
+A layer is one size of activation of ResNet-50 in float16, with what follows its batch norm. For each kernel of its forward and
+backward pass the line says how many passes over the activation a copy makes in the same time. A copy makes two, so a kernel that
+reads two tensors and writes one takes at least 3.0. The last lines are milliseconds of a whole step.
+"""
+
+import argparse
+import collections
+import pathlib
+import re
+import sys
+from typing import Any, Callable, Counter, Dict
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+
+from benchmarks.gpu_probe import milliseconds, require_gpu
+from benchmarks.step_floor import LAST, PLAIN, convolutions
+from rn50.benchmark import rules
+from rn50.errors import UserError
+from rn50.terminal import say
+
+REPEATS = 8
+
+
+def kernel_milliseconds(action: Callable[[], Any]) -> Dict[str, float]:
+    """Return the time of every kernel of ``action`` by name, a mean of some repeats."""
+    import torch
+
+    from implementations.pytorch.measure import kernels
+
+    action()  # compiles
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+        for _ in range(REPEATS):
+            action()
+        torch.cuda.synchronize()
+    found: Counter[str] = collections.Counter()
+    for kernel in kernels(profiler.key_averages()):
+        found[short(kernel.name)] += kernel.seconds * 1e3 / REPEATS
+    return dict(found)
+
+
+def short(kernel: str) -> str:
+    """Return the name of a kernel without what C++ has around it: return type, namespaces, templates and arguments."""
+    return re.sub(r"[<(].*", "", kernel.replace("(anonymous namespace)", "")).split("::")[-1].split(" ")[-1]
+
+
+def step_of(normalise: Callable[..., Any], shape: Any, then: str, device: str = "cuda") -> Callable[[], None]:
+    """Return one forward and backward pass of ``normalise`` on random activations of ``shape``, channels-last in float16."""
+    import torch
+
+    def activation() -> Any:
+        return torch.randn(shape, device=device).half().contiguous(memory_format=torch.channels_last)
+
+    x, gradient = activation().requires_grad_(True), activation()
+    shortcut = activation().requires_grad_(True) if then == LAST else None
+    gamma, beta = (torch.ones(shape[1], device=device, requires_grad=True) for _ in range(2))
+    mean, variance = (torch.ones(shape[1], device=device) for _ in range(2))
+    wanted = [each for each in (x, shortcut, gamma, beta) if each is not None]
+
+    def step() -> None:
+        y = normalise(x, shortcut, gamma, beta, mean, variance, 0.1, 1e-5, then != PLAIN)
+        torch.autograd.grad(y, wanted, gradient)
+
+    return step
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--batch", type=int, default=400, help="images (400)")
+    args = parser.parse_args()
+    import torch
+
+    require_gpu()
+    from implementations.pytorch.fused_norm import normalise
+    from implementations.pytorch.model import separate_normalise
+
+    layers = collections.Counter((each.outputs, each.side_after, each.then) for each in convolutions(rules.IMAGE_SIZE))
+    totals: Dict[str, float] = dict.fromkeys(("fused", "separate"), 0.0)
+    for (channels, side, then), count in layers.items():
+        shape = (args.batch, channels, side, side)
+        source = torch.empty(shape, dtype=torch.float16, device="cuda")
+        target = torch.empty_like(source)
+        copy = milliseconds(lambda target=target, source=source: target.copy_(source))
+        say(f"{channels} x {side} x {side}, then {then}, {count} layers; a copy takes {copy:.3f} ms")
+        for name, function in (("fused", normalise), ("separate", separate_normalise)):
+            times = kernel_milliseconds(step_of(function, shape, then))
+            totals[name] += count * sum(times.values())
+            say(f"  {name} {2 * sum(times.values()) / copy:.1f}: " +
+                ", ".join(f"{kernel} {2 * value / copy:.1f}" for kernel, value in times.items()))
+    for name, total in totals.items():
+        say(f"{name}: {total:.2f} ms a step")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except UserError as error:
+        raise SystemExit(f"rn50: {error}") from None

@@ -1,0 +1,127 @@
+"""Say what a machine with a GPU is: versions, memory and matrix rates as step_floor.py takes them, and what decodes JPEGs.
+
+    python benchmarks/gpu_probe.py
+
+Every line is printed as soon as it is known.
+"""
+
+import ctypes
+import importlib.metadata
+import os
+import pathlib
+import statistics
+import sys
+import time
+from typing import Any, Callable, Dict, List
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+
+from rn50.errors import UserError
+from rn50.terminal import say
+
+PACKAGES = ("torch", "torchvision", "triton", "numpy", "nvidia-dali-cuda130", "nvidia-dali-cuda120", "nvidia-nvimgcodec-cu13")
+IMAGES = 400
+HARDWARE_BACKEND = 3
+"""NVJPEG_BACKEND_HARDWARE of nvjpeg.h."""
+
+
+def require_gpu() -> None:
+    """Raise UserError unless PyTorch can use a GPU."""
+    import torch
+
+    if not torch.cuda.is_available():
+        raise UserError("bench-gpu", "PyTorch sees no GPU here", "install an NVIDIA driver and PyTorch's build for CUDA")
+
+
+def milliseconds(action: Callable[[], Any], repeats: int = 30) -> float:
+    """Return the median time of ``action`` on the GPU. The first third of the repeats does not count."""
+    import torch
+
+    taken = []
+    for _ in range(repeats):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        action()
+        end.record()
+        end.synchronize()
+        taken.append(begin.elapsed_time(end))
+    return statistics.median(taken[repeats // 3:])
+
+
+def device_rates() -> Dict[str, float]:
+    """Return bytes/s of a copy, counting both read and write, and operations/s of a product of matrices, on GPU 0."""
+    import torch
+
+    require_gpu()
+    source = torch.zeros(1 << 30, dtype=torch.uint8, device="cuda")
+    target = torch.empty_like(source)
+    left, right = (torch.randn(8192, 8192, dtype=torch.float16, device="cuda") for _ in range(2))
+    return {"bytes": 2 * source.numel() / milliseconds(lambda: target.copy_(source)) * 1e3,
+            "operations": 2 * 8192**3 / milliseconds(lambda: torch.mm(left, right)) * 1e3}
+
+
+def versions() -> str:
+    """Return the versions of Python and of the packages of a step and its input, those that are installed."""
+    found = []
+    for name in PACKAGES:
+        try:
+            found.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return ", ".join([f"Python {sys.version.split()[0]}", *found])
+
+
+def jpeg_engine() -> str:
+    """Return whether the nvJPEG that torchvision brings can open the GPU's JPEG engine."""
+    import torchvision
+
+    bundled = pathlib.Path(torchvision.__file__).parent.parent / "torchvision.libs"
+    for path in bundled.glob("libnvjpeg*"):
+        status = ctypes.CDLL(str(path)).nvjpegCreateEx(HARDWARE_BACKEND, None, None, 0, ctypes.byref(ctypes.c_void_p()))
+        return f"nvJPEG opens the JPEG engine: {'yes' if status == 0 else f'no, status {status}'}"
+    return "torchvision brings no nvJPEG"
+
+
+def decoding() -> str:
+    """Return images/s of torchvision's decoder on the GPU, a batch at a time, and on one core of the CPU."""
+    import torch
+    from torchvision.io import ImageReadMode, decode_jpeg
+
+    from rn50.data.demo.images import encode
+
+    distinct = [torch.frombuffer(bytearray(encode(1, "train", index, 4)[1]), dtype=torch.uint8) for index in range(100)]
+    images: List[Any] = distinct * (IMAGES // len(distinct))
+    for _ in range(4):  # the last one counts
+        begin = time.perf_counter()
+        decode_jpeg(images, ImageReadMode.RGB, "cuda")
+        torch.cuda.synchronize()
+        on_gpu = time.perf_counter() - begin
+    begin = time.perf_counter()
+    for image in distinct:
+        decode_jpeg(image, ImageReadMode.RGB)
+    on_core = time.perf_counter() - begin
+    return f"torchvision decodes {IMAGES / on_gpu:,.0f} images/s on the GPU, {len(distinct) / on_core:,.0f} on one core"
+
+
+def main() -> None:
+    import torch
+
+    say(f"{versions()}; {len(os.sched_getaffinity(0))} CPUs")
+    require_gpu()
+    gpu = torch.cuda.get_device_properties(0)
+    say(f"{gpu.name}: {gpu.multi_processor_count} multiprocessors, {gpu.total_memory / 2**30:.0f} GiB, "
+        f"{gpu.L2_cache_size >> 20} MiB of L2, cuDNN {torch.backends.cudnn.version()}")
+    rates = device_rates()
+    say(f"benchmarks/step_floor.py --terabytes {rates['bytes'] / 1e12:.2f} --teraflops {rates['operations'] / 1e12:.0f}")
+    for found in (jpeg_engine, decoding):
+        try:
+            say(found())
+        except (AttributeError, ImportError, OSError, RuntimeError) as error:  # no nvJPEG, or one that fails
+            say(f"{found.__name__}: {error}")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except UserError as error:
+        raise SystemExit(f"rn50: {error}") from None
