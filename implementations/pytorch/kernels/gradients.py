@@ -1,0 +1,51 @@
+"""The gradients of batch norm. With g the gradient masked by ReLU and x' = (x - mean) * scale:
+
+    dbeta = sum g,  dgamma = sum g * x',  dx = gamma * scale * (g - (dbeta + x' * dgamma) / rows)
+"""
+
+import triton
+import triton.language as tl
+
+from implementations.pytorch.kernels.tile import read, read_columns, tile
+
+
+@triton.jit
+def sums_of_parts(gradient, x, out, let_through, sums, mean, scale, gamma, beta, rows, columns, part_rows, parts,
+                  ADD: tl.constexpr, RELU: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Write the sums dbeta and dgamma of a part. If ReLU followed a sum with a shortcut (``ADD``), its mask comes from the output
+    and g, which is the shortcut's gradient, is written; without a shortcut the mask is computed from x."""
+    part, column = tl.program_id(0), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    begin = part * part_rows
+    end = tl.minimum(begin + part_rows, rows)
+    centre, factor = read_columns(mean, column, columns), read_columns(scale, column, columns)
+    weight, bias = read_columns(gamma, column, columns), read_columns(beta, column, columns)
+    for_beta, for_gamma = tl.zeros((ROWS, COLUMNS), tl.float32), tl.zeros((ROWS, COLUMNS), tl.float32)
+    for row in range(begin, end, ROWS):
+        offsets, inside = tile(row, end, column, columns, ROWS)
+        standardised = (read(x, offsets, inside) - centre) * factor
+        g = read(gradient, offsets, inside)
+        if RELU and ADD:
+            g = tl.where(read(out, offsets, inside) > 0, g, 0.0)
+            tl.store(let_through + offsets, g.to(let_through.dtype.element_ty), mask=inside)
+        elif RELU:
+            g = tl.where(standardised * weight + bias > 0, g, 0.0)
+        for_beta += g
+        for_gamma += g * standardised  # outside the matrix g is 0
+    to, there = part * columns + column, column < columns
+    tl.store(sums + to, tl.sum(for_beta, 0), mask=there)
+    tl.store(sums + parts * columns + to, tl.sum(for_gamma, 0), mask=there)
+
+
+@triton.jit
+def input_gradient(gradient, x, out, mean, scale, gamma, beta, for_beta, for_gamma, rows, columns, MASK: tl.constexpr,
+                   ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Write dx. With ``MASK`` the gradient is not masked by ReLU yet."""
+    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    offsets, inside = tile(tl.program_id(0) * ROWS, rows, column, columns, ROWS)
+    factor, weight = read_columns(scale, column, columns), read_columns(gamma, column, columns)
+    standardised = (read(x, offsets, inside) - read_columns(mean, column, columns)) * factor
+    g = read(gradient, offsets, inside)
+    if MASK:
+        g = tl.where(standardised * weight + read_columns(beta, column, columns) > 0, g, 0.0)
+    common = read_columns(for_beta, column, columns) + standardised * read_columns(for_gamma, column, columns)
+    tl.store(out + offsets, (weight * factor * (g - common / rows)).to(out.dtype.element_ty), mask=inside)

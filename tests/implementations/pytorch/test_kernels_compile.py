@@ -1,0 +1,90 @@
+"""Every kernel compiled for an H100, without a GPU: its barriers, and its loads and stores of 16 bytes."""
+
+import os
+import re
+from typing import Dict, NamedTuple
+
+import pytest
+
+pytest.importorskip("torch")
+triton = pytest.importorskip("triton", reason="needs Triton, which PyTorch's builds for CUDA bring")
+if os.environ.get("TRITON_INTERPRET") == "1":
+    pytest.skip("compiles nothing", allow_module_level=True)
+
+from triton.backends.compiler import GPUTarget  # noqa: E402
+from triton.compiler import ASTSource  # noqa: E402
+
+from implementations.pytorch.kernels import gradients, moments, normalise, tile  # noqa: E402
+
+HALF = {"x", "shortcut", "gradient", "out", "let_through"}
+WHOLE = {"rows", "columns", "parts", "part_rows"}
+FLOAT = {"momentum", "eps"}
+
+class Counts(NamedTuple):
+    """Instructions of a stretch of PTX. ``loads`` and ``stores`` are those of 16 bytes in the device's memory."""
+
+    barriers: int
+    loads: int
+    stores: int
+
+
+def compiled(kernel, constants: Dict[str, object]):
+    """Return ``kernel`` as it is compiled for float16 where the number of columns is divisible by 16."""
+    constants = {**tile.SHAPE, **constants}
+    warps = constants.pop("num_warps")
+    types = {**dict.fromkeys(HALF, "*fp16"), **dict.fromkeys(WHOLE, "i32"), **dict.fromkeys(FLOAT, "fp32"),
+             **dict.fromkeys(constants, "constexpr")}
+    signature = {name: types.get(name, "*fp32") for name in kernel.arg_names}
+    divisible = {(place,): [["tt.divisibility", 16]] for place, name in enumerate(signature)
+                 if signature[name].startswith("*") or name == "columns"}
+    source = ASTSource(kernel, signature, {name: constants[name] for name in signature if name in constants}, divisible)
+    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps})
+
+
+def counts(ptx: str) -> Counts:
+    """Count the instructions in ``ptx``."""
+    return Counts(*(len(re.findall(pattern, ptx)) for pattern in (r"bar\.sync|barrier", r"ld\.global\S*v4\.b32",
+                                                                  r"st\.global\S*v4\.b32")))
+
+
+def loop(ptx: str) -> str:
+    """Return the only loop of ``ptx``: the lines from a label to the branch back to it."""
+    found = [match[0] for match in re.finditer(r"^(\$L\w+):.*?\bbra(?:\.uni)?\s+\1;", ptx, re.DOTALL | re.MULTILINE)]
+    assert len(found) == 1
+    return found[0]
+
+
+# A tile of 64 x 64 values is two loads a thread and tensor.
+LOOPS = [
+    (moments.moments_of_parts, {}, Counts(0, 2, 0)),  # x
+    (gradients.sums_of_parts, {"ADD": False, "RELU": True}, Counts(0, 4, 0)),  # gradient and x
+    (gradients.sums_of_parts, {"ADD": True, "RELU": True}, Counts(0, 6, 2)),  # the output too; writes the masked gradient
+]
+
+
+@pytest.mark.parametrize("kernel, constants, expected", LOOPS)
+def test_a_loop_has_no_barrier_and_loads_16_bytes_at_a_time(kernel, constants, expected):
+    ptx = compiled(kernel, constants).asm["ptx"]
+    assert "sm_90" in ptx
+    inside = loop(ptx)
+    assert counts(inside) == expected
+    assert "shared" not in inside and "shfl" not in inside
+
+
+# Those for values of columns are few: 8 columns a thread, two loads for each vector.
+WHOLES = [
+    (normalise.normalise, {"ADD": False, "RELU": True}, Counts(0, 2 + 8, 2)),
+    (normalise.normalise, {"ADD": True, "RELU": True}, Counts(0, 4 + 8, 2)),
+    (gradients.input_gradient, {"MASK": True}, Counts(0, 4 + 12, 2)),
+    (gradients.input_gradient, {"MASK": False}, Counts(0, 4 + 10, 2)),
+]
+
+
+@pytest.mark.parametrize("kernel, constants, expected", WHOLES)
+def test_a_kernel_without_a_loop_has_no_barrier(kernel, constants, expected):
+    assert counts(compiled(kernel, constants).asm["ptx"]) == expected
+
+
+def test_the_kernel_of_few_bytes_compiles_too():
+    constants = {"PARTS": tile.MOST_PROGRAMS, "COLUMNS": moments.COMBINED_COLUMNS}
+    assert compiled(moments.combine_moments, constants).asm["cubin"]
