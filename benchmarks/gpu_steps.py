@@ -32,7 +32,7 @@ from rn50.speed.rates import compare, of_rounds
 from rn50.terminal import Terminal
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-COUNTED_AS = {"eager": "separate", "graph": "separate", "compile": "compiled", "fused": "fused"}
+COUNTED_AS = {"eager": "separate", "graph": "separate", "compile": "compiled", "fused": step_floor.BUILT}
 """STEP_MODE -> its version in ``step_floor``."""
 KINDS = ("synthetic", "real")
 NO_GPU = "gpu_steps: PyTorch sees no GPU here; install a driver and PyTorch's build for CUDA"

@@ -9,7 +9,7 @@ from typing import Any, Optional, Tuple
 
 import torch
 
-from implementations.pytorch.kernels.gradients import input_gradient, sums_of_parts
+from implementations.pytorch.kernels.gradients import RESIDENT, input_gradient, sums_of_parts
 from implementations.pytorch.kernels.moments import moments
 from implementations.pytorch.kernels.normalise import normalise as normalise_kernel
 from implementations.pytorch.kernels.tile import SHAPE, divided
@@ -24,7 +24,7 @@ class _FusedNorm(torch.autograd.Function):
         of = divided(x)
         mean, scale = moments(x, of, running_mean, running_var, momentum, eps)
         out = torch.empty_like(x)
-        normalise_kernel[of.tiles](x, x if added is None else added, out, mean, scale, gamma, beta, of.rows, of.columns,
+        normalise_kernel[of.programs](x, x if added is None else added, out, mean, scale, gamma, beta, of.rows, of.columns,
                                    ADD=added is not None, RELU=relu, **SHAPE)
         context.save_for_backward(x, gamma, beta, mean, scale, out if relu and added is not None else None)
         context.relu, context.added = relu, added is not None
@@ -36,14 +36,15 @@ class _FusedNorm(torch.autograd.Function):
         of = divided(x)
         gradient = gradient.contiguous(memory_format=torch.channels_last)
         let_through = gradient if out is None else torch.empty_like(gradient)
-        sums = torch.empty(2, of.parts, of.columns, device=x.device)
-        sums_of_parts[(of.parts, of.column_blocks)](
+        parts = of.parts(RESIDENT)
+        sums = torch.empty(2, parts, of.columns, device=x.device)
+        sums_of_parts[(parts * of.column_blocks,)](
             gradient, x, x if out is None else out, let_through, sums, mean, scale, gamma, beta, of.rows, of.columns,
-            of.part_rows, of.parts, ADD=context.added, RELU=context.relu, **SHAPE)
+            parts, ADD=context.added, RELU=context.relu, **SHAPE)
         for_beta, for_gamma = sums.sum(1)
         to = torch.empty_like(x)
-        input_gradient[of.tiles](let_through, x, to, mean, scale, gamma, beta, for_beta, for_gamma, of.rows, of.columns,
-                                 MASK=context.relu and not context.added, **SHAPE)
+        input_gradient[of.programs](let_through, x, to, mean, scale, gamma, beta, for_beta, for_gamma, of.rows, of.columns,
+                                    MASK=context.relu and not context.added, **SHAPE)
         return to, let_through if context.added else None, for_gamma, for_beta, None, None, None, None, None
 
 

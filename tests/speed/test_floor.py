@@ -88,9 +88,22 @@ def test_time_is_that_of_the_slower_of_memory_and_arithmetic():
     assert step_floor.seconds([slow_memory, slow_arithmetic], 10, 20) == 10 + 5
 
 
-def test_every_version_moves_less_than_the_one_before():
-    moved = [step_floor.operations_and_bytes(step_floor.kernels(version, 400, "float16"))[1] for version in step_floor.VERSIONS]
-    assert moved == sorted(moved, reverse=True) and len(set(moved)) == 4
+def test_every_change_of_the_fused_kernels_moves_less_than_before_and_convolutions_could_move_least():
+    moved = {version: step_floor.operations_and_bytes(step_floor.kernels(version, 400, "float16"))[1]
+             for version in step_floor.VERSIONS}
+    built = [version for version in moved if version.startswith("fused")]
+    assert built[-1] == step_floor.BUILT
+    found = [moved[version] for version in ("separate", *built, "in convolutions")]
+    assert found == sorted(set(found), reverse=True) and moved["compiled"] < moved["separate"]
+
+
+@pytest.mark.parametrize("cache, saved", [(0, 0), (PASS // 2, PASS), (10 * PASS, 3 * PASS)])
+def test_a_second_pass_backwards_finds_what_the_cache_holds(cache, saved):
+    # the input in the forward pass; gradient and input in the backward pass
+    before, after = (next(each.bytes for each in step_floor.kernels(version, 10, "float16", cache=cache)
+                          if each.layer == "stage1_unit1_conv1" and each.kind == "batch norm, ReLU, sum")
+                     for version in ("fused", "fused, backwards"))
+    assert before - after == saved
 
 
 def test_the_bench_prints_it():

@@ -6,22 +6,23 @@
 import triton
 import triton.language as tl
 
-from implementations.pytorch.kernels.tile import read, read_columns, tile
+from implementations.pytorch.kernels.tile import last_tiles_first, place, read, read_columns, tile
+
+RESIDENT = 2
+"""Programs of ``sums_of_parts`` that a multiprocessor runs at once: each thread has up to 128 of its 65,536 registers."""
 
 
 @triton.jit
-def sums_of_parts(gradient, x, out, let_through, sums, mean, scale, gamma, beta, rows, columns, part_rows, parts,
+def sums_of_parts(gradient, x, out, let_through, sums, mean, scale, gamma, beta, rows, columns, parts,
                   ADD: tl.constexpr, RELU: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """Write the sums dbeta and dgamma of a part. If ReLU followed a sum with a shortcut (``ADD``), its mask comes from the output
     and g, which is the shortcut's gradient, is written; without a shortcut the mask is computed from x."""
-    part, column = tl.program_id(0), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    begin = part * part_rows
-    end = tl.minimum(begin + part_rows, rows)
+    part, column = place(columns, COLUMNS)
     centre, factor = read_columns(mean, column, columns), read_columns(scale, column, columns)
     weight, bias = read_columns(gamma, column, columns), read_columns(beta, column, columns)
     for_beta, for_gamma = tl.zeros((ROWS, COLUMNS), tl.float32), tl.zeros((ROWS, COLUMNS), tl.float32)
-    for row in range(begin, end, ROWS):
-        offsets, inside = tile(row, end, column, columns, ROWS)
+    for row in range(part * ROWS, rows, parts * ROWS):
+        offsets, inside = tile(row, rows, column, columns, ROWS)
         standardised = (read(x, offsets, inside) - centre) * factor
         g = read(gradient, offsets, inside)
         if RELU and ADD:
@@ -40,8 +41,8 @@ def sums_of_parts(gradient, x, out, let_through, sums, mean, scale, gamma, beta,
 def input_gradient(gradient, x, out, mean, scale, gamma, beta, for_beta, for_gamma, rows, columns, MASK: tl.constexpr,
                    ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """Write dx. With ``MASK`` the gradient is not masked by ReLU yet."""
-    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    offsets, inside = tile(tl.program_id(0) * ROWS, rows, column, columns, ROWS)
+    index, column = place(columns, COLUMNS)
+    offsets, inside = tile(last_tiles_first(index, rows, ROWS), rows, column, columns, ROWS)
     factor, weight = read_columns(scale, column, columns), read_columns(gamma, column, columns)
     standardised = (read(x, offsets, inside) - read_columns(mean, column, columns)) * factor
     g = read(gradient, offsets, inside)

@@ -16,25 +16,33 @@ import torch
 import triton
 import triton.language as tl
 
-from implementations.pytorch.kernels.tile import SHAPE, Division, read, read_columns, tile
+from implementations.pytorch.kernels.tile import SHAPE, Division, place, read, read_columns, tile
 
+RESIDENT = 4
+"""Programs that a multiprocessor runs at once: each thread has up to 64 of its 65,536 registers."""
 COMBINED_COLUMNS = 8
 
 
 @triton.jit
-def moments_of_parts(x, means, deviations, rows, columns, part_rows, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def rows_of_part(part, parts, rows, ROWS: tl.constexpr):
+    """Return the number of rows of a part. Its tiles are full but for the last one of the matrix."""
+    tiles = tl.cdiv(rows, ROWS)
+    missing = tl.where((tiles - 1) % parts == part, tiles * ROWS - rows, 0)
+    return (tl.cdiv(tiles - part, parts) * ROWS - missing).to(tl.float32)
+
+
+@triton.jit
+def moments_of_parts(x, means, deviations, rows, columns, parts, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """Write mean and sum of squared deviations of every column of a part."""
-    part, column = tl.program_id(0), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    begin = part * part_rows
-    end = tl.minimum(begin + part_rows, rows)
-    shift = read_columns(x + begin.to(tl.int64) * columns, column, columns).to(tl.float32)
+    part, column = place(columns, COLUMNS)
+    shift = read_columns(x + (part * ROWS).to(tl.int64) * columns, column, columns).to(tl.float32)
     sums, squares = tl.zeros((ROWS, COLUMNS), tl.float32), tl.zeros((ROWS, COLUMNS), tl.float32)
-    for row in range(begin, end, ROWS):
-        offsets, inside = tile(row, end, column, columns, ROWS)
+    for row in range(part * ROWS, rows, parts * ROWS):
+        offsets, inside = tile(row, rows, column, columns, ROWS)
         apart = tl.where(inside, read(x, offsets, inside) - shift, 0.0)
         sums += apart
         squares += apart * apart
-    count = (end - begin).to(tl.float32)
+    count = rows_of_part(part, parts, rows, ROWS)
     mean = tl.sum(sums, 0)[None, :] / count
     deviation = tl.maximum(tl.sum(squares, 0)[None, :] - count * mean * mean, 0.0)
     out = (part * columns + column)[None, :]
@@ -44,13 +52,13 @@ def moments_of_parts(x, means, deviations, rows, columns, part_rows, ROWS: tl.co
 
 
 @triton.jit
-def combine_moments(means, deviations, mean_out, scale_out, running_mean, running_var, rows, columns, parts, part_rows, momentum,
-                    eps, PARTS: tl.constexpr, COLUMNS: tl.constexpr):
+def combine_moments(means, deviations, mean_out, scale_out, running_mean, running_var, rows, columns, parts, momentum, eps,
+                    PARTS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """Write mean and 1 / sqrt(variance + eps) of every column, and move the running statistics towards mean and variance."""
     part, column = tl.arange(0, PARTS), tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     there = column < columns
     offsets, inside = part[:, None] * columns + column[None, :], (part < parts)[:, None] & there[None, :]
-    counts = tl.maximum(tl.minimum(rows - part * part_rows, part_rows), 0).to(tl.float32)[:, None]
+    counts = rows_of_part(part, parts, rows, ROWS)[:, None]
     of_parts = tl.load(means + offsets, mask=inside, other=0.0)
     mean = tl.sum(of_parts * counts, 0) / rows
     apart = of_parts - mean[None, :]
@@ -66,10 +74,11 @@ def combine_moments(means, deviations, mean_out, scale_out, running_mean, runnin
 def moments(x: torch.Tensor, of: Division, running_mean: torch.Tensor, running_var: torch.Tensor, momentum: float,
             eps: float) -> Tuple[torch.Tensor, torch.Tensor]:
     """Return mean and 1 / sqrt(variance + eps) of every column of ``x``, and update the running statistics in place."""
-    means, deviations = torch.empty(2, of.parts, of.columns, device=x.device)
+    parts = of.parts(RESIDENT)
+    means, deviations = torch.empty(2, parts, of.columns, device=x.device)
     mean, scale = torch.empty(2, of.columns, device=x.device)
-    moments_of_parts[(of.parts, of.column_blocks)](x, means, deviations, of.rows, of.columns, of.part_rows, **SHAPE)
+    moments_of_parts[(parts * of.column_blocks,)](x, means, deviations, of.rows, of.columns, parts, **SHAPE)
     combine_moments[(triton.cdiv(of.columns, COMBINED_COLUMNS),)](
-        means, deviations, mean, scale, running_mean, running_var, of.rows, of.columns, of.parts, of.part_rows, momentum, eps,
-        PARTS=triton.next_power_of_2(of.parts), COLUMNS=COMBINED_COLUMNS, num_warps=8)
+        means, deviations, mean, scale, running_mean, running_var, of.rows, of.columns, parts, momentum, eps,
+        PARTS=triton.next_power_of_2(parts), **{**SHAPE, "COLUMNS": COMBINED_COLUMNS})
     return mean, scale

@@ -3,15 +3,15 @@
 import triton
 import triton.language as tl
 
-from implementations.pytorch.kernels.tile import read, read_columns, tile
+from implementations.pytorch.kernels.tile import last_tiles_first, place, read, read_columns, tile
 
 
 @triton.jit
 def normalise(x, shortcut, out, mean, scale, gamma, beta, rows, columns, ADD: tl.constexpr, RELU: tl.constexpr,
               ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """Write ``out``; without ``ADD`` no shortcut is read."""
-    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    offsets, inside = tile(tl.program_id(0) * ROWS, rows, column, columns, ROWS)
+    index, column = place(columns, COLUMNS)
+    offsets, inside = tile(last_tiles_first(index, rows, ROWS), rows, column, columns, ROWS)
     standardised = (read(x, offsets, inside) - read_columns(mean, column, columns)) * read_columns(scale, column, columns)
     values = standardised * read_columns(gamma, column, columns) + read_columns(beta, column, columns)
     if ADD:

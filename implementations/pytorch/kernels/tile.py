@@ -1,9 +1,14 @@
 """Divide a matrix into tiles for the kernels beside this file, and compute what several of them do with a tile.
 
 A tensor (N, C, H, W), channels-last in memory, is a matrix of N*H*W rows and C columns here, float16, bfloat16 or float32. All
-computation is in float32. A kernel that sums over the rows does so for parts of them, one program for each part and each block of
-columns. It adds whole tiles in registers, and sums over the rows of the tile once, after its loop: sums over rows need barriers,
-for which loads would wait.
+computation is in float32.
+
+A kernel that sums over the rows does so for parts of them, one program for each part and each block of columns. It adds whole tiles
+in registers, and sums over the rows of the tile once, after its loop: sums over rows need barriers, for which loads would wait.
+
+The order of the programs is for the L2 cache. Programs of all columns of a row are neighbours. Of P parts, part p has tiles p,
+p + P, p + 2P and so on, and no more programs are started than run at once. So all parts together pass through the rows from first
+to last. The kernel that reads the same tensors again passes from last to first, and finds what the cache still holds of the end.
 """
 
 from typing import Any, Dict, NamedTuple, Tuple
@@ -12,10 +17,24 @@ import torch
 import triton
 import triton.language as tl
 
-MOST_PROGRAMS = 1024
-"""Most programs of a kernel that sums over rows: about as many as a large GPU runs at once (132 multiprocessors on an H200)."""
+MULTIPROCESSORS = 132
+"""Of an H100 and an H200."""
 SHAPE: Dict[str, Any] = {"ROWS": 64, "COLUMNS": 64, "num_warps": 8}
 """Shape of a tile and the warps that process it. A thread has 16 values, in float16 two loads of 16 bytes."""
+
+
+@triton.jit
+def place(columns, COLUMNS: tl.constexpr):
+    """Return this program's index among those of its block of columns, and the columns. Blocks are numbered before rows."""
+    blocks = tl.cdiv(columns, COLUMNS)
+    program = tl.program_id(0)
+    return program // blocks, program % blocks * COLUMNS + tl.arange(0, COLUMNS)
+
+
+@triton.jit
+def last_tiles_first(index, rows, ROWS: tl.constexpr):
+    """Return the first row of the tile of program ``index`` in a pass backwards through the rows."""
+    return (tl.cdiv(rows, ROWS) - 1 - index) * ROWS
 
 
 @triton.jit
@@ -43,19 +62,19 @@ class Division(NamedTuple):
     rows: int
     columns: int
     column_blocks: int
-    parts: int
-    part_rows: int
+    row_tiles: int
 
     @property
-    def tiles(self) -> Tuple[int, int]:
-        """Number of (row, column) tiles."""
-        return triton.cdiv(self.rows, SHAPE["ROWS"]), self.column_blocks
+    def programs(self) -> Tuple[int]:
+        """Grid of a kernel with a program for each tile."""
+        return (self.row_tiles * self.column_blocks,)
+
+    def parts(self, resident: int) -> int:
+        """Return the number of parts for a kernel of which a multiprocessor runs ``resident`` programs at once."""
+        return min(self.row_tiles, max(1, MULTIPROCESSORS * resident // self.column_blocks))
 
 
 def divided(x: torch.Tensor) -> Division:
     """Return the division of ``x``."""
     rows, columns = x.numel() // x.shape[1], x.shape[1]
-    column_blocks = triton.cdiv(columns, SHAPE["COLUMNS"])
-    tiles = triton.cdiv(rows, SHAPE["ROWS"])
-    per_part = triton.cdiv(tiles, max(1, MOST_PROGRAMS // column_blocks))
-    return Division(rows, columns, column_blocks, triton.cdiv(tiles, per_part), per_part * SHAPE["ROWS"])
+    return Division(rows, columns, triton.cdiv(columns, SHAPE["COLUMNS"]), triton.cdiv(rows, SHAPE["ROWS"]))

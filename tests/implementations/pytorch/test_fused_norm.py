@@ -34,7 +34,7 @@ def test_by_the_interpreter():
 @pytest.fixture()
 def few_programs(monkeypatch):
     """Small matrices, and yet several tiles a program, and a last part of fewer."""
-    monkeypatch.setattr(tile, "MOST_PROGRAMS", 3)
+    monkeypatch.setattr(tile, "MULTIPROCESSORS", 1)
 
 
 def tensors(shape, dtype, device, mean=0.5, deviation=2.0):

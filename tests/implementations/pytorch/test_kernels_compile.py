@@ -1,7 +1,10 @@
 """Every kernel compiled for an H100, without a GPU: its barriers, and its loads and stores of 16 bytes."""
 
 import os
+import pathlib
 import re
+import subprocess
+import tempfile
 from typing import Dict, NamedTuple
 
 import pytest
@@ -17,7 +20,7 @@ from triton.compiler import ASTSource  # noqa: E402
 from implementations.pytorch.kernels import gradients, moments, normalise, tile  # noqa: E402
 
 HALF = {"x", "shortcut", "gradient", "out", "let_through"}
-WHOLE = {"rows", "columns", "parts", "part_rows"}
+WHOLE = {"rows", "columns", "parts"}
 FLOAT = {"momentum", "eps"}
 
 class Counts(NamedTuple):
@@ -47,6 +50,16 @@ def counts(ptx: str) -> Counts:
                                                                   r"st\.global\S*v4\.b32")))
 
 
+def registers(kernel) -> int:
+    """Return the registers of a thread of a compiled kernel."""
+    program = pathlib.Path(triton.backends.nvidia.__file__).parent / "bin" / "cuobjdump"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(kernel.asm["cubin"])
+        file.flush()
+        said = subprocess.run([str(program), "-res-usage", file.name], capture_output=True, text=True, check=True).stdout
+    return int(re.search(r"REG:(\d+)", said)[1])
+
+
 def loop(ptx: str) -> str:
     """Return the only loop of ``ptx``: the lines from a label to the branch back to it."""
     found = [match[0] for match in re.finditer(r"^(\$L\w+):.*?\bbra(?:\.uni)?\s+\1;", ptx, re.DOTALL | re.MULTILINE)]
@@ -71,6 +84,15 @@ def test_a_loop_has_no_barrier_and_loads_16_bytes_at_a_time(kernel, constants, e
     assert "shared" not in inside and "shfl" not in inside
 
 
+RESIDENT = [(moments, moments.moments_of_parts, {}), *((gradients, *each[:2]) for each in LOOPS[1:])]
+
+
+@pytest.mark.parametrize("module, kernel, constants", RESIDENT)
+def test_as_many_programs_run_at_once_as_are_started(module, kernel, constants):
+    threads = 32 * tile.SHAPE["num_warps"] * module.RESIDENT
+    assert registers(compiled(kernel, constants)) * threads <= 65536
+
+
 # Those for values of columns are few: 8 columns a thread, two loads for each vector.
 WHOLES = [
     (normalise.normalise, {"ADD": False, "RELU": True}, Counts(0, 2 + 8, 2)),
@@ -86,5 +108,5 @@ def test_a_kernel_without_a_loop_has_no_barrier(kernel, constants, expected):
 
 
 def test_the_kernel_of_few_bytes_compiles_too():
-    constants = {"PARTS": tile.MOST_PROGRAMS, "COLUMNS": moments.COMBINED_COLUMNS}
+    constants = {"PARTS": 1024, "COLUMNS": moments.COMBINED_COLUMNS}
     assert compiled(moments.combine_moments, constants).asm["cubin"]
