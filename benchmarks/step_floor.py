@@ -6,9 +6,9 @@ Give rates measured on the device, not those of its data sheet. No device is nee
 
 A kernel takes the longer of two times: that of its floating-point operations, and that of moving its bytes through the device's
 memory (Williams, Waterman and Patterson, "Roofline", CACM 52(4), 2009). A step takes the sum. Every tensor that a kernel reads or
-writes counts once as a whole; launches, padding and all-reduces do not count, nor does the cache but where a version says so. So a
-step of a large batch takes longer than this. A step of a small batch, whose tensors stay in the cache, may take less. How well a
-kernel uses the memory's rate is not counted.
+writes counts once as a whole; launches, padding and all-reduces do not count, nor does the cache but where a version says so. So
+a step of a large batch takes longer than this. A step of a small batch, whose tensors stay in the cache, may take less. It is not
+counted how well a kernel uses the rate of the memory.
 """
 
 import argparse

@@ -55,7 +55,9 @@ class PytorchImplementation:
         if on_gpu:
             training.require_gpu(config, local_rank, torch.cuda.device_count(), "install a driver and PyTorch that fit the GPUs")
         self.device = torch.device("cuda", local_rank) if on_gpu else torch.device("cpu")
-        torch.backends.cudnn.benchmark = on_gpu  # every shape recurs some ten thousand times
+        if on_gpu:  # every shape but that of a ragged batch recurs some ten thousand times
+            torch.backends.cudnn.benchmark = True
+            torch.backends.cudnn.benchmark_limit = 0  # try all algorithms, not only the first ten
         self.precision = training.precision(config)
         self.batch_format = BatchFormat(local_rank if on_gpu else None, "HWC", self.precision == "float16")
         self._look_back = LookBack(self.device)
@@ -143,10 +145,21 @@ class PytorchImplementation:
         self.steps += 1
         images, labels, samples, global_samples = batch
         ragged = samples < len(labels)
-        loss = self._ragged_step(images[:samples], labels[:samples]) if ragged else self._full_step(images, labels)
+        if ragged:
+            with self._without_trials():
+                loss = self._ragged_step(images[:samples], labels[:samples])
+        else:
+            loss = self._full_step(images, labels)
         self.communicator.all_reduce_gradients(self._gradients)
         self.optimizer.step(learning_rate, global_samples)
         return loss
+
+    @contextlib.contextmanager
+    def _without_trials(self) -> Iterator[None]:
+        """Let cuDNN choose algorithms without trials, which would take longer than the one batch an epoch of this shape."""
+        torch.backends.cudnn.benchmark = False
+        yield
+        torch.backends.cudnn.benchmark = self.device.type == "cuda"
 
     @torch.no_grad()
     def _evaluate(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

@@ -3,8 +3,9 @@
 A tensor (N, C, H, W), channels-last in memory, is a matrix of N*H*W rows and C columns here, float16, bfloat16 or float32. All
 computation is in float32.
 
-A kernel that sums over the rows does so for parts of them, one program for each part and each block of columns. It adds whole tiles
-in registers, and sums over the rows of the tile once, after its loop: sums over rows need barriers, for which loads would wait.
+A kernel that sums over the rows does so for parts of them, one program for each part and each block of columns. It adds whole
+tiles in registers, and sums over the rows of the tile once, after its loop: sums over rows need barriers, for which loads would
+wait.
 
 The order of the programs is for the L2 cache. Programs of all columns of a row are neighbours. Of P parts, part p has tiles p,
 p + P, p + 2P and so on, and no more programs are started than run at once. So all parts together pass through the rows from first

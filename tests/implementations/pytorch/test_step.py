@@ -92,6 +92,22 @@ def test_a_ragged_batch_never_meets_what_is_made_for_full_ones(tiny_config, devi
     rank.close()
 
 
+@pytest.mark.parametrize("device", [pytest.param("gpu", marks=ON_GPU)])
+def test_all_algorithms_are_tried_but_none_for_a_ragged_batch(tiny_config, device):
+    rank = create(with_changes(tiny_config, run={"device": device}))
+    rank.warm_up(1)
+    tried, ragged_step = [], rank._ragged_step
+
+    def step(images, labels):
+        tried.append(torch.backends.cudnn.benchmark)
+        return ragged_step(images, labels)
+
+    rank._ragged_step = step
+    rank._train_step(next(rank._synthetic().epoch())._replace(samples=3), 0.1)
+    assert tried == [False] and torch.backends.cudnn.benchmark and torch.backends.cudnn.benchmark_limit == 0
+    rank.close()
+
+
 @pytest.mark.parametrize("mode", ["eager", "graph", "fused"])
 def test_without_a_gpu_nothing_is_captured(mode):
     step = Eager(torch.nn.Flatten(), torch.zeros(1), 0.0)
