@@ -45,12 +45,17 @@ class Version(NamedTuple):
     """Passes over all parameters in float32: LARS, and the gradients set to 0 before the step."""
     backwards: bool = False
     """Whether the second pass over what batch norm reads twice goes backwards, so that the cache holds the end of the first."""
+    mask_passes: int = 0
+    """Passes over the mask of ReLU at the end of a block, one bit a value."""
 
 
 # The normalising pass includes ReLU and sum. In the backward pass ReLU's mask is computed again from the input. If a shortcut was
 # added, the reducing pass reads the mask from the output and writes the masked gradient, which is the shortcut's.
 FUSED = Version({PLAIN: 3, RELU: 3, LAST: 4}, {PLAIN: 5, RELU: 5, LAST: 7}, 3, 8, 16)
 BACKWARDS = FUSED._replace(backwards=True)
+# At the end of a block the forward pass writes a mask of bits. The reducing pass of the backward pass reads it instead of the
+# output, and both gradients of the output, which nobody sums before.
+ONE_SUM = BACKWARDS._replace(backward={**FUSED.backward, LAST: 6}, gradient_sum=1, mask_passes=2)
 VERSIONS = {
     # Batch norm reads its input twice, for statistics and to normalise, and writes once. In the backward pass it reads input and
     # gradient twice and writes once. ReLU and the sum read all their inputs and write. The update has 1 pass to set gradients to
@@ -61,6 +66,7 @@ VERSIONS = {
     "compiled": Version({PLAIN: 3, RELU: 3, LAST: 4}, {PLAIN: 5, RELU: 7, LAST: 7}, 1, 1, 16),
     "fused": FUSED,
     "fused, backwards": BACKWARDS,
+    "fused, sum of gradients": ONE_SUM,
     # Statistics where a convolution writes, normalisation and its gradient where a convolution reads: only the sum of a block is
     # a separate kernel. In the backward pass the reduction and both gradients of the convolution also read the input of the batch
     # norm. LARS takes two passes.
@@ -143,6 +149,8 @@ def kernels(
         found.append(Kernel(layer.name, "batch norm, ReLU, sum", 0, normalised))
         if layer.then == LAST and layer is not layers[-1]:  # its output has two readers
             found.append(Kernel(layer.name, "batch norm, ReLU, sum", 0, passes.gradient_sum * one))
+        if layer.then == LAST:
+            found.append(Kernel(layer.name, "batch norm, ReLU, sum", 0, passes.mask_passes * batch * after // 8))
     found += _head(layers, passes.index_bytes, batch, element, classes)
     parameters += (layers[-1].outputs + 1) * classes
     if element < 4:  # the cast, the cast of the gradient back, and its accumulation

@@ -1,59 +1,103 @@
 """Batch norm, the sum with a shortcut and ReLU by Triton kernels that make as few passes over memory as possible.
 
 Ioffe and Szegedy, "Batch Normalization" (arXiv:1502.03167): y = gamma * x' + beta, x' = (x - mean) / sqrt(var + eps), with mean
-and variance of a channel over the batch. ``kernels/moments.py`` computes these, ``kernels/normalise.py`` the output, and
-``kernels/gradients.py`` the backward pass. "fused" of ``benchmarks/step_floor.py`` counts the bytes moved.
+and variance of a channel over the batch. The equations of the backward pass stand beside the kernels, in ``kernels/``.
+``BUILT`` of ``benchmarks/step_floor.py`` counts the bytes moved.
 """
 
-from typing import Any, Optional, Tuple
+from typing import Any, Optional, Tuple, Union
 
 import torch
 
-from implementations.pytorch.kernels.gradients import RESIDENT, input_gradient, sums_of_parts
+from implementations.pytorch.kernels import block, gradients
+from implementations.pytorch.kernels.mask import MASKED_SHAPE, empty_mask
 from implementations.pytorch.kernels.moments import moments
 from implementations.pytorch.kernels.normalise import normalise as normalise_kernel
 from implementations.pytorch.kernels.tile import SHAPE, divided
 
+Gradients = Tuple[Optional[torch.Tensor], ...]
 
-class _FusedNorm(torch.autograd.Function):
+
+def _channels_last(x: torch.Tensor) -> torch.Tensor:
+    return x.contiguous(memory_format=torch.channels_last)
+
+
+class _Norm(torch.autograd.Function):
+    """Batch norm, and ReLU if ``relu``."""
+
     @staticmethod
-    def forward(context: Any, x: torch.Tensor, shortcut: Optional[torch.Tensor], gamma: torch.Tensor, beta: torch.Tensor,
-                running_mean: torch.Tensor, running_var: torch.Tensor, momentum: float, eps: float, relu: bool) -> torch.Tensor:
-        x = x.contiguous(memory_format=torch.channels_last)
-        added = None if shortcut is None else shortcut.contiguous(memory_format=torch.channels_last)
-        of = divided(x)
-        mean, scale = moments(x, of, running_mean, running_var, momentum, eps)
-        out = torch.empty_like(x)
-        normalise_kernel[of.programs](x, x if added is None else added, out, mean, scale, gamma, beta, of.rows, of.columns,
-                                   ADD=added is not None, RELU=relu, **SHAPE)
-        context.save_for_backward(x, gamma, beta, mean, scale, out if relu and added is not None else None)
-        context.relu, context.added = relu, added is not None
+    def forward(context: Any, x: torch.Tensor, gamma: torch.Tensor, beta: torch.Tensor, running_mean: torch.Tensor,
+                running_var: torch.Tensor, momentum: float, eps: float, relu: bool) -> torch.Tensor:
+        x = _channels_last(x)
+        of, out = divided(x), torch.empty_like(x)
+        mean, scale = moments(x, running_mean, running_var, momentum, eps)
+        normalise_kernel[of.programs](x, out, mean, scale, gamma, beta, of.rows, of.columns, RELU=relu, **SHAPE)
+        context.save_for_backward(x, gamma, beta, mean, scale)
+        context.relu = relu
         return out
 
     @staticmethod
-    def backward(context: Any, gradient: torch.Tensor) -> Tuple[Optional[torch.Tensor], ...]:
-        x, gamma, beta, mean, scale, out = context.saved_tensors
-        of = divided(x)
-        gradient = gradient.contiguous(memory_format=torch.channels_last)
-        let_through = gradient if out is None else torch.empty_like(gradient)
-        parts = of.parts(RESIDENT)
+    def backward(context: Any, gradient: torch.Tensor) -> Gradients:
+        x, gamma, beta, mean, scale = context.saved_tensors
+        of, gradient = divided(x), _channels_last(gradient)
+        parts = of.parts(gradients.RESIDENT)
         sums = torch.empty(2, parts, of.columns, device=x.device)
-        sums_of_parts[(parts * of.column_blocks,)](
-            gradient, x, x if out is None else out, let_through, sums, mean, scale, gamma, beta, of.rows, of.columns,
-            parts, ADD=context.added, RELU=context.relu, **SHAPE)
+        gradients.sums_of_parts[(parts * of.column_blocks,)](
+            gradient, x, sums, mean, scale, gamma, beta, of.rows, of.columns, parts, RELU=context.relu, **SHAPE)
         for_beta, for_gamma = sums.sum(1)
-        to = torch.empty_like(x)
-        input_gradient[of.programs](let_through, x, to, mean, scale, gamma, beta, for_beta, for_gamma, of.rows, of.columns,
-                                    MASK=context.relu and not context.added, **SHAPE)
-        return to, let_through if context.added else None, for_gamma, for_beta, None, None, None, None, None
+        to = _input_gradient(gradient, x, gamma, beta, mean, scale, for_beta, for_gamma, context.relu)
+        return to, for_gamma, for_beta, None, None, None, None, None
+
+
+class _EndOfBlock(torch.autograd.Function):
+    """Batch norm, the sum with a shortcut and ReLU. The output is returned twice, so that the gradients of two readers arrive
+    separately."""
+
+    @staticmethod
+    def forward(context: Any, x: torch.Tensor, shortcut: torch.Tensor, gamma: torch.Tensor, beta: torch.Tensor,
+                running_mean: torch.Tensor, running_var: torch.Tensor, momentum: float, eps: float) -> Tuple[torch.Tensor, ...]:
+        x, shortcut = _channels_last(x), _channels_last(shortcut)
+        of, out = divided(x, MASKED_SHAPE), torch.empty_like(x)
+        mean, scale = moments(x, running_mean, running_var, momentum, eps)
+        mask = empty_mask(of, x.device)
+        block.end_of_block[of.programs](x, shortcut, out, mask, mean, scale, gamma, beta, of.rows, of.columns, **MASKED_SHAPE)
+        context.save_for_backward(x, mask, gamma, beta, mean, scale)
+        context.set_materialize_grads(False)
+        return out, out.detach()
+
+    @staticmethod
+    def backward(context: Any, *arrived: Optional[torch.Tensor]) -> Gradients:
+        x, mask, gamma, beta, mean, scale = context.saved_tensors
+        of = divided(x, MASKED_SHAPE)
+        given = [_channels_last(each) for each in arrived if each is not None]
+        parts = of.parts(block.RESIDENT)
+        sums = torch.empty(2, parts, of.columns, device=x.device)
+        g = torch.empty_like(x)
+        block.block_sums[(parts * of.column_blocks,)](
+            given[0], given[-1], x, mask, g, sums, mean, scale, of.rows, of.columns, parts, TWO=len(given) == 2, **MASKED_SHAPE)
+        for_beta, for_gamma = sums.sum(1)
+        to = _input_gradient(g, x, gamma, beta, mean, scale, for_beta, for_gamma, relu=False)
+        return to, g, for_gamma, for_beta, None, None, None, None
+
+
+def _input_gradient(gradient: torch.Tensor, x: torch.Tensor, gamma: torch.Tensor, beta: torch.Tensor, mean: torch.Tensor,
+                    scale: torch.Tensor, for_beta: torch.Tensor, for_gamma: torch.Tensor, relu: bool) -> torch.Tensor:
+    of, to = divided(x), torch.empty_like(x)
+    gradients.input_gradient[of.programs](
+        gradient, x, to, mean, scale, gamma, beta, for_beta, for_gamma, of.rows, of.columns, RELU=relu, **SHAPE)
+    return to
 
 
 def normalise(x: torch.Tensor, shortcut: Optional[torch.Tensor], gamma: torch.Tensor, beta: torch.Tensor,
-              running_mean: torch.Tensor, running_var: torch.Tensor, momentum: float, eps: float, relu: bool) -> torch.Tensor:
+              running_mean: torch.Tensor, running_var: torch.Tensor, momentum: float, eps: float, relu: bool,
+              twice: bool = False) -> Union[torch.Tensor, Tuple[torch.Tensor, torch.Tensor]]:
     """Return relu(batch_norm(x) + shortcut) in training mode, with the shape (N, C, H, W) and dtype of ``x``.
 
-    ``x`` has more than one value per channel. ``shortcut`` is None or like ``x``. Without ``relu`` the sum itself is returned.
-    The other tensors are float32 of shape (C,). The running statistics are updated like those of
-    ``torch.nn.functional.batch_norm``.
+    ``x`` has more than one value per channel. ``shortcut`` is None or like ``x``. Without a shortcut ReLU is applied if ``relu``,
+    and with one always. The other tensors are float32 of shape (C,). The running statistics are updated like those of
+    ``torch.nn.functional.batch_norm``. With a shortcut and ``twice`` the result is returned twice, for two readers.
     """
-    return _FusedNorm.apply(x, shortcut, gamma, beta, running_mean, running_var, momentum, eps, relu)
+    if shortcut is None:
+        return _Norm.apply(x, gamma, beta, running_mean, running_var, momentum, eps, relu)
+    both = _EndOfBlock.apply(x, shortcut, gamma, beta, running_mean, running_var, momentum, eps)
+    return both if twice else both[0]

@@ -69,8 +69,8 @@ def test_bytes_of_a_batch_norm_by_hand(version, layer, passes):
 
 
 def test_bytes_of_the_end_of_a_block_by_hand():
-    def passes(version, layer):
-        found = [each.bytes for each in step_floor.kernels(version, 10, "float16")
+    def passes(version, layer, **options):
+        found = [each.bytes for each in step_floor.kernels(version, 10, "float16", **options)
                  if each.layer == layer and each.kind == "batch norm, ReLU, sum"]
         return sum(found) / PASS / (4 if "stage1" in layer else 0.5)
 
@@ -80,6 +80,9 @@ def test_bytes_of_the_end_of_a_block_by_hand():
     assert passes("separate", "stage4_unit3_conv3") == 8 + 8
     # statistics 1, normalise with sum and ReLU 3; reduce 3, masked gradient 1, input's gradient 3; the sum of two 3
     assert passes("fused", "stage1_unit1_conv3") == 4 + 7 + 3
+    # the mask, a bit a value, is written and read; gradient, x and masked gradient 3, input's gradient 3; the second gradient 1
+    assert passes("fused, sum of gradients", "stage1_unit1_conv3", cache=0) == 4 + 2 / 16 + 6 + 1
+    assert passes("fused, sum of gradients", "stage4_unit3_conv3", cache=0) == 4 + 2 / 16 + 6
 
 
 def test_time_is_that_of_the_slower_of_memory_and_arithmetic():

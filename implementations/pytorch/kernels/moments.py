@@ -16,7 +16,7 @@ import torch
 import triton
 import triton.language as tl
 
-from implementations.pytorch.kernels.tile import SHAPE, Division, place, read, read_columns, tile
+from implementations.pytorch.kernels.tile import SHAPE, columns_of, divided, place, read, read_columns, tile
 
 RESIDENT = 4
 """Programs that a multiprocessor runs at once: each thread has up to 64 of its 65,536 registers."""
@@ -34,7 +34,8 @@ def rows_of_part(part, parts, rows, ROWS: tl.constexpr):
 @triton.jit
 def moments_of_parts(x, means, deviations, rows, columns, parts, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """Write mean and sum of squared deviations of every column of a part."""
-    part, column = place(columns, COLUMNS)
+    part, block = place(columns, COLUMNS)
+    column = columns_of(block, COLUMNS)
     shift = read_columns(x + (part * ROWS).to(tl.int64) * columns, column, columns).to(tl.float32)
     sums, squares = tl.zeros((ROWS, COLUMNS), tl.float32), tl.zeros((ROWS, COLUMNS), tl.float32)
     for row in range(part * ROWS, rows, parts * ROWS):
@@ -71,9 +72,10 @@ def combine_moments(means, deviations, mean_out, scale_out, running_mean, runnin
     tl.store(for_var, (1 - momentum) * tl.load(for_var, mask=there) + momentum * deviation / (rows - 1), mask=there)
 
 
-def moments(x: torch.Tensor, of: Division, running_mean: torch.Tensor, running_var: torch.Tensor, momentum: float,
+def moments(x: torch.Tensor, running_mean: torch.Tensor, running_var: torch.Tensor, momentum: float,
             eps: float) -> Tuple[torch.Tensor, torch.Tensor]:
     """Return mean and 1 / sqrt(variance + eps) of every column of ``x``, and update the running statistics in place."""
+    of = divided(x)
     parts = of.parts(RESIDENT)
     means, deviations = torch.empty(2, parts, of.columns, device=x.device)
     mean, scale = torch.empty(2, of.columns, device=x.device)

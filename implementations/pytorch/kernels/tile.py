@@ -26,10 +26,15 @@ SHAPE: Dict[str, Any] = {"ROWS": 64, "COLUMNS": 64, "num_warps": 8}
 
 @triton.jit
 def place(columns, COLUMNS: tl.constexpr):
-    """Return this program's index among those of its block of columns, and the columns. Blocks are numbered before rows."""
+    """Return this program's index among those of its block of columns, and the index of the block, which is the faster one."""
     blocks = tl.cdiv(columns, COLUMNS)
-    program = tl.program_id(0)
-    return program // blocks, program % blocks * COLUMNS + tl.arange(0, COLUMNS)
+    return tl.program_id(0) // blocks, tl.program_id(0) % blocks
+
+
+@triton.jit
+def columns_of(block, COLUMNS: tl.constexpr):
+    """Return the columns of a block, shape (COLUMNS,)."""
+    return block * COLUMNS + tl.arange(0, COLUMNS)
 
 
 @triton.jit
@@ -75,7 +80,7 @@ class Division(NamedTuple):
         return min(self.row_tiles, max(1, MULTIPROCESSORS * resident // self.column_blocks))
 
 
-def divided(x: torch.Tensor) -> Division:
-    """Return the division of ``x``."""
+def divided(x: torch.Tensor, shape: Dict[str, Any] = SHAPE) -> Division:
+    """Return the division of ``x`` into tiles of ``shape``."""
     rows, columns = x.numel() // x.shape[1], x.shape[1]
-    return Division(rows, columns, triton.cdiv(columns, SHAPE["COLUMNS"]), triton.cdiv(rows, SHAPE["ROWS"]))
+    return Division(rows, columns, triton.cdiv(columns, shape["COLUMNS"]), triton.cdiv(rows, shape["ROWS"]))

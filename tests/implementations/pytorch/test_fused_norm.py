@@ -48,28 +48,30 @@ def tensors(shape, dtype, device, mean=0.5, deviation=2.0):
     return [*images[:2], *vectors, images[2]]
 
 
-def reference(x, shortcut, gamma, beta, running_mean, running_var, momentum, eps, relu):
+def reference(x, shortcut, gamma, beta, running_mean, running_var, momentum, eps, relu, twice=False):
     y = functional.batch_norm(x, running_mean, running_var, gamma, beta, True, momentum, eps)
     y = y if shortcut is None else y + shortcut
-    return functional.relu(y) if relu else y
+    y = functional.relu(y) if relu else y
+    return (y, y) if twice else y
 
 
-def computed(function, given, add, relu):
+def computed(function, given, add, relu, readers=1):
     """Output, running statistics, and gradients of all that has one, in float64 on the CPU."""
     x, shortcut, gamma, beta, running_mean, running_var, gradient = (each.clone() for each in given)
     wanted = [x, gamma, beta, *([shortcut] if add else [])]
     for each in wanted:
         each.requires_grad_(True)
-    y = function(x, shortcut if add else None, gamma, beta, running_mean, running_var, MOMENTUM, EPSILON, relu)
-    assert y.shape == x.shape and y.dtype == x.dtype
-    found = {"output": y.detach(), "running mean": running_mean, "running variance": running_var}
-    found.update(zip(("x", "gamma", "beta", "shortcut"), torch.autograd.grad(y, wanted, gradient)))
+    y = function(x, shortcut if add else None, gamma, beta, running_mean, running_var, MOMENTUM, EPSILON, relu, readers == 2)
+    outputs, gradients = (y, [gradient, 0.5 * gradient.roll(1, 0)]) if readers == 2 else ([y], [gradient])
+    assert all((each.shape, each.dtype, each.data_ptr()) == (x.shape, x.dtype, outputs[0].data_ptr()) for each in outputs)
+    found = {"output": outputs[0].detach(), "running mean": running_mean, "running variance": running_var}
+    found.update(zip(("x", "gamma", "beta", "shortcut"), torch.autograd.grad(outputs, wanted, gradients)))
     return {name: each.cpu().double() for name, each in found.items()}
 
 
-def assert_agrees(given, add, relu, tolerance):
-    expected = computed(reference, [each.cpu().double() for each in given], add, relu)
-    found = computed(fused_norm.normalise, given, add, relu)
+def assert_agrees(given, add, relu, tolerance, readers=1):
+    expected = computed(reference, [each.cpu().double() for each in given], add, relu, readers)
+    found = computed(fused_norm.normalise, given, add, relu, readers)
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         error = (found[name] - value).norm() / value.norm().clamp(min=1e-6)
@@ -78,10 +80,23 @@ def assert_agrees(given, add, relu, tolerance):
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", list(TOLERANCE), ids=str)
-@pytest.mark.parametrize("add, relu", [(False, False), (False, True), (True, True), (True, False)])
-def test_agrees_with_float64(device, dtype, add, relu, few_programs):
+@pytest.mark.parametrize("add, relu, readers", [(False, False, 1), (False, True, 1), (True, True, 1), (True, True, 2)])
+def test_agrees_with_float64(device, dtype, add, relu, readers, few_programs):
     for shape in SHAPES[:3]:
-        assert_agrees(tensors(shape, dtype, device), add, relu, TOLERANCE[dtype])
+        assert_agrees(tensors(shape, dtype, device), add, relu, TOLERANCE[dtype], readers)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("reader", [0, 1])
+def test_the_gradient_of_either_reader_may_be_missing(device, reader):
+    *given, gradient = tensors(SHAPES[0], torch.float32, device)
+    given[0].requires_grad_(True)
+
+    def found(y):
+        return torch.autograd.grad(y, given[0], gradient)[0]
+
+    both = fused_norm.normalise(*given, MOMENTUM, EPSILON, True, twice=True)
+    torch.testing.assert_close(found(both[reader]), found(reference(*given, MOMENTUM, EPSILON, True)), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -147,4 +162,5 @@ def test_a_network_has_the_losses_and_gradients_of_float64(device, precision, of
 @pytest.mark.parametrize("device", [pytest.param("cuda", marks=ON_GPU)])
 @pytest.mark.parametrize("shape", [(16, 64, 112, 112), (128, 2048, 7, 7)])
 def test_agrees_at_full_size(device, shape):
-    assert_agrees(tensors(shape, torch.float16, device), True, True, TOLERANCE[torch.float16])
+    for add, readers in ((False, 1), (True, 1), (True, 2)):
+        assert_agrees(tensors(shape, torch.float16, device), add, True, TOLERANCE[torch.float16], readers)

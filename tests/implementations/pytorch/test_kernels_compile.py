@@ -17,9 +17,9 @@ if os.environ.get("TRITON_INTERPRET") == "1":
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
-from implementations.pytorch.kernels import gradients, moments, normalise, tile  # noqa: E402
+from implementations.pytorch.kernels import block, gradients, mask, moments, normalise, tile  # noqa: E402
 
-HALF = {"x", "shortcut", "gradient", "out", "let_through"}
+HALF = {"x", "shortcut", "gradient", "out", "first", "second", "g_out"}
 WHOLE = {"rows", "columns", "parts"}
 FLOAT = {"momentum", "eps"}
 
@@ -35,7 +35,7 @@ def compiled(kernel, constants: Dict[str, object]):
     """Return ``kernel`` as it is compiled for float16 where the number of columns is divisible by 16."""
     constants = {**tile.SHAPE, **constants}
     warps = constants.pop("num_warps")
-    types = {**dict.fromkeys(HALF, "*fp16"), **dict.fromkeys(WHOLE, "i32"), **dict.fromkeys(FLOAT, "fp32"),
+    types = {"mask": "*u8", **dict.fromkeys(HALF, "*fp16"), **dict.fromkeys(WHOLE, "i32"), **dict.fromkeys(FLOAT, "fp32"),
              **dict.fromkeys(constants, "constexpr")}
     signature = {name: types.get(name, "*fp32") for name in kernel.arg_names}
     divisible = {(place,): [["tt.divisibility", 16]] for place, name in enumerate(signature)
@@ -67,11 +67,13 @@ def loop(ptx: str) -> str:
     return found[0]
 
 
-# A tile of 64 x 64 values is two loads a thread and tensor.
+# A tile of 64 x 64 values is two loads a thread and tensor, and one of 32 x 64 is one.
 LOOPS = [
     (moments.moments_of_parts, {}, Counts(0, 2, 0)),  # x
-    (gradients.sums_of_parts, {"ADD": False, "RELU": True}, Counts(0, 4, 0)),  # gradient and x
-    (gradients.sums_of_parts, {"ADD": True, "RELU": True}, Counts(0, 6, 2)),  # the output too; writes the masked gradient
+    (gradients.sums_of_parts, {"RELU": True}, Counts(0, 4, 0)),  # gradient and x
+    (gradients.sums_of_parts, {"RELU": False}, Counts(0, 4, 0)),
+    (block.block_sums, {"TWO": False, **mask.MASKED_SHAPE}, Counts(0, 2, 1)),  # gradient and x; writes g
+    (block.block_sums, {"TWO": True, **mask.MASKED_SHAPE}, Counts(0, 3, 1)),  # both gradients
 ]
 
 
@@ -84,21 +86,21 @@ def test_a_loop_has_no_barrier_and_loads_16_bytes_at_a_time(kernel, constants, e
     assert "shared" not in inside and "shfl" not in inside
 
 
-RESIDENT = [(moments, moments.moments_of_parts, {}), *((gradients, *each[:2]) for each in LOOPS[1:])]
+MODULES = {moments.moments_of_parts: moments, gradients.sums_of_parts: gradients, block.block_sums: block}
 
 
-@pytest.mark.parametrize("module, kernel, constants", RESIDENT)
-def test_as_many_programs_run_at_once_as_are_started(module, kernel, constants):
-    threads = 32 * tile.SHAPE["num_warps"] * module.RESIDENT
+@pytest.mark.parametrize("kernel, constants, _", LOOPS)
+def test_as_many_programs_run_at_once_as_are_started(kernel, constants, _):
+    threads = 32 * tile.SHAPE["num_warps"] * MODULES[kernel].RESIDENT
     assert registers(compiled(kernel, constants)) * threads <= 65536
 
 
-# Those for values of columns are few: 8 columns a thread, two loads for each vector.
+# 8 columns a thread are two loads for each value of a column: mean, scale, gamma, beta and two sums.
 WHOLES = [
-    (normalise.normalise, {"ADD": False, "RELU": True}, Counts(0, 2 + 8, 2)),
-    (normalise.normalise, {"ADD": True, "RELU": True}, Counts(0, 4 + 8, 2)),
-    (gradients.input_gradient, {"MASK": True}, Counts(0, 4 + 12, 2)),
-    (gradients.input_gradient, {"MASK": False}, Counts(0, 4 + 10, 2)),
+    (normalise.normalise, {"RELU": True}, Counts(0, 2 + 8, 2)),
+    (block.end_of_block, mask.MASKED_SHAPE, Counts(0, 2 + 8, 1)),
+    (gradients.input_gradient, {"RELU": True}, Counts(0, 4 + 12, 2)),
+    (gradients.input_gradient, {"RELU": False}, Counts(0, 4 + 10, 2)),
 ]
 
 

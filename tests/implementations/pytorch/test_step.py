@@ -55,8 +55,9 @@ def test_every_mode_trains_as_eager_does(tiny_config, mode, monkeypatch):
 
 def test_compiled_losses_gradients_and_statistics_are_those_of_eager():
     def run(compiled):
-        # A block of the network is enough for a CPU, which needs minutes to compile all of them.
-        network = torch.nn.Sequential(Bottleneck(1, 1, 8, 4, 2, 1.0), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten())
+        # Two blocks of the network are enough for a CPU, which needs minutes to compile all of them.
+        blocks = Bottleneck(1, 1, 8, 4, 2, 1.0, twice=True), Bottleneck(1, 2, 16, 4, 1, 1.0)
+        network = torch.nn.Sequential(*blocks, torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten())
         random = torch.Generator().manual_seed(0)
         for module in network.modules():
             if hasattr(module, "names"):
