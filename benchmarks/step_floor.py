@@ -47,6 +47,8 @@ class Version(NamedTuple):
     """Whether the second pass over what batch norm reads twice goes backwards, so that the cache holds the end of the first."""
     mask_passes: int = 0
     """Passes over the mask of ReLU at the end of a block, one bit a value."""
+    stem: bool = False
+    """Whether the first batch norm, ReLU and pooling are one kernel forward, and two backward."""
 
 
 # The normalising pass includes ReLU and sum. In the backward pass ReLU's mask is computed again from the input. If a shortcut was
@@ -56,6 +58,9 @@ BACKWARDS = FUSED._replace(backwards=True)
 # At the end of a block the forward pass writes a mask of bits. The reducing pass of the backward pass reads it instead of the
 # output, and both gradients of the output, which nobody sums before.
 ONE_SUM = BACKWARDS._replace(backward={**FUSED.backward, LAST: 6}, gradient_sum=1, mask_passes=2)
+# Statistics, and one kernel from the input to the pooled output and the indices. Both kernels of the backward pass read input,
+# pooled gradient and indices, and the second one writes.
+STEM = ONE_SUM._replace(stem=True, index_bytes=1)
 VERSIONS = {
     # Batch norm reads its input twice, for statistics and to normalise, and writes once. In the backward pass it reads input and
     # gradient twice and writes once. ReLU and the sum read all their inputs and write. The update has 1 pass to set gradients to
@@ -67,6 +72,7 @@ VERSIONS = {
     "fused": FUSED,
     "fused, backwards": BACKWARDS,
     "fused, sum of gradients": ONE_SUM,
+    "fused, stem": STEM,
     # Statistics where a convolution writes, normalisation and its gradient where a convolution reads: only the sum of a block is
     # a separate kernel. In the backward pass the reduction and both gradients of the convolution also read the input of the batch
     # norm. LARS takes two passes.
@@ -143,7 +149,8 @@ def kernels(
         if layer.inputs != 3:  # the gradient of an image is not computed
             found.append(Kernel(layer.name, "inputs' gradient", *once))
         one = batch * after * element
-        normalised = (passes.forward[layer.then] + passes.backward[layer.then]) * one
+        stem = passes.stem and layer is layers[0]
+        normalised = (2 + 3 if stem else passes.forward[layer.then] + passes.backward[layer.then]) * one
         if passes.backwards:  # reads again the input, and in the backward pass the gradient too
             normalised -= min(cache, one) + min(cache, 2 * one)
         found.append(Kernel(layer.name, "batch norm, ReLU, sum", 0, normalised))
@@ -151,7 +158,7 @@ def kernels(
             found.append(Kernel(layer.name, "batch norm, ReLU, sum", 0, passes.gradient_sum * one))
         if layer.then == LAST:
             found.append(Kernel(layer.name, "batch norm, ReLU, sum", 0, passes.mask_passes * batch * after // 8))
-    found += _head(layers, passes.index_bytes, batch, element, classes)
+    found += _head(layers, passes, batch, element, classes)
     parameters += (layers[-1].outputs + 1) * classes
     if element < 4:  # the cast, the cast of the gradient back, and its accumulation
         found.append(Kernel("parameters", "casts", 0, parameters * ((4 + element) + (element + 4) + 12)))
@@ -159,11 +166,12 @@ def kernels(
     return found
 
 
-def _head(layers: List[Convolution], index_bytes: int, batch: int, element: int, classes: int) -> Iterator[Kernel]:
+def _head(layers: List[Convolution], passes: Version, batch: int, element: int, classes: int) -> Iterator[Kernel]:
     """Yield both poolings and the classifier. The loss, a few numbers per image and class, does not count."""
     first, last = layers[0], layers[-1]
     before, after = first.outputs * first.side_after**2, first.outputs * layers[1].side ** 2
-    yield Kernel("pooling", "pooling", 0, 2 * batch * (element * (before + after) + index_bytes * after))
+    pooled = (element + passes.index_bytes) * after
+    yield Kernel("pooling", "pooling", 0, batch * (3 * pooled if passes.stem else 2 * (element * before + pooled)))
     features = last.outputs
     yield Kernel("pooling", "pooling", 0, 2 * batch * element * (features * last.side_after**2 + features))
     once = 2 * batch * features * classes, element * (batch * (features + classes) + features * classes)

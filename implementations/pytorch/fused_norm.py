@@ -9,11 +9,11 @@ from typing import Any, Optional, Tuple, Union
 
 import torch
 
-from implementations.pytorch.kernels import block, gradients
-from implementations.pytorch.kernels.mask import MASKED_SHAPE, empty_mask
+from implementations.pytorch.kernels import block, gradients, stem
+from implementations.pytorch.kernels.mask import empty_mask
 from implementations.pytorch.kernels.moments import moments
 from implementations.pytorch.kernels.normalise import normalise as normalise_kernel
-from implementations.pytorch.kernels.tile import SHAPE, divided
+from implementations.pytorch.kernels.tile import NARROW, SHAPE, divided
 
 Gradients = Tuple[Optional[torch.Tensor], ...]
 
@@ -57,10 +57,10 @@ class _EndOfBlock(torch.autograd.Function):
     def forward(context: Any, x: torch.Tensor, shortcut: torch.Tensor, gamma: torch.Tensor, beta: torch.Tensor,
                 running_mean: torch.Tensor, running_var: torch.Tensor, momentum: float, eps: float) -> Tuple[torch.Tensor, ...]:
         x, shortcut = _channels_last(x), _channels_last(shortcut)
-        of, out = divided(x, MASKED_SHAPE), torch.empty_like(x)
+        of, out = divided(x, NARROW), torch.empty_like(x)
         mean, scale = moments(x, running_mean, running_var, momentum, eps)
         mask = empty_mask(of, x.device)
-        block.end_of_block[of.programs](x, shortcut, out, mask, mean, scale, gamma, beta, of.rows, of.columns, **MASKED_SHAPE)
+        block.end_of_block[of.programs](x, shortcut, out, mask, mean, scale, gamma, beta, of.rows, of.columns, **NARROW)
         context.save_for_backward(x, mask, gamma, beta, mean, scale)
         context.set_materialize_grads(False)
         return out, out.detach()
@@ -68,16 +68,49 @@ class _EndOfBlock(torch.autograd.Function):
     @staticmethod
     def backward(context: Any, *arrived: Optional[torch.Tensor]) -> Gradients:
         x, mask, gamma, beta, mean, scale = context.saved_tensors
-        of = divided(x, MASKED_SHAPE)
+        of = divided(x, NARROW)
         given = [_channels_last(each) for each in arrived if each is not None]
         parts = of.parts(block.RESIDENT)
         sums = torch.empty(2, parts, of.columns, device=x.device)
         g = torch.empty_like(x)
         block.block_sums[(parts * of.column_blocks,)](
-            given[0], given[-1], x, mask, g, sums, mean, scale, of.rows, of.columns, parts, TWO=len(given) == 2, **MASKED_SHAPE)
+            given[0], given[-1], x, mask, g, sums, mean, scale, of.rows, of.columns, parts, TWO=len(given) == 2, **NARROW)
         for_beta, for_gamma = sums.sum(1)
         to = _input_gradient(g, x, gamma, beta, mean, scale, for_beta, for_gamma, relu=False)
         return to, g, for_gamma, for_beta, None, None, None, None
+
+
+class _Stem(torch.autograd.Function):
+    """Batch norm, ReLU and max-pooling of 3x3 with stride 2 and padding 1."""
+
+    @staticmethod
+    def forward(context: Any, x: torch.Tensor, gamma: torch.Tensor, beta: torch.Tensor, running_mean: torch.Tensor,
+                running_var: torch.Tensor, momentum: float, eps: float) -> torch.Tensor:
+        x = _channels_last(x)
+        images, channels, *sides = x.shape
+        mean, scale = moments(x, running_mean, running_var, momentum, eps)
+        pooled = images, channels, *((side + 1) // 2 for side in sides)
+        out = torch.empty(pooled, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
+        positions = torch.empty_like(out, dtype=torch.uint8)
+        of = divided(out, NARROW)
+        stem.stem[of.programs](
+            x, out, positions, mean, scale, gamma, beta, of.rows, of.columns, *sides, *out.shape[2:], **NARROW)
+        context.save_for_backward(x, positions, gamma, mean, scale)
+        return out
+
+    @staticmethod
+    def backward(context: Any, gradient: torch.Tensor) -> Gradients:
+        x, positions, gamma, mean, scale = context.saved_tensors
+        of, gradient, to = divided(x, NARROW), _channels_last(gradient), torch.empty_like(x)
+        sides = *x.shape[2:], *gradient.shape[2:]
+        parts = of.parts(stem.RESIDENT)
+        sums = torch.empty(2, parts, of.columns, device=x.device)
+        stem.stem_sums[(parts * of.column_blocks,)](
+            gradient, positions, x, sums, mean, scale, of.rows, of.columns, parts, *sides, **NARROW)
+        for_beta, for_gamma = sums.sum(1)
+        stem.stem_input_gradient[of.programs](
+            gradient, positions, x, to, mean, scale, gamma, for_beta, for_gamma, of.rows, of.columns, *sides, **NARROW)
+        return to, for_gamma, for_beta, None, None, None, None
 
 
 def _input_gradient(gradient: torch.Tensor, x: torch.Tensor, gamma: torch.Tensor, beta: torch.Tensor, mean: torch.Tensor,
@@ -90,13 +123,16 @@ def _input_gradient(gradient: torch.Tensor, x: torch.Tensor, gamma: torch.Tensor
 
 def normalise(x: torch.Tensor, shortcut: Optional[torch.Tensor], gamma: torch.Tensor, beta: torch.Tensor,
               running_mean: torch.Tensor, running_var: torch.Tensor, momentum: float, eps: float, relu: bool,
-              twice: bool = False) -> Union[torch.Tensor, Tuple[torch.Tensor, torch.Tensor]]:
+              twice: bool = False, pool: bool = False) -> Union[torch.Tensor, Tuple[torch.Tensor, torch.Tensor]]:
     """Return relu(batch_norm(x) + shortcut) in training mode, with the shape (N, C, H, W) and dtype of ``x``.
 
     ``x`` has more than one value per channel. ``shortcut`` is None or like ``x``. Without a shortcut ReLU is applied if ``relu``,
     and with one always. The other tensors are float32 of shape (C,). The running statistics are updated like those of
-    ``torch.nn.functional.batch_norm``. With a shortcut and ``twice`` the result is returned twice, for two readers.
+    ``torch.nn.functional.batch_norm``. With a shortcut and ``twice`` the result is returned twice, for two readers. With ``pool``
+    and ``relu``, and no shortcut, max-pooling of 3x3 with stride 2 and padding 1 follows.
     """
+    if pool:
+        return _Stem.apply(x, gamma, beta, running_mean, running_var, momentum, eps)
     if shortcut is None:
         return _Norm.apply(x, gamma, beta, running_mean, running_var, momentum, eps, relu)
     both = _EndOfBlock.apply(x, shortcut, gamma, beta, running_mean, running_var, momentum, eps)

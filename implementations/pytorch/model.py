@@ -34,12 +34,13 @@ Normalise = Callable[..., MaybeTwice]
 
 def separate_normalise(x: torch.Tensor, shortcut: Optional[torch.Tensor], gamma: torch.Tensor, beta: torch.Tensor,
                        running_mean: torch.Tensor, running_var: torch.Tensor, momentum: float, eps: float, relu: bool,
-                       twice: bool = False, training: bool = True) -> MaybeTwice:
+                       twice: bool = False, pool: bool = False, training: bool = True) -> MaybeTwice:
     """Return relu(batch_norm(x) + shortcut) by separate operations, without the sum if ``shortcut`` is None, without ReLU if not
-    ``relu``. With ``twice`` return it twice."""
+    ``relu``. With ``twice`` return it twice. With ``pool`` apply max-pooling of 3x3 with stride 2 and padding 1."""
     x = functional.batch_norm(x, running_mean, running_var, gamma, beta, training, momentum, eps)
     x = x if shortcut is None else x + shortcut
     x = functional.relu(x, inplace=True) if relu else x
+    x = functional.max_pool2d(x, 3, 2, 1) if pool else x
     return (x, x) if twice else x
 
 
@@ -47,12 +48,12 @@ class ConvNorm(nn.Module):
     """Convolution without bias, batch norm, the sum with a shortcut if there is one, and ReLU if ``relu``:
     (N, ``inputs``, H, W) -> (N, ``outputs``, H/s, W/s).
 
-    In training ``normalise`` does the part after the convolution, and returns the result ``twice`` or once: see
+    In training ``normalise`` does the part after the convolution. ``relu``, ``twice`` and ``pool`` are arguments of
     ``separate_normalise``.
     """
 
     def __init__(self, unit: str, index: str, inputs: int, outputs: int, kernel: int, stride: int, relu: bool = True,
-                 gamma: float = 1.0, normalise: Normalise = separate_normalise, twice: bool = False):
+                 gamma: float = 1.0, normalise: Normalise = separate_normalise, twice: bool = False, pool: bool = False):
         super().__init__()
         norm = f"bn{index.replace('1sc', 'sc')}"  # conv1 goes with bn1, but conv1sc with bnsc
         self.names = {"weight": f"{unit}conv{index}_weight", "gamma": f"{unit}{norm}_gamma", "beta": f"{unit}{norm}_beta"}
@@ -60,8 +61,8 @@ class ConvNorm(nn.Module):
         self.gamma, self.beta = nn.Parameter(torch.empty(outputs)), nn.Parameter(torch.empty(outputs))
         self.register_buffer("running_mean", torch.empty(outputs))
         self.register_buffer("running_var", torch.empty(outputs))
-        self._stride, self._padding, self._relu, self._first_gamma = stride, kernel // 2, relu, gamma
-        self._normalise, self._twice = normalise, twice
+        self._stride, self._padding, self._first_gamma = stride, kernel // 2, gamma
+        self._normalise, self._after = normalise, {**BATCH_NORM, "relu": relu, "twice": twice, "pool": pool}
 
     def initialize(self, random: torch.Generator) -> None:
         """Set the values that a run begins with."""
@@ -76,8 +77,8 @@ class ConvNorm(nn.Module):
         x = functional.conv2d(x, self.weight, stride=self._stride, padding=self._padding)
         norm = self.gamma, self.beta, self.running_mean, self.running_var
         if self.training:
-            return self._normalise(x, shortcut, *norm, **BATCH_NORM, relu=self._relu, twice=self._twice)
-        return separate_normalise(x, shortcut, *norm, **BATCH_NORM, relu=self._relu, twice=self._twice, training=False)
+            return self._normalise(x, shortcut, *norm, **self._after)
+        return separate_normalise(x, shortcut, *norm, **self._after, training=False)
 
 
 class Classifier(nn.Module):
@@ -132,7 +133,7 @@ class ResNet50(nn.Module):
                  normalise: Normalise = separate_normalise):
         super().__init__()
         inputs = round(64 * width)
-        layers: List[nn.Module] = [ConvNorm("", "0", 3, inputs, 7, 2, normalise=normalise), nn.MaxPool2d(3, 2, 1)]
+        layers: List[nn.Module] = [ConvNorm("", "0", 3, inputs, 7, 2, normalise=normalise, pool=True)]
         for stage, (units, base) in enumerate(STAGES, start=1):
             channels = round(base * width)
             for unit in range(1, units + 1):

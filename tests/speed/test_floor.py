@@ -85,6 +85,23 @@ def test_bytes_of_the_end_of_a_block_by_hand():
     assert passes("fused, sum of gradients", "stage4_unit3_conv3", cache=0) == 4 + 2 / 16 + 6
 
 
+def test_bytes_of_the_stem_by_hand():
+    one = 10 * 64 * 112 * 112 * 2
+
+    def passes(version, layer, kind):
+        return sum(each.bytes for each in step_floor.kernels(version, 10, "float16", cache=0)
+                   if (each.layer, each.kind) == (layer, kind)) / one
+
+    last = 2 * 2048 * (7 * 7 + 1) / (64 * 112 * 112)  # of the other pooling
+    # read, write a quarter with its indices of 8 bytes; the same back
+    assert passes("fused", "pooling", "pooling") == pytest.approx(2 * (1 + 1 / 4 + 1) + last)
+    assert passes("fused", "conv0", "batch norm, ReLU, sum") == 3 + 5
+    # a quarter and its indices of one byte: written once, and read twice
+    assert passes("fused, stem", "pooling", "pooling") == pytest.approx(3 * (1 / 4 + 1 / 8) + last)
+    # statistics 1, forward 1; reduce 1, input's gradient 2
+    assert passes("fused, stem", "conv0", "batch norm, ReLU, sum") == 2 + 3
+
+
 def test_time_is_that_of_the_slower_of_memory_and_arithmetic():
     slow_memory = step_floor.Kernel("a", "forward", operations=10, bytes=100)
     slow_arithmetic = step_floor.Kernel("b", "forward", operations=100, bytes=10)

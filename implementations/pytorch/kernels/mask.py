@@ -1,7 +1,7 @@
 """The mask of ReLU with one bit a value: bit i of byte b of a row is column 8 b + i. A row has 8 bytes for each block of columns.
 
-A thread of a tile of MASKED_SHAPE has 8 values side by side, in float16 one load of 16 bytes, and their bits are one byte. So
-neither kernel exchanges values between threads.
+A thread of a NARROW tile has 8 values side by side, in float16 one load of 16 bytes, and their bits are one byte. So neither
+kernel exchanges values between threads.
 """
 
 import torch
@@ -9,8 +9,6 @@ import triton
 import triton.language as tl
 
 from implementations.pytorch.kernels.tile import SHAPE, Division
-
-MASKED_SHAPE = {**SHAPE, "ROWS": 32}
 
 
 @triton.jit

@@ -63,7 +63,7 @@ def computed(function, given, add, relu, readers=1):
         each.requires_grad_(True)
     y = function(x, shortcut if add else None, gamma, beta, running_mean, running_var, MOMENTUM, EPSILON, relu, readers == 2)
     outputs, gradients = (y, [gradient, 0.5 * gradient.roll(1, 0)]) if readers == 2 else ([y], [gradient])
-    assert all((each.shape, each.dtype, each.data_ptr()) == (x.shape, x.dtype, outputs[0].data_ptr()) for each in outputs)
+    assert all((each.shape, each.dtype, each.data_ptr()) == (gradient.shape, x.dtype, outputs[0].data_ptr()) for each in outputs)
     found = {"output": outputs[0].detach(), "running mean": running_mean, "running variance": running_var}
     found.update(zip(("x", "gamma", "beta", "shortcut"), torch.autograd.grad(outputs, wanted, gradients)))
     return {name: each.cpu().double() for name, each in found.items()}
@@ -157,6 +157,47 @@ def test_a_network_has_the_losses_and_gradients_of_float64(device, precision, of
     assert (losses - expected).norm() < of_losses * expected.norm()
     assert gradients.isfinite().all()
     assert of_gradients is None or (gradients - expected_gradients).norm() < of_gradients * expected_gradients.norm()
+
+
+def stem(function):
+    """The function that takes what ``computed`` gives, and pools."""
+    def pooled(x, shortcut, gamma, beta, running_mean, running_var, momentum, eps, relu, twice):
+        return function(x, None, gamma, beta, running_mean, running_var, momentum, eps, relu, pool=True)
+
+    return pooled
+
+
+def assert_stem_agrees(shape, dtype, device):
+    given = tensors(shape, dtype, device)
+    given[2][1] = 0.0  # gamma: all values of a channel are equal, and the first of a window is its maximum
+    given[3][1] = 1.0
+    given[-1] = given[-1][:, :, ::2, ::2].contiguous(memory_format=torch.channels_last)
+    exact = [each.cpu().double() for each in given]
+    expected = computed(stem(model.separate_normalise), exact, False, True)
+    found = computed(stem(fused_norm.normalise), given, False, True)
+    for name, value in expected.items():
+        error = (found[name] - value).norm() / value.norm()
+        assert error < TOLERANCE[dtype], f"{name}: off by {error:.1e}"
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", list(TOLERANCE), ids=str)
+def test_batch_norm_relu_and_pooling_agree_with_float64(device, dtype, few_programs):
+    for shape in SHAPES[:3]:
+        assert_stem_agrees(shape, dtype, device)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_pooling_hides_no_value_that_is_not_a_number(device):
+    given = tensors((2, 5, 4, 6), torch.float32, device)
+    given[0][0, 3, 1, 1] = float("inf")
+    output = stem(fused_norm.normalise)(*given[:-1], MOMENTUM, EPSILON, True, False)
+    assert output[:, 3].isnan().all() and output[:, :3].isfinite().all()
+
+
+@pytest.mark.parametrize("device", [pytest.param("cuda", marks=ON_GPU)])
+def test_pooling_agrees_at_full_size(device):
+    assert_stem_agrees((16, 64, 112, 112), torch.float16, device)
 
 
 @pytest.mark.parametrize("device", [pytest.param("cuda", marks=ON_GPU)])

@@ -17,10 +17,11 @@ if os.environ.get("TRITON_INTERPRET") == "1":
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
-from implementations.pytorch.kernels import block, gradients, mask, moments, normalise, tile  # noqa: E402
+from implementations.pytorch.kernels import block, gradients, moments, normalise, stem, tile  # noqa: E402
 
 HALF = {"x", "shortcut", "gradient", "out", "first", "second", "g_out"}
-WHOLE = {"rows", "columns", "parts"}
+WHOLE = {"rows", "columns", "parts", "height", "width", "out_height", "out_width"}
+BYTES = {"mask", "index"}
 FLOAT = {"momentum", "eps"}
 
 class Counts(NamedTuple):
@@ -35,8 +36,8 @@ def compiled(kernel, constants: Dict[str, object]):
     """Return ``kernel`` as it is compiled for float16 where the number of columns is divisible by 16."""
     constants = {**tile.SHAPE, **constants}
     warps = constants.pop("num_warps")
-    types = {"mask": "*u8", **dict.fromkeys(HALF, "*fp16"), **dict.fromkeys(WHOLE, "i32"), **dict.fromkeys(FLOAT, "fp32"),
-             **dict.fromkeys(constants, "constexpr")}
+    types = {**dict.fromkeys(HALF, "*fp16"), **dict.fromkeys(BYTES, "*u8"), **dict.fromkeys(WHOLE, "i32"),
+             **dict.fromkeys(FLOAT, "fp32"), **dict.fromkeys(constants, "constexpr")}
     signature = {name: types.get(name, "*fp32") for name in kernel.arg_names}
     divisible = {(place,): [["tt.divisibility", 16]] for place, name in enumerate(signature)
                  if signature[name].startswith("*") or name == "columns"}
@@ -72,8 +73,9 @@ LOOPS = [
     (moments.moments_of_parts, {}, Counts(0, 2, 0)),  # x
     (gradients.sums_of_parts, {"RELU": True}, Counts(0, 4, 0)),  # gradient and x
     (gradients.sums_of_parts, {"RELU": False}, Counts(0, 4, 0)),
-    (block.block_sums, {"TWO": False, **mask.MASKED_SHAPE}, Counts(0, 2, 1)),  # gradient and x; writes g
-    (block.block_sums, {"TWO": True, **mask.MASKED_SHAPE}, Counts(0, 3, 1)),  # both gradients
+    (block.block_sums, {"TWO": False, **tile.NARROW}, Counts(0, 2, 1)),  # gradient and x; writes g
+    (block.block_sums, {"TWO": True, **tile.NARROW}, Counts(0, 3, 1)),  # both gradients
+    (stem.stem_sums, tile.NARROW, Counts(0, 1 + 4, 0)),  # x, and the gradient of up to four windows
 ]
 
 
@@ -86,7 +88,7 @@ def test_a_loop_has_no_barrier_and_loads_16_bytes_at_a_time(kernel, constants, e
     assert "shared" not in inside and "shfl" not in inside
 
 
-MODULES = {moments.moments_of_parts: moments, gradients.sums_of_parts: gradients, block.block_sums: block}
+MODULES = {moments.moments_of_parts: moments, gradients.sums_of_parts: gradients, block.block_sums: block, stem.stem_sums: stem}
 
 
 @pytest.mark.parametrize("kernel, constants, _", LOOPS)
@@ -98,7 +100,9 @@ def test_as_many_programs_run_at_once_as_are_started(kernel, constants, _):
 # 8 columns a thread are two loads for each value of a column: mean, scale, gamma, beta and two sums.
 WHOLES = [
     (normalise.normalise, {"RELU": True}, Counts(0, 2 + 8, 2)),
-    (block.end_of_block, mask.MASKED_SHAPE, Counts(0, 2 + 8, 1)),
+    (block.end_of_block, tile.NARROW, Counts(0, 2 + 8, 1)),
+    (stem.stem, tile.NARROW, Counts(0, 9 + 8, 1)),  # the pixels of a window
+    (stem.stem_input_gradient, tile.NARROW, Counts(0, 5 + 10, 1)),
     (gradients.input_gradient, {"RELU": True}, Counts(0, 4 + 12, 2)),
     (gradients.input_gradient, {"RELU": False}, Counts(0, 4 + 10, 2)),
 ]
