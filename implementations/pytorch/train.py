@@ -11,7 +11,7 @@ from implementations.pytorch.communicator import connect, lost_rank_named
 from implementations.pytorch.input_library import open_batches, prepare
 from implementations.pytorch.input_pipeline import synthetic
 from implementations.pytorch.model import ResNet50, evaluation, flatten_parameters, trainable
-from implementations.pytorch.optimizer import OPTIMIZERS, in_order
+from implementations.pytorch.optimizer import in_order, optimizer_of
 from implementations.pytorch.step import Eager, normalise_of, of_full_batches
 from rn50.data.pipeline.batches import Batch, Batches, BatchFormat, Split
 from rn50.run import training
@@ -83,7 +83,8 @@ class PytorchImplementation:
         self.parameters = trainable(self.network)
         ordered = in_order(self.parameters)
         weights, self._gradients = flatten_parameters(ordered, lambda n: self.communicator.gradients(n, self.device))
-        self.optimizer = OPTIMIZERS[h.optimizer](ordered, weights, self._gradients, h)
+        fused = self.config.run.step_mode == "fused" and self.device.type == "cuda"
+        self.optimizer = optimizer_of(h.optimizer, fused)(ordered, weights, self._gradients, h)
         batches = self._synthetic()
         batch = next(batches.epoch())
         self._ragged_step = Eager(self.network, self._gradients, h.label_smoothing)

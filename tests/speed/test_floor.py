@@ -36,6 +36,8 @@ def test_it_has_all_convolutions_and_parameters():
     assert weights + 2049 * rules.CLASSES == rules.PARAMETERS
     update = next(each for each in step_floor.kernels("separate", 1, "float32") if each.kind == "update")
     assert update.bytes == 16 * 4 * rules.PARAMETERS
+    update = next(each for each in step_floor.kernels("fused, LARS", 1, "float32") if each.kind == "update")
+    assert update.bytes == (1 + 2 + 5) * 4 * rules.PARAMETERS
 
 
 def bytes_of(version, layer, precision="float16"):
@@ -81,8 +83,8 @@ def test_bytes_of_the_end_of_a_block_by_hand():
     # statistics 1, normalise with sum and ReLU 3; reduce 3, masked gradient 1, input's gradient 3; the sum of two 3
     assert passes("fused", "stage1_unit1_conv3") == 4 + 7 + 3
     # the mask, a bit a value, is written and read; gradient, x and masked gradient 3, input's gradient 3; the second gradient 1
-    assert passes("fused, sum of gradients", "stage1_unit1_conv3", cache=0) == 4 + 2 / 16 + 6 + 1
-    assert passes("fused, sum of gradients", "stage4_unit3_conv3", cache=0) == 4 + 2 / 16 + 6
+    assert passes("fused, gradients", "stage1_unit1_conv3", cache=0) == 4 + 2 / 16 + 6 + 1
+    assert passes("fused, gradients", "stage4_unit3_conv3", cache=0) == 4 + 2 / 16 + 6
 
 
 def test_bytes_of_the_stem_by_hand():
@@ -139,6 +141,8 @@ def test_the_bench_prints_it():
     kernels = step_floor.kernels("fused", 100, "float16")
     assert rows["fused"]["images_per_second"] == pytest.approx(100 / step_floor.seconds(kernels, 4e12, 8e14))
     assert sum(rows["fused"]["milliseconds_by_kind"].values()) == pytest.approx(rows["fused"]["milliseconds"])
-    assert "separate" in said(*rates).stdout
+    shown = said(*rates).stdout
+    assert "separate" in shown and "norm, ReLU, sum" in shown
+    assert {kind for kinds in step_floor.GROUPS.values() for kind in kinds} == set(rows["fused"]["milliseconds_by_kind"])
     refused = said("--terabytes", "0", "--teraflops", "1")
     assert refused.returncode == 2 and "must be greater than 0" in refused.stderr

@@ -17,12 +17,12 @@ if os.environ.get("TRITON_INTERPRET") == "1":
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
-from implementations.pytorch.kernels import block, gradients, moments, normalise, stem, tile  # noqa: E402
+from implementations.pytorch.kernels import block, gradients, lars, moments, normalise, stem, tile  # noqa: E402
 
 HALF = {"x", "shortcut", "gradient", "out", "first", "second", "g_out"}
-WHOLE = {"rows", "columns", "parts", "height", "width", "out_height", "out_width"}
+WHOLE = {"count", "rows", "columns", "parts", "height", "width", "out_height", "out_width"}
 BYTES = {"mask", "index"}
-FLOAT = {"momentum", "eps"}
+FLOAT = {"momentum", "eps", "learning_rate", "samples", "eta", "weight_decay", "epsilon"}
 
 class Counts(NamedTuple):
     """Instructions of a stretch of PTX. ``loads`` and ``stores`` are those of 16 bytes in the device's memory."""
@@ -36,7 +36,7 @@ def compiled(kernel, constants: Dict[str, object]):
     """Return ``kernel`` as it is compiled for float16 where the number of columns is divisible by 16."""
     constants = {**tile.SHAPE, **constants}
     warps = constants.pop("num_warps")
-    types = {**dict.fromkeys(HALF, "*fp16"), **dict.fromkeys(BYTES, "*u8"), **dict.fromkeys(WHOLE, "i32"),
+    types = {"chunks": "*i32", **dict.fromkeys(HALF, "*fp16"), **dict.fromkeys(BYTES, "*u8"), **dict.fromkeys(WHOLE, "i32"),
              **dict.fromkeys(FLOAT, "fp32"), **dict.fromkeys(constants, "constexpr")}
     signature = {name: types.get(name, "*fp32") for name in kernel.arg_names}
     divisible = {(place,): [["tt.divisibility", 16]] for place, name in enumerate(signature)
@@ -111,6 +111,13 @@ WHOLES = [
 @pytest.mark.parametrize("kernel, constants, expected", WHOLES)
 def test_a_kernel_without_a_loop_has_no_barrier(kernel, constants, expected):
     assert counts(compiled(kernel, constants).asm["ptx"]) == expected
+
+
+# A chunk of 8192 values is 8 loads of 4 values a thread and tensor. The sums of squares of a parameter are few.
+@pytest.mark.parametrize("kernel, loads, stores", [(lars.squares_of_chunks, 2 * 8, 0), (lars.update, 3 * 8, 2 * 8)])
+def test_lars_reads_and_writes_16_bytes_at_a_time(kernel, loads, stores):
+    ptx = compiled(kernel, {"CHUNK": lars.CHUNK, "MOST": 512, "num_warps": lars.WARPS}).asm["ptx"]
+    assert counts(ptx)[1:] == (loads, stores)
 
 
 def test_the_kernel_of_few_bytes_compiles_too():
