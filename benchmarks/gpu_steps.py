@@ -30,7 +30,7 @@ from rn50.speed.rates import compare, of_rounds
 from rn50.terminal import say
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-COUNTED_AS = {"eager": "separate", "graph": "separate", "compile": "compiled", "fused": "fused"}
+COUNTED_AS = {"eager": "separate", "graph": "separate", "compile": "compiled", "fused": step_floor.BUILT}
 """STEP_MODE -> its version in ``step_floor``."""
 KINDS = ("synthetic", "real")
 

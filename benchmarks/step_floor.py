@@ -6,8 +6,9 @@ Give rates measured on the device, not those of its data sheet. No device is nee
 
 A kernel takes the longer of two times: that of its floating-point operations, and that of moving its bytes through the device's
 memory (Williams, Waterman and Patterson, "Roofline", CACM 52(4), 2009). A step takes the sum. Every tensor that a kernel reads or
-writes counts once as a whole; caches, launches, padding and all-reduces do not count. So a step of a large batch takes longer
-than this. A step of a small batch, whose tensors stay in the cache, may take less.
+writes counts once as a whole; launches, padding and all-reduces do not count, nor does the cache but where a version says so. So
+a step of a large batch takes longer than this. A step of a small batch, whose tensors stay in the cache, may take less. It is not
+counted how well a kernel uses the rate of the memory.
 """
 
 import argparse
@@ -42,25 +43,60 @@ class Version(NamedTuple):
     """Bytes of the index of the maximum in a pooling window."""
     update_passes: int
     """Passes over all parameters in float32: LARS, and the gradients set to 0 before the step."""
+    backwards: bool = False
+    """Whether the second pass over what batch norm reads twice goes backwards, so that the cache holds the end of the first."""
+    mask_passes: int = 0
+    """Passes over the mask of ReLU at the end of a block, one bit a value."""
+    stem: bool = False
+    """Whether the first batch norm, ReLU and pooling are one kernel forward, and two backward."""
 
 
+# The normalising pass includes ReLU and sum. In the backward pass ReLU's mask is computed again from the input. If a shortcut was
+# added, the reducing pass reads the mask from the output and writes the masked gradient, which is the shortcut's.
+FUSED = Version({PLAIN: 3, RELU: 3, LAST: 4}, {PLAIN: 5, RELU: 5, LAST: 7}, 3, 8, 16)
+BACKWARDS = FUSED._replace(backwards=True)
+# At the end of a block the forward pass writes a mask of bits. The reducing pass of the backward pass reads it instead of the
+# output, and both gradients of the output, which nobody sums before.
+ONE_SUM = BACKWARDS._replace(backward={**FUSED.backward, LAST: 6}, gradient_sum=1, mask_passes=2)
+# Statistics, and one kernel from the input to the pooled output and the indices. Both kernels of the backward pass read input,
+# pooled gradient and indices, and the second one writes.
+STEM = ONE_SUM._replace(stem=True, index_bytes=1)
+# The norms read weights and gradients. The update reads them again and the momentum, and writes weights and momentum. One pass
+# sets gradients to 0.
+LARS = STEM._replace(update_passes=1 + 2 + 5)
 VERSIONS = {
     # Batch norm reads its input twice, for statistics and to normalise, and writes once. In the backward pass it reads input and
     # gradient twice and writes once. ReLU and the sum read all their inputs and write. The update has 1 pass to set gradients to
     # 0, 2 for norms, and 13 for five operations.
     "separate": Version({PLAIN: 3, RELU: 5, LAST: 8}, {PLAIN: 5, RELU: 8, LAST: 8}, 3, 8, 16),
-    # The normalising pass includes ReLU and sum. In the backward pass ReLU's mask is computed again from the input. If a shortcut
-    # was added, the reducing pass reads the mask from the output and writes the masked gradient, which is the shortcut's.
-    "fused": Version({PLAIN: 3, RELU: 3, LAST: 4}, {PLAIN: 5, RELU: 5, LAST: 7}, 3, 8, 16),
     # As a compiler does it: the mask comes from the output, which is kept for the convolution anyway; gradients are summed where
     # the sum is read; indices have one byte.
     "compiled": Version({PLAIN: 3, RELU: 3, LAST: 4}, {PLAIN: 5, RELU: 7, LAST: 7}, 1, 1, 16),
+    "fused": FUSED,
+    "fused, backwards": BACKWARDS,
+    "fused, gradients": ONE_SUM,
+    "fused, stem": STEM,
+    "fused, LARS": LARS,
     # Statistics where a convolution writes, normalisation and its gradient where a convolution reads: only the sum of a block is
     # a separate kernel. In the backward pass the reduction and both gradients of the convolution also read the input of the batch
     # norm. LARS takes two passes.
     "in convolutions": Version({PLAIN: 0, RELU: 0, LAST: 3}, {PLAIN: 3, RELU: 3, LAST: 6}, 1, 1, 8),
 }
-"""The first three exist (STEP_MODE: eager and graph, fused, compile). The last one would need changed convolution kernels."""
+"""STEP_MODE eager and graph are "separate", compile is "compiled". fused is the last one of its name, the others show what each
+change gains over the one before. "in convolutions" does not exist: it would need changed convolution kernels."""
+BUILT = list(VERSIONS)[-2]
+"""The version of STEP_MODE=fused."""
+CACHE = 25_000_000
+"""Bytes that the second pass finds in the L2 cache: half of an H100's, because other tensors pass through it too."""
+
+
+GROUPS = {
+    "convolutions": ("forward", "weights' gradient", "inputs' gradient"),
+    "norm, ReLU, sum": ("batch norm, ReLU, sum",),
+    "pooling": ("pooling",),
+    "update": ("casts", "update"),
+}
+"""Columns of the printed table -> kinds of kernels. The classifier counts as a convolution."""
 
 
 class Kernel(NamedTuple):
@@ -108,10 +144,11 @@ def convolutions(image_size: int, width: float = 1.0) -> Iterator[Convolution]:
 
 
 def kernels(
-    version: str, batch: int, precision: str, image_size: int = rules.IMAGE_SIZE, classes: int = rules.CLASSES, width: float = 1.0
+    version: str, batch: int, precision: str, image_size: int = rules.IMAGE_SIZE, classes: int = rules.CLASSES,
+    width: float = 1.0, cache: int = CACHE,
 ) -> List[Kernel]:
     """Return the kernels of a training step of ``batch`` images: activations in ``precision``, parameters and statistics in
-    float32."""
+    float32. ``cache`` is for versions that pass backwards."""
     passes, element = VERSIONS[version], ELEMENT_BYTES[precision]
     layers = list(convolutions(image_size, width))
     found: List[Kernel] = []
@@ -124,11 +161,17 @@ def kernels(
         found += [Kernel(layer.name, kind, *once) for kind in ("forward", "weights' gradient")]
         if layer.inputs != 3:  # the gradient of an image is not computed
             found.append(Kernel(layer.name, "inputs' gradient", *once))
-        normalised = passes.forward[layer.then] + passes.backward[layer.then]
-        found.append(Kernel(layer.name, "batch norm, ReLU, sum", 0, normalised * batch * after * element))
+        one = batch * after * element
+        stem = passes.stem and layer is layers[0]
+        normalised = (2 + 3 if stem else passes.forward[layer.then] + passes.backward[layer.then]) * one
+        if passes.backwards:  # reads again the input, and in the backward pass the gradient too
+            normalised -= min(cache, one) + min(cache, 2 * one)
+        found.append(Kernel(layer.name, "batch norm, ReLU, sum", 0, normalised))
         if layer.then == LAST and layer is not layers[-1]:  # its output has two readers
-            found.append(Kernel(layer.name, "batch norm, ReLU, sum", 0, passes.gradient_sum * batch * after * element))
-    found += _head(layers, passes.index_bytes, batch, element, classes)
+            found.append(Kernel(layer.name, "batch norm, ReLU, sum", 0, passes.gradient_sum * one))
+        if layer.then == LAST:
+            found.append(Kernel(layer.name, "batch norm, ReLU, sum", 0, passes.mask_passes * batch * after // 8))
+    found += _head(layers, passes, batch, element, classes)
     parameters += (layers[-1].outputs + 1) * classes
     if element < 4:  # the cast, the cast of the gradient back, and its accumulation
         found.append(Kernel("parameters", "casts", 0, parameters * ((4 + element) + (element + 4) + 12)))
@@ -136,11 +179,12 @@ def kernels(
     return found
 
 
-def _head(layers: List[Convolution], index_bytes: int, batch: int, element: int, classes: int) -> Iterator[Kernel]:
+def _head(layers: List[Convolution], passes: Version, batch: int, element: int, classes: int) -> Iterator[Kernel]:
     """Yield both poolings and the classifier. The loss, a few numbers per image and class, does not count."""
     first, last = layers[0], layers[-1]
     before, after = first.outputs * first.side_after**2, first.outputs * layers[1].side ** 2
-    yield Kernel("pooling", "pooling", 0, 2 * batch * (element * (before + after) + index_bytes * after))
+    pooled = (element + passes.index_bytes) * after
+    yield Kernel("pooling", "pooling", 0, batch * (3 * pooled if passes.stem else 2 * (element * before + pooled)))
     features = last.outputs
     yield Kernel("pooling", "pooling", 0, 2 * batch * element * (features * last.side_after**2 + features))
     once = 2 * batch * features * classes, element * (batch * (features + classes) + features * classes)
@@ -162,7 +206,7 @@ def seconds(every: Iterable[Kernel], bytes_per_second: float, operations_per_sec
 def counted(version: str, args: argparse.Namespace) -> Dict[str, Any]:
     """Return the figures of a version as plain data."""
     rates = args.terabytes * 1e12, args.teraflops * 1e12
-    found = kernels(version, args.batch, args.precision, args.size)
+    found = kernels(version, args.batch, args.precision, args.size, cache=int(args.cache_megabytes * 1e6))
     operations, moved = operations_and_bytes(found)
     taken = seconds(found, *rates)
     kinds = {each.kind: seconds([kernel for kernel in found if kernel.kind == each.kind], *rates) for each in found}
@@ -180,20 +224,26 @@ def main() -> None:
     parser.add_argument("--teraflops", type=float, required=True, help="rate of its matrix multiplications in TFLOP/s")
     parser.add_argument("--precision", choices=sorted(ELEMENT_BYTES), default="float16")
     parser.add_argument("--size", type=int, default=rules.IMAGE_SIZE, help="side of an image (224)")
+    parser.add_argument("--cache-megabytes", type=float, default=CACHE / 1e6, help="what a second pass backwards finds (25)")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
+    if args.cache_megabytes < 0:
+        parser.error("--cache-megabytes must be at least 0")
     if min(args.batch, args.terabytes, args.teraflops, args.size) <= 0:
         parser.error("--batch, --terabytes, --teraflops and --size must be greater than 0")
     rows = [counted(version, args) for version in VERSIONS]
     if args.json:
         print(json.dumps({**vars(args), "versions": rows}, indent=1))
         return
-    table = Table(*("version", "GFLOP/image", "MB/image", "ms a step", "images/s"), *rows[0]["milliseconds_by_kind"])
+    headings = ("version", "GFLOP/image", "MB/image", "ms a step", "images/s")
+    whole, parts = Table(*headings), Table("version", *GROUPS, title="ms a step")
     for row in rows:
-        figures = (f"{row['gigaflop_per_image']:.1f}", f"{row['megabytes_per_image']:.0f}", f"{row['milliseconds']:.1f}",
-                   f"{row['images_per_second']:,.0f}", *(f"{value:.1f} ms" for value in row["milliseconds_by_kind"].values()))
-        table.add_row(row["version"], *figures)
-    Terminal().print(table)
+        whole.add_row(row["version"], f"{row['gigaflop_per_image']:.1f}", f"{row['megabytes_per_image']:.0f}",
+                      f"{row['milliseconds']:.1f}", f"{row['images_per_second']:,.0f}")
+        parts.add_row(row["version"], *(f"{sum(row['milliseconds_by_kind'].get(kind, 0) for kind in kinds):.1f}"
+                                        for kinds in GROUPS.values()))
+    for table in (whole, parts):
+        Terminal().print(table)
 
 
 if __name__ == "__main__":

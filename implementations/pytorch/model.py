@@ -10,7 +10,7 @@ Everything is channels-last in memory, which is PyTorch's fastest layout on GPUs
 
 import itertools
 import math
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 from torch import nn
@@ -26,29 +26,34 @@ ALIGNMENT = 64
 """Elements. Of flattened tensors, each begins on a boundary of 256 bytes, like a separate tensor."""
 
 
-Normalise = Callable[..., torch.Tensor]
+MaybeTwice = Union[torch.Tensor, Tuple[torch.Tensor, torch.Tensor]]
+"""A tensor, or twice the same one for two readers: a fused kernel then gets their gradients separately."""
+Normalise = Callable[..., MaybeTwice]
 """A function for training with the arguments of ``separate_normalise`` except the last one."""
 
 
 def separate_normalise(x: torch.Tensor, shortcut: Optional[torch.Tensor], gamma: torch.Tensor, beta: torch.Tensor,
                        running_mean: torch.Tensor, running_var: torch.Tensor, momentum: float, eps: float, relu: bool,
-                       training: bool = True) -> torch.Tensor:
+                       twice: bool = False, pool: bool = False, training: bool = True) -> MaybeTwice:
     """Return relu(batch_norm(x) + shortcut) by separate operations, without the sum if ``shortcut`` is None, without ReLU if not
-    ``relu``."""
+    ``relu``. With ``twice`` return it twice. With ``pool`` apply max-pooling of 3x3 with stride 2 and padding 1."""
     x = functional.batch_norm(x, running_mean, running_var, gamma, beta, training, momentum, eps)
     x = x if shortcut is None else x + shortcut
-    return functional.relu(x, inplace=True) if relu else x
+    x = functional.relu(x, inplace=True) if relu else x
+    x = functional.max_pool2d(x, 3, 2, 1) if pool else x
+    return (x, x) if twice else x
 
 
 class ConvNorm(nn.Module):
     """Convolution without bias, batch norm, the sum with a shortcut if there is one, and ReLU if ``relu``:
     (N, ``inputs``, H, W) -> (N, ``outputs``, H/s, W/s).
 
-    In training ``normalise`` does the part after the convolution: see ``separate_normalise``.
+    In training ``normalise`` does the part after the convolution. ``relu``, ``twice`` and ``pool`` are arguments of
+    ``separate_normalise``.
     """
 
     def __init__(self, unit: str, index: str, inputs: int, outputs: int, kernel: int, stride: int, relu: bool = True,
-                 gamma: float = 1.0, normalise: Normalise = separate_normalise):
+                 gamma: float = 1.0, normalise: Normalise = separate_normalise, twice: bool = False, pool: bool = False):
         super().__init__()
         norm = f"bn{index.replace('1sc', 'sc')}"  # conv1 goes with bn1, but conv1sc with bnsc
         self.names = {"weight": f"{unit}conv{index}_weight", "gamma": f"{unit}{norm}_gamma", "beta": f"{unit}{norm}_beta"}
@@ -56,8 +61,8 @@ class ConvNorm(nn.Module):
         self.gamma, self.beta = nn.Parameter(torch.empty(outputs)), nn.Parameter(torch.empty(outputs))
         self.register_buffer("running_mean", torch.empty(outputs))
         self.register_buffer("running_var", torch.empty(outputs))
-        self._stride, self._padding, self._relu, self._first_gamma = stride, kernel // 2, relu, gamma
-        self._normalise = normalise
+        self._stride, self._padding, self._first_gamma = stride, kernel // 2, gamma
+        self._normalise, self._after = normalise, {**BATCH_NORM, "relu": relu, "twice": twice, "pool": pool}
 
     def initialize(self, random: torch.Generator) -> None:
         """Set the values that a run begins with."""
@@ -68,12 +73,12 @@ class ConvNorm(nn.Module):
         self.running_mean.zero_()
         self.running_var.fill_(1.0)
 
-    def forward(self, x: torch.Tensor, shortcut: Optional[torch.Tensor] = None) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, shortcut: Optional[torch.Tensor] = None) -> MaybeTwice:
         x = functional.conv2d(x, self.weight, stride=self._stride, padding=self._padding)
         norm = self.gamma, self.beta, self.running_mean, self.running_var
         if self.training:
-            return self._normalise(x, shortcut, *norm, **BATCH_NORM, relu=self._relu)
-        return separate_normalise(x, shortcut, *norm, **BATCH_NORM, relu=self._relu, training=False)
+            return self._normalise(x, shortcut, *norm, **self._after)
+        return separate_normalise(x, shortcut, *norm, **self._after, training=False)
 
 
 class Classifier(nn.Module):
@@ -95,22 +100,23 @@ class Classifier(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """1x1, 3x3 (with the stride) and 1x1 convolutions beside a shortcut."""
+    """1x1, 3x3 (with the stride) and 1x1 convolutions beside a shortcut. Another block follows if ``twice``."""
 
     def __init__(self, stage: int, unit: int, inputs: int, channels: int, stride: int, last_gamma: float,
-                 normalise: Normalise = separate_normalise):
+                 normalise: Normalise = separate_normalise, twice: bool = False):
         super().__init__()
         name, outputs = f"stage{stage}_unit{unit}_", channels * EXPANSION
         self.body = nn.Sequential(
             ConvNorm(name, "1", inputs, channels, 1, 1, normalise=normalise),
             ConvNorm(name, "2", channels, channels, 3, stride, normalise=normalise),
-            ConvNorm(name, "3", channels, outputs, 1, 1, gamma=last_gamma, normalise=normalise),
+            ConvNorm(name, "3", channels, outputs, 1, 1, gamma=last_gamma, normalise=normalise, twice=twice),
         )
         projected = unit == 1
         self.shortcut = ConvNorm(name, "1sc", inputs, outputs, 1, stride, relu=False, normalise=normalise) if projected else None
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        shortcut = x if self.shortcut is None else self.shortcut(x)
+    def forward(self, x: MaybeTwice) -> MaybeTwice:
+        x, beside = x if isinstance(x, tuple) else (x, x)
+        shortcut = beside if self.shortcut is None else self.shortcut(beside)
         first, second, last = self.body
         return last(second(first(x)), shortcut)
 
@@ -127,12 +133,13 @@ class ResNet50(nn.Module):
                  normalise: Normalise = separate_normalise):
         super().__init__()
         inputs = round(64 * width)
-        layers: List[nn.Module] = [ConvNorm("", "0", 3, inputs, 7, 2, normalise=normalise), nn.MaxPool2d(3, 2, 1)]
+        layers: List[nn.Module] = [ConvNorm("", "0", 3, inputs, 7, 2, normalise=normalise, pool=True)]
         for stage, (units, base) in enumerate(STAGES, start=1):
             channels = round(base * width)
             for unit in range(1, units + 1):
                 stride = 2 if unit == 1 and stage > 1 else 1
-                layers.append(Bottleneck(stage, unit, inputs, channels, stride, 0.0 if gamma_zero else 1.0, normalise))
+                followed = (stage, unit) != (len(STAGES), units)
+                layers.append(Bottleneck(stage, unit, inputs, channels, stride, 0.0 if gamma_zero else 1.0, normalise, followed))
                 inputs = channels * EXPANSION
         layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), Classifier(inputs, classes)]
         self.features = nn.Sequential(*layers)

@@ -11,7 +11,7 @@ from implementations.pytorch.communicator import connect, lost_rank_named
 from implementations.pytorch.input_library import open_batches, prepare
 from implementations.pytorch.input_pipeline import synthetic
 from implementations.pytorch.model import ResNet50, evaluation, flatten_parameters, trainable
-from implementations.pytorch.optimizer import OPTIMIZERS, in_order
+from implementations.pytorch.optimizer import in_order, optimizer_of
 from implementations.pytorch.step import Eager, normalise_of, of_full_batches
 from rn50.data.pipeline.batches import Batch, Batches, BatchFormat, Split
 from rn50.run import training
@@ -55,7 +55,9 @@ class PytorchImplementation:
         if on_gpu:
             training.require_gpu(config, local_rank, torch.cuda.device_count(), "install a driver and PyTorch that fit the GPUs")
         self.device = torch.device("cuda", local_rank) if on_gpu else torch.device("cpu")
-        torch.backends.cudnn.benchmark = on_gpu  # every shape recurs some ten thousand times
+        if on_gpu:  # every shape but that of a ragged batch recurs some ten thousand times
+            torch.backends.cudnn.benchmark = True
+            torch.backends.cudnn.benchmark_limit = 0  # try all algorithms, not only the first ten
         self.precision = training.precision(config)
         self.batch_format = BatchFormat(local_rank if on_gpu else None, "HWC", self.precision == "float16")
         self._look_back = LookBack(self.device)
@@ -81,7 +83,8 @@ class PytorchImplementation:
         self.parameters = trainable(self.network)
         ordered = in_order(self.parameters)
         weights, self._gradients = flatten_parameters(ordered, lambda n: self.communicator.gradients(n, self.device))
-        self.optimizer = OPTIMIZERS[h.optimizer](ordered, weights, self._gradients, h)
+        fused = self.config.run.step_mode == "fused" and self.device.type == "cuda"
+        self.optimizer = optimizer_of(h.optimizer, fused)(ordered, weights, self._gradients, h)
         batches = self._synthetic()
         batch = next(batches.epoch())
         self._ragged_step = Eager(self.network, self._gradients, h.label_smoothing)
@@ -143,10 +146,21 @@ class PytorchImplementation:
         self.steps += 1
         images, labels, samples, global_samples = batch
         ragged = samples < len(labels)
-        loss = self._ragged_step(images[:samples], labels[:samples]) if ragged else self._full_step(images, labels)
+        if ragged:
+            with self._without_trials():
+                loss = self._ragged_step(images[:samples], labels[:samples])
+        else:
+            loss = self._full_step(images, labels)
         self.communicator.all_reduce_gradients(self._gradients)
         self.optimizer.step(learning_rate, global_samples)
         return loss
+
+    @contextlib.contextmanager
+    def _without_trials(self) -> Iterator[None]:
+        """Let cuDNN choose algorithms without trials, which would take longer than the one batch an epoch of this shape."""
+        torch.backends.cudnn.benchmark = False
+        yield
+        torch.backends.cudnn.benchmark = self.device.type == "cuda"
 
     @torch.no_grad()
     def _evaluate(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

@@ -109,7 +109,7 @@ class Run:
                          default="auto")
     step_mode: str = env("STEP_MODE", one_of(*frameworks.values("step_modes")), "how a step runs: eager, operation by "
                          "operation; graph, as a CUDA graph; compile, by the framework's compiler; fused, with our kernels for "
-                         "batch norm; on a GPU the last two are a CUDA graph as well", default="eager")
+                         "batch norm and LARS; on a GPU the last two are a CUDA graph as well", default="eager")
     sockets: Optional[int] = env("DGXNSOCKET", integer, "CPU sockets of a machine", "2", MACHINE, default=None,
                                  aliases=("PGNSOCKET", "NFNSOCKET"))
     cores_per_socket: Optional[int] = env("DGXSOCKETCORES", integer, "cores of a socket", "64", MACHINE, default=None,

@@ -36,6 +36,8 @@ def test_it_has_all_convolutions_and_parameters():
     assert weights + 2049 * rules.CLASSES == rules.PARAMETERS
     update = next(each for each in step_floor.kernels("separate", 1, "float32") if each.kind == "update")
     assert update.bytes == 16 * 4 * rules.PARAMETERS
+    update = next(each for each in step_floor.kernels("fused, LARS", 1, "float32") if each.kind == "update")
+    assert update.bytes == (1 + 2 + 5) * 4 * rules.PARAMETERS
 
 
 def bytes_of(version, layer, precision="float16"):
@@ -69,8 +71,8 @@ def test_bytes_of_a_batch_norm_by_hand(version, layer, passes):
 
 
 def test_bytes_of_the_end_of_a_block_by_hand():
-    def passes(version, layer):
-        found = [each.bytes for each in step_floor.kernels(version, 10, "float16")
+    def passes(version, layer, **options):
+        found = [each.bytes for each in step_floor.kernels(version, 10, "float16", **options)
                  if each.layer == layer and each.kind == "batch norm, ReLU, sum"]
         return sum(found) / PASS / (4 if "stage1" in layer else 0.5)
 
@@ -80,6 +82,26 @@ def test_bytes_of_the_end_of_a_block_by_hand():
     assert passes("separate", "stage4_unit3_conv3") == 8 + 8
     # statistics 1, normalise with sum and ReLU 3; reduce 3, masked gradient 1, input's gradient 3; the sum of two 3
     assert passes("fused", "stage1_unit1_conv3") == 4 + 7 + 3
+    # the mask, a bit a value, is written and read; gradient, x and masked gradient 3, input's gradient 3; the second gradient 1
+    assert passes("fused, gradients", "stage1_unit1_conv3", cache=0) == 4 + 2 / 16 + 6 + 1
+    assert passes("fused, gradients", "stage4_unit3_conv3", cache=0) == 4 + 2 / 16 + 6
+
+
+def test_bytes_of_the_stem_by_hand():
+    one = 10 * 64 * 112 * 112 * 2
+
+    def passes(version, layer, kind):
+        return sum(each.bytes for each in step_floor.kernels(version, 10, "float16", cache=0)
+                   if (each.layer, each.kind) == (layer, kind)) / one
+
+    last = 2 * 2048 * (7 * 7 + 1) / (64 * 112 * 112)  # of the other pooling
+    # read, write a quarter with its indices of 8 bytes; the same back
+    assert passes("fused", "pooling", "pooling") == pytest.approx(2 * (1 + 1 / 4 + 1) + last)
+    assert passes("fused", "conv0", "batch norm, ReLU, sum") == 3 + 5
+    # a quarter and its indices of one byte: written once, and read twice
+    assert passes("fused, stem", "pooling", "pooling") == pytest.approx(3 * (1 / 4 + 1 / 8) + last)
+    # statistics 1, forward 1; reduce 1, input's gradient 2
+    assert passes("fused, stem", "conv0", "batch norm, ReLU, sum") == 2 + 3
 
 
 def test_time_is_that_of_the_slower_of_memory_and_arithmetic():
@@ -88,9 +110,22 @@ def test_time_is_that_of_the_slower_of_memory_and_arithmetic():
     assert step_floor.seconds([slow_memory, slow_arithmetic], 10, 20) == 10 + 5
 
 
-def test_every_version_moves_less_than_the_one_before():
-    moved = [step_floor.operations_and_bytes(step_floor.kernels(version, 400, "float16"))[1] for version in step_floor.VERSIONS]
-    assert moved == sorted(moved, reverse=True) and len(set(moved)) == 4
+def test_every_change_of_the_fused_kernels_moves_less_than_before_and_convolutions_could_move_least():
+    moved = {version: step_floor.operations_and_bytes(step_floor.kernels(version, 400, "float16"))[1]
+             for version in step_floor.VERSIONS}
+    built = [version for version in moved if version.startswith("fused")]
+    assert built[-1] == step_floor.BUILT
+    found = [moved[version] for version in ("separate", *built, "in convolutions")]
+    assert found == sorted(set(found), reverse=True) and moved["compiled"] < moved["separate"]
+
+
+@pytest.mark.parametrize("cache, saved", [(0, 0), (PASS // 2, PASS), (10 * PASS, 3 * PASS)])
+def test_a_second_pass_backwards_finds_what_the_cache_holds(cache, saved):
+    # the input in the forward pass; gradient and input in the backward pass
+    before, after = (next(each.bytes for each in step_floor.kernels(version, 10, "float16", cache=cache)
+                          if each.layer == "stage1_unit1_conv1" and each.kind == "batch norm, ReLU, sum")
+                     for version in ("fused", "fused, backwards"))
+    assert before - after == saved
 
 
 def test_the_bench_prints_it():
@@ -106,6 +141,8 @@ def test_the_bench_prints_it():
     kernels = step_floor.kernels("fused", 100, "float16")
     assert rows["fused"]["images_per_second"] == pytest.approx(100 / step_floor.seconds(kernels, 4e12, 8e14))
     assert sum(rows["fused"]["milliseconds_by_kind"].values()) == pytest.approx(rows["fused"]["milliseconds"])
-    assert "separate" in said(*rates).stdout
+    shown = said(*rates).stdout
+    assert "separate" in shown and "norm, ReLU, sum" in shown
+    assert {kind for kinds in step_floor.GROUPS.values() for kind in kinds} == set(rows["fused"]["milliseconds_by_kind"])
     refused = said("--terabytes", "0", "--teraflops", "1")
     assert refused.returncode == 2 and "must be greater than 0" in refused.stderr

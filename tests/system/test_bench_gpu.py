@@ -150,7 +150,7 @@ def test_rows_stand_beside_what_is_predicted_and_a_failure_is_a_row(tiny_environ
     rates = {"bytes": 4e12, "operations": 8e14}
     found = {"eager": {"real": [100.0, 300.0, 200.0]}, "fused": {"real": [120.0, 330.0, 260.0]}}
     [row] = bench.rows_of("fused", 16, "float16", found, rates)
-    predicted = 16 / step_floor.seconds(step_floor.kernels("fused", 16, "float16", 32, 10, 0.125), 4e12, 8e14)
+    predicted = 16 / step_floor.seconds(step_floor.kernels(step_floor.BUILT, 16, "float16", 32, 10, 0.125), 4e12, 8e14)
     assert (row["predicted"], row["of_predicted"]) == (predicted, 260 / predicted)
     assert bench.told(row).split() == ["fused", "real", "260", "120", "330", f"{predicted:,.0f}", "0.00", "1.200"]
     assert row["to_eager"]["median"] == 1.2 and row["images_per_second"]["median"] == 260

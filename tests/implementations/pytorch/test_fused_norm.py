@@ -12,6 +12,7 @@ triton = pytest.importorskip("triton", reason="needs Triton, which PyTorch's bui
 from torch.nn import functional  # noqa: E402
 
 from implementations.pytorch import fused_norm, model  # noqa: E402
+from implementations.pytorch.kernels import tile  # noqa: E402
 from tests.conftest import HAS_GPU, ON_GPU  # noqa: E402
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -30,30 +31,10 @@ def test_by_the_interpreter():
     assert done.returncode == 0 and " passed" in done.stdout, done.stdout + done.stderr
 
 
-CONSTANTS = {"ROWS": 64, "COLUMNS": 64, "ADD": True, "RELU": True, "MASK": True, "PARTS": 512}
-
-
-@pytest.mark.skipif(HAS_GPU or INTERPRETED, reason="where kernels run they are compiled")
-@pytest.mark.parametrize("kernel", ["_moments_of_parts", "_combine_moments", "_normalise", "_sums_of_parts", "_input_gradient"])
-def test_kernels_compile_for_an_h100(kernel):
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-
-    function = getattr(fused_norm, kernel)
-    whole, half = {"rows", "columns", "parts", "part_rows"}, {"x", "shortcut", "gradient", "out", "let_through"}
-
-    def kind(name):
-        if name in CONSTANTS:
-            return "constexpr"
-        if name in whole or name in ("momentum", "eps"):
-            return "i32" if name in whole else "fp32"
-        return "*fp16" if name in half else "*fp32"
-
-    signature = {name: kind(name) for name in function.arg_names}
-    constants = {name: CONSTANTS[name] for name in signature if name in CONSTANTS}
-    constants.update({"COLUMNS": 16} if kernel == "_combine_moments" else {})
-    compiled = triton.compile(ASTSource(function, signature, constants), target=GPUTarget("cuda", 90, 32))
-    assert "sm_90" in compiled.asm["ptx"] and compiled.asm["cubin"]
+@pytest.fixture()
+def few_programs(monkeypatch):
+    """Small matrices, and yet several tiles a program, and a last part of fewer."""
+    monkeypatch.setattr(tile, "MULTIPROCESSORS", 1)
 
 
 def tensors(shape, dtype, device, mean=0.5, deviation=2.0):
@@ -67,28 +48,30 @@ def tensors(shape, dtype, device, mean=0.5, deviation=2.0):
     return [*images[:2], *vectors, images[2]]
 
 
-def reference(x, shortcut, gamma, beta, running_mean, running_var, momentum, eps, relu):
+def reference(x, shortcut, gamma, beta, running_mean, running_var, momentum, eps, relu, twice=False):
     y = functional.batch_norm(x, running_mean, running_var, gamma, beta, True, momentum, eps)
     y = y if shortcut is None else y + shortcut
-    return functional.relu(y) if relu else y
+    y = functional.relu(y) if relu else y
+    return (y, y) if twice else y
 
 
-def computed(function, given, add, relu):
+def computed(function, given, add, relu, readers=1):
     """Output, running statistics, and gradients of all that has one, in float64 on the CPU."""
     x, shortcut, gamma, beta, running_mean, running_var, gradient = (each.clone() for each in given)
     wanted = [x, gamma, beta, *([shortcut] if add else [])]
     for each in wanted:
         each.requires_grad_(True)
-    y = function(x, shortcut if add else None, gamma, beta, running_mean, running_var, MOMENTUM, EPSILON, relu)
-    assert y.shape == x.shape and y.dtype == x.dtype
-    found = {"output": y.detach(), "running mean": running_mean, "running variance": running_var}
-    found.update(zip(("x", "gamma", "beta", "shortcut"), torch.autograd.grad(y, wanted, gradient)))
+    y = function(x, shortcut if add else None, gamma, beta, running_mean, running_var, MOMENTUM, EPSILON, relu, readers == 2)
+    outputs, gradients = (y, [gradient, 0.5 * gradient.roll(1, 0)]) if readers == 2 else ([y], [gradient])
+    assert all((each.shape, each.dtype, each.data_ptr()) == (gradient.shape, x.dtype, outputs[0].data_ptr()) for each in outputs)
+    found = {"output": outputs[0].detach(), "running mean": running_mean, "running variance": running_var}
+    found.update(zip(("x", "gamma", "beta", "shortcut"), torch.autograd.grad(outputs, wanted, gradients)))
     return {name: each.cpu().double() for name, each in found.items()}
 
 
-def assert_agrees(given, add, relu, tolerance):
-    expected = computed(reference, [each.cpu().double() for each in given], add, relu)
-    found = computed(fused_norm.normalise, given, add, relu)
+def assert_agrees(given, add, relu, tolerance, readers=1):
+    expected = computed(reference, [each.cpu().double() for each in given], add, relu, readers)
+    found = computed(fused_norm.normalise, given, add, relu, readers)
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         error = (found[name] - value).norm() / value.norm().clamp(min=1e-6)
@@ -97,10 +80,23 @@ def assert_agrees(given, add, relu, tolerance):
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", list(TOLERANCE), ids=str)
-@pytest.mark.parametrize("add, relu", [(False, False), (False, True), (True, True), (True, False)])
-def test_agrees_with_float64(device, dtype, add, relu):
+@pytest.mark.parametrize("add, relu, readers", [(False, False, 1), (False, True, 1), (True, True, 1), (True, True, 2)])
+def test_agrees_with_float64(device, dtype, add, relu, readers, few_programs):
     for shape in SHAPES[:3]:
-        assert_agrees(tensors(shape, dtype, device), add, relu, TOLERANCE[dtype])
+        assert_agrees(tensors(shape, dtype, device), add, relu, TOLERANCE[dtype], readers)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("reader", [0, 1])
+def test_the_gradient_of_either_reader_may_be_missing(device, reader):
+    *given, gradient = tensors(SHAPES[0], torch.float32, device)
+    given[0].requires_grad_(True)
+
+    def found(y):
+        return torch.autograd.grad(y, given[0], gradient)[0]
+
+    both = fused_norm.normalise(*given, MOMENTUM, EPSILON, True, twice=True)
+    torch.testing.assert_close(found(both[reader]), found(reference(*given, MOMENTUM, EPSILON, True)), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -112,9 +108,26 @@ def test_two_values_a_channel_are_enough(device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_a_mean_far_from_zero_does_not_spoil_the_variance(device):
+def test_a_mean_far_from_zero_does_not_spoil_the_variance(device, few_programs):
     # The difference of two sums of squares would lose all of its digits here.
     assert_agrees(tensors((4, 64, 12, 9), torch.float32, device, mean=3000.0, deviation=1.0), False, False, 1e-3)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_variance_bears_a_first_row_far_from_the_others(device, few_programs):
+    # What is summed are differences from the first row of a part.
+    given = tensors((2, 5, 40, 30), torch.float32, device, mean=1.0, deviation=1.0)
+    given[0][0, :, 0, 0] = -1000.0
+    assert_agrees(given, False, False, 1e-3)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("add", [False, True])
+def test_not_a_number_is_not_hidden_by_relu(device, add):
+    given = tensors((2, 5, 4, 6), torch.float32, device)
+    given[0][0, 3, 1, 1] = float("inf")  # an overflow in float16, say
+    output = computed(fused_norm.normalise, given, add, True)["output"]
+    assert output[:, 3].isnan().all() and output[:, :3].isfinite().all()
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -147,7 +160,49 @@ def test_a_network_has_the_losses_and_gradients_of_float64(device, precision, of
     assert of_gradients is None or (gradients - expected_gradients).norm() < of_gradients * expected_gradients.norm()
 
 
+def stem(function):
+    """The function that takes what ``computed`` gives, and pools."""
+    def pooled(x, shortcut, gamma, beta, running_mean, running_var, momentum, eps, relu, twice):
+        return function(x, None, gamma, beta, running_mean, running_var, momentum, eps, relu, pool=True)
+
+    return pooled
+
+
+def assert_stem_agrees(shape, dtype, device):
+    given = tensors(shape, dtype, device)
+    given[2][1] = 0.0  # gamma: all values of a channel are equal, and the first of a window is its maximum
+    given[3][1] = 1.0
+    given[-1] = given[-1][:, :, ::2, ::2].contiguous(memory_format=torch.channels_last)
+    exact = [each.cpu().double() for each in given]
+    expected = computed(stem(model.separate_normalise), exact, False, True)
+    found = computed(stem(fused_norm.normalise), given, False, True)
+    for name, value in expected.items():
+        error = (found[name] - value).norm() / value.norm()
+        assert error < TOLERANCE[dtype], f"{name}: off by {error:.1e}"
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", list(TOLERANCE), ids=str)
+def test_batch_norm_relu_and_pooling_agree_with_float64(device, dtype, few_programs):
+    for shape in SHAPES[:3]:
+        assert_stem_agrees(shape, dtype, device)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_pooling_hides_no_value_that_is_not_a_number(device):
+    given = tensors((2, 5, 4, 6), torch.float32, device)
+    given[0][0, 3, 1, 1] = float("inf")
+    output = stem(fused_norm.normalise)(*given[:-1], MOMENTUM, EPSILON, True, False)
+    assert output[:, 3].isnan().all() and output[:, :3].isfinite().all()
+
+
+@pytest.mark.parametrize("device", [pytest.param("cuda", marks=ON_GPU)])
+def test_pooling_agrees_at_full_size(device):
+    assert_stem_agrees((16, 64, 112, 112), torch.float16, device)
+
+
 @pytest.mark.parametrize("device", [pytest.param("cuda", marks=ON_GPU)])
 @pytest.mark.parametrize("shape", [(16, 64, 112, 112), (128, 2048, 7, 7)])
 def test_agrees_at_full_size(device, shape):
-    assert_agrees(tensors(shape, torch.float16, device), True, True, TOLERANCE[torch.float16])
+    for add, readers in ((False, 1), (True, 1), (True, 2)):
+        assert_agrees(tensors(shape, torch.float16, device), add, True, TOLERANCE[torch.float16], readers)

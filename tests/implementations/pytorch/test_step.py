@@ -59,8 +59,9 @@ def test_every_mode_trains_as_eager_does(tiny_config, mode):
 
 def test_compiled_losses_gradients_and_statistics_are_those_of_eager():
     def run(compiled):
-        # A block of the network is enough for a CPU, which needs minutes to compile all of them.
-        network = torch.nn.Sequential(Bottleneck(1, 1, 8, 4, 2, 1.0), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten())
+        # Two blocks of the network are enough for a CPU, which needs minutes to compile all of them.
+        blocks = Bottleneck(1, 1, 8, 4, 2, 1.0, twice=True), Bottleneck(1, 2, 16, 4, 1, 1.0)
+        network = torch.nn.Sequential(*blocks, torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten())
         random = torch.Generator().manual_seed(0)
         for module in network.modules():
             if hasattr(module, "names"):
@@ -101,6 +102,22 @@ def test_a_ragged_batch_never_meets_what_is_made_for_full_ones(tiny_config, devi
     assert rank._train_step(batch._replace(samples=3), 0.1).shape == (3,)
     with pytest.raises(AssertionError, match="16 samples"):
         rank._train_step(batch, 0.1)
+    rank.close()
+
+
+@pytest.mark.parametrize("device", [pytest.param("gpu", marks=ON_GPU)])
+def test_all_algorithms_are_tried_but_none_for_a_ragged_batch(tiny_config, device):
+    rank = create(with_changes(tiny_config, run={"device": device}))
+    rank.warm_up(1)
+    tried, ragged_step = [], rank._ragged_step
+
+    def step(images, labels):
+        tried.append(torch.backends.cudnn.benchmark)
+        return ragged_step(images, labels)
+
+    rank._ragged_step = step
+    rank._train_step(next(rank._synthetic().epoch())._replace(samples=3), 0.1)
+    assert tried == [False] and torch.backends.cudnn.benchmark and torch.backends.cudnn.benchmark_limit == 0
     rank.close()
 
 

@@ -1,0 +1,86 @@
+"""Mean and variance of every column, and the running statistics of batch norm.
+
+For a part of n rows, with s its first row:
+
+    mean = s + a / n,  a = sum (x - s);   deviation = sum (x - mean)^2 = sum (x - s)^2 - a^2 / n
+
+The subtraction magnifies roundings by no more than n, because s is a row of the part: (s - mean)^2 <= deviation. For all rows, of
+means and deviations of the parts (Chan, Golub and LeVeque, "Algorithms for Computing the Sample Variance", 1983):
+
+    mean = sum n_p mean_p / rows,  variance = sum (deviation_p + n_p (mean_p - mean)^2) / rows
+"""
+
+from typing import Tuple
+
+import torch
+import triton
+import triton.language as tl
+
+from implementations.pytorch.kernels.tile import SHAPE, columns_of, divided, place, read, read_columns, tile
+
+RESIDENT = 4
+"""Programs that a multiprocessor runs at once: each thread has up to 64 of its 65,536 registers."""
+COMBINED_COLUMNS = 8
+
+
+@triton.jit
+def rows_of_part(part, parts, rows, ROWS: tl.constexpr):
+    """Return the number of rows of a part. Its tiles are full but for the last one of the matrix."""
+    tiles = tl.cdiv(rows, ROWS)
+    missing = tl.where((tiles - 1) % parts == part, tiles * ROWS - rows, 0)
+    return (tl.cdiv(tiles - part, parts) * ROWS - missing).to(tl.float32)
+
+
+@triton.jit
+def moments_of_parts(x, means, deviations, rows, columns, parts, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Write mean and sum of squared deviations of every column of a part."""
+    part, block = place(columns, COLUMNS)
+    column = columns_of(block, COLUMNS)
+    shift = read_columns(x + (part * ROWS).to(tl.int64) * columns, column, columns).to(tl.float32)
+    sums, squares = tl.zeros((ROWS, COLUMNS), tl.float32), tl.zeros((ROWS, COLUMNS), tl.float32)
+    for row in range(part * ROWS, rows, parts * ROWS):
+        offsets, inside = tile(row, rows, column, columns, ROWS)
+        apart = tl.where(inside, read(x, offsets, inside) - shift, 0.0)
+        sums += apart
+        squares += apart * apart
+    count = rows_of_part(part, parts, rows, ROWS)
+    mean = tl.sum(sums, 0)[None, :] / count
+    deviation = tl.maximum(tl.sum(squares, 0)[None, :] - count * mean * mean, 0.0)
+    out = (part * columns + column)[None, :]
+    there = (column < columns)[None, :]
+    tl.store(means + out, shift + mean, mask=there)
+    tl.store(deviations + out, deviation, mask=there)
+
+
+@triton.jit
+def combine_moments(means, deviations, mean_out, scale_out, running_mean, running_var, rows, columns, parts, momentum, eps,
+                    PARTS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Write mean and 1 / sqrt(variance + eps) of every column, and move the running statistics towards mean and variance."""
+    part, column = tl.arange(0, PARTS), tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    there = column < columns
+    offsets, inside = part[:, None] * columns + column[None, :], (part < parts)[:, None] & there[None, :]
+    counts = rows_of_part(part, parts, rows, ROWS)[:, None]
+    of_parts = tl.load(means + offsets, mask=inside, other=0.0)
+    mean = tl.sum(of_parts * counts, 0) / rows
+    apart = of_parts - mean[None, :]
+    deviation = tl.sum(tl.load(deviations + offsets, mask=inside, other=0.0) + tl.where(inside, counts * apart * apart, 0.0), 0)
+    tl.store(mean_out + column, mean, mask=there)
+    tl.store(scale_out + column, 1 / tl.sqrt(deviation / rows + eps), mask=there)
+    # The running variance is the unbiased one.
+    for_mean, for_var = running_mean + column, running_var + column
+    tl.store(for_mean, (1 - momentum) * tl.load(for_mean, mask=there) + momentum * mean, mask=there)
+    tl.store(for_var, (1 - momentum) * tl.load(for_var, mask=there) + momentum * deviation / (rows - 1), mask=there)
+
+
+def moments(x: torch.Tensor, running_mean: torch.Tensor, running_var: torch.Tensor, momentum: float,
+            eps: float) -> Tuple[torch.Tensor, torch.Tensor]:
+    """Return mean and 1 / sqrt(variance + eps) of every column of ``x``, and update the running statistics in place."""
+    of = divided(x)
+    parts = of.parts(RESIDENT)
+    means, deviations = torch.empty(2, parts, of.columns, device=x.device)
+    mean, scale = torch.empty(2, of.columns, device=x.device)
+    moments_of_parts[(parts * of.column_blocks,)](x, means, deviations, of.rows, of.columns, parts, **SHAPE)
+    combine_moments[(triton.cdiv(of.columns, COMBINED_COLUMNS),)](
+        means, deviations, mean, scale, running_mean, running_var, of.rows, of.columns, parts, momentum, eps,
+        PARTS=triton.next_power_of_2(parts), **{**SHAPE, "COLUMNS": COMBINED_COLUMNS})
+    return mean, scale
