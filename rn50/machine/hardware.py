@@ -8,11 +8,14 @@ import math
 import os
 import pathlib
 import re
-from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Tuple
 
 from rn50 import process
 from rn50.machine import cgroup, cpu_list, gpus, sources
 from rn50.machine.sources import Sources
+
+BFLOAT16 = frozenset(("avx512_bf16", "amx_bf16"))
+"""Instruction sets that multiply bfloat16."""
 
 
 class Cpu(NamedTuple):
@@ -118,9 +121,15 @@ def read(root: str = "/", run: sources.Run = sources.run, environ: Optional[Mapp
     )
 
 
-def fastest_cpu_precision(root: str = "/") -> str:
-    """Return "bfloat16" if the processor multiplies it natively (1.4 times as fast: docs/measurements.md), else "float32"."""
-    return "bfloat16" if "avx512_bf16" in Sources(pathlib.Path(root)).text("proc/cpuinfo") else "float32"
+def cpu_flags(source: Sources) -> FrozenSet[str]:
+    """Return the instruction sets that the kernel names of the first processor."""
+    listed = re.search(r"^flags\s*:(.*)$", source.text("proc/cpuinfo"), re.MULTILINE)
+    return frozenset(listed[1].split() if listed else ())
+
+
+def cpu_names_bfloat16(root: str = "/") -> bool:
+    """Return True if the processor has instructions that multiply bfloat16."""
+    return bool(BFLOAT16 & cpu_flags(Sources(pathlib.Path(root))))
 
 
 def _cpus(source: Sources, cpuset: Optional[Tuple[int, ...]]) -> Tuple[Tuple[Cpu, ...], Tuple[Cpu, ...]]:
