@@ -63,6 +63,11 @@ def decide(float32: float, bfloat16: float) -> Precision:
     return Precision("float32", f"PRECISION=auto is float32: {times} (bfloat16 is taken if {WORTH} times as fast)")
 
 
+def shown(config: Config, taken: Precision) -> str:
+    """Return the precision that warm-up took, as tables show it."""
+    return f"{taken.name} (auto)" if config.run.precision == "auto" else taken.name
+
+
 def _fastest_step(step: Callable[[], None]) -> float:
     """Return the seconds of the fastest step, which other load on the machine delays least."""
     step()  # compiles
