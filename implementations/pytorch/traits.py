@@ -17,4 +17,6 @@ TRAITS = Traits(
                      "gpu": {"dali": DALI, "torchvision": "torchvision", "dataloader": "torch"}},
     step_modes=("eager", "graph", "compile", "fused"),
     prefixes=("TORCH_", "PYTORCH_"),
+    uses_amx=True,
+    rate_with_amx=18.3,
 )
