@@ -35,8 +35,8 @@ def _amx(machine: Machine) -> Finding:
     users = " and ".join(each.name for each in frameworks.every().values() if each.uses_amx)
     measured = sorted((each for each in frameworks.every().values() if each.rate_with_amx), key=lambda each: -each.rate_with_amx)
     rates = ", ".join(f"{each.name} {each.rate_with_amx:g}" for each in measured)
-    return Finding(OK, "AMX", f"{flags}: used by {users} alone, the faster framework here for large images (images/s at 224x224 in "
-                   f"bfloat16 on an Intel Xeon: {rates}); rn50 bench throughput --frameworks times yours")
+    return Finding(OK, "AMX", f"{flags}: used by {users} alone, the faster framework here for large images (images/s at 224x224 "
+                   f"in bfloat16 on an Intel Xeon: {rates}); rn50 bench throughput --frameworks times yours")
 
 
 def _precision(machine: Machine, config: Config) -> Finding:
