@@ -49,7 +49,7 @@ def train(address: str, key: str, steps: int) -> None:
     implementation.open_data()
     ranks = {"together": implementation.communicator, "apart": communicator.SingleProcess()}
     with Client(address, authkey=bytes.fromhex(key)) as turns:
-        turns.send((ranks_here > 1, os.getpid(), implementation.precision, implementation.communicator.library))
+        turns.send((ranks_here > 1, os.getpid(), implementation.precision.name, implementation.communicator.library))
         while True:
             turn = turns.recv()
             if turn is None:
@@ -85,7 +85,11 @@ class Processes:
             accepted = [listener.accept() for _ in range(3)]
             signal.setitimer(signal.ITIMER_REAL, 0)
         said = [(connection, *connection.recv()) for connection in accepted]
-        self.precision = said[0][3]
+        precisions = {each[3] for each in said}
+        if len(precisions) > 1:
+            self.close()
+            sys.exit("benchmarks/scaling.py: one rank and two took different precisions; set PRECISION in the configuration")
+        (self.precision,) = precisions
         self.library = next(library for *_, library in said if library)
         self._single = [(connection, pid) for connection, ranked, pid, *_ in said if not ranked]
         self._ranks = [(connection, pid) for connection, ranked, pid, *_ in said if ranked]

@@ -1,15 +1,18 @@
-"""Time a training step of MXNet on the CPU, by turns: ours, and that of Gluon's model-zoo ResNet-50.
+"""Time a training step on the CPU, by turns: ours with MXNet and with PyTorch, and that of Gluon's model-zoo ResNet-50.
 
-    python benchmarks/training_step.py                              64x64 and 224x224, full width, 1000 classes
+    python benchmarks/training_step.py                              the demo's shape; 64x64 and 224x224 at full width
     python benchmarks/training_step.py --size 64 --batch 64 --precision bfloat16 --json
 
-Each side is a process of its own with the same OMP_NUM_THREADS, and all run by turns ROUNDS times. The figure is the median of
-all steps after WARM_UP. Both sides do the same work on synthetic data: forward pass, backward pass and LARS update. So the
-model zoo's strides are moved to the 3x3 convolutions, as `rn50 bench throughput --models` does not do. The last column is the
-update's share of our step, with the update timed alone.
+Each side and precision is a process of its own with the same OMP_NUM_THREADS, and all run by turns ROUNDS times. The figure is
+the median of all steps after WARM_UP. All sides do the same work on synthetic data: forward pass, backward pass and LARS update.
+So the model zoo's strides are moved to the 3x3 convolutions, as `rn50 bench throughput --models` does not do; it has no network
+of the demo's width. The last column is the update's share of our step with MXNet, with the update timed alone.
+
+On a machine with other load OMP_NUM_THREADS=1 and --cpu-time give figures that compare: images per second of CPU time.
 """
 
 import argparse
+import functools
 import json
 import os
 import pathlib
@@ -17,7 +20,7 @@ import statistics
 import subprocess
 import sys
 import time
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, List, Tuple
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
@@ -27,31 +30,35 @@ from rn50.terminal import Terminal
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 ROUNDS, WARM_UP = 3, 2
-CASES = ((64, 64), (224, 16))  # (size, batch)
+CASES = ((48, 64), (64, 64), (224, 16))  # (size, batch)
+PRECISIONS = ("float32", "bfloat16")
+DEMO_SIZE = 48
+"""Images of this size have the demo's network: a quarter of the width, 10 classes."""
 
 
-def our_step(size: int, batch: int, precision: str) -> Dict[str, Callable[[], None]]:
+def our_step(framework: str, size: int, batch: int, precision: str) -> Dict[str, Callable[[], None]]:
     """Build our step, and its optimizer update alone."""
-    from implementations.mxnet import input_pipeline, mx, train
+    from rn50 import frameworks
     from rn50.settings import config as configuration
 
     environment = {
         "OPTIMIZER": "lars", "BATCHSIZE": str(batch), "LR": "0.1", "WARMUP_EPOCHS": "1", "NUMEPOCHS": "2", "MOM": "0.9",
         "WD": "5e-5", "LARSETA": "0.001",
         "LABELSMOOTHING": "0.1", "EVAL_OFFSET": "0", "EVAL_PERIOD": "1", "DGXNGPU": "1", "DGXNNODES": "1",
-        "DEVICE": "cpu", "PRECISION": precision, "IMAGE_SIZE": str(size), "EVAL_RESIZE": str(size),
+        "DEVICE": "cpu", "PRECISION": precision, "IMAGE_SIZE": str(size), "EVAL_RESIZE": str(size), "FRAMEWORK": framework,
+        **({"WIDTH": "0.25", "NUMCLASSES": "10"} if size == DEMO_SIZE else {}),
     }
-    rank = train.create(configuration.from_environment(environment))
+    rank = frameworks.module(framework, "train").create(configuration.from_environment(environment))
     rank.warm_up(1)
-    batch_ = next(input_pipeline.synthetic(rank.config, 1, rank.batch_format).epoch())
+    batch_ = next(rank._synthetic().epoch())
 
     def step() -> None:
         rank._train_step(batch_, 0.01)
-        mx.nd.waitall()
+        rank._wait()
 
     def update() -> None:
         rank.optimizer.step(0.01, batch)
-        mx.nd.waitall()
+        rank._wait()
 
     return {"step": step, "update": update}
 
@@ -88,10 +95,10 @@ def zoo_step(size: int, batch: int, precision: str) -> Dict[str, Callable[[], No
     return {"step": step}
 
 
-SIDES = {"ours": our_step, "model zoo": zoo_step}
+SIDES = {"MXNet": functools.partial(our_step, "mxnet"), "PyTorch": functools.partial(our_step, "pytorch"), "model zoo": zoo_step}
 
 
-def measure(side: str, size: int, batch: int, precision: str, steps: int) -> Dict[str, List[float]]:
+def measure(side: str, size: int, batch: int, precision: str, steps: int, clock: Callable[[], float]) -> Dict[str, List[float]]:
     """Return the seconds of every step, measured in this process."""
     seconds = {}
     for name, action in SIDES[side](size, batch, precision).items():
@@ -99,17 +106,18 @@ def measure(side: str, size: int, batch: int, precision: str, steps: int) -> Dic
             action()
         times = []
         for _ in range(steps):
-            begin = time.perf_counter()
+            begin = clock()
             action()
-            times.append(time.perf_counter() - begin)
+            times.append(clock() - begin)
         seconds[name] = times
     return seconds
 
 
-def measure_apart(side: str, size: int, batch: int, precision: str, steps: int) -> Dict[str, List[float]]:
+def measure_apart(side: str, size: int, batch: int, precision: str, steps: int, cpu_time: bool) -> Dict[str, List[float]]:
     """Return the same, measured in a process of its own."""
     argv = [sys.executable, __file__, "--worker", side, "--size", str(size), "--batch", str(batch), "--steps", str(steps)]
-    done = subprocess.run(argv + ["--precision", precision], stdout=subprocess.PIPE, cwd=str(ROOT), check=False)
+    argv += ["--precision", precision, *(["--cpu-time"] if cpu_time else [])]
+    done = subprocess.run(argv, stdout=subprocess.PIPE, cwd=str(ROOT), check=False)
     if done.returncode:
         raise SystemExit(f"{side}: the measurement failed; its reason is above")
     seconds: Dict[str, List[float]] = json.loads(done.stdout)
@@ -118,42 +126,46 @@ def measure_apart(side: str, size: int, batch: int, precision: str, steps: int) 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", type=int, help="image size; default: 64 and 224")
-    parser.add_argument("--batch", type=int, help="images a step; default: 64 at 64x64, 16 at 224x224")
-    parser.add_argument("--precision", choices=("float32", "bfloat16"), help="default: both")
+    parser.add_argument("--size", type=int, help="image size; default: 48, 64 and 224")
+    parser.add_argument("--batch", type=int, help="images a step; default: 64 at 48x48 and 64x64, 16 at 224x224")
+    parser.add_argument("--precision", choices=PRECISIONS, help="default: both")
     parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--cpu-time", action="store_true", help="count the CPU time of a step in place of its duration")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--worker", choices=sorted(SIDES), help=argparse.SUPPRESS)
     args = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", str(len(os.sched_getaffinity(0))))
     if args.worker:
-        json.dump(measure(args.worker, args.size, args.batch, args.precision, args.steps), sys.stdout)
+        clock = time.process_time if args.cpu_time else time.perf_counter
+        json.dump(measure(args.worker, args.size, args.batch, args.precision, args.steps, clock), sys.stdout)
         return
     rows = []
     cases = [(size, args.batch or batch) for size, batch in CASES if args.size in (None, size)] or [(args.size, args.batch or 16)]
     for size, batch in cases:
-        for precision in [args.precision] if args.precision else ["float32", "bfloat16"]:
-            seconds: Dict[str, Dict[str, List[float]]] = {side: {} for side in SIDES}
-            for _ in range(ROUNDS):
-                for side in SIDES:
-                    for name, times in measure_apart(side, size, batch, precision, args.steps).items():
-                        seconds[side].setdefault(name, []).extend(times)
-            median = {side: statistics.median(times["step"]) for side, times in seconds.items()}
+        sides = [side for side in SIDES if size != DEMO_SIZE or side != "model zoo"]
+        turns = [(precision, side) for precision in ([args.precision] if args.precision else PRECISIONS) for side in sides]
+        seconds: Dict[Tuple[str, str], Dict[str, List[float]]] = {turn: {} for turn in turns}
+        for precision, side in turns * ROUNDS:
+            for name, times in measure_apart(side, size, batch, precision, args.steps, args.cpu_time).items():
+                seconds[precision, side].setdefault(name, []).extend(times)
+        median = {turn: statistics.median(times["step"]) for turn, times in seconds.items()}
+        for precision in dict.fromkeys(precision for precision, _ in turns):
             row: Dict[str, Any] = {"size": size, "batch": batch, "precision": precision}
-            row["images_per_second"] = {side: batch / value for side, value in median.items()}
-            row["optimizer_share"] = statistics.median(seconds["ours"]["update"]) / median["ours"]
+            row["images_per_second"] = {side: batch / median[precision, side] for side in sides}
+            row["optimizer_share"] = statistics.median(seconds[precision, "MXNet"]["update"]) / median[precision, "MXNet"]
             rows.append(row)
-    report = {"omp_num_threads": int(os.environ["OMP_NUM_THREADS"]), "rows": rows}
+    report = {"omp_num_threads": int(os.environ["OMP_NUM_THREADS"]), "cpu_time": args.cpu_time, "rows": rows}
     if args.json:
         print(json.dumps(report, indent=1))
         return
-    table = Table("size", "batch", "precision", *(f"{side} img/s" for side in SIDES), "update share of ours")
+    table = Table("size", "batch", "precision", *(f"{side} img/s" for side in SIDES), "update share of MXNet")
     for row in rows:
-        rates = [f"{rate:.3g}" for rate in row["images_per_second"].values()]
+        rates = [f"{row['images_per_second'][side]:.3g}" if side in row["images_per_second"] else "" for side in SIDES]
         table.add_row(str(row["size"]), str(row["batch"]), row["precision"], *rates, f"{row['optimizer_share']:.1%}")
     console = Terminal()
     console.print(table)
-    console.print(f"OMP_NUM_THREADS={report['omp_num_threads']}, median of {ROUNDS} x {args.steps} steps")
+    clock = ", per second of CPU time" if args.cpu_time else ""
+    console.print(f"OMP_NUM_THREADS={report['omp_num_threads']}, median of {ROUNDS} x {args.steps} steps{clock}")
 
 
 if __name__ == "__main__":

@@ -63,6 +63,10 @@ class Traits(NamedTuple):
     """First parts of the names of its environment variables, which are passed through."""
     meanings: Mapping[str, str] = {}
     """Environment variable -> what it does, for those that configurations often set."""
+    uses_amx: bool = False
+    """True if its build for CPUs multiplies bfloat16 on Intel's AMX."""
+    rate_with_amx: float = 0
+    """Images/s of a training step on an Intel Xeon with AMX, 224x224, batch 16, bfloat16 (docs/measurements.md); 0: unknown."""
     container: str = ""
     """Environment variable that a vendor's container of it sets to its release."""
     profiling: Mapping[str, str] = {}

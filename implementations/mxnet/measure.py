@@ -32,7 +32,7 @@ class MxnetMeasurable(MxnetImplementation, TrainingSteps):
     def _untrained(self) -> Any:
         if self._model is None:
             return super()._untrained()
-        return zoo.network(self._model, self.config.data.classes, self.config.data.image_size, self.precision)
+        return zoo.network(self._model, self.config.data.classes, self.config.data.image_size, self.precision.name)
 
     @lost_rank_named()
     def train_steps(self, batches: Batches, lead_in: int, steps: int) -> EpochResult:

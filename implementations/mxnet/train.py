@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from typing import Any, List, Tuple
+from typing import Any, Callable, List, Tuple
 
 import mxnet as mx
 from mxnet import autograd
@@ -13,7 +13,7 @@ from implementations.mxnet.model import Evaluation, Layout, ResNet50, TrainingLo
 from implementations.mxnet.optimizer import OPTIMIZERS
 from rn50.data.pipeline import dali
 from rn50.data.pipeline.batches import Batch, Batches, BatchFormat, Split
-from rn50.run import training
+from rn50.run import precision, training
 from rn50.run.implementation import EpochResult, Progress
 from rn50.settings.config import Config
 
@@ -29,9 +29,10 @@ class MxnetImplementation:
             training.require_gpu(config, local_rank, mx.context.num_gpus(),
                                  "use mxnet-cu112 and a GPU of compute capability 5.0 to 8.9")
         self.context = mx.gpu(local_rank) if on_gpu else mx.cpu()
-        self.precision = training.precision(config)
+        self.precision = precision.before_warm_up(config)
         # MXNet's convolutions run channels-last on GPUs only.
-        self.batch_format = BatchFormat(local_rank if on_gpu else None, "HWC" if on_gpu else "CHW", self.precision == "float16")
+        layout, half = "HWC" if on_gpu else "CHW", self.precision.name == "float16"
+        self.batch_format = BatchFormat(local_rank if on_gpu else None, layout, half)
         self._learning_rates, self._pace = training.LearningRates(config), training.Pace()
         self.steps = 0
         self.forward_seconds = math.inf
@@ -48,8 +49,9 @@ class MxnetImplementation:
         """Build and compile everything on synthetic batches, then restore the weights of ``seed``."""
         h, classes = self.config.hyperparameters, self.config.data.classes
         self._seed = seed
-        mx.random.seed(seed)
         dali.prepare(self.config, self.batch_format)
+        self.precision = precision.choose(self.config, self.communicator, self._timed_step)
+        mx.random.seed(seed)
         self.network = self._untrained()
         self.network.initialize(mx.init.MSRAPrelu(slope=0), self.context)  # for parameters without one of their own: Gluon's
         # One graph per batch shape: a graph of static shape is planned again at each change of the shape.
@@ -70,9 +72,29 @@ class MxnetImplementation:
 
     def _untrained(self) -> Any:
         """Return the network without values."""
-        fused = self.config.run.device == "cpu" and self.precision == "float32"
-        layout = Layout("N" + self.batch_format.layout, self.precision, fused_relu=fused)
+        return self._resnet50(self.precision.name)
+
+    def _resnet50(self, of: str) -> ResNet50:
+        """Return our network in a precision, without values."""
+        fused = self.config.run.device == "cpu" and of == "float32"
+        layout = Layout("N" + self.batch_format.layout, of, fused_relu=fused)
         return ResNet50(self.config.data.classes, self.config.data.width, self.config.hyperparameters.bn_gamma_zero, layout)
+
+    def _timed_step(self, of: str) -> Callable[[], None]:
+        """Return a forward and backward pass of our network in a precision; all-reduce and update take as long in any."""
+        network, batch = self._resnet50(of), next(self._synthetic().epoch())
+        network.initialize(ctx=self.context)
+        loss = TrainingLoss(network, self.config.data.classes, self.config.hyperparameters.label_smoothing)
+        loss.hybridize(static_alloc=True, static_shape=True)
+
+        def step() -> None:
+            self.steps += 1
+            with autograd.record():
+                value = loss(batch.images, batch.labels)
+            value.backward()
+            self._wait()
+
+        return step
 
     def _trial_step(self, batch: Batch) -> None:
         self._train_step(batch, learning_rate=0.0)

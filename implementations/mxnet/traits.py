@@ -80,6 +80,7 @@ TRAITS = Traits(
         "MXNET_SAFE_ACCUMULATION": "1: sums of float16 are taken in float32",
         "MXNET_USE_FUSION": "1: neighbouring elementwise operators become one GPU kernel, compiled at run time",
     },
+    rate_with_amx=7.27,
     container="NVIDIA_MXNET_VERSION",
     profiling={"MXNET_EXEC_BULK_EXEC_TRAIN": "0"},  # else the engine runs, and the profiler counts, several operators as one
     is_default=True,

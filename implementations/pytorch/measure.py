@@ -31,7 +31,7 @@ class PytorchMeasurable(PytorchImplementation, TrainingSteps):
     def _untrained(self) -> Any:
         if self._model is None:
             return super()._untrained()
-        return zoo.ZooNetwork(self._model, self.config.data.classes, self.precision)
+        return zoo.ZooNetwork(self._model, self.config.data.classes, self.precision.name)
 
     @lost_rank_named()
     def train_steps(self, batches: Batches, lead_in: int, steps: int) -> EpochResult:

@@ -3,7 +3,7 @@
 import contextlib
 import itertools
 import math
-from typing import Any, Iterator, List, Tuple
+from typing import Any, Callable, Iterator, List, Tuple
 
 import torch
 
@@ -14,7 +14,7 @@ from implementations.pytorch.model import ResNet50, evaluation, flatten_paramete
 from implementations.pytorch.optimizer import in_order, optimizer_of
 from implementations.pytorch.step import Eager, normalise_of, of_full_batches
 from rn50.data.pipeline.batches import Batch, Batches, BatchFormat, Split
-from rn50.run import training
+from rn50.run import precision, training
 from rn50.run.implementation import EpochResult, Progress
 from rn50.settings.config import Config
 
@@ -58,8 +58,8 @@ class PytorchImplementation:
         if on_gpu:  # every shape but that of a ragged batch recurs some ten thousand times
             torch.backends.cudnn.benchmark = True
             torch.backends.cudnn.benchmark_limit = 0  # try all algorithms, not only the first ten
-        self.precision = training.precision(config)
-        self.batch_format = BatchFormat(local_rank if on_gpu else None, "HWC", self.precision == "float16")
+        self.precision = precision.before_warm_up(config)
+        self.batch_format = BatchFormat(local_rank if on_gpu else None, "HWC", self.precision.name == "float16")
         self._look_back = LookBack(self.device)
         self._learning_rates, self._pace = training.LearningRates(config), training.Pace()
         self.steps = 0
@@ -78,6 +78,7 @@ class PytorchImplementation:
         h = self.config.hyperparameters
         self._seed = seed
         prepare(self.config, self.batch_format)
+        self.precision = precision.choose(self.config, self.communicator, self._timed_step)
         self.network = self._untrained().to(self.device)
         self.network.initialize(seed)
         self.parameters = trainable(self.network)
@@ -97,9 +98,28 @@ class PytorchImplementation:
 
     def _untrained(self) -> Any:
         """Return the network without values."""
+        return self._resnet50(self.precision.name)
+
+    def _resnet50(self, of: str) -> ResNet50:
+        """Return our network in a precision, without values."""
         h, data = self.config.hyperparameters, self.config.data
         normalise = normalise_of(self.config.run.step_mode, self.device)
-        return ResNet50(data.classes, data.width, h.bn_gamma_zero, self.precision, normalise)
+        return ResNet50(data.classes, data.width, h.bn_gamma_zero, of, normalise)
+
+    def _timed_step(self, of: str) -> Callable[[], None]:
+        """Return a forward and backward pass of our network in a precision; all-reduce and update take as long in any."""
+        h, network, batch = self.config.hyperparameters, self._resnet50(of).to(self.device), next(self._synthetic().epoch())
+        network.initialize(self._seed)
+        _, gradients = flatten_parameters(in_order(trainable(network)), torch.zeros)
+        eager = Eager(network, gradients, h.label_smoothing)
+        losses = of_full_batches(self.config.run.step_mode, eager, batch.images, batch.labels)
+
+        def step() -> None:
+            self.steps += 1
+            losses(batch.images, batch.labels)
+            self._wait()
+
+        return step
 
     def _trial_step(self, batch: Batch) -> None:
         self._train_step(batch, learning_rate=0.0)

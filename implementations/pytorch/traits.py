@@ -21,4 +21,6 @@ TRAITS = Traits(
         "TORCHINDUCTOR_CACHE_DIR": "folder that keeps what STEP_MODE=compile has compiled, for later runs",
         "TORCHINDUCTOR_MAX_AUTOTUNE": "1: STEP_MODE=compile times several kernels for every operation, which takes minutes",
     },
+    uses_amx=True,
+    rate_with_amx=18.3,
 )

@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 from rich.table import Table
 
 from rn50 import process
-from rn50.doctor import gpus, host, packages, results, submission
+from rn50.doctor import gpus, host, packages, processor, results, submission
 from rn50.doctor.finding import FAILURE, OK, WARNING, Finding
 from rn50.machine import hardware
 from rn50.machine import software as software_facts
@@ -28,6 +28,7 @@ def examine(machine: Machine, software: Software, config: Optional[Config], envi
     return [
         *packages.findings(software, config),
         *gpus.findings(machine, software, config, environ),
+        *processor.findings(machine, config),
         *host.findings(machine, config, environ),
         *(results.findings(pathlib.Path(config.run.result_file)) if config and config.run.result_file else ()),
     ]

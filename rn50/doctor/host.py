@@ -1,4 +1,4 @@
-"""Check that cores, memory, limits, network and data of this machine suit a run."""
+"""Check that threads, memory, limits, network and data of this machine suit a run."""
 
 import os
 import pathlib
@@ -24,10 +24,9 @@ NETWORK_FILE_SYSTEMS = ("nfs", "nfs4", "cifs", "smb3", "9p", "virtiofs", "fuse.s
 
 
 def findings(machine: Machine, config: Optional[Config], environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield the findings on everything but GPUs and software."""
+    """Yield the findings on everything but processor, GPUs and software."""
     ranks = config.run.ranks_per_node if config else 1
     on_gpus = bool(machine.gpus) if config is None else config.run.device == "gpu"
-    yield _processor(machine)
     yield _threads(machine, config, environ)
     yield _binding(machine, ranks, on_gpus)
     yield _memory(machine, config)
@@ -37,17 +36,6 @@ def findings(machine: Machine, config: Optional[Config], environ: Mapping[str, s
     yield _network(machine, config)
     if config is not None:
         yield _data(machine, config)
-
-
-def _processor(machine: Machine) -> Finding:
-    cores = len({(cpu.socket, cpu.core) for cpu in machine.cpus})
-    nodes = len({cpu.node for cpu in machine.cpus})
-    usable = f"{len(machine.cpus)} of {machine.online} CPUs usable"
-    found = f"{machine.processor or machine.architecture}: {usable}, cores {cores}, NUMA nodes {nodes}"
-    if machine.architecture not in ("x86_64", "amd64"):
-        return Finding(FAILURE, "processor", f"{found}; the packages of requirements/ are built for x86_64 only",
-                       "use an x86-64 machine")
-    return Finding(OK, "processor", found)
 
 
 def _threads(machine: Machine, config: Optional[Config], environ: Mapping[str, str]) -> Finding:

@@ -8,11 +8,16 @@ import math
 import os
 import pathlib
 import re
-from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Tuple
 
 from rn50 import process
 from rn50.machine import cgroup, cpu_list, gpus, sources
 from rn50.machine.sources import Sources
+
+BFLOAT16 = frozenset(("avx512_bf16", "amx_bf16"))
+"""Flags of the instruction sets that multiply bfloat16."""
+AMX = ("amx_tile", "amx_bf16", "amx_int8")
+"""Flags of Intel's Advanced Matrix Extensions."""
 
 
 class Cpu(NamedTuple):
@@ -40,6 +45,8 @@ class Machine:
     host: str
     architecture: str
     processor: str
+    cpu_flags: FrozenSet[str]
+    """Instruction sets and other features that the kernel names of the processor."""
     cpus: Tuple[Cpu, ...]
     """The online CPUs in the affinity mask and the cpuset; never empty."""
     online: int
@@ -102,6 +109,7 @@ def read(root: str = "/", run: sources.Run = sources.run, environ: Optional[Mapp
         host=source.text("proc/sys/kernel/hostname"),
         architecture=about.get("Architecture", os.uname().machine),
         processor=about.get("Model name", ""),
+        cpu_flags=_cpu_flags(source),
         cpus=cpus,
         online=len(all_cpus),
         quota=limits.quota if limits.quota is not None and limits.quota < len(cpus) else None,
@@ -118,9 +126,14 @@ def read(root: str = "/", run: sources.Run = sources.run, environ: Optional[Mapp
     )
 
 
-def fastest_cpu_precision(root: str = "/") -> str:
-    """Return "bfloat16" if the processor multiplies it natively (1.4 times as fast: docs/measurements.md), else "float32"."""
-    return "bfloat16" if "avx512_bf16" in Sources(pathlib.Path(root)).text("proc/cpuinfo") else "float32"
+def cpu_names_bfloat16(root: str = "/") -> bool:
+    """Return True if the processor has instructions that multiply bfloat16."""
+    return bool(BFLOAT16 & _cpu_flags(Sources(pathlib.Path(root))))
+
+
+def _cpu_flags(source: Sources) -> FrozenSet[str]:
+    listed = re.search(r"^flags\s*:(.*)$", source.text("proc/cpuinfo"), re.MULTILINE)
+    return frozenset(listed[1].split() if listed else ())
 
 
 def _cpus(source: Sources, cpuset: Optional[Tuple[int, ...]]) -> Tuple[Tuple[Cpu, ...], Tuple[Cpu, ...]]:

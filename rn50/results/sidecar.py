@@ -9,7 +9,7 @@ from rn50.errors import UserError
 
 LARGEST = 8 << 20
 """Bytes; files that we write have some tens of thousands."""
-_TEXTS = ("commit", "python", "machine", "rn50", "precision", "input_library")
+_TEXTS = ("commit", "python", "machine", "rn50", "precision", "precision_reason", "input_library")
 _TABLES = ("packages", "system", "variables", "environment")
 _SECTIONS = ("hyperparameters", "run", "data", "input_pipeline")
 _COUNTS = ("ranks_per_node", "nodes")

@@ -25,6 +25,15 @@ class EpochResult(NamedTuple):
     """The part of ``seconds`` in which the training loop waited for its next batch."""
 
 
+class Precision(NamedTuple):
+    """The precision of the matrix products (``rn50.run.precision``)."""
+
+    name: str
+    """"float32", "float16" or "bfloat16"."""
+    reason: str = ""
+    """A line that says why PRECISION=auto became it; empty where configuration and device leave no choice."""
+
+
 class Communicator(Protocol):
     """The ranks of a run. One process is a communicator of size 1."""
 
@@ -58,6 +67,8 @@ class Implementation(Protocol):
     """True while the rank waits for its input pipeline."""
     forward_seconds: float
     """Seconds of a forward pass of this rank alone, known after ``warm_up``. It shows which rank is slow."""
+    precision: Precision
+    """The same on all ranks, known after ``warm_up``."""
 
     def warm_up(self, seed: int) -> List[str]:
         """Build model and optimizer, compile, and run steps on synthetic batches. Touches no file of the data set.

@@ -110,12 +110,12 @@ class RunLog:
             self._start(constants.RUN_START)
             self._clock_runs = True
 
-    def samples(self, config: Config, certificate: Optional[Dict[str, str]] = None) -> None:
-        """Log the sizes of the two sets, with the input library and the certificate's hashes by name as metadata.
+    def samples(self, config: Config, precision: str, certificate: Optional[Dict[str, str]] = None) -> None:
+        """Log the sizes of the two sets, with input library, precision and the certificate's hashes by name as metadata.
 
-        The hashes are metadata because the rules have no key for them.
+        They are metadata because the rules have no key for them.
         """
-        metadata = {"input_library": training.input_library(config), **(certificate or {})}
+        metadata = {"input_library": training.input_library(config), "precision": precision, **(certificate or {})}
         self._event(constants.TRAIN_SAMPLES, config.data.train_samples, metadata)
         self._event(constants.EVAL_SAMPLES, config.data.eval_samples, metadata)
 

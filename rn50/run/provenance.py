@@ -37,8 +37,7 @@ def save(config: Config, seed: int, result_file: pathlib.Path) -> None:
         _VERSION: rn50.__version__,
         "commit": software.commit(),
         "python": platform.python_version(),
-        "precision": training.precision(config),  # that of "auto" depends on the machine
-        "input_library": training.input_library(config),  # this one too
+        "input_library": training.input_library(config),  # that of "auto" depends on the machine
         "machine": f"{platform.node()}: {platform.platform()}",
         "system": description.read(),
         "packages": {d.metadata["Name"]: d.version for d in importlib.metadata.distributions()},
@@ -46,10 +45,10 @@ def save(config: Config, seed: int, result_file: pathlib.Path) -> None:
     _write(target, facts)
 
 
-def add(result_file: pathlib.Path, heading: str, facts: Dict[str, Any]) -> None:
+def add(result_file: pathlib.Path, facts: Dict[str, Any]) -> None:
     """Add facts that only the run itself could find out to the file that ``save`` wrote."""
     target = result_file.with_suffix(".json")
-    _write(target, {**files.read_json(target), heading: facts})
+    _write(target, {**files.read_json(target), **facts})
 
 
 def _refuse_another(target: pathlib.Path) -> None:

@@ -90,6 +90,7 @@ def run(
                 _refuse_different_inputs(config, communicator)
                 watch.doing = "warming up"
                 tensors = implementation.warm_up(seed)
+                _tell_precision(implementation, result_file, rank_display)
                 watch.doing = "timing the ranks"
                 for line in all_reduce.before_the_clock(config, implementation, watch.hosts()):
                     rank_display.remark(line)
@@ -120,6 +121,15 @@ def _refuse_different_inputs(config: Config, communicator: Communicator) -> None
                         "install the same packages on every machine, or set INPUT_LIBRARY")
 
 
+def _tell_precision(implementation: Implementation, result_file: Optional[pathlib.Path], display: Display) -> None:
+    """Show why warm-up took its precision, and save both beside the log."""
+    name, reason = implementation.precision
+    if reason:
+        display.remark(reason)
+    if result_file is not None and implementation.communicator.rank == 0:
+        provenance.add(result_file, {"precision": name, "precision_reason": reason})
+
+
 def _against_the_clock(
     config: Config, implementation: Implementation, log: RunLog, display: Display, watch: Watchdog
 ) -> Outcome:
@@ -128,7 +138,7 @@ def _against_the_clock(
     loss_check = LossCheck(config, lambda line: display.remark(f"warning: {line}"))
     watch.doing = "opening the data set"
     implementation.open_data()
-    log.samples(config, _check_certificate(config, implementation.communicator, display))
+    log.samples(config, implementation.precision.name, _check_certificate(config, implementation.communicator, display))
     trained, accuracy = 0, 0.0
     for evaluated_epoch in schedule.evaluation_epochs(h.num_epochs, h.eval_offset, h.eval_period):
         first = trained + 1
@@ -164,7 +174,7 @@ def _check_certificate(config: Config, communicator: Communicator, display: Disp
         display.remark(f"no certificate.json in {folder}; rn50 verify {folder} looks at every image and writes it")
         return None
     if config.run.result_file and communicator.rank == 0:
-        provenance.add(pathlib.Path(config.run.result_file), "data certificate", found.summary())
+        provenance.add(pathlib.Path(config.run.result_file), {"data certificate": found.summary()})
     return {"certificate_sha256": found.sha256, "data_set_sha256": str(found.content["set_sha256"])}
 
 

@@ -8,19 +8,11 @@ from rn50 import frameworks
 from rn50.benchmark import schedule
 from rn50.data.pipeline.batches import Batch, Batches
 from rn50.errors import UserError
-from rn50.machine.hardware import fastest_cpu_precision
 from rn50.run.implementation import EpochResult
 from rn50.settings.config import Config
 
 PROGRESS_SECONDS = 1.0
 WARM_UP_STEPS = 3
-
-
-def precision(config: Config) -> str:
-    """Return the precision of the matrix products: PRECISION, or the fastest of the device for "auto"."""
-    if config.run.precision != "auto":
-        return config.run.precision
-    return "float16" if config.run.device == "gpu" else fastest_cpu_precision()
 
 
 def input_library(config: Config) -> str:

@@ -105,7 +105,8 @@ class Run:
     framework: str = env("FRAMEWORK", framework, "what trains: a folder of implementations/", default=frameworks.default())
     device: str = env("DEVICE", one_of("gpu", "cpu"), "what computes: gpu or cpu", default="gpu")
     precision: str = env("PRECISION", one_of("auto", "float32", "float16", "bfloat16"),
-                         "numbers of the forward and backward pass; auto: float16 on a GPU, on a CPU what it computes fastest",
+                         "numbers of the forward and backward pass; auto: float16 on a GPU, on a CPU float32 or bfloat16, "
+                         "whose steps are timed at warm-up",
                          default="auto")
     step_mode: str = env("STEP_MODE", one_of(*frameworks.values("step_modes")), "how a step runs: eager, operation by "
                          "operation; graph, as a CUDA graph; compile, by the framework's compiler; fused, with our kernels for "

@@ -3,6 +3,7 @@
 import pathlib
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
+from rn50.run import precision
 from rn50.settings.config import Config
 from rn50.speed import worker
 from rn50.speed.measurable import Measurable
@@ -45,6 +46,7 @@ class Result(NamedTuple):
     """Images/s of all ranks together by kind of data, or the reason why there are none."""
 
     cell: Cell
+    """With the precision that warm-up took for "auto"."""
     rates: Dict[str, Rates]
     failure: str
     """As in a job's ``worker.Outcome``."""
@@ -74,7 +76,7 @@ def as_rank(
                 if round_:
                     measured[kind].append(result.samples / result.seconds)
         if implementation.communicator.rank == 0:
-            worker.report(measured)
+            worker.report({"precision": precision.shown(config, implementation.precision), "images_per_second": measured})
         implementation.communicator.barrier()
     finally:
         implementation.close()
@@ -85,4 +87,7 @@ def run(
 ) -> Result:
     """Measure a cell in a job of its own. Raises UserError if ``log`` cannot be written."""
     reported, failure = worker.run(verb(cell.model, cell.kinds(kinds), seconds, rounds), {**environ, **cell.variables}, log)
-    return Result(cell, {kind: of_rounds(values) for kind, values in (reported or {}).items()}, failure, log.name)
+    if failure:
+        return Result(cell, {}, failure, log.name)
+    rates = {kind: of_rounds(values) for kind, values in reported["images_per_second"].items()}
+    return Result(cell._replace(precision=reported["precision"]), rates, failure, log.name)

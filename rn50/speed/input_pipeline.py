@@ -6,6 +6,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 from rich.table import Table
 
 from rn50.progress import counting
+from rn50.run import precision
 from rn50.run.implementation import EpochResult
 from rn50.settings.config import Config
 from rn50.speed import rates
@@ -46,6 +47,7 @@ class Waiting(NamedTuple):
 class Report(NamedTuple):
     """Report of a measurement; images/s are of all ranks together."""
 
+    precision: str
     images_per_second: Dict[str, Rates]
     real_of_synthetic: Comparison
     waiting: Waiting
@@ -119,7 +121,8 @@ def measure(config: Config, meter: Meter, implementation: Measurable, seconds: f
         statistics.median(result.seconds / steps["real"] for result, _ in waits),
         statistics.median(rate for _, rate in waits),
     )
-    return Report(found, compared, waiting, bottleneck({name: rate.median for name, rate in found.items()}, compared))
+    slowest = bottleneck({name: rate.median for name, rate in found.items()}, compared)
+    return Report(precision.shown(config, implementation.precision), found, compared, waiting, slowest)
 
 
 def to_json(config: Config, report: Report) -> Dict[str, Any]:
@@ -128,6 +131,7 @@ def to_json(config: Config, report: Report) -> Dict[str, Any]:
         "system": config.run.system,
         "device": config.run.device,
         "ranks": config.ranks,
+        "precision": report.precision,
         "images_per_second": {name: rate.to_json() for name, rate in report.images_per_second.items()},
         "real_of_synthetic": report.real_of_synthetic.to_json(),
         "waiting": report.waiting._asdict(),
@@ -138,7 +142,8 @@ def to_json(config: Config, report: Report) -> Dict[str, Any]:
 def show(config: Config, report: Report, console: Terminal) -> None:
     """Print one line per stage, then the verdict."""
     ranks = "1 rank" if config.ranks == 1 else f"{config.ranks} ranks together"
-    table = Table(title=f"{config.run.system}: images/s of {ranks}, {config.run.device}", title_justify="left")
+    title = f"{config.run.system}: images/s of {ranks}, {config.run.device}, {report.precision}"
+    table = Table(title=title, title_justify="left")
     for heading in ("", "median", "lowest", "highest"):
         table.add_column(heading, justify="right" if heading else "left")
     for name, rate in report.images_per_second.items():

@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Protocol, Tu
 
 from rn50 import frameworks
 from rn50.data.pipeline.batches import Batches, BatchFormat
-from rn50.run.implementation import Communicator, EpochResult
+from rn50.run.implementation import Communicator, EpochResult, Precision
 from rn50.run.training import Pace
 from rn50.settings.config import Config, InputPipeline
 
@@ -32,6 +32,8 @@ class Measurable(Protocol):
     communicator: Communicator
     batch_format: BatchFormat
     """The form of the batches that the input pipeline makes, and where it makes them."""
+    precision: Precision
+    """See ``rn50.run.implementation``. Of a model of the zoo it is the one in which our network's step is the faster."""
 
     def warm_up(self, seed: int) -> List[str]:
         """See ``rn50.run.implementation``."""

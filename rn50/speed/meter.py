@@ -14,6 +14,7 @@ from rn50.run import training
 from rn50.run.implementation import EpochResult
 from rn50.settings.config import Config
 from rn50.speed.measurable import Measurable
+from rn50.terminal import say
 
 LEAST_STEPS = 3
 """Fewest steps that are timed, however short the time."""
@@ -37,6 +38,8 @@ class Meter:
             raise UserError(f"BATCHSIZE={config.hyperparameters.batch_size}",
                             f"more than the {shortest} images of a rank, so that there is no full batch to measure", "lower it")
         implementation.warm_up(SEED)
+        if implementation.precision.reason and self.communicator.rank == 0:
+            say(implementation.precision.reason, err=True)
 
     def agreed(self, value: int) -> int:
         """Broadcast rank 0's value."""

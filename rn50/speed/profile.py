@@ -87,7 +87,8 @@ def measure(environ: Mapping[str, str], seconds: float, rounds: int, steps: int,
     with counting("profiling") as progress:
         for done, what in enumerate(JOBS, start=1):
             log = folder / f"{what}.log"
-            variables = {**separately, **environ} if what == "operators" else environ
+            # The same precision in both jobs: timed anew, "auto" may become another.
+            variables = environ if what == "rate" else {**separately, **environ, "PRECISION": _precision(reported["rate"])}
             outcome = worker.run(verb(what, seconds, rounds, steps, folder), variables, log)
             if outcome.failure:
                 raise UserError(f"{outcome.failure} ({log} has it all)")
@@ -95,6 +96,10 @@ def measure(environ: Mapping[str, str], seconds: float, rounds: int, steps: int,
             progress(done, len(JOBS))
     files.write(folder / PLAIN, json.dumps({"file": files.MARK, **reported}, indent=1) + "\n", remedy=_REMEDY)
     return _profile(reported)
+
+
+def _precision(rate: Dict[str, Any]) -> str:
+    return str(rate["precision"]).split()[0]
 
 
 def read(folder: pathlib.Path) -> Profile:
@@ -141,8 +146,8 @@ def show(now: Profile, before: Optional[Profile], folder: pathlib.Path, console:
 
     real, synthetic = (now.rate["images_per_second"][kind] for kind in ("real", "synthetic"))
     waiting = now.rate["waiting"]
-    line(f"1 rate: {real['median']:,.0f} images/s ({real['lowest']:,.0f} to {real['highest']:,.0f}) on real data, "
-         f"{synthetic['median']:,.0f} on synthetic; reader ratio {waiting['reader_ratio']:.1%}, reader cost "
+    line(f"1 rate, {now.rate['precision']}: {real['median']:,.0f} images/s ({real['lowest']:,.0f} to {real['highest']:,.0f}) on "
+         f"real data, {synthetic['median']:,.0f} on synthetic; reader ratio {waiting['reader_ratio']:.1%}, reader cost "
          f"{waiting['reader_cost_s'] * 1e3:.2f} ms, batch cost {waiting['batch_cost_s'] * 1e3:.2f} ms")
     line(f"2 profile: {now.steps} steps of {now.step_seconds * 1e3:.1f} ms under the profiler; no operator ran in "
          f"{now.idle:.1%} of the time; timeline: {folder}/trace_*.json")

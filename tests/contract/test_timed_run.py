@@ -10,8 +10,9 @@ import pytest
 
 from rn50.errors import UserError
 from rn50.machine import description
+from rn50.results import parse
 from rn50.run import timed_run
-from rn50.run.implementation import EpochResult
+from rn50.run.implementation import EpochResult, Precision
 from rn50.settings import config as configuration
 from tests.conftest import with_changes
 from tests.contract.toy import TENSORS, Toy, run
@@ -90,6 +91,30 @@ def test_what_leaves_the_closed_rules_is_said_and_logged_as_open(tiny_config, tm
         assert [line for line in remarks if "division" in line] == said
         division = next(line for line in file.read_text().splitlines() if '"submission_division"' in line)
         assert ('"open"' in division) == bool(said)
+
+
+def test_the_precision_that_warm_up_took_is_shown_and_stands_in_the_log_and_beside_it(tiny_config, tmp_path):
+    remarks = []
+
+    class Listening(timed_run.Display):
+        def remark(self, line):
+            remarks.append(line)
+
+    class Choosing(Toy):
+        def warm_up(self, seed):
+            self.precision = Precision("bfloat16", "it was the faster one")
+            return super().warm_up(seed)
+
+    file = tmp_path / "result_0.txt"
+    config = with_changes(tiny_config, run={"precision": "auto", "result_file": str(file)},
+                          data={"eval_samples": 1000, "folder": str(tmp_path / "no data")})
+    timed_run.run(config, lambda config: Choosing(config, [800], []), Listening())
+    assert "it was the faster one" in remarks
+    saved = json.loads(file.with_suffix(".json").read_text())
+    assert (saved["precision"], saved["precision_reason"]) == ("bfloat16", "it was the faster one")
+    assert saved["variables"]["PRECISION"] == "auto"
+    samples = [event for event in parse.read_log(file).events if event.key.endswith("_samples")]
+    assert [event.metadata["precision"] for event in samples] == ["bfloat16", "bfloat16"]
 
 
 def test_data_is_opened_after_the_clock_starts(tiny_config, tmp_path):

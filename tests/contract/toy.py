@@ -4,7 +4,7 @@ import json
 import types
 
 from rn50.run import timed_run
-from rn50.run.implementation import EpochResult
+from rn50.run.implementation import EpochResult, Precision
 from tests.conftest import with_changes
 
 TENSORS = ["conv0_weight", "fc1_bias"]
@@ -14,6 +14,7 @@ class Toy:
     """Counts as many samples correct as it is told, evaluation after evaluation."""
 
     steps, waits_for_data, forward_seconds = 0, False, 0.1
+    precision = Precision("float32")
 
     def __init__(self, config, correct, calls, total=1000, fault=None, loss=0.5):
         self.communicator = types.SimpleNamespace(

@@ -65,7 +65,7 @@ def main():
     log.submission(config, 0)
     log.hyperparameters(config, config.run.seed, config.ranks, [])
     log.run_start()
-    log.samples(config, None)
+    log.samples(config, "float32", None)
     needed, reached = epochs_needed(config, config.run.seed), False
     for epoch in range(1, config.hyperparameters.num_epochs + 1):
         time.sleep(pause)

@@ -84,6 +84,18 @@ def test_models_of_the_zoo_stand_beside_ours(tiny_environment, tmp_path, framewo
     assert "squeezenet1_1 float32, real data" not in picture
 
 
+def test_the_precision_that_auto_became_is_told(tiny_environment, tmp_path):
+    zoo_installed("mxnet")
+    done = bench_throughput({**tiny_environment, "PRECISION": "auto"}, tmp_path, "--models", "ours,squeezenet1.1",
+                            "--batch-sizes", "4", "--data", "synthetic")
+    assert done.returncode == 0, done.stdout + done.stderr
+    for each in json.loads((tmp_path / "cells.json").read_text())["cells"]:
+        taken = each["precision"].split()[0]
+        assert each["precision"] == f"{taken} (auto)" and taken in ("float32", "bfloat16")
+        assert f"PRECISION=auto is {taken}: " in (tmp_path / each["log"]).read_text()
+        assert f"| {each['model']} | {taken} (auto) |" in (tmp_path / "report.md").read_text()
+
+
 def test_what_does_not_fit_into_memory_is_a_cell(tiny_environment, tmp_path):
     installed("mxnet")
     done = bench_throughput({**tiny_environment, "IMAGE_SIZE": "1024", "EVAL_RESIZE": "1100"}, tmp_path, "--batch-sizes", "1,203",

@@ -15,7 +15,7 @@ import pytest
 
 from rn50.data import recordio
 from rn50.errors import UserError
-from rn50.run.implementation import EpochResult
+from rn50.run.implementation import EpochResult, Precision
 from rn50.settings import config as configuration
 from rn50.settings import config_file, rewrite
 from rn50.speed import input_settings, tuned_config, tuning
@@ -45,6 +45,8 @@ UNIT_S = 1e-5
 
 class Formula:
     """A trainer whose every step takes the units that ``cost(settings)`` gives, times noise; ``cost`` may refuse settings."""
+
+    precision = Precision("float32")
 
     def __init__(self, cost, synthetic=0.1, noise=0.0, seed=0):
         self.communicator = OneRank()

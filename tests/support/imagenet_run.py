@@ -42,7 +42,7 @@ def write(file, seed=1, epoch_ms=EPOCH_MS, start_ms=1_700_000_000_000, config=No
     log.submission(config, start_ms)
     log.hyperparameters(config, seed, config.ranks, tensors())
     log.run_start()
-    log.samples(config, CERTIFICATE)
+    log.samples(config, "float16", CERTIFICATE)
     first = 1
     for last, accuracy in zip(schedule.evaluation_epochs(h.num_epochs, h.eval_offset, h.eval_period), accuracies):
         log.block_start(first, last - first + 1)

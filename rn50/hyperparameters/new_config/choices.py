@@ -135,7 +135,7 @@ def _is_installed(traits: Traits, software: Software) -> bool:
 def precision(on: Devices) -> Choice:
     """Return PRECISION."""
     if on.device == "cpu":
-        return Choice("auto", "what this CPU computes fastest")
+        return Choice("auto", "float32 or bfloat16: the faster one at warm-up")
     if not on.capabilities:
         return Choice("auto", "float16 on a GPU")
     oldest = min(on.capabilities)

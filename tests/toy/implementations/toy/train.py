@@ -9,7 +9,7 @@ from rn50.benchmark.optimizers import lars_update, sgd_update
 from rn50.data.pipeline import dali, dali_batches
 from rn50.data.pipeline.batches import Batch, BatchFormat, RepeatedBatch
 from rn50.process import environment
-from rn50.run import local_ranks, single_process, training
+from rn50.run import local_ranks, precision, single_process, training
 
 
 class OneRank(single_process.SingleProcess):
@@ -54,6 +54,7 @@ class ToyImplementation:
         self.communicator: Any = OneRank() if config.ranks == 1 else SharedMemory(environment())
         self.batch_format = BatchFormat(None, "CHW", False)
         self._learning_rates, self._pace = training.LearningRates(config), training.Pace()
+        self.precision = precision.before_warm_up(config)
         self.steps, self.forward_seconds = 0, float("inf")
         self.training_data: Any = None
         self.validation_data: Any = None
