@@ -44,11 +44,11 @@ class Version(NamedTuple):
     update_passes: int
     """Passes over all parameters in float32: LARS, and the gradients set to 0 before the step."""
     backwards: bool = False
-    """Whether the second pass over what batch norm reads twice goes backwards, so that the cache holds the end of the first."""
+    """True if the second pass over what batch norm reads twice goes backwards, so that the cache holds the end of the first."""
     mask_passes: int = 0
     """Passes over the mask of ReLU at the end of a block, one bit a value."""
     stem: bool = False
-    """Whether the first batch norm, ReLU and pooling are one kernel forward, and two backward."""
+    """True if the first batch norm, ReLU and pooling are one kernel forward, and two backward."""
 
 
 # The normalising pass includes ReLU and sum. In the backward pass ReLU's mask is computed again from the input. If a shortcut was

@@ -1,4 +1,4 @@
-"""Crop, resize, mirror and normalise a batch with PyTorch's operations, two kernels an image; ``crop_kernel`` is faster."""
+"""Crop, resize, mirror and normalise a batch with PyTorch's operations, two kernels an image; ``kernels.crop`` is faster."""
 
 from typing import Sequence
 
@@ -8,7 +8,7 @@ from torch.nn import functional
 
 def cut(images: Sequence[torch.Tensor], parts: torch.Tensor, windows: torch.Tensor, mean: torch.Tensor, std: torch.Tensor,
         out: torch.Tensor) -> None:
-    """See ``crop_kernel.cut``. Positions are in float32 here, so exact halves may be rounded otherwise."""
+    """See ``kernels.crop.cut``. Positions are in float32 here, so exact halves may be rounded otherwise."""
     size = out.shape[1]
     maps = _affine(parts, windows, size).to(out.device)
     grids = functional.affine_grid(maps, [len(images), 3, size, size], align_corners=False)

@@ -21,7 +21,7 @@ from rn50.terminal import say
 BUFFERS = 3
 """Batches in the device's memory: one that a step reads, one that is ready, and one that is being filled."""
 Cut = Callable[..., None]
-"""``crop_kernel.cut`` or ``crop_operations.cut``."""
+"""``kernels.crop.cut`` or ``crop_operations.cut``."""
 
 
 def prepare(config: Config, form: BatchFormat) -> None:
@@ -43,19 +43,19 @@ def cut_on(device: torch.device, size: int, dtype: torch.dtype) -> Cut:
     if device.type == "cpu":
         return crop_operations.cut
     try:
-        from implementations.pytorch import crop_kernel
+        from implementations.pytorch.kernels import crop
 
         with torch.cuda.device(device):
             mean = std = torch.ones(3, device=device)
             pixel = torch.zeros(3, 1, 1, dtype=torch.uint8, device=device)
             out = torch.empty(1, size, size, 3, dtype=dtype, device=device)
-            crop_kernel.cut([pixel], torch.tensor([[0, 0, 1, 1]]), torch.zeros(1, 2, 2, dtype=torch.float64), mean, std, out)
+            crop.cut([pixel], torch.tensor([[0, 0, 1, 1]]), torch.zeros(1, 2, 2, dtype=torch.float64), mean, std, out)
     except Exception as error:  # of many types: no Triton, no C compiler, no headers of Python
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         say(f"warning: {ASKED_BY}: Triton cannot compile the kernel that crops ({reason}); PyTorch's operations crop instead, "
             "which is slow; install gcc and python3-dev", err=True)
         return crop_operations.cut
-    return crop_kernel.cut
+    return crop.cut
 
 
 class Decoded(NamedTuple):

@@ -10,6 +10,7 @@ import torch
 from implementations.pytorch.communicator import connect, lost_rank_named
 from implementations.pytorch.input_library import open_batches, prepare
 from implementations.pytorch.input_pipeline import synthetic
+from implementations.pytorch.look_back import LookBack
 from implementations.pytorch.model import ResNet50, evaluation, flatten_parameters, trainable
 from implementations.pytorch.optimizer import in_order, optimizer_of
 from implementations.pytorch.step import Eager, normalise_of, of_full_batches
@@ -17,32 +18,6 @@ from rn50.data.pipeline.batches import Batch, Batches, BatchFormat, Split
 from rn50.run import precision, training
 from rn50.run.implementation import EpochResult, Progress
 from rn50.settings.config import Config
-
-
-class LookBack:
-    """Reads values of an earlier step while the device computes the latest one, so that its queue does not run empty.
-
-    On the stream of the steps, which is in order, anything read would wait for all that the host has started there.
-    """
-
-    def __init__(self, device: torch.device):
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-        self._event: Any = None
-
-    def mark(self) -> None:
-        """Let later reads wait for what has been started up to here."""
-        if self._stream is not None:
-            self._event = torch.cuda.current_stream(self._stream.device).record_event()
-
-    @contextlib.contextmanager
-    def reading(self) -> Iterator[None]:
-        """Read in this context values that were computed before the latest ``mark``."""
-        if self._stream is None:
-            yield
-            return
-        with torch.cuda.stream(self._stream):
-            self._stream.wait_event(self._event)
-            yield
 
 
 class PytorchImplementation:

@@ -78,7 +78,7 @@ def test_data_larger_than_memory(data):
     assert finding.severity == WARNING and "8.0 GiB" in finding.found and "20.0 GiB" in finding.found
 
 
-@pytest.mark.parametrize("limit, ranks, severity", [(200, 1, FAILURE), (300, 1, OK), (300, 2, FAILURE), (600, 2, OK)])
+@pytest.mark.parametrize("limit, ranks, severity", [(300, 1, FAILURE), (350, 1, OK), (350, 2, FAILURE), (700, 2, OK)])
 def test_memory_that_no_rank_can_live_in(data, limit, ranks, severity):
     facts = dataclasses.replace(simulated("no-GPU"), memory_limit=limit << 20)
     config = with_changes(config_of("DEMO_CPU", DATADIR=str(data)), run={"ranks_per_node": ranks})

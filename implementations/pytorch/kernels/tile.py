@@ -19,7 +19,7 @@ import triton
 import triton.language as tl
 
 MULTIPROCESSORS = 132
-"""Of an H100 and an H200."""
+"""Number of an H100 and an H200."""
 SHAPE: Dict[str, Any] = {"ROWS": 64, "COLUMNS": 64, "num_warps": 8}
 """Shape of a tile and the warps that process it. A thread has 16 values, in float16 two loads of 16 bytes."""
 NARROW: Dict[str, Any] = {**SHAPE, "ROWS": 32}

@@ -10,8 +10,9 @@ import pytest
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton", reason="needs Triton, which PyTorch's builds for CUDA bring")
 
-from implementations.pytorch import crop_kernel, crop_operations, torchvision_batches  # noqa: E402
+from implementations.pytorch import crop_operations, torchvision_batches  # noqa: E402
 from implementations.pytorch.input_thread import InputThread  # noqa: E402
+from implementations.pytorch.kernels import crop as crop_kernel  # noqa: E402
 from implementations.pytorch.torchvision_records import positions  # noqa: E402
 from rn50.benchmark import rules  # noqa: E402
 from rn50.data.pipeline import crops  # noqa: E402
@@ -149,7 +150,7 @@ def test_nothing_outside_an_image_is_read(device, part):
 def test_where_it_cannot_be_compiled_the_operations_crop(missing, monkeypatch, capsys):
     if missing == "triton":
         monkeypatch.delitem(sys.modules, crop_kernel.__name__)
-        monkeypatch.delattr(sys.modules["implementations.pytorch"], "crop_kernel")
+        monkeypatch.delattr(sys.modules["implementations.pytorch.kernels"], "crop")
         monkeypatch.setitem(sys.modules, "triton", None)
     torchvision_batches.cut_on.cache_clear()
     for _ in range(2):  # one warning

@@ -4,7 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from implementations.pytorch.train import LookBack  # noqa: E402
+from implementations.pytorch.look_back import LookBack  # noqa: E402
 from tests.conftest import ON_GPU  # noqa: E402
 
 LONG = 2_000_000_000
