@@ -20,6 +20,8 @@ from rn50.benchmark import rules
 from rn50.errors import UserError
 
 TOKEN = ":::MLLOG"
+EPOCH_SAMPLES = "epoch_samples"
+"""Metadata of ``train_samples`` in our log of a run whose epochs are cut."""
 UNFINISHED = "unfinished"
 """Status of a run whose clock started and never stopped: the run goes on, or it was killed."""
 NOT_STARTED = "not started"
@@ -104,6 +106,13 @@ class ResultLog:
     def reached(self) -> Optional[Evaluation]:
         """First evaluation at the target accuracy or above, or None; its epoch is the run's epochs to target."""
         return next((e for e in self.evaluations if e.accuracy >= rules.TARGET_ACCURACY), None)
+
+    @property
+    def epoch_samples(self) -> Optional[int]:
+        """Images that each epoch trained on: fewer than ``train_samples`` where our run was cut by BENCHMARK_STEPS."""
+        logged = self.first("train_samples")
+        cut = finite(logged.metadata.get(EPOCH_SAMPLES)) if logged else None
+        return int(cut) if cut and cut > 0 else self.train_samples
 
     @property
     def minutes(self) -> Optional[float]:

@@ -136,7 +136,7 @@ def score_runs(folder: pathlib.Path, runs: Sequence[Run], ruleset: Optional[str]
     errors = [each for each in judged.errors if each.rule != result_rules.MISSED]
     reasons += [each.where_and_what for each in errors]
     so_far = len(runs) < rules.RUNS and len(times) == len(runs) and not judged.errors
-    images = [_epochs(runs[i]) * (runs[i].log.train_samples or 0) for i in kept]
+    images = [_epochs(runs[i]) * (runs[i].log.epoch_samples or 0) for i in kept]
     return SystemScore(
         system=_system(folder, runs),
         valid=not reasons,

@@ -87,7 +87,7 @@ def run_times(log: ResultLog) -> Optional[RunTimes]:
 
 def throughput(log: ResultLog) -> Throughput:
     """Return the images per second: training samples over the time of an epoch or block, less the evaluations within it."""
-    samples = log.train_samples
+    samples = log.epoch_samples
     if not samples:
         return Throughput((), False)
     epochs = _intervals(log, "epoch", "epoch_num")

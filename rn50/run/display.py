@@ -65,9 +65,7 @@ class LiveDisplay(Display):
         h = config.hyperparameters
         self._console = console
         self._ranks = config.ranks
-        self._samples_per_epoch = config.data.train_samples
-        if config.run.benchmark_steps:
-            self._samples_per_epoch = min(self._samples_per_epoch, config.run.benchmark_steps * config.global_batch_size)
+        self._samples_per_epoch = config.epoch_samples
         self._epochs = schedule.evaluation_epochs(h.num_epochs, h.eval_offset, h.eval_period)[-1]
         self._begin = self._epoch_begin = time.monotonic()
         self._epoch = 0

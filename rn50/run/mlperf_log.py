@@ -14,6 +14,7 @@ from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.files import ROOT
 from rn50.packages import needed_for
+from rn50.results.parse import EPOCH_SAMPLES
 from rn50.run import training
 from rn50.run.clock import now_ms
 from rn50.run.log_file import LogFile
@@ -116,7 +117,8 @@ class RunLog:
         They are metadata because the rules have no key for them.
         """
         metadata = {"input_library": training.input_library(config), "precision": precision, **(certificate or {})}
-        self._event(constants.TRAIN_SAMPLES, config.data.train_samples, metadata)
+        cut = {EPOCH_SAMPLES: config.epoch_samples} if config.run.benchmark_steps else {}
+        self._event(constants.TRAIN_SAMPLES, config.data.train_samples, {**metadata, **cut})
         self._event(constants.EVAL_SAMPLES, config.data.eval_samples, metadata)
 
     def block_start(self, first_epoch: int, epochs: int) -> None:

@@ -218,6 +218,12 @@ class Config:
         return self.hyperparameters.batch_size * self.ranks
 
     @property
+    def epoch_samples(self) -> int:
+        """Images that an epoch trains on: all, or those of ``benchmark_steps`` steps."""
+        all_, steps = self.data.train_samples, self.run.benchmark_steps
+        return all_ if steps is None else min(all_, steps * self.global_batch_size)
+
+    @property
     def departures(self) -> Dict[str, str]:
         """Variables whose values break the rules of the closed division -> the rule."""
         h = self.hyperparameters

@@ -9,6 +9,7 @@ import pytest
 from benchmarks import imagenet_like
 from rn50 import files
 from rn50.benchmark import rules
+from rn50.results.parse import read_log
 from tests.support.image_tree import make
 from tests.system.job import BUSY_S, RN50, ROOT, assert_aborted, events
 
@@ -87,6 +88,9 @@ def test_a_run_without_certificate_goes_on_and_says_so(train, results, imagenet)
     assert f"no certificate.json in {imagenet}; rn50 verify {imagenet} looks at every image" in job.err
     logged = {event["key"]: event for event in events(results / "result_1.txt")}
     assert "certificate_sha256" not in logged["train_samples"]["metadata"]
+    # Rates of a run whose epochs are cut count the images that it trained on.
+    assert read_log(results / "result_1.txt").epoch_samples == logged["global_batch_size"]["value"]
+    assert logged["train_samples"]["value"] > logged["global_batch_size"]["value"]
 
 
 def test_a_run_refuses_data_that_do_not_match_its_configuration(train, results):
