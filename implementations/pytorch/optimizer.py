@@ -43,6 +43,10 @@ class Sgd:
         """Set all momentum to 0."""
         self._velocities.zero_()
 
+    def gradients_of_weights(self, precision: torch.dtype) -> torch.Tensor:
+        """Return the tensor from which ``step`` reads the gradients of weights, in ``precision`` if it can."""
+        return self._gradients.view(-1)
+
     @torch.no_grad()
     def step(self, learning_rate: float, samples: int) -> None:
         """Make one update with gradients that are the sum over ``samples`` samples. It overwrites the gradients."""
