@@ -13,8 +13,8 @@ from implementations.pytorch.input_library import open_batches, prepare
 from implementations.pytorch.input_pipeline import synthetic
 from implementations.pytorch.look_back import LookBack
 from implementations.pytorch.model import PRECISIONS, ResNet50, evaluation, flatten_parameters, trainable
-from implementations.pytorch.optimizer import in_order, optimizer_of
-from implementations.pytorch.step import Eager, normalise_of, of_full_batches
+from implementations.pytorch.optimizer import in_order
+from implementations.pytorch.step import Eager, normalise_of, of_full_batches, optimizer_of
 from rn50.data.pipeline.batches import Batch, Batches, BatchFormat, Split
 from rn50.run import precision, training
 from rn50.run.implementation import EpochResult, Progress

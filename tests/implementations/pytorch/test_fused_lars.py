@@ -15,8 +15,8 @@ from implementations.pytorch.fused_lars import FusedLars  # noqa: E402
 from implementations.pytorch.half_weights import HalfWeights  # noqa: E402
 from implementations.pytorch.kernels import lars  # noqa: E402
 from implementations.pytorch.model import PRECISIONS, Named, flatten_parameters, views  # noqa: E402
-from implementations.pytorch.optimizer import Lars, Sgd, in_order, optimizer_of  # noqa: E402
-from implementations.pytorch.step import Eager  # noqa: E402
+from implementations.pytorch.optimizer import Lars, Sgd, in_order  # noqa: E402
+from implementations.pytorch.step import Eager, optimizer_of  # noqa: E402
 from rn50.benchmark import optimizers  # noqa: E402
 from tests.conftest import HAS_GPU, ON_GPU  # noqa: E402
 
