@@ -49,6 +49,8 @@ class Version(NamedTuple):
     """Passes over the mask of ReLU at the end of a block, one bit a value."""
     stem: bool = False
     """True if the first batch norm, ReLU and pooling are one kernel forward, and two backward."""
+    half_weights: bool = False
+    """True if one kernel casts all weights, another one collects their gradients, and the update reads these as they are."""
 
 
 # The normalising pass includes ReLU and sum. In the backward pass ReLU's mask is computed again from the input. If a shortcut was
@@ -64,6 +66,8 @@ STEM = ONE_SUM._replace(stem=True, index_bytes=1)
 # The norms read weights and gradients. The update reads them again and the momentum, and writes weights and momentum. One pass
 # sets gradients to 0.
 LARS = STEM._replace(update_passes=1 + 2 + 5)
+# No pass sets gradients to 0. With one rank the update reads them in half precision, so its passes in float32 are fewer.
+HALF_WEIGHTS = LARS._replace(half_weights=True, update_passes=1 + 4)
 VERSIONS = {
     # Batch norm reads its input twice, for statistics and to normalise, and writes once. In the backward pass it reads input and
     # gradient twice and writes once. ReLU and the sum read all their inputs and write. The update has 1 pass to set gradients to
@@ -77,6 +81,7 @@ VERSIONS = {
     "fused, gradients": ONE_SUM,
     "fused, stem": STEM,
     "fused, LARS": LARS,
+    "fused, half weights": HALF_WEIGHTS,
     # Statistics where a convolution writes, normalisation and its gradient where a convolution reads: only the sum of a block is
     # a separate kernel. In the backward pass the reduction and both gradients of the convolution also read the input of the batch
     # norm. LARS takes two passes.
@@ -173,9 +178,13 @@ def kernels(
             found.append(Kernel(layer.name, "batch norm, ReLU, sum", 0, passes.mask_passes * batch * after // 8))
     found += _head(layers, passes, batch, element, classes)
     parameters += (layers[-1].outputs + 1) * classes
-    if element < 4:  # the cast, the cast of the gradient back, and its accumulation
+    update = 4 * passes.update_passes
+    if passes.half_weights:  # the cast, and the gradients copied; they are read for their norms and for the update
+        found.append(Kernel("parameters", "casts", 0, parameters * ((4 + element) + 2 * element)))
+        update += 2 * element
+    elif element < 4:  # the cast, the cast of the gradient back, and its accumulation
         found.append(Kernel("parameters", "casts", 0, parameters * ((4 + element) + (element + 4) + 12)))
-    found.append(Kernel("parameters", "update", 0, parameters * 4 * passes.update_passes))
+    found.append(Kernel("parameters", "update", 0, parameters * update))
     return found
 
 

@@ -29,14 +29,21 @@ class FusedLars(Sgd):
             most = max(most, len(chunks))
         self._chunks = torch.tensor(table, dtype=torch.int32, device=weights.device)
         self._most = triton.next_power_of_2(most)
+        self._of_weights = gradients
         self._squares = torch.empty(2, len(table), device=weights.device)
+
+    def gradients_of_weights(self, precision: torch.dtype) -> torch.Tensor:
+        """Return a tensor in ``precision``, from which ``step`` now reads the gradients of weights."""
+        self._of_weights = torch.zeros_like(self._of_weights, dtype=precision)
+        return self._of_weights
 
     @torch.no_grad()
     def step(self, learning_rate: float, samples: int) -> None:
         """Make one update with gradients that are the sum over ``samples`` samples."""
         h, count = self._hyperparameters, len(self._chunks)
         how = {"CHUNK": lars.CHUNK, "num_warps": lars.WARPS}
-        lars.squares_of_chunks[(count,)](self._weights, self._gradients, self._chunks, self._squares, count, **how)
+        read = self._weights, self._of_weights, self._gradients
+        lars.squares_of_chunks[(count,)](*read, self._chunks, self._squares, count, **how)
         lars.update[(count,)](
-            self._weights, self._gradients, self._velocities, self._chunks, self._squares, count, learning_rate, float(samples),
+            *read, self._velocities, self._chunks, self._squares, count, learning_rate, float(samples),
             h.lars_eta, h.momentum, h.weight_decay, rules.LARS_EPSILON, MOST=self._most, **how)

@@ -5,6 +5,7 @@ reference: a down-sampling block has its stride in the 3x3 convolution. Paramete
 
 Parameters are always float32. With ``precision`` "float16" or "bfloat16" autocast casts them, and the activations, at the inputs
 of convolutions and the classifier. So parameters are the master weights of mixed precision, and gradients are float32 again.
+``half_weights`` casts them at once instead.
 Everything is channels-last in memory, which is PyTorch's fastest layout on GPUs and on CPUs.
 """
 
@@ -195,14 +196,19 @@ def flatten_parameters(parameters: Sequence[Named], zeros: Callable[[int], torch
     They are float32, of one dimension, with zeros in the gaps. So the all-reduce is one operation, and so is each step of the
     optimizer. ``zeros(values)`` makes the tensor for the gradients.
     """
-    start, ends = starts([parameter.tensor.numel() for parameter in parameters])
-    weights, gradients = torch.zeros(ends, device=parameters[0].tensor.device), zeros(ends)
-    for (_, tensor), begin in zip(parameters, start):
-        # Each keeps its memory format, which is channels-last for weights of convolutions.
-        value, gradient = (torch.as_strided(flat, tensor.shape, tensor.stride(), begin) for flat in (weights, gradients))
+    _, end = starts([parameter.tensor.numel() for parameter in parameters])
+    weights, gradients = torch.zeros(end, device=parameters[0].tensor.device), zeros(end)
+    for (_, tensor), value, gradient in zip(parameters, views(weights, parameters), views(gradients, parameters)):
         value.copy_(tensor.data)
         tensor.data, tensor.grad = value, gradient
     return weights, gradients
+
+
+def views(flat: torch.Tensor, parameters: Sequence[Named]) -> List[torch.Tensor]:
+    """Return the part of a flattened tensor that belongs to each parameter, with the shape of the parameter."""
+    begins, _ = starts([parameter.tensor.numel() for parameter in parameters])
+    # Each keeps its memory format, which is channels-last for weights of convolutions.
+    return [torch.as_strided(flat, tensor.shape, tensor.stride(), begin) for (_, tensor), begin in zip(parameters, begins)]
 
 
 def starts(sizes: Sequence[int]) -> Tuple[List[int], int]:

@@ -4,7 +4,7 @@ All parameters are one tensor, and so are their gradients and their momentum (``
 updates them all.
 """
 
-from typing import Sequence, Type
+from typing import Sequence
 
 import torch
 
@@ -42,6 +42,10 @@ class Sgd:
     def reset(self) -> None:
         """Set all momentum to 0."""
         self._velocities.zero_()
+
+    def gradients_of_weights(self, precision: torch.dtype) -> torch.Tensor:
+        """Return the tensor from which ``step`` reads the gradients of weights, in ``precision`` if it can."""
+        return self._gradients.view(-1)
 
     @torch.no_grad()
     def step(self, learning_rate: float, samples: int) -> None:
@@ -81,12 +85,3 @@ class Lars(Sgd):
 
 OPTIMIZERS = {"lars": Lars, "sgd": Sgd}
 """Value of OPTIMIZER -> class."""
-
-
-def optimizer_of(name: str, fused: bool) -> Type[Sgd]:
-    """Return the class for OPTIMIZER ``name``; with ``fused`` the one that is written in Triton, where there is one."""
-    if fused and name == "lars":
-        from implementations.pytorch.fused_lars import FusedLars
-
-        return FusedLars
-    return OPTIMIZERS[name]

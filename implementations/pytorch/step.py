@@ -5,12 +5,13 @@ with a single call. Ragged batches run operation by operation. The all-reduce an
 the host has started them long before the device has finished a graph, and the learning rate may change from step to step.
 """
 
-from typing import Any, Callable
+from typing import Any, Callable, Type
 
 import torch
 from torch import nn
 
 from implementations.pytorch.model import Normalise, separate_normalise, training_loss
+from implementations.pytorch.optimizer import OPTIMIZERS, Sgd
 from rn50.errors import UserError
 
 Step = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -75,6 +76,15 @@ def normalise_of(mode: str, device: torch.device) -> Normalise:
         remedy = "install triton, which PyTorch's builds for CUDA bring, or set STEP_MODE=graph"
         raise UserError("STEP_MODE=fused", error, remedy) from error
     return normalise
+
+
+def optimizer_of(name: str, fused: bool) -> Type[Sgd]:
+    """Return the class for OPTIMIZER ``name``; with ``fused`` the one that is written in Triton, where there is one."""
+    if fused and name == "lars":
+        from implementations.pytorch.fused_lars import FusedLars
+
+        return FusedLars
+    return OPTIMIZERS[name]
 
 
 def of_full_batches(mode: str, step: Eager, images: torch.Tensor, labels: torch.Tensor) -> Step:

@@ -8,12 +8,13 @@ from typing import Any, Callable, Iterator, List, Tuple
 import torch
 
 from implementations.pytorch.communicator import connect, lost_rank_named
+from implementations.pytorch.half_weights import HalfWeights
 from implementations.pytorch.input_library import open_batches, prepare
 from implementations.pytorch.input_pipeline import synthetic
 from implementations.pytorch.look_back import LookBack
-from implementations.pytorch.model import ResNet50, evaluation, flatten_parameters, trainable
-from implementations.pytorch.optimizer import in_order, optimizer_of
-from implementations.pytorch.step import Eager, normalise_of, of_full_batches
+from implementations.pytorch.model import PRECISIONS, ResNet50, evaluation, flatten_parameters, trainable
+from implementations.pytorch.optimizer import in_order
+from implementations.pytorch.step import Eager, normalise_of, of_full_batches, optimizer_of
 from rn50.data.pipeline.batches import Batch, Batches, BatchFormat, Split
 from rn50.run import precision, training
 from rn50.run.implementation import EpochResult, Progress
@@ -64,6 +65,12 @@ class PytorchImplementation:
         batches = self._synthetic()
         batch = next(batches.epoch())
         self._ragged_step = Eager(self.network, self._gradients, h.label_smoothing)
+        if fused:
+            half = PRECISIONS[self.precision.name]
+            # The all-reduce adds the gradients of all ranks in float32.
+            of_weights = self.optimizer.gradients_of_weights(half) if self.communicator.size == 1 else self._gradients
+            self._ragged_step = HalfWeights(
+                self.network, ordered, weights, self._gradients, h.label_smoothing, half, of_weights)
         self._full_step = of_full_batches(self.config.run.step_mode, self._ragged_step, batch.images, batch.labels)
         self.forward_seconds = training.warm_up(batches, self._trial_step, self._trial_evaluation)
         self.network.initialize(seed)

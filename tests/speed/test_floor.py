@@ -40,6 +40,17 @@ def test_it_has_all_convolutions_and_parameters():
     assert update.bytes == (1 + 2 + 5) * 4 * rules.PARAMETERS
 
 
+def test_bytes_of_casts_and_update_by_hand():
+    def of_a_parameter(version):
+        moved = {each.kind: each.bytes for each in step_floor.kernels(version, 1, "float16") if each.layer == "parameters"}
+        return moved["casts"] / rules.PARAMETERS, moved["update"] / rules.PARAMETERS
+
+    # the cast 4 + 2, the gradient's 2 + 4, added to another 4 + 4 + 4; set to 0 4, norms 4 + 4, update 3 * 4 + 2 * 4
+    assert of_a_parameter("fused, LARS") == (6 + 6 + 12, 4 + 8 + 20)
+    # the cast 4 + 2, the gradient copied 2 + 2; norms 4 + 2, update 4 + 2 + 4 + 2 * 4
+    assert of_a_parameter("fused, half weights") == (6 + 4, 6 + 18)
+
+
 def bytes_of(version, layer, precision="float16"):
     """By kind, of 10 images of 224x224."""
     return {each.kind: each.bytes for each in step_floor.kernels(version, 10, precision) if each.layer == layer}

@@ -5,9 +5,9 @@ With w the weights of a parameter, g its gradient summed over the samples, v its
     r = eta |w| / (|g| / samples + decay |w| + epsilon), or 1 where |w| or |g| is 0
     v <- momentum * v + learning_rate * r * (g / samples + decay * w);  w <- w - v
 
-Parameters without weight decay have r = 1 and decay = 0. A program has a chunk of one parameter. The first kernel writes the sums
-of squares of every chunk. In the second one each program sums those of its parameter, so the result does not depend on the order
-of the programs.
+Parameters without weight decay have r = 1 and decay = 0. g of the others is in a tensor of its own, in float32 or half precision.
+A program has a chunk of one parameter. The first kernel writes the sums of squares of every chunk. In the second one each program
+sums those of its parameter, so the result does not depend on the order of the programs.
 """
 
 import triton
@@ -29,30 +29,43 @@ def _values(chunks, chunk, CHUNK: tl.constexpr):
 
 
 @triton.jit
-def squares_of_chunks(weights, gradients, chunks, squares, count, CHUNK: tl.constexpr):
-    """Write the sums of squares of weights and gradients of a chunk."""
+def _decays(chunks, chunk):
+    """Return whether a chunk's parameter has weight decay."""
+    return tl.load(chunks + chunk * FIELDS + 4) == 1
+
+
+@triton.jit
+def _gradient(of_weights, gradients, at, inside, decays):
+    """Return g (CHUNK,) of a chunk in float32. One of the two loads is masked as a whole, and moves nothing."""
+    g = tl.load(of_weights + at, mask=inside & decays, other=0.0).to(tl.float32)
+    return g + tl.load(gradients + at, mask=inside & ~decays, other=0.0)
+
+
+@triton.jit
+def squares_of_chunks(weights, of_weights, gradients, chunks, squares, count, CHUNK: tl.constexpr):
+    """Write the sums of squares of weights and gradients of a chunk. ``of_weights`` has the gradients with weight decay."""
     chunk = tl.program_id(0)
     at, inside = _values(chunks, chunk, CHUNK)
-    w, g = tl.load(weights + at, mask=inside, other=0.0), tl.load(gradients + at, mask=inside, other=0.0)
+    w, g = tl.load(weights + at, mask=inside, other=0.0), _gradient(of_weights, gradients, at, inside, _decays(chunks, chunk))
     tl.store(squares + chunk, tl.sum(w * w, 0))
     tl.store(squares + count + chunk, tl.sum(g * g, 0))
 
 
 @triton.jit
-def update(weights, gradients, velocities, chunks, squares, count, learning_rate, samples, eta, momentum, weight_decay, epsilon,
-           CHUNK: tl.constexpr, MOST: tl.constexpr):
+def update(weights, of_weights, gradients, velocities, chunks, squares, count, learning_rate, samples, eta, momentum,
+           weight_decay, epsilon, CHUNK: tl.constexpr, MOST: tl.constexpr):
     """Write weights and momentum of a chunk. ``MOST`` is a power of 2, at least the number of chunks of any parameter."""
     chunk = tl.program_id(0)
     of_parameter = tl.load(chunks + chunk * FIELDS + 2) + tl.arange(0, MOST)
     among = of_parameter < tl.load(chunks + chunk * FIELDS + 3)
-    decays = tl.load(chunks + chunk * FIELDS + 4) == 1
+    decays = _decays(chunks, chunk)
     of_weight = tl.sqrt(tl.sum(tl.load(squares + of_parameter, mask=among, other=0.0), 0))
     of_gradient = tl.sqrt(tl.sum(tl.load(squares + count + of_parameter, mask=among, other=0.0), 0)) / samples
     ratio = eta * of_weight / (of_gradient + weight_decay * of_weight + epsilon)
     rate = learning_rate * tl.where(decays & (of_weight > 0) & (of_gradient > 0), ratio, 1.0)
     decay = tl.where(decays, weight_decay, 0.0)
     at, inside = _values(chunks, chunk, CHUNK)
-    w, g = tl.load(weights + at, mask=inside), tl.load(gradients + at, mask=inside)
+    w, g = tl.load(weights + at, mask=inside), _gradient(of_weights, gradients, at, inside, decays)
     v = momentum * tl.load(velocities + at, mask=inside) + rate * (g / samples + decay * w)
     tl.store(velocities + at, v, mask=inside)
     tl.store(weights + at, w - v, mask=inside)

@@ -10,10 +10,13 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton", reason="needs Triton, which PyTorch's builds for CUDA bring")
 
+from implementations.pytorch import model  # noqa: E402
 from implementations.pytorch.fused_lars import FusedLars  # noqa: E402
+from implementations.pytorch.half_weights import HalfWeights  # noqa: E402
 from implementations.pytorch.kernels import lars  # noqa: E402
-from implementations.pytorch.model import Named, flatten_parameters  # noqa: E402
-from implementations.pytorch.optimizer import Sgd, in_order, optimizer_of  # noqa: E402
+from implementations.pytorch.model import PRECISIONS, Named, flatten_parameters, views  # noqa: E402
+from implementations.pytorch.optimizer import Lars, Sgd, in_order  # noqa: E402
+from implementations.pytorch.step import Eager, optimizer_of  # noqa: E402
 from rn50.benchmark import optimizers  # noqa: E402
 from tests.conftest import HAS_GPU, ON_GPU  # noqa: E402
 
@@ -33,19 +36,24 @@ def test_by_the_interpreter():
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_agrees_with_the_oracle(tiny_config, device):
+@pytest.mark.parametrize("precision", ["float32", "float16", "bfloat16"])
+def test_agrees_with_the_oracle(tiny_config, precision, device):
+    """Whatever the precision of the gradients of weights."""
     h, random = tiny_config.hyperparameters, np.random.RandomState(0)
     values = {name: random.standard_normal(size) * (name != "zero_weight") for name, size in SIZES.items()}
     parameters = in_order([Named(name, torch.nn.Parameter(torch.tensor(each, dtype=torch.float32, device=device)))
                            for name, each in values.items()])
     weights, gradients = flatten_parameters(parameters, lambda count: torch.zeros(count, device=device))
     optimizer = FusedLars(parameters, weights, gradients, h)
+    of_weights = views(optimizer.gradients_of_weights(PRECISIONS[precision]), parameters)
     expected = {name: (each, np.zeros(each.shape)) for name, each in values.items()}
     for learning_rate in (0.5, 2.0, 0.1, 1.0):
-        for name, tensor in parameters:
+        for (name, tensor), of_weight in zip(parameters, of_weights):
             # The gradient of one parameter is 0 in one step; that of the weight 0 is not, once.
             gradient = random.standard_normal(tensor.shape) * (name != "fc1_weight" or learning_rate != 2.0)
-            tensor.grad.copy_(torch.from_numpy(gradient * SAMPLES))
+            given = of_weight if optimizers.has_weight_decay(name) else tensor.grad
+            given.copy_(torch.from_numpy(gradient * SAMPLES))
+            gradient = given.cpu().double().numpy() / SAMPLES  # rounded
             weight, velocity = expected[name]
             expected[name] = optimizers.lars_update(
                 name, weight, gradient, velocity, learning_rate, h.lars_eta, h.momentum, h.weight_decay)
@@ -57,6 +65,41 @@ def test_agrees_with_the_oracle(tiny_config, device):
         found = tensor.detach().cpu().double().numpy()
         assert np.linalg.norm(found - expected[name][0]) < 1e-6 * np.linalg.norm(expected[name][0]), name
     assert (~used).any() and not weights[~used].any()  # what lies between the parameters
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("precision", ["float16"])
+@pytest.mark.usefixtures("comparable_convolutions")
+def test_20_steps_with_weights_in_half_precision_are_those_of_separate_operations(tiny_config, precision, device, monkeypatch):
+    monkeypatch.setattr(model, "STAGES", ((1, 64),))  # one block, because the interpreter is slow
+    h = tiny_config.hyperparameters
+
+    def run(how):
+        network = model.ResNet50(10, 0.125, True, precision).to(device)
+        network.initialize(0)
+        parameters = in_order(model.trainable(network))
+        weights, gradients = flatten_parameters(parameters, lambda count: torch.zeros(count, device=device))
+        step, optimizer = how(network, parameters, weights, gradients)
+        before, losses, random = weights.clone(), [], torch.Generator().manual_seed(1)
+        for number in range(20):
+            images = torch.randn(8, 3, 16, 16, generator=random).to(device, memory_format=torch.channels_last)
+            losses.append(step(images, torch.randint(10, (8,), generator=random).to(device)))
+            optimizer.step(0.5 + number / 10, 8)
+        return torch.stack(losses), weights - before
+
+    def separate(network, parameters, weights, gradients):
+        return Eager(network, gradients, 0.1), Lars(parameters, weights, gradients, h)
+
+    def in_half(network, parameters, weights, gradients):
+        optimizer, half = FusedLars(parameters, weights, gradients, h), PRECISIONS[precision]
+        of_weights = optimizer.gradients_of_weights(half)
+        return HalfWeights(network, parameters, weights, gradients, 0.1, half, of_weights), optimizer
+
+    (expected, changed), (found, change) = run(separate), run(in_half)
+    # The norms are added in another order, so a weight may be rounded to half precision another way.
+    precise = torch.finfo(PRECISIONS[precision]).eps
+    torch.testing.assert_close(found, expected, rtol=precise, atol=precise)
+    assert (change - changed).norm() < 0.02 * changed.norm() and changed.norm() > 0
 
 
 def test_only_lars_has_kernels():

@@ -19,7 +19,7 @@ from triton.compiler import ASTSource  # noqa: E402
 
 from implementations.pytorch.kernels import block, gradients, lars, moments, normalise, stem, tile  # noqa: E402
 
-HALF = {"x", "shortcut", "gradient", "out", "first", "second", "g_out"}
+HALF = {"x", "shortcut", "gradient", "out", "first", "second", "g_out", "of_weights"}
 WHOLE = {"count", "rows", "columns", "parts", "height", "width", "out_height", "out_width"}
 BYTES = {"mask", "index"}
 FLOAT = {"momentum", "eps", "learning_rate", "samples", "eta", "weight_decay", "epsilon"}
@@ -113,8 +113,9 @@ def test_a_kernel_without_a_loop_has_no_barrier(kernel, constants, expected):
     assert counts(compiled(kernel, constants).asm["ptx"]) == expected
 
 
-# A chunk of 8192 values is 8 loads of 4 values a thread and tensor. The sums of squares of a parameter are few.
-@pytest.mark.parametrize("kernel, loads, stores", [(lars.squares_of_chunks, 2 * 8, 0), (lars.update, 3 * 8, 2 * 8)])
+# A chunk of 8192 values is 8 loads of 4 values a thread and tensor, or 4 of 8 gradients in half precision in place of as many in
+# float32. The sums of squares of a parameter are few.
+@pytest.mark.parametrize("kernel, loads, stores", [(lars.squares_of_chunks, 2 * 8 + 4, 0), (lars.update, 3 * 8 + 4, 2 * 8)])
 def test_lars_reads_and_writes_16_bytes_at_a_time(kernel, loads, stores):
     ptx = compiled(kernel, {"CHUNK": lars.CHUNK, "MOST": 512, "num_warps": lars.WARPS}).asm["ptx"]
     assert counts(ptx)[1:] == (loads, stores)

@@ -1,0 +1,51 @@
+"""A step that casts all weights to half precision in one kernel, and copies their gradients to one tensor as they are.
+
+Autocast casts the weights of each layer by a kernel of its own. Autograd casts every gradient back to float32 and adds it to one
+that was set to 0. The values are the same: a layer has rounded its gradient to half precision before autograd casts it.
+"""
+
+import functools
+from typing import Sequence
+
+import torch
+from torch import nn
+from torch.func import functional_call
+
+from implementations.pytorch.model import Named, starts, training_loss, views
+from implementations.pytorch.step import Eager
+from rn50.benchmark import optimizers
+
+
+class HalfWeights(Eager):
+    """Runs a step operation by operation, with the weights of convolutions and classifier in ``precision``.
+
+    ``parameters``, ``weights`` and ``gradients`` are those of ``optimizer.Sgd``: these weights, which have weight decay, are the
+    first. Their gradients are written to ``of_weights``, flattened like ``gradients`` and of any precision, and those of the
+    other parameters to ``gradients``.
+    """
+
+    def __init__(self, network: nn.Module, parameters: Sequence[Named], weights: torch.Tensor, gradients: torch.Tensor,
+                 label_smoothing: float, precision: torch.dtype, of_weights: torch.Tensor):
+        super().__init__(network, gradients, label_smoothing)
+        decayed = [each for each in parameters if optimizers.has_weight_decay(each.name)]
+        self._count, (_, end) = len(decayed), starts([each.tensor.numel() for each in decayed])
+        self._weights = weights[:end]
+        self._half = torch.empty_like(self._weights, dtype=precision)
+        halves = [view.requires_grad_() for view in views(self._half, decayed)]
+        self._read = [*halves, *(each.tensor for each in parameters[self._count :])]
+        self._to_weights = views(of_weights, decayed)
+        self._to_others = views(gradients, parameters)[self._count :]
+        path = {tensor: name for name, tensor in network.named_parameters()}
+        self._network_in_half = functools.partial(
+            functional_call, network, {path[each.tensor]: half for each, half in zip(decayed, halves)})
+
+    def __call__(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """See ``Step``."""
+        self._network.train()
+        self._half.copy_(self._weights)
+        losses = training_loss(self._network_in_half, images, labels, self._label_smoothing)
+        found = torch.autograd.grad(losses.sum(), self._read)
+        # PyTorch has no public function that copies many tensors at once. In one call all gradients have one type.
+        torch._foreach_copy_(self._to_weights, found[: self._count])
+        torch._foreach_copy_(self._to_others, found[self._count :])
+        return losses.detach()
