@@ -26,36 +26,31 @@ def engine(request):
 
 
 @pytest.fixture(scope="session")
-def make_image(engine, tmp_path_factory):
-    """``make_image(STAGE, NAME=VALUE)`` builds an image by ``make image`` on a base that is made here, without a registry.
+def image(engine, tmp_path_factory):
+    """The image with MXNet for CPUs, built by ``make image`` on a base that is made here, without a registry.
 
     Docker builds all of it. Podman takes the base and the stage with the packages, which is long to build, from docker, where
     there is one, and builds the rest.
     """
-
-    def made(stage, **environment):
-        image, program = f"rn50-test:{stage}", engine
-        if engine == "podman" and engines.refusal("docker") is None:
-            packages, folder = f"{image}-packages", tmp_path_factory.mktemp("engines")
-            engines.make_base("docker")
-            docker = engines.wrapper(folder / "docker", "docker", "--target=packages")
-            engines.make_image(docker, stage, packages, **environment)
-            for name in (engines.BASE_IMAGE, packages):
-                engines.hand_over(name)
-            context = f"--build-context=packages=container-image://localhost/{packages}"
-            program = engines.wrapper(folder / "podman", "podman", context)
-        else:
-            engines.make_base(engine)
-        engines.make_image(program, stage, image, **environment)
-        return image
-
-    return made
+    stage, tag, program = "mxnet-cpu", "rn50-test:mxnet-cpu", engine
+    if takes_from_docker(engine):
+        packages, folder = f"{tag}-packages", tmp_path_factory.mktemp("engines")
+        engines.make_image(engines.wrapper(folder / "docker", "docker", "--target=packages"), stage, packages)
+        for name in (engines.BASE_IMAGE, packages):
+            engines.hand_over(name)
+        context = f"--build-context=packages=container-image://localhost/{packages}"
+        program = engines.wrapper(folder / "podman", "podman", context)
+    engines.make_image(program, stage, tag)
+    return tag
 
 
-@pytest.fixture(scope="session")
-def image(make_image):
-    """The image with MXNet for CPUs."""
-    return make_image("mxnet-cpu")
+def takes_from_docker(engine):
+    """Whether the engine is podman, and docker, with a base image, can build for it."""
+    if engine == "podman" and engines.refusal("docker") is None:
+        engines.make_base("docker")
+        return True
+    engines.make_base(engine)
+    return False
 
 
 @pytest.fixture(scope="session")
@@ -75,9 +70,14 @@ def pytorch_index(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def pytorch_image(make_image, pytorch_index):
-    """The image with PyTorch for CPUs."""
-    return make_image("pytorch-cpu", PIP_EXTRA_INDEX_URL=pytorch_index)
+def pytorch_image(engine, pytorch_index):
+    """The image with PyTorch for CPUs. Podman takes it whole from docker, where there is one."""
+    stage, tag = "pytorch-cpu", "rn50-test:pytorch-cpu"
+    from_docker = takes_from_docker(engine)
+    engines.make_image("docker" if from_docker else engine, stage, tag, PIP_EXTRA_INDEX_URL=pytorch_index)
+    if from_docker:
+        engines.hand_over(tag)
+    return tag
 
 
 @pytest.fixture
