@@ -59,6 +59,7 @@ for ((run = 0; run < runs; run++)); do
     examined=1
   fi
   echo "run $((run + 1)) of $runs -> $result"
+  trap 'echo "rn50: stopped by SIGINT; the same command again resumes" >&2; exit 130' INT # clearing caches can take seconds
   CACHE_CLEARED=$(clear_caches)
   export CACHE_CLEARED
   # In the background: bash would otherwise answer a signal only after the run, or die of it and leave the run behind.
