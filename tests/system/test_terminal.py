@@ -17,7 +17,7 @@ from tests.support import campaigns, image_tree
 from tests.support.typed import COLOR, CTRL_C, CURSOR, assert_plain, assert_well, in_pipe, on_terminal
 from tests.system.job import RN50, ROOT, configuration_file, events
 
-OK = 0
+OK, FAULT = 0, 1
 HOSTILE = "\x1b]0;owned\x07\x1b[2Jx\nrn50: forged [red]loud[/red] :100: \u202egnp.exe"
 """A title, a cleared screen, a second line, markup, an emoji code, text that runs backwards."""
 AS_SHOWN = r"\x1b]0;owned\x07\x1b[2Jx\nrn50: forged [red]loud[/red] :100: \u202egnp.exe"
@@ -289,7 +289,8 @@ def test_a_campaign_of_several_runs_and_ctrl_c(small):
     report = pathlib.Path(small["RESULTS"]) / "report.html"
     assert "1 of 5" in report.read_text(encoding="utf-8")  # written after the first run
     again = on_terminal([*RN50, "run", "--runs", "2", "--json"], **small)
-    assert again.status == OK and "run 1 of 2: kept" in again.text
+    assert "run 1 of 2: kept" in again.text
+    assert again.status == FAULT and "seed 7 is that of result_0.txt too" in again.text, again.raw  # the file sets SEED
 
 
 @pytest.mark.skipif(not (ROOT / ".venv" / "whole").is_file(), reason="make demo would install .venv")
