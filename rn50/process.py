@@ -15,8 +15,13 @@ LEAST_MEMORY_MIB = 512
 
 
 def environment() -> Mapping[str, str]:
-    """Return the environment of this process. No other module of rn50 reads ``os.environ``."""
+    """Return the environment of this process. No other module of rn50 uses ``os.environ``."""
     return os.environ
+
+
+def set_default(name: str, value: str) -> None:
+    """Give a library's variable a value if it has none, before the library is imported."""
+    os.environ.setdefault(name, value)
 
 
 def refuse_little_memory() -> None:

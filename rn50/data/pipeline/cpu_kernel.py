@@ -1,17 +1,18 @@
 """The C functions of ``cpu_augment``, compiled by Numba when this module is imported, or read from Numba's cache."""
 
 import math
-import os
 from typing import Any, Callable, Tuple
 
+from rn50.process import set_default
+
 # Else Numba has colorama, where that is installed, write an escape sequence to a terminal at exit: mpirun gives every rank one.
-os.environ.setdefault("NUMBA_DISABLE_ERROR_MESSAGE_HIGHLIGHTING", "1")
+set_default("NUMBA_DISABLE_ERROR_MESSAGE_HIGHLIGHTING", "1")
 
-import numba
-import numpy as np
-from numba import types
+import numba  # noqa: E402
+import numpy as np  # noqa: E402
+from numba import types  # noqa: E402
 
-from rn50.benchmark import rules
+from rn50.benchmark import rules  # noqa: E402
 
 CHANNELS = 3
 _MEAN, _SCALE = np.array(rules.MEAN, np.float32), (1 / np.array(rules.STD)).astype(np.float32)

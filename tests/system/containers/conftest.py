@@ -45,7 +45,7 @@ def image(engine, tmp_path_factory):
 
 
 def takes_from_docker(engine):
-    """Whether the engine is podman, and docker, with a base image, can build for it."""
+    """Return True if the engine is podman and docker can build for it. That which builds gets the base image."""
     if engine == "podman" and engines.refusal("docker") is None:
         engines.make_base("docker")
         return True
