@@ -64,10 +64,11 @@ done
 . "$(dirname "$(realpath "${BASH_SOURCE[0]}")")/../configs/start.sh"
 python=${PYTHON:-.venv/bin/python} # as run_experiments.sh does
 [ -n "${PYTHON:-}" ] || [ -x "$python" ] || python=python3
-needs='it needs an NVIDIA GPU with its driver, and requirements/install.sh pytorch-gpu'
-"$python" -c 'import torch' 2> /dev/null || fail "$python cannot import PyTorch; $needs"
-"$python" -c 'import torch; raise SystemExit(not torch.cuda.is_available())' 2> /dev/null ||
-  fail "PyTorch of $python sees no GPU; $needs"
+trap 'echo "bench-gpu: stopped" >&2; exit 130' INT TERM HUP # the first import of PyTorch takes seconds
+"$python" -c 'import torch; raise SystemExit(0 if torch.cuda.is_available() else 3)' 2> /dev/null
+status=$? needs='it needs an NVIDIA GPU with its driver, and requirements/install.sh pytorch-gpu'
+[ $status -ne 3 ] || fail "PyTorch of $python sees no GPU; $needs"
+[ $status -eq 0 ] || fail "$python cannot import PyTorch; $needs"
 
 export PYTHONUNBUFFERED=1 DGXSYSTEM=DEMO_GPU_PYTORCH
 # shellcheck source=configs/load.sh

@@ -107,6 +107,18 @@ def test_a_part_ends_at_its_limit_and_the_next_one_runs(sees_a_gpu, script, tmp_
     assert re.search("^=== failed: probe; .*/log.txt has why, ", done.stdout, re.MULTILINE)
 
 
+def test_ctrl_c_while_pytorch_is_imported_says_so(script, tmp_path):
+    python = script("python", f"echo > {tmp_path}/begun; exec sleep 60")
+    bench = subprocess.Popen(["benchmarks/gpu.sh"], cwd=str(ROOT), text=True, env={**os.environ, "PYTHON": python},
+                             stderr=subprocess.PIPE, start_new_session=True)  # fmt: skip
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "begun").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.killpg(bench.pid, signal.SIGINT)
+    assert (bench.communicate(timeout=60)[1], bench.returncode) == ("bench-gpu: stopped\n", 130)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_ends_the_part_and_the_bench(sees_a_gpu, tmp_path, number):
     python = sees_a_gpu("*gpu_probe.py) exec sleep 61.5 ;;")
