@@ -1,6 +1,7 @@
 # The submission in a container, from the packages of Debian or Ubuntu and of PyPI alone.
 #   make image STAGE=mxnet-cpu      the demo on any machine; ranks under Horovod with Gloo
 #   make image STAGE=mxnet-gpu      NVIDIA GPUs of compute capability 5.0 to 8.9; ranks under Horovod with NCCL, MPI and Gloo
+#   make image STAGE=paddle-cpu     the demo with PaddlePaddle
 #   make image STAGE=pytorch-cpu    the demo with PyTorch; ranks with Gloo
 #   make image STAGE=pytorch-gpu    NVIDIA GPUs that CUDA 13 supports; ranks with NCCL
 # A stage is FRAMEWORK-DEVICE of a configuration; requirements/image.sh knows what each needs.

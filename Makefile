@@ -1,6 +1,6 @@
 # Every target may be interrupted and run again. PYTHON=/path/to/python chooses the Python of .venv.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-pytorch data dev test test-quick fuzz test-gpu bench bench-gpu docs reference picture lint ruff mypy import-linter shellcheck requirements image
+.PHONY: help setup demo demo-paddle demo-pytorch data dev test test-quick fuzz test-gpu bench bench-gpu docs reference picture lint ruff mypy import-linter shellcheck requirements image
 BIN := .venv/bin
 
 help: ## list the targets
@@ -11,6 +11,10 @@ setup: ## install the pinned packages into .venv
 
 demo: data ## five runs on a generated data set, checked, scored (NEXP=1: one)
 	@DGXSYSTEM=DEMO_CPU ./run_experiments.sh
+
+demo-paddle: data ## the same with Paddle for MXNet
+	@requirements/install.sh paddle-cpu
+	@DGXSYSTEM=DEMO_CPU_PADDLE ./run_experiments.sh
 
 demo-pytorch: data ## the same with PyTorch for MXNet
 	@requirements/install.sh pytorch-cpu
@@ -91,7 +95,7 @@ image: ## build a container image (STAGE, BASE_IMAGE: docs/docker.md)
 	  --label=org.opencontainers.image.title=rn50 --label=org.opencontainers.image.revision=$(commit) \
 	  --label=org.opencontainers.image.version=$(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' rn50/__init__.py) \
 	  --label=org.opencontainers.image.base.name=$(BASE_IMAGE) \
-	  $(shell sed -nE 's/^(mxnet|torch|nvidia-dali|horovod)(-cu[a-z0-9]*)?==([^ ;]*).*/--label=rn50.\1=\3/p' $(pinned)) .
+	  $(shell sed -nE 's/^(mxnet|paddlepaddle|torch|nvidia-dali|horovod)(-cu[a-z0-9]*)?==([^ ;]*).*/--label=rn50.\1=\3/p' $(pinned)) .
 
 requirements: ## resolve requirements/*.in again into hashed *.txt (needs uv)
 	requirements/compile.sh

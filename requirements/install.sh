@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs a pinned set into .venv, and does nothing where it is there already: requirements/install.sh SET, where SET is
-# mxnet-cpu, mxnet-cu112, pytorch-cpu, pytorch-gpu, dev (tests and linters), docs (the documentation site), horovod-build (what the
-# next two take), horovod (with Gloo, for CPUs) or horovod-nccl (with NCCL, MPI and Gloo).
+# mxnet-cpu, mxnet-cu112, paddle-cpu, paddle-gpu, pytorch-cpu, pytorch-gpu, dev (tests and linters), docs (the documentation site),
+# horovod-build (what the next two take), horovod (with Gloo, for CPUs) or horovod-nccl (with NCCL, MPI and Gloo).
 # PYTHON names the Python to use; by default find_python.sh chooses one.
 set -euo pipefail
 trap 'exit 130' INT TERM
@@ -29,7 +29,7 @@ fail() {
 }
 
 [ -n "$packages" ] && [ -f "requirements/${packages%-nccl}.txt" ] ||
-  fail "${packages:-no set named}: there are mxnet-cpu, mxnet-cu112, pytorch-cpu, pytorch-gpu, dev, docs, horovod-build, horovod, horovod-nccl"
+  fail "${packages:-no set named}: there are mxnet-cpu, mxnet-cu112, paddle-cpu, paddle-gpu, pytorch-cpu, pytorch-gpu, dev, docs, horovod-build, horovod, horovod-nccl"
 [ -z "${PYTHON:-}" ] || command -v "$PYTHON" >/dev/null || fail "PYTHON=$PYTHON: no such program; name a Python 3.8 to 3.12, or unset it"
 
 origin() { echo "$PWD, $("$1" --version 2>&1)"; }
@@ -111,6 +111,12 @@ wanted=$(sha256sum "requirements/${packages%-nccl}.txt" requirements/install.sh 
 case $packages in
   mxnet-cpu) install_wheels " (some 700 MB to download)" ;;
   mxnet-cu112) install_wheels " (some 3 GB to download)" ;;
+  paddle-cpu) install_wheels " (some 500 MB to download)" ;;
+  paddle-gpu)
+    [ ! -e .venv/installed-paddle-cpu ] && [ ! -e .venv/installed-dev ] ||
+      fail "paddle-gpu would overwrite files of PaddlePaddle's build for CPUs in .venv; delete .venv, or use another checkout"
+    install_wheels " (some 1.2 GB to download)"
+    ;;
   pytorch-cpu) install_wheels " (some 700 MB to download)" ;;
   pytorch-gpu)
     [ -z "$(find .venv -maxdepth 1 -name 'installed-mxnet-*')" ] ||

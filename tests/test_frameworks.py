@@ -73,9 +73,9 @@ def test_nothing_is_imported_for_traits_and_advice(name):
     code = (f"import sys; from rn50 import frameworks; frameworks.traits({name!r}); frameworks.unimported({name!r}, 'doctor'); "
             "print(*sys.modules)")
     done = subprocess.run([sys.executable, "-c", code], cwd=str(ROOT), capture_output=True, text=True, check=True)
-    assert not {"mxnet", "torch", "nvidia", "horovod"} & {module.split(".")[0] for module in done.stdout.split()}
+    assert not {"mxnet", "paddle", "torch", "nvidia", "horovod"} & {module.split(".")[0] for module in done.stdout.split()}
 
 
 def test_an_unknown_framework():
-    with pytest.raises(UserError, match="FRAMEWORK=abacus: no such implementation; there is mxnet, pytorch"):
+    with pytest.raises(UserError, match="FRAMEWORK=abacus: no such implementation; there is mxnet, paddle, pytorch"):
         frameworks.module("abacus", "train")

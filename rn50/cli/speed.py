@@ -107,7 +107,7 @@ def _words(possible: Optional[Tuple[str, ...]] = None) -> Any:
 
 @bench.command("throughput", cls=group.Verb, renamed={"--to": "--output"}, short_help="Measure a matrix of training settings",
                epilog="Example: rn50 bench throughput DEMO_CPU "
-               f"--frameworks {','.join(frameworks.names())} --models ours,alexnet --precisions float32,bfloat16 "
+               f"--frameworks {','.join(frameworks.names())} --models ours,alexnet --precisions auto,float32 "
                "--batch-sizes 32,64 --ranks 1,2 --published")
 @group.config
 @click.option("--frameworks", callback=_words(frameworks.names()), help="With commas between them. [default: FRAMEWORK]")

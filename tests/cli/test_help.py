@@ -89,7 +89,7 @@ def completed(*words):
 
 
 def test_tab_completes_names_of_configurations_and_published_sources():
-    assert completed("bench", "input", "DEMO") == ["DEMO_CPU", "DEMO_CPU_PYTORCH", "DEMO_GPU_PYTORCH"]
+    assert completed("bench", "input", "DEMO") == ["DEMO_CPU", "DEMO_CPU_PADDLE", "DEMO_CPU_PYTORCH", "DEMO_GPU_PYTORCH"]
     assert "v1.0/Inspur/nf5688m6_mxnet" in completed("borrow", "v1.0/Inspur")
     assert "rcp/4.0.0/3264" in completed("borrow", "rcp/4")
     assert completed("borrow", "rcp/3264", "NF5688") == ["NF5688M6"]

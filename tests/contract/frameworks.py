@@ -62,6 +62,22 @@ class Mxnet:
         """An evaluation of a batch, ended."""
         rank._evaluation(batch.images, batch.labels).wait_to_read()
 
+    @staticmethod
+    def assign(rank, weights, statistics=()):
+        """Give the trainable tensors these values, by name, and means and variances those, in the order of the network."""
+        from implementations.mxnet import mx
+
+        running = [p for p in rank.network.collect_params().values() if "running" in p.name]
+        for parameter, value in [*((p, weights[p.name]) for p in rank.parameters), *zip(running, statistics)]:
+            parameter.set_data(mx.nd.array(value))
+
+    @staticmethod
+    def logits(rank, images):
+        """The logits of an evaluation, of a NumPy array (B, 3, S, S)."""
+        from implementations.mxnet import mx
+
+        return rank.network(mx.nd.array(images)).asnumpy()
+
 
 class Pytorch:
     """FRAMEWORK=pytorch."""
@@ -108,6 +124,22 @@ class Pytorch:
     def infer(rank, batch):
         rank._evaluate(batch.images, batch.labels)
 
+    @staticmethod
+    def assign(rank, weights, statistics=()):
+        import torch
+
+        named = ((parameter.tensor.data, weights[parameter.name]) for parameter in rank.parameters)
+        for tensor, value in [*named, *zip(rank.network.buffers(), statistics)]:
+            tensor.copy_(torch.from_numpy(np.asarray(value, np.float32)))
+
+    @staticmethod
+    def logits(rank, images):
+        import torch
+
+        rank.network.eval()
+        with torch.no_grad():
+            return rank.network(torch.from_numpy(images)).numpy()
+
 
 class PytorchDataLoader(Pytorch):
     """FRAMEWORK=pytorch INPUT_LIBRARY=dataloader."""
@@ -119,6 +151,63 @@ class PytorchTorchvision(Pytorch):
     """FRAMEWORK=pytorch INPUT_LIBRARY=torchvision."""
 
     package = library = "torchvision"
+
+
+class Paddle:
+    """FRAMEWORK=paddle."""
+
+    package = "paddle"
+    tensors, statistics = 161, 106
+    _launch = [sys.executable, "-m", "paddle.distributed.launch", "--nproc_per_node", "2", "--log_dir", "FOLDER"]
+    two_ranks = {"shared memory": LOCAL, "paddle.distributed": _launch}
+
+    @staticmethod
+    def array(of):
+        return of.numpy()
+
+    @staticmethod
+    def weights(rank):
+        return {parameter.name: parameter.tensor.numpy() for parameter in rank.parameters}
+
+    @staticmethod
+    def running_statistics(rank):
+        return {name: buffer.numpy() for name, buffer in rank.network.named_buffers()}
+
+    @staticmethod
+    def open_batches(config, split, communicator, seed):
+        from implementations.paddle import input_pipeline
+
+        return input_pipeline.DaliBatches(config, split, communicator, seed, BatchFormat(None, "CHW", False))
+
+    @staticmethod
+    def batch(images, labels, samples, global_samples):
+        from implementations.paddle import paddle
+
+        return Batch(paddle.to_tensor(images), paddle.to_tensor(labels.astype(np.int64)), samples, global_samples)
+
+    @staticmethod
+    def train_on_running_statistics():
+        from implementations.paddle import model
+
+        model.ResNet50.train = model.ResNet50.eval
+
+    @staticmethod
+    def infer(rank, batch):
+        rank._evaluate(batch.images, batch.labels)
+
+    @staticmethod
+    def assign(rank, weights, statistics=()):
+        named = ((parameter.tensor, weights[parameter.name]) for parameter in rank.parameters)
+        for tensor, value in [*named, *zip(rank.network.buffers(), statistics)]:
+            tensor.set_value(np.asarray(value, np.float32))
+
+    @staticmethod
+    def logits(rank, images):
+        from implementations.paddle import paddle
+
+        rank.network.eval()
+        with paddle.no_grad():
+            return rank.network(paddle.to_tensor(images)).numpy()
 
 
 class Toy:
@@ -159,7 +248,7 @@ class Toy:
         rank._logits(batch.images)
 
 
-FRAMEWORKS = {"mxnet": Mxnet, "pytorch": Pytorch}
+FRAMEWORKS = {"mxnet": Mxnet, "paddle": Paddle, "pytorch": Pytorch}
 WITH_TOY = {**FRAMEWORKS, "toy": Toy}
 INPUTS = {**WITH_TOY, "pytorch, dataloader": PytorchDataLoader, "pytorch, torchvision": PytorchTorchvision}
 """The frameworks, with every library that reads for them."""

@@ -81,6 +81,28 @@ def test_h100_under_other_software_is_well(data):
     assert all(each.severity == OK for each in doctor.examine(simulated("H100"), without_mxnet, pytorch, {}))
 
 
+@pytest.mark.parametrize("machine, severity", [("H100", FAILURE), ("1xA100", OK), ("MIG", OK)])
+def test_advice_for_paddle(machine, severity):
+    config = with_changes(config_of("1xA100"), run={"framework": "paddle"})
+    there = dataclasses.replace(GPU_BUILD, packages={"paddlepaddle-gpu": "2.6.2", "nvidia-dali-cuda110": "1.34.0"})
+    found = {each.subject: each for each in doctor.examine(simulated(machine), there, config, {})}
+    assert found["packages"].severity == OK and found["compute capability"].severity == severity
+    assert "6.1 7.0 7.5 8.0 8.6" in found["compute capability"].found
+    assert severity == OK or "requirements/install.sh pytorch-gpu" in found["compute capability"].remedy
+
+
+@pytest.mark.parametrize("device, packages, says", [
+    ("cpu", ("paddlepaddle", "paddlepaddle-gpu", "nvidia-dali-cuda110"), "two builds of Paddle"),
+    ("cpu", ("paddlepaddle-gpu", "nvidia-dali-cuda110"), "no paddlepaddle beside"),
+    ("gpu", ("paddlepaddle", "nvidia-dali-cuda110"), "no paddlepaddle-gpu beside"), ("cpu", ("paddlepaddle",), "no DALI beside"),
+])
+def test_packages_that_paddle_lacks(device, packages, says):
+    config = with_changes(config_of("DEMO_CPU"), run={"framework": "paddle", "device": device})
+    there = dataclasses.replace(GPU_BUILD, packages=dict.fromkeys(packages, "1"))
+    found = {each.subject: each for each in doctor.examine(simulated("no-GPU"), there, config, {})}["packages"]
+    assert found.severity == FAILURE and says in found.found and f"requirements/install.sh paddle-{device}" in found.remedy
+
+
 @pytest.mark.parametrize("capability, runs", [((3, 7), False), ((5, 2), True), ((6, 1), True), ((7, 0), True), ((7, 5), True),
                                               ((8, 0), True), ((8, 6), True), ((8, 9), True), ((9, 0), False), ((10, 0), False),
                                               ((12, 0), False)])
@@ -211,12 +233,14 @@ def test_which_systems_fit():
 
 def test_systems_that_cannot_run_for_one_reason_take_one_line():
     fits = fitting(simulated("no-GPU"))
-    can, without_gpu, without_pytorch = doctor.grouped(fits)
+    can, without_gpu, without_paddle, without_pytorch = doctor.grouped(fits)
     assert (can.severity, can.subject, can.found) == (OK, "can run here", "DEMO_CPU")
-    assert without_gpu.subject == without_pytorch.subject == "cannot run here"
+    assert without_gpu.subject == without_paddle.subject == without_pytorch.subject == "cannot run here"
     names, reason = without_gpu.found.split(": ", 1)
     assert names.split(", ") == [name for name in fits if not name.startswith("DEMO_CPU")]
     assert reason.startswith("no NVIDIA GPU (nvidia-smi: ") and not without_gpu.remedy
+    assert without_paddle.found.startswith("DEMO_CPU_PADDLE: no paddlepaddle beside numpy 1.23.5")
+    assert without_paddle.remedy == "for DEMO_CPU_PADDLE: requirements/install.sh paddle-cpu"
     assert without_pytorch.found == "DEMO_CPU_PYTORCH: Python: 3.10.12, but PyTorch for DEVICE=cpu needs 3.11"
     assert "PYTHON=python3.11 " in without_pytorch.remedy, "its build for CPUs is for 3.11 alone, and this Python is 3.10"
 
@@ -224,7 +248,7 @@ def test_systems_that_cannot_run_for_one_reason_take_one_line():
 @pytest.mark.parametrize("name", NAMES)
 def test_there_are_few_such_lines_on_every_machine(name):
     findings = doctor.grouped(fitting(simulated(name)))
-    assert len(findings) <= 5
+    assert len(findings) <= 6
     named = [system for each in findings for system in each.found.split(": ")[0].split(", ")]
     assert sorted(named) == config_file.systems()
 

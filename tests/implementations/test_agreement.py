@@ -1,79 +1,77 @@
 """The implementations are one submission: from equal weights and equal batches they come to equal weights."""
 
+import itertools
+
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch")
-mx = pytest.importorskip("implementations.mxnet").mx
-
-from implementations.mxnet import train as mxnet_train  # noqa: E402
-from implementations.pytorch import train as pytorch_train  # noqa: E402
-from rn50.benchmark import schedule  # noqa: E402
-from rn50.data.pipeline.batches import Batch  # noqa: E402
-from tests.conftest import with_changes  # noqa: E402
+from rn50.benchmark import schedule
+from rn50.run import implementation
+from tests.conftest import with_changes
+from tests.contract.frameworks import FRAMEWORKS, installed
 
 STEPS = 20
 
 
+@pytest.fixture(params=itertools.combinations(sorted(FRAMEWORKS, reverse=True), 2), ids=" and ".join)
+def pair(request):
+    """A function that returns (framework, warmed-up rank) of two frameworks."""
+    frameworks, ranks = [installed(name) for name in request.param], []
+
+    def warm_up(config):
+        for name, seed in zip(request.param, (3, 4)):
+            ranks.append(implementation.load(name)(with_changes(config, run={"framework": name})))
+            assert ranks[-1].warm_up(seed) == [parameter.name for parameter in ranks[0].parameters]
+        return zip(frameworks, ranks)
+
+    yield warm_up
+    for rank in ranks:
+        rank.close()
+
+
 @pytest.mark.parametrize("optimizer, learning_rate", [("lars", 0.25), ("sgd", 0.05)])
-def test_twenty_steps_agree(tiny_config, optimizer, learning_rate):
+def test_twenty_steps_agree(pair, tiny_config, optimizer, learning_rate):
     # What is to be learned is noise, on which rounding errors grow with the learning rate: LARS at 0.5 ends 1e-4 apart on one
     # processor and 4e-4 on another (AMD with AVX-512).
     h = {"optimizer": optimizer, "learning_rate": learning_rate, "batch_size": 32}
-    config = with_changes(tiny_config, hyperparameters=h)
-    ours, theirs = pytorch_train.create(config), mxnet_train.create(config)
-    assert ours.warm_up(3) == theirs.warm_up(4)
-    for one, other in zip(ours.parameters, theirs.parameters):
-        assert tuple(one.tensor.shape) == other.shape
-        other.set_data(mx.nd.array(one.tensor.detach().numpy()))
-    begin = {each.name: each.tensor.detach().numpy().copy() for each in ours.parameters}
+    (one, ours), (other, theirs) = pair(with_changes(tiny_config, hyperparameters=h))
+    begin = one.weights(ours)
+    shapes = [{name: value.shape for name, value in each.weights(rank).items()} for each, rank in ((one, ours), (other, theirs))]
+    assert shapes[0] == shapes[1]
+    other.assign(theirs, begin)
     random = np.random.RandomState(0)
-    losses = []
     for step in range(1, STEPS + 1):
         samples = 32 if step % 4 else 20  # now and then a ragged batch
         images = random.standard_normal((32, 3, 32, 32)).astype(np.float32)
         labels = random.randint(10, size=32)
         rate = schedule.learning_rate(step, learning_rate, warmup_steps=5, total_steps=STEPS)
-        one = ours._train_step(Batch(torch.from_numpy(images), torch.from_numpy(labels), samples, samples), rate)
-        other = theirs._train_step(Batch(mx.nd.array(images), mx.nd.array(labels), samples, samples), rate)
-        losses.append((one.numpy(), other.asnumpy()))
-    for one, other in losses:
-        np.testing.assert_allclose(one, other, rtol=1e-4)
+        losses = [each.array(rank._train_step(each.batch(images, labels, samples, samples), rate))
+                  for each, rank in ((one, ours), (other, theirs))]
+        np.testing.assert_allclose(*losses, rtol=1e-4)
+    ends, others = one.weights(ours), other.weights(theirs)
     moved, apart = [], []
-    for one, other in zip(ours.parameters, theirs.parameters):
-        mine, mxnets = one.tensor.detach().numpy(), other.data().asnumpy()
-        moved.append(np.linalg.norm(mine - begin[one.name]))
-        apart.append(np.linalg.norm(mine - mxnets))
-        assert moved[-1] > 0, one.name
-        if one.name.endswith("weight"):
-            assert apart[-1] < 1e-4 * np.linalg.norm(mxnets), one.name
+    for name, mine in ends.items():
+        moved.append(np.linalg.norm(mine - begin[name]))
+        apart.append(np.linalg.norm(mine - others[name]))
+        assert moved[-1] > 0, name
+        if name.endswith("weight"):
+            assert apart[-1] < 1e-4 * np.linalg.norm(mine), name
     assert np.linalg.norm(apart) < 1e-4 * np.linalg.norm(moved)
-    for rank in (ours, theirs):
-        rank.close()
 
 
-def test_their_evaluations_agree(tiny_config):
-    ours, theirs = pytorch_train.create(tiny_config), mxnet_train.create(tiny_config)
-    ours.warm_up(3), theirs.warm_up(4)
+def test_their_evaluations_agree(pair, tiny_config):
+    (one, ours), (other, theirs) = pair(tiny_config)
     random = np.random.RandomState(1)
-    statistics = dict(ours.network.named_buffers())
-    for one, other in zip(ours.parameters, theirs.parameters):
-        values = random.uniform(0.5, 1.5, other.shape) if other.name.endswith("gamma") else one.tensor.detach().numpy()
-        one.tensor.data.copy_(torch.from_numpy(np.asarray(values, np.float32)))
-        other.set_data(mx.nd.array(values))
-    kinds = {"mean": lambda shape: random.standard_normal(shape), "var": lambda shape: random.uniform(0.5, 2, shape)}
-    theirs_running = [p for p in theirs.network.collect_params().values() if "running" in p.name]
-    assert len(statistics) == len(theirs_running) == 106
-    for (name, buffer), other in zip(statistics.items(), theirs_running):
-        kind = name.rsplit("_", 1)[1]
-        assert other.name.endswith(kind)
-        values = kinds[kind](other.shape).astype(np.float32)
-        buffer.copy_(torch.from_numpy(values))
-        other.set_data(mx.nd.array(values))
+    values = {name: random.uniform(0.5, 1.5, each.shape) if name.endswith("gamma") else each
+              for name, each in one.weights(ours).items()}
+    kinds = {"mean": random.standard_normal, "var": lambda shape: random.uniform(0.5, 2, shape)}
+    found = [each.running_statistics(rank) for each, rank in ((one, ours), (other, theirs))]
+    for statistics in found:
+        assert [name.rsplit("_", 1)[1] for name in statistics] == ["mean", "var"] * 53
+    drawn = [kinds[name.rsplit("_", 1)[1]](each.shape) for name, each in found[0].items()]
     images = random.standard_normal((16, 3, 32, 32)).astype(np.float32)
-    ours.network.eval()
-    with torch.no_grad():
-        logits = ours.network(torch.from_numpy(images)).numpy()
-    np.testing.assert_allclose(logits, theirs.network(mx.nd.array(images)).asnumpy(), rtol=1e-4, atol=1e-4 * np.abs(logits).max())
-    for rank in (ours, theirs):
-        rank.close()
+    logits = []
+    for each, rank in ((one, ours), (other, theirs)):
+        each.assign(rank, values, drawn)
+        logits.append(each.logits(rank, images))
+    np.testing.assert_allclose(*logits, rtol=1e-4, atol=1e-4 * np.abs(logits[0]).max())

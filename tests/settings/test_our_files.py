@@ -64,8 +64,8 @@ def test_the_inspur_run():
     }
 
 
-@pytest.mark.parametrize("system, framework", [("DEMO_CPU", "mxnet"), ("DEMO_CPU_PYTORCH", "pytorch"),
-                                               ("DEMO_GPU_PYTORCH", "pytorch")])
+@pytest.mark.parametrize("system, framework", [("DEMO_CPU", "mxnet"), ("DEMO_CPU_PADDLE", "paddle"),
+                                               ("DEMO_CPU_PYTORCH", "pytorch"), ("DEMO_GPU_PYTORCH", "pytorch")])
 def test_the_demo_is_labelled(system, framework):
     file = ROOT / "configs" / f"config_{system}.sh"
     config = configuration.from_environment(config_file.source(str(file)), str(file))
@@ -75,10 +75,10 @@ def test_the_demo_is_labelled(system, framework):
     assert rules.NOT_A_RESULT in config.run.organisation and rules.NOT_A_RESULT in config.run.platform
 
 
-def test_the_demos_differ_in_the_framework_alone():
-    names = ("DEMO_CPU", "DEMO_CPU_PYTORCH")
-    mxnets, pytorchs = (config_file.source(str(ROOT / "configs" / f"config_{name}.sh")) for name in names)
-    differ = {name for name in {**mxnets, **pytorchs} if mxnets.get(name) != pytorchs.get(name)}
+@pytest.mark.parametrize("other", ["DEMO_CPU_PADDLE", "DEMO_CPU_PYTORCH"])
+def test_the_demos_differ_in_the_framework_alone(other):
+    mxnets, others = (config_file.source(str(ROOT / "configs" / f"config_{name}.sh")) for name in ("DEMO_CPU", other))
+    differ = {name for name in {**mxnets, **others} if mxnets.get(name) != others.get(name)}
     assert differ == {"FRAMEWORK", "DGXSYSTEM", "SUBMISSION_PLATFORM"}
 
 

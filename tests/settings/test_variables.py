@@ -205,7 +205,7 @@ def test_names_of_other_makers():
 
 
 @pytest.mark.parametrize("changes, says", [
-    ({"FRAMEWORK": "abacus"}, r"FRAMEWORK=abacus is no implementation \(there is mxnet, pytorch\)"),
+    ({"FRAMEWORK": "abacus"}, r"FRAMEWORK=abacus is no implementation \(there is mxnet, paddle, pytorch\)"),
     ({"INPUT_LIBRARY": "dataloader"}, "with FRAMEWORK=mxnet INPUT_LIBRARY is auto or dali; use one of these"),
     ({"STEP_MODE": "compile"}, "with FRAMEWORK=mxnet STEP_MODE is eager; use one of these"),
     ({"PRECISION": "bfloat16"}, "with FRAMEWORK=mxnet and DEVICE=gpu PRECISION is auto or float32 or float16"),

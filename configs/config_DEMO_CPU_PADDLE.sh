@@ -1,0 +1,51 @@
+# shellcheck shell=bash
+# The whole submission on any machine, no GPU needed, as config_DEMO_CPU.sh, with Paddle for MXNet.
+#
+#   command     DGXSYSTEM=DEMO_CPU_PADDLE ./run_and_time.sh        (`make demo-paddle` does this for five seeds)
+#   machine     any CPU; two cores are enough
+#   expected    as DEMO_CPU: epoch 7, sometimes 11
+#   borrowed    all hyperparameters: config_DEMO_CPU.sh. What it prints is no MLPerf result, and says so.
+
+# --- hyperparameters (one group: together they decide convergence) -----------
+export OPTIMIZER=lars
+export BATCHSIZE=64
+export LR=2.0
+export WARMUP_EPOCHS=1
+export NUMEPOCHS=12
+export MOM=0.9
+export WD=5e-5
+export LARSETA=0.001
+export LABELSMOOTHING=0.1
+export EVAL_OFFSET=2                # epochs 3, 7, 11
+export EVAL_PERIOD=4
+export BN_GAMMA_ZERO=1
+
+# --- run ---------------------------------------------------------------------
+export DGXSYSTEM=DEMO_CPU_PADDLE
+export FRAMEWORK=paddle
+export DGXNGPU=1                    # ranks
+export DGXNNODES=1
+export DEVICE=cpu
+export PRECISION=auto
+export SUBMISSION_ORG="demo data set, not an MLPerf result"
+export SUBMISSION_DIVISION=closed
+export SUBMISSION_STATUS=research
+export SUBMISSION_PLATFORM="DEMO_CPU_PADDLE (demo data set, not an MLPerf result)"
+
+# --- data --------------------------------------------------------------------
+export DATADIR="${DATADIR:-data/demo}"
+export NUMEXAMPLES=10000
+export NUMVALEXAMPLES=2000
+export NUMCLASSES=10
+export IMAGE_SIZE=48
+export EVAL_RESIZE=54
+export CROP_AREA_MIN=0.4
+export WIDTH=0.25
+
+# --- input pipeline (speed only) ---------------------------------------------
+export DALI_THREADS=1
+export DALI_PREFETCH_QUEUE=2
+export DALI_ROI_DECODE=1            # decode only the random crop
+
+# --- environment (passed through) --------------------------------------------
+# Nothing: with DGXNGPU=2 the ranks sum in shared memory, which has no settings.

@@ -1,0 +1,15 @@
+"""The PaddlePaddle implementation. Import PaddlePaddle itself by ``from implementations.paddle import paddle``."""
+
+import contextlib
+import io
+import signal
+import sys
+
+# It warns of every OMP_NUM_THREADS but 1, for builds with OpenBLAS; the wheels have MKL.
+with contextlib.redirect_stderr(io.StringIO()) as _said:
+    import paddle
+sys.stderr.write("".join(line for line in _said.getvalue().splitlines(keepends=True) if "OMP_NUM_THREADS" not in line))
+
+# Its import puts C functions in place of signal handlers, SIGTERM's among them, of which Python does not know.
+paddle.disable_signal_handler()
+signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))

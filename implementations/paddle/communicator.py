@@ -1,0 +1,127 @@
+"""The ranks of a PaddlePaddle job: one process, ranks on one machine's CPU, or paddle.distributed.
+
+NCCL between GPUs was never run by this project; Gloo between CPUs, by the same code, is tested.
+"""
+
+import contextlib
+import os
+import socket
+import time
+from typing import Any, Dict, Iterator, List, Mapping
+
+import numpy as np
+from paddle import distributed
+
+from implementations.paddle import paddle
+from rn50 import process
+from rn50.errors import RankLostError, UserError
+from rn50.run import single_process
+from rn50.run.local_ranks import LocalRanks, started_here
+from rn50.settings import config as configuration
+
+
+@contextlib.contextmanager
+def lost_rank_named() -> Iterator[None]:
+    """Raise RankLostError for the error of paddle.distributed after a rank is lost."""
+    try:
+        yield
+    except (RuntimeError, OSError) as error:
+        if "gloo" in str(error).lower() or "nccl" in str(error).lower():
+            raise RankLostError from error
+        raise
+
+
+class SingleProcess(single_process.SingleProcess):
+    """A communicator of size 1."""
+
+    def gradients(self, values: int) -> paddle.Tensor:
+        """Return a tensor of zeros for gradients, float32 of shape (values,)."""
+        return paddle.zeros([values])
+
+
+class SharedMemory(LocalRanks):
+    """One of several ranks on the CPU of one machine; the gradients of all ranks are in shared memory."""
+
+    def gradients(self, values: int) -> paddle.Tensor:
+        """Return a tensor of zeros for gradients, float32 of shape (values,), in shared memory. All ranks call it, once."""
+        self._everybodys = self.share(values)
+        return paddle.Tensor(value=self._everybodys[self.rank], place=paddle.CPUPlace(), zero_copy=True)
+
+    def all_reduce_gradients(self, gradients: paddle.Tensor) -> None:
+        """All-reduce the tensor of ``gradients`` in place."""
+        self.all_reduce_shared(self._everybodys)
+
+
+class Distributed:
+    """One rank of a paddle.distributed job, NCCL between GPUs and Gloo between CPUs; started by our launchers or by
+    ``python -m paddle.distributed.launch``."""
+
+    def __init__(self, on_gpu: bool, environ: Mapping[str, str]) -> None:
+        self.library = "NCCL" if on_gpu else "Gloo"
+        if started_here(environ):
+            os.environ.update(_met(LocalRanks(environ)))
+        elif "PADDLE_TRAINER_ID" not in environ:
+            raise UserError("DGXNGPU", "nobody has started more than one rank",
+                            "use ./run_and_time.sh, ./run.sub or python -m paddle.distributed.launch")
+        self._on_gpu, self.local_rank = on_gpu, int(environ.get("PADDLE_RANK_IN_NODE", environ.get("PADDLE_LOCAL_RANK", "0")))
+        with lost_rank_named():
+            distributed.init_parallel_env()
+        self.rank, self.size = distributed.get_rank(), distributed.get_world_size()
+
+    def barrier(self) -> None:
+        """Wait until every rank has called it."""
+        self.all_reduce(np.zeros(1, dtype=np.int64))
+
+    def all_reduce(self, array: np.ndarray) -> np.ndarray:
+        """Return the element-wise sum of an int64 array over all ranks."""
+        tensor = paddle.to_tensor(array)
+        self.all_reduce_gradients(tensor)
+        return tensor.numpy()
+
+    def all_reduce_seconds(self, values: int, repeats: int) -> List[float]:
+        """Return the seconds of each of ``repeats`` all-reduces of ``values`` float32 numbers, on the device of the gradients."""
+        tensor = paddle.zeros([values])
+        seconds = []
+        for _ in range(repeats):
+            self.barrier()
+            begin = time.perf_counter()
+            self.all_reduce_gradients(tensor)
+            if self._on_gpu:
+                paddle.device.cuda.synchronize()
+            seconds.append(time.perf_counter() - begin)
+        return seconds
+
+    def gradients(self, values: int) -> paddle.Tensor:
+        """Return a tensor of zeros for gradients, float32 of shape (values,)."""
+        return paddle.zeros([values])
+
+    def all_reduce_gradients(self, gradients: paddle.Tensor) -> None:
+        """All-reduce ``gradients`` in place."""
+        with lost_rank_named():
+            distributed.all_reduce(gradients)
+
+    def close(self) -> None:
+        """Leave the job. A second call does nothing."""
+        if distributed.is_initialized():
+            distributed.destroy_process_group()
+
+
+def _met(ranks: LocalRanks) -> Dict[str, str]:
+    """Return the environment of ``init_parallel_env`` for ranks of ``local_launcher``, each of which shares a free port."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        own = np.zeros(ranks.size, np.int64)
+        own[ranks.rank] = free.getsockname()[1]
+        endpoints = [f"127.0.0.1:{port}" for port in ranks.all_reduce(own)]
+    return {"PADDLE_TRAINER_ID": str(ranks.rank), "PADDLE_TRAINERS_NUM": str(ranks.size),
+            "PADDLE_RANK_IN_NODE": str(ranks.rank), "FLAGS_selected_gpus": str(ranks.rank),
+            "PADDLE_TRAINER_ENDPOINTS": ",".join(endpoints), "PADDLE_CURRENT_ENDPOINT": endpoints[ranks.rank]}
+
+
+def connect(config: configuration.Config) -> Any:
+    """Return the communicator of this process."""
+    if config.ranks == 1:
+        return SingleProcess()
+    environ = process.environment()
+    on_gpu = config.run.device == "gpu"
+    return SharedMemory(environ) if started_here(environ) and not on_gpu else Distributed(on_gpu, environ)

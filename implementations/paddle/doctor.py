@@ -1,0 +1,43 @@
+"""PaddlePaddle's part of ``rn50 doctor``. Imports no PaddlePaddle."""
+
+import re
+from typing import Iterator, Mapping, Optional, Sequence
+
+from rn50 import frameworks
+from rn50.doctor.finding import FAILURE, OK, Finding
+from rn50.doctor.packages import install
+from rn50.machine.gpus import Gpu
+from rn50.machine.software import Software
+from rn50.settings.config import Config
+
+
+def packages(software: Software, config: Optional[Config]) -> Iterator[Finding]:
+    """Yield findings on installed packages; ``config`` is None where nothing is configured."""
+    have = software.packages
+    device = "cpu" if config is None else config.run.device
+    wanted = {"cpu": "paddlepaddle", "gpu": "paddlepaddle-gpu"}[device]
+    command = install(software, frameworks.traits("paddle"), device)
+    relevant = [name for name in sorted(have) if re.fullmatch(r"paddlepaddle.*|nvidia-dali-.*|numpy", name)]
+    shown = ", ".join(f"{name} {have[name]}" for name in relevant)
+    if {"paddlepaddle", "paddlepaddle-gpu"} <= set(have):
+        remedy = f"in another checkout, whose .venv has one of them: {command}"
+        yield Finding(FAILURE, "packages", f"two builds of Paddle have overwritten each other's files ({shown})", remedy)
+    elif wanted not in have:
+        yield Finding(FAILURE, "packages", f"no {wanted} beside {shown or 'this Python'}", command)
+    elif not any(name.startswith("nvidia-dali-") for name in have):
+        yield Finding(FAILURE, "packages", f"no DALI beside {shown}", command)
+    else:
+        yield Finding(OK, "packages", shown)
+
+
+def gpus(used: Sequence[Gpu], software: Software, grave: str, environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield findings on the GPUs that the ranks use; what hinders their use has severity ``grave``."""
+    traits = frameworks.traits("paddle")
+    held = " ".join(f"{major}.{minor}" for major, minor in traits.capabilities)
+    for gpu in used:
+        if gpu.capability and not traits.runs_on(gpu.capability):
+            found = f"{gpu.name} has {gpu.capability[0]}.{gpu.capability[1]}; paddlepaddle-gpu holds code for {held} only"
+            yield Finding(grave, "compute capability", found, "train with PyTorch: FRAMEWORK=pytorch in the configuration, and "
+                          "in another checkout requirements/install.sh pytorch-gpu")
+            return
+    yield Finding(OK, "compute capability", f"paddlepaddle-gpu holds code for {held}")

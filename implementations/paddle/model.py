@@ -1,0 +1,190 @@
+"""ResNet-50 v1.5 in PaddlePaddle, and the two functions a run computes: training loss and evaluation.
+
+He, Zhang, Ren and Sun, "Deep Residual Learning for Image Recognition" (arXiv:1512.03385), in the v1.5 form of the MLPerf
+reference: a down-sampling block has its stride in the 3x3 convolution. Parameters have the names that the rulesets compare.
+
+Parameters are always float32. With ``precision`` "float16" or "bfloat16" auto_cast casts them, and the activations, at the inputs
+of convolutions and the classifier. So parameters are the master weights of mixed precision, and gradients are float32 again.
+"""
+
+import itertools
+import math
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
+from paddle import nn
+from paddle.nn import functional
+
+from implementations.paddle import paddle
+from rn50.benchmark import rules
+from rn50.benchmark.network import EXPANSION, STAGES
+
+BATCH_NORM: Dict[str, Any] = {"momentum": rules.BATCH_NORM_MOMENTUM, "epsilon": rules.BATCH_NORM_EPSILON}
+ALIGNMENT = 64
+"""Elements. Each flattened gradient begins on a boundary of 256 bytes, like a separate tensor."""
+
+
+class ConvNorm(nn.Layer):
+    """Convolution without bias, batch norm, the sum with a shortcut if there is one, and ReLU if ``relu``.
+
+    ``layout`` is "NCHW" or "NHWC", that of the images; weights are (``outputs``, ``inputs``, kernel, kernel) in both.
+    """
+
+    def __init__(self, unit: str, index: str, inputs: int, outputs: int, kernel: int, stride: int, layout: str,
+                 relu: bool = True, gamma: float = 1.0):
+        super().__init__()
+        norm = f"bn{index.replace('1sc', 'sc')}"  # conv1 goes with bn1, but conv1sc with bnsc
+        self.names = {"weight": f"{unit}conv{index}_weight", "gamma": f"{unit}{norm}_gamma", "beta": f"{unit}{norm}_beta"}
+        self.weight = empty(self, [outputs, inputs, kernel, kernel])
+        self.gamma, self.beta = empty(self, [outputs]), empty(self, [outputs])
+        self.register_buffer("running_mean", paddle.zeros([outputs]))
+        self.register_buffer("running_var", paddle.ones([outputs]))
+        self._convolution = {"stride": stride, "padding": kernel // 2, "data_format": layout}
+        self._relu, self._first_gamma = relu, gamma
+
+    def initialize(self, random: np.random.RandomState) -> None:
+        """Set the values that a run begins with."""
+        _, inputs, kernel, _ = self.weight.shape
+        fill_normal(self.weight, (2 / (inputs * kernel * kernel)) ** 0.5, random)
+        for tensor, value in ((self.gamma, self._first_gamma), (self.beta, 0), (self.running_mean, 0), (self.running_var, 1)):
+            tensor.set_value(np.full(tensor.shape, value, np.float32))
+
+    def forward(self, x: paddle.Tensor, shortcut: Optional[paddle.Tensor] = None) -> paddle.Tensor:
+        x = functional.conv2d(x, self.weight, **self._convolution)
+        norm = self.running_mean, self.running_var, self.gamma, self.beta
+        x = functional.batch_norm(x, *norm, self.training, data_format=self._convolution["data_format"], **BATCH_NORM)
+        x = x if shortcut is None else x + shortcut
+        return functional.relu(x) if self._relu else x
+
+
+class Classifier(nn.Layer):
+    """The last layer: (N, ``inputs``) -> (N, ``classes``)."""
+
+    names = {"weight": "fc1_weight", "bias": "fc1_bias"}
+
+    def __init__(self, inputs: int, classes: int):
+        super().__init__()
+        self.weight, self.bias = empty(self, [classes, inputs]), empty(self, [classes])
+
+    def initialize(self, random: np.random.RandomState) -> None:
+        """Set the values that a run begins with."""
+        fill_normal(self.weight, 0.01, random)
+        self.bias.set_value(np.zeros(self.bias.shape, np.float32))
+
+    def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+        # functional.linear would take a weight of shape (inputs, classes).
+        return paddle.matmul(x, self.weight, transpose_y=True) + self.bias
+
+
+class Bottleneck(nn.Layer):
+    """1x1, 3x3 (with the stride) and 1x1 convolutions beside a shortcut."""
+
+    def __init__(self, stage: int, unit: int, inputs: int, channels: int, stride: int, layout: str, last_gamma: float):
+        super().__init__()
+        name, outputs = f"stage{stage}_unit{unit}_", channels * EXPANSION
+        self.first = ConvNorm(name, "1", inputs, channels, 1, 1, layout)
+        self.second = ConvNorm(name, "2", channels, channels, 3, stride, layout)
+        self.last = ConvNorm(name, "3", channels, outputs, 1, 1, layout, gamma=last_gamma)
+        self.shortcut = ConvNorm(name, "1sc", inputs, outputs, 1, stride, layout, relu=False) if unit == 1 else None
+
+    def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+        shortcut = x if self.shortcut is None else self.shortcut(x)
+        return self.last(self.second(self.first(x)), shortcut)
+
+
+class ResNet50(nn.Layer):
+    """Logits of shape (batch, classes) in float32 from images in ``layout``, "NCHW" or "NHWC".
+
+    ``width`` multiplies every channel count; 1 is the network of the benchmark. With ``gamma_zero`` the last batch norm of every
+    block starts at 0, so that a block starts as its shortcut (Goyal et al., arXiv:1706.02677, section 5.1). Parameters have no
+    values until ``initialize`` is called.
+    """
+
+    def __init__(self, classes: int, width: float, gamma_zero: bool, precision: str, layout: str):
+        super().__init__()
+        inputs = round(64 * width)
+        layers: List[nn.Layer] = [
+            ConvNorm("", "0", 3, inputs, 7, 2, layout), nn.MaxPool2D(3, 2, 1, data_format=layout),
+        ]
+        for stage, (units, base) in enumerate(STAGES, start=1):
+            channels = round(base * width)
+            for unit in range(1, units + 1):
+                stride = 2 if unit == 1 and stage > 1 else 1
+                layers.append(Bottleneck(stage, unit, inputs, channels, stride, layout, 0.0 if gamma_zero else 1.0))
+                inputs = channels * EXPANSION
+        layers += [nn.AdaptiveAvgPool2D(1, data_format=layout), nn.Flatten(), Classifier(inputs, classes)]
+        self.features = nn.Sequential(*layers)
+        self._precision = precision
+
+    def initialize(self, seed: int) -> None:
+        """Draw the random values that a run begins with, the same on every device."""
+        random = np.random.RandomState(seed)
+        for layer in _named(self):
+            layer.initialize(random)
+
+    def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+        return in_precision(self._precision, self.features, x)
+
+
+def in_precision(precision: str, network: Callable[[paddle.Tensor], paddle.Tensor], x: paddle.Tensor) -> paddle.Tensor:
+    """Return ``network(x)`` in float32, whose matrix products are computed in ``precision``."""
+    if precision == "float32":
+        return network(x)
+    with paddle.amp.auto_cast(level="O1", dtype=precision):
+        return network(x).astype("float32")
+
+
+def empty(layer: nn.Layer, shape: Sequence[int]) -> Any:
+    """Return a parameter of ``layer`` without a value of its own."""
+    return layer.create_parameter(shape, default_initializer=nn.initializer.Constant(0.0))
+
+
+def fill_normal(parameter: paddle.Tensor, deviation: float, random: np.random.RandomState) -> None:
+    """Fill a parameter with normal values of mean 0."""
+    parameter.set_value((random.standard_normal(parameter.shape) * deviation).astype(np.float32))
+
+
+def training_loss(network: nn.Layer, images: paddle.Tensor, labels: paddle.Tensor, label_smoothing: float) -> paddle.Tensor:
+    """Return the cross entropy of every sample, shape (batch,), with the smoothed target ``(1 - e) * onehot + e / classes``."""
+    losses = functional.cross_entropy(network(images), labels, reduction="none", label_smoothing=label_smoothing)
+    return losses.reshape([-1])
+
+
+def evaluation(network: nn.Layer, images: paddle.Tensor, labels: paddle.Tensor) -> paddle.Tensor:
+    """Return True for every sample whose highest logit is its label; shape (batch,)."""
+    return network(images).argmax(axis=1) == labels
+
+
+class Named(NamedTuple):
+    """A parameter and its name in the rulesets."""
+
+    name: str
+    tensor: paddle.Tensor
+
+
+def trainable(network: nn.Layer) -> Tuple[Named, ...]:
+    """Return the 161 parameters that have a gradient, in the order of the network."""
+    return tuple(Named(name, getattr(layer, kind)) for layer in _named(network) for kind, name in layer.names.items())
+
+
+def _named(network: nn.Layer) -> Iterator[Any]:
+    """Return the layers that have parameters of their own."""
+    return (layer for layer in network.sublayers(include_self=True) if hasattr(layer, "names"))
+
+
+def flatten_gradients(parameters: Sequence[Named], zeros: Callable[[int], paddle.Tensor]) -> paddle.Tensor:
+    """Flatten the gradients into one tensor of one dimension, and return it, so that the all-reduce is one operation.
+
+    ``zeros(values)`` makes the tensor. From now on backpropagation adds to it. ``clear_grad`` must not be called any more: the
+    next backpropagation would make separate gradients, without a word.
+    """
+    tensors = [parameter.tensor for parameter in parameters]
+    *begins, end = itertools.accumulate((math.ceil(each.size / ALIGNMENT) * ALIGNMENT for each in tensors), initial=0)
+    flat = zeros(end)
+    paddle.add_n([each.sum() for each in tensors]).backward()  # only a gradient that is there can be given another memory
+    for tensor, begin in zip(tensors, begins):
+        # PaddlePaddle has no public way; its tensor_fusion_helper.py does it so.
+        view = flat._slice(begin, begin + tensor.size)
+        view.get_tensor()._set_dims(tensor.shape)
+        view._share_buffer_to(tensor.grad)
+    return flat

@@ -1,0 +1,72 @@
+"""SGD and LARS by PaddlePaddle's LarsMomentumOptimizer, in agreement with ``rn50/benchmark/optimizers.py``.
+
+SGD is its LARS without weight decay, and so without trust ratios; the decay is added to the gradients beforehand.
+``paddle.optimizer.Momentum`` would not do: its learning rate is outside the momentum, which differs where the rate changes.
+"""
+
+from typing import Any, Dict, List, Sequence
+
+from paddle.incubate.optimizer import LarsMomentumOptimizer
+
+from implementations.paddle import paddle
+from implementations.paddle.model import Named
+from rn50.benchmark import optimizers, rules
+from rn50.settings.config import Hyperparameters
+
+SMALLEST_DECAY = 1e-30
+"""Weight decay that changes no float32 number. With 0 the kernel drops the trust ratio too."""
+
+
+class Sgd:
+    """Updates all parameters of a network. The gradients are sums over samples; ``step`` divides them.
+
+    ``gradients`` is the result of ``model.flatten_gradients`` for ``parameters``.
+    """
+
+    def __init__(self, parameters: Sequence[Named], gradients: paddle.Tensor, hyperparameters: Hyperparameters):
+        self._hyperparameters, self._gradients = hyperparameters, gradients
+        for name, tensor in parameters:
+            tensor.name = name  # by which the optimizer knows those without weight decay
+        self._tensors = [each.tensor for each in parameters]
+        self._decayed = [each.tensor for each in parameters if optimizers.has_weight_decay(each.name)]
+        self.reset()
+
+    def reset(self) -> None:
+        """Set all momentum to 0."""
+        self._optimizer = LarsMomentumOptimizer(
+            learning_rate=0.0, momentum=self._hyperparameters.momentum, parameter_list=self._tensors,
+            epsilon=rules.LARS_EPSILON, **self._decay())
+
+    def _decay(self) -> Dict[str, Any]:
+        """Return the optimizer's arguments on weight decay and trust ratio."""
+        return {"lars_weight_decay": 0.0}
+
+    @paddle.no_grad()
+    def step(self, learning_rate: float, samples: int) -> None:
+        """Make one update with gradients that are the sum over ``samples`` samples. It overwrites the gradients."""
+        self._gradients.scale_(1 / samples)
+        self._add_decay()
+        self._optimizer.set_lr(learning_rate)
+        self._optimizer.step()
+
+    def _add_decay(self) -> None:
+        """Add to the gradients what the optimizer does not."""
+        if self._hyperparameters.weight_decay:
+            for tensor in self._decayed:
+                tensor.grad.add_(tensor * self._hyperparameters.weight_decay)
+
+
+class Lars(Sgd):
+    """SGD in which the trust ratio of each weight scales its learning rate."""
+
+    def _decay(self) -> Dict[str, Any]:
+        excluded: List[str] = [each.name for each in self._tensors if not optimizers.has_weight_decay(each.name)]
+        return {"lars_coeff": self._hyperparameters.lars_eta, "exclude_from_weight_decay": excluded,
+                "lars_weight_decay": max(self._hyperparameters.weight_decay, SMALLEST_DECAY)}
+
+    def _add_decay(self) -> None:
+        """Do nothing: the optimizer adds all of it."""
+
+
+OPTIMIZERS = {"lars": Lars, "sgd": Sgd}
+"""Value of OPTIMIZER -> class."""

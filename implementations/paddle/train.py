@@ -1,0 +1,144 @@
+"""One rank of the timed run in PaddlePaddle: from a batch of the input pipeline to the update of the weights."""
+
+import itertools
+import math
+from typing import Any, List, Tuple
+
+from implementations.paddle import paddle
+from implementations.paddle.communicator import connect, lost_rank_named
+from implementations.paddle.input_pipeline import DaliBatches, synthetic
+from implementations.paddle.model import ResNet50, evaluation, flatten_gradients, trainable, training_loss
+from implementations.paddle.optimizer import OPTIMIZERS
+from rn50.data.pipeline import dali
+from rn50.data.pipeline.batches import Batch, Batches, BatchFormat, Split
+from rn50.run import precision, training
+from rn50.run.implementation import EpochResult, Progress
+from rn50.settings.config import Config
+
+
+class PaddleImplementation:
+    """See ``rn50.run.implementation.Implementation``."""
+
+    def __init__(self, config: Config):
+        self.config = config
+        self.communicator: Any = connect(config)
+        self._on_gpu, local_rank = config.run.device == "gpu", self.communicator.local_rank
+        if self._on_gpu:
+            training.require_gpu(config, local_rank, paddle.device.cuda.device_count(),
+                                 "use paddlepaddle-gpu and a GPU of compute capability 6.1 to 8.9")
+        paddle.set_device(f"gpu:{local_rank}" if self._on_gpu else "cpu")
+        self.precision = precision.before_warm_up(config)
+        half = self.precision.name == "float16"
+        self.batch_format = BatchFormat(local_rank, "HWC", half) if self._on_gpu else BatchFormat(None, "CHW", False)
+        self._learning_rates, self._pace = training.LearningRates(config), training.Pace()
+        self.steps = 0
+        self.forward_seconds = math.inf
+        self.training_data: Any = None
+        self.validation_data: Any = None
+
+    @property
+    def waits_for_data(self) -> bool:
+        """True while a requested batch is not ready."""
+        return any(data is not None and data.waiting for data in (self.training_data, self.validation_data))
+
+    @lost_rank_named()
+    def warm_up(self, seed: int) -> List[str]:
+        """Build everything and run it on synthetic batches, then restore the weights of ``seed``."""
+        h = self.config.hyperparameters
+        self._seed = seed
+        dali.prepare(self.config, self.batch_format)
+        self.network = self._untrained()
+        self.network.initialize(seed)
+        self.parameters = trainable(self.network)
+        self._gradients = flatten_gradients(self.parameters, self.communicator.gradients)
+        self.optimizer = OPTIMIZERS[h.optimizer](self.parameters, self._gradients, h)
+        self.forward_seconds = training.warm_up(self._synthetic(), self._trial_step, self._trial_evaluation)
+        self.network.initialize(seed)
+        self.optimizer.reset()
+        return [parameter.name for parameter in self.parameters]
+
+    def _untrained(self) -> Any:
+        """Return the network without values."""
+        data, gamma_zero = self.config.data, self.config.hyperparameters.bn_gamma_zero
+        return ResNet50(data.classes, data.width, gamma_zero, self.precision.name, f"N{self.batch_format.layout}")
+
+    def _trial_step(self, batch: Batch) -> None:
+        self._train_step(batch, learning_rate=0.0)
+        self._wait()
+
+    def _trial_evaluation(self, batch: Batch) -> None:
+        self._evaluate(batch.images, batch.labels)
+        self._wait()
+
+    def _synthetic(self) -> Batches:
+        """Return a random batch, held on the device and repeated."""
+        return synthetic(self.config, self.communicator.size, self.batch_format)
+
+    def _open(self, config: Config, split: Split) -> Batches:
+        """Return the batches of a split."""
+        return DaliBatches(config, split, self.communicator, self._seed, self.batch_format)
+
+    def open_data(self) -> None:
+        """Open the data set for the first time."""
+        self.training_data, self.validation_data = self._open(self.config, "train"), self._open(self.config, "val")
+
+    @lost_rank_named()
+    def train_epoch(self, epoch: int, progress: Progress) -> EpochResult:
+        """Train on one pass over the training set."""
+        self._pace.begin(self.training_data)
+        previous: Any = None
+        for batch in itertools.islice(self.training_data.epoch(), self.config.run.benchmark_steps):
+            loss = self._train_step(batch, self._learning_rates.next())
+            self._pace.add(batch.samples)
+            # The loss of the previous step, because the latest one may not be computed yet.
+            if previous is not None and self._pace.is_due():
+                progress(self._pace.samples, float(previous.mean()))
+                self.training_data.check_labels()
+            previous = loss
+        self.training_data.check_labels()
+        self._wait()
+        result = self._pace.result()
+        progress(result.samples, float(previous.mean()))
+        return result
+
+    def _train_step(self, batch: Batch, learning_rate: float) -> paddle.Tensor:
+        """Run forward pass, backward pass, all-reduce and update; return the loss of every sample."""
+        self.steps += 1
+        images, labels, samples, global_samples = batch
+        self.network.train()
+        self._gradients.zero_()
+        losses = training_loss(self.network, images[:samples], labels[:samples], self.config.hyperparameters.label_smoothing)
+        losses.sum().backward()
+        self.communicator.all_reduce_gradients(self._gradients)
+        self.optimizer.step(learning_rate, global_samples)
+        return losses.detach()
+
+    @paddle.no_grad()
+    def _evaluate(self, images: paddle.Tensor, labels: paddle.Tensor) -> paddle.Tensor:
+        self.network.eval()
+        return evaluation(self.network, images, labels)
+
+    @lost_rank_named()
+    def evaluate(self) -> Tuple[int, int]:
+        """Return (correct, total) of this rank's shard of the validation set."""
+        correct, total = paddle.zeros([], "int64"), 0
+        for batch in self.validation_data.epoch():
+            self.steps += 1
+            if batch.samples:
+                correct += self._evaluate(batch.images, batch.labels)[: batch.samples].sum()
+                total += batch.samples
+        self.validation_data.check_labels()
+        return int(correct), total
+
+    def _wait(self) -> None:
+        """Wait until the device has finished its work."""
+        if self._on_gpu:
+            paddle.device.cuda.synchronize()
+
+    def close(self) -> None:
+        """End the input threads and leave the job."""
+        self.training_data = self.validation_data = None
+        self.communicator.close()
+
+
+create = PaddleImplementation

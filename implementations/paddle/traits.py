@@ -1,0 +1,20 @@
+"""PaddlePaddle 2.6.2, described without importing it."""
+
+from rn50.frameworks import Traits
+
+MACHINE_CODE = ((6, 1), (7, 0), (7, 5), (8, 0), (8, 6))
+"""Compute capabilities for which paddlepaddle-gpu 2.6.2 has code; it has no PTX to compile for others."""
+
+TRAITS = Traits(
+    name="Paddle",
+    package=r"paddlepaddle(-gpu)?",
+    packages=r"paddlepaddle.*|nvidia-dali-.*|numpy",
+    requirements={"cpu": ("paddle-cpu",), "gpu": ("paddle-gpu",)},
+    # On a CPU it takes bfloat16 with a warning, and computes in float32.
+    precisions={"cpu": ("float32",), "gpu": ("float32", "float16", "bfloat16")},
+    capabilities=MACHINE_CODE,
+    prefixes=("FLAGS_", "PADDLE_"),
+    meanings={
+        "FLAGS_paddle_num_threads": "threads of the matrix products of a rank on a CPU",
+    },
+)

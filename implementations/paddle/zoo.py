@@ -1,0 +1,45 @@
+"""paddle.vision's models, used only to time their training step (``rn50 bench throughput --models``)."""
+
+import inspect
+from typing import Any, Dict
+
+from paddle import nn
+from paddle.vision import models as vision
+
+from implementations.paddle import paddle
+from implementations.paddle.model import in_precision
+
+
+def models() -> Dict[str, int]:
+    """Return name -> side of the input in pixels, from the documentation of paddle.vision."""
+    builders = (name for name, each in vars(vision).items() if inspect.isfunction(each))
+    return {name: 299 if name == "inception_v3" else 224 for name in builders}
+
+
+class ZooNetwork(nn.Layer):
+    """Logits of shape (batch, ``classes``) in float32 from images (batch, 3, S, S), by a model of paddle.vision."""
+
+    def __init__(self, model: str, classes: int, precision: str):
+        super().__init__()
+        self._model, self._classes, self._precision = model, classes, precision
+        self.network = self._drawn()
+        for path, layer in self.network.named_sublayers():
+            # model.trainable finds parameters by these names, and the optimizer those without weight decay.
+            own = {kind: value for kind, value in layer.named_parameters(include_sublayers=False) if not value.stop_gradient}
+            if own:
+                layer.names = {kind: f"{path}.{kind}{'' if value.ndim > 1 else '_bias'}" for kind, value in own.items()}
+
+    def _drawn(self) -> Any:
+        return getattr(vision, self._model)(num_classes=self._classes)
+
+    def initialize(self, seed: int) -> None:
+        """Draw the values of the layers with PaddlePaddle's defaults, the same on every rank."""
+        paddle.seed(seed)
+        self.network.set_state_dict(self._drawn().state_dict())  # a layer draws them only when it is built
+
+    def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+        return in_precision(self._precision, self._logits, x)
+
+    def _logits(self, x: paddle.Tensor) -> paddle.Tensor:
+        logits = self.network(x)
+        return logits[0] if isinstance(logits, (list, tuple)) else logits  # the others are those of GoogLeNet's auxiliary heads
