@@ -16,7 +16,8 @@ for packages in core mxnet-cpu mxnet-cu112 horovod-build; do
 done
 resolve paddle-cpu "$@" --only-binary :all: --constraint mxnet-cpu.txt
 resolve paddle-gpu "$@" --only-binary :all: --constraint paddle-cpu.txt
-resolve dev "$@" --only-binary :all: --constraint paddle-cpu.txt
+resolve deploy "$@" --only-binary :all: --constraint paddle-cpu.txt
+resolve dev "$@" --only-binary :all: --constraint deploy.txt
 resolve docs "$@" --only-binary :all: --constraint dev.txt
 # For the one Python that there is a wheel for. It lies in PyTorch's index of builds for CPUs: UV_FIND_LINKS or UV_INDEX says where.
 uv pip compile "$@" --only-binary :all: pytorch-cpu.in --constraint mxnet-cpu.txt --output-file pytorch-cpu.txt --python-version 3.11 \

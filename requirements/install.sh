@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs a pinned set into .venv, and does nothing where it is there already: requirements/install.sh SET, where SET is
-# mxnet-cpu, mxnet-cu112, paddle-cpu, paddle-gpu, pytorch-cpu, pytorch-gpu, dev (tests and linters), docs (the documentation site),
-# horovod-build (what the next two take), horovod (with Gloo, for CPUs) or horovod-nccl (with NCCL, MPI and Gloo).
+# mxnet-cpu, mxnet-cu112, paddle-cpu, paddle-gpu, pytorch-cpu, pytorch-gpu, deploy (export, quantisation and inference), dev
+# (tests and linters), docs (the documentation site), horovod-build (what the next two take), horovod (with Gloo, for CPUs) or
+# horovod-nccl (with NCCL, MPI and Gloo).
 # PYTHON names the Python to use; by default find_python.sh chooses one.
 set -euo pipefail
 trap 'exit 130' INT TERM
@@ -19,7 +20,7 @@ whole=.venv/whole
 done_before=.venv/installed-$packages
 
 if [ "$packages" = -h ] || [ "$packages" = --help ]; then
-  sed -n '2,5s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+  sed -n '2,6s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
   exit 0
 fi
 
@@ -29,7 +30,7 @@ fail() {
 }
 
 [ -n "$packages" ] && [ -f "requirements/${packages%-nccl}.txt" ] ||
-  fail "${packages:-no set named}: there are mxnet-cpu, mxnet-cu112, paddle-cpu, paddle-gpu, pytorch-cpu, pytorch-gpu, dev, docs, horovod-build, horovod, horovod-nccl"
+  fail "${packages:-no set named}: there are mxnet-cpu, mxnet-cu112, paddle-cpu, paddle-gpu, pytorch-cpu, pytorch-gpu, deploy, dev, docs, horovod-build, horovod, horovod-nccl"
 [ -z "${PYTHON:-}" ] || command -v "$PYTHON" >/dev/null || fail "PYTHON=$PYTHON: no such program; name a Python 3.8 to 3.12, or unset it"
 
 origin() { echo "$PWD, $("$1" --version 2>&1)"; }
@@ -124,7 +125,7 @@ case $packages in
     install_wheels " (some 3 GB to download)"
     ;;
   dev) install_wheels " (some 200 MB more)" ;;
-  docs | horovod-build) install_wheels ;;
+  deploy | docs | horovod-build) install_wheels ;;
   horovod | horovod-nccl) build_horovod ;;
 esac
 echo "$wanted" >"$done_before"

@@ -1,0 +1,1 @@
+"""After training: a network's weights exported, pruned and quantised."""

@@ -1,0 +1,110 @@
+"""Weights of a trained network: ``result_<N>.safetensors``, which every implementation writes and reads.
+
+The tensors are float32, with the names and shapes of ``rn50.benchmark.network.shapes``. The header has ``FACTS`` as texts. The
+format is safetensors, which holds numbers and no code; a file may come from anybody.
+"""
+
+import os
+import pathlib
+import re
+from typing import Any, Dict, Mapping, NamedTuple, Tuple
+
+import numpy as np
+import safetensors
+from safetensors import numpy as format_
+
+from rn50 import files
+from rn50.benchmark import network
+from rn50.errors import UserError
+
+LARGEST = 1 << 30
+"""Bytes; the benchmark's network has 102 million."""
+SUFFIX = ".safetensors"
+FACTS = {"classes": 100_000, "width": 16, "image_size": 4_096, "eval_resize": 4_096}
+"""What the header says of the task, as the configuration has it, and the largest value of each. Further facts are for people:
+framework, precision, seed, epoch, accuracy, configuration, certificate."""
+_REMEDY = "give a file that SAVE_WEIGHTS=1 or rn50 wrote"
+
+
+class Weights(NamedTuple):
+    """A network's tensors and what its file says of them."""
+
+    arrays: Mapping[str, np.ndarray]
+    """Name -> float32 array."""
+    facts: Mapping[str, str]
+
+    @property
+    def classes(self) -> int:
+        """The number of classes."""
+        return int(self.facts["classes"])
+
+    @property
+    def width(self) -> float:
+        """What every channel count is multiplied by; 1 in the benchmark."""
+        return float(self.facts["width"])
+
+    @property
+    def image_size(self) -> int:
+        """The side in pixels of the images it was trained and evaluated on."""
+        return int(self.facts["image_size"])
+
+    @property
+    def eval_resize(self) -> int:
+        """The shorter side in pixels to which an evaluation resizes before it cuts out the middle."""
+        return int(self.facts["eval_resize"])
+
+
+def path(log: pathlib.Path) -> pathlib.Path:
+    """Return the path of the weights of a log, which need not exist."""
+    return log.with_suffix(SUFFIX)
+
+
+def write(file: pathlib.Path, weights: Weights, may_replace: str = files.NOTHING) -> None:
+    """Write a file of weights, whole or not at all. Raises UserError if it cannot be written."""
+    arrays: Dict[str, np.ndarray] = {name: np.ascontiguousarray(array, np.float32) for name, array in weights.arrays.items()}
+    content = format_.save(arrays, {"file": files.MARK, **weights.facts})
+    files.write(file, content, may_replace, "free the disk, or name another file")
+
+
+def read(file: pathlib.Path) -> Weights:
+    """Return the weights of a file.
+
+    Raises UserError if it is no such file, or its tensors are not those of the network that its header describes.
+    """
+    with files.open_regular(file, _REMEDY) as stream:
+        if os.fstat(stream.fileno()).st_size > LARGEST:
+            raise UserError(file, f"has more than {LARGEST:,} bytes", _REMEDY)
+        try:
+            with safetensors.safe_open(f"/proc/self/fd/{stream.fileno()}", "np") as opened:
+                facts = opened.metadata() or {}
+                _refuse_other_facts(file, facts)
+                wanted = network.shapes(int(facts["classes"]), float(facts["width"]))
+                _refuse_other_tensors(file, wanted, {name: opened.get_slice(name) for name in opened.keys()})  # noqa: SIM118 it is no mapping
+                arrays = {name: opened.get_tensor(name) for name in wanted}
+        except (safetensors.SafetensorError, OSError) as error:
+            raise UserError(file, f"no safetensors file ({error})", _REMEDY) from None
+    unlike = next((name for name, array in arrays.items() if not np.isfinite(array).all()), None)
+    if unlike:
+        raise UserError(file, f"{unlike} has values that are no finite numbers", "train again: that run diverged")
+    return Weights(arrays, facts)
+
+
+def _refuse_other_facts(file: pathlib.Path, facts: Mapping[str, str]) -> None:
+    for name, largest in FACTS.items():
+        value = facts.get(name, "nothing")
+        if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,17})?", value) or not 0 < float(value) <= largest:
+            raise UserError(file, f"no weights of this network (its header says {value[:20]} of {name})", _REMEDY)
+        if name != "width" and not value.isdecimal():
+            raise UserError(file, f"no weights of this network (its header says {value} of {name}, no whole number)", _REMEDY)
+
+
+def _refuse_other_tensors(file: pathlib.Path, wanted: Mapping[str, Tuple[int, ...]], found: Mapping[str, Any]) -> None:
+    for name, shape in wanted.items():
+        if name not in found:
+            raise UserError(file, f"no weights of this network (there is no {name})", _REMEDY)
+        if found[name].get_dtype() != "F32" or tuple(found[name].get_shape()) != shape:
+            has = f"{found[name].get_dtype()} {found[name].get_shape()}"
+            raise UserError(file, f"{name} is {has[:60]}; a network of its classes and width has F32 {list(shape)}", _REMEDY)
+    other = sorted(set(found) - set(wanted))
+    if other:
+        raise UserError(file, f"no weights of this network ({other[0][:60]} is none of its tensors)", _REMEDY)

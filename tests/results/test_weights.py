@@ -1,0 +1,105 @@
+"""Files of weights: what is written is read again, and a file that is none of ours is refused in one line."""
+
+import json
+import struct
+
+import numpy as np
+import pytest
+from safetensors import numpy as format_
+
+from rn50.benchmark import network
+from rn50.errors import UserError
+from rn50.results import weights
+from rn50.results.weights import Weights
+
+FACTS = {"classes": "10", "width": "0.125", "image_size": "48", "eval_resize": "55", "seed": "7"}
+
+
+@pytest.fixture
+def some():
+    random = np.random.RandomState(0)
+    shapes = network.shapes(10, 0.125)
+    return Weights({name: random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}, FACTS)
+
+
+def test_what_is_written_is_read(some, tmp_path):
+    file = tmp_path / "result_0.safetensors"
+    weights.write(file, some)
+    read = weights.read(file)
+    assert list(read.arrays) == list(some.arrays) and read.facts["seed"] == "7"
+    assert (read.classes, read.width, read.image_size, read.eval_resize) == (10, 0.125, 48, 55)
+    for name, array in read.arrays.items():
+        assert array.dtype == np.float32
+        np.testing.assert_array_equal(array, some.arrays[name])
+    with pytest.raises(UserError, match="result_0.safetensors: exists"):
+        weights.write(file, some)
+    assert [each.name for each in tmp_path.iterdir()] == ["result_0.safetensors"]
+
+
+def with_header(content, change):
+    """The bytes of a file whose header ``change`` has changed."""
+    (length,) = struct.unpack("<Q", content[:8])
+    header = json.loads(content[8 : 8 + length])
+    change(header)
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + content[8 + length :]
+
+
+def facts(**changed):
+    return lambda header: header["__metadata__"].update(changed)
+
+
+def drop(name):
+    return lambda header: header["__metadata__"].pop(name)
+
+
+@pytest.mark.parametrize("change, said", [
+    (facts(width="0.25"), r"conv0_weight is F32 \[8, 3, 7, 7\]; a network of its classes and width has F32 \[16, 3, 7, 7\]"),
+    (facts(classes="1000"), r"fc1_weight is F32 \[10, 256\]; .* F32 \[1000, 256\]"),
+    (facts(classes="ten"), "its header says ten of classes"),
+    (facts(classes="-1"), "its header says -1 of classes"),
+    (facts(classes="9" * 7), "its header says 9999999 of classes"),
+    (facts(classes="10.5"), "its header says 10.5 of classes, no whole number"),
+    (facts(width="1e9"), "its header says 1e9 of width"),
+    (facts(width="0"), "its header says 0 of width"),
+    (facts(width="nan"), "its header says nan of width"),
+    (drop("image_size"), "its header says nothing of image_size"),
+    (lambda header: header.pop("__metadata__"), "its header says nothing of classes"),
+    (lambda header: header.update(conv9=header.pop("conv0_weight")), "there is no conv0_weight"),
+    (lambda header: header.update(more={"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}), "more is none of its tensors"),
+    (lambda header: header["bn0_beta"].update(dtype="I32"), r"bn0_beta is I32 \[8\]; .* F32 \[8\]"),
+])
+def test_another_header_is_refused(some, tmp_path, change, said):
+    file = tmp_path / "other.safetensors"
+    file.write_bytes(with_header(format_.save(dict(some.arrays), {**FACTS}), change))
+    with pytest.raises(UserError, match=f"^{file}: .*{said}.*; give a file that SAVE_WEIGHTS=1 or rn50 wrote$"):
+        weights.read(file)
+
+
+@pytest.mark.parametrize("content", [b"", b"no tensors", b"\xff" * 100, b"\x80\x02}q\x00."])
+def test_another_file_is_refused(tmp_path, content):
+    file = tmp_path / "other"
+    file.write_bytes(content)
+    with pytest.raises(UserError, match="other: no safetensors file"):
+        weights.read(file)
+
+
+def test_a_truncated_file_is_refused(some, tmp_path):
+    file = tmp_path / "cut.safetensors"
+    file.write_bytes(format_.save(dict(some.arrays), FACTS)[:-1])
+    with pytest.raises(UserError, match="cut.safetensors: no safetensors file"):
+        weights.read(file)
+
+
+def test_what_is_no_file_is_refused(tmp_path):
+    with pytest.raises(UserError, match="is a folder"):
+        weights.read(tmp_path)
+    with pytest.raises(UserError, match="No such file"):
+        weights.read(tmp_path / "none")
+
+
+def test_weights_of_a_run_that_diverged_are_refused(some, tmp_path):
+    spoiled = {**some.arrays, "bn0_gamma": np.full(8, np.nan, np.float32)}
+    weights.write(tmp_path / "nan.safetensors", Weights(spoiled, FACTS))
+    with pytest.raises(UserError, match="bn0_gamma has values that are no finite numbers"):
+        weights.read(tmp_path / "nan.safetensors")
