@@ -21,7 +21,7 @@ LARGEST = 1 << 30
 """Bytes; the benchmark's network has 102 million."""
 SUFFIX = ".safetensors"
 FACTS = {"classes": 100_000, "width": 16, "image_size": 4_096, "eval_resize": 4_096}
-"""What the header says of the task, as the configuration has it, and the largest value of each. Further facts are for people:
+"""Names of the configuration's values in the header, and the largest value of each. Further facts are for people:
 framework, precision, seed, epoch, accuracy, configuration, certificate."""
 _REMEDY = "give a file that SAVE_WEIGHTS=1 or rn50 wrote"
 
@@ -40,7 +40,7 @@ class Weights(NamedTuple):
 
     @property
     def width(self) -> float:
-        """What every channel count is multiplied by; 1 in the benchmark."""
+        """The factor of every channel count; 1 in the benchmark."""
         return float(self.facts["width"])
 
     @property
