@@ -297,7 +297,8 @@ def test_run_sub_makes_a_whole_result(tiny_environment, tmp_path, request):
             assert values["global_batch_size"] == 32 and values["eval_samples"] == 57
             assert values["cache_clear"] is True  # on both hosts: their caches are those of this machine
             assert log[-1]["metadata"]["status"] == "aborted"
-        faults = re.findall(r"^error: \S+/result_\d\.txt:\d+: ([^:]+):", text, re.MULTILINE)
-        assert faults == ["the run missed the target"] * 2 and "(2 errors, 0 warnings)" in text, text
+        faults = re.findall(r"^error: \S+/result_\d\.txt:\d+(?: and 1 more)?: ([^:]+):", text, re.MULTILINE)
+        # Once where both runs ended with the same accuracy.
+        assert set(faults) == {"the run missed the target"} and "(2 errors, 0 warnings)" in text, text
     finally:
         job.end()
