@@ -72,6 +72,8 @@ class Traits(NamedTuple):
     """(package, its shared library), whose own libraries ``rn50 doctor`` looks for; empty: none."""
     prefixes: Tuple[str, ...] = ()
     """First parts of the names of its environment variables, which are passed through."""
+    of_one_rank: str = ""
+    """Pattern of those that launchers set for each rank, which are no settings."""
     meanings: Mapping[str, str] = {}
     """Environment variable -> what it does, for those that configurations often set."""
     uses_amx: bool = False

@@ -72,8 +72,14 @@ class Distributed:
         self._on_gpu, self.local_rank = on_gpu, int(os.environ["PADDLE_RANK_IN_NODE"])
         if not on_gpu:  # else a build for GPUs takes NCCL
             os.environ["PADDLE_DISTRI_BACKEND"] = "gloo"
-        with lost_rank_named():
-            distributed.init_parallel_env()
+        try:
+            with lost_rank_named():
+                distributed.init_parallel_env()
+        except ValueError as error:
+            if "Bind network" not in str(error):
+                raise
+            raise UserError(os.environ["PADDLE_MASTER"], "rank 0 cannot open this port",
+                            "set MASTER_PORT to a free one") from error
         self.rank, self.size = distributed.get_rank(), distributed.get_world_size()
 
     def barrier(self) -> None:

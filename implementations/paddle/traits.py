@@ -16,6 +16,7 @@ TRAITS = Traits(
     launchers={"fleetrun": Launcher(("paddle.distributed.launch", "--nproc_per_node", "{ranks}", "--log_dir", "{folder}"),
                                     rank="PADDLE_TRAINER_ID")},
     prefixes=("FLAGS_", "PADDLE_"),
+    of_one_rank="PADDLE_|FLAGS_selected_",
     meanings={
         "FLAGS_paddle_num_threads": "threads of the matrix products of a rank on a CPU",
     },

@@ -1,11 +1,13 @@
 """Two ranks that the launcher of a framework starts: one log, one line for what ended them, no process or file left."""
 
+import json
 import signal
 
 import pytest
 
 from tests.conftest import EVAL_SAMPLES, TRAIN_SAMPLES
-from tests.system.job import BUSY_S, assert_aborted, events
+from tests.contract.frameworks import installed
+from tests.system.job import BUSY_S, RN50, Job, assert_aborted, events
 
 TARGET_MISSED = 3
 ENDLESS = {"NUMEPOCHS": "1000"}
@@ -36,6 +38,16 @@ def test_a_run_is_one_log(start_by, results, launcher):
     values = {event["key"]: event["value"] for event in logged}
     assert (values["global_batch_size"], values["train_samples"], values["eval_samples"]) == (32, TRAIN_SAMPLES, EVAL_SAMPLES)
     assert logged[-1]["key"] == "run_stop"
+
+
+def test_what_a_launcher_sets_is_no_setting(tiny_environment):
+    installed("paddle")
+    job = Job({**tiny_environment, "FRAMEWORK": "paddle", "LAUNCHER": "fleetrun", "DGXNGPU": "2"},
+              (*RN50, "bench", "comm", "--largest-mib=1", "--json"))
+    assert job.wait(BUSY_S) == 0, job.err
+    report = json.loads(job.out)
+    assert (report["library"], report["ranks"]) == ("Gloo", 2)
+    assert not [name for name in report["environment"] if name.startswith("PADDLE_")]
 
 
 @pytest.mark.parametrize("launcher", ["torchrun", "fleetrun"])
