@@ -10,6 +10,7 @@ from rn50.data.pipeline.batches import Batch, BatchFormat
 from tests.conftest import with_changes
 
 LOCAL = [sys.executable, "-m", "rn50.launch.local_launcher", "2"]
+OWN = [sys.executable, "-m", "rn50.launch.framework_launcher"]
 
 
 class Mxnet:
@@ -85,8 +86,7 @@ class Pytorch:
     package = "torch"
     tensors, statistics = 161, 106
     library = "dali"
-    _torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
-    two_ranks = {"shared memory": LOCAL, "torchrun": _torchrun}
+    two_ranks = {"shared memory": LOCAL, "torchrun": [*OWN, "pytorch", "torchrun", "2"]}
 
     @staticmethod
     def array(of):
@@ -158,8 +158,7 @@ class Paddle:
 
     package = "paddle"
     tensors, statistics = 161, 106
-    _launch = [sys.executable, "-m", "paddle.distributed.launch", "--nproc_per_node", "2", "--log_dir", "FOLDER"]
-    two_ranks = {"shared memory": LOCAL, "paddle.distributed": _launch}
+    two_ranks = {"shared memory": LOCAL, "fleetrun": [*OWN, "paddle", "fleetrun", "2"]}
 
     @staticmethod
     def array(of):

@@ -17,6 +17,7 @@ import sys
 import pytest
 
 from rn50.launch.launchers import horovod_has_mpi
+from tests.contract.frameworks import installed
 from tests.system.cluster import Namespaces, Slurm, Ssh, need_namespaces, need_slurm
 from tests.system.job import BUSY_S, LAUNCH, RN50, ROOT, Job, assert_aborted, configuration_file, events
 
@@ -258,14 +259,15 @@ def test_a_task_too_few(launched, tmp_path, request):
     assert {complaint.split(", which")[0] for complaint in job.complaints} == {wrong}
 
 
+@pytest.mark.parametrize("framework", ["pytorch", "paddle"])
 @pytest.mark.parametrize("hosts_of_the_job", [1, 2])
-def test_two_ranks_of_pytorch_under_slurm(launched, tmp_path, request, hosts_of_the_job):
-    pytest.importorskip("torch")
+def test_two_ranks_of_other_frameworks_under_slurm(launched, tmp_path, request, hosts_of_the_job, framework):
+    installed(framework)
     if hosts_of_the_job == 1:
         command, environment = on_this_machine("srun", request)
     else:
         command, environment = on_two_hosts("srun", request, tmp_path)
-    job = launched(tmp_path, command, {**environment, "FRAMEWORK": "pytorch"})
+    job = launched(tmp_path, command, {**environment, "FRAMEWORK": framework})
     assert job.wait(BUSY_S) == TARGET_MISSED, job.err
     assert job.complaints == []
     log = events(tmp_path / "result.txt")
