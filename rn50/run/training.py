@@ -24,6 +24,12 @@ def input_library(config: Config) -> str:
     return next((name for name, module in by_module.items() if frameworks.is_importable(module)), traits.input_libraries[0])
 
 
+def without_dali(config: Config, error: ImportError) -> UserError:
+    """Return what to raise where DALI, or its plugin for the framework, cannot be imported."""
+    install = frameworks.traits(config.run.framework).install(config.run.device)
+    return UserError("INPUT_LIBRARY=dali", error, f"{install}, or set INPUT_LIBRARY=auto")
+
+
 def require_gpu(config: Config, local_rank: int, seen: int, remedy: str) -> None:
     """Raise UserError unless the framework sees a GPU for this rank."""
     if seen <= local_rank:
