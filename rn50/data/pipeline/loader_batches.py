@@ -54,7 +54,7 @@ class LoaderBatches(ABC):
 
     @abstractmethod
     def _load(self, order: Order, workers: int, each: int) -> Iterator[Any]:
-        """Return an iterator over what ``Records.together`` makes of ``order``: ``workers`` processes, ``each`` batches ahead a process."""
+        """Return an iterator over what ``Records.together`` makes of ``order``, with ``each`` batches ahead in every worker."""
 
     @abstractmethod
     def _on_device(self, images: Any, labels: Any) -> Tuple[Any, Any]:

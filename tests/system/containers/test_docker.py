@@ -145,7 +145,8 @@ def test_the_demo_with_another_framework(contained, checkout, other):
     assert "1 run of 5" in job.out, job.err
     log = checkout / "results" / "TINY" / "result_0.txt"
     packages = json.loads(log.with_suffix(".json").read_text())["packages"]
-    assert {"paddle": "paddlepaddle", "pytorch": "torch"}[framework] in packages and "mxnet" not in packages and "pytest" not in packages
+    package = {"paddle": "paddlepaddle", "pytorch": "torch"}[framework]
+    assert package in packages and "mxnet" not in packages and "pytest" not in packages
 
 
 def test_variables_are_passed_on(contained, checkout):
