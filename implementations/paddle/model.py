@@ -5,8 +5,9 @@ reference: a down-sampling block has its stride in the 3x3 convolution. Paramete
 
 Parameters are always float32. With ``precision`` "float16" or "bfloat16" they are cast, and so are the images, at the inputs of
 convolutions and the classifier. So parameters are the master weights of mixed precision, and gradients are float32 again. Between
-them activations stay in half precision; batch norm computes its statistics, and the loss is computed, in float32. This is level O1
-of paddle.amp, whose auto_cast would compute in float32 on some devices, after no more than a warning.
+them activations stay in half precision; the statistics of batch norm and the loss are computed in float32. This is level O1 of
+paddle.amp, whose auto_cast would compute in float32 on some devices, after no more than a warning. Losses are summed over the
+batch, so gradients are large enough for float16 without loss scaling.
 """
 
 import itertools

@@ -26,6 +26,7 @@ class PaddleImplementation:
         if self._on_gpu:
             training.require_gpu(config, local_rank, paddle.device.cuda.device_count(),
                                  "use paddlepaddle-gpu and a GPU of compute capability 6.1 to 8.9")
+            training.require_code(config, paddle.device.cuda.get_device_capability(local_rank))
         paddle.set_device(f"gpu:{local_rank}" if self._on_gpu else "cpu")
         self.precision = precision.before_warm_up(config)
         half = self.precision.name == "float16"

@@ -11,9 +11,9 @@ import pytest
 pytest.importorskip("paddle")
 torch = pytest.importorskip("torch")
 
-from implementations.paddle import model as ours
-from implementations.paddle import paddle
-from implementations.pytorch import model as pytorchs
+from implementations.paddle import model as ours  # noqa: E402
+from implementations.paddle import paddle  # noqa: E402
+from implementations.pytorch import model as pytorchs  # noqa: E402
 
 HALVES = ("float16", "bfloat16")
 CLASSES, WIDTH = 10, 0.125
@@ -42,7 +42,7 @@ def seen(monkeypatch):
 
 
 def gradients(package, precision, batch, begin, scale=1.0):
-    """Gradients by name, of a network of ours in a framework that starts with the values ``begin``; of ``scale`` times the losses."""
+    """Gradients by name of ``scale`` times the losses, of our network in a framework, with the values ``begin``."""
     array, options = (paddle.to_tensor, ("NCHW",)) if package is ours else (torch.from_numpy, ())
     network = package.ResNet50(CLASSES, WIDTH, True, precision, *options)
     network.initialize(0)
