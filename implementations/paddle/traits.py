@@ -12,6 +12,8 @@ TRAITS = Traits(
     requirements={"cpu": ("paddle-cpu",), "gpu": ("paddle-gpu",)},
     # On a CPU it takes bfloat16 with a warning, and computes in float32.
     precisions={"cpu": ("float32",), "gpu": ("float32", "float16", "bfloat16")},
+    input_libraries=("dali", "dataloader"),
+    automatic_input={device: {"dali": "nvidia.dali.plugin.paddle", "dataloader": "paddle"} for device in ("cpu", "gpu")},
     capabilities=MACHINE_CODE,
     launchers={"fleetrun": Launcher(("paddle.distributed.launch", "--nproc_per_node", "{ranks}", "--log_dir", "{folder}"),
                                     rank="PADDLE_TRAINER_ID")},
