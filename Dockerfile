@@ -1,7 +1,8 @@
 # The submission in a container, from the packages of Debian or Ubuntu and of PyPI alone.
 #   make image STAGE=mxnet-cpu      the demo on any machine; ranks under Horovod with Gloo
 #   make image STAGE=mxnet-gpu      NVIDIA GPUs of compute capability 5.0 to 8.9; ranks under Horovod with NCCL, MPI and Gloo
-#   make image STAGE=paddle-cpu     the demo with PaddlePaddle
+#   make image STAGE=paddle-cpu     the demo with PaddlePaddle; ranks in shared memory
+#   make image STAGE=paddle-gpu     NVIDIA GPUs of compute capability 6.1 to 8.9; ranks with NCCL
 #   make image STAGE=pytorch-cpu    the demo with PyTorch; ranks with Gloo
 #   make image STAGE=pytorch-gpu    NVIDIA GPUs that CUDA 13 supports; ranks with NCCL
 # A stage is FRAMEWORK-DEVICE of a configuration; requirements/image.sh knows what each needs.
@@ -44,7 +45,7 @@ RUN mkdir implementations && requirements/image.sh packages "$STAGE"
 
 FROM system AS unchecked
 COPY --from=packages /opt/rn50/.venv .venv
-# So that MXNet finds the CUDA libraries beside it.
+# So that MXNet and PaddlePaddle find the CUDA libraries beside them.
 RUN ls -d /opt/rn50/.venv/lib/python3.*/site-packages/nvidia/*/lib >/etc/ld.so.conf.d/rn50.conf 2>/dev/null; ldconfig
 
 

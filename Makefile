@@ -95,7 +95,7 @@ image: ## build a container image (STAGE, BASE_IMAGE: docs/docker.md)
 	  --label=org.opencontainers.image.title=rn50 --label=org.opencontainers.image.revision=$(commit) \
 	  --label=org.opencontainers.image.version=$(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' rn50/__init__.py) \
 	  --label=org.opencontainers.image.base.name=$(BASE_IMAGE) \
-	  $(shell sed -nE 's/^(mxnet|paddlepaddle|torch|nvidia-dali|horovod)(-cu[a-z0-9]*)?==([^ ;]*).*/--label=rn50.\1=\3/p' $(pinned)) .
+	  $(shell sed -nE 's/^(mxnet|paddlepaddle|torch|nvidia-dali|horovod)(-cu[a-z0-9]*|-gpu)?==([^ ;]*).*/--label=rn50.\1=\3/p' $(pinned)) .
 
 requirements: ## resolve requirements/*.in again into hashed *.txt (needs uv)
 	requirements/compile.sh

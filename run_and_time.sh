@@ -4,7 +4,7 @@
 #   CONFIG_FILE=/path/to/anybodys/config.sh ./run_and_time.sh
 #   DGXSYSTEM=MINE HOSTS=host1:8,host2:8 ./run_and_time.sh     several machines, DGXNNODES of them; with Slurm, see run.sub
 # RESULT_FILE names the log (default: standard output); SEED the seed (default: from the operating system); LAUNCHER what starts
-# the ranks: python, horovodrun, mpirun or srun (default: what fits).
+# the ranks: python, horovodrun, mpirun, srun, or a framework's own, torchrun or fleetrun (default: what fits).
 set -euo pipefail
 
 if [ "${1:-}" = "-h" ] || [ "${1:-}" = "--help" ]; then

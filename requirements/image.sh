@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What the Dockerfile does for a STAGE (mxnet-cpu, mxnet-gpu, paddle-cpu, pytorch-cpu, pytorch-gpu):
+# What the Dockerfile does for a STAGE (mxnet-cpu, mxnet-gpu, paddle-cpu, paddle-gpu, pytorch-cpu, pytorch-gpu):
 #   requirements/image.sh system STAGE      installs what the image needs of the system
 #   requirements/image.sh packages STAGE    makes .venv, with a compiler that stays behind, and /opt/stand-in
 #   requirements/image.sh check STAGE       shows that .venv works without that compiler; fails where it does not
@@ -17,11 +17,11 @@ install() {
 
 system() {
   case $stage in
-    mxnet-cpu | paddle-cpu) ;;
+    mxnet-cpu | paddle-*) ;;
     mxnet-gpu) install openmpi-bin openssh-client ;;
     # PyTorch's compiler and Triton compile when a run starts.
     pytorch-*) install g++ python3-dev ;;
-    *) echo "STAGE=$stage: there are mxnet-cpu, mxnet-gpu, paddle-cpu, pytorch-cpu and pytorch-gpu" >&2; exit 2 ;;
+    *) echo "STAGE=$stage: there are mxnet-cpu, mxnet-gpu, paddle-cpu, paddle-gpu, pytorch-cpu and pytorch-gpu" >&2; exit 2 ;;
   esac
 }
 
@@ -46,7 +46,7 @@ packages() {
       export LD_LIBRARY_PATH=$stand_in CUDACXX=/usr/bin/nvcc CUDAHOSTCXX=g++-11 HOROVOD_CUDA_HOME=/usr
       build_horovod horovod-nccl
       ;;
-    paddle-cpu | pytorch-*) requirements/install.sh "$stage" ;;
+    paddle-* | pytorch-*) requirements/install.sh "$stage" ;;
   esac
 }
 
@@ -70,9 +70,16 @@ check() {
       export LD_LIBRARY_PATH=$stand_in
       PYTHONPATH=$PWD/requirements/build_with_mxnet horovod_has MXNet NCCL MPI Gloo
       ;;
-    paddle-cpu)
+    paddle-*)
+      # Without a driver PaddlePaddle's build for GPUs loads none of CUDA's libraries.
+      [ "$stage" = paddle-cpu ] || .venv/bin/python -c 'from ctypes import CDLL
+for name in "cublas", "cublasLt", "cudnn", "cufft", "cupti", "curand", "cusolver", "cusparse", "nccl", "nvrtc", "nvToolsExt":
+    CDLL(f"lib{name}.so")
+    print(f"lib{name}.so is found")'
       .venv/bin/python -c 'import nvidia.dali.plugin.paddle, paddle
-print("paddle", paddle.__version__, "DALI", nvidia.dali.__version__, "sum", paddle.ones([8]).sum().item())'
+paddle.set_device("cpu")
+print("paddle", paddle.__version__, "CUDA", paddle.version.cuda(), "DALI", nvidia.dali.__version__)
+print("sum", paddle.ones([8]).sum().item())'
       ;;
     pytorch-*)
       .venv/bin/python -c 'import nvidia.dali, torch

@@ -72,6 +72,16 @@ install_wheels() {
   pip_install --no-index --no-deps --no-build-isolation --editable . || fail "this checkout could not be installed; pip's reason is above"
 }
 
+link_cuda() {
+  # PaddlePaddle loads CUDA's libraries by names without a version, which the wheels lack, and not from the wheels' folders.
+  local library folders
+  for library in .venv/lib/python3.*/site-packages/nvidia/*/lib/lib*.so.[0-9]*; do
+    ln -sf "$(basename "$library")" "${library%%.so.*}.so"
+  done
+  folders=$(printf '%s:' "$PWD"/.venv/lib/python3.*/site-packages/nvidia/*/lib)
+  echo "setup: outside an image PaddlePaddle finds CUDA's libraries with export LD_LIBRARY_PATH=${folders%:}"
+}
+
 build_horovod() {
   { command -v g++ && command -v make; } >/dev/null || fail "Horovod is built from source, which needs a compiler: sudo apt-get install g++ make"
   local log=.venv/horovod-build.log nccl
@@ -116,7 +126,8 @@ case $packages in
   paddle-gpu)
     [ ! -e .venv/installed-paddle-cpu ] && [ ! -e .venv/installed-dev ] ||
       fail "paddle-gpu would overwrite files of PaddlePaddle's build for CPUs in .venv; delete .venv, or use another checkout"
-    install_wheels " (some 1.2 GB to download)"
+    install_wheels " (some 3 GB to download)"
+    link_cuda
     ;;
   pytorch-cpu) install_wheels " (some 700 MB to download)" ;;
   pytorch-gpu)

@@ -25,6 +25,15 @@ class Variables(NamedTuple):
     """Names without the prefix that published files set and that it does not read."""
 
 
+class Launcher(NamedTuple):
+    """A framework's own program that starts the ranks of one machine, as ``python -m <arguments> COMMAND...``."""
+
+    arguments: Tuple[str, ...]
+    """Its module and options; {ranks} and {folder} stand for the number of ranks and a folder for its files, which is removed."""
+    rank: str
+    """Environment variable that it gives each rank: its number."""
+
+
 class Traits(NamedTuple):
     """A framework, described without importing it: ``TRAITS`` of ``implementations/<framework>/traits.py``."""
 
@@ -53,6 +62,8 @@ class Traits(NamedTuple):
     """Compute capabilities for which its GPU build has code, which it cannot compile for others; empty: any GPU."""
     horovod: bool = False
     """True if ranks on GPUs or on several machines need Horovod."""
+    launchers: Mapping[str, Launcher] = {}
+    """Value of LAUNCHER -> the framework's own launcher of that name."""
     gradient_buckets: bool = False
     """True if it splits the gradients into MXNET_HOROVOD_NUM_GROUPS buckets."""
     variables: Optional[Variables] = None
@@ -61,6 +72,8 @@ class Traits(NamedTuple):
     """(package, its shared library), whose own libraries ``rn50 doctor`` looks for; empty: none."""
     prefixes: Tuple[str, ...] = ()
     """First parts of the names of its environment variables, which are passed through."""
+    of_one_rank: str = ""
+    """Pattern of those that launchers set for each rank, which are no settings."""
     meanings: Mapping[str, str] = {}
     """Environment variable -> what it does, for those that configurations often set."""
     uses_amx: bool = False

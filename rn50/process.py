@@ -32,17 +32,25 @@ def refuse_little_memory() -> None:
                         "raise it, as with ulimit -v unlimited")
 
 
-def ask_to_end_with_parent(then: Callable[[], object] = lambda: None) -> Callable[[], None]:
-    """Return a ``preexec_fn`` that has the kernel send the child SIGTERM when the calling thread ends, whatever ends it.
+def end_with_parent() -> None:
+    """Have the kernel send this process SIGTERM when the thread that started it ends, whatever ends it."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
-    ``then`` is called in the child before it runs its program.
+
+def ask_to_end_with_parent(
+    number: int = signal.SIGTERM, then: Callable[[], object] = lambda: None
+) -> Callable[[], None]:
+    """Return a ``preexec_fn`` that has the kernel send the child a signal when the calling thread ends, whatever ends it.
+
+    The child does not inherit that SIGTERM is blocked. ``then`` is called in it before it runs its program.
     """
     libc, parent = ctypes.CDLL(None), os.getpid()
 
     def before_it_runs() -> None:
-        libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        libc.prctl(PR_SET_PDEATHSIG, number)
         if os.getppid() != parent:  # the parent ended before prctl took effect
             os._exit(1)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
         then()
 
     return before_it_runs

@@ -5,6 +5,9 @@ import io
 import signal
 import sys
 
+from rn50.process import set_default
+
+set_default("GLOG_minloglevel", "1")  # else paddle.distributed prints how the ranks connect
 # It warns of every OMP_NUM_THREADS but 1, for builds with OpenBLAS; the wheels have MKL.
 with contextlib.redirect_stderr(io.StringIO()) as _said:
     import paddle

@@ -53,19 +53,33 @@ class SharedMemory(LocalRanks):
 
 
 class Distributed:
-    """One rank of a paddle.distributed job, NCCL between GPUs and Gloo between CPUs; started by our launchers or by
-    ``python -m paddle.distributed.launch``."""
+    """One rank of a paddle.distributed job, NCCL between GPUs and Gloo between CPUs.
+
+    It is started by our launchers, by ``python -m paddle.distributed.launch``, or by whatever sets the variables of
+    torch.distributed (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT).
+    """
 
     def __init__(self, on_gpu: bool, environ: Mapping[str, str]) -> None:
         self.library = "NCCL" if on_gpu else "Gloo"
         if started_here(environ):
             os.environ.update(_met(LocalRanks(environ)))
         elif "PADDLE_TRAINER_ID" not in environ:
-            raise UserError("DGXNGPU", "nobody has started more than one rank",
-                            "use ./run_and_time.sh, ./run.sub or python -m paddle.distributed.launch")
-        self._on_gpu, self.local_rank = on_gpu, int(environ.get("PADDLE_RANK_IN_NODE", environ.get("PADDLE_LOCAL_RANK", "0")))
-        with lost_rank_named():
-            distributed.init_parallel_env()
+            if "RANK" not in environ:
+                raise UserError("DGXNGPU", "nobody has started more than one rank",
+                                "use ./run_and_time.sh, ./run.sub or LAUNCHER=fleetrun")
+            os.environ.update(_as_rank(*(environ[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")),
+                                       f"{environ['MASTER_ADDR']}:{environ['MASTER_PORT']}"))
+        self._on_gpu, self.local_rank = on_gpu, int(os.environ["PADDLE_RANK_IN_NODE"])
+        if not on_gpu:  # else a build for GPUs takes NCCL
+            os.environ["PADDLE_DISTRI_BACKEND"] = "gloo"
+        try:
+            with lost_rank_named():
+                distributed.init_parallel_env()
+        except ValueError as error:
+            if "Bind network" not in str(error):
+                raise
+            raise UserError(os.environ["PADDLE_MASTER"], "rank 0 cannot open this port",
+                            "set MASTER_PORT to a free one") from error
         self.rank, self.size = distributed.get_rank(), distributed.get_world_size()
 
     def barrier(self) -> None:
@@ -107,15 +121,18 @@ class Distributed:
 
 
 def _met(ranks: LocalRanks) -> Dict[str, str]:
-    """Return the environment of ``init_parallel_env`` for ranks of ``local_launcher``, each of which shares a free port."""
+    """Return the environment of ``init_parallel_env`` for ranks of ``local_launcher``. Rank 0 broadcasts a free port."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        own = np.zeros(ranks.size, np.int64)
-        own[ranks.rank] = free.getsockname()[1]
-        endpoints = [f"127.0.0.1:{port}" for port in ranks.all_reduce(own)]
-    return {"PADDLE_TRAINER_ID": str(ranks.rank), "PADDLE_TRAINERS_NUM": str(ranks.size),
-            "PADDLE_RANK_IN_NODE": str(ranks.rank), "FLAGS_selected_gpus": str(ranks.rank),
-            "PADDLE_TRAINER_ENDPOINTS": ",".join(endpoints), "PADDLE_CURRENT_ENDPOINT": endpoints[ranks.rank]}
+        (port,) = ranks.all_reduce(np.array([free.getsockname()[1] if ranks.rank == 0 else 0]))
+    return _as_rank(str(ranks.rank), str(ranks.size), str(ranks.rank), f"127.0.0.1:{port}")
+
+
+def _as_rank(rank: str, size: str, local_rank: str, master: str) -> Dict[str, str]:
+    """Return the environment of ``init_parallel_env`` for a rank; rank 0 serves the rendezvous at ``master``, as address:port."""
+    return {"PADDLE_TRAINER_ID": rank, "PADDLE_TRAINERS_NUM": size, "PADDLE_RANK_IN_NODE": local_rank,
+            "FLAGS_selected_gpus": local_rank, "PADDLE_MASTER": master,
+            "PADDLE_CURRENT_ENDPOINT": master}  # it has to be set, and nothing reads it
 
 
 def connect(config: configuration.Config) -> Any:

@@ -1,39 +1,10 @@
-"""Batches for the training loop: from DALI, or a synthetic one held in memory."""
-
-from typing import Any, Tuple
+"""A synthetic batch held in memory."""
 
 import numpy as np
-from nvidia.dali.plugin.paddle import feed_ndarray
 
 from implementations.paddle import paddle
-from rn50.data.pipeline import dali_batches
-from rn50.data.pipeline.batches import Batch, Batches, BatchFormat, RepeatedBatch, Split
+from rn50.data.pipeline.batches import Batch, Batches, BatchFormat, RepeatedBatch
 from rn50.settings.config import Config
-
-
-class DaliBatches(dali_batches.DaliBatches):
-    """Batches of images (B, 3, S, S) or (B, S, S, 3) and labels (B,) int64."""
-
-    def __init__(self, config: Config, split: Split, communicator: Any, seed: int, form: BatchFormat):
-        super().__init__(config, split, communicator, seed, form)
-        batch_size = config.hyperparameters.batch_size
-        # One buffer is enough: on a GPU one stream first reads the previous batch and then copies this one in.
-        images = paddle.empty(form.shape(batch_size, config.data.image_size), form.dtype)
-        self._buffers = images, paddle.empty([batch_size, 1], "float32")
-        self._stream = None if form.device_id is None else paddle.device.cuda.current_stream().cuda_stream
-        self._wrong = paddle.zeros([], "int64")
-
-    def _copied(self, outputs: Any, index: int) -> Tuple[paddle.Tensor, paddle.Tensor]:
-        for output, tensor in zip(outputs, self._buffers):
-            feed_ndarray(output.as_tensor(), tensor.data_ptr(), cuda_stream=self._stream)
-        images, labels = self._buffers[0], self._buffers[1].reshape([-1])
-        # check_labels reports a label that is no class index; until then it must not stop the device.
-        classes = paddle.nan_to_num(labels, nan=-1.0).clip(0, self._classes - 1).astype("int64")
-        self._wrong += (labels != classes.astype("float32")).sum()
-        return images, classes
-
-    def _wrong_labels(self) -> int:
-        return int(self._wrong)
 
 
 def synthetic(config: Config, ranks: int, form: BatchFormat) -> Batches:

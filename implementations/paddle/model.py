@@ -3,8 +3,11 @@
 He, Zhang, Ren and Sun, "Deep Residual Learning for Image Recognition" (arXiv:1512.03385), in the v1.5 form of the MLPerf
 reference: a down-sampling block has its stride in the 3x3 convolution. Parameters have the names that the rulesets compare.
 
-Parameters are always float32. With ``precision`` "float16" or "bfloat16" auto_cast casts them, and the activations, at the inputs
-of convolutions and the classifier. So parameters are the master weights of mixed precision, and gradients are float32 again.
+Parameters are always float32. With ``precision`` "float16" or "bfloat16" they are cast, and so are the images, at the inputs of
+convolutions and the classifier. So parameters are the master weights of mixed precision, and gradients are float32 again. Between
+them activations stay in half precision; the statistics of batch norm and the loss are computed in float32. This is level O1 of
+paddle.amp, whose auto_cast would compute in float32 on some devices, after no more than a warning. Losses are summed over the
+batch, so gradients are large enough for float16 without loss scaling.
 """
 
 import itertools
@@ -31,7 +34,7 @@ class ConvNorm(nn.Layer):
     """
 
     def __init__(self, unit: str, index: str, inputs: int, outputs: int, kernel: int, stride: int, layout: str,
-                 relu: bool = True, gamma: float = 1.0):
+                 precision: str, relu: bool = True, gamma: float = 1.0):
         super().__init__()
         norm = f"bn{index.replace('1sc', 'sc')}"  # conv1 goes with bn1, but conv1sc with bnsc
         self.names = {"weight": f"{unit}conv{index}_weight", "gamma": f"{unit}{norm}_gamma", "beta": f"{unit}{norm}_beta"}
@@ -40,7 +43,7 @@ class ConvNorm(nn.Layer):
         self.register_buffer("running_mean", paddle.zeros([outputs]))
         self.register_buffer("running_var", paddle.ones([outputs]))
         self._convolution = {"stride": stride, "padding": kernel // 2, "data_format": layout}
-        self._relu, self._first_gamma = relu, gamma
+        self._precision, self._relu, self._first_gamma = precision, relu, gamma
 
     def initialize(self, random: np.random.RandomState) -> None:
         """Set the values that a run begins with."""
@@ -50,7 +53,7 @@ class ConvNorm(nn.Layer):
             tensor.set_value(np.full(tensor.shape, value, np.float32))
 
     def forward(self, x: paddle.Tensor, shortcut: Optional[paddle.Tensor] = None) -> paddle.Tensor:
-        x = functional.conv2d(x, self.weight, **self._convolution)
+        x = functional.conv2d(cast(x, self._precision), cast(self.weight, self._precision), **self._convolution)
         norm = self.running_mean, self.running_var, self.gamma, self.beta
         x = functional.batch_norm(x, *norm, self.training, data_format=self._convolution["data_format"], **BATCH_NORM)
         x = x if shortcut is None else x + shortcut
@@ -58,12 +61,13 @@ class ConvNorm(nn.Layer):
 
 
 class Classifier(nn.Layer):
-    """The last layer: (N, ``inputs``) -> (N, ``classes``)."""
+    """The last layer: (N, ``inputs``) -> (N, ``classes``) in float32."""
 
     names = {"weight": "fc1_weight", "bias": "fc1_bias"}
 
-    def __init__(self, inputs: int, classes: int):
+    def __init__(self, inputs: int, classes: int, precision: str):
         super().__init__()
+        self._precision = precision
         self.weight, self.bias = empty(self, [classes, inputs]), empty(self, [classes])
 
     def initialize(self, random: np.random.RandomState) -> None:
@@ -73,19 +77,22 @@ class Classifier(nn.Layer):
 
     def forward(self, x: paddle.Tensor) -> paddle.Tensor:
         # functional.linear would take a weight of shape (inputs, classes).
-        return paddle.matmul(x, self.weight, transpose_y=True) + self.bias
+        products = paddle.matmul(cast(x, self._precision), cast(self.weight, self._precision), transpose_y=True)
+        return cast(products, "float32") + self.bias
 
 
 class Bottleneck(nn.Layer):
     """1x1, 3x3 (with the stride) and 1x1 convolutions beside a shortcut."""
 
-    def __init__(self, stage: int, unit: int, inputs: int, channels: int, stride: int, layout: str, last_gamma: float):
+    def __init__(self, stage: int, unit: int, inputs: int, channels: int, stride: int, layout: str, precision: str,
+                 last_gamma: float):
         super().__init__()
         name, outputs = f"stage{stage}_unit{unit}_", channels * EXPANSION
-        self.first = ConvNorm(name, "1", inputs, channels, 1, 1, layout)
-        self.second = ConvNorm(name, "2", channels, channels, 3, stride, layout)
-        self.last = ConvNorm(name, "3", channels, outputs, 1, 1, layout, gamma=last_gamma)
-        self.shortcut = ConvNorm(name, "1sc", inputs, outputs, 1, stride, layout, relu=False) if unit == 1 else None
+        self.first = ConvNorm(name, "1", inputs, channels, 1, 1, layout, precision)
+        self.second = ConvNorm(name, "2", channels, channels, 3, stride, layout, precision)
+        self.last = ConvNorm(name, "3", channels, outputs, 1, 1, layout, precision, gamma=last_gamma)
+        projected = unit == 1
+        self.shortcut = ConvNorm(name, "1sc", inputs, outputs, 1, stride, layout, precision, relu=False) if projected else None
 
     def forward(self, x: paddle.Tensor) -> paddle.Tensor:
         shortcut = x if self.shortcut is None else self.shortcut(x)
@@ -104,17 +111,16 @@ class ResNet50(nn.Layer):
         super().__init__()
         inputs = round(64 * width)
         layers: List[nn.Layer] = [
-            ConvNorm("", "0", 3, inputs, 7, 2, layout), nn.MaxPool2D(3, 2, 1, data_format=layout),
+            ConvNorm("", "0", 3, inputs, 7, 2, layout, precision), nn.MaxPool2D(3, 2, 1, data_format=layout),
         ]
         for stage, (units, base) in enumerate(STAGES, start=1):
             channels = round(base * width)
             for unit in range(1, units + 1):
                 stride = 2 if unit == 1 and stage > 1 else 1
-                layers.append(Bottleneck(stage, unit, inputs, channels, stride, layout, 0.0 if gamma_zero else 1.0))
+                layers.append(Bottleneck(stage, unit, inputs, channels, stride, layout, precision, 0.0 if gamma_zero else 1.0))
                 inputs = channels * EXPANSION
-        layers += [nn.AdaptiveAvgPool2D(1, data_format=layout), nn.Flatten(), Classifier(inputs, classes)]
+        layers += [nn.AdaptiveAvgPool2D(1, data_format=layout), nn.Flatten(), Classifier(inputs, classes, precision)]
         self.features = nn.Sequential(*layers)
-        self._precision = precision
 
     def initialize(self, seed: int) -> None:
         """Draw the random values that a run begins with, the same on every device."""
@@ -123,15 +129,13 @@ class ResNet50(nn.Layer):
             layer.initialize(random)
 
     def forward(self, x: paddle.Tensor) -> paddle.Tensor:
-        return in_precision(self._precision, self.features, x)
+        return self.features(x)
 
 
-def in_precision(precision: str, network: Callable[[paddle.Tensor], paddle.Tensor], x: paddle.Tensor) -> paddle.Tensor:
-    """Return ``network(x)`` in float32, whose matrix products are computed in ``precision``."""
-    if precision == "float32":
-        return network(x)
-    with paddle.amp.auto_cast(level="O1", dtype=precision):
-        return network(x).astype("float32")
+def cast(tensor: paddle.Tensor, precision: str) -> paddle.Tensor:
+    """Return a tensor in a precision: itself, if it has that already."""
+    dtype = getattr(paddle, precision)
+    return tensor if tensor.dtype == dtype else tensor.astype(dtype)
 
 
 def empty(layer: nn.Layer, shape: Sequence[int]) -> Any:

@@ -6,10 +6,10 @@ from typing import Any, List, Tuple
 
 from implementations.paddle import paddle
 from implementations.paddle.communicator import connect, lost_rank_named
-from implementations.paddle.input_pipeline import DaliBatches, synthetic
+from implementations.paddle.input_library import open_batches, prepare
+from implementations.paddle.input_pipeline import synthetic
 from implementations.paddle.model import ResNet50, evaluation, flatten_gradients, trainable, training_loss
 from implementations.paddle.optimizer import OPTIMIZERS
-from rn50.data.pipeline import dali
 from rn50.data.pipeline.batches import Batch, Batches, BatchFormat, Split
 from rn50.run import precision, training
 from rn50.run.implementation import EpochResult, Progress
@@ -26,6 +26,7 @@ class PaddleImplementation:
         if self._on_gpu:
             training.require_gpu(config, local_rank, paddle.device.cuda.device_count(),
                                  "use paddlepaddle-gpu and a GPU of compute capability 6.1 to 8.9")
+            training.require_code(config, paddle.device.cuda.get_device_capability(local_rank))
         paddle.set_device(f"gpu:{local_rank}" if self._on_gpu else "cpu")
         self.precision = precision.before_warm_up(config)
         half = self.precision.name == "float16"
@@ -46,7 +47,7 @@ class PaddleImplementation:
         """Build everything and run it on synthetic batches, then restore the weights of ``seed``."""
         h = self.config.hyperparameters
         self._seed = seed
-        dali.prepare(self.config, self.batch_format)
+        prepare(self.config, self.batch_format)
         self.network = self._untrained()
         self.network.initialize(seed)
         self.parameters = trainable(self.network)
@@ -76,7 +77,7 @@ class PaddleImplementation:
 
     def _open(self, config: Config, split: Split) -> Batches:
         """Return the batches of a split."""
-        return DaliBatches(config, split, self.communicator, self._seed, self.batch_format)
+        return open_batches(config, split, self.communicator, self._seed, self.batch_format)
 
     def open_data(self) -> None:
         """Open the data set for the first time."""

@@ -1,6 +1,6 @@
 """PaddlePaddle 2.6.2, described without importing it."""
 
-from rn50.frameworks import Traits
+from rn50.frameworks import Launcher, Traits
 
 MACHINE_CODE = ((6, 1), (7, 0), (7, 5), (8, 0), (8, 6))
 """Compute capabilities for which paddlepaddle-gpu 2.6.2 has code; it has no PTX to compile for others."""
@@ -12,8 +12,13 @@ TRAITS = Traits(
     requirements={"cpu": ("paddle-cpu",), "gpu": ("paddle-gpu",)},
     # On a CPU it takes bfloat16 with a warning, and computes in float32.
     precisions={"cpu": ("float32",), "gpu": ("float32", "float16", "bfloat16")},
+    input_libraries=("dali", "dataloader"),
+    automatic_input={device: {"dali": "nvidia.dali.plugin.paddle", "dataloader": "paddle"} for device in ("cpu", "gpu")},
     capabilities=MACHINE_CODE,
+    launchers={"fleetrun": Launcher(("paddle.distributed.launch", "--nproc_per_node", "{ranks}", "--log_dir", "{folder}"),
+                                    rank="PADDLE_TRAINER_ID")},
     prefixes=("FLAGS_", "PADDLE_"),
+    of_one_rank="PADDLE_|FLAGS_selected_",
     meanings={
         "FLAGS_paddle_num_threads": "threads of the matrix products of a rank on a CPU",
     },

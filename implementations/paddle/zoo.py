@@ -1,13 +1,14 @@
 """paddle.vision's models, used only to time their training step (``rn50 bench throughput --models``)."""
 
 import inspect
+import warnings
 from typing import Any, Dict
 
 from paddle import nn
 from paddle.vision import models as vision
 
 from implementations.paddle import paddle
-from implementations.paddle.model import in_precision
+from rn50.errors import UserError
 
 
 def models() -> Dict[str, int]:
@@ -21,6 +22,7 @@ class ZooNetwork(nn.Layer):
 
     def __init__(self, model: str, classes: int, precision: str):
         super().__init__()
+        refuse_silent_float32(precision)
         self._model, self._classes, self._precision = model, classes, precision
         self.network = self._drawn()
         for path, layer in self.network.named_sublayers():
@@ -38,8 +40,23 @@ class ZooNetwork(nn.Layer):
         self.network.set_state_dict(self._drawn().state_dict())  # a layer draws them only when it is built
 
     def forward(self, x: paddle.Tensor) -> paddle.Tensor:
-        return in_precision(self._precision, self._logits, x)
+        if self._precision == "float32":
+            return self._logits(x)
+        with paddle.amp.auto_cast(level="O1", dtype=self._precision):
+            return self._logits(x).astype("float32")
 
     def _logits(self, x: paddle.Tensor) -> paddle.Tensor:
         logits = self.network(x)
         return logits[0] if isinstance(logits, (list, tuple)) else logits  # the others are those of GoogLeNet's auxiliary heads
+
+
+def refuse_silent_float32(precision: str) -> None:
+    """Raise UserError if auto_cast computes in float32 here in place of ``precision``, after no more than a warning."""
+    if precision == "float32":
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with paddle.amp.auto_cast(level="O1", dtype=precision):
+            product = paddle.matmul(paddle.ones([8, 8]), paddle.ones([8, 8]))
+    if product.dtype != getattr(paddle, precision):
+        raise UserError(f"PRECISION={precision}", "auto_cast of PaddlePaddle computes in float32 on this device", "use float32")

@@ -63,8 +63,14 @@ class Distributed:
         self._device = torch.device("cuda", self.local_rank) if on_gpu else torch.device("cpu")
         if on_gpu:
             torch.cuda.set_device(self._device)
-        with lost_rank_named():
-            distributed.init_process_group(self.library.lower(), **how)
+        try:
+            with lost_rank_named():
+                distributed.init_process_group(self.library.lower(), **how)
+        except distributed.DistNetworkError as error:
+            if "EADDRINUSE" not in str(error):
+                raise
+            raise UserError(f"{environ['MASTER_ADDR']}:{environ['MASTER_PORT']}", "rank 0 cannot open this port",
+                            "set MASTER_PORT to a free one") from error
         self.rank, self.size = distributed.get_rank(), distributed.get_world_size()
 
     def barrier(self) -> None:

@@ -2,10 +2,8 @@
 
 from typing import Any
 
-from rn50 import frameworks
 from rn50.data.pipeline import dali
 from rn50.data.pipeline.batches import Batches, BatchFormat, Split
-from rn50.errors import UserError
 from rn50.run import training
 from rn50.settings.config import Config
 
@@ -42,6 +40,5 @@ def _dali_batches(config: Config) -> Any:
     try:
         from implementations.pytorch.dali_batches import DaliBatches
     except ImportError as error:
-        install = frameworks.traits("pytorch").install(config.run.device)
-        raise UserError("INPUT_LIBRARY=dali", error, f"{install}, or set INPUT_LIBRARY=auto") from error
+        raise training.without_dali(config, error) from error
     return DaliBatches

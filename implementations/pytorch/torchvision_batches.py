@@ -8,11 +8,12 @@ import torch
 from implementations.pytorch import crop_operations
 from implementations.pytorch.input_pipeline import device_of
 from implementations.pytorch.input_thread import InputThread
-from implementations.pytorch.loader_batches import LoaderBatches, killed_worker_named, next_of
+from implementations.pytorch.loader_batches import LoaderBatches
 from implementations.pytorch.torchvision_decoder import ASKED_BY, Decoder, Refusals
 from implementations.pytorch.torchvision_package import torchvision
 from implementations.pytorch.torchvision_records import Encoded, EncodedRecords
 from rn50.data.pipeline.batches import Batch, BatchFormat, Split
+from rn50.data.pipeline.loader_batches import killed_worker_named, next_of
 from rn50.data.pipeline.record_set import RecordSet
 from rn50.errors import UserError
 from rn50.settings.config import Config
@@ -122,7 +123,7 @@ class TorchvisionBatches(LoaderBatches):
                 torch.empty(images, dtype=torch.int64, device=self._device))
 
     def _on_device(self, images: torch.Tensor, labels: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
-        return images, labels
+        return images.permute(0, 3, 1, 2), labels
 
     def _count(self, refused: Refusals) -> None:
         if refused.reason is None:

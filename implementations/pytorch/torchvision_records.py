@@ -5,9 +5,10 @@ from typing import Any, List, NamedTuple, Sequence
 import numpy as np
 import torch
 
-from implementations.pytorch.loader_batches import Drawn, Records
+from implementations.pytorch.loader_batches import Records
 from rn50.data import jpeg
 from rn50.data.pipeline import crops
+from rn50.data.pipeline.loader_records import Drawn
 
 
 class Encoded(NamedTuple):

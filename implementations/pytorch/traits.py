@@ -1,6 +1,6 @@
 """PyTorch, described without importing it."""
 
-from rn50.frameworks import Traits
+from rn50.frameworks import Launcher, Traits
 
 DALI = "nvidia.dali.plugin.pytorch"
 
@@ -16,6 +16,8 @@ TRAITS = Traits(
     automatic_input={"cpu": {"dali": DALI, "dataloader": "torch"},
                      "gpu": {"dali": DALI, "torchvision": "torchvision", "dataloader": "torch"}},
     step_modes=("eager", "graph", "compile", "fused"),
+    launchers={"torchrun": Launcher(("torch.distributed.run", "--standalone", "--nproc-per-node", "{ranks}",
+                                     "--log-dir", "{folder}", "--no-python"), rank="RANK")},
     prefixes=("TORCH_", "TORCHINDUCTOR_", "PYTORCH_"),
     meanings={
         "TORCHINDUCTOR_CACHE_DIR": "folder that keeps what STEP_MODE=compile has compiled, for later runs",

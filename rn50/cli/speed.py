@@ -134,9 +134,10 @@ def bench_throughput(
     """Measure images/s of training by framework, model, precision, batch size and ranks, on synthetic and on real data.
 
     One cell after the other runs
-    in a job of its own. What does not fit into memory is a cell too.
+    in a job of its own. What does not fit into memory is a cell too, and so is a precision that only some of the frameworks have.
 
-    Exit status: 0 every cell has its figure or is out of memory, 1 another one failed, 2 something to fix.
+    Exit status: 0 every cell has its figure, is out of memory or is lacking in its framework, 1 another one failed, 2 something
+    to fix.
     """
     from rn50.speed import cell, networks
 
@@ -152,7 +153,7 @@ def bench_throughput(
     run, batch = config.run, config.hyperparameters.batch_size
     wanted = networks.networks(frameworks or (run.framework,), [model.strip() for model in models.split(",")])
     every = throughput.matrix(wanted, precisions or (run.precision,), batch_sizes or (batch,), ranks or (run.ranks_per_node,))
-    throughput.check(every, kinds, environ)
+    throughput.check(every, kinds, environ, run.device)
     if any(cell.REAL in each.kinds(kinds) for each in every):
         preflight.preflight(pathlib.Path(config.data.folder), config.is_imagenet)
     measured = throughput.Bench(config, every, kinds, folder, " ".join(map(shlex.quote, ["rn50", *sys.argv[1:]])))

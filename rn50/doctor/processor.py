@@ -48,5 +48,7 @@ def _precision(machine: Machine, config: Config) -> Finding:
         return Finding(OK, "precision", asked)
     if not has_bfloat16:
         return Finding(OK, "precision", "auto: float32, because the processor has no instructions for bfloat16")
-    either = " and ".join(frameworks.traits(config.run.framework).precisions["cpu"])
-    return Finding(OK, "precision", f"auto: the faster of {either}, timed at warm-up")
+    first, *others = frameworks.traits(config.run.framework).precisions["cpu"]
+    if not others:
+        return Finding(OK, "precision", f"auto: {first}, the only one on a CPU")
+    return Finding(OK, "precision", f"auto: the faster of {' and '.join([first, *others])}, timed at warm-up")

@@ -142,7 +142,7 @@ def _relay(process: "subprocess.Popen[bytes]", launcher: str, stop: "_StopOnSign
             continue  # messages of ranks that ended because another one did
         say(text, err=stream == "stderr")
     job_status = process.wait()
-    if ended:
+    if ended and job_status >= 0:  # a launcher that was killed is the reason why its ranks ended
         # Prefer an error with a remedy, then the first rank that neither lost another one (1) nor got horovodrun's SIGTERM (143).
         with_remedy, left_behind = (Status.USER_ERROR, Status.DIVERGED), (Status.FAULT, 128 + signal.SIGTERM)
         return min(ended.items(), key=lambda item: (item[1] not in with_remedy, item[1] in left_behind))

@@ -1,4 +1,4 @@
-"""The launchers of a run: plain Python, horovodrun, mpirun or Slurm, with argv and environment of each."""
+"""The launchers of a run: plain Python, horovodrun, mpirun, Slurm or a framework's own, with argv and environment of each."""
 
 import importlib.util
 import os
@@ -56,7 +56,7 @@ def start(config: Config, environ: Mapping[str, str], arguments: Sequence[str] =
     Raises UserError, with the remedy, if this machine cannot do so.
     """
     by = {"python": _python, "horovodrun": _horovodrun, "mpirun": _mpirun, "srun": _srun}
-    return by[choose(config, environ)](config, environ, [sys.executable, *arguments])
+    return by.get(choose(config, environ), _frameworks_own)(config, environ, [sys.executable, *arguments])
 
 
 def sharing(config: Config, environ: Mapping[str, str]) -> Tuple[int, int]:
@@ -120,6 +120,23 @@ def _on_one_machine(config: Config) -> bool:
 
 def _without_horovod(config: Config) -> bool:
     return not traits(config.run.framework).horovod
+
+
+def _frameworks_own(config: Config, environ: Mapping[str, str], rank_argv: List[str]) -> Start:
+    framework, launcher = config.run.framework, config.run.launcher
+    own = traits(framework).launchers
+    if launcher not in own:
+        others = ("horovodrun", "mpirun") if traits(framework).horovod else tuple(own)
+        raise UserError(f"LAUNCHER={launcher}", f"FRAMEWORK={framework} has no such launcher",
+                        f"set LAUNCHER to {', '.join(('auto', 'python', *others))} or srun")
+    if config.run.nodes > 1:
+        raise UserError(f"LAUNCHER={launcher}", f"starts the ranks of one machine; this run has DGXNNODES={config.run.nodes}",
+                        "start those of several with ./run.sub (Slurm)")
+    package = own[launcher].arguments[0].split(".")[0]
+    if importlib.util.find_spec(package) is None:
+        raise UserError(f"LAUNCHER={launcher}", f"no module {package}", traits(framework).install(config.run.device))
+    start_all = ["-m", "rn50.launch.framework_launcher", framework, launcher, str(config.ranks)]
+    return Start(launcher, [sys.executable, *start_all, *rank_argv], {}, None)
 
 
 def _horovodrun(config: Config, environ: Mapping[str, str], rank_argv: List[str]) -> Start:

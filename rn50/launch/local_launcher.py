@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
-from typing import IO, Callable, Dict, List, Tuple
+from typing import IO, Callable, Dict, List
 
 from rn50.process import ask_to_end_with_parent, environment
 from rn50.run.local_ranks import MEMORY, RANK, SOCKETS
@@ -30,7 +30,7 @@ def start(ranks: int, command: List[str]) -> List["subprocess.Popen[bytes]"]:
         for second in range(first + 1, ranks):
             sockets[first][second], sockets[second][first] = socket.socketpair()
     memory = os.memfd_create("rn50")
-    prepare = ask_to_end_with_parent(lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM]))
+    prepare = ask_to_end_with_parent()
     processes = []
     for rank, own in enumerate(sockets):
         descriptors = ",".join(str(own[peer].fileno()) if peer in own else "" for peer in range(ranks))
@@ -52,37 +52,36 @@ def main(ranks: int, command: List[str]) -> int:
     # A signal during the start of the ranks is held back until all of them can be ended.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     processes = start(ranks, command)
-    output = _Output()
-    ended: queue.Queue[Tuple[int, int]] = queue.Queue()
+    output = Output(sys.stdout.buffer)
+    ended: queue.Queue[int] = queue.Queue()
     for rank, process in enumerate(processes):
-        threading.Thread(target=_follow, args=(rank, process, output, ended)).start()
-    signal.signal(signal.SIGTERM, lambda *_: _end(processes))
+        threading.Thread(target=_follow_one, args=(rank, process, output, ended)).start()
+    signal.signal(signal.SIGTERM, lambda *_: end(processes))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
     failed = 0
     for _ in processes:
-        rank, status = ended.get()
-        if status:
-            output.write(f"Process {rank} exit with status code {status}\n".encode())
-            if not failed:
-                failed = status if status > 0 else 128 - status
-                _later(ON_THEIR_OWN_S, lambda: _end(processes))
+        status = ended.get()
+        if status and not failed:
+            failed = status if status > 0 else 128 - status
+            later(ON_THEIR_OWN_S, lambda: end(processes))
     return failed
 
 
-class _Output:
-    """Standard output; any thread may write a line at a time."""
+class Output:
+    """A stream; any thread may write a line at a time."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._lock, self._stream = threading.Lock(), stream
 
     def write(self, line: bytes) -> None:
+        """Write a line, with its end."""
         with self._lock:
-            sys.stdout.buffer.write(line)
-            sys.stdout.buffer.flush()
+            self._stream.write(line)
+            self._stream.flush()
 
 
-def _follow(rank: int, process: "subprocess.Popen[bytes]", output: _Output, ended: "queue.Queue[Tuple[int, int]]") -> None:
-    """Pass on the output of a rank until it has ended."""
+def follow(rank: int, process: "subprocess.Popen[bytes]", output: Output) -> int:
+    """Pass on the output of a rank until it has ended, and a message if it failed; return its status, -n for signal n."""
     def pass_on(stream: IO[bytes], name: str) -> None:
         for line in stream:
             output.write(f"[{rank}]<{name}>:".encode() + line.rstrip(b"\n") + b"\n")
@@ -92,17 +91,26 @@ def _follow(rank: int, process: "subprocess.Popen[bytes]", output: _Output, ende
     errors.start()
     pass_on(process.stdout, "stdout")
     errors.join()
-    ended.put((rank, process.wait()))
+    status = process.wait()
+    if status:
+        output.write(f"Process {rank} exit with status code {status}\n".encode())
+    return status
 
 
-def _end(processes: List["subprocess.Popen[bytes]"]) -> None:
+def _follow_one(rank: int, process: "subprocess.Popen[bytes]", output: Output, ended: "queue.Queue[int]") -> None:
+    ended.put(follow(rank, process, output))
+
+
+def end(processes: List["subprocess.Popen[bytes]"]) -> None:
+    """Ask processes to end, and kill them after a while."""
     for process in processes:
         process.terminate()
     for process in processes:
-        _later(GRACE_S, process.kill)
+        later(GRACE_S, process.kill)
 
 
-def _later(seconds: float, function: Callable[[], object]) -> None:
+def later(seconds: float, function: Callable[[], object]) -> None:
+    """Call a function after some seconds, unless this process has ended by then."""
     timer = threading.Timer(seconds, function)
     timer.daemon = True
     timer.start()

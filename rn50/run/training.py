@@ -2,7 +2,7 @@
 
 import itertools
 import time
-from typing import Any, Callable
+from typing import Any, Callable, Tuple
 
 from rn50 import frameworks
 from rn50.benchmark import schedule
@@ -24,12 +24,27 @@ def input_library(config: Config) -> str:
     return next((name for name, module in by_module.items() if frameworks.is_importable(module)), traits.input_libraries[0])
 
 
+def without_dali(config: Config, error: ImportError) -> UserError:
+    """Return what to raise where DALI, or its plugin for the framework, cannot be imported."""
+    install = frameworks.traits(config.run.framework).install(config.run.device)
+    return UserError("INPUT_LIBRARY=dali", error, f"{install}, or set INPUT_LIBRARY=auto")
+
+
 def require_gpu(config: Config, local_rank: int, seen: int, remedy: str) -> None:
     """Raise UserError unless the framework sees a GPU for this rank."""
     if seen <= local_rank:
         name = frameworks.traits(config.run.framework).name
         raise UserError("DEVICE=gpu", f"{name} sees {seen} GPUs, DGXNGPU={config.run.ranks_per_node} asks for more",
                         f"set DEVICE=cpu, or {remedy}")
+
+
+def require_code(config: Config, capability: Tuple[int, int]) -> None:
+    """Raise UserError unless the framework's build for GPUs has code for a GPU of this compute capability."""
+    traits = frameworks.traits(config.run.framework)
+    if not traits.runs_on(capability):
+        held = " ".join(f"{major}.{minor}" for major, minor in traits.capabilities)
+        found = f"{traits.name} has code for compute capability {held}, this GPU has {capability[0]}.{capability[1]}"
+        raise UserError("DEVICE=gpu", found, "take another FRAMEWORK, see docs/gpus.md")
 
 
 class LearningRates:

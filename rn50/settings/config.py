@@ -130,9 +130,9 @@ class Run:
     result_file: Optional[str] = env("RESULT_FILE", text, "file that the log is written to", "result_0.txt", default=None)
     cache_cleared: bool = env("CACHE_CLEARED", flag, "1: somebody has dropped the system's file caches before this run",
                               default=False)
-    launcher: str = env("LAUNCHER", one_of("auto", "python", "horovodrun", "mpirun", "srun"), "what starts the ranks; auto "
-                        "takes srun in a Slurm step of several tasks, python where no Horovod is needed on one machine, else "
-                        "mpirun or horovodrun", default="auto")
+    launcher: str = env("LAUNCHER", one_of("auto", "python", "horovodrun", "mpirun", "srun", *frameworks.values("launchers")),
+                        "what starts the ranks; auto takes srun in a Slurm step of several tasks, python where no Horovod is "
+                        "needed on one machine, else mpirun or horovodrun; others are a framework's own", default="auto")
     hosts: Optional[str] = env("HOSTS", text,
                                "machines of a run over several, with their ranks, the first has rank 0; Slurm needs no list",
                                "host1:8,host2:8", default=None)

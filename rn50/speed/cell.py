@@ -3,6 +3,7 @@
 import pathlib
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
+from rn50 import frameworks
 from rn50.run import precision
 from rn50.settings.config import Config
 from rn50.speed import worker
@@ -37,6 +38,11 @@ class Cell(NamedTuple):
         return {"FRAMEWORK": self.framework, "PRECISION": self.precision, "BATCHSIZE": str(self.batch_size),
                 "DGXNGPU": str(self.ranks), **size}
 
+    def lacking(self, device: str) -> str:
+        """Return, in a few words, that its framework lacks its precision on a device; empty if it has it."""
+        possible = frameworks.traits(self.framework).precisions.get(device)
+        return f"not on a {device.upper()}" if possible is None or self.precision not in ("auto", *possible) else ""
+
     def kinds(self, asked: Tuple[str, ...]) -> Tuple[str, ...]:
         """Return the kinds of data that it trains on. Models of a zoo have synthetic data alone, of the size that they want."""
         return tuple(kind for kind in asked if self.model == OURS or kind == SYNTHETIC)
@@ -49,8 +55,9 @@ class Result(NamedTuple):
     """With the precision that warm-up took for "auto"."""
     rates: Dict[str, Rates]
     failure: str
-    """As in a job's ``worker.Outcome``."""
+    """As in a job's ``worker.Outcome``, or what ``Cell.lacking`` returns."""
     log: str
+    """Name of its file; empty if its framework lacks the precision, so that no job ran."""
 
 
 def verb(model: str, kinds: Tuple[str, ...], seconds: float, rounds: int) -> List[str]:

@@ -6,6 +6,7 @@ from typing import Callable, List
 from rich.table import Table
 
 from rn50.errors import UserError
+from rn50.frameworks import traits
 from rn50.process import environment
 from rn50.run.all_reduce import FLOAT_BYTES, Timing, time_sums
 from rn50.run.implementation import Communicator
@@ -48,8 +49,9 @@ def bench(config: Config, create: Callable[[Config], Measurable], largest_bytes:
 
 def _show(config: Config, communicator: Communicator, timings: List[Timing], as_json: bool) -> None:
     if as_json:
+        of_one_rank = "|".join(filter(None, (OF_ONE_RANK, traits(config.run.framework).of_one_rank)))
         used = {name: value for name, value in sorted(environment().items())
-                if name.startswith(PASSED_THROUGH) and not re.match(OF_ONE_RANK, name)}
+                if name.startswith(PASSED_THROUGH) and not re.match(of_one_rank, name)}
         report = {"library": communicator.library, "ranks": communicator.size, "nodes": config.run.nodes, "environment": used}
         print_json({**report, "all_reduce": [timing._asdict() for timing in timings]})
         return

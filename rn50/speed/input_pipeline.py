@@ -152,7 +152,7 @@ def show(config: Config, report: Report, console: Terminal) -> None:
     waiting, compared = report.waiting, report.real_of_synthetic
     console.print(
         f"training waited for data {waiting.reader_ratio:.1%} of the time: reader cost {waiting.reader_cost_s * 1e3:.2f} ms of a "
-        f"batch cost of {waiting.batch_cost_s * 1e3:.2f} ms, {waiting.images_per_second:,.0f} images/s",
+        f"batch cost of {waiting.batch_cost_s * 1e3:.2f} ms, ips {waiting.images_per_second:,.0f} images/s",
         soft_wrap=True,
     )  # fmt: skip
     console.print(

@@ -148,7 +148,8 @@ def show(now: Profile, before: Optional[Profile], folder: pathlib.Path, console:
     waiting = now.rate["waiting"]
     line(f"1 rate, {now.rate['precision']}: {real['median']:,.0f} images/s ({real['lowest']:,.0f} to {real['highest']:,.0f}) on "
          f"real data, {synthetic['median']:,.0f} on synthetic; reader ratio {waiting['reader_ratio']:.1%}, reader cost "
-         f"{waiting['reader_cost_s'] * 1e3:.2f} ms, batch cost {waiting['batch_cost_s'] * 1e3:.2f} ms")
+         f"{waiting['reader_cost_s'] * 1e3:.2f} ms, batch cost {waiting['batch_cost_s'] * 1e3:.2f} ms, ips "
+         f"{waiting['images_per_second']:,.0f} images/s")
     line(f"2 profile: {now.steps} steps of {now.step_seconds * 1e3:.1f} ms under the profiler; no operator ran in "
          f"{now.idle:.1%} of the time; timeline: {folder}/trace_*.json")
     table = Table(title_justify="left")

@@ -6,8 +6,6 @@ import platform
 import re
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from rich.table import Table
-
 from rn50 import files, frameworks
 from rn50.benchmark import rules
 from rn50.doctor import packages as advice
@@ -18,15 +16,14 @@ from rn50.progress import counting
 from rn50.settings import config as configuration
 from rn50.settings.config import Config
 from rn50.speed import cell as cells
-from rn50.speed import curve, worker
+from rn50.speed import curve, throughput_tables, worker
 from rn50.speed.cell import Cell, Result
 from rn50.speed.networks import OURS, Network
-from rn50.speed.published_rates import FIGURES
 from rn50.terminal import Terminal
 
 REPORT, PLAIN, CURVE = "report.md", "cells.json", "curve.svg"
 _REMEDY = "give another --output"
-_PUBLISHED = ("framework", "device", "devices", "precision", "batch of a device", "images/s", "of one device", "source")
+_PUBLISHED = "Published by others, on other machines (NVIDIA GPUs): images/s of all GPUs together, batch of a GPU"
 
 
 def matrix(
@@ -39,14 +36,21 @@ def matrix(
     ))  # fmt: skip
 
 
-def check(every: Sequence[Cell], kinds: Tuple[str, ...], environ: Mapping[str, str]) -> None:
-    """Raise UserError for a cell that no machine could run, before any is measured, and for a framework that is not installed
-    here."""
+def check(every: Sequence[Cell], kinds: Tuple[str, ...], environ: Mapping[str, str], device: str) -> None:
+    """Raise UserError before any cell is measured: for one that no machine could run, for a framework that is not installed here,
+    and for a precision that its framework lacks, unless another of several frameworks has it."""
     for each in every:
         if not each.kinds(kinds):
             raise UserError("--models", f"{each.model} trains on synthetic data alone", "add synthetic to --data")
+    names = list(dict.fromkeys(each.framework for each in every))
+    possible = [each for each in every if not each.lacking(device)] if len(names) > 1 else every
+    if not possible:
+        asked = " or ".join(dict.fromkeys(each.precision for each in every))
+        have = dict.fromkeys(value for name in names for value in frameworks.traits(name).precisions.get(device, ()))
+        raise UserError("--precisions", f"{asked} on a {device.upper()} is in none of {', '.join(names)}",
+                        f"they have {', '.join(have) or 'no precision there'}")
     installed = software.read()
-    configs = [configuration.from_environment({**environ, **each.variables}) for each in every]
+    configs = [configuration.from_environment({**environ, **each.variables}) for each in possible]
     for config in configs:
         for finding in advice.findings(installed, config):
             if finding.severity == FAILURE and finding.subject == "packages":
@@ -67,15 +71,19 @@ class Bench:
 
     @property
     def failed(self) -> bool:
-        """Return whether a cell has no figure for another reason than memory."""
-        return any(each.failure not in ("", worker.OUT_OF_MEMORY) for each in self.results)
+        """Return whether the job of a cell gave no figure for another reason than memory."""
+        return any(each.log and each.failure not in ("", worker.OUT_OF_MEMORY) for each in self.results)
 
     def run(self, environ: Mapping[str, str], seconds: float, rounds: int) -> None:
-        """Measure every cell, one after the other, and write the results so far after each."""
+        """Measure every cell that its framework can run, one after the other, and write the results so far after each."""
         with counting("measuring throughput") as progress:
             for done, each in enumerate(self._cells, start=1):
-                log = self._folder / f"{each.name}.log"
-                self.results.append(cells.run(each, environ, self._kinds, seconds, rounds, log))
+                lacking = each.lacking(self._config.run.device)
+                if lacking:
+                    self.results.append(Result(each, {}, lacking, ""))
+                else:
+                    log = self._folder / f"{each.name}.log"
+                    self.results.append(cells.run(each, environ, self._kinds, seconds, rounds, log))
                 progress(done, len(self._cells))
                 files.write(self._folder / PLAIN, self._plain(), remedy=_REMEDY)
 
@@ -108,15 +116,19 @@ class Bench:
 
     def write(self, published: bool) -> pathlib.Path:
         """Write the report and its picture, each whole or not at all."""
-        tables = [("Measured: images/s of all ranks together, median (lowest to highest)", self._headings, list(self._rows()))]
-        if published:
-            tables.append(("Published by others, on other machines", _PUBLISHED, list(published_rows())))
         parts = ["# Training throughput", f"<!-- {files.MARK} -->", f"`{self._command}`"]
         parts.append("\n".join(f"- {name}: {value}" for name, value in self._facts()))
+        columns = throughput_tables.columns(self.results)
+        for kind in self._kinds:
+            rows = list(throughput_tables.overview(self.results, kind, columns, _linked))
+            headings = ["framework", *(", ".join([" ".join(words[:-2]), *words[-2:]]) for words in (c.heading for c in columns))]
+            parts += [f"## {_title(kind)}", throughput_tables.markdown(headings, rows)]
         parts.append(f"![Images/s over the batch size]({CURVE})")
-        for title, headings, rows in tables:
-            lines = [headings, ["---"] * len(headings), *rows]
-            parts += [f"## {title}", "\n".join("| " + " | ".join(line) + " |" for line in lines)]
+        parts += ["## Every cell: median (lowest to highest)", throughput_tables.markdown(self._headings, list(self._rows()))]
+        if published:
+            figures, rows, sources = throughput_tables.published()
+            listed = "\n".join(f"{number}. {source}" for number, source in enumerate(sources, start=1))
+            parts += [f"## {_PUBLISHED}", throughput_tables.markdown(figures, rows), f"From:\n\n{listed}"]
         files.write(self._folder / CURVE, curve.draw(self.results), remedy=_REMEDY)
         file = self._folder / REPORT
         files.write(file, "\n\n".join(parts) + "\n", remedy=_REMEDY)
@@ -124,19 +136,20 @@ class Bench:
 
     def show(self, published: bool, console: Terminal) -> None:
         """Print the tables on a terminal."""
-        for title, headings, rows in (
-            (f"{self._config.run.system}, {self._config.run.device}: images/s of all ranks together, median (lowest to highest)",
-             self._headings[:-1], self._rows()),
-            ("published by others, on other machines", _PUBLISHED[:-1], published_rows() if published else ()),
-        ):
-            table = Table(title=title, title_justify="left")
-            for heading in headings:
-                words = heading in ("framework", "model", "precision", "device")
-                table.add_column(heading, overflow="fold", justify="left" if words else "right")
-            for row in rows:
-                table.add_row(*row[: len(headings)])
-            if table.row_count:
-                console.print(table)
+        console.print(f"{self._config.run.system}, {self._config.run.device}")
+        for kind in self._kinds:
+            console.print(_title(kind))
+            throughput_tables.print_overview(self.results, kind, console)
+        for kind in self._kinds:
+            console.print(f"Every cell on {kind} data")
+            rows = list(throughput_tables.details(self.results, kind, self.scaling))
+            throughput_tables.print_table(throughput_tables.DETAILS, rows, console)
+        if published:
+            headings, rows, sources = throughput_tables.published()
+            console.print(_PUBLISHED)
+            throughput_tables.print_table(headings, rows, console)
+            for number, source in enumerate(sources, start=1):
+                console.print(f"{number} {source}")
 
     def _facts(self) -> Iterator[Tuple[str, str]]:
         machine, data = description.read(), self._config.data
@@ -169,14 +182,14 @@ class Bench:
             row = [cell.framework, cell.model, cell.precision, str(cell.batch_size), str(cell.ranks)]
             for kind in self._kinds:
                 scaling, rate = self.scaling(each, kind), each.rates.get(kind)
-                row.append(f"{rate.median:,.0f} ({rate.lowest:,.0f} to {rate.highest:,.0f})" if rate else each.failure)
+                row.append("{} ({} to {})".format(*map(throughput_tables.rate, rate)) if rate else each.failure)
                 row.append("" if scaling is None else f"{scaling:.2f}")
-            yield [*row, each.log]
+            yield [*row, _linked(each.log, each)]
 
 
-def published_rows() -> Iterator[List[str]]:
-    """Yield the published figures, a row each."""
-    for each in FIGURES:
-        rate = each.images_per_second
-        yield [each.framework, each.device, str(each.devices), each.precision or "-", str(each.batch_size or "-"), f"{rate:,.0f}",
-               f"{rate / each.devices:,.0f}", each.source]
+def _title(kind: str) -> str:
+    return f"Images/s of all ranks together on {kind} data, median"
+
+
+def _linked(text: str, result: Result) -> str:
+    return f"[{text}]({result.log})" if result.log else text

@@ -10,6 +10,7 @@ from rn50.data.pipeline.batches import Batch, BatchFormat
 from tests.conftest import with_changes
 
 LOCAL = [sys.executable, "-m", "rn50.launch.local_launcher", "2"]
+OWN = [sys.executable, "-m", "rn50.launch.framework_launcher"]
 
 
 class Mxnet:
@@ -85,8 +86,7 @@ class Pytorch:
     package = "torch"
     tensors, statistics = 161, 106
     library = "dali"
-    _torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
-    two_ranks = {"shared memory": LOCAL, "torchrun": _torchrun}
+    two_ranks = {"shared memory": LOCAL, "torchrun": [*OWN, "pytorch", "torchrun", "2"]}
 
     @staticmethod
     def array(of):
@@ -158,8 +158,8 @@ class Paddle:
 
     package = "paddle"
     tensors, statistics = 161, 106
-    _launch = [sys.executable, "-m", "paddle.distributed.launch", "--nproc_per_node", "2", "--log_dir", "FOLDER"]
-    two_ranks = {"shared memory": LOCAL, "paddle.distributed": _launch}
+    library = "dali"
+    two_ranks = {"shared memory": LOCAL, "fleetrun": [*OWN, "paddle", "fleetrun", "2"]}
 
     @staticmethod
     def array(of):
@@ -173,11 +173,12 @@ class Paddle:
     def running_statistics(rank):
         return {name: buffer.numpy() for name, buffer in rank.network.named_buffers()}
 
-    @staticmethod
-    def open_batches(config, split, communicator, seed):
-        from implementations.paddle import input_pipeline
+    @classmethod
+    def open_batches(cls, config, split, communicator, seed):
+        from implementations.paddle import input_library
 
-        return input_pipeline.DaliBatches(config, split, communicator, seed, BatchFormat(None, "CHW", False))
+        config = with_changes(config, run={"framework": "paddle"}, input_pipeline={"library": cls.library})
+        return input_library.open_batches(config, split, communicator, seed, BatchFormat(None, "CHW", False))
 
     @staticmethod
     def batch(images, labels, samples, global_samples):
@@ -208,6 +209,12 @@ class Paddle:
         rank.network.eval()
         with paddle.no_grad():
             return rank.network(paddle.to_tensor(images)).numpy()
+
+
+class PaddleDataLoader(Paddle):
+    """FRAMEWORK=paddle INPUT_LIBRARY=dataloader."""
+
+    library = "dataloader"
 
 
 class Toy:
@@ -250,7 +257,8 @@ class Toy:
 
 FRAMEWORKS = {"mxnet": Mxnet, "paddle": Paddle, "pytorch": Pytorch}
 WITH_TOY = {**FRAMEWORKS, "toy": Toy}
-INPUTS = {**WITH_TOY, "pytorch, dataloader": PytorchDataLoader, "pytorch, torchvision": PytorchTorchvision}
+INPUTS = {**WITH_TOY, "paddle, dataloader": PaddleDataLoader, "pytorch, dataloader": PytorchDataLoader,
+          "pytorch, torchvision": PytorchTorchvision}
 """The frameworks, with every library that reads for them."""
 
 

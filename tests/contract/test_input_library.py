@@ -1,4 +1,4 @@
-"""Without DALI: timed runs of PyTorch whose images its DataLoader reads, and what they say of a record that does not decode."""
+"""Without DALI: timed runs whose images a DataLoader reads, and what they say of a record that does not decode."""
 
 import json
 import multiprocessing
@@ -26,43 +26,51 @@ WITHOUT_DALI = "import sys; sys.modules['nvidia.dali'] = None; from rn50.cli imp
 DATALOADER = {"FRAMEWORK": "pytorch", "INPUT_LIBRARY": "dataloader", "DALI_ROI_DECODE": "0", "DALI_THREADS": "2"}
 
 
-@pytest.fixture(params=["dataloader", "torchvision"])
+@pytest.fixture(params=["pytorch, dataloader", "pytorch, torchvision", "paddle, dataloader"])
 def library(request):
-    """INPUT_LIBRARY, one that is installed."""
-    installed(f"pytorch, {request.param}")
+    """FRAMEWORK and INPUT_LIBRARY, both installed."""
+    installed(request.param)
+    framework, name = request.param.split(", ")
+    return {"FRAMEWORK": framework, "INPUT_LIBRARY": name}
+
+
+@pytest.fixture(params=["pytorch", "paddle"])
+def framework(request):
+    """A framework that is installed and has a DataLoader."""
+    installed(request.param)
     return request.param
 
 
 def train(environment, result):
-    installed("pytorch")
     return subprocess.run([sys.executable, "-c", WITHOUT_DALI], env={**os.environ, **environment, "RESULT_FILE": str(result)},
                           cwd=str(ROOT), capture_output=True, text=True, timeout=300)  # fmt: skip
 
 
 def test_a_timed_run_without_dali(tiny_environment, tmp_path, library):
     result = tmp_path / "result_0.txt"
-    done = train({**tiny_environment, **DATALOADER, "INPUT_LIBRARY": library}, result)
+    done = train({**tiny_environment, **DATALOADER, **library}, result)
     assert done.returncode in (0, 3), done.stdout + done.stderr
     log = parse.read_log(result)
     assert (log.train_samples, log.eval_samples) == (TRAIN_SAMPLES, EVAL_SAMPLES)
     assert [event.key for event in log.events].count("eval_accuracy") >= 1 and log.events[-1].key == "run_stop"
     (samples,) = [event for event in log.events if event.key == "train_samples"]
-    assert samples.metadata["input_library"] == library
+    assert samples.metadata["input_library"] == library["INPUT_LIBRARY"]
     saved = json.loads(result.with_suffix(".json").read_text())
-    assert saved["variables"]["INPUT_LIBRARY"] == saved["config"]["input_pipeline"]["library"] == library
+    assert saved["variables"]["INPUT_LIBRARY"] == saved["config"]["input_pipeline"]["library"] == library["INPUT_LIBRARY"]
 
 
-def test_with_dali_it_needs_dali_before_the_clock_starts(tiny_environment, tmp_path):
-    done = train({**tiny_environment, **DATALOADER, "INPUT_LIBRARY": "dali"}, tmp_path / "result_0.txt")
+def test_with_dali_it_needs_dali_before_the_clock_starts(tiny_environment, tmp_path, framework):
+    named = {"FRAMEWORK": framework, "INPUT_LIBRARY": "dali"}
+    done = train({**tiny_environment, **DATALOADER, **named}, tmp_path / "result_0.txt")
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("rn50: ")]
     assert done.returncode == 2 and line.startswith("rn50: INPUT_LIBRARY=dali: ") and "nvidia.dali" in line
-    assert line.endswith("requirements/install.sh pytorch-cpu, or set INPUT_LIBRARY=auto")
+    assert line.endswith(f"requirements/install.sh {framework}-cpu, or set INPUT_LIBRARY=auto")
     assert [event.key for event in parse.read_log(partial_name(tmp_path / "result_0.txt")).events][-1] == "init_start"
 
 
-def test_what_auto_became_is_in_the_log_and_beside_it(tiny_environment, tmp_path):
+def test_what_auto_became_is_in_the_log_and_beside_it(tiny_environment, tmp_path, framework):
     result = tmp_path / "result_0.txt"
-    done = train({**tiny_environment, **DATALOADER, "INPUT_LIBRARY": ""}, result)
+    done = train({**tiny_environment, **DATALOADER, "FRAMEWORK": framework, "INPUT_LIBRARY": ""}, result)
     assert done.returncode in (0, 3), done.stdout + done.stderr
     (samples,) = [event for event in parse.read_log(result).events if event.key == "train_samples"]
     saved = json.loads(result.with_suffix(".json").read_text())
@@ -75,9 +83,10 @@ def test_what_auto_became_is_in_the_log_and_beside_it(tiny_environment, tmp_path
     ("pytorch", "cpu", {}, "dali"), ("pytorch", "gpu", {}, "dali"),
     ("pytorch", "cpu", {"nvidia.dali"}, "dataloader"), ("pytorch", "gpu", {"nvidia.dali"}, "torchvision"),
     ("pytorch", "gpu", {"nvidia.dali", "torchvision"}, "dataloader"),
+    ("paddle", "cpu", {}, "dali"), ("paddle", "gpu", {}, "dali"), ("paddle", "cpu", {"nvidia.dali"}, "dataloader"),
 ])
 def test_auto_takes_the_first_that_can_be_imported(tiny_config, monkeypatch, framework, device, missing, expected):
-    for module in ("nvidia.dali", "nvidia.dali.plugin.pytorch", "torchvision", "torch"):
+    for module in ("nvidia.dali", f"nvidia.dali.plugin.{framework}", "torchvision", "torch", "paddle"):
         there = module.startswith(tuple(missing)) if missing else False
         monkeypatch.setitem(sys.modules, module, None if there else types.ModuleType(module))
     monkeypatch.setattr(frameworks, "is_importable", frameworks.is_importable.__wrapped__)  # without what it remembers
@@ -99,8 +108,9 @@ def test_ranks_that_would_read_through_different_libraries_are_refused(tiny_conf
 
 
 def test_steps_that_only_measure_and_no_process_afterwards(tiny_config, library):
-    config = with_changes(tiny_config, run={"framework": "pytorch"}, input_pipeline={"library": library, "threads": 2})
-    rank = measurable.load("pytorch")(config)
+    config = with_changes(tiny_config, run={"framework": library["FRAMEWORK"]},
+                          input_pipeline={"library": library["INPUT_LIBRARY"], "threads": 2})  # fmt: skip
+    rank = measurable.load(library["FRAMEWORK"])(config)
     rank.warm_up(5)
     batches = rank.open_input(config.input_pipeline)
     assert len(multiprocessing.active_children()) == 2
@@ -130,7 +140,7 @@ def test_a_record_that_does_not_decode_is_named(tiny_environment, tiny_folder, t
     with recordio.IndexedRecordWriter(tmp_path / name) as writer:
         for position, (header, jpeg) in enumerate(records):
             writer.write(position, header.label, jpeg[: len(jpeg) // 2] if position == 40 else jpeg)
-    environment = {**tiny_environment, **DATALOADER, "INPUT_LIBRARY": library, "DATADIR": str(tmp_path)}
+    environment = {**tiny_environment, **DATALOADER, **library, "DATADIR": str(tmp_path)}
     done = train(environment, tmp_path / "result_0.txt")
     assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("rn50: ")]

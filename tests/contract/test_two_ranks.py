@@ -16,12 +16,11 @@ SCRIPT = str(pathlib.Path(__file__).with_name("two_ranks.py"))
 
 
 def train(framework, environment, folder, ranks, batch_size, launcher=()):
-    """The weights that each of ``ranks`` ranks ends with that ``launcher`` starts; its FOLDER is ``folder``."""
+    """The weights that each of ``ranks`` ranks ends with that ``launcher`` starts."""
     environment = {
         **os.environ, **environment, "DGXNGPU": str(ranks), "BATCHSIZE": str(batch_size), "OMP_NUM_THREADS": "1",
         "PYTHONPATH": f"{ROOT}:{TOY}", "FRAMEWORK": framework,
     }
-    launcher = [part.replace("FOLDER", str(folder)) for part in launcher]
     command = [*launcher, sys.executable, SCRIPT, str(folder / f"{ranks}_RANK.npz")]
     done = subprocess.run(command, cwd=str(ROOT), env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -124,8 +124,13 @@ def test_a_framework_may_be_asked_for():
     assert new_config.make("MINE", old, BARE, framework="pytorch").config.run.framework == "pytorch"
     with pytest.raises(UserError, match="MXNet has no code for compute capability 9.0; give --framework pytorch"):
         new_config.make("MINE", hopper, BARE, framework="mxnet")
-    with pytest.raises(UserError, match="no such implementation"):
+    with pytest.raises(UserError, match="Paddle has no code for compute capability 9.0; give --framework pytorch"):
         new_config.make("MINE", hopper, BARE, framework="paddle")
+    for model, capability in ((A100, (8, 0)), ("Tesla V100-SXM2-32GB", (7, 0))):
+        made = new_config.make("MINE", machine(8, model, capability, 32), BARE, framework="paddle").config
+        assert (made.run.framework, made.run.precision) == ("paddle", "float16")
+    with pytest.raises(UserError, match="no such implementation"):
+        new_config.make("MINE", hopper, BARE, framework="none")
     of_nvidia = dataclasses.replace(BARE, nvidia_container="23.10")
     assert new_config.make("MINE", hopper, of_nvidia, framework="mxnet").config.run.framework == "mxnet"
 
@@ -237,7 +242,7 @@ def test_the_command_writes_once_and_says_what(tmp_path):
     (["é"], "no name of a system"),
     (["x" * 300], "no name of a system"),
     (["NO_USER_HAS_THIS", "--from", "NOBODYS"], "NOBODYS: no such file"),
-    (["NO_USER_HAS_THIS", "--framework", "paddle"], "FRAMEWORK=paddle: no such implementation"),
+    (["NO_USER_HAS_THIS", "--framework", "none"], "FRAMEWORK=none: no such implementation"),
     (["DEMO_CPU"], "config_DEMO_CPU.sh: exists"),
     (["NO_USER_HAS_THIS", "-o", "/nowhere/config_MINE.sh"], "/nowhere/config_MINE.sh: cannot be written"),
 ])

@@ -1,8 +1,9 @@
-"""``rn50 profile`` tells where the time of training goes: real profiles of both frameworks on the tiny set."""
+"""``rn50 profile`` tells where the time of training goes: real profiles of every framework on the tiny set."""
 
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -17,8 +18,11 @@ from tests.support import documented
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CONVOLUTIONS = {
-    "mxnet": ("Convolution", "_backward_Convolution"), "pytorch": ("aten::mkldnn_convolution", "aten::convolution_backward"),
+    "mxnet": ("Convolution", "_backward_Convolution"), "paddle": ("conv2d", "Conv2dGradNodeFinal"),
+    "pytorch": ("aten::mkldnn_convolution", "aten::convolution_backward"),
 }  # fmt: skip
+IN_TRACE = {"mxnet": "", "paddle": "Conv2dGradNodeFinal", "pytorch": "aten::convolution_backward"}
+"""First part of the name of an event that the timeline has."""
 
 
 def rn50_profile(environment, *options):
@@ -41,11 +45,13 @@ def test_every_operator_is_counted_and_a_change_is_told(tiny_environment, tmp_pa
     spent = sum(each["milliseconds"] for each in told["operators"])
     assert spent == pytest.approx(1e3 * told["profiled_step_seconds"] * (1 - told["idle"]), rel=0.01) or told["idle"] == 0
     trace = json.loads((tmp_path / "before" / "trace_0.json").read_text())
-    assert any(framework == "mxnet" or each.get("name") == "aten::convolution_backward" for each in trace["traceEvents"])
+    assert any(each.get("name", "").startswith(IN_TRACE[framework]) for each in trace["traceEvents"])
 
     again = rn50_profile(environment, "-o", tmp_path / "after", "--baseline", tmp_path / "before")
     assert again.returncode == 0, again.stdout + again.stderr
     assert [line[0] for line in again.stdout.splitlines() if line[:2] in ("1 ", "2 ", "3 ", "4 ")] == ["1", "2", "3", "4"]
+    assert re.search(r"; reader ratio [\d.]+%, reader cost [\d.]+ ms, batch cost [\d.]+ ms, ips [\d,]+ images/s$",
+                     again.stdout, re.MULTILINE)
     assert "times as fast" in again.stdout and CONVOLUTIONS[framework][1] in again.stdout
     assert not list(tmp_path.glob("*/*.partial"))
 

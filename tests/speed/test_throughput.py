@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import resource
 import subprocess
 import sys
@@ -96,6 +97,22 @@ def test_the_precision_that_auto_became_is_told(tiny_environment, tmp_path):
         assert f"| {each['model']} | {taken} (auto) |" in (tmp_path / "report.md").read_text()
 
 
+def test_a_precision_that_one_framework_lacks_is_a_cell(tiny_environment, tmp_path):
+    installed("mxnet"), installed("paddle")
+    done = bench_throughput(tiny_environment, tmp_path, "--frameworks", "mxnet,paddle", "--precisions", "float32,bfloat16",
+                            "--data", "synthetic")
+    assert done.returncode == 0, done.stdout + done.stderr
+    cells = json.loads((tmp_path / "cells.json").read_text())["cells"]
+    assert [(each["framework"], each["precision"], each["failure"]) for each in cells] == [
+        ("mxnet", "float32", ""), ("mxnet", "bfloat16", ""), ("paddle", "float32", ""), ("paddle", "bfloat16", "not on a CPU")]
+    assert cells[3]["log"] == "" and not cells[3]["images_per_second"]
+    assert len(list(tmp_path.glob("*.log"))) == 3
+    report = (tmp_path / "report.md").read_text()
+    assert "| framework | float32, 1 rank, batch 16 | bfloat16, 1 rank, batch 16 |" in report
+    assert re.search(r"^\| paddle \| \[[\d.]+\]\(paddle_ours_float32_16_1.log\) \| not on a CPU \|$", report, re.MULTILINE)
+    assert "not on a CPU" in done.stdout
+
+
 def test_what_does_not_fit_into_memory_is_a_cell(tiny_environment, tmp_path):
     installed("mxnet")
     done = bench_throughput({**tiny_environment, "IMAGE_SIZE": "1024", "EVAL_RESIZE": "1100"}, tmp_path, "--batch-sizes", "1,203",
@@ -120,10 +137,15 @@ def test_a_cell_that_fails_is_told_and_the_others_are_measured(tiny_environment,
 
 
 @pytest.mark.parametrize("options, environ, says", [
-    (("--frameworks", "caffe"), {}, "'caffe' is none of mxnet, pytorch"),
+    (("--frameworks", "caffe"), {}, "'caffe' is none of mxnet, paddle, pytorch"),
     (("--batch-sizes", "8,0"), {}, "0 is not in the range 1<=x"),
     (("--batch-sizes", "9999"), {}, "BATCHSIZE=9999"),
     (("--precisions", "float16"), {}, "with FRAMEWORK=mxnet and DEVICE=cpu PRECISION is auto or float32"),
+    (("--precisions", "float32,float16"), {}, "with FRAMEWORK=mxnet and DEVICE=cpu PRECISION is auto or float32"),
+    (("--frameworks", "mxnet,paddle", "--precisions", "float16"), {},
+     "--precisions: float16 on a CPU is in none of mxnet, paddle; they have float32, bfloat16"),
+    (("--frameworks", "paddle", "--precisions", "bfloat16"), {},
+     "with FRAMEWORK=paddle and DEVICE=cpu PRECISION is auto or float32"),
     (("--models", "ours,alexnit"), {}, "alexnit is in the zoo of none of mxnet; names that are close: alexnet"),
     (("--models", "???"), {}, "there are alexnet, densenet121"),
     (("--models", "ours,alexnet", "--data", "real"), {}, "alexnet trains on synthetic data alone; add synthetic to --data"),
@@ -134,6 +156,7 @@ def test_what_a_user_can_mend(tiny_environment, tmp_path, options, environ, says
     pytest.importorskip("mxnet")
     done = bench_throughput({**tiny_environment, **environ}, tmp_path, *options)
     assert done.returncode == 2 and says in done.stderr and "Traceback" not in done.stderr, done.stderr
+    assert done.stderr.splitlines()[-1].startswith(("rn50: ", "Error: ")) and not done.stdout
     assert not list(tmp_path.iterdir())
 
 

@@ -185,7 +185,7 @@ def test_a_signal_leaves_nothing_behind(results, checkout, tmp_path, monkeypatch
 
 @pytest.mark.parametrize("framework, device, ranks, installs", (
     ("pytorch", "gpu", 8, ["pytorch-gpu"]), ("pytorch", "cpu", 2, ["pytorch-cpu"]),
-    ("paddle", "cpu", 2, ["paddle-cpu"]), ("mxnet", "cpu", 1, ["mxnet-cpu"]),
+    ("paddle", "cpu", 2, ["paddle-cpu"]), ("paddle", "gpu", 8, ["paddle-gpu"]), ("mxnet", "cpu", 1, ["mxnet-cpu"]),
     ("mxnet", "gpu", 8, ["mxnet-cu112", "horovod-build", "horovod-nccl"]),
     ("mxnet", "cpu", 2, ["mxnet-cpu", "horovod-build", "horovod"]),
 ))  # fmt: skip

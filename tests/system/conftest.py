@@ -8,6 +8,7 @@ import socket
 import pytest
 
 from rn50.data.demo import dataset
+from tests.contract.frameworks import installed
 from tests.system.cluster import Host, Slurm, need_slurm
 from tests.system.job import Job
 
@@ -27,10 +28,14 @@ def results(tmp_path):
 
 @pytest.fixture
 def start(tiny_environment, results):
-    """Starts a run on the tiny data set; ``start(LR="1.0")`` changes a variable. The log is ``results / "result_1.txt"``."""
+    """Starts a run on the tiny data set; ``start(LR="1.0")`` changes a variable. The log is ``results / "result_1.txt"``.
+
+    The test is skipped where the framework is not installed.
+    """
     jobs = []
 
     def started(**changes):
+        installed(changes.get("FRAMEWORK", "mxnet"))
         jobs.append(Job({**tiny_environment, "RESULT_FILE": str(results / "result_1.txt"), **changes}))
         return jobs[-1]
 

@@ -35,6 +35,15 @@ def test_a_rank_that_is_stopped(start, results, two_ranks, victim, moment):
     assert_aborted(results / "result_1.txt", clock_ran=moment == "epoch_start")
 
 
+def test_a_rank_that_is_stopped_in_an_all_reduce_of_gloo(start, results):
+    job = start(**ENDLESS, FRAMEWORK="paddle", LAUNCHER="fleetrun", DGXNGPU="2")
+    job.until_logged(results / "result_1.txt", "epoch_start")
+    job.ranks()[1].suspend()
+    assert job.wait() == USER_CAN_MEND
+    assert re.match(r"rn50: rank 1 \(.+\) not heard of for \d+ s, and rank 0 \(.+\) waiting for it; ", job.complaint)
+    assert_aborted(results / "result_1.txt")
+
+
 @contextlib.contextmanager
 def mounted(folder, *command):
     """What ``command`` mounts on ``folder``; skips the test where that is not permitted."""
@@ -76,12 +85,19 @@ def test_a_data_folder_that_is_unmounted_stays_readable_to_a_run_that_has_it_ope
     assert events(results / "result_1.txt")[-1]["key"] == "run_stop"
 
 
-@pytest.mark.parametrize("mapped, status, says", [
-    ("0", 128 + signal.SIGBUS, r"(the training process|rank \d) was killed by SIGBUS \(a file of DATADIR was cut short"),
-    ("1", USER_CAN_MEND, r"train\.rec: truncated: record \d+ "),
-], ids=["mapped", "read"])
-def test_data_that_vanish_in_mid_run(start, results, disk, ranks, mapped, status, says):
-    job = start(**ENDLESS, DATADIR=str(disk), DGXNGPU=str(ranks), DALI_DONT_USE_MMAP=mapped)
+SIGBUS = "0", 128 + signal.SIGBUS, r"(the training process|rank \d) was killed by SIGBUS \(a file of DATADIR was cut short"
+TRUNCATED = "1", USER_CAN_MEND, r"train\.rec: truncated: record \d+ "
+
+
+@pytest.mark.parametrize("framework, ranks, mapped, status, says", [
+    ("mxnet", 1, *SIGBUS),
+    ("mxnet", 2, *SIGBUS),
+    ("mxnet", 1, *TRUNCATED),
+    ("mxnet", 2, *TRUNCATED),
+    ("paddle", 1, *SIGBUS),  # its import takes this signal too
+])
+def test_data_that_vanish_in_mid_run(start, results, disk, framework, ranks, mapped, status, says):
+    job = start(**ENDLESS, FRAMEWORK=framework, DATADIR=str(disk), DGXNGPU=str(ranks), DALI_DONT_USE_MMAP=mapped)
     job.until_logged(results / "result_1.txt", "eval_accuracy")  # at first DALI may still be opening the file
     os.truncate(str(disk / "train.rec"), 4096)
     assert job.wait() == status, job.err

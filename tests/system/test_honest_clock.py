@@ -7,6 +7,7 @@ import inotify_simple
 import pytest
 
 from rn50.data.recordio import read_index
+from tests.contract.frameworks import installed
 from tests.system.job import BUSY_S, LAUNCH, ROOT, Job, configuration_file, events, keys
 
 DATA_SET = {"train.rec", "train.idx", "val.rec", "val.idx", "certificate.json"}
@@ -27,9 +28,15 @@ def data(tiny_folder, tmp_path):
     return folder
 
 
-@pytest.mark.parametrize("way", ["rn50 launch", "run_and_time.sh"])
-def test_no_file_of_the_data_set_is_opened_before_the_clock_runs(tiny_environment, results, data, tmp_path, way):
-    environment, command = {**tiny_environment, "DATADIR": str(data), "NUMEPOCHS": "5"}, LAUNCH
+@pytest.mark.parametrize("way, framework", [
+    ("rn50 launch", "mxnet"),
+    ("run_and_time.sh", "mxnet"),
+    ("rn50 launch", "paddle"),
+    ("rn50 launch", "pytorch"),
+])
+def test_no_file_of_the_data_set_is_opened_before_the_clock_runs(tiny_environment, results, data, tmp_path, way, framework):
+    installed(framework)
+    environment, command = {**tiny_environment, "FRAMEWORK": framework, "DATADIR": str(data), "NUMEPOCHS": "5"}, LAUNCH
     if way == "run_and_time.sh":
         file = configuration_file(tmp_path / "somebodys.sh", environment)
         environment, command = {"CONFIG_FILE": str(file)}, [str(ROOT / way)]

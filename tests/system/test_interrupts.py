@@ -22,17 +22,21 @@ def at(moment, job, result_file):
     return moment == "training"
 
 
-@pytest.mark.parametrize("number, moment", [
-    (signal.SIGINT, "starting"),
-    (signal.SIGTERM, "starting"),
-    (signal.SIGINT, "warming up"),
-    (signal.SIGTERM, "warming up"),
-    (signal.SIGINT, "training"),
-    (signal.SIGTERM, "training"),
-    (signal.SIGHUP, "training"),
+@pytest.mark.parametrize("framework, number, moment", [
+    ("mxnet", signal.SIGINT, "starting"),
+    ("mxnet", signal.SIGTERM, "starting"),
+    ("mxnet", signal.SIGINT, "warming up"),
+    ("mxnet", signal.SIGTERM, "warming up"),
+    ("mxnet", signal.SIGINT, "training"),
+    ("mxnet", signal.SIGTERM, "training"),
+    ("mxnet", signal.SIGHUP, "training"),
+    ("paddle", signal.SIGTERM, "starting"),  # its import takes signals from Python
+    ("paddle", signal.SIGTERM, "warming up"),
+    ("paddle", signal.SIGTERM, "training"),
+    ("pytorch", signal.SIGTERM, "training"),
 ])
-def test_a_signal_to_the_launcher(start, results, number, moment):
-    job = start(**ENDLESS)
+def test_a_signal_to_the_launcher(start, results, framework, number, moment):
+    job = start(**ENDLESS, FRAMEWORK=framework)
     clock_runs = at(moment, job, results / "result_1.txt")
     job.signal(number)
     assert job.wait() == 128 + number
@@ -40,8 +44,9 @@ def test_a_signal_to_the_launcher(start, results, number, moment):
     assert_aborted(results / "result_1.txt", clock_runs)
 
 
-def test_ctrl_c_reaches_the_whole_process_group(start, results, ranks):
-    job = start(**ENDLESS, DGXNGPU=str(ranks))
+@pytest.mark.parametrize("framework, ranks", [("mxnet", 1), ("mxnet", 2), ("paddle", 2)])
+def test_ctrl_c_reaches_the_whole_process_group(start, results, framework, ranks):
+    job = start(**ENDLESS, FRAMEWORK=framework, DGXNGPU=str(ranks))
     at("training", job, results / "result_1.txt")
     job.signal_group(signal.SIGINT)
     assert job.wait() == 128 + signal.SIGINT
@@ -75,6 +80,16 @@ def test_one_rank_of_two_killed(start, results, two_ranks, victim):
     job.ranks()[victim].kill()
     assert job.wait() == 128 + signal.SIGKILL
     assert job.complaint == f"rn50: rank {victim} was killed by SIGKILL; start the run again"
+    assert_aborted(results / "result_1.txt")
+
+
+@pytest.mark.parametrize("framework", ["paddle", "pytorch"])
+def test_one_rank_of_two_killed_in_other_frameworks(start, results, framework):
+    job = start(**ENDLESS, FRAMEWORK=framework, DGXNGPU="2")
+    at("training", job, results / "result_1.txt")
+    job.ranks()[1].kill()
+    assert job.wait() == 128 + signal.SIGKILL
+    assert job.complaint == "rn50: rank 1 was killed by SIGKILL; start the run again"
     assert_aborted(results / "result_1.txt")
 
 

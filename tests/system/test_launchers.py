@@ -17,6 +17,7 @@ import sys
 import pytest
 
 from rn50.launch.launchers import horovod_has_mpi
+from tests.contract.frameworks import installed
 from tests.system.cluster import Namespaces, Slurm, Ssh, need_namespaces, need_slurm
 from tests.system.job import BUSY_S, LAUNCH, RN50, ROOT, Job, assert_aborted, configuration_file, events
 
@@ -258,14 +259,15 @@ def test_a_task_too_few(launched, tmp_path, request):
     assert {complaint.split(", which")[0] for complaint in job.complaints} == {wrong}
 
 
+@pytest.mark.parametrize("framework", ["pytorch", "paddle"])
 @pytest.mark.parametrize("hosts_of_the_job", [1, 2])
-def test_two_ranks_of_pytorch_under_slurm(launched, tmp_path, request, hosts_of_the_job):
-    pytest.importorskip("torch")
+def test_two_ranks_of_other_frameworks_under_slurm(launched, tmp_path, request, hosts_of_the_job, framework):
+    installed(framework)
     if hosts_of_the_job == 1:
         command, environment = on_this_machine("srun", request)
     else:
         command, environment = on_two_hosts("srun", request, tmp_path)
-    job = launched(tmp_path, command, {**environment, "FRAMEWORK": "pytorch"})
+    job = launched(tmp_path, command, {**environment, "FRAMEWORK": framework})
     assert job.wait(BUSY_S) == TARGET_MISSED, job.err
     assert job.complaints == []
     log = events(tmp_path / "result.txt")
@@ -297,7 +299,8 @@ def test_run_sub_makes_a_whole_result(tiny_environment, tmp_path, request):
             assert values["global_batch_size"] == 32 and values["eval_samples"] == 57
             assert values["cache_clear"] is True  # on both hosts: their caches are those of this machine
             assert log[-1]["metadata"]["status"] == "aborted"
-        faults = re.findall(r"^error: \S+/result_\d\.txt:\d+: ([^:]+):", text, re.MULTILINE)
-        assert faults == ["the run missed the target"] * 2 and "(2 errors, 0 warnings)" in text, text
+        faults = re.findall(r"^error: \S+/result_\d\.txt:\d+(?: and 1 more)?: ([^:]+):", text, re.MULTILINE)
+        # Once where both runs ended with the same accuracy.
+        assert set(faults) == {"the run missed the target"} and "(2 errors, 0 warnings)" in text, text
     finally:
         job.end()

@@ -132,10 +132,12 @@ def _is_installed(traits: Traits, software: Software) -> bool:
     return any(re.fullmatch(traits.package, name) for name in software.packages)
 
 
-def precision(on: Devices) -> Choice:
+def precision(on: Devices, framework: str) -> Choice:
     """Return PRECISION."""
     if on.device == "cpu":
-        return Choice("auto", "float32 or bfloat16: the faster one at warm-up")
+        first, *others = frameworks.traits(framework).precisions["cpu"]
+        reason = f"{' or '.join([first, *others])}: the faster one at warm-up" if others else f"{first}, the only one on a CPU"
+        return Choice("auto", reason)
     if not on.capabilities:
         return Choice("auto", "float16 on a GPU")
     oldest = min(on.capabilities)

@@ -96,7 +96,7 @@ def make(
     chosen = choices.framework(on, software, framework)
     if base is None and on.device == "cpu":
         base = config_file.file_of(DEMO)
-    precision = choices.precision(on)
+    precision = choices.precision(on, chosen.value)
     source = _of_base(base, on, precision.value) if base else _of_plan(on, precision.value)
     run = _run(name, on, chosen, precision, source.data)
     inputs = _inputs(name, machine, on)

@@ -28,7 +28,7 @@ class Training:
         self._stop_at = 0.0
         self._held = held
         self._read: Tuple[int, List[Evaluation]] = (-1, [])
-        before_it_runs = ask_to_end_with_parent(lambda: os.sched_setaffinity(0, cpus))
+        before_it_runs = ask_to_end_with_parent(then=lambda: os.sched_setaffinity(0, cpus))
         with self.output.open("wb") as output:
             self._process = subprocess.Popen(
                 COMMAND, cwd=str(CONFIGS.parent), env=dict(environ), stdin=subprocess.DEVNULL, stdout=output,

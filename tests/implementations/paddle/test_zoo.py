@@ -7,6 +7,7 @@ pytest.importorskip("paddle")
 
 from implementations.paddle import model, paddle, zoo
 from rn50.benchmark import optimizers
+from rn50.errors import UserError
 
 
 def test_the_zoo_is_listed():
@@ -32,3 +33,9 @@ def test_a_model_gives_logits_and_names_its_parameters(name):
     network.initialize(2)
     assert any((before != each.tensor.numpy()).any() for before, each in zip(first, named))
     assert np.isfinite(first[0]).all()
+
+
+@pytest.mark.parametrize("half", ["float16", "bfloat16"])
+def test_a_precision_that_would_silently_be_float32_is_refused(half):
+    with pytest.raises(UserError, match=f"PRECISION={half}: auto_cast of PaddlePaddle computes in float32 on this device"):
+        zoo.ZooNetwork("resnet18", 10, half)

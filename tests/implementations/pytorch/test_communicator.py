@@ -2,8 +2,10 @@
 
 import os
 import pathlib
+import socket
 import subprocess
 import sys
+from unittest import mock
 
 import pytest
 
@@ -48,6 +50,16 @@ def test_ranks_meet_and_sum(launcher):
 def test_a_rank_that_nobody_started_with_others_is_refused():
     with pytest.raises(UserError, match="run_and_time.sh"):
         Distributed(False, {})
+
+
+def test_a_port_that_is_in_use_is_named():
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        environ = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        with mock.patch.dict(os.environ, environ), pytest.raises(UserError, match=f"127.0.0.1:{port}: .* set MASTER_PORT"):
+            Distributed(False, os.environ)
 
 
 def test_what_is_reported_of_a_lost_rank_is_named():

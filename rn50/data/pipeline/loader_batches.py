@@ -1,0 +1,96 @@
+"""Batches from the DataLoader of a framework, for machines without DALI: INPUT_LIBRARY=dataloader."""
+
+import contextlib
+import math
+import time
+from abc import ABC, abstractmethod
+from typing import Any, Iterator, Tuple, Type
+
+from rn50.data.pipeline.batches import Batch, BatchFormat, Split
+from rn50.data.pipeline.loader_records import Order, Records
+from rn50.data.pipeline.record_set import RecordSet
+from rn50.errors import UserError
+from rn50.settings.config import Config
+
+
+class LoaderBatches(ABC):
+    """The batches of one split, prepared by processes of a DataLoader while the previous batch trains; see ``batches.Batches``.
+
+    A framework adds ``_load`` and ``_on_device``.
+    """
+
+    records: Type[Records] = Records
+
+    def __init__(self, config: Config, split: Split, communicator: Any, seed: int, form: BatchFormat):
+        self._config, self._rank = config, communicator.rank
+        self._set = RecordSet(config, split, communicator.size)
+        self._records = self.records(config, split, self._set.rec, self._set.idx, seed)
+        order = Order(self._set, split, self._rank, config.hyperparameters.batch_size, seed)
+        workers = config.input_pipeline.threads
+        each = math.ceil(config.input_pipeline.prefetch_queue_depth / workers)
+        self._ahead = workers * each
+        self._loader = self._load(order, workers, each)
+        self.wait_seconds = 0.0
+        """Time spent in ``_next``, over the life of this object."""
+        self.waiting = False
+        """True while it waits for the DataLoader, or for a thread that does."""
+
+    def epoch(self) -> Iterator[Batch]:
+        """Yield the batches of one pass over this rank's part, without counting the samples that pad the last batch."""
+        for index in range(self._set.batches):
+            begin = time.perf_counter()
+            images, labels = self._next()
+            self.wait_seconds += time.perf_counter() - begin
+            yield Batch(*self._on_device(images, labels), *self._set.counts(self._rank, index))
+
+    def drain(self) -> None:
+        """Discard the batches that were prepared ahead."""
+        for _ in range(self._ahead):
+            self._next()
+
+    def check_labels(self) -> None:
+        """Return at once: each label is checked when its record is read."""
+        return
+
+    @abstractmethod
+    def _load(self, order: Order, workers: int, each: int) -> Iterator[Any]:
+        """Return an iterator over what ``Records.together`` makes of ``order``, with ``each`` batches ahead in every worker."""
+
+    @abstractmethod
+    def _on_device(self, images: Any, labels: Any) -> Tuple[Any, Any]:
+        """Return normalised pixel values and labels on the device, in the framework's arrays, of what ``_next`` returned."""
+
+    def _next(self) -> Tuple[Any, Any]:
+        """Wait for a batch and return what ``_on_device`` takes: (images (B, S, S, 3), labels (B,))."""
+        with self._waiting():
+            return next_of(self._loader, self._set)
+
+    @contextlib.contextmanager
+    def _waiting(self) -> Iterator[None]:
+        self.waiting = True
+        try:
+            yield
+        finally:
+            self.waiting = False
+
+
+def next_of(loader: Iterator[Any], records: RecordSet) -> Any:
+    """Return the next batch of the DataLoader's processes. Raises UserError if it cannot be read."""
+    with killed_worker_named(records):
+        batch = next(loader)
+    if isinstance(batch, str):
+        raise UserError(batch)
+    return batch
+
+
+@contextlib.contextmanager
+def killed_worker_named(records: RecordSet) -> Iterator[None]:
+    """Raise UserError, which names the file, if a worker is killed or there is no shared memory for a batch.
+
+    The DataLoader reports a killed worker by an error in the main thread too, whatever thread takes its batches.
+    """
+    try:
+        yield
+    except (RuntimeError, SystemError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise records.fault(f"DataLoader cannot read it: {reason}; lower DALI_THREADS or DALI_PREFETCH_QUEUE") from error

@@ -1,0 +1,85 @@
+"""Records as the DataLoader of a framework takes them: what its processes make of each, and in which order."""
+
+import itertools
+from typing import Any, Iterator, List, NamedTuple, Sequence, Tuple, Union
+
+import numpy as np
+
+from rn50.data import preflight
+from rn50.data.pipeline import crops
+from rn50.data.pipeline.batches import Split
+from rn50.data.pipeline.record_set import RecordSet
+from rn50.data.recordio import IndexedRecordReader
+from rn50.errors import UserError
+from rn50.settings.config import Config
+
+
+class Drawn(NamedTuple):
+    """A record in one pass over the data: the number of the pass, and the record's position in the file."""
+
+    epoch: int
+    position: int
+
+
+class Records:
+    """Reads, decodes, crops and resizes records: (uint8 (S, S, 3), label), or a line with the fault of the record."""
+
+    def __init__(self, config: Config, split: Split, rec: Any, idx: Any, seed: int):
+        self._data, self._split, self._seed = config.data, split, seed
+        self._reader = IndexedRecordReader(rec, idx)
+
+    def __getitem__(self, drawn: Drawn) -> Any:
+        try:
+            header, image = self._reader.read(drawn.position)
+            fault = preflight.label_fault(header, self._data.classes)
+            if fault:
+                return self._reader.named(drawn.position, fault)
+            return self._prepared(image, drawn), header.label
+        except UserError as error:
+            return str(error)
+        except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError and more for a damaged file
+            return self.undecodable(drawn.position, image, error)
+
+    def undecodable(self, position: int, image: bytes, error: Exception) -> str:
+        """Return the error line for a record whose image is damaged."""
+        return self._reader.named(position, f"{preflight.damage_of(image) or f'does not decode ({error})'}; {preflight.REPLACE}")
+
+    def together(self, samples: List[Any]) -> Union[str, Tuple[Any, np.ndarray]]:
+        """Return a batch of samples: (result of ``_batch``, float32 labels (B,)); or the first error line among them."""
+        fault = next((each for each in samples if isinstance(each, str)), None)
+        if fault is not None:
+            return fault
+        images, labels = zip(*samples)
+        return self._batch(images), np.array(labels, np.float32)
+
+    def _prepared(self, image: bytes, drawn: Drawn) -> Any:
+        pixels = crops.decode(image)
+        return crops.cut(pixels, self._crop(pixels.shape[1], pixels.shape[0], drawn), self._data.image_size)
+
+    def _batch(self, images: Sequence[Any]) -> Any:
+        return np.stack(images)
+
+    def _crop(self, width: int, height: int, drawn: Drawn) -> crops.Crop:
+        if self._split == "val":
+            return crops.evaluation_crop(width, height, self._data.image_size, self._data.eval_resize)
+        # A generator per image, so that neither the number of ranks nor that of workers changes the crop.
+        random = np.random.default_rng((self._seed, *drawn))
+        return crops.training_crop(width, height, self._data.crop_area_min, random)
+
+
+class Order:
+    """Yields the records of one rank's batches, pass after pass without end; copies pad the last batch of a pass."""
+
+    def __init__(self, records: RecordSet, split: Split, rank: int, batch_size: int, seed: int):
+        self._records, self._split, self._seed, self._batch_size = records, split, seed, batch_size
+        begin = sum(records.shard_sizes[:rank])
+        self._shard = slice(begin, begin + records.shard_sizes[rank])
+
+    def __iter__(self) -> Iterator[List[Drawn]]:
+        for epoch in itertools.count():
+            # The order is the same on all ranks, and each takes its own part of it.
+            random, every = np.random.default_rng((self._seed, epoch)), self._records.samples
+            own = (random.permutation(every) if self._split == "train" else np.arange(every))[self._shard]
+            for index in range(self._records.batches):
+                places = np.arange(index * self._batch_size, (index + 1) * self._batch_size)
+                yield [Drawn(epoch, int(position)) for position in own[np.minimum(places, len(own) - 1)]]

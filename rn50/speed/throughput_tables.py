@@ -1,0 +1,126 @@
+"""Tables of a throughput matrix, for its report and a terminal: overview, every cell in detail, what others have published."""
+
+import math
+from typing import Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+from rich.table import Table
+from rich.text import Text
+
+from rn50.speed import worker
+from rn50.speed.cell import Result
+from rn50.speed.networks import OURS
+from rn50.speed.published_rates import FIGURES
+from rn50.terminal import Terminal, safe
+
+Row = List[str]
+DETAILS = ("framework", "precision", "batch", "ranks", "median", "lowest to highest", "scaling")
+
+
+class Column(NamedTuple):
+    """Column of the overview."""
+
+    precision: str
+    ranks: int
+    batch_size: int
+
+    @property
+    def heading(self) -> Tuple[str, ...]:
+        """Return the lines of its heading."""
+        ranks = "1 rank" if self.ranks == 1 else f"{self.ranks} ranks"
+        return (*self.precision.split(), ranks, f"batch {self.batch_size}")
+
+
+def rate(value: float) -> str:
+    """Return images/s with the digits that tell slow models apart."""
+    return f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
+
+
+def trained(results: Sequence[Result], result: Result) -> str:
+    """Return the framework of a result, and its model where ``results`` have others than ours."""
+    cell = result.cell
+    return cell.framework if all(each.cell.model == OURS for each in results) else f"{cell.framework} {cell.model}"
+
+
+def columns(results: Sequence[Result]) -> List[Column]:
+    """Return the columns of the overview, one precision after the other."""
+    found = dict.fromkeys(Column(each.cell.precision, each.cell.ranks, each.cell.batch_size) for each in results)
+    precisions = list(dict.fromkeys(each.precision for each in found))
+    return sorted(found, key=lambda each: (precisions.index(each.precision), each.ranks, each.batch_size))
+
+
+def overview(results: Sequence[Result], kind: str, chosen: Sequence[Column], show: Callable[[str, Result], str]) -> Iterator[Row]:
+    """Yield a row for each framework and model that trained on a kind of data: its name, then images/s in every chosen column.
+
+    ``show`` returns the text of a cell from its images/s, or from the words that stand in their place, and its result.
+    """
+    of_kind = [each for each in results if kind in each.rates or not each.rates]
+    for name in dict.fromkeys(trained(results, each) for each in of_kind):
+        own = {Column(each.cell.precision, each.cell.ranks, each.cell.batch_size): each
+               for each in of_kind if trained(results, each) == name}
+        yield [name, *(show(_short(own[column], kind), own[column]) if column in own else "" for column in chosen)]
+
+
+def _short(result: Result, kind: str) -> str:
+    if kind in result.rates:
+        return rate(result.rates[kind].median)
+    return result.failure if not result.log or result.failure == worker.OUT_OF_MEMORY else "failed"
+
+
+def details(results: Sequence[Result], kind: str, scaling: Callable[[Result, str], Optional[float]]) -> Iterator[Row]:
+    """Yield a row of ``DETAILS`` for every result of a kind of data."""
+    for each in results:
+        row = [trained(results, each), each.cell.precision, str(each.cell.batch_size), str(each.cell.ranks)]
+        if not each.rates:
+            yield [*row, "", each.failure, ""]
+        elif kind in each.rates:
+            measured, scaled = each.rates[kind], scaling(each, kind)
+            yield [*row, rate(measured.median), f"{rate(measured.lowest)} to {rate(measured.highest)}",
+                   "" if scaled is None else f"{scaled:.2f}"]
+
+
+def published() -> Tuple[Row, List[Row], List[str]]:
+    """Return headings and rows of the published figures, and their sources, which the last cell of a row counts from 1."""
+    devices = sorted({count for each in FIGURES for count in each.images_per_second})
+    sources = list(dict.fromkeys(each.source for each in FIGURES))
+    headings = ["device", "framework", "precision", "batch", *(f"{count} GPU{'s' * (count > 1)}" for count in devices), "from"]
+    rows = [
+        [each.device, each.framework, each.precision or "-", str(each.batch_size or "-"),
+         *(rate(each.images_per_second[count]) if count in each.images_per_second else "" for count in devices),
+         str(sources.index(each.source) + 1)]
+        for each in FIGURES
+    ]  # fmt: skip
+    return headings, rows, sources
+
+
+def markdown(headings: Sequence[str], rows: Sequence[Row]) -> str:
+    """Return a table in Markdown."""
+    return "\n".join("| " + " | ".join(line) + " |" for line in (headings, ["---"] * len(headings), *rows))
+
+
+def print_overview(results: Sequence[Result], kind: str, console: Terminal) -> None:
+    """Print the overview of a kind of data, as several tables of like size where it is too wide for the terminal."""
+    every = columns(results)
+    rows = list(overview(results, kind, every, lambda text, _: text))
+    widest = max(len(word) for words in [*(each.heading for each in every), *(row[1:] for row in rows)] for word in words)
+    beside = max(1, (console.width - max(len(row[0]) for row in rows) - 4) // (widest + 3))
+    size = math.ceil(len(every) / math.ceil(len(every) / beside))
+    for begin in range(0, len(every), size):
+        table = Table()
+        table.add_column("framework", overflow="fold")
+        for column in every[begin : begin + size]:
+            table.add_column(Text("\n".join(map(safe, column.heading))), justify="right")
+        for row in rows:
+            table.add_row(row[0], *row[1 + begin : 1 + begin + size])
+        console.print(table)
+
+
+def print_table(headings: Sequence[str], rows: Sequence[Row], console: Terminal) -> None:
+    """Print a table that folds between words alone, but for the names in its first column."""
+    table = Table()
+    for index, heading in enumerate(headings):
+        longest = max(len(word) for text in (heading, *(row[index] for row in rows)) for word in text.split() or [""])
+        table.add_column(heading, overflow="fold", min_width=longest if index else None,
+                         justify="left" if heading in ("device", "framework", "precision") else "right")
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)

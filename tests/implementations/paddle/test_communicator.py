@@ -1,0 +1,84 @@
+"""How the ranks of paddle.distributed meet and sum, for real processes over Gloo, whoever starts them."""
+
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+from unittest import mock
+
+import pytest
+
+pytest.importorskip("paddle")
+
+from implementations.paddle.communicator import Distributed, lost_rank_named
+from rn50.errors import RankLostError, UserError
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+SCRIPT = """
+import numpy as np
+from implementations.paddle.communicator import Distributed
+from rn50.process import environment
+ranks = Distributed(False, environment())
+total = ranks.all_reduce(np.array([1, 10 ** 15 + ranks.rank]))
+gradients = ranks.gradients(1000)
+assert gradients.shape == [1000] and not gradients.any()
+gradients += ranks.rank + 1
+ranks.all_reduce_gradients(gradients)
+seconds = ranks.all_reduce_seconds(1000, 3)
+ranks.barrier()
+told = ("said", ranks.rank, ranks.local_rank, ranks.size, ranks.library, *total, gradients.unique().tolist(), len(seconds))
+print(*told, flush=True)
+ranks.close()
+ranks.close()
+"""
+OURS = [sys.executable, "-m", "rn50.launch.local_launcher", "3"]
+FLEETRUN = [sys.executable, "-m", "rn50.launch.framework_launcher", "paddle", "fleetrun", "3"]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+
+
+def assert_said(lines):
+    said = sorted(line[line.index("said"):] for line in lines if "said" in line)
+    assert said == [f"said {rank} {rank} 3 Gloo 3 {3 * 10 ** 15 + 3} [6.0] 3" for rank in range(3)]
+
+
+@pytest.mark.parametrize("launcher", [OURS, FLEETRUN], ids=["ours", "fleetrun"])
+def test_ranks_meet_and_sum(launcher):
+    done = subprocess.run([*launcher, sys.executable, "-c", SCRIPT], cwd=str(ROOT), capture_output=True, text=True, timeout=120,
+                          env=ENVIRONMENT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert_said(done.stdout.splitlines())
+
+
+def test_ranks_meet_by_the_variables_of_torch_distributed():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        common = {"WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+    ranks = [subprocess.Popen([sys.executable, "-c", SCRIPT], cwd=str(ROOT), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              text=True, env={**ENVIRONMENT, **common, "RANK": str(rank), "LOCAL_RANK": str(rank)})
+             for rank in range(3)]
+    said = [rank.communicate(timeout=120) for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0, 0], said
+    assert_said([line for out, _ in said for line in out.splitlines()])
+
+
+def test_a_rank_that_nobody_started_with_others_is_refused():
+    with pytest.raises(UserError, match="LAUNCHER=fleetrun"):
+        Distributed(False, {})
+
+
+def test_a_port_that_is_in_use_is_named():
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        environ = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        with mock.patch.dict(os.environ, environ), pytest.raises(UserError, match=f"127.0.0.1:{port}: .* set MASTER_PORT"):
+            Distributed(False, os.environ)
+
+
+def test_what_is_reported_of_a_lost_rank_is_named():
+    with pytest.raises(RankLostError), lost_rank_named():
+        raise OSError("(External) Gloo: [gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:1234")
+    with pytest.raises(RuntimeError, match="out of memory"), lost_rank_named():
+        raise RuntimeError("out of memory")
