@@ -10,7 +10,7 @@ main.add_section("Speed", speed.bench, speed.tune, speed.profile_training)
 main.add_section("Hyperparameters", hyperparameters.plan, hyperparameters.borrow, hyperparameters.search)
 main.add_section("Results", results.score_results, results.check_results, results.report_results, results.compare_results,
                  results.package_results)
-main.add_section("After training", deploy.export_weights)
+main.add_section("After training", deploy.export_weights, deploy.quantize_model)
 for _hidden in (run.launch_run, run.train, run.summary):
     main.add_command(_hidden)
 

@@ -70,7 +70,7 @@ def evaluate(model: Model, config: Config, what: str = "evaluating") -> Evaluate
     seconds = 0.0
     with counting(what) as progress:
         session = model_file.session(model, len(os.sched_getaffinity(0)))
-        for images, labels in _prepared(config) if model.image_size else _decoded(config):
+        for images, labels in inputs(model, config):
             begin = time.perf_counter()
             with model_file.faults(model.name, "run"):
                 logits = session.run(None, {model.input: images})[0]
@@ -88,17 +88,22 @@ def batches(config: Config, split: Split, seed: int = 0) -> NumpyBatches:
     return NumpyBatches(config, split, _OneRank(), seed, ON_CPU)
 
 
-def _prepared(config: Config) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
+def inputs(model: Model, config: Config, split: Split = "val") -> Iterator[Tuple[np.ndarray, np.ndarray]]:
+    """Yield a split's images, as a model takes them, and labels. An array is valid until the next one."""
+    return _prepared(config, split) if model.image_size else _decoded(config, split)
+
+
+def _prepared(config: Config, split: Split) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
     """Yield normalised images and labels, without copies that pad the last batch."""
-    opened = batches(config, "val")
+    opened = batches(config, split)
     for batch in opened.epoch():
         yield batch.images[: batch.samples], batch.labels[: batch.samples]
     opened.check_labels()
 
 
-def _decoded(config: Config) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
+def _decoded(config: Config, split: Split) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
     """Yield decoded images of their own size one by one, as a model with preprocessing takes them, each with its label."""
-    records = RecordSet(config, "val", 1)
+    records = RecordSet(config, split, 1)
     whole = dataclasses.replace(config, input_pipeline=dataclasses.replace(config.input_pipeline, roi_decode=False))
     size, labels = config.hyperparameters.batch_size, []
     with IndexedRecordReader(records.rec, records.idx) as reader:

@@ -1,9 +1,10 @@
 """ONNX files: read as untrusted, described, and opened in ONNX Runtime."""
 
 import contextlib
+import io
 import logging
 import pathlib
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional, Tuple
 
 from rn50 import files
 from rn50.errors import UserError
@@ -139,10 +140,12 @@ def faults(name: str, what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep warnings of ONNX's Python packages, which log on the root logger, from the user."""
-    before: List[int] = [logging.root.manager.disable]
+    """Keep from the user what ONNX Runtime warns of and what its calibrators print; its Python part logs on the root logger."""
+    before = logging.root.manager.disable
     logging.disable(logging.WARNING)
+    onnxruntime.set_default_logger_severity(SILENT)
     try:
-        yield
+        with contextlib.redirect_stdout(io.StringIO()):
+            yield
     finally:
-        logging.disable(before[0])
+        logging.disable(before)

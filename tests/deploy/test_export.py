@@ -82,8 +82,8 @@ def test_preprocessing_agrees_with_the_input_pipeline(tiny_config):
     cut.CopyFrom(whole.proto)
     cut.graph.output[0].CopyFrom(onnx.helper.make_tensor_value_info(normalised, onnx.TensorProto.FLOAT, [None, 3, 32, 32]))
     session = model_file.session(whole._replace(content=cut.SerializeToString()), 1)
-    prepared = [image.copy() for images, _ in evaluation._prepared(tiny_config) for image in images]
-    found = [session.run([normalised], {whole.input: image})[0][0] for image, _ in evaluation._decoded(tiny_config)]
+    prepared = [image.copy() for images, _ in evaluation.inputs(plain, tiny_config) for image in images]
+    found = [session.run([normalised], {whole.input: image})[0][0] for image, _ in evaluation.inputs(whole, tiny_config)]
     levels = np.abs(np.array(found) - np.array(prepared)) * np.reshape(rules.STD, (3, 1, 1))
     assert levels.shape == (57, 3, 32, 32) and levels.max() < 1.001 and (levels > 0.5).mean() < 0.02
     counts = [evaluation.evaluate(each, tiny_config)[:2] for each in (plain, whole)]
