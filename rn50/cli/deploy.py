@@ -1,13 +1,14 @@
 """Verbs on the weights of a trained network."""
 
 import pathlib
-from typing import Optional
+from typing import Optional, Tuple
 
 import click
 
 from rn50 import process
 from rn50.cli import group
-from rn50.cli.numbers import Number, Whole
+from rn50.cli.numbers import LONGEST_S, Number, Whole
+from rn50.cli.speed import bench, rounds, words
 from rn50.settings import config as configuration
 from rn50.terminal import Terminal, print_json, say
 
@@ -82,3 +83,56 @@ def quantize_model(model: pathlib.Path, name: Optional[str], output: pathlib.Pat
         print_json(quantization.to_json(output, results))
     else:
         quantization.show(output, results, Terminal())
+
+
+def _engines(context: click.Context, option: click.Parameter, value: str) -> Tuple[str, ...]:
+    from rn50.speed import inference_engines
+
+    engines = tuple(word.strip() for word in value.split(","))
+    for each in engines:
+        if each not in inference_engines.names():
+            raise click.BadParameter(f"{each!r} is none of {', '.join(inference_engines.names())}")
+    return engines
+
+
+@bench.command("inference", short_help="Measure latency of models by engine",
+               epilog="Example: rn50 bench inference model.onnx int8.onnx --batch-sizes 1,8,64 --picture latency.svg")
+@click.argument("models", metavar="MODEL...", nargs=-1, required=True, type=click.Path(path_type=pathlib.Path))
+@click.option("--engines", default="onnxruntime", show_default=True, callback=_engines,
+              help="With commas between them. Those of frameworks run weights, ONNX Runtime both.")
+@click.option("--batch-sizes", default="1,2,4,8", show_default=True, callback=words(), help="Images of a request.")
+@click.option("--precisions", default="float32", show_default=True, callback=words(("float32", "float16", "bfloat16")),
+              help="Of the frameworks; an ONNX model has its own.")
+@click.option("--rate", type=Number(0.001, 1_000_000), help="Requests per second that arrive, at regular times. [default: the "
+              "next arrives when the one before is answered]")
+@click.option("--cores", type=Whole(1, 100_000), help="Cores to use. [default: all]")
+@click.option("--seconds", default=5.0, show_default=True, type=Number(0.01, LONGEST_S),
+              help="How long a model is measured on an engine at a batch size.")
+@rounds
+@click.option("--picture", type=click.Path(path_type=pathlib.Path), help="Write latency and throughput as an SVG picture.")
+@group.as_json
+def bench_inference(models: Tuple[pathlib.Path, ...], engines: Tuple[str, ...], batch_sizes: Tuple[int, ...],
+                    precisions: Tuple[str, ...], rate: Optional[float], cores: Optional[int], seconds: float, rounds: int,
+                    picture: Optional[pathlib.Path], as_json: bool) -> None:
+    """Measure latency and images/s of models, ONNX files or weights of a run, by engine, precision and batch size.
+
+    Every model has a process of its own on each engine; they take turns in every round. Images are random.
+    """
+    from rn50 import files
+    from rn50.speed import inference
+
+    if picture is not None:
+        files.refuse_to_replace(picture)
+    line, threads = inference.bind(cores)
+    say(line, err=True)  # before NumPy or a framework starts threads
+
+    from rn50.speed import inference_curve, inference_engines
+
+    subjects = inference_engines.subjects(models, engines, precisions)
+    results = inference.measure(subjects, batch_sizes, seconds, rounds, rate, threads)
+    if picture is not None:
+        files.write(picture, inference_curve.draw(results))
+    if as_json:
+        print_json(inference.to_json(results, threads, rate))
+    else:
+        inference.show(results, threads, rate, Terminal())
