@@ -12,6 +12,7 @@ TRAITS = Traits(
     requirements={"cpu": ("paddle-cpu",), "gpu": ("paddle-gpu",)},
     # On a CPU it takes bfloat16 with a warning, and computes in float32.
     precisions={"cpu": ("float32",), "gpu": ("float32", "float16", "bfloat16")},
+    inference=("native", "onednn"),
     capabilities=MACHINE_CODE,
     prefixes=("FLAGS_", "PADDLE_"),
     meanings={

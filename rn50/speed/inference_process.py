@@ -35,7 +35,7 @@ class Load(NamedTuple):
 
 
 class Round(NamedTuple):
-    """Latencies in seconds, and the time from the first arrival to the last answer."""
+    """Latencies in seconds, and the time from the first arrival to the last answer, or to the next arrival."""
 
     latencies: List[float]
     seconds: float
@@ -66,7 +66,7 @@ def arrivals(run: Run, images: np.ndarray, seconds: float, rate: float) -> Round
         latencies.append(now - due)
         if now - start > MOST_OF_SECONDS * seconds and index >= LEAST_REQUESTS:
             break
-    return Round(latencies, now - start)
+    return Round(latencies, max(now - start, len(latencies) / rate))
 
 
 class Process:
@@ -84,7 +84,8 @@ class Process:
 
     def measure(self, load: Load) -> Round:
         """Return one round of a load. Raises UserError if the engine fails."""
-        self._pipe.send(load)
+        with contextlib.suppress(BrokenPipeError):  # _answer says why
+            self._pipe.send(load)
         return Round(*self._answer())
 
     def close(self) -> None:
@@ -96,7 +97,7 @@ class Process:
     def _answer(self) -> Any:
         try:
             kind, answer = self._pipe.recv()
-        except EOFError:
+        except (EOFError, ConnectionResetError):
             self._process.join()
             said = [line for line in self._log.read_text("utf-8", "replace").splitlines() if line.strip()]
             reason = said[-1][:300] if said else f"exit status {self._process.exitcode}"
