@@ -96,7 +96,7 @@ def quantize(source: pathlib.Path, output: pathlib.Path, tried: Sequence[Way], c
     if not good:
         raise UserError(output, f"not written: {'; '.join(_why(each) for each in results[1:])}",
                         f"try another --method or --calibration, or allow more than --tolerance {tolerance:g}")
-    files.write(output, min(good, key=lambda each: each.drop).model.content)
+    files.write(output, min(good, key=lambda each: (each.drop, -each.evaluated.images_per_second)).model.content)
     return results
 
 

@@ -7,7 +7,7 @@ import onnx
 import pytest
 from click.testing import CliRunner
 
-from rn50 import files
+from rn50 import files, packages
 from rn50.benchmark import rules
 from rn50.cli import main
 from rn50.deploy import evaluation, export, model_file
@@ -184,3 +184,9 @@ def test_a_model_that_the_runtime_cannot_load_is_refused():
         session = model_file.session(model, 1)
         with model_file.faults(model.name, "run"):
             session.run(None, {model.input: np.zeros((1, 3, 32, 32), np.float32)})
+
+
+def test_a_missing_package_names_its_set():
+    with pytest.raises(UserError, match="ONNX models: the package onnx is not installed; requirements/install.sh deploy, and use"):
+        with packages.needed_for("ONNX models"):
+            raise ModuleNotFoundError("No module named 'onnx'", name="onnx")
