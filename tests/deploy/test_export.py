@@ -187,6 +187,6 @@ def test_a_model_that_the_runtime_cannot_load_is_refused():
 
 
 def test_a_missing_package_names_its_set():
-    with pytest.raises(UserError, match="ONNX models: the package onnx is not installed; requirements/install.sh deploy, and use"):
-        with packages.needed_for("ONNX models"):
-            raise ModuleNotFoundError("No module named 'onnx'", name="onnx")
+    with pytest.raises(UserError, match="the package onnx is not installed; requirements/install.sh deploy"), \
+            packages.needed_for("ONNX models"):
+        raise ModuleNotFoundError("No module named 'onnx'", name="onnx")
