@@ -12,4 +12,5 @@ except UserError as error:
     sys.stderr.write(f"rn50: {error}\n")  # rn50.terminal needs the same packages
     sys.exit(Status.USER_ERROR)
 
-main()
+if __name__ == "__main__":  # a spawned process imports this file under another name
+    main()

@@ -58,6 +58,8 @@ class Traits(NamedTuple):
     takes the first of ``input_libraries``."""
     step_modes: Tuple[str, ...] = ("eager",)
     """Values of STEP_MODE."""
+    inference: Tuple[str, ...] = ()
+    """Ways in which its ``inference.py`` runs a network on a CPU; empty without that file."""
     capabilities: Tuple[Tuple[int, int], ...] = ()
     """Compute capabilities for which its GPU build has code, which it cannot compile for others; empty: any GPU."""
     horovod: bool = False

@@ -10,6 +10,8 @@ from rn50.files import ROOT
 
 VERSIONS = ROOT / "requirements" / "core.in"
 """The versions that this code was tried with; a container image has no such file."""
+SETS = {"onnx": "deploy", "onnxruntime": "deploy"}
+"""Distribution -> the set of ``requirements/`` that has it, for those of no framework that ``VERSIONS`` lacks."""
 
 DISTRIBUTIONS = {"cv2": "opencv-python-headless", "PIL": "pillow", "yaml": "pyyaml"}
 """Package as it is imported -> the distribution that has it, where that is called otherwise."""
@@ -32,7 +34,9 @@ def distribution(error: ModuleNotFoundError) -> str:
 
 
 def install(name: str) -> str:
-    """Return the command that installs a distribution, in the version of ``VERSIONS`` if that has one."""
+    """Return the command that installs a distribution: its set, else in the version of ``VERSIONS`` if that has one."""
+    if name in SETS:
+        return f"requirements/install.sh {SETS[name]}, and use .venv/bin/python"
     return f"{sys.executable} -m pip install {pinned(name) or name}"
 
 

@@ -30,15 +30,15 @@ def has_gpu() -> bool:
 HAS_GPU = has_gpu()
 ON_GPU = (pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="needs a GPU; make test-gpu"))
 """The marks of a test, or of one case of it, that needs one."""
-OPTIONAL = ("mlperf_logging", "nvidia", "optuna", "inotify_simple", "hypothesis")
+OPTIONAL = ("mlperf_logging", "nvidia", "optuna", "inotify_simple", "hypothesis", "onnx", "onnxruntime")
 """Packages that a machine with a GPU may lack: make test-gpu needs none of them, and make test installs all."""
 TRAIN_SAMPLES, EVAL_SAMPLES = 203, 57
 
 SLOW_ROOMS = ("contract", "fuzz", "implementations", "system")
 SLOW_FILES = ("cli/test_bare_machine", "data/test_augmentation", "data/test_demo_dataset", "hyperparameters/test_search",
               "hyperparameters/test_search_refused", "hyperparameters/test_search_workers", "speed/test_floor",
-              "speed/test_input_bench", "speed/test_profile", "speed/test_throughput", "speed/test_tuning",
-              "submission/test_package")  # fmt: skip
+              "speed/test_inference", "speed/test_input_bench", "speed/test_profile", "speed/test_throughput",
+              "speed/test_tuning", "submission/test_package")  # fmt: skip
 """`make test-quick` leaves out what is marked slow: these rooms; these files of the others, which train, draw images, load a
 framework or run the package checker of every round; and a few tests that carry the mark themselves."""
 LONGEST = ("system/containers/test_docker", "system/containers/test_docker_refused", "system/test_launchers",

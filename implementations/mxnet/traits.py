@@ -60,6 +60,7 @@ TRAITS = Traits(
     packages=r"mxnet.*|nvidia-dali-.*|numpy|horovod",
     requirements={"cpu": ("mxnet-cpu",), "gpu": ("mxnet-cu112",)},
     precisions={"cpu": ("float32", "bfloat16"), "gpu": ("float32", "float16")},
+    inference=("hybridized",),
     capabilities=MACHINE_CODE,
     horovod=True,
     gradient_buckets=True,

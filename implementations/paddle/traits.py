@@ -14,6 +14,7 @@ TRAITS = Traits(
     precisions={"cpu": ("float32",), "gpu": ("float32", "float16", "bfloat16")},
     input_libraries=("dali", "dataloader"),
     automatic_input={device: {"dali": "nvidia.dali.plugin.paddle", "dataloader": "paddle"} for device in ("cpu", "gpu")},
+    inference=("native", "onednn"),
     capabilities=MACHINE_CODE,
     launchers={"fleetrun": Launcher(("paddle.distributed.launch", "--nproc_per_node", "{ranks}", "--log_dir", "{folder}"),
                                     rank="PADDLE_TRAINER_ID")},

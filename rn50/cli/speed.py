@@ -64,15 +64,15 @@ def _seconds(default: float) -> Any:
                         help="About how long to take.")
 
 
-_rounds = click.option("--rounds", default=5, show_default=True, type=Whole(1, 1_000),
-                       help="How often to measure; fewer than 5 times show no difference.")
+rounds = click.option("--rounds", default=5, show_default=True, type=Whole(1, 1_000),
+                      help="How often to measure; fewer than 5 times show no difference.")
 
 
 @bench.command("input", short_help="Measure the input pipeline, stage by stage",
                epilog="Example: rn50 bench input DEMO_CPU --seconds 20")
 @group.config
 @_seconds(60.0)
-@_rounds
+@rounds
 @click.option("--as-rank", is_flag=True, hidden=True)
 @group.as_json
 def bench_input(name: Optional[str], seconds: float, rounds: int, as_rank: bool, as_json: bool) -> None:
@@ -91,7 +91,7 @@ def bench_input(name: Optional[str], seconds: float, rounds: int, as_rank: bool,
     input_pipeline.bench(config, _become_rank(config), seconds, rounds, as_json)
 
 
-def _words(possible: Optional[Tuple[str, ...]] = None) -> Any:
+def words(possible: Optional[Tuple[str, ...]] = None) -> Any:
     """Reads a list with commas; of ``possible`` words, or of whole numbers above 0."""
     def read(context: click.Context, option: click.Parameter, value: Optional[str]) -> Optional[Tuple[Any, ...]]:
         words = () if value is None else tuple(word.strip() for word in value.split(","))
@@ -110,16 +110,16 @@ def _words(possible: Optional[Tuple[str, ...]] = None) -> Any:
                f"--frameworks {','.join(frameworks.names())} --models ours,alexnet --precisions auto,float32 "
                "--batch-sizes 32,64 --ranks 1,2 --published")
 @group.config
-@click.option("--frameworks", callback=_words(frameworks.names()), help="With commas between them. [default: FRAMEWORK]")
+@click.option("--frameworks", callback=words(frameworks.names()), help="With commas between them. [default: FRAMEWORK]")
 @click.option("--models", default="ours", show_default=True,
               help="Ours, and models of the framework's own zoo beside it, on synthetic data of the size that they want.")
-@click.option("--precisions", callback=_words(("auto", "float32", "float16", "bfloat16")), help="[default: PRECISION]")
-@click.option("--batch-sizes", callback=_words(), help="Of a rank. [default: BATCHSIZE]")
-@click.option("--ranks", callback=_words(), help="On this machine, one per GPU. [default: DGXNGPU]")
-@click.option("--data", "kinds", default="synthetic,real", show_default=True, callback=_words(("synthetic", "real")),
+@click.option("--precisions", callback=words(("auto", "float32", "float16", "bfloat16")), help="[default: PRECISION]")
+@click.option("--batch-sizes", callback=words(), help="Of a rank. [default: BATCHSIZE]")
+@click.option("--ranks", callback=words(), help="On this machine, one per GPU. [default: DGXNGPU]")
+@click.option("--data", "kinds", default="synthetic,real", show_default=True, callback=words(("synthetic", "real")),
               help="A random batch held on the device, and the data set at DATADIR.")
 @click.option("--seconds", default=10.0, show_default=True, type=Number(1, LONGEST_S), help="About how long a cell trains.")
-@_rounds
+@rounds
 @click.option("--output", "-o", "folder", default="throughput", show_default=True, type=click.Path(path_type=pathlib.Path),
               help="Folder of the report and of a log for every cell.")
 @click.option("--published", is_flag=True, help="Show what others have published beside it.")
@@ -172,7 +172,7 @@ def bench_throughput(
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=pathlib.Path))
 @click.argument("other", metavar="[DIR2]", required=False, type=click.Path(path_type=pathlib.Path))
 @_seconds(20.0)
-@_rounds
+@rounds
 @group.as_json
 def bench_storage(folder: pathlib.Path, other: Optional[pathlib.Path], seconds: float, rounds: int, as_json: bool) -> None:
     """Measure how fast DIR gives its train.rec, sequentially and shuffled, cold and warm; with DIR2 beside another copy of it.
@@ -189,7 +189,7 @@ def bench_storage(folder: pathlib.Path, other: Optional[pathlib.Path], seconds: 
                epilog="Example: rn50 profile DEMO_CPU -o after --baseline before")
 @group.config
 @_seconds(30.0)
-@_rounds
+@rounds
 @click.option("--steps", default=10, show_default=True, type=Whole(1, 10_000), help="Training steps under the profiler.")
 @click.option("--output", "-o", "folder", default="profile", show_default=True, type=click.Path(path_type=pathlib.Path),
               help="Folder of figures, timelines and logs.")

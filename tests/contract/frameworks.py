@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from rn50.data.pipeline.batches import Batch, BatchFormat
+from rn50.data.pipeline.numpy_batches import NumpyBatches
 from tests.conftest import with_changes
 
 LOCAL = [sys.executable, "-m", "rn50.launch.local_launcher", "2"]
@@ -238,9 +239,7 @@ class Toy:
 
     @staticmethod
     def open_batches(config, split, communicator, seed):
-        from implementations.toy import train
-
-        return train.DaliBatches(config, split, communicator, seed, BatchFormat(None, "CHW", False))
+        return NumpyBatches(config, split, communicator, seed, BatchFormat(None, "CHW", False))
 
     @staticmethod
     def batch(images, labels, samples, global_samples):

@@ -6,8 +6,9 @@ from typing import Any, List, Tuple
 import numpy as np
 
 from rn50.benchmark.optimizers import lars_update, sgd_update
-from rn50.data.pipeline import dali, dali_batches
+from rn50.data.pipeline import dali
 from rn50.data.pipeline.batches import Batch, BatchFormat, RepeatedBatch
+from rn50.data.pipeline.numpy_batches import NumpyBatches
 from rn50.process import environment
 from rn50.run import local_ranks, precision, single_process, training
 
@@ -28,22 +29,6 @@ class SharedMemory(local_ranks.LocalRanks):
 
     def all_reduce_gradients(self, gradients: np.ndarray) -> None:
         self.all_reduce_shared(self._everybodys)
-
-
-class DaliBatches(dali_batches.DaliBatches):
-    """Batches of images (B, 3, S, S) and labels (B,) int64."""
-
-    _wrong = 0
-
-    def _copied(self, outputs: Any, index: int) -> Tuple[np.ndarray, np.ndarray]:
-        images, labels = (output.as_array() for output in outputs)
-        labels = labels.reshape(-1)
-        classes = np.clip(np.nan_to_num(labels, nan=-1), 0, self._classes - 1).astype(np.int64)
-        self._wrong += int((labels != classes).sum())
-        return images, classes
-
-    def _wrong_labels(self) -> int:
-        return self._wrong
 
 
 class ToyImplementation:
@@ -83,8 +68,8 @@ class ToyImplementation:
         labels = random.randint(self.config.data.classes, size=samples)
         return RepeatedBatch(Batch(images, labels, samples, samples * self.communicator.size))
 
-    def _open(self, config: Any, split: Any) -> DaliBatches:
-        return DaliBatches(config, split, self.communicator, self._seed, self.batch_format)
+    def _open(self, config: Any, split: Any) -> NumpyBatches:
+        return NumpyBatches(config, split, self.communicator, self._seed, self.batch_format)
 
     def open_data(self) -> None:
         self.training_data, self.validation_data = self._open(self.config, "train"), self._open(self.config, "val")

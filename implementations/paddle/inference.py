@@ -1,0 +1,52 @@
+"""Inference on a CPU, to be timed: our network with weights of a file, by Paddle Inference."""
+
+import pathlib
+import tempfile
+from typing import Callable
+
+import numpy as np
+from paddle import inference
+
+from implementations.paddle import paddle
+from implementations.paddle.model import ResNet50, trainable
+from rn50.results.weights import Weights
+
+
+def create(weights: Weights, way: str, precision: str, threads: int) -> Callable[[np.ndarray], np.ndarray]:
+    """Return a function from images (N, 3, S, S) to logits (N, classes); ``way`` is "native" or "onednn"."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(pathlib.Path(folder, "network"))
+        save(weights, path, precision)
+        settings = inference.Config(f"{path}.pdmodel", f"{path}.pdiparams")
+        settings.disable_glog_info()
+        settings.set_cpu_math_library_num_threads(threads)
+        if way == "onednn":
+            settings.enable_mkldnn()
+        predictor = inference.create_predictor(settings)
+    source = predictor.get_input_handle(predictor.get_input_names()[0])
+    answers = predictor.get_output_handle(predictor.get_output_names()[0])
+
+    def logits(images: np.ndarray) -> np.ndarray:
+        source.copy_from_cpu(images)
+        predictor.run()
+        answer: np.ndarray = answers.copy_to_cpu()
+        return answer
+
+    return logits
+
+
+def save(weights: Weights, path: str, precision: str) -> None:
+    """Write weights as ``path``.pdmodel and ``path``.pdiparams."""
+    network = ResNet50(weights.classes, weights.width, False, precision, "NCHW")
+    network.eval()
+    gammas = {}
+    for name, tensor in trainable(network):
+        tensor.set_value(weights.arrays[name])
+        gammas[id(tensor)] = name
+    for layer in network.sublayers():
+        if hasattr(layer, "running_mean"):
+            norm = gammas[id(layer.gamma)][: -len("gamma")]
+            layer.running_mean.set_value(weights.arrays[f"{norm}running_mean"])
+            layer.running_var.set_value(weights.arrays[f"{norm}running_var"])
+    shape = [None, 3, weights.image_size, weights.image_size]
+    paddle.jit.save(network, path, input_spec=[paddle.static.InputSpec(shape, "float32", "images")])

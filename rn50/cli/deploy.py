@@ -1,0 +1,138 @@
+"""Verbs on the weights of a trained network."""
+
+import pathlib
+from typing import Optional, Tuple
+
+import click
+
+from rn50 import process
+from rn50.cli import group
+from rn50.cli.numbers import LONGEST_S, Number, Whole
+from rn50.cli.speed import bench, rounds, words
+from rn50.settings import config as configuration
+from rn50.terminal import Terminal, print_json, say
+
+_output = click.option("--output", "-o", required=True, type=click.Path(path_type=pathlib.Path), help="The file to write.")
+_tolerance = click.option("--tolerance", default=1.0, show_default=True, type=Number(0, 100),
+                          help="Percentage points of top-1 that may be lost.")
+
+
+def _configured(name: Optional[str]) -> Optional[configuration.Config]:
+    """Return the configuration ``name``, or that of the environment; None where neither is there."""
+    environ = process.environment()
+    if name is None and not environ.get("CONFIG_FILE") and not environ.get("DGXSYSTEM"):
+        return None
+    return configuration.from_environment(configuration.environment_of(name, environ))
+
+
+@click.command("export", short_help="Write weights as an ONNX model",
+               epilog="Example: rn50 export results/DEMO_CPU/result_0.safetensors DEMO_CPU -o model.onnx")
+@click.argument("weights", metavar="WEIGHTS", type=click.Path(path_type=pathlib.Path))
+@group.config
+@_output
+@click.option("--fold/--no-fold", default=True, show_default=True, help="Make each batch norm a part of its convolution.")
+@click.option("--with-preprocessing", "preprocessing", is_flag=True,
+              help="Take decoded images, uint8 (N, H, W, 3) of any size: resize, crop and normalise them in the model.")
+@_tolerance
+@group.as_json
+def export_weights(weights: pathlib.Path, name: Optional[str], output: pathlib.Path, fold: bool, preprocessing: bool,
+                   tolerance: float, as_json: bool) -> None:
+    """Write WEIGHTS, a .safetensors file of a run, as an ONNX model with a dynamic batch dimension.
+
+    With CONFIG the model is evaluated on its validation set, and written only if its top-1 is that in WEIGHTS. Without
+    --with-preprocessing its input is normalised images, float32 (N, 3, S, S). The output is logits.
+    """
+    from rn50.deploy import export
+
+    found = export.export(weights, output, fold, preprocessing, _configured(name), tolerance)
+    if as_json:
+        print_json(found)
+        return
+    say(f"{output}: {found['bytes'] / 1e6:,.2f} MB, {found['nodes']} nodes, {found['classes']} classes, batch norm "
+        f"{'folded' if fold else 'kept'}{', preprocessing included' if preprocessing else ''}")
+    if found["top_1"] is None:
+        say("not evaluated: name the configuration that trained it, as in rn50 export WEIGHTS DEMO_CPU -o MODEL", err=True)
+    else:
+        say(f"top-1 {found['top_1']:.4f} ({found['correct']:,} of {found['total']:,})")
+
+
+@click.command("quantize", short_help="Quantise an ONNX model to int8",
+               epilog="Example: rn50 quantize model.onnx DEMO_CPU -o int8.onnx --method all --calibration all")
+@click.argument("model", metavar="MODEL", type=click.Path(path_type=pathlib.Path))
+@group.config
+@_output
+@click.option("--method", default="static", show_default=True, type=click.Choice(["dynamic", "static", "all"]),
+              help="Take the ranges of activations at run time, or calibrate them on training images.")
+@click.option("--calibration", default="minmax", show_default=True,
+              type=click.Choice(["minmax", "entropy", "percentile", "all"]), help="How static ranges are chosen.")
+@click.option("--images", default=128, show_default=True, type=Whole(1, 100_000), help="Training images that calibrate.")
+@_tolerance
+@group.as_json
+def quantize_model(model: pathlib.Path, name: Optional[str], output: pathlib.Path, method: str, calibration: str, images: int,
+                   tolerance: float, as_json: bool) -> None:
+    """Quantise MODEL, an ONNX file of rn50 export, to int8, and evaluate both on the validation set of CONFIG.
+
+    Weights are quantised per channel with --method static. With "all" the most accurate model is written.
+    A model without int8 operators, or that loses more than --tolerance, is not written: exit status 2.
+    """
+    from rn50.deploy import quantization
+
+    config = configuration.from_environment(configuration.environment_of(name, process.environment()))
+    results = quantization.quantize(model, output, quantization.ways(method, calibration), config, images, tolerance)
+    if as_json:
+        print_json(quantization.to_json(output, results))
+    else:
+        quantization.show(output, results, Terminal())
+
+
+def _engines(context: click.Context, option: click.Parameter, value: str) -> Tuple[str, ...]:
+    from rn50.speed import inference_engines
+
+    engines = tuple(word.strip() for word in value.split(","))
+    for each in engines:
+        if each not in inference_engines.names():
+            raise click.BadParameter(f"{each!r} is none of {', '.join(inference_engines.names())}")
+    return engines
+
+
+@bench.command("inference", short_help="Measure latency of models by engine",
+               epilog="Example: rn50 bench inference model.onnx int8.onnx --batch-sizes 1,8,64 --picture latency.svg")
+@click.argument("models", metavar="MODEL...", nargs=-1, required=True, type=click.Path(path_type=pathlib.Path))
+@click.option("--engines", default="onnxruntime", show_default=True, callback=_engines,
+              help="With commas between them. Those of frameworks run weights, ONNX Runtime both.")
+@click.option("--batch-sizes", default="1,2,4,8", show_default=True, callback=words(), help="Images of a request.")
+@click.option("--precisions", default="float32", show_default=True, callback=words(("float32", "float16", "bfloat16")),
+              help="Of the frameworks; an ONNX model has its own.")
+@click.option("--rate", type=Number(0.001, 1_000_000), help="Requests per second that arrive, at regular times. [default: the "
+              "next arrives when the one before is answered]")
+@click.option("--cores", type=Whole(1, 100_000), help="Cores to use. [default: all]")
+@click.option("--seconds", default=5.0, show_default=True, type=Number(0.01, LONGEST_S),
+              help="How long a model is measured on an engine at a batch size.")
+@rounds
+@click.option("--picture", type=click.Path(path_type=pathlib.Path), help="Write latency and throughput as an SVG picture.")
+@group.as_json
+def bench_inference(models: Tuple[pathlib.Path, ...], engines: Tuple[str, ...], batch_sizes: Tuple[int, ...],
+                    precisions: Tuple[str, ...], rate: Optional[float], cores: Optional[int], seconds: float, rounds: int,
+                    picture: Optional[pathlib.Path], as_json: bool) -> None:
+    """Measure latency and images/s of models, ONNX files or weights of a run, by engine, precision and batch size.
+
+    Every model has a process of its own on each engine; they take turns in every round. Images are random.
+    """
+    from rn50 import files
+    from rn50.speed import inference
+
+    if picture is not None:
+        files.refuse_to_replace(picture)
+    line, threads = inference.bind(cores)
+    say(line, err=True)  # before NumPy or a framework starts threads
+
+    from rn50.speed import inference_curve, inference_engines
+
+    subjects = inference_engines.subjects(models, engines, precisions)
+    results = inference.measure(subjects, batch_sizes, seconds, rounds, rate, threads)
+    if picture is not None:
+        files.write(picture, inference_curve.draw(results))
+    if as_json:
+        print_json(inference.to_json(results, threads, rate))
+    else:
+        inference.show(results, threads, rate, Terminal())

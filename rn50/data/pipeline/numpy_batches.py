@@ -1,0 +1,24 @@
+"""Batches from DALI in NumPy arrays, on the CPU, for what needs no framework."""
+
+from typing import Any, Tuple
+
+import numpy as np
+
+from rn50.data.pipeline import dali_batches
+
+
+class NumpyBatches(dali_batches.DaliBatches):
+    """Batches of images, as its form says, and labels (B,) int64. An array is valid until the next batch."""
+
+    _wrong = 0
+
+    def _copied(self, outputs: Any, index: int) -> Tuple[np.ndarray, np.ndarray]:
+        images, labels = (output.as_array() for output in outputs)
+        labels = labels.reshape(-1)
+        # check_labels reports a label that is no class index.
+        classes = np.clip(np.nan_to_num(labels, nan=-1), 0, self._classes - 1).astype(np.int64)
+        self._wrong += int((labels != classes).sum())
+        return images, classes
+
+    def _wrong_labels(self) -> int:
+        return self._wrong

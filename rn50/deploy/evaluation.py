@@ -1,0 +1,126 @@
+"""Top-1 accuracy of an ONNX model on the validation set, through the evaluation's input pipeline on a CPU."""
+
+import dataclasses
+import os
+import pathlib
+import time
+from typing import Any, Iterator, List, NamedTuple, Tuple
+
+import numpy as np
+
+from rn50 import frameworks
+from rn50.data import preflight
+from rn50.data.pipeline import dali
+from rn50.data.pipeline.batches import BatchFormat, Split
+from rn50.data.pipeline.numpy_batches import NumpyBatches
+from rn50.data.pipeline.record_set import RecordSet
+from rn50.data.recordio import IndexedRecordReader
+from rn50.deploy import model_file
+from rn50.deploy.model_file import Model
+from rn50.errors import UserError
+from rn50.progress import counting
+from rn50.settings.config import Config
+
+ON_CPU = BatchFormat(None, "CHW", False)
+
+
+class Evaluated(NamedTuple):
+    """Result of an evaluation."""
+
+    correct: int
+    total: int
+    seconds: float
+    """Time that the model itself took."""
+
+    @property
+    def top_1(self) -> float:
+        """Return the fraction of images whose highest logit is that of their class."""
+        return self.correct / self.total
+
+    @property
+    def images_per_second(self) -> float:
+        """Return the model's own rate."""
+        return self.total / self.seconds
+
+
+class _OneRank(NamedTuple):
+    rank: int = 0
+    size: int = 1
+
+
+def check(config: Config) -> None:
+    """Raise UserError if the data set of a configuration, or the library that reads it, is not there."""
+    preflight.preflight(pathlib.Path(config.data.folder), config.is_imagenet)
+    if not frameworks.is_importable("nvidia.dali"):
+        raise UserError("evaluation", "DALI cannot be imported",
+                        f"{frameworks.traits(frameworks.default()).install('cpu')}, and use .venv/bin/python")
+
+
+def evaluate_onnx(file: pathlib.Path, config: Config) -> Tuple[int, int]:
+    """Return (correct, total) of the model of a file on the validation set of a configuration."""
+    found = evaluate(model_file.read(file), config)
+    return found.correct, found.total
+
+
+def evaluate(model: Model, config: Config, what: str = "evaluating") -> Evaluated:
+    """Evaluate a model on every image of the validation set of a configuration. Raises UserError if it is not of its task."""
+    model.refuse_other(config.data)
+    check(config)
+    correct = total = 0
+    seconds = 0.0
+    with counting(what) as progress:
+        session = model_file.session(model, len(os.sched_getaffinity(0)))
+        for images, labels in inputs(model, config):
+            begin = time.perf_counter()
+            with model_file.faults(model.name, "run"):
+                logits = session.run(None, {model.input: images})[0]
+            seconds += time.perf_counter() - begin
+            correct += int((logits.argmax(axis=1) == labels).sum())
+            total += len(labels)
+            progress(total, config.data.eval_samples)
+    if total != config.data.eval_samples:
+        raise AssertionError(f"{total} of {config.data.eval_samples} images were evaluated")
+    return Evaluated(correct, total, seconds)
+
+
+def batches(config: Config, split: Split, seed: int = 0) -> NumpyBatches:
+    """Return the batches of a split as a run's pipeline makes them."""
+    return NumpyBatches(config, split, _OneRank(), seed, ON_CPU)
+
+
+def inputs(model: Model, config: Config, split: Split = "val") -> Iterator[Tuple[np.ndarray, np.ndarray]]:
+    """Yield a split's images, as a model takes them, and labels. An array is valid until the next one."""
+    return _prepared(config, split) if model.image_size else _decoded(config, split)
+
+
+def _prepared(config: Config, split: Split) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
+    """Yield normalised images and labels, without copies that pad the last batch."""
+    opened = batches(config, split)
+    for batch in opened.epoch():
+        yield batch.images[: batch.samples], batch.labels[: batch.samples]
+    opened.check_labels()
+
+
+def _decoded(config: Config, split: Split) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
+    """Yield decoded images of their own size one by one, as a model with preprocessing takes them, each with its label."""
+    records = RecordSet(config, split, 1)
+    whole = dataclasses.replace(config, input_pipeline=dataclasses.replace(config.input_pipeline, roi_decode=False))
+    size, labels = config.hyperparameters.batch_size, []
+    with IndexedRecordReader(records.rec, records.idx) as reader:
+        def jpegs() -> Iterator[List[np.ndarray]]:
+            while True:
+                for begin in range(0, records.batches * size, size):
+                    read = [reader.read(min(position, len(reader) - 1)) for position in range(begin, begin + size)]
+                    labels.append([header.label for header, _ in read])
+                    yield [np.frombuffer(jpeg, np.uint8) for _, jpeg in read]
+
+        decoder: Any = dali.build_decoder(whole, 0, ON_CPU, jpegs())
+        for index in range(records.batches):
+            try:
+                images = decoder.run()[0]
+            except RuntimeError as error:
+                raise dali.fault(records, error) from error
+            for place in range(records.counts(0, index)[0]):
+                label = labels[index][place]
+                records.check_labels(label not in range(config.data.classes))
+                yield np.asarray(images.at(place))[None], np.array([label])

@@ -1,0 +1,63 @@
+"""A file of weights as an ONNX model (``rn50 export``)."""
+
+import pathlib
+from typing import Any, Dict, Optional
+
+from rn50 import files
+from rn50.deploy import evaluation, graph, model_file
+from rn50.deploy.evaluation import Evaluated
+from rn50.deploy.model_file import Model
+from rn50.errors import UserError
+from rn50.results import weights
+from rn50.results.weights import Weights
+from rn50.settings.config import Config
+
+FACTS = ("classes", "width", "image_size", "eval_resize", "accuracy")
+"""Facts of the weights that the model keeps."""
+
+
+def convert(source: pathlib.Path, name: str, fold: bool = True, preprocessing: bool = False) -> Model:
+    """Return a file of weights as a model called ``name``. Raises UserError if it is none."""
+    read = weights.read(source)
+    return of_weights(read, name, {"source_sha256": files.sha256(source)}, fold, preprocessing)
+
+
+def of_weights(read: Weights, name: str, more: Dict[str, str], fold: bool = True, preprocessing: bool = False) -> Model:
+    """Return weights as a model called ``name`` that holds facts of the weights and ``more``."""
+    facts = {each: read.facts[each] for each in FACTS if each in read.facts}
+    proto = graph.model(read, {**facts, **more}, fold, preprocessing)
+    return model_file.parse(name, proto.SerializeToString())
+
+
+def export(source: pathlib.Path, output: pathlib.Path, fold: bool, preprocessing: bool, config: Optional[Config],
+           tolerance: float) -> Dict[str, Any]:
+    """Write a file of weights as an ONNX model, and return what was written as plain data.
+
+    With ``config`` it is evaluated first. Raises UserError, and writes nothing, if its accuracy is more than ``tolerance``
+    percentage points from that in the file of weights.
+    """
+    files.refuse_to_replace(output)
+    model = convert(source, str(output), fold, preprocessing)
+    found = None if config is None else evaluation.evaluate(model, config)
+    if found is not None:
+        _refuse_other_accuracy(source, model, found, tolerance)
+    files.write(output, model.content)
+    nodes = model.proto.graph.node
+    return {"model": str(output), "bytes": len(model.content), "nodes": len(nodes), "folded": fold,
+            "preprocessing": preprocessing, "classes": model.classes, **of_evaluation(found)}
+
+
+def of_evaluation(found: Optional[Evaluated]) -> Dict[str, Any]:
+    """Return an evaluation as plain data; without one its fields are None."""
+    return {"correct": found and found.correct, "total": found and found.total, "top_1": found and found.top_1}
+
+
+def _refuse_other_accuracy(source: pathlib.Path, model: Model, found: Evaluated, tolerance: float) -> None:
+    said = model.facts.get("accuracy")
+    try:
+        before = None if said is None else float(said)
+    except ValueError:
+        raise UserError(source, f"its header says {said} of accuracy, no number", "train again with SAVE_WEIGHTS=1") from None
+    if before is not None and not abs(found.top_1 - before) * 100 <= tolerance:
+        raise UserError(model.name, f"not written: its top-1 is {found.top_1:.4f}, and {source} says {before:.4f}",
+                        f"name the configuration that it was trained with, or allow more than --tolerance {tolerance:g}")

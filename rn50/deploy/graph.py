@@ -1,0 +1,128 @@
+"""ONNX graph of the network: ``rn50.benchmark.network`` with the tensors of a file of weights."""
+
+from typing import Any, Dict, List, Mapping, Optional
+
+import numpy as np
+
+from rn50 import files
+from rn50.benchmark import network, rules
+from rn50.benchmark.network import CLASSIFIER, Convolution
+from rn50.packages import needed_for
+from rn50.results.weights import Weights
+
+with needed_for("ONNX models"):
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+OPSET, IR_VERSION = 17, 8
+"""Versions of ONNX 1.12 (2022), so that runtimes of any age since then read the file."""
+INPUT, OUTPUT = "images", "logits"
+
+
+def model(weights: Weights, facts: Mapping[str, str], fold: bool = True, preprocessing: bool = False) -> Any:
+    """Return the network as an ``onnx.ModelProto`` that holds ``facts``; its batch dimension is dynamic.
+
+    Images are float32 (N, 3, S, S), normalised; with ``preprocessing`` decoded images, uint8 (N, H, W, 3) of any size. With
+    ``fold`` each batch norm is part of the convolution before it.
+    """
+    graph = _Graph(weights, fold)
+    size = weights.image_size
+    if preprocessing:
+        images = helper.make_tensor_value_info(INPUT, TensorProto.UINT8, ["N", "H", "W", 3])
+        x = graph.preprocessed(INPUT, weights.eval_resize, size)
+    else:
+        images, x = helper.make_tensor_value_info(INPUT, TensorProto.FLOAT, ["N", 3, size, size]), INPUT
+    graph.network(x)
+    logits = helper.make_tensor_value_info(OUTPUT, TensorProto.FLOAT, ["N", weights.classes])
+    body = helper.make_graph(graph.nodes, "resnet50_v1.5", [images], [logits], graph.constants)
+    made = helper.make_model(body, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
+    label(made, facts)
+    onnx.checker.check_model(made, full_check=True)
+    return made
+
+
+def label(made: Any, facts: Mapping[str, str]) -> None:
+    """Write into a model that rn50 made it, before its graph, and the facts."""
+    made.producer_name, made.doc_string = "rn50", files.MARK
+    helper.set_model_props(made, dict(facts))
+
+
+class _Graph:
+    """Nodes and constants, in the order of the computation. A tensor is known by its name."""
+
+    def __init__(self, weights: Weights, fold: bool):
+        self._weights, self._fold = weights, fold
+        self.nodes: List[Any] = []
+        self.constants: List[Any] = []
+
+    def network(self, x: str) -> None:
+        """Add the network behind the normalised images ``x``."""
+        x = self._node("Relu", self._convolution(network.stem(self._weights.width), x))
+        x = self._node("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
+        for unit in network.units(self._weights.width):
+            shortcut = self._convolution(unit.shortcut[0], x) if unit.shortcut else x
+            first, second, last = unit.body
+            for each in (first, second):
+                x = self._node("Relu", self._convolution(each, x))
+            x = self._node("Relu", self._node("Add", self._convolution(last, x), shortcut))
+        x = self._node("Flatten", self._node("GlobalAveragePool", x))
+        weight, bias = (self._constant(f"{CLASSIFIER}_{of}", self._weights.arrays[f"{CLASSIFIER}_{of}"])
+                        for of in ("weight", "bias"))
+        self._node("Gemm", x, weight, bias, output=OUTPUT, transB=1)
+
+    def _convolution(self, each: Convolution, x: str) -> str:
+        """Add a convolution and its batch norm."""
+        arrays = self._weights.arrays
+        norm = [arrays[f"{each.norm}_{of}"] for of in ("gamma", "beta", "running_mean", "running_var")]
+        form: Dict[str, Any] = {"kernel_shape": [each.kernel] * 2, "strides": [each.stride] * 2, "pads": [each.padding] * 4}
+        weight = f"{each.name}_weight"
+        if self._fold:
+            gamma, beta, mean, variance = (array.astype(np.float64) for array in norm)
+            scale = gamma / np.sqrt(variance + rules.BATCH_NORM_EPSILON)
+            folded = self._constant(weight, arrays[weight] * scale[:, None, None, None])
+            return self._node("Conv", x, folded, self._constant(f"{each.name}_bias", beta - mean * scale), **form)
+        names = [self._constant(f"{each.norm}_{of}", array)
+                 for of, array in zip(("gamma", "beta", "running_mean", "running_var"), norm)]
+        x = self._node("Conv", x, self._constant(weight, arrays[weight]), **form)
+        return self._node("BatchNormalization", x, *names, epsilon=rules.BATCH_NORM_EPSILON)
+
+    def preprocessed(self, images: str, resize: int, size: int) -> str:
+        """Add what an evaluation does to decoded images: shorter side ``resize``, the middle ``size`` pixels, normalised.
+
+        Only the middle is interpolated, at the places where DALI samples: both sides are scaled by one factor about the centre,
+        and the corner of the middle is rounded. Resized pixels are whole numbers there, hence ``Round``.
+        """
+        numbers = {"half": [0.5], "one": [1], "two": [2], "resized": [resize], "cropped": [size], "steps": [size - 1],
+                   "outer_begin": [0, 0], "outer_end": [1, 1], "mean": np.reshape(rules.MEAN, (3, 1, 1)),
+                   "std": np.reshape(rules.STD, (3, 1, 1))}
+        for name, value in numbers.items():
+            self._constant(name, np.array(value))
+        edge = self._constant("edge", np.array([0, 0, 1, 1, 0, 0, 1, 1]), np.int64)
+        output = self._constant("output_sides", np.array([size, size]), np.int64)
+        nchw = self._node("Cast", self._node("Transpose", images, perm=[0, 3, 1, 2]), to=TensorProto.FLOAT)
+        sides = self._node("Cast", self._node("Shape", nchw, start=2), to=TensorProto.FLOAT)
+        scale = self._node("Div", self._node("ReduceMin", sides, keepdims=1), "resized")
+        whole = self._node("Floor", self._node("Add", self._node("Div", sides, scale), "half"))
+        corner = self._node("Floor", self._node("Div", self._node("Add", self._node("Sub", whole, "cropped"), "one"), "two"))
+        left_out = self._node("Div", self._node("Sub", sides, self._node("Mul", whole, scale)), "two")
+        # The edge is repeated once, because outer pixels are sampled up to half a pixel beyond it: so 1 - 0.5 is added, not -0.5.
+        middle = self._node("Mul", self._node("Add", corner, "half"), scale)
+        first = self._node("Add", middle, self._node("Add", left_out, "half"))
+        last = self._node("Add", first, self._node("Mul", "steps", scale))
+        most = self._node("Add", sides, "one")
+        window = self._node("Concat", "outer_begin", self._node("Div", first, most), "outer_end", self._node("Div", last, most),
+                            axis=0)
+        padded = self._node("Pad", nchw, edge, mode="edge")
+        sizes = self._node("Concat", self._node("Shape", nchw, end=2), output, axis=0)
+        x = self._node("Resize", padded, window, "", sizes, mode="linear", coordinate_transformation_mode="tf_crop_and_resize")
+        return self._node("Div", self._node("Sub", self._node("Round", x), "mean"), "std")
+
+    def _constant(self, name: str, array: np.ndarray, dtype: Any = np.float32) -> str:
+        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(array, dtype), name))
+        return name
+
+    def _node(self, kind: str, *inputs: str, output: Optional[str] = None, **attributes: Any) -> str:
+        """Add a node and return the name of its output."""
+        name = output or f"{kind}_{len(self.nodes)}"
+        self.nodes.append(helper.make_node(kind, inputs, [name], name=name, **attributes))
+        return name

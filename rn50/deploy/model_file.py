@@ -1,0 +1,151 @@
+"""ONNX files: read as untrusted, described, and opened in ONNX Runtime."""
+
+import contextlib
+import io
+import logging
+import pathlib
+from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional, Tuple
+
+from rn50 import files
+from rn50.errors import UserError
+from rn50.packages import needed_for
+from rn50.results import weights
+from rn50.settings.config import Data
+
+with needed_for("ONNX models"):
+    import onnx
+    import onnxruntime
+    from google.protobuf.message import DecodeError
+    from onnx import TensorProto
+
+REMEDY = "give a file that rn50 export or rn50 quantize wrote"
+CPU = "CPUExecutionProvider"
+SILENT = 4
+"""Severity from which ONNX Runtime logs: fatal errors. Others are raised as exceptions too."""
+CONVOLUTIONS_AND_PRODUCTS = {"Conv", "Gemm", "MatMul"}
+INTEGER = {"ConvInteger", "MatMulInteger", "QLinearConv", "QLinearMatMul", "QGemm"}
+"""Operators that compute in int8; a convolution or product of ``DequantizeLinear`` is executed so too."""
+
+
+class Model(NamedTuple):
+    """An ONNX model of this benchmark's kind: images in, logits out."""
+
+    name: str
+    """Its file's name."""
+    proto: Any
+    content: bytes
+    input: str
+    image_size: Optional[int]
+    """Side in pixels of normalised images, float32 (N, 3, S, S); None: it takes decoded images, uint8 (N, H, W, 3)."""
+    classes: int
+    facts: Mapping[str, str]
+
+    @property
+    def precision(self) -> str:
+        """Return "int8" if any of its operators computes so, else "float32"."""
+        return "int8" if int8_operators(self.proto)[0] else "float32"
+
+    def refuse_other(self, data: Data) -> None:
+        """Raise UserError unless it is a model of a configuration's task."""
+        own = {"NUMCLASSES": str(self.classes), "IMAGE_SIZE": self.image_size or self.facts.get("image_size"),
+               "EVAL_RESIZE": self.facts.get("eval_resize")}
+        wanted = {"NUMCLASSES": data.classes, "IMAGE_SIZE": data.image_size, "EVAL_RESIZE": data.eval_resize}
+        for name, value in own.items():
+            if value is not None and str(value) != str(wanted[name]):
+                raise UserError(self.name, f"is a model of {name}={value}, and the configuration has {name}={wanted[name]}",
+                                "name the configuration that it was trained with")
+
+
+def read(file: pathlib.Path) -> Model:
+    """Return the model of a file. Raises UserError if it is none, or one of another kind."""
+    return parse(str(file), files.read_bytes(file, weights.LARGEST, REMEDY))
+
+
+def parse(name: str, content: bytes) -> Model:
+    """Return the model of a file's content. Raises UserError, which names ``name``, if it is none, or one of another kind."""
+    proto = onnx.ModelProto()
+    try:
+        proto.ParseFromString(content)
+        _refuse_files_elsewhere(name, proto)
+        onnx.checker.check_model(proto)
+    except (DecodeError, onnx.checker.ValidationError) as error:
+        reason = str(error).strip().splitlines()[0].rstrip(".")
+        raise UserError(name, f"no ONNX file ({reason})", REMEDY) from None
+    constants = {each.name for each in proto.graph.initializer}
+    inputs = [each for each in proto.graph.input if each.name not in constants]
+    if len(inputs) != 1 or len(proto.graph.output) != 1:
+        found = f"has {len(inputs)} inputs and {len(proto.graph.output)} outputs"
+        raise UserError(name, f"{found}, expected one of each", REMEDY)
+    images, logits = _tensor(inputs[0]), _tensor(proto.graph.output[0])
+    size = images.shape[2] if len(images.shape) == 4 else None
+    normalised = images.type == TensorProto.FLOAT and images.shape == (None, 3, size, size) and size is not None
+    if not normalised and (images.type, images.shape) != (TensorProto.UINT8, (None, None, None, 3)):
+        expected = "float32 (N, 3, S, S) or uint8 (N, H, W, 3) with a dynamic N"
+        raise UserError(name, f"its input is {images}, expected {expected}", REMEDY)
+    if len(logits.shape) != 2 or not logits.shape[1] or logits.type != TensorProto.FLOAT:
+        raise UserError(name, f"its output is {logits}, expected float32 (N, classes)", REMEDY)
+    facts = {each.key: each.value for each in proto.metadata_props}
+    return Model(name, proto, content, inputs[0].name, size if normalised else None, logits.shape[1], facts)
+
+
+class _Tensor(NamedTuple):
+    type: int
+    shape: Tuple[Optional[int], ...]
+
+    def __str__(self) -> str:
+        kind = TensorProto.DataType.Name(self.type).lower().replace("float", "float32") if self.type else "no tensor"
+        return f"{kind} ({', '.join('?' if each is None else str(each) for each in self.shape)})"
+
+
+def _tensor(value: Any) -> _Tensor:
+    of = value.type.tensor_type
+    return _Tensor(of.elem_type, tuple(each.dim_value if each.HasField("dim_value") else None for each in of.shape.dim))
+
+
+def _refuse_files_elsewhere(name: str, proto: Any) -> None:
+    """Raise UserError if tensors are in other files, which an untrusted model could name anywhere."""
+    if any(each.data_location == TensorProto.EXTERNAL for each in proto.graph.initializer):
+        raise UserError(name, "keeps its tensors in other files", REMEDY)
+
+
+def int8_operators(proto: Any) -> Tuple[int, int]:
+    """Return how many convolutions and matrix products of a model compute in int8, and how many there are."""
+    nodes = proto.graph.node
+    dequantized = {output for node in nodes if node.op_type == "DequantizeLinear" for output in node.output}
+    integer = sum(node.op_type in INTEGER for node in nodes)
+    others = [node for node in nodes if node.op_type in CONVOLUTIONS_AND_PRODUCTS]
+    integer_too = sum(all(each in dequantized for each in node.input[:2]) for node in others)
+    return integer + integer_too, integer + len(others)
+
+
+def session(model: Model, threads: int, provider: str = CPU, options: Optional[Dict[str, str]] = None) -> Any:
+    """Return an ``onnxruntime.InferenceSession`` of a model. Raises UserError if ONNX Runtime cannot load it."""
+    settings = onnxruntime.SessionOptions()
+    settings.log_severity_level, settings.intra_op_num_threads, settings.inter_op_num_threads = SILENT, threads, 1
+    with faults(model.name, "load"):
+        return onnxruntime.InferenceSession(model.content, settings, [(provider, options or {})])
+
+
+@contextlib.contextmanager
+def faults(name: str, what: str) -> Iterator[None]:
+    """Turn what ONNX Runtime raises while it does ``what`` into a UserError on a file."""
+    try:
+        yield
+    except Exception as error:
+        if type(error).__module__ != onnxruntime.capi.onnxruntime_pybind11_state.__name__:
+            raise
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise UserError(name, f"ONNX Runtime cannot {what} it ({reason[:200]})", REMEDY) from error
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keep from the user what ONNX Runtime warns of and what its calibrators print; its Python part logs on the root logger."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    onnxruntime.set_default_logger_severity(SILENT)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        logging.disable(before)

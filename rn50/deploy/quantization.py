@@ -1,0 +1,204 @@
+"""Post-training quantisation of an ONNX model to int8 by ONNX Runtime (``rn50 quantize``).
+
+A quantiser may change nothing, or ruin the model, without an error. So the operators that became int8 are counted in what it
+made, and a model is evaluated before it is written.
+"""
+
+import itertools
+import pathlib
+import tempfile
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence
+
+import numpy as np
+from rich.table import Table
+
+from rn50 import files
+from rn50.deploy import evaluation, graph, model_file
+from rn50.deploy.evaluation import Evaluated
+from rn50.deploy.model_file import Model
+from rn50.errors import UserError
+from rn50.packages import needed_for
+from rn50.settings.config import Config
+from rn50.terminal import Terminal
+
+with needed_for("quantisation"):
+    import onnxruntime
+    from onnx import TensorProto
+    from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_dynamic, quantize_static
+
+CALIBRATIONS = {"minmax": CalibrationMethod.MinMax, "entropy": CalibrationMethod.Entropy,
+                "percentile": CalibrationMethod.Percentile}
+DYNAMIC, STATIC, FLOAT = "dynamic", "static", "float32"
+STATIC_OPERATORS = ["Conv", "Relu", "Add", "MaxPool", "GlobalAveragePool", "Flatten", "Gemm"]
+"""Operators between quantised tensors; all of the network, so that activations stay int8 from the first to the last."""
+DYNAMIC_OPERATORS = ["Conv", "Gemm", "MatMul"]
+SEED = 1
+
+
+class Way(NamedTuple):
+    """A way to quantise: "dynamic", with ranges of activations taken at run time, or "static", with calibrated ones."""
+
+    method: str
+    calibration: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.calibration}".strip()
+
+
+def ways(method: str, calibration: str) -> List[Way]:
+    """Return the ways that two options name, each of which may be "all"."""
+    calibrations = list(CALIBRATIONS) if calibration == "all" else [calibration]
+    static = [Way(STATIC, each) for each in calibrations] if method in (STATIC, "all") else []
+    return ([Way(DYNAMIC)] if method in (DYNAMIC, "all") else []) + static
+
+
+class Result(NamedTuple):
+    """A model and its evaluation."""
+
+    way: str
+    model: Model
+    evaluated: Evaluated
+    drop: float
+    """Percentage points of top-1 that were lost; negative: won."""
+
+    @property
+    def failure(self) -> str:
+        """Return why it is no quantised model, in words; empty if it is one."""
+        return "" if model_file.int8_operators(self.model.proto)[0] else "no operator became int8"
+
+    def to_json(self) -> Dict[str, Any]:
+        """Return it as plain data."""
+        integer, operators = model_file.int8_operators(self.model.proto)
+        return {"method": self.way, "bytes": len(self.model.content), "top_1": self.evaluated.top_1,
+                "correct": self.evaluated.correct, "drop": self.drop, "images_per_second": self.evaluated.images_per_second,
+                "int8_operators": integer, "operators": operators}
+
+
+def quantize(source: pathlib.Path, output: pathlib.Path, tried: Sequence[Way], config: Config, images: int,
+             tolerance: float) -> List[Result]:
+    """Quantise the model of a file in every way, write the most accurate, and return the model itself and all that were made.
+
+    ``images`` of the training set calibrate. Raises UserError, and writes nothing, if none has int8 operators and loses at most
+    ``tolerance`` percentage points of top-1.
+    """
+    files.refuse_to_replace(output)
+    model = model_file.read(source)
+    if model_file.int8_operators(model.proto)[0]:
+        raise UserError(source, "is quantised already", "give the float32 model that rn50 export wrote")
+    before = evaluation.evaluate(model, config, f"evaluating {FLOAT}")
+    results = [Result(FLOAT, model, before, 0.0)]
+    read = _calibration_images(model, config, images) if any(way.method == STATIC for way in tried) else []
+    for way in tried:
+        made = _quantized(model, way, read)
+        after = evaluation.evaluate(made, config, f"evaluating {way}")
+        results.append(Result(str(way), made, after, (before.top_1 - after.top_1) * 100))
+    good = [each for each in results[1:] if not each.failure and each.drop <= tolerance]
+    if not good:
+        raise UserError(output, f"not written: {'; '.join(_why(each) for each in results[1:])}",
+                        f"try another --method or --calibration, or allow more than --tolerance {tolerance:g}")
+    files.write(output, min(good, key=lambda each: (each.drop, -each.evaluated.images_per_second)).model.content)
+    return results
+
+
+def _why(result: Result) -> str:
+    return f"{result.way}: {result.failure or f'top-1 fell by {result.drop:.2f} points to {result.evaluated.top_1:.4f}'}"
+
+
+class _Reader:
+    """Images as calibrators of ONNX Runtime ask for them: piece by piece, because they keep every activation of a piece."""
+
+    def __init__(self, name: str, images: Sequence[np.ndarray]):
+        self._name, self._images = name, images
+        self._left: Iterator[np.ndarray] = iter(images)
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def set_range(self, start_index: int, end_index: int) -> None:
+        """Begin a piece."""
+        self._left = iter(self._images[start_index:end_index])
+
+    def get_next(self) -> Optional[Dict[str, np.ndarray]]:
+        """Return the next input of the piece, None at its end."""
+        image = next(self._left, None)
+        return None if image is None else {self._name: image}
+
+
+def _calibration_images(model: Model, config: Config, images: int) -> List[np.ndarray]:
+    """Return inputs of batch size 1 from the training set, as training crops them."""
+    one_by_one = (image[None].copy() for batch, _ in evaluation.inputs(model, config, "train") for image in batch)
+    return list(itertools.islice(one_by_one, images))
+
+
+def _quantized(model: Model, way: Way, images: Sequence[np.ndarray]) -> Model:
+    """Return a model quantised, whatever came of it."""
+    with tempfile.TemporaryDirectory() as folder, model_file.quiet(), model_file.faults(model.name, "quantise"):
+        prepared, made = (str(pathlib.Path(folder, name)) for name in ("prepared.onnx", "made.onnx"))
+        settings = onnxruntime.SessionOptions()
+        settings.optimized_model_filepath = prepared
+        settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC  # folds batch norm
+        onnxruntime.InferenceSession(model.content, settings, [model_file.CPU])
+        nodes = model_file.parse(model.name, pathlib.Path(prepared).read_bytes()).proto.graph.node
+        before = list(itertools.takewhile(lambda node: node.op_type != "Conv", nodes))
+        excluded = [node.name for node in before]  # preprocessing
+        if way.method == DYNAMIC:
+            # ConvInteger has one scale per tensor, and ONNX Runtime executes it for unsigned weights alone.
+            quantize_dynamic(prepared, made, DYNAMIC_OPERATORS, nodes_to_exclude=excluded, weight_type=QuantType.QUInt8)
+        else:
+            quantize_static(
+                prepared, made, _Reader(model.input, images), QuantFormat.QDQ, STATIC_OPERATORS, per_channel=True,
+                activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8, nodes_to_exclude=excluded,
+                calibrate_method=CALIBRATIONS[way.calibration], extra_options={"CalibStridedMinMax": 1},
+            )  # fmt: skip
+        proto = model_file.parse(model.name, pathlib.Path(made).read_bytes()).proto
+    _shorten(proto)
+    graph.label(proto, {**model.facts, "quantization": str(way)})
+    return model_file.parse(f"{model.name} quantised ({way})", proto.SerializeToString())
+
+
+def _shorten(proto: Any) -> None:
+    """Leave out zero points of convolutions' weights and of biases, which are the default, and long names of tensors.
+
+    ONNX Runtime refuses a classifier without zero points.
+    """
+    symmetric = {each.name for each in proto.graph.initializer if each.data_type == TensorProto.INT32 or len(each.dims) == 4}
+    dropped = set()
+    for node in proto.graph.node:
+        if node.op_type == "DequantizeLinear" and node.input[0] in symmetric:
+            dropped.add(node.input.pop(2))
+    kept = [each for each in proto.graph.initializer if each.name not in dropped]
+    del proto.graph.initializer[:], proto.graph.value_info[:], proto.metadata_props[:]
+    proto.graph.initializer.extend(kept)
+    made = dict.fromkeys(output for node in proto.graph.node for output in node.output)
+    short = {name: str(number) for number, name in enumerate(made) if name != proto.graph.output[0].name}
+    for node in proto.graph.node:
+        node.name = ""
+        for names in (node.input, node.output):
+            names[:] = [short.get(name, name) for name in names]
+
+
+def to_json(output: pathlib.Path, results: Sequence[Result]) -> Dict[str, Any]:
+    """Return everything as plain data."""
+    written = written_of(output, results)
+    return {"model": str(output), "written": written.way, "total": results[0].evaluated.total,
+            "results": [each.to_json() for each in results]}
+
+
+def written_of(output: pathlib.Path, results: Sequence[Result]) -> Result:
+    """Return the result whose model is in a file."""
+    content = files.read_bytes(output)
+    return next(each for each in results if each.model.content == content)
+
+
+def show(output: pathlib.Path, results: Sequence[Result], console: Terminal) -> None:
+    """Print a line for each model, then the one that was written."""
+    table = Table(title=f"{results[0].model.name}: top-1 on {results[0].evaluated.total:,} images", title_justify="left")
+    for heading in ("method", "MB", "of float32", "int8", "top-1", "drop", "images/s"):
+        table.add_column(heading, justify="left" if heading == "method" else "right")
+    for each in results:
+        told, size = each.to_json(), len(each.model.content)
+        table.add_row(each.way, f"{size / 1e6:.2f}", f"{size / len(results[0].model.content):.3f}",
+                      f"{told['int8_operators']} of {told['operators']}", f"{told['top_1']:.4f}", f"{told['drop']:.2f}",
+                      f"{told['images_per_second']:,.0f}")
+    console.print(table)
+    console.print(f"{output}: {written_of(output, results).way}")

@@ -1,0 +1,107 @@
+"""Latency and throughput of models on engines, by batch size (``rn50 bench inference``)."""
+
+
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
+from rich.table import Table
+
+from rn50.machine import binding, description, hardware
+from rn50.progress import counting
+from rn50.speed import rates
+from rn50.speed.inference_engines import Subject
+from rn50.speed.inference_process import Load, Round, started
+from rn50.speed.rates import Rates
+from rn50.terminal import Terminal
+
+PERCENTILES = (50, 90, 95, 99)
+KEPT_UP = 0.95
+"""Share of the arrivals that an engine has to answer in their time, else its queue grows and latencies mean nothing."""
+
+
+class Result(NamedTuple):
+    """A subject at a batch size."""
+
+    subject: Subject
+    batch_size: int
+    requests: int
+    latency_ms: Dict[str, float]
+    """"average" and "p50" to "p99", over the requests of all rounds."""
+    images_per_second: Rates
+    kept_up: bool
+    """False if requests arrived faster than they were answered."""
+
+    def to_json(self) -> Dict[str, Any]:
+        """Return it as plain data."""
+        subject = self.subject
+        return {"model": str(subject.file), "engine": subject.engine, "precision": subject.precision,
+                "batch_size": self.batch_size, "requests": self.requests, "latency_ms": self.latency_ms,
+                "images_per_second": self.images_per_second.to_json(), "kept_up": self.kept_up}
+
+
+def bind(cores: Optional[int]) -> Tuple[str, int]:
+    """Bind this process, and those that it starts, to ``cores`` cores, by default all; return a line on it and their number."""
+    machine = hardware.read()
+    plan = binding.plan(machine, 1, near_gpus=False)[0]
+    own = {cpu.number: (cpu.socket, cpu.core) for cpu in machine.cpus}
+    kept = list(dict.fromkeys(own[number] for number in plan.cpus))[:cores]
+    bound = plan._replace(cpus=tuple(number for number in plan.cpus if own[number] in kept))
+    return binding.apply(bound).replace("rank 0 of this machine: ", ""), len(kept)
+
+
+def measure(subjects: Sequence[Subject], batch_sizes: Sequence[int], seconds: float, rounds: int, rate: Optional[float],
+            threads: int) -> List[Result]:
+    """Measure every subject at every batch size, in turn within each round; a first round does not count.
+
+    ``seconds`` are those of a subject at a batch size, over all rounds.
+    """
+    found: Dict[Tuple[Subject, int], List[Round]] = {}
+    total, done = len(subjects) * len(batch_sizes) * (rounds + 1), 0
+    with started(subjects, threads) as processes, counting("measuring inference") as progress:
+        for round_ in range(rounds + 1):
+            for size in batch_sizes:
+                for process in processes:
+                    measured = process.measure(Load(size, seconds / rounds, rate))
+                    if round_:
+                        found.setdefault((process.subject, size), []).append(measured)
+                    done += 1
+                    progress(done, total)
+    return [_result(subject, size, of_rounds, rate) for (subject, size), of_rounds in found.items()]
+
+
+def _result(subject: Subject, size: int, of_rounds: Sequence[Round], rate: Optional[float]) -> Result:
+    latencies = np.concatenate([each.latencies for each in of_rounds]) * 1e3
+    values = np.percentile(latencies, PERCENTILES)
+    told = {"average": float(latencies.mean()), **{f"p{each}": float(value) for each, value in zip(PERCENTILES, values)}}
+    answered = [len(each.latencies) / each.seconds for each in of_rounds]
+    kept_up = rate is None or min(answered) >= KEPT_UP * rate
+    return Result(subject, size, len(latencies), told, rates.of_rounds([each * size for each in answered]), kept_up)
+
+
+def machine_of(threads: int) -> str:
+    """Return the processor and the cores in use."""
+    model = description.read().get("host_processor_model_name", "unknown processor")
+    return f"{threads} {'core' if threads == 1 else 'cores'} of {model}"
+
+
+def to_json(results: Sequence[Result], threads: int, rate: Optional[float]) -> Dict[str, Any]:
+    """Return everything as plain data."""
+    return {"machine": machine_of(threads), "cores": threads, "requests_per_second": rate,
+            "results": [each.to_json() for each in results]}
+
+
+def show(results: Sequence[Result], threads: int, rate: Optional[float], console: Terminal) -> None:
+    """Print a table for each model on each engine."""
+    load = "each request when the one before is answered" if rate is None else f"{rate:g} requests per second"
+    console.print(f"{machine_of(threads)}; {load}")
+    for subject in dict.fromkeys(each.subject for each in results):
+        table = Table(title=f"{subject.name}: latency in ms of a request", title_justify="left")
+        for heading in ("batch", "average", *(f"p{each}" for each in PERCENTILES), "images/s"):
+            table.add_column(heading, justify="right")
+        for each in (each for each in results if each.subject == subject):
+            served = f"{each.images_per_second.median:,.0f}"
+            table.add_row(str(each.batch_size), *(f"{value:,.2f}" for value in each.latency_ms.values()), served)
+        console.print(table)
+    for each in results:
+        if not each.kept_up:
+            console.print(f"{each.subject.name}, batch {each.batch_size}: requests arrived faster than they were answered")

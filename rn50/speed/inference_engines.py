@@ -1,0 +1,120 @@
+"""Engines that compute logits from images: ONNX Runtime's providers, and frameworks through their ``inference.py``."""
+
+import pathlib
+from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
+
+from rn50 import frameworks
+from rn50.deploy import export, model_file
+from rn50.deploy.model_file import Model
+from rn50.errors import UserError
+from rn50.packages import needed_for
+from rn50.results import weights
+
+with needed_for("rn50 bench inference"):
+    import onnxruntime
+
+PROVIDERS = {"onnxruntime": model_file.CPU, "onnxruntime-cuda": "CUDAExecutionProvider",
+             "onnxruntime-tensorrt": "TensorrtExecutionProvider"}
+Run = Callable[[np.ndarray], np.ndarray]
+"""Images -> logits."""
+
+
+class Subject(NamedTuple):
+    """A model on an engine."""
+
+    file: pathlib.Path
+    engine: str
+    precision: str
+
+    @property
+    def name(self) -> str:
+        """Return what a person tells it by."""
+        return f"{self.file.name} {self.engine} {self.precision}"
+
+
+def of_frameworks() -> List[Tuple[str, str]]:
+    """Return (framework, way to run it) of every framework that has ``inference.py``."""
+    return [(name, way) for name, traits in frameworks.every().items() for way in traits.inference]
+
+
+def names() -> Tuple[str, ...]:
+    """Return the names of all engines, whether they are installed or not."""
+    return (*PROVIDERS, *(f"{framework}-{way}" for framework, way in of_frameworks()))
+
+
+def subjects(files: Sequence[pathlib.Path], engines: Sequence[str], precisions: Sequence[str]) -> List[Subject]:
+    """Return every model on every engine that can run it: weights on all, ONNX models on ONNX Runtime.
+
+    Raises UserError for a file that is no model, an engine that is not there or has nothing to run, and a precision that no
+    framework has on a CPU.
+    """
+    found: List[Subject] = []
+    of_weights = [file for file in files if file.suffix == weights.SUFFIX]
+    for engine in engines:
+        if engine in PROVIDERS:
+            _refuse_missing(engine)
+            found += [Subject(file, engine, _model(file).precision) for file in files]
+            continue
+        framework, _ = _parts(engine)
+        possible = frameworks.traits(framework).precisions["cpu"]
+        if not of_weights:
+            raise UserError(f"--engines {engine}", "runs weights, and no model is a .safetensors file",
+                            "give the weights that rn50 export made the model of")
+        for each in precisions:
+            if each not in possible:
+                raise UserError(f"--precisions {each}", f"{engine} on a CPU computes in {', '.join(possible)}", "leave it out")
+        found += [Subject(file, engine, precision) for file in of_weights for precision in precisions]
+    return list(dict.fromkeys(found))
+
+
+def _parts(engine: str) -> Tuple[str, str]:
+    return next((framework, way) for framework, way in of_frameworks() if f"{framework}-{way}" == engine)
+
+
+def _refuse_missing(engine: str) -> None:
+    there = onnxruntime.get_available_providers()
+    if PROVIDERS[engine] not in there:
+        raise UserError(f"--engines {engine}", f"this onnxruntime has no {PROVIDERS[engine]}, only {', '.join(there)}",
+                        "install onnxruntime-gpu in place of onnxruntime on a machine with a GPU, or leave the engine out")
+
+
+def _model(file: pathlib.Path) -> Model:
+    """Return an ONNX file, or weights as they would be exported."""
+    return export.convert(file, str(file)) if file.suffix == weights.SUFFIX else model_file.read(file)
+
+
+def create(subject: Subject, threads: int) -> Tuple[Run, Callable[[int], np.ndarray]]:
+    """Return a function from images to logits, and one from a batch size to random images for it."""
+    if subject.engine not in PROVIDERS:
+        framework, way = _parts(subject.engine)
+        read = weights.read(subject.file)
+        run: Run = frameworks.module(framework, "inference").create(read, way, subject.precision, threads)
+        return run, lambda batch_size: _images(batch_size, read.image_size)
+    model, provider = _model(subject.file), PROVIDERS[subject.engine]
+    session = model_file.session(model, threads, provider)
+    if session.get_providers()[0] != provider:  # it falls back on the CPU without an error
+        raise UserError(f"--engines {subject.engine}", f"ONNX Runtime cannot start {provider} here",
+                        "install the libraries of CUDA or TensorRT that this onnxruntime wants, or leave the engine out")
+    return _of_session(model, session), lambda batch_size: _images(batch_size, model.image_size, model)
+
+
+def _of_session(model: Model, session: Any) -> Run:
+    outputs, name = [session.get_outputs()[0].name], model.input
+
+    def run(images: np.ndarray) -> np.ndarray:
+        logits: np.ndarray = session.run(outputs, {name: images})[0]
+        return logits
+
+    return run
+
+
+def _images(batch_size: int, size: Optional[int], model: Optional[Model] = None) -> np.ndarray:
+    """Return random images: normalised ones, or decoded ones in 4:3 for a model with preprocessing."""
+    random = np.random.RandomState(0)
+    if size is not None:
+        return random.standard_normal((batch_size, 3, size, size)).astype(np.float32)
+    assert model is not None
+    height = int(model.facts.get("eval_resize", "256"))
+    return random.randint(0, 256, (batch_size, height, height * 4 // 3, 3)).astype(np.uint8)

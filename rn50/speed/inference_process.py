@@ -1,0 +1,151 @@
+"""A subject of ``rn50 bench inference`` in a process of its own, so that engines share neither threads nor memory."""
+
+import contextlib
+import multiprocessing
+import os
+import pathlib
+import signal
+import tempfile
+import time
+from multiprocessing.connection import Connection
+from typing import Any, Iterator, List, NamedTuple, Optional, Sequence
+
+import numpy as np
+
+from rn50.errors import UserError
+from rn50.process import set_default
+from rn50.speed import inference_engines
+from rn50.speed.inference_engines import Run, Subject
+
+LEAST_REQUESTS = 3
+"""Fewest requests that are timed in a round, however short the time."""
+LEAD_IN_REQUESTS = 2
+"""Requests before those that are timed: caches and threads are as if no other subject had run in between."""
+MOST_OF_SECONDS = 3
+"""A subject that cannot keep up with the arrivals stops after this many times its seconds."""
+
+
+class Load(NamedTuple):
+    """Requests of one round."""
+
+    batch_size: int
+    seconds: float
+    rate: Optional[float]
+    """Requests per second that arrive; None: the next request arrives when the one before is answered."""
+
+
+class Round(NamedTuple):
+    """Latencies in seconds, and the time from the first arrival to the last answer, or to the next arrival."""
+
+    latencies: List[float]
+    seconds: float
+
+
+def closed_loop(run: Run, images: np.ndarray, seconds: float) -> Round:
+    """Send each request when the one before is answered."""
+    latencies: List[float] = []
+    start = last = time.perf_counter()
+    while last - start < seconds or len(latencies) < LEAST_REQUESTS:
+        run(images)
+        now = time.perf_counter()
+        latencies.append(now - last)
+        last = now
+    return Round(latencies, last - start)
+
+
+def arrivals(run: Run, images: np.ndarray, seconds: float, rate: float) -> Round:
+    """Send ``rate`` requests per second at regular times; a latency includes the wait for the requests before."""
+    latencies: List[float] = []
+    start = now = time.perf_counter()
+    for index in range(max(LEAST_REQUESTS, round(seconds * rate))):
+        due = start + index / rate
+        if due > now:
+            time.sleep(due - now)
+        run(images)
+        now = time.perf_counter()
+        latencies.append(now - due)
+        if now - start > MOST_OF_SECONDS * seconds and index >= LEAST_REQUESTS:
+            break
+    return Round(latencies, max(now - start, len(latencies) / rate))
+
+
+class Process:
+    """A subject, ready to be measured. It waits, without using a core, while others are measured."""
+
+    def __init__(self, subject: Subject, threads: int, log: pathlib.Path):
+        """Start the process and load the model. Raises UserError if it cannot."""
+        self.subject, self._log = subject, log
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, subject, threads, str(log)), daemon=True)
+        self._process.start()
+        theirs.close()
+        self._answer()
+
+    def measure(self, load: Load) -> Round:
+        """Return one round of a load. Raises UserError if the engine fails."""
+        with contextlib.suppress(BrokenPipeError):  # _answer says why
+            self._pipe.send(load)
+        return Round(*self._answer())
+
+    def close(self) -> None:
+        """End the process."""
+        self._pipe.close()
+        self._process.terminate()
+        self._process.join()
+
+    def _answer(self) -> Any:
+        try:
+            kind, answer = self._pipe.recv()
+        except (EOFError, ConnectionResetError):
+            self._process.join()
+            said = [line for line in self._log.read_text("utf-8", "replace").splitlines() if line.strip()]
+            reason = said[-1][:300] if said else f"exit status {self._process.exitcode}"
+            raise UserError(self.subject.name, f"its process has ended ({reason})",
+                            "leave the engine out, or give smaller --batch-sizes") from None
+        if kind == "error":
+            raise UserError(*answer)
+        return answer
+
+
+@contextlib.contextmanager
+def started(subjects: Sequence[Subject], threads: int) -> Iterator[List[Process]]:
+    """Start a process for each subject, one after the other, and end them all."""
+    with contextlib.ExitStack() as stack:
+        folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        processes = []
+        for number, subject in enumerate(subjects):
+            processes.append(Process(subject, threads, folder / f"{number}.log"))
+            stack.callback(processes[-1].close)
+        yield processes
+
+
+def _serve(pipe: Connection, subject: Subject, threads: int, log: str) -> None:
+    """Load a model and answer loads until the other end of the pipe is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent too, which ends this process
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for stream in (1, 2):
+        os.dup2(descriptor, stream)
+    set_default("OMP_NUM_THREADS", str(threads))
+    try:
+        run, make = inference_engines.create(subject, threads)
+        pipe.send(("ready", None))
+        sizes = {}
+        with contextlib.suppress(EOFError):
+            while True:
+                load: Load = pipe.recv()
+                if load.batch_size not in sizes:
+                    sizes[load.batch_size] = make(load.batch_size)
+                pipe.send(("round", tuple(_round(run, sizes[load.batch_size], load))))
+    except UserError as error:
+        pipe.send(("error", (error.subject, error.problem, error.remedy)))
+
+
+def _round(run: Run, images: np.ndarray, load: Load) -> Round:
+    for _ in range(LEAD_IN_REQUESTS):
+        run(images)
+    if load.rate is None:
+        return closed_loop(run, images, load.seconds)
+    return arrivals(run, images, load.seconds, load.rate)
+
+

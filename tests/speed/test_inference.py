@@ -1,0 +1,143 @@
+"""Inference of models: engines agree, the harness adds nothing, and what a user can mend is one line."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from rn50.cli import main
+from rn50.deploy import export, model_file
+from rn50.errors import UserError
+from rn50.results import weights
+from rn50.speed import inference, inference_curve, inference_engines, inference_process
+from rn50.speed.inference import Result
+from rn50.speed.inference_engines import Subject
+from rn50.speed.inference_process import Load, Round
+from rn50.speed.rates import Rates
+from tests.contract.frameworks import installed
+from tests.deploy.networks import random_weights
+from tests.support import documented
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Files of the same network: weights, a model of them, and one with preprocessing."""
+    folder = tmp_path_factory.mktemp("models")
+    weights.write(folder / "w.safetensors", random_weights())
+    for name, preprocessing in (("model.onnx", False), ("whole.onnx", True)):
+        made = export.convert(folder / "w.safetensors", name, preprocessing=preprocessing)
+        (folder / name).write_bytes(made.content)
+    return folder
+
+
+def bench(*arguments):
+    done = subprocess.run([sys.executable, "-m", "rn50", "bench", "inference", *map(str, arguments)], cwd=str(ROOT),
+                          env=dict(os.environ), capture_output=True, text=True, timeout=300)
+    assert "Traceback" not in done.stderr
+    return done
+
+
+@pytest.mark.parametrize("framework, way", inference_engines.of_frameworks())
+def test_engines_of_frameworks_give_the_logits_of_the_model(models, framework, way):
+    installed(framework)
+    run, images = inference_engines.create(Subject(models / "w.safetensors", f"{framework}-{way}", "float32"), 1)
+    model = model_file.read(models / "model.onnx")
+    for batch_size in (3, 1):
+        given = images(batch_size)
+        expected = model_file.session(model, 1).run(None, {model.input: given})[0]
+        assert given.shape == (batch_size, 3, 32, 32)
+        assert np.abs(run(given) - expected).max() <= 1e-4 * np.abs(expected).max()
+
+
+def test_every_model_has_its_figures(models, tmp_path):
+    picture = tmp_path / "latency.svg"
+    done = bench(models / "model.onnx", models / "whole.onnx", models / "w.safetensors", "--batch-sizes", "1,2", "--cores", "1",
+                 "--seconds", "0.1", "--rounds", "2", "--picture", picture, "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert documented.differences("bench inference", told) == []
+    assert told["cores"] == 1 and told["requests_per_second"] is None
+    names = [(pathlib.Path(each["model"]).name, each["batch_size"]) for each in told["results"]]
+    assert sorted(names) == [(name, size) for name in ("model.onnx", "w.safetensors", "whole.onnx") for size in (1, 2)]
+    for each in told["results"]:
+        latency = each["latency_ms"]
+        assert 0 < latency["p50"] <= latency["p90"] <= latency["p95"] <= latency["p99"] and latency["average"] > 0
+        assert each["requests"] >= 2 * inference_process.LEAST_REQUESTS and each["kept_up"]
+    assert "whole.onnx onnxruntime float32" in picture.read_text()
+
+
+@pytest.mark.parametrize("arguments, said", [
+    (["none.onnx"], "none.onnx: cannot be read (No such file or directory)"),
+    (["cut.onnx"], "cut.onnx: no ONNX file ("),
+    (["model.onnx", "--engines", "onnxruntime-tensorrt"], "this onnxruntime has no TensorrtExecutionProvider, only "),
+    (["model.onnx", "--engines", "tensorflow"], "'tensorflow' is none of onnxruntime, onnxruntime-cuda, onnxruntime-tensorrt,"),
+    (["model.onnx", "--engines", "mxnet-hybridized"], "--engines mxnet-hybridized: runs weights, and no model is a .safetensors"),
+    (["w.safetensors", "--engines", "mxnet-hybridized", "--precisions", "float16"], "mxnet-hybridized on a CPU computes in"),
+    (["model.onnx", "--picture", "model.onnx/x.svg"], "model.onnx/x.svg: cannot be written"),
+])
+def test_bad_input(models, monkeypatch, arguments, said):
+    monkeypatch.chdir(models)
+    (models / "cut.onnx").write_bytes((models / "model.onnx").read_bytes()[:-100])
+    before = os.sched_getaffinity(0)
+    done = CliRunner(mix_stderr=False).invoke(main, ["bench", "inference", *arguments])
+    os.sched_setaffinity(0, before)
+    assert done.exit_code == 2 and said in " ".join(done.stderr.split()), done.stderr
+
+
+def test_a_process_that_dies_says_how(models, tmp_path):
+    subject = Subject(models / "model.onnx", "onnxruntime", "float32")
+    process = inference_process.Process(subject, 1, tmp_path / "log")
+    process._process.kill()
+    process._process.join()
+    with pytest.raises(UserError, match="model.onnx onnxruntime float32: its process has ended .exit status -9"):
+        process.measure(Load(1, 0.1, None))
+    process.close()
+
+
+def test_latency_at_a_rate_includes_the_wait():
+    """An engine that takes 20 ms gets 100 requests per second: each waits for all before it."""
+    slow = inference_process.arrivals(lambda images: time.sleep(0.02), np.zeros(1), 0.2, 100)
+    assert len(slow.latencies) == 20 and slow.latencies[-1] > 5 * slow.latencies[0]
+    result = inference._result(Subject(pathlib.Path("m"), "e", "float32"), 1, [slow], 100)
+    assert not result.kept_up and result.images_per_second.median < 60
+    fast = inference_process.arrivals(lambda images: None, np.zeros(1), 0.2, 100)
+    assert fast.seconds == pytest.approx(0.2, rel=0.5) and inference._result(result.subject, 1, [fast], 100).kept_up
+
+
+def test_the_harness_adds_next_to_nothing(models):
+    """Closed loop against a plain loop of ONNX Runtime, in turn; two in a hundred by the figures of docs/deployment.md."""
+    run, images = inference_engines.create(Subject(models / "model.onnx", "onnxruntime", "float32"), 1)
+    model = model_file.read(models / "model.onnx")
+    session, given, ratios = model_file.session(model, 1), images(8), []
+    for _ in range(7):
+        plain = []
+        for _ in range(60):
+            begin = time.perf_counter()
+            session.run(None, {model.input: given})
+            plain.append(time.perf_counter() - begin)
+        ours = inference_process.closed_loop(run, given, sum(plain))
+        ratios.append(np.median(ours.latencies) / np.median(plain))
+    assert np.median(ratios) < 1.25
+
+
+def test_percentiles_are_of_all_requests():
+    rounds = [Round([0.001] * 90, 0.09), Round([0.002] * 10, 0.02)]
+    result = inference._result(Subject(pathlib.Path("m.onnx"), "onnxruntime", "float32"), 4, rounds, None)
+    assert result.requests == 100 and result.latency_ms["average"] == pytest.approx(1.1)
+    assert [result.latency_ms[name] for name in ("p50", "p95", "p99")] == pytest.approx([1, 2, 2])
+    assert result.images_per_second == pytest.approx((3000, 2000, 4000))
+
+
+def test_the_picture_has_both_sides():
+    subject = Subject(pathlib.Path("<m>.onnx"), "onnxruntime", "float32")
+    latency = {"average": 2.0, "p50": 1.0, "p90": 2.0, "p95": 3.0, "p99": 4.0}
+    drawn = inference_curve.draw([Result(subject, size, 10, latency, Rates(100.0, 90.0, 110.0), True) for size in (1, 64)])
+    assert "latency in ms: p50, dashed p99" in drawn and "images/s" in drawn and "&lt;m&gt;.onnx onnxruntime float32" in drawn
