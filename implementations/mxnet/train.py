@@ -2,9 +2,10 @@
 
 import itertools
 import math
-from typing import Any, Callable, List, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Tuple
 
 import mxnet as mx
+import numpy as np
 from mxnet import autograd
 
 from implementations.mxnet.communicator import connect, lost_rank_named
@@ -111,6 +112,22 @@ class MxnetImplementation:
         """Return the batches of a split."""
         return DaliBatches(config, split, self.communicator, self._seed, self.batch_format)
 
+    def weights(self) -> Dict[str, np.ndarray]:
+        """Return copies of all tensors."""
+        arrays = {name: parameter.data().asnumpy() for name, parameter in self.network.collect_params().items()}
+        return {name: self._moved(array, 3, 1) for name, array in arrays.items()}
+
+    def assign(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Give tensors these values."""
+        parameters = self.network.collect_params()
+        for name, array in arrays.items():
+            parameters[name].set_data(mx.nd.array(self._moved(array, 1, 3)))
+
+    def _moved(self, array: np.ndarray, axis: int, to: int) -> np.ndarray:
+        """Return the weights of a convolution with their input channels at another axis, if those are last here."""
+        channels_last = self.batch_format.layout == "HWC" and array.ndim == 4
+        return np.ascontiguousarray(np.moveaxis(array, axis, to)) if channels_last else array
+
     def open_data(self) -> None:
         """Open the data set for the first time."""
         self.training_data, self.validation_data = self._open(self.config, "train"), self._open(self.config, "val")
@@ -157,6 +174,14 @@ class MxnetImplementation:
                 total += batch.samples
         self.validation_data.check_labels()
         return int(correct.asscalar()), total
+
+    def predictions(self) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
+        """Yield logits and labels of this rank's shard of the validation set."""
+        batches = self._open(self.config, "val")
+        for images, labels, samples, _ in batches.epoch():
+            self.steps += 1
+            yield self.network(images).asnumpy()[:samples], labels.asnumpy()[:samples]
+        batches.check_labels()
 
     def _wait(self) -> None:
         """Wait until the device has finished its work."""

@@ -2,12 +2,14 @@
 
 import itertools
 import math
-from typing import Any, List, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Tuple
+
+import numpy as np
 
 from implementations.paddle import paddle
 from implementations.paddle.communicator import connect, lost_rank_named
 from implementations.paddle.input_pipeline import DaliBatches, synthetic
-from implementations.paddle.model import ResNet50, evaluation, flatten_gradients, trainable, training_loss
+from implementations.paddle.model import ResNet50, evaluation, flatten_gradients, tensors, trainable, training_loss
 from implementations.paddle.optimizer import OPTIMIZERS
 from rn50.data.pipeline import dali
 from rn50.data.pipeline.batches import Batch, Batches, BatchFormat, Split
@@ -78,6 +80,16 @@ class PaddleImplementation:
         """Return the batches of a split."""
         return DaliBatches(config, split, self.communicator, self._seed, self.batch_format)
 
+    def weights(self) -> Dict[str, np.ndarray]:
+        """Return copies of all tensors."""
+        return {name: tensor.numpy() for name, tensor in tensors(self.network).items()}
+
+    def assign(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Give tensors these values."""
+        to = tensors(self.network)
+        for name, array in arrays.items():
+            to[name].set_value(array)
+
     def open_data(self) -> None:
         """Open the data set for the first time."""
         self.training_data, self.validation_data = self._open(self.config, "train"), self._open(self.config, "val")
@@ -129,6 +141,19 @@ class PaddleImplementation:
                 total += batch.samples
         self.validation_data.check_labels()
         return int(correct), total
+
+    def predictions(self) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
+        """Yield logits and labels of this rank's shard of the validation set."""
+        batches = self._open(self.config, "val")
+        for images, labels, samples, _ in batches.epoch():
+            self.steps += 1
+            yield self._logits(images).numpy()[:samples], labels.numpy()[:samples]
+        batches.check_labels()
+
+    @paddle.no_grad()
+    def _logits(self, images: paddle.Tensor) -> paddle.Tensor:
+        self.network.eval()
+        return self.network(images)
 
     def _wait(self) -> None:
         """Wait until the device has finished its work."""

@@ -3,8 +3,9 @@
 import contextlib
 import itertools
 import math
-from typing import Any, Callable, Iterator, List, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Tuple
 
+import numpy as np
 import torch
 
 from implementations.pytorch.communicator import connect, lost_rank_named
@@ -12,7 +13,7 @@ from implementations.pytorch.half_weights import HalfWeights
 from implementations.pytorch.input_library import open_batches, prepare
 from implementations.pytorch.input_pipeline import synthetic
 from implementations.pytorch.look_back import LookBack
-from implementations.pytorch.model import PRECISIONS, ResNet50, evaluation, flatten_parameters, trainable
+from implementations.pytorch.model import PRECISIONS, ResNet50, evaluation, flatten_parameters, tensors, trainable
 from implementations.pytorch.optimizer import in_order
 from implementations.pytorch.step import Eager, normalise_of, of_full_batches, optimizer_of
 from rn50.data.pipeline.batches import Batch, Batches, BatchFormat, Split
@@ -119,6 +120,16 @@ class PytorchImplementation:
         """Return the batches of a split."""
         return open_batches(config, split, self.communicator, self._seed, self.batch_format)
 
+    def weights(self) -> Dict[str, np.ndarray]:
+        """Return copies of all tensors."""
+        return {name: np.array(tensor.cpu().numpy(), order="C") for name, tensor in tensors(self.network).items()}
+
+    def assign(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Give tensors these values, where they are: one tensor holds all parameters."""
+        to = tensors(self.network)
+        for name, array in arrays.items():
+            to[name].copy_(torch.from_numpy(array))
+
     def open_data(self) -> None:
         """Open the data set for the first time."""
         self.training_data, self.validation_data = self._open(self.config, "train"), self._open(self.config, "val")
@@ -180,6 +191,19 @@ class PytorchImplementation:
                 total += batch.samples
         self.validation_data.check_labels()
         return int(correct), total
+
+    def predictions(self) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
+        """Yield logits and labels of this rank's shard of the validation set."""
+        batches = self._open(self.config, "val")
+        for images, labels, samples, _ in batches.epoch():
+            self.steps += 1
+            yield self._logits(images)[:samples].cpu().numpy(), labels[:samples].cpu().numpy()
+        batches.check_labels()
+
+    @torch.no_grad()
+    def _logits(self, images: torch.Tensor) -> torch.Tensor:
+        self.network.eval()
+        return self.network(images)
 
     def _wait(self) -> None:
         """Wait until the device has finished its work."""
