@@ -169,7 +169,7 @@ def trainable(network: nn.Layer) -> Tuple[Named, ...]:
 
 def tensors(network: nn.Layer) -> Dict[str, paddle.Tensor]:
     """Return parameters and running statistics, by the names of ``rn50.benchmark.network.shapes``."""
-    found = {name: tensor for name, tensor in trainable(network)}
+    found = dict(trainable(network))
     for layer in _named(network):
         norm = layer.names.get("gamma", "").replace("gamma", "")
         found.update((f"{norm}{name}", buffer) for name, buffer in layer.named_buffers())

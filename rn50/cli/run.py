@@ -24,9 +24,11 @@ _runs = click.option("--runs", default=rules.RUNS, show_default=True, type=Whole
 @_runs
 @click.option("--output", "-o", "results", type=click.Path(path_type=pathlib.Path),
               help="Folder of the results [default: results/CONFIG].")
+@click.option("--save-weights", is_flag=True, help="Save what each run has trained as result_N.safetensors: SAVE_WEIGHTS=1.")
 @click.option("--follow", is_flag=True, help="Only show the campaign, which runs elsewhere: rn50 watch.")
 @group.as_json
-def run_campaign(name: Optional[str], runs: int, results: Optional[pathlib.Path], follow: bool, as_json: bool) -> None:
+def run_campaign(name: Optional[str], runs: int, results: Optional[pathlib.Path], save_weights: bool, follow: bool,
+                 as_json: bool) -> None:
     """Make the timed runs of CONFIG, each with a fresh seed; check each, score them, and write the report.
 
     It does what ./run_experiments.sh does, with one live view on a terminal. Runs that are there already are kept, and one that
@@ -38,7 +40,7 @@ def run_campaign(name: Optional[str], runs: int, results: Optional[pathlib.Path]
     from rn50.results import score, scoreboard
     from rn50.settings import config_file
 
-    environ = process.environment()
+    environ = {**process.environment(), **({"SAVE_WEIGHTS": "1"} if save_weights else {})}
     file = config_file.find(name, environ)
     if results is None:
         results = pathlib.Path(environ.get("RESULTS") or ROOT / "results" / config_file.system_of(file))

@@ -16,10 +16,11 @@ from typing import Callable, Dict, List, NamedTuple, Optional
 
 import numpy as np
 
+from rn50 import files
 from rn50.benchmark import rules, schedule
 from rn50.data.certification import certificate
 from rn50.errors import Status, UserError
-from rn50.run import all_reduce, provenance, training
+from rn50.run import all_reduce, provenance, saved_weights, training
 from rn50.run.clock import now_ms
 from rn50.run.display import Display
 from rn50.run.implementation import Communicator, Implementation
@@ -78,6 +79,8 @@ def run(
         rank_display = display if communicator.rank == 0 else Display()
         seed = agree_on_seed(config.run.seed, communicator)
         result_file = pathlib.Path(config.run.result_file) if config.run.result_file else None
+        if communicator.rank == 0:
+            saved_weights.refuse_impossible(config)
         log = RunLog(communicator.rank, result_file)
         with _AbortOnSignal(log, communicator.rank), _watch(implementation, log, rank_display) as watch:
             try:
@@ -101,6 +104,9 @@ def run(
                 outcome = _against_the_clock(config, implementation, log, rank_display, watch)
                 log.run_stop("success" if outcome.reached_target else "aborted")
                 log.finish()
+                if config.run.save_weights and communicator.rank == 0:
+                    watch.doing = "saving the weights"
+                    saved_weights.save(config, implementation, seed, outcome.epoch, outcome.accuracy)
                 communicator.barrier()  # a rank that ends first may take the others with it
             except BaseException:
                 log.run_stop("aborted")
@@ -205,6 +211,7 @@ def _watch(implementation: Implementation, log: RunLog, display: Display) -> Wat
         finally:
             if line is not None:
                 say(f"rn50: {line}; then start the run again", err=True)
+            files.discard_unfinished()
             os._exit(Status.USER_ERROR)
 
     return Watchdog(implementation, lambda line: display.remark(f"warning: {line}"), end)
@@ -245,6 +252,7 @@ class _AbortOnSignal:
                 finally:
                     if number[0] == signal.SIGINT:
                         say("rn50: stopped by SIGINT; the same command starts the run again", err=True)
+                    files.discard_unfinished()
                     os._exit(128 + number[0])
 
     def __exit__(self, *_: object) -> None:

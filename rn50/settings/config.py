@@ -7,6 +7,8 @@ configuration file leaves out.
 """
 
 import dataclasses
+import hashlib
+import json
 import os
 import re
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Set, Tuple
@@ -141,6 +143,12 @@ class Run:
     benchmark_steps: Optional[int] = env("BENCHMARK_STEPS", integer,
                                          "steps of an epoch after which it is cut short, to measure speed", "100", STEPS,
                                          default=None)
+    save_weights: bool = env("SAVE_WEIGHTS", flag, "1: the weights are saved beside the log once the clock has stopped",
+                             default=False)
+
+
+RUNS_OWN = ("seed", "result_file", "cache_cleared", "hosts", "walltime", "save_weights")
+"""Fields of ``Run`` that may differ between the runs of one configuration."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -241,6 +249,14 @@ class Config:
     def is_imagenet(self) -> bool:
         """True if the run is the benchmark's complete task; otherwise every output is labelled ``rules.NOT_A_RESULT``."""
         return rules.is_task(dataclasses.asdict(self.data), self.run.benchmark_steps)
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 of all values that the runs of a result have in common."""
+        values = self.to_dict()
+        for name in RUNS_OWN:
+            del values["run"][name]
+        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
     def as_environment(self) -> Dict[str, str]:
         """Return variables from which ``from_environment`` reads an equal configuration."""
