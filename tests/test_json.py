@@ -15,6 +15,7 @@ from tests.support import documented, image_tree
 ELSEWHERE = {"bench comm": "system/test_two_ranks.py", "bench input": "speed/test_input_bench.py",
              "bench throughput": "speed/test_throughput.py",
              "profile": "speed/test_profile.py", "tune input": "speed/test_tuning.py",
+             "evaluate": "system/test_evaluate.py",
              "search": "hyperparameters/test_search.py", "package": "submission/test_package.py"}  # fmt: skip
 """Verb -> the test that calls ``documented.differences`` with what it printed."""
 TYPES = {"rate", "comparison", "borrow --suggest"}
