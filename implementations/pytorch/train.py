@@ -130,9 +130,25 @@ class PytorchImplementation:
         for name, array in arrays.items():
             to[name].copy_(torch.from_numpy(array))
 
+    def momentum(self) -> Dict[str, np.ndarray]:
+        """Return copies of the momentum."""
+        return {name: np.array(tensor.cpu().numpy(), order="C") for name, tensor in self.optimizer.momentum().items()}
+
+    def assign_momentum(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Give the momentum these values."""
+        to = self.optimizer.momentum()
+        for name, array in arrays.items():
+            to[name].copy_(torch.from_numpy(array))
+
     def open_data(self) -> None:
         """Open the data set for the first time."""
         self.training_data, self.validation_data = self._open(self.config, "train"), self._open(self.config, "val")
+
+    def begin_after(self, epoch: int, seed: int) -> None:
+        """Go on as after ``epoch`` epochs, and read the training set with another seed."""
+        self._learning_rates.go_on_after(epoch)
+        self._seed, self.training_data = seed, None
+        self.training_data = self._open(self.config, "train")
 
     @lost_rank_named()
     def train_epoch(self, epoch: int, progress: Progress) -> EpochResult:

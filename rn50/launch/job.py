@@ -18,7 +18,7 @@ from rn50.launch import launchers
 from rn50.machine import cgroup
 from rn50.machine.sources import Sources
 from rn50.process import ask_to_end_with_parent
-from rn50.run import log_file, saved_weights
+from rn50.run import checkpoint, log_file, saved_weights
 from rn50.settings.config import Config
 from rn50.terminal import say
 
@@ -61,6 +61,7 @@ def launch(config: Config, environ: Mapping[str, str]) -> int:
     if result_file is not None:
         log_file.refuse_existing(result_file)
     saved_weights.refuse_impossible(config)
+    checkpoint.refuse_impossible(config)
     return run_ranks(config, environ, ("train",), result_file)
 
 

@@ -83,6 +83,18 @@ class Implementation(Protocol):
     def assign(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Give tensors these values, by the names of ``weights``. It comes after ``warm_up``; momentum stays as it is."""
 
+    def momentum(self) -> Dict[str, np.ndarray]:
+        """Return float32 copies of the optimizer's momentum, by the names of the trainable tensors."""
+
+    def assign_momentum(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Give the momentum these values. It comes after ``warm_up``."""
+
+    def begin_after(self, epoch: int, seed: int) -> None:
+        """Go on as after ``epoch`` epochs: with their number of steps, and the training set opened anew, read with ``seed``.
+
+        It comes after ``open_data``.
+        """
+
     def open_data(self) -> None:
         """Open the data set. Before this call no file of it may be opened, its index included."""
 

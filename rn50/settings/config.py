@@ -145,9 +145,14 @@ class Run:
                                          default=None)
     save_weights: bool = env("SAVE_WEIGHTS", flag, "1: the weights are saved beside the log once the clock has stopped",
                              default=False)
+    checkpoint_epochs: int = env("CHECKPOINT_EPOCHS", integer, "epochs after which a state to resume from is saved beside the "
+                                 "log, while the clock runs; the input pipeline starts anew then; 0 saves none", default=0,
+                                 bound=EPOCHS_OR_0)
+    resume: bool = env("RESUME", flag, "1: go on from the checkpoint beside the log, if there is one; such a run is no MLPerf "
+                       "result", default=False)
 
 
-RUNS_OWN = ("seed", "result_file", "cache_cleared", "hosts", "walltime", "save_weights")
+RUNS_OWN = ("seed", "result_file", "cache_cleared", "hosts", "walltime", "save_weights", "resume")
 """Fields of ``Run`` that may differ between the runs of one configuration."""
 
 

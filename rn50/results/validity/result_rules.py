@@ -163,7 +163,7 @@ def _labels(runs: Sequence[Run]) -> Iterator[Finding]:
     rule = f"a run of anything but the benchmark's own task says so in its log: {rules.NOT_A_RESULT}"
     labelled = [run for run in runs if run.label]
     for run in labelled:
-        if not label.logged(run.log):
+        if "; ".join(label.logged(run.log)) != run.label:
             yield finding(run.log, None, rule, "what was saved beside the log is another task, and the log does not say so",
                           "submit the log as it was written")
     if labelled and len(labelled) < len(runs):

@@ -93,6 +93,18 @@ class ToyImplementation:
         for name, array in arrays.items():
             self._weights[name][:] = array
 
+    def momentum(self) -> Dict[str, np.ndarray]:
+        return {name: velocity.copy() for name, velocity in self._velocities.items()}
+
+    def assign_momentum(self, arrays: Mapping[str, np.ndarray]) -> None:
+        for name, array in arrays.items():
+            self._velocities[name][:] = array
+
+    def begin_after(self, epoch: int, seed: int) -> None:
+        self._learning_rates.go_on_after(epoch)
+        self._seed, self.training_data = seed, None
+        self.training_data = self._open(self.config, "train")
+
     def open_data(self) -> None:
         self.training_data, self.validation_data = self._open(self.config, "train"), self._open(self.config, "val")
 
