@@ -35,6 +35,7 @@ class MxnetImplementation:
         layout, half = "HWC" if on_gpu else "CHW", self.precision.name == "float16"
         self.batch_format = BatchFormat(local_rank if on_gpu else None, layout, half)
         self._learning_rates, self._pace = training.LearningRates(config), training.Pace()
+        self._masks: List[Tuple[Any, Any]] = []
         self.steps = 0
         self.forward_seconds = math.inf
         self.training_data: Any = None
@@ -128,6 +129,13 @@ class MxnetImplementation:
         channels_last = self.batch_format.layout == "HWC" and array.ndim == 4
         return np.ascontiguousarray(np.moveaxis(array, axis, to)) if channels_last else array
 
+    def keep(self, masks: Mapping[str, np.ndarray]) -> None:
+        """Multiply tensors by masks after every update."""
+        parameters = self.network.collect_params()
+        self._masks = [
+            (parameters[name].data(), mx.nd.array(self._moved(mask, 1, 3), self.context)) for name, mask in masks.items()
+        ]
+
     def momentum(self) -> Dict[str, np.ndarray]:
         """Return copies of the momentum."""
         return {name: self._moved(array.asnumpy(), 3, 1) for name, array in self.optimizer.momentum().items()}
@@ -177,6 +185,8 @@ class MxnetImplementation:
         loss.backward()
         self.communicator.all_reduce_gradients(self._gradients)
         self.optimizer.step(learning_rate, global_samples)
+        for weight, mask in self._masks:
+            mx.nd.elemwise_mul(weight, mask, out=weight)
         return loss
 
     @lost_rank_named()

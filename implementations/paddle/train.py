@@ -33,6 +33,7 @@ class PaddleImplementation:
         half = self.precision.name == "float16"
         self.batch_format = BatchFormat(local_rank, "HWC", half) if self._on_gpu else BatchFormat(None, "CHW", False)
         self._learning_rates, self._pace = training.LearningRates(config), training.Pace()
+        self._masks: List[Tuple[paddle.Tensor, paddle.Tensor]] = []
         self.steps = 0
         self.forward_seconds = math.inf
         self.training_data: Any = None
@@ -90,6 +91,16 @@ class PaddleImplementation:
         for name, array in arrays.items():
             to[name].set_value(array)
 
+    def keep(self, masks: Mapping[str, np.ndarray]) -> None:
+        """Multiply tensors by masks after every update."""
+        to = tensors(self.network)
+        self._masks = [(to[name], paddle.to_tensor(mask)) for name, mask in masks.items()]
+
+    @paddle.no_grad()
+    def _apply_masks(self) -> None:
+        for tensor, mask in self._masks:
+            tensor.multiply_(mask)
+
     def momentum(self) -> Dict[str, np.ndarray]:
         """Return copies of the momentum."""
         return {name: tensor.numpy() for name, tensor in self.optimizer.momentum().items()}
@@ -139,6 +150,7 @@ class PaddleImplementation:
         losses.sum().backward()
         self.communicator.all_reduce_gradients(self._gradients)
         self.optimizer.step(learning_rate, global_samples)
+        self._apply_masks()
         return losses.detach()
 
     @paddle.no_grad()

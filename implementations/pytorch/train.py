@@ -39,6 +39,8 @@ class PytorchImplementation:
         self.batch_format = BatchFormat(local_rank if on_gpu else None, "HWC", self.precision.name == "float16")
         self._look_back = LookBack(self.device)
         self._learning_rates, self._pace = training.LearningRates(config), training.Pace()
+        self._masked: List[torch.Tensor] = []
+        self._masks: List[torch.Tensor] = []
         self.steps = 0
         self.forward_seconds = math.inf
         self.training_data: Any = None
@@ -130,6 +132,11 @@ class PytorchImplementation:
         for name, array in arrays.items():
             to[name].copy_(torch.from_numpy(array))
 
+    def keep(self, masks: Mapping[str, np.ndarray]) -> None:
+        """Multiply tensors by masks after every update."""
+        self._masked = [tensors(self.network)[name] for name in masks]
+        self._masks = [torch.empty_like(to).copy_(torch.from_numpy(mask)) for to, mask in zip(self._masked, masks.values())]
+
     def momentum(self) -> Dict[str, np.ndarray]:
         """Return copies of the momentum."""
         return {name: np.array(tensor.cpu().numpy(), order="C") for name, tensor in self.optimizer.momentum().items()}
@@ -182,6 +189,8 @@ class PytorchImplementation:
             loss = self._full_step(images, labels)
         self.communicator.all_reduce_gradients(self._gradients)
         self.optimizer.step(learning_rate, global_samples)
+        if self._masks:
+            torch._foreach_mul_(self._masked, self._masks)
         return loss
 
     @contextlib.contextmanager

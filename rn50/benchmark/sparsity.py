@@ -10,6 +10,8 @@ import numpy as np
 
 from rn50.benchmark import network
 
+NAME = "2:4"
+"""Value of SPARSITY."""
 GROUP, KEPT = 4, 2
 """Weights of a group, and how many of them are kept."""
 

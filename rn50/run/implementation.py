@@ -83,6 +83,9 @@ class Implementation(Protocol):
     def assign(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Give tensors these values, by the names of ``weights``. It comes after ``warm_up``; momentum stays as it is."""
 
+    def keep(self, masks: Mapping[str, np.ndarray]) -> None:
+        """After every update from now on, multiply the tensors of these names by the masks. It comes after ``warm_up``."""
+
     def momentum(self) -> Dict[str, np.ndarray]:
         """Return float32 copies of the optimizer's momentum, by the names of the trainable tensors."""
 

@@ -70,13 +70,13 @@ class RunLog:
                 self._mllog.end(key, metadata=metadata, time_ms=now_ms(), stack_offset=2)
 
     def submission(self, config: Config, init_start_ms: int, labels: Sequence[str] = ()) -> None:
-        """Log the submission lines, ``cache_clear`` and ``init_start``; ``labels`` are more than that of other data.
+        """Log the submission lines, ``cache_clear`` and ``init_start``; ``labels`` are more than those of the configuration.
 
         Their time is that at which the process began its work. Loading the framework is part of initialisation, but the rank of a
         process is known only afterwards.
         """
         platform = config.run.platform
-        for label in (*(() if config.is_imagenet else (rules.NOT_A_RESULT,)), *labels):
+        for label in (*config.labels, *labels):
             platform += "" if label in platform else f" ({label})"
         for key, value in (
             (constants.SUBMISSION_BENCHMARK, rules.BENCHMARK),

@@ -21,7 +21,7 @@ from rn50 import files
 from rn50.benchmark import rules, schedule
 from rn50.data.certification import certificate
 from rn50.errors import Status, UserError
-from rn50.run import all_reduce, checkpoint, provenance, saved_weights, training
+from rn50.run import all_reduce, checkpoint, initial_weights, provenance, saved_weights, training
 from rn50.run.checkpoint import Checkpoint
 from rn50.run.clock import now_ms
 from rn50.run.display import Display
@@ -75,7 +75,7 @@ def run(
     again after that.
     """
     init_start_ms = now_ms()
-    resumed = checkpoint.read(config)
+    initial, resumed = initial_weights.read(config), checkpoint.read(config)
     implementation = create(_in_precision_of(resumed, config))
     try:
         communicator = implementation.communicator
@@ -99,6 +99,8 @@ def run(
                 watch.doing = "warming up"
                 tensors = implementation.warm_up(seed)
                 _tell_precision(implementation, result_file, rank_display)
+                if initial:
+                    initial_weights.give(config, initial, implementation)
                 if resumed:
                     checkpoint.restore(resumed, implementation)
                     rank_display.remark(f"goes on after epoch {resumed.epoch} of {resumed.file}; {rules.RESUMED}")

@@ -145,6 +145,10 @@ class Run:
                                          default=None)
     save_weights: bool = env("SAVE_WEIGHTS", flag, "1: the weights are saved beside the log once the clock has stopped",
                              default=False)
+    initial_weights: Optional[str] = env("INITIAL_WEIGHTS", text, "file of saved weights that a run begins with; such a run is "
+                                         "no MLPerf result", "result_0.safetensors", default=None)
+    sparsity: str = env("SPARSITY", one_of("none", "2:4"), "2:4: of every four input channels of INITIAL_WEIGHTS the two of the "
+                        "smaller magnitude are 0, and stay so", default="none")
     checkpoint_epochs: int = env("CHECKPOINT_EPOCHS", integer, "epochs after which a state to resume from is saved beside the "
                                  "log, while the clock runs; the input pipeline starts anew then; 0 saves none", default=0,
                                  bound=EPOCHS_OR_0)
@@ -254,6 +258,13 @@ class Config:
     def is_imagenet(self) -> bool:
         """True if the run is the benchmark's complete task; otherwise every output is labelled ``rules.NOT_A_RESULT``."""
         return rules.is_task(dataclasses.asdict(self.data), self.run.benchmark_steps)
+
+    @property
+    def labels(self) -> Tuple[str, ...]:
+        """Those of ``rules.LABELS`` that every output of a run has."""
+        having = ((rules.NOT_A_RESULT, not self.is_imagenet), (rules.FINE_TUNED, self.run.initial_weights is not None),
+                  (rules.SPARSE, self.run.sparsity != "none"))
+        return tuple(label for label, has in having if has)
 
     @property
     def sha256(self) -> str:

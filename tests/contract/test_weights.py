@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from rn50.benchmark import network
+from rn50.benchmark import network, rules, sparsity
 from rn50.run import implementation
 from tests.conftest import EVAL_SAMPLES, with_changes
 from tests.contract.frameworks import FRAMEWORKS, WITH_TOY, installed
@@ -80,3 +80,26 @@ def test_weights_of_one_framework_evaluate_in_another(ranks, one, other):
     assert total == EVAL_SAMPLES and predicted[0] == predicted[1] and sum(predicted[0]) == correct
     theirs.open_data()
     assert theirs.evaluate() == (correct, total)
+
+
+@pytest.mark.parametrize("optimizer", rules.OPTIMIZERS)
+@pytest.mark.parametrize("name", sorted(FRAMEWORKS))
+def test_pruned_weights_stay_pruned_whatever_the_optimizer_does(tiny_config, name, optimizer):
+    installed(name)
+    h = {"optimizer": optimizer, "learning_rate": 0.05}
+    rank = implementation.load(name)(with_changes(tiny_config, run={"framework": name}, hyperparameters=h))
+    rank.warm_up(5)
+    begun = drawn(network.shapes(10, tiny_config.data.width), 2)
+    masks = sparsity.masks(begun)
+    rank.keep(masks)
+    rank.assign({name: array * masks.get(name, np.float32(1)) for name, array in begun.items()})
+    rank.open_data()
+    rank.train_epoch(1, lambda samples, loss: None)
+    rank.evaluate()
+    ended = rank.weights()
+    rank.close()
+    for each, mask in masks.items():
+        np.testing.assert_array_equal(ended[each] != 0, mask == 1, err_msg=each)
+        assert (ended[each] != begun[each] * mask).any()
+    assert sparsity.holds(ended) and set(sparsity.densities(ended).values()) == {0.5}
+    assert (ended["conv0_weight"] != 0).all()

@@ -7,7 +7,8 @@ import subprocess
 
 import pytest
 
-from rn50.results import weights
+from rn50.benchmark import rules
+from rn50.results import run, weights
 from tests.contract.frameworks import FRAMEWORKS, installed
 from tests.support import documented
 from tests.system.job import RN50, ROOT
@@ -17,13 +18,13 @@ from tests.system.job import RN50, ROOT
 def rn50():
     """Runs a verb; returns (status, standard output, standard error)."""
 
-    def run(*arguments, **environment):
+    def call(*arguments, **environment):
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "FRAMEWORK": "mxnet", **environment}
         done = subprocess.run([*RN50, *map(str, arguments)], env=environment, cwd=str(ROOT), capture_output=True, text=True,
                               timeout=300)
         return done.returncode, done.stdout, done.stderr
 
-    return run
+    return call
 
 
 @pytest.fixture
@@ -59,6 +60,25 @@ def test_every_framework_and_two_ranks_count_the_same(rn50, trained, tiny_enviro
     assert found[0]["top1"] == accuracy
     assert f"top-1  {accuracy:8.2%}   {found[0]['correct']} of 57" in printed and f"report: {page}" in printed
     assert "density" not in printed and page.exists()
+
+
+def test_a_run_that_begins_with_pruned_weights_ends_with_half_of_them(rn50, trained, tiny_environment, tmp_path):
+    log = tmp_path / "result_1.txt"
+    environment = {**tiny_environment, "INITIAL_WEIGHTS": str(trained)}
+    status, _, said = rn50("launch", **{**environment, "SPARSITY": "2:4", "SAVE_WEIGHTS": "1", "RESULT_FILE": str(log)})
+    assert status == 3, said
+    status, printed, said = rn50("evaluate", weights.path(log), **tiny_environment)
+    assert status == 0, said
+    assert "density 50.0%: 53 layers, " in printed and "2:4: in every group of four at least two are 0" in printed
+    assert run.read(log).label == f"{rules.NOT_A_RESULT}; {rules.FINE_TUNED}; {rules.SPARSE}"
+    for changes, problem in (
+        ({"WIDTH": "0.25"}, f"INITIAL_WEIGHTS={trained}: it is of a network with WIDTH=0.125, the configuration has WIDTH=0.25"),
+        ({"INITIAL_WEIGHTS": str(tmp_path / "none")}, f"{tmp_path / 'none'}: cannot be read"),
+        ({"INITIAL_WEIGHTS": "", "SPARSITY": "2:4"}, "trained weights are pruned, and there are none; set INITIAL_WEIGHTS"),
+        ({"WIDTH": "0.15", "SPARSITY": "2:4"}, "WIDTH=0.15: a layer of this width has input channels that do not divide by 4"),
+    ):
+        status, _, said = rn50("launch", **{**environment, **changes})
+        assert status == 2 and problem in said and len(said.splitlines()) == 1, said
 
 
 def test_what_does_not_fit_is_one_line(rn50, trained, tiny_environment, tmp_path):

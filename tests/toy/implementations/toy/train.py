@@ -55,6 +55,7 @@ class ToyImplementation:
         self.batch_format = BatchFormat(None, "CHW", False)
         self._learning_rates, self._pace = training.LearningRates(config), training.Pace()
         self.precision = precision.before_warm_up(config)
+        self._masks: Dict[str, np.ndarray] = {}
         self.steps, self.forward_seconds = 0, float("inf")
         self.training_data: Any = None
         self.validation_data: Any = None
@@ -92,6 +93,9 @@ class ToyImplementation:
     def assign(self, arrays: Mapping[str, np.ndarray]) -> None:
         for name, array in arrays.items():
             self._weights[name][:] = array
+
+    def keep(self, masks: Mapping[str, np.ndarray]) -> None:
+        self._masks = dict(masks)
 
     def momentum(self) -> Dict[str, np.ndarray]:
         return {name: velocity.copy() for name, velocity in self._velocities.items()}
@@ -139,6 +143,7 @@ class ToyImplementation:
             update = lars_update(*state, h.lars_eta, h.momentum, h.weight_decay) if h.optimizer == "lars" else sgd_update(
                 *state, h.momentum, h.weight_decay)
             weight[:], self._velocities[name][:] = update
+            weight *= self._masks.get(name, 1)
         return -(target * log_probability).sum(axis=1)
 
     def evaluate(self) -> Tuple[int, int]:
