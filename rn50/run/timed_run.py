@@ -161,7 +161,8 @@ def _against_the_clock(
 ) -> Outcome:
     """Do everything between ``run_start`` and ``run_stop``."""
     h = config.hyperparameters
-    loss_check = LossCheck(config, lambda line: display.remark(f"warning: {line}"))
+    loss_check = LossCheck(config, lambda line: display.remark(f"warning: {line}"),
+                           trained=resumed is not None or config.run.initial_weights is not None)
     watch.doing = "opening the data set"
     implementation.open_data()
     log.samples(config, implementation.precision.name, _check_certificate(config, implementation.communicator, display))

@@ -8,7 +8,7 @@ import pytest
 from rn50.benchmark import rules
 from rn50.results import parse, run, score, weights
 from tests.contract.frameworks import FRAMEWORKS, installed
-from tests.system.job import BUSY_S, Job, events
+from tests.system.job import BUSY_S, RN50, Job, configuration_file, events
 
 TARGET_MISSED = 3
 RUN = {"NUMEPOCHS": "5", "EVAL_OFFSET": "0", "EVAL_PERIOD": "2", "CHECKPOINT_EPOCHS": "2", "SAVE_WEIGHTS": "1"}
@@ -74,3 +74,18 @@ def test_what_cannot_be_resumed_is_refused_and_without_a_checkpoint_a_run_begins
         assert saved.read_bytes() == damaged
     job = Job({**environment, "RESULT_FILE": "", "SAVE_WEIGHTS": "0"})
     assert job.wait() == 2 and "CHECKPOINT_EPOCHS=2: checkpoints are saved beside the log, which has no file" in job.complaint
+
+
+def test_a_campaign_that_was_killed_resumes_and_leaves_weights(tiny_environment, tmp_path):
+    installed("mxnet")
+    own = {name: value for name, value in tiny_environment.items() if name != "SEED"}
+    training = {name: value for name, value in RUN.items() if name != "SAVE_WEIGHTS"}
+    file = configuration_file(tmp_path / "config_TINY.sh", {**own, **training, "FRAMEWORK": "mxnet"})
+    results = tmp_path / "results"
+    command = (*RN50, "run", str(file), "--runs", "1", "-o", str(results), "--resume", "--save-weights")
+    killed_in_epoch(Job({}, command), results / "result_0.txt", 4)
+    assert not weights.path(results / "result_0.txt").exists()
+    job = Job({}, command)
+    assert job.wait(BUSY_S) == 0, job.err
+    assert "goes on after epoch 2 of" in job.out + job.err
+    assert weights.read(weights.path(results / "result_0.txt")).facts["epoch"] == "5"
