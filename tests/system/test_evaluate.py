@@ -43,7 +43,8 @@ def test_every_framework_and_two_ranks_count_the_same(rn50, trained, tiny_enviro
     data.mkdir()
     for name in ("val.rec", "val.idx"):
         shutil.copy(os.path.join(tiny_environment["DATADIR"], name), str(data))
-    environment = {**tiny_environment, "DATADIR": str(data), "WIDTH": "1", "IMAGE_SIZE": "48", "EVAL_RESIZE": "64"}
+    environment = {**tiny_environment, "DATADIR": str(data), "WIDTH": "1", "IMAGE_SIZE": "48", "EVAL_RESIZE": "64",
+                   "PRECISION": "auto"}
     found = []
     for name in FRAMEWORKS:
         installed(name)
@@ -51,6 +52,7 @@ def test_every_framework_and_two_ranks_count_the_same(rn50, trained, tiny_enviro
         assert status == 0, said
         found.append(json.loads(printed))
         assert documented.differences("evaluate", found[-1]) == []
+        assert found[-1]["precision"] == "float32"
         assert found[-1]["framework"] == name and found[-1]["facts"]["framework"] == "mxnet"
     page = tmp_path / "page.html"
     status, printed, said = rn50("evaluate", trained, "--report", page, **{**environment, "DGXNGPU": "2"})
