@@ -2,7 +2,7 @@
 # Sourced first by the scripts: paths that the caller gave relative to his folder become absolute, and the checkout becomes the
 # working directory.
 unset CDPATH # with it, cd may print a folder, or lead to another one
-for path_variable in CONFIG_FILE DATADIR LOGDIR RESULTS RESULT_FILE; do
+for path_variable in CONFIG_FILE DATADIR INITIAL_WEIGHTS LOGDIR RESULTS RESULT_FILE; do
   case ${!path_variable:-/} in
     /*) ;;
     *) printf -v "$path_variable" '%s/%s' "$PWD" "${!path_variable}" ;;

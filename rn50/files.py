@@ -10,7 +10,7 @@ import pathlib
 import re
 import secrets
 import stat
-from typing import Any, BinaryIO, Iterable, Iterator, Union
+from typing import Any, BinaryIO, Iterable, Iterator, Set, Union
 
 import rn50
 from rn50.errors import UserError
@@ -26,6 +26,8 @@ MARK = f"written by rn50 {rn50.__version__}"
 NOTHING, OURS, ANY = "nothing", "files that rn50 wrote", "any regular file that is no result log"
 """Values of ``may_replace``: the files that ``write`` may replace."""
 
+_unfinished: Set[pathlib.Path] = set()
+"""Files of temporary names that ``write`` is writing."""
 _MARK = MARK.rsplit(" ", 1)[0].encode()  # of any version
 _MARKED_WITHIN = 4096
 _LOG_NAME = re.compile(r"result_.*\.txt")
@@ -170,6 +172,7 @@ def write(
     try:
         refuse_to_replace(path, may_replace, remedy, or_else)
         temporary = path.with_name(f".rn50-{secrets.token_hex(8)}")
+        _unfinished.add(temporary)
         try:
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
             with os.fdopen(descriptor, "wb") as stream:
@@ -180,10 +183,18 @@ def write(
                 temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
+            _unfinished.discard(temporary)
     except FileExistsError:
         raise UserError(path, "exists", f"{remedy}, or {or_else}") from None
     except (OSError, ValueError) as error:
         raise UserError(path, f"cannot be written ({_reason(error)})", remedy) from error
+
+
+def discard_unfinished() -> None:
+    """Remove what ``write`` has begun in other threads, before ``os._exit`` ends them."""
+    for file in tuple(_unfinished):
+        with contextlib.suppress(OSError):
+            file.unlink(missing_ok=True)
 
 
 def refuse_to_replace(

@@ -17,6 +17,7 @@ ELSEWHERE = {"bench comm": "system/test_two_ranks.py", "bench input": "speed/tes
              "bench throughput": "speed/test_throughput.py",
              "profile": "speed/test_profile.py", "tune input": "speed/test_tuning.py",
              "export": "deploy/test_export.py", "quantize": "deploy/test_quantization.py",
+             "evaluate": "system/test_evaluate.py",
              "search": "hyperparameters/test_search.py", "package": "submission/test_package.py"}  # fmt: skip
 """Verb -> the test that calls ``documented.differences`` with what it printed."""
 TYPES = {"rate", "comparison", "borrow --suggest"}

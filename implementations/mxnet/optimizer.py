@@ -5,7 +5,7 @@ ratio and weight decay, scales the momentum of only some parameters when the lea
 the order of the network, which on a CPU is several times slower (docs/measurements.md).
 """
 
-from typing import Any, Sequence
+from typing import Any, Dict, Sequence
 
 import mxnet as mx
 
@@ -42,12 +42,17 @@ class Sgd:
         self._weights = [parameter.data() for parameter in ordered]
         self._gradients = [parameter.grad() for parameter in ordered]
         self._velocities = [mx.nd.zeros_like(weight) for weight in self._weights]
+        self._names = [parameter.name for parameter in ordered]
         self._decayed = sum(optimizers.has_weight_decay(parameter.name) for parameter in ordered)
         self._context = self._weights[0].context
         self._weight_decay = mx.nd.zeros(len(ordered), self._context)
         self._weight_decay[: self._decayed] = hyperparameters.weight_decay
         # The number of tensors in one launch, as MXNet reads it from MXNET_OPTIMIZER_AGGREGATION_SIZE.
         self._chunk = mx.optimizer.SGD().aggregate_num
+
+    def momentum(self) -> Dict[str, Any]:
+        """Return the momentum by the names of the parameters."""
+        return dict(zip(self._names, self._velocities))
 
     def reset(self) -> None:
         """Set all momentum to 0."""

@@ -2,9 +2,10 @@
 
 import itertools
 import math
-from typing import Any, Callable, List, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Tuple
 
 import mxnet as mx
+import numpy as np
 from mxnet import autograd
 
 from implementations.mxnet.communicator import connect, lost_rank_named
@@ -34,6 +35,7 @@ class MxnetImplementation:
         layout, half = "HWC" if on_gpu else "CHW", self.precision.name == "float16"
         self.batch_format = BatchFormat(local_rank if on_gpu else None, layout, half)
         self._learning_rates, self._pace = training.LearningRates(config), training.Pace()
+        self._masks: List[Tuple[Any, Any]] = []
         self.steps = 0
         self.forward_seconds = math.inf
         self.training_data: Any = None
@@ -111,9 +113,48 @@ class MxnetImplementation:
         """Return the batches of a split."""
         return DaliBatches(config, split, self.communicator, self._seed, self.batch_format)
 
+    def weights(self) -> Dict[str, np.ndarray]:
+        """Return copies of all tensors."""
+        arrays = {name: parameter.data().asnumpy() for name, parameter in self.network.collect_params().items()}
+        return {name: self._moved(array, 3, 1) for name, array in arrays.items()}
+
+    def assign(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Give tensors these values."""
+        parameters = self.network.collect_params()
+        for name, array in arrays.items():
+            parameters[name].set_data(mx.nd.array(self._moved(array, 1, 3)))
+
+    def _moved(self, array: np.ndarray, axis: int, to: int) -> np.ndarray:
+        """Return the weights of a convolution with their input channels at another axis, if those are last here."""
+        channels_last = self.batch_format.layout == "HWC" and array.ndim == 4
+        return np.ascontiguousarray(np.moveaxis(array, axis, to)) if channels_last else array
+
+    def keep(self, masks: Mapping[str, np.ndarray]) -> None:
+        """Multiply tensors by masks after every update."""
+        parameters = self.network.collect_params()
+        self._masks = [
+            (parameters[name].data(), mx.nd.array(self._moved(mask, 1, 3), self.context)) for name, mask in masks.items()
+        ]
+
+    def momentum(self) -> Dict[str, np.ndarray]:
+        """Return copies of the momentum."""
+        return {name: self._moved(array.asnumpy(), 3, 1) for name, array in self.optimizer.momentum().items()}
+
+    def assign_momentum(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Give the momentum these values."""
+        to = self.optimizer.momentum()
+        for name, array in arrays.items():
+            to[name][:] = mx.nd.array(self._moved(array, 1, 3))
+
     def open_data(self) -> None:
         """Open the data set for the first time."""
         self.training_data, self.validation_data = self._open(self.config, "train"), self._open(self.config, "val")
+
+    def begin_after(self, epoch: int, seed: int) -> None:
+        """Go on as after ``epoch`` epochs, and read the training set with another seed."""
+        self._learning_rates.go_on_after(epoch)
+        self._seed, self.training_data = seed, None
+        self.training_data = self._open(self.config, "train")
 
     @lost_rank_named()
     def train_epoch(self, epoch: int, progress: Progress) -> EpochResult:
@@ -144,6 +185,8 @@ class MxnetImplementation:
         loss.backward()
         self.communicator.all_reduce_gradients(self._gradients)
         self.optimizer.step(learning_rate, global_samples)
+        for weight, mask in self._masks:
+            mx.nd.elemwise_mul(weight, mask, out=weight)
         return loss
 
     @lost_rank_named()
@@ -157,6 +200,14 @@ class MxnetImplementation:
                 total += batch.samples
         self.validation_data.check_labels()
         return int(correct.asscalar()), total
+
+    def predictions(self) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
+        """Yield logits and labels of this rank's shard of the validation set."""
+        batches = self._open(self.config, "val")
+        for images, labels, samples, _ in batches.epoch():
+            self.steps += 1
+            yield self.network(images).asnumpy()[:samples], labels.asnumpy()[:samples]
+        batches.check_labels()
 
     def _wait(self) -> None:
         """Wait until the device has finished its work."""

@@ -8,7 +8,7 @@ import numpy as np
 from paddle import inference
 
 from implementations.paddle import paddle
-from implementations.paddle.model import ResNet50, trainable
+from implementations.paddle.model import ResNet50, tensors
 from rn50.results.weights import Weights
 
 
@@ -39,14 +39,7 @@ def save(weights: Weights, path: str, precision: str) -> None:
     """Write weights as ``path``.pdmodel and ``path``.pdiparams."""
     network = ResNet50(weights.classes, weights.width, False, precision, "NCHW")
     network.eval()
-    gammas = {}
-    for name, tensor in trainable(network):
+    for name, tensor in tensors(network).items():
         tensor.set_value(weights.arrays[name])
-        gammas[id(tensor)] = name
-    for layer in network.sublayers():
-        if hasattr(layer, "running_mean"):
-            norm = gammas[id(layer.gamma)][: -len("gamma")]
-            layer.running_mean.set_value(weights.arrays[f"{norm}running_mean"])
-            layer.running_var.set_value(weights.arrays[f"{norm}running_var"])
     shape = [None, 3, weights.image_size, weights.image_size]
     paddle.jit.save(network, path, input_spec=[paddle.static.InputSpec(shape, "float32", "images")])

@@ -171,6 +171,15 @@ def trainable(network: nn.Layer) -> Tuple[Named, ...]:
     return tuple(Named(name, getattr(layer, kind)) for layer in _named(network) for kind, name in layer.names.items())
 
 
+def tensors(network: nn.Layer) -> Dict[str, paddle.Tensor]:
+    """Return parameters and running statistics, by the names of ``rn50.benchmark.network.shapes``."""
+    found = dict(trainable(network))
+    for layer in _named(network):
+        norm = layer.names.get("gamma", "").replace("gamma", "")
+        found.update((f"{norm}{name}", buffer) for name, buffer in layer.named_buffers())
+    return found
+
+
 def _named(network: nn.Layer) -> Iterator[Any]:
     """Return the layers that have parameters of their own."""
     return (layer for layer in network.sublayers(include_self=True) if hasattr(layer, "names"))

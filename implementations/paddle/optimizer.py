@@ -29,13 +29,18 @@ class Sgd:
             tensor.name = name  # by which the optimizer knows those without weight decay
         self._tensors = [each.tensor for each in parameters]
         self._decayed = [each.tensor for each in parameters if optimizers.has_weight_decay(each.name)]
-        self.reset()
-
-    def reset(self) -> None:
-        """Set all momentum to 0."""
         self._optimizer = LarsMomentumOptimizer(
             learning_rate=0.0, momentum=self._hyperparameters.momentum, parameter_list=self._tensors,
             epsilon=rules.LARS_EPSILON, **self._decay())
+
+    def momentum(self) -> Dict[str, paddle.Tensor]:
+        """Return the momentum by the names of the parameters; empty before the first step."""
+        return dict(self._optimizer._accumulators["velocity"])  # the names of its state_dict() change from object to object
+
+    def reset(self) -> None:
+        """Set all momentum to 0."""
+        for velocity in self.momentum().values():
+            velocity.zero_()
 
     def _decay(self) -> Dict[str, Any]:
         """Return the optimizer's arguments on weight decay and trust ratio."""

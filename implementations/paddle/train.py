@@ -2,13 +2,15 @@
 
 import itertools
 import math
-from typing import Any, List, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Tuple
+
+import numpy as np
 
 from implementations.paddle import paddle
 from implementations.paddle.communicator import connect, lost_rank_named
 from implementations.paddle.input_library import open_batches, prepare
 from implementations.paddle.input_pipeline import synthetic
-from implementations.paddle.model import ResNet50, evaluation, flatten_gradients, trainable, training_loss
+from implementations.paddle.model import ResNet50, evaluation, flatten_gradients, tensors, trainable, training_loss
 from implementations.paddle.optimizer import OPTIMIZERS
 from rn50.data.pipeline.batches import Batch, Batches, BatchFormat, Split
 from rn50.run import precision, training
@@ -32,6 +34,7 @@ class PaddleImplementation:
         half = self.precision.name == "float16"
         self.batch_format = BatchFormat(local_rank, "HWC", half) if self._on_gpu else BatchFormat(None, "CHW", False)
         self._learning_rates, self._pace = training.LearningRates(config), training.Pace()
+        self._masks: List[Tuple[paddle.Tensor, paddle.Tensor]] = []
         self.steps = 0
         self.forward_seconds = math.inf
         self.training_data: Any = None
@@ -79,9 +82,45 @@ class PaddleImplementation:
         """Return the batches of a split."""
         return open_batches(config, split, self.communicator, self._seed, self.batch_format)
 
+    def weights(self) -> Dict[str, np.ndarray]:
+        """Return copies of all tensors."""
+        return {name: tensor.numpy() for name, tensor in tensors(self.network).items()}
+
+    def assign(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Give tensors these values."""
+        to = tensors(self.network)
+        for name, array in arrays.items():
+            to[name].set_value(array)
+
+    def keep(self, masks: Mapping[str, np.ndarray]) -> None:
+        """Multiply tensors by masks after every update."""
+        to = tensors(self.network)
+        self._masks = [(to[name], paddle.to_tensor(mask)) for name, mask in masks.items()]
+
+    @paddle.no_grad()
+    def _apply_masks(self) -> None:
+        for tensor, mask in self._masks:
+            tensor.multiply_(mask)
+
+    def momentum(self) -> Dict[str, np.ndarray]:
+        """Return copies of the momentum."""
+        return {name: tensor.numpy() for name, tensor in self.optimizer.momentum().items()}
+
+    def assign_momentum(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Give the momentum these values."""
+        to = self.optimizer.momentum()
+        for name, array in arrays.items():
+            to[name].set_value(array)
+
     def open_data(self) -> None:
         """Open the data set for the first time."""
         self.training_data, self.validation_data = self._open(self.config, "train"), self._open(self.config, "val")
+
+    def begin_after(self, epoch: int, seed: int) -> None:
+        """Go on as after ``epoch`` epochs, and read the training set with another seed."""
+        self._learning_rates.go_on_after(epoch)
+        self._seed, self.training_data = seed, None
+        self.training_data = self._open(self.config, "train")
 
     @lost_rank_named()
     def train_epoch(self, epoch: int, progress: Progress) -> EpochResult:
@@ -112,6 +151,7 @@ class PaddleImplementation:
         losses.sum().backward()
         self.communicator.all_reduce_gradients(self._gradients)
         self.optimizer.step(learning_rate, global_samples)
+        self._apply_masks()
         return losses.detach()
 
     @paddle.no_grad()
@@ -130,6 +170,19 @@ class PaddleImplementation:
                 total += batch.samples
         self.validation_data.check_labels()
         return int(correct), total
+
+    def predictions(self) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
+        """Yield logits and labels of this rank's shard of the validation set."""
+        batches = self._open(self.config, "val")
+        for images, labels, samples, _ in batches.epoch():
+            self.steps += 1
+            yield self._logits(images).numpy()[:samples], labels.numpy()[:samples]
+        batches.check_labels()
+
+    @paddle.no_grad()
+    def _logits(self, images: paddle.Tensor) -> paddle.Tensor:
+        self.network.eval()
+        return self.network(images)
 
     def _wait(self) -> None:
         """Wait until the device has finished its work."""

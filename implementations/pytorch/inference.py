@@ -5,7 +5,7 @@ from typing import Callable
 import numpy as np
 import torch
 
-from implementations.pytorch.model import ResNet50, trainable
+from implementations.pytorch.model import ResNet50, tensors
 from rn50.results.weights import Weights
 
 
@@ -13,15 +13,8 @@ def create(weights: Weights, way: str, precision: str, threads: int) -> Callable
     """Return a function from images (N, 3, S, S) to logits (N, classes); ``way`` is "eager" or "compiled"."""
     torch.set_num_threads(threads)
     network = ResNet50(weights.classes, weights.width, False, precision).eval()
-    values = {name: torch.from_numpy(np.array(array)) for name, array in weights.arrays.items()}
-    for name, tensor in trainable(network):
-        tensor.data.copy_(values[name])
-    gammas = {id(tensor): name for name, tensor in trainable(network)}
-    for module in network.modules():
-        if hasattr(module, "running_mean"):
-            norm = gammas[id(module.gamma)][: -len("gamma")]
-            module.running_mean.copy_(values[f"{norm}running_mean"])
-            module.running_var.copy_(values[f"{norm}running_var"])
+    for name, tensor in tensors(network).items():
+        tensor.copy_(torch.from_numpy(np.array(weights.arrays[name])))
     run = torch.compile(network) if way == "compiled" else network
 
     def logits(images: np.ndarray) -> np.ndarray:

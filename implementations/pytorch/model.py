@@ -185,6 +185,15 @@ def trainable(network: nn.Module) -> Tuple[Named, ...]:
     return tuple(Named(name, getattr(module, kind)) for module in _named(network) for kind, name in module.names.items())
 
 
+def tensors(network: nn.Module) -> Dict[str, torch.Tensor]:
+    """Return parameters and running statistics, by the names of ``rn50.benchmark.network.shapes``."""
+    found = {name: tensor.data for name, tensor in trainable(network)}
+    for module in _named(network):
+        norm = module.names.get("gamma", "").replace("gamma", "")
+        found.update((f"{norm}{name}", buffer) for name, buffer in module.named_buffers())
+    return found
+
+
 def _named(network: nn.Module) -> Iterator[Any]:
     """Return the modules that have parameters of their own."""
     return (module for module in network.modules() if hasattr(module, "names"))

@@ -4,11 +4,11 @@ All parameters are one tensor, and so are their gradients and their momentum (``
 updates them all.
 """
 
-from typing import Sequence
+from typing import Dict, Sequence
 
 import torch
 
-from implementations.pytorch.model import ALIGNMENT, Named, starts
+from implementations.pytorch.model import ALIGNMENT, Named, starts, views
 from rn50.benchmark import optimizers, rules
 from rn50.settings.config import Hyperparameters
 
@@ -27,7 +27,7 @@ class Sgd:
     def __init__(
         self, parameters: Sequence[Named], weights: torch.Tensor, gradients: torch.Tensor, hyperparameters: Hyperparameters
     ):
-        self._hyperparameters = hyperparameters
+        self._hyperparameters, self._parameters = hyperparameters, parameters
         self._count, self._decayed = len(parameters), sum(optimizers.has_weight_decay(each.name) for each in parameters)
         # In rows that no two parameters share, so that a value per parameter becomes a column.
         self._weights, self._gradients = weights.view(-1, ALIGNMENT), gradients.view(-1, ALIGNMENT)
@@ -38,6 +38,10 @@ class Sgd:
         decay = torch.zeros(self._count, device=weights.device)
         decay[: self._decayed] = hyperparameters.weight_decay
         self._weight_decay = decay[self._owner].unsqueeze(1)
+
+    def momentum(self) -> Dict[str, torch.Tensor]:
+        """Return the momentum by the names of the parameters."""
+        return dict(zip((each.name for each in self._parameters), views(self._velocities.view(-1), self._parameters)))
 
     def reset(self) -> None:
         """Set all momentum to 0."""

@@ -3,8 +3,9 @@
 import contextlib
 import itertools
 import math
-from typing import Any, Callable, Iterator, List, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Tuple
 
+import numpy as np
 import torch
 
 from implementations.pytorch.communicator import connect, lost_rank_named
@@ -12,7 +13,7 @@ from implementations.pytorch.half_weights import HalfWeights
 from implementations.pytorch.input_library import open_batches, prepare
 from implementations.pytorch.input_pipeline import synthetic
 from implementations.pytorch.look_back import LookBack
-from implementations.pytorch.model import PRECISIONS, ResNet50, evaluation, flatten_parameters, trainable
+from implementations.pytorch.model import PRECISIONS, ResNet50, evaluation, flatten_parameters, tensors, trainable
 from implementations.pytorch.optimizer import in_order
 from implementations.pytorch.step import Eager, normalise_of, of_full_batches, optimizer_of
 from rn50.data.pipeline.batches import Batch, Batches, BatchFormat, Split
@@ -38,6 +39,8 @@ class PytorchImplementation:
         self.batch_format = BatchFormat(local_rank if on_gpu else None, "HWC", self.precision.name == "float16")
         self._look_back = LookBack(self.device)
         self._learning_rates, self._pace = training.LearningRates(config), training.Pace()
+        self._masked: List[torch.Tensor] = []
+        self._masks: List[torch.Tensor] = []
         self.steps = 0
         self.forward_seconds = math.inf
         self.training_data: Any = None
@@ -119,9 +122,40 @@ class PytorchImplementation:
         """Return the batches of a split."""
         return open_batches(config, split, self.communicator, self._seed, self.batch_format)
 
+    def weights(self) -> Dict[str, np.ndarray]:
+        """Return copies of all tensors."""
+        return {name: np.array(tensor.cpu().numpy(), order="C") for name, tensor in tensors(self.network).items()}
+
+    def assign(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Give tensors these values, where they are: one tensor holds all parameters."""
+        to = tensors(self.network)
+        for name, array in arrays.items():
+            to[name].copy_(torch.from_numpy(array))
+
+    def keep(self, masks: Mapping[str, np.ndarray]) -> None:
+        """Multiply tensors by masks after every update."""
+        self._masked = [tensors(self.network)[name] for name in masks]
+        self._masks = [torch.empty_like(to).copy_(torch.from_numpy(mask)) for to, mask in zip(self._masked, masks.values())]
+
+    def momentum(self) -> Dict[str, np.ndarray]:
+        """Return copies of the momentum."""
+        return {name: np.array(tensor.cpu().numpy(), order="C") for name, tensor in self.optimizer.momentum().items()}
+
+    def assign_momentum(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Give the momentum these values."""
+        to = self.optimizer.momentum()
+        for name, array in arrays.items():
+            to[name].copy_(torch.from_numpy(array))
+
     def open_data(self) -> None:
         """Open the data set for the first time."""
         self.training_data, self.validation_data = self._open(self.config, "train"), self._open(self.config, "val")
+
+    def begin_after(self, epoch: int, seed: int) -> None:
+        """Go on as after ``epoch`` epochs, and read the training set with another seed."""
+        self._learning_rates.go_on_after(epoch)
+        self._seed, self.training_data = seed, None
+        self.training_data = self._open(self.config, "train")
 
     @lost_rank_named()
     def train_epoch(self, epoch: int, progress: Progress) -> EpochResult:
@@ -155,6 +189,8 @@ class PytorchImplementation:
             loss = self._full_step(images, labels)
         self.communicator.all_reduce_gradients(self._gradients)
         self.optimizer.step(learning_rate, global_samples)
+        if self._masks:
+            torch._foreach_mul_(self._masked, self._masks)
         return loss
 
     @contextlib.contextmanager
@@ -180,6 +216,19 @@ class PytorchImplementation:
                 total += batch.samples
         self.validation_data.check_labels()
         return int(correct), total
+
+    def predictions(self) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
+        """Yield logits and labels of this rank's shard of the validation set."""
+        batches = self._open(self.config, "val")
+        for images, labels, samples, _ in batches.epoch():
+            self.steps += 1
+            yield self._logits(images)[:samples].cpu().numpy(), labels[:samples].cpu().numpy()
+        batches.check_labels()
+
+    @torch.no_grad()
+    def _logits(self, images: torch.Tensor) -> torch.Tensor:
+        self.network.eval()
+        return self.network(images)
 
     def _wait(self) -> None:
         """Wait until the device has finished its work."""

@@ -57,6 +57,12 @@ SCALED_RULESETS = RULESETS[4:]
 
 NOT_A_RESULT = "demo data set, not an MLPerf result"
 """The label of every log, score and report of a run on anything but the whole ImageNet."""
+RESUMED = "resumed: not an MLPerf result"
+"""The label of a run that went on from a checkpoint: the rules want one run from its first step to its last."""
+FINE_TUNED = "began with trained weights: not an MLPerf result"
+SPARSE = "2:4 sparsity: not an MLPerf result"
+LABELS = (NOT_A_RESULT, RESUMED, FINE_TUNED, SPARSE)
+"""What a log says of a run that is no result of the benchmark, in parentheses after the platform."""
 UNVERIFIED = "unverified"
 """The word that stands beside every score that MLCommons has not reviewed (MLPerf Results Messaging Guidelines)."""
 NOT_VERIFIED = "Result not verified by MLCommons Association."

@@ -1,6 +1,6 @@
 """The command line: argument parsing only, one line of work per verb."""
 
-from rn50.cli import data, deploy, hyperparameters, results, run, speed
+from rn50.cli import after_training, data, hyperparameters, results, run, speed
 from rn50.cli.group import main
 
 main.add_section("Set up", run.doctor, run.config_group)
@@ -10,7 +10,7 @@ main.add_section("Speed", speed.bench, speed.tune, speed.profile_training)
 main.add_section("Hyperparameters", hyperparameters.plan, hyperparameters.borrow, hyperparameters.search)
 main.add_section("Results", results.score_results, results.check_results, results.report_results, results.compare_results,
                  results.package_results)
-main.add_section("After training", deploy.export_weights, deploy.quantize_model)
+main.add_section("After training", after_training.evaluate_weights, after_training.export_weights, after_training.quantize_model)
 for _hidden in (run.launch_run, run.train, run.summary):
     main.add_command(_hidden)
 

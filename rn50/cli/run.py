@@ -24,13 +24,18 @@ _runs = click.option("--runs", default=rules.RUNS, show_default=True, type=Whole
 @_runs
 @click.option("--output", "-o", "results", type=click.Path(path_type=pathlib.Path),
               help="Folder of the results [default: results/CONFIG].")
+@click.option("--save-weights", is_flag=True, help="Save what each run has trained as result_N.safetensors: SAVE_WEIGHTS=1.")
+@click.option("--resume", is_flag=True,
+              help="Go on from the last checkpoint (CHECKPOINT_EPOCHS) of a run that was interrupted: RESUME=1.")
 @click.option("--follow", is_flag=True, help="Only show the campaign, which runs elsewhere: rn50 watch.")
 @group.as_json
-def run_campaign(name: Optional[str], runs: int, results: Optional[pathlib.Path], follow: bool, as_json: bool) -> None:
+def run_campaign(name: Optional[str], runs: int, results: Optional[pathlib.Path], save_weights: bool, resume: bool,
+                 follow: bool, as_json: bool) -> None:
     """Make the timed runs of CONFIG, each with a fresh seed; check each, score them, and write the report.
 
     It does what ./run_experiments.sh does, with one live view on a terminal. Runs that are there already are kept, and one that
-    was interrupted starts from zero, so the same command resumes. --json prints the score at the end, in the form of rn50 score.
+    was interrupted starts from zero or, with --resume, from its last checkpoint; so the same command resumes. --json prints the
+    score at the end, in the form of rn50 score.
 
     Exit status: 0 every check passed, 1 one did not, 2 something to fix.
     """
@@ -38,7 +43,8 @@ def run_campaign(name: Optional[str], runs: int, results: Optional[pathlib.Path]
     from rn50.results import score, scoreboard
     from rn50.settings import config_file
 
-    environ = process.environment()
+    asked = {"SAVE_WEIGHTS": save_weights, "RESUME": resume}
+    environ = {**process.environment(), **{variable: "1" for variable, wanted in asked.items() if wanted}}
     file = config_file.find(name, environ)
     if results is None:
         results = pathlib.Path(environ.get("RESULTS") or ROOT / "results" / config_file.system_of(file))

@@ -3,13 +3,14 @@
 import pathlib
 import shlex
 import sys
-from typing import Any, Mapping, NoReturn, Optional, Sequence, Tuple
+from typing import Any, Optional, Tuple
 
 import click
 
 from rn50 import frameworks, process
 from rn50.cli import group
 from rn50.cli.numbers import LONGEST_S, Number, Whole
+from rn50.cli.ranks import configured, run_as_ranks
 from rn50.errors import Status
 from rn50.settings import config as configuration
 from rn50.terminal import Terminal, print_json, say
@@ -18,19 +19,6 @@ from rn50.terminal import Terminal, print_json, say
 @click.group(short_help="Measure input, storage, network, training")
 def bench() -> None:
     """Measure this system."""
-
-
-def _configured(name: Optional[str]) -> Tuple[configuration.Config, Mapping[str, str]]:
-    """Return the configuration ``name`` and the environment of a run of it."""
-    environ = configuration.environment_of(name, process.environment())
-    return configuration.from_environment(environ), environ
-
-
-def _start_ranks(config: configuration.Config, environ: Mapping[str, str], verb: Sequence[str]) -> NoReturn:
-    """Run ``rn50 VERB`` as every rank of the system and exit with its status."""
-    from rn50.launch.job import run_ranks
-
-    sys.exit(run_ranks(config, environ, verb))
 
 
 def _become_rank(config: configuration.Config, model: Optional[str] = None) -> Any:
@@ -53,9 +41,9 @@ def bench_communication(name: Optional[str], largest_mib: int, as_rank: bool, as
     """Time all-reduces over all ranks of CONFIG by size: latency and bandwidth."""
     from rn50.speed import communication
 
-    config, environ = _configured(name)
+    config, environ = configured(name)
     if not as_rank:
-        _start_ranks(config, environ, communication.as_rank(config, largest_mib, as_json))
+        run_as_ranks(config, environ, communication.as_rank(config, largest_mib, as_json))
     communication.bench(config, _become_rank(config), largest_mib << 20, as_json)
 
 
@@ -84,10 +72,10 @@ def bench_input(name: Optional[str], seconds: float, rounds: int, as_rank: bool,
     from rn50.data import preflight
     from rn50.speed import input_pipeline
 
-    config, environ = _configured(name)
+    config, environ = configured(name)
     preflight.preflight(pathlib.Path(config.data.folder), config.is_imagenet)
     if not as_rank:
-        _start_ranks(config, environ, input_pipeline.as_rank(seconds, rounds, as_json))
+        run_as_ranks(config, environ, input_pipeline.as_rank(seconds, rounds, as_json))
     input_pipeline.bench(config, _become_rank(config), seconds, rounds, as_json)
 
 
@@ -141,9 +129,9 @@ def bench_throughput(
     """
     from rn50.speed import cell, networks
 
-    config, environ = _configured(name)
+    config, environ = configured(name)
     if start_ranks:
-        _start_ranks(config, environ, [*cell.verb(models, kinds, seconds, rounds), "--as-rank"])
+        run_as_ranks(config, environ, [*cell.verb(models, kinds, seconds, rounds), "--as-rank"])
     if as_rank:
         cell.as_rank(config, _become_rank(config, None if models == networks.OURS else models), kinds, seconds, rounds)
         return
@@ -209,10 +197,10 @@ def profile_training(name: Optional[str], seconds: float, rounds: int, steps: in
     from rn50.data import preflight
     from rn50.speed import profile
 
-    config, environ = _configured(name)
+    config, environ = configured(name)
     preflight.preflight(pathlib.Path(config.data.folder), config.is_imagenet)
     if start_ranks:
-        _start_ranks(config, environ, [*profile.verb(str(job), seconds, rounds, steps, folder), "--as-rank"])
+        run_as_ranks(config, environ, [*profile.verb(str(job), seconds, rounds, steps, folder), "--as-rank"])
     if as_rank:
         profile.as_rank(config, _become_rank(config), str(job), seconds, rounds, steps, folder)
         return
@@ -259,6 +247,6 @@ def tune_input(name: Optional[str], output: Optional[pathlib.Path], force: bool,
         environ = tuned_config.environment_of(base, process.environment())
         resolved = tuned_config.configuration_of(environ, base)
         preflight.preflight(pathlib.Path(resolved.data.folder), resolved.is_imagenet)
-        _start_ranks(resolved, environ, tuned_config.as_rank(base, output, force, seconds, as_json))
+        run_as_ranks(resolved, environ, tuned_config.as_rank(base, output, force, seconds, as_json))
     resolved = configuration.from_environment()
     tuned_config.tune(resolved, _become_rank(resolved), base, output, force, seconds, as_json)

@@ -1,6 +1,7 @@
 """Names of the files in a data folder."""
 
-FILES = ("train.rec", "train.idx", "val.rec", "val.idx")
+VALIDATION_FILES = ("val.rec", "val.idx")
+FILES = ("train.rec", "train.idx", *VALIDATION_FILES)
 """Records and indices of both splits."""
 CERTIFICATE = "certificate.json"
 """Written by ``rn50 verify``."""

@@ -2,7 +2,7 @@
 
 import time
 from pathlib import Path
-from typing import Optional
+from typing import Optional, Sequence
 
 import numpy as np
 
@@ -15,16 +15,16 @@ from rn50.errors import UserError
 REPLACE = "replace the image and pack the file again; rn50 verify --full finds every such image"
 
 
-def preflight(folder: Path, imagenet: bool = False) -> None:
-    """Check that the four files of the data set, of ImageNet or another one, are there and not empty.
+def preflight(folder: Path, imagenet: bool = False, needed: Sequence[str] = FILES) -> None:
+    """Check that the ``needed`` files of the data set, of ImageNet or another one, are there and not empty.
 
     Asks the file system for their sizes only, because no file of the data set may be opened before the clock starts. Raises
     ``UserError``.
     """
     make = (f"pack it from its images: rn50 pack /path/to/ILSVRC2012 {folder}" if imagenet
             else f"make the demo data set: rn50 demo-data {folder}")
-    remedy = f"set DATADIR to a folder with {', '.join(FILES)}, or {make}"
-    for path in (folder, *(folder / name for name in FILES)):
+    remedy = f"set DATADIR to a folder with {', '.join(needed)}, or {make}"
+    for path in (folder, *(folder / name for name in needed)):
         try:
             found = path.stat()
         except OSError as error:

@@ -18,7 +18,7 @@ from rn50.launch import launchers
 from rn50.machine import cgroup
 from rn50.machine.sources import Sources
 from rn50.process import ask_to_end_with_parent
-from rn50.run import log_file
+from rn50.run import checkpoint, initial_weights, log_file, saved_weights
 from rn50.settings.config import Config
 from rn50.terminal import say
 
@@ -60,6 +60,9 @@ def launch(config: Config, environ: Mapping[str, str]) -> int:
     result_file: Optional[pathlib.Path] = pathlib.Path(config.run.result_file) if config.run.result_file else None
     if result_file is not None:
         log_file.refuse_existing(result_file)
+    saved_weights.refuse_impossible(config)
+    checkpoint.refuse_impossible(config)
+    initial_weights.read(config)
     return run_ranks(config, environ, ("train",), result_file)
 
 

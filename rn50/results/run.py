@@ -26,7 +26,7 @@ class Run:
 
     @functools.cached_property
     def label(self) -> Optional[str]:
-        """``rules.NOT_A_RESULT`` for a run of anything but the benchmark's own task, else None."""
+        """The labels of a run that is no result of the benchmark (``rules.LABELS``), else None."""
         return label.of_run(self.log, self.saved)
 
     @property

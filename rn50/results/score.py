@@ -71,7 +71,10 @@ class SystemScore:
     @property
     def name(self) -> str:
         """``system`` without the label, for places that show the label once for all."""
-        return self.system.replace(f" ({rules.NOT_A_RESULT})", "") or self.system
+        name = self.system
+        for label_ in rules.LABELS:
+            name = name.replace(f" ({label_})", "")
+        return name or self.system
 
     @property
     def images_per_second_per_accelerator(self) -> Optional[float]:

@@ -1,4 +1,4 @@
-"""Time the all-reduce of the gradients before the clock starts."""
+"""Time the all-reduce of the gradients before the clock starts, and sum arrays of any length."""
 
 import statistics
 from typing import List, Mapping, NamedTuple
@@ -13,6 +13,8 @@ SLOW = 1.5
 """Warn about a rank whose forward pass takes more than this many times the fastest rank's."""
 REPEATS = 5
 FLOAT_BYTES = 4
+LARGEST_SUM = 4096
+"""int64 values that any communicator sums at once."""
 
 
 class Timing(NamedTuple):
@@ -60,3 +62,9 @@ def before_the_clock(config: Config, implementation: Implementation, hosts: Mapp
             f"{fastest} ({hosts.get(fastest, '?')}), and all wait for it; look at load, clocks and binding of its cores"
         )
     return lines
+
+
+def in_pieces(communicator: Communicator, array: np.ndarray) -> np.ndarray:
+    """Return the sum of an int64 array of one dimension and any length over all ranks. All ranks call it."""
+    pieces = [array[start : start + LARGEST_SUM] for start in range(0, len(array), LARGEST_SUM)]
+    return np.concatenate([communicator.all_reduce(piece) for piece in pieces])

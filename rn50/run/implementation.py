@@ -4,7 +4,7 @@ The boundary is the epoch, not the step. The hot loop stays whole in the framewo
 stopping are written once, in ``timed_run.py``.
 """
 
-from typing import Callable, List, NamedTuple, Protocol, Tuple
+from typing import Callable, Dict, Iterator, List, Mapping, NamedTuple, Protocol, Tuple
 
 import numpy as np
 
@@ -77,6 +77,27 @@ class Implementation(Protocol):
         Returns the names of the trainable tensors for the log.
         """
 
+    def weights(self) -> Dict[str, np.ndarray]:
+        """Return float32 copies of all tensors, by the names and in the shapes of ``rn50.benchmark.network.shapes``."""
+
+    def assign(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Give tensors these values, by the names of ``weights``. It comes after ``warm_up``; momentum stays as it is."""
+
+    def keep(self, masks: Mapping[str, np.ndarray]) -> None:
+        """After every update from now on, multiply the tensors of these names by the masks. It comes after ``warm_up``."""
+
+    def momentum(self) -> Dict[str, np.ndarray]:
+        """Return float32 copies of the optimizer's momentum, by the names of the trainable tensors."""
+
+    def assign_momentum(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Give the momentum these values. It comes after ``warm_up``."""
+
+    def begin_after(self, epoch: int, seed: int) -> None:
+        """Go on as after ``epoch`` epochs: with their number of steps, and the training set opened anew, read with ``seed``.
+
+        It comes after ``open_data``.
+        """
+
     def open_data(self) -> None:
         """Open the data set. Before this call no file of it may be opened, its index included."""
 
@@ -85,6 +106,12 @@ class Implementation(Protocol):
 
     def evaluate(self) -> Tuple[int, int]:
         """Return (correct, total) of this rank's part of the validation set."""
+
+    def predictions(self) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
+        """Yield float32 logits (n, classes) and labels (n,) of the batches that ``evaluate`` counts.
+
+        It comes after ``warm_up`` and opens the validation set itself: an evaluation alone needs no training set.
+        """
 
     def close(self) -> None:
         """End communication and input threads. It may be called after a fault, and before ``open_data``."""

@@ -15,15 +15,18 @@ better."""
 
 
 class LossCheck:
-    """Checks the losses from the first step on, and calls ``warn(line)`` for the first one that looks wrong."""
+    """Checks the losses from the first step on, and calls ``warn(line)`` for the first one that looks wrong.
 
-    def __init__(self, config: Config, warn: Callable[[str], None]):
+    A network that was ``trained`` before may begin with any loss below that of guessing.
+    """
+
+    def __init__(self, config: Config, warn: Callable[[str], None], trained: bool = False):
         self._h = config.hyperparameters
         self._guess = math.log(config.data.classes)
         self._classes = config.data.classes
         self._warn = warn
         self._seen = 0
-        self._said = False
+        self._said, self._trained = False, trained
 
     def look(self, epoch: int, loss: float) -> None:
         """Check ``loss``, the mean training loss of a step of ``epoch``. Raises DivergedError if it is not finite."""
@@ -33,12 +36,12 @@ class LossCheck:
                                 f"{rate} is too high, or an image is not one", "lower LR")
         self._seen += 1
         compared = f"where guessing one of {self._classes} classes gives {self._guess:.2f}"
-        if self._seen == 1:
+        if self._seen == 1 and not self._trained:
             if abs(loss - self._guess) > START_TOLERANCE * self._guess:
                 self._say(f"the first training loss is {loss:.2f} {compared}: labels or initial weights are wrong")
         elif loss > TOO_HIGH * self._guess:
             self._say(f"the training loss is {loss:.2f} in epoch {epoch} {compared}: {rate} is too high, or the labels are wrong")
-        elif epoch == 1 and loss < TOO_LOW * self._guess:
+        elif epoch == 1 and not self._trained and loss < TOO_LOW * self._guess:
             self._say(f"the training loss is down to {loss:.2f} in epoch 1 {compared}: are the labels all alike, or sorted?")
 
     def _say(self, line: str) -> None:

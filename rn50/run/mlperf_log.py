@@ -8,7 +8,7 @@ import logging
 import pathlib
 import sys
 import threading
-from typing import Any, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from rn50.benchmark import rules
 from rn50.errors import UserError
@@ -69,15 +69,15 @@ class RunLog:
             if self._writes:
                 self._mllog.end(key, metadata=metadata, time_ms=now_ms(), stack_offset=2)
 
-    def submission(self, config: Config, init_start_ms: int) -> None:
-        """Log the submission lines, ``cache_clear`` and ``init_start``.
+    def submission(self, config: Config, init_start_ms: int, labels: Sequence[str] = ()) -> None:
+        """Log the submission lines, ``cache_clear`` and ``init_start``; ``labels`` are more than those of the configuration.
 
         Their time is that at which the process began its work. Loading the framework is part of initialisation, but the rank of a
         process is known only afterwards.
         """
         platform = config.run.platform
-        if not config.is_imagenet and rules.NOT_A_RESULT not in platform:
-            platform = f"{platform} ({rules.NOT_A_RESULT})"
+        for label in (*config.labels, *labels):
+            platform += "" if label in platform else f" ({label})"
         for key, value in (
             (constants.SUBMISSION_BENCHMARK, rules.BENCHMARK),
             (constants.SUBMISSION_ORG, config.run.organisation),

@@ -4,6 +4,7 @@ The clock and the stop rule are here and nowhere else. Rules: MLPerf Training po
 before any file of the data set is touched and stops when an evaluation reaches the target) and "Quality" (evaluation cadence).
 """
 
+import dataclasses
 import os
 import pathlib
 import secrets
@@ -16,10 +17,12 @@ from typing import Callable, Dict, List, NamedTuple, Optional
 
 import numpy as np
 
+from rn50 import files
 from rn50.benchmark import rules, schedule
 from rn50.data.certification import certificate
 from rn50.errors import Status, UserError
-from rn50.run import all_reduce, provenance, training
+from rn50.run import all_reduce, checkpoint, initial_weights, provenance, saved_weights, training
+from rn50.run.checkpoint import Checkpoint
 from rn50.run.clock import now_ms
 from rn50.run.display import Display
 from rn50.run.implementation import Communicator, Implementation
@@ -72,18 +75,23 @@ def run(
     again after that.
     """
     init_start_ms = now_ms()
-    implementation = create(config)
+    initial, resumed = initial_weights.read(config), checkpoint.read(config)
+    implementation = create(_in_precision_of(resumed, config))
     try:
         communicator = implementation.communicator
         rank_display = display if communicator.rank == 0 else Display()
-        seed = agree_on_seed(config.run.seed, communicator)
+        checkpoint.agree(resumed, communicator)
+        seed = agree_on_seed(resumed.seed if resumed else config.run.seed, communicator)
         result_file = pathlib.Path(config.run.result_file) if config.run.result_file else None
+        if communicator.rank == 0:
+            saved_weights.refuse_impossible(config)
+            checkpoint.refuse_impossible(config)
         log = RunLog(communicator.rank, result_file)
         with _AbortOnSignal(log, communicator.rank), _watch(implementation, log, rank_display) as watch:
             try:
                 if result_file is not None and communicator.rank == 0:
                     provenance.save(config, seed, result_file)
-                log.submission(config, init_start_ms)
+                log.submission(config, init_start_ms, (rules.RESUMED,) if resumed else ())
                 for name, rule in config.departures.items() if config.division != config.run.division else ():
                     rank_display.remark(f"{name}: {rule}; so the log names the open division")
                 rank_display.initialising("compiling and warming up on synthetic data")
@@ -91,6 +99,11 @@ def run(
                 watch.doing = "warming up"
                 tensors = implementation.warm_up(seed)
                 _tell_precision(implementation, result_file, rank_display)
+                if initial:
+                    initial_weights.give(config, initial, implementation)
+                if resumed:
+                    checkpoint.restore(resumed, implementation)
+                    rank_display.remark(f"goes on after epoch {resumed.epoch} of {resumed.file}; {rules.RESUMED}")
                 watch.doing = "timing the ranks"
                 for line in all_reduce.before_the_clock(config, implementation, watch.hosts()):
                     rank_display.remark(line)
@@ -98,9 +111,14 @@ def run(
                 communicator.barrier()
                 log.run_start()
                 watch.start_the_clock()
-                outcome = _against_the_clock(config, implementation, log, rank_display, watch)
+                outcome = _against_the_clock(config, implementation, log, rank_display, watch, seed, resumed)
                 log.run_stop("success" if outcome.reached_target else "aborted")
                 log.finish()
+                if config.run.checkpoint_epochs and communicator.rank == 0:
+                    checkpoint.remove(config)
+                if config.run.save_weights and communicator.rank == 0:
+                    watch.doing = "saving the weights"
+                    saved_weights.save(config, implementation, seed, outcome.epoch, outcome.accuracy)
                 communicator.barrier()  # a rank that ends first may take the others with it
             except BaseException:
                 log.run_stop("aborted")
@@ -108,6 +126,13 @@ def run(
         return outcome
     finally:
         implementation.close()
+
+
+def _in_precision_of(resumed: Optional[Checkpoint], config: Config) -> Config:
+    """Return the configuration with the precision of a checkpoint, because PRECISION=auto may become another one."""
+    if resumed is None:
+        return config
+    return dataclasses.replace(config, run=dataclasses.replace(config.run, precision=resumed.precision))
 
 
 def _refuse_different_inputs(config: Config, communicator: Communicator) -> None:
@@ -131,21 +156,35 @@ def _tell_precision(implementation: Implementation, result_file: Optional[pathli
 
 
 def _against_the_clock(
-    config: Config, implementation: Implementation, log: RunLog, display: Display, watch: Watchdog
+    config: Config, implementation: Implementation, log: RunLog, display: Display, watch: Watchdog, seed: int,
+    resumed: Optional[Checkpoint],
 ) -> Outcome:
     """Do everything between ``run_start`` and ``run_stop``."""
     h = config.hyperparameters
-    loss_check = LossCheck(config, lambda line: display.remark(f"warning: {line}"))
+    loss_check = LossCheck(config, lambda line: display.remark(f"warning: {line}"),
+                           trained=resumed is not None or config.run.initial_weights is not None)
     watch.doing = "opening the data set"
     implementation.open_data()
     log.samples(config, implementation.precision.name, _check_certificate(config, implementation.communicator, display))
     trained, accuracy = 0, 0.0
-    for evaluated_epoch in schedule.evaluation_epochs(h.num_epochs, h.eval_offset, h.eval_period):
+    if resumed:
+        trained = resumed.epoch
+        implementation.begin_after(trained, checkpoint.seed_after(seed, trained))
+
+    def save_checkpoint(epoch: int) -> None:
+        if checkpoint.is_due(config, epoch):
+            watch.doing = "saving a checkpoint"
+            checkpoint.write(config, implementation, seed, epoch)
+
+    evaluations = [epoch for epoch in schedule.evaluation_epochs(h.num_epochs, h.eval_offset, h.eval_period) if epoch > trained]
+    for evaluated_epoch in evaluations:
         first = trained + 1
         log.block_start(first, evaluated_epoch - trained)
         for epoch in range(first, evaluated_epoch + 1):
             watch.doing = f"training epoch {epoch}"
             _train(epoch, implementation, log, display, loss_check)
+            if epoch < evaluated_epoch:
+                save_checkpoint(epoch)
         trained = evaluated_epoch
         watch.doing = "evaluating"
         log.eval_start(trained)
@@ -155,6 +194,8 @@ def _against_the_clock(
         display.evaluated(trained, accuracy)
         if accuracy >= rules.TARGET_ACCURACY:
             return Outcome(True, trained, accuracy)
+        if evaluated_epoch != evaluations[-1]:
+            save_checkpoint(trained)
     return Outcome(False, trained, accuracy)
 
 
@@ -205,6 +246,7 @@ def _watch(implementation: Implementation, log: RunLog, display: Display) -> Wat
         finally:
             if line is not None:
                 say(f"rn50: {line}; then start the run again", err=True)
+            files.discard_unfinished()
             os._exit(Status.USER_ERROR)
 
     return Watchdog(implementation, lambda line: display.remark(f"warning: {line}"), end)
@@ -245,6 +287,7 @@ class _AbortOnSignal:
                 finally:
                     if number[0] == signal.SIGINT:
                         say("rn50: stopped by SIGINT; the same command starts the run again", err=True)
+                    files.discard_unfinished()
                     os._exit(128 + number[0])
 
     def __exit__(self, *_: object) -> None:

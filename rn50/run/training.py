@@ -6,6 +6,7 @@ from typing import Any, Callable, Tuple
 
 from rn50 import frameworks
 from rn50.benchmark import schedule
+from rn50.data.pipeline import record_set
 from rn50.data.pipeline.batches import Batch, Batches
 from rn50.errors import UserError
 from rn50.run.implementation import EpochResult
@@ -54,8 +55,14 @@ class LearningRates:
         h = config.hyperparameters
         steps = schedule.steps_per_epoch(config.data.train_samples, config.ranks, h.batch_size)
         self._base = h.learning_rate
+        batches = record_set.batches(config.data.train_samples, config.ranks, h.batch_size)
+        self._steps_taken = min(batches, config.run.benchmark_steps or batches)
         self._warmup_steps, self._total_steps = round(h.warmup_epochs * steps), round(h.schedule_epochs * steps)
         self._step = 0
+
+    def go_on_after(self, epoch: int) -> None:
+        """Go on as after ``epoch`` epochs."""
+        self._step = epoch * self._steps_taken
 
     def next(self) -> float:
         """Begin the next step and return its learning rate."""

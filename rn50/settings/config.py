@@ -7,6 +7,8 @@ configuration file leaves out.
 """
 
 import dataclasses
+import hashlib
+import json
 import os
 import re
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Set, Tuple
@@ -141,6 +143,21 @@ class Run:
     benchmark_steps: Optional[int] = env("BENCHMARK_STEPS", integer,
                                          "steps of an epoch after which it is cut short, to measure speed", "100", STEPS,
                                          default=None)
+    save_weights: bool = env("SAVE_WEIGHTS", flag, "1: the weights are saved beside the log once the clock has stopped",
+                             default=False)
+    initial_weights: Optional[str] = env("INITIAL_WEIGHTS", text, "file of saved weights that a run begins with; such a run is "
+                                         "no MLPerf result", "result_0.safetensors", default=None)
+    sparsity: str = env("SPARSITY", one_of("none", "2:4"), "2:4: of every four input channels of INITIAL_WEIGHTS the two of the "
+                        "smaller magnitude are 0, and stay so", default="none")
+    checkpoint_epochs: int = env("CHECKPOINT_EPOCHS", integer, "epochs after which a state to resume from is saved beside the "
+                                 "log, while the clock runs; the input pipeline starts anew then; 0 saves none", default=0,
+                                 bound=EPOCHS_OR_0)
+    resume: bool = env("RESUME", flag, "1: go on from the checkpoint beside the log, if there is one; such a run is no MLPerf "
+                       "result", default=False)
+
+
+RUNS_OWN = ("seed", "result_file", "cache_cleared", "hosts", "walltime", "save_weights", "resume")
+"""Fields of ``Run`` that may differ between the runs of one configuration."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -241,6 +258,21 @@ class Config:
     def is_imagenet(self) -> bool:
         """True if the run is the benchmark's complete task; otherwise every output is labelled ``rules.NOT_A_RESULT``."""
         return rules.is_task(dataclasses.asdict(self.data), self.run.benchmark_steps)
+
+    @property
+    def labels(self) -> Tuple[str, ...]:
+        """Those of ``rules.LABELS`` that every output of a run has."""
+        having = ((rules.NOT_A_RESULT, not self.is_imagenet), (rules.FINE_TUNED, self.run.initial_weights is not None),
+                  (rules.SPARSE, self.run.sparsity != "none"))
+        return tuple(label for label, has in having if has)
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 of all values that the runs of a result have in common."""
+        values = self.to_dict()
+        for name in RUNS_OWN:
+            del values["run"][name]
+        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
     def as_environment(self) -> Dict[str, str]:
         """Return variables from which ``from_environment`` reads an equal configuration."""

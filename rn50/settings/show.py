@@ -136,8 +136,9 @@ def findings(config: Config) -> List[str]:
         return []
     values = config.as_environment()
     found = [f"{name}={values[name]}: {rule}; the log will name the open division" for name, rule in config.departures.items()]
+    found = [*config.labels, *found]
     if not config.is_imagenet:
-        return [rules.NOT_A_RESULT, *found]
+        return found
     h = config.hyperparameters
     if h.eval_period != rules.EVAL_PERIOD_EPOCHS:
         found.append(f"EVAL_PERIOD={h.eval_period}: the rules have an evaluation every {rules.EVAL_PERIOD_EPOCHS} epochs")

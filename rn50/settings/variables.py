@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple
 
 from rn50 import frameworks
+from rn50.benchmark import network, sparsity
 from rn50.frameworks import traits
 
 UNNAMED, UNNAMED_ORGANISATION = "unnamed", "unnamed organisation"
@@ -307,6 +308,19 @@ def _one_of(name: str, value: str, where: str, possible: Sequence[str]) -> Optio
     return f"with FRAMEWORK={where} {name} is {' or '.join(possible)}; use one of these"
 
 
+def _nothing_to_prune(pattern: str, initial_weights: Optional[str]) -> Optional[str]:
+    if pattern == "none" or initial_weights is not None:
+        return None
+    return "trained weights are pruned, and there are none; set INITIAL_WEIGHTS"
+
+
+def _channels_in_no_groups(pattern: str, width: float) -> Optional[str]:
+    first, *pruned = network.convolutions(width)
+    if pattern == "none" or all(each.inputs % sparsity.GROUP == 0 for each in pruned):
+        return None
+    return "a layer of this width has input channels that do not divide by 4; use another WIDTH, such as 1"
+
+
 RELATIONS = (
     Relation(("WARMUP_EPOCHS", "NUMEPOCHS"), _long_warmup),
     Relation(("WARMUP_EPOCHS", "DECAY_EPOCHS"), _short_decay),
@@ -315,6 +329,8 @@ RELATIONS = (
     Relation(("NUMEXAMPLES", "DGXNGPU", "DGXNNODES", "BATCHSIZE"), _uneven_epoch),
     Relation(("BATCHSIZE", "IMAGE_SIZE", "DALI_PREFETCH_QUEUE"), _heavy_batches),
     Relation(("IMAGE_SIZE", "EVAL_RESIZE"), _small_resize),
+    Relation(("SPARSITY", "INITIAL_WEIGHTS"), _nothing_to_prune),
+    Relation(("SPARSITY", "WIDTH"), _channels_in_no_groups),
     Relation(("FRAMEWORK", "DEVICE"), _wrong_device),
     Relation(("FRAMEWORK", "DEVICE", "PRECISION"), _wrong_precision),
     Relation(("FRAMEWORK", "INPUT_LIBRARY"), _wrong_library),

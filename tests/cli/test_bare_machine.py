@@ -9,13 +9,16 @@ import sysconfig
 import venv
 
 import click
+import numpy as np
 import pytest
 
 from rn50 import packages
+from rn50.benchmark import network
 from rn50.cli import main
 from rn50.cli.group import report
 from rn50.errors import Status, UserError
 from rn50.files import ROOT
+from rn50.results import weights
 from rn50.settings.config import environment_of
 from tests.results.scored import write_runs
 from tests.support import image_tree
@@ -46,6 +49,7 @@ VERBS = {
     "report": ("{folder}/runs -o {folder}/report.html", CHECKERS),
     "compare": ("{folder}/runs {folder}/others", CHECKERS),
     "package": ("{folder}/runs -o {folder}/package", ""),
+    "evaluate": ("{folder}/weights.safetensors DEMO_CPU", FRAMEWORK),
     "launch": ("", CHECKERS),
     "train": ("", CHECKERS),
     "summary": ("{folder}/runs --system=DEMO_CPU", CHECKERS),
@@ -87,6 +91,9 @@ def bare(tmp_path_factory, tiny_folder, python):
     (folder / "two_ranks.sh").write_text(f"{configuration}\nexport DGXNGPU=2\n")
     for name in ("runs", "others"):
         write_runs(folder / name, 100, 101, 102, 103, 104)
+    facts = {"classes": "10", "width": "0.25", "image_size": "48", "eval_resize": "56"}
+    arrays = {name: np.zeros(shape, np.float32) for name, shape in network.shapes(10, 0.25).items()}
+    weights.write(folder / "weights.safetensors", weights.Weights(arrays, facts))
     environ = {**environment_of("DEMO_CPU", os.environ), "DATADIR": str(tiny_folder)}
     for name in ("PYTHONPATH", "RESULTS", "RESULT_FILE"):
         environ.pop(name, None)

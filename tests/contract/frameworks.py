@@ -14,7 +14,21 @@ LOCAL = [sys.executable, "-m", "rn50.launch.local_launcher", "2"]
 OWN = [sys.executable, "-m", "rn50.launch.framework_launcher"]
 
 
-class Mxnet:
+class Framework:
+    """What the contract itself gives."""
+
+    @staticmethod
+    def weights(rank):
+        """All trainable tensors by name."""
+        return {name: array for name, array in rank.weights().items() if "_running_" not in name}
+
+    @staticmethod
+    def running_statistics(rank):
+        """The means and variances that evaluation uses, by name."""
+        return {name: array for name, array in rank.weights().items() if "_running_" in name}
+
+
+class Mxnet(Framework):
     """FRAMEWORK=mxnet."""
 
     package = "mxnet"
@@ -27,16 +41,6 @@ class Mxnet:
     def array(of):
         """An array or tensor of the framework in NumPy."""
         return of.asnumpy()
-
-    @staticmethod
-    def weights(rank):
-        """All trainable tensors by name."""
-        return {parameter.name: parameter.data().asnumpy() for parameter in rank.parameters}
-
-    @staticmethod
-    def running_statistics(rank):
-        """The means and variances that evaluation uses, by name."""
-        return {p.name: p.data().asnumpy() for p in rank.network.collect_params().values() if "running" in p.name}
 
     @staticmethod
     def open_batches(config, split, communicator, seed):
@@ -65,15 +69,6 @@ class Mxnet:
         rank._evaluation(batch.images, batch.labels).wait_to_read()
 
     @staticmethod
-    def assign(rank, weights, statistics=()):
-        """Give the trainable tensors these values, by name, and means and variances those, in the order of the network."""
-        from implementations.mxnet import mx
-
-        running = [p for p in rank.network.collect_params().values() if "running" in p.name]
-        for parameter, value in [*((p, weights[p.name]) for p in rank.parameters), *zip(running, statistics)]:
-            parameter.set_data(mx.nd.array(value))
-
-    @staticmethod
     def logits(rank, images):
         """The logits of an evaluation, of a NumPy array (B, 3, S, S)."""
         from implementations.mxnet import mx
@@ -81,7 +76,7 @@ class Mxnet:
         return rank.network(mx.nd.array(images)).asnumpy()
 
 
-class Pytorch:
+class Pytorch(Framework):
     """FRAMEWORK=pytorch."""
 
     package = "torch"
@@ -93,14 +88,6 @@ class Pytorch:
     def array(of):
         """See above, as for all that follow."""
         return of.detach().cpu().numpy()
-
-    @staticmethod
-    def weights(rank):
-        return {parameter.name: parameter.tensor.detach().cpu().numpy().copy() for parameter in rank.parameters}
-
-    @staticmethod
-    def running_statistics(rank):
-        return {name: buffer.cpu().numpy() for name, buffer in rank.network.named_buffers()}
 
     @classmethod
     def open_batches(cls, config, split, communicator, seed):
@@ -126,14 +113,6 @@ class Pytorch:
         rank._evaluate(batch.images, batch.labels)
 
     @staticmethod
-    def assign(rank, weights, statistics=()):
-        import torch
-
-        named = ((parameter.tensor.data, weights[parameter.name]) for parameter in rank.parameters)
-        for tensor, value in [*named, *zip(rank.network.buffers(), statistics)]:
-            tensor.copy_(torch.from_numpy(np.asarray(value, np.float32)))
-
-    @staticmethod
     def logits(rank, images):
         import torch
 
@@ -154,7 +133,7 @@ class PytorchTorchvision(Pytorch):
     package = library = "torchvision"
 
 
-class Paddle:
+class Paddle(Framework):
     """FRAMEWORK=paddle."""
 
     package = "paddle"
@@ -165,14 +144,6 @@ class Paddle:
     @staticmethod
     def array(of):
         return of.numpy()
-
-    @staticmethod
-    def weights(rank):
-        return {parameter.name: parameter.tensor.numpy() for parameter in rank.parameters}
-
-    @staticmethod
-    def running_statistics(rank):
-        return {name: buffer.numpy() for name, buffer in rank.network.named_buffers()}
 
     @classmethod
     def open_batches(cls, config, split, communicator, seed):
@@ -198,12 +169,6 @@ class Paddle:
         rank._evaluate(batch.images, batch.labels)
 
     @staticmethod
-    def assign(rank, weights, statistics=()):
-        named = ((parameter.tensor, weights[parameter.name]) for parameter in rank.parameters)
-        for tensor, value in [*named, *zip(rank.network.buffers(), statistics)]:
-            tensor.set_value(np.asarray(value, np.float32))
-
-    @staticmethod
     def logits(rank, images):
         from implementations.paddle import paddle
 
@@ -218,7 +183,7 @@ class PaddleDataLoader(Paddle):
     library = "dataloader"
 
 
-class Toy:
+class Toy(Framework):
     """FRAMEWORK=toy with tests/toy on PYTHONPATH: what a folder and requirements alone add."""
 
     package = "numpy"
@@ -228,14 +193,6 @@ class Toy:
     @staticmethod
     def array(of):
         return of
-
-    @staticmethod
-    def weights(rank):
-        return {name: weight.copy() for name, weight in rank.weights.items()}
-
-    @staticmethod
-    def running_statistics(rank):
-        return {}
 
     @staticmethod
     def open_batches(config, split, communicator, seed):

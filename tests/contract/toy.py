@@ -3,6 +3,9 @@
 import json
 import types
 
+import numpy as np
+
+from rn50.benchmark import network
 from rn50.run import timed_run
 from rn50.run.implementation import EpochResult, Precision
 from tests.conftest import with_changes
@@ -30,6 +33,10 @@ class Toy:
         self._called("warm_up")
         return TENSORS
 
+    def weights(self):
+        self._called("weights")
+        return {name: np.ones(shape, np.float32) for name, shape in network.shapes(10, 0.125).items()}
+
     def open_data(self):
         self._called("open_data")
 
@@ -46,12 +53,12 @@ class Toy:
         self.calls.append("close")
 
 
-def run(tiny_config, tmp_path, correct, num_epochs=15, **toy):
+def run(tiny_config, tmp_path, correct, num_epochs=15, save_weights=False, **toy):
     config = with_changes(
         tiny_config,
         hyperparameters={"num_epochs": num_epochs, "eval_offset": 2, "eval_period": 4},
         data={"eval_samples": 1000, "folder": str(tmp_path / "no data")},  # the toy reads none
-        run={"result_file": str(tmp_path / "result_0.txt")},
+        run={"result_file": str(tmp_path / "result_0.txt"), "save_weights": save_weights},
     )
     calls = []
     try:

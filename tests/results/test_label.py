@@ -42,6 +42,19 @@ def test_a_result_of_another_task_is_labelled_by_all(results, judged):
     assert own_results.read([results])[0].score.label == rules.NOT_A_RESULT
 
 
+def test_a_resumed_run_is_labelled_by_its_log_beside_another_task(results):
+    rewrite(results, value("submission_platform", f"box ({rules.RESUMED})"), ALL)
+    (resumed,) = score.score([results])
+    assert (resumed.label, resumed.name, resumed.unverified) == (rules.RESUMED, "box", None)
+    assert f"[{rules.RESUMED}]" in printed([resumed])
+    for name in ALL:
+        replace(results / name.replace(".txt", ".json"), '"width": 1.0', '"width": 0.5')
+    both = score.score([results])[0]
+    assert both.label == f"{rules.NOT_A_RESULT}; {rules.RESUMED}"
+    assert "the run is labelled, but not" not in "".join(both.reasons)
+    assert "and the log does not say so" in "".join(both.reasons)  # that it is another task
+
+
 def test_our_result_on_imagenet_is_unverified_until_a_round_has_published_it(results, tmp_path):
     [system] = score.score([results])
     text = printed([system])

@@ -40,6 +40,16 @@ def test_what_is_odd_is_said_once(loss_check, losses, says):
     assert re.search(says, line)
 
 
+def test_a_network_that_was_trained_before_begins_low_and_may_not_rise_above_guessing(tiny_config):
+    said = []
+    loss_check = LossCheck(tiny_config, said.append, trained=True)
+    for loss in (0.6, 0.7, 2.4):
+        loss_check.look(1, loss)
+    assert said == []
+    loss_check.look(1, 4.0)
+    assert "is too high, or the labels are wrong" in said[0]
+
+
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])
 def test_what_is_no_number_ends_the_run(loss_check, loss):
     with pytest.raises(UserError, match=r"training loss is (nan|inf) in epoch 3: LR=2 .*lower LR"):

@@ -30,7 +30,7 @@ LIMIT_S = 8
 MISSING = re.compile(
     r"/path/to/|/data/|/scratch|data/(demo|tune)|search/demo|before/profile\.json|no (such file|NVIDIA GPU|result_|host)|"
     r"no configs/|GPU: none|is missing|nvidia-smi|sbatch|image|engine|torchvision|not (set|there|installed)|SUBMISSION_ORG|HOSTS|"
-    r"has nothing to send|no GPU"
+    r"has nothing to send|no GPU|safetensors: cannot be read"
 )
 """What a command may miss here."""
 

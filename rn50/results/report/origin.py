@@ -10,7 +10,6 @@ from rn50 import frameworks
 from rn50.errors import UserError
 from rn50.results import sidecar, system_description, tree
 from rn50.results.run import Run
-from rn50.results.validity.result_rules import RUNS_OWN
 from rn50.settings import config, config_file
 from rn50.settings.shell import assignments
 
@@ -117,7 +116,7 @@ def repetition(run: Run) -> Optional[Repetition]:
     saved = run.saved
     if not saved.get("variables"):
         return None
-    own = {variable.name for _, field, variable in config.variables() if field in RUNS_OWN}
+    own = {variable.name for _, field, variable in config.variables() if field in config.RUNS_OWN}
     variables = {name: value for name, value in saved["variables"].items() if name not in own}
     system = variables.get("DGXSYSTEM", "")
     given = _beside_the_file(system, variables)

@@ -146,6 +146,28 @@ def minutes(systems: Sequence[Sequence[Tuple[float, bool]]], scores: Sequence[Op
     return _svg(draw, "minutes of every run by system", height=0.9 + 0.35 * len(systems))
 
 
+def reliability(bins: Sequence[Tuple[float, float]]) -> str:
+    """Plot accuracy over confidence, the points of ``bins``, and the diagonal on which the two are equal."""
+    def draw(axes: Axes) -> None:
+        axes.plot([0, 1], [0, 1], color=_TARGET, linestyle="--")
+        axes.plot(*zip(*bins), color="#ab0000", marker=MARKERS[0])
+        axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence", ylabel="accuracy")
+
+    return _svg(draw, "Accuracy over confidence")
+
+
+def confusion(shares: Any) -> str:
+    """Plot the part of each class's images that each class was predicted for, an array (labels, predictions)."""
+    def draw(axes: Axes) -> None:
+        axes.imshow(shares, cmap="Blues", vmin=0, vmax=1, interpolation="none")
+        axes.grid(False)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.set(xlabel="predicted class", ylabel="class")
+
+    return _svg(draw, "Predicted classes by class", height=4.2)
+
+
 def _scale(axes: Axes, ends: Sequence[float]) -> None:
     """Start the x axis at 0. Make it logarithmic where one run is over ten times as long as another and would hide it."""
     if ends and max(ends) > 10 * min(ends) > 0:

@@ -1,7 +1,8 @@
 """Decide whether a run is labelled as no result of the benchmark, and whether a result is unverified; no other code decides it.
 
 A run on other data, of another network, or of only a part of its steps is labelled in its log, or shown by the configuration or
-the data certificate that it saved. Any one of them is enough. A number of samples is no label: see ``log_rules``.
+the data certificate that it saved. Any one of them is enough. Whatever else is no result is labelled in its log. A number of
+samples is no label: see ``log_rules``.
 """
 
 from typing import Any, Iterable, Mapping, Optional, Tuple
@@ -15,18 +16,20 @@ _OUR_WRITER = "rn50/run/mlperf_log.py"
 
 
 def of_run(log: ResultLog, saved: Mapping[str, Any]) -> Optional[str]:
-    """Return ``rules.NOT_A_RESULT`` or None; ``saved`` is the contents of the sidecar file."""
+    """Return those of ``rules.LABELS`` that a run has in one text, or None; ``saved`` is the contents of the sidecar file."""
     certificate = saved.get("data certificate")
     # ``imagenet`` is true in a certificate where the numbers are ImageNet's and no fault was found.
     certified_other = isinstance(certificate, dict) and certificate.get("imagenet") is False
     steps = sidecar.section(saved, "run").get("benchmark_steps")
     other_task = not rules.is_task(sidecar.section(saved, "data"), steps)
-    return rules.NOT_A_RESULT if logged(log) or other_task or certified_other else None
+    found = {*logged(log), *((rules.NOT_A_RESULT,) if other_task or certified_other else ())}
+    return "; ".join(each for each in rules.LABELS if each in found) or None
 
 
-def logged(log: ResultLog) -> bool:
-    """Return True if the log itself has the label."""
-    return any(rules.NOT_A_RESULT in str(event.value) for event in log.by_key.get("submission_platform", ()))
+def logged(log: ResultLog) -> Tuple[str, ...]:
+    """Return the labels that the log itself has."""
+    platforms = [str(event.value) for event in log.by_key.get("submission_platform", ())]
+    return tuple(each for each in rules.LABELS if any(each in platform for platform in platforms))
 
 
 def unverified(runs: Iterable[Tuple[ResultLog, Mapping[str, Any]]], of_a_round: bool) -> Optional[str]:

@@ -20,6 +20,7 @@ from rn50.results.run import Run, median_set
 from rn50.results.validity import clock_rules, label, log_rules
 from rn50.results.validity.findings import ERROR, WARNING, Finding
 from rn50.results.validity.log_rules import finding
+from rn50.settings.config import RUNS_OWN
 
 MISSED = f"of {rules.RUNS} runs one may miss the target; it is dropped as the slowest"
 _SEEDS = "the runs of a result have different seeds, from the clock or the operating system"
@@ -27,8 +28,6 @@ _LOGGED = ("global_batch_size", "opt_name", "gradient_accumulation_steps", "mode
            "label_smoothing", "submission_division", "submission_org", "submission_status")
 _OF_OPTIMIZER = re.compile(r"(lars|sgd|opt)_.*")
 """Log keys whose values are the same in all runs of a result."""
-RUNS_OWN = ("seed", "result_file", "cache_cleared", "hosts", "walltime")
-"""Names under ``config / run`` that are no part of the configuration and may differ from run to run."""
 _PACKAGES = "|".join(each.packages for each in frameworks.every().values())
 _SAVED = re.compile(rf"config / .*|environment / .*|python|commit|packages / ({_PACKAGES}|nvidia.*)")
 """Names of sidecar values that are the same in all runs of a result; of the packages, those that compute."""
@@ -164,7 +163,7 @@ def _labels(runs: Sequence[Run]) -> Iterator[Finding]:
     rule = f"a run of anything but the benchmark's own task says so in its log: {rules.NOT_A_RESULT}"
     labelled = [run for run in runs if run.label]
     for run in labelled:
-        if not label.logged(run.log):
+        if "; ".join(label.logged(run.log)) != run.label:
             yield finding(run.log, None, rule, "what was saved beside the log is another task, and the log does not say so",
                           "submit the log as it was written")
     if labelled and len(labelled) < len(runs):

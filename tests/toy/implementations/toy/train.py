@@ -1,7 +1,7 @@
 """A third framework with tests/toy on PYTHONPATH, FRAMEWORK=toy: a linear classifier of pixels, in NumPy."""
 
 import itertools
-from typing import Any, List, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Tuple
 
 import numpy as np
 
@@ -40,6 +40,7 @@ class ToyImplementation:
         self.batch_format = BatchFormat(None, "CHW", False)
         self._learning_rates, self._pace = training.LearningRates(config), training.Pace()
         self.precision = precision.before_warm_up(config)
+        self._masks: Dict[str, np.ndarray] = {}
         self.steps, self.forward_seconds = 0, float("inf")
         self.training_data: Any = None
         self.validation_data: Any = None
@@ -54,13 +55,13 @@ class ToyImplementation:
         initial = np.random.RandomState(seed).standard_normal((inputs, classes)).astype(np.float32) / inputs
         flat = self.communicator.gradients((inputs + 1) * classes)
         self._gradients = {"fc1_weight": flat[classes:].reshape(inputs, classes), "fc1_bias": flat[:classes]}
-        self._flat, self.weights = flat, {"fc1_weight": initial.copy(), "fc1_bias": np.zeros(classes, np.float32)}
-        self._velocities = {name: np.zeros_like(weight) for name, weight in self.weights.items()}
+        self._flat, self._weights = flat, {"fc1_weight": initial.copy(), "fc1_bias": np.zeros(classes, np.float32)}
+        self._velocities = {name: np.zeros_like(weight) for name, weight in self._weights.items()}
         train = lambda batch: self._train_step(batch, learning_rate=0.0)  # noqa: E731
         self.forward_seconds = training.warm_up(self._synthetic(), train, lambda batch: self._logits(batch.images))
         for velocity in self._velocities.values():
             velocity[:] = 0
-        return list(self.weights)
+        return list(self._weights)
 
     def _synthetic(self) -> RepeatedBatch:
         random, samples = np.random.RandomState(0), self.config.hyperparameters.batch_size
@@ -70,6 +71,28 @@ class ToyImplementation:
 
     def _open(self, config: Any, split: Any) -> NumpyBatches:
         return NumpyBatches(config, split, self.communicator, self._seed, self.batch_format)
+
+    def weights(self) -> Dict[str, np.ndarray]:
+        return {name: weight.copy() for name, weight in self._weights.items()}
+
+    def assign(self, arrays: Mapping[str, np.ndarray]) -> None:
+        for name, array in arrays.items():
+            self._weights[name][:] = array
+
+    def keep(self, masks: Mapping[str, np.ndarray]) -> None:
+        self._masks = dict(masks)
+
+    def momentum(self) -> Dict[str, np.ndarray]:
+        return {name: velocity.copy() for name, velocity in self._velocities.items()}
+
+    def assign_momentum(self, arrays: Mapping[str, np.ndarray]) -> None:
+        for name, array in arrays.items():
+            self._velocities[name][:] = array
+
+    def begin_after(self, epoch: int, seed: int) -> None:
+        self._learning_rates.go_on_after(epoch)
+        self._seed, self.training_data = seed, None
+        self.training_data = self._open(self.config, "train")
 
     def open_data(self) -> None:
         self.training_data, self.validation_data = self._open(self.config, "train"), self._open(self.config, "val")
@@ -86,7 +109,7 @@ class ToyImplementation:
         return self._pace.result()
 
     def _logits(self, images: np.ndarray) -> np.ndarray:
-        return images.reshape(len(images), -1) @ self.weights["fc1_weight"] + self.weights["fc1_bias"]
+        return images.reshape(len(images), -1) @ self._weights["fc1_weight"] + self._weights["fc1_bias"]
 
     def _train_step(self, batch: Batch, learning_rate: float) -> np.ndarray:
         self.steps += 1
@@ -100,11 +123,12 @@ class ToyImplementation:
         self._gradients["fc1_weight"][:] = images.reshape(len(images), -1).T @ change
         self._gradients["fc1_bias"][:] = change.sum(axis=0)
         self.communicator.all_reduce_gradients(self._flat)
-        for name, weight in self.weights.items():
+        for name, weight in self._weights.items():
             state = name, weight, self._gradients[name] / batch.global_samples, self._velocities[name], learning_rate
             update = lars_update(*state, h.lars_eta, h.momentum, h.weight_decay) if h.optimizer == "lars" else sgd_update(
                 *state, h.momentum, h.weight_decay)
             weight[:], self._velocities[name][:] = update
+            weight *= self._masks.get(name, 1)
         return -(target * log_probability).sum(axis=1)
 
     def evaluate(self) -> Tuple[int, int]:
@@ -115,6 +139,13 @@ class ToyImplementation:
             total += batch.samples
         self.validation_data.check_labels()
         return correct, total
+
+    def predictions(self) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
+        batches = self._open(self.config, "val")
+        for images, labels, samples, _ in batches.epoch():
+            self.steps += 1
+            yield self._logits(images)[:samples], labels[:samples]
+        batches.check_labels()
 
     def _wait(self) -> None:
         """Do nothing: a processor has finished when NumPy returns."""

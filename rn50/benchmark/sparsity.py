@@ -1,0 +1,60 @@
+"""2:4 sparsity: of every four consecutive input channels of a weight, the two of the smaller magnitude are 0.
+
+Mishra et al., "Accelerating Sparse Deep Neural Networks" (arXiv:2104.08378): Ampere's tensor cores multiply such weights at twice
+the rate. A trained network is pruned once and then trained again, with its zeros kept.
+"""
+
+from typing import Dict, Iterable, Mapping, Tuple
+
+import numpy as np
+
+from rn50.benchmark import network
+
+NAME = "2:4"
+"""Value of SPARSITY."""
+GROUP, KEPT = 4, 2
+"""Weights of a group, and how many of them are kept."""
+
+
+def pruned(names: Iterable[str]) -> Tuple[str, ...]:
+    """Return the names of the weights that are pruned: of every convolution and the classifier, except the first layer."""
+    return tuple(name for name in names if name.endswith("_weight") and name != f"{network.stem().name}_weight")
+
+
+def mask(weight: np.ndarray) -> np.ndarray:
+    """Return 1 where a weight (outputs, inputs, ...) is kept and 0 elsewhere, as float32 of its shape.
+
+    Of equal magnitudes the one of the lower input channel is kept. ``inputs`` is divisible by ``GROUP``.
+    """
+    groups = np.abs(_groups(weight))
+    kept = np.argsort(-groups, axis=-1, kind="stable")[..., :KEPT]
+    found = np.zeros_like(groups, np.float32)
+    np.put_along_axis(found, kept, 1, axis=-1)
+    return np.ascontiguousarray(np.moveaxis(found.reshape(_last(weight).shape), -1, 1))
+
+
+def masks(weights: Mapping[str, np.ndarray]) -> Dict[str, np.ndarray]:
+    """Return the masks of a network's pruned weights by name."""
+    return {name: mask(weights[name]) for name in pruned(weights)}
+
+
+def densities(weights: Mapping[str, np.ndarray]) -> Dict[str, float]:
+    """Return the part of each pruned weight that is not 0."""
+    return {name: float(np.count_nonzero(weights[name]) / weights[name].size) for name in pruned(weights)}
+
+
+def holds(weights: Mapping[str, np.ndarray]) -> bool:
+    """Return whether in every group at least two weights are 0."""
+    return all(weights[name].shape[1] % GROUP == 0 and (np.count_nonzero(_groups(weights[name]), axis=-1) <= KEPT).all()
+               for name in pruned(weights))
+
+
+def _last(weight: np.ndarray) -> np.ndarray:
+    """Return the weight with its input channels last."""
+    return np.moveaxis(weight, 1, -1)
+
+
+def _groups(weight: np.ndarray) -> np.ndarray:
+    """Return the weight with its input channels in groups of ``GROUP``, which are the last axis."""
+    last = _last(weight)
+    return last.reshape(*last.shape[:-1], -1, GROUP)

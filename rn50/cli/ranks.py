@@ -1,0 +1,20 @@
+"""What verbs share that run as every rank of a system."""
+
+import sys
+from typing import Mapping, NoReturn, Optional, Sequence, Tuple
+
+from rn50 import process
+from rn50.settings import config as configuration
+
+
+def configured(name: Optional[str]) -> Tuple[configuration.Config, Mapping[str, str]]:
+    """Return the configuration ``name`` and the environment of a run of it."""
+    environ = configuration.environment_of(name, process.environment())
+    return configuration.from_environment(environ), environ
+
+
+def run_as_ranks(config: configuration.Config, environ: Mapping[str, str], verb: Sequence[str]) -> NoReturn:
+    """Run ``rn50 VERB`` as every rank of the system and exit with its status."""
+    from rn50.launch.job import run_ranks
+
+    sys.exit(run_ranks(config, environ, verb))

@@ -1,0 +1,89 @@
+"""Count what a network predicts of a validation set: top-1, top-5, confusion of classes, calibration.
+
+Everything is counted in whole numbers, so that the sum over ranks does not depend on their order.
+"""
+
+from dataclasses import dataclass
+from typing import List, NamedTuple, Optional
+
+import numpy as np
+
+TOP = 5
+BINS = 15
+"""Intervals of confidence of equal width, as in Guo et al., "On Calibration of Modern Neural Networks" (arXiv:1706.04599)."""
+UNIT = 1 << 32
+"""Confidences are summed in this part of 1."""
+
+
+class Bin(NamedTuple):
+    """The images whose highest probability lies in an interval."""
+
+    images: int
+    confidence: float
+    """Mean of that probability."""
+    accuracy: float
+    """Top-1 of these images."""
+
+
+@dataclass
+class Counts:
+    """The counts of a part of the validation set, or of all of it."""
+
+    numbers: np.ndarray
+    """int64: images, correct, top-5 correct; images, confidence and correct of each bin; the confusion row by row, if counted."""
+    classes: int
+
+    @classmethod
+    def none(cls, classes: int, confusion: bool) -> "Counts":
+        """Return counts of no image; with ``confusion`` they have the confusion of classes."""
+        return cls(np.zeros(3 + 3 * BINS + (classes**2 if confusion else 0), np.int64), classes)
+
+    def add(self, logits: np.ndarray, labels: np.ndarray) -> None:
+        """Count images by their float32 logits (n, classes) and labels (n,)."""
+        labels, rows = labels.reshape(-1).astype(np.int64), np.arange(len(labels))
+        own = logits[rows, labels][:, None]
+        # The label's place in the order of the logits. Of equal ones the lower class comes first, and NaN before all.
+        place = (~(logits < own)).sum(axis=1) - ((logits == own) & (np.arange(self.classes) >= labels[:, None])).sum(axis=1)
+        shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
+        confidence = 1 / np.exp(shifted).sum(axis=1)
+        bins = np.minimum((np.nan_to_num(confidence) * BINS).astype(np.int64), BINS - 1)
+        self.numbers[:3] += len(labels), (place == 0).sum(), (place < TOP).sum()
+        for row, values in enumerate((np.ones(len(labels)), np.rint(np.nan_to_num(confidence) * UNIT), place == 0)):
+            np.add.at(self._bins[row], bins, values.astype(np.int64))
+        if self.confusion is not None:
+            np.add.at(self.confusion, (labels, logits.argmax(axis=1)), 1)
+
+    @property
+    def _bins(self) -> np.ndarray:
+        return self.numbers[3 : 3 + 3 * BINS].reshape(3, BINS)
+
+    @property
+    def images(self) -> int:
+        """Number of images."""
+        return int(self.numbers[0])
+
+    @property
+    def correct(self) -> int:
+        """Number of images whose highest logit is that of their label."""
+        return int(self.numbers[1])
+
+    @property
+    def top_correct(self) -> int:
+        """Number of images whose label is among the ``TOP`` highest logits."""
+        return int(self.numbers[2])
+
+    @property
+    def confusion(self) -> Optional[np.ndarray]:
+        """Images by label and predicted class, (classes, classes); None if they were not counted."""
+        rest = self.numbers[3 + 3 * BINS :]
+        return rest.reshape(self.classes, self.classes) if len(rest) else None
+
+    @property
+    def bins(self) -> List[Bin]:
+        """The intervals of confidence, from 0 to 1; those without images have zeros."""
+        return [Bin(int(n), float(c / UNIT / max(n, 1)), float(right / max(n, 1))) for n, c, right in self._bins.T]
+
+    @property
+    def calibration_error(self) -> float:
+        """Expected calibration error: the mean difference between confidence and accuracy, weighted by the images of a bin."""
+        return sum(each.images * abs(each.confidence - each.accuracy) for each in self.bins) / self.images

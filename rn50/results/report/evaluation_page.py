@@ -1,0 +1,50 @@
+"""Write the page of an evaluation: accuracy by class, confusion of classes, calibration."""
+
+import pathlib
+from typing import Any, Dict, List, Tuple
+
+import jinja2
+import numpy as np
+
+import rn50
+from rn50 import files
+from rn50.results.evaluation import Counts
+from rn50.results.report import plots
+
+MOST_NAMED = 20
+"""Rows of each table at most."""
+
+
+def write(file: pathlib.Path, found: Dict[str, Any], counts: Counts) -> None:
+    """Write the page of ``found`` (``rn50 evaluate --json``); ``counts`` has the confusion.
+
+    Raises UserError if it cannot be written.
+    """
+    confusion = counts.confusion
+    assert confusion is not None
+    templates = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(str(pathlib.Path(__file__).parent)),
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+    )
+    of_class = np.maximum(confusion.sum(axis=1, keepdims=True), 1)
+    page = templates.get_template("evaluation.html.j2").render(
+        found=found, mark=files.MARK, version=rn50.__version__, worst=_worst(confusion), confused=_confused(confusion),
+        reliability=plots.reliability([(each.confidence, each.accuracy) for each in counts.bins if each.images]),
+        confusion=plots.confusion(confusion / of_class),
+    )
+    files.write(file, page, remedy="give another file with --report")
+
+
+def _worst(confusion: np.ndarray) -> List[Tuple[int, int, int]]:
+    """Return (class, images, correct) of the classes of the lowest accuracy."""
+    images, correct = confusion.sum(axis=1), confusion.diagonal()
+    order = np.argsort(correct / np.maximum(images, 1), kind="stable")[:MOST_NAMED]
+    return [(int(each), int(images[each]), int(correct[each])) for each in order]
+
+
+def _confused(confusion: np.ndarray) -> List[Tuple[int, int, int]]:
+    """Return (class, predicted class, images) of the most frequent confusions."""
+    wrong = confusion - np.diag(confusion.diagonal())
+    order = np.argsort(-wrong, axis=None, kind="stable")[:MOST_NAMED]
+    pairs = [(int(of), int(to), int(wrong[of, to])) for of, to in zip(*np.unravel_index(order, wrong.shape))]
+    return [pair for pair in pairs if pair[2]]

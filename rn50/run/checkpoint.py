@@ -1,0 +1,148 @@
+"""The state of a run between two epochs, from which RESUME=1 goes on: CHECKPOINT_EPOCHS.
+
+A checkpoint is written while the clock runs. After it the input pipeline starts anew, with a seed that follows from the run's
+seed and the epoch, because the state of its random numbers cannot be saved. So a resumed run goes on exactly as the run that
+wrote the checkpoint did or would have done.
+"""
+
+import contextlib
+import pathlib
+from typing import Dict, Mapping, NamedTuple, Optional
+
+import numpy as np
+import safetensors
+from safetensors import numpy as format_
+
+from rn50 import files
+from rn50.errors import UserError
+from rn50.run import all_reduce
+from rn50.run.implementation import Communicator, Implementation
+from rn50.settings.config import Config
+
+SUFFIX = ".checkpoint.safetensors"
+LARGEST_SEED = 1 << 31
+_MOMENTUM, _RUNNING = "_momentum", "_running_"
+_REMEDY = "start without RESUME=1"
+
+
+class Checkpoint(NamedTuple):
+    """What a file of ``write`` holds."""
+
+    file: pathlib.Path
+    epoch: int
+    """The last epoch that was trained."""
+    seed: int
+    """The seed of the run."""
+    precision: str
+    arrays: Mapping[str, np.ndarray]
+
+
+def path(config: Config) -> pathlib.Path:
+    """Return the path of the checkpoint of a run, beside its log."""
+    return pathlib.Path(str(config.run.result_file)).with_suffix(SUFFIX)
+
+
+def refuse_impossible(config: Config) -> None:
+    """Raise UserError if checkpoints are to be written and could not be: the log has no file, or another file is in the way."""
+    if config.run.checkpoint_epochs:
+        if not config.run.result_file:
+            raise UserError(f"CHECKPOINT_EPOCHS={config.run.checkpoint_epochs}",
+                            "checkpoints are saved beside the log, which has no file", "set RESULT_FILE")
+        files.refuse_to_replace(path(config), files.OURS, "set another RESULT_FILE")
+
+
+def is_due(config: Config, epoch: int) -> bool:
+    """Return whether a checkpoint follows this epoch."""
+    return bool(config.run.checkpoint_epochs) and epoch % config.run.checkpoint_epochs == 0
+
+
+def seed_after(seed: int, epoch: int) -> int:
+    """Return the seed of the input pipeline that starts after a checkpoint."""
+    return int(np.random.default_rng((seed, epoch)).integers(LARGEST_SEED))
+
+
+def write(config: Config, implementation: Implementation, seed: int, epoch: int) -> None:
+    """Write the state after ``epoch`` in place of an older one, and start the input pipeline anew. All ranks call it.
+
+    Raises UserError if it cannot be written.
+    """
+    weights, communicator = implementation.weights(), implementation.communicator
+    arrays = {**weights, **{f"{name}{_MOMENTUM}": array for name, array in implementation.momentum().items()}}
+    arrays.update(_statistics_of_ranks(weights, communicator))
+    if communicator.rank == 0:
+        facts = {"file": files.MARK, "configuration": config.sha256, "seed": str(seed), "epoch": str(epoch),
+                 "precision": implementation.precision.name}
+        files.write(path(config), format_.save(arrays, facts), files.OURS, "free the disk, or set another RESULT_FILE")
+    implementation.begin_after(epoch, seed_after(seed, epoch))
+
+
+def read(config: Config) -> Optional[Checkpoint]:
+    """Return the checkpoint from which a run of ``config`` goes on; None if it starts at the beginning.
+
+    Raises UserError if the file is no checkpoint of this configuration.
+    """
+    if not config.run.resume or not config.run.result_file:
+        return None
+    file = path(config)
+    try:
+        with files.open_regular(file, _REMEDY) as stream, \
+                safetensors.safe_open(f"/proc/self/fd/{stream.fileno()}", "np") as opened:
+            facts = opened.metadata() or {}
+            if facts.get("configuration") != config.sha256:
+                raise UserError(file, "the run that wrote it had another configuration", f"set its variables, or {_REMEDY}")
+            arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 it is no mapping
+            return Checkpoint(file, int(facts["epoch"]), int(facts["seed"]), facts["precision"], arrays)
+    except files.MissingError:
+        return None
+    except (safetensors.SafetensorError, OSError, KeyError, ValueError) as error:
+        raise UserError(file, f"no checkpoint ({error})", _REMEDY) from None
+
+
+def agree(found: Optional[Checkpoint], communicator: Communicator) -> None:
+    """Raise UserError unless all ranks found the same checkpoint."""
+    epoch = found.epoch if found else 0
+    if int(communicator.all_reduce(np.array([epoch], np.int64))[0]) != epoch * communicator.size:
+        raise UserError("RESUME=1", f"this rank has a checkpoint of epoch {epoch}, and not every other",
+                        "let RESULT_FILE lie in a folder that all machines share")
+
+
+def restore(found: Checkpoint, implementation: Implementation) -> None:
+    """Give a warmed-up implementation the weights and the momentum of a checkpoint.
+
+    Raises UserError if they are not those of its network.
+    """
+    weights, momentum = implementation.weights(), implementation.momentum()
+    of_rank = f"rank{implementation.communicator.rank}/"
+    saved = {name: found.arrays.get(f"{of_rank}{name}", found.arrays.get(name)) for name in weights}
+    velocities = {name: found.arrays.get(f"{name}{_MOMENTUM}") for name in momentum}
+    for kept, wanted in ((saved, weights), (velocities, momentum)):
+        for name, array in wanted.items():
+            value = kept[name]
+            if value is None or value.shape != array.shape or value.dtype != array.dtype:
+                raise UserError(found.file, f"no checkpoint of this network (it lacks {name})", _REMEDY)
+    implementation.assign({name: array for name, array in saved.items() if array is not None})
+    implementation.assign_momentum({name: array for name, array in velocities.items() if array is not None})
+
+
+def remove(config: Config) -> None:
+    """Remove the checkpoint of a run that is whole."""
+    with contextlib.suppress(OSError):
+        path(config).unlink()
+
+
+def _statistics_of_ranks(weights: Mapping[str, np.ndarray], communicator: Communicator) -> Dict[str, np.ndarray]:
+    """Return the running statistics of all ranks but the first, each rank's own, by name."""
+    own = {name: array for name, array in weights.items() if _RUNNING in name}
+    if communicator.size == 1 or not own:
+        return {}
+    # A communicator sums whole numbers only: the bits of each rank's numbers beside zeros of the others.
+    bits = np.concatenate([array.reshape(-1).view(np.int32) for array in own.values()]).astype(np.int64)
+    table = np.zeros((communicator.size, len(bits)), np.int64)
+    table[communicator.rank] = bits
+    table = all_reduce.in_pieces(communicator, table.reshape(-1)).reshape(table.shape)
+    ends = np.cumsum([array.size for array in own.values()])[:-1]
+    return {
+        f"rank{rank}/{name}": part.reshape(own[name].shape)
+        for rank in range(1, communicator.size)
+        for name, part in zip(own, np.split(table[rank].astype(np.int32).view(np.float32), ends))
+    }

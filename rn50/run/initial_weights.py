@@ -1,0 +1,37 @@
+"""Begin a run with saved weights instead of random ones: INITIAL_WEIGHTS; pruned, and kept so: SPARSITY."""
+
+import pathlib
+from typing import Optional
+
+from rn50.benchmark import sparsity
+from rn50.errors import UserError
+from rn50.results import weights
+from rn50.results.weights import Weights
+from rn50.run.implementation import Implementation
+from rn50.settings.config import Config
+
+
+def read(config: Config) -> Optional[Weights]:
+    """Return the weights that a run begins with; None if they are random.
+
+    Raises UserError if their file is none of ours, or of another network than that of ``config``.
+    """
+    if config.run.initial_weights is None:
+        return None
+    saved, data = weights.read(pathlib.Path(config.run.initial_weights)), config.data
+    for variable, theirs, ours in (("NUMCLASSES", saved.classes, data.classes), ("WIDTH", saved.width, data.width)):
+        if theirs != ours:
+            raise UserError(f"INITIAL_WEIGHTS={config.run.initial_weights}",
+                            f"it is of a network with {variable}={theirs}, the configuration has {variable}={ours}",
+                            "give weights of the same network")
+    return saved
+
+
+def give(config: Config, saved: Weights, implementation: Implementation) -> None:
+    """Give them to a warmed-up implementation; with SPARSITY=2:4 they are pruned, and stay so after every update."""
+    arrays = dict(saved.arrays)
+    if config.run.sparsity == sparsity.NAME:
+        masks = sparsity.masks(arrays)
+        arrays.update((name, arrays[name] * mask) for name, mask in masks.items())
+        implementation.keep(masks)
+    implementation.assign(arrays)

@@ -1,0 +1,76 @@
+"""What is counted of predictions, against the definitions written out."""
+
+import numpy as np
+import pytest
+
+from rn50 import files
+from rn50.results.evaluation import BINS, Counts
+from rn50.results.report import evaluation_page
+
+
+def drawn(images=400, classes=12, seed=0):
+    random = np.random.default_rng(seed)
+    logits, labels = random.standard_normal((images, classes)).astype(np.float32) * 3, random.integers(classes, size=images)
+    return logits, labels
+
+
+def test_top_1_top_5_and_confusion():
+    logits, labels = drawn()
+    counts = Counts.none(12, confusion=True)
+    counts.add(logits[:150], labels[:150])
+    counts.add(logits[150:], labels[150:].astype(np.float32).reshape(-1, 1))  # as MXNet and DALI have them
+    order = np.argsort(-logits, axis=1)
+    assert (counts.images, counts.correct) == (400, (order[:, 0] == labels).sum())
+    assert counts.top_correct == (order[:, :5] == labels[:, None]).any(axis=1).sum()
+    for label in range(12):
+        expected = np.bincount(order[labels == label, 0], minlength=12)
+        np.testing.assert_array_equal(counts.confusion[label], expected)
+
+
+def test_calibration_error():
+    logits, labels = drawn()
+    counts = Counts.none(12, confusion=False)
+    counts.add(logits, labels)
+    probability = np.exp(logits.astype(np.float64))
+    probability /= probability.sum(axis=1, keepdims=True)
+    confidence, right = probability.max(axis=1), probability.argmax(axis=1) == labels
+    error = 0.0
+    for index in range(BINS):
+        inside = (confidence >= index / BINS) & (confidence < (index + 1) / BINS)
+        if inside.any():
+            error += inside.mean() * abs(confidence[inside].mean() - right[inside].mean())
+    assert counts.calibration_error == pytest.approx(error, abs=1e-8)
+    assert counts.confusion is None
+
+
+def test_equal_logits_count_for_the_lowest_class_and_nan_for_none():
+    counts = Counts.none(6, confusion=False)
+    same, broken = np.zeros((6, 6), np.float32), np.full((2, 6), np.nan, np.float32)
+    counts.add(same, np.arange(6))
+    assert (counts.images, counts.correct, counts.top_correct) == (6, 1, 5)
+    counts.add(broken, np.array([0, 3]))
+    assert (counts.images, counts.correct, counts.top_correct) == (8, 1, 5)
+
+
+def test_the_sum_over_ranks_is_the_count_of_all():
+    logits, labels = drawn()
+    whole, parts = Counts.none(12, True), [Counts.none(12, True) for _ in range(3)]
+    whole.add(logits, labels)
+    for part, rows in zip(parts, np.array_split(np.arange(400), 3)):
+        part.add(logits[rows], labels[rows])
+    np.testing.assert_array_equal(sum(part.numbers for part in parts), whole.numbers)
+
+
+def test_the_page_names_what_is_confused(tmp_path):
+    counts = Counts.none(3, confusion=True)
+    counts.add(np.eye(3, dtype=np.float32)[[0, 1, 1, 1]] * 9, np.array([0, 1, 2, 2]))
+    found = {"weights": "<a>.safetensors", "top1": 0.5, "top5": 1.0, "correct": 2, "top5_correct": 4, "images": 4,
+             "calibration_error": 0.1, "framework": "mxnet", "precision": "float32", "facts": {"seed": "<b>"},
+             "density": [{"layer": "fc1_weight", "density": 0.5}]}
+    file = tmp_path / "page.html"
+    for _ in range(2):  # the page replaces itself
+        evaluation_page.write(file, found, counts)
+    text = file.read_text()
+    assert "<tr><td>2</td><td>1</td><td>2</td></tr>" in text and "<tr><td>2</td><td>2</td><td>0</td></tr>" in text
+    assert "&lt;a&gt;" in text and "<b>" not in text and "50.0 %" in text and text.count("<svg") == 2
+    assert files.MARK in text

@@ -1,0 +1,100 @@
+"""``rn50 evaluate``: saved weights of one framework give the accuracy of their run in every framework and on two ranks."""
+
+import json
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from rn50.benchmark import rules
+from rn50.results import run, weights
+from tests.contract.frameworks import FRAMEWORKS, installed
+from tests.support import documented
+from tests.system.job import RN50, ROOT
+
+
+@pytest.fixture(scope="module")
+def rn50():
+    """Runs a verb; returns (status, standard output, standard error)."""
+
+    def call(*arguments, **environment):
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "FRAMEWORK": "mxnet", **environment}
+        done = subprocess.run([*RN50, *map(str, arguments)], env=environment, cwd=str(ROOT), capture_output=True, text=True,
+                              timeout=300)
+        return done.returncode, done.stdout, done.stderr
+
+    return call
+
+
+@pytest.fixture
+def trained(rn50, tiny_environment, tmp_path):
+    """The weights of a run of two epochs."""
+    installed("mxnet")
+    log = tmp_path / "result_0.txt"
+    status, _, said = rn50("launch", **{**tiny_environment, "SAVE_WEIGHTS": "1", "RESULT_FILE": str(log)})
+    assert status == 3, said
+    return weights.path(log)
+
+
+def test_every_framework_and_two_ranks_count_the_same(rn50, trained, tiny_environment, tmp_path):
+    accuracy = float(weights.read(trained).facts["accuracy"])
+    data = tmp_path / "validation"  # it needs no training set
+    data.mkdir()
+    for name in ("val.rec", "val.idx"):
+        shutil.copy(os.path.join(tiny_environment["DATADIR"], name), str(data))
+    environment = {**tiny_environment, "DATADIR": str(data), "WIDTH": "1", "IMAGE_SIZE": "48", "EVAL_RESIZE": "64",
+                   "PRECISION": "auto"}
+    found = []
+    for name in FRAMEWORKS:
+        installed(name)
+        status, printed, said = rn50("evaluate", trained, "--json", **{**environment, "FRAMEWORK": name})
+        assert status == 0, said
+        found.append(json.loads(printed))
+        assert documented.differences("evaluate", found[-1]) == []
+        assert found[-1]["precision"] == "float32"
+        assert found[-1]["framework"] == name and found[-1]["facts"]["framework"] == "mxnet"
+    page = tmp_path / "page.html"
+    status, printed, said = rn50("evaluate", trained, "--report", page, **{**environment, "DGXNGPU": "2"})
+    assert status == 0, said
+    counted = {(each["images"], each["correct"], each["top5_correct"]) for each in found}
+    assert counted == {(57, found[0]["correct"], found[0]["top5_correct"])}
+    assert found[0]["top1"] == accuracy
+    assert f"top-1  {accuracy:8.2%}   {found[0]['correct']} of 57" in printed and f"report: {page}" in printed
+    assert "density" not in printed and page.exists()
+
+
+def test_a_run_that_begins_with_pruned_weights_ends_with_half_of_them(rn50, trained, tiny_environment, tmp_path):
+    log = tmp_path / "result_1.txt"
+    environment = {**tiny_environment, "INITIAL_WEIGHTS": str(trained)}
+    status, _, said = rn50("launch", **{**environment, "SPARSITY": "2:4", "SAVE_WEIGHTS": "1", "RESULT_FILE": str(log)})
+    assert status == 3, said
+    status, printed, said = rn50("evaluate", weights.path(log), **tiny_environment)
+    assert status == 0, said
+    assert "density 50.0%: 53 layers, " in printed and "2:4: in every group of four at least two are 0" in printed
+    assert run.read(log).label == f"{rules.NOT_A_RESULT}; {rules.FINE_TUNED}; {rules.SPARSE}"
+    for changes, problem in (
+        ({"WIDTH": "0.25"}, f"INITIAL_WEIGHTS={trained}: it is of a network with WIDTH=0.125, the configuration has WIDTH=0.25"),
+        ({"INITIAL_WEIGHTS": str(tmp_path / "none")}, f"{tmp_path / 'none'}: cannot be read"),
+        ({"INITIAL_WEIGHTS": "", "SPARSITY": "2:4"}, "trained weights are pruned, and there are none; set INITIAL_WEIGHTS"),
+        ({"WIDTH": "0.15", "SPARSITY": "2:4"}, "WIDTH=0.15: a layer of this width has input channels that do not divide by 4"),
+    ):
+        status, _, said = rn50("launch", **{**environment, **changes})
+        assert status == 2 and problem in said and len(said.splitlines()) == 1, said
+
+
+def test_what_does_not_fit_is_one_line(rn50, trained, tiny_environment, tmp_path):
+    def line(*arguments, **environment):
+        status, printed, said = rn50("evaluate", *arguments, **{**tiny_environment, **environment})
+        assert (status, printed) == (2, "") and len(said.splitlines()) == 1, said
+        return said
+
+    assert f"{trained}: it tells 10 classes apart, and the data set has NUMCLASSES=20" in line(trained, NUMCLASSES="20")
+    assert f"{tmp_path / 'none'}: cannot be read" in line(tmp_path / "none")
+    foreign = tmp_path / "foreign.safetensors"
+    foreign.write_bytes(trained.read_bytes()[:1000])
+    assert f"{foreign}: no safetensors file" in line(foreign)
+    page = tmp_path / "page.html"
+    page.write_text("mine")
+    assert f"{page}: exists, and rn50 did not write it; give another file with --report" in line(trained, "--report", page)
+    assert f"{tmp_path}/val.rec: No such file or directory; set DATADIR" in line(trained, DATADIR=str(tmp_path))
