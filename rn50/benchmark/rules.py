@@ -62,7 +62,7 @@ RESUMED = "resumed: not an MLPerf result"
 FINE_TUNED = "began with trained weights: not an MLPerf result"
 SPARSE = "2:4 sparsity: not an MLPerf result"
 LABELS = (NOT_A_RESULT, RESUMED, FINE_TUNED, SPARSE)
-"""What a log says of a run that is no result of the benchmark, in parentheses after the platform."""
+"""Labels in a log of a run that is no result of the benchmark, in parentheses after the platform."""
 UNVERIFIED = "unverified"
 """The word that stands beside every score that MLCommons has not reviewed (MLPerf Results Messaging Guidelines)."""
 NOT_VERIFIED = "Result not verified by MLCommons Association."

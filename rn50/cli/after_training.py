@@ -18,7 +18,7 @@ _tolerance = click.option("--tolerance", default=1.0, show_default=True, type=Nu
 
 
 @click.command("evaluate", short_help="Evaluate saved weights",
-               epilog="Example: rn50 evaluate results/DEMO_CPU/result_0.safetensors DEMO_CPU_PYTORCH")
+               epilog="Example: rn50 evaluate results/DEMO_CPU/result_0.safetensors DEMO_CPU")
 @click.argument("weights", metavar="WEIGHTS", type=click.Path(path_type=pathlib.Path))
 @group.config
 @click.option("--precision", default="float32", show_default=True, type=click.Choice(["float32", "float16", "bfloat16"]),

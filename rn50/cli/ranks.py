@@ -1,4 +1,4 @@
-"""What verbs share that run as every rank of a system."""
+"""Parts of the verbs that run as every rank of a system."""
 
 import sys
 from typing import Mapping, NoReturn, Optional, Sequence, Tuple

@@ -26,7 +26,7 @@ _REMEDY = "start without RESUME=1"
 
 
 class Checkpoint(NamedTuple):
-    """What a file of ``write`` holds."""
+    """Content of a file of ``write``."""
 
     file: pathlib.Path
     epoch: int

@@ -14,7 +14,7 @@ from rn50.settings.config import Config
 from rn50.terminal import Terminal, print_json, say
 
 SEED = 1
-"""Of the values that the weights replace."""
+"""Seed of the values that the weights replace."""
 _DIGITS = 10
 
 

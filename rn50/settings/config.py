@@ -261,7 +261,7 @@ class Config:
 
     @property
     def labels(self) -> Tuple[str, ...]:
-        """Those of ``rules.LABELS`` that every output of a run has."""
+        """The labels of ``rules.LABELS`` that every output of a run has."""
         having = ((rules.NOT_A_RESULT, not self.is_imagenet), (rules.FINE_TUNED, self.run.initial_weights is not None),
                   (rules.SPARSE, self.run.sparsity != "none"))
         return tuple(label for label, has in having if has)

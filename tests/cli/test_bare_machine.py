@@ -23,8 +23,9 @@ from rn50.settings.config import environment_of
 from tests.results.scored import write_runs
 from tests.support import image_tree
 
-MISSING = re.compile("mlperf_logging|nvidia|mxnet|horovod|torchvision|optuna|inotify_simple|hypothesis")
+MISSING = re.compile("mlperf_logging|nvidia|onnx|mxnet|horovod|torchvision|optuna|inotify_simple|hypothesis")
 CHECKERS, FRAMEWORK = "pip install mlperf-logging==4.1.68", "requirements/install.sh mxnet-cpu"
+DEPLOY = "requirements/install.sh deploy"
 VERBS = {
     "doctor": ("DEMO_CPU", FRAMEWORK),
     "config show": ("DEMO_CPU", None),
@@ -49,7 +50,10 @@ VERBS = {
     "report": ("{folder}/runs -o {folder}/report.html", CHECKERS),
     "compare": ("{folder}/runs {folder}/others", CHECKERS),
     "package": ("{folder}/runs -o {folder}/package", ""),
+    "bench inference": ("{folder}/weights.safetensors", DEPLOY),
     "evaluate": ("{folder}/weights.safetensors DEMO_CPU", FRAMEWORK),
+    "export": ("{folder}/weights.safetensors -o {folder}/model.onnx", DEPLOY),
+    "quantize": ("{folder}/model.onnx DEMO_CPU -o {folder}/int8.onnx", DEPLOY),
     "launch": ("", CHECKERS),
     "train": ("", CHECKERS),
     "summary": ("{folder}/runs --system=DEMO_CPU", CHECKERS),
