@@ -1,6 +1,6 @@
 # Every target may be interrupted and run again. PYTHON=/path/to/python chooses the Python of .venv.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-paddle demo-pytorch data dev test test-quick fuzz test-gpu bench bench-gpu docs reference picture lint ruff mypy import-linter shellcheck requirements image
+.PHONY: help setup demo demo-deploy demo-paddle demo-pytorch data dev test test-quick fuzz test-gpu bench bench-gpu docs reference picture lint ruff mypy import-linter shellcheck requirements image
 BIN := .venv/bin
 
 help: ## list the targets
@@ -19,6 +19,16 @@ demo-paddle: data ## the same with Paddle for MXNet
 demo-pytorch: data ## the same with PyTorch for MXNet
 	@requirements/install.sh pytorch-cpu
 	@DGXSYSTEM=DEMO_CPU_PYTORCH ./run_experiments.sh
+
+DEPLOYED ?= results/deploy
+
+demo-deploy: data ## after training: one run's weights evaluated, exported, quantised and timed
+	@requirements/install.sh deploy
+	@[ -e $(DEPLOYED)/result_0.safetensors ] || SAVE_WEIGHTS=1 NEXP=1 RESULTS=$(DEPLOYED) DGXSYSTEM=DEMO_CPU ./run_experiments.sh
+	@$(BIN)/rn50 evaluate $(DEPLOYED)/result_0.safetensors DEMO_CPU
+	@$(BIN)/rn50 export $(DEPLOYED)/result_0.safetensors DEMO_CPU -o $(DEPLOYED)/model.onnx
+	@$(BIN)/rn50 quantize $(DEPLOYED)/model.onnx DEMO_CPU -o $(DEPLOYED)/int8.onnx --method all --calibration all
+	@$(BIN)/rn50 bench inference $(DEPLOYED)/model.onnx $(DEPLOYED)/int8.onnx --batch-sizes 1,8,64 --picture $(DEPLOYED)/latency.svg
 
 data: setup
 	@$(BIN)/rn50 demo-data "$${DATADIR:-data/demo}"
