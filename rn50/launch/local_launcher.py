@@ -5,6 +5,7 @@
 Like horovodrun it puts rank and stream before every line that a rank prints, and prints a message if a rank fails.
 """
 
+import contextlib
 import os
 import queue
 import signal
@@ -74,8 +75,8 @@ class Output:
         self._lock, self._stream = threading.Lock(), stream
 
     def write(self, line: bytes) -> None:
-        """Write a line, with its end."""
-        with self._lock:
+        """Write a line, with its end. Do nothing where nobody reads any more: who started this process was killed."""
+        with self._lock, contextlib.suppress(BrokenPipeError):
             self._stream.write(line)
             self._stream.flush()
 
