@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 
+from rn50.files import ROOT
 from tests.system.containers.engines import MARKS, SOMEBODY
 
 pytestmark = MARKS
