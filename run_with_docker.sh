@@ -142,6 +142,10 @@ done
 for file in "${files[@]}"; do # a file may be a link to somewhere else
   mount "$(realpath "$data/$file")" "$data/$file" ,readonly
 done
+if [ -n "${INITIAL_WEIGHTS:-}" ]; then
+  [ -f "$INITIAL_WEIGHTS" ] || fail "INITIAL_WEIGHTS=$INITIAL_WEIGHTS: no such file; give one that SAVE_WEIGHTS=1 wrote"
+  mount "$(realpath "$INITIAL_WEIGHTS")" "$INITIAL_WEIGHTS" ,readonly
+fi
 results=$(realpath -m "${LOGDIR:-results/$system}")
 { mkdir -p "$results" && [ -w "$results" ]; } || fail "LOGDIR=$results: cannot be written; set another LOGDIR"
 mount "$results" "$results"

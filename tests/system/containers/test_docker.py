@@ -153,15 +153,18 @@ def test_variables_are_passed_on(contained, checkout):
     """All that a run reads or hands to a library, whatever it is; the configuration says what arrived."""
     there = checkout / "results" / "TINY" / "environment"
     with (checkout / "configs" / "config_TINY.sh").open("a") as stream:
-        stream.write(f"[ ! -d /opt/rn50 ] || env >{there}\n")
+        stream.write(f'[ ! -d /opt/rn50 ] || {{ env && cat "$INITIAL_WEIGHTS"; }} >{there}\n')
+    weights = checkout / "weights"
+    weights.write_text("READ=7\n")
     in_file = re.findall(r"^export (\w+)=", (checkout / "configs" / "config_TINY.sh").read_text(), re.MULTILINE)
     # The script sets or unsets these itself.
-    own = ["CONFIG_FILE", "DGXSYSTEM", "DATADIR", "LOGDIR", "RESULT_FILE", "CACHE_CLEARED", "SEED"]
+    own = ["CONFIG_FILE", "DGXSYSTEM", "DATADIR", "LOGDIR", "RESULT_FILE", "CACHE_CLEARED", "SEED", "INITIAL_WEIGHTS"]
     names = {pattern.replace("*", "OF_SOMEBODY") for pattern in settings.patterns_of_names()} - {*own, *in_file}
-    job = contained(NEXP="1", **dict.fromkeys(names, "7"))
+    job = contained(NEXP="1", INITIAL_WEIGHTS=str(weights), **dict.fromkeys(names, "7"))
     job.wait(BUSY_S)
     arrived = dict(line.split("=", 1) for line in there.read_text().splitlines() if "=" in line)
-    assert {name for name in names if arrived.get(name) != "7"} == set()
+    assert {name for name in {*names, "READ"} if arrived.get(name) != "7"} == set()
+    assert arrived["INITIAL_WEIGHTS"] == str(weights)
 
 
 def test_a_seed_is_not_passed_on(contained):
