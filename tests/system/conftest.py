@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from rn50.data.demo import dataset
-from tests.contract.frameworks import installed
+from tests.contract.frameworks import FRAMEWORKS, installed
 from tests.system.cluster import Host, Slurm, need_slurm
 from tests.system.job import Job
 
@@ -35,7 +35,8 @@ def start(tiny_environment, results):
     jobs = []
 
     def started(**changes):
-        installed(changes.get("FRAMEWORK", "mxnet"))
+        if changes.get("FRAMEWORK", "mxnet") in FRAMEWORKS:
+            installed(changes.get("FRAMEWORK", "mxnet"))
         jobs.append(Job({**tiny_environment, "RESULT_FILE": str(results / "result_1.txt"), **changes}))
         return jobs[-1]
 
