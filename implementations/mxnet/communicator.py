@@ -1,6 +1,7 @@
 """The ranks of an MXNet job: one process, ranks on one machine's CPU, or Horovod."""
 
 import contextlib
+import re
 import socket
 import threading
 import time
@@ -17,6 +18,8 @@ from rn50.settings import config as configuration
 
 MEETING_SECONDS = 60
 """Time that ranks started by Slurm wait for rank 0."""
+LOST = re.compile("Horovod|gloo|(Read|Write) error|Connection (reset|closed)")
+"""Words in errors of Horovod and Gloo say; MXNet takes the beginning of some for the name of a source file and leaves it out."""
 
 
 @contextlib.contextmanager
@@ -25,7 +28,7 @@ def lost_rank_named() -> Iterator[None]:
     try:
         yield
     except mx.base.MXNetError as error:
-        if "Horovod" in str(error) or "gloo" in str(error):
+        if LOST.search(str(error)):
             raise RankLostError from error
         raise
 
