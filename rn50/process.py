@@ -8,8 +8,8 @@ from typing import Callable, Mapping
 
 from rn50.errors import UserError
 
-PR_SET_PDEATHSIG = 1
-"""Option of prctl, as in linux/prctl.h."""
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+"""Options of prctl, as in linux/prctl.h."""
 LEAST_MEMORY_MIB = 512
 """Least memory (``ulimit -v``); with less, the libraries crash while they load, or retry for ever."""
 
@@ -24,6 +24,11 @@ def set_default(name: str, value: str) -> None:
     os.environ.setdefault(name, value)
 
 
+def set_variables(values: Mapping[str, str]) -> None:
+    """Give variables of a library these values, before it reads them."""
+    os.environ.update(values)
+
+
 def refuse_little_memory() -> None:
     """Raise UserError if the shell allows this process less than ``LEAST_MEMORY_MIB``."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
@@ -35,6 +40,11 @@ def refuse_little_memory() -> None:
 def end_with_parent() -> None:
     """Have the kernel send this process SIGTERM when the thread that started it ends, whatever ends it."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def adopt_orphans() -> None:
+    """Have descendants of this process become its children when their own parent ends, so that it can wait for them."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
 def ask_to_end_with_parent(

@@ -4,7 +4,6 @@ NCCL between GPUs was never run by this project; Gloo between CPUs, by the same 
 """
 
 import contextlib
-import os
 import socket
 import time
 from typing import Any, Dict, Iterator, List, Mapping
@@ -62,23 +61,23 @@ class Distributed:
     def __init__(self, on_gpu: bool, environ: Mapping[str, str]) -> None:
         self.library = "NCCL" if on_gpu else "Gloo"
         if started_here(environ):
-            os.environ.update(_met(LocalRanks(environ)))
+            process.set_variables(_met(LocalRanks(environ)))
         elif "PADDLE_TRAINER_ID" not in environ:
             if "RANK" not in environ:
                 raise UserError("DGXNGPU", "nobody has started more than one rank",
                                 "use ./run_and_time.sh, ./run.sub or LAUNCHER=fleetrun")
-            os.environ.update(_as_rank(*(environ[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")),
-                                       f"{environ['MASTER_ADDR']}:{environ['MASTER_PORT']}"))
-        self._on_gpu, self.local_rank = on_gpu, int(os.environ["PADDLE_RANK_IN_NODE"])
+            process.set_variables(_as_rank(*(environ[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")),
+                                           f"{environ['MASTER_ADDR']}:{environ['MASTER_PORT']}"))
+        self._on_gpu, self.local_rank = on_gpu, int(process.environment()["PADDLE_RANK_IN_NODE"])
         if not on_gpu:  # else a build for GPUs takes NCCL
-            os.environ["PADDLE_DISTRI_BACKEND"] = "gloo"
+            process.set_variables({"PADDLE_DISTRI_BACKEND": "gloo"})
         try:
             with lost_rank_named():
                 distributed.init_parallel_env()
         except ValueError as error:
             if "Bind network" not in str(error):
                 raise
-            raise UserError(os.environ["PADDLE_MASTER"], "rank 0 cannot open this port",
+            raise UserError(process.environment()["PADDLE_MASTER"], "rank 0 cannot open this port",
                             "set MASTER_PORT to a free one") from error
         self.rank, self.size = distributed.get_rank(), distributed.get_world_size()
 

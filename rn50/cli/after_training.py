@@ -39,10 +39,8 @@ def evaluate_weights(weights: pathlib.Path, name: Optional[str], precision: str,
     from rn50.run import evaluation
 
     if as_rank:
-        from rn50.launch import launchers
-
         config = configuration.from_environment()
-        say(launchers.bind(config, process.environment()), err=True)  # before a framework starts threads
+        ranks.bind(config)
 
         from rn50.run import implementation
 
@@ -118,7 +116,7 @@ def quantize_model(model: pathlib.Path, name: Optional[str], output: pathlib.Pat
     """
     from rn50.deploy import quantization
 
-    config = configuration.from_environment(configuration.environment_of(name, process.environment()))
+    config, _ = ranks.configured(name)
     results = quantization.quantize(model, output, quantization.ways(method, calibration), config, images, tolerance)
     if as_json:
         print_json(quantization.to_json(output, results))

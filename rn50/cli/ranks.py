@@ -5,12 +5,20 @@ from typing import Mapping, NoReturn, Optional, Sequence, Tuple
 
 from rn50 import process
 from rn50.settings import config as configuration
+from rn50.terminal import say
 
 
 def configured(name: Optional[str]) -> Tuple[configuration.Config, Mapping[str, str]]:
     """Return the configuration ``name`` and the environment of a run of it."""
     environ = configuration.environment_of(name, process.environment())
     return configuration.from_environment(environ), environ
+
+
+def bind(config: configuration.Config) -> None:
+    """Bind this process to a rank's cores and say so. Call it before NumPy or a framework is imported: they start threads."""
+    from rn50.launch import launchers
+
+    say(launchers.bind(config, process.environment()), err=True)
 
 
 def run_as_ranks(config: configuration.Config, environ: Mapping[str, str], verb: Sequence[str]) -> NoReturn:

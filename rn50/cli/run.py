@@ -9,12 +9,12 @@ import click
 
 from rn50 import process
 from rn50.benchmark import rules
-from rn50.cli import group
+from rn50.cli import group, ranks
 from rn50.cli.numbers import Whole
 from rn50.errors import Status
 from rn50.files import ROOT
 from rn50.settings import config as configuration
-from rn50.terminal import Terminal, print_json, say
+from rn50.terminal import Terminal, print_json
 
 _runs = click.option("--runs", default=rules.RUNS, show_default=True, type=Whole(1, 10_000), help="Runs of the campaign.")
 
@@ -125,10 +125,8 @@ def train(context: click.Context) -> None:
 
     Exit status: 0 target reached, 3 target missed, 4 the training loss is no number, 2 something to fix, 1 a fault.
     """
-    from rn50.launch import launchers
-
     config = configuration.from_environment()
-    say(launchers.bind(config, process.environment()), err=True)  # before NumPy or a framework starts threads
+    ranks.bind(config)
 
     from rn50.run import implementation, timed_run
     from rn50.run.display import TOLD, LiveDisplay, TellingDisplay

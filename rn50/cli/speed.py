@@ -10,7 +10,7 @@ import click
 from rn50 import frameworks, process
 from rn50.cli import group
 from rn50.cli.numbers import LONGEST_S, Number, Whole
-from rn50.cli.ranks import configured, run_as_ranks
+from rn50.cli.ranks import bind, configured, run_as_ranks
 from rn50.errors import Status
 from rn50.settings import config as configuration
 from rn50.terminal import Terminal, print_json, say
@@ -23,9 +23,7 @@ def bench() -> None:
 
 def _become_rank(config: configuration.Config, model: Optional[str] = None) -> Any:
     """Bind this process to a rank's cores and return ``create`` of the framework, or of a model of its zoo, to measure."""
-    from rn50.launch import launchers
-
-    say(launchers.bind(config, process.environment()), err=True)  # before a framework starts threads
+    bind(config)
 
     from rn50.speed import measurable
 

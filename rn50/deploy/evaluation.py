@@ -19,6 +19,7 @@ from rn50.deploy import model_file
 from rn50.deploy.model_file import Model
 from rn50.errors import UserError
 from rn50.progress import counting
+from rn50.results.evaluation import Counts, refuse_other_count
 from rn50.settings.config import Config
 
 ON_CPU = BatchFormat(None, "CHW", False)
@@ -66,7 +67,7 @@ def evaluate(model: Model, config: Config, what: str = "evaluating") -> Evaluate
     """Evaluate a model on every image of the validation set of a configuration. Raises UserError if it is not of its task."""
     model.refuse_other(config.data)
     check(config)
-    correct = total = 0
+    counts = Counts.none(model.classes, confusion=False)
     seconds = 0.0
     with counting(what) as progress:
         session = model_file.session(model, len(os.sched_getaffinity(0)))
@@ -75,12 +76,10 @@ def evaluate(model: Model, config: Config, what: str = "evaluating") -> Evaluate
             with model_file.faults(model.name, "run"):
                 logits = session.run(None, {model.input: images})[0]
             seconds += time.perf_counter() - begin
-            correct += int((logits.argmax(axis=1) == labels).sum())
-            total += len(labels)
-            progress(total, config.data.eval_samples)
-    if total != config.data.eval_samples:
-        raise AssertionError(f"{total} of {config.data.eval_samples} images were evaluated")
-    return Evaluated(correct, total, seconds)
+            counts.add(logits, labels)
+            progress(counts.images, config.data.eval_samples)
+    refuse_other_count(counts.images, config.data.eval_samples)
+    return Evaluated(counts.correct, counts.images, seconds)
 
 
 def batches(config: Config, split: Split, seed: int = 0) -> NumpyBatches:

@@ -1,5 +1,6 @@
 """Start the processes of a run, and supervise them until the last one has ended."""
 
+import contextlib
 import os
 import pathlib
 import re
@@ -8,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 import psutil
 
@@ -17,7 +18,7 @@ from rn50.errors import Status
 from rn50.launch import launchers
 from rn50.machine import cgroup
 from rn50.machine.sources import Sources
-from rn50.process import ask_to_end_with_parent
+from rn50.process import adopt_orphans, ask_to_end_with_parent
 from rn50.run import checkpoint, initial_weights, log_file, saved_weights
 from rn50.settings.config import Config
 from rn50.terminal import say
@@ -77,6 +78,8 @@ def run_ranks(
         _say("CACHE_CLEARED=0 for this run: the caches of the other machines were not dropped")
         environ["CACHE_CLEARED"] = "0"
     oom_kills = cgroup.oom_kills()
+    adopt_orphans()
+    others = _descendants()
     stop = _StopOnSignal()
     process = subprocess.Popen(
         start.argv,
@@ -89,6 +92,7 @@ def run_ranks(
     stop.watch(process)
     one = "the training process" if start.launcher == "python" else f"rank {start.rank}"
     who, status = _relay(process, start.launcher, stop) if starts_all else (one, process.wait())
+    _wait_for_rest(others)
     if result_file is not None and not start.rank:  # of several ranks that Slurm started, rank 0 owns the log
         log_file.stop_abandoned(result_file)
     if stop.asked is not None:
@@ -100,6 +104,25 @@ def run_ranks(
         _say(f"{who} was killed by {signal.Signals(number).name}{cause}; start the run again")
         return 128 + number
     return status
+
+
+def _descendants() -> Set[psutil.Process]:
+    return set(psutil.Process().children(recursive=True))
+
+
+def _wait_for_rest(others: Set[psutil.Process]) -> None:
+    """Wait for the descendants besides ``others``, and kill those that take longer than ``GRACE_SECONDS``.
+
+    A launcher that was killed may end before its ranks, and a rank that is being killed still locks the log.
+    """
+    deadline = time.monotonic() + GRACE_SECONDS
+    while True:
+        rest = _descendants() - others  # one that has lost its parent since can only now be waited for
+        if not rest:
+            return
+        if time.monotonic() > deadline:
+            _kill(rest)
+        psutil.wait_procs(rest, timeout=0.1)
 
 
 def _cause(number: int, oom_kills_before: int) -> str:
@@ -194,6 +217,11 @@ def _end_by_force(process: "subprocess.Popen[bytes]") -> None:
     """Kill the rest of the job, in whatever process groups its launcher has put it."""
     time.sleep(GRACE_SECONDS)
     if process.poll() is None:
-        for each in psutil.Process(process.pid).children(recursive=True):
+        launcher = psutil.Process(process.pid)
+        _kill([*launcher.children(recursive=True), launcher])
+
+
+def _kill(processes: Iterable[psutil.Process]) -> None:
+    for each in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended since
             each.kill()
-        process.kill()

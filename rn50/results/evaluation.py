@@ -8,11 +8,20 @@ from typing import List, NamedTuple, Optional
 
 import numpy as np
 
+from rn50.errors import UserError
+
 TOP = 5
 BINS = 15
 """Intervals of confidence of equal width, as in Guo et al., "On Calibration of Modern Neural Networks" (arXiv:1706.04599)."""
 UNIT = 1 << 32
 """Confidences are summed in this part of 1."""
+
+
+def refuse_other_count(counted: int, expected: int) -> None:
+    """Raise UserError unless as many validation images were evaluated as the configuration says there are."""
+    if counted != expected:
+        raise UserError(f"NUMVALEXAMPLES={expected}", f"{counted} validation samples were evaluated",
+                        "count the records of val.rec")
 
 
 class Bin(NamedTuple):

@@ -53,9 +53,7 @@ def evaluate(
         for logits, labels in implementation.predictions():
             own.add(logits, labels)
         counts = Counts(all_reduce.in_pieces(communicator, own.numbers), saved.classes)
-        if counts.images != config.data.eval_samples:
-            raise UserError(f"NUMVALEXAMPLES={config.data.eval_samples}", f"{counts.images} validation samples were evaluated",
-                            "count the records of val.rec")
+        evaluation.refuse_other_count(counts.images, config.data.eval_samples)
         if communicator.rank == 0:
             found = to_json(file, saved, config, implementation.precision.name, counts)
             if report is not None:

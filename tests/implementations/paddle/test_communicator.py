@@ -5,14 +5,10 @@ import pathlib
 import socket
 import subprocess
 import sys
-from unittest import mock
 
 import pytest
 
 pytest.importorskip("paddle")
-
-from implementations.paddle.communicator import Distributed, lost_rank_named
-from rn50.errors import RankLostError, UserError
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 SCRIPT = """
@@ -60,25 +56,3 @@ def test_ranks_meet_by_the_variables_of_torch_distributed():
     said = [rank.communicate(timeout=120) for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0, 0], said
     assert_said([line for out, _ in said for line in out.splitlines()])
-
-
-def test_a_rank_that_nobody_started_with_others_is_refused():
-    with pytest.raises(UserError, match="LAUNCHER=fleetrun"):
-        Distributed(False, {})
-
-
-def test_a_port_that_is_in_use_is_named():
-    with socket.socket() as taken:
-        taken.bind(("", 0))
-        taken.listen()
-        port = str(taken.getsockname()[1])
-        environ = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-        with mock.patch.dict(os.environ, environ), pytest.raises(UserError, match=f"127.0.0.1:{port}: .* set MASTER_PORT"):
-            Distributed(False, os.environ)
-
-
-def test_what_is_reported_of_a_lost_rank_is_named():
-    with pytest.raises(RankLostError), lost_rank_named():
-        raise OSError("(External) Gloo: [gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:1234")
-    with pytest.raises(RuntimeError, match="out of memory"), lost_rank_named():
-        raise RuntimeError("out of memory")

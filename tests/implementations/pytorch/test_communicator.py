@@ -2,17 +2,12 @@
 
 import os
 import pathlib
-import socket
 import subprocess
 import sys
-from unittest import mock
 
 import pytest
 
 pytest.importorskip("torch")
-
-from implementations.pytorch.communicator import Distributed, lost_rank_named
-from rn50.errors import RankLostError, UserError
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 SCRIPT = """
@@ -45,25 +40,3 @@ def test_ranks_meet_and_sum(launcher):
     assert done.returncode == 0, done.stdout + done.stderr
     said = sorted(line[line.index("said"):] for line in done.stdout.splitlines() if "said" in line)
     assert said == [f"said {rank} {rank} 3 Gloo 3 {3 * 10 ** 15 + 3} [6.0] 3" for rank in range(3)]
-
-
-def test_a_rank_that_nobody_started_with_others_is_refused():
-    with pytest.raises(UserError, match="run_and_time.sh"):
-        Distributed(False, {})
-
-
-def test_a_port_that_is_in_use_is_named():
-    with socket.socket() as taken:
-        taken.bind(("", 0))
-        taken.listen()
-        port = str(taken.getsockname()[1])
-        environ = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-        with mock.patch.dict(os.environ, environ), pytest.raises(UserError, match=f"127.0.0.1:{port}: .* set MASTER_PORT"):
-            Distributed(False, os.environ)
-
-
-def test_what_is_reported_of_a_lost_rank_is_named():
-    with pytest.raises(RankLostError), lost_rank_named():
-        raise RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:1234")
-    with pytest.raises(RuntimeError, match="out of memory"), lost_rank_named():
-        raise RuntimeError("out of memory")
