@@ -5,9 +5,16 @@ import io
 import signal
 import sys
 
+from rn50.machine import hardware
 from rn50.process import set_default
 
+MKL_KERNELS = {256: "5", 512: "7"}
+"""Bits of a processor's vectors -> the value of MKL_DEBUG_CPU_TYPE, which the MKL in the wheels still reads."""
+
 set_default("GLOG_minloglevel", "1")  # else paddle.distributed prints how the ranks connect
+# MKL takes its slowest kernels on a processor that Intel has not made, and convolutions are 88 % of a step.
+if hardware.foreign_vectors():
+    set_default("MKL_DEBUG_CPU_TYPE", MKL_KERNELS[hardware.foreign_vectors()])
 # It warns of every OMP_NUM_THREADS but 1, for builds with OpenBLAS; the wheels have MKL.
 with contextlib.redirect_stderr(io.StringIO()) as _said:
     import paddle

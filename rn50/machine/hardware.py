@@ -16,6 +16,8 @@ from rn50.machine.sources import Sources
 
 BFLOAT16 = frozenset(("avx512_bf16", "amx_bf16"))
 """Flags of the instruction sets that multiply bfloat16."""
+AVX512 = frozenset(("avx512f", "avx512bw", "avx512dq", "avx512vl"))
+"""Flags of the instruction sets of a Skylake server."""
 AMX = ("amx_tile", "amx_bf16", "amx_int8")
 """Flags of Intel's Advanced Matrix Extensions."""
 
@@ -129,6 +131,15 @@ def read(root: str = "/", run: sources.Run = sources.run, environ: Optional[Mapp
 def cpu_names_bfloat16(root: str = "/") -> bool:
     """Return True if the processor has instructions that multiply bfloat16."""
     return bool(BFLOAT16 & _cpu_flags(Sources(pathlib.Path(root))))
+
+
+def foreign_vectors(root: str = "/") -> int:
+    """Return the bits of the widest vectors, 256 or 512, of an x86 processor that Intel has not made; 0 of any other."""
+    source = Sources(pathlib.Path(root))
+    flags = _cpu_flags(source)
+    if re.search(r"^vendor_id\s*: GenuineIntel$", source.text("proc/cpuinfo"), re.MULTILINE) or "avx2" not in flags:
+        return 0
+    return 512 if flags >= AVX512 else 256
 
 
 def _cpu_flags(source: Sources) -> FrozenSet[str]:

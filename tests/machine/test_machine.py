@@ -198,3 +198,19 @@ def test_a_quota_counts_as_cpus_the_last_one_in_part():
     facts = simulated("no-GPU")
     assert facts.usable_cpus == 8
     assert [dataclasses.replace(facts, quota=quota).usable_cpus for quota in (0.5, 1, 2.1, 7.9)] == [1, 1, 3, 8]
+
+
+@pytest.mark.parametrize("vendor, flags, expected", [
+    ("AuthenticAMD", "sse2 avx2 avx512f avx512bw avx512dq avx512vl", 512),
+    ("HygonGenuine", "sse2 avx2 avx512f", 256),
+    ("AuthenticAMD", "sse2 avx", 0),
+    ("GenuineIntel", "sse2 avx2 avx512f avx512bw avx512dq avx512vl", 0),
+])
+def test_vectors_of_a_processor_that_intel_has_not_made(tmp_path, vendor, flags, expected):
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc" / "cpuinfo").write_text(f"processor\t: 0\nvendor_id\t: {vendor}\nflags\t\t: fpu {flags}\n")
+    assert hardware.foreign_vectors(str(tmp_path)) == expected
+
+
+def test_a_machine_without_cpuinfo_has_no_vectors(tmp_path):
+    assert hardware.foreign_vectors(str(tmp_path)) == 0

@@ -63,7 +63,7 @@ def apart(some, others):
 
 @pytest.fixture
 def batch():
-    random = np.random.RandomState(0)
+    random = np.random.RandomState(1)  # of batch 0 one activation is so near to 0 that its sign depends on rounding
     return random.standard_normal((32, 3, 32, 32)).astype(np.float32), random.randint(CLASSES, size=32)
 
 
