@@ -18,6 +18,7 @@ from mxnet.gluon import HybridBlock, nn
 
 from rn50.benchmark import rules
 from rn50.benchmark.network import EXPANSION, STAGES
+from rn50.benchmark.quantization import INPUT_LEVELS, SMALLEST, WEIGHT_LEVELS
 
 BATCH_NORM: Dict[str, Any] = {
     "momentum": rules.BATCH_NORM_MOMENTUM, "eps": rules.BATCH_NORM_EPSILON, "fix_gamma": False, "use_global_stats": False,
@@ -33,6 +34,14 @@ class Layout(NamedTuple):
     """"float32", "float16" or "bfloat16"."""
     fused_relu: bool
     """Batch norm and ReLU in one operator, which exists for float32 on a CPU."""
+    rounds: bool = False
+    """Weights and inputs of every layer rounded as in int8."""
+
+    def operands(self, F: Any, x: Any, weight: Any) -> Tuple[Any, Any]:
+        """Return the input and the weight of a layer as they are multiplied."""
+        if self.rounds:
+            x, weight = rounded_input(F, x), rounded_weight(F, weight)
+        return self.cast(F, x), self.cast(F, weight)
 
     def cast(self, F: Any, x: Any) -> Any:
         """Return ``x`` in the precision of the matrix products."""
@@ -43,6 +52,23 @@ class Layout(NamedTuple):
     def uncast(self, F: Any, x: Any) -> Any:
         """Return ``x`` as float32."""
         return x if self.precision == "float32" else F.amp_cast(x, dtype="float32")
+
+
+def rounded_weight(F: Any, weight: Any) -> Any:
+    """Return ``rn50.benchmark.quantization.rounded_weight``; the gradient passes through."""
+    scale = F.maximum(F.max(F.abs(weight), axis=0, exclude=True, keepdims=True), SMALLEST) / WEIGHT_LEVELS
+    rounded = F.broadcast_mul(F.rint(F.broadcast_div(weight, scale)), scale)
+    return weight + F.BlockGrad(rounded - weight)
+
+
+def rounded_input(F: Any, x: Any) -> Any:
+    """Return ``rn50.benchmark.quantization.rounded_input``; the gradient passes through."""
+    low, high = F.minimum(F.min(x, keepdims=True), 0), F.maximum(F.max(x, keepdims=True), 0)
+    scale = F.maximum(high - low, SMALLEST) / INPUT_LEVELS
+    zero_point = F.rint(-low / scale)
+    levels = F.clip(F.broadcast_add(F.rint(F.broadcast_div(x, scale)), zero_point), 0, INPUT_LEVELS)
+    rounded = F.broadcast_mul(F.broadcast_sub(levels, zero_point), scale)
+    return x + F.BlockGrad(rounded - x)
 
 
 def relu(F: Any, x: Any) -> Any:
@@ -71,7 +97,7 @@ class ConvNorm(HybridBlock):
         self._form, self._relu = form, relu
 
     def hybrid_forward(self, F: Any, x: Any, weight: Any, gamma: Any, beta: Any, running_mean: Any, running_var: Any) -> Any:
-        x = F.Convolution(self._form.cast(F, x), self._form.cast(F, weight), **self._convolution)
+        x = F.Convolution(*self._form.operands(F, x, weight), **self._convolution)
         fused = self._relu and self._form.fused_relu
         batch_norm = F.contrib.BatchNormWithReLU if fused else F.BatchNorm
         x = batch_norm(x, gamma, beta, running_mean, running_var, axis=self._form.layout.index("C"), **BATCH_NORM)
@@ -88,8 +114,8 @@ class Classifier(HybridBlock):
         self._form, self._classes = form, classes
 
     def hybrid_forward(self, F: Any, x: Any, weight: Any, bias: Any) -> Any:
-        x, weight, bias = (self._form.cast(F, array) for array in (x, weight, bias))
-        return self._form.uncast(F, F.FullyConnected(x, weight, bias, num_hidden=self._classes))
+        operands = *self._form.operands(F, x, weight), self._form.cast(F, bias)
+        return self._form.uncast(F, F.FullyConnected(*operands, num_hidden=self._classes))
 
 
 class Bottleneck(HybridBlock):

@@ -12,6 +12,7 @@ from implementations.mxnet.communicator import connect, lost_rank_named
 from implementations.mxnet.input_pipeline import DaliBatches, synthetic
 from implementations.mxnet.model import Evaluation, Layout, ResNet50, TrainingLoss, flatten_gradients, trainable
 from implementations.mxnet.optimizer import OPTIMIZERS
+from rn50.benchmark import quantization
 from rn50.data.pipeline import dali
 from rn50.data.pipeline.batches import Batch, Batches, BatchFormat, Split
 from rn50.run import precision, training
@@ -79,7 +80,7 @@ class MxnetImplementation:
     def _resnet50(self, of: str) -> ResNet50:
         """Return our network in a precision, without values."""
         fused = self.config.run.device == "cpu" and of == "float32"
-        layout = Layout("N" + self.batch_format.layout, of, fused_relu=fused)
+        layout = Layout("N" + self.batch_format.layout, of, fused, self.config.run.quantization == quantization.NAME)
         return ResNet50(self.config.data.classes, self.config.data.width, self.config.hyperparameters.bn_gamma_zero, layout)
 
     def _timed_step(self, of: str) -> Callable[[], None]:

@@ -21,10 +21,27 @@ from paddle.nn import functional
 from implementations.paddle import paddle
 from rn50.benchmark import rules
 from rn50.benchmark.network import EXPANSION, STAGES
+from rn50.benchmark.quantization import INPUT_LEVELS, SMALLEST, WEIGHT_LEVELS
 
 BATCH_NORM: Dict[str, Any] = {"momentum": rules.BATCH_NORM_MOMENTUM, "epsilon": rules.BATCH_NORM_EPSILON}
 ALIGNMENT = 64
 """Elements. Each flattened gradient begins on a boundary of 256 bytes, like a separate tensor."""
+
+
+def rounded_weight(weight: paddle.Tensor) -> paddle.Tensor:
+    """Return ``rn50.benchmark.quantization.rounded_weight``; the gradient passes through."""
+    value = weight.detach()
+    scale = value.abs().max(axis=list(range(1, value.ndim)), keepdim=True).clip(min=SMALLEST) / WEIGHT_LEVELS
+    return weight + (paddle.round(value / scale) * scale - value)
+
+
+def rounded_input(x: paddle.Tensor) -> paddle.Tensor:
+    """Return ``rn50.benchmark.quantization.rounded_input``; the gradient passes through."""
+    value = x.detach()
+    low, high = value.min().clip(max=0.0), value.max().clip(min=0.0)
+    scale = (high - low).clip(min=SMALLEST) / INPUT_LEVELS
+    zero_point = paddle.round(-low / scale)
+    return x + (((paddle.round(value / scale) + zero_point).clip(0.0, INPUT_LEVELS) - zero_point) * scale - value)
 
 
 class ConvNorm(nn.Layer):
@@ -32,6 +49,9 @@ class ConvNorm(nn.Layer):
 
     ``layout`` is "NCHW" or "NHWC", that of the images; weights are (``outputs``, ``inputs``, kernel, kernel) in both.
     """
+
+    rounds = False
+    """True if weights and inputs are rounded as in int8."""
 
     def __init__(self, unit: str, index: str, inputs: int, outputs: int, kernel: int, stride: int, layout: str,
                  precision: str, relu: bool = True, gamma: float = 1.0):
@@ -53,7 +73,8 @@ class ConvNorm(nn.Layer):
             tensor.set_value(np.full(tensor.shape, value, np.float32))
 
     def forward(self, x: paddle.Tensor, shortcut: Optional[paddle.Tensor] = None) -> paddle.Tensor:
-        x = functional.conv2d(cast(x, self._precision), cast(self.weight, self._precision), **self._convolution)
+        x, weight = (rounded_input(x), rounded_weight(self.weight)) if self.rounds else (x, self.weight)
+        x = functional.conv2d(cast(x, self._precision), cast(weight, self._precision), **self._convolution)
         norm = self.running_mean, self.running_var, self.gamma, self.beta
         x = functional.batch_norm(x, *norm, self.training, data_format=self._convolution["data_format"], **BATCH_NORM)
         x = x if shortcut is None else x + shortcut
@@ -64,6 +85,7 @@ class Classifier(nn.Layer):
     """The last layer: (N, ``inputs``) -> (N, ``classes``) in float32."""
 
     names = {"weight": "fc1_weight", "bias": "fc1_bias"}
+    rounds = False
 
     def __init__(self, inputs: int, classes: int, precision: str):
         super().__init__()
@@ -76,8 +98,9 @@ class Classifier(nn.Layer):
         self.bias.set_value(np.zeros(self.bias.shape, np.float32))
 
     def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+        x, weight = (rounded_input(x), rounded_weight(self.weight)) if self.rounds else (x, self.weight)
         # functional.linear would take a weight of shape (inputs, classes).
-        products = paddle.matmul(cast(x, self._precision), cast(self.weight, self._precision), transpose_y=True)
+        products = paddle.matmul(cast(x, self._precision), cast(weight, self._precision), transpose_y=True)
         return cast(products, "float32") + self.bias
 
 
@@ -104,10 +127,10 @@ class ResNet50(nn.Layer):
 
     ``width`` multiplies every channel count; 1 is the network of the benchmark. With ``gamma_zero`` the last batch norm of every
     block starts at 0, so that a block starts as its shortcut (Goyal et al., arXiv:1706.02677, section 5.1). Parameters have no
-    values until ``initialize`` is called.
+    values until ``initialize`` is called. With ``rounds`` every layer rounds its weights and inputs as in int8.
     """
 
-    def __init__(self, classes: int, width: float, gamma_zero: bool, precision: str, layout: str):
+    def __init__(self, classes: int, width: float, gamma_zero: bool, precision: str, layout: str, rounds: bool = False):
         super().__init__()
         inputs = round(64 * width)
         layers: List[nn.Layer] = [
@@ -121,6 +144,8 @@ class ResNet50(nn.Layer):
                 inputs = channels * EXPANSION
         layers += [nn.AdaptiveAvgPool2D(1, data_format=layout), nn.Flatten(), Classifier(inputs, classes, precision)]
         self.features = nn.Sequential(*layers)
+        for layer in _named(self):
+            layer.rounds = rounds
 
     def initialize(self, seed: int) -> None:
         """Draw the random values that a run begins with, the same on every device."""

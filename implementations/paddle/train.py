@@ -12,6 +12,7 @@ from implementations.paddle.input_library import open_batches, prepare
 from implementations.paddle.input_pipeline import synthetic
 from implementations.paddle.model import ResNet50, evaluation, flatten_gradients, tensors, trainable, training_loss
 from implementations.paddle.optimizer import OPTIMIZERS
+from rn50.benchmark import quantization
 from rn50.data.pipeline.batches import Batch, Batches, BatchFormat, Split
 from rn50.run import precision, training
 from rn50.run.implementation import EpochResult, Progress
@@ -64,7 +65,8 @@ class PaddleImplementation:
     def _untrained(self) -> Any:
         """Return the network without values."""
         data, gamma_zero = self.config.data, self.config.hyperparameters.bn_gamma_zero
-        return ResNet50(data.classes, data.width, gamma_zero, self.precision.name, f"N{self.batch_format.layout}")
+        return ResNet50(data.classes, data.width, gamma_zero, self.precision.name, f"N{self.batch_format.layout}",
+                        self.config.run.quantization == quantization.NAME)
 
     def _trial_step(self, batch: Batch) -> None:
         self._train_step(batch, learning_rate=0.0)

@@ -19,6 +19,7 @@ from torch.nn import functional
 
 from rn50.benchmark import rules
 from rn50.benchmark.network import EXPANSION, STAGES
+from rn50.benchmark.quantization import INPUT_LEVELS, SMALLEST, WEIGHT_LEVELS
 
 # PyTorch's momentum is the weight of the new value.
 BATCH_NORM: Dict[str, Any] = {"momentum": 1 - rules.BATCH_NORM_MOMENTUM, "eps": rules.BATCH_NORM_EPSILON}
@@ -45,6 +46,22 @@ def separate_normalise(x: torch.Tensor, shortcut: Optional[torch.Tensor], gamma:
     return (x, x) if twice else x
 
 
+def rounded_weight(weight: torch.Tensor) -> torch.Tensor:
+    """Return ``rn50.benchmark.quantization.rounded_weight``; the gradient passes through."""
+    value = weight.detach()
+    scale = value.abs().amax(dim=tuple(range(1, value.dim())), keepdim=True).clamp(min=SMALLEST) / WEIGHT_LEVELS
+    return weight + (torch.round(value / scale) * scale - value)
+
+
+def rounded_input(x: torch.Tensor) -> torch.Tensor:
+    """Return ``rn50.benchmark.quantization.rounded_input``; the gradient passes through."""
+    value = x.detach()
+    low, high = value.amin().clamp(max=0), value.amax().clamp(min=0)
+    scale = (high - low).clamp(min=SMALLEST) / INPUT_LEVELS
+    zero_point = torch.round(-low / scale)
+    return x + ((torch.round(value / scale) + zero_point).clamp(0, INPUT_LEVELS).sub(zero_point).mul(scale) - value)
+
+
 class ConvNorm(nn.Module):
     """Convolution without bias, batch norm, the sum with a shortcut if there is one, and ReLU if ``relu``:
     (N, ``inputs``, H, W) -> (N, ``outputs``, H/s, W/s).
@@ -52,6 +69,9 @@ class ConvNorm(nn.Module):
     In training ``normalise`` does the part after the convolution. ``relu``, ``twice`` and ``pool`` are arguments of
     ``separate_normalise``.
     """
+
+    rounds = False
+    """True if weights and inputs are rounded as in int8."""
 
     def __init__(self, unit: str, index: str, inputs: int, outputs: int, kernel: int, stride: int, relu: bool = True,
                  gamma: float = 1.0, normalise: Normalise = separate_normalise, twice: bool = False, pool: bool = False):
@@ -75,7 +95,8 @@ class ConvNorm(nn.Module):
         self.running_var.fill_(1.0)
 
     def forward(self, x: torch.Tensor, shortcut: Optional[torch.Tensor] = None) -> MaybeTwice:
-        x = functional.conv2d(x, self.weight, stride=self._stride, padding=self._padding)
+        x, weight = (rounded_input(x), rounded_weight(self.weight)) if self.rounds else (x, self.weight)
+        x = functional.conv2d(x, weight, stride=self._stride, padding=self._padding)
         norm = self.gamma, self.beta, self.running_mean, self.running_var
         if self.training:
             return self._normalise(x, shortcut, *norm, **self._after)
@@ -86,6 +107,7 @@ class Classifier(nn.Module):
     """The last layer: (N, ``inputs``) -> (N, ``classes``)."""
 
     names = {"weight": "fc1_weight", "bias": "fc1_bias"}
+    rounds = False
 
     def __init__(self, inputs: int, classes: int):
         super().__init__()
@@ -97,7 +119,8 @@ class Classifier(nn.Module):
         self.bias.data.fill_(0.0)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return functional.linear(x, self.weight, self.bias)
+        x, weight = (rounded_input(x), rounded_weight(self.weight)) if self.rounds else (x, self.weight)
+        return functional.linear(x, weight, self.bias)
 
 
 class Bottleneck(nn.Module):
@@ -127,11 +150,12 @@ class ResNet50(nn.Module):
 
     ``width`` multiplies every channel count; 1 is the network of the benchmark. With ``gamma_zero`` the last batch norm of every
     block starts at 0, so that a block starts as its shortcut (Goyal et al., arXiv:1706.02677, section 5.1). Parameters have no
-    values until ``initialize`` is called. ``normalise`` is passed to every ``ConvNorm``.
+    values until ``initialize`` is called. ``normalise`` is passed to every ``ConvNorm``. With ``rounds`` every layer rounds its
+    weights and inputs as in int8.
     """
 
     def __init__(self, classes: int, width: float, gamma_zero: bool, precision: str,
-                 normalise: Normalise = separate_normalise):
+                 normalise: Normalise = separate_normalise, rounds: bool = False):
         super().__init__()
         inputs = round(64 * width)
         layers: List[nn.Module] = [ConvNorm("", "0", 3, inputs, 7, 2, normalise=normalise, pool=True)]
@@ -145,6 +169,8 @@ class ResNet50(nn.Module):
         layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), Classifier(inputs, classes)]
         self.features = nn.Sequential(*layers)
         self._precision = PRECISIONS[precision]
+        for module in _named(self):
+            module.rounds = rounds
 
     def initialize(self, seed: int) -> None:
         """Draw the random values that a run begins with, the same on every device."""

@@ -16,6 +16,7 @@ from implementations.pytorch.look_back import LookBack
 from implementations.pytorch.model import PRECISIONS, ResNet50, evaluation, flatten_parameters, tensors, trainable
 from implementations.pytorch.optimizer import in_order
 from implementations.pytorch.step import Eager, normalise_of, of_full_batches, optimizer_of
+from rn50.benchmark import quantization
 from rn50.data.pipeline.batches import Batch, Batches, BatchFormat, Split
 from rn50.run import precision, training
 from rn50.run.implementation import EpochResult, Progress
@@ -89,7 +90,8 @@ class PytorchImplementation:
         """Return our network in a precision, without values."""
         h, data = self.config.hyperparameters, self.config.data
         normalise = normalise_of(self.config.run.step_mode, self.device)
-        return ResNet50(data.classes, data.width, h.bn_gamma_zero, of, normalise)
+        rounds = self.config.run.quantization == quantization.NAME
+        return ResNet50(data.classes, data.width, h.bn_gamma_zero, of, normalise, rounds)
 
     def _timed_step(self, of: str) -> Callable[[], None]:
         """Return a forward and backward pass of our network in a precision; all-reduce and update take as long in any."""

@@ -61,7 +61,8 @@ RESUMED = "resumed: not an MLPerf result"
 """The label of a run that went on from a checkpoint: the rules want one run from its first step to its last."""
 FINE_TUNED = "began with trained weights: not an MLPerf result"
 SPARSE = "2:4 sparsity: not an MLPerf result"
-LABELS = (NOT_A_RESULT, RESUMED, FINE_TUNED, SPARSE)
+QUANTIZED = "quantisation-aware training: not an MLPerf result"
+LABELS = (NOT_A_RESULT, RESUMED, FINE_TUNED, SPARSE, QUANTIZED)
 """Labels in a log of a run that is no result of the benchmark, in parentheses after the platform."""
 UNVERIFIED = "unverified"
 """The word that stands beside every score that MLCommons has not reviewed (MLPerf Results Messaging Guidelines)."""

@@ -29,6 +29,8 @@ def before_warm_up(config: Config) -> Precision:
     """Return the precision as far as it is known before warm-up: float32 where ``choose`` may find bfloat16 faster."""
     if config.run.precision != "auto":
         return Precision(config.run.precision)
+    if config.run.quantization != "none":
+        return Precision("float32", f"PRECISION=auto is float32, in which QUANTIZATION={config.run.quantization} rounds")
     return Precision("float16" if config.run.device == "gpu" else "float32")
 
 
@@ -39,7 +41,7 @@ def choose(config: Config, communicator: Communicator, trial: Callable[[str], Ca
     Every rank calls it before it builds the network that it trains, so no more than one is in memory.
     """
     known, on_cpu = before_warm_up(config), frameworks.traits(config.run.framework).precisions.get("cpu", ())
-    if config.run.precision != "auto" or config.run.device != "cpu" or "bfloat16" not in on_cpu:
+    if config.run.precision != "auto" or known.reason or config.run.device != "cpu" or "bfloat16" not in on_cpu:
         return known
     able = int(communicator.all_reduce(np.array([cpu_names_bfloat16()], np.int64))[0])
     if able < communicator.size:

@@ -149,6 +149,8 @@ class Run:
                                          "no MLPerf result", "result_0.safetensors", default=None)
     sparsity: str = env("SPARSITY", one_of("none", "2:4"), "2:4: of every four input channels of INITIAL_WEIGHTS the two of the "
                         "smaller magnitude are 0, and stay so", default="none")
+    quantization: str = env("QUANTIZATION", one_of("none", "int8"), "int8: INITIAL_WEIGHTS are trained on with the weights and "
+                            "inputs of every layer rounded as in int8, for rn50 export and rn50 quantize", default="none")
     checkpoint_epochs: int = env("CHECKPOINT_EPOCHS", integer, "epochs after which a state to resume from is saved beside the "
                                  "log, while the clock runs; the input pipeline starts anew then; 0 saves none", default=0,
                                  bound=EPOCHS_OR_0)
@@ -263,7 +265,7 @@ class Config:
     def labels(self) -> Tuple[str, ...]:
         """The labels of ``rules.LABELS`` that every output of a run has."""
         having = ((rules.NOT_A_RESULT, not self.is_imagenet), (rules.FINE_TUNED, self.run.initial_weights is not None),
-                  (rules.SPARSE, self.run.sparsity != "none"))
+                  (rules.SPARSE, self.run.sparsity != "none"), (rules.QUANTIZED, self.run.quantization != "none"))
         return tuple(label for label, has in having if has)
 
     @property

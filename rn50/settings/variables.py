@@ -321,6 +321,24 @@ def _channels_in_no_groups(pattern: str, width: float) -> Optional[str]:
     return "a layer of this width has input channels that do not divide by 4; use another WIDTH, such as 1"
 
 
+def _nothing_to_quantize(quantization: str, initial_weights: Optional[str]) -> Optional[str]:
+    if quantization == "none" or initial_weights is not None:
+        return None
+    return "trained weights are trained on in int8's steps, and there are none; set INITIAL_WEIGHTS"
+
+
+def _not_in_float32(quantization: str, precision: str) -> Optional[str]:
+    if quantization == "none" or precision in ("auto", "float32"):
+        return None
+    return "weights and inputs are rounded in float32; set PRECISION=float32"
+
+
+def _not_eager(quantization: str, mode: str) -> Optional[str]:
+    if quantization == "none" or mode == "eager":
+        return None
+    return "weights and inputs are rounded operation by operation; set STEP_MODE=eager"
+
+
 RELATIONS = (
     Relation(("WARMUP_EPOCHS", "NUMEPOCHS"), _long_warmup),
     Relation(("WARMUP_EPOCHS", "DECAY_EPOCHS"), _short_decay),
@@ -331,6 +349,9 @@ RELATIONS = (
     Relation(("IMAGE_SIZE", "EVAL_RESIZE"), _small_resize),
     Relation(("SPARSITY", "INITIAL_WEIGHTS"), _nothing_to_prune),
     Relation(("SPARSITY", "WIDTH"), _channels_in_no_groups),
+    Relation(("QUANTIZATION", "INITIAL_WEIGHTS"), _nothing_to_quantize),
+    Relation(("QUANTIZATION", "PRECISION"), _not_in_float32),
+    Relation(("QUANTIZATION", "STEP_MODE"), _not_eager),
     Relation(("FRAMEWORK", "DEVICE"), _wrong_device),
     Relation(("FRAMEWORK", "DEVICE", "PRECISION"), _wrong_precision),
     Relation(("FRAMEWORK", "INPUT_LIBRARY"), _wrong_library),

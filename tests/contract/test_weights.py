@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from rn50.benchmark import network, rules, sparsity
+from rn50.benchmark import network, quantization, rules, sparsity
 from rn50.run import implementation
 from tests.conftest import EVAL_SAMPLES, with_changes
 from tests.contract.frameworks import FRAMEWORKS, WITH_TOY, installed
@@ -103,3 +103,33 @@ def test_pruned_weights_stay_pruned_whatever_the_optimizer_does(tiny_config, nam
         assert (ended[each] != begun[each] * mask).any()
     assert sparsity.holds(ended) and set(sparsity.densities(ended).values()) == {0.5}
     assert (ended["conv0_weight"] != 0).all()
+
+
+def of_weights(name, config, begun):
+    """Logits of a rank with these weights, and its weights after an epoch that began with them."""
+    rank = implementation.load(name)(with_changes(config, run={"framework": name}))
+    rank.warm_up(5)
+    rank.assign(begun)
+    logits = np.concatenate([logits for logits, _ in rank.predictions()])
+    rank.open_data()
+    rank.train_epoch(1, lambda samples, loss: None)
+    ended, precision = rank.weights(), rank.precision
+    rank.close()
+    return logits, ended, precision
+
+
+@pytest.mark.parametrize("name", sorted(FRAMEWORKS))
+def test_rounded_as_in_int8(tiny_config, name):
+    installed(name)
+    begun = drawn(network.shapes(10, tiny_config.data.width), 2)
+    plain, _, _ = of_weights(name, tiny_config, begun)
+    rounds = with_changes(tiny_config, run={"quantization": "int8", "precision": "auto"})
+    logits, ended, precision = of_weights(name, rounds, begun)
+    rounded = {each: quantization.rounded_weight(array) if each.endswith("_weight") else array for each, array in begun.items()}
+    weights_alone, _, _ = of_weights(name, tiny_config, rounded)
+    scale = np.abs(plain).max()
+    assert precision.name == "float32" and "QUANTIZATION=int8" in precision.reason
+    assert 1e-4 < np.abs(logits - plain).max() / scale < 0.1
+    assert 1e-4 < np.abs(logits - weights_alone).max() / scale  # inputs are rounded too
+    for each in sparsity.pruned(ended):
+        assert (ended[each] != begun[each]).any() and np.abs(ended[each] - quantization.rounded_weight(ended[each])).max() > 0
