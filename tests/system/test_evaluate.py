@@ -83,6 +83,23 @@ def test_a_run_that_begins_with_pruned_weights_ends_with_half_of_them(rn50, trai
         assert status == 2 and problem in said and len(said.splitlines()) == 1, said
 
 
+def test_a_run_that_rounds_as_in_int8_is_labelled(rn50, trained, tiny_environment, tmp_path):
+    log = tmp_path / "result_1.txt"
+    environment = {**tiny_environment, "INITIAL_WEIGHTS": str(trained), "QUANTIZATION": "int8"}
+    status, _, said = rn50("launch", **{**environment, "SAVE_WEIGHTS": "1", "RESULT_FILE": str(log)})
+    assert status == 3, said
+    assert run.read(log).label == f"{rules.NOT_A_RESULT}; {rules.FINE_TUNED}; {rules.QUANTIZED}"
+    assert weights.read(weights.path(log)).classes == 10
+    for changes, problem in (
+        ({"INITIAL_WEIGHTS": ""}, "QUANTIZATION=int8: trained weights are trained on in int8's steps, and there are none; set INITIAL_"),
+        ({"PRECISION": "bfloat16"}, "weights and inputs are rounded in float32; set PRECISION=float32"),
+        ({"FRAMEWORK": "pytorch", "STEP_MODE": "compile"}, "are rounded operation by operation; set STEP_MODE=eager"),
+        ({"QUANTIZATION": "int4"}, "QUANTIZATION=int4: "),
+    ):
+        status, _, said = rn50("launch", **{**environment, **changes})
+        assert status == 2 and problem in said and len(said.splitlines()) == 1, said
+
+
 def test_what_does_not_fit_is_one_line(rn50, trained, tiny_environment, tmp_path):
     def line(*arguments, **environment):
         status, printed, said = rn50("evaluate", *arguments, **{**tiny_environment, **environment})
