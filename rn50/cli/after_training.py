@@ -9,30 +9,33 @@ from rn50 import process
 from rn50.cli import group, ranks
 from rn50.cli.numbers import LONGEST_S, Number, Whole
 from rn50.cli.speed import bench, rounds, words
+from rn50.errors import UserError
 from rn50.settings import config as configuration
 from rn50.terminal import Terminal, print_json, say
 
+ONNX = ".onnx"
 _output = click.option("--output", "-o", required=True, type=click.Path(path_type=pathlib.Path), help="The file to write.")
 _tolerance = click.option("--tolerance", default=1.0, show_default=True, type=Number(0, 100),
                           help="Percentage points of top-1 that may be lost.")
 
 
-@click.command("evaluate", short_help="Evaluate saved weights",
+@click.command("evaluate", short_help="Evaluate saved weights, or a model",
                epilog="Example: rn50 evaluate results/DEMO_CPU/result_0.safetensors DEMO_CPU")
-@click.argument("weights", metavar="WEIGHTS", type=click.Path(path_type=pathlib.Path))
+@click.argument("weights", metavar="FILE", type=click.Path(path_type=pathlib.Path))
 @group.config
-@click.option("--precision", default="float32", show_default=True, type=click.Choice(["float32", "float16", "bfloat16"]),
-              help="Of the matrix products; in float32 every framework counts the same.")
+@click.option("--precision", type=click.Choice(["float32", "float16", "bfloat16"]),
+              help="Of the matrix products; in float32 every framework counts the same. An ONNX model has its own. "
+              "[default: float32]")
 @click.option("--report", type=click.Path(path_type=pathlib.Path),
               help="Write a page with the confusion of classes and the calibration there.")
 @click.option("--as-rank", is_flag=True, hidden=True)
 @group.as_json
-def evaluate_weights(weights: pathlib.Path, name: Optional[str], precision: str, report: Optional[pathlib.Path], as_rank: bool,
-                     as_json: bool) -> None:
-    """Evaluate WEIGHTS, a result_N.safetensors, on the validation set and in the framework of CONFIG: top-1, top-5, calibration.
+def evaluate_weights(weights: pathlib.Path, name: Optional[str], precision: Optional[str], report: Optional[pathlib.Path],
+                     as_rank: bool, as_json: bool) -> None:
+    """Evaluate FILE, a result_N.safetensors, on the validation set and in the framework of CONFIG: top-1, top-5, calibration.
 
-    It is the evaluation of a timed run: every image once, by all ranks of CONFIG. The network is that of WEIGHTS, whichever
-    framework has trained it.
+    It is the evaluation of a timed run: every image once, by all ranks of CONFIG. The network is that of FILE, whichever
+    framework has trained it. An ONNX model of rn50 export or rn50 quantize is evaluated by ONNX Runtime on the CPU.
     """
     from rn50 import files
     from rn50.data import layout, preflight
@@ -49,7 +52,14 @@ def evaluate_weights(weights: pathlib.Path, name: Optional[str], precision: str,
     config, environ = ranks.configured(name)
     if report is not None:
         files.refuse_to_replace(report, remedy="give another file with --report")
-    environ = {**environ, **evaluation.environment_for(weights, config), "PRECISION": precision}
+    if weights.suffix == ONNX:
+        from rn50.deploy import evaluation as of_models
+
+        if precision is not None:
+            raise UserError(f"--precision {precision}", f"{weights} is an ONNX model, which has its own", "leave it out")
+        of_models.tell(weights, config, report, as_json)
+        return
+    environ = {**environ, **evaluation.environment_for(weights, config), "PRECISION": precision or "float32"}
     config = configuration.from_environment(environ)
     preflight.preflight(pathlib.Path(config.data.folder), config.is_imagenet, layout.VALIDATION_FILES)
     ranks.run_as_ranks(config, environ, evaluation.arguments(weights, report, as_json))

@@ -4,7 +4,7 @@ import dataclasses
 import os
 import pathlib
 import time
-from typing import Any, Iterator, List, NamedTuple, Tuple
+from typing import Any, Iterator, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
@@ -19,7 +19,8 @@ from rn50.deploy import model_file
 from rn50.deploy.model_file import Model
 from rn50.errors import UserError
 from rn50.progress import counting
-from rn50.results.evaluation import Counts, refuse_other_count
+from rn50.results import evaluation
+from rn50.results.evaluation import Counts
 from rn50.settings.config import Config
 
 ON_CPU = BatchFormat(None, "CHW", False)
@@ -28,10 +29,19 @@ ON_CPU = BatchFormat(None, "CHW", False)
 class Evaluated(NamedTuple):
     """Result of an evaluation."""
 
-    correct: int
-    total: int
+    counts: Counts
     seconds: float
     """Time that the model itself took."""
+
+    @property
+    def correct(self) -> int:
+        """Return the number of images whose highest logit is that of their class."""
+        return self.counts.correct
+
+    @property
+    def total(self) -> int:
+        """Return the number of images."""
+        return self.counts.images
 
     @property
     def top_1(self) -> float:
@@ -57,17 +67,20 @@ def check(config: Config) -> None:
                         f"{frameworks.traits(frameworks.default()).install('cpu')}, and use .venv/bin/python")
 
 
-def evaluate_onnx(file: pathlib.Path, config: Config) -> Tuple[int, int]:
-    """Return (correct, total) of the model of a file on the validation set of a configuration."""
-    found = evaluate(model_file.read(file), config)
-    return found.correct, found.total
+def tell(file: pathlib.Path, config: Config, report: Optional[pathlib.Path], as_json: bool) -> None:
+    """Evaluate the model of an ONNX file, and print what was counted; write a page of it if ``report`` is a file."""
+    model = model_file.read(file)
+    counts = evaluate(model, config, confusion=report is not None).counts
+    found = {"weights": str(file), "framework": "onnxruntime", "precision": model.precision,
+             "facts": dict(sorted(model.facts.items())), **counts.to_json(), "sparse": None, "density": []}
+    evaluation.tell(found, counts, report, as_json)
 
 
-def evaluate(model: Model, config: Config, what: str = "evaluating") -> Evaluated:
+def evaluate(model: Model, config: Config, what: str = "evaluating", confusion: bool = False) -> Evaluated:
     """Evaluate a model on every image of the validation set of a configuration. Raises UserError if it is not of its task."""
     model.refuse_other(config.data)
     check(config)
-    counts = Counts.none(model.classes, confusion=False)
+    counts = Counts.none(model.classes, confusion)
     seconds = 0.0
     with counting(what) as progress:
         session = model_file.session(model, len(os.sched_getaffinity(0)))
@@ -78,8 +91,8 @@ def evaluate(model: Model, config: Config, what: str = "evaluating") -> Evaluate
             seconds += time.perf_counter() - begin
             counts.add(logits, labels)
             progress(counts.images, config.data.eval_samples)
-    refuse_other_count(counts.images, config.data.eval_samples)
-    return Evaluated(counts.correct, counts.images, seconds)
+    evaluation.refuse_other_count(counts.images, config.data.eval_samples)
+    return Evaluated(counts, seconds)
 
 
 def batches(config: Config, split: Split, seed: int = 0) -> NumpyBatches:

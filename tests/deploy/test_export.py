@@ -22,6 +22,10 @@ def rn50(*arguments, environ=None):
     return CliRunner(mix_stderr=False).invoke(main, [*map(str, arguments)], env=environ)
 
 
+def counted(evaluated):
+    return evaluated.correct, evaluated.total
+
+
 def logits(model, images):
     return model_file.session(model, 1).run(None, {model.input: images})[0]
 
@@ -86,14 +90,14 @@ def test_preprocessing_agrees_with_the_input_pipeline(tiny_config):
     found = [session.run([normalised], {whole.input: image})[0][0] for image, _ in evaluation.inputs(whole, tiny_config)]
     levels = np.abs(np.array(found) - np.array(prepared)) * np.reshape(rules.STD, (3, 1, 1))
     assert levels.shape == (57, 3, 32, 32) and levels.max() < 1.001 and (levels > 0.5).mean() < 0.02
-    counts = [evaluation.evaluate(each, tiny_config)[:2] for each in (plain, whole)]
+    counts = [counted(evaluation.evaluate(each, tiny_config)) for each in (plain, whole)]
     assert counts[0][1] == counts[1][1] == 57 and abs(counts[0][0] - counts[1][0]) <= 3 and counts[0][0] > 40
 
 
 def test_the_verb_evaluates_what_it_writes(tiny_config, tiny_environment, tmp_path):
     source, output = tmp_path / "result_0.safetensors", tmp_path / "model.onnx"
     some = fitted_weights(tiny_config)
-    correct, total = evaluation.evaluate(export.of_weights(some, "x", {}), tiny_config)[:2]
+    correct, total = counted(evaluation.evaluate(export.of_weights(some, "x", {}), tiny_config))
     weights.write(source, some._replace(facts={**some.facts, "accuracy": str(correct / total)}))
     done = rn50("export", source, "-o", output, "--json", environ=tiny_environment)
     assert done.exit_code == 0, done.stderr
@@ -103,7 +107,17 @@ def test_the_verb_evaluates_what_it_writes(tiny_config, tiny_environment, tmp_pa
     model = model_file.read(output)
     assert model.facts == {"classes": "10", "width": "0.125", "image_size": "32", "eval_resize": "36",
                            "accuracy": str(correct / total), "source_sha256": files.sha256(source)}
-    assert evaluation.evaluate_onnx(output, tiny_config) == (correct, total)
+    page = tmp_path / "page.html"
+    done = rn50("evaluate", output, "--report", page, "--json", environ=tiny_environment)
+    assert done.exit_code == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert documented.differences("evaluate", told) == []
+    assert (told["correct"], told["images"], told["framework"], told["precision"]) == (correct, total, "onnxruntime", "float32")
+    assert page.exists() and sum(each["images"] for each in told["bins"]) == total
+    done = rn50("evaluate", output, environ=tiny_environment)
+    assert f"{correct} of {total}" in done.stdout and "density" not in done.stdout, done.stderr
+    done = rn50("evaluate", output, "--precision", "bfloat16", environ=tiny_environment)
+    assert done.exit_code == 2 and f"--precision bfloat16: {output} is an ONNX model, which has its own" in done.stderr
     assert rn50("export", source, "-o", output, environ={**tiny_environment, "DGXSYSTEM": ""}).exit_code == 0, "ours is replaced"
 
 

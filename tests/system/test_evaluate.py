@@ -91,10 +91,10 @@ def test_a_run_that_rounds_as_in_int8_is_labelled(rn50, trained, tiny_environmen
     assert run.read(log).label == f"{rules.NOT_A_RESULT}; {rules.FINE_TUNED}; {rules.QUANTIZED}"
     assert weights.read(weights.path(log)).classes == 10
     for changes, problem in (
-        ({"INITIAL_WEIGHTS": ""}, "QUANTIZATION=int8: trained weights are trained on in int8's steps, and there are none; set INITIAL_"),
+        ({"INITIAL_WEIGHTS": ""}, "trained weights are trained on in int8's steps, and there are none; set INITIAL_WEIGHTS"),
         ({"PRECISION": "bfloat16"}, "weights and inputs are rounded in float32; set PRECISION=float32"),
         ({"FRAMEWORK": "pytorch", "STEP_MODE": "compile"}, "are rounded operation by operation; set STEP_MODE=eager"),
-        ({"QUANTIZATION": "int4"}, "QUANTIZATION=int4: "),
+        ({"QUANTIZATION": "int4"}, "QUANTIZATION=int4 is not one of none, int8"),
     ):
         status, _, said = rn50("launch", **{**environment, **changes})
         assert status == 2 and problem in said and len(said.splitlines()) == 1, said
