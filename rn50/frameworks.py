@@ -60,6 +60,8 @@ class Traits(NamedTuple):
     """Values of STEP_MODE."""
     inference: Tuple[str, ...] = ()
     """Ways in which its ``inference.py`` runs a network on a CPU; empty without that file."""
+    exports: Tuple[str, ...] = ()
+    """Ends of the names of the files in its own format that ``inference.py`` writes and reads; empty: none."""
     capabilities: Tuple[Tuple[int, int], ...] = ()
     """Compute capabilities for which its GPU build has code, which it cannot compile for others; empty: any GPU."""
     horovod: bool = False

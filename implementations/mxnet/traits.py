@@ -61,6 +61,7 @@ TRAITS = Traits(
     requirements={"cpu": ("mxnet-cpu",), "gpu": ("mxnet-cu112",)},
     precisions={"cpu": ("float32", "bfloat16"), "gpu": ("float32", "float16")},
     inference=("hybridized",),
+    exports=("-symbol.json", "-0000.params"),
     capabilities=MACHINE_CODE,
     horovod=True,
     gradient_buckets=True,

@@ -15,6 +15,7 @@ TRAITS = Traits(
     input_libraries=("dali", "dataloader"),
     automatic_input={device: {"dali": "nvidia.dali.plugin.paddle", "dataloader": "paddle"} for device in ("cpu", "gpu")},
     inference=("native", "onednn"),
+    exports=(".pdmodel", ".pdiparams"),
     capabilities=MACHINE_CODE,
     launchers={"fleetrun": Launcher(("paddle.distributed.launch", "--nproc_per_node", "{ranks}", "--log_dir", "{folder}"),
                                     rank="PADDLE_TRAINER_ID")},

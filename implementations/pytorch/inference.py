@@ -1,4 +1,4 @@
-"""Inference on a CPU, to be timed: our network with weights of a file, operation by operation or compiled."""
+"""Our network with weights of a file, on a CPU: to be timed, or as a file of torch.export."""
 
 from typing import Callable
 
@@ -12,14 +12,34 @@ from rn50.results.weights import Weights
 def create(weights: Weights, way: str, precision: str, threads: int) -> Callable[[np.ndarray], np.ndarray]:
     """Return a function from images (N, 3, S, S) to logits (N, classes); ``way`` is "eager" or "compiled"."""
     torch.set_num_threads(threads)
+    network = _network(weights, precision)
+    return _running(torch.compile(network) if way == "compiled" else network)
+
+
+def write(weights: Weights, path: str) -> None:
+    """Write ``path``.pt2: the network in float32 as torch.export has it, for any number of images."""
+    images = torch.zeros(2, 3, weights.image_size, weights.image_size)
+    exported = torch.export.export(_network(weights, "float32"), (images,), dynamic_shapes=({0: torch.export.Dim("images")},))
+    torch.export.save(exported, f"{path}.pt2")
+
+
+def read(path: str, threads: int) -> Callable[[np.ndarray], np.ndarray]:
+    """Return a function from images to logits of what ``write`` wrote."""
+    torch.set_num_threads(threads)
+    return _running(torch.export.load(f"{path}.pt2").module())
+
+
+def _network(weights: Weights, precision: str) -> torch.nn.Module:
     network = ResNet50(weights.classes, weights.width, False, precision).eval()
     for name, tensor in tensors(network).items():
         tensor.copy_(torch.from_numpy(np.array(weights.arrays[name])))
-    run = torch.compile(network) if way == "compiled" else network
+    return network
 
+
+def _running(network: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[np.ndarray], np.ndarray]:
     def logits(images: np.ndarray) -> np.ndarray:
         with torch.inference_mode():
-            answer: np.ndarray = run(torch.from_numpy(images).contiguous(memory_format=torch.channels_last)).numpy()
+            answer: np.ndarray = network(torch.from_numpy(images).contiguous(memory_format=torch.channels_last)).numpy()
         return answer
 
     return logits

@@ -13,6 +13,7 @@ TRAITS = Traits(
     pythons={"cpu": ((3, 11), (3, 11)), "gpu": ((3, 10), (3, 12))},  # according to requirements/compile.sh
     precisions={"cpu": ("float32", "bfloat16"), "gpu": ("float32", "float16", "bfloat16")},
     inference=("eager", "compiled"),
+    exports=(".pt2",),
     input_libraries=("dali", "dataloader", "torchvision"),
     automatic_input={"cpu": {"dali": DALI, "dataloader": "torch"},
                      "gpu": {"dali": DALI, "torchvision": "torchvision", "dataloader": "torch"}},

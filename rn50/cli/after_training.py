@@ -74,6 +74,14 @@ def _configured(name: Optional[str]) -> Optional[configuration.Config]:
     return configuration.from_environment(configuration.environment_of(name, environ))
 
 
+def _format(context: click.Context, option: click.Parameter, value: str) -> str:
+    from rn50.deploy import own_formats
+
+    if value not in ("onnx", *own_formats.names()):
+        raise click.BadParameter(f"{value!r} is none of onnx, {', '.join(own_formats.names())}")
+    return value
+
+
 @click.command("export", short_help="Write weights as an ONNX model",
                epilog="Example: rn50 export results/DEMO_CPU/result_0.safetensors DEMO_CPU -o model.onnx")
 @click.argument("weights", metavar="WEIGHTS", type=click.Path(path_type=pathlib.Path))
@@ -82,23 +90,31 @@ def _configured(name: Optional[str]) -> Optional[configuration.Config]:
 @click.option("--fold/--no-fold", default=True, show_default=True, help="Make each batch norm a part of its convolution.")
 @click.option("--with-preprocessing", "preprocessing", is_flag=True,
               help="Take decoded images, uint8 (N, H, W, 3) of any size: resize, crop and normalise them in the model.")
+@click.option("--to", "format_", default="onnx", show_default=True, callback=_format,
+              help="Or mxnet, paddle, pytorch: that framework's own format, in one or two files that begin with OUTPUT.")
 @_tolerance
 @group.as_json
 def export_weights(weights: pathlib.Path, name: Optional[str], output: pathlib.Path, fold: bool, preprocessing: bool,
-                   tolerance: float, as_json: bool) -> None:
+                   format_: str, tolerance: float, as_json: bool) -> None:
     """Write WEIGHTS, a .safetensors file of a run, as an ONNX model with a dynamic batch dimension.
 
     With CONFIG the model is evaluated on its validation set, and written only if its top-1 is that in WEIGHTS. Without
     --with-preprocessing its input is normalised images, float32 (N, 3, S, S). The output is logits.
     """
-    from rn50.deploy import export
+    from rn50.deploy import export, own_formats
 
-    found = export.export(weights, output, fold, preprocessing, _configured(name), tolerance)
+    if format_ == "onnx":
+        found = export.export(weights, output, fold, preprocessing, _configured(name), tolerance)
+    elif preprocessing:
+        raise UserError("--with-preprocessing", "only an ONNX model has it", "leave it out, or --to")
+    else:
+        found = own_formats.write(weights, output, format_, _configured(name), tolerance)
     if as_json:
         print_json(found)
         return
-    say(f"{output}: {found['bytes'] / 1e6:,.2f} MB, {found['nodes']} nodes, {found['classes']} classes, batch norm "
-        f"{'folded' if fold else 'kept'}{', preprocessing included' if preprocessing else ''}")
+    nodes = "" if found["nodes"] is None else f"{found['nodes']} nodes, "
+    say(f"{', '.join(found['files'])}: {found['bytes'] / 1e6:,.2f} MB, {nodes}{found['classes']} classes, batch norm "
+        f"{'folded' if found['folded'] else 'kept'}{', preprocessing included' if preprocessing else ''}")
     if found["top_1"] is None:
         say("not evaluated: name the configuration that trained it, as in rn50 export WEIGHTS DEMO_CPU -o MODEL", err=True)
     else:

@@ -4,7 +4,7 @@ import dataclasses
 import os
 import pathlib
 import time
-from typing import Any, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from rn50.results.evaluation import Counts
 from rn50.settings.config import Config
 
 ON_CPU = BatchFormat(None, "CHW", False)
+THREADS = len(os.sched_getaffinity(0))
 
 
 class Evaluated(NamedTuple):
@@ -78,16 +79,20 @@ def tell(file: pathlib.Path, config: Config, report: Optional[pathlib.Path], as_
 
 def evaluate(model: Model, config: Config, what: str = "evaluating", confusion: bool = False) -> Evaluated:
     """Evaluate a model on every image of the validation set of a configuration. Raises UserError if it is not of its task."""
+    return evaluate_with(model_file.running(model, THREADS), model, config, what, confusion)
+
+
+def evaluate_with(logits_of: Callable[[np.ndarray], np.ndarray], model: Model, config: Config, what: str = "evaluating",
+                  confusion: bool = False) -> Evaluated:
+    """Evaluate a function from a model's images to its logits, as ``evaluate`` does."""
     model.refuse_other(config.data)
     check(config)
     counts = Counts.none(model.classes, confusion)
     seconds = 0.0
     with counting(what) as progress:
-        session = model_file.session(model, len(os.sched_getaffinity(0)))
         for images, labels in inputs(model, config):
             begin = time.perf_counter()
-            with model_file.faults(model.name, "run"):
-                logits = session.run(None, {model.input: images})[0]
+            logits = logits_of(images)
             seconds += time.perf_counter() - begin
             counts.add(logits, labels)
             progress(counts.images, config.data.eval_samples)

@@ -39,11 +39,10 @@ def export(source: pathlib.Path, output: pathlib.Path, fold: bool, preprocessing
     files.refuse_to_replace(output)
     model = convert(source, str(output), fold, preprocessing)
     found = None if config is None else evaluation.evaluate(model, config)
-    if found is not None:
-        _refuse_other_accuracy(source, model, found, tolerance)
+    refuse_other_accuracy(source, model, found, tolerance)
     files.write(output, model.content)
     nodes = model.proto.graph.node
-    return {"model": str(output), "bytes": len(model.content), "nodes": len(nodes), "folded": fold,
+    return {"format": "onnx", "files": [str(output)], "bytes": len(model.content), "nodes": len(nodes), "folded": fold,
             "preprocessing": preprocessing, "classes": model.classes, **of_evaluation(found)}
 
 
@@ -52,7 +51,10 @@ def of_evaluation(found: Optional[Evaluated]) -> Dict[str, Any]:
     return {"correct": found and found.correct, "total": found and found.total, "top_1": found and found.top_1}
 
 
-def _refuse_other_accuracy(source: pathlib.Path, model: Model, found: Evaluated, tolerance: float) -> None:
+def refuse_other_accuracy(source: pathlib.Path, model: Model, found: Optional[Evaluated], tolerance: float) -> None:
+    """Raise UserError if an evaluation is more than ``tolerance`` percentage points from what a file of weights says."""
+    if found is None:
+        return
     said = model.facts.get("accuracy")
     try:
         before = None if said is None else float(said)

@@ -4,7 +4,9 @@ import contextlib
 import io
 import logging
 import pathlib
-from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, Mapping, NamedTuple, Optional, Tuple
+
+import numpy as np
 
 from rn50 import files
 from rn50.errors import UserError
@@ -124,6 +126,18 @@ def session(model: Model, threads: int, provider: str = CPU, options: Optional[D
     settings.log_severity_level, settings.intra_op_num_threads, settings.inter_op_num_threads = SILENT, threads, 1
     with faults(model.name, "load"):
         return onnxruntime.InferenceSession(model.content, settings, [(provider, options or {})])
+
+
+def running(model: Model, threads: int) -> Callable[[np.ndarray], np.ndarray]:
+    """Return a function from a model's images to its logits, by ONNX Runtime on the CPU."""
+    opened = session(model, threads)
+
+    def logits(images: np.ndarray) -> np.ndarray:
+        with faults(model.name, "run"):
+            answer: np.ndarray = opened.run(None, {model.input: images})[0]
+        return answer
+
+    return logits
 
 
 @contextlib.contextmanager
