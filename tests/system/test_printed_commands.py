@@ -28,7 +28,7 @@ COMMENT = re.compile(r"\s{2,}#.*$")
 LIMIT_S = 8
 """Seconds after which a command that still runs gets Ctrl-C."""
 MISSING = re.compile(
-    r"/path/to/|/data/|/scratch|data/(demo|tune)|search/demo|(model|int8)\.onnx: cannot be read|"
+    r"/path/to/|/data/|/scratch|data/(demo|tune)|search/demo|(model|int8|rounded)\.onnx: cannot be read|"
     r"before/profile\.json|no (such file|NVIDIA GPU|result_|host)|"
     r"no configs/|GPU: none|is missing|nvidia-smi|sbatch|image|engine|torchvision|not (set|there|installed)|SUBMISSION_ORG|HOSTS|"
     r"has nothing to send|no GPU|safetensors: cannot be read"
