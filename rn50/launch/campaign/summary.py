@@ -85,7 +85,8 @@ def _speed(score: SystemScore) -> str:
 def _next(score: SystemScore, system: str) -> str:
     rn50 = "rn50" if shutil.which("rn50") else ".venv/bin/rn50"
     if len(score.runs) < rules.RUNS:
-        return f"{rn50} run {system} makes the other {rules.RUNS - len(score.runs)} runs"
+        others = rules.RUNS - len(score.runs)
+        return f"the same command, with --runs {rules.RUNS} or NEXP={rules.RUNS}, makes the other {others} runs"
     if score.label:
         return f"{rn50} bench input {system}    |    docs/borrowing.md"
     return f"{rn50} package {score.runs[0].file.parent} -o submission    |    docs/submission.md"
