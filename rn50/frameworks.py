@@ -64,6 +64,8 @@ class Traits(NamedTuple):
     """Ends of the names of the files in its own format that ``inference.py`` writes and reads; empty: none."""
     capabilities: Tuple[Tuple[int, int], ...] = ()
     """Compute capabilities for which its GPU build has code, which it cannot compile for others; empty: any GPU."""
+    least_capabilities: Mapping[str, Tuple[int, int]] = {}
+    """Value of PRECISION -> the least compute capability of a GPU that computes in it, where it needs one."""
     horovod: bool = False
     """True if ranks on GPUs or on several machines need Horovod."""
     launchers: Mapping[str, Launcher] = {}

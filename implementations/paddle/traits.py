@@ -17,6 +17,7 @@ TRAITS = Traits(
     inference=("native", "onednn"),
     exports=(".pdmodel", ".pdiparams"),
     capabilities=MACHINE_CODE,
+    least_capabilities={"float16": (7, 0), "bfloat16": (8, 0)},  # as in its paddle/amp/auto_cast.py
     launchers={"fleetrun": Launcher(("paddle.distributed.launch", "--nproc_per_node", "{ranks}", "--log_dir", "{folder}"),
                                     rank="PADDLE_TRAINER_ID")},
     prefixes=("FLAGS_", "PADDLE_"),

@@ -91,7 +91,7 @@ def _format(context: click.Context, option: click.Parameter, value: str) -> str:
 @click.option("--with-preprocessing", "preprocessing", is_flag=True,
               help="Take decoded images, uint8 (N, H, W, 3) of any size: resize, crop and normalise them in the model.")
 @click.option("--to", "format_", default="onnx", show_default=True, callback=_format,
-              help="Or mxnet, paddle, pytorch: that framework's own format, in one or two files that begin with OUTPUT.")
+              help="Or a value of FRAMEWORK: that framework's own format, in one or two files whose names begin with OUTPUT.")
 @_tolerance
 @group.as_json
 def export_weights(weights: pathlib.Path, name: Optional[str], output: pathlib.Path, fold: bool, preprocessing: bool,

@@ -19,7 +19,7 @@ from rn50.deploy import model_file
 from rn50.deploy.model_file import Model
 from rn50.errors import UserError
 from rn50.progress import counting
-from rn50.results import evaluation
+from rn50.results import evaluation, evaluation_display
 from rn50.results.evaluation import Counts
 from rn50.settings.config import Config
 
@@ -74,7 +74,7 @@ def tell(file: pathlib.Path, config: Config, report: Optional[pathlib.Path], as_
     counts = evaluate(model, config, confusion=report is not None).counts
     found = {"weights": str(file), "framework": "onnxruntime", "precision": model.precision,
              "facts": dict(sorted(model.facts.items())), **counts.to_json(), "sparse": None, "density": []}
-    evaluation.tell(found, counts, report, as_json)
+    evaluation_display.tell(found, counts, report, as_json)
 
 
 def evaluate(model: Model, config: Config, what: str = "evaluating", confusion: bool = False) -> Evaluated:

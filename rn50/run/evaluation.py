@@ -5,7 +5,7 @@ from typing import Any, Callable, Dict, List, Optional
 
 from rn50.benchmark import sparsity
 from rn50.errors import UserError
-from rn50.results import evaluation, weights
+from rn50.results import evaluation, evaluation_display, weights
 from rn50.results.evaluation import Counts
 from rn50.results.weights import Weights
 from rn50.run import all_reduce
@@ -54,7 +54,7 @@ def evaluate(
         evaluation.refuse_other_count(counts.images, config.data.eval_samples)
         if communicator.rank == 0:
             found = to_json(file, saved, config, implementation.precision.name, counts)
-            evaluation.tell(found, counts, report, as_json)
+            evaluation_display.tell(found, counts, report, as_json)
         communicator.barrier()
     finally:
         implementation.close()

@@ -9,6 +9,7 @@ from rn50.benchmark import schedule
 from rn50.data.pipeline import record_set
 from rn50.data.pipeline.batches import Batch, Batches
 from rn50.errors import UserError
+from rn50.run import precision
 from rn50.run.implementation import EpochResult
 from rn50.settings.config import Config
 
@@ -40,12 +41,18 @@ def require_gpu(config: Config, local_rank: int, seen: int, remedy: str) -> None
 
 
 def require_code(config: Config, capability: Tuple[int, int]) -> None:
-    """Raise UserError unless the framework's build for GPUs has code for a GPU of this compute capability."""
+    """Raise UserError unless the framework has code for a GPU of this compute capability, and computes on it in PRECISION."""
     traits = frameworks.traits(config.run.framework)
     if not traits.runs_on(capability):
         held = " ".join(f"{major}.{minor}" for major, minor in traits.capabilities)
         found = f"{traits.name} has code for compute capability {held}, this GPU has {capability[0]}.{capability[1]}"
         raise UserError("DEVICE=gpu", found, "take another FRAMEWORK, see docs/gpus.md")
+    name = precision.before_warm_up(config).name
+    least = traits.least_capabilities.get(name, capability)
+    if capability < least:
+        needed, own = (".".join(map(str, each)) for each in (least, capability))
+        found = f"in {name} {traits.name} needs compute capability {needed}, this GPU has {own}"
+        raise UserError(f"PRECISION={config.run.precision}", found, "set another PRECISION")
 
 
 class LearningRates:
