@@ -9,8 +9,12 @@ from rn50.terminal import say
 
 
 def configured(name: Optional[str]) -> Tuple[configuration.Config, Mapping[str, str]]:
-    """Return the configuration ``name`` and the environment of a run of it."""
-    environ = configuration.environment_of(name, process.environment())
+    """Return the configuration ``name`` and the environment of a run of it; warn of values of ours that it replaces."""
+    from rn50.doctor import doctor
+
+    own = process.environment()
+    environ = configuration.environment_of(name, own)
+    doctor.print_brief(doctor.overridden(environ, own))
     return configuration.from_environment(environ), environ
 
 

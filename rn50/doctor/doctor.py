@@ -1,5 +1,6 @@
 """Find out what this machine can run, what it cannot and why, and the command that fixes it."""
 
+import os
 import pathlib
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
@@ -111,8 +112,9 @@ def print_brief(findings: List[Finding]) -> None:
 
 def overridden(variables: Mapping[str, str], environ: Mapping[str, str]) -> List[Finding]:
     """Return a warning for each variable of the environment that the configuration replaces."""
-    names = sorted(configuration.known_names() - set(config_file.PATHS))
-    replaced = [name for name in names if environ.get(name, "") not in ("", variables.get(name))]
+    own = {**environ, **{name: os.path.abspath(environ[name]) for name in config_file.PATHS if environ.get(name)}}
+    names = sorted(configuration.known_names() - {"DGXSYSTEM"})
+    replaced = [name for name in names if own.get(name, "") not in ("", variables.get(name))]
     return [Finding(WARNING, name, f"{environ[name]} of the environment has no effect: the configuration sets {variables[name]}",
                     "change it in a copy of the file") for name in replaced]
 

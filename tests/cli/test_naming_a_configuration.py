@@ -68,3 +68,19 @@ def test_a_folder_with_the_name_of_a_system_is_not_the_system(tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     os.mkdir("DEMO_CPU")
     assert json.loads(rn50("config", "show", "DEMO_CPU", "--json").stdout)["system"] == "DEMO_CPU"
+
+
+def test_a_value_that_the_file_replaces_is_named(tmp_path):
+    """`LR=9 rn50 bench input DEMO_CPU` looks as if it had an effect."""
+    absent = str(tmp_path / "absent")
+    done = rn50("bench", "input", "DEMO_CPU", LR="9", BATCHSIZE="64", SEED="5", DATADIR=absent)
+    warning = "warning: LR: 9 of the environment has no effect: the configuration sets 2.0; change it in a copy of the file"
+    assert done.stderr.splitlines()[0] == warning and done.stderr.count("warning") == 1
+
+
+@pytest.mark.parametrize("folder", ["data", "/data"])
+def test_a_folder_that_the_file_replaces_is_named(folder, tmp_path):
+    file = tmp_path / "mine.sh"
+    file.write_text(f". {CONFIG}\nDATADIR=/absent\n")
+    done = rn50("bench", "input", str(file), DATADIR=folder)
+    assert done.stderr.startswith(f"warning: DATADIR: {folder} of the environment has no effect: the configuration sets /absent; ")
