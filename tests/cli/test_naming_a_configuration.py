@@ -83,4 +83,5 @@ def test_a_folder_that_the_file_replaces_is_named(folder, tmp_path):
     file = tmp_path / "mine.sh"
     file.write_text(f". {CONFIG}\nDATADIR=/absent\n")
     done = rn50("bench", "input", str(file), DATADIR=folder)
-    assert done.stderr.startswith(f"warning: DATADIR: {folder} of the environment has no effect: the configuration sets /absent; ")
+    text = f"warning: DATADIR: {folder} of the environment has no effect: the configuration sets /absent; "
+    assert done.stderr.startswith(text)
