@@ -10,7 +10,7 @@ import pathlib
 import re
 import secrets
 import stat
-from typing import Any, BinaryIO, Iterable, Iterator, Set, Union
+from typing import Any, BinaryIO, Iterable, Iterator, Mapping, Set, Union
 
 import rn50
 from rn50.errors import UserError
@@ -188,6 +188,15 @@ def write(
         raise UserError(path, "exists", f"{remedy}, or {or_else}") from None
     except (OSError, ValueError) as error:
         raise UserError(path, f"cannot be written ({_reason(error)})", remedy) from error
+
+
+def write_all(contents: Mapping[pathlib.Path, bytes]) -> None:
+    """Write new files, as ``write`` does: all of them or none. Raises UserError if one exists or cannot be written."""
+    with contextlib.ExitStack() as begun:
+        for path, content in contents.items():
+            write(path, content, NOTHING)
+            begun.callback(path.unlink)
+        begun.pop_all()
 
 
 def discard_unfinished() -> None:

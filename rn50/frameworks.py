@@ -58,10 +58,12 @@ class Traits(NamedTuple):
     takes the first of ``input_libraries``."""
     step_modes: Tuple[str, ...] = ("eager",)
     """Values of STEP_MODE."""
-    inference: Tuple[str, ...] = ()
-    """Ways in which its ``inference.py`` runs a network on a CPU; empty without that file."""
+    inference: Mapping[str, Tuple[str, ...]] = {}
+    """Ways in which its ``inference.py`` runs a network on a CPU -> the precisions in which it does; empty without that file."""
     exports: Tuple[str, ...] = ()
     """Ends of the names of the files in its own format that ``inference.py`` writes and reads; empty: none."""
+    calibrations: Mapping[str, str] = {}
+    """Ways to calibrate int8 -> its own names of them; empty if ``inference.py`` does not quantise."""
     capabilities: Tuple[Tuple[int, int], ...] = ()
     """Compute capabilities for which its GPU build has code, which it cannot compile for others; empty: any GPU."""
     least_capabilities: Mapping[str, Tuple[int, int]] = {}

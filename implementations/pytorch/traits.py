@@ -12,7 +12,7 @@ TRAITS = Traits(
     install_with={"cpu": "PIP_EXTRA_INDEX_URL=<PyTorch's index of builds for CPUs>"},
     pythons={"cpu": ((3, 11), (3, 11)), "gpu": ((3, 10), (3, 12))},  # according to requirements/compile.sh
     precisions={"cpu": ("float32", "bfloat16"), "gpu": ("float32", "float16", "bfloat16")},
-    inference=("eager", "compiled"),
+    inference=dict.fromkeys(("eager", "compiled"), ("float32", "bfloat16")),
     exports=(".pt2",),
     input_libraries=("dali", "dataloader", "torchvision"),
     automatic_input={"cpu": {"dali": DALI, "dataloader": "torch"},

@@ -9,7 +9,7 @@ from rn50 import process
 from rn50.cli import group, ranks
 from rn50.cli.numbers import LONGEST_S, Number, Whole
 from rn50.cli.speed import bench, rounds, words
-from rn50.errors import UserError
+from rn50.errors import UserError, UserErrors
 from rn50.settings import config as configuration
 from rn50.terminal import Terminal, print_json, say
 
@@ -77,8 +77,9 @@ def _configured(name: Optional[str]) -> Optional[configuration.Config]:
 def _format(context: click.Context, option: click.Parameter, value: str) -> str:
     from rn50.deploy import own_formats
 
-    if value not in ("onnx", *own_formats.names()):
-        raise click.BadParameter(f"{value!r} is none of onnx, {', '.join(own_formats.names())}")
+    formats = own_formats.names() if context.command is export_weights else own_formats.quantizers()
+    if value not in ("onnx", *formats):
+        raise click.BadParameter(f"{value!r} is none of onnx, {', '.join(formats)}")
     return value
 
 
@@ -131,23 +132,29 @@ def export_weights(weights: pathlib.Path, name: Optional[str], output: pathlib.P
 @click.option("--calibration", default="minmax", show_default=True,
               type=click.Choice(["minmax", "entropy", "percentile", "all"]), help="How static ranges are chosen.")
 @click.option("--images", default=128, show_default=True, type=Whole(1, 100_000), help="Training images that calibrate.")
+@click.option("--to", "format_", default="onnx", show_default=True, callback=_format,
+              help="Or a value of FRAMEWORK that quantises by its own means: MODEL is the weights of a run.")
 @_tolerance
 @group.as_json
 def quantize_model(model: pathlib.Path, name: Optional[str], output: pathlib.Path, method: str, calibration: str, images: int,
-                   tolerance: float, as_json: bool) -> None:
+                   format_: str, tolerance: float, as_json: bool) -> None:
     """Quantise MODEL, an ONNX file of rn50 export, to int8, and evaluate both on the validation set of CONFIG.
 
     Weights are quantised per channel with --method static. With "all" the most accurate model is written.
     A model without int8 operators, or that loses more than --tolerance, is not written: exit status 2.
     """
-    from rn50.deploy import quantization
+    from rn50.deploy import own_formats, quantization
 
     config, _ = ranks.configured(name)
-    results = quantization.quantize(model, output, quantization.ways(method, calibration), config, images, tolerance)
-    if as_json:
-        print_json(quantization.to_json(output, results))
+    tried = quantization.ways(method, calibration)
+    if format_ == "onnx":
+        choice = quantization.quantize(model, output, tried, config, images, tolerance)
     else:
-        quantization.show(output, results, Terminal())
+        choice = own_formats.quantize(model, output, format_, tried, config, images, tolerance)
+    if as_json:
+        print_json(choice.to_json())
+    else:
+        choice.show(model, Terminal())
 
 
 def _engines(context: click.Context, option: click.Parameter, value: str) -> Tuple[str, ...]:
@@ -166,8 +173,8 @@ def _engines(context: click.Context, option: click.Parameter, value: str) -> Tup
 @click.option("--engines", default="onnxruntime", show_default=True, callback=_engines,
               help="With commas between them. Those of frameworks run weights, ONNX Runtime both.")
 @click.option("--batch-sizes", default="1,2,4,8", show_default=True, callback=words(), help="Images of a request.")
-@click.option("--precisions", default="float32", show_default=True, callback=words(("float32", "float16", "bfloat16")),
-              help="Of the frameworks; an ONNX model has its own.")
+@click.option("--precisions", default="float32", show_default=True, callback=words(("float32", "bfloat16", "int8")),
+              help="Of the frameworks, where they have it; an ONNX model has its own.")
 @click.option("--rate", type=Number(0.001, 1_000_000), help="Requests per second that arrive, at regular times. [default: the "
               "next arrives when the one before is answered]")
 @click.option("--cores", type=Whole(1, 100_000), help="Cores to use. [default: all]")
@@ -182,6 +189,7 @@ def bench_inference(models: Tuple[pathlib.Path, ...], engines: Tuple[str, ...], 
     """Measure latency and images/s of models, ONNX files or weights of a run, by engine, precision and batch size.
 
     Every model has a process of its own on each engine; they take turns in every round. Images are random.
+    A model that an engine cannot run does not stop the others: exit status 2 at the end.
     """
     from rn50 import files
     from rn50.speed import inference
@@ -194,10 +202,12 @@ def bench_inference(models: Tuple[pathlib.Path, ...], engines: Tuple[str, ...], 
     from rn50.speed import inference_curve, inference_engines
 
     subjects = inference_engines.subjects(models, engines, precisions)
-    results = inference.measure(subjects, batch_sizes, seconds, rounds, rate, threads)
-    if picture is not None:
-        files.write(picture, inference_curve.draw(results))
+    measured = inference.measure(subjects, batch_sizes, seconds, rounds, rate, threads)
+    if picture is not None and measured.results:
+        files.write(picture, inference_curve.draw(measured.results))
     if as_json:
-        print_json(inference.to_json(results, threads, rate))
-    else:
-        inference.show(results, threads, rate, Terminal())
+        print_json(inference.to_json(measured, threads, rate))
+    elif measured.results:
+        inference.show(measured.results, threads, rate, Terminal())
+    if measured.failures:
+        raise UserErrors(*measured.failures.values())

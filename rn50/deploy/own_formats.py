@@ -1,19 +1,24 @@
-"""A file of weights as files in a framework's own format (``rn50 export --to``)."""
+"""A file of weights as files in a framework's own format (``rn50 export --to``), or quantised by it (``rn50 quantize --to``)."""
 
 import contextlib
-import io
+import os
 import pathlib
+import sys
 import tempfile
 import warnings
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 
 from rn50 import files, frameworks
 from rn50.deploy import evaluation, export, model_file
+from rn50.deploy.candidates import FLOAT, Candidate, Choice, choose
+from rn50.deploy.model_file import Model
+from rn50.deploy.quantization import Way, calibration_images
 from rn50.errors import UserError
 from rn50.results import weights
 from rn50.settings.config import Config
+from rn50.terminal import say
 
 AGREEMENT = 1e-4
 """Largest difference from the logits of the ONNX model, as a part of the largest of these."""
@@ -41,8 +46,7 @@ def write(
     model, inference = export.convert(source, str(output)), frameworks.module(framework, "inference")
     with tempfile.TemporaryDirectory() as folder:
         path = str(pathlib.Path(folder, "model"))
-        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():  # frameworks tell of their work
-            warnings.simplefilter("ignore")
+        with _silent():
             inference.write(read, path)
             logits_of = inference.read(path, evaluation.THREADS)
         images = np.random.default_rng(0).standard_normal((TRIED, 3, read.image_size, read.image_size)).astype(np.float32)
@@ -54,13 +58,68 @@ def write(
         found = None if config is None else evaluation.evaluate_with(logits_of, model, config)
         export.refuse_other_accuracy(source, model, found, tolerance)
         contents = [pathlib.Path(folder, f"model{suffix}").read_bytes() for suffix in frameworks.traits(framework).exports]
-    with contextlib.ExitStack() as begun:
-        for file, content in zip(written, contents):
-            files.write(file, content, files.NOTHING)
-            begun.callback(file.unlink)
-        begun.pop_all()
+    files.write_all(dict(zip(written, contents)))
     return {"format": framework, "files": [str(file) for file in written], "bytes": sum(map(len, contents)), "nodes": None,
             "folded": False, "preprocessing": False, "classes": model.classes, **export.of_evaluation(found)}
+
+
+def quantizers() -> Tuple[str, ...]:
+    """Return the frameworks that quantise by their own means."""
+    return tuple(name for name, traits in frameworks.every().items() if traits.calibrations)
+
+
+def quantize(source: pathlib.Path, output: pathlib.Path, framework: str, tried: Sequence[Way], config: Config, images: int,
+             tolerance: float) -> Choice:
+    """Quantise the network of a file of weights by a framework's own means, and write the most accurate in its format.
+
+    See ``quantization.quantize``. Raises UserError for a way that the framework has not, too.
+    """
+    traits, written = frameworks.traits(framework), _files(output, framework)
+    for way in tried:
+        if way.calibration not in traits.calibrations:
+            raise UserError(f"--method {way.method}", f"{traits.name} quantises with --method static alone", "leave it out")
+    for file in written:
+        files.refuse_to_replace(file, files.NOTHING)
+    model, inference = export.convert(source, str(source)), frameworks.module(framework, "inference")
+    calibrating = np.concatenate(calibration_images(model, config, images))
+    with tempfile.TemporaryDirectory() as folder:
+        path, made = (str(pathlib.Path(folder, name)) for name in ("float32", "int8"))
+        with _silent():
+            inference.write(weights.read(source), path)
+        candidates = [_candidate(FLOAT, path, framework, model_file.int8_operators(model.proto), model, config)]
+        for way in tried:
+            say(f"quantising: {way} ...", err=True)
+            with _silent():
+                int8 = inference.quantize(path, made, calibrating, traits.calibrations[way.calibration])
+            candidates.append(_candidate(str(way), made, framework, int8, model, config))
+    return choose(written, candidates, tolerance)
+
+
+def _candidate(way: str, path: str, framework: str, int8: Tuple[int, int], model: Model, config: Config) -> Candidate:
+    with _silent():
+        inference, precision = frameworks.module(framework, "inference"), "int8" if int8[0] else FLOAT
+        logits_of = inference.read(path, evaluation.THREADS, precision=precision)
+    contents = tuple(pathlib.Path(f"{path}{suffix}").read_bytes() for suffix in frameworks.traits(framework).exports)
+    return Candidate(way, contents, int8, evaluation.evaluate_with(logits_of, model, config, f"evaluating {way}"))
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Keep to itself what frameworks tell of their work, their libraries too."""
+    with contextlib.ExitStack() as stack:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        nowhere = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
+        for descriptor in (1, 2):
+            kept = os.dup(descriptor)
+            stack.callback(os.close, kept)
+            stack.callback(os.dup2, kept, descriptor)
+            os.dup2(nowhere.fileno(), descriptor)
+        stack.enter_context(contextlib.redirect_stdout(nowhere))
+        stack.enter_context(contextlib.redirect_stderr(nowhere))
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")
+        yield
 
 
 def _files(output: pathlib.Path, framework: str) -> List[pathlib.Path]:

@@ -10,16 +10,15 @@ import tempfile
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence
 
 import numpy as np
-from rich.table import Table
 
 from rn50 import files
 from rn50.deploy import evaluation, graph, model_file
-from rn50.deploy.evaluation import Evaluated
+from rn50.deploy.candidates import FLOAT, Candidate, Choice, choose
 from rn50.deploy.model_file import Model
 from rn50.errors import UserError
 from rn50.packages import needed_for
 from rn50.settings.config import Config
-from rn50.terminal import Terminal
+from rn50.terminal import say
 
 with needed_for("quantisation"):
     import onnxruntime
@@ -28,7 +27,7 @@ with needed_for("quantisation"):
 
 CALIBRATIONS = {"minmax": CalibrationMethod.MinMax, "entropy": CalibrationMethod.Entropy,
                 "percentile": CalibrationMethod.Percentile}
-DYNAMIC, STATIC, FLOAT = "dynamic", "static", "float32"
+DYNAMIC, STATIC = "dynamic", "static"
 STATIC_OPERATORS = ["Conv", "Relu", "Add", "MaxPool", "GlobalAveragePool", "Flatten", "Gemm"]
 """Operators between quantised tensors; all of the network, so that activations stay int8 from the first to the last."""
 DYNAMIC_OPERATORS = ["Conv", "Gemm", "MatMul"]
@@ -52,31 +51,9 @@ def ways(method: str, calibration: str) -> List[Way]:
     return ([Way(DYNAMIC)] if method in (DYNAMIC, "all") else []) + static
 
 
-class Result(NamedTuple):
-    """A model and its evaluation."""
-
-    way: str
-    model: Model
-    evaluated: Evaluated
-    drop: float
-    """Percentage points of top-1 that were lost; negative: won."""
-
-    @property
-    def failure(self) -> str:
-        """Return why it is no quantised model, in words; empty if it is one."""
-        return "" if model_file.int8_operators(self.model.proto)[0] else "no operator became int8"
-
-    def to_json(self) -> Dict[str, Any]:
-        """Return it as plain data."""
-        integer, operators = model_file.int8_operators(self.model.proto)
-        return {"method": self.way, "bytes": len(self.model.content), "top_1": self.evaluated.top_1,
-                "correct": self.evaluated.correct, "drop": self.drop, "images_per_second": self.evaluated.images_per_second,
-                "int8_operators": integer, "operators": operators}
-
-
 def quantize(source: pathlib.Path, output: pathlib.Path, tried: Sequence[Way], config: Config, images: int,
-             tolerance: float) -> List[Result]:
-    """Quantise the model of a file in every way, write the most accurate, and return the model itself and all that were made.
+             tolerance: float) -> Choice:
+    """Quantise the model of a file in every way, and write the most accurate.
 
     ``images`` of the training set calibrate. Raises UserError, and writes nothing, if none has int8 operators and loses at most
     ``tolerance`` percentage points of top-1.
@@ -85,23 +62,15 @@ def quantize(source: pathlib.Path, output: pathlib.Path, tried: Sequence[Way], c
     model = model_file.read(source)
     if model_file.int8_operators(model.proto)[0]:
         raise UserError(source, "is quantised already", "give the float32 model that rn50 export wrote")
-    before = evaluation.evaluate(model, config, f"evaluating {FLOAT}")
-    results = [Result(FLOAT, model, before, 0.0)]
-    read = _calibration_images(model, config, images) if any(way.method == STATIC for way in tried) else []
-    for way in tried:
-        made = _quantized(model, way, read)
-        after = evaluation.evaluate(made, config, f"evaluating {way}")
-        results.append(Result(str(way), made, after, (before.top_1 - after.top_1) * 100))
-    good = [each for each in results[1:] if not each.failure and each.drop <= tolerance]
-    if not good:
-        raise UserError(output, f"not written: {'; '.join(_why(each) for each in results[1:])}",
-                        f"try another --method or --calibration, or allow more than --tolerance {tolerance:g}")
-    files.write(output, min(good, key=lambda each: (each.drop, -each.evaluated.images_per_second)).model.content)
-    return results
+    read = calibration_images(model, config, images) if any(way.method == STATIC for way in tried) else []
+    made = ((str(way), quantized(model, way, read)) for way in tried)
+    candidates = [_candidate(way, each, config) for way, each in itertools.chain([(FLOAT, model)], made)]
+    return choose([output], candidates, tolerance)
 
 
-def _why(result: Result) -> str:
-    return f"{result.way}: {result.failure or f'top-1 fell by {result.drop:.2f} points to {result.evaluated.top_1:.4f}'}"
+def _candidate(way: str, model: Model, config: Config) -> Candidate:
+    evaluated = evaluation.evaluate(model, config, f"evaluating {way}")
+    return Candidate(way, (model.content,), model_file.int8_operators(model.proto), evaluated)
 
 
 class _Reader:
@@ -124,14 +93,17 @@ class _Reader:
         return None if image is None else {self._name: image}
 
 
-def _calibration_images(model: Model, config: Config, images: int) -> List[np.ndarray]:
-    """Return inputs of batch size 1 from the training set, as training crops them."""
+def calibration_images(model: Model, config: Config, images: int) -> List[np.ndarray]:
+    """Return inputs of batch size 1 from the training set, as training crops them. Raises UserError as ``evaluate`` does."""
+    model.refuse_other(config.data)
+    evaluation.check(config)
     one_by_one = (image[None].copy() for batch, _ in evaluation.inputs(model, config, "train") for image in batch)
     return list(itertools.islice(one_by_one, images))
 
 
-def _quantized(model: Model, way: Way, images: Sequence[np.ndarray]) -> Model:
+def quantized(model: Model, way: Way, images: Sequence[np.ndarray]) -> Model:
     """Return a model quantised, whatever came of it."""
+    say(f"quantising: {way} ...", err=True)
     with tempfile.TemporaryDirectory() as folder, model_file.quiet(), model_file.faults(model.name, "quantise"):
         prepared, made = (str(pathlib.Path(folder, name)) for name in ("prepared.onnx", "made.onnx"))
         settings = onnxruntime.SessionOptions()
@@ -175,30 +147,3 @@ def _shorten(proto: Any) -> None:
         node.name = ""
         for names in (node.input, node.output):
             names[:] = [short.get(name, name) for name in names]
-
-
-def to_json(output: pathlib.Path, results: Sequence[Result]) -> Dict[str, Any]:
-    """Return everything as plain data."""
-    written = written_of(output, results)
-    return {"model": str(output), "written": written.way, "total": results[0].evaluated.total,
-            "results": [each.to_json() for each in results]}
-
-
-def written_of(output: pathlib.Path, results: Sequence[Result]) -> Result:
-    """Return the result whose model is in a file."""
-    content = files.read_bytes(output)
-    return next(each for each in results if each.model.content == content)
-
-
-def show(output: pathlib.Path, results: Sequence[Result], console: Terminal) -> None:
-    """Print a line for each model, then the one that was written."""
-    table = Table(title=f"{results[0].model.name}: top-1 on {results[0].evaluated.total:,} images", title_justify="left")
-    for heading in ("method", "MB", "of float32", "int8", "top-1", "drop", "images/s"):
-        table.add_column(heading, justify="left" if heading == "method" else "right")
-    for each in results:
-        told, size = each.to_json(), len(each.model.content)
-        table.add_row(each.way, f"{size / 1e6:.2f}", f"{size / len(results[0].model.content):.3f}",
-                      f"{told['int8_operators']} of {told['operators']}", f"{told['top_1']:.4f}", f"{told['drop']:.2f}",
-                      f"{told['images_per_second']:,.0f}")
-    console.print(table)
-    console.print(f"{output}: {written_of(output, results).way}")

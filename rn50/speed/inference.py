@@ -1,11 +1,11 @@
 """Latency and throughput of models on engines, by batch size (``rn50 bench inference``)."""
 
-
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 from rich.table import Table
 
+from rn50.errors import UserError
 from rn50.machine import binding, description, hardware
 from rn50.progress import counting
 from rn50.speed import rates
@@ -49,24 +49,38 @@ def bind(cores: Optional[int]) -> Tuple[str, int]:
     return binding.apply(bound).replace("rank 0 of this machine: ", ""), len(kept)
 
 
+class Measured(NamedTuple):
+    """Results, and why the subjects that failed have none, or not all."""
+
+    results: List[Result]
+    failures: Dict[Subject, UserError]
+
+
 def measure(subjects: Sequence[Subject], batch_sizes: Sequence[int], seconds: float, rounds: int, rate: Optional[float],
-            threads: int) -> List[Result]:
+            threads: int) -> Measured:
     """Measure every subject at every batch size, in turn within each round; a first round does not count.
 
-    ``seconds`` are those of a subject at a batch size, over all rounds.
+    ``seconds`` are those of a subject at a batch size, over all rounds. A subject that fails does not stop the others.
     """
     found: Dict[Tuple[Subject, int], List[Round]] = {}
+    failures: Dict[Subject, UserError] = {}
     total, done = len(subjects) * len(batch_sizes) * (rounds + 1), 0
-    with started(subjects, threads) as processes, counting("measuring inference") as progress:
+    with started(subjects, threads, failures) as processes, counting("measuring inference") as progress:
         for round_ in range(rounds + 1):
             for size in batch_sizes:
                 for process in processes:
-                    measured = process.measure(Load(size, seconds / rounds, rate))
+                    done += 1
+                    if process.subject in failures:
+                        continue
+                    try:
+                        measured = process.measure(Load(size, seconds / rounds, rate))
+                    except UserError as error:
+                        failures[process.subject] = error
+                        continue
                     if round_:
                         found.setdefault((process.subject, size), []).append(measured)
-                    done += 1
                     progress(done, total)
-    return [_result(subject, size, of_rounds, rate) for (subject, size), of_rounds in found.items()]
+    return Measured([_result(subject, size, of_rounds, rate) for (subject, size), of_rounds in found.items()], failures)
 
 
 def _result(subject: Subject, size: int, of_rounds: Sequence[Round], rate: Optional[float]) -> Result:
@@ -84,10 +98,12 @@ def machine_of(threads: int) -> str:
     return f"{threads} {'core' if threads == 1 else 'cores'} of {model}"
 
 
-def to_json(results: Sequence[Result], threads: int, rate: Optional[float]) -> Dict[str, Any]:
+def to_json(measured: Measured, threads: int, rate: Optional[float]) -> Dict[str, Any]:
     """Return everything as plain data."""
+    failures = [{"model": str(subject.file), "engine": subject.engine, "precision": subject.precision, "failure": str(error)}
+                for subject, error in measured.failures.items()]
     return {"machine": machine_of(threads), "cores": threads, "requests_per_second": rate,
-            "results": [each.to_json() for each in results]}
+            "results": [each.to_json() for each in measured.results], "failures": failures}
 
 
 def show(results: Sequence[Result], threads: int, rate: Optional[float], console: Terminal) -> None:

@@ -47,8 +47,8 @@ def names() -> Tuple[str, ...]:
 def subjects(files: Sequence[pathlib.Path], engines: Sequence[str], precisions: Sequence[str]) -> List[Subject]:
     """Return every model on every engine that can run it: weights on all, ONNX models on ONNX Runtime.
 
-    Raises UserError for a file that is no model, an engine that is not there or has nothing to run, and a precision that no
-    framework has on a CPU.
+    An engine runs weights in those of the precisions that it has. Raises UserError for a file that is no model, an engine that
+    is not there or has nothing to run, and a precision that no engine has.
     """
     found: List[Subject] = []
     of_weights = [file for file in files if file.suffix == weights.SUFFIX]
@@ -57,15 +57,15 @@ def subjects(files: Sequence[pathlib.Path], engines: Sequence[str], precisions: 
             _refuse_missing(engine)
             found += [Subject(file, engine, _model(file).precision) for file in files]
             continue
-        framework, _ = _parts(engine)
-        possible = frameworks.traits(framework).precisions["cpu"]
+        framework, way = _parts(engine)
+        possible = frameworks.traits(framework).inference[way]
         if not of_weights:
             raise UserError(f"--engines {engine}", "runs weights, and no model is a .safetensors file",
                             "give the weights that rn50 export made the model of")
-        for each in precisions:
-            if each not in possible:
-                raise UserError(f"--precisions {each}", f"{engine} on a CPU computes in {', '.join(possible)}", "leave it out")
-        found += [Subject(file, engine, precision) for file in of_weights for precision in precisions]
+        found += [Subject(file, engine, precision) for file in of_weights for precision in precisions if precision in possible]
+    for each in precisions:
+        if of_weights and each not in (subject.precision for subject in found):
+            raise UserError(f"--precisions {each}", f"none of {', '.join(engines)} computes in it on a CPU", "leave it out")
     return list(dict.fromkeys(found))
 
 

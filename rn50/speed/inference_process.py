@@ -8,7 +8,7 @@ import signal
 import tempfile
 import time
 from multiprocessing.connection import Connection
-from typing import Any, Iterator, List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence
 
 import numpy as np
 
@@ -21,6 +21,8 @@ LEAST_REQUESTS = 3
 """Fewest requests that are timed in a round, however short the time."""
 LEAD_IN_REQUESTS = 2
 """Requests before those that are timed: caches and threads are as if no other subject had run in between."""
+GRACE_SECONDS = 5
+"""Time between the request to end and the kill."""
 MOST_OF_SECONDS = 3
 """A subject that cannot keep up with the arrivals stops after this many times its seconds."""
 
@@ -89,9 +91,10 @@ class Process:
         return Round(*self._answer())
 
     def close(self) -> None:
-        """End the process."""
+        """End the process: ask it to, so that it removes what its framework has opened, and then by force."""
         self._pipe.close()
-        self._process.terminate()
+        self._process.join(GRACE_SECONDS)
+        self._process.kill()
         self._process.join()
 
     def _answer(self) -> Any:
@@ -109,14 +112,18 @@ class Process:
 
 
 @contextlib.contextmanager
-def started(subjects: Sequence[Subject], threads: int) -> Iterator[List[Process]]:
-    """Start a process for each subject, one after the other, and end them all."""
+def started(subjects: Sequence[Subject], threads: int, failures: Dict[Subject, UserError]) -> Iterator[List[Process]]:
+    """Start a process for each subject, one after the other, and end them all. Add those that cannot start to ``failures``."""
     with contextlib.ExitStack() as stack:
         folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
         processes = []
         for number, subject in enumerate(subjects):
-            processes.append(Process(subject, threads, folder / f"{number}.log"))
-            stack.callback(processes[-1].close)
+            try:
+                processes.append(Process(subject, threads, folder / f"{number}.log"))
+            except UserError as error:
+                failures[subject] = error
+            else:
+                stack.callback(processes[-1].close)
         yield processes
 
 

@@ -49,7 +49,7 @@ def test_what_is_not_the_network_is_not_written(source, tmp_path, monkeypatch):
     installed("pytorch")
     from implementations.pytorch import inference
 
-    monkeypatch.setattr(inference, "read", lambda path, threads: lambda images: 1.01 * right(images))
+    monkeypatch.setattr(inference, "read", lambda path, threads, **of: lambda images: 1.01 * right(images))
     right = own_formats.model_file.running(export.convert(source, "x"), 1)
     done = rn50(source, "--to", "pytorch", "-o", tmp_path / "model.pt2", environ={"DGXSYSTEM": "", "CONFIG_FILE": ""})
     assert done.exit_code == 2 and "not written: its logits are 1.0e-02 from those of the ONNX model" in done.stderr
@@ -78,4 +78,50 @@ def test_of_two_files_none_is_left_if_one_cannot_be_written(source, tmp_path, mo
 ])
 def test_bad_arguments_are_one_line(source, arguments, problem):
     done = rn50(source, *arguments)
+    assert done.exit_code == 2 and problem in done.stderr and "Traceback" not in done.stderr
+
+
+def test_paddle_quantises_by_its_own_means(tiny_config, tiny_environment, tmp_path, capfd):
+    """What it writes is evaluated, its convolutions are int8, and what its libraries print stays hidden."""
+    installed("paddle")
+    source, output = tmp_path / "result_0.safetensors", tmp_path / "int8"
+    weights.write(source, fitted_weights(tiny_config))
+    done = CliRunner(mix_stderr=False).invoke(main, [
+        "quantize", str(source), "--to", "paddle", "-o", str(output), "--images", "24", "--tolerance", "100", "--json"],
+        env=tiny_environment)
+    assert done.exit_code == 0, done.stderr
+    assert capfd.readouterr().out == "" and "squashed" not in done.stderr
+    told = json.loads(done.stdout)
+    assert documented.differences("quantize", told) == []
+    before, after = told["results"]
+    assert (before["int8_operators"], after["int8_operators"], after["operators"]) == (0, 53, 54)
+    # What knows images by heart is not robust; chance is 0.1.
+    assert after["top_1"] > 0.25 and told["model"] == f"{output}.pdmodel"
+
+    from implementations.paddle import inference
+
+    model = export.convert(source, "x")
+    read = inference.read(str(output), 1, precision="int8")
+    assert evaluation.evaluate_with(read, model, tiny_config).correct == after["correct"]
+
+
+def test_a_calibration_that_quantises_nothing_in_paddle_is_not_written(tiny_config, tmp_path, monkeypatch):
+    """Its "min_max" is such a one: it returns the network as it was, without an error."""
+    installed("paddle")
+    source = tmp_path / "result_0.safetensors"
+    weights.write(source, fitted_weights(tiny_config))
+    traits = own_formats.frameworks.traits("paddle")._replace(calibrations={"minmax": "min_max"})
+    monkeypatch.setattr(own_formats.frameworks, "traits", lambda name: traits)
+    with pytest.raises(own_formats.UserError, match="int8.pdmodel: not written: static minmax: no operator became int8; try"):
+        own_formats.quantize(source, tmp_path / "int8", "paddle", [own_formats.Way("static", "minmax")], tiny_config, 4, 100)
+    assert list(tmp_path.iterdir()) == [source]
+
+
+@pytest.mark.parametrize("arguments, problem", [
+    (["--to", "mxnet"], "'mxnet' is none of onnx, paddle"),
+    (["--to", "paddle", "--method", "all"], "--method dynamic: Paddle quantises with --method static alone"),
+])
+def test_bad_arguments_of_quantisation_are_one_line(source, tiny_environment, tmp_path, arguments, problem):
+    done = CliRunner(mix_stderr=False).invoke(main, ["quantize", str(source), "-o", str(tmp_path / "m"), *arguments],
+                                              env=tiny_environment)
     assert done.exit_code == 2 and problem in done.stderr and "Traceback" not in done.stderr

@@ -53,20 +53,20 @@ def test_every_way_makes_a_model_and_the_best_is_written(tiny_config, tiny_envir
 
 @pytest.mark.parametrize("options", [{"fold": False}, {"preprocessing": True}])
 def test_batch_norm_is_folded_and_preprocessing_stays_float32(tiny_config, exported, tmp_path, options):
-    results = quantization.quantize(exported(tiny_config, **options), tmp_path / "int8.onnx", [Way("static", "minmax")],
-                                    tiny_config, 16, 100)
-    kinds = [node.op_type for node in results[1].model.proto.graph.node]
+    source = exported(tiny_config, **options)
+    choice = quantization.quantize(source, tmp_path / "int8.onnx", [Way("static", "minmax")], tiny_config, 16, 100)
+    kinds = [node.op_type for node in model_file.read(tmp_path / "int8.onnx").proto.graph.node]
     assert kinds.count("Conv") == 53 and "BatchNormalization" not in kinds and "Relu" not in kinds
     assert kinds.count("Resize") == kinds.count("Pad") == bool(options.get("preprocessing"))
     assert kinds.count("Add") == 16 + 7 * bool(options.get("preprocessing"))
-    quantization.show(tmp_path / "int8.onnx", results, Terminal())
+    choice.show(source, Terminal())
 
 
 def test_int8_has_at_most_27_hundredths_of_the_size(tiny_config):
     """At the width of the demo; wider networks have less that is no weight."""
     model = export.of_weights(random_weights(width="0.25"), "model", {})
-    images = quantization._calibration_images(model, tiny_config, 2)
-    made = quantization._quantized(model, Way("static", "minmax"), images)
+    images = quantization.calibration_images(model, tiny_config, 2)
+    made = quantization.quantized(model, Way("static", "minmax"), images)
     assert len(made.content) <= 0.27 * len(model.content)
 
 
@@ -74,8 +74,8 @@ def test_a_model_that_loses_too_much_is_not_written(tiny_config, exported, tmp_p
     """Calibrated on images of far too little contrast, the model cuts activations off."""
     output = tmp_path / "int8.onnx"
     with pytest.MonkeyPatch.context() as patch:
-        read = quantization._calibration_images
-        patch.setattr(quantization, "_calibration_images", lambda *of: [image * 0.01 for image in read(*of)])
+        read = quantization.calibration_images
+        patch.setattr(quantization, "calibration_images", lambda *of: [image * 0.01 for image in read(*of)])
         with pytest.raises(UserError, match=r"int8.onnx: not written: static minmax: top-1 fell by .* points to 0.*; try "):
             quantization.quantize(exported(tiny_config), output, [Way("static", "minmax")], tiny_config, 4, 1)
     assert not output.exists()
