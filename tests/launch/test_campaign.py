@@ -13,7 +13,7 @@ from rich.console import Console
 from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.files import ROOT
-from rn50.launch.campaign import state, view
+from rn50.launch.campaign import state, summary, view
 from rn50.run import log_file
 from rn50.run.display import Progress, told
 from rn50.settings import config_file, header
@@ -169,3 +169,17 @@ def test_no_log_at_all_is_read_as_a_run(results):
     begun = state.read(results, 5).runs[0]
     assert (begun.state, begun.epoch, begun.epoch_seconds) == (state.RUNNING, 0, None)
     assert rules.RUNS == 5 and time.time() > 0
+
+
+def test_without_the_packages_of_the_report_a_campaign_ends_with_its_outcome(tmp_path, monkeypatch, capsys):
+    """A GPU machine with PyTorch alone has no matplotlib."""
+    folder = campaigns.make(tmp_path / "NF5688M6", "0" * 40, {}, config_file=CONFIG)
+    for name in [each for each in sys.modules if each.startswith(("rn50.results.report", "matplotlib"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    files = sorted(folder.glob("result_?.txt"))
+    summary.end(files, "NF5688M6")
+    out, err = capsys.readouterr()
+    assert re.search("^Score .* min", out, re.MULTILINE) and re.search("^Report +not written$", out, re.MULTILINE)
+    assert f"rn50: the report: the package matplotlib is not installed; {sys.executable} -m pip install matplotlib" in err
+    assert not (folder / "report.html").exists()

@@ -8,11 +8,11 @@ from rich.table import Table
 
 from rn50.benchmark import rules
 from rn50.errors import Status, UserError
+from rn50.packages import needed_for
 from rn50.progress import counting
 from rn50.results import score as scoring
 from rn50.results import scoreboard, timing
 from rn50.results.parse import read_log
-from rn50.results.report import report
 from rn50.results.score import SystemScore
 from rn50.submission import check as checking
 from rn50.submission.check import Report
@@ -22,9 +22,9 @@ from rn50.terminal import Terminal, say
 def so_far(files: Sequence[pathlib.Path]) -> None:
     """Write the report of the runs that have ended, without the official checks, which come at the end.
 
-    Raises UserError as ``report.write`` does.
+    Raises UserError as ``report.write`` does, and where a package for pictures is missing.
     """
-    report.write(files, ())
+    _report(files, ())
 
 
 def end(files: Sequence[pathlib.Path], system: str) -> Status:
@@ -36,7 +36,7 @@ def end(files: Sequence[pathlib.Path], system: str) -> Status:
         checked = checking.check(files, progress=progress)
     [score] = scoring.score(files)
     try:
-        page: Optional[pathlib.Path] = report.write(files, checking.DEFAULT_RULESETS)
+        page: Optional[pathlib.Path] = _report(files, checking.DEFAULT_RULESETS)
     except UserError as error:  # no fault of the result
         say(f"rn50: {error}", err=True)
         page = None
@@ -48,6 +48,13 @@ def end(files: Sequence[pathlib.Path], system: str) -> Status:
         table.add_row(*row)
     console.print(table)
     return Status.SUCCESS if checked.ok else Status.FAULT
+
+
+def _report(files: Sequence[pathlib.Path], rulesets: Sequence[str]) -> pathlib.Path:
+    with needed_for("the report"):  # a machine that makes runs need not have its packages
+        from rn50.results.report import report
+
+    return report.write(files, rulesets)
 
 
 def lines(score: SystemScore, checked: Report, page: Optional[pathlib.Path], system: str) -> List[Tuple[str, str]]:
