@@ -17,8 +17,6 @@ from rn50.results.weights import Weights
 
 CONVOLUTION, PRODUCT = "conv2d", "matmul_v2"
 """Operators that have weights. Paddle Inference computes the classifier's product in float32, quantised or not."""
-
-
 INT8_IMAGES = 8
 """Random images that calibrate int8 where its rate alone is wanted."""
 

@@ -96,7 +96,7 @@ def run_ranks(
     if result_file is not None and not start.rank:  # of several ranks that Slurm started, rank 0 owns the log
         log_file.stop_abandoned(result_file)
     if stop.asked is not None:
-        _say(f"stopped by {stop.asked.name}; the same command starts the run again")
+        _say(f"stopped by {stop.asked.name}; {_remains(result_file)}")
         return 128 + stop.asked
     number = -status if status < 0 else status - 128
     if number in set(signal.Signals):
@@ -123,6 +123,13 @@ def _wait_for_rest(others: Set[psutil.Process]) -> None:
         if time.monotonic() > deadline:
             _kill(rest)
         psutil.wait_procs(rest, timeout=0.1)
+
+
+def _remains(result_file: Optional[pathlib.Path]) -> str:
+    """Return what a run that was stopped leaves to do."""
+    if result_file is not None and result_file.exists():
+        return f"the run had ended, and {result_file} is whole; weights that it was to save may be missing"
+    return "the same command starts the run again"
 
 
 def _cause(number: int, oom_kills_before: int) -> str:

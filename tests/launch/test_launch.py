@@ -210,3 +210,11 @@ def test_a_task_of_slurm_is_one_rank(tiny_config, installed, monkeypatch):
 ])
 def test_ranks_that_share_cores(tiny_config, environ, place):
     assert launchers.sharing(with_changes(tiny_config, run={"ranks_per_node": 4}), environ) == place
+
+
+def test_a_run_that_is_stopped_behind_its_end_is_not_to_be_started_again(tmp_path):
+    """While it saves its weights, say."""
+    log = tmp_path / "result_0.txt"
+    assert job._remains(log) == job._remains(None) == "the same command starts the run again"
+    log.touch()
+    assert job._remains(log) == f"the run had ended, and {log} is whole; weights that it was to save may be missing"
