@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem
 from rn50 import process
 from rn50.benchmark import rules
 from rn50.cli import group
-from rn50.cli.numbers import LONGEST_S, MOST_IMAGES, MOST_WORKERS, Number, Whole
+from rn50.cli.numbers import MOST_IMAGES, MOST_WORKERS, Number, Whole
 from rn50.errors import UserError
 from rn50.terminal import Terminal, print_json, say
 
@@ -114,7 +114,7 @@ def borrow(source: Optional[str], name: Optional[str], global_batch_size: Option
 @click.option("--workers", default=1, show_default=True, type=Whole(1, MOST_WORKERS),
               help="Runs at a time, each on its share of the cores.")
 @click.option("--trials", type=Whole(1, 100_000), help="Search with so many runs at most.")
-@click.option("--minutes", type=Number(1e-6, LONGEST_S / 60),
+@click.option("--minutes", type=Number(0.0001, 10_000),
               help="Begin no trial that would leave less of these minutes, from this call on, than the confirmation takes.")
 @click.option("--repeats", default=3, show_default=True, type=Whole(1, 1_000),
               help="Runs, each with its seed, that a point needs to take the place of the best one.")

@@ -12,7 +12,17 @@ LONGEST_S = 1_000_000.0
 """About eleven days."""
 
 
-class Whole(click.IntRange):
+class _Range:
+    """A range as help and errors tell it."""
+
+    min: Optional[float]
+    max: Optional[float]
+
+    def _describe_range(self) -> str:
+        return f"{self.min:,.10g} to {self.max:,.10g}"
+
+
+class Whole(_Range, click.IntRange):
     """A whole number from ``low`` to ``high``."""
 
     def __init__(self, low: int, high: int) -> None:
@@ -25,7 +35,7 @@ class Whole(click.IntRange):
             self.fail(f"{value} {error}", param, ctx)
 
 
-class Number(click.FloatRange):
+class Number(_Range, click.FloatRange):
     """A number from ``low`` to ``high``."""
 
     def __init__(self, low: float, high: float) -> None:

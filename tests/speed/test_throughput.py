@@ -138,7 +138,7 @@ def test_a_cell_that_fails_is_told_and_the_others_are_measured(tiny_environment,
 
 @pytest.mark.parametrize("options, environ, says", [
     (("--frameworks", "caffe"), {}, "'caffe' is none of mxnet, paddle, pytorch"),
-    (("--batch-sizes", "8,0"), {}, "0 is not in the range 1<=x"),
+    (("--batch-sizes", "8,0"), {}, "0 is not in the range 1 to 1,000,000"),
     (("--batch-sizes", "9999"), {}, "BATCHSIZE=9999"),
     (("--precisions", "float16"), {}, "with FRAMEWORK=mxnet and DEVICE=cpu PRECISION is auto or float32"),
     (("--precisions", "float32,float16"), {}, "with FRAMEWORK=mxnet and DEVICE=cpu PRECISION is auto or float32"),
