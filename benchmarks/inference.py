@@ -21,7 +21,6 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import numpy as np
 from rich.table import Table
 
-from rn50 import frameworks
 from rn50.benchmark import network
 from rn50.deploy import export, model_file, quantization
 from rn50.results import weights
@@ -54,19 +53,14 @@ def files(folder, width, image_size):
     return floats, int8
 
 
-def precisions(engine):
-    """Return those in which an engine runs weights."""
-    ways = {f"{name}-{way}": traits.inference[way] for name, traits in frameworks.every().items() for way in traits.inference}
-    return ways.get(engine, ("float32",))
-
-
 def show_rates(measured, console):
     """Print images/s of every engine, precision and batch size."""
     rates = {(each.subject.engine, each.subject.precision, each.batch_size): each.images_per_second for each in measured.results}
     table = Table("engine", "precision", "batch", "images/s", "lowest to highest", "to float32")
     for (engine, precision, size), rate in sorted(rates.items(), key=lambda item: (item[0][2], item[0][0], item[1].median)):
-        ratio, span = rate.median / rates[engine, "float32", size].median, f"{rate.lowest:,.1f} to {rate.highest:,.1f}"
-        table.add_row(engine, precision, str(size), f"{rate.median:,.1f}", span, f"{ratio:.2f}")
+        float32, span = rates.get((engine, "float32", size)), f"{rate.lowest:,.1f} to {rate.highest:,.1f}"
+        ratio = f"{rate.median / float32.median:.2f}" if float32 else ""
+        table.add_row(engine, precision, str(size), f"{rate.median:,.1f}", span, ratio)
     console.print(table)
     for subject, error in measured.failures.items():
         console.print(f"{subject.name}: {error}")
@@ -110,7 +104,8 @@ def main():
     sizes, engines = [int(size) for size in asked.batch_sizes.split(",")], asked.engines.split(",")
     with tempfile.TemporaryDirectory() as folder:
         floats, int8 = files(pathlib.Path(folder), asked.width, asked.image_size)
-        subjects = [each for engine in engines for each in inference_engines.subjects([floats], [engine], precisions(engine))]
+        asked_of = {engine: inference_engines.precisions(engine) for engine in engines}
+        subjects = [each for engine in engines for each in inference_engines.subjects([floats], [engine], asked_of[engine])]
         if "onnxruntime" in engines:
             subjects += inference_engines.subjects([int8], ["onnxruntime"], ["float32"])
         console.print(f"{inference.machine_of(threads)}, {line}")

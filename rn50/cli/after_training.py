@@ -171,10 +171,10 @@ def _engines(context: click.Context, option: click.Parameter, value: str) -> Tup
                epilog="Example: rn50 bench inference model.onnx int8.onnx --batch-sizes 1,8,64 --picture latency.svg")
 @click.argument("models", metavar="MODEL...", nargs=-1, required=True, type=click.Path(path_type=pathlib.Path))
 @click.option("--engines", default="onnxruntime", show_default=True, callback=_engines,
-              help="With commas between them. Those of frameworks run weights, ONNX Runtime both.")
+              help="Engines, with commas between them. A framework's runs weights, ONNX Runtime both.")
 @click.option("--batch-sizes", default="1,2,4,8", show_default=True, callback=words(), help="Images of a request.")
 @click.option("--precisions", default="float32", show_default=True, callback=words(("float32", "bfloat16", "int8")),
-              help="Of the frameworks, where they have it; an ONNX model has its own.")
+              help="Precisions of the frameworks' engines, where they have them; an ONNX model has its own.")
 @click.option("--rate", type=Number(0.001, 1_000_000), help="Requests per second that arrive, at regular times. [default: the "
               "next arrives when the one before is answered]")
 @click.option("--cores", type=Whole(1, 100_000), help="Cores to use. [default: all]")

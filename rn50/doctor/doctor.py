@@ -112,11 +112,15 @@ def print_brief(findings: List[Finding]) -> None:
 
 def overridden(variables: Mapping[str, str], environ: Mapping[str, str]) -> List[Finding]:
     """Return a warning for each variable of the environment that the configuration replaces."""
-    own = {**environ, **{name: os.path.abspath(environ[name]) for name in config_file.PATHS if environ.get(name)}}
+    own, final = ({**each, **_absolute(each)} for each in (environ, variables))
     names = sorted(configuration.known_names() - {"DGXSYSTEM"})
-    replaced = [name for name in names if own.get(name, "") not in ("", variables.get(name))]
-    return [Finding(WARNING, name, f"{environ[name]} of the environment has no effect: the configuration sets {variables[name]}",
-                    "change it in a copy of the file") for name in replaced]
+    replaced = [name for name in names if own.get(name, "") not in ("", final.get(name))]
+    return [Finding(WARNING, name, f"{environ[name]} of the environment has no effect: the configuration sets "
+                    f"{variables[name] or 'nothing'}", "change it in a copy of the file") for name in replaced]
+
+
+def _absolute(variables: Mapping[str, str]) -> Dict[str, str]:
+    return {name: os.path.abspath(variables[name]) for name in config_file.PATHS if variables.get(name)}
 
 
 def show(variables: Optional[Mapping[str, str]], as_json: bool, brief: bool) -> bool:

@@ -44,11 +44,11 @@ def names() -> Tuple[str, ...]:
     return (*PROVIDERS, *(f"{framework}-{way}" for framework, way in of_frameworks()))
 
 
-def subjects(files: Sequence[pathlib.Path], engines: Sequence[str], precisions: Sequence[str]) -> List[Subject]:
+def subjects(files: Sequence[pathlib.Path], engines: Sequence[str], asked: Sequence[str]) -> List[Subject]:
     """Return every model on every engine that can run it: weights on all, ONNX models on ONNX Runtime.
 
-    An engine runs weights in those of the precisions that it has. Raises UserError for a file that is no model, an engine that
-    is not there or has nothing to run, and a precision that no engine has.
+    An engine runs weights in those of the precisions ``asked`` that it has. Raises UserError for a file that is no model, an
+    engine that is not there or has nothing to run, and a precision that no engine has.
     """
     found: List[Subject] = []
     of_weights = [file for file in files if file.suffix == weights.SUFFIX]
@@ -57,16 +57,23 @@ def subjects(files: Sequence[pathlib.Path], engines: Sequence[str], precisions: 
             _refuse_missing(engine)
             found += [Subject(file, engine, _model(file).precision) for file in files]
             continue
-        framework, way = _parts(engine)
-        possible = frameworks.traits(framework).inference[way]
         if not of_weights:
             raise UserError(f"--engines {engine}", "runs weights, and no model is a .safetensors file",
                             "give the weights that rn50 export made the model of")
-        found += [Subject(file, engine, precision) for file in of_weights for precision in precisions if precision in possible]
-    for each in precisions:
+        having = [precision for precision in asked if precision in precisions(engine)]
+        found += [Subject(file, engine, precision) for file in of_weights for precision in having]
+    for each in asked:
         if of_weights and each not in (subject.precision for subject in found):
             raise UserError(f"--precisions {each}", f"none of {', '.join(engines)} computes in it on a CPU", "leave it out")
     return list(dict.fromkeys(found))
+
+
+def precisions(engine: str) -> Tuple[str, ...]:
+    """Return the precisions in which an engine runs weights."""
+    if engine in PROVIDERS:
+        return ("float32",)
+    framework, way = _parts(engine)
+    return frameworks.traits(framework).inference[way]
 
 
 def _parts(engine: str) -> Tuple[str, str]:

@@ -291,3 +291,12 @@ def test_the_command_on_this_machine(data):
 
     unknown = rn50_doctor(DGXSYSTEM="NF5688M7")
     assert unknown.returncode == 2 and unknown.stderr.startswith("rn50: DGXSYSTEM=NF5688M7: no ")
+
+
+def test_a_variable_that_the_file_empties_and_a_relative_path_that_stays(tmp_path):
+    file = tmp_path / "mine.sh"
+    file.write_text(f". {config_file.file_of('DEMO_CPU')}\nSEED=\n")
+    [found] = doctor.overridden(doctor.configured({"SEED": "5", "CONFIG_FILE": str(file)}), {"SEED": "5", "DATADIR": ""})
+    assert found.found == "5 of the environment has no effect: the configuration sets nothing"
+    sourced = {"DATADIR": "data/demo", "LR": "2.0"}  # as after `set -a; . FILE`
+    assert doctor.overridden(sourced, sourced) == []
