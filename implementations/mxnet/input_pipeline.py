@@ -1,10 +1,12 @@
 """Batches for the training loop: from DALI, or a synthetic one held in memory."""
 
-from typing import Any, Tuple
+import ctypes
+from typing import Any, Tuple, Union
 
 import mxnet as mx
 import numpy as np
-from nvidia.dali.plugin.mxnet import feed_ndarray
+from mxnet.base import _LIB, check_call
+from nvidia.dali.backend import TensorCPU, TensorGPU
 
 from rn50.data.pipeline import dali_batches
 from rn50.data.pipeline.batches import Batch, Batches, BatchFormat, RepeatedBatch, Split
@@ -25,7 +27,7 @@ class DaliBatches(dali_batches.DaliBatches):
     def _copied(self, outputs: Any, index: int) -> Tuple[Any, Any]:
         buffers = self._buffers[index % 2]
         for output, array in zip(outputs, buffers):
-            feed_ndarray(output.as_tensor(), array)
+            copy_in(output.as_tensor(), array)
         images, labels = buffers[0], buffers[1].reshape(-1)
         # NaN is not equal to itself.
         self._wrong += ((labels != labels.floor()) + (labels < 0) + (labels >= self._classes)).sum()
@@ -33,6 +35,20 @@ class DaliBatches(dali_batches.DaliBatches):
 
     def _wrong_labels(self) -> int:
         return int(self._wrong.asscalar())
+
+
+def copy_in(source: Union[TensorCPU, TensorGPU], array: Any) -> None:
+    """Copy a tensor to an array of its shape and type, once the engine has done with the array, and wait for the copy.
+
+    ``feed_ndarray`` of DALI 1.34 does not wait. On a GPU the engine, whose streams know nothing of the copy, could read the array
+    too early (github.com/NVIDIA/DALI/pull/5364). Raises RuntimeError for another shape.
+    """
+    if source.shape() != list(array.shape):
+        raise RuntimeError(f"DALI's shape is {source.shape()}, the array's {array.shape}")
+    address = ctypes.c_void_p()
+    check_call(_LIB.MXNDArrayWaitToWrite(array.handle))
+    check_call(_LIB.MXNDArrayGetData(array.handle, ctypes.byref(address)))
+    source.copy_to_external(address)
 
 
 def synthetic(config: Config, ranks: int, form: BatchFormat) -> Batches:

@@ -66,7 +66,7 @@ class MxnetImplementation:
         self._gradients = flatten_gradients(self.parameters, self.config.run.gradient_groups, self.communicator.gradients)
         self.optimizer = OPTIMIZERS[h.optimizer](self.parameters, h)
         initial = {name: p.data().copy() for name, p in self.network.collect_params().items()}
-        self.forward_seconds = training.warm_up(self._synthetic(), self._trial_step, self._trial_evaluation)
+        self.forward_seconds = training.warm_up(self.config, self._synthetic(), self._trial_step, self._trial_evaluation)
         for name, parameter in self.network.collect_params().items():
             parameter.set_data(initial[name])
         self.optimizer.reset()

@@ -57,7 +57,7 @@ class PaddleImplementation:
         self.parameters = trainable(self.network)
         self._gradients = flatten_gradients(self.parameters, self.communicator.gradients)
         self.optimizer = OPTIMIZERS[h.optimizer](self.parameters, self._gradients, h)
-        self.forward_seconds = training.warm_up(self._synthetic(), self._trial_step, self._trial_evaluation)
+        self.forward_seconds = training.warm_up(self.config, self._synthetic(), self._trial_step, self._trial_evaluation)
         self.network.initialize(seed)
         self.optimizer.reset()
         return [parameter.name for parameter in self.parameters]

@@ -76,7 +76,7 @@ class PytorchImplementation:
             self._ragged_step = HalfWeights(
                 self.network, ordered, weights, self._gradients, h.label_smoothing, half, of_weights)
         self._full_step = of_full_batches(self.config.run.step_mode, self._ragged_step, batch.images, batch.labels)
-        self.forward_seconds = training.warm_up(batches, self._trial_step, self._trial_evaluation)
+        self.forward_seconds = training.warm_up(self.config, batches, self._trial_step, self._trial_evaluation)
         self.network.initialize(seed)
         self.optimizer.reset()
         self._wait()

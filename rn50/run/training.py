@@ -106,10 +106,12 @@ class Pace:
         return EpochResult(self.samples, seconds, self._batches.wait_seconds - self._waited)
 
 
-def warm_up(batches: Batches, train: Callable[[Batch], Any], evaluate: Callable[[Batch], Any]) -> float:
+def warm_up(config: Config, batches: Batches, train: Callable[[Batch], Any], evaluate: Callable[[Batch], Any]) -> float:
     """Run ``train`` and ``evaluate`` on WARM_UP_STEPS batches and return the seconds of the fastest evaluation.
 
-    Both wait until the device has finished.
+    ``train`` then gets a batch of each size with which a pass over the training set ends. Libraries compile kernels and choose
+    algorithms for each shape, which is not to happen after the clock has started. Both functions wait until the device has
+    finished.
     """
     seconds = []
     for batch in itertools.islice(batches.epoch(), WARM_UP_STEPS):
@@ -117,4 +119,6 @@ def warm_up(batches: Batches, train: Callable[[Batch], Any], evaluate: Callable[
         begin = time.perf_counter()
         evaluate(batch)
         seconds.append(time.perf_counter() - begin)
+    for samples in record_set.ragged_sizes(config.data.train_samples, config.ranks, config.hyperparameters.batch_size):
+        train(batch._replace(samples=samples))
     return min(seconds)

@@ -71,6 +71,20 @@ def test_warm_up_leaves_the_weights_to_the_seed(create, framework, tiny_config):
         rank.close()
 
 
+def test_warm_up_meets_every_batch_size_of_a_run(create, tiny_config, monkeypatch):
+    rank, sizes = create(tiny_config), []
+    train_step = rank._train_step
+    monkeypatch.setattr(
+        rank, "_train_step", lambda batch, learning_rate: sizes.append(batch.samples) or train_step(batch, learning_rate))
+    rank.warm_up(5)
+    warmed_up = set(sizes)
+    sizes.clear()
+    rank.open_data()
+    rank.train_epoch(1, lambda samples, loss: None)
+    assert set(sizes) == warmed_up == {16, TRAIN_SAMPLES % 16}
+    rank.close()
+
+
 def test_an_epoch_trains_on_every_sample_and_evaluation_counts_every_sample(trainer, framework):
     trainer.open_data()
     before = framework.weights(trainer)

@@ -18,3 +18,10 @@ def test_batches(samples, ranks, batch_size, expected):
 
 def test_real_samples_of_the_last_batches():
     assert [record_set.real_samples(9, batch, 4) for batch in range(4)] == [4, 4, 1, 0]
+
+
+@pytest.mark.parametrize("samples, ranks, batch_size, expected", [
+    (1281167, 8, 408, [209, 210]), (10, 2, 4, [1]), (11, 2, 4, [1, 2]), (8, 2, 4, []), (15, 2, 4, [3]),
+])
+def test_sizes_of_batches_that_are_not_full(samples, ranks, batch_size, expected):
+    assert record_set.ragged_sizes(samples, ranks, batch_size) == expected

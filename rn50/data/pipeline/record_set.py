@@ -25,6 +25,12 @@ def batches(samples: int, shards: int, batch_size: int) -> int:
     return math.ceil(max(shard_sizes(samples, shards)) / batch_size)
 
 
+def ragged_sizes(samples: int, shards: int, batch_size: int) -> List[int]:
+    """Return the sizes, at most two, that the last batches of the shards have where they are not full."""
+    last = batches(samples, shards, batch_size) - 1
+    return sorted({real_samples(size, last, batch_size) for size in shard_sizes(samples, shards)} - {batch_size})
+
+
 def real_samples(shard_size: int, batch: int, batch_size: int) -> int:
     """Return how many samples of batch 0, 1, ... of a shard are its own rather than padding."""
     return max(0, min(batch_size, shard_size - batch * batch_size))

@@ -58,7 +58,7 @@ class ToyImplementation:
         self._flat, self._weights = flat, {"fc1_weight": initial.copy(), "fc1_bias": np.zeros(classes, np.float32)}
         self._velocities = {name: np.zeros_like(weight) for name, weight in self._weights.items()}
         train = lambda batch: self._train_step(batch, learning_rate=0.0)  # noqa: E731
-        self.forward_seconds = training.warm_up(self._synthetic(), train, lambda batch: self._logits(batch.images))
+        self.forward_seconds = training.warm_up(self.config, self._synthetic(), train, lambda batch: self._logits(batch.images))
         for velocity in self._velocities.values():
             velocity[:] = 0
         return list(self._weights)
