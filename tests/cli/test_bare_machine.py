@@ -72,17 +72,22 @@ def test_without_any_package_the_line_names_the_first():
     assert (done.returncode, done.stdout, done.stderr) == (2, "", line)
 
 
-@pytest.fixture(scope="module")
-def python(tmp_path_factory):
-    """A Python with the packages of this one but those of ``MISSING``."""
-    folder, ours = tmp_path_factory.mktemp("venv"), sysconfig.get_paths()
+def python_without(missing, folder):
+    """Return a Python with the packages of this one but those that ``missing`` matches."""
+    ours = sysconfig.get_paths()
     venv.create(folder, symlinks=True)
     theirs = pathlib.Path(sysconfig.get_paths(vars={"base": str(folder), "platbase": str(folder)})["purelib"])
     for place in {pathlib.Path(ours["purelib"]), pathlib.Path(ours["platlib"])}:
         for entry in place.iterdir():
-            if not MISSING.match(entry.name) and entry.suffix != ".pth":
+            if not missing.match(entry.name) and entry.suffix != ".pth":
                 (theirs / entry.name).symlink_to(entry)
     return folder / "bin" / "python"
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory):
+    """A Python without the packages of ``MISSING``."""
+    return python_without(MISSING, tmp_path_factory.mktemp("venv"))
 
 
 @pytest.fixture(scope="module")
@@ -139,11 +144,13 @@ def test_without_pytest_the_tests_for_a_gpu_end_with_the_line_that_installs_it()
     assert (done.returncode, done.stdout, done.stderr) == (1, "", line)
 
 
-def test_the_tests_for_a_gpu_are_found(python):
+def test_the_tests_for_a_gpu_are_found(tmp_path):
+    python = python_without(re.compile(f"{MISSING.pattern}|matplotlib|safetensors|pytest_timeout|pytest_xdist|xdist"), tmp_path / "venv")
     command = (str(python), "-m", "pytest", "-m", "gpu", "--collect-only", "-q", "-p", "no:cacheprovider")
     done = subprocess.run(command, cwd=str(ROOT), capture_output=True, text=True, timeout=300)
     assert done.returncode == 0 and "ERROR" not in done.stdout, done.stdout + done.stderr
     assert "test_augmentation.py::" in done.stdout and "needs mlperf_logging" in done.stdout
+    assert "needs matplotlib" in done.stdout and "needs safetensors" in done.stdout
 
 
 def test_a_package_that_is_missing_is_named_with_the_command():

@@ -69,7 +69,7 @@ def test_what_is_assigned_is_what_the_network_has_and_trains_on(ranks, name):
         assert "beta" in each or "running" in each or (ours[each] != random[each]).any(), each
 
 
-@pytest.mark.parametrize("one, other", itertools.permutations(sorted(FRAMEWORKS), 2))
+@pytest.mark.parametrize("one, other", [*itertools.permutations(sorted(FRAMEWORKS), 2)])
 def test_weights_of_one_framework_evaluate_in_another(ranks, one, other):
     ours, theirs = ranks(one), ranks(other)
     ours.open_data()
