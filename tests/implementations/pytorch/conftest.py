@@ -1,6 +1,14 @@
-"""What makes two runs of a network on a GPU comparable."""
+"""The tiny configuration for PyTorch, and what makes two runs of a network on a GPU comparable."""
 
 import pytest
+
+from tests.conftest import with_changes
+
+
+@pytest.fixture
+def tiny_config(tiny_config):
+    """INPUT_LIBRARY=auto depends on the framework: a machine with a GPU may have PyTorch and no DALI."""
+    return with_changes(tiny_config, run={"framework": "pytorch"})
 
 
 @pytest.fixture
