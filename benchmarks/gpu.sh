@@ -18,7 +18,7 @@ parts=( # name, most seconds (eight minutes at most), meaning
   "compile 300 the same of STEP_MODE=compile"
   "bfloat16 150 STEP_MODE=fused in bfloat16"
   "batch256 150 STEP_MODE=fused with batches of 256"
-  "input 150 input pipeline and training with DALI, batch 400"
+  "input 150 input pipeline and training with DALI"
   "torchvision 150 the same with torchvision"
   "throughput 180 report of training with batches of 256 and 400"
   "seeds 480 five timed runs, checked and scored"
@@ -124,8 +124,8 @@ run() { # NAME
     graph | fused | compile) steps "$1" 400 float16 ;;
     bfloat16) steps fused 400 bfloat16 ;;
     batch256) steps fused 256 float16 ;;
-    input) limited env BATCHSIZE=400 INPUT_LIBRARY=dali "$python" -m rn50 bench input --seconds 60 ;;
-    torchvision) limited env BATCHSIZE=400 INPUT_LIBRARY=torchvision "$python" -m rn50 bench input --seconds 60 ;;
+    input) limited env INPUT_LIBRARY=dali "$python" -m rn50 bench input --seconds 60 ;;
+    torchvision) limited env INPUT_LIBRARY=torchvision "$python" -m rn50 bench input --seconds 60 ;;
     throughput)
       limited "$python" -m rn50 bench throughput --batch-sizes 256,400 --published -o results/throughput_gpu
       status=$?

@@ -30,7 +30,8 @@ def has_gpu() -> bool:
 HAS_GPU = has_gpu()
 ON_GPU = (pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="needs a GPU; make test-gpu"))
 """The marks of a test, or of one case of it, that needs one."""
-OPTIONAL = ("mlperf_logging", "nvidia", "optuna", "inotify_simple", "hypothesis", "onnx", "onnxruntime", "matplotlib", "safetensors")
+OPTIONAL = ("mlperf_logging", "nvidia", "optuna", "inotify_simple", "hypothesis", "onnx", "onnxruntime", "matplotlib",
+            "safetensors")
 """Packages that a machine with a GPU may lack: make test-gpu needs none of them, and make test installs all."""
 TRAIN_SAMPLES, EVAL_SAMPLES = 203, 57
 

@@ -16,6 +16,7 @@ from rn50.speed.rates import Comparison, Rates
 from rn50.terminal import Terminal, print_json
 
 STAGES = ("read", "decode", "pipeline")
+"""Stages of DALI, measured without training. Of another input library only the last is."""
 TRAINING = ("synthetic", "real")
 MEANING = {
     "read": "reading alone",
@@ -55,8 +56,8 @@ class Report(NamedTuple):
 
 
 def bottleneck(median: Dict[str, float], real_of_synthetic: Comparison) -> str:
-    """Return the bottleneck of training on real data, in words. ``median`` has the images/s of every stage and kind of
-    training."""
+    """Return the bottleneck of training on real data, in words. ``median`` has the images/s of every stage that was measured, and
+    of every kind of training."""
     slower = real_of_synthetic.shown and real_of_synthetic.highest < 1
     enough = median["pipeline"] >= median["synthetic"]
     if enough and not slower:
@@ -64,6 +65,8 @@ def bottleneck(median: Dict[str, float], real_of_synthetic: Comparison) -> str:
     if enough:
         return ("what training and input share, cores, memory or the device: alone the pipeline is fast enough, "
                 f"{median['pipeline'] / median['synthetic']:.2f} times as fast as training on synthetic data")
+    if "decode" not in median:
+        return "the input pipeline"
     slowest = min(("read", "decode"), key=lambda stage: median[stage])
     where = {"read": "reading", "decode": "decoding"}[slowest]
     if median[slowest] > CLOSE * median["pipeline"]:
@@ -93,12 +96,12 @@ def bench(
 
 def measure(config: Config, meter: Meter, implementation: Measurable, seconds: float, rounds: int) -> Report:
     """Measure every stage and both kinds of training, once a round."""
-    slot = seconds / (rounds + 1) / (len(STAGES) + SHARE_OF_TRAINING * len(TRAINING))
-    pipelines = {"read": meter.reader(), "decode": meter.decoder(), "pipeline": meter.whole()}
+    pipelines = meter.alone()
+    slot = seconds / (rounds + 1) / (len(pipelines) + SHARE_OF_TRAINING * len(TRAINING))
     inputs = {"synthetic": implementation.open_input(None), "real": implementation.open_input(config.input_pipeline)}
     depths = {"synthetic": 0, "real": config.input_pipeline.prefetch_queue_depth}
     steps = {name: meter.steps(batches, depths[name], SHARE_OF_TRAINING * slot) for name, batches in inputs.items()}
-    measured: Dict[str, List[float]] = {name: [] for name in (*STAGES, *TRAINING)}
+    measured: Dict[str, List[float]] = {name: [] for name in (*pipelines, *TRAINING)}
     waits: List[Tuple[EpochResult, float]] = []
     with counting("measuring input", meter.communicator.rank == 0) as progress:
         for round_ in range(rounds + 1):

@@ -3,11 +3,12 @@
 import itertools
 import time
 from pathlib import Path
-from typing import Any, Iterator, List
+from typing import Any, Dict, Iterator, List
 
 import numpy as np
 
 from rn50.data.pipeline import dali, record_set
+from rn50.data.pipeline.batches import Batches
 from rn50.data.recordio import IndexedRecordReader
 from rn50.errors import UserError
 from rn50.run import training
@@ -23,6 +24,17 @@ LEAD_IN_STEPS = 2
 BATCHES_IN_MEMORY = 4
 """Batches that are decoded without reading: enough that no cache of the processor holds them."""
 SEED = 1
+
+
+class _Pipeline:
+    """Batches of any input library with the method of DALI's pipelines."""
+
+    def __init__(self, batches: Batches):
+        self._batches = itertools.chain.from_iterable(batches.epoch() for _ in itertools.count())
+
+    def run(self) -> None:
+        """Wait for the next batch."""
+        next(self._batches)
 
 
 class Meter:
@@ -50,22 +62,16 @@ class Meter:
         """Return the sum over all ranks, to a millionth."""
         return int(self.communicator.all_reduce(np.array([round(value * 1e6)], np.int64))[0]) / 1e6
 
-    def reader(self) -> Any:
-        """Return a pipeline that only reads. Raises UserError if the input library is not DALI."""
-        library = training.input_library(self._config)
-        if library != "dali":
-            raise UserError(f"INPUT_LIBRARY={library}", "only DALI's stages can be measured one by one",
-                            "`rn50 bench throughput` measures training on synthetic and on real data")
-        return dali.build_reader(self._config, self.communicator.rank, self.communicator.size, SEED)
-
-    def decoder(self) -> Any:
-        """Return a pipeline that only decodes images in memory."""
-        return dali.build_decoder(self._config, SEED, self._implementation.batch_format, self._in_memory())
-
-    def whole(self) -> Any:
-        """Return the pipeline of the training set."""
+    def alone(self) -> Dict[str, Any]:
+        """Return pipelines to be measured without training: of DALI "read", "decode" (of images in memory) and "pipeline", the
+        whole one; of another input library the whole one."""
         rank, ranks = self.communicator.rank, self.communicator.size
-        return dali.build(self._config, "train", rank, ranks, SEED + rank, self._implementation.batch_format)
+        if training.input_library(self._config) != "dali":
+            return {"pipeline": _Pipeline(self._implementation.open_input(self._config.input_pipeline))}
+        form = self._implementation.batch_format
+        return {"read": dali.build_reader(self._config, rank, ranks, SEED),
+                "decode": dali.build_decoder(self._config, SEED, form, self._in_memory()),
+                "pipeline": dali.build(self._config, "train", rank, ranks, SEED + rank, form)}
 
     def _in_memory(self) -> Iterator[List[np.ndarray]]:
         folder, size = Path(self._config.data.folder), self._config.hyperparameters.batch_size

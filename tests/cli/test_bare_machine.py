@@ -145,7 +145,8 @@ def test_without_pytest_the_tests_for_a_gpu_end_with_the_line_that_installs_it()
 
 
 def test_the_tests_for_a_gpu_are_found(tmp_path):
-    python = python_without(re.compile(f"{MISSING.pattern}|matplotlib|safetensors|pytest_timeout|pytest_xdist|xdist"), tmp_path / "venv")
+    missing = re.compile(f"{MISSING.pattern}|matplotlib|safetensors|pytest_timeout|pytest_xdist|xdist")
+    python = python_without(missing, tmp_path / "venv")
     command = (str(python), "-m", "pytest", "-m", "gpu", "--collect-only", "-q", "-p", "no:cacheprovider")
     done = subprocess.run(command, cwd=str(ROOT), capture_output=True, text=True, timeout=300)
     assert done.returncode == 0 and "ERROR" not in done.stdout, done.stdout + done.stderr

@@ -50,6 +50,11 @@ def test_the_bottleneck_follows_from_the_figures(changes, compared, words):
     assert words in input_pipeline.bottleneck({**MEDIANS, **changes}, compared)
 
 
+def test_which_part_of_another_librarys_pipeline_is_slow_is_not_known():
+    medians = {"pipeline": 700.0, "synthetic": 1000.0, "real": 690.0}
+    assert input_pipeline.bottleneck(medians, SLOW) == "the input pipeline"
+
+
 @pytest.fixture
 def large_images(tmp_path):
     """64 images that take long to decode."""

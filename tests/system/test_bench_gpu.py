@@ -46,6 +46,12 @@ def sees_a_gpu(script):
     return lambda *cases: script("python", 'case "$*" in', "-c*) exit 0 ;;", *cases, "esac", f'exec {sys.executable} "$@"')
 
 
+def test_no_part_sets_a_variable_that_the_configuration_would_replace():
+    given = re.findall(r"\benv ([A-Z_]+)=", (ROOT / "benchmarks" / "gpu.sh").read_text())
+    configuration = (ROOT / "configs" / "config_DEMO_GPU_PYTORCH.sh").read_text()
+    assert given and not [name for name in given if re.search(rf"^export {name}=", configuration, re.MULTILINE)]
+
+
 @pytest.mark.skipif(HAS_GPU, reason="there is a GPU, and the bench of it takes long")
 @pytest.mark.parametrize("command", [["benchmarks/gpu.sh"], ["make", "-s", "bench-gpu", "PARTS=probe,seeds"]])
 def test_without_a_gpu_it_is_one_line(command):
