@@ -25,11 +25,11 @@ class MxnetImplementation:
 
     def __init__(self, config: Config):
         self.config = config
-        self.communicator: Any = connect(config)
-        on_gpu, local_rank = config.run.device == "gpu", self.communicator.local_rank
+        on_gpu = config.run.device == "gpu"
         if on_gpu:
-            training.require_gpu(config, local_rank, mx.context.num_gpus(),
-                                 "use mxnet-cu112 and a GPU of compute capability 5.0 to 8.9")
+            training.require_gpus(config, mx.context.num_gpus(), "use mxnet-cu112 and a GPU of compute capability 5.0 to 8.9")
+        self.communicator: Any = connect(config)
+        local_rank = self.communicator.local_rank
         self.context = mx.gpu(local_rank) if on_gpu else mx.cpu()
         self.precision = precision.before_warm_up(config)
         # MXNet's convolutions run channels-last on GPUs only.

@@ -24,11 +24,13 @@ class PaddleImplementation:
 
     def __init__(self, config: Config):
         self.config = config
-        self.communicator: Any = connect(config)
-        self._on_gpu, local_rank = config.run.device == "gpu", self.communicator.local_rank
+        self._on_gpu = config.run.device == "gpu"
         if self._on_gpu:
-            training.require_gpu(config, local_rank, paddle.device.cuda.device_count(),
-                                 "use paddlepaddle-gpu and a GPU of compute capability 6.1 to 8.9")
+            training.require_gpus(config, paddle.device.cuda.device_count(),
+                                  "use paddlepaddle-gpu and a GPU of compute capability 6.1 to 8.9")
+        self.communicator: Any = connect(config)
+        local_rank = self.communicator.local_rank
+        if self._on_gpu:
             training.require_code(config, paddle.device.cuda.get_device_capability(local_rank))
         paddle.set_device(f"gpu:{local_rank}" if self._on_gpu else "cpu")
         self.precision = precision.before_warm_up(config)

@@ -28,10 +28,11 @@ class PytorchImplementation:
 
     def __init__(self, config: Config):
         self.config = config
-        self.communicator: Any = connect(config)
-        on_gpu, local_rank = config.run.device == "gpu", self.communicator.local_rank
+        on_gpu = config.run.device == "gpu"
         if on_gpu:
-            training.require_gpu(config, local_rank, torch.cuda.device_count(), "install a driver and PyTorch that fit the GPUs")
+            training.require_gpus(config, torch.cuda.device_count(), "install a driver and PyTorch that fit the GPUs")
+        self.communicator: Any = connect(config)
+        local_rank = self.communicator.local_rank
         self.device = torch.device("cuda", local_rank) if on_gpu else torch.device("cpu")
         if on_gpu:  # every shape but that of a ragged batch recurs some ten thousand times
             torch.backends.cudnn.benchmark = True

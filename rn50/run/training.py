@@ -32,12 +32,13 @@ def without_dali(config: Config, error: ImportError) -> UserError:
     return UserError("INPUT_LIBRARY=dali", error, f"{install}, or set INPUT_LIBRARY=auto")
 
 
-def require_gpu(config: Config, local_rank: int, seen: int, remedy: str) -> None:
-    """Raise UserError unless the framework sees a GPU for this rank."""
-    if seen <= local_rank:
+def require_gpus(config: Config, seen: int, remedy: str) -> None:
+    """Raise UserError unless the framework sees a GPU for every rank of this machine. It comes before the ranks connect, which
+    takes their GPUs."""
+    ranks, gpus = config.run.ranks_per_node, "1 GPU" if seen == 1 else f"{seen} GPUs"
+    if seen < ranks:
         name = frameworks.traits(config.run.framework).name
-        raise UserError("DEVICE=gpu", f"{name} sees {seen} GPUs, DGXNGPU={config.run.ranks_per_node} asks for more",
-                        f"set DEVICE=cpu, or {remedy}")
+        raise UserError("DEVICE=gpu", f"{name} sees {gpus}, DGXNGPU={ranks} asks for more", f"set DEVICE=cpu, or {remedy}")
 
 
 def require_code(config: Config, capability: Tuple[int, int]) -> None:

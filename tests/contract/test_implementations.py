@@ -9,12 +9,14 @@ import mlperf_logging
 import numpy as np
 import pytest
 
+from rn50 import frameworks
 from rn50.benchmark import rules
+from rn50.errors import UserError
 from rn50.results import parse, recipe
 from rn50.run import implementation, timed_run
 from rn50.settings import config as configuration
 from rn50.speed import measurable
-from tests.conftest import EVAL_SAMPLES, TRAIN_SAMPLES, with_changes
+from tests.conftest import EVAL_SAMPLES, HAS_GPU, TRAIN_SAMPLES, with_changes
 from tests.contract.frameworks import WITH_TOY, installed
 
 
@@ -53,6 +55,16 @@ def test_tensors_carry_the_names_of_the_rulesets(create, framework, tiny_config,
     assert len(tensors) == len(set(tensors)) == framework.tensors
     expected = names_in_ruleset(version)
     assert set(tensors) <= set(expected) and len(expected) == 161
+
+
+@pytest.mark.skipif(HAS_GPU, reason="there is a GPU")
+def test_ranks_without_a_gpu_end_before_they_connect(request, create, tiny_config):
+    name = request.node.callspec.params["framework"]
+    if "gpu" not in frameworks.traits(name).precisions:
+        pytest.skip("runs on CPUs alone")
+    config = with_changes(tiny_config, run={"framework": name, "device": "gpu", "ranks_per_node": 2})
+    with pytest.raises(UserError, match="^DEVICE=gpu: .* sees 0 GPUs, DGXNGPU=2 asks for more; set DEVICE=cpu, or "):
+        create(config)
 
 
 def test_warm_up_leaves_the_weights_to_the_seed(create, framework, tiny_config):
