@@ -15,8 +15,6 @@ from rn50.speed.meter import Meter
 from rn50.speed.rates import Comparison, Rates
 from rn50.terminal import Terminal, print_json
 
-STAGES = ("read", "decode", "pipeline")
-"""Stages of DALI, measured without training. Of another input library only the last is."""
 TRAINING = ("synthetic", "real")
 MEANING = {
     "read": "reading alone",

@@ -63,8 +63,8 @@ class Meter:
         return int(self.communicator.all_reduce(np.array([round(value * 1e6)], np.int64))[0]) / 1e6
 
     def alone(self) -> Dict[str, Any]:
-        """Return pipelines to be measured without training: of DALI "read", "decode" (of images in memory) and "pipeline", the
-        whole one; of another input library the whole one."""
+        """Return the pipelines to measure without training. "pipeline" is the whole one. With DALI there are "read", which only
+        reads, and "decode", which only decodes images in memory, too."""
         rank, ranks = self.communicator.rank, self.communicator.size
         if training.input_library(self._config) != "dali":
             return {"pipeline": _Pipeline(self._implementation.open_input(self._config.input_pipeline))}

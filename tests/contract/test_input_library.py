@@ -20,6 +20,7 @@ from rn50.run.log_file import partial_name
 from rn50.speed import measurable
 from tests.conftest import EVAL_SAMPLES, TRAIN_SAMPLES, with_changes
 from tests.contract.frameworks import installed
+from tests.support import documented
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 WITHOUT_DALI = "import sys; sys.modules['nvidia.dali'] = None; from rn50.cli import main; main(['train'])"
@@ -121,12 +122,15 @@ def test_steps_that_only_measure_and_no_process_afterwards(tiny_config, library)
     assert not multiprocessing.active_children()
 
 
-def test_its_pipeline_is_measured_as_a_whole(tiny_environment, library):
-    command = [sys.executable, "-m", "rn50", "bench", "input", "--seconds", "2", "--rounds", "1", "--json"]
+@pytest.mark.parametrize("verb", ["bench input", "profile"])
+def test_its_pipeline_is_measured_as_a_whole(tiny_environment, tmp_path, library, verb):
+    folder = ["--output", str(tmp_path / "profile")] if verb == "profile" else []
+    command = [sys.executable, "-m", "rn50", *verb.split(), "--seconds", "2", "--rounds", "1", "--json", *folder]
     done = subprocess.run(command, cwd=str(ROOT), env={**os.environ, **tiny_environment, **library, "DALI_THREADS": "1"},
                           text=True, capture_output=True, timeout=300)  # fmt: skip
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
+    assert documented.differences(verb, report) == []
     assert list(report["images_per_second"]) == ["pipeline", "synthetic", "real"]
     assert all(rate["median"] > 0 for rate in report["images_per_second"].values())
 
