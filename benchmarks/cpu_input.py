@@ -21,7 +21,8 @@ import sys
 import tempfile
 import threading
 import time
-from typing import Any, Callable, Dict, Iterator, List
+from collections.abc import Callable, Iterator
+from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
@@ -57,7 +58,7 @@ def configured(folder: pathlib.Path, fused: bool) -> configuration.Config:
     return configuration.from_environment(environment)
 
 
-def in_memory(folder: pathlib.Path) -> List[np.ndarray]:
+def in_memory(folder: pathlib.Path) -> list[np.ndarray]:
     """Return the JPEGs of ``folder``."""
     with recordio.IndexedRecordReader(folder / "train.rec", folder / "train.idx") as reader:
         return [np.frombuffer(reader.read(place)[1], np.uint8) for place in range(len(reader))]
@@ -94,7 +95,7 @@ def bare(folder: pathlib.Path) -> Callable[[], int]:
     cv2.setNumThreads(1)
     images = in_memory(folder)
 
-    def decode(part: List[np.ndarray]) -> None:
+    def decode(part: list[np.ndarray]) -> None:
         for image in part:
             cv2.imdecode(image, cv2.IMREAD_COLOR)
 
@@ -118,7 +119,7 @@ def image_record_iter(folder: pathlib.Path) -> Callable[[], int]:
         path_imgrec=str(folder / "train.rec"), path_imgidx=str(folder / "train.idx"), data_shape=(3, SIZE, SIZE),
         batch_size=BATCH, shuffle=True, preprocess_threads=CORES, random_resized_crop=True, min_random_area=rules.CROP_AREA[0],
         max_random_area=rules.CROP_AREA[1], min_aspect_ratio=rules.CROP_ASPECT[0], max_aspect_ratio=rules.CROP_ASPECT[1],
-        rand_mirror=True, inter_method=1, verbose=False, **dict(zip(names, (*rules.MEAN, *rules.STD))),
+        rand_mirror=True, inter_method=1, verbose=False, **dict(zip(names, (*rules.MEAN, *rules.STD), strict=False)),
     )  # fmt: skip
 
     def batch() -> int:
@@ -170,7 +171,7 @@ def torch_loader(folder: pathlib.Path) -> Callable[[], int]:
     return lambda: len(next(batches))
 
 
-SIDES: Dict[str, Callable[[pathlib.Path], Callable[[], int]]] = {
+SIDES: dict[str, Callable[[pathlib.Path], Callable[[], int]]] = {
     "ours, DALI_ROI_DECODE=1": lambda folder: ours(folder, True),
     "ours, DALI_ROI_DECODE=0": lambda folder: ours(folder, False),
     "ImageRecordIter": image_record_iter,
@@ -225,7 +226,7 @@ def main() -> None:
         pack = [sys.executable, "-m", "rn50", "pack", str(source), str(packed)]
         subprocess.run(pack, cwd=str(ROOT), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
         size = (packed / "train.rec").stat().st_size / args.images
-        measured: Dict[str, List[float]] = {side: [] for side in SIDES}
+        measured: dict[str, list[float]] = {side: [] for side in SIDES}
         for _ in range(args.rounds):
             for side in list(measured):
                 rate = in_a_process(side, packed, args.seconds)

@@ -10,8 +10,9 @@ images themselves, so that the figure errs against the data set. Takes about 20 
 import argparse
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Iterable, List, NamedTuple, Tuple
+from typing import NamedTuple
 
 import cv2
 import numpy as np
@@ -38,7 +39,7 @@ class Result(NamedTuple):
     bound: float
 
 
-def load(folder: Path, name: str) -> Tuple[List[np.ndarray], np.ndarray]:
+def load(folder: Path, name: str) -> tuple[list[np.ndarray], np.ndarray]:
     """Return images (uint8, BGR) and labels (int64) of ``name``.rec."""
     images, labels = [], []
     with IndexedRecordReader(folder / f"{name}.rec", folder / f"{name}.idx") as reader:
@@ -92,7 +93,7 @@ def neighbour_accuracy(train: np.ndarray, train_labels: np.ndarray, test: np.nda
     return float(np.mean(train_labels[half_squared_distance.argmin(1)] == test_labels))
 
 
-def measure(folder: Path) -> List[Result]:
+def measure(folder: Path) -> list[Result]:
     (train, train_labels), (test, test_labels) = load(folder, "train"), load(folder, "val")
     results = []
     for shortcut, extract, accuracy, bound in (

@@ -12,7 +12,9 @@ import collections
 import pathlib
 import re
 import sys
-from typing import Any, Callable, Counter, Dict
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
@@ -25,7 +27,7 @@ from rn50.terminal import say
 REPEATS = 8
 
 
-def kernel_milliseconds(action: Callable[[], Any]) -> Dict[str, float]:
+def kernel_milliseconds(action: Callable[[], Any]) -> dict[str, float]:
     """Return the time of every kernel of ``action`` by name, a mean of some repeats."""
     import torch
 
@@ -78,7 +80,7 @@ def main() -> None:
     from implementations.pytorch.model import separate_normalise
 
     layers = collections.Counter((each.outputs, each.side_after, each.then) for each in convolutions(rules.IMAGE_SIZE))
-    totals: Dict[str, float] = dict.fromkeys(("fused", "separate"), 0.0)
+    totals: dict[str, float] = dict.fromkeys(("fused", "separate"), 0.0)
     for (channels, side, then), count in layers.items():
         shape = (args.batch, channels, side, side)
         source = torch.empty(shape, dtype=torch.float16, device="cuda")

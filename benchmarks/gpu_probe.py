@@ -12,7 +12,8 @@ import pathlib
 import statistics
 import sys
 import time
-from typing import Any, Callable, Dict, List
+from collections.abc import Callable
+from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
@@ -48,7 +49,7 @@ def milliseconds(action: Callable[[], Any], repeats: int = 30) -> float:
     return statistics.median(taken[repeats // 3:])
 
 
-def device_rates() -> Dict[str, float]:
+def device_rates() -> dict[str, float]:
     """Return bytes/s of a copy, counting both read and write, and operations/s of a product of matrices, on GPU 0."""
     import torch
 
@@ -90,7 +91,7 @@ def decoding() -> str:
     from rn50.data.demo.images import encode
 
     distinct = [torch.frombuffer(bytearray(encode(1, "train", index, 4)[1]), dtype=torch.uint8) for index in range(100)]
-    images: List[Any] = distinct * (IMAGES // len(distinct))
+    images: list[Any] = distinct * (IMAGES // len(distinct))
     for _ in range(4):  # the last one counts
         begin = time.perf_counter()
         decode_jpeg(images, ImageReadMode.RGB, "cuda")

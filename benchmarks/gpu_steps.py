@@ -16,7 +16,8 @@ import os
 import pathlib
 import subprocess
 import sys
-from typing import Any, Dict, Iterator, List
+from collections.abc import Iterator
+from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
@@ -35,7 +36,7 @@ COUNTED_AS = {"eager": "separate", "graph": "separate", "compile": "compiled", "
 KINDS = ("synthetic", "real")
 
 
-def measure(mode: str, seconds: float, rounds: int) -> Dict[str, Dict[str, List[float]]]:
+def measure(mode: str, seconds: float, rounds: int) -> dict[str, dict[str, list[float]]]:
     """Measure in this process; return mode (eager and ``mode``) -> kind of data -> images/s of every round."""
     config = configuration.from_environment()
     print(launchers.bind(config, os.environ), file=sys.stderr)  # before PyTorch starts threads
@@ -54,7 +55,7 @@ def measure(mode: str, seconds: float, rounds: int) -> Dict[str, Dict[str, List[
             batches = rank.open_input(config.input_pipeline if kind == "real" else None)
             steps = meter.steps(batches, depth, seconds / (rounds + 1) / len(KINDS) / 2)
             sides.append((each, kind, meter, batches, depth, steps))
-    found: Dict[str, Dict[str, List[float]]] = {each: {kind: [] for kind in KINDS} for each, *_ in sides}
+    found: dict[str, dict[str, list[float]]] = {each: {kind: [] for kind in KINDS} for each, *_ in sides}
     for round_ in range(rounds + 1):  # the first does not count
         for each, kind, meter, batches, depth, steps in sides:
             result = meter.train(batches, depth, steps)
@@ -65,7 +66,7 @@ def measure(mode: str, seconds: float, rounds: int) -> Dict[str, Dict[str, List[
     return found
 
 
-def apart(options: List[str], variables: Dict[str, str]) -> Any:
+def apart(options: list[str], variables: dict[str, str]) -> Any:
     """Run this script with ``options`` in a process of its own and return the JSON it prints; on failure the reason, a str."""
     environ = {**os.environ, **variables}
     environ.update(job.rank_environment(configuration.from_environment(environ), environ))
@@ -78,7 +79,7 @@ def apart(options: List[str], variables: Dict[str, str]) -> Any:
     return f"{reason}: {last[0]}" if reason.startswith("exit status") else reason
 
 
-def rows_of(mode: str, batch: int, precision: str, found: Any, rates: Dict[str, float]) -> Iterator[Dict[str, Any]]:
+def rows_of(mode: str, batch: int, precision: str, found: Any, rates: dict[str, float]) -> Iterator[dict[str, Any]]:
     """Yield the rows of a mode that was measured beside eager, or failed, as plain data."""
     row = {"batch": batch, "precision": precision, "mode": mode}
     if isinstance(found, str):
@@ -100,7 +101,7 @@ def line(*cells: str) -> str:
     return " ".join([f"{cells[0]:9}", f"{cells[1]:9}", *(f"{cell:>9}" for cell in cells[2:])]).rstrip()
 
 
-def told(row: Dict[str, Any]) -> str:
+def told(row: dict[str, Any]) -> str:
     """Return the line of a row."""
     if "failure" in row:
         return f"{row['mode']:9} {row['failure']}"

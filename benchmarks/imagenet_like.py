@@ -5,7 +5,7 @@ A few pictures are generated. Each becomes many files, which differ in the numbe
 
 import pathlib
 import struct
-from typing import List, Sequence, Tuple
+from collections.abc import Sequence
 
 import cv2
 import numpy as np
@@ -16,7 +16,7 @@ QUALITY = 93
 """Quality of the JPEGs, at which a picture of 375x500 has about 110 KB, as those of ImageNet have."""
 
 
-def pictures(sizes: Sequence[Tuple[int, int]] = SIZES) -> List[bytes]:
+def pictures(sizes: Sequence[tuple[int, int]] = SIZES) -> list[bytes]:
     """Return a JPEG of smooth noise of every size."""
     rng = np.random.RandomState(0)
     made = []

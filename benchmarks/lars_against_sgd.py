@@ -20,7 +20,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from queue import Queue
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, NamedTuple
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
@@ -40,7 +40,7 @@ class Side(NamedTuple):
     optimizer: str
     batch_size: int
     epochs: int
-    learning_rates: Tuple[float, ...]
+    learning_rates: tuple[float, ...]
 
 
 SIDES = (
@@ -65,7 +65,7 @@ class Run(NamedTuple):
 class Outcome(NamedTuple):
     """The epoch at which a run reached the target, None if it did not, and its last accuracy."""
 
-    epoch: Optional[float]
+    epoch: float | None
     accuracy: float
 
 
@@ -92,7 +92,7 @@ def made(run: Run, cpu: int) -> Outcome:
     return Outcome(epoch, evaluations[-1].accuracy)
 
 
-def every(runs: List[Run], what: str) -> List[Outcome]:
+def every(runs: list[Run], what: str) -> list[Outcome]:
     """Make all runs, one per core at a time."""
     cpus: Queue[int] = Queue()
     for cpu in os.sched_getaffinity(0):
@@ -125,15 +125,15 @@ def main() -> None:
         return Run(side, rate, seed, data, args.to / f"{side.optimizer}_{side.batch_size}" / f"{name}.txt")
 
     tried = [run(side, rate, SCAN_SEED, args.tune, f"LR_{rate:g}") for side in SIDES for rate in side.learning_rates]
-    scanned = dict(zip(tried, every(tried, "choosing learning rates")))
-    chosen: Dict[Side, Run] = {}
+    scanned = dict(zip(tried, every(tried, "choosing learning rates"), strict=False))
+    chosen: dict[Side, Run] = {}
     for side in SIDES:
         # The first to reach the target, else the most accurate.
         mine = [each for each in tried if each.side == side]
         chosen[side] = min(mine, key=lambda each: (scanned[each].epoch or float("inf"), -scanned[each].accuracy))
     runs = [run(side, chosen[side].learning_rate, seed, args.data, f"result_{seed}") for seed in SEEDS for side in SIDES]
-    outcomes = dict(zip(runs, every(runs, "five seeds each")))
-    report: List[Dict[str, Any]] = []
+    outcomes = dict(zip(runs, every(runs, "five seeds each"), strict=False))
+    report: list[dict[str, Any]] = []
     for side in SIDES:
         mine = [outcomes[each] for each in runs if each.side == side]
         reached = [each.epoch for each in mine if each.epoch is not None]

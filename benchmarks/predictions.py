@@ -12,8 +12,9 @@ import json
 import os
 import pathlib
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -51,7 +52,7 @@ class Held:
 
 def hold_out(
     split: Callable[[PublishedResult], str], weights: Weights, spread: Spread, progress: Callable[[int, int], None]
-) -> List[Held]:
+) -> list[Held]:
     results = [each for each in published.distinct(OPTIMIZER) if each.is_closed]
     judged = [each for each in results if each.round != "v0.7" and each.epochs_to_target]
     groups = sorted({split(each) for each in judged})
@@ -74,7 +75,7 @@ def _predict(planner: SystemPlanner, result: PublishedResult) -> Held:
     return Held(result, plain, own, known)
 
 
-def figures(held: Sequence[Held]) -> Dict[str, Any]:
+def figures(held: Sequence[Held]) -> dict[str, Any]:
     """Return the errors over all results, over large batches, and over many accelerators."""
     large = [each for each in held if (each.result.global_batch_size or 0) > LARGE_BATCH]
     known = [each for each in held if each.known]
@@ -90,24 +91,24 @@ def figures(held: Sequence[Held]) -> Dict[str, Any]:
     }
 
 
-def _epochs(held: Sequence[Held], how: str) -> Dict[str, float]:
+def _epochs(held: Sequence[Held], how: str) -> dict[str, float]:
     said = [getattr(each, how).epochs for each in held]
-    off = np.abs([a.expected - b.epochs for a, b in zip(said, held)])
-    within = [a.low - 1e-6 <= b.epochs <= a.high + 1e-6 for a, b in zip(said, held)]
+    off = np.abs([a.expected - b.epochs for a, b in zip(said, held, strict=False)])
+    within = [a.low - 1e-6 <= b.epochs <= a.high + 1e-6 for a, b in zip(said, held, strict=False)]
     return {**_summary(off), "coverage": float(np.mean(within))}
 
 
-def _minutes(held: Sequence[Held], how: str) -> Dict[str, float]:
+def _minutes(held: Sequence[Held], how: str) -> dict[str, float]:
     pairs = [(getattr(each, how), each.result.olympic_minutes) for each in held]
     off = np.abs([a.minutes / b - 1 for a, b in pairs])
     return {**_summary(off), "coverage": float(np.mean([a.low <= b <= a.high for a, b in pairs]))}
 
 
-def _summary(off: Any) -> Dict[str, float]:
+def _summary(off: Any) -> dict[str, float]:
     return {"results": len(off), "mean": float(off.mean()), "median": float(np.median(off)), "p90": float(np.quantile(off, 0.9))}
 
 
-def baselines(held: Sequence[Held]) -> Dict[str, float]:
+def baselines(held: Sequence[Held]) -> dict[str, float]:
     """Return the errors of simpler predictions."""
     needed = np.array([each.epochs for each in held])
     reference_epochs = reference.epochs(np.array([float(each.result.global_batch_size or 0) for each in held]))
@@ -154,7 +155,7 @@ def draw(held: Sequence[Held], file: pathlib.Path) -> None:
     os.replace(partial, file)
 
 
-def table(of: Dict[str, Any]) -> str:
+def table(of: dict[str, Any]) -> str:
     lines = [f"| {'what':48} | results | mean error | median error | 90 % below | in the {CONFIDENCE:.0%} interval |"]
     for what, row in of.items():
         said = [f"{row[key]:.2f}" if what.startswith("epochs") else f"{row[key]:.1%}" for key in ("mean", "median", "p90")]
@@ -164,10 +165,10 @@ def table(of: Dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def sensitivity(progress: Callable[[int, int], None]) -> Dict[str, Any]:
+def sensitivity(progress: Callable[[int, int], None]) -> dict[str, Any]:
     """Return both figures with every constant of the models halved and doubled."""
     varied = {}
-    constants: List[Tuple[Any, str]] = [(model, name) for model in (Weights(), Spread()) for name in vars(model)]
+    constants: list[tuple[Any, str]] = [(model, name) for model in (Weights(), Spread()) for name in vars(model)]
     for done, (model, name) in enumerate(constants, 1):
         for factor in (0.5, 2):
             changed = replace(model, **{name: getattr(model, name) * factor})
@@ -178,7 +179,7 @@ def sensitivity(progress: Callable[[int, int], None]) -> Dict[str, Any]:
     return varied
 
 
-def main(arguments: Optional[Sequence[str]] = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--plot", type=pathlib.Path, metavar="FILE.svg", help="draw predicted against published")
     parser.add_argument("--sensitivity", action="store_true", help="also with every constant of the models halved and doubled")

@@ -14,7 +14,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import Any, Dict, Iterator, Tuple
+from collections.abc import Iterator
+from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
@@ -35,7 +36,7 @@ HEAD = {
 """Records before those of the weights."""
 
 
-def records() -> Iterator[Tuple[str, Any, Dict[str, Any]]]:
+def records() -> Iterator[tuple[str, Any, dict[str, Any]]]:
     """Yield key, value and metadata of the records of a run."""
     yield from ((key, value, {}) for key, value in HEAD.items())
     yield from (("weights_initialization", None, {"tensor": f"tensor_{number}"}) for number in range(rules.TRAINABLE_TENSORS))

@@ -16,7 +16,8 @@ import json
 import math
 import pathlib
 import sys
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Tuple
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
@@ -35,8 +36,8 @@ class Version(NamedTuple):
     """Numbers of passes over memory in a step. ``forward`` and ``backward`` count passes over one activation, by the operations
     after its batch norm."""
 
-    forward: Dict[str, int]
-    backward: Dict[str, int]
+    forward: dict[str, int]
+    backward: dict[str, int]
     gradient_sum: int
     """Passes to sum the two gradients of a block's input."""
     index_bytes: int
@@ -135,7 +136,7 @@ def convolutions(image_size: int, width: float = 1.0) -> Iterator[Convolution]:
     channels, inputs = [round(base * width) for _, base in STAGES], round(64 * width)
     yield Convolution("conv0", 3, inputs, 7, 2, image_size, RELU)
     side = math.ceil(image_size / 4)  # after the first convolution and the pooling
-    for stage, ((units, _), base) in enumerate(zip(STAGES, channels), start=1):
+    for stage, ((units, _), base) in enumerate(zip(STAGES, channels, strict=False), start=1):
         for unit in range(1, units + 1):
             name, stride, outputs = f"stage{stage}_unit{unit}_conv", 2 if unit == 1 and stage > 1 else 1, base * EXPANSION
             if unit == 1:
@@ -151,12 +152,12 @@ def convolutions(image_size: int, width: float = 1.0) -> Iterator[Convolution]:
 def kernels(
     version: str, batch: int, precision: str, image_size: int = rules.IMAGE_SIZE, classes: int = rules.CLASSES,
     width: float = 1.0, cache: int = CACHE,
-) -> List[Kernel]:
+) -> list[Kernel]:
     """Return the kernels of a training step of ``batch`` images: activations in ``precision``, parameters and statistics in
     float32. ``cache`` is for versions that pass backwards."""
     passes, element = VERSIONS[version], ELEMENT_BYTES[precision]
     layers = list(convolutions(image_size, width))
-    found: List[Kernel] = []
+    found: list[Kernel] = []
     parameters = 0
     for layer in layers:
         before, after = layer.inputs * layer.side**2, layer.outputs * layer.side_after**2
@@ -188,7 +189,7 @@ def kernels(
     return found
 
 
-def _head(layers: List[Convolution], passes: Version, batch: int, element: int, classes: int) -> Iterator[Kernel]:
+def _head(layers: list[Convolution], passes: Version, batch: int, element: int, classes: int) -> Iterator[Kernel]:
     """Yield both poolings and the classifier. The loss, a few numbers per image and class, does not count."""
     first, last = layers[0], layers[-1]
     before, after = first.outputs * first.side_after**2, first.outputs * layers[1].side ** 2
@@ -201,7 +202,7 @@ def _head(layers: List[Convolution], passes: Version, batch: int, element: int, 
         yield Kernel("fc1", kind, *once)
 
 
-def operations_and_bytes(every: Iterable[Kernel]) -> Tuple[int, int]:
+def operations_and_bytes(every: Iterable[Kernel]) -> tuple[int, int]:
     """Return total operations and total bytes of the kernels."""
     listed = list(every)
     return sum(each.operations for each in listed), sum(each.bytes for each in listed)
@@ -212,7 +213,7 @@ def seconds(every: Iterable[Kernel], bytes_per_second: float, operations_per_sec
     return sum(max(each.bytes / bytes_per_second, each.operations / operations_per_second) for each in every)
 
 
-def counted(version: str, args: argparse.Namespace) -> Dict[str, Any]:
+def counted(version: str, args: argparse.Namespace) -> dict[str, Any]:
     """Return the figures of a version as plain data."""
     rates = args.terabytes * 1e12, args.teraflops * 1e12
     found = kernels(version, args.batch, args.precision, args.size, cache=int(args.cache_megabytes * 1e6))

@@ -20,7 +20,8 @@ import statistics
 import subprocess
 import sys
 import time
-from typing import Any, Callable, Dict, List, Tuple
+from collections.abc import Callable
+from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
@@ -36,7 +37,7 @@ DEMO_SIZE = 48
 """Images of this size have the demo's network: a quarter of the width, 10 classes."""
 
 
-def our_step(framework: str, size: int, batch: int, precision: str) -> Dict[str, Callable[[], None]]:
+def our_step(framework: str, size: int, batch: int, precision: str) -> dict[str, Callable[[], None]]:
     """Build our step, and its optimizer update alone."""
     from rn50 import frameworks
     from rn50.settings import config as configuration
@@ -63,7 +64,7 @@ def our_step(framework: str, size: int, batch: int, precision: str) -> Dict[str,
     return {"step": step, "update": update}
 
 
-def zoo_step(size: int, batch: int, precision: str) -> Dict[str, Callable[[], None]]:
+def zoo_step(size: int, batch: int, precision: str) -> dict[str, Callable[[], None]]:
     """Build the step of Gluon's model zoo, as its documentation trains it, with a static graph like ours."""
     from implementations.mxnet import mx
 
@@ -98,7 +99,7 @@ def zoo_step(size: int, batch: int, precision: str) -> Dict[str, Callable[[], No
 SIDES = {"MXNet": functools.partial(our_step, "mxnet"), "PyTorch": functools.partial(our_step, "pytorch"), "model zoo": zoo_step}
 
 
-def measure(side: str, size: int, batch: int, precision: str, steps: int, clock: Callable[[], float]) -> Dict[str, List[float]]:
+def measure(side: str, size: int, batch: int, precision: str, steps: int, clock: Callable[[], float]) -> dict[str, list[float]]:
     """Return the seconds of every step, measured in this process."""
     seconds = {}
     for name, action in SIDES[side](size, batch, precision).items():
@@ -113,14 +114,14 @@ def measure(side: str, size: int, batch: int, precision: str, steps: int, clock:
     return seconds
 
 
-def measure_apart(side: str, size: int, batch: int, precision: str, steps: int, cpu_time: bool) -> Dict[str, List[float]]:
+def measure_apart(side: str, size: int, batch: int, precision: str, steps: int, cpu_time: bool) -> dict[str, list[float]]:
     """Return the same, measured in a process of its own."""
     argv = [sys.executable, __file__, "--worker", side, "--size", str(size), "--batch", str(batch), "--steps", str(steps)]
     argv += ["--precision", precision, *(["--cpu-time"] if cpu_time else [])]
     done = subprocess.run(argv, stdout=subprocess.PIPE, cwd=str(ROOT), check=False)
     if done.returncode:
         raise SystemExit(f"{side}: the measurement failed; its reason is above")
-    seconds: Dict[str, List[float]] = json.loads(done.stdout)
+    seconds: dict[str, list[float]] = json.loads(done.stdout)
     return seconds
 
 
@@ -144,13 +145,13 @@ def main() -> None:
     for size, batch in cases:
         sides = [side for side in SIDES if size != DEMO_SIZE or side != "model zoo"]
         turns = [(precision, side) for precision in ([args.precision] if args.precision else PRECISIONS) for side in sides]
-        seconds: Dict[Tuple[str, str], Dict[str, List[float]]] = {turn: {} for turn in turns}
+        seconds: dict[tuple[str, str], dict[str, list[float]]] = {turn: {} for turn in turns}
         for precision, side in turns * ROUNDS:
             for name, times in measure_apart(side, size, batch, precision, args.steps, args.cpu_time).items():
                 seconds[precision, side].setdefault(name, []).extend(times)
         median = {turn: statistics.median(times["step"]) for turn, times in seconds.items()}
         for precision in dict.fromkeys(precision for precision, _ in turns):
-            row: Dict[str, Any] = {"size": size, "batch": batch, "precision": precision}
+            row: dict[str, Any] = {"size": size, "batch": batch, "precision": precision}
             row["images_per_second"] = {side: batch / median[precision, side] for side in sides}
             row["optimizer_share"] = statistics.median(seconds[precision, "MXNet"]["update"]) / median[precision, "MXNet"]
             rows.append(row)

@@ -14,7 +14,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from typing import Dict, Iterable, Iterator, Sequence, Tuple
+from collections.abc import Iterable, Iterator, Sequence
 
 import click
 
@@ -30,7 +30,7 @@ SHOWN = re.compile(r"(```sh\n(?P<commands>(?:(?!```).)*?)```\n\n<!-- output -->\
 """Commands, and below them their output."""
 
 
-def written() -> Dict[pathlib.Path, str]:
+def written() -> dict[pathlib.Path, str]:
     """Return the pages that hold something generated, and their text."""
     pages = {DOCS / "reference" / "cli.md": command_line(), DOCS / "reference" / "configuration.md": configuration()}
     for page in sorted(DOCS.rglob("*.md")):
@@ -81,7 +81,7 @@ def _context(command: click.Command, name: str) -> click.Context:
     return click.Context(command, info_name=name, terminal_width=100, **command.context_settings)
 
 
-def _verbs(command: click.Command, path: str) -> Iterator[Tuple[str, click.Command]]:
+def _verbs(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
     if not isinstance(command, click.Group):
         yield path, command
         return
@@ -89,7 +89,7 @@ def _verbs(command: click.Command, path: str) -> Iterator[Tuple[str, click.Comma
         yield from _verbs(command.commands[name], f"{path} {name}")
 
 
-def _statuses() -> Iterator[Tuple[str, str]]:
+def _statuses() -> Iterator[tuple[str, str]]:
     yield from re.findall(r'^    \w+ = (\d+)\n    """(.*?)"""', inspect.getsource(Status), re.DOTALL | re.MULTILINE)
     yield "128 + n", "Ended by signal n: 130 by Ctrl-C, 143 by SIGTERM."
 
@@ -145,7 +145,7 @@ def configuration() -> str:
     return "\n".join([*lines, GENERATED, ""])
 
 
-def _variable(variable: variables.Variable) -> Tuple[str, str, str, str]:
+def _variable(variable: variables.Variable) -> tuple[str, str, str, str]:
     """Return the row of a variable."""
     meaning = variable.meaning
     if variable.aliases:

@@ -1,7 +1,6 @@
 """Errors that a user can fix, and the exit statuses of every command."""
 
 import enum
-from typing import Optional, Tuple
 
 
 class Status(enum.IntEnum):
@@ -28,12 +27,12 @@ class UserError(Exception):
 
     status = Status.USER_ERROR
 
-    def __init__(self, subject: object, problem: Optional[object] = None, remedy: Optional[object] = None) -> None:
+    def __init__(self, subject: object, problem: object | None = None, remedy: object | None = None) -> None:
         super().__init__(subject, problem, remedy)
         self.subject, self.problem, self.remedy = ("" if each is None else str(each) for each in (subject, problem, remedy))
 
     @property
-    def lines(self) -> Tuple[str, ...]:
+    def lines(self) -> tuple[str, ...]:
         """A line for each error."""
         return (str(self),)
 
@@ -50,7 +49,7 @@ class UserErrors(UserError):
         self.args = self.errors = errors
 
     @property
-    def lines(self) -> Tuple[str, ...]:
+    def lines(self) -> tuple[str, ...]:
         """A line for each error."""
         return tuple(line for error in self.errors for line in error.lines)
 

@@ -10,7 +10,8 @@ import pathlib
 import re
 import secrets
 import stat
-from typing import Any, BinaryIO, Iterable, Iterator, Mapping, Set, Union
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, BinaryIO, Union
 
 import rn50
 from rn50.errors import UserError
@@ -26,7 +27,7 @@ MARK = f"written by rn50 {rn50.__version__}"
 NOTHING, OURS, ANY = "nothing", "files that rn50 wrote", "any regular file that is no result log"
 """Values of ``may_replace``: the files that ``write`` may replace."""
 
-_unfinished: Set[pathlib.Path] = set()
+_unfinished: set[pathlib.Path] = set()
 """Files of temporary names that ``write`` is writing."""
 _MARK = MARK.rsplit(" ", 1)[0].encode()  # of any version
 _MARKED_WITHIN = 4096
@@ -157,7 +158,7 @@ def sha256(path: Path) -> str:
 
 
 def write(
-    path: Path, content: Union[str, bytes], may_replace: str = OURS, remedy: str = "name another file",
+    path: Path, content: str | bytes, may_replace: str = OURS, remedy: str = "name another file",
     or_else: str = "move it away",
 ) -> None:  # fmt: skip
     """Write a file atomically; characters that UTF-8 cannot encode are written as escapes.

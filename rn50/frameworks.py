@@ -7,7 +7,8 @@ import functools
 import importlib
 import importlib.util
 import pathlib
-from typing import Any, FrozenSet, Mapping, NamedTuple, Optional, Tuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from rn50.errors import UserError
 from rn50.files import ROOT
@@ -19,16 +20,16 @@ class Variables(NamedTuple):
     """Environment variables of a framework."""
 
     prefix: str
-    read: FrozenSet[str]
+    read: frozenset[str]
     """Names with the prefix that it reads; others with it have no effect."""
-    elsewhere: Tuple[str, ...] = ()
+    elsewhere: tuple[str, ...] = ()
     """Names without the prefix that published files set and that it does not read."""
 
 
 class Launcher(NamedTuple):
     """A framework's own program that starts the ranks of one machine, as ``python -m <arguments> COMMAND...``."""
 
-    arguments: Tuple[str, ...]
+    arguments: tuple[str, ...]
     """Its module and options; {ranks} and {folder} stand for the number of ranks and a folder for its files, which is removed."""
     rank: str
     """Environment variable that it gives each rank: its number."""
@@ -43,30 +44,30 @@ class Traits(NamedTuple):
     """Pattern of the distributions that are the framework, in lower case."""
     packages: str
     """Pattern of the distributions whose versions are reported of a measurement."""
-    requirements: Mapping[str, Tuple[str, ...]]
+    requirements: Mapping[str, tuple[str, ...]]
     """Device -> sets of ``requirements/`` that one rank needs."""
-    precisions: Mapping[str, Tuple[str, ...]]
+    precisions: Mapping[str, tuple[str, ...]]
     """Device -> values of PRECISION beside "auto"; without a device the framework cannot use it."""
-    pythons: Mapping[str, Tuple[Tuple[int, int], Tuple[int, int]]] = {}
+    pythons: Mapping[str, tuple[tuple[int, int], tuple[int, int]]] = {}
     """Device -> the oldest and the newest Python that its sets are for; without a device they are for all that rn50 runs on."""
     install_with: Mapping[str, str] = {}
     """Device -> the environment variable without which its sets cannot be installed, as NAME=value."""
-    input_libraries: Tuple[str, ...] = ("dali",)
+    input_libraries: tuple[str, ...] = ("dali",)
     """Values of INPUT_LIBRARY beside "auto"."""
     automatic_input: Mapping[str, Mapping[str, str]] = {}
     """Device -> what INPUT_LIBRARY=auto takes the first of whose module can be imported: library -> module; without a device it
     takes the first of ``input_libraries``."""
-    step_modes: Tuple[str, ...] = ("eager",)
+    step_modes: tuple[str, ...] = ("eager",)
     """Values of STEP_MODE."""
-    inference: Mapping[str, Tuple[str, ...]] = {}
+    inference: Mapping[str, tuple[str, ...]] = {}
     """Ways in which its ``inference.py`` runs a network on a CPU -> the precisions in which it does; empty without that file."""
-    exports: Tuple[str, ...] = ()
+    exports: tuple[str, ...] = ()
     """Ends of the names of the files in its own format that ``inference.py`` writes and reads; empty: none."""
     calibrations: Mapping[str, str] = {}
     """Ways to calibrate int8 -> its own names of them; empty if ``inference.py`` does not quantise."""
-    capabilities: Tuple[Tuple[int, int], ...] = ()
+    capabilities: tuple[tuple[int, int], ...] = ()
     """Compute capabilities for which its GPU build has code, which it cannot compile for others; empty: any GPU."""
-    least_capabilities: Mapping[str, Tuple[int, int]] = {}
+    least_capabilities: Mapping[str, tuple[int, int]] = {}
     """Value of PRECISION -> the least compute capability of a GPU that computes in it, where it needs one."""
     horovod: bool = False
     """True if ranks on GPUs or on several machines need Horovod."""
@@ -74,11 +75,11 @@ class Traits(NamedTuple):
     """Value of LAUNCHER -> the framework's own launcher of that name."""
     gradient_buckets: bool = False
     """True if it splits the gradients into MXNET_HOROVOD_NUM_GROUPS buckets."""
-    variables: Optional[Variables] = None
+    variables: Variables | None = None
     """Known names of its environment variables; None where any may have an effect."""
-    library: Tuple[str, str] = ("", "")
+    library: tuple[str, str] = ("", "")
     """(package, its shared library), whose own libraries ``rn50 doctor`` looks for; empty: none."""
-    prefixes: Tuple[str, ...] = ()
+    prefixes: tuple[str, ...] = ()
     """First parts of the names of its environment variables, which are passed through."""
     of_one_rank: str = ""
     """Pattern of those that launchers set for each rank, which are no settings."""
@@ -95,7 +96,7 @@ class Traits(NamedTuple):
     is_default: bool = False
     """True for the default of FRAMEWORK."""
 
-    def runs_on(self, capability: Tuple[int, int]) -> bool:
+    def runs_on(self, capability: tuple[int, int]) -> bool:
         """Return True if its GPU build has code for a GPU: of the same major version and no newer minor version.
 
         Source: CUDA C++ Programming Guide, "Binary compatibility".
@@ -109,7 +110,7 @@ class Traits(NamedTuple):
         return " && ".join(f"{before}requirements/install.sh {each}" for each in self.requirements.get(device, ()))
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _folders() -> Mapping[str, pathlib.Path]:
     # A namespace package: PYTHONPATH may add folders named implementations to the one of the repository.
     package = importlib.util.find_spec("implementations")
@@ -118,13 +119,13 @@ def _folders() -> Mapping[str, pathlib.Path]:
     return {file.parent.name: file.parent for file in files}
 
 
-@functools.lru_cache(maxsize=None)
-def names() -> Tuple[str, ...]:
+@functools.cache
+def names() -> tuple[str, ...]:
     """Return the values of FRAMEWORK: the folders of ``implementations/`` that have traits."""
     return tuple(sorted(_folders()))
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def traits(framework: str) -> Traits:
     """Return the traits of a framework. Raises UserError where there is no such implementation."""
     if framework not in names():
@@ -134,7 +135,7 @@ def traits(framework: str) -> Traits:
     return found
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def default() -> str:
     """Return the default of FRAMEWORK."""
     return next(name for name in names() if traits(name).is_default)
@@ -145,7 +146,7 @@ def every() -> Mapping[str, Traits]:
     return {name: traits(name) for name in names()}
 
 
-def values(field: str) -> Tuple[str, ...]:
+def values(field: str) -> tuple[str, ...]:
     """Return the values that any framework has for a field of its traits."""
     return tuple(dict.fromkeys(value for each in every().values() for value in getattr(each, field)))
 
@@ -163,7 +164,7 @@ def module(framework: str, name: str) -> Any:
         raise UserError(f"FRAMEWORK={framework}", error, f"{install}, and use .venv/bin/python") from error
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def is_importable(name: str) -> bool:
     """Return True if a module can be imported, which it then is: it may be there and not fit this machine or its framework."""
     try:
@@ -173,14 +174,14 @@ def is_importable(name: str) -> bool:
         return False
 
 
-def unimported(framework: str, name: str) -> Optional[Any]:
+def unimported(framework: str, name: str) -> Any | None:
     """Return a module of an implementation that imports no framework, without importing its package; None if there is none."""
     traits(framework)
     file = _folders()[framework] / f"{name}.py"
     return _of_file(file) if file.is_file() else None
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _of_file(file: pathlib.Path) -> Any:
     # Not by its name: that would run __init__.py of its package, which may import the framework.
     spec = importlib.util.spec_from_file_location(f"rn50_{file.stem}_of_{file.parent.name}", file)

@@ -3,7 +3,7 @@
 import contextlib
 import re
 import sys
-from typing import Iterator, Optional
+from collections.abc import Iterator
 
 from rn50.errors import UserError
 from rn50.files import ROOT
@@ -40,7 +40,7 @@ def install(name: str) -> str:
     return f"{sys.executable} -m pip install {pinned(name) or name}"
 
 
-def pinned(name: str) -> Optional[str]:
+def pinned(name: str) -> str | None:
     """Return NAME or NAME==VERSION of a distribution as ``VERSIONS`` has it, None if it has not."""
     versions = VERSIONS.read_text(encoding="utf-8") if VERSIONS.is_file() else ""
     found = re.search(rf"^({re.escape(name)}(==[^\s;]+)?)\s*(;|$)", versions, re.MULTILINE | re.IGNORECASE)

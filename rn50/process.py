@@ -4,7 +4,7 @@ import ctypes
 import os
 import resource
 import signal
-from typing import Callable, Mapping
+from collections.abc import Callable, Mapping
 
 from rn50.errors import UserError
 

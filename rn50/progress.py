@@ -1,7 +1,7 @@
 """A progress bar with ETA on a terminal, plain lines elsewhere."""
 
 import contextlib
-from typing import Callable, Iterator
+from collections.abc import Callable, Iterator
 
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text

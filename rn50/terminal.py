@@ -13,7 +13,8 @@ import os
 import re
 import select
 import sys
-from typing import Any, Iterable, Optional, Sequence, TextIO
+from collections.abc import Iterable, Sequence
+from typing import Any, TextIO
 
 import click
 from rich.console import Console
@@ -45,7 +46,7 @@ def styled(text: str, style: str) -> Text:
 class Terminal(Console):
     """A console on standard output, standard error or ``file`` that shows each string as it is, on one line."""
 
-    def __init__(self, stderr: bool = False, file: Optional[TextIO] = None):
+    def __init__(self, stderr: bool = False, file: TextIO | None = None):
         self._on_screen = (file or (sys.stderr if stderr else sys.stdout)).isatty()
         width = None if self._on_screen else UNFOLDED
         super().__init__(stderr=stderr, file=file, markup=False, emoji=False, highlight=False, width=width)

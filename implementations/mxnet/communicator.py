@@ -5,7 +5,8 @@ import re
 import socket
 import threading
 import time
-from typing import Any, Iterator, List, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import mxnet as mx
 import numpy as np
@@ -46,7 +47,7 @@ class SharedMemory(LocalRanks):
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         super().__init__(environ)
-        self._everybodys: List[List[np.ndarray]] = []
+        self._everybodys: list[list[np.ndarray]] = []
         """The arrays of all ranks for each array of ``gradients``, in their order."""
 
     def gradients(self, values: int, context: Any) -> Any:
@@ -59,7 +60,7 @@ class SharedMemory(LocalRanks):
 
     def all_reduce_gradients(self, gradients: Sequence[Any]) -> None:
         """All-reduce every array of ``gradients`` in place, once backpropagation has written it."""
-        for array, everybodys in zip(gradients, self._everybodys):
+        for array, everybodys in zip(gradients, self._everybodys, strict=False):
             array.wait_to_read()
             self.all_reduce_shared(everybodys)
 
@@ -89,7 +90,7 @@ class Horovod:
         with lost_rank_named():
             return self._hvd.allreduce(mx.nd.array(array, dtype="int64"), average=False).asnumpy()
 
-    def all_reduce_seconds(self, values: int, repeats: int) -> List[float]:
+    def all_reduce_seconds(self, values: int, repeats: int) -> list[float]:
         """Return the seconds of each of ``repeats`` all-reduces of ``values`` float32 numbers, on the device of the gradients."""
         array = mx.nd.zeros(values, mx.gpu(self.local_rank) if self._on_gpu else mx.cpu())
         seconds = []

@@ -5,7 +5,7 @@ Imports no MXNet.
 
 import re
 import sys
-from typing import Iterator, Mapping, Optional, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rn50 import frameworks
 from rn50.doctor.finding import FAILURE, INSTALL_DRIVER, OK, WARNING, Finding
@@ -33,7 +33,7 @@ WHEELS = {"libcudnn": "nvidia-cudnn-cu11", "libnccl": "nvidia-nccl-cu11", "libcu
 """Library without its version -> the package of PyPI that contains it."""
 
 
-def packages(software: Software, config: Optional[Config]) -> Iterator[Finding]:
+def packages(software: Software, config: Config | None) -> Iterator[Finding]:
     """Yield findings on installed packages and shared libraries; ``config`` is None where nothing is configured."""
     yield _packages(software, config)
     yield from _libraries(software)
@@ -45,7 +45,7 @@ def gpus(used: Sequence[Gpu], software: Software, grave: str, environ: Mapping[s
     yield _driver(used[0].driver, grave, environ)
 
 
-def _packages(software: Software, config: Optional[Config]) -> Finding:
+def _packages(software: Software, config: Config | None) -> Finding:
     on_gpus = config is not None and config.run.device == "gpu"
     device = "gpu" if on_gpus else "cpu"
     install = f"{install_command(software, frameworks.traits('mxnet'), device)}, or make image STAGE={device}"

@@ -1,6 +1,7 @@
 """Our network with weights of a file, on a CPU: to be timed as one graph, or as files of Gluon."""
 
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from mxnet.gluon import SymbolBlock

@@ -1,7 +1,7 @@
 """Batches for the training loop: from DALI, or a synthetic one held in memory."""
 
 import ctypes
-from typing import Any, Tuple, Union
+from typing import Any
 
 import mxnet as mx
 import numpy as np
@@ -24,9 +24,9 @@ class DaliBatches(dali_batches.DaliBatches):
         self._buffers = [(mx.nd.empty(shape, context, form.dtype), mx.nd.empty((batch_size, 1), context)) for _ in range(2)]
         self._wrong = mx.nd.zeros(1, context)
 
-    def _copied(self, outputs: Any, index: int) -> Tuple[Any, Any]:
+    def _copied(self, outputs: Any, index: int) -> tuple[Any, Any]:
         buffers = self._buffers[index % 2]
-        for output, array in zip(outputs, buffers):
+        for output, array in zip(outputs, buffers, strict=False):
             copy_in(output.as_tensor(), array)
         images, labels = buffers[0], buffers[1].reshape(-1)
         # NaN is not equal to itself.
@@ -37,7 +37,7 @@ class DaliBatches(dali_batches.DaliBatches):
         return int(self._wrong.asscalar())
 
 
-def copy_in(source: Union[TensorCPU, TensorGPU], array: Any) -> None:
+def copy_in(source: TensorCPU | TensorGPU, array: Any) -> None:
     """Copy a tensor to an array of its shape and type, once the engine has done with the array, and wait for the copy.
 
     ``feed_ndarray`` of DALI 1.34 does not wait. On a GPU the engine, whose streams know nothing of the copy, could read the array

@@ -2,7 +2,7 @@
 
 import json
 import pathlib
-from typing import Any, List, Optional, Tuple
+from typing import Any
 
 import mxnet as mx
 
@@ -15,7 +15,7 @@ from rn50.settings.config import Config
 from rn50.speed.measurable import Operator, TrainingSteps
 
 
-def create(config: Config, model: Optional[str] = None) -> "MxnetMeasurable":
+def create(config: Config, model: str | None = None) -> "MxnetMeasurable":
     """Return the measurable implementation; ``model`` names one of Gluon's to time instead of ours."""
     return MxnetMeasurable(config, model)
 
@@ -23,7 +23,7 @@ def create(config: Config, model: Optional[str] = None) -> "MxnetMeasurable":
 class MxnetMeasurable(MxnetImplementation, TrainingSteps):
     """See ``rn50.speed.measurable.Measurable``."""
 
-    def __init__(self, config: Config, model: Optional[str]):
+    def __init__(self, config: Config, model: str | None):
         super().__init__(config)
         self._model = model
         if model is not None:
@@ -39,7 +39,7 @@ class MxnetMeasurable(MxnetImplementation, TrainingSteps):
         """See ``Measurable``."""
         return super().train_steps(batches, lead_in, steps)
 
-    def profile(self, batches: Batches, steps: int, trace: pathlib.Path) -> Tuple[EpochResult, List[Operator]]:
+    def profile(self, batches: Batches, steps: int, trace: pathlib.Path) -> tuple[EpochResult, list[Operator]]:
         """Run steps under MXNet's profiler.
 
         Without MXNET_EXEC_BULK_EXEC_TRAIN=0, operators that the engine runs in one piece count as one.

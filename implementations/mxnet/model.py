@@ -9,7 +9,8 @@ of convolutions and the classifier. So parameters are the master weights of mixe
 
 import itertools
 import math
-from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import mxnet as mx
 from mxnet import autograd
@@ -20,7 +21,7 @@ from rn50.benchmark import rules
 from rn50.benchmark.network import EXPANSION, STAGES
 from rn50.benchmark.quantization import INPUT_LEVELS, SMALLEST, WEIGHT_LEVELS
 
-BATCH_NORM: Dict[str, Any] = {
+BATCH_NORM: dict[str, Any] = {
     "momentum": rules.BATCH_NORM_MOMENTUM, "eps": rules.BATCH_NORM_EPSILON, "fix_gamma": False, "use_global_stats": False,
 }
 
@@ -37,7 +38,7 @@ class Layout(NamedTuple):
     rounds: bool = False
     """Weights and inputs of every layer rounded as in int8."""
 
-    def operands(self, F: Any, x: Any, weight: Any) -> Tuple[Any, Any]:
+    def operands(self, F: Any, x: Any, weight: Any) -> tuple[Any, Any]:
         """Return the input and the weight of a layer as they are multiplied."""
         if self.rounds:
             x, weight = rounded_input(F, x), rounded_weight(F, weight)
@@ -190,12 +191,12 @@ class Evaluation(HybridBlock):
         return F.argmax(self.network(images), axis=1) == labels
 
 
-def trainable(network: HybridBlock) -> Tuple[Any, ...]:
+def trainable(network: HybridBlock) -> tuple[Any, ...]:
     """Return the 161 parameters that have a gradient, in the order of the network."""
     return tuple(p for p in network.collect_params().values() if p.grad_req != "null")
 
 
-def flatten_gradients(parameters: Sequence[Any], groups: int, zeros: Callable[[int, Any], Any]) -> List[Any]:
+def flatten_gradients(parameters: Sequence[Any], groups: int, zeros: Callable[[int, Any], Any]) -> list[Any]:
     """Flatten the gradients into ``groups`` buckets, arrays of one dimension, and return these.
 
     So each all-reduce is one operation and nothing is copied. ``zeros(values, context)`` makes an array. The last layer comes
@@ -210,7 +211,7 @@ def flatten_gradients(parameters: Sequence[Any], groups: int, zeros: Callable[[i
         # Each gradient begins on a boundary of 256 bytes like a separate array, because kernels on GPUs read 16 bytes at a time.
         ends = list(itertools.accumulate(math.ceil(parameter.data().size / 64) * 64 for parameter in group))
         array = zeros(ends[-1], group[0].data().context)
-        for parameter, start in zip(group, [0, *ends]):
+        for parameter, start in zip(group, [0, *ends], strict=False):
             # Gluon has no public way to set the array of a gradient.
             parameter._grad = [array[start : start + parameter.data().size].reshape(parameter.shape)]
             autograd.mark_variables(parameter.list_data(), parameter.list_grad())

@@ -5,7 +5,8 @@ ratio and weight decay, scales the momentum of only some parameters when the lea
 the order of the network, which on a CPU is several times slower (docs/measurements.md).
 """
 
-from typing import Any, Dict, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import mxnet as mx
 
@@ -26,7 +27,7 @@ class SquaredNorms:
         if self._norms.context.device_type == "gpu":
             return mx.nd.multi_sum_sq(*self._arrays, num_arrays=len(self._arrays), out=self._norms)
         # On a CPU the kernel above runs in one thread; the dot product of BLAS is four times as fast.
-        for vector, part in zip(self._vectors, self._parts):
+        for vector, part in zip(self._vectors, self._parts, strict=False):
             mx.nd.dot(vector, vector, out=part)
         return self._norms
 
@@ -50,9 +51,9 @@ class Sgd:
         # The number of tensors in one launch, as MXNet reads it from MXNET_OPTIMIZER_AGGREGATION_SIZE.
         self._chunk = mx.optimizer.SGD().aggregate_num
 
-    def momentum(self) -> Dict[str, Any]:
+    def momentum(self) -> dict[str, Any]:
         """Return the momentum by the names of the parameters."""
-        return dict(zip(self._names, self._velocities))
+        return dict(zip(self._names, self._velocities, strict=False))
 
     def reset(self) -> None:
         """Set all momentum to 0."""
@@ -65,7 +66,7 @@ class Sgd:
         for start in range(0, len(self._weights), self._chunk):
             chunk = slice(start, start + self._chunk)
             weights = self._weights[chunk]
-            tensors = [array for triple in zip(weights, self._gradients[chunk], self._velocities[chunk]) for array in triple]
+            tensors = [array for triple in zip(weights, self._gradients[chunk], self._velocities[chunk], strict=False) for array in triple]
             mx.nd.preloaded_multi_sgd_mom_update(
                 *tensors, rates[chunk], self._weight_decay[chunk],
                 num_weights=len(weights), momentum=self._hyperparameters.momentum, rescale_grad=1 / samples, out=weights,

@@ -2,7 +2,8 @@
 
 import itertools
 import math
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Tuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import mxnet as mx
 import numpy as np
@@ -10,7 +11,14 @@ from mxnet import autograd
 
 from implementations.mxnet.communicator import connect, lost_rank_named
 from implementations.mxnet.input_pipeline import DaliBatches, synthetic
-from implementations.mxnet.model import Evaluation, Layout, ResNet50, TrainingLoss, flatten_gradients, trainable
+from implementations.mxnet.model import (
+    Evaluation,
+    Layout,
+    ResNet50,
+    TrainingLoss,
+    flatten_gradients,
+    trainable,
+)
 from implementations.mxnet.optimizer import OPTIMIZERS
 from rn50.benchmark import quantization
 from rn50.data.pipeline import dali
@@ -36,7 +44,7 @@ class MxnetImplementation:
         layout, half = "HWC" if on_gpu else "CHW", self.precision.name == "float16"
         self.batch_format = BatchFormat(local_rank if on_gpu else None, layout, half)
         self._learning_rates, self._pace = training.LearningRates(config), training.Pace()
-        self._masks: List[Tuple[Any, Any]] = []
+        self._masks: list[tuple[Any, Any]] = []
         self.steps = 0
         self.forward_seconds = math.inf
         self.training_data: Any = None
@@ -48,7 +56,7 @@ class MxnetImplementation:
         return any(data is not None and data.waiting for data in (self.training_data, self.validation_data))
 
     @lost_rank_named()
-    def warm_up(self, seed: int) -> List[str]:
+    def warm_up(self, seed: int) -> list[str]:
         """Build and compile everything on synthetic batches, then restore the weights of ``seed``."""
         h, classes = self.config.hyperparameters, self.config.data.classes
         self._seed = seed
@@ -114,7 +122,7 @@ class MxnetImplementation:
         """Return the batches of a split."""
         return DaliBatches(config, split, self.communicator, self._seed, self.batch_format)
 
-    def weights(self) -> Dict[str, np.ndarray]:
+    def weights(self) -> dict[str, np.ndarray]:
         """Return copies of all tensors."""
         arrays = {name: parameter.data().asnumpy() for name, parameter in self.network.collect_params().items()}
         return {name: self._moved(array, 3, 1) for name, array in arrays.items()}
@@ -137,7 +145,7 @@ class MxnetImplementation:
             (parameters[name].data(), mx.nd.array(self._moved(mask, 1, 3), self.context)) for name, mask in masks.items()
         ]
 
-    def momentum(self) -> Dict[str, np.ndarray]:
+    def momentum(self) -> dict[str, np.ndarray]:
         """Return copies of the momentum."""
         return {name: self._moved(array.asnumpy(), 3, 1) for name, array in self.optimizer.momentum().items()}
 
@@ -191,7 +199,7 @@ class MxnetImplementation:
         return loss
 
     @lost_rank_named()
-    def evaluate(self) -> Tuple[int, int]:
+    def evaluate(self) -> tuple[int, int]:
         """Return (correct, total) of this rank's shard of the validation set."""
         correct, total = mx.nd.zeros(1, self.context), 0
         for batch in self.validation_data.epoch():
@@ -202,7 +210,7 @@ class MxnetImplementation:
         self.validation_data.check_labels()
         return int(correct.asscalar()), total
 
-    def predictions(self) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
+    def predictions(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield logits and labels of this rank's shard of the validation set."""
         batches = self._open(self.config, "val")
         for images, labels, samples, _ in batches.epoch():

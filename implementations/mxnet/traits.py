@@ -4,7 +4,6 @@ Source of the variables that the released MXNet reads: the names in ``libmxnet.s
 and ``mxnet-cu112`` 1.9.1. Other names in published files are for NVIDIA's own build and have no effect.
 """
 
-from typing import FrozenSet
 
 from rn50.frameworks import Traits, Variables
 
@@ -40,7 +39,7 @@ _PYTHON = """
 """
 
 
-def _named(names: str) -> FrozenSet[str]:
+def _named(names: str) -> frozenset[str]:
     return frozenset(PREFIX + name for name in names.split())
 
 

@@ -1,14 +1,14 @@
 """Gluon's model zoo, used only to time the training step of its models (``rn50 bench throughput --models``)."""
 
 import inspect
-from typing import Any, Dict
+from typing import Any
 
 import mxnet as mx
 from mxnet.contrib import amp
 from mxnet.gluon.model_zoo import vision
 
 
-def models() -> Dict[str, int]:
+def models() -> dict[str, int]:
     """Return name -> side of the input in pixels, from the zoo's documentation."""
     builders = (name for name, each in vars(vision).items() if inspect.isfunction(each) and not name.startswith("get_"))
     return {name: 299 if name == "inception_v3" else 224 for name in builders}

@@ -6,7 +6,8 @@ NCCL between GPUs was never run by this project; Gloo between CPUs, by the same 
 import contextlib
 import socket
 import time
-from typing import Any, Dict, Iterator, List, Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 from paddle import distributed
@@ -91,7 +92,7 @@ class Distributed:
         self.all_reduce_gradients(tensor)
         return tensor.numpy()
 
-    def all_reduce_seconds(self, values: int, repeats: int) -> List[float]:
+    def all_reduce_seconds(self, values: int, repeats: int) -> list[float]:
         """Return the seconds of each of ``repeats`` all-reduces of ``values`` float32 numbers, on the device of the gradients."""
         tensor = paddle.zeros([values])
         seconds = []
@@ -119,7 +120,7 @@ class Distributed:
             distributed.destroy_process_group()
 
 
-def _met(ranks: LocalRanks) -> Dict[str, str]:
+def _met(ranks: LocalRanks) -> dict[str, str]:
     """Return the environment of ``init_parallel_env`` for ranks of ``local_launcher``. Rank 0 broadcasts a free port."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -127,7 +128,7 @@ def _met(ranks: LocalRanks) -> Dict[str, str]:
     return _as_rank(str(ranks.rank), str(ranks.size), str(ranks.rank), f"127.0.0.1:{port}")
 
 
-def _as_rank(rank: str, size: str, local_rank: str, master: str) -> Dict[str, str]:
+def _as_rank(rank: str, size: str, local_rank: str, master: str) -> dict[str, str]:
     """Return the environment of ``init_parallel_env`` for a rank; rank 0 serves the rendezvous at ``master``, as address:port."""
     return {"PADDLE_TRAINER_ID": rank, "PADDLE_TRAINERS_NUM": size, "PADDLE_RANK_IN_NODE": local_rank,
             "FLAGS_selected_gpus": local_rank, "PADDLE_MASTER": master,

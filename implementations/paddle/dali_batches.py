@@ -1,6 +1,6 @@
 """Batches from DALI: INPUT_LIBRARY=dali."""
 
-from typing import Any, Tuple
+from typing import Any
 
 from nvidia.dali.plugin.paddle import feed_ndarray
 
@@ -22,8 +22,8 @@ class DaliBatches(dali_batches.DaliBatches):
         self._stream = None if form.device_id is None else paddle.device.cuda.current_stream().cuda_stream
         self._wrong = paddle.zeros([], "int64")
 
-    def _copied(self, outputs: Any, index: int) -> Tuple[paddle.Tensor, paddle.Tensor]:
-        for output, tensor in zip(outputs, self._buffers):
+    def _copied(self, outputs: Any, index: int) -> tuple[paddle.Tensor, paddle.Tensor]:
+        for output, tensor in zip(outputs, self._buffers, strict=False):
             feed_ndarray(output.as_tensor(), tensor.data_ptr(), cuda_stream=self._stream)
         images, labels = self._buffers[0], self._buffers[1].reshape([-1])
         # check_labels reports a label that is no class index; until then it must not stop the device.

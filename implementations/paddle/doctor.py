@@ -1,7 +1,7 @@
 """PaddlePaddle's part of ``rn50 doctor``. Imports no PaddlePaddle."""
 
 import re
-from typing import Iterator, Mapping, Optional, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rn50 import frameworks
 from rn50.doctor.finding import FAILURE, OK, Finding
@@ -11,7 +11,7 @@ from rn50.machine.software import Software
 from rn50.settings.config import Config
 
 
-def packages(software: Software, config: Optional[Config]) -> Iterator[Finding]:
+def packages(software: Software, config: Config | None) -> Iterator[Finding]:
     """Yield findings on installed packages; ``config`` is None where nothing is configured."""
     have = software.packages
     device = "cpu" if config is None else config.run.device

@@ -3,7 +3,7 @@
 import os
 import pathlib
 import tempfile
-from typing import Callable, Tuple
+from collections.abc import Callable
 
 import numpy as np
 from paddle import inference
@@ -46,7 +46,7 @@ def write(weights: Weights, path: str) -> None:
     paddle.jit.save(network, path, input_spec=[paddle.static.InputSpec(shape, "float32", "images")])
 
 
-def quantize(source: str, path: str, images: np.ndarray, calibration: str) -> Tuple[int, int]:
+def quantize(source: str, path: str, images: np.ndarray, calibration: str) -> tuple[int, int]:
     """Write what ``write`` wrote as ``source`` for int8 at ``path``; return how many of its layers are int8, and of how many.
 
     ``images`` (N, 3, S, S) calibrate, by one of the algorithms of ``paddle.static.quantization.PostTrainingQuantization``.
@@ -84,7 +84,7 @@ class _Images(paddle.io.Dataset):
     def __init__(self, images: np.ndarray):
         self._images = images
 
-    def __getitem__(self, index: int) -> Tuple[np.ndarray]:
+    def __getitem__(self, index: int) -> tuple[np.ndarray]:
         return (self._images[index],)
 
     def __len__(self) -> int:

@@ -1,7 +1,8 @@
 """Batches from PaddlePaddle's DataLoader, for machines without DALI: INPUT_LIBRARY=dataloader."""
 
 import weakref
-from typing import Any, Iterator, List, Tuple
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from paddle.io import DataLoader
@@ -17,7 +18,7 @@ from rn50.settings.config import Config
 class Records(loader_records.Records):
     """Records whose batches are NumPy arrays alone: PaddlePaddle's DataLoader hands over nothing else."""
 
-    def arrays(self, samples: List[Any]) -> List[np.ndarray]:
+    def arrays(self, samples: list[Any]) -> list[np.ndarray]:
         """Return the images and labels of a batch, or one array with the bytes of an error line."""
         batch = self.together(samples)
         return [np.frombuffer(batch.encode(), np.uint8)] if isinstance(batch, str) else [*batch]
@@ -43,11 +44,11 @@ class LoaderBatches(loader_batches.LoaderBatches):
         weakref.finalize(self, batches._try_shutdown_all)
         return map(_batch_or_fault, batches)
 
-    def _on_device(self, images: paddle.Tensor, labels: paddle.Tensor) -> Tuple[paddle.Tensor, paddle.Tensor]:
+    def _on_device(self, images: paddle.Tensor, labels: paddle.Tensor) -> tuple[paddle.Tensor, paddle.Tensor]:
         pixels = ((images.astype("float32") - self._mean) / self._std).astype(self._form.dtype)
         return pixels if self._form.layout == "HWC" else pixels.transpose([0, 3, 1, 2]), labels.astype("int64")
 
 
-def _batch_or_fault(arrays: List[paddle.Tensor]) -> Any:
+def _batch_or_fault(arrays: list[paddle.Tensor]) -> Any:
     """Return what ``Records.arrays`` was made of."""
     return arrays if len(arrays) == 2 else arrays[0].numpy().tobytes().decode()

@@ -4,7 +4,8 @@ import collections
 import json
 import pathlib
 import re
-from typing import Any, Container, Dict, Iterable, List, Optional, Tuple
+from collections.abc import Container, Iterable
+from typing import Any
 
 from paddle import profiler
 
@@ -20,7 +21,7 @@ OPERATORS, KERNELS = ("Operator",), ("Kernel", "Memcpy", "Memset")
 """Kinds of events on the host, and those of a GPU, whose traces this project has never seen."""
 
 
-def create(config: Config, model: Optional[str] = None) -> "PaddleMeasurable":
+def create(config: Config, model: str | None = None) -> "PaddleMeasurable":
     """Return the measurable implementation; ``model`` names one of paddle.vision to time instead of ours."""
     return PaddleMeasurable(config, model)
 
@@ -28,7 +29,7 @@ def create(config: Config, model: Optional[str] = None) -> "PaddleMeasurable":
 class PaddleMeasurable(PaddleImplementation, TrainingSteps):
     """See ``rn50.speed.measurable.Measurable``."""
 
-    def __init__(self, config: Config, model: Optional[str]):
+    def __init__(self, config: Config, model: str | None):
         super().__init__(config)
         self._model = model
         if model is not None:
@@ -44,7 +45,7 @@ class PaddleMeasurable(PaddleImplementation, TrainingSteps):
         """See ``Measurable``."""
         return super().train_steps(batches, lead_in, steps)
 
-    def profile(self, batches: Batches, steps: int, trace: pathlib.Path) -> Tuple[EpochResult, List[Operator]]:
+    def profile(self, batches: Batches, steps: int, trace: pathlib.Path) -> tuple[EpochResult, list[Operator]]:
         """Run steps under PaddlePaddle's profiler."""
         def export(running: profiler.Profiler) -> None:
             running.export(str(trace), format="json")
@@ -56,10 +57,10 @@ class PaddleMeasurable(PaddleImplementation, TrainingSteps):
         return result, operators(events, KERNELS if self._on_gpu else OPERATORS)
 
 
-def operators(events: Iterable[Dict[str, Any]], kinds: Container[str]) -> List[Operator]:
+def operators(events: Iterable[dict[str, Any]], kinds: Container[str]) -> list[Operator]:
     """Return the events of ``kinds`` in a trace of the profiler, each with the time of those within it."""
     ran = sorted((each for each in events if each.get("cat") in kinds), key=lambda each: (each["ts"], -each["dur"]))
-    seconds: Dict[str, List[float]] = collections.defaultdict(list)
+    seconds: dict[str, list[float]] = collections.defaultdict(list)
     end = 0.0
     for event in ran:
         ends = event["ts"] + event["dur"]

@@ -12,7 +12,8 @@ batch, so gradients are large enough for float16 without loss scaling.
 
 import itertools
 import math
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from paddle import nn
@@ -23,7 +24,7 @@ from rn50.benchmark import rules
 from rn50.benchmark.network import EXPANSION, STAGES
 from rn50.benchmark.quantization import INPUT_LEVELS, SMALLEST, WEIGHT_LEVELS
 
-BATCH_NORM: Dict[str, Any] = {"momentum": rules.BATCH_NORM_MOMENTUM, "epsilon": rules.BATCH_NORM_EPSILON}
+BATCH_NORM: dict[str, Any] = {"momentum": rules.BATCH_NORM_MOMENTUM, "epsilon": rules.BATCH_NORM_EPSILON}
 ALIGNMENT = 64
 """Elements. Each flattened gradient begins on a boundary of 256 bytes, like a separate tensor."""
 
@@ -72,7 +73,7 @@ class ConvNorm(nn.Layer):
         for tensor, value in ((self.gamma, self._first_gamma), (self.beta, 0), (self.running_mean, 0), (self.running_var, 1)):
             tensor.set_value(np.full(tensor.shape, value, np.float32))
 
-    def forward(self, x: paddle.Tensor, shortcut: Optional[paddle.Tensor] = None) -> paddle.Tensor:
+    def forward(self, x: paddle.Tensor, shortcut: paddle.Tensor | None = None) -> paddle.Tensor:
         x, weight = (rounded_input(x), rounded_weight(self.weight)) if self.rounds else (x, self.weight)
         x = functional.conv2d(cast(x, self._precision), cast(weight, self._precision), **self._convolution)
         norm = self.running_mean, self.running_var, self.gamma, self.beta
@@ -133,7 +134,7 @@ class ResNet50(nn.Layer):
     def __init__(self, classes: int, width: float, gamma_zero: bool, precision: str, layout: str, rounds: bool = False):
         super().__init__()
         inputs = round(64 * width)
-        layers: List[nn.Layer] = [
+        layers: list[nn.Layer] = [
             ConvNorm("", "0", 3, inputs, 7, 2, layout, precision), nn.MaxPool2D(3, 2, 1, data_format=layout),
         ]
         for stage, (units, base) in enumerate(STAGES, start=1):
@@ -191,12 +192,12 @@ class Named(NamedTuple):
     tensor: paddle.Tensor
 
 
-def trainable(network: nn.Layer) -> Tuple[Named, ...]:
+def trainable(network: nn.Layer) -> tuple[Named, ...]:
     """Return the 161 parameters that have a gradient, in the order of the network."""
     return tuple(Named(name, getattr(layer, kind)) for layer in _named(network) for kind, name in layer.names.items())
 
 
-def tensors(network: nn.Layer) -> Dict[str, paddle.Tensor]:
+def tensors(network: nn.Layer) -> dict[str, paddle.Tensor]:
     """Return parameters and running statistics, by the names of ``rn50.benchmark.network.shapes``."""
     found = dict(trainable(network))
     for layer in _named(network):
@@ -220,7 +221,7 @@ def flatten_gradients(parameters: Sequence[Named], zeros: Callable[[int], paddle
     *begins, end = itertools.accumulate((math.ceil(each.size / ALIGNMENT) * ALIGNMENT for each in tensors), initial=0)
     flat = zeros(end)
     paddle.add_n([each.sum() for each in tensors]).backward()  # only a gradient that is there can be given another memory
-    for tensor, begin in zip(tensors, begins):
+    for tensor, begin in zip(tensors, begins, strict=False):
         # PaddlePaddle has no public way; its tensor_fusion_helper.py does it so.
         view = flat._slice(begin, begin + tensor.size)
         view.get_tensor()._set_dims(tensor.shape)

@@ -4,7 +4,8 @@ SGD is its LARS without weight decay, and so without trust ratios; the decay is 
 ``paddle.optimizer.Momentum`` would not do: its learning rate is outside the momentum, which differs where the rate changes.
 """
 
-from typing import Any, Dict, List, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from paddle.incubate.optimizer import LarsMomentumOptimizer
 
@@ -33,7 +34,7 @@ class Sgd:
             learning_rate=0.0, momentum=self._hyperparameters.momentum, parameter_list=self._tensors,
             epsilon=rules.LARS_EPSILON, **self._decay())
 
-    def momentum(self) -> Dict[str, paddle.Tensor]:
+    def momentum(self) -> dict[str, paddle.Tensor]:
         """Return the momentum by the names of the parameters; empty before the first step."""
         return dict(self._optimizer._accumulators["velocity"])  # the names of its state_dict() change from object to object
 
@@ -42,7 +43,7 @@ class Sgd:
         for velocity in self.momentum().values():
             velocity.zero_()
 
-    def _decay(self) -> Dict[str, Any]:
+    def _decay(self) -> dict[str, Any]:
         """Return the optimizer's arguments on weight decay and trust ratio."""
         return {"lars_weight_decay": 0.0}
 
@@ -64,8 +65,8 @@ class Sgd:
 class Lars(Sgd):
     """SGD in which the trust ratio of each weight scales its learning rate."""
 
-    def _decay(self) -> Dict[str, Any]:
-        excluded: List[str] = [each.name for each in self._tensors if not optimizers.has_weight_decay(each.name)]
+    def _decay(self) -> dict[str, Any]:
+        excluded: list[str] = [each.name for each in self._tensors if not optimizers.has_weight_decay(each.name)]
         return {"lars_coeff": self._hyperparameters.lars_eta, "exclude_from_weight_decay": excluded,
                 "lars_weight_decay": max(self._hyperparameters.weight_decay, SMALLEST_DECAY)}
 

@@ -2,7 +2,8 @@
 
 import itertools
 import math
-from typing import Any, Dict, Iterator, List, Mapping, Tuple
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -10,7 +11,14 @@ from implementations.paddle import paddle
 from implementations.paddle.communicator import connect, lost_rank_named
 from implementations.paddle.input_library import open_batches, prepare
 from implementations.paddle.input_pipeline import synthetic
-from implementations.paddle.model import ResNet50, evaluation, flatten_gradients, tensors, trainable, training_loss
+from implementations.paddle.model import (
+    ResNet50,
+    evaluation,
+    flatten_gradients,
+    tensors,
+    trainable,
+    training_loss,
+)
 from implementations.paddle.optimizer import OPTIMIZERS
 from rn50.benchmark import quantization
 from rn50.data.pipeline.batches import Batch, Batches, BatchFormat, Split
@@ -37,7 +45,7 @@ class PaddleImplementation:
         half = self.precision.name == "float16"
         self.batch_format = BatchFormat(local_rank, "HWC", half) if self._on_gpu else BatchFormat(None, "CHW", False)
         self._learning_rates, self._pace = training.LearningRates(config), training.Pace()
-        self._masks: List[Tuple[paddle.Tensor, paddle.Tensor]] = []
+        self._masks: list[tuple[paddle.Tensor, paddle.Tensor]] = []
         self.steps = 0
         self.forward_seconds = math.inf
         self.training_data: Any = None
@@ -49,7 +57,7 @@ class PaddleImplementation:
         return any(data is not None and data.waiting for data in (self.training_data, self.validation_data))
 
     @lost_rank_named()
-    def warm_up(self, seed: int) -> List[str]:
+    def warm_up(self, seed: int) -> list[str]:
         """Build everything and run it on synthetic batches, then restore the weights of ``seed``."""
         h = self.config.hyperparameters
         self._seed = seed
@@ -86,7 +94,7 @@ class PaddleImplementation:
         """Return the batches of a split."""
         return open_batches(config, split, self.communicator, self._seed, self.batch_format)
 
-    def weights(self) -> Dict[str, np.ndarray]:
+    def weights(self) -> dict[str, np.ndarray]:
         """Return copies of all tensors."""
         return {name: tensor.numpy() for name, tensor in tensors(self.network).items()}
 
@@ -106,7 +114,7 @@ class PaddleImplementation:
         for tensor, mask in self._masks:
             tensor.multiply_(mask)
 
-    def momentum(self) -> Dict[str, np.ndarray]:
+    def momentum(self) -> dict[str, np.ndarray]:
         """Return copies of the momentum."""
         return {name: tensor.numpy() for name, tensor in self.optimizer.momentum().items()}
 
@@ -164,7 +172,7 @@ class PaddleImplementation:
         return evaluation(self.network, images, labels)
 
     @lost_rank_named()
-    def evaluate(self) -> Tuple[int, int]:
+    def evaluate(self) -> tuple[int, int]:
         """Return (correct, total) of this rank's shard of the validation set."""
         correct, total = paddle.zeros([], "int64"), 0
         for batch in self.validation_data.epoch():
@@ -175,7 +183,7 @@ class PaddleImplementation:
         self.validation_data.check_labels()
         return int(correct), total
 
-    def predictions(self) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
+    def predictions(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield logits and labels of this rank's shard of the validation set."""
         batches = self._open(self.config, "val")
         for images, labels, samples, _ in batches.epoch():

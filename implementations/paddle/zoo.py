@@ -2,7 +2,7 @@
 
 import inspect
 import warnings
-from typing import Any, Dict
+from typing import Any
 
 from paddle import nn
 from paddle.vision import models as vision
@@ -11,7 +11,7 @@ from implementations.paddle import paddle
 from rn50.errors import UserError
 
 
-def models() -> Dict[str, int]:
+def models() -> dict[str, int]:
     """Return name -> side of the input in pixels, from the documentation of paddle.vision."""
     builders = (name for name, each in vars(vision).items() if inspect.isfunction(each))
     return {name: 299 if name == "inception_v3" else 224 for name in builders}

@@ -2,7 +2,8 @@
 
 import contextlib
 import time
-from typing import Any, Dict, Iterator, List, Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -52,7 +53,7 @@ class Distributed:
 
     def __init__(self, on_gpu: bool, environ: Mapping[str, str]) -> None:
         self.library = "NCCL" if on_gpu else "Gloo"
-        how: Dict[str, Any] = {}
+        how: dict[str, Any] = {}
         if started_here(environ):
             how = _met(LocalRanks(environ))
             self.local_rank = how["rank"]
@@ -84,7 +85,7 @@ class Distributed:
             distributed.all_reduce(tensor)
             return tensor.cpu().numpy()
 
-    def all_reduce_seconds(self, values: int, repeats: int) -> List[float]:
+    def all_reduce_seconds(self, values: int, repeats: int) -> list[float]:
         """Return the seconds of each of ``repeats`` all-reduces of ``values`` float32 numbers, on the device of the gradients."""
         tensor = torch.zeros(values, device=self._device)
         seconds = []
@@ -112,7 +113,7 @@ class Distributed:
             distributed.destroy_process_group()
 
 
-def _met(ranks: LocalRanks) -> Dict[str, Any]:
+def _met(ranks: LocalRanks) -> dict[str, Any]:
     """Return the arguments of ``init_process_group`` for ranks of ``local_launcher``. Rank 0 broadcasts a free port."""
     store = distributed.TCPStore("127.0.0.1", 0, ranks.size, is_master=True, wait_for_workers=False) if ranks.rank == 0 else None
     (port,) = ranks.all_reduce(np.array([store.port if store else 0]))

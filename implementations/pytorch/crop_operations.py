@@ -1,6 +1,6 @@
 """Crop, resize, mirror and normalise a batch with PyTorch's operations, two kernels an image; ``kernels.crop`` is faster."""
 
-from typing import Sequence
+from collections.abc import Sequence
 
 import torch
 from torch.nn import functional
@@ -13,7 +13,7 @@ def cut(images: Sequence[torch.Tensor], parts: torch.Tensor, windows: torch.Tens
     maps = _affine(parts, windows, size).to(out.device)
     grids = functional.affine_grid(maps, [len(images), 3, size, size], align_corners=False)
     made = []
-    for image, (x, y, w, h), grid in zip(images, parts.tolist(), grids):
+    for image, (x, y, w, h), grid in zip(images, parts.tolist(), grids, strict=False):
         part = image[None, :, y : y + h, x : x + w].float()
         made.append(functional.grid_sample(part, grid[None], padding_mode="border", align_corners=False)[0].permute(1, 2, 0))
     out.copy_(torch.stack(made).round_().sub_(mean).div_(std))

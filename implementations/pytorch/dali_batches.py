@@ -1,6 +1,6 @@
 """Batches from DALI: INPUT_LIBRARY=dali."""
 
-from typing import Any, Tuple
+from typing import Any
 
 import torch
 from nvidia.dali.plugin.pytorch import feed_ndarray
@@ -23,8 +23,8 @@ class DaliBatches(dali_batches.DaliBatches):
         self._stream = torch.cuda.current_stream(device) if device.type == "cuda" else None
         self._wrong = torch.zeros((), device=device, dtype=torch.int64)
 
-    def _copied(self, outputs: Any, index: int) -> Tuple[torch.Tensor, torch.Tensor]:
-        for output, tensor in zip(outputs, self._buffers):
+    def _copied(self, outputs: Any, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        for output, tensor in zip(outputs, self._buffers, strict=False):
             feed_ndarray(output.as_tensor(), tensor, cuda_stream=self._stream)
         images, labels = self._buffers[0], self._buffers[1].view(-1)
         # check_labels reports a label that is no class index; until then it must not stop the device.

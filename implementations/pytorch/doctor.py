@@ -1,7 +1,7 @@
 """PyTorch's part of ``rn50 doctor``. Imports no PyTorch."""
 
 import re
-from typing import Iterator, Optional
+from collections.abc import Iterator
 
 from rn50 import frameworks
 from rn50.doctor.finding import FAILURE, OK, Finding
@@ -16,7 +16,7 @@ COMPILED = {"cpu": ("compile",), "gpu": ("compile", "fused")}
 """Values of STEP_MODE with which PyTorch's compiler or Triton builds C or C++ code, by device."""
 
 
-def packages(software: Software, config: Optional[Config]) -> Iterator[Finding]:
+def packages(software: Software, config: Config | None) -> Iterator[Finding]:
     """Yield findings on installed packages; ``config`` is None where nothing is configured."""
     yield _packages(software, config)
     if config and software.missing_to_compile and config.run.step_mode in COMPILED[config.run.device]:
@@ -25,7 +25,7 @@ def packages(software: Software, config: Optional[Config]) -> Iterator[Finding]:
                       f"sudo apt-get install {' '.join(software.missing_to_compile)}, or set STEP_MODE=eager")
 
 
-def _packages(software: Software, config: Optional[Config]) -> Finding:
+def _packages(software: Software, config: Config | None) -> Finding:
     device = "cpu" if config is None else config.run.device
     library = "auto" if config is None else config.input_pipeline.library
     have = software.packages

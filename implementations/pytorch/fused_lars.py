@@ -1,6 +1,6 @@
 """LARS by two Triton kernels: see ``kernels/lars.py``."""
 
-from typing import List, Sequence
+from collections.abc import Sequence
 
 import torch
 import triton
@@ -20,9 +20,9 @@ class FusedLars(Sgd):
     ):
         super().__init__(parameters, weights, gradients, hyperparameters)
         begins, end = starts([each.tensor.numel() for each in parameters])
-        table: List[List[int]] = []
+        table: list[list[int]] = []
         most = 0
-        for place, (begin, stop) in enumerate(zip(begins, [*begins[1:], end])):
+        for place, (begin, stop) in enumerate(zip(begins, [*begins[1:], end], strict=False)):
             chunks = range(begin, stop, lars.CHUNK)
             first, last = len(table), len(table) + len(chunks)
             table += [[each, min(each + lars.CHUNK, stop), first, last, int(place < self._decayed)] for each in chunks]

@@ -5,7 +5,7 @@ and variance of a channel over the batch. The equations of the backward pass sta
 ``BUILT`` of ``benchmarks/step_floor.py`` counts the bytes moved.
 """
 
-from typing import Any, Optional, Tuple, Union
+from typing import Any
 
 import torch
 
@@ -15,7 +15,7 @@ from implementations.pytorch.kernels.moments import moments
 from implementations.pytorch.kernels.normalise import normalise as normalise_kernel
 from implementations.pytorch.kernels.tile import NARROW, SHAPE, divided
 
-Gradients = Tuple[Optional[torch.Tensor], ...]
+Gradients = tuple[torch.Tensor | None, ...]
 
 
 def _channels_last(x: torch.Tensor) -> torch.Tensor:
@@ -55,7 +55,7 @@ class _EndOfBlock(torch.autograd.Function):
 
     @staticmethod
     def forward(context: Any, x: torch.Tensor, shortcut: torch.Tensor, gamma: torch.Tensor, beta: torch.Tensor,
-                running_mean: torch.Tensor, running_var: torch.Tensor, momentum: float, eps: float) -> Tuple[torch.Tensor, ...]:
+                running_mean: torch.Tensor, running_var: torch.Tensor, momentum: float, eps: float) -> tuple[torch.Tensor, ...]:
         x, shortcut = _channels_last(x), _channels_last(shortcut)
         of, out = divided(x, NARROW), torch.empty_like(x)
         mean, scale = moments(x, running_mean, running_var, momentum, eps)
@@ -66,7 +66,7 @@ class _EndOfBlock(torch.autograd.Function):
         return out, out.detach()
 
     @staticmethod
-    def backward(context: Any, *arrived: Optional[torch.Tensor]) -> Gradients:
+    def backward(context: Any, *arrived: torch.Tensor | None) -> Gradients:
         x, mask, gamma, beta, mean, scale = context.saved_tensors
         of = divided(x, NARROW)
         given = [_channels_last(each) for each in arrived if each is not None]
@@ -121,9 +121,9 @@ def _input_gradient(gradient: torch.Tensor, x: torch.Tensor, gamma: torch.Tensor
     return to
 
 
-def normalise(x: torch.Tensor, shortcut: Optional[torch.Tensor], gamma: torch.Tensor, beta: torch.Tensor,
+def normalise(x: torch.Tensor, shortcut: torch.Tensor | None, gamma: torch.Tensor, beta: torch.Tensor,
               running_mean: torch.Tensor, running_var: torch.Tensor, momentum: float, eps: float, relu: bool,
-              twice: bool = False, pool: bool = False) -> Union[torch.Tensor, Tuple[torch.Tensor, torch.Tensor]]:
+              twice: bool = False, pool: bool = False) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Return relu(batch_norm(x) + shortcut) in training mode, with the shape (N, C, H, W) and dtype of ``x``.
 
     ``x`` has more than one value per channel. ``shortcut`` is None or like ``x``. Without a shortcut ReLU is applied if ``relu``,

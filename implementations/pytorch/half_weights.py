@@ -5,7 +5,7 @@ that was set to 0. The values are the same: a layer has rounded its gradient to 
 """
 
 import functools
-from typing import Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import nn
@@ -37,7 +37,7 @@ class HalfWeights(Eager):
         self._to_others = views(gradients, parameters)[self._count :]
         path = {tensor: name for name, tensor in network.named_parameters()}
         self._network_in_half = functools.partial(
-            functional_call, network, {path[each.tensor]: half for each, half in zip(decayed, halves)})
+            functional_call, network, {path[each.tensor]: half for each, half in zip(decayed, halves, strict=False)})
 
     def __call__(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """See ``Step``."""

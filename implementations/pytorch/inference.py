@@ -1,6 +1,6 @@
 """Our network with weights of a file, on a CPU: to be timed, or as a file of torch.export."""
 
-from typing import Callable
+from collections.abc import Callable
 
 import numpy as np
 import torch

@@ -7,7 +7,8 @@ a buffer is filled, and the input thread until the step that reads it is done.
 import queue
 import threading
 import weakref
-from typing import Any, Callable, Sequence, Union
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -50,7 +51,7 @@ class InputThread:
         if self._thread.ident is None:
             self._thread.start()
 
-    def wait(self) -> Union[Buffer, BaseException]:
+    def wait(self) -> Buffer | BaseException:
         """Wait for the next buffer, or for the error that ended the thread."""
         while True:
             try:
@@ -59,7 +60,7 @@ class InputThread:
                 if not self._thread.is_alive() and self._made.empty():
                     return RuntimeError("the input thread has ended; its error was raised before")
 
-    def lend(self, made: Union[Buffer, BaseException]) -> Buffer:
+    def lend(self, made: Buffer | BaseException) -> Buffer:
         """Return a buffer, to be used by the current stream up to ``give_back``; raise an error."""
         if isinstance(made, BaseException):
             raise made

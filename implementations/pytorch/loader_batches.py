@@ -1,6 +1,7 @@
 """Batches from PyTorch's DataLoader, for machines without DALI: INPUT_LIBRARY=dataloader."""
 
-from typing import Any, Iterator, List, Sequence, Tuple, Union
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from torch.utils.data import DataLoader
@@ -16,7 +17,7 @@ from rn50.settings.config import Config
 class Records(loader_records.Records):
     """Records whose batches are tensors, which the DataLoader's processes hand over in shared memory."""
 
-    def together(self, samples: List[Any]) -> Union[str, Tuple[Any, Any]]:
+    def together(self, samples: list[Any]) -> str | tuple[Any, Any]:
         """See ``rn50.data.pipeline.loader_records.Records``."""
         batch = super().together(samples)
         return batch if isinstance(batch, str) else (batch[0], torch.from_numpy(batch[1]))
@@ -42,7 +43,7 @@ class LoaderBatches(loader_batches.LoaderBatches):
             pin_memory=self._device.type == "cuda", worker_init_fn=lambda _: end_with_us(),
         ))  # fmt: skip
 
-    def _on_device(self, images: torch.Tensor, labels: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
+    def _on_device(self, images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         classes = labels.long().to(self._device, non_blocking=True)
         pixels = images.to(self._device, non_blocking=True).float().sub_(self._mean).div_(self._std).to(self._dtype)
         return pixels.permute(0, 3, 1, 2), classes

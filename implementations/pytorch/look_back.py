@@ -1,7 +1,8 @@
 """Read what an earlier step has left without waiting for the latest one."""
 
 import contextlib
-from typing import Any, Iterator
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 

@@ -1,7 +1,8 @@
 """PyTorch's training steps to be measured: on any batches, under its profiler, and on torchvision's models."""
 
 import pathlib
-from typing import Any, Iterable, List, Optional, Tuple
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch.autograd import DeviceType
@@ -16,7 +17,7 @@ from rn50.settings.config import Config
 from rn50.speed.measurable import Operator, TrainingSteps
 
 
-def create(config: Config, model: Optional[str] = None) -> "PytorchMeasurable":
+def create(config: Config, model: str | None = None) -> "PytorchMeasurable":
     """Return the measurable implementation; ``model`` names one of torchvision to time instead of ours."""
     return PytorchMeasurable(config, model)
 
@@ -24,7 +25,7 @@ def create(config: Config, model: Optional[str] = None) -> "PytorchMeasurable":
 class PytorchMeasurable(PytorchImplementation, TrainingSteps):
     """See ``rn50.speed.measurable.Measurable``."""
 
-    def __init__(self, config: Config, model: Optional[str]):
+    def __init__(self, config: Config, model: str | None):
         super().__init__(config)
         self._model = model
 
@@ -38,7 +39,7 @@ class PytorchMeasurable(PytorchImplementation, TrainingSteps):
         """See ``Measurable``."""
         return super().train_steps(batches, lead_in, steps)
 
-    def profile(self, batches: Batches, steps: int, trace: pathlib.Path) -> Tuple[EpochResult, List[Operator]]:
+    def profile(self, batches: Batches, steps: int, trace: pathlib.Path) -> tuple[EpochResult, list[Operator]]:
         """Run steps under PyTorch's profiler."""
         activity = torch.profiler.ProfilerActivity
         on_gpu = self.device.type == "cuda"
@@ -48,12 +49,12 @@ class PytorchMeasurable(PytorchImplementation, TrainingSteps):
         return result, (kernels if on_gpu else operators)(profiler.key_averages())
 
 
-def operators(averages: Iterable[FunctionEventAvg]) -> List[Operator]:
+def operators(averages: Iterable[FunctionEventAvg]) -> list[Operator]:
     """Return the operators that took time on a CPU."""
     return [Operator(each.key, each.count, each.self_cpu_time_total / 1e6) for each in averages if each.self_cpu_time_total]
 
 
-def kernels(averages: Iterable[FunctionEventAvg]) -> List[Operator]:
+def kernels(averages: Iterable[FunctionEventAvg]) -> list[Operator]:
     """Return the kernels and copies that a GPU ran, each once.
 
     PyTorch has the time of a kernel in its row and again in that of the operator that started it; one of a CUDA graph has no

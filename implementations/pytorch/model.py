@@ -11,7 +11,8 @@ Everything is channels-last in memory, which is PyTorch's fastest layout on GPUs
 
 import itertools
 import math
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, Union
 
 import torch
 from torch import nn
@@ -22,19 +23,19 @@ from rn50.benchmark.network import EXPANSION, STAGES
 from rn50.benchmark.quantization import INPUT_LEVELS, SMALLEST, WEIGHT_LEVELS
 
 # PyTorch's momentum is the weight of the new value.
-BATCH_NORM: Dict[str, Any] = {"momentum": 1 - rules.BATCH_NORM_MOMENTUM, "eps": rules.BATCH_NORM_EPSILON}
+BATCH_NORM: dict[str, Any] = {"momentum": 1 - rules.BATCH_NORM_MOMENTUM, "eps": rules.BATCH_NORM_EPSILON}
 PRECISIONS = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
 ALIGNMENT = 64
 """Elements. Of flattened tensors, each begins on a boundary of 256 bytes, like a separate tensor."""
 
 
-MaybeTwice = Union[torch.Tensor, Tuple[torch.Tensor, torch.Tensor]]
+MaybeTwice = Union[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]
 """A tensor, or twice the same one for two readers: a fused kernel then gets their gradients separately."""
 Normalise = Callable[..., MaybeTwice]
 """A function for training with the arguments of ``separate_normalise`` except the last one."""
 
 
-def separate_normalise(x: torch.Tensor, shortcut: Optional[torch.Tensor], gamma: torch.Tensor, beta: torch.Tensor,
+def separate_normalise(x: torch.Tensor, shortcut: torch.Tensor | None, gamma: torch.Tensor, beta: torch.Tensor,
                        running_mean: torch.Tensor, running_var: torch.Tensor, momentum: float, eps: float, relu: bool,
                        twice: bool = False, pool: bool = False, training: bool = True) -> MaybeTwice:
     """Return relu(batch_norm(x) + shortcut) by separate operations, without the sum if ``shortcut`` is None, without ReLU if not
@@ -94,7 +95,7 @@ class ConvNorm(nn.Module):
         self.running_mean.zero_()
         self.running_var.fill_(1.0)
 
-    def forward(self, x: torch.Tensor, shortcut: Optional[torch.Tensor] = None) -> MaybeTwice:
+    def forward(self, x: torch.Tensor, shortcut: torch.Tensor | None = None) -> MaybeTwice:
         x, weight = (rounded_input(x), rounded_weight(self.weight)) if self.rounds else (x, self.weight)
         x = functional.conv2d(x, weight, stride=self._stride, padding=self._padding)
         norm = self.gamma, self.beta, self.running_mean, self.running_var
@@ -158,7 +159,7 @@ class ResNet50(nn.Module):
                  normalise: Normalise = separate_normalise, rounds: bool = False):
         super().__init__()
         inputs = round(64 * width)
-        layers: List[nn.Module] = [ConvNorm("", "0", 3, inputs, 7, 2, normalise=normalise, pool=True)]
+        layers: list[nn.Module] = [ConvNorm("", "0", 3, inputs, 7, 2, normalise=normalise, pool=True)]
         for stage, (units, base) in enumerate(STAGES, start=1):
             channels = round(base * width)
             for unit in range(1, units + 1):
@@ -206,12 +207,12 @@ class Named(NamedTuple):
     tensor: nn.Parameter
 
 
-def trainable(network: nn.Module) -> Tuple[Named, ...]:
+def trainable(network: nn.Module) -> tuple[Named, ...]:
     """Return the 161 parameters that have a gradient, in the order of the network."""
     return tuple(Named(name, getattr(module, kind)) for module in _named(network) for kind, name in module.names.items())
 
 
-def tensors(network: nn.Module) -> Dict[str, torch.Tensor]:
+def tensors(network: nn.Module) -> dict[str, torch.Tensor]:
     """Return parameters and running statistics, by the names of ``rn50.benchmark.network.shapes``."""
     found = {name: tensor.data for name, tensor in trainable(network)}
     for module in _named(network):
@@ -225,7 +226,7 @@ def _named(network: nn.Module) -> Iterator[Any]:
     return (module for module in network.modules() if hasattr(module, "names"))
 
 
-def flatten_parameters(parameters: Sequence[Named], zeros: Callable[[int], torch.Tensor]) -> Tuple[torch.Tensor, torch.Tensor]:
+def flatten_parameters(parameters: Sequence[Named], zeros: Callable[[int], torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
     """Flatten the values of ``parameters`` into one tensor and their gradients into another, and return both.
 
     They are float32, of one dimension, with zeros in the gaps. So the all-reduce is one operation, and so is each step of the
@@ -233,20 +234,20 @@ def flatten_parameters(parameters: Sequence[Named], zeros: Callable[[int], torch
     """
     _, end = starts([parameter.tensor.numel() for parameter in parameters])
     weights, gradients = torch.zeros(end, device=parameters[0].tensor.device), zeros(end)
-    for (_, tensor), value, gradient in zip(parameters, views(weights, parameters), views(gradients, parameters)):
+    for (_, tensor), value, gradient in zip(parameters, views(weights, parameters), views(gradients, parameters), strict=False):
         value.copy_(tensor.data)
         tensor.data, tensor.grad = value, gradient
     return weights, gradients
 
 
-def views(flat: torch.Tensor, parameters: Sequence[Named]) -> List[torch.Tensor]:
+def views(flat: torch.Tensor, parameters: Sequence[Named]) -> list[torch.Tensor]:
     """Return the part of a flattened tensor that belongs to each parameter, with the shape of the parameter."""
     begins, _ = starts([parameter.tensor.numel() for parameter in parameters])
     # Each keeps its memory format, which is channels-last for weights of convolutions.
-    return [torch.as_strided(flat, tensor.shape, tensor.stride(), begin) for (_, tensor), begin in zip(parameters, begins)]
+    return [torch.as_strided(flat, tensor.shape, tensor.stride(), begin) for (_, tensor), begin in zip(parameters, begins, strict=False)]
 
 
-def starts(sizes: Sequence[int]) -> Tuple[List[int], int]:
+def starts(sizes: Sequence[int]) -> tuple[list[int], int]:
     """Return the offsets at which tensors of these sizes begin when flattened, and the end of the last one with its gap."""
     *begins, end = itertools.accumulate((math.ceil(size / ALIGNMENT) * ALIGNMENT for size in sizes), initial=0)
     return begins, end

@@ -4,7 +4,7 @@ All parameters are one tensor, and so are their gradients and their momentum (``
 updates them all.
 """
 
-from typing import Dict, Sequence
+from collections.abc import Sequence
 
 import torch
 
@@ -39,9 +39,9 @@ class Sgd:
         decay[: self._decayed] = hyperparameters.weight_decay
         self._weight_decay = decay[self._owner].unsqueeze(1)
 
-    def momentum(self) -> Dict[str, torch.Tensor]:
+    def momentum(self) -> dict[str, torch.Tensor]:
         """Return the momentum by the names of the parameters."""
-        return dict(zip((each.name for each in self._parameters), views(self._velocities.view(-1), self._parameters)))
+        return dict(zip((each.name for each in self._parameters), views(self._velocities.view(-1), self._parameters), strict=False))
 
     def reset(self) -> None:
         """Set all momentum to 0."""
@@ -72,7 +72,7 @@ class Lars(Sgd):
     ):
         super().__init__(parameters, weights, gradients, hyperparameters)
         sizes = [each.tensor.numel() for each in parameters]
-        spans = list(zip(starts(sizes)[0], sizes))[: self._decayed]
+        spans = list(zip(starts(sizes)[0], sizes, strict=False))[: self._decayed]
         self._scaled_weights, self._scaled_gradients = (
             [flat[begin : begin + size] for begin, size in spans] for flat in (weights, gradients)
         )

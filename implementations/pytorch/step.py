@@ -5,7 +5,8 @@ with a single call. Ragged batches run operation by operation. The all-reduce an
 the host has started them long before the device has finished a graph, and the learning rate may change from step to step.
 """
 
-from typing import Any, Callable, Type
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
@@ -78,7 +79,7 @@ def normalise_of(mode: str, device: torch.device) -> Normalise:
     return normalise
 
 
-def optimizer_of(name: str, fused: bool) -> Type[Sgd]:
+def optimizer_of(name: str, fused: bool) -> type[Sgd]:
     """Return the class for OPTIMIZER ``name``; with ``fused`` the one that is written in Triton, where there is one."""
     if fused and name == "lars":
         from implementations.pytorch.fused_lars import FusedLars

@@ -1,7 +1,8 @@
 """Batches that torchvision decodes, with nvJPEG on a GPU, for machines without DALI: INPUT_LIBRARY=torchvision."""
 
 import functools
-from typing import Any, Callable, Iterator, List, NamedTuple, Tuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import torch
 
@@ -38,7 +39,7 @@ def prepare(config: Config, form: BatchFormat) -> None:
     cut_on(device, config.data.image_size, getattr(torch, form.dtype))
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def cut_on(device: torch.device, size: int, dtype: torch.dtype) -> Cut:
     """Return what crops on a device: the kernel; on a CPU, or where Triton cannot compile it, PyTorch's operations."""
     if device.type == "cpu":
@@ -62,7 +63,7 @@ def cut_on(device: torch.device, size: int, dtype: torch.dtype) -> Cut:
 class Decoded(NamedTuple):
     """A batch on the device that is not cropped yet."""
 
-    images: List[torch.Tensor]
+    images: list[torch.Tensor]
     encoded: Encoded
     labels: torch.Tensor
     refusals: Refusals
@@ -81,7 +82,7 @@ class Maker:
         decoded = self._decoder(images, batch.for_device.tolist(), batch.positions.tolist())
         return Decoded(decoded, batch, labels, self._decoder.refusals)
 
-    def fill(self, content: Tuple[torch.Tensor, torch.Tensor], decoded: Decoded) -> Refusals:
+    def fill(self, content: tuple[torch.Tensor, torch.Tensor], decoded: Decoded) -> Refusals:
         """Write a batch to ``content``, pixel values and labels, and return what the decoder refused in it."""
         pixels, labels = content
         self._cut(decoded.images, decoded.encoded.parts, decoded.encoded.windows, out=pixels)
@@ -109,20 +110,20 @@ class TorchvisionBatches(LoaderBatches):
             self._warn(f"{self._refused_batches} of {self._set.batches} batches of this pass were decoded in parts, and "
                        f"{self._refused_images} images of them by Pillow")
 
-    def _next(self) -> Tuple[torch.Tensor, torch.Tensor]:
+    def _next(self) -> tuple[torch.Tensor, torch.Tensor]:
         with self._waiting():
             decoded = self._maker.prepare()
         made = self._empty()
         self._count(self._maker.fill(made, decoded))
         return made
 
-    def _empty(self) -> Tuple[torch.Tensor, torch.Tensor]:
+    def _empty(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Return memory for the pixel values and labels of a batch."""
         size, images = self._config.data.image_size, self._config.hyperparameters.batch_size
         return (torch.empty(images, size, size, 3, dtype=self._dtype, device=self._device),
                 torch.empty(images, dtype=torch.int64, device=self._device))
 
-    def _on_device(self, images: torch.Tensor, labels: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
+    def _on_device(self, images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return images.permute(0, 3, 1, 2), labels
 
     def _count(self, refused: Refusals) -> None:
@@ -148,7 +149,7 @@ class ThreadedBatches(TorchvisionBatches):
         streams = torch.get_device_module(self._device)
         self._thread = InputThread(self._maker.prepare, self._maker.fill, contents, self._device, streams)
 
-    def _next(self) -> Tuple[torch.Tensor, torch.Tensor]:
+    def _next(self) -> tuple[torch.Tensor, torch.Tensor]:
         self._thread.give_back()
         with self._waiting(), killed_worker_named(self._set):
             made = self._thread.wait()

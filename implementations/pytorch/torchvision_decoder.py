@@ -5,7 +5,8 @@ where there is none, as in a container without the driver capability "video", an
 support, such as a progressive one. It offers no choice between the two, and does not say which image of a batch it refuses.
 """
 
-from typing import Any, Callable, List, NamedTuple, Optional, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 
@@ -19,7 +20,7 @@ ASKED_BY = "INPUT_LIBRARY=torchvision"
 class Refusals(NamedTuple):
     """Refusals of the device's decoder in one batch."""
 
-    reason: Optional[str] = None
+    reason: str | None = None
     """Its reason to refuse the whole batch; None: it took it."""
     images: int = 0
     """Images that it refused each on its own."""
@@ -36,7 +37,7 @@ class Decoder:
         """Refusals in the latest batch."""
 
     def __call__(self, images: Sequence[torch.Tensor], for_device: Sequence[bool],
-                 positions: Sequence[int]) -> List[torch.Tensor]:
+                 positions: Sequence[int]) -> list[torch.Tensor]:
         """Return every image on the device: uint8 (3, H, W), on a GPU contiguous.
 
         Pillow gets those that are not ``for_device``. ``positions`` are those of the records in their file. Raises UserError,
@@ -44,17 +45,17 @@ class Decoder:
         """
         self.refusals = Refusals()
         chosen = [index for index, given in enumerate(for_device) if given]
-        decoded = dict(zip(chosen, self._on_device([images[index] for index in chosen])))
+        decoded = dict(zip(chosen, self._on_device([images[index] for index in chosen]), strict=False))
         for index, position in enumerate(positions):
             if decoded.get(index) is None:
                 decoded[index] = self._by_pillow(images[index], position)
         return [decoded[index] for index in range(len(images))]
 
-    def decode(self, images: List[torch.Tensor]) -> Any:
+    def decode(self, images: list[torch.Tensor]) -> Any:
         """Decode all images on the device. Raises RuntimeError if the decoder refuses any of them; it does not say which."""
         return self._io.decode_jpeg(images, self._io.ImageReadMode.RGB, self._device) if images else []
 
-    def _on_device(self, images: List[torch.Tensor]) -> List[Any]:
+    def _on_device(self, images: list[torch.Tensor]) -> list[Any]:
         """Decode images on the device, with None for each that its decoder refuses, which halving finds."""
         try:
             return list(self.decode(images))

@@ -1,6 +1,7 @@
 """Records whose images the device decodes: their bytes, and where to crop them."""
 
-from typing import Any, List, NamedTuple, Sequence
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -40,11 +41,11 @@ class EncodedRecords(Records):
                        positions(crop, self._data.image_size))
 
     def _batch(self, images: Sequence[Encoded]) -> Encoded:
-        data, *others, windows = zip(*images)
+        data, *others, windows = zip(*images, strict=False)
         return Encoded(torch.from_numpy(np.concatenate(data)), *map(torch.tensor, others), torch.from_numpy(np.array(windows)))
 
 
-def positions(crop: crops.Crop, size: int) -> List[List[float]]:
+def positions(crop: crops.Crop, size: int) -> list[list[float]]:
     """Return where in ``crop.part`` the first of ``size`` output columns lies and how far apart they are, then the same of rows.
 
     The columns of a mirrored crop go from right to left.

@@ -3,7 +3,8 @@
 import contextlib
 import itertools
 import math
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Tuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +14,14 @@ from implementations.pytorch.half_weights import HalfWeights
 from implementations.pytorch.input_library import open_batches, prepare
 from implementations.pytorch.input_pipeline import synthetic
 from implementations.pytorch.look_back import LookBack
-from implementations.pytorch.model import PRECISIONS, ResNet50, evaluation, flatten_parameters, tensors, trainable
+from implementations.pytorch.model import (
+    PRECISIONS,
+    ResNet50,
+    evaluation,
+    flatten_parameters,
+    tensors,
+    trainable,
+)
 from implementations.pytorch.optimizer import in_order
 from implementations.pytorch.step import Eager, normalise_of, of_full_batches, optimizer_of
 from rn50.benchmark import quantization
@@ -41,8 +49,8 @@ class PytorchImplementation:
         self.batch_format = BatchFormat(local_rank if on_gpu else None, "HWC", self.precision.name == "float16")
         self._look_back = LookBack(self.device)
         self._learning_rates, self._pace = training.LearningRates(config), training.Pace()
-        self._masked: List[torch.Tensor] = []
-        self._masks: List[torch.Tensor] = []
+        self._masked: list[torch.Tensor] = []
+        self._masks: list[torch.Tensor] = []
         self.steps = 0
         self.forward_seconds = math.inf
         self.training_data: Any = None
@@ -54,7 +62,7 @@ class PytorchImplementation:
         return any(data is not None and data.waiting for data in (self.training_data, self.validation_data))
 
     @lost_rank_named()
-    def warm_up(self, seed: int) -> List[str]:
+    def warm_up(self, seed: int) -> list[str]:
         """Build and compile everything on synthetic batches, then restore the weights of ``seed``."""
         h = self.config.hyperparameters
         self._seed = seed
@@ -125,7 +133,7 @@ class PytorchImplementation:
         """Return the batches of a split."""
         return open_batches(config, split, self.communicator, self._seed, self.batch_format)
 
-    def weights(self) -> Dict[str, np.ndarray]:
+    def weights(self) -> dict[str, np.ndarray]:
         """Return copies of all tensors."""
         return {name: np.array(tensor.cpu().numpy(), order="C") for name, tensor in tensors(self.network).items()}
 
@@ -138,9 +146,9 @@ class PytorchImplementation:
     def keep(self, masks: Mapping[str, np.ndarray]) -> None:
         """Multiply tensors by masks after every update."""
         self._masked = [tensors(self.network)[name] for name in masks]
-        self._masks = [torch.empty_like(to).copy_(torch.from_numpy(mask)) for to, mask in zip(self._masked, masks.values())]
+        self._masks = [torch.empty_like(to).copy_(torch.from_numpy(mask)) for to, mask in zip(self._masked, masks.values(), strict=False)]
 
-    def momentum(self) -> Dict[str, np.ndarray]:
+    def momentum(self) -> dict[str, np.ndarray]:
         """Return copies of the momentum."""
         return {name: np.array(tensor.cpu().numpy(), order="C") for name, tensor in self.optimizer.momentum().items()}
 
@@ -209,7 +217,7 @@ class PytorchImplementation:
         return evaluation(self.network, images, labels)
 
     @lost_rank_named()
-    def evaluate(self) -> Tuple[int, int]:
+    def evaluate(self) -> tuple[int, int]:
         """Return (correct, total) of this rank's shard of the validation set."""
         correct, total = torch.zeros((), dtype=torch.int64, device=self.device), 0
         for batch in self.validation_data.epoch():
@@ -220,7 +228,7 @@ class PytorchImplementation:
         self.validation_data.check_labels()
         return int(correct), total
 
-    def predictions(self) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
+    def predictions(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield logits and labels of this rank's shard of the validation set."""
         batches = self._open(self.config, "val")
         for images, labels, samples, _ in batches.epoch():

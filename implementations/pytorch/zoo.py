@@ -1,6 +1,6 @@
 """torchvision's models, used only to time their training step (``rn50 bench throughput --models``)."""
 
-from typing import Any, Dict
+from typing import Any
 
 import torch
 from torch import nn
@@ -9,11 +9,11 @@ from implementations.pytorch.model import PRECISIONS
 from implementations.pytorch.torchvision_package import torchvision
 
 # Leave out the auxiliary heads, which Gluon's Inception-v3 does not have either, and initial values that take long to draw.
-PLAIN: Dict[str, Any] = {"aux_logits": False, "init_weights": False}
+PLAIN: dict[str, Any] = {"aux_logits": False, "init_weights": False}
 ARGUMENTS = {"googlenet": PLAIN, "inception_v3": PLAIN}
 
 
-def models() -> Dict[str, int]:
+def models() -> dict[str, int]:
     """Return name -> side of the input in pixels, the smallest of those for which its published weights were trained.
 
     Raises UserError if torchvision is not installed.

@@ -1,6 +1,7 @@
 """ResNet-50 v1.5 as every implementation builds it: four stages of bottleneck units (He et al., arXiv:1512.03385, table 1)."""
 
-from typing import Dict, Iterator, NamedTuple, Tuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 STAGES = ((3, 64), (4, 128), (6, 256), (3, 512))
 """(units, channels of the 3x3 convolution) of each stage, at width 1."""
@@ -33,8 +34,8 @@ class Convolution(NamedTuple):
 class Unit(NamedTuple):
     """A bottleneck unit: ReLU behind the first two convolutions of ``body``, and behind the sum of the third and the shortcut."""
 
-    body: Tuple[Convolution, ...]
-    shortcut: Tuple[Convolution, ...]
+    body: tuple[Convolution, ...]
+    shortcut: tuple[Convolution, ...]
     """The convolution of the shortcut; empty where the shortcut is the input itself."""
 
 
@@ -72,12 +73,12 @@ def features(width: float = 1.0) -> int:
     return round(STAGES[-1][1] * width) * EXPANSION
 
 
-def shapes(classes: int, width: float = 1.0) -> Dict[str, Tuple[int, ...]]:
+def shapes(classes: int, width: float = 1.0) -> dict[str, tuple[int, ...]]:
     """Return name -> shape of all 267 tensors: 161 trainable ones, by the names of the rulesets, and 106 running statistics.
 
     Weights of convolutions are (outputs, inputs, kernel, kernel), that of the classifier is (classes, features).
     """
-    found: Dict[str, Tuple[int, ...]] = {}
+    found: dict[str, tuple[int, ...]] = {}
     for each in convolutions(width):
         found[f"{each.name}_weight"] = (each.outputs, each.inputs, each.kernel, each.kernel)
         found.update((f"{each.norm}_{of}", (each.outputs,)) for of in ("gamma", "beta", "running_mean", "running_var"))

@@ -6,7 +6,6 @@ momentum buffer, and biases and batch-norm parameters have no weight decay. Publ
 follows LARS here, so that the two differ in the trust ratio alone.
 """
 
-from typing import Tuple
 
 import numpy as np
 
@@ -33,7 +32,7 @@ def sgd_update(
     learning_rate: float,
     momentum: float,
     weight_decay: float,
-) -> Tuple[np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray]:
     """Return (weight, velocity) after one step: ``v <- momentum * v + lr * (g + wd * w)``, then ``w <- w - v``.
 
     All arrays have the parameter's shape and are taken as float64.
@@ -53,7 +52,7 @@ def lars_update(
     eta: float,
     momentum: float,
     weight_decay: float,
-) -> Tuple[np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray]:
     """Return (weight, velocity) after one step: ``v <- momentum * v + lr * r * (g + wd * w)``, then ``w <- w - v``.
 
     ``r`` is the trust ratio, 1 without weight decay. All arrays have the parameter's shape and are taken as float64.

@@ -5,7 +5,8 @@ for rounds v1.0 to v4.0. Nothing in this file can be set from outside; the setti
 """
 
 import math
-from typing import Any, Dict, Mapping, Optional
+from collections.abc import Mapping
+from typing import Any
 
 BENCHMARK = "resnet"
 
@@ -77,14 +78,14 @@ TASK = {
 """The benchmark's task: the values of ``config.Data``, by field name."""
 
 
-def is_task(data: Mapping[str, Any], benchmark_steps: Optional[int]) -> bool:
+def is_task(data: Mapping[str, Any], benchmark_steps: int | None) -> bool:
     """Return whether ``data``, a configuration's section read or saved, is the benchmark's task, trained on whole epochs."""
     return benchmark_steps is None and all(data.get(name, value) == value for name, value in TASK.items())
 
 
 def departures(
     optimizer: str, global_batch_size: int, learning_rate: float, momentum: float, weight_decay: float, label_smoothing: float
-) -> Dict[str, str]:
+) -> dict[str, str]:
     """Return the hyperparameters that the closed division does not allow: the rule that each breaks, by name.
 
     End learning rate, decay power and epsilon are constants here. Integers are tested with the tolerance of the official

@@ -5,7 +5,6 @@ Steps and epochs are counted from 1.
 """
 
 import math
-from typing import List
 
 from rn50.benchmark import rules
 
@@ -28,7 +27,7 @@ def learning_rate(step: int, base: float, warmup_steps: int, total_steps: int) -
     return end + (base - end) * (1.0 - progress) ** rules.POLY_POWER
 
 
-def evaluation_epochs(num_epochs: int, offset: int, period: int) -> List[int]:
+def evaluation_epochs(num_epochs: int, offset: int, period: int) -> list[int]:
     """Return the epochs, counted from 1, after which a run evaluates.
 
     With EVAL_OFFSET 2 and EVAL_PERIOD 4: 3, 7, 11, ... as every MXNet submission counts them. The last epoch is no exception:

@@ -4,7 +4,7 @@ Mishra et al., "Accelerating Sparse Deep Neural Networks" (arXiv:2104.08378): Am
 the rate. A trained network is pruned once and then trained again, with its zeros kept.
 """
 
-from typing import Dict, Iterable, Mapping, Tuple
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -16,7 +16,7 @@ GROUP, KEPT = 4, 2
 """Weights of a group, and how many of them are kept."""
 
 
-def pruned(names: Iterable[str]) -> Tuple[str, ...]:
+def pruned(names: Iterable[str]) -> tuple[str, ...]:
     """Return the names of the weights that are pruned: of every convolution and the classifier, except the first layer."""
     return tuple(name for name in names if name.endswith("_weight") and name != f"{network.stem().name}_weight")
 
@@ -33,12 +33,12 @@ def mask(weight: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(np.moveaxis(found.reshape(_last(weight).shape), -1, 1))
 
 
-def masks(weights: Mapping[str, np.ndarray]) -> Dict[str, np.ndarray]:
+def masks(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return the masks of a network's pruned weights by name."""
     return {name: mask(weights[name]) for name in pruned(weights)}
 
 
-def densities(weights: Mapping[str, np.ndarray]) -> Dict[str, float]:
+def densities(weights: Mapping[str, np.ndarray]) -> dict[str, float]:
     """Return the part of each pruned weight that is not 0."""
     return {name: float(np.count_nonzero(weights[name]) / weights[name].size) for name in pruned(weights)}
 

@@ -1,7 +1,6 @@
 """Verbs on the weights that a run has saved, and on models made of them."""
 
 import pathlib
-from typing import Optional, Tuple
 
 import click
 
@@ -30,7 +29,7 @@ _tolerance = click.option("--tolerance", default=1.0, show_default=True, type=Nu
               help="Write a page with the confusion of classes and the calibration there.")
 @click.option("--as-rank", is_flag=True, hidden=True)
 @group.as_json
-def evaluate_weights(weights: pathlib.Path, name: Optional[str], precision: Optional[str], report: Optional[pathlib.Path],
+def evaluate_weights(weights: pathlib.Path, name: str | None, precision: str | None, report: pathlib.Path | None,
                      as_rank: bool, as_json: bool) -> None:
     """Evaluate FILE, a result_N.safetensors, on the validation set and in the framework of CONFIG: top-1, top-5, calibration.
 
@@ -66,7 +65,7 @@ def evaluate_weights(weights: pathlib.Path, name: Optional[str], precision: Opti
 
 
 
-def _configured(name: Optional[str]) -> Optional[configuration.Config]:
+def _configured(name: str | None) -> configuration.Config | None:
     """Return the configuration ``name``, or that of the environment; None where neither is there."""
     environ = process.environment()
     if name is None and not environ.get("CONFIG_FILE") and not environ.get("DGXSYSTEM"):
@@ -95,7 +94,7 @@ def _format(context: click.Context, option: click.Parameter, value: str) -> str:
               help="Or a value of FRAMEWORK: that framework's own format, in one or two files whose names begin with OUTPUT.")
 @_tolerance
 @group.as_json
-def export_weights(weights: pathlib.Path, name: Optional[str], output: pathlib.Path, fold: bool, preprocessing: bool,
+def export_weights(weights: pathlib.Path, name: str | None, output: pathlib.Path, fold: bool, preprocessing: bool,
                    format_: str, tolerance: float, as_json: bool) -> None:
     """Write WEIGHTS, a .safetensors file of a run, as an ONNX model with a dynamic batch dimension.
 
@@ -136,7 +135,7 @@ def export_weights(weights: pathlib.Path, name: Optional[str], output: pathlib.P
               help="Or a value of FRAMEWORK that quantises by its own means: MODEL is the weights of a run.")
 @_tolerance
 @group.as_json
-def quantize_model(model: pathlib.Path, name: Optional[str], output: pathlib.Path, method: str, calibration: str, images: int,
+def quantize_model(model: pathlib.Path, name: str | None, output: pathlib.Path, method: str, calibration: str, images: int,
                    format_: str, tolerance: float, as_json: bool) -> None:
     """Quantise MODEL, an ONNX file of rn50 export, to int8, and evaluate both on the validation set of CONFIG.
 
@@ -157,7 +156,7 @@ def quantize_model(model: pathlib.Path, name: Optional[str], output: pathlib.Pat
         choice.show(model, Terminal())
 
 
-def _engines(context: click.Context, option: click.Parameter, value: str) -> Tuple[str, ...]:
+def _engines(context: click.Context, option: click.Parameter, value: str) -> tuple[str, ...]:
     from rn50.speed import inference_engines
 
     engines = tuple(word.strip() for word in value.split(","))
@@ -183,9 +182,9 @@ def _engines(context: click.Context, option: click.Parameter, value: str) -> Tup
 @rounds
 @click.option("--picture", type=click.Path(path_type=pathlib.Path), help="Write latency and throughput as an SVG picture.")
 @group.as_json
-def bench_inference(models: Tuple[pathlib.Path, ...], engines: Tuple[str, ...], batch_sizes: Tuple[int, ...],
-                    precisions: Tuple[str, ...], rate: Optional[float], cores: Optional[int], seconds: float, rounds: int,
-                    picture: Optional[pathlib.Path], as_json: bool) -> None:
+def bench_inference(models: tuple[pathlib.Path, ...], engines: tuple[str, ...], batch_sizes: tuple[int, ...],
+                    precisions: tuple[str, ...], rate: float | None, cores: int | None, seconds: float, rounds: int,
+                    picture: pathlib.Path | None, as_json: bool) -> None:
     """Measure latency and images/s of models, ONNX files or weights of a run, by engine, precision and batch size.
 
     Every model has a process of its own on each engine; they take turns in every round. Images are random.

@@ -2,7 +2,7 @@
 
 import pathlib
 import sys
-from typing import Mapping, Optional
+from collections.abc import Mapping
 
 import click
 
@@ -44,8 +44,8 @@ def demo_data(folder: pathlib.Path, seed: int, tune: bool, scale: int, as_json: 
 @click.option("--to-folder", is_flag=True, hidden=True)
 @group.as_json
 @click.pass_context
-def pack(context: click.Context, source: pathlib.Path, folder: pathlib.Path, seed: int, val_truth: Optional[pathlib.Path],
-         workers: Optional[int], to_folder: bool, as_json: bool) -> None:
+def pack(context: click.Context, source: pathlib.Path, folder: pathlib.Path, seed: int, val_truth: pathlib.Path | None,
+         workers: int | None, to_folder: bool, as_json: bool) -> None:
     """Pack the images of SOURCE/train/<class> and SOURCE/val as RecordIO into OUT, in shuffled order.
 
     The bytes of the images stay as they are. A label is the place of its class among the sorted class names. If it is
@@ -68,7 +68,7 @@ def pack(context: click.Context, source: pathlib.Path, folder: pathlib.Path, see
 @click.argument("folder", metavar="OUT", type=click.Path(path_type=pathlib.Path))
 @click.option("--workers", type=Whole(1, MOST_WORKERS), help="Threads [default: cores].")
 @group.as_json
-def unpack(source: pathlib.Path, folder: pathlib.Path, workers: Optional[int], as_json: bool) -> None:
+def unpack(source: pathlib.Path, folder: pathlib.Path, workers: int | None, as_json: bool) -> None:
     """Write the images of the records in DIR into class folders of OUT: rn50 pack the other way.
 
     If it is interrupted, the same command continues where it stopped.
@@ -96,8 +96,8 @@ def _print_numbers(folder: pathlib.Path, numbers: Mapping[str, int], then: str, 
 @click.option("--val", "val_images", type=Whole(1, MOST_IMAGES), help="Validation images there ought to be.")
 @click.option("--workers", type=Whole(1, MOST_WORKERS), help="Threads [default: cores].")
 @group.as_json
-def verify(folder: pathlib.Path, full: bool, classes: Optional[int], train_images: Optional[int], val_images: Optional[int],
-           workers: Optional[int], as_json: bool) -> None:
+def verify(folder: pathlib.Path, full: bool, classes: int | None, train_images: int | None, val_images: int | None,
+           workers: int | None, as_json: bool) -> None:
     """Look at every record of DIR and write what was found as certificate.json beside the data.
 
     Container and index, numbers, labels, headers of the images, duplicates, SHA-256 of every file. The numbers expected are those

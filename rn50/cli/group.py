@@ -6,7 +6,8 @@ import os
 import pathlib
 import re
 import signal
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -51,11 +52,11 @@ class Verb(click.Command):
     ``renamed`` maps an old name to the new one; to "" where its value has become the last argument.
     """
 
-    def __init__(self, *arguments: Any, renamed: Optional[Mapping[str, str]] = None, **options: Any) -> None:
+    def __init__(self, *arguments: Any, renamed: Mapping[str, str] | None = None, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._renamed = renamed or {}
 
-    def parse_args(self, context: click.Context, args: List[str]) -> List[str]:
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         given, last = list(args), []
         for old, new in self._renamed.items():
             for place, each in enumerate(given):
@@ -79,7 +80,7 @@ class _Group(click.Group):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.sections: Dict[str, Sequence[click.Command]] = {}
+        self.sections: dict[str, Sequence[click.Command]] = {}
 
     def add_section(self, heading: str, *verbs: click.Command) -> None:
         """Add verbs under a heading of the help."""
@@ -93,7 +94,7 @@ class _Group(click.Group):
             with formatter.section(heading):
                 formatter.write_dl([((verb.name or "").ljust(widest), verb.get_short_help_str()) for verb in verbs])
 
-    def resolve_command(self, context: click.Context, args: List[str]) -> Any:
+    def resolve_command(self, context: click.Context, args: list[str]) -> Any:
         try:
             return super().resolve_command(context, args)
         except click.UsageError as error:
@@ -172,14 +173,14 @@ rulesets = click.option(
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-def _configurations(context: click.Context, argument: click.Parameter, incomplete: str) -> List[CompletionItem]:
+def _configurations(context: click.Context, argument: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete the name of a configuration; a path where no name fits."""
     names = [CompletionItem(system) for system in systems() if system.startswith(incomplete)]
     return names or [CompletionItem(incomplete, type="file")]
 
 
 class _Configuration(click.Argument):
-    def get_help_record(self, context: click.Context) -> Tuple[str, str]:
+    def get_help_record(self, context: click.Context) -> tuple[str, str]:
         return "CONFIG", "A system of configs/, or a file [default: CONFIG_FILE or DGXSYSTEM of the environment]."
 
 

@@ -2,7 +2,6 @@
 
 import pathlib
 import sys
-from typing import List, Optional
 
 import click
 from click.shell_completion import CompletionItem
@@ -27,8 +26,8 @@ from rn50.terminal import Terminal, print_json, say
 @click.option("--plot", type=click.Path(path_type=pathlib.Path, dir_okay=False), metavar="FILE",
               help="Draw that curve: .png, .svg or .pdf.")
 @group.as_json
-def plan(accelerators: Optional[int], global_batch_size: Optional[int], accelerator: Optional[str],
-         images_per_second: Optional[float], curve: bool, plot: Optional[pathlib.Path], as_json: bool) -> None:
+def plan(accelerators: int | None, global_batch_size: int | None, accelerator: str | None,
+         images_per_second: float | None, curve: bool, plot: pathlib.Path | None, as_json: bool) -> None:
     """Predict epochs and minutes to 75.9 % on ImageNet of a planned system, from published results (LARS, closed division).
 
     Epochs are those of the batch size, images/s those of the accelerator at that scale, published or measured by you; evaluations
@@ -54,7 +53,7 @@ def plan(accelerators: Optional[int], global_batch_size: Optional[int], accelera
     print_json(display.to_json(one)) if as_json else display.print_plan(one, Terminal())
 
 
-def _sources(context: click.Context, argument: click.Parameter, incomplete: str) -> List[CompletionItem]:
+def _sources(context: click.Context, argument: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete the name of a published result or of a reference convergence point; a path where no name fits."""
     from rn50.hyperparameters.borrow import origin
 
@@ -77,8 +76,8 @@ def _sources(context: click.Context, argument: click.Parameter, incomplete: str)
 @click.option("--optimizer", default="lars", show_default=True, type=click.Choice(rules.OPTIMIZERS), help="For --suggest.")
 @click.option("--limit", "-n", default=10, show_default=True, type=Whole(1, 1_000), help="For --suggest: how many.")
 @group.as_json
-def borrow(source: Optional[str], name: Optional[str], global_batch_size: Optional[int], only: Optional[str], partial: bool,
-           output: Optional[pathlib.Path], force: bool, suggest: bool, optimizer: str, limit: int, as_json: bool) -> None:
+def borrow(source: str | None, name: str | None, global_batch_size: int | None, only: str | None, partial: bool,
+           output: pathlib.Path | None, force: bool, suggest: bool, optimizer: str, limit: int, as_json: bool) -> None:
     """Give CONFIG the hyperparameters of somebody else's run, taken whole.
 
     SOURCE is a published result (v1.0/Inspur/nf5688m6_mxnet), a reference convergence point (rcp/3264, rcp/1.0.0/2048), a result
@@ -123,8 +122,8 @@ def borrow(source: Optional[str], name: Optional[str], global_batch_size: Option
 @click.option("--confirm-data", type=click.Path(path_type=pathlib.Path), metavar="DIR",
               help="Other data to confirm on than those that were searched on.")
 @group.as_json
-def search(name: Optional[str], folder: pathlib.Path, workers: int, trials: Optional[int], minutes: Optional[float], repeats: int,
-           seeds_to_confirm: int, confirm_data: Optional[pathlib.Path], as_json: bool) -> None:
+def search(name: str | None, folder: pathlib.Path, workers: int, trials: int | None, minutes: float | None, repeats: int,
+           seeds_to_confirm: int, confirm_data: pathlib.Path | None, as_json: bool) -> None:
     """Search hyperparameters with which CONFIG reaches the target in fewer epochs, and confirm them with fresh seeds.
 
     DATADIR is the data. Learning rate first in factors of ten, then in steps of 10 %;

@@ -1,6 +1,6 @@
 """The numbers that options take: finite, in ASCII digits, within limits; the same that a configuration may say."""
 
-from typing import Any, Optional
+from typing import Any
 
 import click
 
@@ -15,8 +15,8 @@ LONGEST_S = 1_000_000.0
 class _Range:
     """A range as help and errors tell it."""
 
-    min: Optional[float]
-    max: Optional[float]
+    min: float | None
+    max: float | None
 
     def _describe_range(self) -> str:
         return f"{self.min:,.10g} to {self.max:,.10g}"
@@ -28,7 +28,7 @@ class Whole(_Range, click.IntRange):
     def __init__(self, low: int, high: int) -> None:
         super().__init__(low, high)
 
-    def convert(self, value: Any, param: Optional[click.Parameter], ctx: Optional[click.Context]) -> Any:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
             return super().convert(integer(value) if isinstance(value, str) else value, param, ctx)
         except ValueError as error:
@@ -41,7 +41,7 @@ class Number(_Range, click.FloatRange):
     def __init__(self, low: float, high: float) -> None:
         super().__init__(low, high)
 
-    def convert(self, value: Any, param: Optional[click.Parameter], ctx: Optional[click.Context]) -> Any:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
             return super().convert(number(value) if isinstance(value, str) else value, param, ctx)
         except ValueError as error:

@@ -1,14 +1,15 @@
 """Parts of the verbs that run as every rank of a system."""
 
 import sys
-from typing import Mapping, NoReturn, Optional, Sequence, Tuple
+from collections.abc import Mapping, Sequence
+from typing import NoReturn
 
 from rn50 import process
 from rn50.settings import config as configuration
 from rn50.terminal import say
 
 
-def configured(name: Optional[str]) -> Tuple[configuration.Config, Mapping[str, str]]:
+def configured(name: str | None) -> tuple[configuration.Config, Mapping[str, str]]:
     """Return the configuration ``name`` and the environment of a run of it; warn of values of ours that it replaces."""
     from rn50.doctor import doctor
 

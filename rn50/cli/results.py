@@ -2,7 +2,6 @@
 
 import pathlib
 import sys
-from typing import Optional, Tuple
 
 import click
 
@@ -18,7 +17,7 @@ from rn50.terminal import Terminal, print_json, say
               f"a published tree names, else {rules.RULESETS[-1]}].")
 @group.as_json
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV, a row a run.")
-def score_results(paths: Tuple[pathlib.Path, ...], ruleset: Optional[str], as_json: bool, as_csv: bool) -> None:
+def score_results(paths: tuple[pathlib.Path, ...], ruleset: str | None, as_json: bool, as_csv: bool) -> None:
     """Score result files, result folders or a published tree: the mean of the middle three of five runs.
 
     Of more than five runs, the set of five consecutive ones with the median score counts. A mean that the rules of a result do
@@ -47,7 +46,7 @@ def score_results(paths: Tuple[pathlib.Path, ...], ruleset: Optional[str], as_js
               help=f"Version of the official rules, of {', '.join(rules.RULESETS)}; may be given several times [default: that of "
               "the round a folder of a published tree names, else 1.0.0, 1.1.0, 2.0.0 and 4.0.0].")
 @group.as_json
-def check_results(paths: Tuple[pathlib.Path, ...], rulesets: Tuple[str, ...], as_json: bool) -> None:
+def check_results(paths: tuple[pathlib.Path, ...], rulesets: tuple[str, ...], as_json: bool) -> None:
     """Run the official MLPerf checkers on a copy, and our own: every finding with its line, rule and remedy.
 
     Of any result file the compliance checker, and the rules of a result, by which one run of five may miss the target; of a
@@ -75,8 +74,8 @@ def check_results(paths: Tuple[pathlib.Path, ...], rulesets: Tuple[str, ...], as
               help=f"Version of the official rules, of {', '.join(rules.RULESETS)}; may be given several times [default: that of "
               "the round a folder of --output names, as in training_results_v2.1, else 1.0.0, 1.1.0, 2.0.0 and 4.0.0].")
 @group.as_json
-def package_results(paths: Tuple[pathlib.Path, ...], to: pathlib.Path, details: Optional[pathlib.Path],
-                    rulesets: Tuple[str, ...], as_json: bool) -> None:
+def package_results(paths: tuple[pathlib.Path, ...], to: pathlib.Path, details: pathlib.Path | None,
+                    rulesets: tuple[str, ...], as_json: bool) -> None:
     """Make the tree of a submission out of result folders of ours: results, descriptions of the systems, code and scripts.
 
     Nothing is written where something is missing, or a checker finds an error that is not just true of demo data; each is named.
@@ -103,7 +102,7 @@ def package_results(paths: Tuple[pathlib.Path, ...], to: pathlib.Path, details: 
 @click.option("--output", "-o", type=click.Path(path_type=pathlib.Path),
               help="Where to write it; by default report.html in the folder of the result, or here if they are several.")
 @group.as_json
-def report_results(paths: Tuple[pathlib.Path, ...], rulesets: Tuple[str, ...], output: Optional[pathlib.Path],
+def report_results(paths: tuple[pathlib.Path, ...], rulesets: tuple[str, ...], output: pathlib.Path | None,
                    as_json: bool) -> None:
     """Write all that is known of one or several results on one HTML page, which needs nothing but itself.
 
@@ -121,7 +120,7 @@ def report_results(paths: Tuple[pathlib.Path, ...], rulesets: Tuple[str, ...], o
                epilog="Example: rn50 compare results/BEFORE results/AFTER")
 @group.paths
 @group.as_json
-def compare_results(paths: Tuple[pathlib.Path, ...], as_json: bool) -> None:
+def compare_results(paths: tuple[pathlib.Path, ...], as_json: bool) -> None:
     """Compare results with the first of them: epochs, minutes, images/s, settings, and whether so few runs show a difference.
 
     Welch's interval and the exact permutation test, both corrected for the number of tests made at once.

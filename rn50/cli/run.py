@@ -3,7 +3,6 @@
 import os
 import pathlib
 import sys
-from typing import Optional, Tuple
 
 import click
 
@@ -29,7 +28,7 @@ _runs = click.option("--runs", default=rules.RUNS, show_default=True, type=Whole
               help="Go on from the last checkpoint (CHECKPOINT_EPOCHS) of a run that was interrupted: RESUME=1.")
 @click.option("--follow", is_flag=True, help="Only show the campaign, which runs elsewhere: rn50 watch.")
 @group.as_json
-def run_campaign(name: Optional[str], runs: int, results: Optional[pathlib.Path], save_weights: bool, resume: bool,
+def run_campaign(name: str | None, runs: int, results: pathlib.Path | None, save_weights: bool, resume: bool,
                  follow: bool, as_json: bool) -> None:
     """Make the timed runs of CONFIG, each with a fresh seed; check each, score them, and write the report.
 
@@ -82,7 +81,7 @@ def watch_campaign(results: pathlib.Path, runs: int, as_json: bool) -> None:
 @group.paths
 @click.option("--system", required=True)
 @click.option("--so-far", is_flag=True, help="Some runs are still to come: write the report only.")
-def summary(paths: Tuple[pathlib.Path, ...], system: str, so_far: bool) -> None:
+def summary(paths: tuple[pathlib.Path, ...], system: str, so_far: bool) -> None:
     """Check and score the runs of a campaign, write the report, and say what came out."""
     from rn50.launch.campaign import summary
 
@@ -106,7 +105,7 @@ def launch_run() -> None:
 @group.config
 @group.as_json
 @click.option("--brief", is_flag=True, help="Print only what fails or warns, on standard error.")
-def doctor(name: Optional[str], as_json: bool, brief: bool) -> None:
+def doctor(name: str | None, as_json: bool, brief: bool) -> None:
     """Tell what this machine can run, what not and why, and the command that fixes it.
 
     Looks at CONFIG; where none is named, at every system of configs/.
@@ -153,7 +152,7 @@ def config_group() -> None:
 @config_group.command("show", short_help="Show every value, and what it means", epilog="Example: rn50 config show NF5688M6")
 @group.config
 @group.as_json
-def config_show(name: Optional[str], as_json: bool) -> None:
+def config_show(name: str | None, as_json: bool) -> None:
     """Show every value of CONFIG, what it means, and whether it is used, passed through, without effect or ignored."""
     from rn50.settings import show
 
@@ -168,7 +167,7 @@ def config_show(name: Optional[str], as_json: bool) -> None:
 @click.option("--framework", metavar="NAME", help="[default: one that can use this machine, best an installed one]")
 @click.option("--force", is_flag=True, help="Replace a file that exists.")
 @group.as_json
-def config_new(name: str, base: Optional[str], output: Optional[pathlib.Path], framework: Optional[str], force: bool,
+def config_new(name: str, base: str | None, output: pathlib.Path | None, framework: str | None, force: bool,
                as_json: bool) -> None:
     """Write a complete configuration called NAME for this machine, every value with its reason.
 

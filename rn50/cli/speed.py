@@ -3,7 +3,7 @@
 import pathlib
 import shlex
 import sys
-from typing import Any, Optional, Tuple
+from typing import Any
 
 import click
 
@@ -21,7 +21,7 @@ def bench() -> None:
     """Measure this system."""
 
 
-def _become_rank(config: configuration.Config, model: Optional[str] = None) -> Any:
+def _become_rank(config: configuration.Config, model: str | None = None) -> Any:
     """Bind this process to a rank's cores and return ``create`` of the framework, or of a model of its zoo, to measure."""
     bind(config)
 
@@ -35,7 +35,7 @@ def _become_rank(config: configuration.Config, model: Optional[str] = None) -> A
 @click.option("--largest-mib", default=256, show_default=True, type=Whole(1, 4_096), help="Stop at this size.")
 @click.option("--as-rank", is_flag=True, hidden=True)
 @group.as_json
-def bench_communication(name: Optional[str], largest_mib: int, as_rank: bool, as_json: bool) -> None:
+def bench_communication(name: str | None, largest_mib: int, as_rank: bool, as_json: bool) -> None:
     """Time all-reduces over all ranks of CONFIG by size: latency and bandwidth."""
     from rn50.speed import communication
 
@@ -61,7 +61,7 @@ rounds = click.option("--rounds", default=5, show_default=True, type=Whole(1, 1_
 @rounds
 @click.option("--as-rank", is_flag=True, hidden=True)
 @group.as_json
-def bench_input(name: Optional[str], seconds: float, rounds: int, as_rank: bool, as_json: bool) -> None:
+def bench_input(name: str | None, seconds: float, rounds: int, as_rank: bool, as_json: bool) -> None:
     """Measure images/s of the input pipeline, stage by stage, and of training on real and synthetic data: which waits for which.
 
     All its ranks run at once.
@@ -77,9 +77,9 @@ def bench_input(name: Optional[str], seconds: float, rounds: int, as_rank: bool,
     input_pipeline.bench(config, _become_rank(config), seconds, rounds, as_json)
 
 
-def words(possible: Optional[Tuple[str, ...]] = None) -> Any:
+def words(possible: tuple[str, ...] | None = None) -> Any:
     """Reads a list with commas; of ``possible`` words, or of whole numbers above 0."""
-    def read(context: click.Context, option: click.Parameter, value: Optional[str]) -> Optional[Tuple[Any, ...]]:
+    def read(context: click.Context, option: click.Parameter, value: str | None) -> tuple[Any, ...] | None:
         words = () if value is None else tuple(word.strip() for word in value.split(","))
         if possible is None:
             return tuple(Whole(1, 1_000_000).convert(word, option, context) for word in words) or None
@@ -113,8 +113,8 @@ def words(possible: Optional[Tuple[str, ...]] = None) -> Any:
 @click.option("--as-rank", is_flag=True, hidden=True)
 @group.as_json
 def bench_throughput(
-    name: Optional[str], frameworks: Optional[Tuple[str, ...]], models: str, precisions: Optional[Tuple[str, ...]],
-    batch_sizes: Optional[Tuple[int, ...]], ranks: Optional[Tuple[int, ...]], kinds: Tuple[str, ...], seconds: float, rounds: int,
+    name: str | None, frameworks: tuple[str, ...] | None, models: str, precisions: tuple[str, ...] | None,
+    batch_sizes: tuple[int, ...] | None, ranks: tuple[int, ...] | None, kinds: tuple[str, ...], seconds: float, rounds: int,
     folder: pathlib.Path, published: bool, start_ranks: bool, as_rank: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Measure images/s of training by framework, model, precision, batch size and ranks, on synthetic and on real data.
@@ -160,7 +160,7 @@ def bench_throughput(
 @_seconds(20.0)
 @rounds
 @group.as_json
-def bench_storage(folder: pathlib.Path, other: Optional[pathlib.Path], seconds: float, rounds: int, as_json: bool) -> None:
+def bench_storage(folder: pathlib.Path, other: pathlib.Path | None, seconds: float, rounds: int, as_json: bool) -> None:
     """Measure how fast DIR gives its train.rec, sequentially and shuffled, cold and warm; with DIR2 beside another copy of it.
 
     To make it cold, the kernel is asked to forget the file: whoever else reads it fetches it again.
@@ -184,8 +184,8 @@ def bench_storage(folder: pathlib.Path, other: Optional[pathlib.Path], seconds: 
 @click.option("--start-ranks", is_flag=True, hidden=True)
 @click.option("--as-rank", is_flag=True, hidden=True)
 @group.as_json
-def profile_training(name: Optional[str], seconds: float, rounds: int, steps: int, folder: pathlib.Path,
-                     baseline: Optional[pathlib.Path], job: Optional[str], start_ranks: bool, as_rank: bool,
+def profile_training(name: str | None, seconds: float, rounds: int, steps: int, folder: pathlib.Path,
+                     baseline: pathlib.Path | None, job: str | None, start_ranks: bool, as_rank: bool,
                      as_json: bool) -> None:
     """Find where the time of training goes, in four steps: rate, profile, bottleneck, and the gain over an earlier profile.
 
@@ -224,7 +224,7 @@ def tune() -> None:
 @_seconds(600.0)
 @click.option("--as-rank", is_flag=True, hidden=True)
 @group.as_json
-def tune_input(name: Optional[str], output: Optional[pathlib.Path], force: bool, seconds: float, as_rank: bool,
+def tune_input(name: str | None, output: pathlib.Path | None, force: bool, seconds: float, as_rank: bool,
                as_json: bool) -> None:
     """Search the settings of the input pipeline that make training on real data faster: CONFIG, with them changed.
 

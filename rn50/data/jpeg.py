@@ -4,7 +4,8 @@ Source of the format: ITU-T T.81, annex B.
 """
 
 import io
-from typing import Iterator, NamedTuple, Optional, Tuple, Union
+from collections.abc import Iterator
+from typing import NamedTuple, Union
 
 Bytes = Union[bytes, memoryview]
 
@@ -24,16 +25,16 @@ CMYK_COMPONENTS = 4
 class ImageHeader(NamedTuple):
     """Facts about an image, found before its compressed data."""
 
-    fault: Optional[str]
+    fault: str | None
     """Reason why no decoder could open it, as a noun phrase; or None."""
     is_png: bool = False
     components: int = 0
     """Colour components of a JPEG: 1 grey, 3 colour, 4 CMYK."""
-    scan: Optional[int] = None
+    scan: int | None = None
     """Position of a JPEG's first scan; None: no scan was reached."""
 
 
-def _segments(image: Bytes) -> Iterator[Tuple[int, int]]:
+def _segments(image: Bytes) -> Iterator[tuple[int, int]]:
     """Yield (marker, position of its segment's length) of a JPEG up to the first scan, or until the chain of segments breaks."""
     position = len(START_OF_IMAGE)
     while position + 4 <= len(image) and image[position] == 0xFF:
@@ -55,7 +56,7 @@ def read_header(image: Bytes) -> ImageHeader:
         return ImageHeader(None, is_png=True)
     if image[:len(START_OF_IMAGE)] != START_OF_IMAGE:
         return ImageHeader(f"no JPEG, it starts with the bytes {image[:4].hex(' ')}" if image else "no JPEG, it is empty")
-    components: Optional[int] = None
+    components: int | None = None
     scan = None
     for marker, position in _segments(image):
         if marker in START_OF_FRAME and components is None:
@@ -78,12 +79,12 @@ def has_end(image: bytes, header: ImageHeader) -> bool:
     return header.scan is not None and image.rfind(END_OF_IMAGE) > header.scan
 
 
-def image_fault(image: Bytes) -> Optional[str]:
+def image_fault(image: Bytes) -> str | None:
     """Return the reason why no decoder could open ``image``, or None."""
     return read_header(image).fault
 
 
-def decoding_fault(image: bytes) -> Optional[str]:
+def decoding_fault(image: bytes) -> str | None:
     """Return the reason why ``image`` does not decode, or None. Decodes all of it, and so finds truncation."""
     from PIL import Image
 

@@ -1,8 +1,8 @@
 """Cheap checks that the data set is whole, before and after the clock starts; search for the record behind a pipeline fault."""
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Optional, Sequence
 
 import numpy as np
 
@@ -54,7 +54,7 @@ def check_record_set(rec: Path, idx: Path, expected_samples: int, variable: str)
             reader.read(position)
 
 
-def _named_again(offsets: np.ndarray) -> Optional[int]:
+def _named_again(offsets: np.ndarray) -> int | None:
     """Return the first line (from 0) of an index that repeats the record of an earlier line, or None."""
     if (np.diff(offsets) > 0).all():  # the order that rn50 pack and MXNet's tools write; checked in a hundredth of the time
         return None
@@ -64,8 +64,8 @@ def _named_again(offsets: np.ndarray) -> Optional[int]:
 
 
 def find_bad_record(
-    rec: Path, idx: Path, classes: int, suspect: Optional[int] = None, time_limit_s: float = 20
-) -> Optional[str]:
+    rec: Path, idx: Path, classes: int, suspect: int | None = None, time_limit_s: float = 20
+) -> str | None:
     """Return a line on the record that starts at byte ``suspect``, which does not decode; else on the first bad record.
 
     A bad record cannot be read, is no whole JPEG, or has a label that is no whole number in [0, ``classes``). Walks the records
@@ -92,7 +92,7 @@ def find_bad_record(
     return None
 
 
-def label_fault(header: Header, classes: int) -> Optional[str]:
+def label_fault(header: Header, classes: int) -> str | None:
     """Return the reason why a run cannot take the label of a record, with the remedy; or None."""
     if header.flag > 1:
         return f"has {header.flag} labels, and a run takes one; pack the file again"
@@ -101,7 +101,7 @@ def label_fault(header: Header, classes: int) -> Optional[str]:
     return None
 
 
-def damage_of(image: bytes) -> Optional[str]:
+def damage_of(image: bytes) -> str | None:
     """Return what is wrong with an image by its headers and end marker, or None. Only an image without an end is decoded."""
     header = read_header(image)
     if header.fault:

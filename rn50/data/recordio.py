@@ -18,7 +18,7 @@ import struct
 import warnings
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, List, NamedTuple, Optional, TextIO, Tuple, Type, Union
+from typing import BinaryIO, NamedTuple, TextIO
 
 import numpy as np
 
@@ -51,10 +51,10 @@ class Header(NamedTuple):
     id2: int
 
 
-def _aligned_magic(record: Union[bytes, memoryview]) -> List[int]:
+def _aligned_magic(record: bytes | memoryview) -> list[int]:
     """Return the positions of the magic word at 4-byte boundaries of ``record``."""
     words = np.frombuffer(record, "<u4", count=len(record) // ALIGNMENT)
-    found: List[int] = (np.flatnonzero(words == _MAGIC_WORD) * ALIGNMENT).tolist()
+    found: list[int] = (np.flatnonzero(words == _MAGIC_WORD) * ALIGNMENT).tolist()
     return found
 
 
@@ -68,8 +68,8 @@ def encode_record(record: bytes) -> bytes:
     starts = [0] + [found + len(MAGIC) for found in _aligned_magic(record)]
     ends = [start - len(MAGIC) for start in starts[1:]] + [len(record)]
     flags = [WHOLE] if len(starts) == 1 else [FIRST] + [MIDDLE] * (len(starts) - 2) + [LAST]
-    pieces: List[bytes] = []
-    for flag, start, end in zip(flags, starts, ends):
+    pieces: list[bytes] = []
+    for flag, start, end in zip(flags, starts, ends, strict=False):
         pieces += (_PART.pack(MAGIC, flag << 29 | end - start), record[start:end])
     return b"".join(pieces) + bytes(-len(record) % ALIGNMENT)
 
@@ -106,12 +106,12 @@ def frame_bytes(size: int) -> int:
     return FRAME_BYTES + size + -size % ALIGNMENT
 
 
-def decode_record(data: bytes, begin: int, end: int) -> Tuple[bytes, int]:
+def decode_record(data: bytes, begin: int, end: int) -> tuple[bytes, int]:
     """Return the record that starts at ``begin`` of ``data``, and where it ends, padding included; it may reach up to ``end``.
 
     Raises ``ValueError``, with the reason, if the bytes there are not what ``encode_record`` writes.
     """
-    parts: List[bytes] = []
+    parts: list[bytes] = []
     position, flag, length = begin, FIRST, 0
     while flag not in (WHOLE, LAST):
         if position + _PART.size > end:
@@ -151,7 +151,7 @@ class IndexedRecordWriter:
     are removed, and files under the final names are untouched. A failing write raises ``UserError``.
     """
 
-    def __init__(self, prefix: Union[str, Path]) -> None:
+    def __init__(self, prefix: str | Path) -> None:
         self._finals = (Path(f"{prefix}.rec"), Path(f"{prefix}.idx"))
         self._partials = tuple(Path(f"{path}.partial") for path in self._finals)
 
@@ -178,12 +178,12 @@ class IndexedRecordWriter:
             raise self._failed(error) from error
         self._offset += len(record)
 
-    def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException],
-                 trace: Optional[TracebackType]) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
         try:
             self._opened.close()  # both, even if one fails
             if kind is None:
-                for partial, final in zip(self._partials, self._finals):
+                for partial, final in zip(self._partials, self._finals, strict=False):
                     os.replace(partial, final)
         except OSError as close_error:
             raise self._failed(close_error) from close_error
@@ -199,7 +199,7 @@ class IndexedRecordWriter:
         return UserError(self._finals[0], f"cannot be written ({error.strerror})", "free space or choose another folder")
 
 
-def read_index(path: Path) -> Tuple[np.ndarray, np.ndarray]:
+def read_index(path: Path) -> tuple[np.ndarray, np.ndarray]:
     """Return keys and byte offsets of an .idx file, in the order of its lines: two int64 arrays of shape (records,).
 
     Raises ``UserError`` for a file that is missing, empty or no index.
@@ -212,7 +212,7 @@ def index_bytes(path: Path) -> bytes:
     return files.read_bytes(path, _LARGEST_INDEX, _REMEDY)
 
 
-def parse_index(path: Path, text: bytes) -> Tuple[np.ndarray, np.ndarray]:
+def parse_index(path: Path, text: bytes) -> tuple[np.ndarray, np.ndarray]:
     """Return what ``read_index`` returns, from the content ``text`` of ``path``.
 
     Parses 1.28 million lines in about 0.1 s. Raises ``UserError`` if it is no index.
@@ -254,14 +254,14 @@ class IndexedRecordReader:
         """Return a line that says where a record is and what is wrong with it."""
         return f"{self._path}: record {position} at byte {self.offsets[position]} {fault}"
 
-    def read(self, position: int) -> Tuple[Header, bytes]:
+    def read(self, position: int) -> tuple[Header, bytes]:
         """Return header and image bytes of the record in line ``position`` (from 0) of the index.
 
         Raises ``UserError`` if no whole record lies at its offset.
         """
         start = int(self.offsets[position])
         where = f"record {position} at byte {start}"
-        parts: List[bytes] = []
+        parts: list[bytes] = []
         offset, flag = start, FIRST
         while flag not in (WHOLE, LAST):
             magic, length_word = _PART.unpack(self._bytes(offset, _PART.size, where))

@@ -4,8 +4,9 @@ import multiprocessing
 import os
 import signal
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
-from typing import Any, Callable, Optional
+from typing import Any
 
 
 class Processes:
@@ -14,7 +15,7 @@ class Processes:
     Each process calls ``begin``, a module-level function, before anything else.
     """
 
-    def __init__(self, count: int, begin: Optional[Callable[[], None]] = None) -> None:
+    def __init__(self, count: int, begin: Callable[[], None] | None = None) -> None:
         # Spawned: a forked child inherits locks held by threads that do not exist in it.
         self._executor = ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), _begin, (begin,))
 
@@ -34,7 +35,7 @@ class Processes:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
-def _begin(begin: Optional[Callable[[], None]]) -> None:
+def _begin(begin: Callable[[], None] | None) -> None:
     """Make this process exit when its parent has gone, even by SIGKILL, because it would wait for work for ever."""
     def leave_with_parent() -> None:
         multiprocessing.parent_process().join()  # type: ignore[union-attr]

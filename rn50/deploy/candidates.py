@@ -1,7 +1,8 @@
 """A network in float32 and quantised in several ways, each evaluated; the most accurate of the quantised is written."""
 
 import pathlib
-from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from rich.table import Table
 
@@ -18,9 +19,9 @@ class Candidate(NamedTuple):
 
     way: str
     """How it was made, or ``FLOAT``."""
-    contents: Tuple[bytes, ...]
+    contents: tuple[bytes, ...]
     """The content of each of its files."""
-    int8: Tuple[int, int]
+    int8: tuple[int, int]
     """Convolutions and matrix products in int8, counted in what was made, and all of them."""
     evaluated: Evaluated
 
@@ -33,7 +34,7 @@ class Candidate(NamedTuple):
         """Return the percentage points of top-1 that were lost; negative: won."""
         return (before.evaluated.top_1 - self.evaluated.top_1) * 100
 
-    def to_json(self, before: "Candidate") -> Dict[str, Any]:
+    def to_json(self, before: "Candidate") -> dict[str, Any]:
         """Return it as plain data."""
         return {"method": self.way, "bytes": self.size, "top_1": self.evaluated.top_1, "correct": self.evaluated.correct,
                 "drop": self.drop(before), "images_per_second": self.evaluated.images_per_second,
@@ -43,12 +44,12 @@ class Candidate(NamedTuple):
 class Choice(NamedTuple):
     """All candidates, float32 first, and the one that was written."""
 
-    candidates: List[Candidate]
+    candidates: list[Candidate]
     written: Candidate
     file: pathlib.Path
     """The first of its files."""
 
-    def to_json(self) -> Dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return it as plain data."""
         before = self.candidates[0]
         return {"model": str(self.file), "written": self.written.way, "total": before.evaluated.total,
@@ -67,7 +68,7 @@ class Choice(NamedTuple):
         console.print(f"{self.file}: {self.written.way}")
 
 
-def choose(output: Sequence[pathlib.Path], candidates: List[Candidate], tolerance: float) -> Choice:
+def choose(output: Sequence[pathlib.Path], candidates: list[Candidate], tolerance: float) -> Choice:
     """Write the files of the most accurate candidate, of equal ones the fastest.
 
     Raises UserError, and writes nothing, if none has int8 operators and loses at most ``tolerance`` percentage points of top-1.
@@ -81,7 +82,7 @@ def choose(output: Sequence[pathlib.Path], candidates: List[Candidate], toleranc
     if len(output) == 1:
         files.write(output[0], best.contents[0])
     else:
-        files.write_all(dict(zip(output, best.contents)))
+        files.write_all(dict(zip(output, best.contents, strict=False)))
     return Choice(candidates, best, output[0])
 
 

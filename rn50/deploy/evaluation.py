@@ -4,7 +4,8 @@ import dataclasses
 import os
 import pathlib
 import time
-from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Tuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -68,7 +69,7 @@ def check(config: Config) -> None:
                         f"{frameworks.traits(frameworks.default()).install('cpu')}, and use .venv/bin/python")
 
 
-def tell(file: pathlib.Path, config: Config, report: Optional[pathlib.Path], as_json: bool) -> None:
+def tell(file: pathlib.Path, config: Config, report: pathlib.Path | None, as_json: bool) -> None:
     """Evaluate the model of an ONNX file, and print what was counted; write a page of it if ``report`` is a file."""
     model = model_file.read(file)
     counts = evaluate(model, config, confusion=report is not None).counts
@@ -105,12 +106,12 @@ def batches(config: Config, split: Split, seed: int = 0) -> NumpyBatches:
     return NumpyBatches(config, split, _OneRank(), seed, ON_CPU)
 
 
-def inputs(model: Model, config: Config, split: Split = "val") -> Iterator[Tuple[np.ndarray, np.ndarray]]:
+def inputs(model: Model, config: Config, split: Split = "val") -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield a split's images, as a model takes them, and labels. An array is valid until the next one."""
     return _prepared(config, split) if model.image_size else _decoded(config, split)
 
 
-def _prepared(config: Config, split: Split) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
+def _prepared(config: Config, split: Split) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield normalised images and labels, without copies that pad the last batch."""
     opened = batches(config, split)
     for batch in opened.epoch():
@@ -118,13 +119,13 @@ def _prepared(config: Config, split: Split) -> Iterator[Tuple[np.ndarray, np.nda
     opened.check_labels()
 
 
-def _decoded(config: Config, split: Split) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
+def _decoded(config: Config, split: Split) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield decoded images of their own size one by one, as a model with preprocessing takes them, each with its label."""
     records = RecordSet(config, split, 1)
     whole = dataclasses.replace(config, input_pipeline=dataclasses.replace(config.input_pipeline, roi_decode=False))
     size, labels = config.hyperparameters.batch_size, []
     with IndexedRecordReader(records.rec, records.idx) as reader:
-        def jpegs() -> Iterator[List[np.ndarray]]:
+        def jpegs() -> Iterator[list[np.ndarray]]:
             while True:
                 for begin in range(0, records.batches * size, size):
                     read = [reader.read(min(position, len(reader) - 1)) for position in range(begin, begin + size)]

@@ -1,7 +1,7 @@
 """A file of weights as an ONNX model (``rn50 export``)."""
 
 import pathlib
-from typing import Any, Dict, Optional
+from typing import Any
 
 from rn50 import files
 from rn50.deploy import evaluation, graph, model_file
@@ -22,15 +22,15 @@ def convert(source: pathlib.Path, name: str, fold: bool = True, preprocessing: b
     return of_weights(read, name, {"source_sha256": files.sha256(source)}, fold, preprocessing)
 
 
-def of_weights(read: Weights, name: str, more: Dict[str, str], fold: bool = True, preprocessing: bool = False) -> Model:
+def of_weights(read: Weights, name: str, more: dict[str, str], fold: bool = True, preprocessing: bool = False) -> Model:
     """Return weights as a model called ``name`` that holds facts of the weights and ``more``."""
     facts = {each: read.facts[each] for each in FACTS if each in read.facts}
     proto = graph.model(read, {**facts, **more}, fold, preprocessing)
     return model_file.parse(name, proto.SerializeToString())
 
 
-def export(source: pathlib.Path, output: pathlib.Path, fold: bool, preprocessing: bool, config: Optional[Config],
-           tolerance: float) -> Dict[str, Any]:
+def export(source: pathlib.Path, output: pathlib.Path, fold: bool, preprocessing: bool, config: Config | None,
+           tolerance: float) -> dict[str, Any]:
     """Write a file of weights as an ONNX model, and return what was written as plain data.
 
     With ``config`` it is evaluated first. Raises UserError, and writes nothing, if its accuracy is more than ``tolerance``
@@ -46,12 +46,12 @@ def export(source: pathlib.Path, output: pathlib.Path, fold: bool, preprocessing
             "preprocessing": preprocessing, "classes": model.classes, **of_evaluation(found)}
 
 
-def of_evaluation(found: Optional[Evaluated]) -> Dict[str, Any]:
+def of_evaluation(found: Evaluated | None) -> dict[str, Any]:
     """Return an evaluation as plain data; without one its fields are None."""
     return {"correct": found and found.correct, "total": found and found.total, "top_1": found and found.top_1}
 
 
-def refuse_other_accuracy(source: pathlib.Path, model: Model, found: Optional[Evaluated], tolerance: float) -> None:
+def refuse_other_accuracy(source: pathlib.Path, model: Model, found: Evaluated | None, tolerance: float) -> None:
     """Raise UserError if an evaluation is more than ``tolerance`` percentage points from what a file of weights says."""
     if found is None:
         return

@@ -1,6 +1,7 @@
 """ONNX graph of the network: ``rn50.benchmark.network`` with the tensors of a file of weights."""
 
-from typing import Any, Dict, List, Mapping, Optional
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -52,8 +53,8 @@ class _Graph:
 
     def __init__(self, weights: Weights, fold: bool):
         self._weights, self._fold = weights, fold
-        self.nodes: List[Any] = []
-        self.constants: List[Any] = []
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
 
     def network(self, x: str) -> None:
         """Add the network behind the normalised images ``x``."""
@@ -74,7 +75,7 @@ class _Graph:
         """Add a convolution and its batch norm."""
         arrays = self._weights.arrays
         norm = [arrays[f"{each.norm}_{of}"] for of in ("gamma", "beta", "running_mean", "running_var")]
-        form: Dict[str, Any] = {"kernel_shape": [each.kernel] * 2, "strides": [each.stride] * 2, "pads": [each.padding] * 4}
+        form: dict[str, Any] = {"kernel_shape": [each.kernel] * 2, "strides": [each.stride] * 2, "pads": [each.padding] * 4}
         weight = f"{each.name}_weight"
         if self._fold:
             gamma, beta, mean, variance = (array.astype(np.float64) for array in norm)
@@ -82,7 +83,7 @@ class _Graph:
             folded = self._constant(weight, arrays[weight] * scale[:, None, None, None])
             return self._node("Conv", x, folded, self._constant(f"{each.name}_bias", beta - mean * scale), **form)
         names = [self._constant(f"{each.norm}_{of}", array)
-                 for of, array in zip(("gamma", "beta", "running_mean", "running_var"), norm)]
+                 for of, array in zip(("gamma", "beta", "running_mean", "running_var"), norm, strict=False)]
         x = self._node("Conv", x, self._constant(weight, arrays[weight]), **form)
         return self._node("BatchNormalization", x, *names, epsilon=rules.BATCH_NORM_EPSILON)
 
@@ -121,7 +122,7 @@ class _Graph:
         self.constants.append(numpy_helper.from_array(np.ascontiguousarray(array, dtype), name))
         return name
 
-    def _node(self, kind: str, *inputs: str, output: Optional[str] = None, **attributes: Any) -> str:
+    def _node(self, kind: str, *inputs: str, output: str | None = None, **attributes: Any) -> str:
         """Add a node and return the name of its output."""
         name = output or f"{kind}_{len(self.nodes)}"
         self.nodes.append(helper.make_node(kind, inputs, [name], name=name, **attributes))

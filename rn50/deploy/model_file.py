@@ -4,7 +4,8 @@ import contextlib
 import io
 import logging
 import pathlib
-from typing import Any, Callable, Dict, Iterator, Mapping, NamedTuple, Optional, Tuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,7 +38,7 @@ class Model(NamedTuple):
     proto: Any
     content: bytes
     input: str
-    image_size: Optional[int]
+    image_size: int | None
     """Side in pixels of normalised images, float32 (N, 3, S, S); None: it takes decoded images, uint8 (N, H, W, 3)."""
     classes: int
     facts: Mapping[str, str]
@@ -92,7 +93,7 @@ def parse(name: str, content: bytes) -> Model:
 
 class _Tensor(NamedTuple):
     type: int
-    shape: Tuple[Optional[int], ...]
+    shape: tuple[int | None, ...]
 
     def __str__(self) -> str:
         kind = TensorProto.DataType.Name(self.type).lower().replace("float", "float32") if self.type else "no tensor"
@@ -110,7 +111,7 @@ def _refuse_files_elsewhere(name: str, proto: Any) -> None:
         raise UserError(name, "keeps its tensors in other files", REMEDY)
 
 
-def int8_operators(proto: Any) -> Tuple[int, int]:
+def int8_operators(proto: Any) -> tuple[int, int]:
     """Return how many convolutions and matrix products of a model compute in int8, and how many there are."""
     nodes = proto.graph.node
     dequantized = {output for node in nodes if node.op_type == "DequantizeLinear" for output in node.output}
@@ -120,7 +121,7 @@ def int8_operators(proto: Any) -> Tuple[int, int]:
     return integer + integer_too, integer + len(others)
 
 
-def session(model: Model, threads: int, provider: str = CPU, options: Optional[Dict[str, str]] = None) -> Any:
+def session(model: Model, threads: int, provider: str = CPU, options: dict[str, str] | None = None) -> Any:
     """Return an ``onnxruntime.InferenceSession`` of a model. Raises UserError if ONNX Runtime cannot load it."""
     settings = onnxruntime.SessionOptions()
     settings.log_severity_level, settings.intra_op_num_threads, settings.inter_op_num_threads = SILENT, threads, 1

@@ -6,7 +6,8 @@ import pathlib
 import sys
 import tempfile
 import warnings
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -26,14 +27,14 @@ TRIED = 4
 """Random images whose logits are compared."""
 
 
-def names() -> Tuple[str, ...]:
+def names() -> tuple[str, ...]:
     """Return the frameworks that have a format of their own."""
     return tuple(name for name, traits in frameworks.every().items() if traits.exports)
 
 
 def write(
-    source: pathlib.Path, output: pathlib.Path, framework: str, config: Optional[Config], tolerance: float
-) -> Dict[str, Any]:
+    source: pathlib.Path, output: pathlib.Path, framework: str, config: Config | None, tolerance: float
+) -> dict[str, Any]:
     """Write a file of weights in a framework's format, and return what was written as plain data.
 
     What was written is read again: its logits have to be those of the ONNX model. With ``config`` it is evaluated too. Raises
@@ -58,12 +59,12 @@ def write(
         found = None if config is None else evaluation.evaluate_with(logits_of, model, config)
         export.refuse_other_accuracy(source, model, found, tolerance)
         contents = [pathlib.Path(folder, f"model{suffix}").read_bytes() for suffix in frameworks.traits(framework).exports]
-    files.write_all(dict(zip(written, contents)))
+    files.write_all(dict(zip(written, contents, strict=False)))
     return {"format": framework, "files": [str(file) for file in written], "bytes": sum(map(len, contents)), "nodes": None,
             "folded": False, "preprocessing": False, "classes": model.classes, **export.of_evaluation(found)}
 
 
-def quantizers() -> Tuple[str, ...]:
+def quantizers() -> tuple[str, ...]:
     """Return the frameworks that quantise by their own means."""
     return tuple(name for name, traits in frameworks.every().items() if traits.calibrations)
 
@@ -95,7 +96,7 @@ def quantize(source: pathlib.Path, output: pathlib.Path, framework: str, tried: 
     return choose(written, candidates, tolerance)
 
 
-def _candidate(way: str, path: str, framework: str, int8: Tuple[int, int], model: Model, config: Config) -> Candidate:
+def _candidate(way: str, path: str, framework: str, int8: tuple[int, int], model: Model, config: Config) -> Candidate:
     with _silent():
         inference, precision = frameworks.module(framework, "inference"), "int8" if int8[0] else FLOAT
         logits_of = inference.read(path, evaluation.THREADS, precision=precision)
@@ -122,7 +123,7 @@ def _silent() -> Iterator[None]:
         yield
 
 
-def _files(output: pathlib.Path, framework: str) -> List[pathlib.Path]:
+def _files(output: pathlib.Path, framework: str) -> list[pathlib.Path]:
     """Return the files whose names begin with ``output``, of which an end of the format is no part."""
     if not output.name:
         raise UserError(f"--output {output}", "names no file", "name one")

@@ -7,7 +7,8 @@ made, and a model is evaluated before it is written.
 import itertools
 import pathlib
 import tempfile
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,7 +24,13 @@ from rn50.terminal import say
 with needed_for("quantisation"):
     import onnxruntime
     from onnx import TensorProto
-    from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_dynamic, quantize_static
+    from onnxruntime.quantization import (
+        CalibrationMethod,
+        QuantFormat,
+        QuantType,
+        quantize_dynamic,
+        quantize_static,
+    )
 
 CALIBRATIONS = {"minmax": CalibrationMethod.MinMax, "entropy": CalibrationMethod.Entropy,
                 "percentile": CalibrationMethod.Percentile}
@@ -44,7 +51,7 @@ class Way(NamedTuple):
         return f"{self.method} {self.calibration}".strip()
 
 
-def ways(method: str, calibration: str) -> List[Way]:
+def ways(method: str, calibration: str) -> list[Way]:
     """Return the ways that two options name, each of which may be "all"."""
     calibrations = list(CALIBRATIONS) if calibration == "all" else [calibration]
     static = [Way(STATIC, each) for each in calibrations] if method in (STATIC, "all") else []
@@ -87,13 +94,13 @@ class _Reader:
         """Begin a piece."""
         self._left = iter(self._images[start_index:end_index])
 
-    def get_next(self) -> Optional[Dict[str, np.ndarray]]:
+    def get_next(self) -> dict[str, np.ndarray] | None:
         """Return the next input of the piece, None at its end."""
         image = next(self._left, None)
         return None if image is None else {self._name: image}
 
 
-def calibration_images(model: Model, config: Config, images: int) -> List[np.ndarray]:
+def calibration_images(model: Model, config: Config, images: int) -> list[np.ndarray]:
     """Return inputs of batch size 1 from the training set, as training crops them. Raises UserError as ``evaluate`` does."""
     model.refuse_other(config.data)
     evaluation.check(config)

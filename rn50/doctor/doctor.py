@@ -2,7 +2,8 @@
 
 import os
 import pathlib
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from collections.abc import Mapping
+from typing import Any
 
 from rich.table import Table
 
@@ -24,7 +25,7 @@ SOFTWARE = ("Python", "packages", "libraries")
 STYLES = {OK: "green", WARNING: "yellow", FAILURE: "red"}
 
 
-def examine(machine: Machine, software: Software, config: Optional[Config], environ: Mapping[str, str]) -> List[Finding]:
+def examine(machine: Machine, software: Software, config: Config | None, environ: Mapping[str, str]) -> list[Finding]:
     """Return all findings, for the run that ``config`` describes or for no particular one."""
     return [
         *packages.findings(software, config),
@@ -35,7 +36,7 @@ def examine(machine: Machine, software: Software, config: Optional[Config], envi
     ]
 
 
-def configured(environ: Mapping[str, str], name: Optional[str] = None) -> Optional[Mapping[str, str]]:
+def configured(environ: Mapping[str, str], name: str | None = None) -> Mapping[str, str] | None:
     """Return the environment of a run of the configuration that ``name``, CONFIG_FILE or DGXSYSTEM names; None if none does.
 
     Raises UserError if there is no such file or it cannot be read.
@@ -45,7 +46,7 @@ def configured(environ: Mapping[str, str], name: Optional[str] = None) -> Option
     return config_file.sourced_environment(config_file.find(name, environ), environ)
 
 
-def fitting(facts: Machine, software: Software, environ: Mapping[str, str]) -> Dict[str, Finding]:
+def fitting(facts: Machine, software: Software, environ: Mapping[str, str]) -> dict[str, Finding]:
     """Return a finding for each of our own configurations: can this machine run it, apart from the data? If not, the gravest
     reason is given.
 
@@ -67,9 +68,9 @@ def fitting(facts: Machine, software: Software, environ: Mapping[str, str]) -> D
     return found
 
 
-def grouped(fits: Mapping[str, Finding]) -> List[Finding]:
+def grouped(fits: Mapping[str, Finding]) -> list[Finding]:
     """Return one finding for all systems that can run here, and one for all that cannot for the same reason."""
-    groups: Dict[Finding, List[str]] = {}
+    groups: dict[Finding, list[str]] = {}
     for system, each in fits.items():
         groups.setdefault(each._replace(subject=""), []).append(system)
     found = []
@@ -81,12 +82,12 @@ def grouped(fits: Mapping[str, Finding]) -> List[Finding]:
     return found
 
 
-def to_json(findings: List[Finding]) -> Dict[str, Any]:
+def to_json(findings: list[Finding]) -> dict[str, Any]:
     """Return the findings as plain data; ``ok`` is false if one of them is a failure."""
     return {"ok": all(each.severity != FAILURE for each in findings), "findings": [each._asdict() for each in findings]}
 
 
-def print_table(findings: List[Finding], console: Terminal) -> None:
+def print_table(findings: list[Finding], console: Terminal) -> None:
     """Print a table row for each finding, then the remedies, each once and on a line of its own."""
     table = Table(box=None)
     for heading in ("", "subject", "found"):
@@ -94,7 +95,7 @@ def print_table(findings: List[Finding], console: Terminal) -> None:
     for each in findings:
         table.add_row(styled(each.severity, STYLES[each.severity]), each.subject, each.found)
     console.print(table)
-    remedies: Dict[Tuple[str, str], List[str]] = {}
+    remedies: dict[tuple[str, str], list[str]] = {}
     for each in findings:
         if each.remedy:
             remedies.setdefault((each.remedy, each.severity), []).append(each.subject)
@@ -102,7 +103,7 @@ def print_table(findings: List[Finding], console: Terminal) -> None:
         console.print(f"{', '.join(dict.fromkeys(subjects))}: {remedy}", style=STYLES[severity])
 
 
-def print_brief(findings: List[Finding]) -> None:
+def print_brief(findings: list[Finding]) -> None:
     """Print a line on standard error for each warning and failure."""
     for each in findings:
         if each.severity != OK:
@@ -110,7 +111,7 @@ def print_brief(findings: List[Finding]) -> None:
             say(f"rn50: {said}" if each.severity == FAILURE else f"warning: {said}", err=True)
 
 
-def overridden(variables: Mapping[str, str], environ: Mapping[str, str]) -> List[Finding]:
+def overridden(variables: Mapping[str, str], environ: Mapping[str, str]) -> list[Finding]:
     """Return a warning for each variable of the environment that the configuration replaces."""
     own, final = ({**each, **_absolute(each)} for each in (environ, variables))
     names = sorted(configuration.known_names() - {"DGXSYSTEM"})
@@ -119,11 +120,11 @@ def overridden(variables: Mapping[str, str], environ: Mapping[str, str]) -> List
                     f"{variables[name] or 'nothing'}", "change it in a copy of the file") for name in replaced]
 
 
-def _absolute(variables: Mapping[str, str]) -> Dict[str, str]:
+def _absolute(variables: Mapping[str, str]) -> dict[str, str]:
     return {name: os.path.abspath(variables[name]) for name in config_file.PATHS if variables.get(name)}
 
 
-def show(variables: Optional[Mapping[str, str]], as_json: bool, brief: bool) -> bool:
+def show(variables: Mapping[str, str] | None, as_json: bool, brief: bool) -> bool:
     """Print the findings about this machine, and return True if the configured system can run.
 
     ``variables`` are those of that system, as ``configured`` returns them; without any, all systems of configs/ are tried.

@@ -1,7 +1,7 @@
 """Check that there are the GPUs that a configuration wants, at full speed and linked. The framework checks the rest."""
 
 from collections import Counter
-from typing import Iterator, Mapping, Optional, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rn50 import frameworks
 from rn50.doctor.finding import FAILURE, INSTALL_DRIVER, OK, WARNING, Finding
@@ -11,7 +11,7 @@ from rn50.machine.software import Software
 from rn50.settings.config import Config
 
 
-def findings(machine: Machine, software: Software, config: Optional[Config], environ: Mapping[str, str]) -> Iterator[Finding]:
+def findings(machine: Machine, software: Software, config: Config | None, environ: Mapping[str, str]) -> Iterator[Finding]:
     """Yield the findings on GPUs. An obstacle is a failure if the configuration uses GPUs, else a warning."""
     wanted = config is not None and config.run.device == "gpu"
     own = frameworks.unimported(config.run.framework if config is not None else frameworks.default(), "doctor")

@@ -3,7 +3,7 @@
 import os
 import pathlib
 import shutil
-from typing import Iterator, Mapping, Optional
+from collections.abc import Iterator, Mapping
 
 from rn50.data import layout, preflight
 from rn50.doctor.finding import FAILURE, OK, WARNING, Finding
@@ -23,7 +23,7 @@ OPEN_FILES = 4096
 NETWORK_FILE_SYSTEMS = ("nfs", "nfs4", "cifs", "smb3", "9p", "virtiofs", "fuse.sshfs", "fuse.s3fs", "fuse.gcsfuse", "afs")
 
 
-def findings(machine: Machine, config: Optional[Config], environ: Mapping[str, str]) -> Iterator[Finding]:
+def findings(machine: Machine, config: Config | None, environ: Mapping[str, str]) -> Iterator[Finding]:
     """Yield the findings on everything but processor, GPUs and software."""
     ranks = config.run.ranks_per_node if config else 1
     on_gpus = bool(machine.gpus) if config is None else config.run.device == "gpu"
@@ -38,7 +38,7 @@ def findings(machine: Machine, config: Optional[Config], environ: Mapping[str, s
         yield _data(machine, config)
 
 
-def _threads(machine: Machine, config: Optional[Config], environ: Mapping[str, str]) -> Finding:
+def _threads(machine: Machine, config: Config | None, environ: Mapping[str, str]) -> Finding:
     """Compare the number of always busy threads with that of usable CPUs: more threads than CPUs wait for each other."""
     quota = "" if machine.quota is None else f" (the control group's quota is {machine.quota:g} CPUs)"
     usable = f"{machine.usable_cpus} usable CPU(s){quota}"
@@ -72,7 +72,7 @@ def _binding(machine: Machine, ranks: int, on_gpus: bool) -> Finding:
     return Finding(OK, "binding", shown)
 
 
-def _memory(machine: Machine, config: Optional[Config]) -> Finding:
+def _memory(machine: Machine, config: Config | None) -> Finding:
     size = machine.memory_limit or machine.memory
     if size is None:
         return Finding(OK, "memory", "not reported by /proc/meminfo")
@@ -115,7 +115,7 @@ def _shared_memory(machine: Machine, ranks: int) -> Finding:
     return Finding(OK, "/dev/shm", found)
 
 
-def _locked_memory(machine: Machine, config: Optional[Config]) -> Finding:
+def _locked_memory(machine: Machine, config: Config | None) -> Finding:
     limit = machine.locked_memory
     found = "unlimited" if limit is None else f"{limit >> 10} KiB"
     if limit is None or not machine.infiniband:
@@ -136,7 +136,7 @@ def _open_files(machine: Machine) -> Finding:
     return Finding(OK, "open files", found)
 
 
-def _network(machine: Machine, config: Optional[Config]) -> Finding:
+def _network(machine: Machine, config: Config | None) -> Finding:
     if machine.infiniband:
         return Finding(OK, "network", "; ".join(machine.infiniband))
     if config is not None and config.run.nodes > 1:

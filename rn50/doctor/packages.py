@@ -1,7 +1,7 @@
 """Check that Python and the packages are those that a run needs."""
 
 import re
-from typing import Iterator, Optional, Tuple
+from collections.abc import Iterator
 
 from rn50 import frameworks
 from rn50.doctor.finding import FAILURE, OK, Finding
@@ -15,7 +15,7 @@ PYTHON = "3.11"
 """A Python that every set of ``requirements/`` is for."""
 
 
-def findings(software: Software, config: Optional[Config]) -> Iterator[Finding]:
+def findings(software: Software, config: Config | None) -> Iterator[Finding]:
     """Yield findings on software: that of the configured framework, or of the default one where nothing is configured."""
     framework = config.run.framework if config is not None else frameworks.default()
     device = config.run.device if config is not None else "cpu"
@@ -44,7 +44,7 @@ def install(software: Software, traits: frameworks.Traits, device: str) -> str:
     return f"PYTHON=python{PYTHON} {command} (to get it: {get})"
 
 
-def _version(software: Software) -> Tuple[int, ...]:
+def _version(software: Software) -> tuple[int, ...]:
     return tuple(map(int, software.python.split(".")[:2]))
 
 

@@ -1,6 +1,6 @@
 """Check that the processor suits a run, and tell which framework and precision it computes fast."""
 
-from typing import Iterator, Optional
+from collections.abc import Iterator
 
 from rn50 import frameworks
 from rn50.doctor.finding import FAILURE, OK, WARNING, Finding
@@ -8,7 +8,7 @@ from rn50.machine.hardware import AMX, BFLOAT16, Machine
 from rn50.settings.config import Config
 
 
-def findings(machine: Machine, config: Optional[Config]) -> Iterator[Finding]:
+def findings(machine: Machine, config: Config | None) -> Iterator[Finding]:
     """Yield the findings on the processor, for the run that ``config`` describes or for no particular one."""
     yield _processor(machine)
     trains = not machine.gpus if config is None else config.run.device == "cpu"

@@ -3,7 +3,7 @@
 import os
 import pathlib
 import shutil
-from typing import Iterator, Optional
+from collections.abc import Iterator
 
 from rn50.benchmark import rules
 from rn50.doctor.finding import FAILURE, OK, Finding
@@ -24,7 +24,7 @@ def findings(result_file: pathlib.Path) -> Iterator[Finding]:
             yield Finding(FAILURE, "results", fault, f"move {file} away, and the same command makes that run again")
 
 
-def _fault(file: pathlib.Path) -> Optional[str]:
+def _fault(file: pathlib.Path) -> str | None:
     """Return the reason why an existing file is no result of an earlier run; None if it is one."""
     try:
         log = read_log(file)

@@ -1,13 +1,13 @@
 """Report before a run what would keep its results out of a submission."""
 
-from typing import Iterator, Optional
+from collections.abc import Iterator
 
 from rn50.doctor.finding import OK, WARNING, Finding
 from rn50.settings.config import Config
 from rn50.settings.variables import UNNAMED_ORGANISATION
 
 
-def findings(config: Optional[Config], commit: Optional[str]) -> Iterator[Finding]:
+def findings(config: Config | None, commit: str | None) -> Iterator[Finding]:
     """Yield the findings on a run on ImageNet. ``commit`` is that of the code, with "-dirty" appended if files differ."""
     if config is None or not config.is_imagenet:
         return

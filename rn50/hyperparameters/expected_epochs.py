@@ -6,8 +6,9 @@ Source: the table of published results, and the reference convergence points of 
 import json
 import math
 import statistics
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import Any
 
 from rn50.benchmark import rules
 from rn50.hyperparameters import reference
@@ -32,7 +33,7 @@ class Prediction:
     high: float
 
     @property
-    def missed_share(self) -> Optional[float]:
+    def missed_share(self) -> float | None:
         """Return the share of the runs that missed, None if there are no runs."""
         return self.missed / self.runs if self.runs else None
 
@@ -49,10 +50,10 @@ class Proven:
 
     name: str
     global_batch_size: int
-    values: Dict[str, Any]
+    values: dict[str, Any]
     prediction: Prediction
     excess: float
-    results: Tuple[PublishedResult, ...] = ()
+    results: tuple[PublishedResult, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -61,12 +62,12 @@ class Candidate:
 
     name: str
     global_batch_size: int
-    values: Dict[str, Any]
+    values: dict[str, Any]
     prediction: Prediction
     expected: float
 
 
-def of_recipe(values: Sequence[Any], own: Sequence[Optional[float]]) -> Optional[Prediction]:
+def of_recipe(values: Sequence[Any], own: Sequence[float | None]) -> Prediction | None:
     """Return the prediction of a recipe on ImageNet, given its values in the order of ``published.GROUP``; None if nothing is
     known of its optimizer. ``own`` are the epochs of its runs as ``of_own_runs`` takes them."""
     batch, optimizer = values[0], values[1]
@@ -84,7 +85,7 @@ def of_recipe(values: Sequence[Any], own: Sequence[Optional[float]]) -> Optional
     return Prediction(f"no run of this recipe is known; {reference.beside(batch)}", 0, 0, there.mean, there.low, there.high)
 
 
-def of_own_runs(epochs: Sequence[Optional[float]]) -> Optional[Prediction]:
+def of_own_runs(epochs: Sequence[float | None]) -> Prediction | None:
     """Return the prediction from the runs that a recipe is borrowed from, given their epochs, None for one that missed; None if
     none of them reached the target."""
     if any(each is not None for each in epochs):
@@ -92,27 +93,27 @@ def of_own_runs(epochs: Sequence[Optional[float]]) -> Optional[Prediction]:
     return None
 
 
-def _runs(group: Sequence[PublishedResult]) -> List[Optional[float]]:
-    found: List[Optional[float]] = []
+def _runs(group: Sequence[PublishedResult]) -> list[float | None]:
+    found: list[float | None] = []
     for result in group:
         reached = result.epochs_to_target
         found += [*reached, *[None] * (len(result.run_status) - len(reached))]
     return found
 
 
-def _of_runs(basis: str, runs: Sequence[Optional[float]]) -> Prediction:
+def _of_runs(basis: str, runs: Sequence[float | None]) -> Prediction:
     reached = [each for each in runs if each is not None]
     return Prediction(basis, len(runs), len(runs) - len(reached), statistics.mean(reached), min(reached), max(reached))
 
 
-def candidates(global_batch_size: int, optimizer: str) -> List[Candidate]:
+def candidates(global_batch_size: int, optimizer: str) -> list[Candidate]:
     """Return whole recipes of the closed division for a batch size, in the order of ``rank``."""
     every = [*proven(published.distinct(optimizer)), *_of_reference(optimizer)]
     return [Candidate(each.name, each.global_batch_size, each.values, each.prediction, expected(each, global_batch_size))
             for each in rank(every, global_batch_size)]
 
 
-def rank(recipes: Iterable[Proven], global_batch_size: int) -> List[Proven]:
+def rank(recipes: Iterable[Proven], global_batch_size: int) -> list[Proven]:
     """Sort recipes by expected epochs as they are printed; among equal ones, the one with the most runs comes first."""
     return sorted(recipes, key=lambda each: (round(expected(each, global_batch_size), 1), -each.prediction.runs))
 
@@ -127,22 +128,22 @@ def expected(recipe_: Proven, global_batch_size: int) -> float:
     return reference.at(global_batch_size).mean + recipe_.excess + DISTANCE_EPOCHS * away
 
 
-def proven(results: Iterable[PublishedResult]) -> List[Proven]:
+def proven(results: Iterable[PublishedResult]) -> list[Proven]:
     """Return the complete recipes of closed-division results with which a run reached the target."""
-    groups: Dict[Tuple[Any, ...], List[PublishedResult]] = {}
+    groups: dict[tuple[Any, ...], list[PublishedResult]] = {}
     for result in results:
         if result.is_closed:
             groups.setdefault(published.recipe(result), []).append(result)
     found = []
     for key, group in groups.items():
-        runs, values = _runs(group), dict(zip(published.GROUP, key))
+        runs, values = _runs(group), dict(zip(published.GROUP, key, strict=False))
         if None not in key and any(each is not None for each in runs) and not _departs(values):
             said = _of_runs(f"{len(group)} published {'result' if len(group) == 1 else 'results'}", runs)
             found.append(Proven(group[0].name, key[0], values, said, said.mean - reference.at(key[0]).mean, tuple(group)))
     return found
 
 
-def _of_reference(optimizer: str) -> List[Proven]:
+def _of_reference(optimizer: str) -> list[Proven]:
     found = []
     for point in json.loads(recipe.reference_file(rules.RULESETS[-1]).read_text(encoding="utf-8")).values():
         said = recipe.of_point(point)
@@ -151,12 +152,12 @@ def _of_reference(optimizer: str) -> List[Proven]:
             values = (point["BS"], optimizer, said.values["base_learning_rate"], said.values["learning_rate_warmup_epochs"],
                       None if decay is None else round(decay, 2), said.values["weight_decay"], said.values["momentum"])
             prediction = _of_runs("the reference, evaluated every epoch", point["Epochs to converge"])
-            found.append(Proven(f"rcp/{rules.RULESETS[-1]}/{point['BS']}", point["BS"], dict(zip(published.GROUP, values)),
+            found.append(Proven(f"rcp/{rules.RULESETS[-1]}/{point['BS']}", point["BS"], dict(zip(published.GROUP, values, strict=False)),
                                 prediction, prediction.mean - reference.at(point["BS"]).mean))
     return found
 
 
-def _departs(values: Dict[str, Any]) -> bool:
+def _departs(values: dict[str, Any]) -> bool:
     """Return whether the closed division's rules refuse a recipe; label smoothing is not stated and taken as allowed."""
     found = rules.departures(
         values["optimizer"], values["global_batch_size"], values["base_learning_rate"], values["momentum"],

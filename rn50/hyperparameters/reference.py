@@ -9,7 +9,7 @@ import functools
 import json
 import statistics
 from dataclasses import dataclass
-from typing import Any, Tuple
+from typing import Any
 
 import numpy as np
 
@@ -27,8 +27,8 @@ class Point:
     high: float
 
 
-@functools.lru_cache(maxsize=None)
-def points() -> Tuple[Point, ...]:
+@functools.cache
+def points() -> tuple[Point, ...]:
     """Return the points by batch size, without those that the official checker prunes: those smaller than the fastest one, and
     those slower than the line between their neighbours."""
     every = json.loads(recipe.reference_file(rules.RULESETS[-1]).read_text(encoding="utf-8")).values()

@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-from typing import List
 
 import psutil
 
@@ -23,7 +22,7 @@ GRACE_S = 8
 """Time between the request to end and the kill; less than ``job`` grants, because the folder has to be removed after it."""
 
 
-def main(framework: str, launcher: str, ranks: str, command: List[str]) -> int:
+def main(framework: str, launcher: str, ranks: str, command: list[str]) -> int:
     """Run ``command`` as every rank and return the launcher's exit status, -n for signal n."""
     # A signal is held back until there is a launcher to end.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])

@@ -1,13 +1,13 @@
 """The machines of a run, by name."""
 
 import re
-from typing import List, Mapping
+from collections.abc import Mapping
 
 from rn50.errors import UserError
 from rn50.settings.config import Config
 
 
-def of_run(config: Config, environ: Mapping[str, str]) -> List[str]:
+def of_run(config: Config, environ: Mapping[str, str]) -> list[str]:
     """Return the names of the ``config.run.nodes`` machines, that of rank 0 first.
 
     A single machine is this one, and needs no name. Several are those of HOSTS, else those that Slurm gave to this step, else
@@ -30,7 +30,7 @@ def of_run(config: Config, environ: Mapping[str, str]) -> List[str]:
     return given
 
 
-def _named(hosts: str, ranks_per_node: int) -> List[str]:
+def _named(hosts: str, ranks_per_node: int) -> list[str]:
     """Return the names in ``hosts``, which is "name:ranks,name:ranks". ":ranks" may be left out and has to be DGXNGPU."""
     names = []
     for entry in hosts.split(","):
@@ -44,12 +44,12 @@ def _named(hosts: str, ranks_per_node: int) -> List[str]:
     return names
 
 
-def expand(nodelist: str) -> List[str]:
+def expand(nodelist: str) -> list[str]:
     """Return the names in a list of Slurm's: "a[1-2,05],b" is a1, a2, a05, b.
 
     It does the work of ``scontrol show hostnames``, which a container lacks.
     """
-    names: List[str] = []
+    names: list[str] = []
     for entry in re.findall(r"(?:[^,\[]|\[[^]]*\])+", nodelist):
         expanded = [""]
         for text, ranges in re.findall(r"([^\[]+)|\[([^]]*)\]", entry):
@@ -59,7 +59,7 @@ def expand(nodelist: str) -> List[str]:
     return names
 
 
-def _numbers(ranges: str) -> List[str]:
+def _numbers(ranges: str) -> list[str]:
     """Expand a range: "08-10" is 08, 09, 10; "3" is 3."""
     if not re.fullmatch(r"\d{1,6}(-\d{1,6})?", ranges, re.ASCII):
         raise UserError(f"[{ranges}] in the list of Slurm's machines is no range of numbers; set HOSTS")

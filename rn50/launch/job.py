@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
+from collections.abc import Iterable, Mapping, Sequence
 
 import psutil
 
@@ -32,7 +32,7 @@ USUAL_CAUSE = {
 """Signal that the kernel sends -> its usual cause here."""
 
 
-def rank_environment(config: Config, environ: Mapping[str, str]) -> Dict[str, str]:
+def rank_environment(config: Config, environ: Mapping[str, str]) -> dict[str, str]:
     """Return ``environ`` with the defaults of a rank that the user did not set.
 
     OpenMP threads wait for each other some hundred times a step, and one that waits for its core delays all of them. With as many
@@ -58,7 +58,7 @@ def launch(config: Config, environ: Mapping[str, str]) -> int:
     exist, because no file of them may be opened before the clock runs.
     """
     preflight.preflight(pathlib.Path(config.data.folder), config.is_imagenet)
-    result_file: Optional[pathlib.Path] = pathlib.Path(config.run.result_file) if config.run.result_file else None
+    result_file: pathlib.Path | None = pathlib.Path(config.run.result_file) if config.run.result_file else None
     if result_file is not None:
         log_file.refuse_existing(result_file)
     saved_weights.refuse_impossible(config)
@@ -68,7 +68,7 @@ def launch(config: Config, environ: Mapping[str, str]) -> int:
 
 
 def run_ranks(
-    config: Config, environ: Mapping[str, str], verb: Sequence[str], result_file: Optional[pathlib.Path] = None
+    config: Config, environ: Mapping[str, str], verb: Sequence[str], result_file: pathlib.Path | None = None
 ) -> int:
     """Run ``rn50 <verb>`` as every rank of the configured system and return the exit status."""
     environ = rank_environment(config, environ)
@@ -106,11 +106,11 @@ def run_ranks(
     return status
 
 
-def _descendants() -> Set[psutil.Process]:
+def _descendants() -> set[psutil.Process]:
     return set(psutil.Process().children(recursive=True))
 
 
-def _wait_for_rest(others: Set[psutil.Process]) -> None:
+def _wait_for_rest(others: set[psutil.Process]) -> None:
     """Wait for the descendants besides ``others``, and kill those that take longer than ``GRACE_SECONDS``.
 
     A launcher that was killed may end before its ranks, and a rank that is being killed still locks the log.
@@ -125,7 +125,7 @@ def _wait_for_rest(others: Set[psutil.Process]) -> None:
         psutil.wait_procs(rest, timeout=0.1)
 
 
-def _remains(result_file: Optional[pathlib.Path]) -> str:
+def _remains(result_file: pathlib.Path | None) -> str:
     """Return what a run that was stopped leaves to do."""
     if result_file is not None and result_file.exists():
         return f"the run had ended, and {result_file} is whole; weights that it was to save may be missing"
@@ -143,15 +143,15 @@ def _say(line: str) -> None:
     say(f"rn50: {line}", err=True)
 
 
-def _relay(process: "subprocess.Popen[bytes]", launcher: str, stop: "_StopOnSignal") -> Tuple[str, int]:
+def _relay(process: "subprocess.Popen[bytes]", launcher: str, stop: "_StopOnSignal") -> tuple[str, int]:
     """Print the output of the ranks without the launcher's prefixes and messages; an error line of several ranks only once.
 
     Returns who ended the job and the exit status. horovodrun reports both only in its messages, and so does mpirun the rank.
     """
-    ended: Dict[str, int] = {}
+    ended: dict[str, int] = {}
     first = ""
-    complaints: Set[str] = set()
-    words: List[str] = []
+    complaints: set[str] = set()
+    words: list[str] = []
     assert process.stdout is not None
     for raw in process.stdout:
         line = raw.decode(errors="replace").rstrip()
@@ -196,8 +196,8 @@ class _StopOnSignal:
     """
 
     def __init__(self) -> None:
-        self.asked: Optional[signal.Signals] = None
-        self._process: Optional[subprocess.Popen[bytes]] = None
+        self.asked: signal.Signals | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup ignores it for us
                 signal.signal(number, self._handle)

@@ -9,7 +9,6 @@ output this process passes on what COMMAND prints.
 import signal
 import subprocess
 import sys
-from typing import List
 
 import psutil
 
@@ -18,7 +17,7 @@ from rn50.process import ask_to_end_with_parent, end_with_parent, environment
 from rn50.run.local_ranks import RANK
 
 
-def main(starter: int, variable: str, command: List[str]) -> int:
+def main(starter: int, variable: str, command: list[str]) -> int:
     """Run ``command`` as this rank and return its status, 128 + n for signal n."""
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     end_with_parent()

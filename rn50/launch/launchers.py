@@ -6,7 +6,8 @@ import pathlib
 import shutil
 import socket
 import sys
-from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import psutil
 
@@ -23,10 +24,10 @@ class Start(NamedTuple):
     """The command that this process has to start."""
 
     launcher: str
-    argv: List[str]
-    environ: Dict[str, str]
+    argv: list[str]
+    environ: dict[str, str]
     """Variables for the ranks in addition to this process's environment, which overrides them."""
-    rank: Optional[int]
+    rank: int | None
     """The rank that ``argv`` becomes; None if it starts all ranks."""
 
 
@@ -59,7 +60,7 @@ def start(config: Config, environ: Mapping[str, str], arguments: Sequence[str] =
     return by.get(choose(config, environ), _frameworks_own)(config, environ, [sys.executable, *arguments])
 
 
-def sharing(config: Config, environ: Mapping[str, str]) -> Tuple[int, int]:
+def sharing(config: Config, environ: Mapping[str, str]) -> tuple[int, int]:
     """Return (this rank's number, number of ranks) among the ranks of this machine that share the cores this process may use.
 
     All ranks of the machine share its cores unless Slurm bound each task. The launcher itself counts as rank 0.
@@ -103,7 +104,7 @@ def _slots(config: Config, environ: Mapping[str, str]) -> str:
     return ",".join(f"{host}:{config.run.ranks_per_node}" for host in hosts.of_run(config, environ))
 
 
-def _python(config: Config, environ: Mapping[str, str], rank_argv: List[str]) -> Start:
+def _python(config: Config, environ: Mapping[str, str], rank_argv: list[str]) -> Start:
     if config.ranks == 1:
         return Start("python", rank_argv, {}, 0)
     if not _on_one_machine(config):
@@ -122,7 +123,7 @@ def _without_horovod(config: Config) -> bool:
     return not traits(config.run.framework).horovod
 
 
-def _frameworks_own(config: Config, environ: Mapping[str, str], rank_argv: List[str]) -> Start:
+def _frameworks_own(config: Config, environ: Mapping[str, str], rank_argv: list[str]) -> Start:
     framework, launcher = config.run.framework, config.run.launcher
     own = traits(framework).launchers
     if launcher not in own:
@@ -139,7 +140,7 @@ def _frameworks_own(config: Config, environ: Mapping[str, str], rank_argv: List[
     return Start(launcher, [sys.executable, *start_all, *rank_argv], {}, None)
 
 
-def _horovodrun(config: Config, environ: Mapping[str, str], rank_argv: List[str]) -> Start:
+def _horovodrun(config: Config, environ: Mapping[str, str], rank_argv: list[str]) -> Start:
     _need_horovod(config)
     # horovodrun imports the framework to see what Horovod was built for, and the framework may need a fix of ours first.
     horovodrun = f"import implementations.{config.run.framework}; from horovod.runner.launch import run_commandline as run; run()"
@@ -148,7 +149,7 @@ def _horovodrun(config: Config, environ: Mapping[str, str], rank_argv: List[str]
     return Start("horovodrun", argv, {}, None)
 
 
-def _mpirun(config: Config, environ: Mapping[str, str], rank_argv: List[str]) -> Start:
+def _mpirun(config: Config, environ: Mapping[str, str], rank_argv: list[str]) -> Start:
     _need_horovod(config)
     if shutil.which("mpirun") is None:
         raise UserError("LAUNCHER=mpirun", "no mpirun on PATH", "sudo apt-get install openmpi-bin, or set LAUNCHER=horovodrun")
@@ -179,7 +180,7 @@ def _wanted_everywhere(name: str) -> bool:
     return ours or (is_passed_through(name) and not name.startswith(("OMPI_", "PMIX_", "SBATCH_")))
 
 
-def _srun(config: Config, environ: Mapping[str, str], rank_argv: List[str]) -> Start:
+def _srun(config: Config, environ: Mapping[str, str], rank_argv: list[str]) -> Start:
     """Return the start of one rank: this process is a task of a Slurm step and becomes that rank.
 
     The ranks find each other through the rendezvous of Gloo or torch.distributed, which rank 0 serves. So no container needs an

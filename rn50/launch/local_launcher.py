@@ -13,7 +13,8 @@ import socket
 import subprocess
 import sys
 import threading
-from typing import IO, Callable, Dict, List
+from collections.abc import Callable
+from typing import IO
 
 from rn50.process import ask_to_end_with_parent, environment
 from rn50.run.local_ranks import MEMORY, RANK, SOCKETS
@@ -24,9 +25,9 @@ GRACE_S = 10
 """Time between the request to end and the kill."""
 
 
-def start(ranks: int, command: List[str]) -> List["subprocess.Popen[bytes]"]:
+def start(ranks: int, command: list[str]) -> list["subprocess.Popen[bytes]"]:
     """Start ``command`` as every rank, each with a socket to every other one and with the memory they share."""
-    sockets: List[Dict[int, socket.socket]] = [{} for _ in range(ranks)]
+    sockets: list[dict[int, socket.socket]] = [{} for _ in range(ranks)]
     for first in range(ranks):
         for second in range(first + 1, ranks):
             sockets[first][second], sockets[second][first] = socket.socketpair()
@@ -48,7 +49,7 @@ def start(ranks: int, command: List[str]) -> List["subprocess.Popen[bytes]"]:
     return processes
 
 
-def main(ranks: int, command: List[str]) -> int:
+def main(ranks: int, command: list[str]) -> int:
     """Run ``command`` as every rank; return 0, or the status of the rank that failed first, 128 + n for signal n."""
     # A signal during the start of the ranks is held back until all of them can be ended.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
@@ -102,7 +103,7 @@ def _follow_one(rank: int, process: "subprocess.Popen[bytes]", output: Output, e
     ended.put(follow(rank, process, output))
 
 
-def end(processes: List["subprocess.Popen[bytes]"]) -> None:
+def end(processes: list["subprocess.Popen[bytes]"]) -> None:
     """Ask processes to end, and kill them after a while."""
     for process in processes:
         process.terminate()

@@ -5,14 +5,15 @@ Binding to CPUs binds memory too, because Linux allocates a page on the NUMA nod
 
 import os
 import zlib
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
+from collections.abc import Sequence
+from typing import NamedTuple, TypeVar
 
 from rn50.machine import cpu_list
 from rn50.machine.hardware import Cpu, Machine
 
 T = TypeVar("T")
 
-Core = Tuple[int, ...]
+Core = tuple[int, ...]
 """The usable hardware threads of one core."""
 
 
@@ -20,11 +21,11 @@ class RankBinding(NamedTuple):
     """The CPUs of one rank, first one of each core, then their siblings. ``numa_node`` is that of the CPUs, else of the GPU."""
 
     local_rank: int
-    cpus: Tuple[int, ...]
-    numa_node: Optional[int]
+    cpus: tuple[int, ...]
+    numa_node: int | None
 
 
-def plan(machine: Machine, ranks_per_node: int, near_gpus: bool = True) -> List[RankBinding]:
+def plan(machine: Machine, ranks_per_node: int, near_gpus: bool = True) -> list[RankBinding]:
     """Return a binding for every rank of this machine, on the assumption that the ranks share all CPUs this process may use.
 
     Ranks get different cores if there are enough, else they share all of them. Rank r uses the r-th visible GPU, so it gets cores
@@ -67,17 +68,17 @@ def describe(binding: RankBinding) -> str:
 class Pool(NamedTuple):
     """Ranks that share some CPUs, listed by NUMA node, and the node near these ranks."""
 
-    node: Optional[int]
+    node: int | None
     ranks: Sequence[int]
-    cpus: List[Sequence[Cpu]]
+    cpus: list[Sequence[Cpu]]
 
 
-def _pools_near_gpus(machine: Machine, ranks: int) -> Optional[List[Pool]]:
+def _pools_near_gpus(machine: Machine, ranks: int) -> list[Pool] | None:
     """Return a pool for each node with GPUs in use; None if a rank has no GPU, a node is unknown, or a pool has too few cores."""
-    near: Dict[Optional[int], List[int]] = {}
+    near: dict[int | None, list[int]] = {}
     for rank, gpu in enumerate(machine.gpus[:ranks]):
         near.setdefault(gpu.node, []).append(rank)
-    cpus: Dict[Optional[int], List[Cpu]] = {}
+    cpus: dict[int | None, list[Cpu]] = {}
     for cpu in machine.cpus:
         cpus.setdefault(cpu.node, []).append(cpu)
     if len(machine.gpus) < ranks or None in near or not set(near) <= set(cpus):
@@ -91,9 +92,9 @@ def _pools_near_gpus(machine: Machine, ranks: int) -> Optional[List[Pool]]:
     return pools if enough else None
 
 
-def _cores(cpus: Sequence[Cpu], machine: Machine) -> List[Core]:
+def _cores(cpus: Sequence[Cpu], machine: Machine) -> list[Core]:
     """Return the cores of some CPUs, node by node."""
-    cores: Dict[Tuple[int, int, int], List[int]] = {}
+    cores: dict[tuple[int, int, int], list[int]] = {}
     for cpu in cpus:
         cores.setdefault((-1 if cpu.node is None else cpu.node, cpu.socket, cpu.core), []).append(cpu.number)
     in_order = [tuple(cores[key]) for key in sorted(cores)]
@@ -107,6 +108,6 @@ def _slice(items: Sequence[T], place: int, parts: int) -> Sequence[T]:
     return items[len(items) * place // parts : len(items) * (place + 1) // parts]
 
 
-def _one_of_each_core_first(cores: Sequence[Core]) -> Tuple[int, ...]:
+def _one_of_each_core_first(cores: Sequence[Core]) -> tuple[int, ...]:
     threads = max(map(len, cores))
     return tuple(core[thread] for thread in range(threads) for core in cores if thread < len(core))

@@ -2,7 +2,8 @@
 
 import pathlib
 import re
-from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from rn50.machine import cpu_list
 from rn50.machine.sources import Sources
@@ -15,11 +16,11 @@ MOUNT = pathlib.Path("/sys/fs/cgroup")
 class Limits(NamedTuple):
     """The tightest limits of the group and of all groups around it. None: no limit."""
 
-    cpus: Optional[Tuple[int, ...]]
+    cpus: tuple[int, ...] | None
     """CPUs of the cpuset."""
-    quota: Optional[float]
+    quota: float | None
     """CPU time per second: 1.5 is the time of one and a half CPUs, on any of them."""
-    memory: Optional[int]
+    memory: int | None
     """Bytes, page cache included. Version 1 writes "no limit" as a number larger than any memory."""
 
 
@@ -27,7 +28,7 @@ def read(sources: Sources) -> Limits:
     """Return the limits of this process (cgroups(7), and the kernel's admin-guide/cgroup-v2 and cgroup-v1)."""
     folders = _mounted(sources)
 
-    def values(controller: str, file: str) -> List[str]:
+    def values(controller: str, file: str) -> list[str]:
         found = (sources.text(f"{folder}/{file}") for folder in _chain(folders.get(controller)))
         return [value for value in found if value]
 
@@ -36,7 +37,7 @@ def read(sources: Sources) -> Limits:
         quota, _, period = value.partition(" ")
         if quota.isdigit() and period.isdigit():
             quotas.append(int(quota) / int(period))
-    for quota, period in zip(values("cpu", "cpu.cfs_quota_us"), values("cpu", "cpu.cfs_period_us")):
+    for quota, period in zip(values("cpu", "cpu.cfs_quota_us"), values("cpu", "cpu.cfs_period_us"), strict=False):
         if quota.isdigit() and period.isdigit():  # -1: none
             quotas.append(int(quota) / int(period))
     memory = values("", "memory.max") + values("memory", "memory.limit_in_bytes")
@@ -46,12 +47,12 @@ def read(sources: Sources) -> Limits:
     return Limits(cpu_list.parse(sets[0]) if sets else None, min(quotas, default=None), min(limits, default=None))
 
 
-def _mounted(sources: Sources) -> Dict[str, Tuple[str, str]]:
+def _mounted(sources: Sources) -> dict[str, tuple[str, str]]:
     """Return controller ("" for version 2) -> (mount point of its hierarchy, path of this process's group below it)."""
-    groups: Dict[str, str] = {}
+    groups: dict[str, str] = {}
     for controllers, path in re.findall(r"^\d+:([^:]*):(.*)$", sources.text("proc/self/cgroup"), re.MULTILINE):
         groups.update(dict.fromkeys(controllers.split(","), path))
-    mounts: Dict[str, Tuple[str, str]] = {}
+    mounts: dict[str, tuple[str, str]] = {}
     mounted = r"^\S+ \S+ \S+ (\S+) (\S+) .* - (cgroup2?) \S+ (\S+)$"
     for root, folder, kind, options in re.findall(mounted, sources.text("proc/self/mountinfo"), re.MULTILINE):
         for controller in [""] if kind == "cgroup2" else options.split(","):
@@ -62,7 +63,7 @@ def _mounted(sources: Sources) -> Dict[str, Tuple[str, str]]:
     return mounts
 
 
-def _chain(mount: Optional[Tuple[str, str]]) -> Iterator[str]:
+def _chain(mount: tuple[str, str] | None) -> Iterator[str]:
     """Yield the folders from this process's group up to the root of its hierarchy."""
     if mount is None:
         return
@@ -81,7 +82,7 @@ def oom_kills() -> int:
     return max((_oom_kills(path) for path in _oom_files()), default=0)
 
 
-def _oom_files() -> List[pathlib.Path]:
+def _oom_files() -> list[pathlib.Path]:
     try:
         lines = pathlib.Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:

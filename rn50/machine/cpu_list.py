@@ -1,12 +1,12 @@
 """Sets of CPUs in the kernel's list format, as in "0-3,8,10-11" (cpuset(7), FORMATS)."""
 
 import re
-from typing import Iterable, List, Set, Tuple
+from collections.abc import Iterable
 
 
-def parse(text: str) -> Tuple[int, ...]:
+def parse(text: str) -> tuple[int, ...]:
     """Return the numbers of a list in ascending order. Text that is no number or range is ignored."""
-    numbers: Set[int] = set()
+    numbers: set[int] = set()
     for first, last in re.findall(r"(\d+)(?:-(\d+))?", text):
         numbers.update(range(int(first), int(last or first) + 1))
     return tuple(sorted(numbers))
@@ -14,7 +14,7 @@ def parse(text: str) -> Tuple[int, ...]:
 
 def write(numbers: Iterable[int]) -> str:
     """Return some numbers as a list; the inverse of ``parse``."""
-    ranges: List[List[int]] = []
+    ranges: list[list[int]] = []
     for number in sorted(set(numbers)):
         if ranges and number == ranges[-1][1] + 1:
             ranges[-1][1] = number

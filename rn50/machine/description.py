@@ -6,8 +6,8 @@ or per node. A field that the machine does not report is left out, and a person 
 
 import collections
 import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Dict, Iterable, List, Mapping, Optional
 
 from rn50 import process
 from rn50.machine import cgroup, cpu_list, sources
@@ -22,7 +22,7 @@ _VIRTUAL_DISK = re.compile(r"vd[a-z]+|xvd[a-z]+")
 _DISK = re.compile(rf"nvme\d+n\d+|sd[a-z]+|{_VIRTUAL_DISK.pattern}")
 
 
-def read(root: str = "/", run: sources.Run = sources.run, environ: Optional[Mapping[str, str]] = None) -> Dict[str, str]:
+def read(root: str = "/", run: sources.Run = sources.run, environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the fields of this machine, or of one with its files below ``root`` and ``run`` for its commands.
 
     Besides the fields there are versions of software that is no Python package, such as ``cuda_version``, for the field
@@ -41,7 +41,7 @@ def read(root: str = "/", run: sources.Run = sources.run, environ: Optional[Mapp
     return {field: value for field, value in found.items() if value}
 
 
-def _processor(source: Sources, machine: Machine) -> Dict[str, str]:
+def _processor(source: Sources, machine: Machine) -> dict[str, str]:
     about = dict(re.findall(r"^([\w ()]+):\s+(.*)$", source.output("lscpu"), re.MULTILINE))
     sockets, cores, threads = (about.get(key, "") for key in ("Socket(s)", "Core(s) per socket", "Thread(s) per core"))
     fastest, in_name = re.fullmatch(r"[\d.]+", about.get("CPU max MHz", "")), re.search(r"@ ([\d.]+ ?GHz)", machine.processor)
@@ -75,9 +75,9 @@ def _several(count: int, noun: str) -> str:
     return noun if count == 1 else f"{count} {noun}s"
 
 
-def _memory_and_storage(source: Sources, machine: Machine) -> Dict[str, str]:
-    kinds: List[str] = []
-    sizes: List[str] = []
+def _memory_and_storage(source: Sources, machine: Machine) -> dict[str, str]:
+    kinds: list[str] = []
+    sizes: list[str] = []
     for disk in filter(_DISK.fullmatch, source.names("sys/block")):
         sectors = source.text(f"sys/block/{disk}/size")  # of 512 bytes, whatever the disk's own size is
         if sectors.isdigit() and int(sectors):
@@ -108,7 +108,7 @@ def _networking(source: Sources, machine: Machine) -> str:
     return _counted(ports)
 
 
-def _accelerators(machine: Machine) -> Dict[str, str]:
+def _accelerators(machine: Machine) -> dict[str, str]:
     if not machine.gpus:
         return {}
     links = collections.Counter(machine.links)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from typing import Dict, List, Mapping, Optional, Tuple
+from collections.abc import Mapping
 
 from rn50.machine.sources import Sources
 
@@ -23,23 +23,23 @@ class Gpu:
     name: str
     uuid: str
     driver: str
-    capability: Optional[Tuple[int, int]]
-    memory_mib: Optional[float]
+    capability: tuple[int, int] | None
+    memory_mib: float | None
     mig: bool
-    instances: Tuple[Tuple[str, str], ...]
+    instances: tuple[tuple[str, str], ...]
     """(profile, UUID) of each MIG instance."""
-    persistent: Optional[bool]
-    power_limit: Optional[float]
-    power_default: Optional[float]
-    clock_mhz: Optional[float]
-    slowed: Tuple[str, ...]
-    node: Optional[int]
+    persistent: bool | None
+    power_limit: float | None
+    power_default: float | None
+    clock_mhz: float | None
+    slowed: tuple[str, ...]
+    node: int | None
     """NUMA node to which it is attached."""
-    pcie: Optional[str]
+    pcie: str | None
     """The fastest link that it and its slot both support, as in "PCIe 4.0 x16"."""
 
 
-def read(sources: Sources, visible: Optional[str]) -> Tuple[Tuple[Gpu, ...], str]:
+def read(sources: Sources, visible: str | None) -> tuple[tuple[Gpu, ...], str]:
     """Return the GPUs in the order in which ranks count them, and the reason if there are none.
 
     ``visible`` is CUDA_VISIBLE_DEVICES. The order is that of the PCI bus, which is CUDA's own if all GPUs are alike.
@@ -57,7 +57,7 @@ def read(sources: Sources, visible: Optional[str]) -> Tuple[Tuple[Gpu, ...], str
     return seen, "" if seen else f"CUDA_VISIBLE_DEVICES={visible} hides all of {len(gpus)}"
 
 
-def _query(sources: Sources) -> Tuple[int, str, List[Dict[str, str]]]:
+def _query(sources: Sources) -> tuple[int, str, list[dict[str, str]]]:
     """Return exit status, output and a row for each GPU, without the fields that this driver does not know."""
     fields = list(FIELDS)
     while True:
@@ -67,12 +67,12 @@ def _query(sources: Sources) -> Tuple[int, str, List[Dict[str, str]]]:
             break
         fields.remove(unknown[1])
     rows = [line.split(", ") for line in printed.splitlines()] if status == 0 else []
-    return status, printed, [dict(zip(fields, row)) for row in rows[1:] if len(row) == len(fields)]
+    return status, printed, [dict(zip(fields, row, strict=False)) for row in rows[1:] if len(row) == len(fields)]
 
 
-def _instances(sources: Sources) -> Dict[str, Tuple[Tuple[str, str], ...]]:
+def _instances(sources: Sources) -> dict[str, tuple[tuple[str, str], ...]]:
     """Return UUID of a GPU -> its MIG instances."""
-    found: Dict[str, Tuple[Tuple[str, str], ...]] = {}
+    found: dict[str, tuple[tuple[str, str], ...]] = {}
     uuid = ""
     for line in sources.output("nvidia-smi", "-L").splitlines():
         gpu = re.match(r"GPU \d+: .*\(UUID: (\S+)\)", line)
@@ -84,7 +84,7 @@ def _instances(sources: Sources) -> Dict[str, Tuple[Tuple[str, str], ...]]:
     return found
 
 
-def _gpu(row: Mapping[str, str], instances: Tuple[Tuple[str, str], ...], sources: Sources) -> Gpu:
+def _gpu(row: Mapping[str, str], instances: tuple[tuple[str, str], ...], sources: Sources) -> Gpu:
     capability = re.fullmatch(r"(\d+)\.(\d+)", row.get("compute_cap", ""))
     reasons = row.get("clocks_throttle_reasons.active", "")
     bits = int(reasons, 16) if re.fullmatch(r"0x[0-9a-fA-F]+", reasons) else 0
@@ -109,15 +109,15 @@ def _gpu(row: Mapping[str, str], instances: Tuple[Tuple[str, str], ...], sources
     )
 
 
-def _pcie(generation: str, width: str) -> Optional[str]:
+def _pcie(generation: str, width: str) -> str | None:
     return f"PCIe {generation}.0 x{width}" if generation.isdigit() and width.isdigit() else None
 
 
-def _number(value: Optional[str]) -> Optional[float]:
+def _number(value: str | None) -> float | None:
     return float(value) if value and re.fullmatch(r"[\d.]+", value) else None
 
 
-def _visible(gpus: Tuple[Gpu, ...], visible: str) -> Tuple[Gpu, ...]:
+def _visible(gpus: tuple[Gpu, ...], visible: str) -> tuple[Gpu, ...]:
     """Interpret the variable as CUDA does: indices or (beginnings of) UUIDs, up to the first invalid one."""
     seen = []
     for word in (word.strip() for word in visible.split(",")):

@@ -8,7 +8,8 @@ import math
 import os
 import pathlib
 import re
-from typing import Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Tuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from rn50 import process
 from rn50.machine import cgroup, cpu_list, gpus, sources
@@ -28,7 +29,7 @@ class Cpu(NamedTuple):
     number: int
     core: int
     socket: int
-    node: Optional[int]
+    node: int | None
 
 
 class Mount(NamedTuple):
@@ -47,28 +48,28 @@ class Machine:
     host: str
     architecture: str
     processor: str
-    cpu_flags: FrozenSet[str]
+    cpu_flags: frozenset[str]
     """Instruction sets and other features that the kernel names of the processor."""
-    cpus: Tuple[Cpu, ...]
+    cpus: tuple[Cpu, ...]
     """The online CPUs in the affinity mask and the cpuset; never empty."""
     online: int
     """CPUs of the whole machine."""
-    quota: Optional[float]
+    quota: float | None
     """CPU time of the control group in CPUs, if that is less than ``cpus``."""
-    memory: Optional[int]
-    memory_limit: Optional[int]
+    memory: int | None
+    memory_limit: int | None
     """Limit of the control group, if that is less than ``memory``."""
-    locked_memory: Optional[int]
-    open_files: Optional[int]
-    mounts: Tuple[Mount, ...]
-    infiniband: Tuple[str, ...]
+    locked_memory: int | None
+    open_files: int | None
+    mounts: tuple[Mount, ...]
+    infiniband: tuple[str, ...]
     """A line for each port that is up: device, rate, link layer."""
-    gpus: Tuple[gpus.Gpu, ...]
+    gpus: tuple[gpus.Gpu, ...]
     no_gpu: str
     """The reason if there are none."""
     nvidia_hardware: bool
     """True if there is an NVIDIA GPU on the PCI bus or a loaded driver, even if ``gpus`` is empty."""
-    links: Tuple[str, ...]
+    links: tuple[str, ...]
     """Connection of each pair of GPUs, as in ``nvidia-smi topo -m``: NV12, PIX, SYS, ..."""
 
     @property
@@ -82,7 +83,7 @@ class Machine:
         return len(self.cpus) if self.quota is None else min(len(self.cpus), math.ceil(self.quota))
 
     @property
-    def shared_memory(self) -> Optional[int]:
+    def shared_memory(self) -> int | None:
         """Size of /dev/shm; 0 if nothing is mounted there, None if it is the kernel's default, half of the memory."""
         mount = self.mount_of("/dev/shm")
         if mount is None or mount.folder != "/dev/shm":
@@ -90,14 +91,14 @@ class Machine:
         size = re.search(r"\bsize=(\d+)k", mount.options)
         return int(size[1]) * 1024 if size else None
 
-    def mount_of(self, path: str) -> Optional[Mount]:
+    def mount_of(self, path: str) -> Mount | None:
         """Return the file system that holds an absolute path."""
         holding = [m for m in self.mounts if path == m.folder or path.startswith(m.folder.rstrip("/") + "/")]
         # Of two mounts on one folder the later one hides the other.
         return max(enumerate(holding), key=lambda each: (len(each[1].folder), each[0]))[1] if holding else None
 
 
-def read(root: str = "/", run: sources.Run = sources.run, environ: Optional[Mapping[str, str]] = None) -> Machine:
+def read(root: str = "/", run: sources.Run = sources.run, environ: Mapping[str, str] | None = None) -> Machine:
     """Return the facts of this machine, or of one with its files below ``root`` and ``run`` for its commands."""
     source = Sources(pathlib.Path(root), run)
     environ = process.environment() if environ is None else environ
@@ -142,12 +143,12 @@ def foreign_vectors(root: str = "/") -> int:
     return 512 if flags >= AVX512 else 256
 
 
-def _cpu_flags(source: Sources) -> FrozenSet[str]:
+def _cpu_flags(source: Sources) -> frozenset[str]:
     listed = re.search(r"^flags\s*:(.*)$", source.text("proc/cpuinfo"), re.MULTILINE)
     return frozenset(listed[1].split() if listed else ())
 
 
-def _cpus(source: Sources, cpuset: Optional[Tuple[int, ...]]) -> Tuple[Tuple[Cpu, ...], Tuple[Cpu, ...]]:
+def _cpus(source: Sources, cpuset: tuple[int, ...] | None) -> tuple[tuple[Cpu, ...], tuple[Cpu, ...]]:
     """Return all online CPUs, and those that this process may use."""
     listed = source.output("lscpu", "-p=CPU,CORE,SOCKET,NODE")
     online = [
@@ -164,12 +165,12 @@ def _cpus(source: Sources, cpuset: Optional[Tuple[int, ...]]) -> Tuple[Tuple[Cpu
     return tuple(online), tuple(inside)
 
 
-def _resource_limit(source: Sources, name: str) -> Optional[int]:
+def _resource_limit(source: Sources, name: str) -> int | None:
     soft = re.search(rf"^{name}\s+(\d+)", source.text("proc/self/limits"), re.MULTILINE)
     return int(soft[1]) if soft else None
 
 
-def _mounts(source: Sources) -> Tuple[Mount, ...]:
+def _mounts(source: Sources) -> tuple[Mount, ...]:
     mounts = []
     for line in source.text("proc/self/mountinfo").splitlines():
         fields = re.match(r"\S+ \S+ \S+ \S+ (\S+) .* - (\S+) (\S+) (\S+)$", line)
@@ -179,7 +180,7 @@ def _mounts(source: Sources) -> Tuple[Mount, ...]:
     return tuple(mounts)
 
 
-def _infiniband(source: Sources) -> Tuple[str, ...]:
+def _infiniband(source: Sources) -> tuple[str, ...]:
     ports = []
     for device in source.names("sys/class/infiniband"):
         for port in source.names(f"sys/class/infiniband/{device}/ports"):
@@ -197,9 +198,9 @@ def _nvidia_hardware(source: Sources) -> bool:
                for device in devices)
 
 
-def _links(source: Sources, gpus: List[int]) -> Tuple[str, ...]:
-    rows: Dict[str, List[str]] = {}
-    heading: List[str] = []
+def _links(source: Sources, gpus: list[int]) -> tuple[str, ...]:
+    rows: dict[str, list[str]] = {}
+    heading: list[str] = []
     for line in source.output("nvidia-smi", "topo", "-m").splitlines():
         words = re.sub(r"\x1b\[[\d;]*m", "", line).split()  # the heading is underlined
         if not heading:

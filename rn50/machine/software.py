@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 import sysconfig
-from typing import Dict, Iterator, Mapping, Optional, Tuple
+from collections.abc import Iterator, Mapping
 
 from rn50 import frameworks, process
 from rn50.files import ROOT
@@ -23,20 +23,20 @@ class Software:
     python: str
     packages: Mapping[str, str]
     """Name in lower case -> version."""
-    missing_libraries: Tuple[str, ...]
+    missing_libraries: tuple[str, ...]
     """Libraries of libmxnet.so that the loader does not find."""
-    libraries_off_path: Tuple[pathlib.Path, ...]
+    libraries_off_path: tuple[pathlib.Path, ...]
     """Folders of installed packages that hold some of the missing libraries."""
-    nvidia_container: Optional[str]
+    nvidia_container: str | None
     """Release of NVIDIA's MXNet container if this is one; its MXNet is not that of PyPI."""
-    missing_to_compile: Tuple[str, ...] = ()
+    missing_to_compile: tuple[str, ...] = ()
     """Debian's packages that are missing to compile an extension of this Python, as Triton and PyTorch's compiler do."""
 
 
-def read(run: sources.Run = sources.run, environ: Optional[Mapping[str, str]] = None) -> Software:
+def read(run: sources.Run = sources.run, environ: Mapping[str, str] | None = None) -> Software:
     """Return the software that this process would train with, without importing it."""
     environ = process.environment() if environ is None else environ
-    packages: Dict[str, str] = {}
+    packages: dict[str, str] = {}
     for distribution in importlib.metadata.distributions():
         # Of two with one name, Python imports the first on the path. A broken one has no name.
         packages.setdefault(str(distribution.metadata["Name"]).lower(), distribution.version)
@@ -61,24 +61,24 @@ def _missing_to_compile() -> Iterator[str]:
         yield "python3-dev"
 
 
-def container_variables() -> Tuple[str, ...]:
+def container_variables() -> tuple[str, ...]:
     """Return the variables in which vendors' containers of the frameworks say their release."""
     return tuple(each.container for each in frameworks.every().values() if each.container)
 
 
-def _library(traits: frameworks.Traits) -> Optional[pathlib.Path]:
+def _library(traits: frameworks.Traits) -> pathlib.Path | None:
     name, file = traits.library
     package = importlib.util.find_spec(name) if name else None
     library = pathlib.Path(package.origin).with_name(file) if package and package.origin else None
     return library if library and library.exists() else None
 
 
-def _missing(library: pathlib.Path, run: sources.Run) -> Tuple[str, ...]:
+def _missing(library: pathlib.Path, run: sources.Run) -> tuple[str, ...]:
     _, printed = run(["ldd", str(library)])
     return tuple(dict.fromkeys(re.findall(r"^\s*(\S+) => not found", printed, re.MULTILINE)))
 
 
-def commit() -> Optional[str]:
+def commit() -> str | None:
     """Return the commit of the checkout, with "-dirty" if files differ; in an image, which is no checkout, RN50_COMMIT.
 
     The result is None if neither is known.

@@ -2,15 +2,16 @@
 
 import pathlib
 import subprocess
-from typing import Callable, List, NamedTuple, Sequence, Tuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-Run = Callable[[Sequence[str]], Tuple[int, str]]
+Run = Callable[[Sequence[str]], tuple[int, str]]
 """Runs a command. Returns its exit status (127 if there is no such command) and its output."""
 
 TIME_LIMIT_S = 20
 
 
-def run(argv: Sequence[str]) -> Tuple[int, str]:
+def run(argv: Sequence[str]) -> tuple[int, str]:
     """Run a command on this machine for at most ``TIME_LIMIT_S`` seconds, with its messages in English."""
     try:
         done = subprocess.run(["env", "LC_ALL=C", *argv], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -35,7 +36,7 @@ class Sources(NamedTuple):
         except OSError:
             return ""
 
-    def names(self, path: str) -> List[str]:
+    def names(self, path: str) -> list[str]:
         """Return the sorted names in a folder; none if there is no such folder."""
         try:
             return sorted(entry.name for entry in (self.root / path.lstrip("/")).iterdir())

@@ -17,7 +17,8 @@ import json
 import pathlib
 import re
 import sys
-from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from rn50.errors import UserError
 from rn50.progress import counting
@@ -32,7 +33,7 @@ _ROUND = re.compile(r"v\d+\.\d+$")
 
 def collect(
     paths: Sequence[pathlib.Path], progress: Callable[[int, int], None] = lambda done, total: None
-) -> Tuple[List[PublishedResult], List[str]]:
+) -> tuple[list[PublishedResult], list[str]]:
     """Return the results below ``paths``, sorted by round, organisation and system, and one line for each folder left out.
 
     Raises:
@@ -97,22 +98,22 @@ def _result(folder: pathlib.Path) -> PublishedResult:
     )
 
 
-def _machine(place: tree.Place) -> Dict[str, Any]:
+def _machine(place: tree.Place) -> dict[str, Any]:
     try:
         return system_description.read(place.description).fields
     except UserError:
         return {}
 
 
-def _evaluation_epochs(logs: Sequence[ResultLog]) -> Tuple[Optional[float], Optional[float]]:
+def _evaluation_epochs(logs: Sequence[ResultLog]) -> tuple[float | None, float | None]:
     """Return the epoch of the first evaluation and the epochs between evaluations; None for one that is not always the same."""
     courses = [sorted({evaluation.epoch for evaluation in log.evaluations}) for log in logs]
-    firsts: Set[float] = {course[0] for course in courses if course}
-    steps: Set[float] = {later - earlier for course in courses for earlier, later in zip(course, course[1:])}
+    firsts: set[float] = {course[0] for course in courses if course}
+    steps: set[float] = {later - earlier for course in courses for earlier, later in zip(course, course[1:], strict=False)}
     return (firsts.pop() if len(firsts) == 1 else None), (steps.pop() if len(steps) == 1 else None)
 
 
-def _scaling_factor(folder: pathlib.Path) -> Optional[float]:
+def _scaling_factor(folder: pathlib.Path) -> float | None:
     """Return the reference convergence factor that the submission tools left in the tree (``scaling.json``), or None."""
     try:
         return _number(json.loads((folder / "scaling.json").read_text(encoding="utf-8"))["scaling_factor"])
@@ -125,23 +126,23 @@ def _text(value: Any) -> str:
     return "" if text.upper() == "N/A" else text
 
 
-def _number(value: Any) -> Optional[float]:
+def _number(value: Any) -> float | None:
     try:
         return float(value)
     except (TypeError, ValueError):
         return None
 
 
-def _whole(value: Any) -> Optional[int]:
+def _whole(value: Any) -> int | None:
     number = _number(value)
     return int(number) if number is not None and number == int(number) else None
 
 
-def _rounded(value: Optional[float], digits: int) -> Optional[float]:
+def _rounded(value: float | None, digits: int) -> float | None:
     return None if value is None else round(value, digits)
 
 
-def main(arguments: Optional[Sequence[str]] = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table. Exit status: 0 complete, 1 a folder was left out, 2 nothing could be read."""
     parser = argparse.ArgumentParser(
         prog="python -m rn50.results.collect", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

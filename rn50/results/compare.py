@@ -2,8 +2,9 @@
 
 import math
 import statistics
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import Any
 
 from rich.table import Table
 
@@ -42,10 +43,10 @@ class Difference:
     quantity: str
     first: float
     second: float
-    runs: Tuple[int, int]
+    runs: tuple[int, int]
     difference: float
-    low: Optional[float]
-    high: Optional[float]
+    low: float | None
+    high: float | None
     p: float
     p_adjusted: float
     shown: bool
@@ -63,15 +64,15 @@ class Comparison:
 
     first: str
     second: str
-    differences: Tuple[Difference, ...]
-    settings: Tuple[Tuple[str, str, str], ...]
-    cautions: Tuple[str, ...]
+    differences: tuple[Difference, ...]
+    settings: tuple[tuple[str, str, str], ...]
+    cautions: tuple[str, ...]
     tests: int
     confidence: float
     same_logs: bool
 
 
-def compare(systems: Sequence[SystemScore]) -> List[Comparison]:
+def compare(systems: Sequence[SystemScore]) -> list[Comparison]:
     """Compare every result after the first with the first.
 
     Raises:
@@ -83,15 +84,15 @@ def compare(systems: Sequence[SystemScore]) -> List[Comparison]:
     logs = [[read_log(run.file) for run in system.runs] for system in systems]
     contents = [sorted(files.sha256(run.file) for run in system.runs) for system in systems]
     called = names(systems)
-    samples = [_samples(system, of_system) for system, of_system in zip(systems, logs)]
-    data = [_data(system, of_system) for system, of_system in zip(systems, logs)]
+    samples = [_samples(system, of_system) for system, of_system in zip(systems, logs, strict=False)]
+    data = [_data(system, of_system) for system, of_system in zip(systems, logs, strict=False)]
     pairs = [
         (i, key) for i in range(1, len(systems)) for key in QUANTITIES
         if samples[0][key] and samples[i][key] and data[0] == data[i] and contents[0] != contents[i]
     ]  # fmt: skip
     tests = [(i, key) for i, key in pairs if min(len(samples[0][key]), len(samples[i][key])) > 1]
     adjusted = significance.adjusted([significance.permutation_p(samples[0][key], samples[i][key]) for i, key in tests])
-    p_adjusted, confidence = dict(zip(tests, adjusted)), significance.confidence_at_once(adjusted)
+    p_adjusted, confidence = dict(zip(tests, adjusted, strict=False)), significance.confidence_at_once(adjusted)
 
     def differences(i: int) -> Iterator[Difference]:
         for key in QUANTITIES:
@@ -126,7 +127,7 @@ def _in_both(first: Sequence[str], second: Sequence[str]) -> Iterator[str]:
         yield f"{common} of the logs {'is' if common == 1 else 'are'} in both, so the runs are not independent"
 
 
-def correction(comparisons: Sequence[Comparison]) -> Optional[str]:
+def correction(comparisons: Sequence[Comparison]) -> str | None:
     """Return the sentence on the correction for several tests made at once; None for at most one test."""
     tests, confidence = comparisons[0].tests, comparisons[0].confidence
     if tests < 2:
@@ -137,7 +138,7 @@ def correction(comparisons: Sequence[Comparison]) -> Optional[str]:
     )
 
 
-def names(systems: Sequence[SystemScore]) -> List[str]:
+def names(systems: Sequence[SystemScore]) -> list[str]:
     """Return a name without the label for each system; equal names are followed by their folder."""
     all_names = [system.name for system in systems]
     return [
@@ -146,7 +147,7 @@ def names(systems: Sequence[SystemScore]) -> List[str]:
     ]
 
 
-def _samples(system: SystemScore, logs: Sequence[ResultLog]) -> Dict[str, List[float]]:
+def _samples(system: SystemScore, logs: Sequence[ResultLog]) -> dict[str, list[float]]:
     """Return the values of each quantity, one per run; only runs that converged have epochs and minutes to target."""
     rates = [[rate for _, rate in timing.throughput(log).epochs] for log in logs]
     return {
@@ -156,7 +157,7 @@ def _samples(system: SystemScore, logs: Sequence[ResultLog]) -> Dict[str, List[f
     }
 
 
-def _data(system: SystemScore, logs: Sequence[ResultLog]) -> Set[Optional[int]]:
+def _data(system: SystemScore, logs: Sequence[ResultLog]) -> set[int | None]:
     """Return the numbers of training images, which identify data sets other than ImageNet. A result without a label counts as
     ImageNet, although some of them log only whole batches of it."""
     return {log.train_samples for log in logs} if system.label else {rules.TRAIN_SAMPLES}
@@ -164,7 +165,7 @@ def _data(system: SystemScore, logs: Sequence[ResultLog]) -> Set[Optional[int]]:
 
 def difference(
     quantity: str, a: Sequence[float], b: Sequence[float], a_name: str, b_name: str,
-    p_adjusted: Optional[float] = None, confidence: float = CONFIDENCE,
+    p_adjusted: float | None = None, confidence: float = CONFIDENCE,
 ) -> Difference:  # fmt: skip
     """Compare the runs ``b`` with the runs ``a`` in one of ``QUANTITIES``; each side has at least one run. Where several tests
     are made at once, ``p_adjusted`` is the p-value of this one and ``confidence`` that of every interval."""
@@ -180,7 +181,7 @@ def difference(
 
 def _sentence(
     quantity: str, a: Sequence[float], b: Sequence[float], a_name: str, b_name: str,
-    interval: Optional[Tuple[float, float, float]], p: float, shown: bool,
+    interval: tuple[float, float, float] | None, p: float, shown: bool,
 ) -> str:  # fmt: skip
     """Return the sentence of a ``Difference``; ``interval`` is (low, high, confidence)."""
     name, more, less = QUANTITIES[quantity]
@@ -211,7 +212,7 @@ def _signed(value: float) -> str:
     return ("+" if value > 0 else "") + _figures(value)
 
 
-def _settings(a: Sequence[ResultLog], b: Sequence[ResultLog]) -> Iterator[Tuple[str, str, str]]:
+def _settings(a: Sequence[ResultLog], b: Sequence[ResultLog]) -> Iterator[tuple[str, str, str]]:
     """Yield (name, first, second) of settings that differ in the logs, and in the sidecar files where both sides have some."""
     for source in (_logged, _saved):
         first, second = _of_all(a, source), _of_all(b, source)
@@ -221,9 +222,9 @@ def _settings(a: Sequence[ResultLog], b: Sequence[ResultLog]) -> Iterator[Tuple[
                     yield name, first.get(name, "-"), second.get(name, "-")
 
 
-def _of_all(logs: Sequence[ResultLog], source: Callable[[ResultLog], Dict[str, str]]) -> Dict[str, str]:
+def _of_all(logs: Sequence[ResultLog], source: Callable[[ResultLog], dict[str, str]]) -> dict[str, str]:
     """Return the settings of a result; one that differs between its runs has all its values, separated by commas."""
-    values: Dict[str, List[str]] = {}
+    values: dict[str, list[str]] = {}
     for log in logs:
         for name, value in source(log).items():
             if name not in EACH_RUNS_OWN and value not in values.setdefault(name, []):
@@ -231,7 +232,7 @@ def _of_all(logs: Sequence[ResultLog], source: Callable[[ResultLog], Dict[str, s
     return {name: ", ".join(found) for name, found in values.items()}
 
 
-def _logged(log: ResultLog) -> Dict[str, str]:
+def _logged(log: ResultLog) -> dict[str, str]:
     said = recipe.of_log(log)
     settings = {
         "organisation": log.org, "platform": log.platform, "global batch": said.batch_size,
@@ -244,7 +245,7 @@ def _logged(log: ResultLog) -> Dict[str, str]:
     }
 
 
-def _saved(log: ResultLog) -> Dict[str, str]:
+def _saved(log: ResultLog) -> dict[str, str]:
     return conditions.saved(log.path)
 
 
@@ -261,7 +262,7 @@ def _cautions(
             yield f"{missed} of {len(system.runs)} runs of {name} did not converge; epochs and minutes are of those that did"
 
 
-def to_json(comparisons: Sequence[Comparison]) -> Dict[str, Any]:
+def to_json(comparisons: Sequence[Comparison]) -> dict[str, Any]:
     """Return the comparisons as JSON values."""
     return {"comparisons": [asdict(comparison) for comparison in comparisons]}
 

@@ -2,27 +2,28 @@
 
 import json
 import pathlib
-from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from rn50 import files
 from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.results import sidecar
 
-Section = Tuple[str, List[Tuple[str, str]]]
+Section = tuple[str, list[tuple[str, str]]]
 """A heading and its (name, value) rows."""
 
 
-def saved(log: pathlib.Path) -> Dict[str, str]:
+def saved(log: pathlib.Path) -> dict[str, str]:
     """Return the values of a log's ``result_<N>.json`` by names like ``config / run / device``; empty where there is none. Its
     ``variables`` are left out, because they repeat ``config``."""
     return {name: value for name, value in flat(sidecar.read(log)) if not name.startswith("variables / ")}
 
 
-def sections(folder: pathlib.Path, logs: Sequence[pathlib.Path]) -> List[Section]:
+def sections(folder: pathlib.Path, logs: Sequence[pathlib.Path]) -> list[Section]:
     """Return everything known of the runs of a folder; a value that differs between runs is listed run by run."""
     facts = {log.name: fact for log, fact in ((log, saved(log)) for log in logs) if fact}
-    found: Dict[str, List[Tuple[str, str]]] = {}
+    found: dict[str, list[tuple[str, str]]] = {}
     for key in dict.fromkeys(key for fact in facts.values() for key in fact):
         values = {name: fact.get(key, "-") for name, fact in facts.items()}
         same = len(set(values.values())) == 1
@@ -37,7 +38,7 @@ def sections(folder: pathlib.Path, logs: Sequence[pathlib.Path]) -> List[Section
     return list(found.items())
 
 
-def flat(value: Any, above: str = "") -> Iterator[Tuple[str, str]]:
+def flat(value: Any, above: str = "") -> Iterator[tuple[str, str]]:
     """Yield the values of a nested JSON object with names like ``config / run / device``."""
     if isinstance(value, Mapping):
         for key, each in value.items():

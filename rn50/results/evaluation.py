@@ -4,7 +4,7 @@ Everything is counted in whole numbers, so that the sum over ranks does not depe
 """
 
 from dataclasses import dataclass
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -82,13 +82,13 @@ class Counts:
         return int(self.numbers[2])
 
     @property
-    def confusion(self) -> Optional[np.ndarray]:
+    def confusion(self) -> np.ndarray | None:
         """Images by label and predicted class, (classes, classes); None if they were not counted."""
         rest = self.numbers[3 + 3 * BINS :]
         return rest.reshape(self.classes, self.classes) if len(rest) else None
 
     @property
-    def bins(self) -> List[Bin]:
+    def bins(self) -> list[Bin]:
         """The intervals of confidence, from 0 to 1; those without images have zeros."""
         return [Bin(int(n), float(c / UNIT / max(n, 1)), float(right / max(n, 1))) for n, c, right in self._bins.T]
 
@@ -97,7 +97,7 @@ class Counts:
         """Expected calibration error: the mean difference between confidence and accuracy, weighted by the images of a bin."""
         return sum(each.images * abs(each.confidence - each.accuracy) for each in self.bins) / self.images
 
-    def to_json(self) -> Dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return what was counted as plain data, without the confusion."""
         return {
             "images": self.images, "correct": self.correct, "top5_correct": self.top_correct, "top1": self.correct / self.images,

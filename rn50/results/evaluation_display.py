@@ -1,7 +1,7 @@
 """Tell people and scripts what was counted of a validation set."""
 
 import pathlib
-from typing import Any, Dict, List, Optional
+from typing import Any
 
 from rn50.results.evaluation import BINS, Counts
 from rn50.terminal import Terminal, print_json, say
@@ -10,7 +10,7 @@ _TOLD, _DIGITS = ("framework", "seed", "epoch", "accuracy", "quantization"), 16
 """Facts of a file that are printed, each cut to so many characters."""
 
 
-def tell(found: Dict[str, Any], counts: Counts, report: Optional[pathlib.Path], as_json: bool) -> None:
+def tell(found: dict[str, Any], counts: Counts, report: pathlib.Path | None, as_json: bool) -> None:
     """Print an evaluation, plain data with those of ``counts``, and write a page of it if ``report`` is a file."""
     if report is not None:
         from rn50.results.report import evaluation_page
@@ -24,7 +24,7 @@ def tell(found: Dict[str, Any], counts: Counts, report: Optional[pathlib.Path], 
             say(f"report: {report}")
 
 
-def _show(found: Dict[str, Any], terminal: Terminal) -> None:
+def _show(found: dict[str, Any], terminal: Terminal) -> None:
     facts = found["facts"]
     trained = ", ".join(f"{name} {facts[name][:_DIGITS]}" for name in _TOLD if name in facts)
     terminal.print(f"{found['weights']}: {trained or 'says nothing of its training'}")
@@ -35,9 +35,9 @@ def _show(found: Dict[str, Any], terminal: Terminal) -> None:
     _show_density(found, terminal)
 
 
-def _show_density(found: Dict[str, Any], terminal: Terminal) -> None:
+def _show_density(found: dict[str, Any], terminal: Terminal) -> None:
     """Print the density of the layers, if any of them has zeros; layers of one density share a line."""
-    by_density: Dict[str, List[str]] = {}
+    by_density: dict[str, list[str]] = {}
     for each in found["density"]:
         by_density.setdefault(f"{each['density']:.1%}", []).append(each["layer"][: -len("_weight")])
     if set(by_density) <= {"100.0%"}:

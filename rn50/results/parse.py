@@ -12,8 +12,9 @@ import json
 import math
 import pathlib
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, BinaryIO
 
 from rn50 import files
 from rn50.benchmark import rules
@@ -47,7 +48,7 @@ class Event:
     time_ms: int
     key: str
     value: Any
-    metadata: Dict[str, Any]
+    metadata: dict[str, Any]
 
 
 _ByKey = Mapping[str, Sequence[Event]]
@@ -72,50 +73,50 @@ class ResultLog:
     """
 
     path: pathlib.Path
-    events: Tuple[Event, ...]
+    events: tuple[Event, ...]
     by_key: Mapping[str, Sequence[Event]]
-    findings: Tuple[str, ...]
-    benchmark: Optional[str]
-    org: Optional[str]
-    division: Optional[str]
-    submission_status: Optional[str]
-    platform: Optional[str]
-    seed: Optional[int]
-    train_samples: Optional[int]
-    eval_samples: Optional[int]
-    global_batch_size: Optional[int]
-    run_start_ms: Optional[int]
-    run_stop_ms: Optional[int]
+    findings: tuple[str, ...]
+    benchmark: str | None
+    org: str | None
+    division: str | None
+    submission_status: str | None
+    platform: str | None
+    seed: int | None
+    train_samples: int | None
+    eval_samples: int | None
+    global_batch_size: int | None
+    run_start_ms: int | None
+    run_stop_ms: int | None
     status: str
-    evaluations: Tuple[Evaluation, ...]
-    label_smoothing: Optional[Tuple[int, float]] = None
+    evaluations: tuple[Evaluation, ...]
+    label_smoothing: tuple[int, float] | None = None
     """Line number and value, from programs that print their arguments: MLPerf has no key for label smoothing."""
-    crowded_lines: Tuple[int, ...] = ()
+    crowded_lines: tuple[int, ...] = ()
     """Numbers of lines with several records. All records are read here; the official checkers see only the last."""
 
-    def first(self, *keys: str) -> Optional[Event]:
+    def first(self, *keys: str) -> Event | None:
         """Return the first event of the first of ``keys`` that is logged, or None."""
         return next((self.by_key[key][0] for key in keys if key in self.by_key), None)
 
-    def first_of(self, *keys: str) -> Optional[Event]:
+    def first_of(self, *keys: str) -> Event | None:
         """Return the event of ``keys`` with the lowest line number, or None."""
         firsts = [self.by_key[key][0] for key in keys if key in self.by_key]
         return min(firsts, key=lambda event: event.line) if firsts else None
 
     @functools.cached_property
-    def reached(self) -> Optional[Evaluation]:
+    def reached(self) -> Evaluation | None:
         """First evaluation at the target accuracy or above, or None; its epoch is the run's epochs to target."""
         return next((e for e in self.evaluations if e.accuracy >= rules.TARGET_ACCURACY), None)
 
     @property
-    def epoch_samples(self) -> Optional[int]:
+    def epoch_samples(self) -> int | None:
         """Images that each epoch trained on: fewer than ``train_samples`` where our run was cut by BENCHMARK_STEPS."""
         logged = self.first("train_samples")
         cut = finite(logged.metadata.get(EPOCH_SAMPLES)) if logged else None
         return int(cut) if cut and cut > 0 else self.train_samples
 
     @property
-    def minutes(self) -> Optional[float]:
+    def minutes(self) -> float | None:
         """``run_stop - run_start`` in minutes; None where either is missing (rules, section "Run Results")."""
         if self.run_start_ms is None or self.run_stop_ms is None:
             return None
@@ -128,7 +129,7 @@ def read_log(path: pathlib.Path) -> ResultLog:
     Raises:
         UserError: the file cannot be read or holds no ``:::MLLOG`` line.
     """
-    findings: List[str] = []
+    findings: list[str] = []
     reader = _Reader(findings)
     try:
         with files.open_regular(path, _REMEDY) as stream:
@@ -137,7 +138,7 @@ def read_log(path: pathlib.Path) -> ResultLog:
         raise UserError(path, f"cannot be read ({error.strerror})", _REMEDY) from error
     if not reader.saw_token:
         raise UserError(path, f"no {TOKEN} line in it", "give the log of a run")
-    by_key: Dict[str, List[Event]] = {}
+    by_key: dict[str, list[Event]] = {}
     for event in events:
         by_key.setdefault(event.key, []).append(event)
     start = _first("run_start", by_key, findings, repeatable=False)
@@ -178,10 +179,10 @@ def read_log(path: pathlib.Path) -> ResultLog:
 class _Reader:
     """Reader of the records of one stream. Notes broken records, and the label smoothing that text between the records states."""
 
-    def __init__(self, findings: List[str]):
+    def __init__(self, findings: list[str]):
         self.saw_token = False
-        self.label_smoothing: Optional[Tuple[int, float]] = None
-        self.crowded_lines: List[int] = []
+        self.label_smoothing: tuple[int, float] | None = None
+        self.crowded_lines: list[int] = []
         self._findings = findings
         self._broken = 0
 
@@ -246,7 +247,7 @@ def copy_records(source: pathlib.Path, target: pathlib.Path) -> None:
                 copy.write(line)
 
 
-def _lines(stream: BinaryIO) -> Iterator[Tuple[int, bytes]]:
+def _lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
     """Yield the lines with their numbers from 1. A line longer than a piece yields only the pieces that hold the start of a
     record."""
     number, kept = 1, b""
@@ -269,7 +270,7 @@ def _lines(stream: BinaryIO) -> Iterator[Tuple[int, bytes]]:
         yield number, kept
 
 
-def _first(key: str, by_key: _ByKey, findings: List[str], repeatable: bool = True) -> Optional[Event]:
+def _first(key: str, by_key: _ByKey, findings: list[str], repeatable: bool = True) -> Event | None:
     """Return the first event of a key that a run logs once, and note a finding where it is repeated. A ``repeatable`` key may be
     repeated with the same value."""
     found = by_key.get(key, ())
@@ -278,7 +279,7 @@ def _first(key: str, by_key: _ByKey, findings: List[str], repeatable: bool = Tru
     return found[0] if found else None
 
 
-def _text(key: str, by_key: _ByKey, findings: List[str]) -> Optional[str]:
+def _text(key: str, by_key: _ByKey, findings: list[str]) -> str | None:
     event = _first(key, by_key, findings)
     if event is None or isinstance(event.value, str):
         return event.value if event else None
@@ -286,7 +287,7 @@ def _text(key: str, by_key: _ByKey, findings: List[str]) -> Optional[str]:
     return None
 
 
-def _integer(key: str, by_key: _ByKey, findings: List[str]) -> Optional[int]:
+def _integer(key: str, by_key: _ByKey, findings: list[str]) -> int | None:
     event = _first(key, by_key, findings)
     if event is None:
         return None
@@ -297,7 +298,7 @@ def _integer(key: str, by_key: _ByKey, findings: List[str]) -> Optional[int]:
     return int(found)
 
 
-def _evaluations(by_key: _ByKey, findings: List[str]) -> Iterator[Evaluation]:
+def _evaluations(by_key: _ByKey, findings: list[str]) -> Iterator[Evaluation]:
     for event in by_key.get("eval_accuracy", ()):
         accuracy, epoch = finite(event.value), epoch_number(event.metadata.get("epoch_num"))
         if accuracy is None or not 0 <= accuracy <= 1:
@@ -309,12 +310,12 @@ def _evaluations(by_key: _ByKey, findings: List[str]) -> Iterator[Evaluation]:
             yield Evaluation(int(epoch) if epoch == int(epoch) else epoch, accuracy, event.time_ms)
 
 
-def finite(value: Any) -> Optional[float]:
+def finite(value: Any) -> float | None:
     """Return a JSON value if it is a finite number, else None: Python parses NaN and Infinity, and true counts as 1."""
     return value if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) else None
 
 
-def epoch_number(value: Any) -> Optional[float]:
+def epoch_number(value: Any) -> float | None:
     """Return a JSON value if it can be the number of an epoch, else None."""
     number = finite(value)
     return number if number is not None and 0 <= number <= _MOST_EPOCHS else None

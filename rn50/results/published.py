@@ -11,13 +11,14 @@ import io
 import math
 import pathlib
 import typing
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Optional
 
 from rn50.benchmark import rules
 
 TABLE = pathlib.Path(__file__).with_name("published.csv")
-Numbers = Tuple[Optional[float], ...]
+Numbers = tuple[float | None, ...]
 
 
 @dataclass(frozen=True)
@@ -38,30 +39,30 @@ class PublishedResult:
     system: str
     division: str
     status: str
-    nodes: Optional[int]
-    accelerators: Optional[int]
+    nodes: int | None
+    accelerators: int | None
     accelerator_model: str
     framework: str
-    global_batch_size: Optional[int]
+    global_batch_size: int | None
     optimizer: str
-    base_learning_rate: Optional[float]
-    warmup_epochs: Optional[float]
-    decay_epochs: Optional[float]
-    weight_decay: Optional[float]
-    momentum: Optional[float]
-    label_smoothing: Optional[float]
-    model_bn_span: Optional[int]
-    gradient_accumulation_steps: Optional[int]
-    first_evaluation_epoch: Optional[float]
-    evaluation_interval: Optional[float]
+    base_learning_rate: float | None
+    warmup_epochs: float | None
+    decay_epochs: float | None
+    weight_decay: float | None
+    momentum: float | None
+    label_smoothing: float | None
+    model_bn_span: int | None
+    gradient_accumulation_steps: int | None
+    first_evaluation_epoch: float | None
+    evaluation_interval: float | None
     epochs: Numbers
-    run_status: Tuple[str, ...]
+    run_status: tuple[str, ...]
     accuracy: Numbers
     minutes: Numbers
-    olympic_minutes: Optional[float]
-    published_scaling_factor: Optional[float]
+    olympic_minutes: float | None
+    published_scaling_factor: float | None
     rcp_verdict: str
-    images_per_second_per_accelerator: Optional[int]
+    images_per_second_per_accelerator: int | None
 
     @property
     def name(self) -> str:
@@ -74,9 +75,9 @@ class PublishedResult:
         return self.division.lower() in ("closed", "close")
 
     @property
-    def epochs_to_target(self) -> List[float]:
+    def epochs_to_target(self) -> list[float]:
         """Epochs of the runs that converged."""
-        runs = zip(self.epochs, self.run_status, self.accuracy)
+        runs = zip(self.epochs, self.run_status, self.accuracy, strict=False)
         return [e for e, status, a in runs if e is not None and status == "success" and (a or 0) >= rules.TARGET_ACCURACY]
 
 
@@ -86,81 +87,81 @@ GROUP = (
 """Hyperparameters that are chosen together; results that share them have the same recipe."""
 
 
-@functools.lru_cache(maxsize=None)
-def results() -> Tuple[PublishedResult, ...]:
+@functools.cache
+def results() -> tuple[PublishedResult, ...]:
     """Return the whole table, sorted by round, organisation and system."""
     with TABLE.open(newline="", encoding="utf-8") as table:
         return tuple(from_csv(table))
 
 
-def nearest(global_batch_size: int, optimizer: str, accelerators: Optional[int] = None, number: int = 5) -> List[PublishedResult]:
+def nearest(global_batch_size: int, optimizer: str, accelerators: int | None = None, number: int = 5) -> list[PublishedResult]:
     """Return the ``number`` results of an optimizer that are nearest in batch size, by ratio. Ties go to the nearest number of
     ``accelerators``, where it is given, then to the fastest. Empty where nobody published that optimizer."""
 
-    def distance(result: PublishedResult) -> Tuple[float, float, float]:
+    def distance(result: PublishedResult) -> tuple[float, float, float]:
         machine = _ratio(result.accelerators, accelerators) if accelerators else 0.0
         return _ratio(result.global_batch_size, global_batch_size), machine, result.olympic_minutes or math.inf
 
     return sorted(distinct(optimizer), key=distance)[:number]
 
 
-def nearest_recipes(global_batch_size: int, optimizer: str, number: int = 3) -> List[Tuple[PublishedResult, ...]]:
+def nearest_recipes(global_batch_size: int, optimizer: str, number: int = 3) -> list[tuple[PublishedResult, ...]]:
     """Return the ``number`` recipes (``GROUP``) nearest in batch size, each as the results that share it. Ties go to the recipe
     with most results."""
 
-    def distance(recipe: Tuple[PublishedResult, ...]) -> Tuple[float, int]:
+    def distance(recipe: tuple[PublishedResult, ...]) -> tuple[float, int]:
         return _ratio(recipe[0].global_batch_size, global_batch_size), -len(recipe)
 
     return sorted(recipes(optimizer).values(), key=distance)[:number]
 
 
-def recipes(optimizer: str) -> Dict[Tuple[Any, ...], Tuple[PublishedResult, ...]]:
+def recipes(optimizer: str) -> dict[tuple[Any, ...], tuple[PublishedResult, ...]]:
     """Return the results of an optimizer by the ``recipe_key`` that they share; logs submitted again in a later round count
     once."""
-    found: Dict[Tuple[Any, ...], Tuple[PublishedResult, ...]] = {}
+    found: dict[tuple[Any, ...], tuple[PublishedResult, ...]] = {}
     for result in distinct(optimizer):
         found[recipe(result)] = (*found.get(recipe(result), ()), result)
     return found
 
 
-def recipe_key(*values: Any) -> Tuple[Any, ...]:
+def recipe_key(*values: Any) -> tuple[Any, ...]:
     """Return the key that equal recipes share, from values in the order of ``GROUP``."""
     # A decay logged in steps is off by about a hundredth of an epoch.
-    return tuple(round(value, 1) if name == "decay_epochs" and value else value for name, value in zip(GROUP, values))
+    return tuple(round(value, 1) if name == "decay_epochs" and value else value for name, value in zip(GROUP, values, strict=False))
 
 
-def recipe(result: PublishedResult) -> Tuple[Any, ...]:
+def recipe(result: PublishedResult) -> tuple[Any, ...]:
     """Return the ``recipe_key`` of a result."""
     return recipe_key(*(getattr(result, name) for name in GROUP))
 
 
-def distinct(optimizer: str) -> List[PublishedResult]:
+def distinct(optimizer: str) -> list[PublishedResult]:
     """Return the results of an optimizer; logs that were submitted to several rounds count once, for the first round."""
-    found: Dict[Tuple[Numbers, Numbers], PublishedResult] = {}
+    found: dict[tuple[Numbers, Numbers], PublishedResult] = {}
     for each in results():
         if each.optimizer.lower() == optimizer.lower() and each.global_batch_size:
             found.setdefault((each.minutes, each.accuracy), each)
     return list(found.values())
 
 
-def _ratio(value: Optional[int], wanted: int) -> float:
+def _ratio(value: int | None, wanted: int) -> float:
     return abs(math.log(value / wanted)) if value else math.inf
 
 
-_Cell = Tuple[Callable[[Any], str], Callable[[str], Any]]
+_Cell = tuple[Callable[[Any], str], Callable[[str], Any]]
 """Functions from a value to the text of a cell, and back."""
 
 
-def _shortest(value: Optional[float]) -> str:
+def _shortest(value: float | None) -> str:
     return "" if value is None else str(int(value)) if value == int(value) else repr(value)
 
 
 _number: _Cell = (_shortest, lambda text: float(text) if text else None)
-_CELLS: Dict[Any, _Cell] = {
+_CELLS: dict[Any, _Cell] = {
     str: (str, str),
     Optional[int]: (_shortest, lambda text: int(text) if text else None),
     Optional[float]: _number,
-    Tuple[str, ...]: (" ".join, lambda text: tuple(text.split())),
+    tuple[str, ...]: (" ".join, lambda text: tuple(text.split())),
     Numbers: (
         lambda values: " ".join(_shortest(value) or "-" for value in values),
         lambda text: tuple(None if value == "-" else float(value) for value in text.split()),
@@ -168,12 +169,12 @@ _CELLS: Dict[Any, _Cell] = {
 }
 
 
-def _columns() -> Dict[str, _Cell]:
+def _columns() -> dict[str, _Cell]:
     types = typing.get_type_hints(PublishedResult)
     return {field.name: _CELLS[types[field.name]] for field in dataclasses.fields(PublishedResult)}
 
 
-def from_csv(lines: Iterable[str]) -> List[PublishedResult]:
+def from_csv(lines: Iterable[str]) -> list[PublishedResult]:
     """Return the results of a table that ``to_csv`` wrote."""
     columns = _columns()
     return [PublishedResult(**{name: columns[name][1](row[name]) for name in columns}) for row in csv.DictReader(lines)]

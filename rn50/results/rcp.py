@@ -11,7 +11,7 @@ import logging
 import pathlib
 import tempfile
 from dataclasses import dataclass
-from typing import Any, Dict, Optional, Tuple
+from typing import Any
 
 from rn50.benchmark import rules
 from rn50.packages import needed_for
@@ -28,8 +28,8 @@ class Convergence:
     message: str
 
 
-@functools.lru_cache(maxsize=None)
-def judge(ruleset: str, global_batch_size: int, epochs: Tuple[Optional[float], ...]) -> Convergence:
+@functools.cache
+def judge(ruleset: str, global_batch_size: int, epochs: tuple[float | None, ...]) -> Convergence:
     """Return the verdict on runs of ``global_batch_size`` that needed ``epochs``, with None for a run that did not converge."""
     with needed_for("reference convergence"):
         from mlperf_logging.rcp_checker import rcp_checker  # loads scipy
@@ -48,9 +48,9 @@ def judge(ruleset: str, global_batch_size: int, epochs: Tuple[Optional[float], .
     return Convergence(ruleset, bool(passed), float(factor), message)
 
 
-def _write_log(file: pathlib.Path, global_batch_size: int, epochs: Optional[float]) -> None:
+def _write_log(file: pathlib.Path, global_batch_size: int, epochs: float | None) -> None:
     """Write only the records that the checker reads. It selects lines by the words in them, so a whole log may mislead it."""
-    records: Tuple[Tuple[str, Any, Dict[str, Any]], ...] = (
+    records: tuple[tuple[str, Any, dict[str, Any]], ...] = (
         ("submission_benchmark", rules.BENCHMARK, {}),
         ("global_batch_size", global_batch_size, {}),
         ("eval_accuracy", None, {"epoch_num": epochs or 0}),

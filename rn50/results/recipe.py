@@ -6,8 +6,9 @@ Source of the reference convergence points: ``rcps_resnet.json`` of the ``mlperf
 import json
 import math
 import pathlib
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any
 
 from rn50.benchmark import rules, schedule
 from rn50.packages import needed_for
@@ -39,11 +40,11 @@ class Recipe:
     number of epochs to target."""
 
     name: str
-    batch_size: Optional[int]
-    values: Dict[str, Any]
-    epochs: Optional[float]
+    batch_size: int | None
+    values: dict[str, Any]
+    epochs: float | None
 
-    def decay_epochs(self, train_samples: int) -> Optional[float]:
+    def decay_epochs(self, train_samples: int) -> float | None:
         """Return the epoch at whose end the learning rate has decayed, or None where it is not known."""
         logged = finite(self.values.get("learning_rate_decay_steps"))
         if logged is None or not self.batch_size:
@@ -53,7 +54,7 @@ class Recipe:
 
 def of_log(log: ResultLog) -> Recipe:
     """Return the hyperparameters of a log; keys of the optimizer in use take precedence over those of another one."""
-    logged: Dict[str, Any] = {}
+    logged: dict[str, Any] = {}
     for event in log.events:
         logged.setdefault(event.key, event.value)
     optimizer = logged.get("opt_name")
@@ -68,7 +69,7 @@ def of_log(log: ResultLog) -> Recipe:
     return Recipe("logged", log.global_batch_size, values, reached.epoch if reached else None)
 
 
-def reference(batch_size: int, ruleset: str, number: int = 2) -> List[Recipe]:
+def reference(batch_size: int, ruleset: str, number: int = 2) -> list[Recipe]:
     """Return the ``number`` reference convergence points of a ruleset that are nearest to a batch size, by ratio. A ruleset from
     before there were any gets those of the first ruleset that has them."""
     known = ruleset if ruleset in rules.RCP_RULESETS else rules.RCP_RULESETS[0]
@@ -85,14 +86,14 @@ def reference_file(ruleset: str) -> pathlib.Path:
     return pathlib.Path(mlperf_logging.__file__).parent / "rcp_checker" / f"training_{ruleset}" / "rcps_resnet.json"
 
 
-def of_point(point: Dict[str, Any]) -> Recipe:
+def of_point(point: dict[str, Any]) -> Recipe:
     """Return the recipe of a reference convergence point, with its mean number of epochs."""
     hyperparameters, epochs = point["Hyperparams"], point["Epochs to converge"]
     values = {key: hyperparameters.get(key, hyperparameters.get(f"opt_{key}")) for key in NAMES}
     return Recipe(f"reference at {point['BS']:,}", point["BS"], values, sum(epochs) / len(epochs))
 
 
-def learning_rates(recipe: Recipe, train_samples: int, epochs: float) -> Sequence[Tuple[float, float]]:
+def learning_rates(recipe: Recipe, train_samples: int, epochs: float) -> Sequence[tuple[float, float]]:
     """Return (epoch, learning rate) along a run of ``epochs``; empty where the recipe lacks a value or has another schedule than
     ``rn50.benchmark.schedule``."""
     base, warmup = (finite(recipe.values.get(key)) for key in ("base_learning_rate", "learning_rate_warmup_epochs"))

@@ -3,7 +3,8 @@
 import os
 import pathlib
 import re
-from typing import Any, Dict, Iterator, List, Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from rn50.benchmark import rules
 from rn50.errors import UserError
@@ -12,7 +13,7 @@ RESULT_FILE = re.compile(r"result_.*\.txt", re.DOTALL)
 """Names of result files: MLPerf submission rules, section "Directory structure", Training."""
 
 
-def find_result_files(paths: Sequence[pathlib.Path]) -> List[pathlib.Path]:
+def find_result_files(paths: Sequence[pathlib.Path]) -> list[pathlib.Path]:
     """Return the result files that ``paths`` mean, each once: files as they are, folders with every ``result_*.txt`` below them,
     in the order of the numbers in their names.
 
@@ -21,14 +22,14 @@ def find_result_files(paths: Sequence[pathlib.Path]) -> List[pathlib.Path]:
     Raises:
         UserError: a path does not exist, no result file lies below it, or a folder cannot be read.
     """
-    unique: Dict[str, pathlib.Path] = {}
+    unique: dict[str, pathlib.Path] = {}
     for path in paths:
         for file in _below(path):
             unique.setdefault(os.path.realpath(file), file)
     return list(unique.values())
 
 
-def _below(path: pathlib.Path) -> List[pathlib.Path]:
+def _below(path: pathlib.Path) -> list[pathlib.Path]:
     if not os.path.lexists(path):
         raise UserError(path, "no such file or folder", "give result files or a folder of them")
     if not os.path.isdir(path):

@@ -8,8 +8,9 @@ median score is the result, so that submitters cannot choose their runs.
 import functools
 import math
 import pathlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, List, Mapping, Optional, Sequence
+from typing import Any
 
 from rn50.benchmark import rules
 from rn50.results import sidecar
@@ -25,7 +26,7 @@ class Run:
     saved: Mapping[str, Any]
 
     @functools.cached_property
-    def label(self) -> Optional[str]:
+    def label(self) -> str | None:
         """The labels of a run that is no result of the benchmark (``rules.LABELS``), else None."""
         return label.of_run(self.log, self.saved)
 
@@ -35,7 +36,7 @@ class Run:
         return self.log.status == "success" and self.log.reached is not None and self.log.minutes is not None
 
     @property
-    def accelerators(self) -> Optional[int]:
+    def accelerators(self) -> int | None:
         """Number of ranks according to the sidecar file, or None."""
         run = sidecar.section(self.saved, "run")
         return run["ranks_per_node"] * run.get("nodes", 1) if "ranks_per_node" in run else None
@@ -50,7 +51,7 @@ def read(file: pathlib.Path) -> Run:
     return Run(read_log(file), sidecar.read(file))
 
 
-def median_set(runs: Sequence[Run]) -> List[int]:
+def median_set(runs: Sequence[Run]) -> list[int]:
     """Return the indices of the runs that make the score: all of up to five, else the five consecutive ones whose score is the
     median of all such sets. An even number of sets takes the slower of the middle two. Runs are ordered by ``run_start``."""
     if len(runs) <= rules.RUNS:
@@ -66,7 +67,7 @@ def _minutes(chosen: Sequence[int], runs: Sequence[Run]) -> float:
     return sum(runs[i].log.minutes or 0.0 for i in kept(chosen, runs))
 
 
-def kept(chosen: Sequence[int], runs: Sequence[Run]) -> List[int]:
+def kept(chosen: Sequence[int], runs: Sequence[Run]) -> list[int]:
     """Return the set without its fastest and its slowest run. A run that did not converge is the slowest whatever its clock says,
     because it may have stopped early."""
     return sorted(chosen, key=lambda i: (not runs[i].converged, runs[i].log.minutes or 0.0))[1:-1]

@@ -6,8 +6,8 @@ reported wherever it can be computed; ``result_rules`` decides whether the resul
 """
 
 import pathlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 from rn50.benchmark import rules
 from rn50.errors import UserError
@@ -27,14 +27,14 @@ class RunScore:
     or the last one where none reached it. ``kept`` is True where its ``minutes`` are in the mean."""
 
     file: pathlib.Path
-    seed: Optional[int]
-    epochs: Optional[float]
-    accuracy: Optional[float]
+    seed: int | None
+    epochs: float | None
+    accuracy: float | None
     status: str
-    minutes: Optional[float]
+    minutes: float | None
     converged: bool
     kept: bool
-    findings: Tuple[str, ...]
+    findings: tuple[str, ...]
     in_set: bool = True
     """False for a run beyond the five that the score is made of."""
 
@@ -52,20 +52,20 @@ class SystemScore:
 
     system: str
     valid: bool
-    olympic_minutes: Optional[float]
-    reasons: Tuple[str, ...]
-    errors: Tuple[Finding, ...]
-    label: Optional[str]
-    runs: Tuple[RunScore, ...]
-    convergence: Optional[rcp.Convergence] = None
-    scaled_minutes: Optional[float] = None
-    division: Optional[str] = None
-    spread: Optional[float] = None
-    accelerators: Optional[int] = None
-    images_per_second: Optional[float] = None
-    mean_minutes: Optional[float] = None
+    olympic_minutes: float | None
+    reasons: tuple[str, ...]
+    errors: tuple[Finding, ...]
+    label: str | None
+    runs: tuple[RunScore, ...]
+    convergence: rcp.Convergence | None = None
+    scaled_minutes: float | None = None
+    division: str | None = None
+    spread: float | None = None
+    accelerators: int | None = None
+    images_per_second: float | None = None
+    mean_minutes: float | None = None
     """Mean of fewer runs than a score takes, where all converged and no rule is broken: an estimate of the score."""
-    unverified: Optional[str] = None
+    unverified: str | None = None
     """``rules.NOT_VERIFIED`` for a result that MLCommons has not reviewed, else None."""
 
     @property
@@ -77,14 +77,14 @@ class SystemScore:
         return name or self.system
 
     @property
-    def images_per_second_per_accelerator(self) -> Optional[float]:
+    def images_per_second_per_accelerator(self) -> float | None:
         """``images_per_second`` per accelerator; None where the system description is missing or names no accelerators."""
         return self.images_per_second / self.accelerators if self.images_per_second and self.accelerators else None
 
 
 def score(
-    paths: Sequence[pathlib.Path], ruleset: Optional[str] = None, progress: Callable[[int, int], None] = lambda done, total: None
-) -> List[SystemScore]:
+    paths: Sequence[pathlib.Path], ruleset: str | None = None, progress: Callable[[int, int], None] = lambda done, total: None
+) -> list[SystemScore]:
     """Score result files, folders of them or published trees; the files of one folder are the runs of one system.
 
     ``ruleset`` selects the reference convergence points. None takes that of the round that a folder of a published tree names,
@@ -95,7 +95,7 @@ def score(
     """
     if ruleset is not None:
         tree.refuse_unknown([ruleset])
-    folders: Dict[pathlib.Path, List[Run]] = {}
+    folders: dict[pathlib.Path, list[Run]] = {}
     files = find_result_files(paths)
     for done, file in enumerate(files, 1):
         found = run.read(file)
@@ -116,7 +116,7 @@ def _system(folder: pathlib.Path, runs: Sequence[Run]) -> str:
     return next((each.log.platform for each in runs if each.log.platform), folder.name)
 
 
-def score_runs(folder: pathlib.Path, runs: Sequence[Run], ruleset: Optional[str] = None) -> SystemScore:
+def score_runs(folder: pathlib.Path, runs: Sequence[Run], ruleset: str | None = None) -> SystemScore:
     """Return the score of the runs of a folder."""
     place = tree.place(folder)
     ruleset = ruleset or (place.ruleset if place else None) or rules.RULESETS[-1]
@@ -163,7 +163,7 @@ def _epochs(of: Run) -> float:
     return of.log.reached.epoch if of.log.reached else 0.0
 
 
-def _too_few(runs: Sequence[Run]) -> List[str]:
+def _too_few(runs: Sequence[Run]) -> list[str]:
     """Return the reason why no mean can be computed, or nothing."""
     if len(runs) != rules.RUNS:
         return [f"{len(runs)} {'run' if len(runs) == 1 else 'runs'} of {rules.RUNS}"]

@@ -1,6 +1,7 @@
 """Write scores as JSON and CSV for scripts, and as a table and sentences for people."""
 
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from collections.abc import Sequence
+from typing import Any
 
 from rich.table import Table
 
@@ -13,16 +14,16 @@ NOT_VALID = "NOT A VALID RESULT"
 _MOST_REASONS = 5
 
 
-def to_json(scores: Sequence[SystemScore]) -> Dict[str, Any]:
+def to_json(scores: Sequence[SystemScore]) -> dict[str, Any]:
     """Return the scores as JSON values; minutes have the four decimals of published results, accuracies are as logged."""
     return {"systems": [_system_to_json(system) for system in scores]}
 
 
-def _rounded(value: Optional[float], digits: int = 4) -> Optional[float]:
+def _rounded(value: float | None, digits: int = 4) -> float | None:
     return None if value is None else round(value, digits)
 
 
-def _system_to_json(system: SystemScore) -> Dict[str, Any]:
+def _system_to_json(system: SystemScore) -> dict[str, Any]:
     convergence = system.convergence
     return {
         "system": system.system,
@@ -66,7 +67,7 @@ def to_csv(scores: Sequence[SystemScore]) -> str:
     of_run = ("file", "seed", "epochs", "accuracy", "status", "minutes", "kept", "in_set")
     of_system = ("valid", "olympic_minutes", "reasons", "label", "unverified", "spread", "accelerators",
                  "images_per_second_per_accelerator")
-    rows: List[Tuple[Any, ...]] = [("system", *of_run, *of_system, "rcp_ruleset", "rcp_passed", "rcp_factor", "scaled_minutes")]
+    rows: list[tuple[Any, ...]] = [("system", *of_run, *of_system, "rcp_ruleset", "rcp_passed", "rcp_factor", "scaled_minutes")]
     for system in to_json(scores)["systems"]:
         system["reasons"] = "; ".join(system["reasons"])
         convergence = system["convergence"] or {}
@@ -129,7 +130,7 @@ def _unverified(system: SystemScore) -> str:
     return f" ({rules.UNVERIFIED})" if system.unverified else ""
 
 
-def _further_reasons(system: SystemScore) -> List[str]:
+def _further_reasons(system: SystemScore) -> list[str]:
     lines = [f"and: {reason}" for reason in system.reasons[1:_MOST_REASONS]]
     left = len(system.reasons) - _MOST_REASONS
     return [*lines, f"and {left} more reasons, which rn50 check tells"] if left > 0 else lines
@@ -143,7 +144,7 @@ def made_of(system: SystemScore) -> str:
     return text
 
 
-def remarks(system: SystemScore, with_throughput: bool = True) -> List[str]:
+def remarks(system: SystemScore, with_throughput: bool = True) -> list[str]:
     """Return sentences on reference convergence, throughput and spread, as far as they are known."""
     lines = []
     if system.mean_minutes is not None:

@@ -2,7 +2,8 @@
 
 import pathlib
 import re
-from typing import Any, Dict, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 from rn50 import files
 from rn50.errors import UserError
@@ -58,7 +59,7 @@ def is_whole(saved: Mapping[str, Any]) -> bool:
     return all(name in run for name in (*_COUNTS, *_NAMES))
 
 
-def section(saved: Mapping[str, Any], name: str) -> Dict[str, Any]:
+def section(saved: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Return a section of the saved configuration; empty where it is missing."""
-    found: Dict[str, Any] = saved.get("config", {}).get(name, {})
+    found: dict[str, Any] = saved.get("config", {}).get(name, {})
     return found

@@ -12,9 +12,10 @@ or more, five runs against five could not show any difference under them, howeve
 """
 
 import statistics
-from typing import Any, List, Optional, Sequence, Tuple
+from collections.abc import Sequence
+from typing import Any
 
-Interval = Tuple[Optional[float], Optional[float]]
+Interval = tuple[float | None, float | None]
 
 CONFIDENCE = 0.95
 
@@ -50,7 +51,7 @@ def permutation_p(a: Sequence[float], b: Sequence[float]) -> float:
     return float(stats.permutation_test((a, b), mean_difference, vectorized=True, random_state=0).pvalue)
 
 
-def adjusted(p: Sequence[float]) -> List[float]:
+def adjusted(p: Sequence[float]) -> list[float]:
     """Return the p-values of tests made at once, adjusted by Benjamini and Hochberg. Each becomes the least ``p * tests / rank``
     of the p-values that are no smaller; ranks count from the smallest p-value."""
     least, found = 1.0, list(p)

@@ -2,7 +2,7 @@
 
 import pathlib
 from dataclasses import dataclass
-from typing import Any, Dict, Optional
+from typing import Any
 
 from rn50 import files
 from rn50.errors import UserError
@@ -14,10 +14,10 @@ class SystemDescription:
     """Fields as written in the file; submitters write every number as text."""
 
     path: pathlib.Path
-    fields: Dict[str, Any]
+    fields: dict[str, Any]
 
     @property
-    def accelerators(self) -> Optional[int]:
+    def accelerators(self) -> int | None:
         """Nodes times accelerators per node; None where there are none or the file does not say."""
         try:
             count = int(self.fields["number_of_nodes"]) * int(self.fields["accelerators_per_node"])
@@ -38,7 +38,7 @@ def read(path: pathlib.Path) -> SystemDescription:
     return SystemDescription(path, fields)
 
 
-def accelerators(place: Optional[Place]) -> Optional[int]:
+def accelerators(place: Place | None) -> int | None:
     """Return the number of accelerators of a system in a published tree; None where no description names it, which ``rn50 check``
     reports."""
     try:

@@ -7,12 +7,13 @@ results are comparable. Logs without epochs give them by blocks of epochs (``blo
 import bisect
 import itertools
 import statistics
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any
 
 from rn50.results.parse import ResultLog, epoch_number, finite
 
-Interval = Tuple[int, int]
+Interval = tuple[int, int]
 """Begin and end in ms since the epoch."""
 
 
@@ -33,7 +34,7 @@ class RunTimes:
     that it does not log separately. ``gaps`` is the time outside all intervals.
     """
 
-    initialisation: Optional[float]
+    initialisation: float | None
     first_epoch: float
     later_epochs: float
     evaluation: float
@@ -45,11 +46,11 @@ class RunTimes:
 class Throughput:
     """(epoch, images/s) of every epoch; with ``in_blocks``, of every block up to that epoch."""
 
-    epochs: Tuple[Tuple[float, float], ...]
+    epochs: tuple[tuple[float, float], ...]
     in_blocks: bool
 
 
-def accuracy_points(log: ResultLog) -> List[AccuracyPoint]:
+def accuracy_points(log: ResultLog) -> list[AccuracyPoint]:
     """Return the evaluations with their times; none where the clock never started."""
     start = log.run_start_ms
     if start is None:
@@ -57,14 +58,14 @@ def accuracy_points(log: ResultLog) -> List[AccuracyPoint]:
     return [AccuracyPoint(each.epoch, (each.time_ms - start) / 60_000, each.accuracy) for each in log.evaluations]
 
 
-def run_times(log: ResultLog) -> Optional[RunTimes]:
+def run_times(log: ResultLog) -> RunTimes | None:
     """Return the parts of a run's time; None for a run whose clock did not both start and stop."""
     if log.run_start_ms is None or log.run_stop_ms is None:
         return None
     begin, end = log.run_start_ms, log.run_stop_ms
     began = next((event.time_ms for event in log.events if event.key == "init_start"), None)
 
-    def clipped(intervals: Dict[float, Interval]) -> Dict[float, Interval]:
+    def clipped(intervals: dict[float, Interval]) -> dict[float, Interval]:
         inside = {number: (max(begin, first), min(end, last)) for number, (first, last) in intervals.items()}
         return {number: (first, last) for number, (first, last) in inside.items() if first < last}
 
@@ -99,7 +100,7 @@ def throughput(log: ResultLog) -> Throughput:
     if epochs:
         took = {number: trained_ms(epoch) for number, epoch in sorted(epochs.items())}
         return Throughput(tuple((number, samples / ms * 1000) for number, ms in took.items() if ms), False)
-    counts: Dict[Any, Any] = {
+    counts: dict[Any, Any] = {
         event.metadata["first_epoch_num"]: event.metadata.get("epoch_count")
         for event in log.by_key.get("block_start", ())
         if epoch_number(event.metadata.get("first_epoch_num")) is not None
@@ -112,7 +113,7 @@ def throughput(log: ResultLog) -> Throughput:
     return Throughput(tuple(rates), True)
 
 
-def training_rate(logs: Sequence[ResultLog]) -> Optional[float]:
+def training_rate(logs: Sequence[ResultLog]) -> float | None:
     """Return the images/s in training: the median over the epochs or blocks of all ``logs``, without the first of each, which
     warms up. A log that has only one gives that one."""
     found = [throughput(log).epochs for log in logs]
@@ -120,7 +121,7 @@ def training_rate(logs: Sequence[ResultLog]) -> Optional[float]:
     return statistics.median(rates) if rates else None
 
 
-def losses(log: ResultLog) -> List[Tuple[float, float]]:
+def losses(log: ResultLog) -> list[tuple[float, float]]:
     """Return (epoch, mean training loss) of every epoch that logs it, as our runs do."""
     found = []
     for event in log.by_key.get("tracked_stats", ()):
@@ -131,11 +132,11 @@ def losses(log: ResultLog) -> List[Tuple[float, float]]:
     return found
 
 
-def _intervals(log: ResultLog, name: str, numbered_by: str) -> Dict[float, Interval]:
+def _intervals(log: ResultLog, name: str, numbered_by: str) -> dict[float, Interval]:
     """Return the intervals ``<name>_start`` to ``<name>_stop`` by number. Where several ranks log one, the first start and the
     last stop count. An interval that is not closed or does not end after its start is left out."""
-    starts: Dict[float, int] = {}
-    stops: Dict[float, int] = {}
+    starts: dict[float, int] = {}
+    stops: dict[float, int] = {}
     for event in log.events:
         if event.key not in (f"{name}_start", f"{name}_stop"):
             continue
@@ -154,9 +155,9 @@ def _length(intervals: Sequence[Interval]) -> int:
     return sum(last - first for first, last in _merged(intervals))
 
 
-def _merged(intervals: Sequence[Interval]) -> List[Interval]:
+def _merged(intervals: Sequence[Interval]) -> list[Interval]:
     """Return sorted intervals that cover the same time without overlaps."""
-    merged: List[Interval] = []
+    merged: list[Interval] = []
     for first, last in sorted(intervals):
         if merged and first <= merged[-1][1]:
             merged[-1] = merged[-1][0], max(last, merged[-1][1])

@@ -2,8 +2,8 @@
 
 import pathlib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Iterable, Optional
 
 from rn50.benchmark import rules
 from rn50.errors import UserError
@@ -17,7 +17,7 @@ class Place:
 
     organisation: pathlib.Path
     system: str
-    ruleset: Optional[str]
+    ruleset: str | None
 
     @property
     def description(self) -> pathlib.Path:
@@ -33,7 +33,7 @@ def refuse_unknown(rulesets: Iterable[str]) -> None:
                             f"give one of {', '.join(rules.RULESETS)}")
 
 
-def place(folder: pathlib.Path) -> Optional[Place]:
+def place(folder: pathlib.Path) -> Place | None:
     """Return the place of a folder of result files; None outside a published tree."""
     folder = folder.resolve()
     if folder.name != rules.BENCHMARK or folder.parent.parent.name != "results":

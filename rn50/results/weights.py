@@ -7,7 +7,8 @@ format is safetensors, which holds numbers and no code; a file may come from any
 import os
 import pathlib
 import re
-from typing import Any, Dict, Mapping, NamedTuple, Tuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import safetensors
@@ -61,7 +62,7 @@ def path(log: pathlib.Path) -> pathlib.Path:
 
 def write(file: pathlib.Path, weights: Weights, may_replace: str = files.NOTHING) -> None:
     """Write a file of weights, whole or not at all. Raises UserError if it cannot be written."""
-    arrays: Dict[str, np.ndarray] = {name: np.ascontiguousarray(array, np.float32) for name, array in weights.arrays.items()}
+    arrays: dict[str, np.ndarray] = {name: np.ascontiguousarray(array, np.float32) for name, array in weights.arrays.items()}
     content = format_.save(arrays, {"file": files.MARK, **weights.facts})
     files.write(file, content, may_replace, "free the disk, or name another file")
 
@@ -98,7 +99,7 @@ def _refuse_other_facts(file: pathlib.Path, facts: Mapping[str, str]) -> None:
             raise UserError(file, f"no weights of this network (its header says {value} of {name}, no whole number)", _REMEDY)
 
 
-def _refuse_other_tensors(file: pathlib.Path, wanted: Mapping[str, Tuple[int, ...]], found: Mapping[str, Any]) -> None:
+def _refuse_other_tensors(file: pathlib.Path, wanted: Mapping[str, tuple[int, ...]], found: Mapping[str, Any]) -> None:
     for name, shape in wanted.items():
         if name not in found:
             raise UserError(file, f"no weights of this network (there is no {name})", _REMEDY)

@@ -1,7 +1,8 @@
 """Time the all-reduce of the gradients before the clock starts, and sum arrays of any length."""
 
 import statistics
-from typing import List, Mapping, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -37,7 +38,7 @@ def time_sums(communicator: Communicator, size: int, repeats: int) -> Timing:
     return Timing(size, median, min(seconds), share * size / median / 1e9 if median else 0.0)
 
 
-def before_the_clock(config: Config, implementation: Implementation, hosts: Mapping[int, str]) -> List[str]:
+def before_the_clock(config: Config, implementation: Implementation, hosts: Mapping[int, str]) -> list[str]:
     """Return a line with the speed of the gradients' all-reduce, then a warning for every slow rank.
 
     ``hosts`` maps each rank to its host name. Every rank calls it; the lines are for rank 0 to show.

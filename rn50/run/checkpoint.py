@@ -7,7 +7,8 @@ wrote the checkpoint did or would have done.
 
 import contextlib
 import pathlib
-from typing import Dict, Mapping, NamedTuple, Optional
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 import safetensors
@@ -76,7 +77,7 @@ def write(config: Config, implementation: Implementation, seed: int, epoch: int)
     implementation.begin_after(epoch, seed_after(seed, epoch))
 
 
-def read(config: Config) -> Optional[Checkpoint]:
+def read(config: Config) -> Checkpoint | None:
     """Return the checkpoint from which a run of ``config`` goes on; None if it starts at the beginning.
 
     Raises UserError if the file is no checkpoint of this configuration.
@@ -98,7 +99,7 @@ def read(config: Config) -> Optional[Checkpoint]:
         raise UserError(file, f"no checkpoint ({error})", _REMEDY) from None
 
 
-def agree(found: Optional[Checkpoint], communicator: Communicator) -> None:
+def agree(found: Checkpoint | None, communicator: Communicator) -> None:
     """Raise UserError unless all ranks found the same checkpoint."""
     epoch = found.epoch if found else 0
     if int(communicator.all_reduce(np.array([epoch], np.int64))[0]) != epoch * communicator.size:
@@ -130,7 +131,7 @@ def remove(config: Config) -> None:
         path(config).unlink()
 
 
-def _statistics_of_ranks(weights: Mapping[str, np.ndarray], communicator: Communicator) -> Dict[str, np.ndarray]:
+def _statistics_of_ranks(weights: Mapping[str, np.ndarray], communicator: Communicator) -> dict[str, np.ndarray]:
     """Return the running statistics of all ranks but the first, each rank's own, by name."""
     own = {name: array for name, array in weights.items() if _RUNNING in name}
     if communicator.size == 1 or not own:
@@ -144,5 +145,5 @@ def _statistics_of_ranks(weights: Mapping[str, np.ndarray], communicator: Commun
     return {
         f"rank{rank}/{name}": part.reshape(own[name].shape)
         for rank in range(1, communicator.size)
-        for name, part in zip(own, np.split(table[rank].astype(np.int32).view(np.float32), ends))
+        for name, part in zip(own, np.split(table[rank].astype(np.int32).view(np.float32), ends), strict=False)
     }

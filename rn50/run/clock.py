@@ -4,7 +4,7 @@ import functools
 import time
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _boot_time() -> float:
     """Return the wall-clock time at which the machine started, read once per process."""
     return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)

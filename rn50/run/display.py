@@ -2,7 +2,7 @@
 
 import json
 import time
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 from rich import progress as bars
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -21,8 +21,8 @@ class Progress(NamedTuple):
 
     epoch: int
     share: float
-    images_per_second: Optional[float] = None
-    loss: Optional[float] = None
+    images_per_second: float | None = None
+    loss: float | None = None
 
     @property
     def line(self) -> str:
@@ -30,7 +30,7 @@ class Progress(NamedTuple):
         return _MARK + json.dumps(self)
 
 
-def told(line: str) -> Optional[Progress]:
+def told(line: str) -> Progress | None:
     """Return the progress that a line tells, or None for any other line."""
     return Progress(*json.loads(line[len(_MARK):])) if line.startswith(_MARK) else None
 
@@ -69,7 +69,7 @@ class LiveDisplay(Display):
         self._epochs = schedule.evaluation_epochs(h.num_epochs, h.eval_offset, h.eval_period)[-1]
         self._begin = self._epoch_begin = time.monotonic()
         self._epoch = 0
-        self._top1: Optional[float] = None
+        self._top1: float | None = None
         self._progress = bars.Progress(
             TextColumn("epoch {task.fields[epoch]:>2}/" + str(self._epochs)),
             BarColumn(bar_width=None),

@@ -1,7 +1,8 @@
 """Evaluate a file of weights as one rank, through the evaluation of a timed run (``rn50 evaluate``)."""
 
 import pathlib
-from typing import Any, Callable, Dict, List, Optional
+from collections.abc import Callable
+from typing import Any
 
 from rn50.benchmark import sparsity
 from rn50.errors import UserError
@@ -16,7 +17,7 @@ SEED = 1
 """Seed of the values that the weights replace."""
 
 
-def environment_for(file: pathlib.Path, config: Config) -> Dict[str, str]:
+def environment_for(file: pathlib.Path, config: Config) -> dict[str, str]:
     """Return the variables that the network of a file of weights needs in place of those of ``config``.
 
     Raises UserError if the file is none of ours, or its network is for another number of classes.
@@ -29,13 +30,13 @@ def environment_for(file: pathlib.Path, config: Config) -> Dict[str, str]:
             "STEP_MODE": "eager"}
 
 
-def arguments(file: pathlib.Path, report: Optional[pathlib.Path], as_json: bool) -> List[str]:
+def arguments(file: pathlib.Path, report: pathlib.Path | None, as_json: bool) -> list[str]:
     """Return the arguments for ``rn50`` as one rank of the evaluation."""
     return ["evaluate", str(file), "--as-rank", *(["--report", str(report)] if report else []), *(["--json"] if as_json else [])]
 
 
 def evaluate(
-    config: Config, create: Callable[[Config], Implementation], file: pathlib.Path, report: Optional[pathlib.Path], as_json: bool
+    config: Config, create: Callable[[Config], Implementation], file: pathlib.Path, report: pathlib.Path | None, as_json: bool
 ) -> None:
     """Evaluate as one rank; rank 0 prints what was counted and writes the report.
 
@@ -60,7 +61,7 @@ def evaluate(
         implementation.close()
 
 
-def to_json(file: pathlib.Path, saved: Weights, config: Config, precision: str, counts: Counts) -> Dict[str, Any]:
+def to_json(file: pathlib.Path, saved: Weights, config: Config, precision: str, counts: Counts) -> dict[str, Any]:
     """Return the outcome as plain data."""
     densities = sparsity.densities(saved.arrays)
     return {

@@ -4,7 +4,8 @@ The boundary is the epoch, not the step. The hot loop stays whole in the framewo
 stopping are written once, in ``timed_run.py``.
 """
 
-from typing import Callable, Dict, Iterator, List, Mapping, NamedTuple, Protocol, Tuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -49,7 +50,7 @@ class Communicator(Protocol):
     def all_reduce(self, array: np.ndarray) -> np.ndarray:
         """Return the element-wise sum of an int64 array over all ranks, on every rank."""
 
-    def all_reduce_seconds(self, values: int, repeats: int) -> List[float]:
+    def all_reduce_seconds(self, values: int, repeats: int) -> list[float]:
         """Return the seconds of each of ``repeats`` all-reduces of ``values`` float32 numbers, made on the device as for
         gradients."""
 
@@ -70,14 +71,14 @@ class Implementation(Protocol):
     precision: Precision
     """The same on all ranks, known after ``warm_up``."""
 
-    def warm_up(self, seed: int) -> List[str]:
+    def warm_up(self, seed: int) -> list[str]:
         """Build model and optimizer, compile, and run steps on synthetic batches. Touches no file of the data set.
 
         Afterwards the weights are again those of ``seed``, and the optimizer has no state from the synthetic steps.
         Returns the names of the trainable tensors for the log.
         """
 
-    def weights(self) -> Dict[str, np.ndarray]:
+    def weights(self) -> dict[str, np.ndarray]:
         """Return float32 copies of all tensors, by the names and in the shapes of ``rn50.benchmark.network.shapes``."""
 
     def assign(self, arrays: Mapping[str, np.ndarray]) -> None:
@@ -86,7 +87,7 @@ class Implementation(Protocol):
     def keep(self, masks: Mapping[str, np.ndarray]) -> None:
         """After every update from now on, multiply the tensors of these names by the masks. It comes after ``warm_up``."""
 
-    def momentum(self) -> Dict[str, np.ndarray]:
+    def momentum(self) -> dict[str, np.ndarray]:
         """Return float32 copies of the optimizer's momentum, by the names of the trainable tensors."""
 
     def assign_momentum(self, arrays: Mapping[str, np.ndarray]) -> None:
@@ -104,10 +105,10 @@ class Implementation(Protocol):
     def train_epoch(self, epoch: int, progress: Progress) -> EpochResult:
         """Train one epoch: every sample exactly once across the ranks. Epochs count from 1."""
 
-    def evaluate(self) -> Tuple[int, int]:
+    def evaluate(self) -> tuple[int, int]:
         """Return (correct, total) of this rank's part of the validation set."""
 
-    def predictions(self) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
+    def predictions(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield float32 logits (n, classes) and labels (n,) of the batches that ``evaluate`` counts.
 
         It comes after ``warm_up`` and opens the validation set itself: an evaluation alone needs no training set.

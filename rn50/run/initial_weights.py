@@ -1,7 +1,6 @@
 """Begin a run with saved weights instead of random ones: INITIAL_WEIGHTS; pruned, and kept so: SPARSITY."""
 
 import pathlib
-from typing import Optional
 
 from rn50.benchmark import sparsity
 from rn50.errors import UserError
@@ -11,7 +10,7 @@ from rn50.run.implementation import Implementation
 from rn50.settings.config import Config
 
 
-def read(config: Config) -> Optional[Weights]:
+def read(config: Config) -> Weights | None:
     """Return the weights that a run begins with; None if they are random.
 
     Raises UserError if their file is none of ours, or of another network than that of ``config``.

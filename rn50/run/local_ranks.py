@@ -9,7 +9,7 @@ import mmap
 import os
 import socket
 import time
-from typing import List, Mapping, Optional, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -34,7 +34,7 @@ class LocalRanks:
 
     def __init__(self, environ: Mapping[str, str]):
         self.rank = self.local_rank = int(environ[RANK])
-        self._peers: List[Optional[socket.socket]] = [
+        self._peers: list[socket.socket | None] = [
             socket.socket(fileno=int(descriptor)) if descriptor else None for descriptor in environ[SOCKETS].split(",")
         ]
         self.size = len(self._peers)
@@ -49,7 +49,7 @@ class LocalRanks:
         everybodys = [np.frombuffer(content, np.int64).reshape(array.shape) for content in self._exchange(array.tobytes())]
         return np.sum(everybodys, axis=0, dtype=np.int64)
 
-    def all_reduce_seconds(self, values: int, repeats: int) -> List[float]:
+    def all_reduce_seconds(self, values: int, repeats: int) -> list[float]:
         """Return the seconds of each of ``repeats`` all-reduces of ``values`` float32 numbers."""
         start = self._bytes
         arrays = self.share(values)
@@ -62,7 +62,7 @@ class LocalRanks:
         self._give_back(start)
         return seconds
 
-    def share(self, values: int) -> List[np.ndarray]:
+    def share(self, values: int) -> list[np.ndarray]:
         """Return one array of ``values`` float32 zeros per rank, in memory that all ranks share. All ranks call it in the same
         order."""
         each = -(-4 * values // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -100,7 +100,7 @@ class LocalRanks:
             if peer is not None:
                 peer.close()
 
-    def _exchange(self, words: bytes) -> List[bytes]:
+    def _exchange(self, words: bytes) -> list[bytes]:
         """Return the messages of all ranks, in the order of the ranks. All messages have the same length."""
         try:
             for peer in self._peers:

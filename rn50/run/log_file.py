@@ -8,7 +8,7 @@ import os
 import pathlib
 import secrets
 import tempfile
-from typing import IO, Any, TextIO, Union
+from typing import IO, Any, TextIO
 
 from rn50 import files
 from rn50.errors import UserError
@@ -108,7 +108,7 @@ def partial_name(result_file: pathlib.Path) -> pathlib.Path:
     return result_file.with_name(result_file.name + ".partial")
 
 
-def _unwritable(path: Union[str, pathlib.Path], error: OSError) -> UserError:
+def _unwritable(path: str | pathlib.Path, error: OSError) -> UserError:
     return UserError(path, f"cannot write the result log ({error.strerror})", "set another RESULT_FILE")
 
 

@@ -1,7 +1,7 @@
 """Check the training loss: wrong data, wrong labels and a learning rate that is too high show in it first."""
 
 import math
-from typing import Callable
+from collections.abc import Callable
 
 from rn50.errors import DivergedError
 from rn50.settings.config import Config

@@ -8,7 +8,8 @@ import logging
 import pathlib
 import sys
 import threading
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from rn50.benchmark import rules
 from rn50.errors import UserError
@@ -42,7 +43,7 @@ class RunLog:
     does nothing.
     """
 
-    def __init__(self, rank: int, result_file: Optional[pathlib.Path]):
+    def __init__(self, rank: int, result_file: pathlib.Path | None):
         self._lock = threading.RLock()
         self._clock_runs = False
         self._stopped = False
@@ -53,18 +54,18 @@ class RunLog:
         self._mllog = MLLogger(logger, root_dir=str(ROOT))
 
     def _event(
-        self, key: str, value: Any = None, metadata: Optional[Dict[str, Any]] = None, time_ms: Optional[int] = None
+        self, key: str, value: Any = None, metadata: dict[str, Any] | None = None, time_ms: int | None = None
     ) -> None:
         with self._lock:
             if self._writes:
                 self._mllog.event(key, value, metadata, time_ms=time_ms or now_ms(), stack_offset=2)
 
-    def _start(self, key: str, metadata: Optional[Dict[str, Any]] = None, time_ms: Optional[int] = None) -> None:
+    def _start(self, key: str, metadata: dict[str, Any] | None = None, time_ms: int | None = None) -> None:
         with self._lock:
             if self._writes:
                 self._mllog.start(key, metadata=metadata, time_ms=time_ms or now_ms(), stack_offset=2)
 
-    def _end(self, key: str, metadata: Optional[Dict[str, Any]] = None) -> None:
+    def _end(self, key: str, metadata: dict[str, Any] | None = None) -> None:
         with self._lock:
             if self._writes:
                 self._mllog.end(key, metadata=metadata, time_ms=now_ms(), stack_offset=2)
@@ -111,7 +112,7 @@ class RunLog:
             self._start(constants.RUN_START)
             self._clock_runs = True
 
-    def samples(self, config: Config, precision: str, certificate: Optional[Dict[str, str]] = None) -> None:
+    def samples(self, config: Config, precision: str, certificate: dict[str, str] | None = None) -> None:
         """Log the sizes of the two sets, with input library, precision and the certificate's hashes by name as metadata.
 
         They are metadata because the rules have no key for them.
@@ -170,7 +171,7 @@ class RunLog:
             self._file.finish()
 
 
-def _of_lars(h: Hyperparameters) -> List[Tuple[str, float]]:
+def _of_lars(h: Hyperparameters) -> list[tuple[str, float]]:
     return [
         (constants.LARS_EPSILON, rules.LARS_EPSILON),
         (constants.LARS_OPT_BASE_LEARNING_RATE, h.learning_rate),
@@ -184,7 +185,7 @@ def _of_lars(h: Hyperparameters) -> List[Tuple[str, float]]:
     ]
 
 
-def _of_sgd(h: Hyperparameters) -> List[Tuple[str, float]]:
+def _of_sgd(h: Hyperparameters) -> list[tuple[str, float]]:
     # The package has no constants for these keys. The spelling is that of the rulesets, where the warm-up key has no optimizer.
     return [
         ("sgd_opt_base_learning_rate", h.learning_rate),

@@ -4,7 +4,7 @@ import ctypes
 import gc
 import math
 import time
-from typing import Callable
+from collections.abc import Callable
 
 import numpy as np
 
@@ -77,7 +77,7 @@ def _fastest_step(step: Callable[[], None]) -> float:
     while times[-1] - times[0] < VISIT_S or len(times) <= LEAST_STEPS:
         step()
         times.append(time.perf_counter())
-    return min(after - before for before, after in zip(times, times[1:]))
+    return min(after - before for before, after in zip(times, times[1:], strict=False))
 
 
 def _free_memory() -> None:

@@ -4,7 +4,7 @@ import importlib.metadata
 import json
 import pathlib
 import platform
-from typing import Any, Dict
+from typing import Any
 
 import rn50
 from rn50 import files
@@ -45,7 +45,7 @@ def save(config: Config, seed: int, result_file: pathlib.Path) -> None:
     _write(target, facts)
 
 
-def add(result_file: pathlib.Path, facts: Dict[str, Any]) -> None:
+def add(result_file: pathlib.Path, facts: dict[str, Any]) -> None:
     """Add facts that only the run itself could find out to the file that ``save`` wrote."""
     target = result_file.with_suffix(".json")
     _write(target, {**files.read_json(target), **facts})
@@ -60,11 +60,11 @@ def _refuse_another(target: pathlib.Path) -> None:
         raise UserError(target, "exists, and no run has saved it", _REMEDY)
 
 
-def _write(target: pathlib.Path, facts: Dict[str, Any]) -> None:
+def _write(target: pathlib.Path, facts: dict[str, Any]) -> None:
     files.write(target, json.dumps(facts, indent=1, sort_keys=True) + "\n", files.ANY, "free the disk and run again")
 
 
-def _passed_through() -> Dict[str, str]:
+def _passed_through() -> dict[str, str]:
     """Return the libraries' variables that the configuration file sets, without those that a launcher sets for its own use."""
     environ = environment()
     file = environ.get("CONFIG_FILE")

@@ -1,6 +1,6 @@
 """The communicator of a run of one process, but for its gradients, whose arrays are a framework's."""
 
-from typing import Any, List
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +20,7 @@ class SingleProcess:
         """Return the array itself."""
         return array
 
-    def all_reduce_seconds(self, values: int, repeats: int) -> List[float]:
+    def all_reduce_seconds(self, values: int, repeats: int) -> list[float]:
         """Return zeros, because nothing is sent."""
         return [0.0] * repeats
 

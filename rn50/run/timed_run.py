@@ -13,7 +13,8 @@ import statistics
 import threading
 import time
 import zlib
-from typing import Callable, Dict, List, NamedTuple, Optional
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -47,7 +48,7 @@ class Outcome(NamedTuple):
     """Top-1 of the last evaluation, as a fraction."""
 
 
-def agree_on_seed(configured: Optional[int], communicator: Communicator) -> int:
+def agree_on_seed(configured: int | None, communicator: Communicator) -> int:
     """Return the seed of the run, the same on all ranks: the configured one, else a random one that rank 0 broadcasts."""
     seed = configured if configured is not None else secrets.randbelow(2**31 - 1) + 1
     return int(communicator.all_reduce(np.array([seed if communicator.rank == 0 else 0], dtype=np.int64))[0])
@@ -127,7 +128,7 @@ def run(
         implementation.close()
 
 
-def _in_precision_of(resumed: Optional[Checkpoint], config: Config) -> Config:
+def _in_precision_of(resumed: Checkpoint | None, config: Config) -> Config:
     """Return the configuration with the precision of a checkpoint, because PRECISION=auto may become another one."""
     if resumed is None:
         return config
@@ -145,7 +146,7 @@ def _refuse_different_inputs(config: Config, communicator: Communicator) -> None
                         "install the same packages on every machine, or set INPUT_LIBRARY")
 
 
-def _tell_precision(implementation: Implementation, result_file: Optional[pathlib.Path], display: Display) -> None:
+def _tell_precision(implementation: Implementation, result_file: pathlib.Path | None, display: Display) -> None:
     """Show why warm-up took its precision, and save both beside the log."""
     name, reason = implementation.precision
     if reason:
@@ -156,7 +157,7 @@ def _tell_precision(implementation: Implementation, result_file: Optional[pathli
 
 def _against_the_clock(
     config: Config, implementation: Implementation, log: RunLog, display: Display, watch: Watchdog, seed: int,
-    resumed: Optional[Checkpoint],
+    resumed: Checkpoint | None,
 ) -> Outcome:
     """Do everything between ``run_start`` and ``run_stop``."""
     h = config.hyperparameters
@@ -198,7 +199,7 @@ def _against_the_clock(
     return Outcome(False, trained, accuracy)
 
 
-def _check_certificate(config: Config, communicator: Communicator, display: Display) -> Optional[Dict[str, str]]:
+def _check_certificate(config: Config, communicator: Communicator, display: Display) -> dict[str, str] | None:
     """Return the hashes that certify the data, the same on all ranks; None if no rank's data have a certificate.
 
     Raises UserError if the certificate does not match the configuration, or the ranks' certificates differ.
@@ -219,7 +220,7 @@ def _check_certificate(config: Config, communicator: Communicator, display: Disp
 
 
 def _train(epoch: int, implementation: Implementation, log: RunLog, display: Display, loss_check: LossCheck) -> None:
-    losses: List[float] = []  # about one a second: reading the loss of every step would slow the run down
+    losses: list[float] = []  # about one a second: reading the loss of every step would slow the run down
 
     def progress(samples: int, loss: float) -> None:
         loss_check.look(epoch, loss)
@@ -238,7 +239,7 @@ def _train(epoch: int, implementation: Implementation, log: RunLog, display: Dis
 def _watch(implementation: Implementation, log: RunLog, display: Display) -> Watchdog:
     """Return a watchdog that ends this process, and with it the job, when a rank makes no progress."""
 
-    def end(line: Optional[str]) -> None:
+    def end(line: str | None) -> None:
         threading.Timer(LAST_WORDS_S, os._exit, (Status.USER_ERROR,)).start()
         try:
             log.run_stop("aborted")

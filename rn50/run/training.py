@@ -2,7 +2,8 @@
 
 import itertools
 import time
-from typing import Any, Callable, Tuple
+from collections.abc import Callable
+from typing import Any
 
 from rn50 import frameworks
 from rn50.benchmark import schedule
@@ -41,7 +42,7 @@ def require_gpus(config: Config, seen: int, remedy: str) -> None:
         raise UserError("DEVICE=gpu", f"{name} sees {gpus}, DGXNGPU={ranks} asks for more", f"set DEVICE=cpu, or {remedy}")
 
 
-def require_code(config: Config, capability: Tuple[int, int]) -> None:
+def require_code(config: Config, capability: tuple[int, int]) -> None:
     """Raise UserError unless the framework has code for a GPU of this compute capability, and computes on it in PRECISION."""
     traits = frameworks.traits(config.run.framework)
     if not traits.runs_on(capability):

@@ -12,7 +12,8 @@ import secrets
 import socket
 import threading
 import time
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import psutil
@@ -52,7 +53,7 @@ class RankState:
 class Heartbeats:
     """Heartbeats of some of the ``size`` ranks, advanced once a second; says which rank is silent and which has stalled."""
 
-    def __init__(self, ranks: List[int], size: int):
+    def __init__(self, ranks: list[int], size: int):
         self.ranks = {rank: RankState() for rank in ranks}
         self._size = size
         self._clock_runs = False
@@ -78,7 +79,7 @@ class Heartbeats:
             self._steps, self._last_pause, self._still = steps, self._still, 0
             self._longest_pause = max(self._longest_pause, self._last_pause)
 
-    def gone(self, share: float = 1.0) -> Optional[str]:
+    def gone(self, share: float = 1.0) -> str | None:
         """Return a line that names the ranks that were silent for ``share`` of the limit, and who waits for them; else None."""
         gone = [rank for rank, seen in self.ranks.items() if seen.heard and seen.silent >= share * SILENT_S]
         if not gone:
@@ -86,7 +87,7 @@ class Heartbeats:
         turns = min(self.ranks[rank].silent for rank in gone)
         return f"{self._names(gone)} not heard of for {turns} s{self._waiting_for(gone)}; look at the process and the network"
 
-    def still(self, share: float = 1.0) -> Optional[str]:
+    def still(self, share: float = 1.0) -> str | None:
         """Return a line that says who waits for whom if no step has ended for ``share`` of the limit; else None."""
         limit = max(STILL_S, SLOW_STEPS * self._longest_pause) if self._clock_runs else STILL_BEFORE_THE_CLOCK_S
         if self._still < share * limit:
@@ -102,13 +103,13 @@ class Heartbeats:
             return f"{where}{self._waiting_for(behind)}; look at the process and its device"
         return f"{where}; look at the devices, and at the network between them (NCCL_DEBUG=INFO)"
 
-    def _waiting_for(self, behind: List[int]) -> str:
+    def _waiting_for(self, behind: list[int]) -> str:
         if len(behind) == self._size:
             return ""
         others = [rank for rank in self.ranks if rank not in behind]
         return f", and {self._names(others) or 'the others'} waiting for {'it' if len(behind) == 1 else 'them'}"
 
-    def _names(self, ranks: List[int]) -> str:
+    def _names(self, ranks: list[int]) -> str:
         names = [f"rank {rank} ({self.ranks[rank].host})" for rank in ranks]
         return ", ".join(names[:4]) + (f" and {len(ranks) - 4} more" if len(ranks) > 4 else "")
 
@@ -121,14 +122,14 @@ class Watchdog:
     it informed.
     """
 
-    def __init__(self, implementation: Implementation, warn: Callable[[str], None], end: Callable[[Optional[str]], None]):
+    def __init__(self, implementation: Implementation, warn: Callable[[str], None], end: Callable[[str | None], None]):
         self.doing = "starting"
         self._implementation = implementation
         self._warn, self._end = warn, end
         self._rank, self._size = implementation.communicator.rank, implementation.communicator.size
         self._host = socket.gethostname()
         self._heartbeats = Heartbeats(list(range(self._size)) if self._rank == 0 else [0], self._size)
-        self._peers: Dict[int, Any] = {}
+        self._peers: dict[int, Any] = {}
         """On rank 0, the address of each other rank's last heartbeat."""
         self._warned = False
         self._all_heard, self._closed = threading.Event(), threading.Event()
@@ -150,11 +151,11 @@ class Watchdog:
         """Apply the limit of the timed part from now on."""
         self._heartbeats.start_the_clock()
 
-    def hosts(self) -> Dict[int, str]:
+    def hosts(self) -> dict[int, str]:
         """Return rank -> host name; on rank 0 that of every rank."""
         return {rank: seen.host for rank, seen in self._heartbeats.ranks.items()}
 
-    def _agree_on_rank_0(self) -> Tuple[int, List[Tuple[str, int]]]:
+    def _agree_on_rank_0(self) -> tuple[int, list[tuple[str, int]]]:
         """Return a random number that identifies this run, and the addresses of rank 0; the same on every rank."""
         note = np.zeros(2 + ADDRESSES, dtype=np.int64)
         if self._rank == 0:

@@ -11,7 +11,8 @@ import hashlib
 import json
 import os
 import re
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Set, Tuple
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from rn50 import frameworks
 from rn50.benchmark import rules
@@ -76,13 +77,13 @@ class Hyperparameters:
                           EPOCHS)
     momentum: float = env("MOM", number, "momentum of the optimizer", "0.9", BELOW_1)
     weight_decay: float = env("WD", number, "weight decay; batch norm and biases have none", "5e-5", DECAY)
-    lars_eta: Optional[float] = env("LARSETA", number, "trust coefficient of LARS, a factor of every layer's learning rate",
+    lars_eta: float | None = env("LARSETA", number, "trust coefficient of LARS, a factor of every layer's learning rate",
                                     "0.001", COEFFICIENT, only_with={"OPTIMIZER": "lars"})
     label_smoothing: float = env("LABELSMOOTHING", number, "part e of the label that is spread over all classes: the target is "
                                  "(1 - e) * onehot + e / classes", "0.1", BELOW_1)
     eval_offset: int = env("EVAL_OFFSET", integer, "epochs before the first one that is evaluated", "2", EPOCHS_OR_0)
     eval_period: int = env("EVAL_PERIOD", integer, "epochs from one evaluation to the next", "4", EPOCHS)
-    decay_epochs: Optional[float] = env("DECAY_EPOCHS", epochs,
+    decay_epochs: float | None = env("DECAY_EPOCHS", epochs,
                                         "epochs after which the learning rate has decayed, if not NUMEPOCHS", "33",
                                         POSITIVE_EPOCHS, default=None)
     bn_gamma_zero: bool = env("BN_GAMMA_ZERO", flag, "1: the last batch norm of every residual block starts with gamma 0",
@@ -113,15 +114,15 @@ class Run:
     step_mode: str = env("STEP_MODE", one_of(*frameworks.values("step_modes")), "how a step runs: eager, operation by "
                          "operation; graph, as a CUDA graph; compile, by the framework's compiler; fused, with our kernels for "
                          "batch norm and LARS; on a GPU the last two are a CUDA graph as well", default="eager")
-    sockets: Optional[int] = env("DGXNSOCKET", integer, "CPU sockets of a machine", "2", MACHINE, default=None,
+    sockets: int | None = env("DGXNSOCKET", integer, "CPU sockets of a machine", "2", MACHINE, default=None,
                                  aliases=("PGNSOCKET", "NFNSOCKET"))
-    cores_per_socket: Optional[int] = env("DGXSOCKETCORES", integer, "cores of a socket", "64", MACHINE, default=None,
+    cores_per_socket: int | None = env("DGXSOCKETCORES", integer, "cores of a socket", "64", MACHINE, default=None,
                                           aliases=("PGSOCKETCORES", "NFSOCKETCORES", "SOCKETCORES"))
-    hyperthreads: Optional[int] = env("DGXHT", integer, "hardware threads of a core", "2", MACHINE, default=None,
+    hyperthreads: int | None = env("DGXHT", integer, "hardware threads of a core", "2", MACHINE, default=None,
                                       aliases=("PGHT", "NFHT", "HT"))
-    walltime: Optional[str] = env("WALLTIME", text, "time limit of a Slurm job, as hours:minutes:seconds", "01:00:00",
+    walltime: str | None = env("WALLTIME", text, "time limit of a Slurm job, as hours:minutes:seconds", "01:00:00",
                                   default=None)
-    seed: Optional[int] = env("SEED", integer, "seed of all random numbers of a run; by default the operating system draws one",
+    seed: int | None = env("SEED", integer, "seed of all random numbers of a run; by default the operating system draws one",
                               "1", SEED, default=None)
     organisation: str = env("SUBMISSION_ORG", text, "who submits, in the log", default=UNNAMED_ORGANISATION)
     division: str = env("SUBMISSION_DIVISION", one_of("closed", "open"), "division of MLPerf, in the log: closed or open",
@@ -129,23 +130,23 @@ class Run:
     status: str = env("SUBMISSION_STATUS", one_of("onprem", "cloud", "research", "preview"),
                       "availability of the system, in the log: onprem, cloud, research or preview", default="onprem")
     platform: str = env("SUBMISSION_PLATFORM", text, "what the system is called in the log", default="unnamed platform")
-    result_file: Optional[str] = env("RESULT_FILE", text, "file that the log is written to", "result_0.txt", default=None)
+    result_file: str | None = env("RESULT_FILE", text, "file that the log is written to", "result_0.txt", default=None)
     cache_cleared: bool = env("CACHE_CLEARED", flag, "1: somebody has dropped the system's file caches before this run",
                               default=False)
     launcher: str = env("LAUNCHER", one_of("auto", "python", "horovodrun", "mpirun", "srun", *frameworks.values("launchers")),
                         "what starts the ranks; auto takes srun in a Slurm step of several tasks, python where no Horovod is "
                         "needed on one machine, else mpirun or horovodrun; others are a framework's own", default="auto")
-    hosts: Optional[str] = env("HOSTS", text,
+    hosts: str | None = env("HOSTS", text,
                                "machines of a run over several, with their ranks, the first has rank 0; Slurm needs no list",
                                "host1:8,host2:8", default=None)
     gradient_groups: int = env("MXNET_HOROVOD_NUM_GROUPS", integer, "sums over the ranks in which a step's gradients are taken; "
                                "of several the first begin before backpropagation ends", default=1, bound=BUCKETS)
-    benchmark_steps: Optional[int] = env("BENCHMARK_STEPS", integer,
+    benchmark_steps: int | None = env("BENCHMARK_STEPS", integer,
                                          "steps of an epoch after which it is cut short, to measure speed", "100", STEPS,
                                          default=None)
     save_weights: bool = env("SAVE_WEIGHTS", flag, "1: the weights are saved beside the log once the clock has stopped",
                              default=False)
-    initial_weights: Optional[str] = env("INITIAL_WEIGHTS", text, "file of saved weights that a run begins with; such a run is "
+    initial_weights: str | None = env("INITIAL_WEIGHTS", text, "file of saved weights that a run begins with; such a run is "
                                          "no MLPerf result", "result_0.safetensors", default=None)
     sparsity: str = env("SPARSITY", one_of("none", "2:4"), "2:4: of every four input channels of INITIAL_WEIGHTS the two of the "
                         "smaller magnitude are 0, and stay so", default="none")
@@ -243,7 +244,7 @@ class Config:
         return all_ if steps is None else min(all_, steps * self.global_batch_size)
 
     @property
-    def departures(self) -> Dict[str, str]:
+    def departures(self) -> dict[str, str]:
         """Variables whose values break the rules of the closed division -> the rule."""
         h = self.hyperparameters
         found = rules.departures(
@@ -262,7 +263,7 @@ class Config:
         return rules.is_task(dataclasses.asdict(self.data), self.run.benchmark_steps)
 
     @property
-    def labels(self) -> Tuple[str, ...]:
+    def labels(self) -> tuple[str, ...]:
         """The labels of ``rules.LABELS`` that every output of a run has."""
         having = ((rules.NOT_A_RESULT, not self.is_imagenet), (rules.FINE_TUNED, self.run.initial_weights is not None),
                   (rules.SPARSE, self.run.sparsity != "none"), (rules.QUANTIZED, self.run.quantization != "none"))
@@ -276,12 +277,12 @@ class Config:
             del values["run"][name]
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
-    def as_environment(self) -> Dict[str, str]:
+    def as_environment(self) -> dict[str, str]:
         """Return variables from which ``from_environment`` reads an equal configuration."""
         values = {variable.name: getattr(getattr(self, section), field) for section, field, variable in variables()}
         return {name: Variable.write(value) for name, value in values.items() if value is not None}
 
-    def to_dict(self) -> Dict[str, Dict[str, Any]]:
+    def to_dict(self) -> dict[str, dict[str, Any]]:
         """Return section -> field -> value, to save as JSON beside a result file."""
         return dataclasses.asdict(self)
 
@@ -289,19 +290,19 @@ class Config:
 SECTIONS = {"hyperparameters": Hyperparameters, "run": Run, "data": Data, "input_pipeline": InputPipeline}
 
 
-def variables() -> Iterator[Tuple[str, str, Variable]]:
+def variables() -> Iterator[tuple[str, str, Variable]]:
     """Yield (section, field, variable) of every variable, in the order of the configuration files."""
     for section, type_ in SECTIONS.items():
         for field in dataclasses.fields(type_):
             yield section, field.name, field.metadata["variable"]
 
 
-def known_names() -> Set[str]:
+def known_names() -> set[str]:
     """Return the name of every variable that is read or checked here, without the aliases of other makers."""
     return {variable.name for _, _, variable in variables()} | set(FIXED)
 
 
-def patterns_of_names() -> List[str]:
+def patterns_of_names() -> list[str]:
     """Return shell patterns of the names of all variables that a run reads, checks or passes through, to carry them elsewhere.
 
     ``LD_*`` is left out: it names files of one machine.
@@ -310,7 +311,7 @@ def patterns_of_names() -> List[str]:
     return sorted(known_names() | aliases) + sorted(f"{prefix}*" for prefix in PASSED_THROUGH if prefix != "LD_")
 
 
-def environment_of(name: Optional[str], environ: Mapping[str, str]) -> Dict[str, str]:
+def environment_of(name: str | None, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a run of the configuration ``name``, a file or the name of one of ours.
 
     Without a name it is ``environ`` itself if that has a value for every variable that must be set, as after `. FILE`; else the
@@ -324,7 +325,7 @@ def environment_of(name: Optional[str], environ: Mapping[str, str]) -> Dict[str,
     return sourced_environment(find(name, environ), environ)
 
 
-def from_environment(environ: Optional[Mapping[str, str]] = None, config_file: Optional[str] = None) -> Config:
+def from_environment(environ: Mapping[str, str] | None = None, config_file: str | None = None) -> Config:
     """Return the configuration that environment variables describe.
 
     ``environ`` is ``os.environ`` by default. ``config_file``, by default its CONFIG_FILE, is the file that was sourced; if it is
@@ -345,8 +346,8 @@ def from_environment(environ: Optional[Mapping[str, str]] = None, config_file: O
             parse(environ.get(name) or "1")
         except ValueError as error:
             problems.append(f"{name}={excerpt(environ[name])} {error}; correct or unset it")
-    sections: Dict[str, Dict[str, Any]] = {section: {} for section in SECTIONS}
-    values: Dict[str, Any] = {}
+    sections: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
+    values: dict[str, Any] = {}
     for section, field, variable in variables():
         name, given = variable.given(environ)
         hint = f"for example {name}={variable.example} ({variable.meaning})"

@@ -6,8 +6,8 @@ import os
 import signal
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Dict, List, Mapping, Optional, Set, Tuple
 
 from rn50.errors import UserError
 from rn50.files import ROOT
@@ -26,7 +26,7 @@ MOST_PRINTED = 4 << 20
 """Largest output of a shell in bytes, and largest file that a configuration may write."""
 
 
-def systems() -> List[str]:
+def systems() -> list[str]:
     """Return the names of the systems that have a file in ``configs/``."""
     return sorted(system_of(path) for path in CONFIGS.glob("config_*.sh"))
 
@@ -36,7 +36,7 @@ def file_of(system: str) -> Path:
     return CONFIGS / f"config_{system}.sh"
 
 
-def find(name: Optional[str], environ: Mapping[str, str]) -> Path:
+def find(name: str | None, environ: Mapping[str, str]) -> Path:
     """Return the configuration file that ``name`` means: a file, or the name of one of ours; by default CONFIG_FILE or DGXSYSTEM.
 
     Raises UserError if there is no such file.
@@ -57,7 +57,7 @@ def find(name: Optional[str], environ: Mapping[str, str]) -> Path:
     return Path(named) if is_there else ours
 
 
-def sourced_environment(file: Path, environ: Mapping[str, str]) -> Dict[str, str]:
+def sourced_environment(file: Path, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a run of ``file``, as ``run_and_time.sh`` makes it: its values replace those of ``environ``.
 
     Paths that ``environ`` has are relative to the working folder, those that the file sets to the checkout; both become absolute.
@@ -90,7 +90,7 @@ def is_passed_through(name: str) -> bool:
     return name.startswith(PASSED_THROUGH)
 
 
-def names_set_by(path: str) -> List[str]:
+def names_set_by(path: str) -> list[str]:
     """Return the names that a file and the files that it sources set or may set. The text is read and never executed.
 
     Raises UserError if a file cannot be read, or if a file that it sources is missing.
@@ -100,7 +100,7 @@ def names_set_by(path: str) -> List[str]:
     return [*found.values, *found.doubtful]
 
 
-def unknown_names(path: str, known: Set[str]) -> List[str]:
+def unknown_names(path: str, known: set[str]) -> list[str]:
     """Return one line, with the nearest known name, for every unknown name that a file of ours sets; none for any other file.
 
     Raises UserError as ``names_set_by`` does, for any file.
@@ -114,7 +114,7 @@ def unknown_names(path: str, known: Set[str]) -> List[str]:
     return problems
 
 
-def source(path: str, environ: Optional[Mapping[str, str]] = None) -> Dict[str, str]:
+def source(path: str, environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the variables of a shell after it has sourced a file, exported or not. The file's output is dropped.
 
     The shell starts with a default PATH and the variables of ``environ`` only. Its working directory is the folder of the file,
@@ -134,7 +134,7 @@ def source(path: str, environ: Optional[Mapping[str, str]] = None) -> Dict[str, 
     return {name: value for name, value in pairs if name not in ("PATH", "PWD", "OLDPWD", "SHLVL", "_")}
 
 
-def _shell(file: Path, environ: Mapping[str, str]) -> Tuple[int, str, str]:
+def _shell(file: Path, environ: Mapping[str, str]) -> tuple[int, str, str]:
     """Return exit status, variables and last error line of a shell that sources a file. Its process group is killed with it."""
     script = f'ulimit -f {MOST_PRINTED >> 10}; set -a; unset CDPATH; . "./$1" >/dev/null || exit; command -p env -0'
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:  # files, because ulimit does not limit a pipe

@@ -2,7 +2,6 @@
 
 import pathlib
 import re
-from typing import Dict, List, Tuple
 
 from rn50.settings.shell import assignments
 
@@ -11,12 +10,12 @@ _MORE = re.compile(r"# {4,}(\S.*)")
 _POINT = re.compile(r"(\d+): (0\.\d+)-(0\.\d+)")
 
 
-def read(file: pathlib.Path) -> Dict[str, str]:
+def read(file: pathlib.Path) -> dict[str, str]:
     """Return the entries of a file's header by name, lines that continue one joined to it.
 
     Raises UserError if the file cannot be read.
     """
-    entries: Dict[str, List[str]] = {}
+    entries: dict[str, list[str]] = {}
     name = ""
     for line in assignments.text_of(file).splitlines():
         if not line.startswith("#"):
@@ -30,6 +29,6 @@ def read(file: pathlib.Path) -> Dict[str, str]:
     return {name: " ".join(texts) for name, texts in entries.items()}
 
 
-def curve(entries: Dict[str, str]) -> Dict[int, Tuple[float, float]]:
+def curve(entries: dict[str, str]) -> dict[int, tuple[float, float]]:
     """Return epoch -> lowest and highest top-1 of the runs that the entry "curve" is of; nothing where there is none."""
     return {int(epoch): (float(low), float(high)) for epoch, low, high in _POINT.findall(entries.get("curve", ""))}

@@ -1,10 +1,9 @@
 """Variables of libraries and launchers, to which the values are passed unchanged: who reads them, and what some of them mean."""
 
-from typing import Dict
 
 from rn50 import frameworks
 
-READERS: Dict[str, str] = {
+READERS: dict[str, str] = {
     **{prefix: each.name for each in frameworks.every().values() for prefix in each.prefixes},
     "NCCL_": "NCCL", "HOROVOD_": "Horovod", "OMPI_": "Open MPI", "PMIX_": "PMIx", "UCX_": "UCX", "SHARP_": "SHARP",
     "GLOO_": "Gloo", "CUDA_": "CUDA", "CUDNN_": "cuDNN", "NVIDIA_": "NVIDIA's libraries and containers", "OMP_": "OpenMP",
@@ -16,7 +15,7 @@ READERS: Dict[str, str] = {
 PASSED_THROUGH = tuple(READERS)
 """First parts of the names of all variables that are passed through."""
 
-MEANINGS: Dict[str, str] = {
+MEANINGS: dict[str, str] = {
     **{name: meaning for each in frameworks.every().values() for name, meaning in each.meanings.items()},
     "HOROVOD_CACHE_CAPACITY": "gradients whose agreement between the ranks is remembered; 0 turns that off",
     "HOROVOD_CYCLE_TIME": "milliseconds from one round of sums over the ranks to the next",

@@ -4,8 +4,8 @@ import dataclasses
 import pathlib
 import re
 import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from rn50 import files
 from rn50.errors import UserError, UserErrors
@@ -36,7 +36,7 @@ class Base:
     section: str
 
     @property
-    def values(self) -> Dict[str, str]:
+    def values(self) -> dict[str, str]:
         """Hyperparameters of the file, by name of the variable."""
         return hyperparameters(self.config)
 
@@ -60,7 +60,7 @@ def read(file: pathlib.Path, section: str = "hyperparameters") -> Base:
     return Base(file, text[: found.start()], found.group(), text[found.end():], configuration(file), section)
 
 
-def configuration(file: pathlib.Path, called: Optional[pathlib.Path] = None) -> Config:
+def configuration(file: pathlib.Path, called: pathlib.Path | None = None) -> Config:
     """Read a configuration without a shell, in an empty environment. Errors name the file ``called``, by default ``file``."""
     try:
         return from_environment(assignments.read(file).values, str(called or file))
@@ -68,12 +68,12 @@ def configuration(file: pathlib.Path, called: Optional[pathlib.Path] = None) -> 
         raise UserErrors(*(UserError(called or file, line) for line in error.lines)) from None
 
 
-def hyperparameters(config: Config) -> Dict[str, str]:
+def hyperparameters(config: Config) -> dict[str, str]:
     """Return the hyperparameters of a configuration, by name of the variable."""
     return {name: text for name, text in config.as_environment().items() if name in GROUP}
 
 
-def render(base: Base, title: str, rows: Sequence[Tuple[str, str]], values: Mapping[str, str]) -> str:
+def render(base: Base, title: str, rows: Sequence[tuple[str, str]], values: Mapping[str, str]) -> str:
     """Return the text of ``base`` with these hyperparameters, which include BATCHSIZE, and a header of (name, text) ``rows``."""
     ranks = base.config.ranks
     batch = int(values["BATCHSIZE"]) * ranks
@@ -86,7 +86,7 @@ def render(base: Base, title: str, rows: Sequence[Tuple[str, str]], values: Mapp
     return "\n".join(lines) + "\n\n" + base.behind
 
 
-def header_lines(rows: Sequence[Tuple[str, str]]) -> List[str]:
+def header_lines(rows: Sequence[tuple[str, str]]) -> list[str]:
     """Return the lines of a file's header."""
     return [f"#   {name:<11} {_one_line(said)}" for name, said in rows]
 
@@ -133,5 +133,5 @@ def refuse_output(output: pathlib.Path, force: bool) -> None:
             raise UserError(output, "is no configuration file, and --force replaces no other", "give another --output")
 
 
-def _replaced(force: bool) -> Tuple[str, str, str]:
+def _replaced(force: bool) -> tuple[str, str, str]:
     return files.ANY if force else files.NOTHING, "give another --output", "--force to replace it"

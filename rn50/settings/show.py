@@ -2,7 +2,8 @@
 
 import dataclasses
 import itertools
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from rich.table import Table
 
@@ -48,7 +49,7 @@ class Row:
 class NoEffect:
     """Variables that have no effect in the configurations to which the entry applies, and the reason."""
 
-    names: Tuple[str, ...]
+    names: tuple[str, ...]
     applies: Callable[[Config], bool]
     reason: str
 
@@ -82,7 +83,7 @@ WITHOUT_EFFECT = (
 )
 
 
-def describe(config: Config, environ: Mapping[str, str], config_file: Optional[str] = None) -> List[Row]:
+def describe(config: Config, environ: Mapping[str, str], config_file: str | None = None) -> list[Row]:
     """Return a row for every variable, for every name passed through, and for every name that the file sets without effect.
 
     A variable left at its default has a row too, so that no value in effect is hidden.
@@ -104,7 +105,7 @@ def describe(config: Config, environ: Mapping[str, str], config_file: Optional[s
     return sorted(rows, key=lambda row: [*SECTIONS, "environment"].index(row.section))
 
 
-def why_no_effect(name: str, config: Config) -> Optional[str]:
+def why_no_effect(name: str, config: Config) -> str | None:
     """Return why the value of a variable has no effect in ``config``, or None if it has one."""
     resolved = config.as_environment()
     if resolved.get(name, "") in ("", "0", "0.0") and _VARIABLES[name].is_read(resolved):
@@ -112,7 +113,7 @@ def why_no_effect(name: str, config: Config) -> Optional[str]:
     return next((each.reason for each in WITHOUT_EFFECT if name in each.names and each.applies(config)), None)
 
 
-def _other(name: str) -> Tuple[str, str, str, str]:
+def _other(name: str) -> tuple[str, str, str, str]:
     """Return section, state, meaning and reason of a name that fills no field."""
     if name in FIXED:
         return "hyperparameters", "used", f"{FIXED[name].meaning}; checked, because nothing else is implemented", ""
@@ -126,7 +127,7 @@ def _other(name: str) -> Tuple[str, str, str, str]:
     return "environment", "ignored", meaning, "neither rn50 nor a library that it knows reads it"
 
 
-def findings(config: Config) -> List[str]:
+def findings(config: Config) -> list[str]:
     """Return one line for each reason why the official rules would reject a result of this configuration.
 
     Source: MLPerf Training rules, closed division: the table of ResNet's hyperparameters, and its evaluation every 4 epochs with
@@ -147,7 +148,7 @@ def findings(config: Config) -> List[str]:
     return found
 
 
-def to_json(rows: List[Row], config: Config) -> Dict[str, Any]:
+def to_json(rows: list[Row], config: Config) -> dict[str, Any]:
     """Return rows and findings as plain data."""
     return {
         "system": config.run.system,
@@ -157,7 +158,7 @@ def to_json(rows: List[Row], config: Config) -> Dict[str, Any]:
     }
 
 
-def print_table(rows: List[Row], config: Config, console: Terminal) -> None:
+def print_table(rows: list[Row], config: Config, console: Terminal) -> None:
     """Print the value and the meaning of every variable, by section, then the findings of the rules.
 
     In a pipe each variable is one line, so that grep finds it whole. A terminal gets columns that fit it, and no defaults without
@@ -189,13 +190,13 @@ def _columns(rows: Sequence[Row], width: int) -> Table:
     return table
 
 
-def show(name: Optional[str], as_json: bool) -> None:
+def show(name: str | None, as_json: bool) -> None:
     """Print the state of the values of a configuration, sourced by a clean shell, or of the environment if none is named.
 
     Raises UserError if the file cannot be read or the configuration cannot be run.
     """
     if name:
-        config_file: Optional[str] = str(find(name, {}))
+        config_file: str | None = str(find(name, {}))
         environ: Mapping[str, str] = source(str(config_file))
     else:
         environ = environment_of(None, environment())

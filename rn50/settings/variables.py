@@ -4,8 +4,9 @@ import dataclasses
 import math
 import re
 import string
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple
+from typing import Any
 
 from rn50 import frameworks
 from rn50.benchmark import network, sparsity
@@ -73,7 +74,7 @@ def epochs(value: str) -> float:
     return int(number_) if number_ == int(number_) else number_
 
 
-def threads(value: str) -> Tuple[int, ...]:
+def threads(value: str) -> tuple[int, ...]:
     """Return the numbers of threads, one per level of nested parallel regions, as OpenMP reads them."""
     found = tuple(integer(each.strip()) for each in value.split(","))
     if not all(map(MACHINE.holds, found)):
@@ -143,12 +144,12 @@ class Variable:
     parse: Callable[[str], Any]
     meaning: str
     example: str
-    bound: Optional[Bound]
-    aliases: Tuple[str, ...]
+    bound: Bound | None
+    aliases: tuple[str, ...]
     default: Any
     only_with: Mapping[str, str]
 
-    def given(self, environ: Mapping[str, str]) -> Tuple[str, Optional[str]]:
+    def given(self, environ: Mapping[str, str]) -> tuple[str, str | None]:
         """Return the name under which ``environ`` sets the variable, and the text. Empty counts as not set, as in ``${X:-}``."""
         for name in (self.name,) + self.aliases:
             if environ.get(name, "").strip(string.whitespace):
@@ -177,8 +178,8 @@ def env(
     parse: Callable[[str], Any],
     meaning: str,
     example: str = "",
-    bound: Optional[Bound] = None,
-    aliases: Tuple[str, ...] = (),
+    bound: Bound | None = None,
+    aliases: tuple[str, ...] = (),
     default: Any = dataclasses.MISSING,
     only_with: Mapping[str, str] = MappingProxyType({}),
 ) -> Any:
@@ -202,7 +203,7 @@ class Fixed:
     refusal: str
 
 
-FIXED: Dict[str, Fixed] = {
+FIXED: dict[str, Fixed] = {
     "NETWORK": Fixed(r"resnet-?50(_?v1\.5|_v1b)?|resnet-v1b(-\w+)*", "network that is trained",
                      "is not ResNet-50 v1.5, the only network that a run trains; published spellings are resnet-v1b-fl, "
                      "resnet-v1b-stats-fl"),
@@ -215,7 +216,7 @@ FIXED: Dict[str, Fixed] = {
                       "asks for batch statistics over several ranks, which is not implemented; use BN_GROUP=1"),
 }
 
-LIBRARIES: Dict[str, Callable[[str], Any]] = {"OMP_NUM_THREADS": threads}
+LIBRARIES: dict[str, Callable[[str], Any]] = {"OMP_NUM_THREADS": threads}
 """Variables that are passed through but checked first, because no rank would start with an impossible value."""
 
 
@@ -234,35 +235,35 @@ class Relation:
     ``broken`` takes the values in the order of ``names``. It returns None, or what is wrong and the remedy.
     """
 
-    names: Tuple[str, ...]
-    broken: Callable[..., Optional[str]]
+    names: tuple[str, ...]
+    broken: Callable[..., str | None]
 
 
-def _long_warmup(warmup: float, epochs: int) -> Optional[str]:
+def _long_warmup(warmup: float, epochs: int) -> str | None:
     if warmup < epochs:
         return None
     return "the warm-up must be shorter than the schedule; lower WARMUP_EPOCHS or raise NUMEPOCHS"
 
 
-def _short_decay(warmup: float, decay: Optional[float]) -> Optional[str]:
+def _short_decay(warmup: float, decay: float | None) -> str | None:
     if decay is None or warmup < decay:
         return None
     return "the learning rate must decay after the warm-up; lower WARMUP_EPOCHS or raise DECAY_EPOCHS"
 
 
-def _no_evaluation(offset: int, epochs: int) -> Optional[str]:
+def _no_evaluation(offset: int, epochs: int) -> str | None:
     if offset + 1 <= epochs:
         return None
     return "no epoch would be evaluated, the first is EVAL_OFFSET + 1; lower EVAL_OFFSET or raise NUMEPOCHS"
 
 
-def _large_batch(batch: int, ranks: int, nodes: int, samples: int) -> Optional[str]:
+def _large_batch(batch: int, ranks: int, nodes: int, samples: int) -> str | None:
     if batch * ranks * nodes <= samples:
         return None
     return f"one step would need {batch * ranks * nodes} images, more than the data set has; lower BATCHSIZE"
 
 
-def _uneven_epoch(samples: int, ranks: int, nodes: int, batch: int) -> Optional[str]:
+def _uneven_epoch(samples: int, ranks: int, nodes: int, batch: int) -> str | None:
     # An epoch has ceil(floor(samples / ranks) / batch) steps. Some ranks have one sample more than that floor. If the batch
     # divides the floor, no step has room for that sample.
     shard, left_over = divmod(samples, ranks * nodes)
@@ -272,68 +273,68 @@ def _uneven_epoch(samples: int, ranks: int, nodes: int, batch: int) -> Optional[
     return f"{lost}: the ranks do not divide NUMEXAMPLES, and BATCHSIZE divides their share of {shard}; change BATCHSIZE by one"
 
 
-def _heavy_batches(batch: int, size: int, queue: int) -> Optional[str]:
+def _heavy_batches(batch: int, size: int, queue: int) -> str | None:
     most = 1 << 40
     if batch * size * size * 3 * 4 * queue <= most:
         return None
     return "the batches that are prepared ahead would take more than a tebibyte; lower BATCHSIZE or DALI_PREFETCH_QUEUE"
 
 
-def _small_resize(size: int, resize: int) -> Optional[str]:
+def _small_resize(size: int, resize: int) -> str | None:
     if resize >= size:
         return None
     return "validation crops IMAGE_SIZE out of an image whose shorter side is EVAL_RESIZE; raise EVAL_RESIZE"
 
 
-def _wrong_device(framework: str, device: str) -> Optional[str]:
+def _wrong_device(framework: str, device: str) -> str | None:
     return _one_of("DEVICE", device, framework, tuple(traits(framework).precisions))
 
 
-def _wrong_precision(framework: str, device: str, precision: str) -> Optional[str]:
+def _wrong_precision(framework: str, device: str, precision: str) -> str | None:
     return _one_of("PRECISION", precision, f"{framework} and DEVICE={device}",
                    ("auto", *traits(framework).precisions.get(device, (precision,))))
 
 
-def _wrong_library(framework: str, library: str) -> Optional[str]:
+def _wrong_library(framework: str, library: str) -> str | None:
     return _one_of("INPUT_LIBRARY", library, framework, ("auto", *traits(framework).input_libraries))
 
 
-def _wrong_step_mode(framework: str, mode: str) -> Optional[str]:
+def _wrong_step_mode(framework: str, mode: str) -> str | None:
     return _one_of("STEP_MODE", mode, framework, traits(framework).step_modes)
 
 
-def _one_of(name: str, value: str, where: str, possible: Sequence[str]) -> Optional[str]:
+def _one_of(name: str, value: str, where: str, possible: Sequence[str]) -> str | None:
     if value in possible:
         return None
     return f"with FRAMEWORK={where} {name} is {' or '.join(possible)}; use one of these"
 
 
-def _nothing_to_prune(pattern: str, initial_weights: Optional[str]) -> Optional[str]:
+def _nothing_to_prune(pattern: str, initial_weights: str | None) -> str | None:
     if pattern == "none" or initial_weights is not None:
         return None
     return "trained weights are pruned, and there are none; set INITIAL_WEIGHTS"
 
 
-def _channels_in_no_groups(pattern: str, width: float) -> Optional[str]:
+def _channels_in_no_groups(pattern: str, width: float) -> str | None:
     first, *pruned = network.convolutions(width)
     if pattern == "none" or all(each.inputs % sparsity.GROUP == 0 for each in pruned):
         return None
     return "a layer of this width has input channels that do not divide by 4; use another WIDTH, such as 1"
 
 
-def _nothing_to_quantize(quantization: str, initial_weights: Optional[str]) -> Optional[str]:
+def _nothing_to_quantize(quantization: str, initial_weights: str | None) -> str | None:
     if quantization == "none" or initial_weights is not None:
         return None
     return "trained weights are trained on in int8's steps, and there are none; set INITIAL_WEIGHTS"
 
 
-def _not_in_float32(quantization: str, precision: str) -> Optional[str]:
+def _not_in_float32(quantization: str, precision: str) -> str | None:
     if quantization == "none" or precision in ("auto", "float32"):
         return None
     return "weights and inputs are rounded in float32; set PRECISION=float32"
 
 
-def _not_eager(quantization: str, mode: str) -> Optional[str]:
+def _not_eager(quantization: str, mode: str) -> str | None:
     if quantization == "none" or mode == "eager":
         return None
     return "weights and inputs are rounded operation by operation; set STEP_MODE=eager"

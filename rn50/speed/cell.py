@@ -1,7 +1,8 @@
 """One cell of a throughput matrix: training steps of a network in a framework at a precision, batch size and number of ranks."""
 
 import pathlib
-from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from rn50 import frameworks
 from rn50.run import precision
@@ -20,7 +21,7 @@ class Cell(NamedTuple):
 
     framework: str
     model: str
-    image_size: Optional[int]
+    image_size: int | None
     """Framework, model and image size are as in a ``Network``."""
     precision: str
     batch_size: int
@@ -32,7 +33,7 @@ class Cell(NamedTuple):
         return f"{self.framework}_{self.model}_{self.precision}_{self.batch_size}_{self.ranks}"
 
     @property
-    def variables(self) -> Dict[str, str]:
+    def variables(self) -> dict[str, str]:
         """Return the variables that make a configuration that of this cell."""
         size = {} if self.image_size is None else dict.fromkeys(("IMAGE_SIZE", "EVAL_RESIZE"), str(self.image_size))
         return {"FRAMEWORK": self.framework, "PRECISION": self.precision, "BATCHSIZE": str(self.batch_size),
@@ -43,7 +44,7 @@ class Cell(NamedTuple):
         possible = frameworks.traits(self.framework).precisions.get(device)
         return f"not on a {device.upper()}" if possible is None or self.precision not in ("auto", *possible) else ""
 
-    def kinds(self, asked: Tuple[str, ...]) -> Tuple[str, ...]:
+    def kinds(self, asked: tuple[str, ...]) -> tuple[str, ...]:
         """Return the kinds of data that it trains on. Models of a zoo have synthetic data alone, of the size that they want."""
         return tuple(kind for kind in asked if self.model == OURS or kind == SYNTHETIC)
 
@@ -53,20 +54,20 @@ class Result(NamedTuple):
 
     cell: Cell
     """With the precision that warm-up took for "auto"."""
-    rates: Dict[str, Rates]
+    rates: dict[str, Rates]
     failure: str
     """As in a job's ``worker.Outcome``, or what ``Cell.lacking`` returns."""
     log: str
     """Name of its file; empty if its framework lacks the precision, so that no job ran."""
 
 
-def verb(model: str, kinds: Tuple[str, ...], seconds: float, rounds: int) -> List[str]:
+def verb(model: str, kinds: tuple[str, ...], seconds: float, rounds: int) -> list[str]:
     """Return the arguments for ``rn50`` to measure a cell."""
     return ["bench", "throughput", f"--models={model}", f"--data={','.join(kinds)}", f"--seconds={seconds}", f"--rounds={rounds}"]
 
 
 def as_rank(
-    config: Config, create: Callable[[Config], Measurable], kinds: Tuple[str, ...], seconds: float, rounds: int
+    config: Config, create: Callable[[Config], Measurable], kinds: tuple[str, ...], seconds: float, rounds: int
 ) -> None:
     """Measure as one rank: every kind of data in turn, ``rounds`` times after a first that does not count. Rank 0 prints."""
     implementation = create(config)
@@ -76,7 +77,7 @@ def as_rank(
         depths = {SYNTHETIC: 0, REAL: config.input_pipeline.prefetch_queue_depth}
         slot = seconds / (rounds + 1) / len(kinds)
         steps = {kind: meter.steps(batches, depths[kind], slot) for kind, batches in inputs.items()}
-        measured: Dict[str, List[float]] = {kind: [] for kind in kinds}
+        measured: dict[str, list[float]] = {kind: [] for kind in kinds}
         for round_ in range(rounds + 1):
             for kind, batches in inputs.items():
                 result = meter.train(batches, depths[kind], steps[kind])
@@ -90,7 +91,7 @@ def as_rank(
 
 
 def run(
-    cell: Cell, environ: Mapping[str, str], kinds: Tuple[str, ...], seconds: float, rounds: int, log: pathlib.Path
+    cell: Cell, environ: Mapping[str, str], kinds: tuple[str, ...], seconds: float, rounds: int, log: pathlib.Path
 ) -> Result:
     """Measure a cell in a job of its own. Raises UserError if ``log`` cannot be written."""
     reported, failure = worker.run(verb(cell.model, cell.kinds(kinds), seconds, rounds), {**environ, **cell.variables}, log)

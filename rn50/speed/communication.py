@@ -1,7 +1,7 @@
 """All-reduce by size over the ranks of a run (``rn50 bench comm``)."""
 
 import re
-from typing import Callable, List
+from collections.abc import Callable
 
 from rich.table import Table
 
@@ -19,7 +19,7 @@ OF_ONE_RANK = r"HOROVOD_(.*RANK|.*SIZE|HOSTNAME|GLOO_RENDEZVOUS_.*)$|OMPI_COMM_|
 """Variables that launchers set; they are not settings to compare."""
 
 
-def sweep(communicator: Communicator, largest_bytes: int) -> List[Timing]:
+def sweep(communicator: Communicator, largest_bytes: int) -> list[Timing]:
     """Time all-reduces of 4 bytes, 16, 64 ... up to ``largest_bytes``. All ranks call it."""
     sizes = [FLOAT_BYTES]
     while sizes[-1] * 4 <= largest_bytes:
@@ -27,7 +27,7 @@ def sweep(communicator: Communicator, largest_bytes: int) -> List[Timing]:
     return [time_sums(communicator, size, 50 if size < 1 << 20 else 10) for size in sizes]
 
 
-def as_rank(config: Config, largest_mib: int, as_json: bool) -> List[str]:
+def as_rank(config: Config, largest_mib: int, as_json: bool) -> list[str]:
     """Return the arguments for ``rn50`` as one rank of the measurement. Raises UserError if there is one rank only."""
     if config.ranks == 1:
         raise UserError("DGXNGPU=1", "one rank has nothing to send", "set DGXNGPU=2 or more")
@@ -47,7 +47,7 @@ def bench(config: Config, create: Callable[[Config], Measurable], largest_bytes:
         implementation.close()
 
 
-def _show(config: Config, communicator: Communicator, timings: List[Timing], as_json: bool) -> None:
+def _show(config: Config, communicator: Communicator, timings: list[Timing], as_json: bool) -> None:
     if as_json:
         of_one_rank = "|".join(filter(None, (OF_ONE_RANK, traits(config.run.framework).of_one_rank)))
         used = {name: value for name, value in sorted(environment().items())

@@ -1,7 +1,7 @@
 """Scaling curve of a throughput matrix: images/s over the batch size."""
 
 import io
-from typing import Dict, List, Sequence, Tuple
+from collections.abc import Sequence
 
 import matplotlib
 from matplotlib.figure import Figure
@@ -13,10 +13,10 @@ LOGARITHMIC = 10
 """Ratio of rates above which the scale is logarithmic, because curves so far apart would hide each other on a scale from 0."""
 
 
-def lines(results: Sequence[Result]) -> Dict[Tuple[str, str], List[Tuple[int, float]]]:
+def lines(results: Sequence[Result]) -> dict[tuple[str, str], list[tuple[int, float]]]:
     """Return (name of what was trained, kind of data) -> [(batch size of a rank, images/s of all ranks)], by batch size."""
     several = len({each.cell.ranks for each in results}) > 1
-    found: Dict[Tuple[str, str], List[Tuple[int, float]]] = {}
+    found: dict[tuple[str, str], list[tuple[int, float]]] = {}
     for cell, rates, _, _ in sorted(results, key=lambda each: each.cell.batch_size):
         name = f"{cell.framework} {cell.model} {cell.precision}"
         if several:
@@ -36,7 +36,7 @@ def draw(results: Sequence[Result]) -> str:
         axes = figure.add_subplot()
         for (name, kind), curve in curves.items():
             style = "--" if kind == REAL else "-"
-            axes.plot(*zip(*curve), style, marker="o", markersize=4, color=f"C{names.index(name)}", label=f"{name}, {kind} data")
+            axes.plot(*zip(*curve, strict=False), style, marker="o", markersize=4, color=f"C{names.index(name)}", label=f"{name}, {kind} data")
         axes.set_xscale("log", base=2)
         sizes = sorted({each.cell.batch_size for each in results})
         axes.set_xticks(sizes, [str(each) for each in sizes])

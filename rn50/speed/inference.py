@@ -1,6 +1,7 @@
 """Latency and throughput of models on engines, by batch size (``rn50 bench inference``)."""
 
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from rich.table import Table
@@ -25,13 +26,13 @@ class Result(NamedTuple):
     subject: Subject
     batch_size: int
     requests: int
-    latency_ms: Dict[str, float]
+    latency_ms: dict[str, float]
     """"average" and "p50" to "p99", over the requests of all rounds."""
     images_per_second: Rates
     kept_up: bool
     """False if requests arrived faster than they were answered."""
 
-    def to_json(self) -> Dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return it as plain data."""
         subject = self.subject
         return {"model": str(subject.file), "engine": subject.engine, "precision": subject.precision,
@@ -39,7 +40,7 @@ class Result(NamedTuple):
                 "images_per_second": self.images_per_second.to_json(), "kept_up": self.kept_up}
 
 
-def bind(cores: Optional[int]) -> Tuple[str, int]:
+def bind(cores: int | None) -> tuple[str, int]:
     """Bind this process, and those that it starts, to ``cores`` cores, by default all; return a line on it and their number."""
     machine = hardware.read()
     plan = binding.plan(machine, 1, near_gpus=False)[0]
@@ -52,18 +53,18 @@ def bind(cores: Optional[int]) -> Tuple[str, int]:
 class Measured(NamedTuple):
     """Results, and why the subjects that failed have none, or not all."""
 
-    results: List[Result]
-    failures: Dict[Subject, UserError]
+    results: list[Result]
+    failures: dict[Subject, UserError]
 
 
-def measure(subjects: Sequence[Subject], batch_sizes: Sequence[int], seconds: float, rounds: int, rate: Optional[float],
+def measure(subjects: Sequence[Subject], batch_sizes: Sequence[int], seconds: float, rounds: int, rate: float | None,
             threads: int) -> Measured:
     """Measure every subject at every batch size, in turn within each round; a first round does not count.
 
     ``seconds`` are those of a subject at a batch size, over all rounds. A subject that fails does not stop the others.
     """
-    found: Dict[Tuple[Subject, int], List[Round]] = {}
-    failures: Dict[Subject, UserError] = {}
+    found: dict[tuple[Subject, int], list[Round]] = {}
+    failures: dict[Subject, UserError] = {}
     total, done = len(subjects) * len(batch_sizes) * (rounds + 1), 0
     with started(subjects, threads, failures) as processes, counting("measuring inference") as progress:
         for round_ in range(rounds + 1):
@@ -83,10 +84,10 @@ def measure(subjects: Sequence[Subject], batch_sizes: Sequence[int], seconds: fl
     return Measured([_result(subject, size, of_rounds, rate) for (subject, size), of_rounds in found.items()], failures)
 
 
-def _result(subject: Subject, size: int, of_rounds: Sequence[Round], rate: Optional[float]) -> Result:
+def _result(subject: Subject, size: int, of_rounds: Sequence[Round], rate: float | None) -> Result:
     latencies = np.concatenate([each.latencies for each in of_rounds]) * 1e3
     values = np.percentile(latencies, PERCENTILES)
-    told = {"average": float(latencies.mean()), **{f"p{each}": float(value) for each, value in zip(PERCENTILES, values)}}
+    told = {"average": float(latencies.mean()), **{f"p{each}": float(value) for each, value in zip(PERCENTILES, values, strict=False)}}
     answered = [len(each.latencies) / each.seconds for each in of_rounds]
     kept_up = rate is None or min(answered) >= KEPT_UP * rate
     return Result(subject, size, len(latencies), told, rates.of_rounds([each * size for each in answered]), kept_up)
@@ -98,7 +99,7 @@ def machine_of(threads: int) -> str:
     return f"{threads} {'core' if threads == 1 else 'cores'} of {model}"
 
 
-def to_json(measured: Measured, threads: int, rate: Optional[float]) -> Dict[str, Any]:
+def to_json(measured: Measured, threads: int, rate: float | None) -> dict[str, Any]:
     """Return everything as plain data."""
     failures = [{"model": str(subject.file), "engine": subject.engine, "precision": subject.precision, "failure": str(error)}
                 for subject, error in measured.failures.items()]
@@ -106,7 +107,7 @@ def to_json(measured: Measured, threads: int, rate: Optional[float]) -> Dict[str
             "results": [each.to_json() for each in measured.results], "failures": failures}
 
 
-def show(results: Sequence[Result], threads: int, rate: Optional[float], console: Terminal) -> None:
+def show(results: Sequence[Result], threads: int, rate: float | None, console: Terminal) -> None:
     """Print a table for each model on each engine."""
     load = "each request when the one before is answered" if rate is None else f"{rate:g} requests per second"
     console.print(f"{machine_of(threads)}; {load}")

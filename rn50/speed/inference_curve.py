@@ -1,7 +1,7 @@
 """Picture of an inference measurement: latency over the batch size, and throughput over latency."""
 
 import io
-from typing import Sequence
+from collections.abc import Sequence
 
 import matplotlib
 from matplotlib.figure import Figure

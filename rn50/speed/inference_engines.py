@@ -1,7 +1,8 @@
 """Engines that compute logits from images: ONNX Runtime's providers, and frameworks through their ``inference.py``."""
 
 import pathlib
-from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,23 +35,23 @@ class Subject(NamedTuple):
         return f"{self.file.name} {self.engine} {self.precision}"
 
 
-def of_frameworks() -> List[Tuple[str, str]]:
+def of_frameworks() -> list[tuple[str, str]]:
     """Return (framework, way to run it) of every framework that has ``inference.py``."""
     return [(name, way) for name, traits in frameworks.every().items() for way in traits.inference]
 
 
-def names() -> Tuple[str, ...]:
+def names() -> tuple[str, ...]:
     """Return the names of all engines, whether they are installed or not."""
     return (*PROVIDERS, *(f"{framework}-{way}" for framework, way in of_frameworks()))
 
 
-def subjects(files: Sequence[pathlib.Path], engines: Sequence[str], asked: Sequence[str]) -> List[Subject]:
+def subjects(files: Sequence[pathlib.Path], engines: Sequence[str], asked: Sequence[str]) -> list[Subject]:
     """Return every model on every engine that can run it: weights on all, ONNX models on ONNX Runtime.
 
     An engine runs weights in those of the precisions ``asked`` that it has. Raises UserError for a file that is no model, an
     engine that is not there or has nothing to run, and a precision that no engine has.
     """
-    found: List[Subject] = []
+    found: list[Subject] = []
     of_weights = [file for file in files if file.suffix == weights.SUFFIX]
     for engine in engines:
         if engine in PROVIDERS:
@@ -68,7 +69,7 @@ def subjects(files: Sequence[pathlib.Path], engines: Sequence[str], asked: Seque
     return list(dict.fromkeys(found))
 
 
-def precisions(engine: str) -> Tuple[str, ...]:
+def precisions(engine: str) -> tuple[str, ...]:
     """Return the precisions in which an engine runs weights."""
     if engine in PROVIDERS:
         return ("float32",)
@@ -76,7 +77,7 @@ def precisions(engine: str) -> Tuple[str, ...]:
     return frameworks.traits(framework).inference[way]
 
 
-def _parts(engine: str) -> Tuple[str, str]:
+def _parts(engine: str) -> tuple[str, str]:
     return next((framework, way) for framework, way in of_frameworks() if f"{framework}-{way}" == engine)
 
 
@@ -92,7 +93,7 @@ def _model(file: pathlib.Path) -> Model:
     return export.convert(file, str(file)) if file.suffix == weights.SUFFIX else model_file.read(file)
 
 
-def create(subject: Subject, threads: int) -> Tuple[Run, Callable[[int], np.ndarray]]:
+def create(subject: Subject, threads: int) -> tuple[Run, Callable[[int], np.ndarray]]:
     """Return a function from images to logits, and one from a batch size to random images for it."""
     if subject.engine not in PROVIDERS:
         framework, way = _parts(subject.engine)
@@ -117,7 +118,7 @@ def _of_session(model: Model, session: Any) -> Run:
     return run
 
 
-def _images(batch_size: int, size: Optional[int], model: Optional[Model] = None) -> np.ndarray:
+def _images(batch_size: int, size: int | None, model: Model | None = None) -> np.ndarray:
     """Return random images: normalised ones, or decoded ones in 4:3 for a model with preprocessing."""
     random = np.random.RandomState(0)
     if size is not None:

@@ -7,8 +7,9 @@ import pathlib
 import signal
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,20 +33,20 @@ class Load(NamedTuple):
 
     batch_size: int
     seconds: float
-    rate: Optional[float]
+    rate: float | None
     """Requests per second that arrive; None: the next request arrives when the one before is answered."""
 
 
 class Round(NamedTuple):
     """Latencies in seconds, and the time from the first arrival to the last answer, or to the next arrival."""
 
-    latencies: List[float]
+    latencies: list[float]
     seconds: float
 
 
 def closed_loop(run: Run, images: np.ndarray, seconds: float) -> Round:
     """Send each request when the one before is answered."""
-    latencies: List[float] = []
+    latencies: list[float] = []
     start = last = time.perf_counter()
     while last - start < seconds or len(latencies) < LEAST_REQUESTS:
         run(images)
@@ -57,7 +58,7 @@ def closed_loop(run: Run, images: np.ndarray, seconds: float) -> Round:
 
 def arrivals(run: Run, images: np.ndarray, seconds: float, rate: float) -> Round:
     """Send ``rate`` requests per second at regular times; a latency includes the wait for the requests before."""
-    latencies: List[float] = []
+    latencies: list[float] = []
     start = now = time.perf_counter()
     for index in range(max(LEAST_REQUESTS, round(seconds * rate))):
         due = start + index / rate
@@ -112,7 +113,7 @@ class Process:
 
 
 @contextlib.contextmanager
-def started(subjects: Sequence[Subject], threads: int, failures: Dict[Subject, UserError]) -> Iterator[List[Process]]:
+def started(subjects: Sequence[Subject], threads: int, failures: dict[Subject, UserError]) -> Iterator[list[Process]]:
     """Start a process for each subject, one after the other, and end them all. Add those that cannot start to ``failures``."""
     with contextlib.ExitStack() as stack:
         folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))

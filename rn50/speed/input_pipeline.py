@@ -1,7 +1,8 @@
 """Speed of input, stage by stage, and of training, and which of the two waits for the other (``rn50 bench input``)."""
 
 import statistics
-from typing import Any, Callable, Dict, List, NamedTuple, Tuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from rich.table import Table
 
@@ -47,13 +48,13 @@ class Report(NamedTuple):
     """Report of a measurement; images/s are of all ranks together."""
 
     precision: str
-    images_per_second: Dict[str, Rates]
+    images_per_second: dict[str, Rates]
     real_of_synthetic: Comparison
     waiting: Waiting
     bottleneck: str
 
 
-def bottleneck(median: Dict[str, float], real_of_synthetic: Comparison) -> str:
+def bottleneck(median: dict[str, float], real_of_synthetic: Comparison) -> str:
     """Return the bottleneck of training on real data, in words. ``median`` has the images/s of every stage that was measured, and
     of every kind of training."""
     slower = real_of_synthetic.shown and real_of_synthetic.highest < 1
@@ -72,7 +73,7 @@ def bottleneck(median: Dict[str, float], real_of_synthetic: Comparison) -> str:
     return f"the input pipeline, and in it {where}"
 
 
-def as_rank(seconds: float, rounds: int, as_json: bool) -> List[str]:
+def as_rank(seconds: float, rounds: int, as_json: bool) -> list[str]:
     """Return the arguments for ``rn50`` as one rank of the measurement."""
     form = ["--json"] if as_json else []
     return ["bench", "input", "--as-rank", f"--seconds={seconds}", f"--rounds={rounds}", *form]
@@ -99,8 +100,8 @@ def measure(config: Config, meter: Meter, implementation: Measurable, seconds: f
     inputs = {"synthetic": implementation.open_input(None), "real": implementation.open_input(config.input_pipeline)}
     depths = {"synthetic": 0, "real": config.input_pipeline.prefetch_queue_depth}
     steps = {name: meter.steps(batches, depths[name], SHARE_OF_TRAINING * slot) for name, batches in inputs.items()}
-    measured: Dict[str, List[float]] = {name: [] for name in (*pipelines, *TRAINING)}
-    waits: List[Tuple[EpochResult, float]] = []
+    measured: dict[str, list[float]] = {name: [] for name in (*pipelines, *TRAINING)}
+    waits: list[tuple[EpochResult, float]] = []
     with counting("measuring input", meter.communicator.rank == 0) as progress:
         for round_ in range(rounds + 1):
             for index, name in enumerate(measured):
@@ -126,7 +127,7 @@ def measure(config: Config, meter: Meter, implementation: Measurable, seconds: f
     return Report(precision.shown(config, implementation.precision), found, compared, waiting, slowest)
 
 
-def to_json(config: Config, report: Report) -> Dict[str, Any]:
+def to_json(config: Config, report: Report) -> dict[str, Any]:
     """Return the report as plain data."""
     return {
         "system": config.run.system,

@@ -1,13 +1,14 @@
 """Settings of the input pipeline that affect speed, and the values that are worth a trial."""
 
 import dataclasses
-from typing import Any, Dict, List, Mapping, NamedTuple, Tuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from rn50.settings import show
 from rn50.settings.config import Config, variables
 from rn50.settings.variables import Variable
 
-NAMES: Dict[str, str] = {field: variable.name for section, field, variable in variables() if section == "input_pipeline"}
+NAMES: dict[str, str] = {field: variable.name for section, field, variable in variables() if section == "input_pipeline"}
 """Variable of every field of the input pipeline."""
 
 
@@ -15,20 +16,20 @@ class Setting(NamedTuple):
     """Setting of the input pipeline: a field and its values in order. A search climbs along them as long as they get better."""
 
     field: str
-    values: Tuple[Any, ...]
+    values: tuple[Any, ...]
 
     @property
     def name(self) -> str:
         """Return the variable that sets it."""
         return NAMES[self.field]
 
-    def directions(self, current: Any) -> List[List[Any]]:
+    def directions(self, current: Any) -> list[list[Any]]:
         """Return the values above ``current``, nearest first, and those below it, nearest first."""
         above = [value for value in self.values if value > current]
         return [above, [value for value in reversed(self.values) if value < current]]
 
 
-def of(config: Config, cores: int) -> List[Setting]:
+def of(config: Config, cores: int) -> list[Setting]:
     """Return the settings in effect on the device of ``config``. Threads go up to ``cores``, the cores of a rank.
 
     The setting with the greatest effect comes first, because those after it are measured with it. Memory that is allocated in
@@ -48,7 +49,7 @@ def of(config: Config, cores: int) -> List[Setting]:
     )]  # fmt: skip
 
 
-def together(config: Config) -> List[Dict[str, Any]]:
+def together(config: Config) -> list[dict[str, Any]]:
     """Return values that may help together though neither does alone: a cache needs whole images, which cost time without it."""
     cached = {"roi_decode": False, "cache_size_mb": 4096}
     useful = config.run.device == "gpu" and config.input_pipeline.roi_decode
@@ -65,7 +66,7 @@ def in_effect(config: Config, setting: Setting) -> bool:
     return show.why_no_effect(setting.name, config) is None
 
 
-def changes(before: Config, after: Config) -> Dict[str, Tuple[str, str]]:
+def changes(before: Config, after: Config) -> dict[str, tuple[str, str]]:
     """Return the texts, old and new, of every variable of the input pipeline that differs in ``after``."""
     old, new = before.as_environment(), after.as_environment()
     return {name: (old[name], new[name]) for name in NAMES.values() if old[name] != new[name]}

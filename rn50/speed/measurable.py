@@ -5,7 +5,8 @@ import functools
 import itertools
 import pathlib
 from abc import ABC, abstractmethod
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Protocol, Tuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
 
 from rn50 import frameworks
 from rn50.data.pipeline.batches import Batches, BatchFormat
@@ -35,10 +36,10 @@ class Measurable(Protocol):
     precision: Precision
     """See ``rn50.run.implementation``. Of a model of the zoo it is the one in which our network's step is the faster."""
 
-    def warm_up(self, seed: int) -> List[str]:
+    def warm_up(self, seed: int) -> list[str]:
         """See ``rn50.run.implementation``."""
 
-    def open_input(self, settings: Optional[InputPipeline]) -> Batches:
+    def open_input(self, settings: InputPipeline | None) -> Batches:
         """Return batches for ``train_steps``: the training set through a pipeline of these settings, or with None one random
         batch held on the device. ``warm_up`` comes first. Several inputs may be open at a time.
 
@@ -52,7 +53,7 @@ class Measurable(Protocol):
         discarded, and ``lead_in`` steps run before those that are timed and counted. All ranks call it.
         """
 
-    def profile(self, batches: Batches, steps: int, trace: pathlib.Path) -> Tuple[EpochResult, List[Operator]]:
+    def profile(self, batches: Batches, steps: int, trace: pathlib.Path) -> tuple[EpochResult, list[Operator]]:
         """Run ``train_steps`` under the framework's own profiler, which slows it, and write the timeline to ``trace`` in Chrome's
         tracing format."""
 
@@ -65,7 +66,7 @@ class TrainingSteps(ABC):
 
     config: Config
 
-    def open_input(self, settings: Optional[InputPipeline]) -> Batches:
+    def open_input(self, settings: InputPipeline | None) -> Batches:
         """See ``Measurable``."""
         if settings is None:
             return self._synthetic()
@@ -104,7 +105,7 @@ class TrainingSteps(ABC):
         """Wait until the device has finished its work."""
 
 
-def load(framework: str, model: Optional[str] = None) -> Callable[[Config], Measurable]:
+def load(framework: str, model: str | None = None) -> Callable[[Config], Measurable]:
     """Return ``create`` of ``implementations.<framework>.measure``, bound to a model of its ``zoo`` if one is named.
 
     Raises UserError if there is no such implementation or a package that it needs is missing.
@@ -113,10 +114,10 @@ def load(framework: str, model: Optional[str] = None) -> Callable[[Config], Meas
     return create if model is None else functools.partial(create, model=model)
 
 
-def zoo(framework: str) -> Dict[str, int]:
+def zoo(framework: str) -> dict[str, int]:
     """Return the models of the framework's own zoo: name -> side of the input in pixels.
 
     Raises UserError as ``load`` does, and if the zoo is not installed.
     """
-    models: Dict[str, int] = frameworks.module(framework, "zoo").models()
+    models: dict[str, int] = frameworks.module(framework, "zoo").models()
     return models

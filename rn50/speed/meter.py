@@ -2,8 +2,9 @@
 
 import itertools
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Dict, Iterator, List
+from typing import Any
 
 import numpy as np
 
@@ -62,7 +63,7 @@ class Meter:
         """Return the sum over all ranks, to a millionth."""
         return int(self.communicator.all_reduce(np.array([round(value * 1e6)], np.int64))[0]) / 1e6
 
-    def alone(self) -> Dict[str, Any]:
+    def alone(self) -> dict[str, Any]:
         """Return the pipelines to measure without training. "pipeline" is the whole one. With DALI there are "read", which only
         reads, and "decode", which only decodes images in memory, too."""
         rank, ranks = self.communicator.rank, self.communicator.size
@@ -73,7 +74,7 @@ class Meter:
                 "decode": dali.build_decoder(self._config, SEED, form, self._in_memory()),
                 "pipeline": dali.build(self._config, "train", rank, ranks, SEED + rank, form)}
 
-    def _in_memory(self) -> Iterator[List[np.ndarray]]:
+    def _in_memory(self) -> Iterator[list[np.ndarray]]:
         folder, size = Path(self._config.data.folder), self._config.hyperparameters.batch_size
         with IndexedRecordReader(folder / "train.rec", folder / "train.idx") as reader:
             places = np.linspace(0, len(reader) - 1, BATCHES_IN_MEMORY * size).astype(int)

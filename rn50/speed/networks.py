@@ -2,7 +2,8 @@
 
 import difflib
 import re
-from typing import Dict, List, NamedTuple, Optional, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from rn50.errors import UserError
 from rn50.speed import measurable
@@ -17,18 +18,18 @@ class Network(NamedTuple):
     framework: str
     model: str
     """``OURS``, or the name that the zoo of the framework has for it."""
-    image_size: Optional[int]
+    image_size: int | None
     """Side of its input in pixels; None: that of the configuration."""
 
 
-def networks(frameworks: Sequence[str], models: Sequence[str]) -> List[Network]:
+def networks(frameworks: Sequence[str], models: Sequence[str]) -> list[Network]:
     """Return every model in every framework that has it. Spelling differs between zoos, so case, dots and underscores do not
     count.
 
     Raises UserError for a model that no zoo of these frameworks has, and if a zoo is not installed.
     """
     zoos = {} if set(models) == {OURS} else {framework: measurable.zoo(framework) for framework in frameworks}
-    found: List[Network] = []
+    found: list[Network] = []
     for framework in frameworks:
         for model in models:
             if model == OURS:
@@ -49,7 +50,7 @@ def _same(one: str, other: str) -> bool:
     return _bare(one) == _bare(other)
 
 
-def _close(model: str, zoos: Dict[str, Dict[str, int]]) -> str:
+def _close(model: str, zoos: dict[str, dict[str, int]]) -> str:
     names = {_bare(name): name for zoo in zoos.values() for name in zoo}
     close = difflib.get_close_matches(_bare(model), names, n=5)
     if not close:

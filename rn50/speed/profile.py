@@ -2,7 +2,8 @@
 
 import json
 import pathlib
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 from rich.table import Table
@@ -27,12 +28,12 @@ JOBS = ("rate", "operators")
 class Profile(NamedTuple):
     """Contents of a folder of ``rn50 profile``, as plain data."""
 
-    rate: Dict[str, Any]
+    rate: dict[str, Any]
     """Output of ``rn50 bench input --json``."""
     steps: int
     step_seconds: float
     """Seconds per profiled step; profiled steps are slower than others."""
-    operators: List[Operator]
+    operators: list[Operator]
     """Operators of all profiled steps, the longest first."""
 
     @property
@@ -67,7 +68,7 @@ def as_rank(config: Config, create: Callable[[Config], Measurable], what: str, s
         implementation.close()
 
 
-def verb(what: str, seconds: float, rounds: int, steps: int, folder: pathlib.Path) -> List[str]:
+def verb(what: str, seconds: float, rounds: int, steps: int, folder: pathlib.Path) -> list[str]:
     """Return the arguments for ``rn50`` to run one of ``JOBS``."""
     return ["profile", f"--job={what}", f"--seconds={seconds}", f"--rounds={rounds}", f"--steps={steps}", f"--output={folder}"]
 
@@ -82,7 +83,7 @@ def measure(environ: Mapping[str, str], seconds: float, rounds: int, steps: int,
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(folder, f"cannot be made ({error.strerror})", _REMEDY) from None
-    reported: Dict[str, Any] = {}
+    reported: dict[str, Any] = {}
     separately = frameworks.traits(from_environment(environ).run.framework).profiling
     with counting("profiling") as progress:
         for done, what in enumerate(JOBS, start=1):
@@ -98,7 +99,7 @@ def measure(environ: Mapping[str, str], seconds: float, rounds: int, steps: int,
     return _profile(reported)
 
 
-def _precision(rate: Dict[str, Any]) -> str:
+def _precision(rate: dict[str, Any]) -> str:
     return str(rate["precision"]).split()[0]
 
 
@@ -114,7 +115,7 @@ def read(folder: pathlib.Path) -> Profile:
         raise UserError(file, "not what `rn50 profile` writes", "give a folder of `rn50 profile`") from None
 
 
-def _profile(reported: Dict[str, Any]) -> Profile:
+def _profile(reported: dict[str, Any]) -> Profile:
     profiled = reported["operators"]
     operators = [Operator(*each) for each in profiled["operators"]]
     return Profile(reported["rate"], profiled["steps"], profiled["step_seconds"], operators)
@@ -129,7 +130,7 @@ def gain(before: Profile, now: Profile) -> str:
     return f"{said}; rounds of both overlap, so it may be chance"
 
 
-def to_json(now: Profile, before: Optional[Profile]) -> Dict[str, Any]:
+def to_json(now: Profile, before: Profile | None) -> dict[str, Any]:
     """Return everything as plain data."""
     return {
         **now.rate, "profiled_step_seconds": now.step_seconds, "idle": now.idle,
@@ -139,7 +140,7 @@ def to_json(now: Profile, before: Optional[Profile]) -> Dict[str, Any]:
     }  # fmt: skip
 
 
-def show(now: Profile, before: Optional[Profile], folder: pathlib.Path, console: Terminal) -> None:
+def show(now: Profile, before: Profile | None, folder: pathlib.Path, console: Terminal) -> None:
     """Print the four steps, a paragraph each."""
     def line(text: str) -> None:
         console.print(text)
@@ -168,7 +169,7 @@ def show(now: Profile, before: Optional[Profile], folder: pathlib.Path, console:
         line(f"4 after a change: rn50 profile CONFIG --baseline {folder} -o ANOTHER")
 
 
-def _rows(now: Profile, before: Optional[Profile]) -> Iterator[Tuple[str, ...]]:
+def _rows(now: Profile, before: Profile | None) -> Iterator[tuple[str, ...]]:
     total = sum(each.seconds for each in now.operators)
     for name, calls, seconds in now.operators[:TOP]:
         row = (name, f"{calls / now.steps:g}", f"{1e3 * seconds / now.steps:.2f}", f"{seconds / total:.1%}")

@@ -1,6 +1,7 @@
 """Published images/s of training ResNet-50, for comparison with those that are measured here."""
 
-from typing import Mapping, NamedTuple, Optional, Tuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 
 class Figure(NamedTuple):
@@ -8,9 +9,9 @@ class Figure(NamedTuple):
 
     device: str
     framework: str
-    precision: Optional[str]
+    precision: str | None
     """As the source calls it; XLA: with that compiler."""
-    batch_size: Optional[int]
+    batch_size: int | None
     """Per device."""
     images_per_second: Mapping[int, float]
     """Number of devices -> images/s of all together."""
@@ -30,7 +31,7 @@ _TENSORFLOW = _nvidia("TensorFlow/Classification/ConvNets/resnet50v1.5", "1d4211
 _MLPERF = "results of NVIDIA in MLPerf Training with its own build of MXNet, on real data, evaluation included"
 
 TENSORFLOW = "TensorFlow 1.15"
-FIGURES: Tuple[Figure, ...] = (
+FIGURES: tuple[Figure, ...] = (
     Figure("V100 16GB", "PyTorch", "FP32", None, {1: 367, 8: 2855}, _PYTORCH),
     Figure("V100 16GB", "PyTorch", "AMP", None, {1: 1200, 8: 8322}, _PYTORCH),
     Figure("V100 16GB", "MXNet", "FP32", 96, {1: 384, 8: 3005}, _MXNET),

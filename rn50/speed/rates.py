@@ -5,7 +5,8 @@ the rounds says how far to trust the comparison.
 """
 
 import statistics
-from typing import Any, Dict, NamedTuple, Sequence
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 ROUNDS = 5
 """Fewest rounds that can show a difference: five rounds all favour one side by chance once in 16 times."""
@@ -18,7 +19,7 @@ class Rates(NamedTuple):
     lowest: float
     highest: float
 
-    def to_json(self) -> Dict[str, float]:
+    def to_json(self) -> dict[str, float]:
         return self._asdict()
 
 
@@ -46,11 +47,11 @@ class Comparison(NamedTuple):
         verdict = "" if self.shown else "; no difference that they show"
         return f"{self.lowest:.3f} to {self.highest:.3f} in {self.rounds} rounds{verdict}"
 
-    def to_json(self) -> Dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         return {**self._asdict(), "shown": self.shown}
 
 
 def compare(one: Sequence[float], other: Sequence[float]) -> Comparison:
     """Compare two sides that were both measured once in every round."""
-    ratios = [left / right for left, right in zip(one, other)]
+    ratios = [left / right for left, right in zip(one, other, strict=False)]
     return Comparison(statistics.median(ratios), min(ratios), max(ratios), len(ratios))

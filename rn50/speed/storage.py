@@ -9,8 +9,9 @@ import errno
 import os
 import random
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from rich.table import Table
@@ -29,7 +30,7 @@ FORGOTTEN = 0.1
 """Largest share still in memory of a file that counts as cold."""
 KINDS = ("sequential, cold", "sequential, warm", "shuffled, cold", "shuffled, warm")
 
-Piece = Tuple[int, int]
+Piece = tuple[int, int]
 """(offset, bytes) of one read."""
 
 
@@ -48,17 +49,17 @@ class TrainingFile:
         if not len(starts) or starts[-1] >= self.bytes:
             raise UserError(self.path, "shorter than its index says, or empty", "pack the data again")
         self.records = len(starts)
-        self._records: List[Piece] = list(zip(starts.tolist(), np.diff(starts, append=self.bytes).tolist()))
+        self._records: list[Piece] = list(zip(starts.tolist(), np.diff(starts, append=self.bytes).tolist(), strict=False))
 
-    def in_blocks(self) -> List[Piece]:
+    def in_blocks(self) -> list[Piece]:
         """Return the file as pieces of ``BLOCK_BYTES``, the last one shorter."""
         return [(begin, min(BLOCK_BYTES, self.bytes - begin)) for begin in range(0, self.bytes, BLOCK_BYTES)]
 
-    def shuffled(self, seed: int) -> List[Piece]:
+    def shuffled(self, seed: int) -> list[Piece]:
         """Return its records in an order that ``seed`` gives."""
         return random.Random(seed).sample(self._records, self.records)
 
-    def read(self, pieces: Sequence[Piece], seconds: float) -> Tuple[int, float]:
+    def read(self, pieces: Sequence[Piece], seconds: float) -> tuple[int, float]:
         """Read piece after piece for about ``seconds``; return (pieces, bytes per second)."""
         buffer = memoryview(bytearray(max(size for _, size in pieces)))
         done, total, begin = 0, 0, time.perf_counter()
@@ -76,13 +77,13 @@ class TrainingFile:
             raise UserError(self.path, f"cannot be read ({error.strerror})", "look at the storage and its log") from error
         return done, total / taken
 
-    def forget(self) -> Optional[float]:
+    def forget(self) -> float | None:
         """Ask the kernel to drop the file's pages; return the share of them that stayed, None if it does not tell."""
         os.fsync(self._file)  # pages not yet written cannot be dropped
         os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_DONTNEED)
         return self.in_memory()
 
-    def in_memory(self) -> Optional[float]:
+    def in_memory(self) -> float | None:
         """Return the share of the file that is in memory, None if the file system does not tell."""
         if not hasattr(os, "RWF_NOWAIT"):  # this Python was built for an older kernel
             return None
@@ -109,13 +110,13 @@ class Measured(NamedTuple):
     folder: Path
     records: int
     bytes: int
-    bytes_per_second: Dict[str, List[float]]
+    bytes_per_second: dict[str, list[float]]
     """By kind, one value per round."""
-    stayed: Optional[float]
+    stayed: float | None
     """Largest share of the file that was in memory when it should have been cold, None if it is not known."""
 
     @property
-    def remark(self) -> Optional[str]:
+    def remark(self) -> str | None:
         """Return a warning about the cold figures, None if they need none."""
         if self.stayed is None:
             return f"{self.folder}: whether cold was cold is not known: its file system does not say what is in memory"
@@ -125,7 +126,7 @@ class Measured(NamedTuple):
         return None
 
 
-def measure(folders: Sequence[Path], seconds: float, rounds: int) -> List[Measured]:
+def measure(folders: Sequence[Path], seconds: float, rounds: int) -> list[Measured]:
     """Measure every kind of every folder once a round, for about ``seconds`` in all.
 
     Raises UserError if a folder cannot be read or two are the same.
@@ -135,8 +136,8 @@ def measure(folders: Sequence[Path], seconds: float, rounds: int) -> List[Measur
         if len(files) == 2 and os.path.samefile(files[0].path, files[1].path):
             raise UserError(folders[1], f"the same file as in {folders[0]}", "name two copies of the data")
         slot = seconds / rounds / len(files) / len(KINDS)
-        found: List[Dict[str, List[float]]] = [{kind: [] for kind in KINDS} for _ in files]
-        stayed: List[List[Optional[float]]] = [[] for _ in files]
+        found: list[dict[str, list[float]]] = [{kind: [] for kind in KINDS} for _ in files]
+        stayed: list[list[float | None]] = [[] for _ in files]
         with counting("reading") as progress:
             done = 0
             for round_ in range(rounds):
@@ -150,7 +151,7 @@ def measure(folders: Sequence[Path], seconds: float, rounds: int) -> List[Measur
                         done += 2
                         progress(done, rounds * len(files) * len(KINDS))
         worst = [None if None in shares else max(filter(None, shares), default=0.0) for shares in stayed]
-        return [Measured(file.folder, file.records, file.bytes, speed, left) for file, speed, left in zip(files, found, worst)]
+        return [Measured(file.folder, file.records, file.bytes, speed, left) for file, speed, left in zip(files, found, worst, strict=False)]
     finally:
         for file in files:
             file.close()
@@ -160,9 +161,9 @@ class Row(NamedTuple):
     """One kind of reading: bytes/s and seconds per epoch of each folder, and the second against the first if there are two."""
 
     kind: str
-    bytes_per_second: List[Rates]
-    seconds_per_epoch: List[float]
-    second_of_first: Optional[Comparison]
+    bytes_per_second: list[Rates]
+    seconds_per_epoch: list[float]
+    second_of_first: Comparison | None
 
     @property
     def meaning(self) -> str:
@@ -175,7 +176,7 @@ class Row(NamedTuple):
         return f"{abs(slower):,.3g} s {'slower' if slower > 0 else 'faster'}"
 
 
-def rows(measured: Sequence[Measured]) -> List[Row]:
+def rows(measured: Sequence[Measured]) -> list[Row]:
     """Return one row per kind. An epoch is that of the first folder."""
     found = []
     for kind in KINDS:
@@ -186,7 +187,7 @@ def rows(measured: Sequence[Measured]) -> List[Row]:
     return found
 
 
-def to_json(measured: Sequence[Measured]) -> Dict[str, Any]:
+def to_json(measured: Sequence[Measured]) -> dict[str, Any]:
     """Return the figures as plain data."""
     return {
         "folders": [{"folder": str(each.folder), "records": each.records, "bytes": each.bytes,
@@ -204,7 +205,7 @@ def show(measured: Sequence[Measured], console: Terminal) -> None:
     """Print one line per kind, then the remarks."""
     first, two = measured[0], len(measured) == 2
     names = ("DIR", "DIR2")[: len(measured)]
-    for name, each in zip(names, measured):
+    for name, each in zip(names, measured, strict=False):
         console.print(f"{name:<5} {each.folder}: {each.records:,} images, {each.bytes / 1e6:,.1f} MB")
     table = Table()
     table.add_column("train.rec")
@@ -215,7 +216,7 @@ def show(measured: Sequence[Measured], console: Terminal) -> None:
         table.add_column("difference")
     for row in rows(measured):
         cells = [row.kind]
-        for speed, seconds in zip(row.bytes_per_second, row.seconds_per_epoch):
+        for speed, seconds in zip(row.bytes_per_second, row.seconds_per_epoch, strict=False):
             median, lowest, highest = (f"{value / 1e6:,.0f}" for value in speed)
             cells += [f"{median} ({lowest}-{highest})", f"{seconds:,.3g}"]
         table.add_row(*cells, *([row.meaning] if two else []))

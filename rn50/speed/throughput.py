@@ -4,7 +4,8 @@ import json
 import pathlib
 import platform
 import re
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from rn50 import files, frameworks
 from rn50.benchmark import rules
@@ -28,7 +29,7 @@ _PUBLISHED = "Published by others, on other machines (NVIDIA GPUs): images/s of 
 
 def matrix(
     networks: Sequence[Network], precisions: Sequence[str], batch_sizes: Sequence[int], ranks: Sequence[int]
-) -> List[Cell]:
+) -> list[Cell]:
     """Return all combinations, the fewest ranks first, because the scaling of more ranks is reported against those."""
     return list(dict.fromkeys(
         Cell(*network, precision, batch_size, count)
@@ -36,7 +37,7 @@ def matrix(
     ))  # fmt: skip
 
 
-def check(every: Sequence[Cell], kinds: Tuple[str, ...], environ: Mapping[str, str], device: str) -> None:
+def check(every: Sequence[Cell], kinds: tuple[str, ...], environ: Mapping[str, str], device: str) -> None:
     """Raise UserError before any cell is measured: for one that no machine could run, for a framework that is not installed here,
     and for a precision that its framework lacks, unless another of several frameworks has it."""
     for each in every:
@@ -60,10 +61,10 @@ def check(every: Sequence[Cell], kinds: Tuple[str, ...], environ: Mapping[str, s
 class Bench:
     """Matrix, and the results measured so far."""
 
-    def __init__(self, config: Config, every: Sequence[Cell], kinds: Tuple[str, ...], folder: pathlib.Path, command: str):
+    def __init__(self, config: Config, every: Sequence[Cell], kinds: tuple[str, ...], folder: pathlib.Path, command: str):
         """Make ``folder``. Raises UserError if it cannot be made."""
         self._config, self._cells, self._kinds, self._folder, self._command = config, every, kinds, folder, command
-        self.results: List[Result] = []
+        self.results: list[Result] = []
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -87,7 +88,7 @@ class Bench:
                 progress(done, len(self._cells))
                 files.write(self._folder / PLAIN, self._plain(), remedy=_REMEDY)
 
-    def scaling(self, result: Result, kind: str) -> Optional[float]:
+    def scaling(self, result: Result, kind: str) -> float | None:
         """Return images/s per rank relative to the same cell with the fewest ranks, None if there is nothing to compare."""
         def same(other: Result) -> bool:
             return other.cell._replace(ranks=0) == result.cell._replace(ranks=0) and kind in other.rates
@@ -101,7 +102,7 @@ class Bench:
     def _plain(self) -> str:
         return json.dumps({"file": files.MARK, **self.to_json()}, indent=1) + "\n"
 
-    def to_json(self) -> Dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return everything as plain data."""
         return {
             "command": self._command,
@@ -151,7 +152,7 @@ class Bench:
             for number, source in enumerate(sources, start=1):
                 console.print(f"{number} {source}")
 
-    def _facts(self) -> Iterator[Tuple[str, str]]:
+    def _facts(self) -> Iterator[tuple[str, str]]:
         machine, data = description.read(), self._config.data
         cpus, model = (machine.get(f"host_processor_{name}", "unknown") for name in ("vcpu_count", "model_name"))
         yield "machine", f"{cpus} CPUs, {model}"
@@ -172,11 +173,11 @@ class Bench:
         yield "what is timed", "forward, backward, sum over the ranks and update; steps at the beginning do not count"
 
     @property
-    def _headings(self) -> Tuple[str, ...]:
+    def _headings(self) -> tuple[str, ...]:
         kinds = (name for kind in self._kinds for name in (kind, "scaling"))
         return "framework", "model", "precision", "batch", "ranks", *kinds, "log"
 
-    def _rows(self) -> Iterator[List[str]]:
+    def _rows(self) -> Iterator[list[str]]:
         for each in self.results:
             cell = each.cell
             row = [cell.framework, cell.model, cell.precision, str(cell.batch_size), str(cell.ranks)]

@@ -1,7 +1,8 @@
 """Tables of a throughput matrix, for its report and a terminal: overview, every cell in detail, what others have published."""
 
 import math
-from typing import Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from rich.table import Table
 from rich.text import Text
@@ -12,7 +13,7 @@ from rn50.speed.networks import OURS
 from rn50.speed.published_rates import FIGURES
 from rn50.terminal import Terminal, safe
 
-Row = List[str]
+Row = list[str]
 DETAILS = ("framework", "precision", "batch", "ranks", "median", "lowest to highest", "scaling")
 
 
@@ -24,7 +25,7 @@ class Column(NamedTuple):
     batch_size: int
 
     @property
-    def heading(self) -> Tuple[str, ...]:
+    def heading(self) -> tuple[str, ...]:
         """Return the lines of its heading."""
         ranks = "1 rank" if self.ranks == 1 else f"{self.ranks} ranks"
         return (*self.precision.split(), ranks, f"batch {self.batch_size}")
@@ -41,7 +42,7 @@ def trained(results: Sequence[Result], result: Result) -> str:
     return cell.framework if all(each.cell.model == OURS for each in results) else f"{cell.framework} {cell.model}"
 
 
-def columns(results: Sequence[Result]) -> List[Column]:
+def columns(results: Sequence[Result]) -> list[Column]:
     """Return the columns of the overview, one precision after the other."""
     found = dict.fromkeys(Column(each.cell.precision, each.cell.ranks, each.cell.batch_size) for each in results)
     precisions = list(dict.fromkeys(each.precision for each in found))
@@ -66,7 +67,7 @@ def _short(result: Result, kind: str) -> str:
     return result.failure if not result.log or result.failure == worker.OUT_OF_MEMORY else "failed"
 
 
-def details(results: Sequence[Result], kind: str, scaling: Callable[[Result, str], Optional[float]]) -> Iterator[Row]:
+def details(results: Sequence[Result], kind: str, scaling: Callable[[Result, str], float | None]) -> Iterator[Row]:
     """Yield a row of ``DETAILS`` for every result of a kind of data."""
     for each in results:
         row = [trained(results, each), each.cell.precision, str(each.cell.batch_size), str(each.cell.ranks)]
@@ -78,7 +79,7 @@ def details(results: Sequence[Result], kind: str, scaling: Callable[[Result, str
                    "" if scaled is None else f"{scaled:.2f}"]
 
 
-def published() -> Tuple[Row, List[Row], List[str]]:
+def published() -> tuple[Row, list[Row], list[str]]:
     """Return headings and rows of the published figures, and their sources, which the last cell of a row counts from 1."""
     devices = sorted({count for each in FIGURES for count in each.images_per_second})
     sources = list(dict.fromkeys(each.source for each in FIGURES))

@@ -2,8 +2,9 @@
 
 import os
 import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional
+from typing import Any
 
 from rich.table import Table
 
@@ -20,7 +21,7 @@ _EARLIER = re.compile(r"^#   tuned .*\n(?:^# {15}.*\n)*", re.MULTILINE)
 _HEADER = re.compile(r"(?:#.*\n)+")
 
 
-def environment_of(base: Path, environ: Mapping[str, str]) -> Dict[str, str]:
+def environment_of(base: Path, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a run of ``base``: what the file sets, in ``environ`` without its input pipeline variables.
 
     Raises UserError if the file cannot be sourced.
@@ -69,7 +70,7 @@ def gain(outcome: Outcome) -> str:
 
 
 def tune(
-    config: Config, create: Callable[[Config], Measurable], base: Path, output: Optional[Path], force: bool, seconds: float,
+    config: Config, create: Callable[[Config], Measurable], base: Path, output: Path | None, force: bool, seconds: float,
     as_json: bool,
 ) -> bool:
     """Search as one rank; rank 0 writes ``output``, if the search found something faster, and prints.
@@ -91,7 +92,7 @@ def tune(
     return outcome.faster
 
 
-def to_json(outcome: Outcome, base: Path, written: Optional[Path]) -> Dict[str, Any]:
+def to_json(outcome: Outcome, base: Path, written: Path | None) -> dict[str, Any]:
     """Return the search as plain data."""
     trials = [{**trial._asdict(), "compared": trial.compared and trial.compared.to_json()} for trial in outcome.trials]
     return {
@@ -108,7 +109,7 @@ def to_json(outcome: Outcome, base: Path, written: Optional[Path]) -> Dict[str, 
     }
 
 
-def show(outcome: Outcome, base: Path, written: Optional[Path], console: Terminal) -> None:
+def show(outcome: Outcome, base: Path, written: Path | None, console: Terminal) -> None:
     """Print one line per trial, then the result."""
     table = Table(title=f"{base.name}: each against the best so far", title_justify="left")
     for heading in ("trial", "images/s", "times as fast", ""):
@@ -135,7 +136,7 @@ def show(outcome: Outcome, base: Path, written: Optional[Path], console: Termina
         console.print(line)
 
 
-def as_rank(base: Path, output: Optional[Path], force: bool, seconds: float, as_json: bool) -> List[str]:
+def as_rank(base: Path, output: Path | None, force: bool, seconds: float, as_json: bool) -> list[str]:
     """Return the arguments for ``rn50`` as one rank of the search."""
     options = [f"--output={output}"] if output else []
     options += [option for option, given in (("--force", force), ("--json", as_json)) if given]

@@ -8,7 +8,8 @@ compared again with the configuration that the search began with, and stands onl
 """
 
 import time
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set, Tuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from rn50.errors import UserError
 from rn50.progress import counting
@@ -33,9 +34,9 @@ class Trial(NamedTuple):
 
     change: str
     """NAME=value."""
-    images_per_second: Optional[float]
+    images_per_second: float | None
     """Median over the rounds, of all ranks; None if it could not be run."""
-    compared: Optional[Comparison]
+    compared: Comparison | None
     kept: bool
     reason: str
     """Reason why it could not be run."""
@@ -46,12 +47,12 @@ class Outcome(NamedTuple):
 
     before: Config
     after: Config
-    trials: Tuple[Trial, ...]
+    trials: tuple[Trial, ...]
     in_time: bool
     """True if the search came to its end before its time did."""
-    images_per_second: Tuple[float, float]
+    images_per_second: tuple[float, float]
     """Medians of the comparison at the end: before and after."""
-    compared: Optional[Comparison]
+    compared: Comparison | None
     """After against before; None if nothing was found that could be faster."""
     of_synthetic: float
     """Speed of training on real data, as it is after, relative to training on a synthetic batch held on the device."""
@@ -85,8 +86,8 @@ class Tuner:
         self._before = config
         self._settings = input_settings.of(config, self._meter.agreed(cores))
         self._best = self._opened(config)
-        self._trials: List[Trial] = []
-        self._compared: Set[Tuple[Config, Config]] = set()
+        self._trials: list[Trial] = []
+        self._compared: set[tuple[Config, Config]] = set()
         self._longest_trial = 0.0
         self._in_time = True
         self._progress: Callable[[int, int], None] = lambda done, total: None
@@ -130,7 +131,7 @@ class Tuner:
         """Change a setting upwards and, if that does not help, downwards, as far as it helps; return whether it did."""
         return any(self._climb(setting, values, steps) for values in setting.directions(self._best.value(setting)))
 
-    def _climb(self, setting: Setting, values: List[Any], steps: int) -> bool:
+    def _climb(self, setting: Setting, values: list[Any], steps: int) -> bool:
         helped = False
         for value in values:
             both = (self._best.config, input_settings.turned(self._best.config, {setting.field: value}))
@@ -140,7 +141,7 @@ class Tuner:
             helped = True
         return helped
 
-    def _tried(self, values: Dict[str, Any], steps: int) -> bool:
+    def _tried(self, values: dict[str, Any], steps: int) -> bool:
         """Try the best with these values, once and while there is time; return whether that helped."""
         candidate = input_settings.turned(self._best.config, values)
         pair = (self._best.config, candidate)
@@ -174,9 +175,9 @@ class Tuner:
             self._best = candidate
         return kept
 
-    def _in_turn(self, inputs: List[_Input], rounds: int, steps: int) -> List[List[float]]:
+    def _in_turn(self, inputs: list[_Input], rounds: int, steps: int) -> list[list[float]]:
         """Return images/s of each, one value per round; they change places from round to round."""
-        found: List[List[float]] = [[] for _ in inputs]
+        found: list[list[float]] = [[] for _ in inputs]
         for round_ in range(rounds):
             for place in range(len(inputs)) if round_ % 2 == 0 else reversed(range(len(inputs))):
                 found[place].append(self._rate(inputs[place], steps))

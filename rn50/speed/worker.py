@@ -6,7 +6,8 @@ import re
 import signal
 import subprocess
 import sys
-from typing import Any, List, Mapping, NamedTuple, Optional
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from rn50 import files
 
@@ -28,7 +29,7 @@ def report(found: Any) -> None:
     print(_MARK + json.dumps(found), flush=True)
 
 
-def run(verb: List[str], environ: Mapping[str, str], log: pathlib.Path) -> Outcome:
+def run(verb: list[str], environ: Mapping[str, str], log: pathlib.Path) -> Outcome:
     """Run ``rn50 VERB`` as every rank of the system that ``environ`` describes; its output becomes ``log``.
 
     Raises UserError if ``log`` cannot be written or is a file that is not ours.
@@ -49,7 +50,7 @@ def failure(status: int, text: str) -> str:
     """Return why a job that printed ``text`` has ended with ``status``."""
     if _NO_MEMORY.search(text):
         return OUT_OF_MEMORY
-    said: Optional[str] = next((line[len("rn50: "):] for line in text.splitlines() if line.startswith("rn50: ")), None)
+    said: str | None = next((line[len("rn50: "):] for line in text.splitlines() if line.startswith("rn50: ")), None)
     if said is None and status - 128 in set(signal.Signals):
         said = f"killed by {signal.Signals(status - 128).name}"
     return said or f"exit status {status}"

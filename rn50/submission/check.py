@@ -6,8 +6,9 @@ reference convergence, description, package.
 """
 
 import pathlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any
 
 from rn50.benchmark import rules
 from rn50.errors import UserError
@@ -29,10 +30,10 @@ class Report:
     fails. ``ok`` is True where no finding is an error and no other run failed. ``labels`` are those of runs of anything but the
     benchmark's own task."""
 
-    verdicts: Tuple[compliance.Verdict, ...]
-    findings: Tuple[Finding, ...]
-    excused: Tuple[pathlib.Path, ...] = ()
-    labels: Tuple[str, ...] = ()
+    verdicts: tuple[compliance.Verdict, ...]
+    findings: tuple[Finding, ...]
+    excused: tuple[pathlib.Path, ...] = ()
+    labels: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -50,14 +51,14 @@ def check(
         UserError: an unknown ruleset, or a path that does not exist or holds no result file.
     """
     tree.refuse_unknown(rulesets)
-    folders: Dict[pathlib.Path, List[pathlib.Path]] = {}
+    folders: dict[pathlib.Path, list[pathlib.Path]] = {}
     for file in find_result_files(paths):
         folders.setdefault(file.parent.resolve(), []).append(file)
-    verdicts: List[compliance.Verdict] = []
-    findings: List[Finding] = []
-    excused: List[pathlib.Path] = []
-    labels: List[str] = []
-    todo: List[Tuple[Optional[tree.Place], List[Run], Sequence[str]]] = []
+    verdicts: list[compliance.Verdict] = []
+    findings: list[Finding] = []
+    excused: list[pathlib.Path] = []
+    labels: list[str] = []
+    todo: list[tuple[tree.Place | None, list[Run], Sequence[str]]] = []
     for folder, files in folders.items():
         place = tree.place(folder)
         chosen = rulesets or ((place.ruleset,) if place and place.ruleset else DEFAULT_RULESETS)
@@ -82,7 +83,7 @@ def check(
     return Report(tuple(verdicts), tuple(findings), tuple(excused), tuple(dict.fromkeys(labels)))
 
 
-def _said_once(own: Sequence[Finding], official: Sequence[Finding]) -> List[Finding]:
+def _said_once(own: Sequence[Finding], official: Sequence[Finding]) -> list[Finding]:
     """Return all findings by file, without repeating what our rules and the compliance checker both find. On a record the
     checker's finding is kept, because it shows the test; elsewhere ours, because it knows whether the run is excused."""
     ours = {(each.file, each.message) for each in own}
@@ -94,7 +95,7 @@ def _said_once(own: Sequence[Finding], official: Sequence[Finding]) -> List[Find
     return sorted(kept, key=lambda each: (order[each.file], each.line or 0))
 
 
-def _incomplete(runs: Sequence[Run], paths: Sequence[pathlib.Path]) -> List[Finding]:
+def _incomplete(runs: Sequence[Run], paths: Sequence[pathlib.Path]) -> list[Finding]:
     """Return a warning where a folder holds too few runs for a result; none for files, which are given to check each alone."""
     if len(runs) >= rules.RUNS or runs[0].log.path in paths:
         return []
@@ -113,12 +114,12 @@ class _Count:
         self._progress(self._done, self._total)
 
 
-def _checkers(place: Optional[tree.Place], runs: Sequence[Run], rulesets: Sequence[str]) -> int:
+def _checkers(place: tree.Place | None, runs: Sequence[Run], rulesets: Sequence[str]) -> int:
     of_tree = package_checks.checkers(place, rulesets) if place and runs else 0
     return len(set(rulesets)) * len(runs) + of_tree
 
 
-def _read(files: Sequence[pathlib.Path], findings: List[Finding]) -> List[Run]:
+def _read(files: Sequence[pathlib.Path], findings: list[Finding]) -> list[Run]:
     """Return the runs of this benchmark; add a finding for each file that is none."""
     runs = []
     for file in files:
@@ -136,7 +137,7 @@ def _read(files: Sequence[pathlib.Path], findings: List[Finding]) -> List[Run]:
     return runs
 
 
-def to_json_report(report: Report) -> Dict[str, Any]:
+def to_json_report(report: Report) -> dict[str, Any]:
     """Return the report as JSON values."""
     verdicts = compliance.to_json(report.verdicts)["verdicts"]
     return {"ok": report.ok, "labels": list(report.labels), "findings": to_json(report.findings), "verdicts": verdicts}

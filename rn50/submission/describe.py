@@ -7,8 +7,9 @@ description checker wants every one of them to be there, as text.
 import difflib
 import pathlib
 import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any
 
 from rn50 import files, frameworks
 from rn50.errors import UserError
@@ -22,7 +23,7 @@ DETAILS = "system.yaml"
 NOT_APPLICABLE = "N/A"
 
 
-FIELDS: Dict[str, str] = {
+FIELDS: dict[str, str] = {
     "submitter": "Somebody",
     "division": "closed",
     "status": "Available on-premise",
@@ -85,12 +86,12 @@ _STACK = {
 class Description:
     """``fields`` in the order of ``FIELDS``; ``problems`` say what is missing or contradicts itself, and the remedy."""
 
-    fields: Dict[str, Any]
-    problems: Tuple[str, ...]
-    warnings: Tuple[str, ...]
+    fields: dict[str, Any]
+    problems: tuple[str, ...]
+    warnings: tuple[str, ...]
 
 
-def describe(result: OwnResult, details: Optional[pathlib.Path], here: Callable[[], Mapping[str, str]]) -> Description:
+def describe(result: OwnResult, details: pathlib.Path | None, here: Callable[[], Mapping[str, str]]) -> Description:
     """Describe the system of a result.
 
     ``details`` is a YAML or JSON file of fields, by default ``system.yaml`` beside the results; what it gives goes before what
@@ -125,7 +126,7 @@ def describe(result: OwnResult, details: Optional[pathlib.Path], here: Callable[
     return Description(fields, (*problems, *_missing(file, fields)), tuple(warnings))
 
 
-def _read(file: pathlib.Path, needed: bool) -> Dict[str, Any]:
+def _read(file: pathlib.Path, needed: bool) -> dict[str, Any]:
     try:
         given = yaml_file.read(file, "write lines as in  cooling: air-cooled")
     except files.MissingError:
@@ -149,7 +150,7 @@ def _unusable(file: pathlib.Path, given: Mapping[str, Any]) -> Iterator[str]:
             yield f"{file}: {field} is a list or a mapping; write its value on one line"
 
 
-def _machine(result: OwnResult, given: Mapping[str, Any], problems: List[str]) -> Dict[str, str]:
+def _machine(result: OwnResult, given: Mapping[str, Any], problems: list[str]) -> dict[str, str]:
     """Return the fields that the runs saved of their machine. It must be one machine, but for fields that a person gave."""
     systems = [saved.get("system", {}) for saved in result.saved]
     reported = [{name: value for name, value in system.items() if name not in given} for system in systems]
@@ -160,7 +161,7 @@ def _machine(result: OwnResult, given: Mapping[str, Any], problems: List[str]) -
     return next((dict(system) for system in systems if system), {})
 
 
-def _of_result(result: OwnResult) -> Dict[str, str]:
+def _of_result(result: OwnResult) -> dict[str, str]:
     """Return the fields that only the logs and the configuration tell."""
     log, run = result.logs[0], result.run
     on_gpu = run.get("device") == "gpu"
@@ -173,10 +174,10 @@ def _of_result(result: OwnResult) -> Dict[str, str]:
     }
 
 
-def _of_software(result: OwnResult, machine: Mapping[str, str]) -> Dict[str, Any]:
+def _of_software(result: OwnResult, machine: Mapping[str, str]) -> dict[str, Any]:
     packages = {re.sub(r"[-_.]+", "-", name.lower()): version for name, version in result.first.get("packages", {}).items()}
 
-    def version(pattern: str) -> Optional[str]:
+    def version(pattern: str) -> str | None:
         return next((packages[name] for name in sorted(packages) if re.fullmatch(pattern, name)), None)
 
     framework = result.run.get("framework", "")

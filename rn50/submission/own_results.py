@@ -1,8 +1,9 @@
 """Results of ours, read for packaging: the five runs that make the score, what was saved beside them, and what is amiss."""
 
 import pathlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any
 
 from rn50.benchmark import rules
 from rn50.results import run as runs
@@ -21,8 +22,8 @@ class OwnResult:
 
     folder: pathlib.Path
     score: SystemScore
-    logs: Tuple[ResultLog, ...]
-    saved: Tuple[Mapping[str, Any], ...]
+    logs: tuple[ResultLog, ...]
+    saved: tuple[Mapping[str, Any], ...]
 
     @property
     def first(self) -> Mapping[str, Any]:
@@ -35,11 +36,11 @@ class OwnResult:
         return sidecar.section(self.first, "run")
 
     @property
-    def organisation(self) -> Optional[str]:
+    def organisation(self) -> str | None:
         return self.logs[0].org
 
 
-def read(paths: Sequence[pathlib.Path]) -> List[OwnResult]:
+def read(paths: Sequence[pathlib.Path]) -> list[OwnResult]:
     """The results that lie below some paths, a folder each.
 
     Raises:
@@ -66,7 +67,7 @@ def problems(result: OwnResult) -> Iterator[str]:
         yield f"{where}: {finding.message}; {finding.remedy}"
     if len(result.score.errors) > _MOST_REASONS:
         yield f"{result.folder}: {len(result.score.errors) - _MOST_REASONS} more errors; rn50 check tells them"
-    for log, saved in zip(result.logs, result.saved):
+    for log, saved in zip(result.logs, result.saved, strict=False):
         if not saved:
             yield f"{sidecar.path(log.path)}: not there, or not what rn50 saves; it says what the run was made with: put it back"
     if result.organisation == UNNAMED_ORGANISATION:

@@ -10,8 +10,9 @@ import os
 import pathlib
 import shutil
 import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any
 
 from rn50 import files
 from rn50.benchmark import rules
@@ -32,7 +33,7 @@ class Package:
     system: str
     implementation: str
     minutes: float
-    label: Optional[str]
+    label: str | None
     runs: Mapping[str, pathlib.Path]
 
     @property
@@ -46,9 +47,9 @@ class Outcome:
     """Outcome of packaging. ``written`` is True where the tree was written: no finding is an error, or each error is true of a
     demo."""
 
-    packages: Tuple[Package, ...]
-    findings: Tuple[Finding, ...]
-    warnings: Tuple[str, ...]
+    packages: tuple[Package, ...]
+    findings: tuple[Finding, ...]
+    warnings: tuple[str, ...]
     written: bool
 
     @property
@@ -60,13 +61,13 @@ class Outcome:
 class _Plan:
     result: OwnResult
     package: Package
-    description: Dict[str, Any]
+    description: dict[str, Any]
     commit: str
 
 
 def package(
     paths: Sequence[pathlib.Path], to: pathlib.Path, here: Callable[[], Mapping[str, str]],
-    details: Optional[pathlib.Path] = None, rulesets: Sequence[str] = (), checkout: pathlib.Path = source.CHECKOUT,
+    details: pathlib.Path | None = None, rulesets: Sequence[str] = (), checkout: pathlib.Path = source.CHECKOUT,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Outcome:
     """Package every folder of results below ``paths`` into ``to``.
@@ -102,13 +103,13 @@ def package(
 
 
 def _plan(
-    results: Sequence[OwnResult], to: pathlib.Path, here: Callable[[], Mapping[str, str]], details: Optional[pathlib.Path],
+    results: Sequence[OwnResult], to: pathlib.Path, here: Callable[[], Mapping[str, str]], details: pathlib.Path | None,
     checkout: pathlib.Path,
-) -> Tuple[List[_Plan], List[str], List[str]]:
+) -> tuple[list[_Plan], list[str], list[str]]:
     """Return the plans of what to write, the problems that prevent it, and the warnings."""
-    plans: List[_Plan] = []
-    problems: List[str] = []
-    warnings: List[str] = []
+    plans: list[_Plan] = []
+    problems: list[str] = []
+    warnings: list[str] = []
     for result in results:
         problems += own_results.problems(result)
         description = describe.describe(result, details, here)
@@ -135,7 +136,7 @@ def _plan(
 
 
 def _collisions(plans: Sequence[_Plan]) -> Iterator[str]:
-    taken: Dict[pathlib.Path, pathlib.Path] = {}
+    taken: dict[pathlib.Path, pathlib.Path] = {}
     for plan in plans:
         package, folder = plan.package, plan.result.folder
         if package.results in taken:
@@ -198,7 +199,7 @@ def _put_in_place(built: pathlib.Path, to: pathlib.Path, plans: Sequence[_Plan])
             shutil.rmtree(str(code))
     missing = [folder for folder in to.parents if not folder.exists()]
     to.parent.mkdir(parents=True, exist_ok=True)
-    moved: List[Tuple[pathlib.Path, pathlib.Path]] = []
+    moved: list[tuple[pathlib.Path, pathlib.Path]] = []
     try:
         for old, new in _renames(built, to):
             old.rename(new)
@@ -212,11 +213,11 @@ def _put_in_place(built: pathlib.Path, to: pathlib.Path, plans: Sequence[_Plan])
         raise
 
 
-def _files(folder: pathlib.Path) -> Dict[pathlib.Path, bytes]:
+def _files(folder: pathlib.Path) -> dict[pathlib.Path, bytes]:
     return {file.relative_to(folder): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
-def _renames(old: pathlib.Path, new: pathlib.Path) -> List[Tuple[pathlib.Path, pathlib.Path]]:
+def _renames(old: pathlib.Path, new: pathlib.Path) -> list[tuple[pathlib.Path, pathlib.Path]]:
     """Return the renames as (old, new): a new folder whole, an existing one part by part; results/ last, because it makes the
     system visible."""
     if not new.exists():
@@ -225,7 +226,7 @@ def _renames(old: pathlib.Path, new: pathlib.Path) -> List[Tuple[pathlib.Path, p
     return [rename for part in parts for rename in _renames(part, new / part.name)]
 
 
-def to_json_outcome(outcome: Outcome) -> Dict[str, Any]:
+def to_json_outcome(outcome: Outcome) -> dict[str, Any]:
     """Return the outcome as JSON values."""
     return {
         "written": outcome.written,

@@ -13,8 +13,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any
 
 from rn50.benchmark import rules
 from rn50.errors import UserError
@@ -45,7 +46,7 @@ def true_of_a_demo(finding: Finding) -> bool:
     )
 
 
-def check_repository(folder: pathlib.Path) -> List[Finding]:
+def check_repository(folder: pathlib.Path) -> list[Finding]:
     """Run the repository checker on every file of an organisation: names, sizes, links. Its rulesets do not differ. It returns a
     failure whatever it finds, so its last line counts."""
     rule = "repository checker"
@@ -72,9 +73,9 @@ def checkers(place: Place, rulesets: Sequence[str]) -> int:
 
 
 def check_tree(
-    place: Place, logs: Sequence[ResultLog], rulesets: Sequence[str], label: Optional[str] = None,
+    place: Place, logs: Sequence[ResultLog], rulesets: Sequence[str], label: str | None = None,
     count: Callable[[], None] = lambda: None,
-) -> List[Finding]:
+) -> list[Finding]:
     """Return every finding on one system in its tree, under every ruleset. ``label`` is that of its runs; ``count`` is called
     when a checker ends."""
     findings = _description(place, logs)
@@ -90,7 +91,7 @@ def check_tree(
         description.parent.mkdir()
         if place.description.is_file():
             shutil.copyfile(str(place.description), str(description))
-        jobs: List[Tuple[Callable[..., List[Finding]], Tuple[Any, ...]]] = []
+        jobs: list[tuple[Callable[..., list[Finding]], tuple[Any, ...]]] = []
         for ruleset in rulesets:
             if ruleset in rules.RCP_RULESETS:  # the rules of v0.7 had neither
                 jobs += [(_rcp, (place, logs, results, ruleset)), (_seeds, (logs, results, ruleset))]
@@ -104,16 +105,16 @@ def check_tree(
     return _merged(findings)
 
 
-def _merged(findings: Sequence[Finding]) -> List[Finding]:
+def _merged(findings: Sequence[Finding]) -> list[Finding]:
     """Merge equal findings of several rulesets; the rule then names the checker, followed by the rulesets."""
-    merged: Dict[Finding, List[str]] = {}
+    merged: dict[Finding, list[str]] = {}
     for finding in findings:
         checker, ruleset = re.fullmatch(r"(.*?)((?: \d\.\d\.\d)?)", finding.rule).groups()  # type: ignore[union-attr]
         merged.setdefault(replace(finding, rule=checker), []).append(ruleset.strip())
     return [replace(finding, rule=f"{finding.rule} {', '.join(behind)}".strip()) for finding, behind in merged.items()]
 
 
-def _run(folder: pathlib.Path, *arguments: str) -> Tuple[List[str], Optional[str]]:
+def _run(folder: pathlib.Path, *arguments: str) -> tuple[list[str], str | None]:
     """Run a checker. Return its standard error without divider lines, and the reason if it crashed or timed out, else None."""
     try:
         process = subprocess.run(
@@ -135,7 +136,7 @@ def _closed(logs: Sequence[ResultLog]) -> bool:
     return any(log.division != "open" for log in logs)
 
 
-def _rcp(place: Place, logs: Sequence[ResultLog], results: pathlib.Path, ruleset: str) -> List[Finding]:
+def _rcp(place: Place, logs: Sequence[ResultLog], results: pathlib.Path, ruleset: str) -> list[Finding]:
     folder, rule = logs[0].path.parent, f"{_CONVERGENCE} {ruleset}"
     lines, crash = _run(results.parent, "-m", "mlperf_logging.rcp_checker", str(results), "--rcp_version", ruleset,
                         "--log_output", os.devnull)
@@ -154,7 +155,7 @@ def _rcp(place: Place, logs: Sequence[ResultLog], results: pathlib.Path, ruleset
                     "train with the hyperparameters of a reference convergence point, or submit one for this batch size")]
 
 
-def _seeds(logs: Sequence[ResultLog], results: pathlib.Path, ruleset: str) -> List[Finding]:
+def _seeds(logs: Sequence[ResultLog], results: pathlib.Path, ruleset: str) -> list[Finding]:
     rule = f"seed checker {ruleset}"
     lines, crash = _run(results.parent, "-c", _SEEDS, ruleset, *(str(results / log.path.name) for log in logs))
     last = lines[-1] if lines else "it wrote nothing"
@@ -179,7 +180,7 @@ def _seeds(logs: Sequence[ResultLog], results: pathlib.Path, ruleset: str) -> Li
     return findings or [Finding(ERROR, logs[0].path.parent, None, rule, "the seeds are refused", "log one seed a run")]
 
 
-def _package(place: Place, organisation: pathlib.Path, ruleset: str) -> List[Finding]:
+def _package(place: Place, organisation: pathlib.Path, ruleset: str) -> list[Finding]:
     rule = f"{_PACKAGE} {ruleset}"
     lines, crash = _run(organisation.parent, "-m", "mlperf_logging.package_checker", str(organisation), "training", ruleset,
                         "--log_output", os.devnull)
@@ -201,7 +202,7 @@ def _package(place: Place, organisation: pathlib.Path, ruleset: str) -> List[Fin
                     f"submit {rules.RUNS} result files of which at most one missed the target, and fix what else is named here")]
 
 
-def _system_description(place: Place, description: pathlib.Path, ruleset: str) -> List[Finding]:
+def _system_description(place: Place, description: pathlib.Path, ruleset: str) -> list[Finding]:
     rule = f"system description checker {ruleset}"
     lines, crash = _run(description.parent, "-m", "mlperf_logging.system_desc_checker", str(description), "training", ruleset,
                         "--log_output", os.devnull)
@@ -214,7 +215,7 @@ def _system_description(place: Place, description: pathlib.Path, ruleset: str) -
             for reason in reasons_of_description(last)]
 
 
-def _description(place: Place, logs: Sequence[ResultLog]) -> List[Finding]:
+def _description(place: Place, logs: Sequence[ResultLog]) -> list[Finding]:
     """Return findings on the description that the system description checker does not make."""
     rule = "the description of the system belongs to its results"
     try:

@@ -9,7 +9,7 @@ import pathlib
 import shlex
 import subprocess
 import tarfile
-from typing import Any, Dict, Optional, Tuple
+from typing import Any
 
 from rn50 import files, frameworks
 from rn50.benchmark import rules
@@ -22,7 +22,7 @@ _LEFT_OUT = "tests"
 _NOT_EXPORTED = {name.upper() for name in RUNS_OWN} | {"DATADIR"}
 
 
-def find(result: OwnResult, checkout: pathlib.Path) -> Tuple[str, Optional[str]]:
+def find(result: OwnResult, checkout: pathlib.Path) -> tuple[str, str | None]:
     """Return the full name of the commit that made a result, and the reason why ``checkout`` lacks its code, if it does."""
     commit = result.first.get("commit")
     if not result.first:
@@ -41,7 +41,7 @@ def find(result: OwnResult, checkout: pathlib.Path) -> Tuple[str, Optional[str]]
     return printed.decode().strip(), None
 
 
-def _git(checkout: pathlib.Path, *arguments: str) -> Tuple[int, bytes, str]:
+def _git(checkout: pathlib.Path, *arguments: str) -> tuple[int, bytes, str]:
     """Return exit status, standard output, and the last line of standard error."""
     try:
         done = subprocess.run(["git", *arguments], cwd=str(checkout), capture_output=True)
@@ -59,7 +59,7 @@ def export(commit: str, checkout: pathlib.Path, folder: pathlib.Path) -> None:
     folder.mkdir(parents=True)
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         kept = [member for member in tar.getmembers() if not _left_out(pathlib.PurePosixPath(member.name))]
-        safely: Dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+        safely: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
         tar.extractall(str(folder), kept, **safely)
 
 
@@ -103,13 +103,13 @@ def _write(file: pathlib.Path, text: str, executable: bool = False) -> None:
         file.chmod(0o755)
 
 
-def _script(implementation: str, purpose: str, lines: Tuple[str, ...]) -> str:
+def _script(implementation: str, purpose: str, lines: tuple[str, ...]) -> str:
     there = 'here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)'
     body = [f'cd "$here/../{implementation}"', *lines]
     return "\n".join(("#!/usr/bin/env bash", f"# {purpose}", "set -euo pipefail", there, *body, ""))
 
 
-def _install(result: OwnResult) -> Tuple[str, ...]:
+def _install(result: OwnResult) -> tuple[str, ...]:
     framework, device = result.run.get("framework", ""), result.run.get("device", "")
     traits = frameworks.every().get(framework)
     if traits is None:  # of another checkout
@@ -123,7 +123,7 @@ def _install(result: OwnResult) -> Tuple[str, ...]:
 def _configuration(result: OwnResult, system: str) -> str:
     """Return a configuration file of the settings that the runs have in common; DATADIR may be anywhere."""
     saved = result.first
-    variables: Dict[str, str] = {
+    variables: dict[str, str] = {
         name: value for name, value in {**saved.get("variables", {}), **saved.get("environment", {})}.items()
         if name not in _NOT_EXPORTED
     }
@@ -170,5 +170,5 @@ Score: {_cell(score.olympic_minutes, '.4f')} minutes, the mean of the middle {ru
 """ + "\n".join(rows) + "\n"
 
 
-def _cell(value: Optional[float], form: str) -> str:
+def _cell(value: float | None, form: str) -> str:
     return "-" if value is None else format(value, form)

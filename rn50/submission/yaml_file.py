@@ -1,7 +1,7 @@
 """Read untrusted YAML: text, lists and mappings, but no aliases or deep nesting, which let a small file use much memory or
 time."""
 
-from typing import Any, Set
+from typing import Any
 
 import yaml
 
@@ -28,7 +28,7 @@ class _Loader(yaml.BaseLoader):
         return node
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        seen: Set[str] = set()
+        seen: set[str] = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
                 if key.value in seen:

@@ -9,7 +9,7 @@ def test_each_output_of_a_weight_has_255_symmetric_levels():
     weight = np.random.default_rng(0).standard_normal((5, 8, 3, 3)).astype(np.float32)
     found = quantization.rounded_weight(weight)
     assert found.shape == weight.shape and found.dtype == np.float32
-    for row, rounded in zip(weight, found):
+    for row, rounded in zip(weight, found, strict=False):
         step = np.abs(row).max() / 127
         levels = rounded / step
         np.testing.assert_allclose(levels, np.round(levels), atol=1e-4)

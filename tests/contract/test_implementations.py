@@ -69,7 +69,7 @@ def test_ranks_without_a_gpu_end_before_they_connect(request, create, tiny_confi
 
 def test_warm_up_leaves_the_weights_to_the_seed(create, framework, tiny_config):
     ranks = [create(tiny_config) for _ in range(3)]
-    for rank, seed in zip(ranks, (5, 5, 6)):
+    for rank, seed in zip(ranks, (5, 5, 6), strict=False):
         rank.warm_up(seed)
     first, same, other = (framework.weights(rank) for rank in ranks)
     for name in first:

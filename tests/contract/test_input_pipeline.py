@@ -61,7 +61,7 @@ def test_every_sample_exactly_once(framework, tiny_config, numbered, split, rank
                 seen += framework.array(batch.labels)[: batch.samples].tolist()
                 steps[rank].append((batch.samples, batch.global_samples))
         assert sorted(seen) == list(range(SAMPLES))
-        for step in zip(*steps):
+        for step in zip(*steps, strict=False):
             assert sum(own for own, _ in step) == step[0][1] == step[-1][1]
         assert {len(batches) for batches in steps} == {record_set.batches(SAMPLES, ranks, batch_size)}
         orders.append(seen)

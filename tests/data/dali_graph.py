@@ -1,15 +1,16 @@
 """Reads what a DALI pipeline is made of out of its serialised form, or where no driver lets DALI serialise it, out of Python."""
 
 import struct
-from typing import Any, Dict, Iterator, List, Tuple
+from collections.abc import Iterator
+from typing import Any
 
 NUMBERS = {"num_threads": 1, "batch_size": 2, "device_id": 8, "seed": 9}
 """Fields of dali/pipeline/dali.proto's PipelineDef."""
 
-Operator = Tuple[str, Dict[str, Any]]
+Operator = tuple[str, dict[str, Any]]
 
 
-def serialised(pipeline: Any) -> List[Operator]:
+def serialised(pipeline: Any) -> list[Operator]:
     """(operator, arguments) in the order of the graph, out of ``pipeline.serialize()``; the first is the pipeline itself."""
     # PipelineDef has its operators in field 5; an operator its name in 1 and its arguments in 4; an argument its name in 1, its
     # type in 2, and its value in 3 (float), 4 (int), 5 (string), 6 (bool) or 7 (elements).
@@ -26,7 +27,7 @@ def serialised(pipeline: Any) -> List[Operator]:
     return graph
 
 
-def _argument(message: bytes) -> Tuple[str, Any]:
+def _argument(message: bytes) -> tuple[str, Any]:
     content = list(_fields(message))
     first = dict(reversed(content))
     elements = [_argument(value)[1] for field, value in content if field == 7]
@@ -47,7 +48,7 @@ def _signed(number: int) -> int:
     return number - (1 << 64) if number >= 1 << 63 else number
 
 
-def _fields(message: bytes) -> Iterator[Tuple[int, Any]]:
+def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
     """(number, value) of every field of a protobuf message."""
     position = 0
 
@@ -76,7 +77,7 @@ def _fields(message: bytes) -> Iterator[Tuple[int, Any]]:
             yield key >> 3, struct.unpack("<f", message[position - 4 : position])[0]
 
 
-def in_python(pipeline: Any) -> List[Operator]:
+def in_python(pipeline: Any) -> list[Operator]:
     """(operator, arguments) as DALI's Python side holds them after it has checked their names and types; no driver is needed."""
     pipeline._build_graph()
     numbers = {

@@ -39,7 +39,7 @@ class Records:
         self.rec, self.idx = folder / f"{name}.rec", folder / f"{name}.idx"
         whole = self.rec.read_bytes()
         offsets = [*read_index(self.idx)[1].tolist(), len(whole)]
-        self.all = [whole[start:end] for start, end in zip(offsets, offsets[1:])]
+        self.all = [whole[start:end] for start, end in zip(offsets, offsets[1:], strict=False)]
 
     def image(self, at):
         return self.all[at][32 : 32 + struct.unpack_from("<I", self.all[at], 4)[0] - 24]

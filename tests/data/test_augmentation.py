@@ -191,7 +191,7 @@ def test_crops_that_shrink_are_the_same_fused_and_separate(tiny_config, noisy, t
     source = decoded(noisy)
     folder = written(tmp_path, [noisy] * 10)
     made = outputs(tiny_config, folder, 60, device, batch=10, roi_decode=fused, data={"crop_area_min": 0.1})
-    worst = max(error_of(image, window, source, cut_out=False) for image, window in zip(made, windows(made)))
+    worst = max(error_of(image, window, source, cut_out=False) for image, window in zip(made, windows(made), strict=False))
     assert worst < (2.5 if device == "cpu" else 6)  # grey levels, of 128 that the noise has
     smoothed = cv2.resize(cv2.blur(source, (3, 3)), (SIZE, SIZE))
     assert np.abs(smoothed - bilinear(source, 0, 0, WIDTH, HEIGHT, SIZE, SIZE)).max() > 12
@@ -203,7 +203,7 @@ def test_of_crops_that_grow_only_the_outermost_pixels_differ(tiny_config, noisy,
     source = decoded(noisy)
     folder = written(tmp_path, [noisy] * 10)
     made = outputs(tiny_config, folder, 150, batch=10, size=128, roi_decode=fused, data={"crop_area_min": 0.05})
-    grown = [(image, window) for image, window in zip(made, windows(made)) if max(window[2:4]) < 110
+    grown = [(image, window) for image, window in zip(made, windows(made), strict=False) if max(window[2:4]) < 110
              and min(window[:2]) > 3 and window[0] + window[2] < WIDTH - 3 and window[1] + window[3] < HEIGHT - 3]  # fmt: skip
     assert len(grown) > 5
     for image, window in grown:

@@ -59,7 +59,7 @@ def test_it_gives_what_dalis_operators_give(layout, mirrored):
 def test_it_is_the_definition():
     images = crops(1)
     ours, _ = both(images, [0] * len(images), "CHW")
-    for made, image in zip(ours, images):
+    for made, image in zip(ours, images, strict=False):
         height, width = image.shape[:2]
         assert np.abs(made - bilinear(image.astype(np.float64), 0, 0, width, height, SIZE, SIZE)).max() < 0.51  # it is rounded
 

@@ -6,7 +6,16 @@ import pytest
 
 from rn50.benchmark import rules
 from rn50.data.pipeline import crops
-from tests.data.test_augmentation import HEIGHT, WIDTH, bilinear, decoded, definition, encoded, ramps, same_distribution
+from tests.data.test_augmentation import (
+    HEIGHT,
+    WIDTH,
+    bilinear,
+    decoded,
+    definition,
+    encoded,
+    ramps,
+    same_distribution,
+)
 
 MIN_AREA = rules.CROP_AREA[0]
 

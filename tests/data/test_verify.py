@@ -152,7 +152,7 @@ def rewrite(record_set, position, label, image):
     offsets[position] = rec.stat().st_size
     with open(rec, "ab") as file:
         file.write(encode_record(struct.pack("<IfQQ", 0, label, position, 0) + image))
-    idx.write_text("".join(f"{key}\t{offset}\n" for key, offset in zip(keys, offsets)))
+    idx.write_text("".join(f"{key}\t{offset}\n" for key, offset in zip(keys, offsets, strict=False)))
     return offsets[position]
 
 

@@ -165,7 +165,7 @@ def test_evaluation_and_start_up_are_what_published_logs_say():
                  if timing.throughput(log).epochs and timing.run_times(log).evaluation]  # fmt: skip
         if times:
             counts = [len(timing.accuracy_points(log)) for _, _, log in times]
-            speeds.append(statistics.median(c * rules.EVAL_SAMPLES / t.evaluation / r for c, (t, r, _) in zip(counts, times)))
+            speeds.append(statistics.median(c * rules.EVAL_SAMPLES / t.evaluation / r for c, (t, r, _) in zip(counts, times, strict=False)))
             start_ups.append(statistics.median(t.first_epoch - rules.TRAIN_SAMPLES / r + t.gaps for t, r, _ in times))
     assert len(speeds) == 6
     assert statistics.median(speeds) == pytest.approx(images_per_second.EVALUATION_SPEED, rel=0.1)

@@ -19,10 +19,10 @@ def pair(request):
     frameworks, ranks = [installed(name) for name in request.param], []
 
     def warm_up(config):
-        for name, seed in zip(request.param, (3, 4)):
+        for name, seed in zip(request.param, (3, 4), strict=False):
             ranks.append(implementation.load(name)(with_changes(config, run={"framework": name})))
             assert ranks[-1].warm_up(seed) == [parameter.name for parameter in ranks[0].parameters]
-        return zip(frameworks, ranks)
+        return zip(frameworks, ranks, strict=False)
 
     yield warm_up
     for rank in ranks:

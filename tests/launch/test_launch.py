@@ -181,7 +181,7 @@ def test_mpirun_takes_the_configuration_along_and_nothing_that_is_this_machines_
     environ = {**tiny_environment, "NCCL_DEBUG": "INFO", "PGNGPU": "1", "PYTHONPATH": "x", "HOSTNAME": "a", "PMIX_RANK": "0"}
     start = launchers.start(config, environ)
     assert start.argv[start.argv.index("-H") + 1] == "a:1,b:1" and start.rank is None
-    taken = {name for flag, name in zip(start.argv, start.argv[1:]) if flag == "-x"}
+    taken = {name for flag, name in zip(start.argv, start.argv[1:], strict=False) if flag == "-x"}
     assert {*tiny_environment, "NCCL_DEBUG", "PGNGPU", "PYTHONPATH", "HOROVOD_CONTROLLER"} <= taken
     assert not {"HOSTNAME", "PMIX_RANK"} & taken
 

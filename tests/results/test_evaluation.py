@@ -56,7 +56,7 @@ def test_the_sum_over_ranks_is_the_count_of_all():
     logits, labels = drawn()
     whole, parts = Counts.none(12, True), [Counts.none(12, True) for _ in range(3)]
     whole.add(logits, labels)
-    for part, rows in zip(parts, np.array_split(np.arange(400), 3)):
+    for part, rows in zip(parts, np.array_split(np.arange(400), 3), strict=False):
         part.add(logits[rows], labels[rows])
     np.testing.assert_array_equal(sum(part.numbers for part in parts), whole.numbers)
 

@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 
 from rn50.run import watchdog
-from rn50.run.watchdog import SILENT_S, STILL_BEFORE_THE_CLOCK_S, STILL_S, WAITING_FOR_DATA, Heartbeats, Watchdog
+from rn50.run.watchdog import (
+    SILENT_S,
+    STILL_BEFORE_THE_CLOCK_S,
+    STILL_S,
+    WAITING_FOR_DATA,
+    Heartbeats,
+    Watchdog,
+)
 
 
 def hear(heartbeats, steps, doing="training epoch 1", silent=()):

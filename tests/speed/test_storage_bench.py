@@ -39,7 +39,7 @@ def file(folder):
 def covered(pieces):
     """(first byte, last byte) of pieces that touch and do not overlap."""
     pieces = sorted(pieces)
-    for (begin, size), (following, _) in zip(pieces, pieces[1:]):
+    for (begin, size), (following, _) in zip(pieces, pieces[1:], strict=False):
         assert begin + size == following
     return pieces[0][0], sum(pieces[-1])
 
@@ -118,7 +118,7 @@ def test_the_command_compares_two_folders(folder, tmp_path):
     assert [each["records"] for each in report["folders"]] == [RECORDS] * 2
     assert [row["kind"] for row in report["rows"]] == list(storage.KINDS)
     for row in report["rows"]:
-        for speed, seconds in zip(row["bytes_per_second"], row["seconds_per_epoch"]):
+        for speed, seconds in zip(row["bytes_per_second"], row["seconds_per_epoch"], strict=False):
             assert 0 < speed["lowest"] <= speed["median"] <= speed["highest"]
             assert seconds == pytest.approx(report["folders"][0]["bytes"] / speed["median"])
         assert row["second_of_first"]["rounds"] == 5

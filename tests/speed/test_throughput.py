@@ -165,7 +165,7 @@ def test_scaling_is_against_the_fewest_ranks_of_the_same(tiny_config, tmp_path):
     assert [(each.ranks, each.batch_size) for each in every] == [(2, 8), (2, 16), (4, 8), (4, 16)]
     of = throughput.Bench(tiny_config, every, ("real",), tmp_path, "")
     rates = [{"real": Rates(rate, rate, rate)} for rate in (100, 300, 150)]
-    of.results = [Result(one, rate, "", "") for one, rate in zip(every, [*rates, {}])]
+    of.results = [Result(one, rate, "", "") for one, rate in zip(every, [*rates, {}], strict=False)]
     assert [of.scaling(each, "real") for each in of.results] == [None, None, 0.75, None]
 
 

@@ -1,7 +1,8 @@
 """The fields of ``--json`` that docs/reference/json.md documents, to compare with those that a verb prints."""
 
 import re
-from typing import Any, Dict, Iterator, List
+from collections.abc import Iterator
+from typing import Any
 
 from rn50.files import ROOT
 
@@ -9,10 +10,10 @@ PAGE = ROOT / "docs" / "reference" / "json.md"
 TYPES = {"text": str, "integer": int, "number": (int, float), "true or false": bool, "list": list, "object": dict}
 
 
-def verbs() -> Dict[str, Dict[str, str]]:
+def verbs() -> dict[str, dict[str, str]]:
     """Return verb -> path of a field -> its type; a type of the page's own, such as "rate", is a verb too."""
-    found: Dict[str, Dict[str, str]] = {}
-    others: Dict[str, str] = {}
+    found: dict[str, dict[str, str]] = {}
+    others: dict[str, str] = {}
     for section in PAGE.read_text(encoding="utf-8").split("\n## ")[1:]:
         fields = dict(re.findall(r"^\| `([^`]+)` \| ([^|]+?) \|", section, re.MULTILINE))
         other = re.search(r"^The fields of `([^`]+)`(?:\.|, and:)$", section, re.MULTILINE)
@@ -22,9 +23,9 @@ def verbs() -> Dict[str, Dict[str, str]]:
     return {name: {**found.get(others.get(name, ""), {}), **fields} for name, fields in found.items()}
 
 
-def differences(verb: str, value: Any) -> List[str]:
+def differences(verb: str, value: Any) -> list[str]:
     """Return a line for every field that is printed or documented alone, and for every wrong type."""
-    tree: Dict[str, Any] = {}
+    tree: dict[str, Any] = {}
     for path, type_ in verbs()[verb].items():
         node = tree
         for part in path.replace("[]", ".[]").lstrip(".").split("."):
@@ -33,7 +34,7 @@ def differences(verb: str, value: Any) -> List[str]:
     return list(_compare(tree, value, verb))
 
 
-def _compare(node: Dict[str, Any], value: Any, where: str) -> Iterator[str]:
+def _compare(node: dict[str, Any], value: Any, where: str) -> Iterator[str]:
     types = node.get(":", "list" if "[]" in node else "object").replace(", if known", "").split(" or null")
     if value is None:
         if len(types) == 1:

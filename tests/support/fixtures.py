@@ -16,7 +16,9 @@ from tests.support import machines
 @pytest.fixture(scope="session")
 def checkout(tmp_path_factory):
     """A git checkout, its commit, and a change that came after it."""
-    from tests.support.campaigns import git  # only here: it needs mlperf_logging, and every test loads this file
+    from tests.support.campaigns import (
+        git,  # only here: it needs mlperf_logging, and every test loads this file
+    )
 
     folder = tmp_path_factory.mktemp("checkout")
     for name in ("run_and_time.sh", "rn50/train.py", "tests/with a space.py", ".ci/run", ".gitignore"):

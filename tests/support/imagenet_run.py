@@ -44,7 +44,7 @@ def write(file, seed=1, epoch_ms=EPOCH_MS, start_ms=1_700_000_000_000, config=No
     log.run_start()
     log.samples(config, "float16", CERTIFICATE)
     first = 1
-    for last, accuracy in zip(schedule.evaluation_epochs(h.num_epochs, h.eval_offset, h.eval_period), accuracies):
+    for last, accuracy in zip(schedule.evaluation_epochs(h.num_epochs, h.eval_offset, h.eval_period), accuracies, strict=False):
         log.block_start(first, last - first + 1)
         for epoch in range(first, last + 1):
             log.epoch_start(epoch)

@@ -50,7 +50,7 @@ class Namespaces:
                 run("ip", "netns", "add", name)
             first, second = self._names
             run("ip", "link", "add", "link0", "netns", first, "type", "veth", "peer", "name", "link0", "netns", second)
-            for name, address in zip(self._names, addresses):
+            for name, address in zip(self._names, addresses, strict=False):
                 run("ip", "-n", name, "address", "add", f"{address}/24", "dev", "link0")
                 for interface in ("lo", "link0"):
                     run("ip", "-n", name, "link", "set", interface, "up")

@@ -13,7 +13,7 @@ An output (S, S, 3) is a matrix of S rows with 3 * S values. Neighbouring thread
 ROWS x VALUES of them. A batch of B reads at most the parts, 3 bytes a pixel, and writes 3 * B * S * S values.
 """
 
-from typing import Sequence
+from collections.abc import Sequence
 
 import torch
 import triton

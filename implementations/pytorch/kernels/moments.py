@@ -10,7 +10,6 @@ means and deviations of the parts (Chan, Golub and LeVeque, "Algorithms for Comp
     mean = sum n_p mean_p / rows,  variance = sum (deviation_p + n_p (mean_p - mean)^2) / rows
 """
 
-from typing import Tuple
 
 import torch
 import triton
@@ -73,7 +72,7 @@ def combine_moments(means, deviations, mean_out, scale_out, running_mean, runnin
 
 
 def moments(x: torch.Tensor, running_mean: torch.Tensor, running_var: torch.Tensor, momentum: float,
-            eps: float) -> Tuple[torch.Tensor, torch.Tensor]:
+            eps: float) -> tuple[torch.Tensor, torch.Tensor]:
     """Return mean and 1 / sqrt(variance + eps) of every column of ``x``, and update the running statistics in place."""
     of = divided(x)
     parts = of.parts(RESIDENT)

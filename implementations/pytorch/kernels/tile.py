@@ -12,7 +12,7 @@ p + P, p + 2P and so on, and no more programs are started than run at once. So a
 to last. The kernel that reads the same tensors again passes from last to first, and finds what the cache still holds of the end.
 """
 
-from typing import Any, Dict, NamedTuple, Tuple
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -20,9 +20,9 @@ import triton.language as tl
 
 MULTIPROCESSORS = 132
 """Number of an H100 and an H200."""
-SHAPE: Dict[str, Any] = {"ROWS": 64, "COLUMNS": 64, "num_warps": 8}
+SHAPE: dict[str, Any] = {"ROWS": 64, "COLUMNS": 64, "num_warps": 8}
 """Shape of a tile and the warps that process it. A thread has 16 values, in float16 two loads of 16 bytes."""
-NARROW: Dict[str, Any] = {**SHAPE, "ROWS": 32}
+NARROW: dict[str, Any] = {**SHAPE, "ROWS": 32}
 """For kernels with more to keep in registers, or with bits or bytes beside the values. A thread has 8 values side by side."""
 
 
@@ -73,7 +73,7 @@ class Division(NamedTuple):
     row_tiles: int
 
     @property
-    def programs(self) -> Tuple[int]:
+    def programs(self) -> tuple[int]:
         """Grid of a kernel with a program for each tile."""
         return (self.row_tiles * self.column_blocks,)
 
@@ -82,7 +82,7 @@ class Division(NamedTuple):
         return min(self.row_tiles, max(1, MULTIPROCESSORS * resident // self.column_blocks))
 
 
-def divided(x: torch.Tensor, shape: Dict[str, Any] = SHAPE) -> Division:
+def divided(x: torch.Tensor, shape: dict[str, Any] = SHAPE) -> Division:
     """Return the division of ``x`` into tiles of ``shape``."""
     rows, columns = x.numel() // x.shape[1], x.shape[1]
     return Division(rows, columns, triton.cdiv(columns, shape["COLUMNS"]), triton.cdiv(rows, shape["ROWS"]))

@@ -7,9 +7,10 @@ import hashlib
 import os
 import warnings
 from collections import deque
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Callable, Deque, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,7 +18,14 @@ from rn50 import files
 from rn50.data import jpeg
 from rn50.data.certification.finding import Finding, Findings
 from rn50.data.packing.packing_list import Entry
-from rn50.data.recordio import IMAGE_START, decode_header, decode_record, encode_header, index_bytes, parse_index
+from rn50.data.recordio import (
+    IMAGE_START,
+    decode_header,
+    decode_record,
+    encode_header,
+    index_bytes,
+    parse_index,
+)
 from rn50.errors import UserError
 
 CHUNK_BYTES = 8 << 20
@@ -30,7 +38,7 @@ class PackedSplit(NamedTuple):
     folder: Path
     name: str
     classes: int
-    entries: Optional[List[Entry]] = None
+    entries: list[Entry] | None = None
     """Packing list, one entry per record."""
     source: str = ""
     """Folder that was packed, for the remedies."""
@@ -46,7 +54,7 @@ class SetReport(NamedTuple):
     """int64 (records,), in the order of the index; -1 where a record has no valid class index."""
     digests: np.ndarray
     """uint8 (records, 32): SHA-256 of every image; zeros where no image was found."""
-    files: Dict[str, Dict[str, object]]
+    files: dict[str, dict[str, object]]
     """bytes and sha256 of the .rec and the .idx, by file name."""
     faults: Findings
     remarks: Findings
@@ -57,10 +65,10 @@ class _Chunk(NamedTuple):
 
     raw: bytes
     records: int
-    labels: List[Tuple[int, int]]
-    digests: List[Tuple[int, bytes]]
-    faults: List[Finding]
-    remarks: List[Finding]
+    labels: list[tuple[int, int]]
+    digests: list[tuple[int, bytes]]
+    faults: list[Finding]
+    remarks: list[Finding]
 
 
 class _Set:
@@ -78,7 +86,7 @@ class _Set:
         """Read from ``begin`` to ``bounds[-1]``; record ``positions[i]`` lies from ``bounds[i]`` to ``bounds[i + 1]``."""
         raw = _pread(descriptor, int(bounds[-1]) - begin, begin)
         chunk = _Chunk(raw, len(positions), [], [], [], [])
-        for position, start, end in zip(positions.tolist(), bounds[:-1].tolist(), bounds[1:].tolist()):
+        for position, start, end in zip(positions.tolist(), bounds[:-1].tolist(), bounds[1:].tolist(), strict=False):
             faults, remarks = self._record(raw, start - begin, end - begin, position, chunk)
             # Findings come without their place, which is known here.
             chunk.faults.extend(Finding(kind, self.rec.name, position, f"{text}{self._named(position)}", remedy or self.again)
@@ -91,15 +99,15 @@ class _Set:
         return f" ({self.entries[position].path})" if self.entries and position < len(self.entries) else ""
 
     def _record(self, raw: bytes, start: int, end: int, position: int,
-                chunk: _Chunk) -> Tuple[List[Tuple[str, str, str]], List[Tuple[str, str]]]:
+                chunk: _Chunk) -> tuple[list[tuple[str, str, str]], list[tuple[str, str]]]:
         """Return faults (kind, text, remedy) and remarks (kind, text) of one record; add its label and digest to ``chunk``."""
         try:
             record, stop = decode_record(raw, start, end)
             header = decode_header(record)
         except ValueError as error:
             return [("container", f"the record {error}", "")], []
-        faults: List[Tuple[str, str, str]] = []
-        remarks: List[Tuple[str, str]] = []
+        faults: list[tuple[str, str, str]] = []
+        remarks: list[tuple[str, str]] = []
         if stop < end:
             faults.append(("gap", f"{end - stop} bytes behind it belong to no record of the index", ""))
         if header.flag:
@@ -132,7 +140,7 @@ class _Set:
             remarks.append(("CMYK", "is a JPEG of four colour components (CMYK); DALI turns it into RGB"))
         return faults, remarks
 
-    def check_index(self, size: int, faults: Findings) -> Tuple[np.ndarray, np.ndarray]:
+    def check_index(self, size: int, faults: Findings) -> tuple[np.ndarray, np.ndarray]:
         """Add the faults of the index; return positions and offsets of the records that lie in the file, sorted by offset."""
         offsets = self.offsets
 
@@ -166,7 +174,7 @@ def _pread(descriptor: int, count: int, offset: int) -> bytes:
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def _stretches(positions: np.ndarray, offsets: np.ndarray, size: int) -> Iterator[Tuple[np.ndarray, np.ndarray, int]]:
+def _stretches(positions: np.ndarray, offsets: np.ndarray, size: int) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
     """Yield (positions, bounds, first byte) of stretches of about ``CHUNK_BYTES`` that together are the file from its byte 0."""
     bounds = np.append(offsets, size)
     begin, first = 0, 0
@@ -196,7 +204,7 @@ def audit(split: PackedSplit, decode: bool, workers: int, progress: Callable[[in
             lead = int(offsets[0]) if len(offsets) else size
             text = f"the first {lead} bytes belong to no record of the index"
             faults.add(Finding("gap", known.rec.name, None, text, known.again))
-        waiting: Deque[Future[_Chunk]] = deque()
+        waiting: deque[Future[_Chunk]] = deque()
         stretches = _stretches(positions, offsets, size)
         with ThreadPoolExecutor(workers) as executor, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow warns of damaged EXIF data, which several images of ImageNet have
@@ -223,7 +231,7 @@ def audit(split: PackedSplit, decode: bool, workers: int, progress: Callable[[in
         raise UserError(known.rec, f"cannot be read ({error.strerror})", known.again) from error
     finally:
         stream.close()
-    facts: Dict[str, Dict[str, object]] = {
+    facts: dict[str, dict[str, object]] = {
         known.rec.name: {"bytes": size, "sha256": whole.hexdigest()},
         known.idx.name: {"bytes": len(known.index), "sha256": hashlib.sha256(known.index).hexdigest()},
     }

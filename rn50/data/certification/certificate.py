@@ -6,7 +6,7 @@ It contains no date and no path, so the same data have the same certificate ever
 import hashlib
 import json
 from pathlib import Path
-from typing import Any, Dict, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 from rn50 import files
 from rn50.benchmark import rules
@@ -24,11 +24,11 @@ class Certificate(NamedTuple):
     """A certificate as it was read or written."""
 
     path: Path
-    content: Dict[str, Any]
+    content: dict[str, Any]
     sha256: str
     """SHA-256 of certificate.json, by which a log names the data."""
 
-    def summary(self) -> Dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         """Return the part that is saved beside a result."""
         kept = ("imagenet", "decoded", "classes", "train", "val", "set_sha256")
         return {"sha256": self.sha256, **{key: self.content.get(key) for key in kept}}
@@ -40,7 +40,7 @@ class Expected(NamedTuple):
     classes: int
     train: int
     val: int
-    files: Dict[str, Dict[str, Any]]
+    files: dict[str, dict[str, Any]]
     """bytes and sha256 by file name, as far as an earlier record states them."""
     by: str
     """Source of the expectation, such as "certificate.json" or "ImageNet"."""
@@ -65,12 +65,12 @@ def expected(folder: Path) -> Expected:
     return Expected(rules.CLASSES, rules.TRAIN_SAMPLES, rules.EVAL_SAMPLES, {}, "ImageNet")
 
 
-def _count(value: Any) -> Optional[int]:
+def _count(value: Any) -> int | None:
     """Return a whole number of at least 0; None for anything else, such as True, which Python takes for 1."""
     return value if type(value) is int and value >= 0 else None
 
 
-def _facts(path: Path, content: Dict[str, Any]) -> Dict[str, Dict[str, Any]]:
+def _facts(path: Path, content: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Return each file as ``content``, read from ``path``, describes it. Raises UserError for another structure."""
     facts = content.get("files", {})
     if not isinstance(facts, dict) or not all(isinstance(each, dict) for each in facts.values()):
@@ -82,12 +82,12 @@ def _damaged(path: Path, what: str) -> UserError:
     return UserError(path, f"damaged, {what}", "take it from another copy of the data, or delete it")
 
 
-def set_sha256(files: Dict[str, Dict[str, Any]]) -> str:
+def set_sha256(files: dict[str, dict[str, Any]]) -> str:
     """Return one hash of all four files: that of the output of ``sha256sum train.rec train.idx val.rec val.idx``."""
     return hashlib.sha256("".join(f"{files[name]['sha256']}  {name}\n" for name in FILES).encode()).hexdigest()
 
 
-def write(folder: Path, content: Dict[str, Any]) -> Certificate:
+def write(folder: Path, content: dict[str, Any]) -> Certificate:
     """Write certificate.json atomically. Raises UserError."""
     path = folder / CERTIFICATE
     text = (json.dumps(dict(content, format=FORMAT), indent=1, sort_keys=True) + "\n").encode()
@@ -95,7 +95,7 @@ def write(folder: Path, content: Dict[str, Any]) -> Certificate:
     return Certificate(path, content, hashlib.sha256(text).hexdigest())
 
 
-def read(folder: Path) -> Optional[Certificate]:
+def read(folder: Path) -> Certificate | None:
     """Return the certificate of a data folder, or None if it has none. Raises UserError for a damaged one.
 
     Never called before the clock starts, because the certificate is a file of the data set.
@@ -110,7 +110,7 @@ def read(folder: Path) -> Optional[Certificate]:
     return Certificate(path, content, files.sha256(path))
 
 
-def check(config: Config) -> Optional[Certificate]:
+def check(config: Config) -> Certificate | None:
     """Return the certificate of the data that ``config`` names, or None if there is none.
 
     Raises UserError if the certificate contradicts the configuration or the files, or reports faults. Of the files only the sizes

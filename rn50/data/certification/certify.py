@@ -5,8 +5,9 @@ twice.
 """
 
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -43,8 +44,8 @@ class Verdict(NamedTuple):
         return not self.faults.counts
 
 
-def certify(folder: Path, decode: bool = False, numbers: Sequence[Optional[int]] = (None, None, None),
-            workers: Optional[int] = None, progress: Callable[[int, int], None] = lambda done, total: None) -> Verdict:
+def certify(folder: Path, decode: bool = False, numbers: Sequence[int | None] = (None, None, None),
+            workers: int | None = None, progress: Callable[[int, int], None] = lambda done, total: None) -> Verdict:
     """Check all of ``folder`` and write its certificate.json, whatever the verdict.
 
     ``decode`` decodes every image too. ``numbers`` are the expected numbers of classes, training images and validation images;
@@ -54,7 +55,7 @@ def certify(folder: Path, decode: bool = False, numbers: Sequence[Optional[int]]
     """
     known = certificate.expected(folder)
     if any(number is not None for number in numbers):
-        chosen = [given if given is not None else found for given, found in zip(numbers, known[:3])]
+        chosen = [given if given is not None else found for given, found in zip(numbers, known[:3], strict=False)]
         known = Expected(chosen[0], chosen[1], chosen[2], known.files, "the command line")
     faults, remarks = Findings(), Findings()
     record = packing_list.read_record(folder) or {"lists": {}, "source": ""}
@@ -66,7 +67,7 @@ def certify(folder: Path, decode: bool = False, numbers: Sequence[Optional[int]]
         done[0] += records
         progress(done[0], total)
 
-    reports: List[SetReport] = []
+    reports: list[SetReport] = []
     for name in NAMES:
         if not _parses(folder, name, None):
             continue
@@ -95,7 +96,7 @@ def certify(folder: Path, decode: bool = False, numbers: Sequence[Optional[int]]
     return Verdict(certificate.write(folder, content), known, faults, remarks)
 
 
-def _parses(folder: Path, name: str, faults: Optional[Findings]) -> bool:
+def _parses(folder: Path, name: str, faults: Findings | None) -> bool:
     """Return whether the index of a split parses; if not, add a fault. Raises UserError if a file is missing."""
     for path in (folder / f"{name}.rec", folder / f"{name}.idx"):
         if not path.is_file():
@@ -109,7 +110,7 @@ def _parses(folder: Path, name: str, faults: Optional[Findings]) -> bool:
     return True
 
 
-def _checked_lists(folder: Path, lists: Dict[str, str], known: Expected, faults: Findings) -> Optional[List[str]]:
+def _checked_lists(folder: Path, lists: dict[str, str], known: Expected, faults: Findings) -> list[str] | None:
     """Return the class list. Adds a fault for a list without the SHA-256 in ``lists``, and for a wrong number of classes."""
     for name, sha256 in lists.items():
         path = folder / name
@@ -123,7 +124,7 @@ def _checked_lists(folder: Path, lists: Dict[str, str], known: Expected, faults:
     return classes
 
 
-def _entries(folder: Path, name: str, classes: Optional[List[str]], faults: Findings) -> Optional[List[Entry]]:
+def _entries(folder: Path, name: str, classes: list[str] | None, faults: Findings) -> list[Entry] | None:
     """Return the packing list of a split. Adds a fault if it cannot be read, and wherever it contradicts the class list."""
     try:
         entries = packing_list.read_list(folder, name)
@@ -140,7 +141,7 @@ def _entries(folder: Path, name: str, classes: Optional[List[str]], faults: Find
     return entries
 
 
-def _check_numbers(report: SetReport, known: Expected, entries: Optional[List[Entry]], classes: Optional[List[str]],
+def _check_numbers(report: SetReport, known: Expected, entries: list[Entry] | None, classes: list[str] | None,
                    faults: Findings) -> None:
     """Check the number of records and the number of images of each class."""
     idx = f"{report.name}.idx"
@@ -173,14 +174,14 @@ def _compare(reports: Sequence[SetReport], known: Expected, faults: Findings, re
     labels = np.concatenate([report.labels for report in reports])
     train = reports[0].records
 
-    def place(at: int) -> Tuple[str, int]:
+    def place(at: int) -> tuple[str, int]:
         return ("train.rec", at) if at < train else ("val.rec", at - train)
 
     found = digests.any(axis=1)
     order = np.lexsort(digests.T[:8])
     # Sorted by eight bytes, equal digests are neighbours: different ones do not agree in eight bytes by chance.
     same = (digests[order[1:]] == digests[order[:-1]]).all(axis=1) & found[order[1:]]
-    first: Dict[int, int] = {}
+    first: dict[int, int] = {}
     for at in np.flatnonzero(same).tolist():
         left, right = sorted((int(order[at]), int(order[at + 1])))
         left = first.setdefault(right, first.get(left, left))
@@ -195,7 +196,7 @@ def _compare(reports: Sequence[SetReport], known: Expected, faults: Findings, re
                            "an archive was unpacked twice, or a set is in both files; pack again from a fresh folder"))
 
 
-def to_json(verdict: Verdict) -> Dict[str, Any]:
+def to_json(verdict: Verdict) -> dict[str, Any]:
     """Return the certificate and its hash as JSON values."""
     return dict(verdict.certificate.content, certificate=str(verdict.certificate.path), sha256=verdict.certificate.sha256)
 
@@ -218,8 +219,8 @@ def print_findings(verdict: Verdict, console: Terminal) -> None:
     _print(console, f"{verdict.certificate.path}: sha256 {verdict.certificate.sha256}")
 
 
-def _not_kept(findings: Findings) -> Dict[str, int]:
-    kept: Dict[str, int] = {}
+def _not_kept(findings: Findings) -> dict[str, int]:
+    kept: dict[str, int] = {}
     for finding in findings.kept:
         kept[finding.kind] = kept.get(finding.kind, 0) + 1
     return {kind: count - kept[kind] for kind, count in findings.counts.items() if count > kept[kind]}

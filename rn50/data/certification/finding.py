@@ -1,6 +1,6 @@
 """Findings of ``rn50 verify`` about a data set."""
 
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 KEPT = 20
 """Findings of one kind that are kept in full; further ones are only counted."""
@@ -11,7 +11,7 @@ class Finding(NamedTuple):
 
     kind: str
     file: str
-    record: Optional[int]
+    record: int | None
     """The record's line in the index, from 0; None: the finding concerns the file."""
     text: str
     remedy: str
@@ -25,8 +25,8 @@ class Findings:
     """Findings counted by kind; the first ``KEPT`` of each kind are kept."""
 
     def __init__(self) -> None:
-        self.kept: List[Finding] = []
-        self.counts: Dict[str, int] = {}
+        self.kept: list[Finding] = []
+        self.counts: dict[str, int] = {}
 
     def add(self, finding: Finding) -> None:
         """Count a finding, and keep it if it is among the first of its kind."""
@@ -41,6 +41,6 @@ class Findings:
         for kind, count in others.counts.items():
             self.counts[kind] += count - min(count, KEPT)
 
-    def to_json(self) -> Dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return the count of each kind and the kept findings."""
         return {"counts": self.counts, "kept": [finding._asdict() for finding in self.kept]}

@@ -8,10 +8,11 @@ import json
 import os
 import shutil
 from collections import deque
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Callable, Deque, Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
+from typing import NamedTuple
 
 import cv2
 
@@ -50,11 +51,11 @@ def _one_thread() -> None:
     cv2.setNumThreads(1)
 
 
-def _encode_chunk(settings: Settings, split: str, indices: List[int]) -> List[Tuple[int, bytes]]:
+def _encode_chunk(settings: Settings, split: str, indices: list[int]) -> list[tuple[int, bytes]]:
     return [encode(settings.seed, split, index, settings.scale) for index in indices]
 
 
-def _encode_all(settings: Settings, split: str, count: int, processes: Processes, ahead: int) -> Iterator[Tuple[int, bytes]]:
+def _encode_all(settings: Settings, split: str, count: int, processes: Processes, ahead: int) -> Iterator[tuple[int, bytes]]:
     """Yield labels and JPEGs of a split in their shuffled order, as ``processes`` finish them.
 
     At most ``ahead`` chunks are submitted at a time. If the caller stops early, those finish uncancelled, because a pool whose
@@ -62,7 +63,7 @@ def _encode_all(settings: Settings, split: str, count: int, processes: Processes
     """
     order = Rng([settings.seed, ORDER_STREAM + STREAMS[split]]).permutation(count).tolist()
     starts = iter(range(0, count, CHUNK))
-    waiting: Deque[Future[List[Tuple[int, bytes]]]] = deque()
+    waiting: deque[Future[list[tuple[int, bytes]]]] = deque()
     while True:
         for start in itertools.islice(starts, ahead - len(waiting)):
             waiting.append(processes.submit(_encode_chunk, settings, split, order[start:start + CHUNK]))
@@ -71,7 +72,7 @@ def _encode_all(settings: Settings, split: str, count: int, processes: Processes
         yield from waiting.popleft().result()
 
 
-def _write(folder: Path, settings: Settings, workers: int, progress: Optional[Callable[[int, int], None]]) -> None:
+def _write(folder: Path, settings: Settings, workers: int, progress: Callable[[int, int], None] | None) -> None:
     """Write train.rec/.idx and val.rec/.idx into ``folder``."""
     done = 0
     with Processes(workers, _one_thread) as processes:
@@ -85,7 +86,7 @@ def _write(folder: Path, settings: Settings, workers: int, progress: Optional[Ca
                         progress(done, settings.train + settings.val)
 
 
-def _fingerprint(path: Path) -> Dict[str, Union[int, str]]:
+def _fingerprint(path: Path) -> dict[str, int | str]:
     return {"bytes": path.stat().st_size, "sha256": files.sha256(path)}
 
 
@@ -120,8 +121,8 @@ def _certify(folder: Path) -> None:
         certify(folder)
 
 
-def generate(folder: Union[str, Path], settings: Settings, workers: Optional[int] = None,
-             progress: Optional[Callable[[int, int], None]] = None) -> None:
+def generate(folder: str | Path, settings: Settings, workers: int | None = None,
+             progress: Callable[[int, int], None] | None = None) -> None:
     """Generate train.rec/.idx and val.rec/.idx, their record and their certificate in ``folder``.
 
     ``workers`` is the number of processes, by default one for each core that this process may use; it does not change the files.
@@ -146,7 +147,7 @@ def generate(folder: Union[str, Path], settings: Settings, workers: Optional[int
             try:
                 partial.mkdir()
                 _write(partial, settings, workers or len(os.sched_getaffinity(0)), progress)
-                manifest: Dict[str, object] = {"generator_version": GENERATOR_VERSION, **settings._asdict()}
+                manifest: dict[str, object] = {"generator_version": GENERATOR_VERSION, **settings._asdict()}
                 manifest[SCALE] = manifest.pop("scale")
                 manifest["files"] = {name: _fingerprint(partial / name) for name in FILES}
                 (partial / DEMO_RECORD).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")

@@ -10,7 +10,6 @@ so that they are not chosen on the validation set that ships.
 """
 
 import math
-from typing import List, Tuple, Union
 
 import cv2
 import numpy as np
@@ -49,7 +48,7 @@ Polygon = np.ndarray  # float64 (corners, 2), x and y in about [-1, 1], y downwa
 Rng = np.random.RandomState  # its streams are frozen for good, unlike those of numpy.random.Generator
 
 
-def _polar(angles: np.ndarray, radii: Union[float, np.ndarray] = 1.0) -> Polygon:
+def _polar(angles: np.ndarray, radii: float | np.ndarray = 1.0) -> Polygon:
     return np.stack([radii * np.cos(angles), radii * np.sin(angles)], 1)
 
 
@@ -57,49 +56,49 @@ def _turn() -> np.ndarray:
     return np.linspace(0, 2 * np.pi, 72, endpoint=False)
 
 
-def disc(rng: Rng) -> List[Polygon]:
+def disc(rng: Rng) -> list[Polygon]:
     """Return an ellipse with axes of at most 10 to 7."""
     return [_polar(_turn()) * [1, rng.uniform(0.7, 1)]]
 
 
-def triangle(rng: Rng) -> List[Polygon]:
+def triangle(rng: Rng) -> list[Polygon]:
     """Return a triangle with corners about a third of a turn apart."""
     return [_polar(np.array([-np.pi / 2, np.pi / 6, 5 * np.pi / 6]) + rng.uniform(-0.18, 0.18, 3))]
 
 
-def rectangle(rng: Rng) -> List[Polygon]:
+def rectangle(rng: Rng) -> list[Polygon]:
     """Return a rectangle with sides of at most 10 to 6."""
     height = 0.8 * rng.uniform(0.6, 1.0)
     return [np.array([[-0.8, -height], [0.8, -height], [0.8, height], [-0.8, height]])]
 
 
-def star(rng: Rng) -> List[Polygon]:
+def star(rng: Rng) -> list[Polygon]:
     """Return a star of five to seven points."""
     points = rng.randint(5, 8)
     angles = np.arange(2 * points) * np.pi / points - np.pi / 2
     return [_polar(angles, np.where(np.arange(2 * points) % 2 == 0, 1.0, rng.uniform(0.4, 0.58)))]
 
 
-def cross(rng: Rng) -> List[Polygon]:
+def cross(rng: Rng) -> list[Polygon]:
     """Return a plus sign with arms of random width."""
     w = rng.uniform(0.2, 0.36)
     corners = [(-w, -1), (w, -1), (w, -w), (1, -w), (1, w), (w, w), (w, 1), (-w, 1), (-w, w), (-1, w), (-1, -w), (-w, -w)]
     return [np.array(corners) * 0.92]
 
 
-def ring(rng: Rng) -> List[Polygon]:
+def ring(rng: Rng) -> list[Polygon]:
     """Return an ellipse with a hole of the same form."""
     hole, squash = rng.uniform(0.4, 0.65), rng.uniform(0.75, 1)
     outer = _polar(_turn()) * [1, squash]
     return [outer, outer * hole]
 
 
-def hexagon(rng: Rng) -> List[Polygon]:
+def hexagon(rng: Rng) -> list[Polygon]:
     """Return a slightly irregular hexagon."""
     return [_polar(np.arange(6) * np.pi / 3 + rng.uniform(-0.1, 0.1, 6)) * 0.95]
 
 
-def crescent(rng: Rng) -> List[Polygon]:
+def crescent(rng: Rng) -> list[Polygon]:
     """Return a disc less a second, shifted one through the same two points: a crescent moon."""
     outer = _polar(np.linspace(0.6, 2 * np.pi - 0.6, 48))
     shift = rng.uniform(0.35, 0.55)
@@ -109,13 +108,13 @@ def crescent(rng: Rng) -> List[Polygon]:
     return [np.concatenate([outer, inner]) + [0.2, 0]]
 
 
-def arrow(rng: Rng) -> List[Polygon]:
+def arrow(rng: Rng) -> list[Polygon]:
     """Return an arrow with a shaft of random width and a head of random length."""
     w, h = rng.uniform(0.18, 0.3), rng.uniform(-0.1, 0.15)
     return [np.array([(-1, -w), (h, -w), (h, -0.75), (1, 0), (h, 0.75), (h, w), (-1, w)])]
 
 
-def heart(rng: Rng) -> List[Polygon]:
+def heart(rng: Rng) -> list[Polygon]:
     """Return the heart curve x = 16 sin^3 t, y = 13 cos t - 5 cos 2t - 2 cos 3t - cos 4t."""
     t = _turn()
     x = 16 * np.sin(t) ** 3
@@ -127,7 +126,7 @@ SHAPES = (disc, triangle, rectangle, star, cross, ring, hexagon, crescent, arrow
 """The classes, by label. A shape is the list of its outline and its holes."""
 
 
-def _colour(rng: Rng) -> Tuple[float, ...]:
+def _colour(rng: Rng) -> tuple[float, ...]:
     return tuple(float(channel) for channel in rng.uniform(*COLOUR, 3))
 
 
@@ -200,20 +199,20 @@ def _shape_mask(label: int, height: int, width: int, rng: Rng) -> np.ndarray:
     transform = transform @ np.diag([rng.choice([-1, 1]), 1])
     centre = np.array([_place(width, radius, rng), _place(height, radius, rng)])
     mask = np.zeros((height, width), np.float32)
-    for polygon, value in zip(SHAPES[label](rng), (1.0, 0.0)):
+    for polygon, value in zip(SHAPES[label](rng), (1.0, 0.0), strict=False):
         corners = (polygon @ transform.T + centre) * (1 << SUBPIXEL_BITS)
         cv2.fillPoly(mask, [corners.astype(np.int32)], value, cv2.LINE_AA, SUBPIXEL_BITS)
     return mask
 
 
-def _canvas(rng: Rng) -> Tuple[int, int]:
+def _canvas(rng: Rng) -> tuple[int, int]:
     """Return a random height and width in pixels."""
     short = rng.randint(SHORT_SIDE[0], SHORT_SIDE[1] + 1)
     long = int(short * rng.uniform(*ASPECT))
     return (short, long) if rng.rand() < LANDSCAPE_PROBABILITY else (long, short)
 
 
-def _two_colours(rng: Rng) -> Tuple[np.ndarray, np.ndarray]:
+def _two_colours(rng: Rng) -> tuple[np.ndarray, np.ndarray]:
     """Return a colour for the background and one for the shape, more than ``CONTRAST`` apart."""
     background = rng.uniform(*BACKGROUND_COLOUR, 3)
     while True:
@@ -241,7 +240,7 @@ def draw(label: int, rng: Rng, scale: int = 1) -> np.ndarray:
     return np.clip(image, 0, 255).astype(np.uint8)
 
 
-def encode(seed: int, split: str, index: int, scale: int = 1) -> Tuple[int, bytes]:
+def encode(seed: int, split: str, index: int, scale: int = 1) -> tuple[int, bytes]:
     """Return label and JPEG of image ``index`` of ``split``; classes take turns."""
     rng = Rng([seed, STREAMS[split], index])
     label = index % len(SHAPES)

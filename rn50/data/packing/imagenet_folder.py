@@ -3,7 +3,7 @@
 import hashlib
 import os
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Optional
+from typing import NamedTuple
 
 from rn50.data.packing import validation_truth
 from rn50.errors import UserError
@@ -26,9 +26,9 @@ class Source(NamedTuple):
     """The listing of an image folder."""
 
     folder: Path
-    classes: List[str]
+    classes: list[str]
     """Sorted names; the index of a class is its label."""
-    images: Dict[str, List[Image]]
+    images: dict[str, list[Image]]
     """Images of "train" and "val", sorted by path."""
 
     @property
@@ -41,7 +41,7 @@ class Source(NamedTuple):
         return digest.hexdigest()
 
     @property
-    def numbers(self) -> Dict[str, int]:
+    def numbers(self) -> dict[str, int]:
         """Number of classes, and number of images of each split."""
         return {"classes": len(self.classes), **{name: len(images) for name, images in self.images.items()}}
 
@@ -51,7 +51,7 @@ class Source(NamedTuple):
         return sum(image.bytes for images in self.images.values() for image in images)
 
 
-def scan(folder: Path, truth: Optional[Path] = None) -> Source:
+def scan(folder: Path, truth: Path | None = None) -> Source:
     """List ``folder/train/<class>/*`` and ``folder/val``, which has the same class folders or is flat.
 
     A flat validation folder needs ``truth``, one of the lists that ``validation_truth`` reads. The official list is found
@@ -78,10 +78,10 @@ def scan(folder: Path, truth: Optional[Path] = None) -> Source:
     return Source(folder, classes, {"train": _labelled(folder / "train", train, labels), "val": images})
 
 
-def _class_folders(folder: Path) -> Dict[str, List[os.DirEntry]]:
+def _class_folders(folder: Path) -> dict[str, list[os.DirEntry]]:
     """Return the image files by class folder, without hidden ones. Raises UserError for images beside class folders."""
-    found: Dict[str, List[os.DirEntry]] = {}
-    loose: List[str] = []
+    found: dict[str, list[os.DirEntry]] = {}
+    loose: list[str] = []
     for entry in _entries(folder):
         if entry.is_dir():
             found[entry.name] = _images(Path(entry.path))
@@ -92,7 +92,7 @@ def _class_folders(folder: Path) -> Dict[str, List[os.DirEntry]]:
     return found
 
 
-def _entries(folder: Path) -> List[os.DirEntry]:
+def _entries(folder: Path) -> list[os.DirEntry]:
     try:
         with os.scandir(folder) as entries:
             return [entry for entry in entries if not entry.name.startswith(".")]
@@ -100,7 +100,7 @@ def _entries(folder: Path) -> List[os.DirEntry]:
         raise UserError(folder, f"cannot be read ({error.strerror})", "fix its permissions") from error
 
 
-def _images(folder: Path) -> List[os.DirEntry]:
+def _images(folder: Path) -> list[os.DirEntry]:
     """Return the image files of a folder, sorted by name. Raises UserError for any other file."""
     entries = sorted(_entries(folder), key=lambda entry: entry.name)
     for entry in entries:
@@ -120,11 +120,11 @@ def _image(entry: os.DirEntry, path: str, label: int) -> Image:
     return Image(path, label, status.st_size, status.st_ctime_ns)
 
 
-def _labelled(folder: Path, found: Dict[str, List[os.DirEntry]], labels: Dict[str, int]) -> List[Image]:
+def _labelled(folder: Path, found: dict[str, list[os.DirEntry]], labels: dict[str, int]) -> list[Image]:
     return [_image(entry, f"{name}/{entry.name}", labels[name]) for name in sorted(found) for entry in found[name]]
 
 
-def _flat(folder: Path, classes: List[str], truth: Optional[Path]) -> List[Image]:
+def _flat(folder: Path, classes: list[str], truth: Path | None) -> list[Image]:
     entries = _images(folder / "val")
     lists = [truth] if truth else validation_truth.find(folder)
     if not lists:

@@ -10,10 +10,11 @@ import json
 import os
 import shutil
 from collections import deque
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Any, Callable, Deque, Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -56,7 +57,7 @@ class _Task(NamedTuple):
     """Folder of their images."""
     first: int
     """Key of the first record."""
-    images: List[Image]
+    images: list[Image]
 
     @property
     def end(self) -> int:
@@ -67,9 +68,9 @@ class _Task(NamedTuple):
 class _Written(NamedTuple):
     """Result of a task."""
 
-    sizes: List[int]
+    sizes: list[int]
     """Bytes of each record."""
-    digests: List[bytes]
+    digests: list[bytes]
     """SHA-256 of each image."""
 
 
@@ -79,7 +80,7 @@ def order(count: int, seed: int, name: str) -> np.ndarray:
     return np.random.RandomState([seed, STREAMS[name]]).permutation(count)
 
 
-def pack(source: Path, folder: Path, seed: int = 0, truth: Optional[Path] = None, workers: Optional[int] = None,
+def pack(source: Path, folder: Path, seed: int = 0, truth: Path | None = None, workers: int | None = None,
          progress: Progress = lambda done, total: None) -> Source:
     """Pack ``source/train`` and ``source/val`` into train.rec/.idx and val.rec/.idx in ``folder``, with lists of the contents.
 
@@ -116,7 +117,7 @@ def pack(source: Path, folder: Path, seed: int = 0, truth: Optional[Path] = None
     return listed
 
 
-def _is_there(folder: Path, settings: Dict[str, Any], listed: Source) -> bool:
+def _is_there(folder: Path, settings: dict[str, Any], listed: Source) -> bool:
     """Return whether ``folder`` has this packing, whole. Raises UserError if it holds other data that would be overwritten."""
     record = packing_list.read_json(folder / layout.PACK_RECORD)
     moving = packing_list.read_json(folder / PARTIAL / layout.PACK_RECORD)  # whole, and being renamed to its final names
@@ -147,7 +148,7 @@ def _boot() -> str:
         return ""
 
 
-def _begin(folder: Path, settings: Dict[str, Any]) -> int:
+def _begin(folder: Path, settings: dict[str, Any]) -> int:
     """Make the hidden folder, or find that of an interrupted packing; return its start, in nanoseconds of ctime."""
     partial = folder / PARTIAL
     journal = packing_list.read_json(partial / JOURNAL)
@@ -190,7 +191,7 @@ def _pack_sets(partial: Path, listed: Source, seed: int, began_ns: int, workers:
                     (partial / f"{name}.tsv").open("a", encoding="utf-8", errors="surrogateescape", newline="\n") as tsv:
                 for task, written in _in_order(processes, 2 * workers, rest):
                     index, entries, offset = [], [], task.offset
-                    for key, (image, size, sha256) in enumerate(zip(task.images, *written), task.first):
+                    for key, (image, size, sha256) in enumerate(zip(task.images, *written, strict=False), task.first):
                         index.append(f"{key}\t{offset}\n")
                         entries.append(Entry(image.label, sha256, image.path).line(key) + "\n")
                         offset += size
@@ -202,7 +203,7 @@ def _pack_sets(partial: Path, listed: Source, seed: int, began_ns: int, workers:
             before += len(images)
 
 
-def _resume(partial: Path, name: str) -> Tuple[int, int]:
+def _resume(partial: Path, name: str) -> tuple[int, int]:
     """Return how many records are surely whole and the offset of the next one; cut off everything behind that."""
     rec, idx, tsv = (partial / f"{name}.{kind}" for kind in ("rec", "idx", "tsv"))
     if not (rec.exists() and idx.exists() and tsv.exists()):
@@ -210,18 +211,18 @@ def _resume(partial: Path, name: str) -> Tuple[int, int]:
     lines = [path.read_bytes().split(b"\n")[:-1] for path in (idx, tsv)]
     done = max(0, min(map(len, lines)) - 1)  # the end of the last one is stored nowhere, so it is packed again
     offset = int(lines[0][done].split(b"\t")[1]) if lines[0] else 0
-    for path, kept in zip((idx, tsv), lines):
+    for path, kept in zip((idx, tsv), lines, strict=False):
         os.truncate(path, sum(len(line) + 1 for line in kept[:done]))
     os.truncate(rec, offset)
     return done, offset
 
 
-def _in_order(processes: Processes, ahead: int, rest: _Task) -> Iterator[Tuple[_Task, _Written]]:
+def _in_order(processes: Processes, ahead: int, rest: _Task) -> Iterator[tuple[_Task, _Written]]:
     """Yield ``rest`` task by task in order, as the processes finish it; at most ``ahead`` tasks are submitted at a time.
 
     If the caller stops early, those few finish uncancelled, because in Python 3.8 a pool with a cancelled task does not end.
     """
-    waiting: Deque[Tuple[_Task, Future[Optional[_Written]]]] = deque()
+    waiting: deque[tuple[_Task, Future[_Written | None]]] = deque()
     position, offset = 0, rest.offset
     while waiting or position < len(rest.images):
         while len(waiting) < ahead and position < len(rest.images):
@@ -240,7 +241,7 @@ def _in_order(processes: Processes, ahead: int, rest: _Task) -> Iterator[Tuple[_
         yield task, written
 
 
-def _write_records(task: _Task, may_cut: bool) -> Optional[_Written]:
+def _write_records(task: _Task, may_cut: bool) -> _Written | None:
     """Write the records of a task. Returns None, with only the first ones written, if one has to be cut without ``may_cut``."""
     written = _Written([], [])
     buffer = memoryview(bytearray(max(frame_bytes(image.bytes) for image in task.images)))
@@ -248,7 +249,7 @@ def _write_records(task: _Task, may_cut: bool) -> Optional[_Written]:
     descriptor = os.open(task.rec, os.O_WRONLY)
     try:
         for key, image in enumerate(task.images, task.first):
-            record: Union[bytes, memoryview] = buffer[:frame_bytes(image.bytes)]
+            record: bytes | memoryview = buffer[:frame_bytes(image.bytes)]
             content = buffer[FRAME_BYTES:FRAME_BYTES + image.bytes]
             written.digests.append(_read(f"{task.folder}/{image.path}", content))
             if not frame_in_place(buffer[:len(record)], key, image.label, image.bytes):  # one image in a hundred thousand
@@ -285,7 +286,7 @@ def _read(path: str, target: memoryview) -> bytes:
     return hashlib.sha256(target).digest()
 
 
-def _finish(partial: Path, listed: Source, settings: Dict[str, Any]) -> None:
+def _finish(partial: Path, listed: Source, settings: dict[str, Any]) -> None:
     """Write the class list, then pack.json, which says that the hidden folder holds all files."""
     text = "".join(f"{name}\n" for name in listed.classes)
     (partial / layout.CLASSES).write_text(text, encoding="utf-8", errors="surrogateescape")

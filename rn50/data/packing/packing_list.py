@@ -5,7 +5,7 @@ of the index: key, label, SHA-256 of the image file, its path in the source fold
 """
 
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 from rn50 import files
 from rn50.data.layout import CLASSES, LISTS, PACK_RECORD
@@ -42,12 +42,12 @@ def _is_name(name: str) -> bool:
     return name not in ("", ".", "..") and "/" not in name and "\0" not in name
 
 
-def read_lines(path: Path) -> List[str]:
+def read_lines(path: Path) -> list[str]:
     """Return the lines of a text file, which may hold file names that are not UTF-8. Raises UserError."""
     return files.read_text(path, _LARGEST, _REMEDY, errors="surrogateescape").split("\n")
 
 
-def read_list(folder: Path, name: str) -> Optional[List[Entry]]:
+def read_list(folder: Path, name: str) -> list[Entry] | None:
     """Return the packing list of split ``name``, or None if there is none. Raises UserError for a file that is no such list."""
     path = folder / f"{name}.tsv"
     try:
@@ -64,7 +64,7 @@ def read_list(folder: Path, name: str) -> Optional[List[Entry]]:
     return entries
 
 
-def read_classes(folder: Path) -> Optional[List[str]]:
+def read_classes(folder: Path) -> list[str] | None:
     """Return the class names, label 0 first, or None if there is no list. Raises UserError."""
     path = folder / CLASSES
     try:
@@ -77,7 +77,7 @@ def read_classes(folder: Path) -> Optional[List[str]]:
     return classes
 
 
-def read_record(folder: Path) -> Optional[Dict[str, Any]]:
+def read_record(folder: Path) -> dict[str, Any] | None:
     """Return pack.json, with ``lists`` and ``source`` empty if absent; None if there is no such file. Raises UserError."""
     path = folder / PACK_RECORD
     found = read_json(path)
@@ -89,7 +89,7 @@ def read_record(folder: Path) -> Optional[Dict[str, Any]]:
     return found
 
 
-def read_json(path: Path) -> Optional[Dict[str, Any]]:
+def read_json(path: Path) -> dict[str, Any] | None:
     """Return a JSON object, or None if there is no file. Raises UserError if it cannot be read or is no JSON object."""
     try:
         found = files.read_json(path, remedy=_REMEDY)

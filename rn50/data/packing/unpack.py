@@ -4,9 +4,9 @@ import contextlib
 import hashlib
 import os
 import shutil
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Callable, Dict, List, Optional
 
 from rn50 import files
 from rn50.data.packing import packing_list
@@ -22,8 +22,8 @@ CHUNK = 32
 _GO_ON = "fix that, and the same command goes on"
 
 
-def unpack(data: Path, folder: Path, workers: Optional[int] = None,
-           progress: Callable[[int, int], None] = lambda done, total: None) -> Dict[str, int]:
+def unpack(data: Path, folder: Path, workers: int | None = None,
+           progress: Callable[[int, int], None] = lambda done, total: None) -> dict[str, int]:
     """Write every image of ``data`` into the folder of its class below ``folder``; return the numbers of classes and images.
 
     Names of classes and files are those of the packing list of ``rn50 pack``. Without one, classes are named by label (``0007``)
@@ -68,7 +68,7 @@ def _begin(partial: Path, data: Path) -> None:
     files.write(source, wanted, files.ANY, remedy=_GO_ON)
 
 
-def _entries(data: Path, name: str, records: int) -> Optional[List[Entry]]:
+def _entries(data: Path, name: str, records: int) -> list[Entry] | None:
     """Return the packing list of a split, None without one. Raises UserError if it is not that of ``records`` records."""
     entries = packing_list.read_list(data, name)
     if entries is not None and len(entries) != records:
@@ -79,11 +79,11 @@ def _entries(data: Path, name: str, records: int) -> Optional[List[Entry]]:
 class _Writer:
     """Writer of the images of one split."""
 
-    def __init__(self, reader: IndexedRecordReader, rec: Path, folder: Path, classes: Optional[List[str]],
-                 entries: Optional[List[Entry]]) -> None:
+    def __init__(self, reader: IndexedRecordReader, rec: Path, folder: Path, classes: list[str] | None,
+                 entries: list[Entry] | None) -> None:
         self._reader, self._rec, self._folder, self._classes, self._entries = reader, rec, folder, classes, entries
 
-    def write_all(self, workers: Optional[int], progress: Callable[[int], None], before: int) -> None:
+    def write_all(self, workers: int | None, progress: Callable[[int], None], before: int) -> None:
         """Write the images of all records; ``progress(n)`` reports how many are written, ``before`` of other splits included."""
         records = len(self._reader)
         with ThreadPoolExecutor(workers or len(os.sched_getaffinity(0))) as executor:

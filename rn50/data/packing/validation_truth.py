@@ -10,8 +10,8 @@ A list has one line per image, in one of these forms:
 """
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Dict, List, Sequence
 
 from rn50.data.packing.packing_list import read_lines
 from rn50.errors import UserError
@@ -21,12 +21,12 @@ META = "meta.mat"
 _HEADING = "ImageId,PredictionString"
 
 
-def find(source: Path) -> List[Path]:
+def find(source: Path) -> list[Path]:
     """Return at most one path: the official list of a development kit unpacked in the source folder or beside it."""
     return [path for path in (source / OFFICIAL, source.parent / OFFICIAL, source / Path(OFFICIAL).name) if path.is_file()][:1]
 
 
-def read(path: Path, names: Sequence[str], classes: Sequence[str]) -> Dict[str, int]:
+def read(path: Path, names: Sequence[str], classes: Sequence[str]) -> dict[str, int]:
     """Return the label by file name, for sorted ``names`` of a validation folder and sorted ``classes``. Raises UserError."""
     lines = [re.split(r"[\s,]+", line.strip()) for line in read_lines(path) if line.strip() and line.strip() != _HEADING]
     if not lines:
@@ -38,9 +38,9 @@ def read(path: Path, names: Sequence[str], classes: Sequence[str]) -> Dict[str, 
     if len(lines[0]) == 1:
         meaning = _ids(path) if lines[0][0].isdigit() else {}
         values = [meaning.get(words[0], words[0]) for words in lines]
-        return {name: _label(path, number, value, labels) for number, (name, value) in enumerate(zip(names, values), 1)}
+        return {name: _label(path, number, value, labels) for number, (name, value) in enumerate(zip(names, values, strict=False), 1)}
     by_stem = {Path(name).stem: name for name in names}
-    truth: Dict[str, int] = {}
+    truth: dict[str, int] = {}
     for number, words in enumerate(lines, 1):
         name = by_stem.get(Path(words[0]).stem)
         if name is None or name in truth or len(words) < 2:
@@ -51,14 +51,14 @@ def read(path: Path, names: Sequence[str], classes: Sequence[str]) -> Dict[str, 
     return truth
 
 
-def _label(path: Path, number: int, name: str, labels: Dict[str, int]) -> int:
+def _label(path: Path, number: int, name: str, labels: dict[str, int]) -> int:
     if name not in labels:
         raise UserError(path, f"line {number} names the class {name}, of which train/ has no folder",
                         "extract its archive, or give the list that belongs to these classes")
     return labels[name]
 
 
-def _ids(path: Path) -> Dict[str, str]:
+def _ids(path: Path) -> dict[str, str]:
     """Return the class by ILSVRC2012_ID, from the development kit."""
     meta = path.parent / META
     if not meta.is_file():

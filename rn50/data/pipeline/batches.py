@@ -1,6 +1,7 @@
 """Batches as a training loop takes them, whatever library reads them, and the form that it wants them in."""
 
-from typing import Any, Iterator, Literal, NamedTuple, Optional, Protocol, Tuple
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple, Protocol
 
 Split = Literal["train", "val"]
 
@@ -8,7 +9,7 @@ Split = Literal["train", "val"]
 class BatchFormat(NamedTuple):
     """Device, layout and precision of the images."""
 
-    device_id: Optional[int]
+    device_id: int | None
     """The GPU that makes the batches; None: the CPU alone makes them."""
     layout: str
     """"CHW" or "HWC"."""
@@ -19,7 +20,7 @@ class BatchFormat(NamedTuple):
         """Return the NumPy name of the images' type."""
         return "float16" if self.half_precision else "float32"
 
-    def shape(self, batch_size: int, image_size: int) -> Tuple[int, ...]:
+    def shape(self, batch_size: int, image_size: int) -> tuple[int, ...]:
         """Return the shape of the images of a batch: (B, 3, S, S) or (B, S, S, 3)."""
         return (batch_size, 3, *[image_size] * 2) if self.layout == "CHW" else (batch_size, *[image_size] * 2, 3)
 

@@ -4,7 +4,7 @@ DALI's own operators give the same images (``tests/data/test_cpu_augment.py``) a
 """
 
 import functools
-from typing import Any, Tuple
+from typing import Any
 
 
 def augment(crops: Any, mirror: Any, size: int, layout: str) -> Any:
@@ -24,8 +24,8 @@ def augment(crops: Any, mirror: Any, size: int, layout: str) -> Any:
     return operator(crops, mirror)
 
 
-@functools.lru_cache(maxsize=None)
-def compiled(size: int, layout: str) -> Tuple[Any, Any]:
+@functools.cache
+def compiled(size: int, layout: str) -> tuple[Any, Any]:
     """Return the C functions that DALI calls for every sample (run) and every batch (setup).
 
     The first process of a checkout compiles them in about a second and, where it may write, caches them on disk for the others.
@@ -36,7 +36,7 @@ def compiled(size: int, layout: str) -> Tuple[Any, Any]:
     return cpu_kernel.run, cpu_kernel.setup((channels, size, size) if layout == "CHW" else (size, size, channels))
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _operator() -> Any:
     """Return DALI's operator for Numba without its wrappers of Python functions, which take several seconds to compile."""
     from nvidia.dali.plugin.numba.experimental import NumbaFunction

@@ -1,7 +1,8 @@
 """The C functions of ``cpu_augment``, compiled by Numba when this module is imported, or read from Numba's cache."""
 
 import math
-from typing import Any, Callable, Tuple
+from collections.abc import Callable
+from typing import Any
 
 from rn50.process import set_default
 
@@ -20,7 +21,7 @@ _SHAPES = types.CPointer(types.CPointer(types.int64)), types.CPointer(types.int3
 """C types that DALI passes for the shapes of tensors: pointers to shapes and numbers of dimensions, number of tensors."""
 
 
-def _tensors(dtype: Any) -> Tuple[Any, ...]:
+def _tensors(dtype: Any) -> tuple[Any, ...]:
     """Return the C types that DALI passes for the tensors of a sample: pointers to their values, and ``_SHAPES``."""
     return types.CPointer(types.CPointer(dtype)), *_SHAPES
 
@@ -73,7 +74,7 @@ def run(
                 out[to + channel * channel_step] = (np.rint(value) - _MEAN[channel]) * _SCALE[channel]
 
 
-def setup(shape: Tuple[int, int, int]) -> Any:
+def setup(shape: tuple[int, int, int]) -> Any:
     """Return the function that tells DALI the ``shape`` of every sample of a batch."""
     first, second, third = shape
 

@@ -5,7 +5,7 @@ DALI gives the same images from the same definition (``dali.py``), whose numbers
 
 import io
 import math
-from typing import NamedTuple, Tuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,13 +26,13 @@ class Window(NamedTuple):
 class Crop(NamedTuple):
     """The source rectangle of an input: ``window``, in coordinates of ``part``. Sampling outside ``part`` repeats its edge."""
 
-    part: Tuple[int, int, int, int]
+    part: tuple[int, int, int, int]
     """Left, top, width and height in pixels of the image."""
     window: Window
     mirrored: bool
 
 
-def size_of(image: bytes) -> Tuple[int, int]:
+def size_of(image: bytes) -> tuple[int, int]:
     """Return width and height from the header of a JPEG or PNG. Raises what Pillow raises if it cannot open the image."""
     from PIL import Image
 
@@ -89,7 +89,7 @@ def resample(image: np.ndarray, window: Window, size: int) -> np.ndarray:
     return np.rint(first + along[None, :, None] * (second - first)).astype(np.uint8)
 
 
-def _taps(begin: float, length: float, count: int, side: int) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _taps(begin: float, length: float, count: int, side: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the two of ``side`` pixels between which each of ``count`` lies, and its distance from the first."""
     at = np.clip(begin + (np.arange(count) + 0.5) * length / count - 0.5, 0, side - 1)
     low = np.floor(at).astype(np.int64)

@@ -4,7 +4,8 @@ Source of the augmentation: the MLPerf Training reference for image classificati
 """
 
 import re
-from typing import Any, Dict, Iterator, List
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -58,7 +59,7 @@ def build_reader(config: Config, rank: int, ranks: int, seed: int) -> Any:
     return pipeline
 
 
-def build_decoder(config: Config, seed: int, form: BatchFormat, batches: Iterator[List[np.ndarray]]) -> Any:
+def build_decoder(config: Config, seed: int, form: BatchFormat, batches: Iterator[list[np.ndarray]]) -> Any:
     """Return a built pipeline that decodes as training does and does nothing else.
 
     ``batches`` never ends; each item is a batch of JPEGs in memory, as uint8 arrays.
@@ -121,7 +122,7 @@ def _read(config: Config, split: Split, rank: int, ranks: int) -> Any:
     )
 
 
-def _crop(config: Config) -> Dict[str, Any]:
+def _crop(config: Config) -> dict[str, Any]:
     area = (config.data.crop_area_min, rules.CROP_AREA[1])
     return {"random_area": area, "random_aspect_ratio": rules.CROP_ASPECT, "num_attempts": 100}
 
@@ -131,7 +132,7 @@ def _decode(jpegs: Any, config: Config, split: Split, form: BatchFormat) -> Any:
     from nvidia.dali import fn, types
 
     settings = config.input_pipeline
-    how: Dict[str, Any] = {"device": "cpu", "output_type": types.RGB}
+    how: dict[str, Any] = {"device": "cpu", "output_type": types.RGB}
     if form.device_id is not None:
         how.update(
             device="mixed",
@@ -171,7 +172,7 @@ def _augment(images: Any, config: Config, split: Split, form: BatchFormat) -> An
         return fn.cast(made, dtype=dtype) if form.half_precision else made
     # The reference resizes with plain bilinear interpolation, without an antialiasing filter.
     resize = {"device": "cpu", "interp_type": types.INTERP_LINEAR, "antialias": False}
-    normalize: Dict[str, Any] = {"device": "cpu"}
+    normalize: dict[str, Any] = {"device": "cpu"}
     if form.device_id is not None:
         resize.update(device="gpu", bytes_per_sample_hint=settings.crop_buffer_hint, temp_buffer_hint=settings.tmp_buffer_hint)
         normalize = {"device": "gpu", "bytes_per_sample_hint": settings.normalize_buffer_hint}

@@ -2,7 +2,8 @@
 
 import time
 from abc import ABC, abstractmethod
-from typing import Any, Iterator, Tuple
+from collections.abc import Iterator
+from typing import Any
 
 from rn50.data.pipeline import dali
 from rn50.data.pipeline.batches import Batch, BatchFormat, Split
@@ -52,7 +53,7 @@ class DaliBatches(ABC):
         self._set.check_labels(self._wrong_labels())
 
     @abstractmethod
-    def _copied(self, outputs: Any, index: int) -> Tuple[Any, Any]:
+    def _copied(self, outputs: Any, index: int) -> tuple[Any, Any]:
         """Return DALI's images and labels of batch ``index`` in arrays of the framework; count labels that are no class."""
 
     @abstractmethod

@@ -4,7 +4,8 @@ import contextlib
 import math
 import time
 from abc import ABC, abstractmethod
-from typing import Any, Iterator, Tuple, Type
+from collections.abc import Iterator
+from typing import Any
 
 from rn50.data.pipeline.batches import Batch, BatchFormat, Split
 from rn50.data.pipeline.loader_records import Order, Records
@@ -19,7 +20,7 @@ class LoaderBatches(ABC):
     A framework adds ``_load`` and ``_on_device``.
     """
 
-    records: Type[Records] = Records
+    records: type[Records] = Records
 
     def __init__(self, config: Config, split: Split, communicator: Any, seed: int, form: BatchFormat):
         self._config, self._rank = config, communicator.rank
@@ -57,10 +58,10 @@ class LoaderBatches(ABC):
         """Return an iterator over what ``Records.together`` makes of ``order``, with ``each`` batches ahead in every worker."""
 
     @abstractmethod
-    def _on_device(self, images: Any, labels: Any) -> Tuple[Any, Any]:
+    def _on_device(self, images: Any, labels: Any) -> tuple[Any, Any]:
         """Return normalised pixel values and labels on the device, in the framework's arrays, of what ``_next`` returned."""
 
-    def _next(self) -> Tuple[Any, Any]:
+    def _next(self) -> tuple[Any, Any]:
         """Wait for a batch and return what ``_on_device`` takes: (images (B, S, S, 3), labels (B,))."""
         with self._waiting():
             return next_of(self._loader, self._set)

@@ -1,7 +1,8 @@
 """Records as the DataLoader of a framework takes them: what its processes make of each, and in which order."""
 
 import itertools
-from typing import Any, Iterator, List, NamedTuple, Sequence, Tuple, Union
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -44,12 +45,12 @@ class Records:
         """Return the error line for a record whose image is damaged."""
         return self._reader.named(position, f"{preflight.damage_of(image) or f'does not decode ({error})'}; {preflight.REPLACE}")
 
-    def together(self, samples: List[Any]) -> Union[str, Tuple[Any, np.ndarray]]:
+    def together(self, samples: list[Any]) -> str | tuple[Any, np.ndarray]:
         """Return a batch of samples: (result of ``_batch``, float32 labels (B,)); or the first error line among them."""
         fault = next((each for each in samples if isinstance(each, str)), None)
         if fault is not None:
             return fault
-        images, labels = zip(*samples)
+        images, labels = zip(*samples, strict=False)
         return self._batch(images), np.array(labels, np.float32)
 
     def _prepared(self, image: bytes, drawn: Drawn) -> Any:
@@ -75,7 +76,7 @@ class Order:
         begin = sum(records.shard_sizes[:rank])
         self._shard = slice(begin, begin + records.shard_sizes[rank])
 
-    def __iter__(self) -> Iterator[List[Drawn]]:
+    def __iter__(self) -> Iterator[list[Drawn]]:
         for epoch in itertools.count():
             # The order is the same on all ranks, and each takes its own part of it.
             random, every = np.random.default_rng((self._seed, epoch)), self._records.samples

@@ -1,6 +1,6 @@
 """Batches from DALI in NumPy arrays, on the CPU, for what needs no framework."""
 
-from typing import Any, Tuple
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +12,7 @@ class NumpyBatches(dali_batches.DaliBatches):
 
     _wrong = 0
 
-    def _copied(self, outputs: Any, index: int) -> Tuple[np.ndarray, np.ndarray]:
+    def _copied(self, outputs: Any, index: int) -> tuple[np.ndarray, np.ndarray]:
         images, labels = (output.as_array() for output in outputs)
         labels = labels.reshape(-1)
         # check_labels reports a label that is no class index.

@@ -6,7 +6,6 @@ shard is read in the same number of batches; the last ones are padded with copie
 
 import math
 from pathlib import Path
-from typing import List, Optional, Tuple
 
 from rn50.data import preflight
 from rn50.data.pipeline.batches import Split
@@ -14,10 +13,10 @@ from rn50.errors import UserError
 from rn50.settings.config import Config
 
 
-def shard_sizes(samples: int, shards: int) -> List[int]:
+def shard_sizes(samples: int, shards: int) -> list[int]:
     """Return the number of samples of every shard; they sum to ``samples`` and differ by at most 1."""
     bounds = [samples * shard // shards for shard in range(shards + 1)]
-    return [end - begin for begin, end in zip(bounds, bounds[1:])]
+    return [end - begin for begin, end in zip(bounds, bounds[1:], strict=False)]
 
 
 def batches(samples: int, shards: int, batch_size: int) -> int:
@@ -25,7 +24,7 @@ def batches(samples: int, shards: int, batch_size: int) -> int:
     return math.ceil(max(shard_sizes(samples, shards)) / batch_size)
 
 
-def ragged_sizes(samples: int, shards: int, batch_size: int) -> List[int]:
+def ragged_sizes(samples: int, shards: int, batch_size: int) -> list[int]:
     """Return the sizes, at most two, that the last batches of the shards have where they are not full."""
     last = batches(samples, shards, batch_size) - 1
     return sorted({real_samples(size, last, batch_size) for size in shard_sizes(samples, shards)} - {batch_size})
@@ -51,7 +50,7 @@ class RecordSet:
         self.batches = batches(self.samples, ranks, self._batch_size)
         """Batches of one pass, the same number for every shard."""
 
-    def counts(self, shard: int, index: int) -> Tuple[int, int]:
+    def counts(self, shard: int, index: int) -> tuple[int, int]:
         """Return how many samples of batch ``index`` are the shard's own rather than padding, and their sum over all shards."""
         own = [real_samples(size, index, self._batch_size) for size in self.shard_sizes]
         return own[shard], sum(own)
@@ -61,7 +60,7 @@ class RecordSet:
         if wrong:
             raise self.fault(f"there are {wrong:.0f} labels that are no whole number in [0, {self._classes})")
 
-    def fault(self, otherwise: str, suspect: Optional[int] = None) -> UserError:
+    def fault(self, otherwise: str, suspect: int | None = None) -> UserError:
         """Return an error on the bad record: the one that starts at byte ``suspect``, else the first.
 
         Its message is ``otherwise`` if none is found in good time.

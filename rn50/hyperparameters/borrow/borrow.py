@@ -8,8 +8,8 @@ header says so.
 import dataclasses
 import pathlib
 import shlex
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
 from rn50.benchmark import rules
 from rn50.errors import UserError, UserErrors
@@ -27,8 +27,8 @@ class Change:
     """A variable's value before and after, None where it is not set; ``origin`` says where the new value comes from."""
 
     name: str
-    before: Optional[str]
-    after: Optional[str]
+    before: str | None
+    after: str | None
     origin: str
 
 
@@ -41,15 +41,15 @@ class Borrowed:
     origin: Origin
     base: pathlib.Path
     config: Config
-    changes: Tuple[Change, ...]
-    assumed: Tuple[str, ...]
-    mixed: Tuple[str, ...]
-    prediction: Optional[Prediction]
-    header: Tuple[Tuple[str, str], ...]
+    changes: tuple[Change, ...]
+    assumed: tuple[str, ...]
+    mixed: tuple[str, ...]
+    prediction: Prediction | None
+    header: tuple[tuple[str, str], ...]
     text: str
 
     @property
-    def findings(self) -> List[str]:
+    def findings(self) -> list[str]:
         """Return the reasons for which the official rules would reject its result, one per line."""
         return show.findings(self.config)
 
@@ -64,7 +64,7 @@ class Borrowed:
 
 
 def borrow(
-    source: Origin, base: pathlib.Path, global_batch_size: Optional[int] = None, only: Sequence[str] = (), partial: bool = False
+    source: Origin, base: pathlib.Path, global_batch_size: int | None = None, only: Sequence[str] = (), partial: bool = False
 ) -> Borrowed:
     """Return the configuration ``base`` with the hyperparameters of ``source``, at another batch size if one is given.
 
@@ -102,7 +102,7 @@ def borrow(
     return dataclasses.replace(draft, config=config, changes=changes, text=text)
 
 
-def _taken(source: Origin, only: Sequence[str], partial: bool) -> Tuple[Dict[str, str], List[str]]:
+def _taken(source: Origin, only: Sequence[str], partial: bool) -> tuple[dict[str, str], list[str]]:
     """Return the borrowed values, and the names of the variables that keep the base's values."""
     unknown = [name for name in only if name not in GROUP]
     if unknown:
@@ -152,7 +152,7 @@ def _on_imagenet(config: Config) -> bool:
     return rules.is_task(dataclasses.asdict(config.data), None)
 
 
-def _prediction(source: Origin, values: Dict[str, str], batch: int, config: Config) -> Optional[Prediction]:
+def _prediction(source: Origin, values: dict[str, str], batch: int, config: Config) -> Prediction | None:
     """Return the epochs to expect. Those of the source's own runs count on data of the same size only, those of published runs
     and of the reference on ImageNet only."""
     decay = float(values.get("DECAY_EPOCHS", values["NUMEPOCHS"]))
@@ -163,7 +163,7 @@ def _prediction(source: Origin, values: Dict[str, str], batch: int, config: Conf
     return expected_epochs.of_recipe(key, own) if _on_imagenet(config) else expected_epochs.of_own_runs(own)
 
 
-def _text(draft: Borrowed, base: Base, values: Dict[str, str]) -> str:
+def _text(draft: Borrowed, base: Base, values: dict[str, str]) -> str:
     rows = [
         ("command", "CONFIG_FILE=/path/to/this/file ./run_and_time.sh"),
         ("machine", base.machine),
@@ -173,7 +173,7 @@ def _text(draft: Borrowed, base: Base, values: Dict[str, str]) -> str:
     return rewrite.render(base, "with borrowed hyperparameters", rows, values)
 
 
-def _header(draft: Borrowed, batch: int) -> List[Tuple[str, str]]:
+def _header(draft: Borrowed, batch: int) -> list[tuple[str, str]]:
     source = draft.origin
     rows = [
         ("borrowed", f"by `rn50 borrow {shlex.quote(source.name)}`, for {draft.base.name}"),

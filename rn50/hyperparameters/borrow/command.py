@@ -1,7 +1,7 @@
 """The command that borrows a recipe, as ``rn50 plan`` and ``rn50 borrow --suggest`` end with it."""
 
 import shlex
-from typing import Mapping
+from collections.abc import Mapping
 
 PLACEHOLDER = "CONFIG"
 """Stands for the configuration of the reader's system where the environment names none."""

@@ -1,8 +1,9 @@
 """Output of ``rn50 borrow``: the changes, the rule findings and the expected epochs; candidates for a batch size."""
 
 import pathlib
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Any, Callable, Dict, Optional, Sequence
+from typing import Any
 
 from rich.table import Table
 
@@ -12,7 +13,7 @@ from rn50.hyperparameters.expected_epochs import DISTANCE_EPOCHS, Candidate
 from rn50.process import environment
 from rn50.terminal import Terminal, print_json
 
-_SHARED: Dict[str, Callable[[Candidate], str]] = {
+_SHARED: dict[str, Callable[[Candidate], str]] = {
     "batch": lambda each: str(each.global_batch_size),
     "learning rate": lambda each: f"{each.values['base_learning_rate']:g}",
     "warm-up": lambda each: f"{each.values['warmup_epochs']:g}",
@@ -21,7 +22,7 @@ _SHARED: Dict[str, Callable[[Candidate], str]] = {
     "momentum": lambda each: f"{each.values['momentum']:g}",
 }
 """Values of a recipe, which are said once where all candidates have the same."""
-_COLUMNS: Dict[str, Callable[[Candidate], str]] = {
+_COLUMNS: dict[str, Callable[[Candidate], str]] = {
     **_SHARED,
     "epochs": lambda each: f"{each.prediction.mean:.1f} ({each.prediction.low:g}-{each.prediction.high:g})",
     "missed": lambda each: f"{each.prediction.missed}/{each.prediction.runs}",
@@ -29,7 +30,7 @@ _COLUMNS: Dict[str, Callable[[Candidate], str]] = {
 }
 
 
-def to_json(borrowed: Borrowed, written: Optional[pathlib.Path]) -> Dict[str, Any]:
+def to_json(borrowed: Borrowed, written: pathlib.Path | None) -> dict[str, Any]:
     """Return the result as plain data."""
     source, said = borrowed.origin, borrowed.prediction
     return {
@@ -50,7 +51,7 @@ def to_json(borrowed: Borrowed, written: Optional[pathlib.Path]) -> Dict[str, An
     }  # fmt: skip
 
 
-def print_table(borrowed: Borrowed, written: Optional[pathlib.Path], console: Terminal) -> None:
+def print_table(borrowed: Borrowed, written: pathlib.Path | None, console: Terminal) -> None:
     """Print the changes, the rule findings and the expected epochs."""
     source = borrowed.origin
     console.print(f"{source.kind} {source.name} for {borrowed.config.run.system}", style="bold")
@@ -89,14 +90,14 @@ def print_suggestions(found: Sequence[Candidate], global_batch_size: int, consol
     columns = [[heading, *cells] for heading, cells in texts.items() if heading not in common]
     columns.insert(0, ["", *map(str, range(1, len(found) + 1))])
     widths = [max(map(len, column)) for column in columns]
-    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths)) for row in zip(*columns)]
+    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=False)) for row in zip(*columns, strict=False)]
     sources = ["source", *(each.name for each in found)]
     fits = len(lines[0]) + 2 + max(map(len, sources)) <= console.width
     console.print(f"Recipes for a global batch size of {global_batch_size:,}", style="bold")
     if common:
         console.print(f"All have {', '.join(f'{heading} {texts[heading][0]}' for heading in common)}.")
     console.print("")
-    for line, source in zip(lines, sources):
+    for line, source in zip(lines, sources, strict=False):
         console.print(f"{line}  {source}" if fits else line)
         if not fits and line is not lines[0]:
             console.print(f"{' ' * widths[0]}  {source}")
@@ -111,7 +112,7 @@ def print_suggestions(found: Sequence[Candidate], global_batch_size: int, consol
         console.print(line)
 
 
-def show(borrowed: Borrowed, written: Optional[pathlib.Path], as_json: bool) -> None:
+def show(borrowed: Borrowed, written: pathlib.Path | None, as_json: bool) -> None:
     """Print what was borrowed, and where it was written."""
     print_json(to_json(borrowed, written)) if as_json else print_table(borrowed, written, Terminal())
 

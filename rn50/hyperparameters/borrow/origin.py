@@ -10,8 +10,9 @@ import os
 import pathlib
 import re
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any
 
 from rn50.benchmark import rules
 from rn50.errors import UserError
@@ -50,14 +51,14 @@ class Origin:
 
     name: str
     kind: str
-    values: Dict[str, str]
-    global_batch_size: Optional[int]
-    provenance: Tuple[Tuple[str, str], ...]
-    epochs: Tuple[Optional[float], ...] = ()
-    notes: Tuple[str, ...] = ()
-    batch_norm_span: Optional[int] = None
-    doubtful: Tuple[str, ...] = ()
-    train_samples: Optional[int] = rules.TRAIN_SAMPLES
+    values: dict[str, str]
+    global_batch_size: int | None
+    provenance: tuple[tuple[str, str], ...]
+    epochs: tuple[float | None, ...] = ()
+    notes: tuple[str, ...] = ()
+    batch_norm_span: int | None = None
+    doubtful: tuple[str, ...] = ()
+    train_samples: int | None = rules.TRAIN_SAMPLES
 
 
 def find(name: str) -> Origin:
@@ -81,13 +82,13 @@ def find(name: str) -> Origin:
     raise UserError(excerpt(name), f"neither a file nor a published result{meant}", f"give {FORMS}")
 
 
-def names() -> List[str]:
+def names() -> list[str]:
     """Return the names of all published results and reference convergence points."""
     points = [f"rcp/{ruleset}/{point['BS']}" for ruleset in rules.RCP_RULESETS for point in _points(ruleset).values()]
     return [*(result.name for result in published.results()), *points]
 
 
-def _points(ruleset: str) -> Dict[str, Any]:
+def _points(ruleset: str) -> dict[str, Any]:
     """Return the reference convergence points of a ruleset, by name."""
     return dict(json.loads(recipe.reference_file(ruleset).read_text(encoding="utf-8")))
 
@@ -105,8 +106,8 @@ def _beginning(path: pathlib.Path) -> str:
 
 def _of_published(result: published.PublishedResult) -> Origin:
     runs = tuple(e if e is not None and e in result.epochs_to_target and status == "success" else None
-                 for e, status in zip(result.epochs, result.run_status))
-    said: Dict[str, Any] = {
+                 for e, status in zip(result.epochs, result.run_status, strict=False))
+    said: dict[str, Any] = {
         "optimizer": result.optimizer, "base_learning_rate": result.base_learning_rate, "momentum": result.momentum,
         "learning_rate_warmup_epochs": result.warmup_epochs, "weight_decay": result.weight_decay,
         "label_smoothing": result.label_smoothing,
@@ -126,7 +127,7 @@ def _of_logs(name: str, files: Sequence[pathlib.Path]) -> Origin:
     logs = [read_log(file) for file in files]
     recipes = [recipe.of_log(log) for log in logs]
     first = recipes[0]
-    for file, other in zip(files, recipes):
+    for file, other in zip(files, recipes, strict=False):
         differs = [called for key, called in recipe.NAMES.items() if other.values[key] != first.values[key]]
         if differs or other.batch_size != first.batch_size:
             what = ", ".join(differs) or "global batch size"
@@ -177,11 +178,11 @@ def _of_file(name: str, path: pathlib.Path) -> Origin:
     """Read only the file's assignments; nothing in it is run."""
     found = assignments.read(path)
     found.refuse_missing()
-    values: Dict[str, str] = {}
+    values: dict[str, str] = {}
     notes = [str(each) for each in found.not_read[:_MOST_NOTES]]
     if len(found.not_read) > _MOST_NOTES:
         notes.append(f"not read: {len(found.not_read) - _MOST_NOTES} more statements")
-    ranks: Optional[int] = 1
+    ranks: int | None = 1
     doubtful = []
     for section, field_, variable in variables():
         is_rank = field_ in ("ranks_per_node", "nodes")
@@ -216,11 +217,11 @@ def _of_file(name: str, path: pathlib.Path) -> Origin:
 
 
 def _values(
-    name: str, said: Dict[str, Any], decay: Optional[float], runs: Sequence[Optional[float]], first: Optional[float],
-    interval: Optional[float],
-) -> Dict[str, str]:  # fmt: skip
+    name: str, said: dict[str, Any], decay: float | None, runs: Sequence[float | None], first: float | None,
+    interval: float | None,
+) -> dict[str, str]:  # fmt: skip
     """Return the variables that logged values stand for."""
-    values: Dict[str, str] = {}
+    values: dict[str, str] = {}
     if said.get("optimizer"):
         try:
             values["OPTIMIZER"] = optimizer(str(said["optimizer"]))
@@ -249,7 +250,7 @@ def _values(
     return values
 
 
-def _span(said: recipe.Recipe) -> Optional[int]:
+def _span(said: recipe.Recipe) -> int | None:
     span = said.values.get("model_bn_span")
     return span if isinstance(span, int) else None
 

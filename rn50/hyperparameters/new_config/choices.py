@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from dataclasses import dataclass
-from typing import FrozenSet, NamedTuple, Optional, Tuple
+from typing import NamedTuple
 
 from rn50 import frameworks
 from rn50.benchmark import rules
@@ -42,9 +42,9 @@ class Devices:
 
     device: str
     ranks: int
-    models: Tuple[str, ...]
-    memory_mib: Optional[float]
-    capabilities: FrozenSet[Tuple[int, int]]
+    models: tuple[str, ...]
+    memory_mib: float | None
+    capabilities: frozenset[tuple[int, int]]
 
     @property
     def unit(self) -> str:
@@ -92,7 +92,7 @@ def described(machine: Machine, on: Devices) -> str:
     return "; ".join([*accelerators, host + (f", {memory / (1 << 30):.0f} GiB" if memory else "")])
 
 
-def framework(on: Devices, software: Software, asked: Optional[str]) -> Choice:
+def framework(on: Devices, software: Software, asked: str | None) -> Choice:
     """Return the framework that was ``asked`` for, or one that can use the devices: an installed one, or else the default first.
 
     Raises UserError if none can, or the one asked for cannot.
@@ -154,7 +154,7 @@ def threads(machine: Machine, on: Devices) -> Choice:
     return Choice(str(max(1, min(cpus - 1, MOST_THREADS))), f"of {cpus} CPUs a rank")
 
 
-def fitting(on: Devices, precision: str, data: Data) -> Optional[int]:
+def fitting(on: Devices, precision: str, data: Data) -> int | None:
     """Return the largest number of images of a rank that its memory holds; None if the memory is not known."""
     if on.memory_mib is None:
         return None

@@ -1,7 +1,7 @@
 """Output of ``rn50 config new``: the machine, what was chosen and why, the file, and the next commands."""
 
 import pathlib
-from typing import Any, Dict
+from typing import Any
 
 from rich.table import Table
 
@@ -10,7 +10,7 @@ from rn50.hyperparameters.new_config.new_config import NewConfig, commands, expe
 from rn50.terminal import Terminal, print_json
 
 
-def to_json(new: NewConfig, written: pathlib.Path) -> Dict[str, Any]:
+def to_json(new: NewConfig, written: pathlib.Path) -> dict[str, Any]:
     """Return the configuration as plain data."""
     plan = new.plan
     return {

@@ -13,8 +13,8 @@ import pathlib
 import re
 import shlex
 import tempfile
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
 from rn50 import files
 from rn50.benchmark import rules
@@ -53,14 +53,14 @@ class NewConfig:
     batch: Choice
     config: Config
     borrowed: Borrowed
-    base: Optional[pathlib.Path]
-    plan: Optional[Plan]
-    known: Optional[str]
-    cautions: Tuple[str, ...]
+    base: pathlib.Path | None
+    plan: Plan | None
+    known: str | None
+    cautions: tuple[str, ...]
     text: str
 
     @property
-    def findings(self) -> List[str]:
+    def findings(self) -> list[str]:
         """Return the reasons for which the official rules would reject its result, one per line."""
         return show.findings(self.config)
 
@@ -72,9 +72,9 @@ class _Source:
     origin: origin.Origin
     data: Data
     batch: Choice
-    base: Optional[pathlib.Path] = None
-    plan: Optional[Plan] = None
-    known: Optional[str] = None
+    base: pathlib.Path | None = None
+    plan: Plan | None = None
+    known: str | None = None
 
 
 def valid_name(name: str) -> str:
@@ -85,7 +85,7 @@ def valid_name(name: str) -> str:
 
 
 def make(
-    name: str, machine: Machine, software: Software, base: Optional[pathlib.Path] = None, framework: Optional[str] = None
+    name: str, machine: Machine, software: Software, base: pathlib.Path | None = None, framework: str | None = None
 ) -> NewConfig:
     """Return a configuration called ``name`` for a machine, with hyperparameters and data of ``base`` if it is given.
 
@@ -162,7 +162,7 @@ def _is_far(recipe: origin.Origin, total: int) -> bool:
     return abs(math.log2((recipe.global_batch_size or total) / total)) > WITHIN_OCTAVES
 
 
-def _cautions(machine: Machine, on: Devices, source: _Source) -> Tuple[str, ...]:
+def _cautions(machine: Machine, on: Devices, source: _Source) -> tuple[str, ...]:
     found = list(source.plan.cautions) if source.plan else []
     total = int(source.batch.value) * on.ranks
     if source.base and _is_far(source.origin, total):
@@ -178,7 +178,7 @@ def _cautions(machine: Machine, on: Devices, source: _Source) -> Tuple[str, ...]
     return tuple(found)
 
 
-Line = Tuple[str, str, str]
+Line = tuple[str, str, str]
 """Name, value as the shell reads it, and reason."""
 
 
@@ -223,7 +223,7 @@ def _behind(run: Iterator[Line], data: Iterator[Line], inputs: Iterator[Line]) -
     ])  # fmt: skip
 
 
-def _section(title: str, lines: Iterator[Line]) -> List[str]:
+def _section(title: str, lines: Iterator[Line]) -> list[str]:
     return [_heading(title), *(_line(*each) for each in lines), ""]
 
 
@@ -257,7 +257,7 @@ def _text(name: str, machine: str, on: Devices, source: _Source, borrowed: Borro
         *expected(borrowed, source.plan, source.known, source.base),
         *borrowed.header,
     ]
-    lines: Dict[str, Line] = {
+    lines: dict[str, Line] = {
         each.name: (each.name, each.after or "", each.origin) for each in borrowed.changes
         if each.origin in ("borrowed", "assumed")
     }  # fmt: skip
@@ -276,8 +276,8 @@ def _text(name: str, machine: str, on: Devices, source: _Source, borrowed: Borro
 
 
 def expected(
-    borrowed: Borrowed, plan: Optional[Plan], known: Optional[str], base: Optional[pathlib.Path]
-) -> List[Tuple[str, str]]:
+    borrowed: Borrowed, plan: Plan | None, known: str | None, base: pathlib.Path | None
+) -> list[tuple[str, str]]:
     """Return epochs and minutes in words as rows of a header, none of them measured."""
     if not borrowed.config.is_imagenet:
         same = base and borrowed.origin.global_batch_size == borrowed.config.global_batch_size

@@ -1,7 +1,7 @@
 """Accelerator names: one spelling for the many that submitters write."""
 
 import re
-from typing import Iterable, List, Optional
+from collections.abc import Iterable
 
 from rn50.errors import UserError
 from rn50.results.published import PublishedResult
@@ -34,7 +34,7 @@ def _word(model: str) -> str:
     return re.sub("PCIe", "PCIe", found, flags=re.IGNORECASE)
 
 
-def known(results: Iterable[PublishedResult]) -> List[str]:
+def known(results: Iterable[PublishedResult]) -> list[str]:
     """Return the names in ``results``, each once, those with the most results first."""
     names = [name(result.accelerator_model) for result in results if result.accelerator_model]
     return sorted(set(names), key=lambda each: (-names.count(each), each))
@@ -60,7 +60,7 @@ def find(wanted: str, names: Iterable[str]) -> str:
                        f"known are {', '.join(names)}; of another one give what you measured, with --images-per-second")
 
 
-def of_gpu(gpu: str, names: Iterable[str]) -> Optional[str]:
+def of_gpu(gpu: str, names: Iterable[str]) -> str | None:
     """Return the one of ``names`` that is meant by the name that ``nvidia-smi`` gives a GPU; None if it is another one.
 
     The order of the words differs: ``NVIDIA A100 80GB PCIe`` is ``A100-PCIe-80GB``.

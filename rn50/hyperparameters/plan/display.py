@@ -2,7 +2,8 @@
 
 import io
 import pathlib
-from typing import Any, Dict, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from matplotlib.figure import Figure
 from rich.table import Table
@@ -28,7 +29,7 @@ FORMATS = {
 """Format of a plot -> what its file says of itself: our mark and, so that the same plot is the same file, no date."""
 
 
-def to_json(plan: Plan) -> Dict[str, Any]:
+def to_json(plan: Plan) -> dict[str, Any]:
     """Return a plan as JSON values; the hyperparameters are those that the source logged, its batch size included."""
     said, recipe = plan.prediction, plan.recipe
     source = recipe.source
@@ -59,7 +60,7 @@ def to_json(plan: Plan) -> Dict[str, Any]:
     }  # fmt: skip
 
 
-def curve_to_json(plans: Sequence[Plan]) -> Dict[str, Any]:
+def curve_to_json(plans: Sequence[Plan]) -> dict[str, Any]:
     """Return the curve as JSON values, one plan per point."""
     return {"accelerator": plans[0].accelerator, "confidence": CONFIDENCE, "curve": [to_json(plan) for plan in plans]}
 
@@ -121,7 +122,7 @@ def draw_curve(plans: Sequence[Plan], results: Sequence[PublishedResult], file: 
     above.fill_between(x, low, high, alpha=0.25, linewidth=0, label=f"{CONFIDENCE:.0%} interval")
     above.plot(x, [plan.prediction.minutes for plan in plans], marker="o", markersize=4, label="predicted")
     if dots:
-        above.plot(*zip(*dots), "x", color="black", markersize=4, label="published, at any batch size")
+        above.plot(*zip(*dots, strict=False), "x", color="black", markersize=4, label="published, at any batch size")
     above.set(ylabel="minutes to 75.9 %", yscale="log", title=plans[0].accelerator)
     above.legend()
     below.plot(x, [plan.global_batch_size for plan in plans], drawstyle="steps-mid", marker="o", markersize=4)

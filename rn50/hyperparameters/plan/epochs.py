@@ -7,8 +7,9 @@ is a median, not a mean, because epochs come in steps of an evaluation and badly
 is never below the fewest epochs that a published result needed.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Optional, Sequence, Tuple
+from typing import Any
 
 import numpy as np
 
@@ -59,7 +60,7 @@ class EpochModel:
         self._fewest = float(needed.min())
         self._differences = np.append(needed - reference.epochs(self._batch_sizes), _OF_THE_REFERENCE)
 
-    def predict(self, global_batch_size: int, recipe: Optional[Tuple[Any, ...]] = None) -> Epochs:
+    def predict(self, global_batch_size: int, recipe: tuple[Any, ...] | None = None) -> Epochs:
         """Return the epochs at a batch size, with a ``published.recipe`` if one is given, else with the usual ones."""
         octaves = np.log2(self._batch_sizes / global_batch_size)
         weights = np.exp(-((octaves / self._weights.octaves) ** 2) / 2)

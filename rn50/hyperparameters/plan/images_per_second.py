@@ -10,8 +10,9 @@ which is fitted by expectation maximisation.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any
 
 import numpy as np
 
@@ -73,7 +74,7 @@ class ThroughputModel:
     def __init__(
         self,
         results: Sequence[PublishedResult],
-        measured: Optional[Tuple[Point, float]] = None,
+        measured: tuple[Point, float] | None = None,
         spread: Spread = Spread(),
     ) -> None:
         usable = [(each, rate) for each in results for rate in [training_rate(each)] if rate and each.is_closed]
@@ -96,7 +97,7 @@ class ThroughputModel:
             noise = np.where(self._known.planned, own, own * wider)
 
     @property
-    def accelerators(self) -> List[str]:
+    def accelerators(self) -> list[str]:
         """Return the names of the accelerators with a published or measured rate."""
         return sorted(set(self._known.names))
 
@@ -112,9 +113,9 @@ class ThroughputModel:
         """Return the covariance between two sets of points. Shape (points of a, points of b)."""
         s = self._spread
         same = a.names[:, None] == b.names
-        apart = sum(np.subtract.outer(x, y) ** 2 for x, y in zip(a.octaves, b.octaves))
+        apart = sum(np.subtract.outer(x, y) ** 2 for x, y in zip(a.octaves, b.octaves, strict=False))
         near = np.exp(-apart / (2 * s.octaves**2))
-        trend = sum(np.multiply.outer(x, y) for x, y in zip(a.octaves, b.octaves))
+        trend = sum(np.multiply.outer(x, y) for x, y in zip(a.octaves, b.octaves, strict=False))
         return np.asarray(
             s.accelerator**2 * same + s.trend**2 * trend + (s.bends**2 + s.own_bends**2 * same) * near
             + self._planned**2 * np.multiply.outer(a.planned, b.planned)
@@ -127,7 +128,7 @@ class _Features:
     results are. ``planned`` marks the points of the planned system."""
 
     names: "np.ndarray[Any, Any]"
-    octaves: Tuple["np.ndarray[Any, Any]", "np.ndarray[Any, Any]"]
+    octaves: tuple["np.ndarray[Any, Any]", "np.ndarray[Any, Any]"]
     planned: "np.ndarray[Any, Any]"
 
     @classmethod
@@ -149,7 +150,7 @@ def point(result: PublishedResult) -> Point:
     return Point(name, result.accelerators, result.global_batch_size / result.accelerators)
 
 
-def training_rate(result: PublishedResult) -> Optional[float]:
+def training_rate(result: PublishedResult) -> float | None:
     """Return images/s per accelerator without evaluations and start-up, which ``images_per_second_per_accelerator`` includes;
     None if the table lacks a value that this needs."""
     speed, number, taken = result.images_per_second_per_accelerator, result.accelerators, result.olympic_minutes
@@ -160,7 +161,7 @@ def training_rate(result: PublishedResult) -> Optional[float]:
     return _images(images, count) / (number * (60 * taken - START_UP_SECONDS))
 
 
-def evaluations(epochs: float, first: Optional[float], interval: Optional[float]) -> float:
+def evaluations(epochs: float, first: float | None, interval: float | None) -> float:
     """Return the evaluations of a run of ``epochs``; if the first epoch or the interval is not known, it is the usual 3 or 4."""
     return max(1.0, 1 + (epochs - (first or 3)) / (interval or rules.EVAL_PERIOD_EPOCHS))
 

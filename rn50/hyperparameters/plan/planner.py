@@ -6,8 +6,8 @@ held-out published results.
 
 import math
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import List, Optional, Sequence, Tuple
 
 from rn50.errors import UserError
 from rn50.hyperparameters import expected_epochs
@@ -60,7 +60,7 @@ class Plan:
     global_batch_size: int
     prediction: Prediction
     recipe: Recipe
-    cautions: Tuple[str, ...]
+    cautions: tuple[str, ...]
 
     @property
     def evidence(self) -> int:
@@ -73,8 +73,8 @@ class SystemPlanner:
 
     def __init__(
         self,
-        results: Optional[Sequence[PublishedResult]] = None,
-        measured: Optional[Tuple[Point, float]] = None,
+        results: Sequence[PublishedResult] | None = None,
+        measured: tuple[Point, float] | None = None,
         weights: Weights = Weights(),  # noqa: B008
         spread: Spread = Spread(),  # noqa: B008
     ) -> None:
@@ -87,7 +87,7 @@ class SystemPlanner:
         self._points += [measured[0]] if measured else []
 
     def predict(
-        self, accelerator: str, accelerators: int, global_batch_size: int, recipe: Optional[PublishedResult] = None
+        self, accelerator: str, accelerators: int, global_batch_size: int, recipe: PublishedResult | None = None
     ) -> Prediction:
         """Predict a run with the hyperparameters of ``recipe``, or with the usual ones at this batch size."""
         epochs = self._epochs.predict(global_batch_size, published.recipe(recipe) if recipe else None)
@@ -137,7 +137,7 @@ class SystemPlanner:
         equal = [each for each in plans if each.prediction.high <= EQUAL * fewest_minutes]
         return max(equal, key=lambda each: (each.evidence, -each.prediction.high))
 
-    def candidates(self, accelerator: str, accelerators: int, fitting: int = 0) -> List[Plan]:
+    def candidates(self, accelerator: str, accelerators: int, fitting: int = 0) -> list[Plan]:
         """Return plans at the published batch sizes, rounded to a whole number of images per accelerator, and at the most and the
         fewest images.
 
@@ -165,15 +165,15 @@ class SystemPlanner:
             batches |= {fewest, most}
         return [self.plan(accelerator, accelerators, batch * accelerators, fitting) for batch in sorted(batches or {most})]
 
-    def curve(self, accelerator: str) -> List[Plan]:
+    def curve(self, accelerator: str) -> list[Plan]:
         """Return the best plan for each of ``SCALES``."""
         return [self.best(accelerator, accelerators) for accelerators in SCALES]
 
-    def _published(self, accelerator: str) -> List[Point]:
+    def _published(self, accelerator: str) -> list[Point]:
         """Return the points of an accelerator, of all accelerators if it has none."""
         return [each for each in self._points if each.accelerator == accelerator] or self._points
 
-    def _cautions(self, accelerator: str, accelerators: int, global_batch_size: int, recipe: Recipe, fitting: int) -> List[str]:
+    def _cautions(self, accelerator: str, accelerators: int, global_batch_size: int, recipe: Recipe, fitting: int) -> list[str]:
         own = self._published(accelerator)
         smallest = min(each.global_batch_size or 0 for each in self.results)
         together = max(each.accelerators for each in own)
@@ -204,8 +204,8 @@ def _refuse_idle(accelerators: int, global_batch_size: int) -> None:
 
 
 def planner_for(
-    accelerator: Optional[str], images_per_second: Optional[float], accelerators: Optional[int], global_batch_size: Optional[int]
-) -> Tuple[SystemPlanner, str]:
+    accelerator: str | None, images_per_second: float | None, accelerators: int | None, global_batch_size: int | None
+) -> tuple[SystemPlanner, str]:
     """Return the planner for what the command line was given, and the name of the accelerator.
 
     Without a name it is the accelerator with the most published results. With a measured rate and no name it is a new one, known

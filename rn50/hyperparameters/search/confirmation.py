@@ -3,8 +3,9 @@
 import heapq
 import pathlib
 import secrets
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import IO, Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
+from typing import IO, Any, NamedTuple
 
 from rn50.hyperparameters.search import locks, method
 from rn50.hyperparameters.search.journal import Trial
@@ -21,15 +22,15 @@ MOST_SEED = 2**31 - 1
 class Pair(NamedTuple):
     """Points to compare, and the seeds of each."""
 
-    points: Dict[str, Point]
-    seeds: Dict[str, List[int]]
+    points: dict[str, Point]
+    seeds: dict[str, list[int]]
 
-    def to_json(self) -> Dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return the pair as the journal stores it."""
         return {"points": {who: list(point) for who, point in self.points.items()}, "seeds": self.seeds}
 
     @staticmethod
-    def of_json(said: Dict[str, Any]) -> "Pair":
+    def of_json(said: dict[str, Any]) -> "Pair":
         """Return the pair that ``to_json`` made plain data of."""
         return Pair({who: Point(*values) for who, values in said["points"].items()}, said["seeds"])
 
@@ -50,9 +51,9 @@ class Verdict:
     runs that did not reach the target."""
 
     stands: bool
-    difference: Optional[Difference]
-    missed: Dict[str, int]
-    scores: Dict[str, SystemScore]
+    difference: Difference | None
+    missed: dict[str, int]
+    scores: dict[str, SystemScore]
     sentence: str
 
 
@@ -68,7 +69,7 @@ def fresh_seed(used: Iterable[int]) -> int:
 def pair(baseline: Point, winner: Point, runs: int, used: Iterable[int]) -> Pair:
     """Return the pair with ``runs`` fresh seeds each."""
     taken = list(used)
-    seeds: Dict[str, List[int]] = {BASELINE: [], WINNER: []}
+    seeds: dict[str, list[int]] = {BASELINE: [], WINNER: []}
     for _ in range(runs):
         for of_one in seeds.values():
             of_one.append(fresh_seed(taken))
@@ -76,7 +77,7 @@ def pair(baseline: Point, winner: Point, runs: int, used: Iterable[int]) -> Pair
     return Pair({BASELINE: baseline, WINNER: winner}, seeds)
 
 
-def baseline_of(start: Point, trials: List[Trial]) -> Optional[Point]:
+def baseline_of(start: Point, trials: list[Trial]) -> Point | None:
     """Return the first configuration that reached the target: the given one if any of its runs did, else that of the first trial
     that did; None if none did."""
     reached = [trial.point for trial in trials if trial.value is not None and trial.value < method.MISSED]
@@ -93,7 +94,7 @@ def takes(baseline: float, winner: float, seeds: int, workers: int) -> float:
     return max(busy)
 
 
-def slots(folder: pathlib.Path, confirmed: Pair) -> List[Tuple[str, int, int, pathlib.Path]]:
+def slots(folder: pathlib.Path, confirmed: Pair) -> list[tuple[str, int, int, pathlib.Path]]:
     """Return all runs, baseline and winner in turn, so that a machine that gets slower does so for both."""
     runs = len(confirmed.seeds[BASELINE])
     return [
@@ -107,7 +108,7 @@ def left(folder: pathlib.Path, confirmed: Pair) -> int:
     return sum(not file.exists() for _, _, _, file in slots(folder, confirmed))
 
 
-def next_slot(folder: pathlib.Path, confirmed: Pair) -> Optional[Slot]:
+def next_slot(folder: pathlib.Path, confirmed: Pair) -> Slot | None:
     """Return the next run that is neither finished nor being made, None if there is none."""
     for who, number, seed, file in slots(folder, confirmed):
         if not file.exists():

@@ -6,7 +6,8 @@ A lock on a file of the trial shows that its worker is alive; the worker shares 
 
 import contextlib
 import pathlib
-from typing import IO, Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+from collections.abc import Iterator, Mapping
+from typing import IO, Any, NamedTuple
 
 from rn50 import files
 from rn50.errors import UserError
@@ -35,9 +36,9 @@ class Trial(NamedTuple):
     stage: str
     seed: int
     state: str
-    value: Optional[float]
+    value: float | None
     note: str
-    seconds: Optional[float]
+    seconds: float | None
     host: str
 
 
@@ -96,15 +97,15 @@ class Journal:
         """Return the path of a trial's log."""
         return self.folder / "trials" / f"{number:03d}" / RESULT
 
-    def trials(self) -> List[Trial]:
+    def trials(self) -> list[Trial]:
         """Return all trials, by number."""
         return [_trial(each) for each in self._study.get_trials(deepcopy=False)]
 
-    def begin(self, point: Point, stage: str, seed: int, host: str) -> Tuple[int, IO[Any]]:
+    def begin(self, point: Point, stage: str, seed: int, host: str) -> tuple[int, IO[Any]]:
         """Add a trial in one record, while ``alone``. It is alive until the stream is closed, here and in every process that has
         it."""
         parameters = {name: value for name, value in point._asdict().items() if value is not None}
-        distributions: Dict[str, BaseDistribution] = {name: FloatDistribution(0, LARGEST) for name in parameters}
+        distributions: dict[str, BaseDistribution] = {name: FloatDistribution(0, LARGEST) for name in parameters}
         facts = {"stage": stage, "seed": seed, "host": host}
         self._study.add_trial(
             create_trial(state=TrialState.RUNNING, params=parameters, distributions=distributions, user_attrs=facts)
@@ -114,7 +115,7 @@ class Journal:
         assert held is not None  # nobody else knows its number
         return number, held
 
-    def _life(self, number: int) -> Optional[IO[Any]]:
+    def _life(self, number: int) -> IO[Any] | None:
         """Return the lock of a trial, None if a live process has it."""
         file = self.result_file(number).with_name("lock")
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -140,7 +141,7 @@ class Journal:
         """Mark a trial as failed: it says nothing about its point."""
         self._study.tell(number, state=TrialState.FAIL, skip_if_finished=True)
 
-    def abandoned(self) -> List[Trial]:
+    def abandoned(self) -> list[Trial]:
         """Return the running trials whose worker and run have ended; to be called while ``alone``."""
         found = []
         for trial in self.trials():
@@ -154,9 +155,9 @@ class Journal:
         return self._storage.get_trial_id_from_study_id_trial_number(self._study_id, number)
 
 
-def evidence(trials: List[Trial]) -> Dict[Point, Evidence]:
+def evidence(trials: list[Trial]) -> dict[Point, Evidence]:
     """Return the evidence of the trials by point."""
-    found: Dict[Point, Evidence] = {}
+    found: dict[Point, Evidence] = {}
     for trial in trials:
         known = found.get(trial.point, Evidence())
         if trial.state == "finished" and trial.value is not None:
@@ -168,7 +169,7 @@ def evidence(trials: List[Trial]) -> Dict[Point, Evidence]:
 
 def _trial(of: FrozenTrial) -> Trial:
     facts: Mapping[str, Any] = of.user_attrs
-    values: Dict[str, Any] = {name: of.params.get(name) for name in Point._fields}
+    values: dict[str, Any] = {name: of.params.get(name) for name in Point._fields}
     for name in ("batch_size", "num_epochs"):
         values[name] = int(values[name])
     return Trial(

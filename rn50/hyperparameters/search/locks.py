@@ -3,7 +3,7 @@
 import fcntl
 import os
 import pathlib
-from typing import IO, Any, Optional
+from typing import IO, Any
 
 from rn50.errors import UserError
 from rn50.packages import needed_for
@@ -16,7 +16,7 @@ def _without_waiting(name: str, flags: int) -> int:
     return os.open(name, flags | os.O_NONBLOCK, 0o666)
 
 
-def locked(file: pathlib.Path, wait: bool) -> Optional[IO[Any]]:
+def locked(file: pathlib.Path, wait: bool) -> IO[Any] | None:
     """Return the file, locked until it is closed in every process that has it; None if others have it and this one does not wait.
 
     Raises UserError if the file cannot be written or the file system has no locks.
@@ -45,7 +45,7 @@ class JournalLock(JournalFileOpenLock):
     def __init__(self, journal: pathlib.Path):
         super().__init__(str(journal))
         self._journal = journal
-        self._held: Optional[IO[Any]] = None
+        self._held: IO[Any] | None = None
 
     def acquire(self) -> bool:
         """Wait for the lock."""

@@ -11,8 +11,9 @@ resumed, and several workers need nothing but the evidence in common.
 """
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Callable, List, Mapping, NamedTuple, Optional, Tuple
+from typing import NamedTuple
 
 MISSED = 1000.0
 """Value of a run that missed the target: this plus what its best accuracy lacks to 1. It is worse than any run that reached the
@@ -33,13 +34,13 @@ class Point(NamedTuple):
     warmup_epochs: float
     weight_decay: float
     num_epochs: int
-    decay_epochs: Optional[float]
+    decay_epochs: float | None
 
 
 class Evidence(NamedTuple):
     """Values of a point's runs, and whether it is ruled out because one was stopped."""
 
-    values: Tuple[float, ...] = ()
+    values: tuple[float, ...] = ()
     ruled_out: bool = False
 
     @property
@@ -53,7 +54,7 @@ class Stage(NamedTuple):
     limits the steps in a row."""
 
     name: str
-    step: Callable[[Point, int], Optional[Point]]
+    step: Callable[[Point, int], Point | None]
     most: int
 
 
@@ -64,36 +65,36 @@ class Plan:
     helps."""
 
     stage: str
-    best: Optional[Point]
-    value: Optional[float]
-    wanted: Tuple[Point, ...]
+    best: Point | None
+    value: float | None
+    wanted: tuple[Point, ...]
     most_runs: int
 
 
-def stages(learning_rate_unit: float = 0) -> List[Stage]:
+def stages(learning_rate_unit: float = 0) -> list[Stage]:
     """Return the stages in order; with a unit, learning rates are whole multiples of it."""
 
     def rate(value: float) -> float:
         rounded = float(f"{value:.{DIGITS}g}")
         return round(round(rounded / learning_rate_unit) * learning_rate_unit, 10) if learning_rate_unit else rounded
 
-    def scaled(point: Point, factor: float) -> Optional[Point]:
+    def scaled(point: Point, factor: float) -> Point | None:
         learning_rate = rate(point.learning_rate * factor)
         return point._replace(learning_rate=learning_rate) if learning_rate > 0 else None
 
-    def learning_rate(factor: float) -> Callable[[Point, int], Optional[Point]]:
+    def learning_rate(factor: float) -> Callable[[Point, int], Point | None]:
         return lambda point, way: scaled(point, factor**way)
 
-    def batch_size(point: Point, way: int) -> Optional[Point]:
+    def batch_size(point: Point, way: int) -> Point | None:
         if way < 0 and point.batch_size % 2:
             return None
         batch = point.batch_size * 2 if way > 0 else point.batch_size // 2
         return scaled(point._replace(batch_size=batch), 2.0**way)
 
-    def warmup(point: Point, way: int) -> Optional[Point]:
+    def warmup(point: Point, way: int) -> Point | None:
         return point._replace(warmup_epochs=point.warmup_epochs + way) if point.warmup_epochs + way >= 0 else None
 
-    def weight_decay(point: Point, way: int) -> Optional[Point]:
+    def weight_decay(point: Point, way: int) -> Point | None:
         return point._replace(weight_decay=point.weight_decay * 2.0**way) if point.weight_decay else None
 
     return [
@@ -106,7 +107,7 @@ def stages(learning_rate_unit: float = 0) -> List[Stage]:
     ]
 
 
-def _schedule(point: Point, way: int) -> Optional[Point]:
+def _schedule(point: Point, way: int) -> Point | None:
     """Return the point with a schedule a quarter longer or shorter; a decay with a length of its own is scaled along."""
     epochs = point.num_epochs + way * max(1, round(point.num_epochs / 4))
     if epochs < 1:
@@ -115,7 +116,7 @@ def _schedule(point: Point, way: int) -> Optional[Point]:
     return point._replace(num_epochs=epochs, decay_epochs=decay)
 
 
-def decided(known: Evidence, best_value: float, repeats: int) -> Optional[float]:
+def decided(known: Evidence, best_value: float, repeats: int) -> float | None:
     """Return the mean of a point's runs once enough are done to compare it with ``best_value``, the best mean; None before."""
     runs = len(known.values)
     if known.ruled_out or runs >= repeats or (runs and max(known.values) >= MISSED):
@@ -149,7 +150,7 @@ def plan(
     walk = _Walk(evidence, repeats, possible, start, value)
     for number in range(PASSES):
         before = walk.best
-        for stage, of_stage in list(zip(order, runs))[min(number, 1):]:
+        for stage, of_stage in list(zip(order, runs, strict=False))[min(number, 1):]:
             waiting = walk.through(stage)
             if waiting:
                 return Plan(stage.name, walk.best, walk.value, tuple(waiting), left)
@@ -169,12 +170,12 @@ class _Walk:
     best: Point
     value: float
 
-    def through(self, stage: Stage) -> List[Point]:
+    def through(self, stage: Stage) -> list[Point]:
         """Walk on; return the points that need more runs to be decided, none at the end of the stage.
 
         One of two directions may be decided as better before the other is decided; the other is then compared with it.
         """
-        ways: Tuple[int, ...] = (1, -1)
+        ways: tuple[int, ...] = (1, -1)
         for _ in range(stage.most):
             steps = [(way, stage.step(self.best, way)) for way in ways]
             tried = [(way, step) for way, step in steps if step is not None and step != self.best and self.possible(step)]
@@ -190,5 +191,5 @@ class _Walk:
                 return waiting
         return []
 
-    def _verdict(self, point: Point) -> Optional[float]:
+    def _verdict(self, point: Point) -> float | None:
         return decided(self.evidence.get(point, Evidence()), self.value, self.repeats)

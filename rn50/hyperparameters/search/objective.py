@@ -4,7 +4,7 @@ The value is the number of epochs at which accuracy crosses the target, interpol
 after, because with an evaluation every epoch most points would be equal in whole epochs.
 """
 
-from typing import Optional, Sequence
+from collections.abc import Sequence
 
 from rn50.benchmark import rules
 from rn50.hyperparameters.search.method import MISSED
@@ -14,7 +14,7 @@ PATIENCE_EPOCHS = 4
 """Epochs before which no run is hopeless: a longer warm-up or a larger learning rate begins more slowly, and catches up."""
 
 
-def epochs_to_target(evaluations: Sequence[Evaluation]) -> Optional[float]:
+def epochs_to_target(evaluations: Sequence[Evaluation]) -> float | None:
     """Return the epoch at which the target is crossed, None if it is not."""
     epoch, accuracy = 0.0, 0.0
     for each in evaluations:
@@ -30,7 +30,7 @@ def value(evaluations: Sequence[Evaluation]) -> float:
     return MISSED + 1 - max((each.accuracy for each in evaluations), default=0.0) if reached is None else reached
 
 
-def why_stop(evaluations: Sequence[Evaluation], limit: float, best: Sequence[Sequence[Evaluation]]) -> Optional[str]:
+def why_stop(evaluations: Sequence[Evaluation], limit: float, best: Sequence[Sequence[Evaluation]]) -> str | None:
     """Return why a run that has not reached the target cannot matter any more, None as long as it may.
 
     ``limit`` is the value from which on it puts its point out; ``best`` are the runs of the best point. From half of their length

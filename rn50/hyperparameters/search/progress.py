@@ -1,7 +1,6 @@
 """Progress of a search for people: one line per event, and on a terminal a bar with an upper bound of the time left."""
 
 import time
-from typing import List, Optional
 
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
@@ -14,7 +13,7 @@ from rn50.terminal import Terminal
 class Progress:
     """Progress on standard error. What is left is an upper bound, because the plan depends on what the trials show."""
 
-    def __init__(self, minutes: Optional[float]):
+    def __init__(self, minutes: float | None):
         self._console = Terminal(stderr=True)
         self._end = None if minutes is None else time.monotonic() + 60 * minutes
         self._took = 0.0
@@ -42,7 +41,7 @@ class Progress:
         if self._console.live:
             self._bar.refresh()
 
-    def state(self, trials: List[Trial], plan: Plan, left: int, workers: int, seeds: int) -> None:
+    def state(self, trials: list[Trial], plan: Plan, left: int, workers: int, seeds: int) -> None:
         """Show how far the search is."""
         took = [trial.seconds for trial in trials if trial.seconds and trial.state in ("finished", "stopped")]
         whole = [trial.seconds for trial in trials if trial.seconds and trial.state == "finished"]
@@ -61,7 +60,7 @@ class Progress:
             return
         self._show("confirmation", 0, left, left * self._took / workers if self._took else None, "runs")
 
-    def _show(self, what: str, done: int, total: int, seconds: Optional[float], unit: str) -> None:
+    def _show(self, what: str, done: int, total: int, seconds: float | None, unit: str) -> None:
         eta = "" if seconds is None else f", ETA <= {_duration(seconds)}"
         left = f"{total - done} {unit if total - done != 1 else unit[:-1]} left at most{eta}"
         self._bar.update(self._task, description=what, completed=done, total=total, left=left)

@@ -3,7 +3,8 @@
 import pathlib
 import re
 import shlex
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from rn50 import files, frameworks
 from rn50.benchmark import rules
@@ -29,10 +30,10 @@ class Outcome:
         self.trials = search.journal.trials()
         self.plan = search.plan(self.trials)
         self.pair = search.pair
-        self.verdict: Optional[Verdict] = None
+        self.verdict: Verdict | None = None
         if self.pair and not confirmation.left(search.folder, self.pair):
             self.verdict = confirmation.verdict(search.folder, self.pair)
-        self.config_file: Optional[pathlib.Path] = None
+        self.config_file: pathlib.Path | None = None
 
     @property
     def stands(self) -> bool:
@@ -48,7 +49,7 @@ class Outcome:
             return "No trial reached the target; there is nothing to confirm."
         return "Nothing better than the baseline was found; there is nothing to confirm."
 
-    def to_json(self) -> Dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return the outcome as plain data."""
         d = self.verdict.difference if self.verdict else None
         return {
@@ -123,7 +124,7 @@ class Outcome:
         parts += ["## Trials", self._table()]
         return "\n\n".join(parts) + "\n"
 
-    def _facts(self, confirmed: pathlib.Path) -> List[str]:
+    def _facts(self, confirmed: pathlib.Path) -> list[str]:
         on, options = self.search.subject, self.search.options
         saved = self._saved()
         data = "the same" if confirmed == on.data else f"`{confirmed}`{_certified(self._confirmed_saved())}"
@@ -147,13 +148,13 @@ class Outcome:
             facts.append(f"- not by the rules of the closed division, as the configuration was before: {broken}")
         return facts
 
-    def _saved(self) -> Dict[str, str]:
+    def _saved(self) -> dict[str, str]:
         finished = [trial.number for trial in self.trials if trial.state == "finished"]
         return conditions.saved(self.search.journal.result_file(finished[0])) if finished else {}
 
     def _commits(self) -> str:
         """Return the commit of most runs, and the runs of other commits, because a search may take several calls."""
-        runs: Dict[str, List[str]] = {}
+        runs: dict[str, list[str]] = {}
         for name, log in self._logs():
             saved = conditions.saved(log)
             if saved:  # empty if the run was killed before it had begun
@@ -163,7 +164,7 @@ class Outcome:
         most, *others = sorted(runs, key=lambda commit: len(runs[commit]), reverse=True)
         return "; ".join([f"commit {most}", *(f"but {commit} in {', '.join(runs[commit])}" for commit in others)])
 
-    def _logs(self) -> Iterator[Tuple[str, pathlib.Path]]:
+    def _logs(self) -> Iterator[tuple[str, pathlib.Path]]:
         """Yield the name of each run, and its log."""
         for trial in self.trials:
             yield f"trial {trial.number}", self.search.journal.result_file(trial.number)
@@ -171,15 +172,15 @@ class Outcome:
             for who, number, _, log in confirmation.slots(self.search.folder, self.pair):
                 yield f"{who} {number}", log
 
-    def _confirmed_saved(self) -> Dict[str, str]:
+    def _confirmed_saved(self) -> dict[str, str]:
         return conditions.saved(self.search.folder / confirmation.FOLDER / WINNER / "result_0.txt")
 
-    def _points(self, points: Dict[str, Point]) -> str:
+    def _points(self, points: dict[str, Point]) -> str:
         values = {who: subject.variables(point) for who, point in points.items()}
         names = dict.fromkeys(name for of in values.values() for name in of)
         return _rows(["variable", *points], [[name, *(of.get(name, "-") for of in values.values())] for name in names])
 
-    def _confirmation(self, said: Verdict) -> List[str]:
+    def _confirmation(self, said: Verdict) -> list[str]:
         samples = self.search.subject.config.data.train_samples
         rows = []
         for who, of in said.scores.items():
@@ -213,7 +214,7 @@ class Outcome:
         return _rows(["", "stage", "values", "epochs to target", "epochs run", "best top-1", "ended", "seed"], rows)
 
 
-def _computing(saved: Dict[str, str]) -> Iterator[Tuple[str, str]]:
+def _computing(saved: dict[str, str]) -> Iterator[tuple[str, str]]:
     """Yield name and version of the packages that train and search, as they were saved."""
     pattern = "|".join([*(each.packages for each in frameworks.every().values()), "optuna"])
     for name, version in saved.items():
@@ -222,7 +223,7 @@ def _computing(saved: Dict[str, str]) -> Iterator[Tuple[str, str]]:
             yield package, version
 
 
-def _certified(saved: Dict[str, str]) -> str:
+def _certified(saved: dict[str, str]) -> str:
     digest = saved.get("data certificate / set_sha256")
     return f" (SHA-256 of the set {digest})" if digest else ""
 

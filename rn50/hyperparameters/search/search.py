@@ -2,8 +2,8 @@
 
 import signal
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Dict, Optional, Sequence
 
 from rn50.benchmark import rules
 from rn50.errors import Status, UserError
@@ -43,8 +43,8 @@ class Search:
     def __init__(self, scheduler: TrialScheduler, shares: Sequence[Sequence[int]], progress: Progress):
         """``shares`` are the cores of each run."""
         self._scheduler, self._journal, self._progress, self._shares = scheduler, scheduler.journal, progress, shares
-        self._jobs: Dict[int, _Job] = {}
-        self._asked: Optional[signal.Signals] = None
+        self._jobs: dict[int, _Job] = {}
+        self._asked: signal.Signals | None = None
         self._killed = 0
 
     def run(self) -> None:
@@ -111,7 +111,7 @@ class Search:
                     self._journal.note(job.task.trial, job.reason)
                     job.training.stop()
 
-    def _why_stop(self, job: _Job) -> Optional[str]:
+    def _why_stop(self, job: _Job) -> str | None:
         trials = self._journal.trials()
         known, plan = evidence(trials), self._scheduler.plan(trials)
         if plan.best is None or plan.value is None or plan.best == job.task.point:

@@ -1,12 +1,11 @@
 """Cores of this machine, divided among the workers of a search."""
 
-from typing import List, Tuple
 
 from rn50.errors import UserError
 from rn50.machine import binding, hardware
 
 
-def of(workers: int, device: str) -> List[Tuple[int, ...]]:
+def of(workers: int, device: str) -> list[tuple[int, ...]]:
     """Return the cores of each worker. Raises UserError if there are too few, or workers would share GPUs."""
     here = hardware.read()
     if workers > here.usable_cpus:

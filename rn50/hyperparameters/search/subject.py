@@ -3,7 +3,8 @@
 import dataclasses
 import pathlib
 import socket
-from typing import Any, Dict, List, Mapping, Optional
+from collections.abc import Mapping
+from typing import Any
 
 from rn50.benchmark import rules
 from rn50.data import layout, preflight
@@ -43,14 +44,14 @@ class Subject:
         return rules.SGD_LEARNING_RATE_UNIT if self.config.hyperparameters.optimizer == "sgd" else 0
 
     @property
-    def identity(self) -> Dict[str, Any]:
+    def identity(self) -> dict[str, Any]:
         """Return what is the same in all calls of one search, on whatever machine."""
         values = self.config.as_environment()
         deciding = [variable.name for section, _, variable in config_variables() if section in ("hyperparameters", "data")]
         deciding = [name for name in (*deciding, *DECIDE_TOO) if name in values and name not in EACH_RUNS_OWN]
         return {"config": {name: values[name] for name in deciding}, "data": sizes(self.data)}
 
-    def environment(self, point: Point, data: pathlib.Path, seed: int, result_file: pathlib.Path) -> Dict[str, str]:
+    def environment(self, point: Point, data: pathlib.Path, seed: int, result_file: pathlib.Path) -> dict[str, str]:
         """Return the environment of a run of ``point``."""
         own = {"DATADIR": str(data), "SEED": str(seed), "RESULT_FILE": str(result_file), **EVALUATION}
         return {**self.environ, **variables(point), **own}
@@ -67,7 +68,7 @@ class Subject:
         return self.config.run.division != "closed" or set(config.departures) <= set(self.config.departures)
 
 
-def variables(point: Point) -> Dict[str, str]:
+def variables(point: Point) -> dict[str, str]:
     """Return the point under the names of a configuration's variables."""
     values = {
         "LR": text(point.learning_rate), "BATCHSIZE": str(point.batch_size), "WARMUP_EPOCHS": text(point.warmup_epochs),
@@ -76,7 +77,7 @@ def variables(point: Point) -> Dict[str, str]:
     return values if point.decay_epochs is None else {**values, "DECAY_EPOCHS": text(point.decay_epochs)}
 
 
-def changes(point: Point, before: Point) -> List[str]:
+def changes(point: Point, before: Point) -> list[str]:
     """Return NAME=value of each variable that differs in ``point``."""
     old = variables(before)
     return [f"{name}={value}" for name, value in variables(point).items() if old.get(name) != value]
@@ -87,7 +88,7 @@ def in_words(point: Point, before: Point) -> str:
     return " ".join(changes(point, before)) or "as it is"
 
 
-def read(name: Optional[str], environ: Mapping[str, str]) -> Subject:
+def read(name: str | None, environ: Mapping[str, str]) -> Subject:
     """Return the configuration ``name``, a file or one of configs/, with the environment that the scripts would give it.
 
     Raises UserError if it cannot be run or the data are not there.
@@ -109,7 +110,7 @@ def data_folder(folder: pathlib.Path, imagenet: bool = False) -> pathlib.Path:
     return folder.resolve()
 
 
-def sizes(folder: pathlib.Path) -> Dict[str, int]:
+def sizes(folder: pathlib.Path) -> dict[str, int]:
     """Return the sizes of a data set's files, which identify it without opening a file: a run may have to be the first to do
     that."""
     return {name: (folder / name).stat().st_size for name in layout.FILES}
@@ -120,7 +121,7 @@ def host() -> str:
     return socket.gethostname()
 
 
-def evaluation_of(base: Mapping[str, str], epochs: Optional[int]) -> Dict[str, str]:
+def evaluation_of(base: Mapping[str, str], epochs: int | None) -> dict[str, str]:
     """Return the configuration's evaluation schedule, shifted to evaluate after ``epochs`` unless that is None."""
     period = int(base["EVAL_PERIOD"])
     offset = int(base["EVAL_OFFSET"]) if epochs is None else (epochs - 1) % period

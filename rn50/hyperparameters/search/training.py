@@ -5,7 +5,8 @@ import pathlib
 import subprocess
 import sys
 import time
-from typing import IO, Any, List, Mapping, Optional, Sequence, Tuple
+from collections.abc import Mapping, Sequence
+from typing import IO, Any
 
 from rn50.errors import Status, UserError
 from rn50.process import ask_to_end_with_parent
@@ -27,7 +28,7 @@ class Training:
         self.asked_to_stop = False
         self._stop_at = 0.0
         self._held = held
-        self._read: Tuple[int, List[Evaluation]] = (-1, [])
+        self._read: tuple[int, list[Evaluation]] = (-1, [])
         before_it_runs = ask_to_end_with_parent(then=lambda: os.sched_setaffinity(0, cpus))
         with self.output.open("wb") as output:
             self._process = subprocess.Popen(
@@ -35,7 +36,7 @@ class Training:
                 stderr=subprocess.STDOUT, start_new_session=True, pass_fds=(held.fileno(),), preexec_fn=before_it_runs,
             )  # fmt: skip
 
-    def poll(self) -> Optional[int]:
+    def poll(self) -> int | None:
         """Return the exit status, None while it runs; kill it if it does not stop in time."""
         status = self._process.poll()
         if status is None and self.asked_to_stop and time.monotonic() > self._stop_at:
@@ -67,7 +68,7 @@ class Training:
         """Return the seconds since its start."""
         return time.monotonic() - self.begun
 
-    def evaluations(self) -> List[Evaluation]:
+    def evaluations(self) -> list[Evaluation]:
         """Return the evaluations so far."""
         file = self.result_file if self.finished else self.partial
         try:
@@ -91,7 +92,7 @@ class Training:
         return self._process.returncode == Status.DIVERGED
 
 
-def evaluations(file: pathlib.Path) -> List[Evaluation]:
+def evaluations(file: pathlib.Path) -> list[Evaluation]:
     """Return the evaluations of a log, whole or growing. Raises UserError if there is no log yet."""
     return list(read_log(file).evaluations)
 

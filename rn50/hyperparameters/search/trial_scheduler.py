@@ -3,7 +3,7 @@
 import pathlib
 import time
 from dataclasses import dataclass
-from typing import IO, Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import IO, Any, NamedTuple
 
 from rn50.errors import UserError
 from rn50.hyperparameters.search import confirmation, method, objective, subject
@@ -21,11 +21,11 @@ class Options:
     ``seeds`` runs confirm it, on the data of ``confirm_data`` if those are others."""
 
     workers: int
-    trials: Optional[int]
-    minutes: Optional[float]
+    trials: int | None
+    minutes: float | None
     repeats: int
     seeds: int
-    confirm_data: Optional[pathlib.Path]
+    confirm_data: pathlib.Path | None
 
 
 class Task(NamedTuple):
@@ -37,7 +37,7 @@ class Task(NamedTuple):
     seed: int
     result_file: pathlib.Path
     held: IO[Any]
-    trial: Optional[int]
+    trial: int | None
 
 
 class TrialScheduler:
@@ -69,7 +69,7 @@ class TrialScheduler:
                 raise UserError(self.folder, f"holds a search with other {what} ({', '.join(differs)})",
                                 "give another --output, or the same command as there")
 
-    def next(self, in_hand: int) -> Optional[Task]:
+    def next(self, in_hand: int) -> Task | None:
         """Return a run for a worker that has ``in_hand`` others; None if there is none now, or the search has ``ended``."""
         with self.journal.alone():
             self._recover()
@@ -94,21 +94,21 @@ class TrialScheduler:
             return self._confirming(pair)
 
     @property
-    def pair(self) -> Optional[Pair]:
+    def pair(self) -> Pair | None:
         """Return what is confirmed; None during the search, and if there is nothing to confirm."""
         said = self.journal.said("confirmation")
         return Pair.of_json(said) if said else None
 
-    def plan(self, trials: List[Trial]) -> Plan:
+    def plan(self, trials: list[Trial]) -> Plan:
         """Return the method's plan for the trials."""
         on = self.subject
         return method.plan(on.start, evidence(trials), self.options.repeats, on.possible, on.learning_rate_unit)
 
-    def _choose(self, plan: Plan, trials: List[Trial]) -> Optional[Point]:
+    def _choose(self, plan: Plan, trials: list[Trial]) -> Point | None:
         """Return the point that needs a run most, a first run before a second one; None if enough are in hand."""
         known = evidence(trials)
 
-        def rank(point: Point) -> Tuple[bool, int, int]:
+        def rank(point: Point) -> tuple[bool, int, int]:
             ended = len(known.get(point, Evidence()).values)
             running = sum(trial.state == "running" and trial.point == point for trial in trials)
             # A point whose first run is still going comes last: that run may rule it out and make a second one useless.
@@ -118,20 +118,20 @@ class TrialScheduler:
         wanted = [point for point in plan.wanted if rank(point)[1] < self.options.repeats]
         return min(wanted, key=rank) if wanted else None
 
-    def _over(self, trials: List[Trial], plan: Plan) -> bool:
+    def _over(self, trials: list[Trial], plan: Plan) -> bool:
         """Return whether no trial begins any more. One call's answer holds for all, or the confirmation would wait for others."""
         if not self.journal.said("over") and (not self._left(trials, plan) or self._late(trials, plan)):
             self.journal.say("over", True)
         return bool(self.journal.said("over"))
 
-    def _left(self, trials: List[Trial], plan: Plan) -> int:
+    def _left(self, trials: list[Trial], plan: Plan) -> int:
         """Return how many trials may still begin, at most."""
         counted = sum(trial.state in ("finished", "stopped", "running") for trial in trials)
         return plan.most_runs if self.options.trials is None else min(plan.most_runs, max(0, self.options.trials - counted))
 
-    def _late(self, trials: List[Trial], plan: Plan) -> bool:
+    def _late(self, trials: list[Trial], plan: Plan) -> bool:
         """Return whether one more trial would leave too little time for the confirmation."""
-        took: Dict[Point, float] = {}
+        took: dict[Point, float] = {}
         for trial in trials:
             if trial.state == "finished" and trial.seconds:
                 took[trial.point] = max(took.get(trial.point, 0.0), trial.seconds)
@@ -144,7 +144,7 @@ class TrialScheduler:
         needed = winner + confirmation.takes(slower, winner, self.options.seeds, self.options.workers)
         return time.monotonic() - self._begun + needed > 60 * self.options.minutes
 
-    def _freeze(self, trials: List[Trial], plan: Plan) -> None:
+    def _freeze(self, trials: list[Trial], plan: Plan) -> None:
         """Draw the seeds of the confirmation. If there is nothing to confirm, a call with a larger budget may go on."""
         baseline = confirmation.baseline_of(self.subject.start, trials)
         if baseline is None or plan.best is None or plan.best == baseline:
@@ -154,13 +154,13 @@ class TrialScheduler:
         self.journal.say("confirmation", pair.to_json())
         self._progress.event("the search has ended; winner and baseline run again with fresh seeds")
 
-    def _trial(self, point: Point, plan: Plan, trials: List[Trial]) -> Task:
+    def _trial(self, point: Point, plan: Plan, trials: list[Trial]) -> Task:
         seed = confirmation.fresh_seed(trial.seed for trial in trials)
         number, held = self.journal.begin(point, plan.stage, seed, subject.host())
         name = f"trial {number} ({plan.stage}: {subject.in_words(point, self.subject.start)})"
         return Task(name, point, self.subject.data, seed, self.journal.result_file(number), held, number)
 
-    def _confirming(self, pair: Pair) -> Optional[Task]:
+    def _confirming(self, pair: Pair) -> Task | None:
         slot = confirmation.next_slot(self.folder, pair)
         if slot is None:
             return None

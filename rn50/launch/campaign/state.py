@@ -3,8 +3,9 @@
 import functools
 import pathlib
 import statistics
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any
 
 from rn50.benchmark import rules, schedule
 from rn50.errors import UserError
@@ -27,7 +28,7 @@ class RunState:
 
     number: int
     state: str = WAITING
-    log: Optional[ResultLog] = None
+    log: ResultLog | None = None
 
     @functools.cached_property
     def epoch(self) -> int:
@@ -40,31 +41,31 @@ class RunState:
         return logged[-1].value if logged and isinstance(logged[-1].value, dict) else {}
 
     @property
-    def images_per_second(self) -> Optional[float]:
+    def images_per_second(self) -> float | None:
         """Training rate of the last epoch over all ranks."""
         return _number(self._stats.get("throughput"))
 
     @property
-    def loss(self) -> Optional[float]:
+    def loss(self) -> float | None:
         """Mean training loss of the last epoch."""
         return _number(self._stats.get("train_loss"))
 
     @property
-    def evaluations(self) -> Tuple[Evaluation, ...]:
+    def evaluations(self) -> tuple[Evaluation, ...]:
         return self.log.evaluations if self.log else ()
 
     @property
-    def reached(self) -> Optional[Evaluation]:
+    def reached(self) -> Evaluation | None:
         """The first evaluation at the target."""
         return self.log.reached if self.log else None
 
     @property
-    def minutes(self) -> Optional[float]:
+    def minutes(self) -> float | None:
         """Minutes from ``run_start`` to ``run_stop``."""
         return self.log.minutes if self.log else None
 
     @property
-    def epoch_seconds(self) -> Optional[float]:
+    def epoch_seconds(self) -> float | None:
         """Mean time of an epoch with its share of the evaluations, in seconds."""
         if not self.epoch or not self.log or self.log.run_start_ms is None:
             return None
@@ -80,20 +81,20 @@ class Campaign:
     """
 
     results: pathlib.Path
-    runs: Tuple[RunState, ...]
+    runs: tuple[RunState, ...]
     system: str = ""
-    label: Optional[str] = None
+    label: str | None = None
     expected: str = ""
-    curve: Mapping[int, Tuple[float, float]] = field(default_factory=dict)
-    evaluated: Tuple[int, ...] = ()
+    curve: Mapping[int, tuple[float, float]] = field(default_factory=dict)
+    evaluated: tuple[int, ...] = ()
 
     @property
-    def current(self) -> Optional[RunState]:
+    def current(self) -> RunState | None:
         """The run that is going on."""
         return next((run for run in self.runs if run.state == RUNNING), None)
 
     @property
-    def ended(self) -> Tuple[RunState, ...]:
+    def ended(self) -> tuple[RunState, ...]:
         """The runs that are complete."""
         return tuple(run for run in self.runs if run.state == ENDED)
 
@@ -113,7 +114,7 @@ class Campaign:
         return next((epoch for epoch in self.evaluated if epoch >= usual > 0 and not (run and run.epoch > epoch)),
                     self.evaluated[-1] if self.evaluated else 0)
 
-    def seconds_left(self, epochs: float) -> Tuple[Optional[float], Optional[float]]:
+    def seconds_left(self, epochs: float) -> tuple[float | None, float | None]:
         """Return the seconds that the current run, after ``epochs`` epochs, and the whole campaign probably take yet; None before
         an epoch has ended."""
         times = [run.epoch_seconds for run in (self.current, *reversed(self.ended)) if run and run.epoch_seconds]
@@ -141,10 +142,10 @@ def read(results: pathlib.Path, runs: int) -> Campaign:
                     _evaluated(sidecar.section(saved, "hyperparameters")))
 
 
-def to_json(campaign: Campaign) -> Dict[str, Any]:
+def to_json(campaign: Campaign) -> dict[str, Any]:
     """Return the state as plain data."""
     of_run, left = campaign.seconds_left(campaign.current.epoch if campaign.current else 0)
-    runs: List[Dict[str, Any]] = [
+    runs: list[dict[str, Any]] = [
         {
             "run": run.number, "state": run.state, "epoch": run.epoch, "images_per_second": run.images_per_second,
             "loss": run.loss, "minutes": run.minutes, "reached_target": bool(run.reached),
@@ -171,7 +172,7 @@ def _run(number: int, file: pathlib.Path) -> RunState:
     return RunState(number)
 
 
-def _header(system: str, saved: Mapping[str, Any]) -> Dict[str, str]:
+def _header(system: str, saved: Mapping[str, Any]) -> dict[str, str]:
     """Return the header of the system's configuration, if it still has the hyperparameters of the run."""
     file = config_file.file_of(system)
     if system not in config_file.systems():
@@ -182,14 +183,14 @@ def _header(system: str, saved: Mapping[str, Any]) -> Dict[str, str]:
     return header.read(file) if same else {}
 
 
-def _evaluated(h: Mapping[str, Any]) -> Tuple[int, ...]:
+def _evaluated(h: Mapping[str, Any]) -> tuple[int, ...]:
     values = [h.get(name) for name in ("num_epochs", "eval_offset", "eval_period")]
     if not all(isinstance(value, int) and (value == 0 or EPOCHS.holds(value)) for value in values) or not values[2]:
         return ()
     return tuple(schedule.evaluation_epochs(*values))  # type: ignore[arg-type]
 
 
-def _number(value: Any) -> Optional[float]:
+def _number(value: Any) -> float | None:
     try:
         return float(value)
     except (TypeError, ValueError):

@@ -2,7 +2,7 @@
 
 import pathlib
 import shutil
-from typing import List, Optional, Sequence, Tuple
+from collections.abc import Sequence
 
 from rich.table import Table
 
@@ -36,7 +36,7 @@ def end(files: Sequence[pathlib.Path], system: str) -> Status:
         checked = checking.check(files, progress=progress)
     [score] = scoring.score(files)
     try:
-        page: Optional[pathlib.Path] = _report(files, checking.DEFAULT_RULESETS)
+        page: pathlib.Path | None = _report(files, checking.DEFAULT_RULESETS)
     except UserError as error:  # no fault of the result
         say(f"rn50: {error}", err=True)
         page = None
@@ -57,7 +57,7 @@ def _report(files: Sequence[pathlib.Path], rulesets: Sequence[str]) -> pathlib.P
     return report.write(files, rulesets)
 
 
-def lines(score: SystemScore, checked: Report, page: Optional[pathlib.Path], system: str) -> List[Tuple[str, str]]:
+def lines(score: SystemScore, checked: Report, page: pathlib.Path | None, system: str) -> list[tuple[str, str]]:
     """Return the lines that say what came out, as (name, text)."""
     passed = sum(verdict.ok or verdict.file in checked.excused for verdict in checked.verdicts)
     rulesets = ", ".join(dict.fromkeys(verdict.ruleset for verdict in checked.verdicts))

@@ -1,7 +1,7 @@
 """Show a campaign to a person: one live view on a terminal, a plain line for each event elsewhere."""
 
 import time
-from typing import Iterator, List, Optional, Tuple
+from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
@@ -17,10 +17,10 @@ SILENT_S = 60
 """Seconds without a new record, beyond four epochs, after which the view says for how long there has been none."""
 
 
-def render(campaign: Campaign, live: Optional[Progress]) -> RenderableType:
+def render(campaign: Campaign, live: Progress | None) -> RenderableType:
     """Return the view of a campaign. ``live`` is the progress within the current epoch, where this process is told it."""
     run = campaign.current
-    parts: List[RenderableType] = [_title(campaign)]
+    parts: list[RenderableType] = [_title(campaign)]
     if run:
         epoch, done = _position(campaign, run, live)
         of_run, left = campaign.seconds_left(done)
@@ -45,7 +45,7 @@ def _title(campaign: Campaign) -> Text:
     return title.append(f"  {campaign.label}", style="yellow") if campaign.label else title
 
 
-def _row(what: str, total: float, done: float, numbers: str, left: Optional[float]) -> Table:
+def _row(what: str, total: float, done: float, numbers: str, left: float | None) -> Table:
     row = Table.grid(padding=(0, 1), expand=True)
     row.add_column(width=13, no_wrap=True)
     row.add_column(ratio=1)
@@ -56,7 +56,7 @@ def _row(what: str, total: float, done: float, numbers: str, left: Optional[floa
     return row
 
 
-def _position(campaign: Campaign, run: RunState, live: Optional[Progress]) -> Tuple[int, float]:
+def _position(campaign: Campaign, run: RunState, live: Progress | None) -> tuple[int, float]:
     """Return the number of the current epoch and the epochs that are done, with the part of the current one."""
     if live:
         return live.epoch, live.epoch - 1 + live.share
@@ -103,14 +103,14 @@ def outcome(run: RunState) -> str:
     return f"missed the target{minutes}, best top-1 {_text(best, '.4f')}"
 
 
-def _silent_s(run: RunState) -> Optional[float]:
+def _silent_s(run: RunState) -> float | None:
     if not run.log:
         return None
     since = time.time() - run.log.events[-1].time_ms / 1000
     return since if since > SILENT_S + 4 * (run.epoch_seconds or 0) else None
 
 
-def _text(value: Optional[float], form: str) -> str:
+def _text(value: float | None, form: str) -> str:
     return "-" if value is None else format(value, form)
 
 
@@ -120,7 +120,7 @@ def _duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
-def events(before: Optional[Campaign], now: Campaign) -> Iterator[str]:
+def events(before: Campaign | None, now: Campaign) -> Iterator[str]:
     """Yield a plain line for each thing that has happened since ``before``."""
     for number, run in enumerate(now.runs):
         was = before.runs[number] if before else RunState(run.number)

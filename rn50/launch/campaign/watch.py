@@ -7,7 +7,7 @@ import signal
 import subprocess
 import threading
 import time
-from typing import Dict, Iterator, Mapping, Optional
+from collections.abc import Iterator, Mapping
 
 from rich.live import Live
 
@@ -70,7 +70,7 @@ def run(results: pathlib.Path, runs: int, environ: Mapping[str, str], as_json: b
 
 def _show(child: "subprocess.Popen[bytes]", results: pathlib.Path, runs: int) -> None:
     """Show the view until the last line of ``child`` has been read. What it prints stays above the view."""
-    lines: queue.Queue[Optional[bytes]] = queue.Queue()
+    lines: queue.Queue[bytes | None] = queue.Queue()
 
     def read() -> None:
         assert child.stdout is not None
@@ -80,7 +80,7 @@ def _show(child: "subprocess.Popen[bytes]", results: pathlib.Path, runs: int) ->
 
     threading.Thread(target=read, daemon=True).start()
     console = Terminal()
-    progress: Optional[Progress] = None
+    progress: Progress | None = None
     due = 0.0
     with Live(console=console, auto_refresh=False, transient=True) as live:
         while True:
@@ -105,7 +105,7 @@ def _show(child: "subprocess.Popen[bytes]", results: pathlib.Path, runs: int) ->
 @contextlib.contextmanager
 def _signals_passed_on(child: "subprocess.Popen[bytes]") -> Iterator["subprocess.Popen[bytes]"]:
     """Leave Ctrl-C to ``child``, to which the terminal sends it too, and pass SIGTERM and SIGHUP on: it ends the run."""
-    handlers: Dict[int, object] = {signal.SIGINT: lambda *_: None}
+    handlers: dict[int, object] = {signal.SIGINT: lambda *_: None}
     handlers.update({number: lambda *_: child.send_signal(signal.SIGTERM) for number in (signal.SIGTERM, signal.SIGHUP)})
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}  # type: ignore[arg-type]
     try:

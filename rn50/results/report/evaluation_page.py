@@ -1,7 +1,7 @@
 """Write the page of an evaluation: accuracy by class, confusion of classes, calibration."""
 
 import pathlib
-from typing import Any, Dict, List, Tuple
+from typing import Any
 
 import jinja2
 import numpy as np
@@ -15,7 +15,7 @@ MOST_NAMED = 20
 """Rows of each table at most."""
 
 
-def write(file: pathlib.Path, found: Dict[str, Any], counts: Counts) -> None:
+def write(file: pathlib.Path, found: dict[str, Any], counts: Counts) -> None:
     """Write the page of ``found`` (``rn50 evaluate --json``); ``counts`` has the confusion.
 
     Raises UserError if it cannot be written.
@@ -35,16 +35,16 @@ def write(file: pathlib.Path, found: Dict[str, Any], counts: Counts) -> None:
     files.write(file, page, remedy="give another file with --report")
 
 
-def _worst(confusion: np.ndarray) -> List[Tuple[int, int, int]]:
+def _worst(confusion: np.ndarray) -> list[tuple[int, int, int]]:
     """Return (class, images, correct) of the classes of the lowest accuracy."""
     images, correct = confusion.sum(axis=1), confusion.diagonal()
     order = np.argsort(correct / np.maximum(images, 1), kind="stable")[:MOST_NAMED]
     return [(int(each), int(images[each]), int(correct[each])) for each in order]
 
 
-def _confused(confusion: np.ndarray) -> List[Tuple[int, int, int]]:
+def _confused(confusion: np.ndarray) -> list[tuple[int, int, int]]:
     """Return (class, predicted class, images) of the most frequent confusions."""
     wrong = confusion - np.diag(confusion.diagonal())
     order = np.argsort(-wrong, axis=None, kind="stable")[:MOST_NAMED]
-    pairs = [(int(of), int(to), int(wrong[of, to])) for of, to in zip(*np.unravel_index(order, wrong.shape))]
+    pairs = [(int(of), int(to), int(wrong[of, to])) for of, to in zip(*np.unravel_index(order, wrong.shape), strict=False)]
     return [pair for pair in pairs if pair[2]]

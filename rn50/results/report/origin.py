@@ -3,8 +3,9 @@
 import datetime
 import re
 import shlex
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any
 
 from rn50 import frameworks
 from rn50.errors import UserError
@@ -22,12 +23,12 @@ class Repetition:
     """How to repeat runs: commands, and the ``configuration`` that they need where no file of ``configs/`` has it."""
 
     commands: str
-    configuration: Optional[str]
+    configuration: str | None
 
 
-def head(runs: Sequence[Run]) -> List[Tuple[str, str]]:
+def head(runs: Sequence[Run]) -> list[tuple[str, str]]:
     """Return what ran where as (name, value), without what nothing says. Values that differ between runs stand side by side."""
-    facts: Dict[str, Callable[[Run], str]] = {
+    facts: dict[str, Callable[[Run], str]] = {
         "framework": _framework, "precision": _precision, "ranks": _ranks, "machine": _machine, "date (UTC)": _date,
         "commit": lambda run: _short(str(run.saved.get("commit") or "")), "data certificate": _certificate,
     }
@@ -37,7 +38,7 @@ def head(runs: Sequence[Run]) -> List[Tuple[str, str]]:
     return [(name, ", ".join(values)) for name, values in found.items() if values]
 
 
-def gpus(run: Run) -> Optional[int]:
+def gpus(run: Run) -> int | None:
     """Return the number of GPUs of a run of ours, which is that of its ranks; None for any other."""
     return run.accelerators if sidecar.section(run.saved, "run").get("device") == "gpu" else None
 
@@ -111,7 +112,7 @@ def _short(name: str) -> str:
     return digits[:_SHORT] + dash + remark
 
 
-def repetition(run: Run) -> Optional[Repetition]:
+def repetition(run: Run) -> Repetition | None:
     """Return how to repeat a run and the campaign that it is of; None where nothing was saved beside its log."""
     saved = run.saved
     if not saved.get("variables"):
@@ -134,7 +135,7 @@ def repetition(run: Run) -> Optional[Repetition]:
     return Repetition("\n".join(lines), configuration)
 
 
-def _beside_the_file(system: str, variables: Mapping[str, str]) -> Optional[Dict[str, str]]:
+def _beside_the_file(system: str, variables: Mapping[str, str]) -> dict[str, str] | None:
     """Return the environment in which the configuration file of a system gives these variables. None where there is no such file,
     or its values are others by now, because a file's values win over the environment's."""
     if system not in config_file.systems():

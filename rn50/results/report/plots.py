@@ -7,8 +7,9 @@ light, the dark and the printed page.
 import io
 import re
 import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Sequence, Tuple
+from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -42,10 +43,10 @@ class Curve:
     """Points (x, y) in the colour of ``series``; a faint curve is dashed, or of hollow marks, and lies behind the others. The
     point ``accepted`` has a ring around it."""
 
-    points: Sequence[Tuple[float, float]]
+    points: Sequence[tuple[float, float]]
     series: int = 0
     faint: bool = False
-    accepted: Optional[Tuple[float, float]] = None
+    accepted: tuple[float, float] | None = None
 
 
 def accuracy(curves: Sequence[Curve], x_label: str) -> str:
@@ -58,7 +59,7 @@ def accuracy(curves: Sequence[Curve], x_label: str) -> str:
             colour = f"#ab00{curve.series % SERIES:02x}"
             fill = "none" if curve.faint else colour
             if curve.points:
-                x, y = zip(*_thinned(curve.points))
+                x, y = zip(*_thinned(curve.points), strict=False)
                 axes.plot(x, [100 * each for each in y], MARKERS[curve.series % SERIES], color=colour, markerfacecolor=fill)
             if curve.accepted:
                 at, top_1 = curve.accepted
@@ -106,7 +107,7 @@ def learning_rate(curves: Iterable[Curve]) -> str:
 
     def draw(axes: Axes) -> None:
         for curve in curves:
-            axes.plot(*zip(*curve.points), color=f"#ab00{curve.series % SERIES:02x}")
+            axes.plot(*zip(*curve.points, strict=False), color=f"#ab00{curve.series % SERIES:02x}")
         axes.set(xlabel="epochs", ylabel="learning rate", xlim=(0, None), ylim=(0, None))
 
     return _svg(draw, "learning rate over epochs")
@@ -120,7 +121,7 @@ def time_parts(rows: Mapping[str, Mapping[str, float]]) -> str:
         for part, name in enumerate(next(iter(rows.values()))):
             widths = [row[name] for row in rows.values()]
             axes.barh([safe(row) for row in rows], widths, left=begin, color=f"#ab04{part % SERIES:02x}", height=0.7)
-            begin = [first + width for first, width in zip(begin, widths)]
+            begin = [first + width for first, width in zip(begin, widths, strict=False)]
         axes.invert_yaxis()
         axes.grid(axis="y", visible=False)
         axes.set(xlabel="minutes")
@@ -128,7 +129,7 @@ def time_parts(rows: Mapping[str, Mapping[str, float]]) -> str:
     return _svg(draw, "where the time of each run went", height=1.0 + 0.3 * len(rows))
 
 
-def minutes(systems: Sequence[Sequence[Tuple[float, bool]]], scores: Sequence[Optional[float]]) -> str:
+def minutes(systems: Sequence[Sequence[tuple[float, bool]]], scores: Sequence[float | None]) -> str:
     """Plot one row per system, numbered from 1: its runs (minutes, True if in the mean) as dots and its score as a line."""
 
     def draw(axes: Axes) -> None:
@@ -146,11 +147,11 @@ def minutes(systems: Sequence[Sequence[Tuple[float, bool]]], scores: Sequence[Op
     return _svg(draw, "minutes of every run by system", height=0.9 + 0.35 * len(systems))
 
 
-def reliability(bins: Sequence[Tuple[float, float]]) -> str:
+def reliability(bins: Sequence[tuple[float, float]]) -> str:
     """Plot accuracy over confidence, the points of ``bins``, and the diagonal on which the two are equal."""
     def draw(axes: Axes) -> None:
         axes.plot([0, 1], [0, 1], color=_TARGET, linestyle="--")
-        axes.plot(*zip(*bins), color="#ab0000", marker=MARKERS[0])
+        axes.plot(*zip(*bins, strict=False), color="#ab0000", marker=MARKERS[0])
         axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence", ylabel="accuracy")
 
     return _svg(draw, "Accuracy over confidence")
@@ -179,13 +180,13 @@ def _scale(axes: Axes, ends: Sequence[float]) -> None:
 
 def _draw(axes: Axes, curves: Iterable[Curve]) -> None:
     for curve in curves:
-        style: Dict[str, Any] = {"linestyle": "--", "alpha": 0.65, "zorder": 1.8} if curve.faint else {}
+        style: dict[str, Any] = {"linestyle": "--", "alpha": 0.65, "zorder": 1.8} if curve.faint else {}
         if curve.points:
-            x, y = zip(*_thinned(curve.points))
+            x, y = zip(*_thinned(curve.points), strict=False)
             axes.plot(x, y, color=f"#ab00{curve.series % SERIES:02x}", marker=MARKERS[curve.series % SERIES], **style)
 
 
-def _thinned(points: Sequence[Tuple[float, float]]) -> Sequence[Tuple[float, float]]:
+def _thinned(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
     """Return at most ``MOST_POINTS`` points: equally spaced ones, and the last."""
     step = -(-(len(points) - 1) // (MOST_POINTS - 1))
     return points if step <= 1 else [*points[:-1:step], points[-1]]

@@ -2,8 +2,9 @@
 
 import dataclasses
 import statistics
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Iterable, List, Optional, Sequence, Tuple
+from typing import Any
 
 from rn50.benchmark import rules
 from rn50.results import published, recipe, sidecar
@@ -18,9 +19,9 @@ class Hyperparameters:
     size and accelerators."""
 
     ours: recipe.Recipe
-    columns: List["Column"]
-    rows: List["Row"]
-    results: List[PublishedResult]
+    columns: list["Column"]
+    rows: list["Row"]
+    results: list[PublishedResult]
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,8 @@ class Row:
     """Values of one hyperparameter, one per column. ``differs`` is True for those that are known and not ours."""
 
     name: str
-    values: List[str]
-    differs: List[bool]
+    values: list[str]
+    differs: list[bool]
 
 
 @dataclass(frozen=True)
@@ -40,18 +41,18 @@ class Column:
     source: str
     values: recipe.Recipe
     train_samples: int
-    runs: Tuple[int, int]
+    runs: tuple[int, int]
     """Number of runs that converged, and of all runs."""
 
 
-def read(runs: Sequence[Run], ruleset: str, accelerators: Optional[int]) -> Hyperparameters:
+def read(runs: Sequence[Run], ruleset: str, accelerators: int | None) -> Hyperparameters:
     """Return the hyperparameters of the first of ``runs`` and those nearest to it; reference points are those of ``ruleset``."""
     ruleset = max(ruleset, rules.RCP_RULESETS[0])  # 0.7.0 has no reference points
     reached = [run.log.reached.epoch for run in runs if run.log.reached]
     ours = dataclasses.replace(_ours(runs[0]), epochs=statistics.mean(reached) if reached else None)
     samples = runs[0].log.train_samples or rules.TRAIN_SAMPLES
     columns = [Column("this result", "", ours, samples, (len(reached), len(runs)))]
-    results: List[PublishedResult] = []
+    results: list[PublishedResult] = []
     if ours.batch_size and ours.batch_size > 0:
         optimizer = str(ours.values["optimizer"])
         columns += [_published(group) for group in published.nearest_recipes(ours.batch_size, optimizer)]
@@ -91,12 +92,12 @@ def _published(group: Sequence[PublishedResult]) -> Column:
     return Column(name, first.name, said, rules.TRAIN_SAMPLES, runs)
 
 
-def _range(values: Iterable[Optional[float]]) -> Optional[str]:
+def _range(values: Iterable[float | None]) -> str | None:
     known = sorted({value for value in values if value is not None})
     return " to ".join(number(value) for value in sorted({known[0], known[-1]})) if known else None
 
 
-def _rows(columns: Sequence[Column]) -> List[Row]:
+def _rows(columns: Sequence[Column]) -> list[Row]:
     rows = [_row("global batch", [number(each.values.batch_size) for each in columns])]
     for key, name in recipe.NAMES.items():
         if key == "learning_rate_decay_steps":
@@ -104,7 +105,7 @@ def _rows(columns: Sequence[Column]) -> List[Row]:
             epochs = [each.values.decay_epochs(each.train_samples) for each in columns]
             near = [epochs[0] is None or other is None or abs(other - epochs[0]) < 0.05 for other in epochs]
             row = _row(name, [_decay(each) for each in columns])
-            rows.append(dataclasses.replace(row, differs=[not same and it for same, it in zip(near, row.differs)]))
+            rows.append(dataclasses.replace(row, differs=[not same and it for same, it in zip(near, row.differs, strict=False)]))
         elif any(each.values.values.get(key) is not None for each in columns):
             rows.append(_row(name, [number(each.values.values.get(key)) for each in columns]))
     converged = [f"{each.runs[0]} of {each.runs[1]}" if each.runs[1] else "-" for each in columns]
@@ -112,7 +113,7 @@ def _rows(columns: Sequence[Column]) -> List[Row]:
     return [*rows, *(Row(name, values, [False] * len(columns)) for name, values in outcomes)]
 
 
-def _row(name: str, values: List[str]) -> Row:
+def _row(name: str, values: list[str]) -> Row:
     return Row(name, values, [values[0] != "-" and value not in ("-", values[0]) for value in values])
 
 

@@ -4,8 +4,9 @@ import itertools
 import os
 import pathlib
 import urllib.parse
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import Any
 
 import jinja2
 
@@ -41,11 +42,11 @@ class _Run:
     series: int
     glyph: str
     verdict: str
-    points: List[timing.AccuracyPoint]
+    points: list[timing.AccuracyPoint]
     throughput: timing.Throughput
-    times: Optional[timing.RunTimes]
+    times: timing.RunTimes | None
 
-    def accuracy(self, over: str, series: Optional[int] = None) -> plots.Curve:
+    def accuracy(self, over: str, series: int | None = None) -> plots.Curve:
         """Return the evaluations over a field of ``timing.AccuracyPoint``, with a ring around the accepted one."""
         points = [(getattr(point, over), point.accuracy) for point in self.points]
         accepted = next((point for point in points if point[1] >= rules.TARGET_ACCURACY), None)
@@ -61,7 +62,7 @@ Progress = Callable[[int, int], None]
 
 
 def write(
-    paths: Sequence[pathlib.Path], rulesets: Sequence[str], output: Optional[pathlib.Path] = None,
+    paths: Sequence[pathlib.Path], rulesets: Sequence[str], output: pathlib.Path | None = None,
     progress: Progress = lambda done, total: None,
 ) -> pathlib.Path:  # fmt: skip
     """Write the report of all results that ``paths`` mean and return its path: ``output``, or ``report.html`` in the folder of
@@ -117,7 +118,7 @@ def _link(file: pathlib.Path, folder: pathlib.Path) -> str:
     return urllib.parse.quote(os.fsencode(os.path.relpath(os.path.realpath(file), os.path.realpath(folder))))
 
 
-def _system(system: SystemScore, rulesets: Sequence[str], references: str) -> Dict[str, Any]:
+def _system(system: SystemScore, rulesets: Sequence[str], references: str) -> dict[str, Any]:
     runs = [_run(run, number, system) for number, run in enumerate(system.runs)]
     reads = [run.read for run in runs]
     files = [run.score.file for run in runs]
@@ -186,7 +187,7 @@ def _became(run: RunScore, system: SystemScore) -> str:
     return "dropped, fastest" if run.minutes is not None and run.minutes <= fastest else "dropped, slowest"
 
 
-def _facts(system: SystemScore, runs: Sequence[_Run]) -> List[Tuple[str, str]]:
+def _facts(system: SystemScore, runs: Sequence[_Run]) -> list[tuple[str, str]]:
     log = runs[0].read.log
     epochs = [run.score.epochs for run in runs if run.score.converged and run.score.epochs is not None]
     minutes = [run.score.minutes for run in runs if run.score.converged and run.score.minutes is not None]
@@ -207,7 +208,7 @@ def _range(ascending: Iterable[str]) -> str:
     return " to ".join(dict.fromkeys(different[:1] + different[-1:])) or "-"
 
 
-def _throughputs(system: SystemScore, runs: Sequence[_Run]) -> List[Tuple[str, float, str]]:
+def _throughputs(system: SystemScore, runs: Sequence[_Run]) -> list[tuple[str, float, str]]:
     """Return each throughput that is known as (name, images/s, sentence on what it is)."""
     accelerators = system.accelerators or origin.gpus(runs[0].read)
     part = "a block of epochs" if any(run.throughput.in_blocks for run in runs) else "an epoch"
@@ -222,13 +223,13 @@ def _throughputs(system: SystemScore, runs: Sequence[_Run]) -> List[Tuple[str, f
     return [(name, rate, sentence) for name, rate, sentence in found if rate is not None]
 
 
-def _parts(times: Optional[timing.RunTimes]) -> Dict[str, float]:
+def _parts(times: timing.RunTimes | None) -> dict[str, float]:
     return {part: getattr(times, part) or 0.0 for part in PARTS}
 
 
-def _messages(verdicts: Sequence[compliance.Verdict]) -> List[Tuple[str, str, bool]]:
+def _messages(verdicts: Sequence[compliance.Verdict]) -> list[tuple[str, str, bool]]:
     """Return each message once as (its files and rulesets, text, True for a failure)."""
-    said: Dict[str, List[compliance.Verdict]] = {}
+    said: dict[str, list[compliance.Verdict]] = {}
     for verdict in verdicts:
         for message in verdict.messages:
             said.setdefault(message, []).append(verdict)
@@ -242,7 +243,7 @@ def _messages(verdicts: Sequence[compliance.Verdict]) -> List[Tuple[str, str, bo
     ]
 
 
-def _overview(pages: Sequence[Dict[str, Any]]) -> Dict[str, Any]:
+def _overview(pages: Sequence[dict[str, Any]]) -> dict[str, Any]:
     systems = [page["score"] for page in pages]
     dots = [[(run.score.minutes, run.score.kept) for run in page["runs"] if run.score.converged] for page in pages]
     curves = [run.accuracy("minutes", number) for number, page in enumerate(pages) for run in page["runs"] if not run.faint]

@@ -4,7 +4,7 @@ Source: MLPerf Training rules, sections "Run Results" and "Quality measure"; the
 ``time_ms`` counts milliseconds since the epoch.
 """
 
-from typing import Iterator, List, Optional, Sequence, Tuple
+from collections.abc import Iterator, Sequence
 
 from rn50.benchmark import rules
 from rn50.results.parse import Event, ResultLog, epoch_number
@@ -27,7 +27,7 @@ COURSE = ("run_start", "block_start", "epoch_start", "epoch_stop", "eval_start",
 """Keys of the clock events."""
 
 
-def check(run: Run, accelerators: Optional[int]) -> Iterator[Finding]:
+def check(run: Run, accelerators: int | None) -> Iterator[Finding]:
     """Yield every finding on the times of a run; ``accelerators`` is the system's number of them, where known."""
     log = run.log
     for each in (_stamps, _order, _before, _intervals, _after, _status):
@@ -57,10 +57,10 @@ def _order(log: ResultLog) -> Iterator[Finding]:
                           "submit the log as the run wrote it, from one machine's clock", severity)
 
 
-def _late(events: Sequence[Event]) -> List[Tuple[Event, Event]]:
+def _late(events: Sequence[Event]) -> list[tuple[Event, Event]]:
     """Return the events that are earlier than one above them, each with the latest event above."""
-    latest: Optional[Event] = None
-    late: List[Tuple[Event, Event]] = []
+    latest: Event | None = None
+    late: list[tuple[Event, Event]] = []
     for event in events:
         if latest is not None and event.time_ms < latest.time_ms - CLOCK_SKEW_MS:
             late.append((event, latest))
@@ -86,7 +86,7 @@ def _before(log: ResultLog) -> Iterator[Finding]:
 def _intervals(log: ResultLog) -> Iterator[Finding]:
     # Blocks are matched by order alone, because one published system numbers their stops by the last epoch.
     for name, number in (("block", None), ("epoch", "epoch_num"), ("eval", "epoch_num")):
-        opened: Optional[Event] = None
+        opened: Event | None = None
         for event in log.events:
             if event.key == f"{name}_start":
                 if opened:
@@ -102,7 +102,7 @@ def _intervals(log: ResultLog) -> Iterator[Finding]:
         if opened and log.status == "success" and name != "epoch":  # a run may stop in the middle of an epoch
             yield _interval(log, opened, f"{name}_start has no {name}_stop")
     for key in ("epoch_start", "eval_accuracy"):
-        before: Optional[Event] = None
+        before: Event | None = None
         for event in log.by_key.get(key, ()):
             step = _step(before, event)
             if step is not None and (step < 1 or (step > 1 and key == "epoch_start")):
@@ -111,7 +111,7 @@ def _intervals(log: ResultLog) -> Iterator[Finding]:
             before = event
 
 
-def _step(before: Optional[Event], event: Event) -> Optional[float]:
+def _step(before: Event | None, event: Event) -> float | None:
     """Return the epochs from one event to the next; None where one of them has no epoch number."""
     at, last = (epoch_number(each.metadata.get("epoch_num")) if each else None for each in (event, before))
     return None if at is None or last is None else at - last
@@ -160,7 +160,7 @@ def _status(log: ResultLog) -> Iterator[Finding]:
                       "stop the clock at the first evaluation at the target")
 
 
-def _rate(run: Run, accelerators: Optional[int]) -> Iterator[Finding]:
+def _rate(run: Run, accelerators: int | None) -> Iterator[Finding]:
     log, rule, remedy = run.log, "a run takes the time that its images need", "submit the log as the run wrote it"
     stop, epochs = log.first("run_stop"), max((evaluation.epoch for evaluation in log.evaluations), default=0)
     if stop is None or log.minutes is None or not epochs or not log.train_samples:

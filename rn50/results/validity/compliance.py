@@ -12,8 +12,9 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Sequence, Tuple
+from typing import Any
 
 from rich.table import Table
 
@@ -24,7 +25,7 @@ from rn50.results.parse import copy_records, read_log
 from rn50.results.result_files import find_result_files
 from rn50.terminal import Terminal, styled
 
-_SEEN: Dict[Tuple[str, str], Tuple[bool, Tuple[str, ...]]] = {}
+_SEEN: dict[tuple[str, str], tuple[bool, tuple[str, ...]]] = {}
 """Verdicts and messages by SHA-256 of the records and ruleset: a command that checks and then reports runs each checker once."""
 
 
@@ -35,10 +36,10 @@ class Verdict:
     file: pathlib.Path
     ruleset: str
     ok: bool
-    messages: Tuple[str, ...]
+    messages: tuple[str, ...]
 
 
-def check(paths: Sequence[pathlib.Path], rulesets: Sequence[str], count: Callable[[], None] = lambda: None) -> List[Verdict]:
+def check(paths: Sequence[pathlib.Path], rulesets: Sequence[str], count: Callable[[], None] = lambda: None) -> list[Verdict]:
     """Check every result file that ``paths`` mean under every ruleset, as many at a time as there are processors. ``count`` is
     called when a check ends.
 
@@ -70,7 +71,7 @@ def _check_file(file: pathlib.Path, copy: pathlib.Path, ruleset: str) -> Verdict
     return Verdict(file, ruleset, *_SEEN[key])
 
 
-def _run_checker(copy: pathlib.Path, ruleset: str) -> Tuple[bool, Tuple[str, ...]]:
+def _run_checker(copy: pathlib.Path, ruleset: str) -> tuple[bool, tuple[str, ...]]:
     # --log_output: else the checker leaves a compliance_checker.log in the current folder. utf8: else, in an ASCII locale,
     # Python 3.8 mixes encoding errors into the messages.
     options = ["--usage", "training", "--ruleset", ruleset, "--log_output", os.devnull, "--", str(copy)]
@@ -84,7 +85,7 @@ def _run_checker(copy: pathlib.Path, ruleset: str) -> Tuple[bool, Tuple[str, ...
     return _read_verdict(process.stderr)
 
 
-def _read_verdict(output: str) -> Tuple[bool, Tuple[str, ...]]:
+def _read_verdict(output: str) -> tuple[bool, tuple[str, ...]]:
     lines = output.strip().splitlines()
     last = lines.pop() if lines else "it wrote nothing"
     if last not in ("INFO - SUCCESS", "ERROR - FAILED"):
@@ -94,7 +95,7 @@ def _read_verdict(output: str) -> Tuple[bool, Tuple[str, ...]]:
     return last == "INFO - SUCCESS", tuple(message.strip() for message in messages if message.strip())
 
 
-def to_json(verdicts: Sequence[Verdict]) -> Dict[str, Any]:
+def to_json(verdicts: Sequence[Verdict]) -> dict[str, Any]:
     """Return the verdicts as JSON values; ``ok`` is true where every verdict is a pass."""
     return {
         "ok": all(verdict.ok for verdict in verdicts),
@@ -105,7 +106,7 @@ def to_json(verdicts: Sequence[Verdict]) -> Dict[str, Any]:
 def print_table(verdicts: Sequence[Verdict], console: Terminal) -> None:
     """Print for each folder a table of its files and their verdicts under each ruleset."""
     rulesets = list(dict.fromkeys(verdict.ruleset for verdict in verdicts))
-    folders: Dict[pathlib.Path, Dict[pathlib.Path, List[Verdict]]] = {}
+    folders: dict[pathlib.Path, dict[pathlib.Path, list[Verdict]]] = {}
     for verdict in verdicts:
         folders.setdefault(verdict.file.parent, {}).setdefault(verdict.file, []).append(verdict)
     for folder, verdicts_of in folders.items():

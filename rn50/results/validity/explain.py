@@ -3,14 +3,15 @@
 import ast
 import json
 import re
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from rn50.benchmark import rules
 from rn50.results.parse import TOKEN, Event, ResultLog
 from rn50.results.validity.compliance import Verdict
 from rn50.results.validity.findings import ERROR, WARNING, Finding
 
-Sentence = Tuple[Optional[int], str, str]
+Sentence = tuple[int | None, str, str]
 """Line, message, remedy."""
 _HARMLESS = "with one value, though once is right"
 """End of a message that is only a warning, also in a log that the checker refuses for another reason."""
@@ -37,9 +38,9 @@ _REMEDIES = {
 }
 
 
-def explain(verdicts: Sequence[Verdict], log: ResultLog) -> List[Finding]:
+def explain(verdicts: Sequence[Verdict], log: ResultLog) -> list[Finding]:
     """Return the findings on one file from the checker's verdicts under each ruleset; equal messages become one finding."""
-    said: Dict[Tuple[str, Sentence], List[str]] = {}
+    said: dict[tuple[str, Sentence], list[str]] = {}
     for verdict in verdicts:
         sentences = [sentence for message in verdict.messages for sentence in _sentences(message, log)]
         if not verdict.ok and not sentences and not log.findings and not log.crowded_lines and log.reached:
@@ -125,7 +126,7 @@ def _tensors(message: str, log: ResultLog) -> Sentence:
     return line, what, "log a weights_initialization for each of the tensors, once, by the names of the reference"
 
 
-def _find(text: str, log: ResultLog) -> Optional[Event]:
+def _find(text: str, log: ResultLog) -> Event | None:
     """Return the event that the checker shows as text, or None."""
     try:
         fields, _ = json.JSONDecoder().raw_decode(text.strip()[len(TOKEN) :].strip())
@@ -140,7 +141,7 @@ def _short(text: str, width: int = 160) -> str:
     return text if len(text) <= width else f"{text[: width - 4]} ..."
 
 
-def reasons_of_description(text: str) -> List[str]:
+def reasons_of_description(text: str) -> list[str]:
     """Return the reasons in a line of the system description checker, which prints them as a Python list."""
     try:
         reasons = ast.literal_eval(text[text.index("[") :])

@@ -1,8 +1,9 @@
 """Findings on a result, one sentence each: place, message, broken rule and remedy."""
 
 import pathlib
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any, Dict, Iterable, List, Optional, Tuple
+from typing import Any
 
 from rn50.terminal import Terminal
 
@@ -16,7 +17,7 @@ class Finding:
 
     severity: str
     file: pathlib.Path
-    line: Optional[int]
+    line: int | None
     rule: str
     message: str
     remedy: str
@@ -27,7 +28,7 @@ class Finding:
         return f"{self.file.name}{'' if self.line is None else f', line {self.line}'}: {self.message}"
 
 
-def to_json(findings: Iterable[Finding]) -> List[Dict[str, Any]]:
+def to_json(findings: Iterable[Finding]) -> list[dict[str, Any]]:
     """Return the findings as JSON values."""
     return [{**asdict(finding), "file": str(finding.file)} for finding in findings]
 
@@ -37,7 +38,7 @@ def print_findings(findings: Iterable[Finding], console: Terminal) -> None:
 
     One that differs from others in its file alone is printed once for all.
     """
-    alike: Dict[Tuple[str, ...], List[Finding]] = {}
+    alike: dict[tuple[str, ...], list[Finding]] = {}
     for finding in findings:
         alike.setdefault((finding.severity, finding.rule, finding.message, finding.remedy), []).append(finding)
     for (severity, rule, message, remedy), (first, *others) in alike.items():

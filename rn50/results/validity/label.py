@@ -5,7 +5,8 @@ the data certificate that it saved. Any one of them is enough. Whatever else is 
 samples is no label: see ``log_rules``.
 """
 
-from typing import Any, Iterable, Mapping, Optional, Tuple
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from rn50.benchmark import rules
 from rn50.results import sidecar
@@ -15,7 +16,7 @@ _OUR_WRITER = "rn50/run/mlperf_log.py"
 """The file that each record of a log of ours names as its source."""
 
 
-def of_run(log: ResultLog, saved: Mapping[str, Any]) -> Optional[str]:
+def of_run(log: ResultLog, saved: Mapping[str, Any]) -> str | None:
     """Return those of ``rules.LABELS`` that a run has in one text, or None; ``saved`` is the contents of the sidecar file."""
     certificate = saved.get("data certificate")
     # ``imagenet`` is true in a certificate where the numbers are ImageNet's and no fault was found.
@@ -26,13 +27,13 @@ def of_run(log: ResultLog, saved: Mapping[str, Any]) -> Optional[str]:
     return "; ".join(each for each in rules.LABELS if each in found) or None
 
 
-def logged(log: ResultLog) -> Tuple[str, ...]:
+def logged(log: ResultLog) -> tuple[str, ...]:
     """Return the labels that the log itself has."""
     platforms = [str(event.value) for event in log.by_key.get("submission_platform", ())]
     return tuple(each for each in rules.LABELS if any(each in platform for platform in platforms))
 
 
-def unverified(runs: Iterable[Tuple[ResultLog, Mapping[str, Any]]], of_a_round: bool) -> Optional[str]:
+def unverified(runs: Iterable[tuple[ResultLog, Mapping[str, Any]]], of_a_round: bool) -> str | None:
     """Return ``rules.NOT_VERIFIED`` for a result of ours on the benchmark's own task, else None; ``runs`` are (log, contents of
     the sidecar file). A demo is no result that could be verified. A result ``of_a_round``, in the tree of a round that MLCommons
     publishes, has been reviewed; of other people's logs we do not know whether they have."""

@@ -7,7 +7,8 @@ that follows the rules has no finding.
 
 import json
 import re
-from typing import Any, Iterator, List, Optional, Sequence, Tuple
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from rn50.benchmark import rules
 from rn50.results import sidecar
@@ -38,7 +39,7 @@ _OF_OPTIMIZER = {
         "weight_decay",
     )) + ("model_bn_span", "opt_learning_rate_warmup_epochs"),
 }
-_ENDS: Sequence[Tuple[str, ...]] = (
+_ENDS: Sequence[tuple[str, ...]] = (
     ("run_stop",), ("eval_accuracy",), ("block_start", "epoch_start"), ("block_start", "eval_start"),
     ("block_stop", "epoch_stop"), ("block_stop", "eval_stop"),
 )
@@ -50,7 +51,7 @@ _NUMBERED = {
 _WORDS = ("eval_accuracy", "eval_error", "global_batch_size", "submission_benchmark", "run_stop")
 
 
-def check(run: Run, rulesets: Tuple[str, ...]) -> Iterator[Finding]:
+def check(run: Run, rulesets: tuple[str, ...]) -> Iterator[Finding]:
     """Yield every finding on the log of a run; the keys required depend on ``rulesets``, those of the round."""
     yield from _format(run.log)
     yield from _required(run.log, rulesets)
@@ -64,7 +65,7 @@ def check(run: Run, rulesets: Tuple[str, ...]) -> Iterator[Finding]:
         yield from _cadence(run.log)
 
 
-def finding(log: ResultLog, line: Optional[int], rule: str, message: str, remedy: str, severity: str = ERROR) -> Finding:
+def finding(log: ResultLog, line: int | None, rule: str, message: str, remedy: str, severity: str = ERROR) -> Finding:
     """Return a finding on a log."""
     return Finding(severity, log.path, line, rule, message, remedy)
 
@@ -80,7 +81,7 @@ def _format(log: ResultLog) -> Iterator[Finding]:
                       "end every record with a new line; log on rank 0 only")
 
 
-def _required(log: ResultLog, rulesets: Tuple[str, ...]) -> Iterator[Finding]:
+def _required(log: ResultLog, rulesets: tuple[str, ...]) -> Iterator[Finding]:
     keys = list(_EVERY)
     if log.division != "open":
         keys += _CLOSED
@@ -144,7 +145,7 @@ def _values(log: ResultLog) -> Iterator[Finding]:
             yield finding(log, event.line, VALUES, f"{key} is {event.value}", "log a number above 0")
 
 
-def _numeric(log: ResultLog, key: str) -> Optional[Event]:
+def _numeric(log: ResultLog, key: str) -> Event | None:
     event = log.first(key)
     return event if event and finite(event.value) is not None else None
 
@@ -205,7 +206,7 @@ def _almost_all(samples: int) -> bool:
     return abs(samples - rules.EVAL_SAMPLES) <= SKIPPED
 
 
-def _odd(log: ResultLog, samples: int) -> List[Event]:
+def _odd(log: ResultLog, samples: int) -> list[Event]:
     """Return the accuracies that are no multiple of 1 / ``samples``."""
     events = [event for event in log.by_key.get("eval_accuracy", ()) if 0 <= (finite(event.value) or 0) <= 1]
     events = [event for event in events if finite(event.value) is not None]
@@ -219,7 +220,7 @@ def _cadence(log: ResultLog) -> Iterator[Finding]:
     if len(events) != len(epochs) or not epochs:
         return  # the format is broken, which another finding reports
     before = 0.0
-    for number, (event, epoch) in enumerate(zip(events, epochs)):
+    for number, (event, epoch) in enumerate(zip(events, epochs, strict=False)):
         right = epoch in range(1, rules.EVAL_PERIOD_EPOCHS + 1) if number == 0 else epoch - before == rules.EVAL_PERIOD_EPOCHS
         if not right:
             after = "as the first" if number == 0 else f"after that of epoch {before:g}"
@@ -240,7 +241,7 @@ def _momentum(log: ResultLog) -> Iterator[Finding]:
 
 def _label_smoothing(run: Run) -> Iterator[Finding]:
     log, event = run.log, run.log.first("label_smoothing")
-    stated: Optional[Tuple[Optional[int], Any]] = (event.line, event.value) if event else log.label_smoothing
+    stated: tuple[int | None, Any] | None = (event.line, event.value) if event else log.label_smoothing
     if stated is None:
         hyperparameters = sidecar.section(run.saved, "hyperparameters")
         if "label_smoothing" not in hyperparameters:
@@ -265,7 +266,7 @@ def _words(log: ResultLog) -> Iterator[Finding]:
             return
 
 
-def _seed(log: ResultLog, rulesets: Tuple[str, ...]) -> Iterator[Finding]:
+def _seed(log: ResultLog, rulesets: tuple[str, ...]) -> Iterator[Finding]:
     rule = "every run logs one seed, from the clock or the operating system"
     seeds = log.by_key.get("seed", ())
     if not seeds and set(rulesets) - {"0.7.0"}:

@@ -9,8 +9,9 @@ Source: MLPerf Training rules, sections "Hyperparameters", "Benchmark Results" a
 import json
 import pathlib
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any
 
 from rn50 import frameworks
 from rn50.benchmark import rules
@@ -41,22 +42,22 @@ class Judgement:
     """Judgement on the runs of a folder. ``chosen`` are the indices of the runs that make the score. ``excused`` is the log of
     the one run that missed the target, where exactly one did."""
 
-    findings: Tuple[Finding, ...]
-    label: Optional[str]
-    chosen: Tuple[int, ...]
-    excused: Optional[pathlib.Path]
+    findings: tuple[Finding, ...]
+    label: str | None
+    chosen: tuple[int, ...]
+    excused: pathlib.Path | None
 
     @property
-    def errors(self) -> List[Finding]:
+    def errors(self) -> list[Finding]:
         """Findings that make the result invalid."""
         return [each for each in self.findings if each.severity == ERROR]
 
 
-def judge(runs: Sequence[Run], rulesets: Sequence[str], accelerators: Optional[int] = None) -> Judgement:
+def judge(runs: Sequence[Run], rulesets: Sequence[str], accelerators: int | None = None) -> Judgement:
     """Judge runs by the rules of one or several rounds. ``accelerators`` is their number in the system description."""
     chosen = median_set(runs)
     missed = [runs[i].log.path for i in chosen if not runs[i].converged]
-    found: List[Finding] = []
+    found: list[Finding] = []
     for run in runs:
         own = [*log_rules.check(run, tuple(rulesets)), *clock_rules.check(run, accelerators or run.accelerators)]
         if not run.converged:
@@ -83,7 +84,7 @@ def _missed(log: ResultLog, severity: str) -> Finding:
 
 
 def _seeds(runs: Sequence[Run]) -> Iterator[Finding]:
-    seen: Dict[int, ResultLog] = {}
+    seen: dict[int, ResultLog] = {}
     for log in (run.log for run in runs):
         event = log.first("seed")
         if event is None or log.seed is None:
@@ -100,7 +101,7 @@ def _seeds(runs: Sequence[Run]) -> Iterator[Finding]:
 
 def _copies(runs: Sequence[Run]) -> Iterator[Finding]:
     """Yield findings on copied logs: no two runs take the same milliseconds from every event to the next."""
-    seen: Dict[Tuple[Tuple[str, int], ...], ResultLog] = {}
+    seen: dict[tuple[tuple[str, int], ...], ResultLog] = {}
     for log in (run.log for run in runs):
         events = [event for event in log.events if event.key in clock_rules.COURSE]
         course = tuple((event.key, event.time_ms - events[0].time_ms) for event in events)
@@ -128,7 +129,7 @@ def _configuration(runs: Sequence[Run]) -> Iterator[Finding]:
                           f"the runs are not of one configuration: {different}", "make all of them with one")
 
 
-def _logged(log: ResultLog) -> Dict[str, Any]:
+def _logged(log: ResultLog) -> dict[str, Any]:
     keys = [key for key in log.by_key if key in _LOGGED or _OF_OPTIMIZER.fullmatch(key)]
     values = {key: list(dict.fromkeys(map(_comparable, (event.value for event in log.by_key[key])))) for key in keys}
     logged = {key: each[0] if len(each) == 1 else " and ".join(map(str, each)) for key, each in values.items()}
@@ -145,12 +146,12 @@ def _comparable(value: Any) -> Any:
 def differences(names: Sequence[str], facts: Sequence[Mapping[str, Any]]) -> str:
     """Return a text on the keys whose values differ in ``facts``, which has one mapping for each of the runs ``names``; empty
     where none differ. A run without any facts is left out; a single missing fact is a difference."""
-    telling = [(name, fact) for name, fact in zip(names, facts) if fact]
+    telling = [(name, fact) for name, fact in zip(names, facts, strict=False) if fact]
     everything = dict.fromkeys(key for _, fact in telling for key in fact)
     different = [key for key in everything if len({fact.get(key) for _, fact in telling}) > 1]
     shown = []
     for key in different[:_MOST_NAMED]:
-        by_value: Dict[Any, List[str]] = {}
+        by_value: dict[Any, list[str]] = {}
         for name, fact in telling:
             by_value.setdefault(fact.get(key, "not there"), []).append(name)
         shown.append(f"{key} is " + ", ".join(f"{value} in {', '.join(those)}" for value, those in by_value.items()))

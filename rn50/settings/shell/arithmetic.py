@@ -6,7 +6,7 @@ larger than 64 bits.
 """
 
 import re
-from typing import Callable, Dict, List
+from collections.abc import Callable
 
 _TOKEN = re.compile(r"\s*(?:(0[xX][0-9a-fA-F]+|\d+)|([A-Za-z_]\w*)"
                     r"|(\+\+|--|\*\*|<<|>>|<=|>=|==|!=|&&|\|\||[-+*/%&|^~!<>?:()])|(\S))", re.ASCII)
@@ -24,7 +24,7 @@ def evaluate(expression: str, value_of: Callable[[str], str]) -> int:
     Raises ValueError with what is wrong: no expression, one that assigns, a name that stands for another expression, a division
     by zero.
     """
-    tokens: List[str] = []
+    tokens: list[str] = []
     for number, name, operator, other in _TOKEN.findall(expression):
         if other:
             raise ValueError(f"{other!r} in the arithmetic {_short(expression)}")
@@ -49,7 +49,7 @@ def _wrap(value: int) -> int:
 class _Parser:
     """Recursive descent parser; ``tokens`` are those still to come, the next one last."""
 
-    def __init__(self, tokens: List[str], value_of: Callable[[str], str]):
+    def __init__(self, tokens: list[str], value_of: Callable[[str], str]):
         self.tokens = tokens[::-1]
         self._value_of = value_of
 
@@ -131,7 +131,7 @@ def _apply(operator: str, a: int, b: int) -> int:
             raise ValueError("a division by zero")
         quotient = abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
         return quotient if operator == "/" else a - quotient * b
-    table: Dict[str, Callable[[int, int], int]] = {
+    table: dict[str, Callable[[int, int], int]] = {
         "||": lambda x, y: int(bool(x or y)), "&&": lambda x, y: int(bool(x and y)),
         "|": lambda x, y: x | y, "^": lambda x, y: x ^ y, "&": lambda x, y: x & y,
         "==": lambda x, y: int(x == y), "!=": lambda x, y: int(x != y),

@@ -12,7 +12,6 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, List, Optional, Set, Tuple
 
 from rn50 import files
 from rn50.errors import UserError, UserErrors
@@ -61,11 +60,11 @@ class Assignments:
     no value. ``files`` are those that were read, the first one first. ``missing`` are statements that source a file which is not
     there."""
 
-    values: Dict[str, str]
-    doubtful: Dict[str, str]
-    not_read: Tuple[NotRead, ...]
-    files: Tuple[Path, ...]
-    missing: Tuple[NotRead, ...]
+    values: dict[str, str]
+    doubtful: dict[str, str]
+    not_read: tuple[NotRead, ...]
+    files: tuple[Path, ...]
+    missing: tuple[NotRead, ...]
 
     def refuse_missing(self) -> None:
         """Raise UserError with a line for every file that is sourced and not there."""
@@ -104,13 +103,13 @@ class _Stop(Exception):
 
 class _Reader:
     def __init__(self) -> None:
-        self.values: Dict[str, str] = {}
-        self.doubtful: Dict[str, str] = {}
-        self.not_read: List[NotRead] = []
-        self.files: List[Path] = []
-        self.missing: List[NotRead] = []
-        self._open: List[Path] = []
-        self._functions: Dict[str, Set[str]] = {}
+        self.values: dict[str, str] = {}
+        self.doubtful: dict[str, str] = {}
+        self.not_read: list[NotRead] = []
+        self.files: list[Path] = []
+        self.missing: list[NotRead] = []
+        self._open: list[Path] = []
+        self._functions: dict[str, set[str]] = {}
         self._doubts = 0
 
     def file(self, path: Path) -> None:
@@ -181,7 +180,7 @@ class _Reader:
         else:
             raise NotPlainError(f"runs {command if len(command) <= 40 else command[:37] + '...'}")
 
-    def _evaluated(self, statement: Statement, word: str) -> Tuple[str, Optional[str]]:
+    def _evaluated(self, statement: Statement, word: str) -> tuple[str, str | None]:
         """Return the name and value that a word assigns. If the value is unknown, it is None and the name is put in doubt."""
         found = _ASSIGNMENT.match(word)
         assert found
@@ -199,14 +198,14 @@ class _Reader:
             return name, None
         return name, value
 
-    def _set(self, name: str, value: Optional[str]) -> None:
+    def _set(self, name: str, value: str | None) -> None:
         if value is None:
             self.values.pop(name, None)
         else:
             self.values[name] = value
             self.doubtful.pop(name, None)
 
-    def _refuse(self, statement: Statement, reason: str) -> Set[str]:
+    def _refuse(self, statement: Statement, reason: str) -> set[str]:
         """List a statement, and put in doubt the names that it may set; return those names."""
         said, text = self._note(statement, reason), statement.text
         names = set(re.findall(r"\b([A-Za-z_]\w*)(?:\[[^\]\n]{0,200}\])?\+?=", text))
@@ -248,7 +247,7 @@ class _Reader:
 
     # Expansion
 
-    def _value_of(self, name: str) -> Optional[str]:
+    def _value_of(self, name: str) -> str | None:
         """Return a variable's text, None if it is not set. Raises NotPlainError if it is in doubt or differs between machines."""
         if name in self.doubtful:
             raise NotPlainError(f"takes {name}, which is in doubt ({self.doubtful[name]})"[:200])
@@ -260,7 +259,7 @@ class _Reader:
         """Return the text that a word stands for. Raises NotPlainError if only a shell could tell."""
         if depth > _DEEPEST:
             raise NotPlainError("variables too deep in one another")
-        parts: List[str] = []
+        parts: list[str] = []
         i = length = 0
         while i < len(raw):
             special = raw[i] in ("\\`$" if in_quotes else "\\`$'\"") and not (in_quotes and raw.startswith("$'", i))

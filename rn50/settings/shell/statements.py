@@ -3,8 +3,8 @@
 Source: POSIX, Shell Command Language, sections "Quoting", "Token Recognition" and "Shell Grammar"; bash's manual for ``$'...'``.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Iterator, List, Optional, Tuple
 
 _OPERATORS = ("<<<", "<<-", "&&", "||", ";;", "<<", ">>", "<&", ">&", "&>", "<>", ">|", "|&", ";", "&", "|", "(", ")", "<", ">")
 _CLOSERS = {"if": "fi", "for": "done", "while": "done", "until": "done", "select": "done", "case": "esac", "{": "}", "[[": "]]"}
@@ -27,9 +27,9 @@ class Statement:
     """
 
     line: int
-    words: Tuple[str, ...]
+    words: tuple[str, ...]
     text: str
-    trouble: Optional[str]
+    trouble: str | None
 
 
 def after(text: str, i: int, depth: int = 0) -> int:
@@ -75,13 +75,13 @@ def _behind(text: str, i: int, closer: str, depth: int, in_quotes: bool = False)
     raise NotPlainError(f"a {closer} that is missing")
 
 
-_Token = Tuple[str, int, int, bool]
+_Token = tuple[str, int, int, bool]
 """Text, begin, end, and whether it is a word."""
 
 
 def _tokens(text: str) -> Iterator[_Token]:
     i, delimiter_next = 0, False
-    here_documents: List[str] = []
+    here_documents: list[str] = []
     while i < len(text):
         if text[i] in " \t\r":
             i += 1
@@ -126,12 +126,12 @@ def statements(text: str) -> Iterator[Statement]:
 
     The statements may be wrong: nothing checks whether a shell would run them.
     """
-    current: List[_Token] = []
-    closers: List[str] = []
+    current: list[_Token] = []
+    closers: list[str] = []
     at_command = True
     line, counted = 1, 0
 
-    def statement(begin: int, end: int, trouble: Optional[str]) -> Statement:
+    def statement(begin: int, end: int, trouble: str | None) -> Statement:
         nonlocal line, counted
         line, counted = line + text.count("\n", counted, begin), begin
         return Statement(line, tuple(token for token, _, _, is_word in current if is_word), text[begin:end], trouble)

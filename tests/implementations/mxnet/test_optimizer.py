@@ -41,7 +41,7 @@ def test_agrees_with_the_oracle(tiny_config, name, weight_decay):
     expected = {p.name: (p.data().asnumpy().astype(np.float64), np.zeros(p.shape)) for p in parameters}
     for step in range(1, STEPS + 1):
         learning_rate = schedule.learning_rate(step, h.learning_rate, warmup_steps=5, total_steps=STEPS)
-        for parameter, gradient in zip(parameters, gradients_of(parameters, random)):
+        for parameter, gradient in zip(parameters, gradients_of(parameters, random), strict=False):
             parameter.grad()[:] = gradient * SAMPLES  # they arrive summed over the samples
             weight, velocity = expected[parameter.name]
             expected[parameter.name] = update(parameter.name, weight, gradient, velocity, learning_rate)
@@ -78,5 +78,5 @@ def test_reset_forgets_momentum(tiny_config):
     for parameter in parameters:
         parameter.grad()[:] = 0.0
     optimizer.step(0.0, 1)
-    for old, parameter in zip(before, parameters):
+    for old, parameter in zip(before, parameters, strict=False):
         np.testing.assert_array_equal(old, parameter.data().asnumpy())

@@ -43,7 +43,7 @@ def test_backpropagation_goes_on_writing_to_the_flat_gradients(batch):
     for _ in range(3):
         flat.zero_()
         step(flattened, *batch)
-        for one, other in zip(trainable(separate), parameters):
+        for one, other in zip(trainable(separate), parameters, strict=False):
             begin = (other.tensor.grad.data_ptr() - flat.data_ptr()) // 4
             assert begin % 64 == 0
             within = flat.numpy()[begin:begin + other.tensor.size].reshape(other.tensor.shape)
@@ -73,7 +73,7 @@ def test_the_layout_changes_nothing_but_the_order(batch):
     left = step(one, images, labels).numpy()
     right = step(other, images.transpose([0, 2, 3, 1]), labels).numpy()
     np.testing.assert_allclose(left, right, rtol=1e-5)
-    for mine, theirs in zip(trainable(one), trainable(other)):
+    for mine, theirs in zip(trainable(one), trainable(other), strict=False):
         difference = np.linalg.norm(mine.tensor.grad.numpy() - theirs.tensor.grad.numpy())
         assert difference <= 1e-4 * np.linalg.norm(theirs.tensor.grad.numpy()), mine.name
 

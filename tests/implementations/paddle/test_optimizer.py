@@ -83,5 +83,5 @@ def test_reset_forgets_momentum(tiny_config):
     for parameter in parameters:
         fill(parameter, np.zeros(parameter.tensor.shape))
     optimizer.step(0.0, 1)
-    for old, parameter in zip(before, parameters):
+    for old, parameter in zip(before, parameters, strict=False):
         np.testing.assert_array_equal(old, value(parameter))

@@ -29,9 +29,9 @@ def test_a_model_gives_logits_and_names_its_parameters(name):
         assert optimizers.has_weight_decay(each.name) == (each.tensor.ndim > 1)
     first = [each.tensor.numpy() for each in named]
     network.initialize(1)
-    assert all((before == each.tensor.numpy()).all() for before, each in zip(first, named))
+    assert all((before == each.tensor.numpy()).all() for before, each in zip(first, named, strict=False))
     network.initialize(2)
-    assert any((before != each.tensor.numpy()).any() for before, each in zip(first, named))
+    assert any((before != each.tensor.numpy()).any() for before, each in zip(first, named, strict=False))
     assert np.isfinite(first[0]).all()
 
 

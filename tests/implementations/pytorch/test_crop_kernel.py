@@ -82,7 +82,7 @@ def made(cut, pixels, given, size, dtype, device):
 
 def expected(pixels, given, size):
     """The definition: ``crops.cut``, normalised."""
-    return torch.tensor(np.stack([(crops.cut(*each, size) - MEAN) / STD for each in zip(pixels, given)]))
+    return torch.tensor(np.stack([(crops.cut(*each, size) - MEAN) / STD for each in zip(pixels, given, strict=False)]))
 
 
 def training_crops(sizes, seed):
@@ -175,7 +175,7 @@ def test_the_operations_give_the_same_up_to_a_rounding(device, case):
 def test_a_thread_fills_buffers_with_it_while_others_are_read(device, slow):
     sizes, size, streams = SIZES[:6], 17, torch.get_device_module(device)
     batches, given = ([made(sizes, seed) for seed in range(8)] for made in (images, training_crops))
-    waiting = iter(zip(batches, given))
+    waiting = iter(zip(batches, given, strict=False))
 
     def work(name):
         if device != "cpu" and name == slow:
@@ -192,7 +192,7 @@ def test_a_thread_fills_buffers_with_it_while_others_are_read(device, slow):
         buffer = thread.lend(thread.wait())
         work("training")
         read.append(buffer.content.clone())
-    for found, *of in zip(read, batches, given):
+    for found, *of in zip(read, batches, given, strict=False):
         assert torch.equal(found.cpu(), expected(*of, size))
 
 

@@ -48,7 +48,7 @@ def test_agrees_with_the_oracle(tiny_config, precision, device):
     of_weights = views(optimizer.gradients_of_weights(PRECISIONS[precision]), parameters)
     expected = {name: (each, np.zeros(each.shape)) for name, each in values.items()}
     for learning_rate in (0.5, 2.0, 0.1, 1.0):
-        for (name, tensor), of_weight in zip(parameters, of_weights):
+        for (name, tensor), of_weight in zip(parameters, of_weights, strict=False):
             # The gradient of one parameter is 0 in one step; that of the weight 0 is not, once.
             gradient = random.standard_normal(tensor.shape) * (name != "fc1_weight" or learning_rate != 2.0)
             given = of_weight if optimizers.has_weight_decay(name) else tensor.grad

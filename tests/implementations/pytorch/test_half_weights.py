@@ -72,7 +72,7 @@ def test_gradients_of_weights_lose_nothing_in_half_precision(precision, device):
     expected = [tensor.grad.clone() for _, tensor in trained.parameters]
     trained.gradients.fill_(7.0)
     trained.half_weights(in_half)(*batch)
-    for (name, tensor), other, of_weight in zip(trained.parameters, expected, views(in_half, trained.parameters)):
+    for (name, tensor), other, of_weight in zip(trained.parameters, expected, views(in_half, trained.parameters), strict=False):
         is_weight = name.endswith("weight")
         found = of_weight if is_weight else tensor.grad
         torch.testing.assert_close(found.float(), other, rtol=1e-3, atol=1e-3, msg=name)

@@ -5,7 +5,7 @@ import pathlib
 import re
 import subprocess
 import tempfile
-from typing import Dict, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
@@ -32,7 +32,7 @@ class Counts(NamedTuple):
     stores: int
 
 
-def compiled(kernel, constants: Dict[str, object]):
+def compiled(kernel, constants: dict[str, object]):
     """Return ``kernel`` as it is compiled for float16 where the number of columns is divisible by 16."""
     constants = {**tile.SHAPE, **constants}
     warps = constants.pop("num_warps")

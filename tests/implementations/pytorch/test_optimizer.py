@@ -76,7 +76,7 @@ def test_reset_forgets_momentum(tiny_config):
     for parameter in parameters:
         parameter.tensor.grad.zero_()
     optimizer.step(0.0, 1)
-    for old, parameter in zip(before, parameters):
+    for old, parameter in zip(before, parameters, strict=False):
         np.testing.assert_array_equal(old, value(parameter))
 
 

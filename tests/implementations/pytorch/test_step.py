@@ -50,9 +50,9 @@ def test_every_mode_trains_as_eager_does(tiny_config, mode):
 
     expected, found = run("eager"), run(mode)
     # Other kernels round otherwise, and so many layers make much of it; what a wrong step would do is larger.
-    for one, other in zip(expected[0], found[0]):
+    for one, other in zip(expected[0], found[0], strict=False):
         torch.testing.assert_close(other, one, rtol=1e-2, atol=1e-3)
-    for one, other, tolerance in zip(expected[1:3], found[1:3], (0.1, 1e-2)):
+    for one, other, tolerance in zip(expected[1:3], found[1:3], (0.1, 1e-2), strict=False):
         assert (one - other).norm() < tolerance * one.norm()
     assert (expected[3] == found[3]).float().mean() > 0.8
 
@@ -77,7 +77,7 @@ def test_compiled_losses_gradients_and_statistics_are_those_of_eager():
             found += [losses, gradients.clone(), *(buffer.clone() for buffer in network.buffers())]
         return found
 
-    for one, other in zip(run(False), run(True)):
+    for one, other in zip(run(False), run(True), strict=False):
         torch.testing.assert_close(other, one, rtol=1e-4, atol=1e-5)
 
 

@@ -76,7 +76,7 @@ def grey_levels(batches, passes=3):
     """Of all images of some passes, (passes * B, 3, S, S), and their labels."""
     # Copies: the memory of a batch may be that of a later one.
     made = [(np.array(batch.images.cpu()), np.array(batch.labels.cpu())) for _ in range(passes) for batch in batches.epoch()]
-    pixels, labels = map(np.concatenate, zip(*made))
+    pixels, labels = map(np.concatenate, zip(*made, strict=False))
     mean, std = (np.array(each, np.float32).reshape(1, 3, 1, 1) for each in (rules.MEAN, rules.STD))
     return pixels * std + mean, labels
 

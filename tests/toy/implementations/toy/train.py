@@ -1,7 +1,8 @@
 """A third framework with tests/toy on PYTHONPATH, FRAMEWORK=toy: a linear classifier of pixels, in NumPy."""
 
 import itertools
-from typing import Any, Dict, Iterator, List, Mapping, Tuple
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -40,7 +41,7 @@ class ToyImplementation:
         self.batch_format = BatchFormat(None, "CHW", False)
         self._learning_rates, self._pace = training.LearningRates(config), training.Pace()
         self.precision = precision.before_warm_up(config)
-        self._masks: Dict[str, np.ndarray] = {}
+        self._masks: dict[str, np.ndarray] = {}
         self.steps, self.forward_seconds = 0, float("inf")
         self.training_data: Any = None
         self.validation_data: Any = None
@@ -49,7 +50,7 @@ class ToyImplementation:
     def waits_for_data(self) -> bool:
         return any(data is not None and data.waiting for data in (self.training_data, self.validation_data))
 
-    def warm_up(self, seed: int) -> List[str]:
+    def warm_up(self, seed: int) -> list[str]:
         self._seed, inputs, classes = seed, 3 * self.config.data.image_size**2, self.config.data.classes
         dali.prepare(self.config, self.batch_format)
         initial = np.random.RandomState(seed).standard_normal((inputs, classes)).astype(np.float32) / inputs
@@ -72,7 +73,7 @@ class ToyImplementation:
     def _open(self, config: Any, split: Any) -> NumpyBatches:
         return NumpyBatches(config, split, self.communicator, self._seed, self.batch_format)
 
-    def weights(self) -> Dict[str, np.ndarray]:
+    def weights(self) -> dict[str, np.ndarray]:
         return {name: weight.copy() for name, weight in self._weights.items()}
 
     def assign(self, arrays: Mapping[str, np.ndarray]) -> None:
@@ -82,7 +83,7 @@ class ToyImplementation:
     def keep(self, masks: Mapping[str, np.ndarray]) -> None:
         self._masks = dict(masks)
 
-    def momentum(self) -> Dict[str, np.ndarray]:
+    def momentum(self) -> dict[str, np.ndarray]:
         return {name: velocity.copy() for name, velocity in self._velocities.items()}
 
     def assign_momentum(self, arrays: Mapping[str, np.ndarray]) -> None:
@@ -131,7 +132,7 @@ class ToyImplementation:
             weight *= self._masks.get(name, 1)
         return -(target * log_probability).sum(axis=1)
 
-    def evaluate(self) -> Tuple[int, int]:
+    def evaluate(self) -> tuple[int, int]:
         correct = total = 0
         for batch in self.validation_data.epoch():
             self.steps += 1
@@ -140,7 +141,7 @@ class ToyImplementation:
         self.validation_data.check_labels()
         return correct, total
 
-    def predictions(self) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
+    def predictions(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         batches = self._open(self.config, "val")
         for images, labels, samples, _ in batches.epoch():
             self.steps += 1
