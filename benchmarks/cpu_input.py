@@ -1,14 +1,16 @@
-"""Time training batches of 224x224 from ImageNet-like JPEGs on the CPU: ours, MXNet's ImageRecordIter, PyTorch's DataLoader.
+"""Time training batches of 224x224 from ImageNet-like JPEGs on the CPU: ours, MXNet's ImageRecordIter,
+PyTorch's DataLoader.
 
     python benchmarks/cpu_input.py [--images 2000] [--seconds 4] [--rounds 5] [--folder FOLDER] [--json]
 
-All sides read the same RecordIO file in FOLDER (by default /dev/shm, so that no disk is measured). They make the same
-augmentation (a window of 5 to 100 % of the area, aspect 3/4 to 4/3, resized, mirrored with probability 1/2, normalised) and use
-a thread or worker per core. PyTorch decodes with Pillow, and is left out if it is not installed.
+All sides read the same RecordIO file in FOLDER (by default /dev/shm, so that no disk is measured). They make
+the same augmentation (a window of 5 to 100 % of the area, aspect 3/4 to 4/3, resized, mirrored with
+probability 1/2, normalised) and use a thread or worker per core. PyTorch decodes with Pillow, and is left out
+if it is not installed.
 
-Beside whole pipelines there are parts: DALI's decoding of whole images and of random windows, and OpenCV's libjpeg-turbo, which
-only decodes whole images in memory. Every other rate is compared with that of libjpeg-turbo. Every side is a process of its own,
-and all take turns in every round.
+Beside whole pipelines there are parts: DALI's decoding of whole images and of random windows, and OpenCV's
+libjpeg-turbo, which only decodes whole images in memory. Every other rate is compared with that of
+libjpeg-turbo. Every side is a process of its own, and all take turns in every round.
 """
 
 import argparse
@@ -51,10 +53,24 @@ ON_CPU = BatchFormat(None, "CHW", False)
 def configured(folder: pathlib.Path, fused: bool) -> configuration.Config:
     """Return a configuration that reads ``folder``."""
     environment = {
-        "OPTIMIZER": "lars", "BATCHSIZE": str(BATCH), "LR": "0.1", "WARMUP_EPOCHS": "1", "NUMEPOCHS": "2", "MOM": "0.9",
-        "WD": "5e-5", "LARSETA": "0.001", "LABELSMOOTHING": "0.1", "EVAL_OFFSET": "0", "EVAL_PERIOD": "1", "DGXNGPU": "1",
-        "DGXNNODES": "1", "DEVICE": "cpu", "DATADIR": str(folder), "DALI_THREADS": str(CORES), "DALI_ROI_DECODE": str(int(fused)),
-    }  # fmt: skip
+        "OPTIMIZER": "lars",
+        "BATCHSIZE": str(BATCH),
+        "LR": "0.1",
+        "WARMUP_EPOCHS": "1",
+        "NUMEPOCHS": "2",
+        "MOM": "0.9",
+        "WD": "5e-5",
+        "LARSETA": "0.001",
+        "LABELSMOOTHING": "0.1",
+        "EVAL_OFFSET": "0",
+        "EVAL_PERIOD": "1",
+        "DGXNGPU": "1",
+        "DGXNNODES": "1",
+        "DEVICE": "cpu",
+        "DATADIR": str(folder),
+        "DALI_THREADS": str(CORES),
+        "DALI_ROI_DECODE": str(int(fused)),
+    }
     return configuration.from_environment(environment)
 
 
@@ -78,7 +94,9 @@ def ours(folder: pathlib.Path, fused: bool) -> Callable[[], int]:
 def dali_decode(folder: pathlib.Path, fused: bool) -> Callable[[], int]:
     """Build only DALI's decoder."""
     images = in_memory(folder)
-    batches = itertools.cycle([images[begin : begin + BATCH] for begin in range(0, len(images) - BATCH + 1, BATCH)])
+    batches = itertools.cycle(
+        [images[begin : begin + BATCH] for begin in range(0, len(images) - BATCH + 1, BATCH)]
+    )
     pipeline = dali.build_decoder(configured(folder, fused), 1, ON_CPU, batches)
 
     def batch() -> int:
@@ -116,11 +134,22 @@ def image_record_iter(folder: pathlib.Path) -> Callable[[], int]:
 
     names = [f"{what}_{channel}" for what in ("mean", "std") for channel in "rgb"]
     data = mx.io.ImageRecordIter(
-        path_imgrec=str(folder / "train.rec"), path_imgidx=str(folder / "train.idx"), data_shape=(3, SIZE, SIZE),
-        batch_size=BATCH, shuffle=True, preprocess_threads=CORES, random_resized_crop=True, min_random_area=rules.CROP_AREA[0],
-        max_random_area=rules.CROP_AREA[1], min_aspect_ratio=rules.CROP_ASPECT[0], max_aspect_ratio=rules.CROP_ASPECT[1],
-        rand_mirror=True, inter_method=1, verbose=False, **dict(zip(names, (*rules.MEAN, *rules.STD), strict=False)),
-    )  # fmt: skip
+        path_imgrec=str(folder / "train.rec"),
+        path_imgidx=str(folder / "train.idx"),
+        data_shape=(3, SIZE, SIZE),
+        batch_size=BATCH,
+        shuffle=True,
+        preprocess_threads=CORES,
+        random_resized_crop=True,
+        min_random_area=rules.CROP_AREA[0],
+        max_random_area=rules.CROP_AREA[1],
+        min_aspect_ratio=rules.CROP_ASPECT[0],
+        max_aspect_ratio=rules.CROP_ASPECT[1],
+        rand_mirror=True,
+        inter_method=1,
+        verbose=False,
+        **dict(zip(names, (*rules.MEAN, *rules.STD), strict=False)),
+    )
 
     def batch() -> int:
         try:
@@ -151,7 +180,9 @@ def torch_loader(folder: pathlib.Path) -> Callable[[], int]:
         def __getitem__(self, index: int) -> Any:
             image = Image.open(io.BytesIO(images[index])).convert("RGB")
             left, top, width, height = window(*image.size)
-            image = image.resize((SIZE, SIZE), Image.Resampling.BILINEAR, (left, top, left + width, top + height))
+            image = image.resize(
+                (SIZE, SIZE), Image.Resampling.BILINEAR, (left, top, left + width, top + height)
+            )
             pixels = np.asarray(image).transpose(2, 0, 1)
             return (np.ascontiguousarray(pixels[:, :, :: random.choice((1, -1))], np.float32) - mean) / std
 
@@ -210,7 +241,9 @@ def in_a_process(side: str, folder: pathlib.Path, seconds: float) -> Any:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--images", type=int, default=2000)
     parser.add_argument("--seconds", type=float, default=4)
     parser.add_argument("--rounds", type=int, default=5)
@@ -238,12 +271,16 @@ def main() -> None:
         "kilobytes_per_image": size / 1000,
         "cores": CORES,
         "images_per_second": {side: rates.of_rounds(values).to_json() for side, values in measured.items()},
-        "to_bare_decode": {side: rates.compare(values, measured[BARE]).to_json() for side, values in measured.items()},
+        "to_bare_decode": {
+            side: rates.compare(values, measured[BARE]).to_json() for side, values in measured.items()
+        },
     }
     if args.json:
         print(json.dumps(report, indent=1))
         return
-    table = Table(title=f"{SIZE}x{SIZE} from JPEGs of {size / 1000:.0f} KB, {CORES} cores, {args.rounds} rounds")
+    table = Table(
+        title=f"{SIZE}x{SIZE} from JPEGs of {size / 1000:.0f} KB, {CORES} cores, {args.rounds} rounds"
+    )
     for column in ("", "images/s", "lowest", "highest", "to bare decode"):
         table.add_column(column, justify="left" if not column else "right")
     for side, values in measured.items():

@@ -2,9 +2,10 @@
 
     python benchmarks/demo_difficulty.py data/demo [--json]
 
-Trains each on train.rec, tests it on val.rec and prints its accuracy beside the bound it has to stay under. The exit status is 1
-if one does not. Linear classifiers are ridge regressions on one-hot labels. Their penalty is the best of several on the test
-images themselves, so that the figure errs against the data set. Takes about 20 s on two cores.
+Trains each on train.rec, tests it on val.rec and prints its accuracy beside the bound it has to stay under.
+The exit status is 1 if one does not. Linear classifiers are ridge regressions on one-hot labels. Their
+penalty is the best of several on the test images themselves, so that the figure errs against the data set.
+Takes about 20 s on two cores.
 """
 
 import argparse
@@ -62,9 +63,16 @@ def colour_histogram(image: np.ndarray) -> np.ndarray:
 
 def hog(image: np.ndarray) -> np.ndarray:
     """Return histograms of oriented gradients (Dalal and Triggs, 2005)."""
-    descriptor = cv2.HOGDescriptor((HOG_SIDE, HOG_SIDE), (HOG_BLOCK, HOG_BLOCK), (HOG_CELL, HOG_CELL), (HOG_CELL, HOG_CELL),
-                                   HOG_ORIENTATIONS)
-    grey = cv2.resize(cv2.cvtColor(image, cv2.COLOR_BGR2GRAY), (HOG_SIDE, HOG_SIDE), interpolation=cv2.INTER_AREA)
+    descriptor = cv2.HOGDescriptor(
+        (HOG_SIDE, HOG_SIDE),
+        (HOG_BLOCK, HOG_BLOCK),
+        (HOG_CELL, HOG_CELL),
+        (HOG_CELL, HOG_CELL),
+        HOG_ORIENTATIONS,
+    )
+    grey = cv2.resize(
+        cv2.cvtColor(image, cv2.COLOR_BGR2GRAY), (HOG_SIDE, HOG_SIDE), interpolation=cv2.INTER_AREA
+    )
     return descriptor.compute(grey).ravel()
 
 
@@ -72,7 +80,9 @@ def features(extract, images: Iterable[np.ndarray]) -> np.ndarray:
     return np.stack([extract(image) for image in images]).astype(np.float32)
 
 
-def linear_accuracy(train: np.ndarray, train_labels: np.ndarray, test: np.ndarray, test_labels: np.ndarray) -> float:
+def linear_accuracy(
+    train: np.ndarray, train_labels: np.ndarray, test: np.ndarray, test_labels: np.ndarray
+) -> float:
     """Return the accuracy of the best ridge regression on one-hot labels."""
     mean = train.mean(0)
     train, test = train - mean, test - mean
@@ -87,7 +97,9 @@ def linear_accuracy(train: np.ndarray, train_labels: np.ndarray, test: np.ndarra
     return float(max(accuracies))
 
 
-def neighbour_accuracy(train: np.ndarray, train_labels: np.ndarray, test: np.ndarray, test_labels: np.ndarray) -> float:
+def neighbour_accuracy(
+    train: np.ndarray, train_labels: np.ndarray, test: np.ndarray, test_labels: np.ndarray
+) -> float:
     """Return the accuracy of the nearest neighbour in Euclidean distance."""
     half_squared_distance = (train * train).sum(1) / 2 - test @ train.T
     return float(np.mean(train_labels[half_squared_distance.argmin(1)] == test_labels))
@@ -97,17 +109,20 @@ def measure(folder: Path) -> list[Result]:
     (train, train_labels), (test, test_labels) = load(folder, "train"), load(folder, "val")
     results = []
     for shortcut, extract, accuracy, bound in (
-            ("linear classifier on pixels", pixels, linear_accuracy, LINEAR_BOUND),
-            ("linear classifier on colour histograms", colour_histogram, linear_accuracy, LINEAR_BOUND),
-            ("nearest neighbour on pixels", pixels, neighbour_accuracy, NEIGHBOUR_BOUND),
-            ("nearest neighbour on HOG features", hog, neighbour_accuracy, NEIGHBOUR_BOUND)):
+        ("linear classifier on pixels", pixels, linear_accuracy, LINEAR_BOUND),
+        ("linear classifier on colour histograms", colour_histogram, linear_accuracy, LINEAR_BOUND),
+        ("nearest neighbour on pixels", pixels, neighbour_accuracy, NEIGHBOUR_BOUND),
+        ("nearest neighbour on HOG features", hog, neighbour_accuracy, NEIGHBOUR_BOUND),
+    ):
         measured = accuracy(features(extract, train), train_labels, features(extract, test), test_labels)
         results.append(Result(shortcut, measured, bound))
     return results
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Measure that the demo data set cannot be solved by a shortcut.")
+    parser = argparse.ArgumentParser(
+        description="Measure that the demo data set cannot be solved by a shortcut."
+    )
     parser.add_argument("folder", type=Path, help="where rn50 demo-data wrote the data set")
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     arguments = parser.parse_args()

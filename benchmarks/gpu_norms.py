@@ -1,10 +1,12 @@
-"""Time every kernel of STEP_MODE=fused and cuDNN's batch norm, layer by layer, beside a copy of the same tensor.
+"""Time every kernel of STEP_MODE=fused and cuDNN's batch norm, layer by layer, beside a copy of the same
+tensor.
 
     python benchmarks/gpu_norms.py [--batch 400]
 
-A layer is one size of activation of ResNet-50 in float16, with what follows its batch norm. For each kernel of its forward and
-backward pass the line says how many passes over the activation a copy makes in the same time. A copy makes two, so a kernel that
-reads two tensors and writes one takes at least 3.0. The last lines are milliseconds of a whole step.
+A layer is one size of activation of ResNet-50 in float16, with what follows its batch norm. For each kernel
+of its forward and backward pass the line says how many passes over the activation a copy makes in the same
+time. A copy makes two, so a kernel that reads two tensors and writes one takes at least 3.0. The last lines
+are milliseconds of a whole step.
 """
 
 import argparse
@@ -45,12 +47,14 @@ def kernel_milliseconds(action: Callable[[], Any]) -> dict[str, float]:
 
 
 def short(kernel: str) -> str:
-    """Return the name of a kernel without what C++ has around it: return type, namespaces, templates and arguments."""
+    """Return the name of a kernel without what C++ has around it: return type, namespaces, templates and
+    arguments."""
     return re.sub(r"[<(].*", "", kernel.replace("(anonymous namespace)", "")).split("::")[-1].split(" ")[-1]
 
 
 def step_of(normalise: Callable[..., Any], shape: Any, then: str, device: str = "cuda") -> Callable[[], None]:
-    """Return one forward and backward pass of ``normalise`` on random activations of ``shape``, channels-last in float16."""
+    """Return one forward and backward pass of ``normalise`` on random activations of ``shape``, channels-last
+    in float16."""
     import torch
 
     def activation() -> Any:
@@ -70,7 +74,9 @@ def step_of(normalise: Callable[..., Any], shape: Any, then: str, device: str = 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--batch", type=int, default=400, help="images (400)")
     args = parser.parse_args()
     import torch
@@ -79,7 +85,9 @@ def main() -> None:
     from implementations.pytorch.fused_norm import normalise
     from implementations.pytorch.model import separate_normalise
 
-    layers = collections.Counter((each.outputs, each.side_after, each.then) for each in convolutions(rules.IMAGE_SIZE))
+    layers = collections.Counter(
+        (each.outputs, each.side_after, each.then) for each in convolutions(rules.IMAGE_SIZE)
+    )
     totals: dict[str, float] = dict.fromkeys(("fused", "separate"), 0.0)
     for (channels, side, then), count in layers.items():
         shape = (args.batch, channels, side, side)
@@ -90,8 +98,10 @@ def main() -> None:
         for name, function in (("fused", normalise), ("separate", separate_normalise)):
             times = kernel_milliseconds(step_of(function, shape, then))
             totals[name] += count * sum(times.values())
-            say(f"  {name} {2 * sum(times.values()) / copy:.1f}: " +
-                ", ".join(f"{kernel} {2 * value / copy:.1f}" for kernel, value in times.items()))
+            say(
+                f"  {name} {2 * sum(times.values()) / copy:.1f}: "
+                + ", ".join(f"{kernel} {2 * value / copy:.1f}" for kernel, value in times.items())
+            )
     for name, total in totals.items():
         say(f"{name}: {total:.2f} ms a step")
 

@@ -1,4 +1,5 @@
-"""Say what a machine with a GPU is: versions, memory and matrix rates as step_floor.py takes them, and what decodes JPEGs.
+"""Say what a machine with a GPU is: versions, memory and matrix rates as step_floor.py takes them, and what
+decodes JPEGs.
 
     python benchmarks/gpu_probe.py
 
@@ -20,7 +21,15 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from rn50.errors import UserError
 from rn50.terminal import say
 
-PACKAGES = ("torch", "torchvision", "triton", "numpy", "nvidia-dali-cuda130", "nvidia-dali-cuda120", "nvidia-nvimgcodec-cu13")
+PACKAGES = (
+    "torch",
+    "torchvision",
+    "triton",
+    "numpy",
+    "nvidia-dali-cuda130",
+    "nvidia-dali-cuda120",
+    "nvidia-nvimgcodec-cu13",
+)
 IMAGES = 400
 HARDWARE_BACKEND = 3
 """NVJPEG_BACKEND_HARDWARE of nvjpeg.h."""
@@ -31,7 +40,9 @@ def require_gpu() -> None:
     import torch
 
     if not torch.cuda.is_available():
-        raise UserError("bench-gpu", "PyTorch sees no GPU here", "install an NVIDIA driver and PyTorch's build for CUDA")
+        raise UserError(
+            "bench-gpu", "PyTorch sees no GPU here", "install an NVIDIA driver and PyTorch's build for CUDA"
+        )
 
 
 def milliseconds(action: Callable[[], Any], repeats: int = 30) -> float:
@@ -46,19 +57,22 @@ def milliseconds(action: Callable[[], Any], repeats: int = 30) -> float:
         end.record()
         end.synchronize()
         taken.append(begin.elapsed_time(end))
-    return statistics.median(taken[repeats // 3:])
+    return statistics.median(taken[repeats // 3 :])
 
 
 def device_rates() -> dict[str, float]:
-    """Return bytes/s of a copy, counting both read and write, and operations/s of a product of matrices, on GPU 0."""
+    """Return bytes/s of a copy, counting both read and write, and operations/s of a product of matrices, on
+    GPU 0."""
     import torch
 
     require_gpu()
     source = torch.zeros(1 << 30, dtype=torch.uint8, device="cuda")
     target = torch.empty_like(source)
     left, right = (torch.randn(8192, 8192, dtype=torch.float16, device="cuda") for _ in range(2))
-    return {"bytes": 2 * source.numel() / milliseconds(lambda: target.copy_(source)) * 1e3,
-            "operations": 2 * 8192**3 / milliseconds(lambda: torch.mm(left, right)) * 1e3}
+    return {
+        "bytes": 2 * source.numel() / milliseconds(lambda: target.copy_(source)) * 1e3,
+        "operations": 2 * 8192**3 / milliseconds(lambda: torch.mm(left, right)) * 1e3,
+    }
 
 
 def versions() -> str:
@@ -78,7 +92,9 @@ def jpeg_engine() -> str:
 
     bundled = pathlib.Path(torchvision.__file__).parent.parent / "torchvision.libs"
     for path in bundled.glob("libnvjpeg*"):
-        status = ctypes.CDLL(str(path)).nvjpegCreateEx(HARDWARE_BACKEND, None, None, 0, ctypes.byref(ctypes.c_void_p()))
+        status = ctypes.CDLL(str(path)).nvjpegCreateEx(
+            HARDWARE_BACKEND, None, None, 0, ctypes.byref(ctypes.c_void_p())
+        )
         return f"nvJPEG opens the JPEG engine: {'yes' if status == 0 else f'no, status {status}'}"
     return "torchvision brings no nvJPEG"
 
@@ -90,7 +106,10 @@ def decoding() -> str:
 
     from rn50.data.demo.images import encode
 
-    distinct = [torch.frombuffer(bytearray(encode(1, "train", index, 4)[1]), dtype=torch.uint8) for index in range(100)]
+    distinct = [
+        torch.frombuffer(bytearray(encode(1, "train", index, 4)[1]), dtype=torch.uint8)
+        for index in range(100)
+    ]
     images: list[Any] = distinct * (IMAGES // len(distinct))
     for _ in range(4):  # the last one counts
         begin = time.perf_counter()
@@ -101,7 +120,10 @@ def decoding() -> str:
     for image in distinct:
         decode_jpeg(image, ImageReadMode.RGB)
     on_core = time.perf_counter() - begin
-    return f"torchvision decodes {IMAGES / on_gpu:,.0f} images/s on the GPU, {len(distinct) / on_core:,.0f} on one core"
+    return (
+        f"torchvision decodes {IMAGES / on_gpu:,.0f} images/s on the GPU, {len(distinct) / on_core:,.0f} "
+        "on one core"
+    )
 
 
 def main() -> None:
@@ -110,10 +132,15 @@ def main() -> None:
     say(f"{versions()}; {len(os.sched_getaffinity(0))} CPUs")
     require_gpu()
     gpu = torch.cuda.get_device_properties(0)
-    say(f"{gpu.name}: {gpu.multi_processor_count} multiprocessors, {gpu.total_memory / 2**30:.0f} GiB, "
-        f"{gpu.L2_cache_size >> 20} MiB of L2, cuDNN {torch.backends.cudnn.version()}")
+    say(
+        f"{gpu.name}: {gpu.multi_processor_count} multiprocessors, {gpu.total_memory / 2**30:.0f} GiB, "
+        f"{gpu.L2_cache_size >> 20} MiB of L2, cuDNN {torch.backends.cudnn.version()}"
+    )
     rates = device_rates()
-    say(f"benchmarks/step_floor.py --terabytes {rates['bytes'] / 1e12:.2f} --teraflops {rates['operations'] / 1e12:.0f}")
+    say(
+        f"benchmarks/step_floor.py --terabytes {rates['bytes'] / 1e12:.2f} --teraflops "
+        f"{rates['operations'] / 1e12:.0f}"
+    )
     for found in (jpeg_engine, decoding):
         try:
             say(found())

@@ -1,12 +1,14 @@
-"""Time training steps of PyTorch on a GPU: every STEP_MODE against eager in turn, and against a predicted rate.
+"""Time training steps of PyTorch on a GPU: every STEP_MODE against eager in turn, and against a predicted
+rate.
 
     python benchmarks/gpu_steps.py DEMO_GPU_PYTORCH [--batches 256,400] [-o steps.jsonl]
 
-Bandwidth and arithmetic rate of the GPU are measured first (a copy of 1 GiB, a product of 8192 x 8192 matrices in float16). Then,
-for each batch size and precision, eager and one other mode train in one process, by turns in every round, on a batch held on the
-device and on the data set at DATADIR. A row is printed as soon as it is known. "of it" is the ratio to the prediction of
-benchmarks/step_floor.py from the measured rates. "to eager" is the median of the ratios within the rounds. A mode that fails gets
-a row with the reason, and the exit status is 1.
+Bandwidth and arithmetic rate of the GPU are measured first (a copy of 1 GiB, a product of 8192 x 8192
+matrices in float16). Then, for each batch size and precision, eager and one other mode train in one process,
+by turns in every round, on a batch held on the device and on the data set at DATADIR. A row is printed as
+soon as it is known. "of it" is the ratio to the prediction of benchmarks/step_floor.py from the measured
+rates. "to eager" is the median of the ratios within the rounds. A mode that fails gets a row with the reason,
+and the exit status is 1.
 """
 
 import argparse
@@ -37,7 +39,8 @@ KINDS = ("synthetic", "real")
 
 
 def measure(mode: str, seconds: float, rounds: int) -> dict[str, dict[str, list[float]]]:
-    """Measure in this process; return mode (eager and ``mode``) -> kind of data -> images/s of every round."""
+    """Measure in this process; return mode (eager and ``mode``) -> kind of data -> images/s of every
+    round."""
     config = configuration.from_environment()
     print(launchers.bind(config, os.environ), file=sys.stderr)  # before PyTorch starts threads
 
@@ -67,10 +70,13 @@ def measure(mode: str, seconds: float, rounds: int) -> dict[str, dict[str, list[
 
 
 def apart(options: list[str], variables: dict[str, str]) -> Any:
-    """Run this script with ``options`` in a process of its own and return the JSON it prints; on failure the reason, a str."""
+    """Run this script with ``options`` in a process of its own and return the JSON it prints; on failure the
+    reason, a str."""
     environ = {**os.environ, **variables}
     environ.update(job.rank_environment(configuration.from_environment(environ), environ))
-    done = subprocess.run([sys.executable, __file__, *options], cwd=str(ROOT), env=environ, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, __file__, *options], cwd=str(ROOT), env=environ, capture_output=True, text=True
+    )
     sys.stderr.write(done.stderr)
     if done.returncode == 0:
         return json.loads(done.stdout.splitlines()[-1])
@@ -79,7 +85,9 @@ def apart(options: list[str], variables: dict[str, str]) -> Any:
     return f"{reason}: {last[0]}" if reason.startswith("exit status") else reason
 
 
-def rows_of(mode: str, batch: int, precision: str, found: Any, rates: dict[str, float]) -> Iterator[dict[str, Any]]:
+def rows_of(
+    mode: str, batch: int, precision: str, found: Any, rates: dict[str, float]
+) -> Iterator[dict[str, Any]]:
     """Yield the rows of a mode that was measured beside eager, or failed, as plain data."""
     row = {"batch": batch, "precision": precision, "mode": mode}
     if isinstance(found, str):
@@ -87,13 +95,20 @@ def rows_of(mode: str, batch: int, precision: str, found: Any, rates: dict[str, 
         return
     config = configuration.from_environment()
     counted = step_floor.kernels(
-        COUNTED_AS[mode], batch, precision, config.data.image_size, config.data.classes, config.data.width)
+        COUNTED_AS[mode], batch, precision, config.data.image_size, config.data.classes, config.data.width
+    )
     predicted = batch / step_floor.seconds(counted, rates["bytes"], rates["operations"])
     for kind, values in found[mode].items():
         measured = of_rounds(values)
         beside = {} if mode == "eager" else {"to_eager": compare(values, found["eager"][kind]).to_json()}
-        yield {**row, "data": kind, "images_per_second": measured.to_json(), "predicted": predicted,
-               "of_predicted": measured.median / predicted, **beside}
+        yield {
+            **row,
+            "data": kind,
+            "images_per_second": measured.to_json(),
+            "predicted": predicted,
+            "of_predicted": measured.median / predicted,
+            **beside,
+        }
 
 
 def line(*cells: str) -> str:
@@ -107,18 +122,30 @@ def told(row: dict[str, Any]) -> str:
         return f"{row['mode']:9} {row['failure']}"
     rates = (f"{row['images_per_second'][each]:,.0f}" for each in ("median", "lowest", "highest"))
     beside = f"{row['to_eager']['median']:.3f}" if "to_eager" in row else ""
-    return line(row["mode"], row["data"], *rates, f"{row['predicted']:,.0f}", f"{row['of_predicted']:.2f}", beside)
+    return line(
+        row["mode"], row["data"], *rates, f"{row['predicted']:,.0f}", f"{row['of_predicted']:.2f}", beside
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("config", nargs="?", help="a system of configs/, or a file (CONFIG_FILE or DGXSYSTEM)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "config", nargs="?", help="a system of configs/, or a file (CONFIG_FILE or DGXSYSTEM)"
+    )
     parser.add_argument("--batches", default="256,400", help="sizes, with commas (256,400)")
     parser.add_argument("--precisions", default="float16,bfloat16", help="with commas (float16,bfloat16)")
-    parser.add_argument("--modes", default="graph,compile,fused", help="beside eager, with commas (graph,compile,fused)")
-    parser.add_argument("--seconds", type=float, default=30, help="about how long a pair of modes trains (30)")
+    parser.add_argument(
+        "--modes", default="graph,compile,fused", help="beside eager, with commas (graph,compile,fused)"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=30, help="about how long a pair of modes trains (30)"
+    )
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("-o", "--output", type=pathlib.Path, help="file that every row is appended to, a line of JSON each")
+    parser.add_argument(
+        "-o", "--output", type=pathlib.Path, help="file that every row is appended to, a line of JSON each"
+    )
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     args = parser.parse_args()
     modes = args.modes.split(",")
@@ -141,7 +168,9 @@ def main() -> None:
             say(line("STEP_MODE", "data", "images/s", "lowest", "highest", "predicted", "of it", "to eager"))
             for place, mode in enumerate(modes):
                 variables = {**run, "BATCHSIZE": str(batch), "PRECISION": precision}
-                found = apart([f"--worker={mode}", f"--seconds={args.seconds}", f"--rounds={args.rounds}"], variables)
+                found = apart(
+                    [f"--worker={mode}", f"--seconds={args.seconds}", f"--rounds={args.rounds}"], variables
+                )
                 rows = list(rows_of(mode, batch, precision, found, rates))
                 if place == 0 and not isinstance(found, str):
                     rows = [*rows_of("eager", batch, precision, found, rates), *rows]

@@ -1,4 +1,5 @@
-"""Image folders with the layout, the sizes and the bytes of ImageNet, made in seconds, for benchmarks and tests.
+"""Image folders with the layout, the sizes and the bytes of ImageNet, made in seconds, for benchmarks and
+tests.
 
 A few pictures are generated. Each becomes many files, which differ in the number in their comment.
 """
@@ -23,7 +24,9 @@ def pictures(sizes: Sequence[tuple[int, int]] = SIZES) -> list[bytes]:
     for height, width in sizes:
         coarse = rng.randint(0, 255, (height // 16, width // 16, 3)).astype(np.uint8)
         fine = rng.randint(-24, 24, (height, width, 3))
-        image = np.clip(cv2.resize(coarse, (width, height), interpolation=cv2.INTER_CUBIC) + fine, 0, 255).astype(np.uint8)
+        image = np.clip(
+            cv2.resize(coarse, (width, height), interpolation=cv2.INTER_CUBIC) + fine, 0, 255
+        ).astype(np.uint8)
         made.append(cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, QUALITY])[1].tobytes())
     return made
 
@@ -42,5 +45,7 @@ def make(folder: pathlib.Path, classes: int, train: int, val: int) -> None:
             of_class = folder / split / f"n{label:08d}"
             of_class.mkdir(parents=True)
             for _ in range(count):
-                (of_class / f"{number}.JPEG").write_bytes(numbered(originals[number % len(originals)], number))
+                (of_class / f"{number}.JPEG").write_bytes(
+                    numbered(originals[number % len(originals)], number)
+                )
                 number += 1

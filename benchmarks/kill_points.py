@@ -1,12 +1,14 @@
-"""Kill processes at random moments, and test that no finished result is lost and no partial one is taken for whole.
+"""Kill processes at random moments, and test that no finished result is lost and no partial one is taken for
+whole.
 
     python benchmarks/kill_points.py [--points 100] [--seed 1] [--json]
 
-Runs small campaigns of run_experiments.sh in a checkout of its own. At each point it kills one process by SIGKILL: the script,
-the launcher, a rank, or horovodrun (every eighth point has two ranks, if Horovod is installed). Half of the moments are random
-within the time that a run takes; half are up to 50 ms after a line of the log. Then the same command is given again, half of the
-times while processes that were left behind are still running. After every point each result has to be whole, and every result of
-earlier points has to be unchanged, byte for byte. Every campaign has to finish. The exit status is 1 if one of this fails.
+Runs small campaigns of run_experiments.sh in a checkout of its own. At each point it kills one process by
+SIGKILL: the script, the launcher, a rank, or horovodrun (every eighth point has two ranks, if Horovod is
+installed). Half of the moments are random within the time that a run takes; half are up to 50 ms after a line
+of the log. Then the same command is given again, half of the times while processes that were left behind are
+still running. After every point each result has to be whole, and every result of earlier points has to be
+unchanged, byte for byte. Every campaign has to finish. The exit status is 1 if one of this fails.
 """
 
 import argparse
@@ -40,10 +42,29 @@ EPOCHS = 2
 MOMENTS = ("init_start", "init_stop", "run_start", "epoch_stop", "eval_stop", "run_stop")
 LIMIT_S = 120
 TINY = {
-    "OPTIMIZER": "lars", "BATCHSIZE": "16", "LR": "2.0", "WARMUP_EPOCHS": "1", "NUMEPOCHS": str(EPOCHS), "MOM": "0.9",
-    "WD": "5e-5", "LARSETA": "0.001", "LABELSMOOTHING": "0.1", "EVAL_OFFSET": "0", "EVAL_PERIOD": "1", "DGXSYSTEM": "TINY",
-    "DGXNNODES": "1", "DEVICE": "cpu", "PRECISION": "float32", "NUMEXAMPLES": "203", "NUMVALEXAMPLES": "57", "NUMCLASSES": "10",
-    "IMAGE_SIZE": "32", "EVAL_RESIZE": "36", "CROP_AREA_MIN": "0.3", "WIDTH": "0.125", "DALI_THREADS": "1",
+    "OPTIMIZER": "lars",
+    "BATCHSIZE": "16",
+    "LR": "2.0",
+    "WARMUP_EPOCHS": "1",
+    "NUMEPOCHS": str(EPOCHS),
+    "MOM": "0.9",
+    "WD": "5e-5",
+    "LARSETA": "0.001",
+    "LABELSMOOTHING": "0.1",
+    "EVAL_OFFSET": "0",
+    "EVAL_PERIOD": "1",
+    "DGXSYSTEM": "TINY",
+    "DGXNNODES": "1",
+    "DEVICE": "cpu",
+    "PRECISION": "float32",
+    "NUMEXAMPLES": "203",
+    "NUMVALEXAMPLES": "57",
+    "NUMCLASSES": "10",
+    "IMAGE_SIZE": "32",
+    "EVAL_RESIZE": "36",
+    "CROP_AREA_MIN": "0.3",
+    "WIDTH": "0.125",
+    "DALI_THREADS": "1",
     "DALI_ROI_DECODE": "1",
 }
 
@@ -58,11 +79,22 @@ class Call:
     def __init__(self, environment: dict, folder: pathlib.Path) -> None:
         self._name = uuid.uuid4().hex
         python = str(pathlib.Path(sys.executable).parent)
-        everything = {**os.environ, "PATH": f"{python}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1", **environment}
+        everything = {
+            **os.environ,
+            "PATH": f"{python}:{os.environ['PATH']}",
+            "OMP_NUM_THREADS": "1",
+            **environment,
+        }
         self._process = subprocess.Popen(
-            ["./run_experiments.sh"], cwd=str(folder), env={**everything, MARK: self._name}, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
-        )  # fmt: skip
+            ["./run_experiments.sh"],
+            cwd=str(folder),
+            env={**everything, MARK: self._name},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
         self.printed = ""
 
     @property
@@ -81,7 +113,8 @@ class Call:
         return found
 
     def wait(self) -> int:
-        """Wait at most LIMIT_S for the end of the script and return its exit status. Nothing of the call is left afterwards."""
+        """Wait at most LIMIT_S for the end of the script and return its exit status. Nothing of the call is
+        left afterwards."""
         try:
             self.printed, _ = self._process.communicate(timeout=LIMIT_S)
         finally:
@@ -99,7 +132,11 @@ class Call:
 
 def events(log: pathlib.Path) -> list:
     """Return the MLPerf events of a log that are whole lines."""
-    return [json.loads(line.split(f"{TOKEN} ")[1]) for line in log.read_text().splitlines(True) if line.endswith("\n")]
+    return [
+        json.loads(line.split(f"{TOKEN} ")[1])
+        for line in log.read_text().splitlines(True)
+        if line.endswith("\n")
+    ]
 
 
 def keys(log: pathlib.Path) -> list:
@@ -114,27 +151,42 @@ def checkout(folder: pathlib.Path) -> pathlib.Path:
     for script in ROOT.glob("run*.sh"):
         shutil.copy(str(script), str(folder))
     dataset.generate(folder / "data", dataset.Settings(train=203, val=57), workers=1)
-    lines = [f"export {name}='{value}'\n" for name, value in {**TINY, "DATADIR": str(folder / "data")}.items()]
+    lines = [
+        f"export {name}='{value}'\n" for name, value in {**TINY, "DATADIR": str(folder / "data")}.items()
+    ]
     (folder / "configs" / "config_TINY.sh").write_text("".join([*lines, 'export DGXNGPU="${RANKS:-1}"\n']))
     return folder
 
 
 def start(folder: pathlib.Path, results: pathlib.Path, ranks: int) -> Call:
     """Start the one command of a campaign."""
-    environment = {"CONFIG_FILE": "", "DGXSYSTEM": "TINY", "RESULTS": str(results), "NEXP": str(RUNS), "RANKS": str(ranks)}
+    environment = {
+        "CONFIG_FILE": "",
+        "DGXSYSTEM": "TINY",
+        "RESULTS": str(results),
+        "NEXP": str(RUNS),
+        "RANKS": str(ranks),
+    }
     return Call(environment, folder)
 
 
 def victims(call: Call) -> dict:
     """Return role -> the processes of the call with this role, which may be killed."""
-    roles = {"run_experiments.sh": "script", "rn50 launch": "launcher", "run_commandline": "horovodrun", "rn50 train": "rank"}
+    roles = {
+        "run_experiments.sh": "script",
+        "rn50 launch": "launcher",
+        "run_commandline": "horovodrun",
+        "rn50 train": "rank",
+    }
     found = collections.defaultdict(list)
     for process in call.processes():
         try:
             line = " ".join(process.cmdline())
         except Exception:  # it has ended
             continue
-        role = next((role for part, role in roles.items() if part in line and "env HOROVOD" not in line), None)
+        role = next(
+            (role for part, role in roles.items() if part in line and "env HOROVOD" not in line), None
+        )
         if role:
             found[role].append(process)
     return found
@@ -150,7 +202,9 @@ def moment(call: Call, results: pathlib.Path, duration: float, chance: random.Ra
             time.sleep(0.005)
         return f"after {seconds:.1f} s"
     key = chance.choice(MOMENTS)
-    running = next((path for path in (results / f"result_{run}.txt" for run in range(RUNS)) if not path.exists()), None)
+    running = next(
+        (path for path in (results / f"result_{run}.txt" for run in range(RUNS)) if not path.exists()), None
+    )
     if running is not None:
         log = running.with_name(running.name + ".partial")
         began = time.time()
@@ -168,11 +222,20 @@ def moment(call: Call, results: pathlib.Path, duration: float, chance: random.Ra
 def whole(result: pathlib.Path) -> bool:
     """Return True if the log is that of one run from beginning to end."""
     logged = keys(result)
-    once = all(logged.count(key) == 1 for key in ("submission_benchmark", "seed", "init_stop", "run_start", "run_stop"))
+    once = all(
+        logged.count(key) == 1
+        for key in ("submission_benchmark", "seed", "init_stop", "run_start", "run_stop")
+    )
     stop = events(result)[-1]
-    return (once and result.read_bytes().endswith(b"\n") and stop["key"] == "run_stop"
-            and logged.count("eval_accuracy") == logged.count("epoch_stop") == EPOCHS  # these runs all miss the target
-            and json.loads(result.with_suffix(".json").read_text())["seed"] is not None)
+    return (
+        once
+        and result.read_bytes().endswith(b"\n")
+        and stop["key"] == "run_stop"
+        and logged.count("eval_accuracy")
+        == logged.count("epoch_stop")
+        == EPOCHS  # these runs all miss the target
+        and json.loads(result.with_suffix(".json").read_text())["seed"] is not None
+    )
 
 
 def look(results: pathlib.Path, finished: dict) -> list:
@@ -190,7 +253,8 @@ def look(results: pathlib.Path, finished: dict) -> list:
 
 
 def to_the_end(folder: pathlib.Path, results: pathlib.Path) -> list:
-    """Repeat the command until the campaign has all its results; return the faults if it does not get there."""
+    """Repeat the command until the campaign has all its results; return the faults if it does not get
+    there."""
     for _ in range(2):
         call = start(folder, results, 1)
         status = call.wait()
@@ -200,7 +264,9 @@ def to_the_end(folder: pathlib.Path, results: pathlib.Path) -> list:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--points", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true")
@@ -218,7 +284,9 @@ def main() -> None:
     wrong += look(results, finished)
     results, finished = next(campaigns), {}
     while counts["points"] < args.points:
-        call = start(folder, results, 2 if counts["points"] % 8 == 7 and importlib.util.find_spec("horovod") else 1)
+        call = start(
+            folder, results, 2 if counts["points"] % 8 == 7 and importlib.util.find_spec("horovod") else 1
+        )
         left.append(call)
         when = moment(call, results, duration, chance)
         choice = victims(call)
@@ -246,15 +314,21 @@ def main() -> None:
         each.end()
     wrong += to_the_end(folder, results) + look(results, finished)
     report = {
-        "points": counts.pop("points"), "killed": dict(counts), "results_finished": kept + len(finished), "wrong": wrong,
+        "points": counts.pop("points"),
+        "killed": dict(counts),
+        "results_finished": kept + len(finished),
+        "wrong": wrong,
         "minutes": (time.monotonic() - begin) / 60,
     }
     temporary.cleanup()
     if args.json:
         print(json.dumps(report, indent=1))
     else:
-        print(f"{report['points']} processes killed ({', '.join(f'{n} x {role}' for role, n in counts.items())}) in "
-              f"{report['minutes']:.1f} minutes; {report['results_finished']} results finished, {len(wrong)} faults")
+        print(
+            f"{report['points']} processes killed "
+            f"({', '.join(f'{n} x {role}' for role, n in counts.items())}) in {report['minutes']:.1f} "
+            f"minutes; {report['results_finished']} results finished, {len(wrong)} faults"
+        )
         print(*wrong, sep="\n")
     sys.exit(1 if wrong else 0)
 

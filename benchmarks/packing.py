@@ -2,17 +2,21 @@
 
     python benchmarks/packing.py [--images 4000] [--rounds 3] [--folder FOLDER] [--json]
 
-Makes a folder of 1000 classes with images of ImageNet's sizes (about 110 KB), then packs it, round after round:
+Makes a folder of 1000 classes with images of ImageNet's sizes (about 110 KB), then packs it, round after
+round:
 
-- im2rec: the script of the mxnet package with ``--pass-through`` (no decoding), a list made beforehand, and one process or one
-  per core. The time of the same command for a single image (the start of Python and MXNet) is subtracted;
-- rn50 pack: the whole command, which also lists the folder and hashes every image. Its time for two images is subtracted;
+- im2rec: the script of the mxnet package with ``--pass-through`` (no decoding), a list made beforehand, and
+  one process or one per core. The time of the same command for a single image (the start of Python and MXNet)
+  is subtracted;
+- rn50 pack: the whole command, which also lists the folder and hashes every image. Its time for two images is
+  subtracted;
 - container: only encode_image and write(), with the images in memory and one thread;
 - rn50 verify, and rn50 verify --full, of the packed files.
 
-All files are in FOLDER, by default /dev/shm, so that no disk is measured. Before each measurement as much memory as it needs is
-written and freed, because a virtual machine may have given free memory back to its host, and getting it again takes longer than
-packing. Figures are images/s; the ratios are those of the medians.
+All files are in FOLDER, by default /dev/shm, so that no disk is measured. Before each measurement as much
+memory as it needs is written and freed, because a virtual machine may have given free memory back to its
+host, and getting it again takes longer than packing. Figures are images/s; the ratios are those of the
+medians.
 """
 
 import argparse
@@ -42,7 +46,11 @@ def run(*command):
     """Return the seconds that a command takes."""
     begin = time.perf_counter()
     subprocess.run(
-        [sys.executable, *map(str, command)], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True
+        [sys.executable, *map(str, command)],
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        check=True,
     )
     return time.perf_counter() - begin
 
@@ -90,7 +98,9 @@ def start(folder):
 def container(source, folder):
     """Return seconds per image of only framing and writing the records."""
     folder.mkdir()
-    images = [(source / "train" / image.path).read_bytes() for image in imagenet_folder.scan(source).images["train"]]
+    images = [
+        (source / "train" / image.path).read_bytes() for image in imagenet_folder.scan(source).images["train"]
+    ]
     begin = time.perf_counter()
     with (folder / "train.rec").open("wb", buffering=0) as rec:
         for key, image in enumerate(images):
@@ -99,7 +109,9 @@ def container(source, folder):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--images", type=int, default=4000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--folder", default="/dev/shm")
@@ -135,7 +147,9 @@ def main() -> None:
             "cores": cores,
             "images_per_second": rates,
             "medians": medians,
-            "rn50_pack_to": {name: medians["rn50 pack"] / medians[name] for name in ways if name.startswith("im2rec")},
+            "rn50_pack_to": {
+                name: medians["rn50 pack"] / medians[name] for name in ways if name.startswith("im2rec")
+            },
         }
     if args.json:
         print(json.dumps(report, indent=1))

@@ -1,10 +1,12 @@
-"""Time PaddlePaddle's forward and backward pass at the demo's shape on the CPU: the dynamic graph of our runs against to_static.
+"""Time PaddlePaddle's forward and backward pass at the demo's shape on the CPU: the dynamic graph of our runs
+against to_static.
 
     OMP_NUM_THREADS=1 python benchmarks/paddle_graphs.py
 
-Both sides are in one process and take turns, STEPS steps at a time. CPU time is compared, on which other load has less influence.
-The last line is the median of the rounds' ratios, with the lowest and the highest. Gradients are PaddlePaddle's own. With those
-of `flatten_gradients`, as a run has them, the process of a first trial with to_static died of SIGSEGV.
+Both sides are in one process and take turns, STEPS steps at a time. CPU time is compared, on which other load
+has less influence. The last line is the median of the rounds' ratios, with the lowest and the highest.
+Gradients are PaddlePaddle's own. With those of `flatten_gradients`, as a run has them, the process of a first
+trial with to_static died of SIGSEGV.
 """
 
 import pathlib
@@ -28,7 +30,8 @@ BATCH, SIDE, CLASSES, WIDTH = 64, 48, 10, 0.25
 
 
 def in_static_graph(network: Any) -> Any:
-    """Return the network as one static graph. By default to_static would cut it into several, and fail to run the second."""
+    """Return the network as one static graph. By default to_static would cut it into several, and fail to run
+    the second."""
     return paddle.jit.to_static(network, full_graph=True)
 
 

@@ -2,9 +2,10 @@
 
     python benchmarks/predictions.py [--plot predictions.svg] [--json]
 
-Every system (one name of one organisation, in all its rounds) is left out in turn and predicted from the others; then every
-organisation. Logs that were submitted to several rounds count once. Errors are measured on closed-division LARS results of v1.0
-to v3.1; results of v0.7 are used only to predict. The exit status is 0 if both goals are met, else 1.
+Every system (one name of one organisation, in all its rounds) is left out in turn and predicted from the
+others; then every organisation. Logs that were submitted to several rounds count once. Errors are measured on
+closed-division LARS results of v1.0 to v3.1; results of v0.7 are used only to predict. The exit status is 0
+if both goals are met, else 1.
 """
 
 import argparse
@@ -51,7 +52,10 @@ class Held:
 
 
 def hold_out(
-    split: Callable[[PublishedResult], str], weights: Weights, spread: Spread, progress: Callable[[int, int], None]
+    split: Callable[[PublishedResult], str],
+    weights: Weights,
+    spread: Spread,
+    progress: Callable[[int, int], None],
 ) -> list[Held]:
     results = [each for each in published.distinct(OPTIMIZER) if each.is_closed]
     judged = [each for each in results if each.round != "v0.7" and each.epochs_to_target]
@@ -67,7 +71,8 @@ def hold_out(
 
 
 def _predict(planner: SystemPlanner, result: PublishedResult) -> Held:
-    # For a result that does not name its accelerators only the epochs count, and the values here do not matter.
+    # For a result that does not name its accelerators only the epochs count, and the values here do not
+    # matter.
     name, number = accelerators.name(result.accelerator_model), result.accelerators or 8
     known = images_per_second.training_rate(result) is not None and name in planner.throughput.accelerators
     size = result.global_batch_size or 0
@@ -105,27 +110,37 @@ def _minutes(held: Sequence[Held], how: str) -> dict[str, float]:
 
 
 def _summary(off: Any) -> dict[str, float]:
-    return {"results": len(off), "mean": float(off.mean()), "median": float(np.median(off)), "p90": float(np.quantile(off, 0.9))}
+    return {
+        "results": len(off),
+        "mean": float(off.mean()),
+        "median": float(np.median(off)),
+        "p90": float(np.quantile(off, 0.9)),
+    }
 
 
 def baselines(held: Sequence[Held]) -> dict[str, float]:
     """Return the errors of simpler predictions."""
     needed = np.array([each.epochs for each in held])
-    reference_epochs = reference.epochs(np.array([float(each.result.global_batch_size or 0) for each in held]))
+    reference_epochs = reference.epochs(
+        np.array([float(each.result.global_batch_size or 0) for each in held])
+    )
     known = [each.result for each in held if each.known]
     off = []
     for result in known:
         others = [
-            each.images_per_second_per_accelerator for each in known
+            each.images_per_second_per_accelerator
+            for each in known
             if images_per_second.point(each).accelerator == images_per_second.point(result).accelerator
             and images_per_second.system(each) != images_per_second.system(result)
-        ]  # fmt: skip
+        ]
         if others:  # with its own epochs, and the median images/s of its accelerator at any scale
             off.append(abs((result.images_per_second_per_accelerator or 0) / np.median(others) - 1))
     return {
         "epochs, the reference alone, mean error": float(np.abs(reference_epochs - needed).mean()),
         "epochs, always 35, mean error": float(np.abs(35 - needed).mean()),
-        "minutes, the usual images/s of the accelerator whatever the scale, median error": float(np.median(off)),
+        "minutes, the usual images/s of the accelerator whatever the scale, median error": float(
+            np.median(off)
+        ),
         "minutes, so, mean error": float(np.mean(off)),
     }
 
@@ -134,9 +149,14 @@ def draw(held: Sequence[Held], file: pathlib.Path) -> None:
     """Plot predicted against published epochs and minutes, with intervals."""
     figure = Figure(figsize=(9, 4.4), constrained_layout=True)
     left, right = figure.subplots(1, 2)
-    for axes, name, shown in ((left, "epochs", held), (right, "minutes", [each for each in held if each.known])):
+    for axes, name, shown in (
+        (left, "epochs", held),
+        (right, "minutes", [each for each in held if each.known]),
+    ):
         if name == "epochs":
-            points = [(e.epochs, e.plain.epochs.expected, e.plain.epochs.low, e.plain.epochs.high) for e in shown]
+            points = [
+                (e.epochs, e.plain.epochs.expected, e.plain.epochs.low, e.plain.epochs.high) for e in shown
+            ]
         else:
             points = [(e.result.olympic_minutes, e.plain.minutes, e.plain.low, e.plain.high) for e in shown]
         x, y, low, high = np.array(points).T
@@ -156,11 +176,18 @@ def draw(held: Sequence[Held], file: pathlib.Path) -> None:
 
 
 def table(of: dict[str, Any]) -> str:
-    lines = [f"| {'what':48} | results | mean error | median error | 90 % below | in the {CONFIDENCE:.0%} interval |"]
+    lines = [
+        f"| {'what':48} | results | mean error | median error | 90 % below | in the {CONFIDENCE:.0%} "
+        "interval |"
+    ]
     for what, row in of.items():
-        said = [f"{row[key]:.2f}" if what.startswith("epochs") else f"{row[key]:.1%}" for key in ("mean", "median", "p90")]
+        said = [
+            f"{row[key]:.2f}" if what.startswith("epochs") else f"{row[key]:.1%}"
+            for key in ("mean", "median", "p90")
+        ]
         lines.append(
-            f"| {what:48} | {row['results']:7} | {said[0]:>10} | {said[1]:>12} | {said[2]:>10} | {row['coverage']:19.0%} |"
+            f"| {what:48} | {row['results']:7} | {said[0]:>10} | {said[1]:>12} | {said[2]:>10} | "
+            f"{row['coverage']:19.0%} |"
         )
     return "\n".join(lines)
 
@@ -168,28 +195,43 @@ def table(of: dict[str, Any]) -> str:
 def sensitivity(progress: Callable[[int, int], None]) -> dict[str, Any]:
     """Return both figures with every constant of the models halved and doubled."""
     varied = {}
-    constants: list[tuple[Any, str]] = [(model, name) for model in (Weights(), Spread()) for name in vars(model)]
+    constants: list[tuple[Any, str]] = [
+        (model, name) for model in (Weights(), Spread()) for name in vars(model)
+    ]
     for done, (model, name) in enumerate(constants, 1):
         for factor in (0.5, 2):
             changed = replace(model, **{name: getattr(model, name) * factor})
             weights, spread = (changed, Spread()) if isinstance(changed, Weights) else (Weights(), changed)
             found = figures(hold_out(images_per_second.system, weights, spread, lambda done, total: None))
-            varied[f"{type(model).__name__}.{name} x {factor:g}"] = (found["epochs"]["mean"], found["minutes"]["median"])
+            varied[f"{type(model).__name__}.{name} x {factor:g}"] = (
+                found["epochs"]["mean"],
+                found["minutes"]["median"],
+            )
         progress(done, len(constants))
     return varied
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--plot", type=pathlib.Path, metavar="FILE.svg", help="draw predicted against published")
-    parser.add_argument("--sensitivity", action="store_true", help="also with every constant of the models halved and doubled")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--plot", type=pathlib.Path, metavar="FILE.svg", help="draw predicted against published"
+    )
+    parser.add_argument(
+        "--sensitivity", action="store_true", help="also with every constant of the models halved and doubled"
+    )
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args(arguments)
     with counting("leaving out systems") as progress:
         systems = hold_out(images_per_second.system, Weights(), Spread(), progress)
     with counting("leaving out organisations") as progress:
         organisations = hold_out(lambda each: each.organisation.lower(), Weights(), Spread(), progress)
-    found = {"system": figures(systems), "organisation": figures(organisations), "baselines": baselines(systems)}
+    found = {
+        "system": figures(systems),
+        "organisation": figures(organisations),
+        "baselines": baselines(systems),
+    }
     off_epochs, off_minutes = found["system"]["epochs"]["mean"], found["system"]["minutes"]["median"]
     met = off_epochs < EPOCHS_GOAL and off_minutes < MINUTES_GOAL
     if args.plot:
@@ -202,15 +244,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0 if met else 1
     print(f"Every system left out in turn\n\n{table(found['system'])}\n")
     print(f"Every organisation left out in turn\n\n{table(found['organisation'])}\n")
-    print("Simpler predictions\n\n" + "".join(
-        f"{name}: {value:.2f}\n" if name.startswith("epochs") else f"{name}: {value:.1%}\n"
-        for name, value in found["baselines"].items()
-    ))
+    print(
+        "Simpler predictions\n\n"
+        + "".join(
+            f"{name}: {value:.2f}\n" if name.startswith("epochs") else f"{name}: {value:.1%}\n"
+            for name, value in found["baselines"].items()
+        )
+    )
     for name, (a, b) in found.get("sensitivity", {}).items():
         print(f"{name:28} epochs {a:.2f}, minutes {b:.2%}")
     print(
-        f"epochs, mean absolute error {off_epochs:.2f}, goal below {EPOCHS_GOAL}; minutes, median error {off_minutes:.1%}, goal "
-        f"below {MINUTES_GOAL:.0%}: {'both met' if met else 'NOT MET'}"
+        f"epochs, mean absolute error {off_epochs:.2f}, goal below {EPOCHS_GOAL}; minutes, median error "
+        f"{off_minutes:.1%}, goal below {MINUTES_GOAL:.0%}: {'both met' if met else 'NOT MET'}"
     )
     return 0 if met else 1
 

@@ -2,12 +2,12 @@
 
     python benchmarks/scaling.py DEMO_CPU [--steps 30] [--rounds 7] [--json]
 
-The configuration is a system of configs/, or a file. Its data set must exist, and Horovod if LAUNCHER needs it. First a
-single process trains --steps steps, by turns on the first and on the second core. Then two ranks, started by LAUNCHER and each on
-a core of its own, train as many together. Then each of them trains alone at the same time, which shows how much the cores slow
-each other down without communication. Processes that wait for their turn are stopped (SIGSTOP) and take no time from the others.
-The efficiency is the rate of the two ranks over twice the rate of the single process, the median over the rounds; the goal is
-0.9.
+The configuration is a system of configs/, or a file. Its data set must exist, and Horovod if LAUNCHER needs
+it. First a single process trains --steps steps, by turns on the first and on the second core. Then two ranks,
+started by LAUNCHER and each on a core of its own, train as many together. Then each of them trains alone at
+the same time, which shows how much the cores slow each other down without communication. Processes that wait
+for their turn are stopped (SIGSTOP) and take no time from the others. The efficiency is the rate of the two
+ranks over twice the rate of the single process, the median over the rounds; the goal is 0.9.
 """
 
 import argparse
@@ -49,7 +49,9 @@ def train(address: str, key: str, steps: int) -> None:
     implementation.open_data()
     ranks = {"together": implementation.communicator, "apart": communicator.SingleProcess()}
     with Client(address, authkey=bytes.fromhex(key)) as turns:
-        turns.send((ranks_here > 1, os.getpid(), implementation.precision.name, implementation.communicator.library))
+        turns.send(
+            (ranks_here > 1, os.getpid(), implementation.precision.name, implementation.communicator.library)
+        )
         while True:
             turn = turns.recv()
             if turn is None:
@@ -71,14 +73,21 @@ class Processes:
         key = secrets.token_bytes(16)
         with Listener(f"{folder}/turns", authkey=key) as listener:
             argv = [__file__, "--as-rank", f"{folder}/turns", "--key", key.hex(), "--steps", str(steps)]
-            environment = {**os.environ, "OMP_NUM_THREADS": "1", "HOROVOD_LOG_LEVEL": "fatal", "PYTHONPATH": str(ROOT)}
+            environment = {
+                **os.environ,
+                "OMP_NUM_THREADS": "1",
+                "HOROVOD_LOG_LEVEL": "fatal",
+                "PYTHONPATH": str(ROOT),
+            }
             self._started = []
             for ranks in (1, 2):
                 run = dataclasses.replace(config.run, nodes=1, ranks_per_node=ranks)
                 environ = {**environment, "DGXNGPU": str(ranks)}
                 start = launchers.start(dataclasses.replace(config, run=run), environ, argv)
                 self._started.append(
-                    subprocess.Popen(start.argv, cwd=str(ROOT), env={**start.environ, **environ}, stdout=sys.stderr)
+                    subprocess.Popen(
+                        start.argv, cwd=str(ROOT), env={**start.environ, **environ}, stdout=sys.stderr
+                    )
                 )
             signal.signal(signal.SIGALRM, self._look)
             signal.setitimer(signal.ITIMER_REAL, 1, 1)
@@ -88,7 +97,10 @@ class Processes:
         precisions = {each[3] for each in said}
         if len(precisions) > 1:
             self.close()
-            sys.exit("benchmarks/scaling.py: one rank and two took different precisions; set PRECISION in the configuration")
+            sys.exit(
+                "benchmarks/scaling.py: one rank and two took different precisions; set PRECISION in the "
+                "configuration"
+            )
         (self.precision,) = precisions
         self.library = next(library for *_, library in said if library)
         self._single = [(connection, pid) for connection, ranked, pid, *_ in said if not ranked]
@@ -136,7 +148,9 @@ def measure(config: configuration.Config, steps: int, rounds: int) -> dict:
         for number in range(-1, rounds):  # the first round warms up
             processes.move(number % 2)
             one = images / processes.seconds(ranks=False, turn="apart")
-            two, apart = (2 * images / processes.seconds(ranks=True, turn=turn) for turn in ("together", "apart"))
+            two, apart = (
+                2 * images / processes.seconds(ranks=True, turn=turn) for turn in ("together", "apart")
+            )
             if number >= 0:
                 taken.append({"one": one, "two": two, "two_apart": apart})
         processes.end()
@@ -144,13 +158,23 @@ def measure(config: configuration.Config, steps: int, rounds: int) -> dict:
         processes.close()
     efficiencies = [each["two"] / (2 * each["one"]) for each in taken]
     report = {kind: statistics.median(each[kind] for each in taken) for kind in ("one", "two", "two_apart")}
-    return {**report, "efficiency": statistics.median(efficiencies), "goal": GOAL, "rounds": efficiencies,
-            "precision": processes.precision, "library": processes.library}
+    return {
+        **report,
+        "efficiency": statistics.median(efficiencies),
+        "goal": GOAL,
+        "rounds": efficiencies,
+        "precision": processes.precision,
+        "library": processes.library,
+    }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("config", nargs="?", help="a system of configs/, or a file (CONFIG_FILE or DGXSYSTEM)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "config", nargs="?", help="a system of configs/, or a file (CONFIG_FILE or DGXSYSTEM)"
+    )
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--json", action="store_true")
@@ -173,9 +197,11 @@ def main() -> None:
         return
     one, two, apart = (report[kind] for kind in ("one", "two", "two_apart"))
     each = ", ".join(f"{ratio:.3f}" for ratio in report["rounds"])
-    print(f"one rank {one:.1f} img/s, two ranks {two:.1f} img/s: efficiency {report['efficiency']:.3f}, goal {GOAL} "
-          f"(rounds {each}); two ranks without sums {apart:.1f} img/s, {apart / one / 2:.3f} of twice one; "
-          f"{report['precision']}, {report['library']}")
+    print(
+        f"one rank {one:.1f} img/s, two ranks {two:.1f} img/s: efficiency {report['efficiency']:.3f}, goal "
+        f"{GOAL} (rounds {each}); two ranks without sums {apart:.1f} img/s, {apart / one / 2:.3f} of twice "
+        f"one; {report['precision']}, {report['library']}"
+    )
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
     python benchmarks/score_speed.py [--files 1000] [--json]
 
-Writes the files as runs of 35 epochs on ImageNet, five per system, with the records and as much other output between them as real
-logs have (about 160 KB per file), and times the command including the start of Python.
+Writes the files as runs of 35 epochs on ImageNet, five per system, with the records and as much other output
+between them as real logs have (about 160 KB per file), and times the command including the start of Python.
 """
 
 import argparse
@@ -26,20 +26,37 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 NOISE = "0:   [lines that a program prints between its records, as long as those of published logs]\n" * 3
 EPOCHS, EPOCH_MS = 35, 46_000
 HEAD = {
-    "submission_benchmark": rules.BENCHMARK, "submission_org": "Somebody", "submission_division": "closed",
-    "submission_status": "onprem", "submission_platform": "1xNF5688M6", "cache_clear": True, "init_start": None, "seed": 1,
-    "global_batch_size": 3264, "gradient_accumulation_steps": 1, "model_bn_span": 408, "opt_name": "lars", "lars_epsilon": 0.0,
-    "lars_opt_base_learning_rate": 10.5, "lars_opt_end_learning_rate": 1e-4, "lars_opt_learning_rate_decay_poly_power": 2,
-    "lars_opt_learning_rate_decay_steps": 37, "lars_opt_learning_rate_warmup_epochs": 2, "lars_opt_momentum": 0.9,
+    "submission_benchmark": rules.BENCHMARK,
+    "submission_org": "Somebody",
+    "submission_division": "closed",
+    "submission_status": "onprem",
+    "submission_platform": "1xNF5688M6",
+    "cache_clear": True,
+    "init_start": None,
+    "seed": 1,
+    "global_batch_size": 3264,
+    "gradient_accumulation_steps": 1,
+    "model_bn_span": 408,
+    "opt_name": "lars",
+    "lars_epsilon": 0.0,
+    "lars_opt_base_learning_rate": 10.5,
+    "lars_opt_end_learning_rate": 1e-4,
+    "lars_opt_learning_rate_decay_poly_power": 2,
+    "lars_opt_learning_rate_decay_steps": 37,
+    "lars_opt_learning_rate_warmup_epochs": 2,
+    "lars_opt_momentum": 0.9,
     "lars_opt_weight_decay": 5e-5,
-}  # fmt: skip
+}
 """Records before those of the weights."""
 
 
 def records() -> Iterator[tuple[str, Any, dict[str, Any]]]:
     """Yield key, value and metadata of the records of a run."""
     yield from ((key, value, {}) for key, value in HEAD.items())
-    yield from (("weights_initialization", None, {"tensor": f"tensor_{number}"}) for number in range(rules.TRAINABLE_TENSORS))
+    yield from (
+        ("weights_initialization", None, {"tensor": f"tensor_{number}"})
+        for number in range(rules.TRAINABLE_TENSORS)
+    )
     yield from (("init_stop", None, {}), ("run_start", None, {}))
     yield from (("train_samples", rules.TRAIN_SAMPLES, {}), ("eval_samples", rules.EVAL_SAMPLES, {}))
     first = 1
@@ -62,14 +79,19 @@ def log() -> str:
     lines, now = [], 1_700_000_000_000
     for number, (key, value, metadata) in enumerate(records(), 1):
         now += EPOCH_MS if key == "epoch_stop" else 1
-        kind = {"start": "INTERVAL_START", "stop": "INTERVAL_END"}.get(key.rsplit("_", 1)[-1], "POINT_IN_TIME")
+        kind = {"start": "INTERVAL_START", "stop": "INTERVAL_END"}.get(
+            key.rsplit("_", 1)[-1], "POINT_IN_TIME"
+        )
         event = {"namespace": "", "time_ms": now, "event_type": kind, "key": key, "value": value}
-        lines.append(f"{TOKEN} {json.dumps({**event, 'metadata': {'file': 'train.py', 'lineno': number, **metadata}})}\n")
+        event["metadata"] = {"file": "train.py", "lineno": number, **metadata}
+        lines.append(f"{TOKEN} {json.dumps(event)}\n")
     return "".join(line + NOISE for line in lines)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--files", type=int, default=1000)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
@@ -82,7 +104,9 @@ def main() -> None:
             (system / f"result_{number % rules.RUNS}.txt").write_text(text)
         began = time.monotonic()
         command = [sys.executable, "-m", "rn50", "score", str(folder / "results"), "--json"]
-        systems = json.loads(subprocess.run(command, cwd=str(ROOT), check=True, stdout=subprocess.PIPE).stdout)["systems"]
+        systems = json.loads(
+            subprocess.run(command, cwd=str(ROOT), check=True, stdout=subprocess.PIPE).stdout
+        )["systems"]
         seconds = time.monotonic() - began
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
     scored = sum(system["olympic_minutes"] is not None for system in systems)
@@ -91,7 +115,10 @@ def main() -> None:
         figures = {"files": args.files, "bytes_per_file": len(text), "systems_scored": scored}
         print(json.dumps({**figures, "seconds": seconds, "cpu_seconds": cpu}))
     else:
-        print(f"{args.files:,} files of {len(text):,} bytes, {scored} systems scored: {seconds:.1f} s ({cpu:.1f} s of one core)")
+        print(
+            f"{args.files:,} files of {len(text):,} bytes, {scored} systems scored: {seconds:.1f} s "
+            f"({cpu:.1f} s of one core)"
+        )
 
 
 if __name__ == "__main__":

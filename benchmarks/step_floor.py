@@ -1,14 +1,17 @@
-"""Count operations and bytes of a training step of ResNet-50 v1.5, kernel by kernel, and the least time a device needs for them.
+"""Count operations and bytes of a training step of ResNet-50 v1.5, kernel by kernel, and the least time a
+device needs for them.
 
-    python benchmarks/step_floor.py --batch 400 --terabytes 4.3 --teraflops 790 [--precision float16] [--size 224] [--json]
+    python benchmarks/step_floor.py --batch 400 --terabytes 4.3 --teraflops 790 [--precision float16] [--size
+    224] [--json]
 
 Give rates measured on the device, not those of its data sheet. No device is needed.
 
-A kernel takes the longer of two times: that of its floating-point operations, and that of moving its bytes through the device's
-memory (Williams, Waterman and Patterson, "Roofline", CACM 52(4), 2009). A step takes the sum. Every tensor that a kernel reads or
-writes counts once as a whole; launches, padding and all-reduces do not count, nor does the cache but where a version says so. So
-a step of a large batch takes longer than this. A step of a small batch, whose tensors stay in the cache, may take less. It is not
-counted how well a kernel uses the rate of the memory.
+A kernel takes the longer of two times: that of its floating-point operations, and that of moving its bytes
+through the device's memory (Williams, Waterman and Patterson, "Roofline", CACM 52(4), 2009). A step takes the
+sum. Every tensor that a kernel reads or writes counts once as a whole; launches, padding and all-reduces do
+not count, nor does the cache but where a version says so. So a step of a large batch takes longer than this.
+A step of a small batch, whose tensors stay in the cache, may take less. It is not counted how well a kernel
+uses the rate of the memory.
 """
 
 import argparse
@@ -33,8 +36,8 @@ PLAIN, RELU, LAST = "plain", "ReLU", "last"
 
 
 class Version(NamedTuple):
-    """Numbers of passes over memory in a step. ``forward`` and ``backward`` count passes over one activation, by the operations
-    after its batch norm."""
+    """Numbers of passes over memory in a step. ``forward`` and ``backward`` count passes over one activation,
+    by the operations after its batch norm."""
 
     forward: dict[str, int]
     backward: dict[str, int]
@@ -45,37 +48,41 @@ class Version(NamedTuple):
     update_passes: int
     """Passes over all parameters in float32: LARS, and the gradients set to 0 before the step."""
     backwards: bool = False
-    """True if the second pass over what batch norm reads twice goes backwards, so that the cache holds the end of the first."""
+    """True if the second pass over what batch norm reads twice goes backwards, so that the cache holds the
+    end of the first."""
     mask_passes: int = 0
     """Passes over the mask of ReLU at the end of a block, one bit a value."""
     stem: bool = False
     """True if the first batch norm, ReLU and pooling are one kernel forward, and two backward."""
     half_weights: bool = False
-    """True if one kernel casts all weights, another one collects their gradients, and the update reads these as they are."""
+    """True if one kernel casts all weights, another one collects their gradients, and the update reads these
+    as they are."""
 
 
-# The normalising pass includes ReLU and sum. In the backward pass ReLU's mask is computed again from the input. If a shortcut was
-# added, the reducing pass reads the mask from the output and writes the masked gradient, which is the shortcut's.
+# The normalising pass includes ReLU and sum. In the backward pass ReLU's mask is computed again from the
+# input. If a shortcut was added, the reducing pass reads the mask from the output and writes the masked
+# gradient, which is the shortcut's.
 FUSED = Version({PLAIN: 3, RELU: 3, LAST: 4}, {PLAIN: 5, RELU: 5, LAST: 7}, 3, 8, 16)
 BACKWARDS = FUSED._replace(backwards=True)
-# At the end of a block the forward pass writes a mask of bits. The reducing pass of the backward pass reads it instead of the
-# output, and both gradients of the output, which nobody sums before.
+# At the end of a block the forward pass writes a mask of bits. The reducing pass of the backward pass reads
+# it instead of the output, and both gradients of the output, which nobody sums before.
 ONE_SUM = BACKWARDS._replace(backward={**FUSED.backward, LAST: 6}, gradient_sum=1, mask_passes=2)
-# Statistics, and one kernel from the input to the pooled output and the indices. Both kernels of the backward pass read input,
-# pooled gradient and indices, and the second one writes.
+# Statistics, and one kernel from the input to the pooled output and the indices. Both kernels of the backward
+# pass read input, pooled gradient and indices, and the second one writes.
 STEM = ONE_SUM._replace(stem=True, index_bytes=1)
-# The norms read weights and gradients. The update reads them again and the momentum, and writes weights and momentum. One pass
-# sets gradients to 0.
+# The norms read weights and gradients. The update reads them again and the momentum, and writes weights and
+# momentum. One pass sets gradients to 0.
 LARS = STEM._replace(update_passes=1 + 2 + 5)
-# No pass sets gradients to 0. With one rank the update reads them in half precision, so its passes in float32 are fewer.
+# No pass sets gradients to 0. With one rank the update reads them in half precision, so its passes in float32
+# are fewer.
 HALF_WEIGHTS = LARS._replace(half_weights=True, update_passes=1 + 4)
 VERSIONS = {
-    # Batch norm reads its input twice, for statistics and to normalise, and writes once. In the backward pass it reads input and
-    # gradient twice and writes once. ReLU and the sum read all their inputs and write. The update has 1 pass to set gradients to
-    # 0, 2 for norms, and 13 for five operations.
+    # Batch norm reads its input twice, for statistics and to normalise, and writes once. In the backward pass
+    # it reads input and gradient twice and writes once. ReLU and the sum read all their inputs and write. The
+    # update has 1 pass to set gradients to 0, 2 for norms, and 13 for five operations.
     "separate": Version({PLAIN: 3, RELU: 5, LAST: 8}, {PLAIN: 5, RELU: 8, LAST: 8}, 3, 8, 16),
-    # As a compiler does it: the mask comes from the output, which is kept for the convolution anyway; gradients are summed where
-    # the sum is read; indices have one byte.
+    # As a compiler does it: the mask comes from the output, which is kept for the convolution anyway;
+    # gradients are summed where the sum is read; indices have one byte.
     "compiled": Version({PLAIN: 3, RELU: 3, LAST: 4}, {PLAIN: 5, RELU: 7, LAST: 7}, 1, 1, 16),
     "fused": FUSED,
     "fused, backwards": BACKWARDS,
@@ -83,17 +90,19 @@ VERSIONS = {
     "fused, stem": STEM,
     "fused, LARS": LARS,
     "fused, half weights": HALF_WEIGHTS,
-    # Statistics where a convolution writes, normalisation and its gradient where a convolution reads: only the sum of a block is
-    # a separate kernel. In the backward pass the reduction and both gradients of the convolution also read the input of the batch
-    # norm. LARS takes two passes.
+    # Statistics where a convolution writes, normalisation and its gradient where a convolution reads: only
+    # the sum of a block is a separate kernel. In the backward pass the reduction and both gradients of the
+    # convolution also read the input of the batch norm. LARS takes two passes.
     "in convolutions": Version({PLAIN: 0, RELU: 0, LAST: 3}, {PLAIN: 3, RELU: 3, LAST: 6}, 1, 1, 8),
 }
-"""STEP_MODE eager and graph are "separate", compile is "compiled". fused is the last one of its name, the others show what each
-change gains over the one before. "in convolutions" does not exist: it would need changed convolution kernels."""
+"""STEP_MODE eager and graph are "separate", compile is "compiled". fused is the last one of its name, the
+others show what each change gains over the one before. "in convolutions" does not exist: it would need
+changed convolution kernels."""
 BUILT = list(VERSIONS)[-2]
 """The version of STEP_MODE=fused."""
 CACHE = 25_000_000
-"""Bytes that the second pass finds in the L2 cache: half of an H100's, because other tensors pass through it too."""
+"""Bytes that the second pass finds in the L2 cache: half of an H100's, because other tensors pass through it
+too."""
 
 
 GROUPS = {
@@ -106,7 +115,8 @@ GROUPS = {
 
 
 class Kernel(NamedTuple):
-    """One kernel, or several that do one job. ``operations`` counts a multiplication and an addition as two."""
+    """One kernel, or several that do one job. ``operations`` counts a multiplication and an addition as
+    two."""
 
     layer: str
     kind: str
@@ -115,7 +125,8 @@ class Kernel(NamedTuple):
 
 
 class Convolution(NamedTuple):
-    """A convolution without bias of ``inputs`` x ``side`` x ``side``, followed by batch norm and then by ``then``."""
+    """A convolution without bias of ``inputs`` x ``side`` x ``side``, followed by batch norm and then by
+    ``then``."""
 
     name: str
     inputs: int
@@ -132,13 +143,18 @@ class Convolution(NamedTuple):
 
 
 def convolutions(image_size: int, width: float = 1.0) -> Iterator[Convolution]:
-    """Yield the 53 convolutions of the network in the order of the forward pass, a block's shortcut before its body."""
+    """Yield the 53 convolutions of the network in the order of the forward pass, a block's shortcut before
+    its body."""
     channels, inputs = [round(base * width) for _, base in STAGES], round(64 * width)
     yield Convolution("conv0", 3, inputs, 7, 2, image_size, RELU)
     side = math.ceil(image_size / 4)  # after the first convolution and the pooling
     for stage, ((units, _), base) in enumerate(zip(STAGES, channels, strict=False), start=1):
         for unit in range(1, units + 1):
-            name, stride, outputs = f"stage{stage}_unit{unit}_conv", 2 if unit == 1 and stage > 1 else 1, base * EXPANSION
+            name, stride, outputs = (
+                f"stage{stage}_unit{unit}_conv",
+                2 if unit == 1 and stage > 1 else 1,
+                base * EXPANSION,
+            )
             if unit == 1:
                 yield Convolution(f"{name}1sc", inputs, outputs, 1, stride, side, PLAIN)
             yield Convolution(f"{name}1", inputs, base, 1, 1, side, RELU)
@@ -150,11 +166,16 @@ def convolutions(image_size: int, width: float = 1.0) -> Iterator[Convolution]:
 
 
 def kernels(
-    version: str, batch: int, precision: str, image_size: int = rules.IMAGE_SIZE, classes: int = rules.CLASSES,
-    width: float = 1.0, cache: int = CACHE,
+    version: str,
+    batch: int,
+    precision: str,
+    image_size: int = rules.IMAGE_SIZE,
+    classes: int = rules.CLASSES,
+    width: float = 1.0,
+    cache: int = CACHE,
 ) -> list[Kernel]:
-    """Return the kernels of a training step of ``batch`` images: activations in ``precision``, parameters and statistics in
-    float32. ``cache`` is for versions that pass backwards."""
+    """Return the kernels of a training step of ``batch`` images: activations in ``precision``, parameters and
+    statistics in float32. ``cache`` is for versions that pass backwards."""
     passes, element = VERSIONS[version], ELEMENT_BYTES[precision]
     layers = list(convolutions(image_size, width))
     found: list[Kernel] = []
@@ -176,11 +197,15 @@ def kernels(
         if layer.then == LAST and layer is not layers[-1]:  # its output has two readers
             found.append(Kernel(layer.name, "batch norm, ReLU, sum", 0, passes.gradient_sum * one))
         if layer.then == LAST:
-            found.append(Kernel(layer.name, "batch norm, ReLU, sum", 0, passes.mask_passes * batch * after // 8))
+            found.append(
+                Kernel(layer.name, "batch norm, ReLU, sum", 0, passes.mask_passes * batch * after // 8)
+            )
     found += _head(layers, passes, batch, element, classes)
     parameters += (layers[-1].outputs + 1) * classes
     update = 4 * passes.update_passes
-    if passes.half_weights:  # the cast, and the gradients copied; they are read for their norms and for the update
+    if (
+        passes.half_weights
+    ):  # the cast, and the gradients copied; they are read for their norms and for the update
         found.append(Kernel("parameters", "casts", 0, parameters * ((4 + element) + 2 * element)))
         update += 2 * element
     elif element < 4:  # the cast, the cast of the gradient back, and its accumulation
@@ -189,12 +214,16 @@ def kernels(
     return found
 
 
-def _head(layers: list[Convolution], passes: Version, batch: int, element: int, classes: int) -> Iterator[Kernel]:
+def _head(
+    layers: list[Convolution], passes: Version, batch: int, element: int, classes: int
+) -> Iterator[Kernel]:
     """Yield both poolings and the classifier. The loss, a few numbers per image and class, does not count."""
     first, last = layers[0], layers[-1]
     before, after = first.outputs * first.side_after**2, first.outputs * layers[1].side ** 2
     pooled = (element + passes.index_bytes) * after
-    yield Kernel("pooling", "pooling", 0, batch * (3 * pooled if passes.stem else 2 * (element * before + pooled)))
+    yield Kernel(
+        "pooling", "pooling", 0, batch * (3 * pooled if passes.stem else 2 * (element * before + pooled))
+    )
     features = last.outputs
     yield Kernel("pooling", "pooling", 0, 2 * batch * element * (features * last.side_after**2 + features))
     once = 2 * batch * features * classes, element * (batch * (features + classes) + features * classes)
@@ -219,22 +248,35 @@ def counted(version: str, args: argparse.Namespace) -> dict[str, Any]:
     found = kernels(version, args.batch, args.precision, args.size, cache=int(args.cache_megabytes * 1e6))
     operations, moved = operations_and_bytes(found)
     taken = seconds(found, *rates)
-    kinds = {each.kind: seconds([kernel for kernel in found if kernel.kind == each.kind], *rates) for each in found}
+    kinds = {
+        each.kind: seconds([kernel for kernel in found if kernel.kind == each.kind], *rates) for each in found
+    }
     return {
-        "version": version, "gigaflop_per_image": operations / args.batch / 1e9, "megabytes_per_image": moved / args.batch / 1e6,
-        "milliseconds": 1e3 * taken, "images_per_second": args.batch / taken,
+        "version": version,
+        "gigaflop_per_image": operations / args.batch / 1e9,
+        "megabytes_per_image": moved / args.batch / 1e6,
+        "milliseconds": 1e3 * taken,
+        "images_per_second": args.batch / taken,
         "milliseconds_by_kind": {kind: 1e3 * value for kind, value in kinds.items()},
-    }  # fmt: skip
+    }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--batch", type=int, default=400, help="images a step (400)")
-    parser.add_argument("--terabytes", type=float, required=True, help="bandwidth of the device's memory in TB/s")
-    parser.add_argument("--teraflops", type=float, required=True, help="rate of its matrix multiplications in TFLOP/s")
+    parser.add_argument(
+        "--terabytes", type=float, required=True, help="bandwidth of the device's memory in TB/s"
+    )
+    parser.add_argument(
+        "--teraflops", type=float, required=True, help="rate of its matrix multiplications in TFLOP/s"
+    )
     parser.add_argument("--precision", choices=sorted(ELEMENT_BYTES), default="float16")
     parser.add_argument("--size", type=int, default=rules.IMAGE_SIZE, help="side of an image (224)")
-    parser.add_argument("--cache-megabytes", type=float, default=CACHE / 1e6, help="what a second pass backwards finds (25)")
+    parser.add_argument(
+        "--cache-megabytes", type=float, default=CACHE / 1e6, help="what a second pass backwards finds (25)"
+    )
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     if args.cache_megabytes < 0:
@@ -248,10 +290,20 @@ def main() -> None:
     headings = ("version", "GFLOP/image", "MB/image", "ms a step", "images/s")
     whole, parts = Table(*headings), Table("version", *GROUPS, title="ms a step")
     for row in rows:
-        whole.add_row(row["version"], f"{row['gigaflop_per_image']:.1f}", f"{row['megabytes_per_image']:.0f}",
-                      f"{row['milliseconds']:.1f}", f"{row['images_per_second']:,.0f}")
-        parts.add_row(row["version"], *(f"{sum(row['milliseconds_by_kind'].get(kind, 0) for kind in kinds):.1f}"
-                                        for kinds in GROUPS.values()))
+        whole.add_row(
+            row["version"],
+            f"{row['gigaflop_per_image']:.1f}",
+            f"{row['megabytes_per_image']:.0f}",
+            f"{row['milliseconds']:.1f}",
+            f"{row['images_per_second']:,.0f}",
+        )
+        parts.add_row(
+            row["version"],
+            *(
+                f"{sum(row['milliseconds_by_kind'].get(kind, 0) for kind in kinds):.1f}"
+                for kinds in GROUPS.values()
+            ),
+        )
     for table in (whole, parts):
         Terminal().print(table)
 

@@ -1,14 +1,17 @@
-"""Time a training step on the CPU, by turns: ours with MXNet and with PyTorch, and that of Gluon's model-zoo ResNet-50.
+"""Time a training step on the CPU, by turns: ours with MXNet and with PyTorch, and that of Gluon's model-zoo
+ResNet-50.
 
-    python benchmarks/training_step.py                              the demo's shape; 64x64 and 224x224 at full width
-    python benchmarks/training_step.py --size 64 --batch 64 --precision bfloat16 --json
+    python benchmarks/training_step.py                              the demo's shape; 64x64 and 224x224 at
+    full width python benchmarks/training_step.py --size 64 --batch 64 --precision bfloat16 --json
 
-Each side and precision is a process of its own with the same OMP_NUM_THREADS, and all run by turns ROUNDS times. The figure is
-the median of all steps after WARM_UP. All sides do the same work on synthetic data: forward pass, backward pass and LARS update.
-So the model zoo's strides are moved to the 3x3 convolutions, as `rn50 bench throughput --models` does not do; it has no network
-of the demo's width. The last column is the update's share of our step with MXNet, with the update timed alone.
+Each side and precision is a process of its own with the same OMP_NUM_THREADS, and all run by turns ROUNDS
+times. The figure is the median of all steps after WARM_UP. All sides do the same work on synthetic data:
+forward pass, backward pass and LARS update. So the model zoo's strides are moved to the 3x3 convolutions, as
+`rn50 bench throughput --models` does not do; it has no network of the demo's width. The last column is the
+update's share of our step with MXNet, with the update timed alone.
 
-On a machine with other load OMP_NUM_THREADS=1 and --cpu-time give figures that compare: images per second of CPU time.
+On a machine with other load OMP_NUM_THREADS=1 and --cpu-time give figures that compare: images per second of
+CPU time.
 """
 
 import argparse
@@ -43,10 +46,24 @@ def our_step(framework: str, size: int, batch: int, precision: str) -> dict[str,
     from rn50.settings import config as configuration
 
     environment = {
-        "OPTIMIZER": "lars", "BATCHSIZE": str(batch), "LR": "0.1", "WARMUP_EPOCHS": "1", "NUMEPOCHS": "2", "MOM": "0.9",
-        "WD": "5e-5", "LARSETA": "0.001",
-        "LABELSMOOTHING": "0.1", "EVAL_OFFSET": "0", "EVAL_PERIOD": "1", "DGXNGPU": "1", "DGXNNODES": "1",
-        "DEVICE": "cpu", "PRECISION": precision, "IMAGE_SIZE": str(size), "EVAL_RESIZE": str(size), "FRAMEWORK": framework,
+        "OPTIMIZER": "lars",
+        "BATCHSIZE": str(batch),
+        "LR": "0.1",
+        "WARMUP_EPOCHS": "1",
+        "NUMEPOCHS": "2",
+        "MOM": "0.9",
+        "WD": "5e-5",
+        "LARSETA": "0.001",
+        "LABELSMOOTHING": "0.1",
+        "EVAL_OFFSET": "0",
+        "EVAL_PERIOD": "1",
+        "DGXNGPU": "1",
+        "DGXNNODES": "1",
+        "DEVICE": "cpu",
+        "PRECISION": precision,
+        "IMAGE_SIZE": str(size),
+        "EVAL_RESIZE": str(size),
+        "FRAMEWORK": framework,
         **({"WIDTH": "0.25", "NUMCLASSES": "10"} if size == DEMO_SIZE else {}),
     }
     rank = frameworks.module(framework, "train").create(configuration.from_environment(environment))
@@ -84,7 +101,9 @@ def zoo_step(size: int, batch: int, precision: str) -> dict[str, Callable[[], No
     images, labels = mx.nd.random.normal(shape=(batch, 3, size, size)), mx.nd.zeros(batch)
     with autograd.record():
         network(images)
-    trainer = gluon.Trainer(network.collect_params(), "lars", {"learning_rate": 0.01, "momentum": 0.9, "wd": 5e-5})
+    trainer = gluon.Trainer(
+        network.collect_params(), "lars", {"learning_rate": 0.01, "momentum": 0.9, "wd": 5e-5}
+    )
 
     def step() -> None:
         with autograd.record():
@@ -96,10 +115,16 @@ def zoo_step(size: int, batch: int, precision: str) -> dict[str, Callable[[], No
     return {"step": step}
 
 
-SIDES = {"MXNet": functools.partial(our_step, "mxnet"), "PyTorch": functools.partial(our_step, "pytorch"), "model zoo": zoo_step}
+SIDES = {
+    "MXNet": functools.partial(our_step, "mxnet"),
+    "PyTorch": functools.partial(our_step, "pytorch"),
+    "model zoo": zoo_step,
+}
 
 
-def measure(side: str, size: int, batch: int, precision: str, steps: int, clock: Callable[[], float]) -> dict[str, list[float]]:
+def measure(
+    side: str, size: int, batch: int, precision: str, steps: int, clock: Callable[[], float]
+) -> dict[str, list[float]]:
     """Return the seconds of every step, measured in this process."""
     seconds = {}
     for name, action in SIDES[side](size, batch, precision).items():
@@ -114,9 +139,22 @@ def measure(side: str, size: int, batch: int, precision: str, steps: int, clock:
     return seconds
 
 
-def measure_apart(side: str, size: int, batch: int, precision: str, steps: int, cpu_time: bool) -> dict[str, list[float]]:
+def measure_apart(
+    side: str, size: int, batch: int, precision: str, steps: int, cpu_time: bool
+) -> dict[str, list[float]]:
     """Return the same, measured in a process of its own."""
-    argv = [sys.executable, __file__, "--worker", side, "--size", str(size), "--batch", str(batch), "--steps", str(steps)]
+    argv = [
+        sys.executable,
+        __file__,
+        "--worker",
+        side,
+        "--size",
+        str(size),
+        "--batch",
+        str(batch),
+        "--steps",
+        str(steps),
+    ]
     argv += ["--precision", precision, *(["--cpu-time"] if cpu_time else [])]
     done = subprocess.run(argv, stdout=subprocess.PIPE, cwd=str(ROOT), check=False)
     if done.returncode:
@@ -126,12 +164,18 @@ def measure_apart(side: str, size: int, batch: int, precision: str, steps: int, 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--size", type=int, help="image size; default: 48, 64 and 224")
-    parser.add_argument("--batch", type=int, help="images a step; default: 64 at 48x48 and 64x64, 16 at 224x224")
+    parser.add_argument(
+        "--batch", type=int, help="images a step; default: 64 at 48x48 and 64x64, 16 at 224x224"
+    )
     parser.add_argument("--precision", choices=PRECISIONS, help="default: both")
     parser.add_argument("--steps", type=int, default=8)
-    parser.add_argument("--cpu-time", action="store_true", help="count the CPU time of a step in place of its duration")
+    parser.add_argument(
+        "--cpu-time", action="store_true", help="count the CPU time of a step in place of its duration"
+    )
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--worker", choices=sorted(SIDES), help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -141,10 +185,16 @@ def main() -> None:
         json.dump(measure(args.worker, args.size, args.batch, args.precision, args.steps, clock), sys.stdout)
         return
     rows = []
-    cases = [(size, args.batch or batch) for size, batch in CASES if args.size in (None, size)] or [(args.size, args.batch or 16)]
+    cases = [(size, args.batch or batch) for size, batch in CASES if args.size in (None, size)] or [
+        (args.size, args.batch or 16)
+    ]
     for size, batch in cases:
         sides = [side for side in SIDES if size != DEMO_SIZE or side != "model zoo"]
-        turns = [(precision, side) for precision in ([args.precision] if args.precision else PRECISIONS) for side in sides]
+        turns = [
+            (precision, side)
+            for precision in ([args.precision] if args.precision else PRECISIONS)
+            for side in sides
+        ]
         seconds: dict[tuple[str, str], dict[str, list[float]]] = {turn: {} for turn in turns}
         for precision, side in turns * ROUNDS:
             for name, times in measure_apart(side, size, batch, precision, args.steps, args.cpu_time).items():
@@ -153,7 +203,9 @@ def main() -> None:
         for precision in dict.fromkeys(precision for precision, _ in turns):
             row: dict[str, Any] = {"size": size, "batch": batch, "precision": precision}
             row["images_per_second"] = {side: batch / median[precision, side] for side in sides}
-            row["optimizer_share"] = statistics.median(seconds[precision, "MXNet"]["update"]) / median[precision, "MXNet"]
+            row["optimizer_share"] = (
+                statistics.median(seconds[precision, "MXNet"]["update"]) / median[precision, "MXNet"]
+            )
             rows.append(row)
     report = {"omp_num_threads": int(os.environ["OMP_NUM_THREADS"]), "cpu_time": args.cpu_time, "rows": rows}
     if args.json:
@@ -161,12 +213,19 @@ def main() -> None:
         return
     table = Table("size", "batch", "precision", *(f"{side} img/s" for side in SIDES), "update share of MXNet")
     for row in rows:
-        rates = [f"{row['images_per_second'][side]:.3g}" if side in row["images_per_second"] else "" for side in SIDES]
-        table.add_row(str(row["size"]), str(row["batch"]), row["precision"], *rates, f"{row['optimizer_share']:.1%}")
+        rates = [
+            f"{row['images_per_second'][side]:.3g}" if side in row["images_per_second"] else ""
+            for side in SIDES
+        ]
+        table.add_row(
+            str(row["size"]), str(row["batch"]), row["precision"], *rates, f"{row['optimizer_share']:.1%}"
+        )
     console = Terminal()
     console.print(table)
     clock = ", per second of CPU time" if args.cpu_time else ""
-    console.print(f"OMP_NUM_THREADS={report['omp_num_threads']}, median of {ROUNDS} x {args.steps} steps{clock}")
+    console.print(
+        f"OMP_NUM_THREADS={report['omp_num_threads']}, median of {ROUNDS} x {args.steps} steps{clock}"
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""MkDocs hook: the site has the pages of docs/ alone, so a link to another file of the repository becomes its text."""
+"""MkDocs hook: the site has the pages of docs/ alone, so a link to another file of the repository becomes its
+text."""
 
 import posixpath
 import re

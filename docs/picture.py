@@ -1,4 +1,5 @@
-"""Make the picture and the sample output of README.md and docs/getting-started.md from a real demo, of some six minutes.
+"""Make the picture and the sample output of README.md and docs/getting-started.md from a real demo, of some
+six minutes.
 
     python -m docs.picture [results/DEMO_CPU]
 
@@ -18,7 +19,9 @@ PICTURE = ROOT / "docs" / "images" / "report.png"
 PAGES = (ROOT / "README.md", ROOT / "docs" / "getting-started.md")
 RESULTS = ROOT / "results" / "DEMO_CPU"
 SAMPLE = re.compile(r"(<!-- sample: demo -->\n```text\n).*?(```\n)", re.DOTALL)
-SHOWN = re.compile(r"\d+ of \d+ runs to make|expected of|run \d+ of|epoch +\d+: |(Score|Label|Speed|Checks|Report|Next) ")
+SHOWN = re.compile(
+    r"\d+ of \d+ runs to make|expected of|run \d+ of|epoch +\d+: |(Score|Label|Speed|Checks|Report|Next) "
+)
 FIRST_RUN, END = 5, 6
 """Lines of the beginning with its first run, and lines of the end."""
 WIDTH, HEIGHT = 1280, 1500
@@ -44,10 +47,21 @@ def draw(report: pathlib.Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         shot = pathlib.Path(folder) / "report.png"
         subprocess.run(
-            [browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--window-size={WIDTH},{HEIGHT}",
-             f"--user-data-dir={folder}/profile", f"--screenshot={shot}", report.resolve().as_uri()],
-            check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+            [
+                browser,
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--hide-scrollbars",
+                f"--window-size={WIDTH},{HEIGHT}",
+                f"--user-data-dir={folder}/profile",
+                f"--screenshot={shot}",
+                report.resolve().as_uri(),
+            ],
+            check=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         PICTURE.parent.mkdir(exist_ok=True)
         shutil.copyfile(str(shot), str(PICTURE))
 

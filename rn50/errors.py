@@ -7,7 +7,8 @@ class Status(enum.IntEnum):
     """Exit status of a command; 128 + n where signal n ended it."""
 
     SUCCESS = 0
-    """Done; a run reached its target, a check found no error, a search came to its end, with something better or without."""
+    """Done; a run reached its target, a check found no error, a search came to its end, with something better
+    or without."""
     FAULT = 1
     """A fault of this code; or a check found errors."""
     USER_ERROR = 2
@@ -19,17 +20,20 @@ class Status(enum.IntEnum):
 
 
 class UserError(Exception):
-    """An error that the user can fix: ``subject`` (the file or variable at fault), ``problem`` and ``remedy``.
+    """An error that the user can fix: ``subject`` (the file or variable at fault), ``problem`` and
+    ``remedy``.
 
-    ``str()`` joins them as "subject: problem; remedy", without those that are empty. The command line prints that without a
-    traceback and exits with ``status``.
+    ``str()`` joins them as "subject: problem; remedy", without those that are empty. The command line prints
+    that without a traceback and exits with ``status``.
     """
 
     status = Status.USER_ERROR
 
     def __init__(self, subject: object, problem: object | None = None, remedy: object | None = None) -> None:
         super().__init__(subject, problem, remedy)
-        self.subject, self.problem, self.remedy = ("" if each is None else str(each) for each in (subject, problem, remedy))
+        self.subject, self.problem, self.remedy = (
+            "" if each is None else str(each) for each in (subject, problem, remedy)
+        )
 
     @property
     def lines(self) -> tuple[str, ...]:

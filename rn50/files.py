@@ -1,4 +1,5 @@
-"""Files: read within size limits, written atomically, named so that they stay in their folder; one writer per folder."""
+"""Files: read within size limits, written atomically, named so that they stay in their folder; one writer per
+folder."""
 
 import contextlib
 import fcntl
@@ -11,7 +12,7 @@ import re
 import secrets
 import stat
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, BinaryIO, Union
+from typing import Any, BinaryIO
 
 import rn50
 from rn50.errors import UserError
@@ -37,11 +38,15 @@ _LOG_WITHIN = 1 << 20
 _LONGEST_NAME = 100  # bytes; names are joined, and a file system allows 255
 _LONGEST_INTEGER = 19  # digits; as many as nanoseconds since 1970 have
 _KINDS = (
-    (stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISLNK, "a symbolic link"),
-    (stat.S_ISCHR, "a device"), (stat.S_ISBLK, "a device"),
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISLNK, "a symbolic link"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
 )
 
-Path = Union[str, pathlib.Path]
+Path = str | pathlib.Path
 
 
 class MissingError(UserError):
@@ -51,14 +56,17 @@ class MissingError(UserError):
 def open_regular(path: Path, remedy: str = "give a regular file", flags: int = os.O_RDONLY) -> BinaryIO:
     """Open a regular file with ``flags`` of ``os.open``. A pipe or device is neither opened nor waited for.
 
-    Raises UserError, ending in ``remedy``, if it is no regular file or cannot be opened; MissingError if it does not exist.
+    Raises UserError, ending in ``remedy``, if it is no regular file or cannot be opened; MissingError if it
+    does not exist.
     """
     try:
         refuse_irregular(path, os.stat(path).st_mode, remedy)
         descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
         stream = os.fdopen(descriptor, "rb" if flags & os.O_ACCMODE == os.O_RDONLY else "r+b")
         try:
-            refuse_irregular(path, os.fstat(descriptor).st_mode, remedy)  # the open file, even if another has its name by now
+            refuse_irregular(
+                path, os.fstat(descriptor).st_mode, remedy
+            )  # the open file, even if another has its name by now
         except BaseException:
             stream.close()
             raise
@@ -79,11 +87,13 @@ def refuse_irregular(path: Path, mode: int, remedy: str) -> None:
 def _reason(error: Exception) -> str:
     if isinstance(error, OSError):
         return error.strerror or str(error)
-    return "no file can have this name"  # ValueError: the name has a null byte or a character that the system's encoding lacks
+    # ValueError: the name has a null byte or a character that the system's encoding lacks.
+    return "no file can have this name"
 
 
 def read_bytes(path: Path, limit: int = LARGEST, remedy: str = "give a regular file") -> bytes:
-    """Return the content of a regular file. Raises as ``open_regular`` does, and UserError above ``limit`` bytes."""
+    """Return the content of a regular file. Raises as ``open_regular`` does, and UserError above ``limit``
+    bytes."""
     with open_regular(path, remedy) as stream:
         try:
             # read(n) allocates n bytes, however short the file is.
@@ -95,8 +105,11 @@ def read_bytes(path: Path, limit: int = LARGEST, remedy: str = "give a regular f
     return content
 
 
-def read_text(path: Path, limit: int = LARGEST, remedy: str = "give a text file", errors: str = "strict") -> str:
-    """Return the text of a regular UTF-8 file; ``errors`` as for ``bytes.decode``. Raises as ``read_bytes`` does."""
+def read_text(
+    path: Path, limit: int = LARGEST, remedy: str = "give a text file", errors: str = "strict"
+) -> str:
+    """Return the text of a regular UTF-8 file; ``errors`` as for ``bytes.decode``. Raises as ``read_bytes``
+    does."""
     content = read_bytes(path, limit, remedy)
     try:
         return content.decode("utf-8", errors)
@@ -115,7 +128,8 @@ def read_json(path: Path, limit: int = LARGEST, remedy: str = "give a JSON file"
 
 
 def parse_json(text: str) -> Any:
-    """Return the value of a JSON text with finite numbers, at most ``DEEPEST`` levels deep. Raises ValueError for other text."""
+    """Return the value of a JSON text with finite numbers, at most ``DEEPEST`` levels deep. Raises ValueError
+    for other text."""
     too_deep = ValueError(f"nested deeper than {DEEPEST} levels")
     try:
         value = json.loads(text, parse_int=_integer, parse_float=_finite, parse_constant=_finite)
@@ -136,7 +150,9 @@ def _inside(value: Any) -> Iterable[Any]:
 
 
 def _integer(digits: str) -> int:
-    if len(digits.lstrip("-")) > _LONGEST_INTEGER:  # the time to parse one grows with the square of its length
+    if (
+        len(digits.lstrip("-")) > _LONGEST_INTEGER
+    ):  # the time to parse one grows with the square of its length
         raise ValueError(f"a whole number of more than {_LONGEST_INTEGER} digits")
     return int(digits)
 
@@ -158,15 +174,19 @@ def sha256(path: Path) -> str:
 
 
 def write(
-    path: Path, content: str | bytes, may_replace: str = OURS, remedy: str = "name another file",
+    path: Path,
+    content: str | bytes,
+    may_replace: str = OURS,
+    remedy: str = "name another file",
     or_else: str = "move it away",
-) -> None:  # fmt: skip
+) -> None:
     """Write a file atomically; characters that UTF-8 cannot encode are written as escapes.
 
     ``may_replace`` is NOTHING, OURS or ANY. For OURS ``content`` has ``MARK`` in its first lines.
 
-    Raises UserError, ending in ``remedy``, if the file cannot be written or an existing one may not be replaced. A result log and
-    anything but a regular file are never replaced. For a file that ``may_replace`` excludes, ``or_else`` follows the remedy.
+    Raises UserError, ending in ``remedy``, if the file cannot be written or an existing one may not be
+    replaced. A result log and anything but a regular file are never replaced. For a file that ``may_replace``
+    excludes, ``or_else`` follows the remedy.
     """
     data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
     path = pathlib.Path(path)
@@ -192,7 +212,8 @@ def write(
 
 
 def write_all(contents: Mapping[pathlib.Path, bytes]) -> None:
-    """Write new files, as ``write`` does: all of them or none. Raises UserError if one exists or cannot be written."""
+    """Write new files, as ``write`` does: all of them or none. Raises UserError if one exists or cannot be
+    written."""
     with contextlib.ExitStack() as begun:
         for path, content in contents.items():
             write(path, content, NOTHING)
@@ -208,9 +229,13 @@ def discard_unfinished() -> None:
 
 
 def refuse_to_replace(
-    path: pathlib.Path, may_replace: str = OURS, remedy: str = "name another file", or_else: str = "move it away"
+    path: pathlib.Path,
+    may_replace: str = OURS,
+    remedy: str = "name another file",
+    or_else: str = "move it away",
 ) -> None:
-    """Raise UserError if ``write`` would refuse to replace what exists. Called before hours of work for that file."""
+    """Raise UserError if ``write`` would refuse to replace what exists. Called before hours of work for that
+    file."""
     try:
         mode = os.lstat(path).st_mode
     except FileNotFoundError:
@@ -223,7 +248,7 @@ def refuse_to_replace(
     with open_regular(path, remedy) as stream:
         begins = stream.read(_LOG_WITHIN)
     line = _LOG_LINE.search(begins)  # a report of ours may quote log lines, further down
-    ours = _MARK in begins[:min(_MARKED_WITHIN, line.start() if line else _MARKED_WITHIN)]
+    ours = _MARK in begins[: min(_MARKED_WITHIN, line.start() if line else _MARKED_WITHIN)]
     if _LOG_NAME.fullmatch(path.name) or line and not ours:
         raise UserError(path, "is a result log, which nothing replaces", remedy)
     if may_replace == OURS and begins and not ours:

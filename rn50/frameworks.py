@@ -1,6 +1,7 @@
 """The one door to ``implementations/``: which frameworks there are, their traits, and their modules.
 
-The rest of rn50 names no framework. What it has to know of one before anything is imported is in its ``traits.py``.
+The rest of rn50 names no framework. What it has to know of one before anything is imported is in its
+``traits.py``.
 """
 
 import functools
@@ -27,16 +28,19 @@ class Variables(NamedTuple):
 
 
 class Launcher(NamedTuple):
-    """A framework's own program that starts the ranks of one machine, as ``python -m <arguments> COMMAND...``."""
+    """A framework's own program that starts the ranks of one machine, as ``python -m <arguments>
+    COMMAND...``."""
 
     arguments: tuple[str, ...]
-    """Its module and options; {ranks} and {folder} stand for the number of ranks and a folder for its files, which is removed."""
+    """Its module and options; {ranks} and {folder} stand for the number of ranks and a folder for its files,
+    which is removed."""
     rank: str
     """Environment variable that it gives each rank: its number."""
 
 
 class Traits(NamedTuple):
-    """A framework, described without importing it: ``TRAITS`` of ``implementations/<framework>/traits.py``."""
+    """A framework, described without importing it: ``TRAITS`` of
+    ``implementations/<framework>/traits.py``."""
 
     name: str
     """As a person calls it."""
@@ -49,24 +53,28 @@ class Traits(NamedTuple):
     precisions: Mapping[str, tuple[str, ...]]
     """Device -> values of PRECISION beside "auto"; without a device the framework cannot use it."""
     pythons: Mapping[str, tuple[tuple[int, int], tuple[int, int]]] = {}
-    """Device -> the oldest and the newest Python that its sets are for; without a device they are for all that rn50 runs on."""
+    """Device -> the oldest and the newest Python that its sets are for; without a device they are for all
+    that rn50 runs on."""
     install_with: Mapping[str, str] = {}
     """Device -> the environment variable without which its sets cannot be installed, as NAME=value."""
     input_libraries: tuple[str, ...] = ("dali",)
     """Values of INPUT_LIBRARY beside "auto"."""
     automatic_input: Mapping[str, Mapping[str, str]] = {}
-    """Device -> what INPUT_LIBRARY=auto takes the first of whose module can be imported: library -> module; without a device it
-    takes the first of ``input_libraries``."""
+    """Device -> what INPUT_LIBRARY=auto takes the first of whose module can be imported: library -> module;
+    without a device it takes the first of ``input_libraries``."""
     step_modes: tuple[str, ...] = ("eager",)
     """Values of STEP_MODE."""
     inference: Mapping[str, tuple[str, ...]] = {}
-    """Ways in which its ``inference.py`` runs a network on a CPU -> the precisions in which it does; empty without that file."""
+    """Ways in which its ``inference.py`` runs a network on a CPU -> the precisions in which it does; empty
+    without that file."""
     exports: tuple[str, ...] = ()
-    """Ends of the names of the files in its own format that ``inference.py`` writes and reads; empty: none."""
+    """Ends of the names of the files in its own format that ``inference.py`` writes and reads; empty:
+    none."""
     calibrations: Mapping[str, str] = {}
     """Ways to calibrate int8 -> its own names of them; empty if ``inference.py`` does not quantise."""
     capabilities: tuple[tuple[int, int], ...] = ()
-    """Compute capabilities for which its GPU build has code, which it cannot compile for others; empty: any GPU."""
+    """Compute capabilities for which its GPU build has code, which it cannot compile for others; empty: any
+    GPU."""
     least_capabilities: Mapping[str, tuple[int, int]] = {}
     """Value of PRECISION -> the least compute capability of a GPU that computes in it, where it needs one."""
     horovod: bool = False
@@ -88,7 +96,8 @@ class Traits(NamedTuple):
     uses_amx: bool = False
     """True if its build for CPUs multiplies bfloat16 on Intel's AMX."""
     rate_with_amx: float = 0
-    """Images/s of a training step on an Intel Xeon with AMX, 224x224, batch 16, bfloat16 (docs/measurements.md); 0: unknown."""
+    """Images/s of a training step on an Intel Xeon with AMX, 224x224, batch 16, bfloat16
+    (docs/measurements.md); 0: unknown."""
     container: str = ""
     """Environment variable that a vendor's container of it sets to its release."""
     profiling: Mapping[str, str] = {}
@@ -97,17 +106,21 @@ class Traits(NamedTuple):
     """True for the default of FRAMEWORK."""
 
     def runs_on(self, capability: tuple[int, int]) -> bool:
-        """Return True if its GPU build has code for a GPU: of the same major version and no newer minor version.
+        """Return True if its GPU build has code for a GPU: of the same major version and no newer minor
+        version.
 
         Source: CUDA C++ Programming Guide, "Binary compatibility".
         """
         return not self.capabilities or any(
-            major == capability[0] and minor <= capability[1] for major, minor in self.capabilities)
+            major == capability[0] and minor <= capability[1] for major, minor in self.capabilities
+        )
 
     def install(self, device: str) -> str:
         """Return the command that installs the sets of a device, empty if there are none."""
         before = f"{self.install_with[device]} " if device in self.install_with else ""
-        return " && ".join(f"{before}requirements/install.sh {each}" for each in self.requirements.get(device, ()))
+        return " && ".join(
+            f"{before}requirements/install.sh {each}" for each in self.requirements.get(device, ())
+        )
 
 
 @functools.cache
@@ -166,7 +179,8 @@ def module(framework: str, name: str) -> Any:
 
 @functools.cache
 def is_importable(name: str) -> bool:
-    """Return True if a module can be imported, which it then is: it may be there and not fit this machine or its framework."""
+    """Return True if a module can be imported, which it then is: it may be there and not fit this machine or
+    its framework."""
     try:
         importlib.import_module(name)
         return True
@@ -175,7 +189,8 @@ def is_importable(name: str) -> bool:
 
 
 def unimported(framework: str, name: str) -> Any | None:
-    """Return a module of an implementation that imports no framework, without importing its package; None if there is none."""
+    """Return a module of an implementation that imports no framework, without importing its package; None if
+    there is none."""
     traits(framework)
     file = _folders()[framework] / f"{name}.py"
     return _of_file(file) if file.is_file() else None

@@ -1,4 +1,5 @@
-"""Packages that only a part of this code needs: where one is missing, the line that says how to install it."""
+"""Packages that only a part of this code needs: where one is missing, the line that says how to install
+it."""
 
 import contextlib
 import re
@@ -11,7 +12,8 @@ from rn50.files import ROOT
 VERSIONS = ROOT / "requirements" / "core.in"
 """The versions that this code was tried with; a container image has no such file."""
 SETS = {"onnx": "deploy", "onnxruntime": "deploy"}
-"""Distribution -> the set of ``requirements/`` that has it, for those of no framework that ``VERSIONS`` lacks."""
+"""Distribution -> the set of ``requirements/`` that has it, for those of no framework that ``VERSIONS``
+lacks."""
 
 DISTRIBUTIONS = {"cv2": "opencv-python-headless", "PIL": "pillow", "yaml": "pyyaml"}
 """Package as it is imported -> the distribution that has it, where that is called otherwise."""
@@ -19,7 +21,8 @@ DISTRIBUTIONS = {"cv2": "opencv-python-headless", "PIL": "pillow", "yaml": "pyya
 
 @contextlib.contextmanager
 def needed_for(what: str) -> Iterator[None]:
-    """Import the packages of ``what`` in this context. Raises UserError, which begins with ``what``, if one is not installed."""
+    """Import the packages of ``what`` in this context. Raises UserError, which begins with ``what``, if one
+    is not installed."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -34,7 +37,8 @@ def distribution(error: ModuleNotFoundError) -> str:
 
 
 def install(name: str) -> str:
-    """Return the command that installs a distribution: its set, else in the version of ``VERSIONS`` if that has one."""
+    """Return the command that installs a distribution: its set, else in the version of ``VERSIONS`` if that
+    has one."""
     if name in SETS:
         return f"requirements/install.sh {SETS[name]}, and use .venv/bin/python"
     return f"{sys.executable} -m pip install {pinned(name) or name}"

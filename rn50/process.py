@@ -33,8 +33,11 @@ def refuse_little_memory() -> None:
     """Raise UserError if the shell allows this process less than ``LEAST_MEMORY_MIB``."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit != resource.RLIM_INFINITY and limit < LEAST_MEMORY_MIB << 20:
-        raise UserError(f"ulimit -v {limit >> 10}", f"rn50 needs {LEAST_MEMORY_MIB} MiB of memory at least",
-                        "raise it, as with ulimit -v unlimited")
+        raise UserError(
+            f"ulimit -v {limit >> 10}",
+            f"rn50 needs {LEAST_MEMORY_MIB} MiB of memory at least",
+            "raise it, as with ulimit -v unlimited",
+        )
 
 
 def end_with_parent() -> None:
@@ -43,14 +46,16 @@ def end_with_parent() -> None:
 
 
 def adopt_orphans() -> None:
-    """Have descendants of this process become its children when their own parent ends, so that it can wait for them."""
+    """Have descendants of this process become its children when their own parent ends, so that it can wait
+    for them."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
 def ask_to_end_with_parent(
     number: int = signal.SIGTERM, then: Callable[[], object] = lambda: None
 ) -> Callable[[], None]:
-    """Return a ``preexec_fn`` that has the kernel send the child a signal when the calling thread ends, whatever ends it.
+    """Return a ``preexec_fn`` that has the kernel send the child a signal when the calling thread ends,
+    whatever ends it.
 
     The child does not inherit that SIGTERM is blocked. ``then`` is called in it before it runs its program.
     """

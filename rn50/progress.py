@@ -16,7 +16,8 @@ class _Count(ProgressColumn):
 
 @contextlib.contextmanager
 def counting(what: str, shown: bool = True) -> Iterator[Callable[[int, int], None]]:
-    """Yield a ``progress(done, total)`` that shows a bar with ETA on a terminal, a line per tenth elsewhere; on standard error.
+    """Yield a ``progress(done, total)`` that shows a bar with ETA on a terminal, a line per tenth elsewhere;
+    on standard error.
 
     With ``shown`` False it does nothing, because only one of several ranks reports.
     """
@@ -34,7 +35,13 @@ def counting(what: str, shown: bool = True) -> Iterator[Callable[[int, int], Non
 
         yield line
         return
-    columns = (TextColumn(what, markup=False), BarColumn(), _Count(), TextColumn("ETA"), TimeRemainingColumn())
+    columns = (
+        TextColumn(what, markup=False),
+        BarColumn(),
+        _Count(),
+        TextColumn("ETA"),
+        TimeRemainingColumn(),
+    )
     bar = Progress(*columns, console=console, transient=True)
     task = bar.add_task("", start=False)
 

@@ -1,7 +1,8 @@
 """Output: the one way by which text reaches a person or a script.
 
-Names, logs and configurations are other people's. Their text is shown and never interpreted: no escape sequence, no new line
-that forges one of ours, no markup, no emoji code. On a terminal, tables fit its width; in a pipe, nothing is folded.
+Names, logs and configurations are other people's. Their text is shown and never interpreted: no escape
+sequence, no new line that forges one of ours, no markup, no emoji code. On a terminal, tables fit its width;
+in a pipe, nothing is folded.
 """
 
 import contextlib
@@ -29,13 +30,19 @@ UNFOLDED = 1_000_000
 def safe(text: str) -> str:
     r"""Return ``text`` with every unprintable character escaped, so that it stays one harmless line.
 
-    This escapes control characters, new lines, marks that reorder text, and the bytes of a file name that is not UTF-8: ESC
-    becomes ``\x1b``. Spaces of other widths become plain ones.
+    This escapes control characters, new lines, marks that reorder text, and the bytes of a file name that is
+    not UTF-8: ESC becomes ``\x1b``. Spaces of other widths become plain ones.
     """
     if text.isprintable():
         return text
-    return "".join(each if each.isprintable() else " " if each.isspace() and each > "\x85" and each not in "\u2028\u2029"
-                   else each.encode("unicode_escape").decode("ascii") for each in text)
+    return "".join(
+        each
+        if each.isprintable()
+        else " "
+        if each.isspace() and each > "\x85" and each not in "\u2028\u2029"
+        else each.encode("unicode_escape").decode("ascii")
+        for each in text
+    )
 
 
 def styled(text: str, style: str) -> Text:
@@ -44,7 +51,8 @@ def styled(text: str, style: str) -> Text:
 
 
 class Terminal(Console):
-    """A console on standard output, standard error or ``file`` that shows each string as it is, on one line."""
+    """A console on standard output, standard error or ``file`` that shows each string as it is, on one
+    line."""
 
     def __init__(self, stderr: bool = False, file: TextIO | None = None):
         self._on_screen = (file or (sys.stderr if stderr else sys.stdout)).isatty()
@@ -53,8 +61,11 @@ class Terminal(Console):
 
     @property
     def live(self) -> bool:
-        """True if a progress bar can be drawn: on a terminal that moves its cursor, but not in a CI job, which keeps the text."""
-        return self._on_screen and self.is_terminal and not self.is_dumb_terminal and not environment().get("CI")
+        """True if a progress bar can be drawn: on a terminal that moves its cursor, but not in a CI job,
+        which keeps the text."""
+        return (
+            self._on_screen and self.is_terminal and not self.is_dumb_terminal and not environment().get("CI")
+        )
 
     def render_str(self, text: str, **options: Any) -> Text:
         return super().render_str(safe(text), **options)
@@ -80,7 +91,8 @@ class Terminal(Console):
 
 
 def say(line: str, err: bool = False) -> None:
-    """Print one line on standard output; with ``err`` on standard error, over the remains of a progress bar."""
+    """Print one line on standard output; with ``err`` on standard error, over the remains of a progress
+    bar."""
     if err and Terminal(stderr=True).live:
         click.echo("\r\x1b[2K", err=True, nl=False)
     click.echo(safe(line), err=err)
@@ -125,7 +137,8 @@ def flush() -> None:
 
 
 def leave_closed_pipes() -> bool:
-    """Return whether the reader of standard output or error has gone, as ``head`` does. Unwritten output is dropped."""
+    """Return whether the reader of standard output or error has gone, as ``head`` does. Unwritten output is
+    dropped."""
     closed = [stream for stream in (sys.stdout, sys.stderr) if _is_closed(stream)]
     for stream in closed:
         nowhere = os.open(os.devnull, os.O_WRONLY)

@@ -7,7 +7,8 @@ import pathlib
 
 import pytest
 
-# Before anything loads OpenMP: the runs are tiny, and threads that wait for a busy core would take many times as long.
+# Before anything loads OpenMP: the runs are tiny, and threads that wait for a busy core would take many times
+# as long.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from rn50.data.demo import dataset
@@ -30,27 +31,60 @@ def has_gpu() -> bool:
 HAS_GPU = has_gpu()
 ON_GPU = (pytest.mark.gpu, pytest.mark.skipif(not HAS_GPU, reason="needs a GPU; make test-gpu"))
 """The marks of a test, or of one case of it, that needs one."""
-OPTIONAL = ("mlperf_logging", "nvidia", "optuna", "inotify_simple", "hypothesis", "onnx", "onnxruntime", "matplotlib",
-            "safetensors")
-"""Packages that a machine with a GPU may lack: make test-gpu needs none of them, and make test installs all."""
+OPTIONAL = (
+    "mlperf_logging",
+    "nvidia",
+    "optuna",
+    "inotify_simple",
+    "hypothesis",
+    "onnx",
+    "onnxruntime",
+    "matplotlib",
+    "safetensors",
+)
+"""Packages that a machine with a GPU may lack: make test-gpu needs none of them, and make test installs
+all."""
 TRAIN_SAMPLES, EVAL_SAMPLES = 203, 57
 
 SLOW_ROOMS = ("contract", "fuzz", "implementations", "system")
-SLOW_FILES = ("cli/test_bare_machine", "data/test_augmentation", "data/test_demo_dataset", "hyperparameters/test_search",
-              "hyperparameters/test_search_refused", "hyperparameters/test_search_workers", "speed/test_floor",
-              "speed/test_inference", "speed/test_input_bench", "speed/test_profile", "speed/test_throughput",
-              "speed/test_tuning", "submission/test_package")  # fmt: skip
-"""`make test-quick` leaves out what is marked slow: these rooms; these files of the others, which train, draw images, load a
-framework or run the package checker of every round; and a few tests that carry the mark themselves."""
-LONGEST = ("system/containers/test_docker", "system/containers/test_docker_refused", "system/test_launchers",
-           "system/test_faults", "system/test_terminal", "speed/test_throughput", "hyperparameters/test_search_workers",
-           "hyperparameters/test_search", "hyperparameters/test_search_refused", "system/test_experiments", "speed/test_profile",
-           "speed/test_tuning")  # fmt: skip
+SLOW_FILES = (
+    "cli/test_bare_machine",
+    "data/test_augmentation",
+    "data/test_demo_dataset",
+    "hyperparameters/test_search",
+    "hyperparameters/test_search_refused",
+    "hyperparameters/test_search_workers",
+    "speed/test_floor",
+    "speed/test_inference",
+    "speed/test_input_bench",
+    "speed/test_profile",
+    "speed/test_throughput",
+    "speed/test_tuning",
+    "submission/test_package",
+)
+"""`make test-quick` leaves out what is marked slow: these rooms; these files of the others, which train, draw
+images, load a framework or run the package checker of every round; and a few tests that carry the mark
+themselves."""
+LONGEST = (
+    "system/containers/test_docker",
+    "system/containers/test_docker_refused",
+    "system/test_launchers",
+    "system/test_faults",
+    "system/test_terminal",
+    "speed/test_throughput",
+    "hyperparameters/test_search_workers",
+    "hyperparameters/test_search",
+    "hyperparameters/test_search_refused",
+    "system/test_experiments",
+    "speed/test_profile",
+    "speed/test_tuning",
+)
 """What takes longest starts first, so that no worker is left alone with it in the end."""
 
 
 def pytest_configure(config):
-    """Keep the order of ``pytest_collection_modifyitems``: pytest-xdist 3.7 and later would begin with the largest groups."""
+    """Keep the order of ``pytest_collection_modifyitems``: pytest-xdist 3.7 and later would begin with the
+    largest groups."""
     config.option.loadscopereorder = False
 
 
@@ -58,8 +92,9 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(items):
     """Mark what is slow, order it, and group it for pytest-xdist.
 
-    The tests of the longest files go to any worker. The others of a file go to one worker, which makes its fixtures once; files
-    that share a costly fixture share a group too (``pytestmark = pytest.mark.xdist_group("packing")``).
+    The tests of the longest files go to any worker. The others of a file go to one worker, which makes its
+    fixtures once; files that share a costly fixture share a group too (``pytestmark =
+    pytest.mark.xdist_group("packing")``).
     """
     ranks = {}
     for item in items:
@@ -68,7 +103,9 @@ def pytest_collection_modifyitems(items):
             item.add_marker("slow")
         if file not in LONGEST and not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group(file))
-        ranks[item] = LONGEST.index(file) if file in LONGEST else len(LONGEST) + (not item.get_closest_marker("slow"))
+        ranks[item] = (
+            LONGEST.index(file) if file in LONGEST else len(LONGEST) + (not item.get_closest_marker("slow"))
+        )
     items.sort(key=ranks.__getitem__)
 
 
@@ -103,13 +140,36 @@ def tiny_folder(tmp_path_factory):
 def tiny_environment(tiny_folder):
     """Environment variables of a run of a few seconds on ``tiny_folder``."""
     return {
-        "OPTIMIZER": "lars", "BATCHSIZE": "16", "LR": "2.0", "WARMUP_EPOCHS": "1", "NUMEPOCHS": "2", "MOM": "0.9",
-        "WD": "5e-5", "LARSETA": "0.001", "LABELSMOOTHING": "0.1", "EVAL_OFFSET": "0", "EVAL_PERIOD": "1",
-        "BN_GAMMA_ZERO": "1", "DGXSYSTEM": "TINY", "DGXNGPU": "1", "DGXNNODES": "1", "DEVICE": "cpu", "PRECISION": "float32",
-        "SUBMISSION_ORG": "test, not an MLPerf result", "SUBMISSION_STATUS": "research", "SEED": "7",
-        "DATADIR": str(tiny_folder), "NUMEXAMPLES": str(TRAIN_SAMPLES), "NUMVALEXAMPLES": str(EVAL_SAMPLES),
-        "NUMCLASSES": "10", "IMAGE_SIZE": "32", "EVAL_RESIZE": "36", "CROP_AREA_MIN": "0.3", "WIDTH": "0.125",
-        "DALI_THREADS": "1", "DALI_ROI_DECODE": "1",
+        "OPTIMIZER": "lars",
+        "BATCHSIZE": "16",
+        "LR": "2.0",
+        "WARMUP_EPOCHS": "1",
+        "NUMEPOCHS": "2",
+        "MOM": "0.9",
+        "WD": "5e-5",
+        "LARSETA": "0.001",
+        "LABELSMOOTHING": "0.1",
+        "EVAL_OFFSET": "0",
+        "EVAL_PERIOD": "1",
+        "BN_GAMMA_ZERO": "1",
+        "DGXSYSTEM": "TINY",
+        "DGXNGPU": "1",
+        "DGXNNODES": "1",
+        "DEVICE": "cpu",
+        "PRECISION": "float32",
+        "SUBMISSION_ORG": "test, not an MLPerf result",
+        "SUBMISSION_STATUS": "research",
+        "SEED": "7",
+        "DATADIR": str(tiny_folder),
+        "NUMEXAMPLES": str(TRAIN_SAMPLES),
+        "NUMVALEXAMPLES": str(EVAL_SAMPLES),
+        "NUMCLASSES": "10",
+        "IMAGE_SIZE": "32",
+        "EVAL_RESIZE": "36",
+        "CROP_AREA_MIN": "0.3",
+        "WIDTH": "0.125",
+        "DALI_THREADS": "1",
+        "DALI_ROI_DECODE": "1",
     }
 
 
@@ -122,5 +182,6 @@ def tiny_config(tiny_environment):
 def with_changes(config, **sections):
     """``config`` with fields of its sections replaced: ``with_changes(config, data={"folder": "x"})``."""
     return dataclasses.replace(
-        config, **{name: dataclasses.replace(getattr(config, name), **fields) for name, fields in sections.items()}
+        config,
+        **{name: dataclasses.replace(getattr(config, name), **fields) for name, fields in sections.items()},
     )

@@ -11,13 +11,19 @@ from rn50.errors import DivergedError, RankLostError, Status, UserError, UserErr
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
-@pytest.mark.parametrize("fields, said", [
-    (("LR=x", "no number", "give one"), "LR=x: no number; give one"),
-    ((pathlib.Path("odd: name; here"), "is a folder", "give a file"), "odd: name; here: is a folder; give a file"),
-    (("one result only", None, "give two"), "one result only; give two"),
-    (("--only LR", "no hyperparameter"), "--only LR: no hyperparameter"),
-    (("which system is it for?",), "which system is it for?"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "fields, said",
+    [
+        (("LR=x", "no number", "give one"), "LR=x: no number; give one"),
+        (
+            (pathlib.Path("odd: name; here"), "is a folder", "give a file"),
+            "odd: name; here: is a folder; give a file",
+        ),
+        (("one result only", None, "give two"), "one result only; give two"),
+        (("--only LR", "no hyperparameter"), "--only LR: no hyperparameter"),
+        (("which system is it for?",), "which system is it for?"),
+    ],
+)
 def test_what_it_says(fields, said):
     for error in (UserError(*fields), pickle.loads(pickle.dumps(UserError(*fields)))):
         assert str(error) == said and error.lines == (said,)
@@ -33,9 +39,15 @@ def test_several_at_once():
 
 def test_exit_statuses():
     assert [error.status for error in (UserError("a"), DivergedError("a"), RankLostError())] == [
-        Status.USER_ERROR, Status.DIVERGED, Status.FAULT]  # fmt: skip
+        Status.USER_ERROR,
+        Status.DIVERGED,
+        Status.FAULT,
+    ]
     script = (ROOT / "run_experiments.sh").read_text()
-    assert f"user_error={Status.USER_ERROR:d} target_missed={Status.TARGET_MISSED:d} diverged={Status.DIVERGED:d} " in script
+    assert (
+        f"user_error={Status.USER_ERROR:d} target_missed={Status.TARGET_MISSED:d} "
+        f"diverged={Status.DIVERGED:d} " in script
+    )
 
 
 def test_no_text_of_an_error_is_parsed():

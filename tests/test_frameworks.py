@@ -23,7 +23,9 @@ FACTS = ("results/published.py", "speed/published_rates.py")
 def named(path):
     """(line, text) of the names and strings of a file that are not docstrings."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    bodies = [body for body in (getattr(node, "body", None) for node in ast.walk(tree)) if isinstance(body, list)]
+    bodies = [
+        body for body in (getattr(node, "body", None) for node in ast.walk(tree)) if isinstance(body, list)
+    ]
     docstrings = {id(each.value) for body in bodies for each in body if isinstance(each, ast.Expr)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
@@ -35,8 +37,12 @@ def named(path):
 def test_the_core_names_no_framework():
     core = [path for path in (ROOT / "rn50").rglob("*.py") if not path.as_posix().endswith(FACTS)]
     assert len(core) > 100
-    found = [f"{path}:{line}: {text}" for path in core for line, text in named(path)
-             if NAMES.search(text) and not any(allowed in text for allowed in FORMATS_AND_FACTS)]
+    found = [
+        f"{path}:{line}: {text}"
+        for path in core
+        for line, text in named(path)
+        if NAMES.search(text) and not any(allowed in text for allowed in FORMATS_AND_FACTS)
+    ]
     assert found == []
 
 
@@ -52,13 +58,19 @@ def imported(path):
 @pytest.mark.parametrize("folder", ["rn50", "implementations", "benchmarks"])
 def test_what_a_submission_has_imports_no_tests(folder):
     """`rn50 package` exports these folders without tests/."""
-    found = [f"{path}:{line}" for path in sorted((ROOT / folder).rglob("*.py")) for line, module in imported(path)
-             if module.split(".")[0] == "tests"]
+    found = [
+        f"{path}:{line}"
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for line, module in imported(path)
+        if module.split(".")[0] == "tests"
+    ]
     assert found == []
 
 
 def test_every_implementation_has_traits_that_fit_its_requirements():
-    assert frameworks.names() == tuple(sorted(path.parent.name for path in (ROOT / "implementations").glob("*/train.py")))
+    assert frameworks.names() == tuple(
+        sorted(path.parent.name for path in (ROOT / "implementations").glob("*/train.py"))
+    )
     assert sum(each.is_default for each in frameworks.every().values()) == 1
     for name, traits in frameworks.every().items():
         assert frameworks.traits(name) is traits and traits.name.lower() == name
@@ -70,12 +82,20 @@ def test_every_implementation_has_traits_that_fit_its_requirements():
 
 @pytest.mark.parametrize("name", frameworks.names())
 def test_nothing_is_imported_for_traits_and_advice(name):
-    code = (f"import sys; from rn50 import frameworks; frameworks.traits({name!r}); frameworks.unimported({name!r}, 'doctor'); "
-            "print(*sys.modules)")
-    done = subprocess.run([sys.executable, "-c", code], cwd=str(ROOT), capture_output=True, text=True, check=True)
-    assert not {"mxnet", "paddle", "torch", "nvidia", "horovod"} & {module.split(".")[0] for module in done.stdout.split()}
+    code = (
+        f"import sys; from rn50 import frameworks; frameworks.traits({name!r}); "
+        f"frameworks.unimported({name!r}, 'doctor'); print(*sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=str(ROOT), capture_output=True, text=True, check=True
+    )
+    assert not {"mxnet", "paddle", "torch", "nvidia", "horovod"} & {
+        module.split(".")[0] for module in done.stdout.split()
+    }
 
 
 def test_an_unknown_framework():
-    with pytest.raises(UserError, match="FRAMEWORK=abacus: no such implementation; there is mxnet, paddle, pytorch"):
+    with pytest.raises(
+        UserError, match="FRAMEWORK=abacus: no such implementation; there is mxnet, paddle, pytorch"
+    ):
         frameworks.module("abacus", "train")

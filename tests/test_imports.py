@@ -9,8 +9,13 @@ from rn50.files import ROOT
 
 def imports(folder):
     """Module -> modules of the same folder that it imports anywhere."""
-    files = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in (ROOT / folder).rglob("*.py")}
-    files = {name[: -len(".__init__")] if name.endswith(".__init__") else name: path for name, path in files.items()}
+    files = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in (ROOT / folder).rglob("*.py")
+    }
+    files = {
+        name[: -len(".__init__")] if name.endswith(".__init__") else name: path
+        for name, path in files.items()
+    }
     found = {}
     for name, path in files.items():
         asked = set()
@@ -29,7 +34,7 @@ def test_no_module_imports_itself_in_a_circle(folder):
     graph, done = imports(folder), set()
 
     def visit(module, path):
-        assert module not in path, " -> ".join((*path[path.index(module):], module))
+        assert module not in path, " -> ".join((*path[path.index(module) :], module))
         if module not in done:
             for each in graph[module]:
                 visit(each, (*path, module))

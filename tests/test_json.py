@@ -1,4 +1,5 @@
-"""What ``--json`` prints is what docs/reference/json.md says. Verbs that train are compared where they are tested."""
+"""What ``--json`` prints is what docs/reference/json.md says. Verbs that train are compared where they are
+tested."""
 
 import json
 import pathlib
@@ -12,13 +13,19 @@ from rn50.cli import main
 from tests.results.scored import write_runs
 from tests.support import documented, image_tree
 
-ELSEWHERE = {"bench comm": "system/test_two_ranks.py", "bench input": "speed/test_input_bench.py",
-             "bench inference": "speed/test_inference.py",
-             "bench throughput": "speed/test_throughput.py",
-             "profile": "speed/test_profile.py", "tune input": "speed/test_tuning.py",
-             "export": "deploy/test_export.py", "quantize": "deploy/test_quantization.py",
-             "evaluate": "system/test_evaluate.py",
-             "search": "hyperparameters/test_search.py", "package": "submission/test_package.py"}  # fmt: skip
+ELSEWHERE = {
+    "bench comm": "system/test_two_ranks.py",
+    "bench input": "speed/test_input_bench.py",
+    "bench inference": "speed/test_inference.py",
+    "bench throughput": "speed/test_throughput.py",
+    "profile": "speed/test_profile.py",
+    "tune input": "speed/test_tuning.py",
+    "export": "deploy/test_export.py",
+    "quantize": "deploy/test_quantization.py",
+    "evaluate": "system/test_evaluate.py",
+    "search": "hyperparameters/test_search.py",
+    "package": "submission/test_package.py",
+}
 """Verb -> the test that calls ``documented.differences`` with what it printed."""
 TYPES = {"rate", "comparison", "borrow --suggest"}
 
@@ -40,17 +47,34 @@ def verbs(group, path=""):
 def test_every_verb_with_json_is_documented_and_compared():
     assert set(documented.verbs()) - TYPES == set(verbs(main))
     for verb, test in ELSEWHERE.items():
-        assert f'documented.differences("{verb}"' in (pathlib.Path(__file__).parent / test).read_text(encoding="utf-8")
+        assert f'documented.differences("{verb}"' in (pathlib.Path(__file__).parent / test).read_text(
+            encoding="utf-8"
+        )
     here = pathlib.Path(__file__).read_text(encoding="utf-8")
     assert [verb for verb in documented.verbs() if verb not in ELSEWHERE and f'"{verb}"' not in here] == []
 
 
 def test_the_comparison_finds_what_differs():
-    whole = {"base": "a", "trials": [], "in_time": True, "changes": {"LR": "1"}, "images_per_second_before": 1,
-             "images_per_second_after": 1.0, "after_of_before": None, "of_synthetic": 1.0, "faster": False, "written": None}
+    whole = {
+        "base": "a",
+        "trials": [],
+        "in_time": True,
+        "changes": {"LR": "1"},
+        "images_per_second_before": 1,
+        "images_per_second_after": 1.0,
+        "after_of_before": None,
+        "of_synthetic": 1.0,
+        "faster": False,
+        "written": None,
+    }
     assert documented.differences("tune input", whole) == []
-    for name, value, says in (("in_time", 1, "is int"), ("base", None, "is null"), ("new", 1, "is not documented"),
-                              ("after_of_before", {"median": 1}, "is missing"), ("trials", [{}], "is missing")):
+    for name, value, says in (
+        ("in_time", 1, "is int"),
+        ("base", None, "is null"),
+        ("new", 1, "is not documented"),
+        ("after_of_before", {"median": 1}, "is missing"),
+        ("trials", [{}], "is missing"),
+    ):
         assert says in " ".join(documented.differences("tune input", {**whole, name: value}))
     del whole["faster"]
     assert documented.differences("tune input", whole) == ["tune input.faster is missing"]
@@ -64,14 +88,17 @@ def results(tmp_path):
     return tmp_path / "one", tmp_path / "two"
 
 
-@pytest.mark.parametrize("verb, arguments", [
-    ("config show", ("DEMO_CPU",)),
-    ("doctor", ("DEMO_CPU",)),
-    ("plan", ("--accelerators", "8", "--global-batch-size", "3200", "--accelerator", "H100-SXM-80GB")),
-    ("borrow", ("v1.0/Inspur/nf5688m6_mxnet", "DGXA100")),
-    ("borrow", ("rcp/3264", "DGXA100")),
-    ("borrow --suggest", ("--global-batch-size", "1024", "-n", "40")),
-])
+@pytest.mark.parametrize(
+    "verb, arguments",
+    [
+        ("config show", ("DEMO_CPU",)),
+        ("doctor", ("DEMO_CPU",)),
+        ("plan", ("--accelerators", "8", "--global-batch-size", "3200", "--accelerator", "H100-SXM-80GB")),
+        ("borrow", ("v1.0/Inspur/nf5688m6_mxnet", "DGXA100")),
+        ("borrow", ("rcp/3264", "DGXA100")),
+        ("borrow --suggest", ("--global-batch-size", "1024", "-n", "40")),
+    ],
+)
 def test_verbs_that_need_no_data(verb, arguments):
     assert documented.differences(verb, printed(*verb.split(), *arguments)) == []
 
@@ -84,15 +111,19 @@ def test_plan_a_curve():
 
 def test_verbs_on_data(tmp_path):
     image_tree.make(tmp_path / "images")
-    for verb, arguments in (("pack", (tmp_path / "images", tmp_path / "packed")),
-                            ("unpack", (tmp_path / "packed", tmp_path / "again")),
-                            ("verify", (tmp_path / "packed",))):
+    for verb, arguments in (
+        ("pack", (tmp_path / "images", tmp_path / "packed")),
+        ("unpack", (tmp_path / "packed", tmp_path / "again")),
+        ("verify", (tmp_path / "packed",)),
+    ):
         assert documented.differences(verb, printed(verb, *arguments)) == [], verb
     (tmp_path / "packed" / "val.rec").write_bytes((tmp_path / "packed" / "val.rec").read_bytes()[:-100])
     spoiled = printed("verify", tmp_path / "packed")
     assert spoiled["faults"]["kept"] and documented.differences("verify", spoiled) == []
     shutil.copytree(str(tmp_path / "packed"), str(tmp_path / "copy"))
-    storage = printed("bench", "storage", tmp_path / "packed", tmp_path / "copy", "--seconds", "1", "--rounds", "1")
+    storage = printed(
+        "bench", "storage", tmp_path / "packed", tmp_path / "copy", "--seconds", "1", "--rounds", "1"
+    )
     assert documented.differences("bench storage", storage) == []
 
 
@@ -102,7 +133,12 @@ def test_demo_data(tmp_path):
 
 
 def test_verbs_on_results(results, tmp_path):
-    for verb, options in (("score", ()), ("check", ()), ("report", ("-o", tmp_path / "report.html")), ("compare", ())):
+    for verb, options in (
+        ("score", ()),
+        ("check", ()),
+        ("report", ("-o", tmp_path / "report.html")),
+        ("compare", ()),
+    ):
         assert documented.differences(verb, printed(verb, *results, *options)) == [], verb
     (results[0] / "result_4.txt").rename(results[0] / "result_4.txt.partial")
     assert documented.differences("watch", printed("watch", results[0])) == []
@@ -114,4 +150,9 @@ def test_a_campaign_whose_runs_are_there(results):
 
 
 def test_config_new(tmp_path):
-    assert documented.differences("config new", printed("config", "new", "MINE", "-o", tmp_path / "config_MINE.sh")) == []
+    assert (
+        documented.differences(
+            "config new", printed("config", "new", "MINE", "-o", tmp_path / "config_MINE.sh")
+        )
+        == []
+    )

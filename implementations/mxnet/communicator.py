@@ -20,12 +20,14 @@ from rn50.settings import config as configuration
 MEETING_SECONDS = 60
 """Time that ranks started by Slurm wait for rank 0."""
 LOST = re.compile("Horovod|gloo|(Read|Write) error|Connection (reset|closed)")
-"""Words in errors of Horovod and Gloo say; MXNet takes the beginning of some for the name of a source file and leaves it out."""
+"""Words in errors of Horovod and Gloo say; MXNet takes the beginning of some for the name of a source file
+and leaves it out."""
 
 
 @contextlib.contextmanager
 def lost_rank_named() -> Iterator[None]:
-    """Raise RankLostError for MXNet's error after Horovod has lost a rank, which comes when MXNet next waits for the device."""
+    """Raise RankLostError for MXNet's error after Horovod has lost a rank, which comes when MXNet next waits
+    for the device."""
     try:
         yield
     except mx.base.MXNetError as error:
@@ -51,7 +53,8 @@ class SharedMemory(LocalRanks):
         """The arrays of all ranks for each array of ``gradients``, in their order."""
 
     def gradients(self, values: int, context: Any) -> Any:
-        """Return an array of zeros for gradients, float32 of shape (values,), in shared memory. All ranks call it."""
+        """Return an array of zeros for gradients, float32 of shape (values,), in shared memory. All ranks
+        call it."""
         everybodys = self.share(values)
         # from_numpy makes its NumPy array read-only, so it gets a view of its own.
         array = mx.nd.from_numpy(everybodys[self.rank][:], zero_copy=True)
@@ -72,8 +75,11 @@ class Horovod:
         try:
             import horovod.mxnet as hvd
         except ImportError as error:
-            raise UserError("DGXNGPU", f"more than one rank needs Horovod ({error})",
-                            "rn50 doctor names the command that builds it") from error
+            raise UserError(
+                "DGXNGPU",
+                f"more than one rank needs Horovod ({error})",
+                "rn50 doctor names the command that builds it",
+            ) from error
         _meet(process.environment())
         hvd.init()
         self._hvd = hvd
@@ -91,7 +97,8 @@ class Horovod:
             return self._hvd.allreduce(mx.nd.array(array, dtype="int64"), average=False).asnumpy()
 
     def all_reduce_seconds(self, values: int, repeats: int) -> list[float]:
-        """Return the seconds of each of ``repeats`` all-reduces of ``values`` float32 numbers, on the device of the gradients."""
+        """Return the seconds of each of ``repeats`` all-reduces of ``values`` float32 numbers, on the device
+        of the gradients."""
         array = mx.nd.zeros(values, mx.gpu(self.local_rank) if self._on_gpu else mx.cpu())
         seconds = []
         with lost_rank_named():
@@ -109,8 +116,8 @@ class Horovod:
 
     def all_reduce_gradients(self, gradients: Sequence[Any]) -> None:
         """All-reduce each array in place, in the order in which backpropagation finishes them."""
-        # Only gradients go through Horovod. A weight that an inference pass has used has a layout of oneDNN's own, and an
-        # all-reduce or broadcast of it can fail on one rank and leave the others waiting.
+        # Only gradients go through Horovod. A weight that an inference pass has used has a layout of oneDNN's
+        # own, and an all-reduce or broadcast of it can fail on one rank and leave the others waiting.
         for index, array in enumerate(gradients):
             self._hvd.allreduce_(array, average=False, name=f"gradients_{index}", priority=-index)
 
@@ -130,7 +137,8 @@ def connect(config: configuration.Config) -> Any:
 def _meet(environ: Mapping[str, str]) -> None:
     """Start the rendezvous server on rank 0 and wait for it on the others, if Slurm started the ranks.
 
-    horovodrun and mpirun do that themselves. Raises UserError if rank 0 cannot open its port or cannot be reached.
+    horovodrun and mpirun do that themselves. Raises UserError if rank 0 cannot open its port or cannot be
+    reached.
     """
     hosts = environ.get("RN50_RENDEZVOUS")
     if hosts is None:
@@ -144,8 +152,11 @@ def _meet(environ: Mapping[str, str]) -> None:
         try:
             server = RendezvousHTTPServer(("", address[1]), RendezvousHandler, 0)
         except OSError as error:
-            raise UserError(f"port {address[1]}", f"rank 0 cannot open it ({error.strerror})",
-                            "set HOROVOD_GLOO_RENDEZVOUS_PORT to a free one") from error
+            raise UserError(
+                f"port {address[1]}",
+                f"rank 0 cannot open it ({error.strerror})",
+                "set HOROVOD_GLOO_RENDEZVOUS_PORT to a free one",
+            ) from error
         server.init(get_host_assignments(parse_hosts(hosts), int(environ["HOROVOD_SIZE"])))
         threading.Thread(target=server.serve_forever, daemon=True).start()
         return
@@ -156,7 +167,9 @@ def _meet(environ: Mapping[str, str]) -> None:
             return
         except OSError as error:
             if time.monotonic() > deadline:
-                raise UserError(f"rank {rank} on {environ['HOROVOD_HOSTNAME']}",
-                                f"no rank 0 at {address[0]} port {address[1]} within {MEETING_SECONDS} s ({error})",
-                                "see whether it was started, and whether a firewall is between them") from error
+                raise UserError(
+                    f"rank {rank} on {environ['HOROVOD_HOSTNAME']}",
+                    f"no rank 0 at {address[0]} port {address[1]} within {MEETING_SECONDS} s ({error})",
+                    "see whether it was started, and whether a firewall is between them",
+                ) from error
             time.sleep(0.1)

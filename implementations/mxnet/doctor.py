@@ -1,4 +1,5 @@
-"""MXNet's part of ``rn50 doctor``: packages, the libraries of libmxnet.so, and whether its GPU build suits the GPUs.
+"""MXNet's part of ``rn50 doctor``: packages, the libraries of libmxnet.so, and whether its GPU build suits
+the GPUs.
 
 Imports no MXNet.
 """
@@ -16,30 +17,48 @@ from rn50.machine.software import Software
 from rn50.settings.config import Config
 
 OLDEST_DRIVER = "450.80.02"
-"""The oldest driver for libraries of any CUDA 11, by minor version compatibility (NVIDIA, CUDA Compatibility, table 1)."""
+"""The oldest driver for libraries of any CUDA 11, by minor version compatibility (NVIDIA, CUDA Compatibility,
+table 1)."""
 FULL_DRIVER = "520.61.05"
-"""The driver of CUDA 11.8 (its release notes, table 3). It compiles the PTX of libnvrtc 11.8 for MXNet's fused operators."""
+"""The driver of CUDA 11.8 (its release notes, table 3). It compiles the PTX of libnvrtc 11.8 for MXNet's
+fused operators."""
 
 REQUIREMENTS = ROOT / "requirements"
 
-SYSTEM_PACKAGES = {"libgomp.so.1": "libgomp1", "libquadmath.so.0": "libquadmath0", "libstdc++.so.6": "libstdc++6",
-                   "libgcc_s.so.1": "libgcc-s1"}
+SYSTEM_PACKAGES = {
+    "libgomp.so.1": "libgomp1",
+    "libquadmath.so.0": "libquadmath0",
+    "libstdc++.so.6": "libstdc++6",
+    "libgcc_s.so.1": "libgcc-s1",
+}
 """Library -> the package of Debian and Ubuntu that contains it."""
 
-WHEELS = {"libcudnn": "nvidia-cudnn-cu11", "libnccl": "nvidia-nccl-cu11", "libcublas": "nvidia-cublas-cu11",
-          "libcublasLt": "nvidia-cublas-cu11", "libcufft": "nvidia-cufft-cu11", "libcusolver": "nvidia-cusolver-cu11",
-          "libcusparse": "nvidia-cusparse-cu11", "libcurand": "nvidia-curand-cu11", "libnvrtc": "nvidia-cuda-nvrtc-cu11",
-          "libcudart": "nvidia-cuda-runtime-cu11", "libnvToolsExt": "nvidia-nvtx-cu11"}
+WHEELS = {
+    "libcudnn": "nvidia-cudnn-cu11",
+    "libnccl": "nvidia-nccl-cu11",
+    "libcublas": "nvidia-cublas-cu11",
+    "libcublasLt": "nvidia-cublas-cu11",
+    "libcufft": "nvidia-cufft-cu11",
+    "libcusolver": "nvidia-cusolver-cu11",
+    "libcusparse": "nvidia-cusparse-cu11",
+    "libcurand": "nvidia-curand-cu11",
+    "libnvrtc": "nvidia-cuda-nvrtc-cu11",
+    "libcudart": "nvidia-cuda-runtime-cu11",
+    "libnvToolsExt": "nvidia-nvtx-cu11",
+}
 """Library without its version -> the package of PyPI that contains it."""
 
 
 def packages(software: Software, config: Config | None) -> Iterator[Finding]:
-    """Yield findings on installed packages and shared libraries; ``config`` is None where nothing is configured."""
+    """Yield findings on installed packages and shared libraries; ``config`` is None where nothing is
+    configured."""
     yield _packages(software, config)
     yield from _libraries(software)
 
 
-def gpus(used: Sequence[Gpu], software: Software, grave: str, environ: Mapping[str, str]) -> Iterator[Finding]:
+def gpus(
+    used: Sequence[Gpu], software: Software, grave: str, environ: Mapping[str, str]
+) -> Iterator[Finding]:
     """Yield findings on the GPUs that the ranks use; what hinders their use has severity ``grave``."""
     yield _capability(used, software, grave)
     yield _driver(used[0].driver, grave, environ)
@@ -60,15 +79,31 @@ def _packages(software: Software, config: Config | None) -> Finding:
         return Finding(FAILURE, "packages", f"MXNet is the build for CPUs ({shown})", install)
     if not any(name.startswith("nvidia-dali-") for name in have):
         return Finding(FAILURE, "packages", f"no DALI beside {shown}", install)
-    if config is not None and config.ranks > 1 and (on_gpus or config.run.nodes > 1) and "horovod" not in have:
-        build = f"requirements/install.sh horovod-build && requirements/install.sh {'horovod-nccl' if on_gpus else 'horovod'}"
-        return Finding(FAILURE, "packages", f"no Horovod beside {shown}, and {config.ranks} ranks are asked for",
-                       f"{build}, or set DGXNGPU=1 and DGXNNODES=1 in the configuration")
+    if (
+        config is not None
+        and config.ranks > 1
+        and (on_gpus or config.run.nodes > 1)
+        and "horovod" not in have
+    ):
+        build = (
+            "requirements/install.sh horovod-build && requirements/install.sh "
+            f"{'horovod-nccl' if on_gpus else 'horovod'}"
+        )
+        return Finding(
+            FAILURE,
+            "packages",
+            f"no Horovod beside {shown}, and {config.ranks} ranks are asked for",
+            f"{build}, or set DGXNGPU=1 and DGXNNODES=1 in the configuration",
+        )
     if have.get("numpy", "1.").split(".")[0] != "1":
         # install.sh would not look: it has done its work already.
         pinned = "1.26.4" if software.python.startswith("3.12") else "1.23.5"
-        return Finding(WARNING, "packages", f"{shown}: MXNet 1.9.1 was tried with NumPy 1.23.5 and 1.26.4 only",
-                       f"{sys.executable} -m pip install numpy=={pinned}")
+        return Finding(
+            WARNING,
+            "packages",
+            f"{shown}: MXNet 1.9.1 was tried with NumPy 1.23.5 and 1.26.4 only",
+            f"{sys.executable} -m pip install numpy=={pinned}",
+        )
     return Finding(OK, "packages", shown)
 
 
@@ -79,7 +114,11 @@ def _capability(used: Sequence[Gpu], software: Software, grave: str) -> Finding:
     known = sorted({each.capability for each in used if each.capability})
     shown = ", ".join(f"{major}.{minor}" for major, minor in known)
     if software.nvidia_container:
-        return Finding(OK, subject, f"{shown or 'unknown'}; MXNet is that of NVIDIA's container {software.nvidia_container}")
+        return Finding(
+            OK,
+            subject,
+            f"{shown or 'unknown'}; MXNet is that of NVIDIA's container {software.nvidia_container}",
+        )
     if not known:
         found = f"driver {used[0].driver} does not tell; mxnet-cu112 holds code for {held}"
         return Finding(WARNING, subject, found, f"a newer driver tells: {INSTALL_DRIVER}")
@@ -87,24 +126,44 @@ def _capability(used: Sequence[Gpu], software: Software, grave: str) -> Finding:
     if not bad:
         return Finding(OK, subject, f"{shown}; mxnet-cu112 holds code for {held}")
     name = next(each.name for each in used if each.capability == bad[0])
-    found = f"{name} has {bad[0][0]}.{bad[0][1]}; mxnet-cu112 holds code for {held} only, and no driver changes that"
+    found = (
+        f"{name} has {bad[0][0]}.{bad[0][1]}; mxnet-cu112 holds code for {held} only, and no driver "
+        "changes that"
+    )
     if bad[0] < mxnet.capabilities[0]:
-        return Finding(grave, subject, found, "use a GPU of compute capability 5.0 to 8.9; rn50 run DEMO_CPU needs none")
-    return Finding(grave, subject, found, "train with PyTorch: FRAMEWORK=pytorch in the configuration, and in another checkout "
-                   "requirements/install.sh pytorch-gpu; or use NVIDIA's MXNet container")
+        return Finding(
+            grave, subject, found, "use a GPU of compute capability 5.0 to 8.9; rn50 run DEMO_CPU needs none"
+        )
+    return Finding(
+        grave,
+        subject,
+        found,
+        "train with PyTorch: FRAMEWORK=pytorch in the configuration, and in another checkout "
+        "requirements/install.sh pytorch-gpu; or use NVIDIA's MXNet container",
+    )
 
 
 def _driver(version: str, grave: str, environ: Mapping[str, str]) -> Finding:
     if _newer(OLDEST_DRIVER, version):
         return Finding(grave, "driver", f"{version}; CUDA 11 needs {OLDEST_DRIVER} or newer", INSTALL_DRIVER)
     if _newer(FULL_DRIVER, version) and environ.get("MXNET_USE_FUSION") != "0":
-        found = f"{version} is older than CUDA 11.8, whose libnvrtc makes PTX of MXNet's fused operators that it does not know"
-        return Finding(WARNING, "driver", found, f"export MXNET_USE_FUSION=0, or have {FULL_DRIVER} at least: {INSTALL_DRIVER}")
+        found = (
+            f"{version} is older than CUDA 11.8, whose libnvrtc makes PTX of MXNet's fused operators "
+            "that it does not know"
+        )
+        return Finding(
+            WARNING,
+            "driver",
+            found,
+            f"export MXNET_USE_FUSION=0, or have {FULL_DRIVER} at least: {INSTALL_DRIVER}",
+        )
     return Finding(OK, "driver", f"{version}; CUDA 11.2 and 11.8 run on it")
 
 
 def _newer(first: str, second: str) -> bool:
-    return [int(number) for number in re.findall(r"\d+", first)] > [int(number) for number in re.findall(r"\d+", second)]
+    return [int(number) for number in re.findall(r"\d+", first)] > [
+        int(number) for number in re.findall(r"\d+", second)
+    ]
 
 
 def _libraries(software: Software) -> Iterator[Finding]:
@@ -115,10 +174,16 @@ def _libraries(software: Software) -> Iterator[Finding]:
         holding = [folder for folder in software.libraries_off_path if (folder / name).exists()]
         if holding:
             folders = ":".join(map(str, software.libraries_off_path))
-            yield Finding(FAILURE, "libraries", f"{name} is installed in {holding[0]}, where the loader does not look",
-                          f"export LD_LIBRARY_PATH={folders}")
+            yield Finding(
+                FAILURE,
+                "libraries",
+                f"{name} is installed in {holding[0]}, where the loader does not look",
+                f"export LD_LIBRARY_PATH={folders}",
+            )
         else:
-            yield Finding(FAILURE, "libraries", f"{name}, which libmxnet.so loads, is not installed", _bringing(name))
+            yield Finding(
+                FAILURE, "libraries", f"{name}, which libmxnet.so loads, is not installed", _bringing(name)
+            )
 
 
 def _bringing(library: str) -> str:

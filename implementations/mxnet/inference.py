@@ -20,7 +20,8 @@ def create(weights: Weights, way: str, precision: str, threads: int) -> Callable
 
 
 def write(weights: Weights, path: str) -> None:
-    """Write ``path``-symbol.json and ``path``-0000.params: the network in float32, of operators that any device has."""
+    """Write ``path``-symbol.json and ``path``-0000.params: the network in float32, of operators that any
+    device has."""
     network = _network(weights, "float32", fused_relu=False)
     network(mx.nd.zeros((1, 3, weights.image_size, weights.image_size)))
     network.export(path, 0)

@@ -20,8 +20,11 @@ class DaliBatches(dali_batches.DaliBatches):
         super().__init__(config, split, communicator, seed, form)
         context, batch_size = _context(form), config.hyperparameters.batch_size
         shape = form.shape(batch_size, config.data.image_size)
-        # Two buffers, so that a batch is copied in while the engine still reads the one before; feeding waits for a free buffer.
-        self._buffers = [(mx.nd.empty(shape, context, form.dtype), mx.nd.empty((batch_size, 1), context)) for _ in range(2)]
+        # Two buffers, so that a batch is copied in while the engine still reads the one before; feeding waits
+        # for a free buffer.
+        self._buffers = [
+            (mx.nd.empty(shape, context, form.dtype), mx.nd.empty((batch_size, 1), context)) for _ in range(2)
+        ]
         self._wrong = mx.nd.zeros(1, context)
 
     def _copied(self, outputs: Any, index: int) -> tuple[Any, Any]:
@@ -38,10 +41,11 @@ class DaliBatches(dali_batches.DaliBatches):
 
 
 def copy_in(source: TensorCPU | TensorGPU, array: Any) -> None:
-    """Copy a tensor to an array of its shape and type, once the engine has done with the array, and wait for the copy.
+    """Copy a tensor to an array of its shape and type, once the engine has done with the array, and wait for
+    the copy.
 
-    ``feed_ndarray`` of DALI 1.34 does not wait. On a GPU the engine, whose streams know nothing of the copy, could read the array
-    too early (github.com/NVIDIA/DALI/pull/5364). Raises RuntimeError for another shape.
+    ``feed_ndarray`` of DALI 1.34 does not wait. On a GPU the engine, whose streams know nothing of the copy,
+    could read the array too early (github.com/NVIDIA/DALI/pull/5364). Raises RuntimeError for another shape.
     """
     if source.shape() != list(array.shape):
         raise RuntimeError(f"DALI's shape is {source.shape()}, the array's {array.shape}")
@@ -54,7 +58,9 @@ def copy_in(source: TensorCPU | TensorGPU, array: Any) -> None:
 def synthetic(config: Config, ranks: int, form: BatchFormat) -> Batches:
     """Return a full random batch, held on the device and repeated."""
     context, batch_size, random = _context(form), config.hyperparameters.batch_size, np.random.RandomState(0)
-    images = mx.nd.array(random.standard_normal(form.shape(batch_size, config.data.image_size)), context, form.dtype)
+    images = mx.nd.array(
+        random.standard_normal(form.shape(batch_size, config.data.image_size)), context, form.dtype
+    )
     labels = mx.nd.array(random.randint(config.data.classes, size=batch_size), context, "float32")
     return RepeatedBatch(Batch(images, labels, batch_size, batch_size * ranks))
 

@@ -27,27 +27,37 @@ class MxnetMeasurable(MxnetImplementation, TrainingSteps):
         super().__init__(config)
         self._model = model
         if model is not None:
-            self.batch_format = self.batch_format._replace(layout="CHW")  # Gluon's models are never channels-last
+            self.batch_format = self.batch_format._replace(
+                layout="CHW"
+            )  # Gluon's models are never channels-last
 
     def _untrained(self) -> Any:
         if self._model is None:
             return super()._untrained()
-        return zoo.network(self._model, self.config.data.classes, self.config.data.image_size, self.precision.name)
+        return zoo.network(
+            self._model, self.config.data.classes, self.config.data.image_size, self.precision.name
+        )
 
     @lost_rank_named()
     def train_steps(self, batches: Batches, lead_in: int, steps: int) -> EpochResult:
         """See ``Measurable``."""
         return super().train_steps(batches, lead_in, steps)
 
-    def profile(self, batches: Batches, steps: int, trace: pathlib.Path) -> tuple[EpochResult, list[Operator]]:
+    def profile(
+        self, batches: Batches, steps: int, trace: pathlib.Path
+    ) -> tuple[EpochResult, list[Operator]]:
         """Run steps under MXNet's profiler.
 
         Without MXNET_EXEC_BULK_EXEC_TRAIN=0, operators that the engine runs in one piece count as one.
         """
-        mx.profiler.set_config(profile_symbolic=True, profile_imperative=True, aggregate_stats=True, filename=str(trace))
+        mx.profiler.set_config(
+            profile_symbolic=True, profile_imperative=True, aggregate_stats=True, filename=str(trace)
+        )
         mx.profiler.set_state("run")
         result = self.train_steps(batches, 0, steps)
         mx.profiler.set_state("stop")
         table = json.loads(mx.profiler.dumps(reset=True, format="json"))["Time"]
         mx.profiler.dump()
-        return result, [Operator(name, each["Count"], each["Total"] / 1e3) for name, each in table["operator"].items()]
+        return result, [
+            Operator(name, each["Count"], each["Total"] / 1e3) for name, each in table["operator"].items()
+        ]

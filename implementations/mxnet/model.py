@@ -1,10 +1,12 @@
 """ResNet-50 v1.5 in Gluon, and the two graphs a run executes: training loss and evaluation.
 
-He, Zhang, Ren and Sun, "Deep Residual Learning for Image Recognition" (arXiv:1512.03385), in the v1.5 form of the MLPerf
-reference: a down-sampling block has its stride in the 3x3 convolution. Parameters have the names that the rulesets compare.
+He, Zhang, Ren and Sun, "Deep Residual Learning for Image Recognition" (arXiv:1512.03385), in the v1.5 form of
+the MLPerf reference: a down-sampling block has its stride in the 3x3 convolution. Parameters have the names
+that the rulesets compare.
 
-Parameters are always float32. With ``precision`` "float16" or "bfloat16" the graph casts them, and the activations, at the inputs
-of convolutions and the classifier. So parameters are the master weights of mixed precision, and gradients are float32 again.
+Parameters are always float32. With ``precision`` "float16" or "bfloat16" the graph casts them, and the
+activations, at the inputs of convolutions and the classifier. So parameters are the master weights of mixed
+precision, and gradients are float32 again.
 """
 
 import itertools
@@ -22,7 +24,10 @@ from rn50.benchmark.network import EXPANSION, STAGES
 from rn50.benchmark.quantization import INPUT_LEVELS, SMALLEST, WEIGHT_LEVELS
 
 BATCH_NORM: dict[str, Any] = {
-    "momentum": rules.BATCH_NORM_MOMENTUM, "eps": rules.BATCH_NORM_EPSILON, "fix_gamma": False, "use_global_stats": False,
+    "momentum": rules.BATCH_NORM_MOMENTUM,
+    "eps": rules.BATCH_NORM_EPSILON,
+    "fix_gamma": False,
+    "use_global_stats": False,
 }
 
 
@@ -73,35 +78,63 @@ def rounded_input(F: Any, x: Any) -> Any:
 
 
 def relu(F: Any, x: Any) -> Any:
-    """Return max(x, 0). On a CPU ``Activation`` is a kernel of oneDNN; ``F.relu`` is not (docs/measurements.md)."""
+    """Return max(x, 0). On a CPU ``Activation`` is a kernel of oneDNN; ``F.relu`` is not
+    (docs/measurements.md)."""
     return F.Activation(x, act_type="relu")
 
 
 class ConvNorm(HybridBlock):
-    """Convolution without bias, batch norm and, if ``relu``, ReLU: (N, ``inputs``, H, W) -> (N, ``outputs``, H/s, W/s)."""
+    """Convolution without bias, batch norm and, if ``relu``, ReLU: (N, ``inputs``, H, W) -> (N, ``outputs``,
+    H/s, W/s)."""
 
-    def __init__(self, unit: str, index: str, inputs: int, outputs: int, kernel: int, stride: int, form: Layout,
-                 relu: bool = True, gamma: str = "ones"):
+    def __init__(
+        self,
+        unit: str,
+        index: str,
+        inputs: int,
+        outputs: int,
+        kernel: int,
+        stride: int,
+        form: Layout,
+        relu: bool = True,
+        gamma: str = "ones",
+    ):
         super().__init__(prefix=unit)
-        shape = (outputs, inputs, kernel, kernel) if form.layout == "NCHW" else (outputs, kernel, kernel, inputs)
+        shape = (
+            (outputs, inputs, kernel, kernel) if form.layout == "NCHW" else (outputs, kernel, kernel, inputs)
+        )
         norm = f"bn{index.replace('1sc', 'sc')}"  # conv1 goes with bn1, but conv1sc with bnsc
         fan_in = inputs * kernel * kernel
-        self.weight = self.params.get(f"conv{index}_weight", shape=shape, init=mx.init.Normal((2 / fan_in) ** 0.5))
+        self.weight = self.params.get(
+            f"conv{index}_weight", shape=shape, init=mx.init.Normal((2 / fan_in) ** 0.5)
+        )
         self.gamma = self.params.get(f"{norm}_gamma", shape=(outputs,), init=gamma)
         self.beta = self.params.get(f"{norm}_beta", shape=(outputs,), init="zeros")
-        self.running_mean = self.params.get(f"{norm}_running_mean", shape=(outputs,), init="zeros", grad_req="null")
-        self.running_var = self.params.get(f"{norm}_running_var", shape=(outputs,), init="ones", grad_req="null")
+        self.running_mean = self.params.get(
+            f"{norm}_running_mean", shape=(outputs,), init="zeros", grad_req="null"
+        )
+        self.running_var = self.params.get(
+            f"{norm}_running_var", shape=(outputs,), init="ones", grad_req="null"
+        )
         self._convolution = {
-            "kernel": (kernel, kernel), "stride": (stride, stride), "pad": (kernel // 2, kernel // 2), "num_filter": outputs,
-            "no_bias": True, "layout": form.layout,
+            "kernel": (kernel, kernel),
+            "stride": (stride, stride),
+            "pad": (kernel // 2, kernel // 2),
+            "num_filter": outputs,
+            "no_bias": True,
+            "layout": form.layout,
         }
         self._form, self._relu = form, relu
 
-    def hybrid_forward(self, F: Any, x: Any, weight: Any, gamma: Any, beta: Any, running_mean: Any, running_var: Any) -> Any:
+    def hybrid_forward(
+        self, F: Any, x: Any, weight: Any, gamma: Any, beta: Any, running_mean: Any, running_var: Any
+    ) -> Any:
         x = F.Convolution(*self._form.operands(F, x, weight), **self._convolution)
         fused = self._relu and self._form.fused_relu
         batch_norm = F.contrib.BatchNormWithReLU if fused else F.BatchNorm
-        x = batch_norm(x, gamma, beta, running_mean, running_var, axis=self._form.layout.index("C"), **BATCH_NORM)
+        x = batch_norm(
+            x, gamma, beta, running_mean, running_var, axis=self._form.layout.index("C"), **BATCH_NORM
+        )
         return relu(F, x) if self._relu and not fused else x
 
 
@@ -122,7 +155,9 @@ class Classifier(HybridBlock):
 class Bottleneck(HybridBlock):
     """1x1, 3x3 (with the stride) and 1x1 convolutions beside a shortcut."""
 
-    def __init__(self, stage: int, unit: int, inputs: int, channels: int, stride: int, form: Layout, last_gamma: str):
+    def __init__(
+        self, stage: int, unit: int, inputs: int, channels: int, stride: int, form: Layout, last_gamma: str
+    ):
         name = f"stage{stage}_unit{unit}_"
         super().__init__(prefix=name)
         outputs = channels * EXPANSION
@@ -132,7 +167,9 @@ class Bottleneck(HybridBlock):
             ConvNorm(name, "2", channels, channels, 3, stride, form),
             ConvNorm(name, "3", channels, outputs, 1, 1, form, relu=False, gamma=last_gamma),
         )
-        self.shortcut = ConvNorm(name, "1sc", inputs, outputs, 1, stride, form, relu=False) if unit == 1 else None
+        self.shortcut = (
+            ConvNorm(name, "1sc", inputs, outputs, 1, stride, form, relu=False) if unit == 1 else None
+        )
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
         shortcut = x if self.shortcut is None else self.shortcut(x)
@@ -142,31 +179,40 @@ class Bottleneck(HybridBlock):
 class ResNet50(HybridBlock):
     """Logits of shape (batch, classes) in float32 from images in the form's layout.
 
-    ``width`` multiplies every channel count; 1 is the network of the benchmark. With ``gamma_zero`` the last batch norm of every
-    block starts at 0, so that a block starts as its shortcut (Goyal et al., arXiv:1706.02677, section 5.1).
+    ``width`` multiplies every channel count; 1 is the network of the benchmark. With ``gamma_zero`` the last
+    batch norm of every block starts at 0, so that a block starts as its shortcut (Goyal et al.,
+    arXiv:1706.02677, section 5.1).
     """
 
     def __init__(self, classes: int, width: float, gamma_zero: bool, form: Layout):
         super().__init__(prefix="")
         self.features = nn.HybridSequential(prefix="")
         inputs = round(64 * width)
-        # For three channels oneDNN's only bfloat16 kernel is a plain matrix product, whose layout makes batch norm slow too.
+        # For three channels oneDNN's only bfloat16 kernel is a plain matrix product, whose layout makes batch
+        # norm slow too.
         first = form._replace(precision="float32", fused_relu=True) if form.precision == "bfloat16" else form
-        self.features.add(ConvNorm("", "0", 3, inputs, 7, 2, first), nn.MaxPool2D(3, 2, 1, layout=form.layout))
+        self.features.add(
+            ConvNorm("", "0", 3, inputs, 7, 2, first), nn.MaxPool2D(3, 2, 1, layout=form.layout)
+        )
         for stage, (units, base) in enumerate(STAGES, start=1):
             channels = round(base * width)
             for unit in range(1, units + 1):
                 stride = 2 if unit == 1 and stage > 1 else 1
-                self.features.add(Bottleneck(stage, unit, inputs, channels, stride, form, "zeros" if gamma_zero else "ones"))
+                self.features.add(
+                    Bottleneck(stage, unit, inputs, channels, stride, form, "zeros" if gamma_zero else "ones")
+                )
                 inputs = channels * EXPANSION
-        self.features.add(nn.GlobalAvgPool2D(layout=form.layout), nn.Flatten(), Classifier(inputs, classes, form))
+        self.features.add(
+            nn.GlobalAvgPool2D(layout=form.layout), nn.Flatten(), Classifier(inputs, classes, form)
+        )
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
         return self.features(x)
 
 
 class TrainingLoss(HybridBlock):
-    """Cross entropy of every sample, shape (batch,), against the smoothed target ``(1 - e) * onehot + e / classes``."""
+    """Cross entropy of every sample, shape (batch,), against the smoothed target ``(1 - e) * onehot + e /
+    classes``."""
 
     def __init__(self, network: HybridBlock, classes: int, label_smoothing: float):
         super().__init__(prefix="")
@@ -199,16 +245,18 @@ def trainable(network: HybridBlock) -> tuple[Any, ...]:
 def flatten_gradients(parameters: Sequence[Any], groups: int, zeros: Callable[[int, Any], Any]) -> list[Any]:
     """Flatten the gradients into ``groups`` buckets, arrays of one dimension, and return these.
 
-    So each all-reduce is one operation and nothing is copied. ``zeros(values, context)`` makes an array. The last layer comes
-    first, in the order in which backpropagation finishes the gradients.
+    So each all-reduce is one operation and nothing is copied. ``zeros(values, context)`` makes an array. The
+    last layer comes first, in the order in which backpropagation finishes the gradients.
 
-    Call it before the first backpropagation, because a graph of static shape keeps writing to the arrays it has used.
+    Call it before the first backpropagation, because a graph of static shape keeps writing to the arrays it
+    has used.
     """
     backward = list(reversed(parameters))
     size = math.ceil(len(backward) / groups)
     flat = []
     for group in (backward[start : start + size] for start in range(0, len(backward), size)):
-        # Each gradient begins on a boundary of 256 bytes like a separate array, because kernels on GPUs read 16 bytes at a time.
+        # Each gradient begins on a boundary of 256 bytes like a separate array, because kernels on GPUs read
+        # 16 bytes at a time.
         ends = list(itertools.accumulate(math.ceil(parameter.data().size / 64) * 64 for parameter in group))
         array = zeros(ends[-1], group[0].data().context)
         for parameter, start in zip(group, [0, *ends], strict=False):

@@ -1,8 +1,9 @@
 """SGD and LARS on MXNet's multi-tensor kernels, in agreement with ``rn50/benchmark/optimizers.py``.
 
-The kernels are those of ``mx.optimizer.LARS``, without its Python code. Under Gluon that code gives batch norm and biases a trust
-ratio and weight decay, scales the momentum of only some parameters when the learning rate changes, and takes the parameters in
-the order of the network, which on a CPU is several times slower (docs/measurements.md).
+The kernels are those of ``mx.optimizer.LARS``, without its Python code. Under Gluon that code gives batch
+norm and biases a trust ratio and weight decay, scales the momentum of only some parameters when the learning
+rate changes, and takes the parameters in the order of the network, which on a CPU is several times slower
+(docs/measurements.md).
 """
 
 from collections.abc import Sequence
@@ -33,12 +34,13 @@ class SquaredNorms:
 
 
 class Sgd:
-    """Updates all parameters of a network, which are float32. The gradients are sums over samples; ``step`` divides them."""
+    """Updates all parameters of a network, which are float32. The gradients are sums over samples; ``step``
+    divides them."""
 
     def __init__(self, parameters: Sequence[Any], hyperparameters: Hyperparameters):
         self._hyperparameters = hyperparameters
-        # Sorted by size, with the ones without weight decay last: a kernel takes the tensors of one launch side by side, so they
-        # should be of similar size.
+        # Sorted by size, with the ones without weight decay last: a kernel takes the tensors of one launch
+        # side by side, so they should be of similar size.
         ordered = sorted(parameters, key=lambda p: (not optimizers.has_weight_decay(p.name), p.data().size))
         self._weights = [parameter.data() for parameter in ordered]
         self._gradients = [parameter.grad() for parameter in ordered]
@@ -66,10 +68,19 @@ class Sgd:
         for start in range(0, len(self._weights), self._chunk):
             chunk = slice(start, start + self._chunk)
             weights = self._weights[chunk]
-            tensors = [array for triple in zip(weights, self._gradients[chunk], self._velocities[chunk], strict=False) for array in triple]
+            tensors = [
+                array
+                for triple in zip(weights, self._gradients[chunk], self._velocities[chunk], strict=False)
+                for array in triple
+            ]
             mx.nd.preloaded_multi_sgd_mom_update(
-                *tensors, rates[chunk], self._weight_decay[chunk],
-                num_weights=len(weights), momentum=self._hyperparameters.momentum, rescale_grad=1 / samples, out=weights,
+                *tensors,
+                rates[chunk],
+                self._weight_decay[chunk],
+                num_weights=len(weights),
+                momentum=self._hyperparameters.momentum,
+                rescale_grad=1 / samples,
+                out=weights,
             )
 
     def _rates(self, learning_rate: float, samples: int) -> Any:
@@ -88,8 +99,14 @@ class Lars(Sgd):
     def _rates(self, learning_rate: float, samples: int) -> Any:
         rates, scaled = super()._rates(learning_rate, samples), self._decayed
         mx.nd.multi_lars(
-            rates[:scaled], self._weight_norms(), self._gradient_norms(), self._weight_decay[:scaled],
-            eta=self._hyperparameters.lars_eta, eps=rules.LARS_EPSILON, rescale_grad=1 / samples, out=rates[:scaled],
+            rates[:scaled],
+            self._weight_norms(),
+            self._gradient_norms(),
+            self._weight_decay[:scaled],
+            eta=self._hyperparameters.lars_eta,
+            eps=rules.LARS_EPSILON,
+            rescale_grad=1 / samples,
+            out=rates[:scaled],
         )
         return rates
 

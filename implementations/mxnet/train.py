@@ -35,7 +35,9 @@ class MxnetImplementation:
         self.config = config
         on_gpu = config.run.device == "gpu"
         if on_gpu:
-            training.require_gpus(config, mx.context.num_gpus(), "use mxnet-cu112 and a GPU of compute capability 5.0 to 8.9")
+            training.require_gpus(
+                config, mx.context.num_gpus(), "use mxnet-cu112 and a GPU of compute capability 5.0 to 8.9"
+            )
         self.communicator: Any = connect(config)
         local_rank = self.communicator.local_rank
         self.context = mx.gpu(local_rank) if on_gpu else mx.cpu()
@@ -64,17 +66,25 @@ class MxnetImplementation:
         self.precision = precision.choose(self.config, self.communicator, self._timed_step)
         mx.random.seed(seed)
         self.network = self._untrained()
-        self.network.initialize(mx.init.MSRAPrelu(slope=0), self.context)  # for parameters without one of their own: Gluon's
+        self.network.initialize(
+            mx.init.MSRAPrelu(slope=0), self.context
+        )  # for parameters without one of their own: Gluon's
         # One graph per batch shape: a graph of static shape is planned again at each change of the shape.
-        self._loss, self._ragged_loss = (TrainingLoss(self.network, classes, h.label_smoothing) for _ in range(2))
+        self._loss, self._ragged_loss = (
+            TrainingLoss(self.network, classes, h.label_smoothing) for _ in range(2)
+        )
         self._evaluation = Evaluation(self.network)
         for graph in (self._loss, self._ragged_loss, self._evaluation):
             graph.hybridize(static_alloc=True, static_shape=True)
         self.parameters = trainable(self.network)
-        self._gradients = flatten_gradients(self.parameters, self.config.run.gradient_groups, self.communicator.gradients)
+        self._gradients = flatten_gradients(
+            self.parameters, self.config.run.gradient_groups, self.communicator.gradients
+        )
         self.optimizer = OPTIMIZERS[h.optimizer](self.parameters, h)
         initial = {name: p.data().copy() for name, p in self.network.collect_params().items()}
-        self.forward_seconds = training.warm_up(self.config, self._synthetic(), self._trial_step, self._trial_evaluation)
+        self.forward_seconds = training.warm_up(
+            self.config, self._synthetic(), self._trial_step, self._trial_evaluation
+        )
         for name, parameter in self.network.collect_params().items():
             parameter.set_data(initial[name])
         self.optimizer.reset()
@@ -88,11 +98,19 @@ class MxnetImplementation:
     def _resnet50(self, of: str) -> ResNet50:
         """Return our network in a precision, without values."""
         fused = self.config.run.device == "cpu" and of == "float32"
-        layout = Layout("N" + self.batch_format.layout, of, fused, self.config.run.quantization == quantization.NAME)
-        return ResNet50(self.config.data.classes, self.config.data.width, self.config.hyperparameters.bn_gamma_zero, layout)
+        layout = Layout(
+            "N" + self.batch_format.layout, of, fused, self.config.run.quantization == quantization.NAME
+        )
+        return ResNet50(
+            self.config.data.classes,
+            self.config.data.width,
+            self.config.hyperparameters.bn_gamma_zero,
+            layout,
+        )
 
     def _timed_step(self, of: str) -> Callable[[], None]:
-        """Return a forward and backward pass of our network in a precision; all-reduce and update take as long in any."""
+        """Return a forward and backward pass of our network in a precision; all-reduce and update take as
+        long in any."""
         network, batch = self._resnet50(of), next(self._synthetic().epoch())
         network.initialize(ctx=self.context)
         loss = TrainingLoss(network, self.config.data.classes, self.config.hyperparameters.label_smoothing)
@@ -124,7 +142,9 @@ class MxnetImplementation:
 
     def weights(self) -> dict[str, np.ndarray]:
         """Return copies of all tensors."""
-        arrays = {name: parameter.data().asnumpy() for name, parameter in self.network.collect_params().items()}
+        arrays = {
+            name: parameter.data().asnumpy() for name, parameter in self.network.collect_params().items()
+        }
         return {name: self._moved(array, 3, 1) for name, array in arrays.items()}
 
     def assign(self, arrays: Mapping[str, np.ndarray]) -> None:
@@ -134,7 +154,8 @@ class MxnetImplementation:
             parameters[name].set_data(mx.nd.array(self._moved(array, 1, 3)))
 
     def _moved(self, array: np.ndarray, axis: int, to: int) -> np.ndarray:
-        """Return the weights of a convolution with their input channels at another axis, if those are last here."""
+        """Return the weights of a convolution with their input channels at another axis, if those are last
+        here."""
         channels_last = self.batch_format.layout == "HWC" and array.ndim == 4
         return np.ascontiguousarray(np.moveaxis(array, axis, to)) if channels_last else array
 
@@ -142,7 +163,8 @@ class MxnetImplementation:
         """Multiply tensors by masks after every update."""
         parameters = self.network.collect_params()
         self._masks = [
-            (parameters[name].data(), mx.nd.array(self._moved(mask, 1, 3), self.context)) for name, mask in masks.items()
+            (parameters[name].data(), mx.nd.array(self._moved(mask, 1, 3), self.context))
+            for name, mask in masks.items()
         ]
 
     def momentum(self) -> dict[str, np.ndarray]:
@@ -157,7 +179,10 @@ class MxnetImplementation:
 
     def open_data(self) -> None:
         """Open the data set for the first time."""
-        self.training_data, self.validation_data = self._open(self.config, "train"), self._open(self.config, "val")
+        self.training_data, self.validation_data = (
+            self._open(self.config, "train"),
+            self._open(self.config, "val"),
+        )
 
     def begin_after(self, epoch: int, seed: int) -> None:
         """Go on as after ``epoch`` epochs, and read the training set with another seed."""
@@ -190,7 +215,11 @@ class MxnetImplementation:
         images, labels, samples, global_samples = batch
         ragged = samples < len(labels)
         with autograd.record():
-            loss = self._ragged_loss(images[:samples], labels[:samples]) if ragged else self._loss(images, labels)
+            loss = (
+                self._ragged_loss(images[:samples], labels[:samples])
+                if ragged
+                else self._loss(images, labels)
+            )
         loss.backward()
         self.communicator.all_reduce_gradients(self._gradients)
         self.optimizer.step(learning_rate, global_samples)

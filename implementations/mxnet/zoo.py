@@ -1,4 +1,5 @@
-"""Gluon's model zoo, used only to time the training step of its models (``rn50 bench throughput --models``)."""
+"""Gluon's model zoo, used only to time the training step of its models (``rn50 bench throughput
+--models``)."""
 
 import inspect
 from typing import Any
@@ -10,15 +11,19 @@ from mxnet.gluon.model_zoo import vision
 
 def models() -> dict[str, int]:
     """Return name -> side of the input in pixels, from the zoo's documentation."""
-    builders = (name for name, each in vars(vision).items() if inspect.isfunction(each) and not name.startswith("get_"))
+    builders = (
+        name
+        for name, each in vars(vision).items()
+        if inspect.isfunction(each) and not name.startswith("get_")
+    )
     return {name: 299 if name == "inception_v3" else 224 for name in builders}
 
 
 def network(model: str, classes: int, size: int, precision: str) -> Any:
     """Return a model of the zoo: logits of shape (batch, classes) from images (batch, 3, ``size``, ``size``).
 
-    It knows its shapes, but has no values yet. For a precision below float32 MXNet's own mixed precision casts. That applies to
-    the whole process, and leaves weights, gradients and update in float32.
+    It knows its shapes, but has no values yet. For a precision below float32 MXNet's own mixed precision
+    casts. That applies to the whole process, and leaves weights, gradients and update in float32.
     """
     if precision != "float32":
         amp.init(target_dtype=precision)

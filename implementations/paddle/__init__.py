@@ -1,4 +1,5 @@
-"""The PaddlePaddle implementation. Import PaddlePaddle itself by ``from implementations.paddle import paddle``."""
+"""The PaddlePaddle implementation. Import PaddlePaddle itself by ``from implementations.paddle import
+paddle``."""
 
 import contextlib
 import io
@@ -9,7 +10,8 @@ from rn50.machine import hardware
 from rn50.process import set_default
 
 MKL_KERNELS = {256: "5", 512: "7"}
-"""Bits of a processor's vectors -> the value of MKL_DEBUG_CPU_TYPE, which the MKL in the wheels still reads."""
+"""Bits of a processor's vectors -> the value of MKL_DEBUG_CPU_TYPE, which the MKL in the wheels still
+reads."""
 
 set_default("GLOG_minloglevel", "1")  # else paddle.distributed prints how the ranks connect
 # MKL takes its slowest kernels on a processor that Intel has not made, and convolutions are 88 % of a step.
@@ -18,8 +20,11 @@ if hardware.foreign_vectors():
 # It warns of every OMP_NUM_THREADS but 1, for builds with OpenBLAS; the wheels have MKL.
 with contextlib.redirect_stderr(io.StringIO()) as _said:
     import paddle
-sys.stderr.write("".join(line for line in _said.getvalue().splitlines(keepends=True) if "OMP_NUM_THREADS" not in line))
+sys.stderr.write(
+    "".join(line for line in _said.getvalue().splitlines(keepends=True) if "OMP_NUM_THREADS" not in line)
+)
 
-# Its import puts C functions in place of signal handlers, SIGTERM's among them, of which Python does not know.
+# Its import puts C functions in place of signal handlers, SIGTERM's among them, of which Python does not
+# know.
 paddle.disable_signal_handler()
 signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))

@@ -43,7 +43,8 @@ class SharedMemory(LocalRanks):
     """One of several ranks on the CPU of one machine; the gradients of all ranks are in shared memory."""
 
     def gradients(self, values: int) -> paddle.Tensor:
-        """Return a tensor of zeros for gradients, float32 of shape (values,), in shared memory. All ranks call it, once."""
+        """Return a tensor of zeros for gradients, float32 of shape (values,), in shared memory. All ranks
+        call it, once."""
         self._everybodys = self.share(values)
         return paddle.Tensor(value=self._everybodys[self.rank], place=paddle.CPUPlace(), zero_copy=True)
 
@@ -55,8 +56,8 @@ class SharedMemory(LocalRanks):
 class Distributed:
     """One rank of a paddle.distributed job, NCCL between GPUs and Gloo between CPUs.
 
-    It is started by our launchers, by ``python -m paddle.distributed.launch``, or by whatever sets the variables of
-    torch.distributed (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT).
+    It is started by our launchers, by ``python -m paddle.distributed.launch``, or by whatever sets the
+    variables of torch.distributed (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT).
     """
 
     def __init__(self, on_gpu: bool, environ: Mapping[str, str]) -> None:
@@ -65,10 +66,17 @@ class Distributed:
             process.set_variables(_met(LocalRanks(environ)))
         elif "PADDLE_TRAINER_ID" not in environ:
             if "RANK" not in environ:
-                raise UserError("DGXNGPU", "nobody has started more than one rank",
-                                "use ./run_and_time.sh, ./run.sub or LAUNCHER=fleetrun")
-            process.set_variables(_as_rank(*(environ[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")),
-                                           f"{environ['MASTER_ADDR']}:{environ['MASTER_PORT']}"))
+                raise UserError(
+                    "DGXNGPU",
+                    "nobody has started more than one rank",
+                    "use ./run_and_time.sh, ./run.sub or LAUNCHER=fleetrun",
+                )
+            process.set_variables(
+                _as_rank(
+                    *(environ[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")),
+                    f"{environ['MASTER_ADDR']}:{environ['MASTER_PORT']}",
+                )
+            )
         self._on_gpu, self.local_rank = on_gpu, int(process.environment()["PADDLE_RANK_IN_NODE"])
         if not on_gpu:  # else a build for GPUs takes NCCL
             process.set_variables({"PADDLE_DISTRI_BACKEND": "gloo"})
@@ -78,8 +86,11 @@ class Distributed:
         except ValueError as error:
             if "Bind network" not in str(error):
                 raise
-            raise UserError(process.environment()["PADDLE_MASTER"], "rank 0 cannot open this port",
-                            "set MASTER_PORT to a free one") from error
+            raise UserError(
+                process.environment()["PADDLE_MASTER"],
+                "rank 0 cannot open this port",
+                "set MASTER_PORT to a free one",
+            ) from error
         self.rank, self.size = distributed.get_rank(), distributed.get_world_size()
 
     def barrier(self) -> None:
@@ -93,7 +104,8 @@ class Distributed:
         return tensor.numpy()
 
     def all_reduce_seconds(self, values: int, repeats: int) -> list[float]:
-        """Return the seconds of each of ``repeats`` all-reduces of ``values`` float32 numbers, on the device of the gradients."""
+        """Return the seconds of each of ``repeats`` all-reduces of ``values`` float32 numbers, on the device
+        of the gradients."""
         tensor = paddle.zeros([values])
         seconds = []
         for _ in range(repeats):
@@ -121,7 +133,8 @@ class Distributed:
 
 
 def _met(ranks: LocalRanks) -> dict[str, str]:
-    """Return the environment of ``init_parallel_env`` for ranks of ``local_launcher``. Rank 0 broadcasts a free port."""
+    """Return the environment of ``init_parallel_env`` for ranks of ``local_launcher``. Rank 0 broadcasts a
+    free port."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         (port,) = ranks.all_reduce(np.array([free.getsockname()[1] if ranks.rank == 0 else 0]))
@@ -129,10 +142,16 @@ def _met(ranks: LocalRanks) -> dict[str, str]:
 
 
 def _as_rank(rank: str, size: str, local_rank: str, master: str) -> dict[str, str]:
-    """Return the environment of ``init_parallel_env`` for a rank; rank 0 serves the rendezvous at ``master``, as address:port."""
-    return {"PADDLE_TRAINER_ID": rank, "PADDLE_TRAINERS_NUM": size, "PADDLE_RANK_IN_NODE": local_rank,
-            "FLAGS_selected_gpus": local_rank, "PADDLE_MASTER": master,
-            "PADDLE_CURRENT_ENDPOINT": master}  # it has to be set, and nothing reads it
+    """Return the environment of ``init_parallel_env`` for a rank; rank 0 serves the rendezvous at ``master``,
+    as address:port."""
+    return {
+        "PADDLE_TRAINER_ID": rank,
+        "PADDLE_TRAINERS_NUM": size,
+        "PADDLE_RANK_IN_NODE": local_rank,
+        "FLAGS_selected_gpus": local_rank,
+        "PADDLE_MASTER": master,
+        "PADDLE_CURRENT_ENDPOINT": master,
+    }  # it has to be set, and nothing reads it
 
 
 def connect(config: configuration.Config) -> Any:

@@ -16,7 +16,8 @@ class DaliBatches(dali_batches.DaliBatches):
     def __init__(self, config: Config, split: Split, communicator: Any, seed: int, form: BatchFormat):
         super().__init__(config, split, communicator, seed, form)
         batch_size = config.hyperparameters.batch_size
-        # One buffer is enough: on a GPU one stream first reads the previous batch and then copies this one in.
+        # One buffer is enough: on a GPU one stream first reads the previous batch and then copies this one
+        # in.
         images = paddle.empty(form.shape(batch_size, config.data.image_size), form.dtype)
         self._buffers = images, paddle.empty([batch_size, 1], "float32")
         self._stream = None if form.device_id is None else paddle.device.cuda.current_stream().cuda_stream

@@ -21,7 +21,9 @@ def packages(software: Software, config: Config | None) -> Iterator[Finding]:
     shown = ", ".join(f"{name} {have[name]}" for name in relevant)
     if {"paddlepaddle", "paddlepaddle-gpu"} <= set(have):
         remedy = f"in another checkout, whose .venv has one of them: {command}"
-        yield Finding(FAILURE, "packages", f"two builds of Paddle have overwritten each other's files ({shown})", remedy)
+        yield Finding(
+            FAILURE, "packages", f"two builds of Paddle have overwritten each other's files ({shown})", remedy
+        )
     elif wanted not in have:
         yield Finding(FAILURE, "packages", f"no {wanted} beside {shown or 'this Python'}", command)
     elif not any(name.startswith("nvidia-dali-") for name in have):
@@ -30,14 +32,24 @@ def packages(software: Software, config: Config | None) -> Iterator[Finding]:
         yield Finding(OK, "packages", shown)
 
 
-def gpus(used: Sequence[Gpu], software: Software, grave: str, environ: Mapping[str, str]) -> Iterator[Finding]:
+def gpus(
+    used: Sequence[Gpu], software: Software, grave: str, environ: Mapping[str, str]
+) -> Iterator[Finding]:
     """Yield findings on the GPUs that the ranks use; what hinders their use has severity ``grave``."""
     traits = frameworks.traits("paddle")
     held = " ".join(f"{major}.{minor}" for major, minor in traits.capabilities)
     for gpu in used:
         if gpu.capability and not traits.runs_on(gpu.capability):
-            found = f"{gpu.name} has {gpu.capability[0]}.{gpu.capability[1]}; paddlepaddle-gpu holds code for {held} only"
-            yield Finding(grave, "compute capability", found, "train with PyTorch: FRAMEWORK=pytorch in the configuration, and "
-                          "in another checkout requirements/install.sh pytorch-gpu")
+            found = (
+                f"{gpu.name} has {gpu.capability[0]}.{gpu.capability[1]}; paddlepaddle-gpu holds code "
+                f"for {held} only"
+            )
+            yield Finding(
+                grave,
+                "compute capability",
+                found,
+                "train with PyTorch: FRAMEWORK=pytorch in the configuration, and in another checkout "
+                "requirements/install.sh pytorch-gpu",
+            )
             return
     yield Finding(OK, "compute capability", f"paddlepaddle-gpu holds code for {held}")

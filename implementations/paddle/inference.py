@@ -16,7 +16,8 @@ from rn50.machine import hardware
 from rn50.results.weights import Weights
 
 CONVOLUTION, PRODUCT = "conv2d", "matmul_v2"
-"""Operators that have weights. Paddle Inference computes the classifier's product in float32, quantised or not."""
+"""Operators that have weights. Paddle Inference computes the classifier's product in float32, quantised or
+not."""
 INT8_IMAGES = 8
 """Random images that calibrate int8 where its rate alone is wanted."""
 
@@ -24,15 +25,17 @@ INT8_IMAGES = 8
 def create(weights: Weights, way: str, precision: str, threads: int) -> Callable[[np.ndarray], np.ndarray]:
     """Return a function from images (N, 3, S, S) to logits (N, classes); ``way`` is "native" or "onednn".
 
-    In int8 it is as fast as a network of ``quantize``, and no more: random images calibrate it. Raises UserError for bfloat16 on
-    a processor without it.
+    In int8 it is as fast as a network of ``quantize``, and no more: random images calibrate it. Raises
+    UserError for bfloat16 on a processor without it.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = str(pathlib.Path(folder, "network"))
         write(weights, path)
         if precision == "int8":
             shape = INT8_IMAGES, 3, weights.image_size, weights.image_size
-            quantize(path, path, np.random.RandomState(0).standard_normal(shape).astype(np.float32), "abs_max")
+            quantize(
+                path, path, np.random.RandomState(0).standard_normal(shape).astype(np.float32), "abs_max"
+            )
         return read(path, threads, way, precision)
 
 
@@ -47,10 +50,12 @@ def write(weights: Weights, path: str) -> None:
 
 
 def quantize(source: str, path: str, images: np.ndarray, calibration: str) -> tuple[int, int]:
-    """Write what ``write`` wrote as ``source`` for int8 at ``path``; return how many of its layers are int8, and of how many.
+    """Write what ``write`` wrote as ``source`` for int8 at ``path``; return how many of its layers are int8,
+    and of how many.
 
-    ``images`` (N, 3, S, S) calibrate, by one of the algorithms of ``paddle.static.quantization.PostTrainingQuantization``.
-    Weights have a scale for each output channel; they are whole numbers, stored as float32.
+    ``images`` (N, 3, S, S) calibrate, by one of the algorithms of
+    ``paddle.static.quantization.PostTrainingQuantization``. Weights have a scale for each output channel;
+    they are whole numbers, stored as float32.
     """
     paddle.enable_static()
     try:
@@ -59,19 +64,28 @@ def quantize(source: str, path: str, images: np.ndarray, calibration: str) -> tu
     finally:
         paddle.disable_static()
     operators = program.global_block().ops
-    rounded = {name for each in operators if each.type.startswith("fake_quantize") for name in each.output_arg_names}
+    rounded = {
+        name for each in operators if each.type.startswith("fake_quantize") for name in each.output_arg_names
+    }
     layers = [each for each in operators if each.type in (CONVOLUTION, PRODUCT)]
     return sum(bool(rounded.intersection(each.input_arg_names)) for each in layers), len(layers)
 
 
 def _quantized(source: str, path: str, images: np.ndarray, calibration: str) -> paddle.static.Program:
     feed = paddle.static.data("images", [None, *images.shape[1:]], "float32")
-    loader = paddle.io.DataLoader(_Images(images), feed_list=[feed], places=[paddle.CPUPlace()], return_list=False)
+    loader = paddle.io.DataLoader(
+        _Images(images), feed_list=[feed], places=[paddle.CPUPlace()], return_list=False
+    )
     folder, name = os.path.split(source)
     quantizer = PostTrainingQuantization(
-        paddle.static.Executor(paddle.CPUPlace()), folder, model_filename=f"{name}.pdmodel", params_filename=f"{name}.pdiparams",
-        data_loader=loader, algo=calibration, quantizable_op_type=[CONVOLUTION],
-    )  # fmt: skip
+        paddle.static.Executor(paddle.CPUPlace()),
+        folder,
+        model_filename=f"{name}.pdmodel",
+        params_filename=f"{name}.pdiparams",
+        data_loader=loader,
+        algo=calibration,
+        quantizable_op_type=[CONVOLUTION],
+    )
     program = quantizer.quantize()
     folder, name = os.path.split(path)
     quantizer.save_quantized_model(folder, f"{name}.pdmodel", f"{name}.pdiparams")
@@ -91,7 +105,9 @@ class _Images(paddle.io.Dataset):
         return len(self._images)
 
 
-def read(path: str, threads: int, way: str = "onednn", precision: str = "float32") -> Callable[[np.ndarray], np.ndarray]:
+def read(
+    path: str, threads: int, way: str = "onednn", precision: str = "float32"
+) -> Callable[[np.ndarray], np.ndarray]:
     """Return a function from images to logits of what ``write`` or, in int8, ``quantize`` wrote."""
     settings = inference.Config(f"{path}.pdmodel", f"{path}.pdiparams")
     settings.disable_glog_info()

@@ -1,4 +1,5 @@
-"""Batches through the library that INPUT_LIBRARY names or, with "auto", that is there; nothing of the other is imported."""
+"""Batches through the library that INPUT_LIBRARY names or, with "auto", that is there; nothing of the other
+is imported."""
 
 from typing import Any
 
@@ -9,7 +10,8 @@ from rn50.settings.config import Config
 
 
 def prepare(config: Config, form: BatchFormat) -> None:
-    """Import, compile or start what the batches of ``open_batches`` need. Raises UserError if it is missing."""
+    """Import, compile or start what the batches of ``open_batches`` need. Raises UserError if it is
+    missing."""
     if training.input_library(config) == "dali":
         _dali_batches(config)
         dali.prepare(config, form)

@@ -12,4 +12,6 @@ def synthetic(config: Config, ranks: int, form: BatchFormat) -> Batches:
     batch_size, random = config.hyperparameters.batch_size, np.random.RandomState(0)
     images = random.standard_normal(form.shape(batch_size, config.data.image_size)).astype(form.dtype)
     labels = random.randint(config.data.classes, size=batch_size)
-    return RepeatedBatch(Batch(paddle.to_tensor(images), paddle.to_tensor(labels), batch_size, batch_size * ranks))
+    return RepeatedBatch(
+        Batch(paddle.to_tensor(images), paddle.to_tensor(labels), batch_size, batch_size * ranks)
+    )

@@ -36,17 +36,26 @@ class LoaderBatches(loader_batches.LoaderBatches):
 
     def _load(self, order: loader_records.Order, workers: int, each: int) -> Iterator[Any]:
         end_with_us = ask_to_end_with_parent()
-        batches = iter(DataLoader(
-            self._records, batch_sampler=order, collate_fn=self._records.arrays, num_workers=workers, prefetch_factor=each,
-            worker_init_fn=lambda _: end_with_us(),
-        ))  # fmt: skip
-        # It has no public way to end its processes, and its thread keeps it alive as long as there are batches: for ever.
+        batches = iter(
+            DataLoader(
+                self._records,
+                batch_sampler=order,
+                collate_fn=self._records.arrays,
+                num_workers=workers,
+                prefetch_factor=each,
+                worker_init_fn=lambda _: end_with_us(),
+            )
+        )
+        # It has no public way to end its processes, and its thread keeps it alive as long as there are
+        # batches: for ever.
         weakref.finalize(self, batches._try_shutdown_all)
         return map(_batch_or_fault, batches)
 
     def _on_device(self, images: paddle.Tensor, labels: paddle.Tensor) -> tuple[paddle.Tensor, paddle.Tensor]:
         pixels = ((images.astype("float32") - self._mean) / self._std).astype(self._form.dtype)
-        return pixels if self._form.layout == "HWC" else pixels.transpose([0, 3, 1, 2]), labels.astype("int64")
+        return pixels if self._form.layout == "HWC" else pixels.transpose([0, 3, 1, 2]), labels.astype(
+            "int64"
+        )
 
 
 def _batch_or_fault(arrays: list[paddle.Tensor]) -> Any:

@@ -1,4 +1,5 @@
-"""PaddlePaddle's training steps to be measured: on any batches, under its profiler, and on the models of paddle.vision."""
+"""PaddlePaddle's training steps to be measured: on any batches, under its profiler, and on the models of
+paddle.vision."""
 
 import collections
 import json
@@ -33,7 +34,9 @@ class PaddleMeasurable(PaddleImplementation, TrainingSteps):
         super().__init__(config)
         self._model = model
         if model is not None:
-            self.batch_format = self.batch_format._replace(layout="CHW")  # paddle.vision's models are never channels-last
+            self.batch_format = self.batch_format._replace(
+                layout="CHW"
+            )  # paddle.vision's models are never channels-last
 
     def _untrained(self) -> Any:
         if self._model is None:
@@ -45,8 +48,11 @@ class PaddleMeasurable(PaddleImplementation, TrainingSteps):
         """See ``Measurable``."""
         return super().train_steps(batches, lead_in, steps)
 
-    def profile(self, batches: Batches, steps: int, trace: pathlib.Path) -> tuple[EpochResult, list[Operator]]:
+    def profile(
+        self, batches: Batches, steps: int, trace: pathlib.Path
+    ) -> tuple[EpochResult, list[Operator]]:
         """Run steps under PaddlePaddle's profiler."""
+
         def export(running: profiler.Profiler) -> None:
             running.export(str(trace), format="json")
 
@@ -59,7 +65,9 @@ class PaddleMeasurable(PaddleImplementation, TrainingSteps):
 
 def operators(events: Iterable[dict[str, Any]], kinds: Container[str]) -> list[Operator]:
     """Return the events of ``kinds`` in a trace of the profiler, each with the time of those within it."""
-    ran = sorted((each for each in events if each.get("cat") in kinds), key=lambda each: (each["ts"], -each["dur"]))
+    ran = sorted(
+        (each for each in events if each.get("cat") in kinds), key=lambda each: (each["ts"], -each["dur"])
+    )
     seconds: dict[str, list[float]] = collections.defaultdict(list)
     end = 0.0
     for event in ran:

@@ -1,13 +1,15 @@
 """ResNet-50 v1.5 in PaddlePaddle, and the two functions a run computes: training loss and evaluation.
 
-He, Zhang, Ren and Sun, "Deep Residual Learning for Image Recognition" (arXiv:1512.03385), in the v1.5 form of the MLPerf
-reference: a down-sampling block has its stride in the 3x3 convolution. Parameters have the names that the rulesets compare.
+He, Zhang, Ren and Sun, "Deep Residual Learning for Image Recognition" (arXiv:1512.03385), in the v1.5 form of
+the MLPerf reference: a down-sampling block has its stride in the 3x3 convolution. Parameters have the names
+that the rulesets compare.
 
-Parameters are always float32. With ``precision`` "float16" or "bfloat16" they are cast, and so are the images, at the inputs of
-convolutions and the classifier. So parameters are the master weights of mixed precision, and gradients are float32 again. Between
-them activations stay in half precision; the statistics of batch norm and the loss are computed in float32. This is level O1 of
-paddle.amp, whose auto_cast would compute in float32 on some devices, after no more than a warning. Losses are summed over the
-batch, so gradients are large enough for float16 without loss scaling.
+Parameters are always float32. With ``precision`` "float16" or "bfloat16" they are cast, and so are the
+images, at the inputs of convolutions and the classifier. So parameters are the master weights of mixed
+precision, and gradients are float32 again. Between them activations stay in half precision; the statistics of
+batch norm and the loss are computed in float32. This is level O1 of paddle.amp, whose auto_cast would compute
+in float32 on some devices, after no more than a warning. Losses are summed over the batch, so gradients are
+large enough for float16 without loss scaling.
 """
 
 import itertools
@@ -42,23 +44,41 @@ def rounded_input(x: paddle.Tensor) -> paddle.Tensor:
     low, high = value.min().clip(max=0.0), value.max().clip(min=0.0)
     scale = (high - low).clip(min=SMALLEST) / INPUT_LEVELS
     zero_point = paddle.round(-low / scale)
-    return x + (((paddle.round(value / scale) + zero_point).clip(0.0, INPUT_LEVELS) - zero_point) * scale - value)
+    return x + (
+        ((paddle.round(value / scale) + zero_point).clip(0.0, INPUT_LEVELS) - zero_point) * scale - value
+    )
 
 
 class ConvNorm(nn.Layer):
     """Convolution without bias, batch norm, the sum with a shortcut if there is one, and ReLU if ``relu``.
 
-    ``layout`` is "NCHW" or "NHWC", that of the images; weights are (``outputs``, ``inputs``, kernel, kernel) in both.
+    ``layout`` is "NCHW" or "NHWC", that of the images; weights are (``outputs``, ``inputs``, kernel, kernel)
+    in both.
     """
 
     rounds = False
     """True if weights and inputs are rounded as in int8."""
 
-    def __init__(self, unit: str, index: str, inputs: int, outputs: int, kernel: int, stride: int, layout: str,
-                 precision: str, relu: bool = True, gamma: float = 1.0):
+    def __init__(
+        self,
+        unit: str,
+        index: str,
+        inputs: int,
+        outputs: int,
+        kernel: int,
+        stride: int,
+        layout: str,
+        precision: str,
+        relu: bool = True,
+        gamma: float = 1.0,
+    ):
         super().__init__()
         norm = f"bn{index.replace('1sc', 'sc')}"  # conv1 goes with bn1, but conv1sc with bnsc
-        self.names = {"weight": f"{unit}conv{index}_weight", "gamma": f"{unit}{norm}_gamma", "beta": f"{unit}{norm}_beta"}
+        self.names = {
+            "weight": f"{unit}conv{index}_weight",
+            "gamma": f"{unit}{norm}_gamma",
+            "beta": f"{unit}{norm}_beta",
+        }
         self.weight = empty(self, [outputs, inputs, kernel, kernel])
         self.gamma, self.beta = empty(self, [outputs]), empty(self, [outputs])
         self.register_buffer("running_mean", paddle.zeros([outputs]))
@@ -70,14 +90,21 @@ class ConvNorm(nn.Layer):
         """Set the values that a run begins with."""
         _, inputs, kernel, _ = self.weight.shape
         fill_normal(self.weight, (2 / (inputs * kernel * kernel)) ** 0.5, random)
-        for tensor, value in ((self.gamma, self._first_gamma), (self.beta, 0), (self.running_mean, 0), (self.running_var, 1)):
+        for tensor, value in (
+            (self.gamma, self._first_gamma),
+            (self.beta, 0),
+            (self.running_mean, 0),
+            (self.running_var, 1),
+        ):
             tensor.set_value(np.full(tensor.shape, value, np.float32))
 
     def forward(self, x: paddle.Tensor, shortcut: paddle.Tensor | None = None) -> paddle.Tensor:
         x, weight = (rounded_input(x), rounded_weight(self.weight)) if self.rounds else (x, self.weight)
         x = functional.conv2d(cast(x, self._precision), cast(weight, self._precision), **self._convolution)
         norm = self.running_mean, self.running_var, self.gamma, self.beta
-        x = functional.batch_norm(x, *norm, self.training, data_format=self._convolution["data_format"], **BATCH_NORM)
+        x = functional.batch_norm(
+            x, *norm, self.training, data_format=self._convolution["data_format"], **BATCH_NORM
+        )
         x = x if shortcut is None else x + shortcut
         return functional.relu(x) if self._relu else x
 
@@ -108,15 +135,28 @@ class Classifier(nn.Layer):
 class Bottleneck(nn.Layer):
     """1x1, 3x3 (with the stride) and 1x1 convolutions beside a shortcut."""
 
-    def __init__(self, stage: int, unit: int, inputs: int, channels: int, stride: int, layout: str, precision: str,
-                 last_gamma: float):
+    def __init__(
+        self,
+        stage: int,
+        unit: int,
+        inputs: int,
+        channels: int,
+        stride: int,
+        layout: str,
+        precision: str,
+        last_gamma: float,
+    ):
         super().__init__()
         name, outputs = f"stage{stage}_unit{unit}_", channels * EXPANSION
         self.first = ConvNorm(name, "1", inputs, channels, 1, 1, layout, precision)
         self.second = ConvNorm(name, "2", channels, channels, 3, stride, layout, precision)
         self.last = ConvNorm(name, "3", channels, outputs, 1, 1, layout, precision, gamma=last_gamma)
         projected = unit == 1
-        self.shortcut = ConvNorm(name, "1sc", inputs, outputs, 1, stride, layout, precision, relu=False) if projected else None
+        self.shortcut = (
+            ConvNorm(name, "1sc", inputs, outputs, 1, stride, layout, precision, relu=False)
+            if projected
+            else None
+        )
 
     def forward(self, x: paddle.Tensor) -> paddle.Tensor:
         shortcut = x if self.shortcut is None else self.shortcut(x)
@@ -126,24 +166,36 @@ class Bottleneck(nn.Layer):
 class ResNet50(nn.Layer):
     """Logits of shape (batch, classes) in float32 from images in ``layout``, "NCHW" or "NHWC".
 
-    ``width`` multiplies every channel count; 1 is the network of the benchmark. With ``gamma_zero`` the last batch norm of every
-    block starts at 0, so that a block starts as its shortcut (Goyal et al., arXiv:1706.02677, section 5.1). Parameters have no
-    values until ``initialize`` is called. With ``rounds`` every layer rounds its weights and inputs as in int8.
+    ``width`` multiplies every channel count; 1 is the network of the benchmark. With ``gamma_zero`` the last
+    batch norm of every block starts at 0, so that a block starts as its shortcut (Goyal et al.,
+    arXiv:1706.02677, section 5.1). Parameters have no values until ``initialize`` is called. With ``rounds``
+    every layer rounds its weights and inputs as in int8.
     """
 
-    def __init__(self, classes: int, width: float, gamma_zero: bool, precision: str, layout: str, rounds: bool = False):
+    def __init__(
+        self, classes: int, width: float, gamma_zero: bool, precision: str, layout: str, rounds: bool = False
+    ):
         super().__init__()
         inputs = round(64 * width)
         layers: list[nn.Layer] = [
-            ConvNorm("", "0", 3, inputs, 7, 2, layout, precision), nn.MaxPool2D(3, 2, 1, data_format=layout),
+            ConvNorm("", "0", 3, inputs, 7, 2, layout, precision),
+            nn.MaxPool2D(3, 2, 1, data_format=layout),
         ]
         for stage, (units, base) in enumerate(STAGES, start=1):
             channels = round(base * width)
             for unit in range(1, units + 1):
                 stride = 2 if unit == 1 and stage > 1 else 1
-                layers.append(Bottleneck(stage, unit, inputs, channels, stride, layout, precision, 0.0 if gamma_zero else 1.0))
+                layers.append(
+                    Bottleneck(
+                        stage, unit, inputs, channels, stride, layout, precision, 0.0 if gamma_zero else 1.0
+                    )
+                )
                 inputs = channels * EXPANSION
-        layers += [nn.AdaptiveAvgPool2D(1, data_format=layout), nn.Flatten(), Classifier(inputs, classes, precision)]
+        layers += [
+            nn.AdaptiveAvgPool2D(1, data_format=layout),
+            nn.Flatten(),
+            Classifier(inputs, classes, precision),
+        ]
         self.features = nn.Sequential(*layers)
         for layer in _named(self):
             layer.rounds = rounds
@@ -174,9 +226,14 @@ def fill_normal(parameter: paddle.Tensor, deviation: float, random: np.random.Ra
     parameter.set_value((random.standard_normal(parameter.shape) * deviation).astype(np.float32))
 
 
-def training_loss(network: nn.Layer, images: paddle.Tensor, labels: paddle.Tensor, label_smoothing: float) -> paddle.Tensor:
-    """Return the cross entropy of every sample, shape (batch,), with the smoothed target ``(1 - e) * onehot + e / classes``."""
-    losses = functional.cross_entropy(network(images), labels, reduction="none", label_smoothing=label_smoothing)
+def training_loss(
+    network: nn.Layer, images: paddle.Tensor, labels: paddle.Tensor, label_smoothing: float
+) -> paddle.Tensor:
+    """Return the cross entropy of every sample, shape (batch,), with the smoothed target ``(1 - e) * onehot +
+    e / classes``."""
+    losses = functional.cross_entropy(
+        network(images), labels, reduction="none", label_smoothing=label_smoothing
+    )
     return losses.reshape([-1])
 
 
@@ -194,7 +251,9 @@ class Named(NamedTuple):
 
 def trainable(network: nn.Layer) -> tuple[Named, ...]:
     """Return the 161 parameters that have a gradient, in the order of the network."""
-    return tuple(Named(name, getattr(layer, kind)) for layer in _named(network) for kind, name in layer.names.items())
+    return tuple(
+        Named(name, getattr(layer, kind)) for layer in _named(network) for kind, name in layer.names.items()
+    )
 
 
 def tensors(network: nn.Layer) -> dict[str, paddle.Tensor]:
@@ -212,15 +271,20 @@ def _named(network: nn.Layer) -> Iterator[Any]:
 
 
 def flatten_gradients(parameters: Sequence[Named], zeros: Callable[[int], paddle.Tensor]) -> paddle.Tensor:
-    """Flatten the gradients into one tensor of one dimension, and return it, so that the all-reduce is one operation.
+    """Flatten the gradients into one tensor of one dimension, and return it, so that the all-reduce is one
+    operation.
 
-    ``zeros(values)`` makes the tensor. From now on backpropagation adds to it. ``clear_grad`` must not be called any more: the
-    next backpropagation would make separate gradients, without a word.
+    ``zeros(values)`` makes the tensor. From now on backpropagation adds to it. ``clear_grad`` must not be
+    called any more: the next backpropagation would make separate gradients, without a word.
     """
     tensors = [parameter.tensor for parameter in parameters]
-    *begins, end = itertools.accumulate((math.ceil(each.size / ALIGNMENT) * ALIGNMENT for each in tensors), initial=0)
+    *begins, end = itertools.accumulate(
+        (math.ceil(each.size / ALIGNMENT) * ALIGNMENT for each in tensors), initial=0
+    )
     flat = zeros(end)
-    paddle.add_n([each.sum() for each in tensors]).backward()  # only a gradient that is there can be given another memory
+    paddle.add_n(
+        [each.sum() for each in tensors]
+    ).backward()  # only a gradient that is there can be given another memory
     for tensor, begin in zip(tensors, begins, strict=False):
         # PaddlePaddle has no public way; its tensor_fusion_helper.py does it so.
         view = flat._slice(begin, begin + tensor.size)

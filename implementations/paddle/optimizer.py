@@ -1,7 +1,8 @@
 """SGD and LARS by PaddlePaddle's LarsMomentumOptimizer, in agreement with ``rn50/benchmark/optimizers.py``.
 
-SGD is its LARS without weight decay, and so without trust ratios; the decay is added to the gradients beforehand.
-``paddle.optimizer.Momentum`` would not do: its learning rate is outside the momentum, which differs where the rate changes.
+SGD is its LARS without weight decay, and so without trust ratios; the decay is added to the gradients
+beforehand. ``paddle.optimizer.Momentum`` would not do: its learning rate is outside the momentum, which
+differs where the rate changes.
 """
 
 from collections.abc import Sequence
@@ -24,19 +25,27 @@ class Sgd:
     ``gradients`` is the result of ``model.flatten_gradients`` for ``parameters``.
     """
 
-    def __init__(self, parameters: Sequence[Named], gradients: paddle.Tensor, hyperparameters: Hyperparameters):
+    def __init__(
+        self, parameters: Sequence[Named], gradients: paddle.Tensor, hyperparameters: Hyperparameters
+    ):
         self._hyperparameters, self._gradients = hyperparameters, gradients
         for name, tensor in parameters:
             tensor.name = name  # by which the optimizer knows those without weight decay
         self._tensors = [each.tensor for each in parameters]
         self._decayed = [each.tensor for each in parameters if optimizers.has_weight_decay(each.name)]
         self._optimizer = LarsMomentumOptimizer(
-            learning_rate=0.0, momentum=self._hyperparameters.momentum, parameter_list=self._tensors,
-            epsilon=rules.LARS_EPSILON, **self._decay())
+            learning_rate=0.0,
+            momentum=self._hyperparameters.momentum,
+            parameter_list=self._tensors,
+            epsilon=rules.LARS_EPSILON,
+            **self._decay(),
+        )
 
     def momentum(self) -> dict[str, paddle.Tensor]:
         """Return the momentum by the names of the parameters; empty before the first step."""
-        return dict(self._optimizer._accumulators["velocity"])  # the names of its state_dict() change from object to object
+        return dict(
+            self._optimizer._accumulators["velocity"]
+        )  # the names of its state_dict() change from object to object
 
     def reset(self) -> None:
         """Set all momentum to 0."""
@@ -49,7 +58,8 @@ class Sgd:
 
     @paddle.no_grad()
     def step(self, learning_rate: float, samples: int) -> None:
-        """Make one update with gradients that are the sum over ``samples`` samples. It overwrites the gradients."""
+        """Make one update with gradients that are the sum over ``samples`` samples. It overwrites the
+        gradients."""
         self._gradients.scale_(1 / samples)
         self._add_decay()
         self._optimizer.set_lr(learning_rate)
@@ -66,9 +76,14 @@ class Lars(Sgd):
     """SGD in which the trust ratio of each weight scales its learning rate."""
 
     def _decay(self) -> dict[str, Any]:
-        excluded: list[str] = [each.name for each in self._tensors if not optimizers.has_weight_decay(each.name)]
-        return {"lars_coeff": self._hyperparameters.lars_eta, "exclude_from_weight_decay": excluded,
-                "lars_weight_decay": max(self._hyperparameters.weight_decay, SMALLEST_DECAY)}
+        excluded: list[str] = [
+            each.name for each in self._tensors if not optimizers.has_weight_decay(each.name)
+        ]
+        return {
+            "lars_coeff": self._hyperparameters.lars_eta,
+            "exclude_from_weight_decay": excluded,
+            "lars_weight_decay": max(self._hyperparameters.weight_decay, SMALLEST_DECAY),
+        }
 
     def _add_decay(self) -> None:
         """Do nothing: the optimizer adds all of it."""

@@ -1,4 +1,5 @@
-"""One rank of the timed run in PaddlePaddle: from a batch of the input pipeline to the update of the weights."""
+"""One rank of the timed run in PaddlePaddle: from a batch of the input pipeline to the update of the
+weights."""
 
 import itertools
 import math
@@ -34,8 +35,11 @@ class PaddleImplementation:
         self.config = config
         self._on_gpu = config.run.device == "gpu"
         if self._on_gpu:
-            training.require_gpus(config, paddle.device.cuda.device_count(),
-                                  "use paddlepaddle-gpu and a GPU of compute capability 6.1 to 8.9")
+            training.require_gpus(
+                config,
+                paddle.device.cuda.device_count(),
+                "use paddlepaddle-gpu and a GPU of compute capability 6.1 to 8.9",
+            )
         self.communicator: Any = connect(config)
         local_rank = self.communicator.local_rank
         if self._on_gpu:
@@ -43,7 +47,9 @@ class PaddleImplementation:
         paddle.set_device(f"gpu:{local_rank}" if self._on_gpu else "cpu")
         self.precision = precision.before_warm_up(config)
         half = self.precision.name == "float16"
-        self.batch_format = BatchFormat(local_rank, "HWC", half) if self._on_gpu else BatchFormat(None, "CHW", False)
+        self.batch_format = (
+            BatchFormat(local_rank, "HWC", half) if self._on_gpu else BatchFormat(None, "CHW", False)
+        )
         self._learning_rates, self._pace = training.LearningRates(config), training.Pace()
         self._masks: list[tuple[paddle.Tensor, paddle.Tensor]] = []
         self.steps = 0
@@ -67,7 +73,9 @@ class PaddleImplementation:
         self.parameters = trainable(self.network)
         self._gradients = flatten_gradients(self.parameters, self.communicator.gradients)
         self.optimizer = OPTIMIZERS[h.optimizer](self.parameters, self._gradients, h)
-        self.forward_seconds = training.warm_up(self.config, self._synthetic(), self._trial_step, self._trial_evaluation)
+        self.forward_seconds = training.warm_up(
+            self.config, self._synthetic(), self._trial_step, self._trial_evaluation
+        )
         self.network.initialize(seed)
         self.optimizer.reset()
         return [parameter.name for parameter in self.parameters]
@@ -75,8 +83,14 @@ class PaddleImplementation:
     def _untrained(self) -> Any:
         """Return the network without values."""
         data, gamma_zero = self.config.data, self.config.hyperparameters.bn_gamma_zero
-        return ResNet50(data.classes, data.width, gamma_zero, self.precision.name, f"N{self.batch_format.layout}",
-                        self.config.run.quantization == quantization.NAME)
+        return ResNet50(
+            data.classes,
+            data.width,
+            gamma_zero,
+            self.precision.name,
+            f"N{self.batch_format.layout}",
+            self.config.run.quantization == quantization.NAME,
+        )
 
     def _trial_step(self, batch: Batch) -> None:
         self._train_step(batch, learning_rate=0.0)
@@ -126,7 +140,10 @@ class PaddleImplementation:
 
     def open_data(self) -> None:
         """Open the data set for the first time."""
-        self.training_data, self.validation_data = self._open(self.config, "train"), self._open(self.config, "val")
+        self.training_data, self.validation_data = (
+            self._open(self.config, "train"),
+            self._open(self.config, "val"),
+        )
 
     def begin_after(self, epoch: int, seed: int) -> None:
         """Go on as after ``epoch`` epochs, and read the training set with another seed."""
@@ -159,7 +176,9 @@ class PaddleImplementation:
         images, labels, samples, global_samples = batch
         self.network.train()
         self._gradients.zero_()
-        losses = training_loss(self.network, images[:samples], labels[:samples], self.config.hyperparameters.label_smoothing)
+        losses = training_loss(
+            self.network, images[:samples], labels[:samples], self.config.hyperparameters.label_smoothing
+        )
         losses.sum().backward()
         self.communicator.all_reduce_gradients(self._gradients)
         self.optimizer.step(learning_rate, global_samples)

@@ -13,17 +13,21 @@ TRAITS = Traits(
     # On a CPU it takes bfloat16 with a warning, and computes in float32.
     precisions={"cpu": ("float32",), "gpu": ("float32", "float16", "bfloat16")},
     input_libraries=("dali", "dataloader"),
-    automatic_input={device: {"dali": "nvidia.dali.plugin.paddle", "dataloader": "paddle"} for device in ("cpu", "gpu")},
+    automatic_input={
+        device: {"dali": "nvidia.dali.plugin.paddle", "dataloader": "paddle"} for device in ("cpu", "gpu")
+    },
     inference={"native": ("float32",), "onednn": ("float32", "bfloat16", "int8")},
     calibrations={"minmax": "abs_max", "entropy": "KL", "percentile": "hist"},
     exports=(".pdmodel", ".pdiparams"),
     capabilities=MACHINE_CODE,
     least_capabilities={"float16": (7, 0), "bfloat16": (8, 0)},  # as in its paddle/amp/auto_cast.py
-    launchers={"fleetrun": Launcher(("paddle.distributed.launch", "--nproc_per_node", "{ranks}", "--log_dir", "{folder}"),
-                                    rank="PADDLE_TRAINER_ID")},
+    launchers={
+        "fleetrun": Launcher(
+            ("paddle.distributed.launch", "--nproc_per_node", "{ranks}", "--log_dir", "{folder}"),
+            rank="PADDLE_TRAINER_ID",
+        )
+    },
     prefixes=("FLAGS_", "PADDLE_"),
     of_one_rank="PADDLE_|FLAGS_selected_",
-    meanings={
-        "FLAGS_paddle_num_threads": "threads of the matrix products of a rank on a CPU",
-    },
+    meanings={"FLAGS_paddle_num_threads": "threads of the matrix products of a rank on a CPU"},
 )

@@ -18,7 +18,8 @@ def models() -> dict[str, int]:
 
 
 class ZooNetwork(nn.Layer):
-    """Logits of shape (batch, ``classes``) in float32 from images (batch, 3, S, S), by a model of paddle.vision."""
+    """Logits of shape (batch, ``classes``) in float32 from images (batch, 3, S, S), by a model of
+    paddle.vision."""
 
     def __init__(self, model: str, classes: int, precision: str):
         super().__init__()
@@ -27,9 +28,15 @@ class ZooNetwork(nn.Layer):
         self.network = self._drawn()
         for path, layer in self.network.named_sublayers():
             # model.trainable finds parameters by these names, and the optimizer those without weight decay.
-            own = {kind: value for kind, value in layer.named_parameters(include_sublayers=False) if not value.stop_gradient}
+            own = {
+                kind: value
+                for kind, value in layer.named_parameters(include_sublayers=False)
+                if not value.stop_gradient
+            }
             if own:
-                layer.names = {kind: f"{path}.{kind}{'' if value.ndim > 1 else '_bias'}" for kind, value in own.items()}
+                layer.names = {
+                    kind: f"{path}.{kind}{'' if value.ndim > 1 else '_bias'}" for kind, value in own.items()
+                }
 
     def _drawn(self) -> Any:
         return getattr(vision, self._model)(num_classes=self._classes)
@@ -47,11 +54,14 @@ class ZooNetwork(nn.Layer):
 
     def _logits(self, x: paddle.Tensor) -> paddle.Tensor:
         logits = self.network(x)
-        return logits[0] if isinstance(logits, (list, tuple)) else logits  # the others are those of GoogLeNet's auxiliary heads
+        return (
+            logits[0] if isinstance(logits, (list, tuple)) else logits
+        )  # the others are those of GoogLeNet's auxiliary heads
 
 
 def refuse_silent_float32(precision: str) -> None:
-    """Raise UserError if auto_cast computes in float32 here in place of ``precision``, after no more than a warning."""
+    """Raise UserError if auto_cast computes in float32 here in place of ``precision``, after no more than a
+    warning."""
     if precision == "float32":
         return
     with warnings.catch_warnings():
@@ -59,4 +69,8 @@ def refuse_silent_float32(precision: str) -> None:
         with paddle.amp.auto_cast(level="O1", dtype=precision):
             product = paddle.matmul(paddle.ones([8, 8]), paddle.ones([8, 8]))
     if product.dtype != getattr(paddle, precision):
-        raise UserError(f"PRECISION={precision}", "auto_cast of PaddlePaddle computes in float32 on this device", "use float32")
+        raise UserError(
+            f"PRECISION={precision}",
+            "auto_cast of PaddlePaddle computes in float32 on this device",
+            "use float32",
+        )

@@ -39,7 +39,8 @@ class SharedMemory(LocalRanks):
     """One of several ranks on the CPU of one machine; the gradients of all ranks are in shared memory."""
 
     def gradients(self, values: int, device: torch.device) -> torch.Tensor:
-        """Return a tensor of zeros for gradients, float32 of shape (values,), in shared memory. All ranks call it, once."""
+        """Return a tensor of zeros for gradients, float32 of shape (values,), in shared memory. All ranks
+        call it, once."""
         self._everybodys = self.share(values)
         return torch.from_numpy(self._everybodys[self.rank])
 
@@ -49,7 +50,8 @@ class SharedMemory(LocalRanks):
 
 
 class Distributed:
-    """One rank of a torch.distributed job, NCCL between GPUs and Gloo between CPUs; started by our launchers or by torchrun."""
+    """One rank of a torch.distributed job, NCCL between GPUs and Gloo between CPUs; started by our launchers
+    or by torchrun."""
 
     def __init__(self, on_gpu: bool, environ: Mapping[str, str]) -> None:
         self.library = "NCCL" if on_gpu else "Gloo"
@@ -60,7 +62,11 @@ class Distributed:
         elif "LOCAL_RANK" in environ:
             self.local_rank = int(environ["LOCAL_RANK"])
         else:
-            raise UserError("DGXNGPU", "nobody has started more than one rank", "use ./run_and_time.sh, ./run.sub or torchrun")
+            raise UserError(
+                "DGXNGPU",
+                "nobody has started more than one rank",
+                "use ./run_and_time.sh, ./run.sub or torchrun",
+            )
         self._device = torch.device("cuda", self.local_rank) if on_gpu else torch.device("cpu")
         if on_gpu:
             torch.cuda.set_device(self._device)
@@ -70,8 +76,11 @@ class Distributed:
         except distributed.DistNetworkError as error:
             if "EADDRINUSE" not in str(error):
                 raise
-            raise UserError(f"{environ['MASTER_ADDR']}:{environ['MASTER_PORT']}", "rank 0 cannot open this port",
-                            "set MASTER_PORT to a free one") from error
+            raise UserError(
+                f"{environ['MASTER_ADDR']}:{environ['MASTER_PORT']}",
+                "rank 0 cannot open this port",
+                "set MASTER_PORT to a free one",
+            ) from error
         self.rank, self.size = distributed.get_rank(), distributed.get_world_size()
 
     def barrier(self) -> None:
@@ -86,7 +95,8 @@ class Distributed:
             return tensor.cpu().numpy()
 
     def all_reduce_seconds(self, values: int, repeats: int) -> list[float]:
-        """Return the seconds of each of ``repeats`` all-reduces of ``values`` float32 numbers, on the device of the gradients."""
+        """Return the seconds of each of ``repeats`` all-reduces of ``values`` float32 numbers, on the device
+        of the gradients."""
         tensor = torch.zeros(values, device=self._device)
         seconds = []
         for _ in range(repeats):
@@ -114,8 +124,13 @@ class Distributed:
 
 
 def _met(ranks: LocalRanks) -> dict[str, Any]:
-    """Return the arguments of ``init_process_group`` for ranks of ``local_launcher``. Rank 0 broadcasts a free port."""
-    store = distributed.TCPStore("127.0.0.1", 0, ranks.size, is_master=True, wait_for_workers=False) if ranks.rank == 0 else None
+    """Return the arguments of ``init_process_group`` for ranks of ``local_launcher``. Rank 0 broadcasts a
+    free port."""
+    store = (
+        distributed.TCPStore("127.0.0.1", 0, ranks.size, is_master=True, wait_for_workers=False)
+        if ranks.rank == 0
+        else None
+    )
     (port,) = ranks.all_reduce(np.array([store.port if store else 0]))
     store = store or distributed.TCPStore("127.0.0.1", int(port), ranks.size, is_master=False)
     return {"store": store, "rank": ranks.rank, "world_size": ranks.size}

@@ -1,4 +1,5 @@
-"""Crop, resize, mirror and normalise a batch with PyTorch's operations, two kernels an image; ``kernels.crop`` is faster."""
+"""Crop, resize, mirror and normalise a batch with PyTorch's operations, two kernels an image;
+``kernels.crop`` is faster."""
 
 from collections.abc import Sequence
 
@@ -6,8 +7,14 @@ import torch
 from torch.nn import functional
 
 
-def cut(images: Sequence[torch.Tensor], parts: torch.Tensor, windows: torch.Tensor, mean: torch.Tensor, std: torch.Tensor,
-        out: torch.Tensor) -> None:
+def cut(
+    images: Sequence[torch.Tensor],
+    parts: torch.Tensor,
+    windows: torch.Tensor,
+    mean: torch.Tensor,
+    std: torch.Tensor,
+    out: torch.Tensor,
+) -> None:
     """See ``kernels.crop.cut``. Positions are in float32 here, so exact halves may be rounded otherwise."""
     size = out.shape[1]
     maps = _affine(parts, windows, size).to(out.device)
@@ -15,12 +22,17 @@ def cut(images: Sequence[torch.Tensor], parts: torch.Tensor, windows: torch.Tens
     made = []
     for image, (x, y, w, h), grid in zip(images, parts.tolist(), grids, strict=False):
         part = image[None, :, y : y + h, x : x + w].float()
-        made.append(functional.grid_sample(part, grid[None], padding_mode="border", align_corners=False)[0].permute(1, 2, 0))
+        made.append(
+            functional.grid_sample(part, grid[None], padding_mode="border", align_corners=False)[0].permute(
+                1, 2, 0
+            )
+        )
     out.copy_(torch.stack(made).round_().sub_(mean).div_(std))
 
 
 def _affine(parts: torch.Tensor, windows: torch.Tensor, size: int) -> torch.Tensor:
-    """Return the affine maps from the square [-1, 1] to the windows, in coordinates in which a part is that square."""
+    """Return the affine maps from the square [-1, 1] to the windows, in coordinates in which a part is that
+    square."""
     (first, step), sides = windows.unbind(2), parts[:, 2:]
     maps = torch.zeros(len(parts), 2, 3)
     maps[:, [0, 1], [0, 1]] = (step * size / sides).float()

@@ -17,8 +17,11 @@ class DaliBatches(dali_batches.DaliBatches):
     def __init__(self, config: Config, split: Split, communicator: Any, seed: int, form: BatchFormat):
         super().__init__(config, split, communicator, seed, form)
         device, batch_size = device_of(form), config.hyperparameters.batch_size
-        # One buffer is enough: on a GPU one stream first reads the previous batch and then copies this one in.
-        images = torch.empty(form.shape(batch_size, config.data.image_size), dtype=getattr(torch, form.dtype), device=device)
+        # One buffer is enough: on a GPU one stream first reads the previous batch and then copies this one
+        # in.
+        images = torch.empty(
+            form.shape(batch_size, config.data.image_size), dtype=getattr(torch, form.dtype), device=device
+        )
         self._buffers = images, torch.empty(batch_size, 1, device=device)
         self._stream = torch.cuda.current_stream(device) if device.type == "cuda" else None
         self._wrong = torch.zeros((), device=device, dtype=torch.int64)

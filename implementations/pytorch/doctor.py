@@ -20,9 +20,13 @@ def packages(software: Software, config: Config | None) -> Iterator[Finding]:
     """Yield findings on installed packages; ``config`` is None where nothing is configured."""
     yield _packages(software, config)
     if config and software.missing_to_compile and config.run.step_mode in COMPILED[config.run.device]:
-        yield Finding(FAILURE, "compiler", f"STEP_MODE={config.run.step_mode} compiles when a run starts, and lacks "
-                      f"{' and '.join(software.missing_to_compile)}",
-                      f"sudo apt-get install {' '.join(software.missing_to_compile)}, or set STEP_MODE=eager")
+        yield Finding(
+            FAILURE,
+            "compiler",
+            f"STEP_MODE={config.run.step_mode} compiles when a run starts, and lacks "
+            f"{' and '.join(software.missing_to_compile)}",
+            f"sudo apt-get install {' '.join(software.missing_to_compile)}, or set STEP_MODE=eager",
+        )
 
 
 def _packages(software: Software, config: Config | None) -> Finding:
@@ -46,5 +50,6 @@ def _packages(software: Software, config: Config | None) -> Finding:
         remedy = f"{command}, or {another}" if device == "gpu" else another  # no set for CPUs has it
         return Finding(FAILURE, "packages", f"no torchvision beside {shown}", remedy)
     if library == "auto" and no_dali:
-        shown += f"; no DALI: {'torchvision' if device == 'gpu' and 'torchvision' in have else 'DataLoader'} decodes the images"
+        decoder = "torchvision" if device == "gpu" and "torchvision" in have else "DataLoader"
+        shown += f"; no DALI: {decoder} decodes the images"
     return Finding(OK, "packages", shown)

@@ -16,7 +16,11 @@ class FusedLars(Sgd):
     """See ``optimizer.Lars``."""
 
     def __init__(
-        self, parameters: Sequence[Named], weights: torch.Tensor, gradients: torch.Tensor, hyperparameters: Hyperparameters
+        self,
+        parameters: Sequence[Named],
+        weights: torch.Tensor,
+        gradients: torch.Tensor,
+        hyperparameters: Hyperparameters,
     ):
         super().__init__(parameters, weights, gradients, hyperparameters)
         begins, end = starts([each.tensor.numel() for each in parameters])
@@ -25,7 +29,10 @@ class FusedLars(Sgd):
         for place, (begin, stop) in enumerate(zip(begins, [*begins[1:], end], strict=False)):
             chunks = range(begin, stop, lars.CHUNK)
             first, last = len(table), len(table) + len(chunks)
-            table += [[each, min(each + lars.CHUNK, stop), first, last, int(place < self._decayed)] for each in chunks]
+            table += [
+                [each, min(each + lars.CHUNK, stop), first, last, int(place < self._decayed)]
+                for each in chunks
+            ]
             most = max(most, len(chunks))
         self._chunks = torch.tensor(table, dtype=torch.int32, device=weights.device)
         self._most = triton.next_power_of_2(most)
@@ -45,5 +52,17 @@ class FusedLars(Sgd):
         read = self._weights, self._of_weights, self._gradients
         lars.squares_of_chunks[(count,)](*read, self._chunks, self._squares, count, **how)
         lars.update[(count,)](
-            *read, self._velocities, self._chunks, self._squares, count, learning_rate, float(samples),
-            h.lars_eta, h.momentum, h.weight_decay, rules.LARS_EPSILON, MOST=self._most, **how)
+            *read,
+            self._velocities,
+            self._chunks,
+            self._squares,
+            count,
+            learning_rate,
+            float(samples),
+            h.lars_eta,
+            h.momentum,
+            h.weight_decay,
+            rules.LARS_EPSILON,
+            MOST=self._most,
+            **how,
+        )

@@ -1,8 +1,9 @@
-"""Batch norm, the sum with a shortcut and ReLU by Triton kernels that make as few passes over memory as possible.
+"""Batch norm, the sum with a shortcut and ReLU by Triton kernels that make as few passes over memory as
+possible.
 
-Ioffe and Szegedy, "Batch Normalization" (arXiv:1502.03167): y = gamma * x' + beta, x' = (x - mean) / sqrt(var + eps), with mean
-and variance of a channel over the batch. The equations of the backward pass stand beside the kernels, in ``kernels/``.
-``BUILT`` of ``benchmarks/step_floor.py`` counts the bytes moved.
+Ioffe and Szegedy, "Batch Normalization" (arXiv:1502.03167): y = gamma * x' + beta, x' = (x - mean) / sqrt(var
++ eps), with mean and variance of a channel over the batch. The equations of the backward pass stand beside
+the kernels, in ``kernels/``. ``BUILT`` of ``benchmarks/step_floor.py`` counts the bytes moved.
 """
 
 from typing import Any
@@ -26,12 +27,23 @@ class _Norm(torch.autograd.Function):
     """Batch norm, and ReLU if ``relu``."""
 
     @staticmethod
-    def forward(context: Any, x: torch.Tensor, gamma: torch.Tensor, beta: torch.Tensor, running_mean: torch.Tensor,
-                running_var: torch.Tensor, momentum: float, eps: float, relu: bool) -> torch.Tensor:
+    def forward(
+        context: Any,
+        x: torch.Tensor,
+        gamma: torch.Tensor,
+        beta: torch.Tensor,
+        running_mean: torch.Tensor,
+        running_var: torch.Tensor,
+        momentum: float,
+        eps: float,
+        relu: bool,
+    ) -> torch.Tensor:
         x = _channels_last(x)
         of, out = divided(x), torch.empty_like(x)
         mean, scale = moments(x, running_mean, running_var, momentum, eps)
-        normalise_kernel[of.programs](x, out, mean, scale, gamma, beta, of.rows, of.columns, RELU=relu, **SHAPE)
+        normalise_kernel[of.programs](
+            x, out, mean, scale, gamma, beta, of.rows, of.columns, RELU=relu, **SHAPE
+        )
         context.save_for_backward(x, gamma, beta, mean, scale)
         context.relu = relu
         return out
@@ -43,24 +55,47 @@ class _Norm(torch.autograd.Function):
         parts = of.parts(gradients.RESIDENT)
         sums = torch.empty(2, parts, of.columns, device=x.device)
         gradients.sums_of_parts[(parts * of.column_blocks,)](
-            gradient, x, sums, mean, scale, gamma, beta, of.rows, of.columns, parts, RELU=context.relu, **SHAPE)
+            gradient,
+            x,
+            sums,
+            mean,
+            scale,
+            gamma,
+            beta,
+            of.rows,
+            of.columns,
+            parts,
+            RELU=context.relu,
+            **SHAPE,
+        )
         for_beta, for_gamma = sums.sum(1)
         to = _input_gradient(gradient, x, gamma, beta, mean, scale, for_beta, for_gamma, context.relu)
         return to, for_gamma, for_beta, None, None, None, None, None
 
 
 class _EndOfBlock(torch.autograd.Function):
-    """Batch norm, the sum with a shortcut and ReLU. The output is returned twice, so that the gradients of two readers arrive
-    separately."""
+    """Batch norm, the sum with a shortcut and ReLU. The output is returned twice, so that the gradients of
+    two readers arrive separately."""
 
     @staticmethod
-    def forward(context: Any, x: torch.Tensor, shortcut: torch.Tensor, gamma: torch.Tensor, beta: torch.Tensor,
-                running_mean: torch.Tensor, running_var: torch.Tensor, momentum: float, eps: float) -> tuple[torch.Tensor, ...]:
+    def forward(
+        context: Any,
+        x: torch.Tensor,
+        shortcut: torch.Tensor,
+        gamma: torch.Tensor,
+        beta: torch.Tensor,
+        running_mean: torch.Tensor,
+        running_var: torch.Tensor,
+        momentum: float,
+        eps: float,
+    ) -> tuple[torch.Tensor, ...]:
         x, shortcut = _channels_last(x), _channels_last(shortcut)
         of, out = divided(x, NARROW), torch.empty_like(x)
         mean, scale = moments(x, running_mean, running_var, momentum, eps)
         mask = empty_mask(of, x.device)
-        block.end_of_block[of.programs](x, shortcut, out, mask, mean, scale, gamma, beta, of.rows, of.columns, **NARROW)
+        block.end_of_block[of.programs](
+            x, shortcut, out, mask, mean, scale, gamma, beta, of.rows, of.columns, **NARROW
+        )
         context.save_for_backward(x, mask, gamma, beta, mean, scale)
         context.set_materialize_grads(False)
         return out, out.detach()
@@ -74,7 +109,20 @@ class _EndOfBlock(torch.autograd.Function):
         sums = torch.empty(2, parts, of.columns, device=x.device)
         g = torch.empty_like(x)
         block.block_sums[(parts * of.column_blocks,)](
-            given[0], given[-1], x, mask, g, sums, mean, scale, of.rows, of.columns, parts, TWO=len(given) == 2, **NARROW)
+            given[0],
+            given[-1],
+            x,
+            mask,
+            g,
+            sums,
+            mean,
+            scale,
+            of.rows,
+            of.columns,
+            parts,
+            TWO=len(given) == 2,
+            **NARROW,
+        )
         for_beta, for_gamma = sums.sum(1)
         to = _input_gradient(g, x, gamma, beta, mean, scale, for_beta, for_gamma, relu=False)
         return to, g, for_gamma, for_beta, None, None, None, None
@@ -84,8 +132,16 @@ class _Stem(torch.autograd.Function):
     """Batch norm, ReLU and max-pooling of 3x3 with stride 2 and padding 1."""
 
     @staticmethod
-    def forward(context: Any, x: torch.Tensor, gamma: torch.Tensor, beta: torch.Tensor, running_mean: torch.Tensor,
-                running_var: torch.Tensor, momentum: float, eps: float) -> torch.Tensor:
+    def forward(
+        context: Any,
+        x: torch.Tensor,
+        gamma: torch.Tensor,
+        beta: torch.Tensor,
+        running_mean: torch.Tensor,
+        running_var: torch.Tensor,
+        momentum: float,
+        eps: float,
+    ) -> torch.Tensor:
         x = _channels_last(x)
         images, channels, *sides = x.shape
         mean, scale = moments(x, running_mean, running_var, momentum, eps)
@@ -94,7 +150,8 @@ class _Stem(torch.autograd.Function):
         positions = torch.empty_like(out, dtype=torch.uint8)
         of = divided(out, NARROW)
         stem.stem[of.programs](
-            x, out, positions, mean, scale, gamma, beta, of.rows, of.columns, *sides, *out.shape[2:], **NARROW)
+            x, out, positions, mean, scale, gamma, beta, of.rows, of.columns, *sides, *out.shape[2:], **NARROW
+        )
         context.save_for_backward(x, positions, gamma, mean, scale)
         return out
 
@@ -106,30 +163,77 @@ class _Stem(torch.autograd.Function):
         parts = of.parts(stem.RESIDENT)
         sums = torch.empty(2, parts, of.columns, device=x.device)
         stem.stem_sums[(parts * of.column_blocks,)](
-            gradient, positions, x, sums, mean, scale, of.rows, of.columns, parts, *sides, **NARROW)
+            gradient, positions, x, sums, mean, scale, of.rows, of.columns, parts, *sides, **NARROW
+        )
         for_beta, for_gamma = sums.sum(1)
         stem.stem_input_gradient[of.programs](
-            gradient, positions, x, to, mean, scale, gamma, for_beta, for_gamma, of.rows, of.columns, *sides, **NARROW)
+            gradient,
+            positions,
+            x,
+            to,
+            mean,
+            scale,
+            gamma,
+            for_beta,
+            for_gamma,
+            of.rows,
+            of.columns,
+            *sides,
+            **NARROW,
+        )
         return to, for_gamma, for_beta, None, None, None, None
 
 
-def _input_gradient(gradient: torch.Tensor, x: torch.Tensor, gamma: torch.Tensor, beta: torch.Tensor, mean: torch.Tensor,
-                    scale: torch.Tensor, for_beta: torch.Tensor, for_gamma: torch.Tensor, relu: bool) -> torch.Tensor:
+def _input_gradient(
+    gradient: torch.Tensor,
+    x: torch.Tensor,
+    gamma: torch.Tensor,
+    beta: torch.Tensor,
+    mean: torch.Tensor,
+    scale: torch.Tensor,
+    for_beta: torch.Tensor,
+    for_gamma: torch.Tensor,
+    relu: bool,
+) -> torch.Tensor:
     of, to = divided(x), torch.empty_like(x)
     gradients.input_gradient[of.programs](
-        gradient, x, to, mean, scale, gamma, beta, for_beta, for_gamma, of.rows, of.columns, RELU=relu, **SHAPE)
+        gradient,
+        x,
+        to,
+        mean,
+        scale,
+        gamma,
+        beta,
+        for_beta,
+        for_gamma,
+        of.rows,
+        of.columns,
+        RELU=relu,
+        **SHAPE,
+    )
     return to
 
 
-def normalise(x: torch.Tensor, shortcut: torch.Tensor | None, gamma: torch.Tensor, beta: torch.Tensor,
-              running_mean: torch.Tensor, running_var: torch.Tensor, momentum: float, eps: float, relu: bool,
-              twice: bool = False, pool: bool = False) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+def normalise(
+    x: torch.Tensor,
+    shortcut: torch.Tensor | None,
+    gamma: torch.Tensor,
+    beta: torch.Tensor,
+    running_mean: torch.Tensor,
+    running_var: torch.Tensor,
+    momentum: float,
+    eps: float,
+    relu: bool,
+    twice: bool = False,
+    pool: bool = False,
+) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Return relu(batch_norm(x) + shortcut) in training mode, with the shape (N, C, H, W) and dtype of ``x``.
 
-    ``x`` has more than one value per channel. ``shortcut`` is None or like ``x``. Without a shortcut ReLU is applied if ``relu``,
-    and with one always. The other tensors are float32 of shape (C,). The running statistics are updated like those of
-    ``torch.nn.functional.batch_norm``. With a shortcut and ``twice`` the result is returned twice, for two readers. With ``pool``
-    and ``relu``, and no shortcut, max-pooling of 3x3 with stride 2 and padding 1 follows.
+    ``x`` has more than one value per channel. ``shortcut`` is None or like ``x``. Without a shortcut ReLU is
+    applied if ``relu``, and with one always. The other tensors are float32 of shape (C,). The running
+    statistics are updated like those of ``torch.nn.functional.batch_norm``. With a shortcut and ``twice`` the
+    result is returned twice, for two readers. With ``pool`` and ``relu``, and no shortcut, max-pooling of 3x3
+    with stride 2 and padding 1 follows.
     """
     if pool:
         return _Stem.apply(x, gamma, beta, running_mean, running_var, momentum, eps)

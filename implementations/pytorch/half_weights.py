@@ -1,7 +1,9 @@
-"""A step that casts all weights to half precision in one kernel, and copies their gradients to one tensor as they are.
+"""A step that casts all weights to half precision in one kernel, and copies their gradients to one tensor as
+they are.
 
-Autocast casts the weights of each layer by a kernel of its own. Autograd casts every gradient back to float32 and adds it to one
-that was set to 0. The values are the same: a layer has rounded its gradient to half precision before autograd casts it.
+Autocast casts the weights of each layer by a kernel of its own. Autograd casts every gradient back to float32
+and adds it to one that was set to 0. The values are the same: a layer has rounded its gradient to half
+precision before autograd casts it.
 """
 
 import functools
@@ -19,13 +21,21 @@ from rn50.benchmark import optimizers
 class HalfWeights(Eager):
     """Runs a step operation by operation, with the weights of convolutions and classifier in ``precision``.
 
-    ``parameters``, ``weights`` and ``gradients`` are those of ``optimizer.Sgd``: these weights, which have weight decay, are the
-    first. Their gradients are written to ``of_weights``, flattened like ``gradients`` and of any precision, and those of the
-    other parameters to ``gradients``.
+    ``parameters``, ``weights`` and ``gradients`` are those of ``optimizer.Sgd``: these weights, which have
+    weight decay, are the first. Their gradients are written to ``of_weights``, flattened like ``gradients``
+    and of any precision, and those of the other parameters to ``gradients``.
     """
 
-    def __init__(self, network: nn.Module, parameters: Sequence[Named], weights: torch.Tensor, gradients: torch.Tensor,
-                 label_smoothing: float, precision: torch.dtype, of_weights: torch.Tensor):
+    def __init__(
+        self,
+        network: nn.Module,
+        parameters: Sequence[Named],
+        weights: torch.Tensor,
+        gradients: torch.Tensor,
+        label_smoothing: float,
+        precision: torch.dtype,
+        of_weights: torch.Tensor,
+    ):
         super().__init__(network, gradients, label_smoothing)
         decayed = [each for each in parameters if optimizers.has_weight_decay(each.name)]
         self._count, (_, end) = len(decayed), starts([each.tensor.numel() for each in decayed])
@@ -37,7 +47,10 @@ class HalfWeights(Eager):
         self._to_others = views(gradients, parameters)[self._count :]
         path = {tensor: name for name, tensor in network.named_parameters()}
         self._network_in_half = functools.partial(
-            functional_call, network, {path[each.tensor]: half for each, half in zip(decayed, halves, strict=False)})
+            functional_call,
+            network,
+            {path[each.tensor]: half for each, half in zip(decayed, halves, strict=False)},
+        )
 
     def __call__(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """See ``Step``."""
@@ -45,7 +58,8 @@ class HalfWeights(Eager):
         self._half.copy_(self._weights)
         losses = training_loss(self._network_in_half, images, labels, self._label_smoothing)
         found = torch.autograd.grad(losses.sum(), self._read)
-        # PyTorch has no public function that copies many tensors at once. In one call all gradients have one type.
+        # PyTorch has no public function that copies many tensors at once. In one call all gradients have one
+        # type.
         torch._foreach_copy_(self._to_weights, found[: self._count])
         torch._foreach_copy_(self._to_others, found[self._count :])
         return losses.detach()

@@ -19,7 +19,9 @@ def create(weights: Weights, way: str, precision: str, threads: int) -> Callable
 def write(weights: Weights, path: str) -> None:
     """Write ``path``.pt2: the network in float32 as torch.export has it, for any number of images."""
     images = torch.zeros(2, 3, weights.image_size, weights.image_size)
-    exported = torch.export.export(_network(weights, "float32"), (images,), dynamic_shapes=({0: torch.export.Dim("images")},))
+    exported = torch.export.export(
+        _network(weights, "float32"), (images,), dynamic_shapes=({0: torch.export.Dim("images")},)
+    )
     torch.export.save(exported, f"{path}.pt2")
 
 
@@ -39,7 +41,9 @@ def _network(weights: Weights, precision: str) -> torch.nn.Module:
 def _running(network: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[np.ndarray], np.ndarray]:
     def logits(images: np.ndarray) -> np.ndarray:
         with torch.inference_mode():
-            answer: np.ndarray = network(torch.from_numpy(images).contiguous(memory_format=torch.channels_last)).numpy()
+            answer: np.ndarray = network(
+                torch.from_numpy(images).contiguous(memory_format=torch.channels_last)
+            ).numpy()
         return answer
 
     return logits

@@ -1,4 +1,5 @@
-"""Batches through the library that INPUT_LIBRARY names or, with "auto", that is there; nothing of the others is imported."""
+"""Batches through the library that INPUT_LIBRARY names or, with "auto", that is there; nothing of the others
+is imported."""
 
 from typing import Any
 
@@ -9,7 +10,8 @@ from rn50.settings.config import Config
 
 
 def prepare(config: Config, form: BatchFormat) -> None:
-    """Import, compile or start what the batches of ``open_batches`` need. Raises UserError if it is missing."""
+    """Import, compile or start what the batches of ``open_batches`` need. Raises UserError if it is
+    missing."""
     library = training.input_library(config)
     if library == "dali":
         _dali_batches(config)

@@ -12,9 +12,12 @@ def device_of(form: BatchFormat) -> torch.device:
 
 
 def synthetic(config: Config, ranks: int, form: BatchFormat) -> Batches:
-    """Return a full random batch, held on the device and repeated: images (B, 3, S, S), channels-last in memory."""
+    """Return a full random batch, held on the device and repeated: images (B, 3, S, S), channels-last in
+    memory."""
     batch_size, random = config.hyperparameters.batch_size, torch.Generator().manual_seed(0)
     images = torch.randn(form.shape(batch_size, config.data.image_size), generator=random)
     labels = torch.randint(config.data.classes, (batch_size,), generator=random)
     device, dtype = device_of(form), getattr(torch, form.dtype)
-    return RepeatedBatch(Batch(images.to(device, dtype).permute(0, 3, 1, 2), labels.to(device), batch_size, batch_size * ranks))
+    return RepeatedBatch(
+        Batch(images.to(device, dtype).permute(0, 3, 1, 2), labels.to(device), batch_size, batch_size * ranks)
+    )

@@ -1,7 +1,7 @@
 """Make batches ahead in a thread with a stream of its own, in a few buffers that are used again and again.
 
-Queues pass the buffers between the two threads, and events order what the device does with them: the training stream waits until
-a buffer is filled, and the input thread until the step that reads it is done.
+Queues pass the buffers between the two threads, and events order what the device does with them: the training
+stream waits until a buffer is filled, and the input thread until the step that reads it is done.
 """
 
 import queue
@@ -28,11 +28,19 @@ class Buffer:
 class InputThread:
     """Fills buffers in a thread, which starts with the first batch and ends with this object."""
 
-    def __init__(self, prepare: Callable[[], Any], fill: Callable[[Any, Any], Any], contents: Sequence[Any],
-                 device: torch.device, streams: Any):
-        """For each batch the thread calls ``fill(one of contents, prepare())``. Only what ``fill`` starts writes to it.
+    def __init__(
+        self,
+        prepare: Callable[[], Any],
+        fill: Callable[[Any, Any], Any],
+        contents: Sequence[Any],
+        device: torch.device,
+        streams: Any,
+    ):
+        """For each batch the thread calls ``fill(one of contents, prepare())``. Only what ``fill`` starts
+        writes to it.
 
-        Neither function may refer to this object. ``streams`` is the module of the device's streams, such as ``torch.cuda``.
+        Neither function may refer to this object. ``streams`` is the module of the device's streams, such as
+        ``torch.cuda``.
         """
         self._streams, self._device = streams, device
         self._free: Any = queue.SimpleQueue()
@@ -43,7 +51,8 @@ class InputThread:
         weakref.finalize(self, _end, self._thread, self._free)
 
     def give_back(self) -> None:
-        """Let the thread have what ``lend`` returned, once the device has done what it has been given up to here."""
+        """Let the thread have what ``lend`` returned, once the device has done what it has been given up to
+        here."""
         for buffer in self._lent:
             buffer.read.record(self._streams.current_stream(self._device))
             self._free.put(buffer)
@@ -74,8 +83,14 @@ def _event(streams: Any) -> Any:
     return streams.Event(blocking=True) if streams is torch.cuda else streams.Event()
 
 
-def _fill_buffers(prepare: Callable[[], Any], fill: Callable[[Any, Any], Any], free: Any, made: Any, streams: Any,
-                  stream: Any) -> None:
+def _fill_buffers(
+    prepare: Callable[[], Any],
+    fill: Callable[[Any, Any], Any],
+    free: Any,
+    made: Any,
+    streams: Any,
+    stream: Any,
+) -> None:
     try:
         with streams.stream(stream):
             while True:
@@ -87,8 +102,8 @@ def _fill_buffers(prepare: Callable[[], Any], fill: Callable[[Any, Any], Any], f
                 buffer.remark = fill(buffer.content, prepared)
                 buffer.filled.record(stream)
                 made.put(buffer)
-                # nvJPEG writes in a stream of its own, which does not wait for this one. So memory that this one reads is freed
-                # only when it has been read.
+                # nvJPEG writes in a stream of its own, which does not wait for this one. So memory that this
+                # one reads is freed only when it has been read.
                 buffer.filled.synchronize()
                 del prepared
     except BaseException as error:  # the other thread waits for it
@@ -97,5 +112,7 @@ def _fill_buffers(prepare: Callable[[], Any], fill: Callable[[Any, Any], Any], f
 
 def _end(thread: threading.Thread, free: Any) -> None:
     free.put(None)
-    if thread.ident is not None and thread is not threading.current_thread():  # a collection of garbage may run in any thread
+    if (
+        thread.ident is not None and thread is not threading.current_thread()
+    ):  # a collection of garbage may run in any thread
         thread.join(CLOSING_SECONDS)

@@ -38,12 +38,25 @@ class LoaderBatches(loader_batches.LoaderBatches):
 
     def _load(self, order: loader_records.Order, workers: int, each: int) -> Iterator[Any]:
         end_with_us = ask_to_end_with_parent()
-        return iter(DataLoader(
-            self._records, batch_sampler=order, collate_fn=self._records.together, num_workers=workers, prefetch_factor=each,
-            pin_memory=self._device.type == "cuda", worker_init_fn=lambda _: end_with_us(),
-        ))  # fmt: skip
+        return iter(
+            DataLoader(
+                self._records,
+                batch_sampler=order,
+                collate_fn=self._records.together,
+                num_workers=workers,
+                prefetch_factor=each,
+                pin_memory=self._device.type == "cuda",
+                worker_init_fn=lambda _: end_with_us(),
+            )
+        )
 
     def _on_device(self, images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         classes = labels.long().to(self._device, non_blocking=True)
-        pixels = images.to(self._device, non_blocking=True).float().sub_(self._mean).div_(self._std).to(self._dtype)
+        pixels = (
+            images.to(self._device, non_blocking=True)
+            .float()
+            .sub_(self._mean)
+            .div_(self._std)
+            .to(self._dtype)
+        )
         return pixels.permute(0, 3, 1, 2), classes

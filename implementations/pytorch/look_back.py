@@ -8,9 +8,11 @@ import torch
 
 
 class LookBack:
-    """Reads values of an earlier step while the device computes the latest one, so that its queue does not run empty.
+    """Reads values of an earlier step while the device computes the latest one, so that its queue does not
+    run empty.
 
-    On the stream of the steps, which is in order, anything read would wait for all that the host has started there.
+    On the stream of the steps, which is in order, anything read would wait for all that the host has started
+    there.
     """
 
     def __init__(self, device: torch.device):

@@ -1,4 +1,5 @@
-"""PyTorch's training steps to be measured: on any batches, under its profiler, and on torchvision's models."""
+"""PyTorch's training steps to be measured: on any batches, under its profiler, and on torchvision's
+models."""
 
 import pathlib
 from collections.abc import Iterable
@@ -39,11 +40,15 @@ class PytorchMeasurable(PytorchImplementation, TrainingSteps):
         """See ``Measurable``."""
         return super().train_steps(batches, lead_in, steps)
 
-    def profile(self, batches: Batches, steps: int, trace: pathlib.Path) -> tuple[EpochResult, list[Operator]]:
+    def profile(
+        self, batches: Batches, steps: int, trace: pathlib.Path
+    ) -> tuple[EpochResult, list[Operator]]:
         """Run steps under PyTorch's profiler."""
         activity = torch.profiler.ProfilerActivity
         on_gpu = self.device.type == "cuda"
-        with torch.profiler.profile(activities=[activity.CPU, activity.CUDA] if on_gpu else [activity.CPU]) as profiler:
+        with torch.profiler.profile(
+            activities=[activity.CPU, activity.CUDA] if on_gpu else [activity.CPU]
+        ) as profiler:
             result = self.train_steps(batches, 0, steps)
         profiler.export_chrome_trace(str(trace))
         return result, (kernels if on_gpu else operators)(profiler.key_averages())
@@ -51,14 +56,23 @@ class PytorchMeasurable(PytorchImplementation, TrainingSteps):
 
 def operators(averages: Iterable[FunctionEventAvg]) -> list[Operator]:
     """Return the operators that took time on a CPU."""
-    return [Operator(each.key, each.count, each.self_cpu_time_total / 1e6) for each in averages if each.self_cpu_time_total]
+    return [
+        Operator(each.key, each.count, each.self_cpu_time_total / 1e6)
+        for each in averages
+        if each.self_cpu_time_total
+    ]
 
 
 def kernels(averages: Iterable[FunctionEventAvg]) -> list[Operator]:
     """Return the kernels and copies that a GPU ran, each once.
 
-    PyTorch has the time of a kernel in its row and again in that of the operator that started it; one of a CUDA graph has no
-    operator. A row of an annotation repeats all kernels in its range. PyTorch's own total leaves both out.
+    PyTorch has the time of a kernel in its row and again in that of the operator that started it; one of a
+    CUDA graph has no operator. A row of an annotation repeats all kernels in its range. PyTorch's own total
+    leaves both out.
     """
     ran = (each for each in averages if each.device_type == DeviceType.CUDA and not each.is_user_annotation)
-    return [Operator(each.key, each.count, each.self_device_time_total / 1e6) for each in ran if each.self_device_time_total]
+    return [
+        Operator(each.key, each.count, each.self_device_time_total / 1e6)
+        for each in ran
+        if each.self_device_time_total
+    ]

@@ -1,18 +1,19 @@
 """ResNet-50 v1.5 in PyTorch, and the two functions a run computes: training loss and evaluation.
 
-He, Zhang, Ren and Sun, "Deep Residual Learning for Image Recognition" (arXiv:1512.03385), in the v1.5 form of the MLPerf
-reference: a down-sampling block has its stride in the 3x3 convolution. Parameters have the names that the rulesets compare.
+He, Zhang, Ren and Sun, "Deep Residual Learning for Image Recognition" (arXiv:1512.03385), in the v1.5 form of
+the MLPerf reference: a down-sampling block has its stride in the 3x3 convolution. Parameters have the names
+that the rulesets compare.
 
-Parameters are always float32. With ``precision`` "float16" or "bfloat16" autocast casts them, and the activations, at the inputs
-of convolutions and the classifier. So parameters are the master weights of mixed precision, and gradients are float32 again.
-``half_weights`` casts them at once instead.
-Everything is channels-last in memory, which is PyTorch's fastest layout on GPUs and on CPUs.
+Parameters are always float32. With ``precision`` "float16" or "bfloat16" autocast casts them, and the
+activations, at the inputs of convolutions and the classifier. So parameters are the master weights of mixed
+precision, and gradients are float32 again. ``half_weights`` casts them at once instead. Everything is
+channels-last in memory, which is PyTorch's fastest layout on GPUs and on CPUs.
 """
 
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Union
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -29,17 +30,29 @@ ALIGNMENT = 64
 """Elements. Of flattened tensors, each begins on a boundary of 256 bytes, like a separate tensor."""
 
 
-MaybeTwice = Union[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]
+MaybeTwice = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
 """A tensor, or twice the same one for two readers: a fused kernel then gets their gradients separately."""
 Normalise = Callable[..., MaybeTwice]
 """A function for training with the arguments of ``separate_normalise`` except the last one."""
 
 
-def separate_normalise(x: torch.Tensor, shortcut: torch.Tensor | None, gamma: torch.Tensor, beta: torch.Tensor,
-                       running_mean: torch.Tensor, running_var: torch.Tensor, momentum: float, eps: float, relu: bool,
-                       twice: bool = False, pool: bool = False, training: bool = True) -> MaybeTwice:
-    """Return relu(batch_norm(x) + shortcut) by separate operations, without the sum if ``shortcut`` is None, without ReLU if not
-    ``relu``. With ``twice`` return it twice. With ``pool`` apply max-pooling of 3x3 with stride 2 and padding 1."""
+def separate_normalise(
+    x: torch.Tensor,
+    shortcut: torch.Tensor | None,
+    gamma: torch.Tensor,
+    beta: torch.Tensor,
+    running_mean: torch.Tensor,
+    running_var: torch.Tensor,
+    momentum: float,
+    eps: float,
+    relu: bool,
+    twice: bool = False,
+    pool: bool = False,
+    training: bool = True,
+) -> MaybeTwice:
+    """Return relu(batch_norm(x) + shortcut) by separate operations, without the sum if ``shortcut`` is None,
+    without ReLU if not ``relu``. With ``twice`` return it twice. With ``pool`` apply max-pooling of 3x3 with
+    stride 2 and padding 1."""
     x = functional.batch_norm(x, running_mean, running_var, gamma, beta, training, momentum, eps)
     x = x if shortcut is None else x + shortcut
     x = functional.relu(x, inplace=True) if relu else x
@@ -50,7 +63,9 @@ def separate_normalise(x: torch.Tensor, shortcut: torch.Tensor | None, gamma: to
 def rounded_weight(weight: torch.Tensor) -> torch.Tensor:
     """Return ``rn50.benchmark.quantization.rounded_weight``; the gradient passes through."""
     value = weight.detach()
-    scale = value.abs().amax(dim=tuple(range(1, value.dim())), keepdim=True).clamp(min=SMALLEST) / WEIGHT_LEVELS
+    scale = (
+        value.abs().amax(dim=tuple(range(1, value.dim())), keepdim=True).clamp(min=SMALLEST) / WEIGHT_LEVELS
+    )
     return weight + (torch.round(value / scale) * scale - value)
 
 
@@ -60,26 +75,46 @@ def rounded_input(x: torch.Tensor) -> torch.Tensor:
     low, high = value.amin().clamp(max=0), value.amax().clamp(min=0)
     scale = (high - low).clamp(min=SMALLEST) / INPUT_LEVELS
     zero_point = torch.round(-low / scale)
-    return x + ((torch.round(value / scale) + zero_point).clamp(0, INPUT_LEVELS).sub(zero_point).mul(scale) - value)
+    return x + (
+        (torch.round(value / scale) + zero_point).clamp(0, INPUT_LEVELS).sub(zero_point).mul(scale) - value
+    )
 
 
 class ConvNorm(nn.Module):
     """Convolution without bias, batch norm, the sum with a shortcut if there is one, and ReLU if ``relu``:
     (N, ``inputs``, H, W) -> (N, ``outputs``, H/s, W/s).
 
-    In training ``normalise`` does the part after the convolution. ``relu``, ``twice`` and ``pool`` are arguments of
-    ``separate_normalise``.
+    In training ``normalise`` does the part after the convolution. ``relu``, ``twice`` and ``pool`` are
+    arguments of ``separate_normalise``.
     """
 
     rounds = False
     """True if weights and inputs are rounded as in int8."""
 
-    def __init__(self, unit: str, index: str, inputs: int, outputs: int, kernel: int, stride: int, relu: bool = True,
-                 gamma: float = 1.0, normalise: Normalise = separate_normalise, twice: bool = False, pool: bool = False):
+    def __init__(
+        self,
+        unit: str,
+        index: str,
+        inputs: int,
+        outputs: int,
+        kernel: int,
+        stride: int,
+        relu: bool = True,
+        gamma: float = 1.0,
+        normalise: Normalise = separate_normalise,
+        twice: bool = False,
+        pool: bool = False,
+    ):
         super().__init__()
         norm = f"bn{index.replace('1sc', 'sc')}"  # conv1 goes with bn1, but conv1sc with bnsc
-        self.names = {"weight": f"{unit}conv{index}_weight", "gamma": f"{unit}{norm}_gamma", "beta": f"{unit}{norm}_beta"}
-        self.weight = nn.Parameter(torch.empty(outputs, inputs, kernel, kernel, memory_format=torch.channels_last))
+        self.names = {
+            "weight": f"{unit}conv{index}_weight",
+            "gamma": f"{unit}{norm}_gamma",
+            "beta": f"{unit}{norm}_beta",
+        }
+        self.weight = nn.Parameter(
+            torch.empty(outputs, inputs, kernel, kernel, memory_format=torch.channels_last)
+        )
         self.gamma, self.beta = nn.Parameter(torch.empty(outputs)), nn.Parameter(torch.empty(outputs))
         self.register_buffer("running_mean", torch.empty(outputs))
         self.register_buffer("running_var", torch.empty(outputs))
@@ -112,7 +147,10 @@ class Classifier(nn.Module):
 
     def __init__(self, inputs: int, classes: int):
         super().__init__()
-        self.weight, self.bias = nn.Parameter(torch.empty(classes, inputs)), nn.Parameter(torch.empty(classes))
+        self.weight, self.bias = (
+            nn.Parameter(torch.empty(classes, inputs)),
+            nn.Parameter(torch.empty(classes)),
+        )
 
     def initialize(self, random: torch.Generator) -> None:
         """Set the values that a run begins with."""
@@ -125,10 +163,20 @@ class Classifier(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """1x1, 3x3 (with the stride) and 1x1 convolutions beside a shortcut. Another block follows if ``twice``."""
+    """1x1, 3x3 (with the stride) and 1x1 convolutions beside a shortcut. Another block follows if
+    ``twice``."""
 
-    def __init__(self, stage: int, unit: int, inputs: int, channels: int, stride: int, last_gamma: float,
-                 normalise: Normalise = separate_normalise, twice: bool = False):
+    def __init__(
+        self,
+        stage: int,
+        unit: int,
+        inputs: int,
+        channels: int,
+        stride: int,
+        last_gamma: float,
+        normalise: Normalise = separate_normalise,
+        twice: bool = False,
+    ):
         super().__init__()
         name, outputs = f"stage{stage}_unit{unit}_", channels * EXPANSION
         self.body = nn.Sequential(
@@ -137,7 +185,11 @@ class Bottleneck(nn.Module):
             ConvNorm(name, "3", channels, outputs, 1, 1, gamma=last_gamma, normalise=normalise, twice=twice),
         )
         projected = unit == 1
-        self.shortcut = ConvNorm(name, "1sc", inputs, outputs, 1, stride, relu=False, normalise=normalise) if projected else None
+        self.shortcut = (
+            ConvNorm(name, "1sc", inputs, outputs, 1, stride, relu=False, normalise=normalise)
+            if projected
+            else None
+        )
 
     def forward(self, x: MaybeTwice) -> MaybeTwice:
         x, beside = x if isinstance(x, tuple) else (x, x)
@@ -149,14 +201,21 @@ class Bottleneck(nn.Module):
 class ResNet50(nn.Module):
     """Logits of shape (batch, classes) in float32 from images (batch, 3, S, S).
 
-    ``width`` multiplies every channel count; 1 is the network of the benchmark. With ``gamma_zero`` the last batch norm of every
-    block starts at 0, so that a block starts as its shortcut (Goyal et al., arXiv:1706.02677, section 5.1). Parameters have no
-    values until ``initialize`` is called. ``normalise`` is passed to every ``ConvNorm``. With ``rounds`` every layer rounds its
-    weights and inputs as in int8.
+    ``width`` multiplies every channel count; 1 is the network of the benchmark. With ``gamma_zero`` the last
+    batch norm of every block starts at 0, so that a block starts as its shortcut (Goyal et al.,
+    arXiv:1706.02677, section 5.1). Parameters have no values until ``initialize`` is called. ``normalise`` is
+    passed to every ``ConvNorm``. With ``rounds`` every layer rounds its weights and inputs as in int8.
     """
 
-    def __init__(self, classes: int, width: float, gamma_zero: bool, precision: str,
-                 normalise: Normalise = separate_normalise, rounds: bool = False):
+    def __init__(
+        self,
+        classes: int,
+        width: float,
+        gamma_zero: bool,
+        precision: str,
+        normalise: Normalise = separate_normalise,
+        rounds: bool = False,
+    ):
         super().__init__()
         inputs = round(64 * width)
         layers: list[nn.Module] = [ConvNorm("", "0", 3, inputs, 7, 2, normalise=normalise, pool=True)]
@@ -165,7 +224,11 @@ class ResNet50(nn.Module):
             for unit in range(1, units + 1):
                 stride = 2 if unit == 1 and stage > 1 else 1
                 followed = (stage, unit) != (len(STAGES), units)
-                layers.append(Bottleneck(stage, unit, inputs, channels, stride, 0.0 if gamma_zero else 1.0, normalise, followed))
+                layers.append(
+                    Bottleneck(
+                        stage, unit, inputs, channels, stride, 0.0 if gamma_zero else 1.0, normalise, followed
+                    )
+                )
                 inputs = channels * EXPANSION
         layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), Classifier(inputs, classes)]
         self.features = nn.Sequential(*layers)
@@ -190,9 +253,14 @@ def fill_normal(parameter: nn.Parameter, deviation: float, random: torch.Generat
     parameter.data.copy_(torch.empty(parameter.shape).normal_(0.0, deviation, generator=random))
 
 
-def training_loss(network: nn.Module, images: torch.Tensor, labels: torch.Tensor, label_smoothing: float) -> torch.Tensor:
-    """Return the cross entropy of every sample, shape (batch,), with the smoothed target ``(1 - e) * onehot + e / classes``."""
-    return functional.cross_entropy(network(images), labels, label_smoothing=label_smoothing, reduction="none")
+def training_loss(
+    network: nn.Module, images: torch.Tensor, labels: torch.Tensor, label_smoothing: float
+) -> torch.Tensor:
+    """Return the cross entropy of every sample, shape (batch,), with the smoothed target ``(1 - e) * onehot +
+    e / classes``."""
+    return functional.cross_entropy(
+        network(images), labels, label_smoothing=label_smoothing, reduction="none"
+    )
 
 
 def evaluation(network: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -209,7 +277,11 @@ class Named(NamedTuple):
 
 def trainable(network: nn.Module) -> tuple[Named, ...]:
     """Return the 161 parameters that have a gradient, in the order of the network."""
-    return tuple(Named(name, getattr(module, kind)) for module in _named(network) for kind, name in module.names.items())
+    return tuple(
+        Named(name, getattr(module, kind))
+        for module in _named(network)
+        for kind, name in module.names.items()
+    )
 
 
 def tensors(network: nn.Module) -> dict[str, torch.Tensor]:
@@ -226,28 +298,39 @@ def _named(network: nn.Module) -> Iterator[Any]:
     return (module for module in network.modules() if hasattr(module, "names"))
 
 
-def flatten_parameters(parameters: Sequence[Named], zeros: Callable[[int], torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+def flatten_parameters(
+    parameters: Sequence[Named], zeros: Callable[[int], torch.Tensor]
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Flatten the values of ``parameters`` into one tensor and their gradients into another, and return both.
 
-    They are float32, of one dimension, with zeros in the gaps. So the all-reduce is one operation, and so is each step of the
-    optimizer. ``zeros(values)`` makes the tensor for the gradients.
+    They are float32, of one dimension, with zeros in the gaps. So the all-reduce is one operation, and so is
+    each step of the optimizer. ``zeros(values)`` makes the tensor for the gradients.
     """
     _, end = starts([parameter.tensor.numel() for parameter in parameters])
     weights, gradients = torch.zeros(end, device=parameters[0].tensor.device), zeros(end)
-    for (_, tensor), value, gradient in zip(parameters, views(weights, parameters), views(gradients, parameters), strict=False):
+    for (_, tensor), value, gradient in zip(
+        parameters, views(weights, parameters), views(gradients, parameters), strict=False
+    ):
         value.copy_(tensor.data)
         tensor.data, tensor.grad = value, gradient
     return weights, gradients
 
 
 def views(flat: torch.Tensor, parameters: Sequence[Named]) -> list[torch.Tensor]:
-    """Return the part of a flattened tensor that belongs to each parameter, with the shape of the parameter."""
+    """Return the part of a flattened tensor that belongs to each parameter, with the shape of the
+    parameter."""
     begins, _ = starts([parameter.tensor.numel() for parameter in parameters])
     # Each keeps its memory format, which is channels-last for weights of convolutions.
-    return [torch.as_strided(flat, tensor.shape, tensor.stride(), begin) for (_, tensor), begin in zip(parameters, begins, strict=False)]
+    return [
+        torch.as_strided(flat, tensor.shape, tensor.stride(), begin)
+        for (_, tensor), begin in zip(parameters, begins, strict=False)
+    ]
 
 
 def starts(sizes: Sequence[int]) -> tuple[list[int], int]:
-    """Return the offsets at which tensors of these sizes begin when flattened, and the end of the last one with its gap."""
-    *begins, end = itertools.accumulate((math.ceil(size / ALIGNMENT) * ALIGNMENT for size in sizes), initial=0)
+    """Return the offsets at which tensors of these sizes begin when flattened, and the end of the last one
+    with its gap."""
+    *begins, end = itertools.accumulate(
+        (math.ceil(size / ALIGNMENT) * ALIGNMENT for size in sizes), initial=0
+    )
     return begins, end

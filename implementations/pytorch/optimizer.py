@@ -1,7 +1,7 @@
 """SGD and LARS in PyTorch, in agreement with ``rn50/benchmark/optimizers.py``.
 
-All parameters are one tensor, and so are their gradients and their momentum (``model.flatten_parameters``). So one operation
-updates them all.
+All parameters are one tensor, and so are their gradients and their momentum (``model.flatten_parameters``).
+So one operation updates them all.
 """
 
 from collections.abc import Sequence
@@ -21,39 +21,59 @@ def in_order(parameters: Sequence[Named]) -> Sequence[Named]:
 class Sgd:
     """Updates all parameters of a network. The gradients are sums over samples; ``step`` divides them.
 
-    ``parameters`` are ``in_order``; ``weights`` and ``gradients`` are the result of ``model.flatten_parameters`` for them.
+    ``parameters`` are ``in_order``; ``weights`` and ``gradients`` are the result of
+    ``model.flatten_parameters`` for them.
     """
 
     def __init__(
-        self, parameters: Sequence[Named], weights: torch.Tensor, gradients: torch.Tensor, hyperparameters: Hyperparameters
+        self,
+        parameters: Sequence[Named],
+        weights: torch.Tensor,
+        gradients: torch.Tensor,
+        hyperparameters: Hyperparameters,
     ):
         self._hyperparameters, self._parameters = hyperparameters, parameters
-        self._count, self._decayed = len(parameters), sum(optimizers.has_weight_decay(each.name) for each in parameters)
+        self._count, self._decayed = (
+            len(parameters),
+            sum(optimizers.has_weight_decay(each.name) for each in parameters),
+        )
         # In rows that no two parameters share, so that a value per parameter becomes a column.
         self._weights, self._gradients = weights.view(-1, ALIGNMENT), gradients.view(-1, ALIGNMENT)
         self._velocities = torch.zeros_like(self._weights)
         begins, end = starts([each.tensor.numel() for each in parameters])
-        rows = torch.tensor([*begins[1:], end], device=weights.device) - torch.tensor(begins, device=weights.device)
-        self._owner = torch.repeat_interleave(torch.arange(self._count, device=weights.device), rows // ALIGNMENT)
+        rows = torch.tensor([*begins[1:], end], device=weights.device) - torch.tensor(
+            begins, device=weights.device
+        )
+        self._owner = torch.repeat_interleave(
+            torch.arange(self._count, device=weights.device), rows // ALIGNMENT
+        )
         decay = torch.zeros(self._count, device=weights.device)
         decay[: self._decayed] = hyperparameters.weight_decay
         self._weight_decay = decay[self._owner].unsqueeze(1)
 
     def momentum(self) -> dict[str, torch.Tensor]:
         """Return the momentum by the names of the parameters."""
-        return dict(zip((each.name for each in self._parameters), views(self._velocities.view(-1), self._parameters), strict=False))
+        return dict(
+            zip(
+                (each.name for each in self._parameters),
+                views(self._velocities.view(-1), self._parameters),
+                strict=False,
+            )
+        )
 
     def reset(self) -> None:
         """Set all momentum to 0."""
         self._velocities.zero_()
 
     def gradients_of_weights(self, precision: torch.dtype) -> torch.Tensor:
-        """Return the tensor from which ``step`` reads the gradients of weights, in ``precision`` if it can."""
+        """Return the tensor from which ``step`` reads the gradients of weights, in ``precision`` if it
+        can."""
         return self._gradients.view(-1)
 
     @torch.no_grad()
     def step(self, learning_rate: float, samples: int) -> None:
-        """Make one update with gradients that are the sum over ``samples`` samples. It overwrites the gradients."""
+        """Make one update with gradients that are the sum over ``samples`` samples. It overwrites the
+        gradients."""
         rates = self._rates(learning_rate, samples)[self._owner].unsqueeze(1)
         change = self._gradients.div_(samples).addcmul_(self._weight_decay, self._weights)
         self._velocities.mul_(self._hyperparameters.momentum).addcmul_(rates, change)
@@ -68,7 +88,11 @@ class Lars(Sgd):
     """SGD in which the trust ratio of each weight scales its learning rate."""
 
     def __init__(
-        self, parameters: Sequence[Named], weights: torch.Tensor, gradients: torch.Tensor, hyperparameters: Hyperparameters
+        self,
+        parameters: Sequence[Named],
+        weights: torch.Tensor,
+        gradients: torch.Tensor,
+        hyperparameters: Hyperparameters,
     ):
         super().__init__(parameters, weights, gradients, hyperparameters)
         sizes = [each.tensor.numel() for each in parameters]
@@ -79,8 +103,11 @@ class Lars(Sgd):
 
     def _rates(self, learning_rate: float, samples: int) -> torch.Tensor:
         h, rates = self._hyperparameters, super()._rates(learning_rate, samples)
-        # PyTorch has no public function for the norms of many tensors at once; torch.nn.utils.clip_grad_norm_ uses this one.
-        weights, gradients = (torch.stack(torch._foreach_norm(each)) for each in (self._scaled_weights, self._scaled_gradients))
+        # PyTorch has no public function for the norms of many tensors at once; torch.nn.utils.clip_grad_norm_
+        # uses this one.
+        weights, gradients = (
+            torch.stack(torch._foreach_norm(each)) for each in (self._scaled_weights, self._scaled_gradients)
+        )
         gradients = gradients / samples
         ratios = h.lars_eta * weights / (gradients + h.weight_decay * weights + rules.LARS_EPSILON)
         rates[: self._decayed] *= torch.where((weights > 0) & (gradients > 0), ratios, 1.0)

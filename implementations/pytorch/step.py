@@ -1,8 +1,9 @@
 """Forward and backward pass of a training step, and the ways in which a device executes them (STEP_MODE).
 
-All full batches have one shape, so their step can be compiled for it, or captured once as a CUDA graph that the host then starts
-with a single call. Ragged batches run operation by operation. The all-reduce and the update follow and are no part of a graph:
-the host has started them long before the device has finished a graph, and the learning rate may change from step to step.
+All full batches have one shape, so their step can be compiled for it, or captured once as a CUDA graph that
+the host then starts with a single call. Ragged batches run operation by operation. The all-reduce and the
+update follow and are no part of a graph: the host has started them long before the device has finished a
+graph, and the learning rate may change from step to step.
 """
 
 from collections.abc import Callable
@@ -16,20 +17,25 @@ from implementations.pytorch.optimizer import OPTIMIZERS, Sgd
 from rn50.errors import UserError
 
 Step = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-"""Images and labels -> the loss of every sample, shape (batch,). It leaves the gradients of their sum in ``gradients``."""
+"""Images and labels -> the loss of every sample, shape (batch,). It leaves the gradients of their sum in
+``gradients``."""
 WARM_UP_STEPS = 3
-"""Steps before a capture, in which libraries choose algorithms and allocate memory. Neither is possible during a capture."""
+"""Steps before a capture, in which libraries choose algorithms and allocate memory. Neither is possible
+during a capture."""
 
 
 class Eager:
     """Runs a step operation by operation, or with ``losses`` compiled."""
 
-    def __init__(self, network: nn.Module, gradients: torch.Tensor, label_smoothing: float, losses: Any = training_loss):
+    def __init__(
+        self, network: nn.Module, gradients: torch.Tensor, label_smoothing: float, losses: Any = training_loss
+    ):
         self._network, self._gradients, self._label_smoothing = network, gradients, label_smoothing
         self._losses = losses
 
     def compiled(self) -> "Eager":
-        """Return the same step compiled by ``torch.compile``, which with TORCHINDUCTOR_MAX_AUTOTUNE=1 takes minutes longer."""
+        """Return the same step compiled by ``torch.compile``, which with TORCHINDUCTOR_MAX_AUTOTUNE=1 takes
+        minutes longer."""
         losses = torch.compile(training_loss, fullgraph=True, dynamic=False)
         return Eager(self._network, self._gradients, self._label_smoothing, losses)
 
@@ -43,7 +49,8 @@ class Eager:
 
 
 class Graph:
-    """A step captured as a CUDA graph. It reads and writes weights, statistics and gradients where they were at the capture."""
+    """A step captured as a CUDA graph. It reads and writes weights, statistics and gradients where they were
+    at the capture."""
 
     def __init__(self, step: Step, images: torch.Tensor, labels: torch.Tensor):
         self._images, self._labels = images.clone(), labels.clone()
@@ -68,7 +75,8 @@ class Graph:
 
 
 def normalise_of(mode: str, device: torch.device) -> Normalise:
-    """Return the function that follows each convolution in STEP_MODE ``mode``. Raises UserError if a package is missing."""
+    """Return the function that follows each convolution in STEP_MODE ``mode``. Raises UserError if a package
+    is missing."""
     if mode != "fused" or device.type != "cuda":
         return separate_normalise
     try:
@@ -80,7 +88,8 @@ def normalise_of(mode: str, device: torch.device) -> Normalise:
 
 
 def optimizer_of(name: str, fused: bool) -> type[Sgd]:
-    """Return the class for OPTIMIZER ``name``; with ``fused`` the one that is written in Triton, where there is one."""
+    """Return the class for OPTIMIZER ``name``; with ``fused`` the one that is written in Triton, where there
+    is one."""
     if fused and name == "lars":
         from implementations.pytorch.fused_lars import FusedLars
 
@@ -89,7 +98,8 @@ def optimizer_of(name: str, fused: bool) -> type[Sgd]:
 
 
 def of_full_batches(mode: str, step: Eager, images: torch.Tensor, labels: torch.Tensor) -> Step:
-    """Return ``step`` in STEP_MODE ``mode`` for batches of these shapes. On a GPU all modes but "eager" capture it."""
+    """Return ``step`` in STEP_MODE ``mode`` for batches of these shapes. On a GPU all modes but "eager"
+    capture it."""
     if mode == "compile":
         step = step.compiled()
     return Graph(step, images, labels) if images.is_cuda and mode != "eager" else step

@@ -1,4 +1,5 @@
-"""Batches that torchvision decodes, with nvJPEG on a GPU, for machines without DALI: INPUT_LIBRARY=torchvision."""
+"""Batches that torchvision decodes, with nvJPEG on a GPU, for machines without DALI:
+INPUT_LIBRARY=torchvision."""
 
 import functools
 from collections.abc import Callable, Iterator
@@ -34,14 +35,20 @@ def prepare(config: Config, form: BatchFormat) -> None:
         package.io.decode_jpeg([image], package.io.ImageReadMode.RGB, device)
     except RuntimeError as error:
         reason = str(error).strip().splitlines()[0]
-        remedy = f"install the torchvision that is made for PyTorch {torch.__version__}, or set INPUT_LIBRARY=dataloader"
-        raise UserError(ASKED_BY, f"torchvision {package.__version__} does not decode on {device} ({reason})", remedy) from error
+        remedy = (
+            f"install the torchvision that is made for PyTorch {torch.__version__}, or set "
+            "INPUT_LIBRARY=dataloader"
+        )
+        raise UserError(
+            ASKED_BY, f"torchvision {package.__version__} does not decode on {device} ({reason})", remedy
+        ) from error
     cut_on(device, config.data.image_size, getattr(torch, form.dtype))
 
 
 @functools.cache
 def cut_on(device: torch.device, size: int, dtype: torch.dtype) -> Cut:
-    """Return what crops on a device: the kernel; on a CPU, or where Triton cannot compile it, PyTorch's operations."""
+    """Return what crops on a device: the kernel; on a CPU, or where Triton cannot compile it, PyTorch's
+    operations."""
     if device.type == "cpu":
         return crop_operations.cut
     try:
@@ -51,11 +58,21 @@ def cut_on(device: torch.device, size: int, dtype: torch.dtype) -> Cut:
             mean = std = torch.ones(3, device=device)
             pixel = torch.zeros(3, 1, 1, dtype=torch.uint8, device=device)
             out = torch.empty(1, size, size, 3, dtype=dtype, device=device)
-            crop.cut([pixel], torch.tensor([[0, 0, 1, 1]]), torch.zeros(1, 2, 2, dtype=torch.float64), mean, std, out)
+            crop.cut(
+                [pixel],
+                torch.tensor([[0, 0, 1, 1]]),
+                torch.zeros(1, 2, 2, dtype=torch.float64),
+                mean,
+                std,
+                out,
+            )
     except Exception as error:  # of many types: no Triton, no C compiler, no headers of Python
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        say(f"warning: {ASKED_BY}: Triton cannot compile the kernel that crops ({reason}); PyTorch's operations crop instead, "
-            "which is slow; install gcc and python3-dev", err=True)
+        say(
+            f"warning: {ASKED_BY}: Triton cannot compile the kernel that crops ({reason}); PyTorch's "
+            "operations crop instead, which is slow; install gcc and python3-dev",
+            err=True,
+        )
         return crop_operations.cut
     return crop.cut
 
@@ -83,7 +100,8 @@ class Maker:
         return Decoded(decoded, batch, labels, self._decoder.refusals)
 
     def fill(self, content: tuple[torch.Tensor, torch.Tensor], decoded: Decoded) -> Refusals:
-        """Write a batch to ``content``, pixel values and labels, and return what the decoder refused in it."""
+        """Write a batch to ``content``, pixel values and labels, and return what the decoder refused in
+        it."""
         pixels, labels = content
         self._cut(decoded.images, decoded.encoded.parts, decoded.encoded.windows, out=pixels)
         labels.copy_(decoded.labels)
@@ -91,7 +109,8 @@ class Maker:
 
 
 class TorchvisionBatches(LoaderBatches):
-    """The batches of one split, read by processes of PyTorch's DataLoader, decoded and cropped in the thread that takes them."""
+    """The batches of one split, read by processes of PyTorch's DataLoader, decoded and cropped in the thread
+    that takes them."""
 
     records = EncodedRecords
 
@@ -99,7 +118,9 @@ class TorchvisionBatches(LoaderBatches):
         torchvision(ASKED_BY)
         super().__init__(config, split, communicator, seed, form)
         self._split, self._refused_batches, self._refused_images = split, 0, 0
-        cut = functools.partial(cut_on(self._device, config.data.image_size, self._dtype), mean=self._mean, std=self._std)
+        cut = functools.partial(
+            cut_on(self._device, config.data.image_size, self._dtype), mean=self._mean, std=self._std
+        )
         self._maker = Maker(self._loader, self._set, Decoder(self._device, self._records.undecodable), cut)
 
     def epoch(self) -> Iterator[Batch]:
@@ -107,8 +128,10 @@ class TorchvisionBatches(LoaderBatches):
         self._refused_batches = self._refused_images = 0
         yield from super().epoch()
         if self._refused_batches:
-            self._warn(f"{self._refused_batches} of {self._set.batches} batches of this pass were decoded in parts, and "
-                       f"{self._refused_images} images of them by Pillow")
+            self._warn(
+                f"{self._refused_batches} of {self._set.batches} batches of this pass were decoded in "
+                f"parts, and {self._refused_images} images of them by Pillow"
+            )
 
     def _next(self) -> tuple[torch.Tensor, torch.Tensor]:
         with self._waiting():
@@ -120,8 +143,10 @@ class TorchvisionBatches(LoaderBatches):
     def _empty(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Return memory for the pixel values and labels of a batch."""
         size, images = self._config.data.image_size, self._config.hyperparameters.batch_size
-        return (torch.empty(images, size, size, 3, dtype=self._dtype, device=self._device),
-                torch.empty(images, dtype=torch.int64, device=self._device))
+        return (
+            torch.empty(images, size, size, 3, dtype=self._dtype, device=self._device),
+            torch.empty(images, dtype=torch.int64, device=self._device),
+        )
 
     def _on_device(self, images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return images.permute(0, 3, 1, 2), labels
@@ -130,8 +155,10 @@ class TorchvisionBatches(LoaderBatches):
         if refused.reason is None:
             return
         if not self._refused_batches:
-            self._warn(f"the decoder refuses a batch ({refused.reason}); such a batch is decoded in ever smaller parts, which is "
-                       "slow")
+            self._warn(
+                f"the decoder refuses a batch ({refused.reason}); such a batch is decoded in ever smaller "
+                "parts, which is slow"
+            )
         self._refused_batches += 1
         self._refused_images += refused.images
 
@@ -140,7 +167,8 @@ class TorchvisionBatches(LoaderBatches):
 
 
 class ThreadedBatches(TorchvisionBatches):
-    """The same, decoded and cropped ahead by an ``InputThread``. A batch is valid until the next one is asked for."""
+    """The same, decoded and cropped ahead by an ``InputThread``. A batch is valid until the next one is asked
+    for."""
 
     def __init__(self, config: Config, split: Split, communicator: Any, seed: int, form: BatchFormat):
         super().__init__(config, split, communicator, seed, form)

@@ -1,8 +1,9 @@
 """Decode batches of JPEGs on a device with torchvision, and with Pillow what its decoder refuses.
 
-On a GPU torchvision (read in 0.26 to 0.28: decode_jpegs_cuda.cpp) asks nvJPEG for the hardware decoder. It takes the GPU's cores
-where there is none, as in a container without the driver capability "video", and for each image that the hardware does not
-support, such as a progressive one. It offers no choice between the two, and does not say which image of a batch it refuses.
+On a GPU torchvision (read in 0.26 to 0.28: decode_jpegs_cuda.cpp) asks nvJPEG for the hardware decoder. It
+takes the GPU's cores where there is none, as in a container without the driver capability "video", and for
+each image that the hardware does not support, such as a progressive one. It offers no choice between the two,
+and does not say which image of a batch it refuses.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,18 +31,20 @@ class Decoder:
     """Decodes batches on one device."""
 
     def __init__(self, device: torch.device, undecodable: Callable[[int, bytes, Exception], str]):
-        """``undecodable`` returns the error line for a record, given its position, its image and Pillow's error."""
+        """``undecodable`` returns the error line for a record, given its position, its image and Pillow's
+        error."""
         self._io = torchvision(ASKED_BY).io
         self._device, self._undecodable = device, undecodable
         self.refusals = Refusals()
         """Refusals in the latest batch."""
 
-    def __call__(self, images: Sequence[torch.Tensor], for_device: Sequence[bool],
-                 positions: Sequence[int]) -> list[torch.Tensor]:
+    def __call__(
+        self, images: Sequence[torch.Tensor], for_device: Sequence[bool], positions: Sequence[int]
+    ) -> list[torch.Tensor]:
         """Return every image on the device: uint8 (3, H, W), on a GPU contiguous.
 
-        Pillow gets those that are not ``for_device``. ``positions`` are those of the records in their file. Raises UserError,
-        which names the record, for an image that Pillow does not decode either.
+        Pillow gets those that are not ``for_device``. ``positions`` are those of the records in their file.
+        Raises UserError, which names the record, for an image that Pillow does not decode either.
         """
         self.refusals = Refusals()
         chosen = [index for index, given in enumerate(for_device) if given]
@@ -52,7 +55,8 @@ class Decoder:
         return [decoded[index] for index in range(len(images))]
 
     def decode(self, images: list[torch.Tensor]) -> Any:
-        """Decode all images on the device. Raises RuntimeError if the decoder refuses any of them; it does not say which."""
+        """Decode all images on the device. Raises RuntimeError if the decoder refuses any of them; it does
+        not say which."""
         return self._io.decode_jpeg(images, self._io.ImageReadMode.RGB, self._device) if images else []
 
     def _on_device(self, images: list[torch.Tensor]) -> list[Any]:

@@ -35,22 +35,36 @@ class EncodedRecords(Records):
     def _prepared(self, image: bytes, drawn: Drawn) -> Encoded:
         crop = self._crop(*crops.size_of(image), drawn)
         header = jpeg.read_header(image)
-        # nvJPEG does not decode CMYK and PNG. Pillow gets a truncated image, so that it is refused on every device.
+        # nvJPEG does not decode CMYK and PNG. Pillow gets a truncated image, so that it is refused on every
+        # device.
         for_device = header.components in (1, 3) and jpeg.has_end(image, header)
-        return Encoded(np.frombuffer(image, np.uint8), len(image), drawn.position, for_device, crop.part,
-                       positions(crop, self._data.image_size))
+        return Encoded(
+            np.frombuffer(image, np.uint8),
+            len(image),
+            drawn.position,
+            for_device,
+            crop.part,
+            positions(crop, self._data.image_size),
+        )
 
     def _batch(self, images: Sequence[Encoded]) -> Encoded:
         data, *others, windows = zip(*images, strict=False)
-        return Encoded(torch.from_numpy(np.concatenate(data)), *map(torch.tensor, others), torch.from_numpy(np.array(windows)))
+        return Encoded(
+            torch.from_numpy(np.concatenate(data)),
+            *map(torch.tensor, others),
+            torch.from_numpy(np.array(windows)),
+        )
 
 
 def positions(crop: crops.Crop, size: int) -> list[list[float]]:
-    """Return where in ``crop.part`` the first of ``size`` output columns lies and how far apart they are, then the same of rows.
+    """Return where in ``crop.part`` the first of ``size`` output columns lies and how far apart they are,
+    then the same of rows.
 
     The columns of a mirrored crop go from right to left.
     """
     window = crop.window
     right, across, down = window.left + window.width, window.width / size, window.height / size
-    columns = [right - across / 2 - 0.5, -across] if crop.mirrored else [window.left + across / 2 - 0.5, across]
+    columns = (
+        [right - across / 2 - 0.5, -across] if crop.mirrored else [window.left + across / 2 - 0.5, across]
+    )
     return [columns, [window.top + down / 2 - 0.5, down]]

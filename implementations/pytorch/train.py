@@ -38,7 +38,9 @@ class PytorchImplementation:
         self.config = config
         on_gpu = config.run.device == "gpu"
         if on_gpu:
-            training.require_gpus(config, torch.cuda.device_count(), "install a driver and PyTorch that fit the GPUs")
+            training.require_gpus(
+                config, torch.cuda.device_count(), "install a driver and PyTorch that fit the GPUs"
+            )
         self.communicator: Any = connect(config)
         local_rank = self.communicator.local_rank
         self.device = torch.device("cuda", local_rank) if on_gpu else torch.device("cpu")
@@ -46,7 +48,9 @@ class PytorchImplementation:
             torch.backends.cudnn.benchmark = True
             torch.backends.cudnn.benchmark_limit = 0  # try all algorithms, not only the first ten
         self.precision = precision.before_warm_up(config)
-        self.batch_format = BatchFormat(local_rank if on_gpu else None, "HWC", self.precision.name == "float16")
+        self.batch_format = BatchFormat(
+            local_rank if on_gpu else None, "HWC", self.precision.name == "float16"
+        )
         self._look_back = LookBack(self.device)
         self._learning_rates, self._pace = training.LearningRates(config), training.Pace()
         self._masked: list[torch.Tensor] = []
@@ -72,7 +76,9 @@ class PytorchImplementation:
         self.network.initialize(seed)
         self.parameters = trainable(self.network)
         ordered = in_order(self.parameters)
-        weights, self._gradients = flatten_parameters(ordered, lambda n: self.communicator.gradients(n, self.device))
+        weights, self._gradients = flatten_parameters(
+            ordered, lambda n: self.communicator.gradients(n, self.device)
+        )
         fused = self.config.run.step_mode == "fused" and self.device.type == "cuda"
         self.optimizer = optimizer_of(h.optimizer, fused)(ordered, weights, self._gradients, h)
         batches = self._synthetic()
@@ -81,11 +87,18 @@ class PytorchImplementation:
         if fused:
             half = PRECISIONS[self.precision.name]
             # The all-reduce adds the gradients of all ranks in float32.
-            of_weights = self.optimizer.gradients_of_weights(half) if self.communicator.size == 1 else self._gradients
+            of_weights = (
+                self.optimizer.gradients_of_weights(half) if self.communicator.size == 1 else self._gradients
+            )
             self._ragged_step = HalfWeights(
-                self.network, ordered, weights, self._gradients, h.label_smoothing, half, of_weights)
-        self._full_step = of_full_batches(self.config.run.step_mode, self._ragged_step, batch.images, batch.labels)
-        self.forward_seconds = training.warm_up(self.config, batches, self._trial_step, self._trial_evaluation)
+                self.network, ordered, weights, self._gradients, h.label_smoothing, half, of_weights
+            )
+        self._full_step = of_full_batches(
+            self.config.run.step_mode, self._ragged_step, batch.images, batch.labels
+        )
+        self.forward_seconds = training.warm_up(
+            self.config, batches, self._trial_step, self._trial_evaluation
+        )
         self.network.initialize(seed)
         self.optimizer.reset()
         self._wait()
@@ -103,8 +116,13 @@ class PytorchImplementation:
         return ResNet50(data.classes, data.width, h.bn_gamma_zero, of, normalise, rounds)
 
     def _timed_step(self, of: str) -> Callable[[], None]:
-        """Return a forward and backward pass of our network in a precision; all-reduce and update take as long in any."""
-        h, network, batch = self.config.hyperparameters, self._resnet50(of).to(self.device), next(self._synthetic().epoch())
+        """Return a forward and backward pass of our network in a precision; all-reduce and update take as
+        long in any."""
+        h, network, batch = (
+            self.config.hyperparameters,
+            self._resnet50(of).to(self.device),
+            next(self._synthetic().epoch()),
+        )
         network.initialize(self._seed)
         _, gradients = flatten_parameters(in_order(trainable(network)), torch.zeros)
         eager = Eager(network, gradients, h.label_smoothing)
@@ -135,7 +153,9 @@ class PytorchImplementation:
 
     def weights(self) -> dict[str, np.ndarray]:
         """Return copies of all tensors."""
-        return {name: np.array(tensor.cpu().numpy(), order="C") for name, tensor in tensors(self.network).items()}
+        return {
+            name: np.array(tensor.cpu().numpy(), order="C") for name, tensor in tensors(self.network).items()
+        }
 
     def assign(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Give tensors these values, where they are: one tensor holds all parameters."""
@@ -146,11 +166,17 @@ class PytorchImplementation:
     def keep(self, masks: Mapping[str, np.ndarray]) -> None:
         """Multiply tensors by masks after every update."""
         self._masked = [tensors(self.network)[name] for name in masks]
-        self._masks = [torch.empty_like(to).copy_(torch.from_numpy(mask)) for to, mask in zip(self._masked, masks.values(), strict=False)]
+        self._masks = [
+            torch.empty_like(to).copy_(torch.from_numpy(mask))
+            for to, mask in zip(self._masked, masks.values(), strict=False)
+        ]
 
     def momentum(self) -> dict[str, np.ndarray]:
         """Return copies of the momentum."""
-        return {name: np.array(tensor.cpu().numpy(), order="C") for name, tensor in self.optimizer.momentum().items()}
+        return {
+            name: np.array(tensor.cpu().numpy(), order="C")
+            for name, tensor in self.optimizer.momentum().items()
+        }
 
     def assign_momentum(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Give the momentum these values."""
@@ -160,7 +186,10 @@ class PytorchImplementation:
 
     def open_data(self) -> None:
         """Open the data set for the first time."""
-        self.training_data, self.validation_data = self._open(self.config, "train"), self._open(self.config, "val")
+        self.training_data, self.validation_data = (
+            self._open(self.config, "train"),
+            self._open(self.config, "val"),
+        )
 
     def begin_after(self, epoch: int, seed: int) -> None:
         """Go on as after ``epoch`` epochs, and read the training set with another seed."""
@@ -206,7 +235,8 @@ class PytorchImplementation:
 
     @contextlib.contextmanager
     def _without_trials(self) -> Iterator[None]:
-        """Let cuDNN choose algorithms without trials, which would take longer than the one batch an epoch of this shape."""
+        """Let cuDNN choose algorithms without trials, which would take longer than the one batch an epoch of
+        this shape."""
         torch.backends.cudnn.benchmark = False
         yield
         torch.backends.cudnn.benchmark = self.device.type == "cuda"

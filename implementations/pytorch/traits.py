@@ -15,15 +15,30 @@ TRAITS = Traits(
     inference=dict.fromkeys(("eager", "compiled"), ("float32", "bfloat16")),
     exports=(".pt2",),
     input_libraries=("dali", "dataloader", "torchvision"),
-    automatic_input={"cpu": {"dali": DALI, "dataloader": "torch"},
-                     "gpu": {"dali": DALI, "torchvision": "torchvision", "dataloader": "torch"}},
+    automatic_input={
+        "cpu": {"dali": DALI, "dataloader": "torch"},
+        "gpu": {"dali": DALI, "torchvision": "torchvision", "dataloader": "torch"},
+    },
     step_modes=("eager", "graph", "compile", "fused"),
-    launchers={"torchrun": Launcher(("torch.distributed.run", "--standalone", "--nproc-per-node", "{ranks}",
-                                     "--log-dir", "{folder}", "--no-python"), rank="RANK")},
+    launchers={
+        "torchrun": Launcher(
+            (
+                "torch.distributed.run",
+                "--standalone",
+                "--nproc-per-node",
+                "{ranks}",
+                "--log-dir",
+                "{folder}",
+                "--no-python",
+            ),
+            rank="RANK",
+        )
+    },
     prefixes=("TORCH_", "TORCHINDUCTOR_", "PYTORCH_"),
     meanings={
         "TORCHINDUCTOR_CACHE_DIR": "folder that keeps what STEP_MODE=compile has compiled, for later runs",
-        "TORCHINDUCTOR_MAX_AUTOTUNE": "1: STEP_MODE=compile times several kernels for every operation, which takes minutes",
+        "TORCHINDUCTOR_MAX_AUTOTUNE": "1: STEP_MODE=compile times several kernels for every operation, "
+        "which takes minutes",
     },
     uses_amx=True,
     rate_with_amx=18.3,

@@ -8,13 +8,15 @@ from torch import nn
 from implementations.pytorch.model import PRECISIONS
 from implementations.pytorch.torchvision_package import torchvision
 
-# Leave out the auxiliary heads, which Gluon's Inception-v3 does not have either, and initial values that take long to draw.
+# Leave out the auxiliary heads, which Gluon's Inception-v3 does not have either, and initial values that take
+# long to draw.
 PLAIN: dict[str, Any] = {"aux_logits": False, "init_weights": False}
 ARGUMENTS = {"googlenet": PLAIN, "inception_v3": PLAIN}
 
 
 def models() -> dict[str, int]:
-    """Return name -> side of the input in pixels, the smallest of those for which its published weights were trained.
+    """Return name -> side of the input in pixels, the smallest of those for which its published weights were
+    trained.
 
     Raises UserError if torchvision is not installed.
     """
@@ -28,15 +30,21 @@ def _torchvision() -> Any:
 
 
 class ZooNetwork(nn.Module):
-    """Logits of shape (batch, ``classes``) in float32 from images (batch, 3, S, S), by a model of torchvision."""
+    """Logits of shape (batch, ``classes``) in float32 from images (batch, 3, S, S), by a model of
+    torchvision."""
 
     def __init__(self, model: str, classes: int, precision: str):
         super().__init__()
-        network = _torchvision().get_model(model, weights=None, num_classes=classes, **ARGUMENTS.get(model, {}))
+        network = _torchvision().get_model(
+            model, weights=None, num_classes=classes, **ARGUMENTS.get(model, {})
+        )
         self.network = network.to(memory_format=torch.channels_last)
         for path, module in self.network.named_modules():
             # model.trainable finds parameters by these names, and the optimizer those without weight decay.
-            own = {kind: "" if value.ndim > 1 else "_bias" for kind, value in module.named_parameters(recurse=False)}
+            own = {
+                kind: "" if value.ndim > 1 else "_bias"
+                for kind, value in module.named_parameters(recurse=False)
+            }
             if own:
                 module.names = {kind: f"{path}.{kind}{ending}" for kind, ending in own.items()}
         self._precision = PRECISIONS[precision]

@@ -1,4 +1,5 @@
-"""ResNet-50 v1.5 as every implementation builds it: four stages of bottleneck units (He et al., arXiv:1512.03385, table 1)."""
+"""ResNet-50 v1.5 as every implementation builds it: four stages of bottleneck units (He et al.,
+arXiv:1512.03385, table 1)."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -19,7 +20,8 @@ class Convolution(NamedTuple):
     name: str
     """The part of its names before ``_weight``."""
     norm: str
-    """The part of the batch norm's names before ``_gamma``, ``_beta``, ``_running_mean`` and ``_running_var``."""
+    """The part of the batch norm's names before ``_gamma``, ``_beta``, ``_running_mean`` and
+    ``_running_var``."""
     inputs: int
     outputs: int
     kernel: int
@@ -32,7 +34,8 @@ class Convolution(NamedTuple):
 
 
 class Unit(NamedTuple):
-    """A bottleneck unit: ReLU behind the first two convolutions of ``body``, and behind the sum of the third and the shortcut."""
+    """A bottleneck unit: ReLU behind the first two convolutions of ``body``, and behind the sum of the third
+    and the shortcut."""
 
     body: tuple[Convolution, ...]
     shortcut: tuple[Convolution, ...]
@@ -45,7 +48,8 @@ def stem(width: float = 1.0) -> Convolution:
 
 
 def units(width: float = 1.0) -> Iterator[Unit]:
-    """Yield the 16 units in the order in which an image goes through them; ``width`` multiplies every channel count."""
+    """Yield the 16 units in the order in which an image goes through them; ``width`` multiplies every channel
+    count."""
     inputs = round(STEM * width)
     for stage, (count, base) in enumerate(STAGES, start=1):
         channels = round(base * width)
@@ -74,13 +78,17 @@ def features(width: float = 1.0) -> int:
 
 
 def shapes(classes: int, width: float = 1.0) -> dict[str, tuple[int, ...]]:
-    """Return name -> shape of all 267 tensors: 161 trainable ones, by the names of the rulesets, and 106 running statistics.
+    """Return name -> shape of all 267 tensors: 161 trainable ones, by the names of the rulesets, and 106
+    running statistics.
 
-    Weights of convolutions are (outputs, inputs, kernel, kernel), that of the classifier is (classes, features).
+    Weights of convolutions are (outputs, inputs, kernel, kernel), that of the classifier is (classes,
+    features).
     """
     found: dict[str, tuple[int, ...]] = {}
     for each in convolutions(width):
         found[f"{each.name}_weight"] = (each.outputs, each.inputs, each.kernel, each.kernel)
-        found.update((f"{each.norm}_{of}", (each.outputs,)) for of in ("gamma", "beta", "running_mean", "running_var"))
+        found.update(
+            (f"{each.norm}_{of}", (each.outputs,)) for of in ("gamma", "beta", "running_mean", "running_var")
+        )
     found[f"{CLASSIFIER}_weight"], found[f"{CLASSIFIER}_bias"] = (classes, features(width)), (classes,)
     return found

@@ -1,22 +1,26 @@
 """LARS and SGD with momentum in NumPy: the reference that every implementation's optimizer is tested against.
 
-LARS: You, Gitman and Ginsburg, "Large Batch Training of Convolutional Networks" (arXiv:1708.03888), in the form of the MLPerf
-reference. SGD: the form of the MLPerf reference, which ``mx.optimizer.SGD`` has too. In both the learning rate is inside the
-momentum buffer, and biases and batch-norm parameters have no weight decay. Published logs of SGD do not record the latter; SGD
-follows LARS here, so that the two differ in the trust ratio alone.
+LARS: You, Gitman and Ginsburg, "Large Batch Training of Convolutional Networks" (arXiv:1708.03888), in the
+form of the MLPerf reference. SGD: the form of the MLPerf reference, which ``mx.optimizer.SGD`` has too. In
+both the learning rate is inside the momentum buffer, and biases and batch-norm parameters have no weight
+decay. Published logs of SGD do not record the latter; SGD follows LARS here, so that the two differ in the
+trust ratio alone.
 """
-
 
 import numpy as np
 
 
 def has_weight_decay(name: str) -> bool:
-    """Return whether a parameter has weight decay, and under LARS a trust ratio: all but batch-norm gamma, beta and biases."""
+    """Return whether a parameter has weight decay, and under LARS a trust ratio: all but batch-norm gamma,
+    beta and biases."""
     return not name.endswith(("gamma", "beta", "bias"))
 
 
-def trust_ratio(weight: np.ndarray, gradient: np.ndarray, eta: float, weight_decay: float, epsilon: float = 0.0) -> float:
-    """Return ``eta * ||w|| / (||g|| + weight_decay * ||w|| + epsilon)``, or 1 if either norm is 0. Any shape, float64."""
+def trust_ratio(
+    weight: np.ndarray, gradient: np.ndarray, eta: float, weight_decay: float, epsilon: float = 0.0
+) -> float:
+    """Return ``eta * ||w|| / (||g|| + weight_decay * ||w|| + epsilon)``, or 1 if either norm is 0. Any shape,
+    float64."""
     weight_norm = float(np.linalg.norm(weight))
     gradient_norm = float(np.linalg.norm(gradient))
     if weight_norm == 0 or gradient_norm == 0:
@@ -33,11 +37,14 @@ def sgd_update(
     momentum: float,
     weight_decay: float,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return (weight, velocity) after one step: ``v <- momentum * v + lr * (g + wd * w)``, then ``w <- w - v``.
+    """Return (weight, velocity) after one step: ``v <- momentum * v + lr * (g + wd * w)``, then ``w <- w -
+    v``.
 
     All arrays have the parameter's shape and are taken as float64.
     """
-    weight, gradient, velocity = (np.asarray(array, dtype=np.float64) for array in (weight, gradient, velocity))
+    weight, gradient, velocity = (
+        np.asarray(array, dtype=np.float64) for array in (weight, gradient, velocity)
+    )
     decay = weight_decay if has_weight_decay(name) else 0.0
     velocity = momentum * velocity + learning_rate * (gradient + decay * weight)
     return weight - velocity, velocity
@@ -53,9 +60,11 @@ def lars_update(
     momentum: float,
     weight_decay: float,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return (weight, velocity) after one step: ``v <- momentum * v + lr * r * (g + wd * w)``, then ``w <- w - v``.
+    """Return (weight, velocity) after one step: ``v <- momentum * v + lr * r * (g + wd * w)``, then ``w <- w
+    - v``.
 
-    ``r`` is the trust ratio, 1 without weight decay. All arrays have the parameter's shape and are taken as float64.
+    ``r`` is the trust ratio, 1 without weight decay. All arrays have the parameter's shape and are taken as
+    float64.
     """
     ratio = trust_ratio(weight, gradient, eta, weight_decay) if has_weight_decay(name) else 1.0
     return sgd_update(name, weight, gradient, velocity, learning_rate * ratio, momentum, weight_decay)

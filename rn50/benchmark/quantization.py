@@ -1,9 +1,11 @@
-"""Fake quantisation to int8: a layer's weights and input, rounded as an int8 model would have them and still float32.
+"""Fake quantisation to int8: a layer's weights and input, rounded as an int8 model would have them and still
+float32.
 
-Quantisation-aware training computes forward passes with them, and passes gradients on as if nothing had been rounded (Jacob et
-al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference", arXiv:1712.05877). Ranges are
-those of the tensor itself, so training has no state of its own. It is for every convolution and the classifier. A gamma of batch
-norm scales an output channel, so what is folded into a convolution afterwards changes no rounding.
+Quantisation-aware training computes forward passes with them, and passes gradients on as if nothing had been
+rounded (Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
+Inference", arXiv:1712.05877). Ranges are those of the tensor itself, so training has no state of its own. It
+is for every convolution and the classifier. A gamma of batch norm scales an output channel, so what is folded
+into a convolution afterwards changes no rounding.
 """
 
 import numpy as np

@@ -1,7 +1,9 @@
-"""Constants of the benchmark: every number here comes from the MLPerf Training rules for image classification.
+"""Constants of the benchmark: every number here comes from the MLPerf Training rules for image
+classification.
 
-Source: MLPerf Training policies, "training_rules.adoc", sections on benchmarks, hyperparameters and run results, as they stood
-for rounds v1.0 to v4.0. Nothing in this file can be set from outside; the settings are in ``config.py``.
+Source: MLPerf Training policies, "training_rules.adoc", sections on benchmarks, hyperparameters and run
+results, as they stood for rounds v1.0 to v4.0. Nothing in this file can be set from outside; the settings are
+in ``config.py``.
 """
 
 import math
@@ -59,37 +61,50 @@ SCALED_RULESETS = RULESETS[4:]
 NOT_A_RESULT = "demo data set, not an MLPerf result"
 """The label of every log, score and report of a run on anything but the whole ImageNet."""
 RESUMED = "resumed: not an MLPerf result"
-"""The label of a run that went on from a checkpoint: the rules want one run from its first step to its last."""
+"""The label of a run that went on from a checkpoint: the rules want one run from its first step to its
+last."""
 FINE_TUNED = "began with trained weights: not an MLPerf result"
 SPARSE = "2:4 sparsity: not an MLPerf result"
 QUANTIZED = "quantisation-aware training: not an MLPerf result"
 LABELS = (NOT_A_RESULT, RESUMED, FINE_TUNED, SPARSE, QUANTIZED)
 """Labels in a log of a run that is no result of the benchmark, in parentheses after the platform."""
 UNVERIFIED = "unverified"
-"""The word that stands beside every score that MLCommons has not reviewed (MLPerf Results Messaging Guidelines)."""
+"""The word that stands beside every score that MLCommons has not reviewed (MLPerf Results Messaging
+Guidelines)."""
 NOT_VERIFIED = "Result not verified by MLCommons Association."
 """The sentence that the same guidelines ask for with it."""
 
 
 TASK = {
-    "train_samples": TRAIN_SAMPLES, "eval_samples": EVAL_SAMPLES, "classes": CLASSES, "image_size": IMAGE_SIZE,
-    "eval_resize": EVAL_RESIZE, "crop_area_min": CROP_AREA[0], "width": 1.0,
+    "train_samples": TRAIN_SAMPLES,
+    "eval_samples": EVAL_SAMPLES,
+    "classes": CLASSES,
+    "image_size": IMAGE_SIZE,
+    "eval_resize": EVAL_RESIZE,
+    "crop_area_min": CROP_AREA[0],
+    "width": 1.0,
 }
 """The benchmark's task: the values of ``config.Data``, by field name."""
 
 
 def is_task(data: Mapping[str, Any], benchmark_steps: int | None) -> bool:
-    """Return whether ``data``, a configuration's section read or saved, is the benchmark's task, trained on whole epochs."""
+    """Return whether ``data``, a configuration's section read or saved, is the benchmark's task, trained on
+    whole epochs."""
     return benchmark_steps is None and all(data.get(name, value) == value for name, value in TASK.items())
 
 
 def departures(
-    optimizer: str, global_batch_size: int, learning_rate: float, momentum: float, weight_decay: float, label_smoothing: float
+    optimizer: str,
+    global_batch_size: int,
+    learning_rate: float,
+    momentum: float,
+    weight_decay: float,
+    label_smoothing: float,
 ) -> dict[str, str]:
     """Return the hyperparameters that the closed division does not allow: the rule that each breaks, by name.
 
-    End learning rate, decay power and epsilon are constants here. Integers are tested with the tolerance of the official
-    compliance checker.
+    End learning rate, decay power and epsilon are constants here. Integers are tested with the tolerance of
+    the official compliance checker.
     """
     found = {}
     if optimizer == "sgd" and not _is_whole(learning_rate / SGD_LEARNING_RATE_UNIT):

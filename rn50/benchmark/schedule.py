@@ -1,7 +1,7 @@
 """Learning rate and evaluation schedule.
 
-Linear warm-up and polynomial decay as in the MLPerf reference (training_rules, "lars_opt_*" and "sgd_opt_*" hyperparameters).
-Steps and epochs are counted from 1.
+Linear warm-up and polynomial decay as in the MLPerf reference (training_rules, "lars_opt_*" and "sgd_opt_*"
+hyperparameters). Steps and epochs are counted from 1.
 """
 
 import math
@@ -10,15 +10,17 @@ from rn50.benchmark import rules
 
 
 def steps_per_epoch(train_samples: int, ranks: int, batch_size: int) -> int:
-    """Return the steps of one epoch: ``ceil(floor(train_samples / ranks) / batch_size)``, with ``batch_size`` images per rank."""
+    """Return the steps of one epoch: ``ceil(floor(train_samples / ranks) / batch_size)``, with ``batch_size``
+    images per rank."""
     return math.ceil(train_samples // ranks / batch_size)
 
 
 def learning_rate(step: int, base: float, warmup_steps: int, total_steps: int) -> float:
     """Return the learning rate of step t = 1, 2, ...
 
-    ``base * t / W`` for t <= W, then ``end + (base - end) * (1 - (t - W) / (T - W)) ** 2``. W is ``warmup_steps``, T is
-    ``total_steps``; the rules fix the end learning rate and the power. Past T it stays at the end learning rate.
+    ``base * t / W`` for t <= W, then ``end + (base - end) * (1 - (t - W) / (T - W)) ** 2``. W is
+    ``warmup_steps``, T is ``total_steps``; the rules fix the end learning rate and the power. Past T it stays
+    at the end learning rate.
     """
     if step <= warmup_steps:
         return base * step / warmup_steps
@@ -30,7 +32,7 @@ def learning_rate(step: int, base: float, warmup_steps: int, total_steps: int) -
 def evaluation_epochs(num_epochs: int, offset: int, period: int) -> list[int]:
     """Return the epochs, counted from 1, after which a run evaluates.
 
-    With EVAL_OFFSET 2 and EVAL_PERIOD 4: 3, 7, 11, ... as every MXNet submission counts them. The last epoch is no exception:
-    if it is not in the list, the epochs after the last evaluation are trained for nothing.
+    With EVAL_OFFSET 2 and EVAL_PERIOD 4: 3, 7, 11, ... as every MXNet submission counts them. The last epoch
+    is no exception: if it is not in the list, the epochs after the last evaluation are trained for nothing.
     """
     return list(range(offset + 1, num_epochs + 1, period))

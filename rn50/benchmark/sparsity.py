@@ -1,7 +1,7 @@
 """2:4 sparsity: of every four consecutive input channels of a weight, the two of the smaller magnitude are 0.
 
-Mishra et al., "Accelerating Sparse Deep Neural Networks" (arXiv:2104.08378): Ampere's tensor cores multiply such weights at twice
-the rate. A trained network is pruned once and then trained again, with its zeros kept.
+Mishra et al., "Accelerating Sparse Deep Neural Networks" (arXiv:2104.08378): Ampere's tensor cores multiply
+such weights at twice the rate. A trained network is pruned once and then trained again, with its zeros kept.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,8 +17,11 @@ GROUP, KEPT = 4, 2
 
 
 def pruned(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the names of the weights that are pruned: of every convolution and the classifier, except the first layer."""
-    return tuple(name for name in names if name.endswith("_weight") and name != f"{network.stem().name}_weight")
+    """Return the names of the weights that are pruned: of every convolution and the classifier, except the
+    first layer."""
+    return tuple(
+        name for name in names if name.endswith("_weight") and name != f"{network.stem().name}_weight"
+    )
 
 
 def mask(weight: np.ndarray) -> np.ndarray:
@@ -45,8 +48,11 @@ def densities(weights: Mapping[str, np.ndarray]) -> dict[str, float]:
 
 def holds(weights: Mapping[str, np.ndarray]) -> bool:
     """Return whether in every group at least two weights are 0."""
-    return all(weights[name].shape[1] % GROUP == 0 and (np.count_nonzero(_groups(weights[name]), axis=-1) <= KEPT).all()
-               for name in pruned(weights))
+    return all(
+        weights[name].shape[1] % GROUP == 0
+        and (np.count_nonzero(_groups(weights[name]), axis=-1) <= KEPT).all()
+        for name in pruned(weights)
+    )
 
 
 def _last(weight: np.ndarray) -> np.ndarray:

@@ -13,28 +13,52 @@ from rn50.settings import config as configuration
 from rn50.terminal import Terminal, print_json, say
 
 ONNX = ".onnx"
-_output = click.option("--output", "-o", required=True, type=click.Path(path_type=pathlib.Path), help="The file to write.")
-_tolerance = click.option("--tolerance", default=1.0, show_default=True, type=Number(0, 100),
-                          help="Percentage points of top-1 that may be lost.")
+_output = click.option(
+    "--output", "-o", required=True, type=click.Path(path_type=pathlib.Path), help="The file to write."
+)
+_tolerance = click.option(
+    "--tolerance",
+    default=1.0,
+    show_default=True,
+    type=Number(0, 100),
+    help="Percentage points of top-1 that may be lost.",
+)
 
 
-@click.command("evaluate", short_help="Evaluate saved weights, or a model",
-               epilog="Example: rn50 evaluate results/DEMO_CPU/result_0.safetensors DEMO_CPU")
+@click.command(
+    "evaluate",
+    short_help="Evaluate saved weights, or a model",
+    epilog="Example: rn50 evaluate results/DEMO_CPU/result_0.safetensors DEMO_CPU",
+)
 @click.argument("weights", metavar="FILE", type=click.Path(path_type=pathlib.Path))
 @group.config
-@click.option("--precision", type=click.Choice(["float32", "float16", "bfloat16"]),
-              help="Of the matrix products; in float32 every framework counts the same. An ONNX model has its own. "
-              "[default: float32]")
-@click.option("--report", type=click.Path(path_type=pathlib.Path),
-              help="Write a page with the confusion of classes and the calibration there.")
+@click.option(
+    "--precision",
+    type=click.Choice(["float32", "float16", "bfloat16"]),
+    help="Of the matrix products; in float32 every framework counts the same. An ONNX model has its own. "
+    "[default: float32]",
+)
+@click.option(
+    "--report",
+    type=click.Path(path_type=pathlib.Path),
+    help="Write a page with the confusion of classes and the calibration there.",
+)
 @click.option("--as-rank", is_flag=True, hidden=True)
 @group.as_json
-def evaluate_weights(weights: pathlib.Path, name: str | None, precision: str | None, report: pathlib.Path | None,
-                     as_rank: bool, as_json: bool) -> None:
-    """Evaluate FILE, a result_N.safetensors, on the validation set and in the framework of CONFIG: top-1, top-5, calibration.
+def evaluate_weights(
+    weights: pathlib.Path,
+    name: str | None,
+    precision: str | None,
+    report: pathlib.Path | None,
+    as_rank: bool,
+    as_json: bool,
+) -> None:
+    """Evaluate FILE, a result_N.safetensors, on the validation set and in the framework of CONFIG: top-1,
+    top-5, calibration.
 
-    It is the evaluation of a timed run: every image once, by all ranks of CONFIG. The network is that of FILE, whichever
-    framework has trained it. An ONNX model of rn50 export or rn50 quantize is evaluated by ONNX Runtime on the CPU.
+    It is the evaluation of a timed run: every image once, by all ranks of CONFIG. The network is that of
+    FILE, whichever framework has trained it. An ONNX model of rn50 export or rn50 quantize is evaluated by
+    ONNX Runtime on the CPU.
     """
     from rn50 import files
     from rn50.data import layout, preflight
@@ -55,14 +79,15 @@ def evaluate_weights(weights: pathlib.Path, name: str | None, precision: str | N
         from rn50.deploy import evaluation as of_models
 
         if precision is not None:
-            raise UserError(f"--precision {precision}", f"{weights} is an ONNX model, which has its own", "leave it out")
+            raise UserError(
+                f"--precision {precision}", f"{weights} is an ONNX model, which has its own", "leave it out"
+            )
         of_models.tell(weights, config, report, as_json)
         return
     environ = {**environ, **evaluation.environment_for(weights, config), "PRECISION": precision or "float32"}
     config = configuration.from_environment(environ)
     preflight.preflight(pathlib.Path(config.data.folder), config.is_imagenet, layout.VALIDATION_FILES)
     ranks.run_as_ranks(config, environ, evaluation.arguments(weights, report, as_json))
-
 
 
 def _configured(name: str | None) -> configuration.Config | None:
@@ -82,24 +107,52 @@ def _format(context: click.Context, option: click.Parameter, value: str) -> str:
     return value
 
 
-@click.command("export", short_help="Write weights as an ONNX model",
-               epilog="Example: rn50 export results/DEMO_CPU/result_0.safetensors DEMO_CPU -o model.onnx")
+@click.command(
+    "export",
+    short_help="Write weights as an ONNX model",
+    epilog="Example: rn50 export results/DEMO_CPU/result_0.safetensors DEMO_CPU -o model.onnx",
+)
 @click.argument("weights", metavar="WEIGHTS", type=click.Path(path_type=pathlib.Path))
 @group.config
 @_output
-@click.option("--fold/--no-fold", default=True, show_default=True, help="Make each batch norm a part of its convolution.")
-@click.option("--with-preprocessing", "preprocessing", is_flag=True,
-              help="Take decoded images, uint8 (N, H, W, 3) of any size: resize, crop and normalise them in the model.")
-@click.option("--to", "format_", default="onnx", show_default=True, callback=_format,
-              help="Or a value of FRAMEWORK: that framework's own format, in one or two files whose names begin with OUTPUT.")
+@click.option(
+    "--fold/--no-fold",
+    default=True,
+    show_default=True,
+    help="Make each batch norm a part of its convolution.",
+)
+@click.option(
+    "--with-preprocessing",
+    "preprocessing",
+    is_flag=True,
+    help="Take decoded images, uint8 (N, H, W, 3) of any size: resize, crop and normalise them in the model.",
+)
+@click.option(
+    "--to",
+    "format_",
+    default="onnx",
+    show_default=True,
+    callback=_format,
+    help="Or a value of FRAMEWORK: that framework's own format, in one or two files whose names begin with "
+    "OUTPUT.",
+)
 @_tolerance
 @group.as_json
-def export_weights(weights: pathlib.Path, name: str | None, output: pathlib.Path, fold: bool, preprocessing: bool,
-                   format_: str, tolerance: float, as_json: bool) -> None:
+def export_weights(
+    weights: pathlib.Path,
+    name: str | None,
+    output: pathlib.Path,
+    fold: bool,
+    preprocessing: bool,
+    format_: str,
+    tolerance: float,
+    as_json: bool,
+) -> None:
     """Write WEIGHTS, a .safetensors file of a run, as an ONNX model with a dynamic batch dimension.
 
-    With CONFIG the model is evaluated on its validation set, and written only if its top-1 is that in WEIGHTS. Without
-    --with-preprocessing its input is normalised images, float32 (N, 3, S, S). The output is logits.
+    With CONFIG the model is evaluated on its validation set, and written only if its top-1 is that in
+    WEIGHTS. Without --with-preprocessing its input is normalised images, float32 (N, 3, S, S). The output is
+    logits.
     """
     from rn50.deploy import export, own_formats
 
@@ -113,31 +166,69 @@ def export_weights(weights: pathlib.Path, name: str | None, output: pathlib.Path
         print_json(found)
         return
     nodes = "" if found["nodes"] is None else f"{found['nodes']} nodes, "
-    say(f"{', '.join(found['files'])}: {found['bytes'] / 1e6:,.2f} MB, {nodes}{found['classes']} classes, batch norm "
-        f"{'folded' if found['folded'] else 'kept'}{', preprocessing included' if preprocessing else ''}")
+    say(
+        f"{', '.join(found['files'])}: {found['bytes'] / 1e6:,.2f} MB, {nodes}{found['classes']} classes, "
+        "batch norm "
+        f"{'folded' if found['folded'] else 'kept'}{', preprocessing included' if preprocessing else ''}"
+    )
     if found["top_1"] is None:
-        say("not evaluated: name the configuration that trained it, as in rn50 export WEIGHTS DEMO_CPU -o MODEL", err=True)
+        say(
+            "not evaluated: name the configuration that trained it, as in rn50 export WEIGHTS DEMO_CPU "
+            "-o MODEL",
+            err=True,
+        )
     else:
         say(f"top-1 {found['top_1']:.4f} ({found['correct']:,} of {found['total']:,})")
 
 
-@click.command("quantize", short_help="Quantise an ONNX model to int8",
-               epilog="Example: rn50 quantize model.onnx DEMO_CPU -o int8.onnx --method all --calibration all")
+@click.command(
+    "quantize",
+    short_help="Quantise an ONNX model to int8",
+    epilog="Example: rn50 quantize model.onnx DEMO_CPU -o int8.onnx --method all --calibration all",
+)
 @click.argument("model", metavar="MODEL", type=click.Path(path_type=pathlib.Path))
 @group.config
 @_output
-@click.option("--method", default="static", show_default=True, type=click.Choice(["dynamic", "static", "all"]),
-              help="Take the ranges of activations at run time, or calibrate them on training images.")
-@click.option("--calibration", default="minmax", show_default=True,
-              type=click.Choice(["minmax", "entropy", "percentile", "all"]), help="How static ranges are chosen.")
-@click.option("--images", default=128, show_default=True, type=Whole(1, 100_000), help="Training images that calibrate.")
-@click.option("--to", "format_", default="onnx", show_default=True, callback=_format,
-              help="Or a value of FRAMEWORK that quantises by its own means: MODEL is the weights of a run.")
+@click.option(
+    "--method",
+    default="static",
+    show_default=True,
+    type=click.Choice(["dynamic", "static", "all"]),
+    help="Take the ranges of activations at run time, or calibrate them on training images.",
+)
+@click.option(
+    "--calibration",
+    default="minmax",
+    show_default=True,
+    type=click.Choice(["minmax", "entropy", "percentile", "all"]),
+    help="How static ranges are chosen.",
+)
+@click.option(
+    "--images", default=128, show_default=True, type=Whole(1, 100_000), help="Training images that calibrate."
+)
+@click.option(
+    "--to",
+    "format_",
+    default="onnx",
+    show_default=True,
+    callback=_format,
+    help="Or a value of FRAMEWORK that quantises by its own means: MODEL is the weights of a run.",
+)
 @_tolerance
 @group.as_json
-def quantize_model(model: pathlib.Path, name: str | None, output: pathlib.Path, method: str, calibration: str, images: int,
-                   format_: str, tolerance: float, as_json: bool) -> None:
-    """Quantise MODEL, an ONNX file of rn50 export, to int8, and evaluate both on the validation set of CONFIG.
+def quantize_model(
+    model: pathlib.Path,
+    name: str | None,
+    output: pathlib.Path,
+    method: str,
+    calibration: str,
+    images: int,
+    format_: str,
+    tolerance: float,
+    as_json: bool,
+) -> None:
+    """Quantise MODEL, an ONNX file of rn50 export, to int8, and evaluate both on the validation set of
+    CONFIG.
 
     Weights are quantised per channel with --method static. With "all" the most accurate model is written.
     A model without int8 operators, or that loses more than --tolerance, is not written: exit status 2.
@@ -166,26 +257,66 @@ def _engines(context: click.Context, option: click.Parameter, value: str) -> tup
     return engines
 
 
-@bench.command("inference", short_help="Measure latency of models by engine",
-               epilog="Example: rn50 bench inference model.onnx int8.onnx --batch-sizes 1,8,64 --picture latency.svg")
-@click.argument("models", metavar="MODEL...", nargs=-1, required=True, type=click.Path(path_type=pathlib.Path))
-@click.option("--engines", default="onnxruntime", show_default=True, callback=_engines,
-              help="Engines, with commas between them. A framework's runs weights, ONNX Runtime both.")
-@click.option("--batch-sizes", default="1,2,4,8", show_default=True, callback=words(), help="Images of a request.")
-@click.option("--precisions", default="float32", show_default=True, callback=words(("float32", "bfloat16", "int8")),
-              help="Precisions of the frameworks' engines, where they have them; an ONNX model has its own.")
-@click.option("--rate", type=Number(0.001, 1_000_000), help="Requests per second that arrive, at regular times. [default: the "
-              "next arrives when the one before is answered]")
+@bench.command(
+    "inference",
+    short_help="Measure latency of models by engine",
+    epilog="Example: rn50 bench inference model.onnx int8.onnx --batch-sizes 1,8,64 --picture latency.svg",
+)
+@click.argument(
+    "models", metavar="MODEL...", nargs=-1, required=True, type=click.Path(path_type=pathlib.Path)
+)
+@click.option(
+    "--engines",
+    default="onnxruntime",
+    show_default=True,
+    callback=_engines,
+    help="Engines, with commas between them. A framework's runs weights, ONNX Runtime both.",
+)
+@click.option(
+    "--batch-sizes", default="1,2,4,8", show_default=True, callback=words(), help="Images of a request."
+)
+@click.option(
+    "--precisions",
+    default="float32",
+    show_default=True,
+    callback=words(("float32", "bfloat16", "int8")),
+    help="Precisions of the frameworks' engines, where they have them; an ONNX model has its own.",
+)
+@click.option(
+    "--rate",
+    type=Number(0.001, 1_000_000),
+    help="Requests per second that arrive, at regular times. [default: the next arrives when the one before "
+    "is answered]",
+)
 @click.option("--cores", type=Whole(1, 100_000), help="Cores to use. [default: all]")
-@click.option("--seconds", default=5.0, show_default=True, type=Number(0.01, LONGEST_S),
-              help="How long a model is measured on an engine at a batch size.")
+@click.option(
+    "--seconds",
+    default=5.0,
+    show_default=True,
+    type=Number(0.01, LONGEST_S),
+    help="How long a model is measured on an engine at a batch size.",
+)
 @rounds
-@click.option("--picture", type=click.Path(path_type=pathlib.Path), help="Write latency and throughput as an SVG picture.")
+@click.option(
+    "--picture",
+    type=click.Path(path_type=pathlib.Path),
+    help="Write latency and throughput as an SVG picture.",
+)
 @group.as_json
-def bench_inference(models: tuple[pathlib.Path, ...], engines: tuple[str, ...], batch_sizes: tuple[int, ...],
-                    precisions: tuple[str, ...], rate: float | None, cores: int | None, seconds: float, rounds: int,
-                    picture: pathlib.Path | None, as_json: bool) -> None:
-    """Measure latency and images/s of models, ONNX files or weights of a run, by engine, precision and batch size.
+def bench_inference(
+    models: tuple[pathlib.Path, ...],
+    engines: tuple[str, ...],
+    batch_sizes: tuple[int, ...],
+    precisions: tuple[str, ...],
+    rate: float | None,
+    cores: int | None,
+    seconds: float,
+    rounds: int,
+    picture: pathlib.Path | None,
+    as_json: bool,
+) -> None:
+    """Measure latency and images/s of models, ONNX files or weights of a run, by engine, precision and batch
+    size.
 
     Every model has a process of its own on each engine; they take turns in every round. Images are random.
     A model that an engine cannot run does not stop the others: exit status 2 at the end.

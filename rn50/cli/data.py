@@ -12,13 +12,25 @@ from rn50.errors import Status
 from rn50.terminal import Terminal, print_json, say
 
 
-@click.command("demo-data", cls=group.Verb, renamed={"--enlarge": "--scale"}, short_help="Generate the demo data set",
-               epilog="Example: rn50 demo-data data/demo")
+@click.command(
+    "demo-data",
+    cls=group.Verb,
+    renamed={"--enlarge": "--scale"},
+    short_help="Generate the demo data set",
+    epilog="Example: rn50 demo-data data/demo",
+)
 @click.argument("folder", type=click.Path(path_type=pathlib.Path))
 @click.option("--seed", default=1, show_default=True, type=Whole(0, 2**32 - 1), help="Seed of the images.")
-@click.option("--tune", is_flag=True, help="Write a validation set of other images, to choose hyperparameters on.")
-@click.option("--scale", default=1, show_default=True, type=Whole(1, 16),
-              help="Multiply the pixels a side, of which the shorter one has 72 to 110; 4 suits networks of 224x224.")
+@click.option(
+    "--tune", is_flag=True, help="Write a validation set of other images, to choose hyperparameters on."
+)
+@click.option(
+    "--scale",
+    default=1,
+    show_default=True,
+    type=Whole(1, 16),
+    help="Multiply the pixels a side, of which the shorter one has 72 to 110; 4 suits networks of 224x224.",
+)
 @group.as_json
 def demo_data(folder: pathlib.Path, seed: int, tune: bool, scale: int, as_json: bool) -> None:
     """Generate the demo data set (10 classes, 10,000 + 2,000 JPEGs) and pack it as RecordIO into FOLDER."""
@@ -32,24 +44,43 @@ def demo_data(folder: pathlib.Path, seed: int, tune: bool, scale: int, as_json: 
         print_json({"folder": str(folder), "seed": seed, "split": settings.val_split, "scale": scale})
 
 
-@click.command(short_help="Pack ImageNet's folders as RecordIO", epilog="Example: rn50 pack /data/ILSVRC2012 /data/imagenet")
+@click.command(
+    short_help="Pack ImageNet's folders as RecordIO",
+    epilog="Example: rn50 pack /data/ILSVRC2012 /data/imagenet",
+)
 @click.argument("source", type=click.Path(path_type=pathlib.Path))
 @click.argument("folder", metavar="OUT", type=click.Path(path_type=pathlib.Path))
-@click.option("--seed", default=0, show_default=True, type=Whole(0, 2**32 - 1), help="Seed of the order of the records.")
-@click.option("--val-truth", type=click.Path(path_type=pathlib.Path),
-              help="The classes of a flat val folder: the official ground truth (with meta.mat beside it), or lines of name and "
-              "class [default: the development kit in SOURCE or beside it].")
-@click.option("--workers", type=Whole(1, MOST_WORKERS),
-              help="Processes; more than cores help where storage answers slowly [default: cores].")
+@click.option(
+    "--seed", default=0, show_default=True, type=Whole(0, 2**32 - 1), help="Seed of the order of the records."
+)
+@click.option(
+    "--val-truth",
+    type=click.Path(path_type=pathlib.Path),
+    help="The classes of a flat val folder: the official ground truth (with meta.mat beside it), or lines of "
+    "name and class [default: the development kit in SOURCE or beside it].",
+)
+@click.option(
+    "--workers",
+    type=Whole(1, MOST_WORKERS),
+    help="Processes; more than cores help where storage answers slowly [default: cores].",
+)
 @click.option("--to-folder", is_flag=True, hidden=True)
 @group.as_json
 @click.pass_context
-def pack(context: click.Context, source: pathlib.Path, folder: pathlib.Path, seed: int, val_truth: pathlib.Path | None,
-         workers: int | None, to_folder: bool, as_json: bool) -> None:
+def pack(
+    context: click.Context,
+    source: pathlib.Path,
+    folder: pathlib.Path,
+    seed: int,
+    val_truth: pathlib.Path | None,
+    workers: int | None,
+    to_folder: bool,
+    as_json: bool,
+) -> None:
     """Pack the images of SOURCE/train/<class> and SOURCE/val as RecordIO into OUT, in shuffled order.
 
-    The bytes of the images stay as they are. A label is the place of its class among the sorted class names. If it is
-    interrupted, the same command continues where it stopped.
+    The bytes of the images stay as they are. A label is the place of its class among the sorted class names.
+    If it is interrupted, the same command continues where it stopped.
     """
     from rn50.data.packing import pack as packer
     from rn50.progress import counting
@@ -63,7 +94,10 @@ def pack(context: click.Context, source: pathlib.Path, folder: pathlib.Path, see
     _print_numbers(folder, numbers, f"; rn50 verify {folder} looks at every one", as_json)
 
 
-@click.command(short_help="Unpack RecordIO into class folders", epilog="Example: rn50 unpack /data/imagenet /data/folders")
+@click.command(
+    short_help="Unpack RecordIO into class folders",
+    epilog="Example: rn50 unpack /data/imagenet /data/folders",
+)
 @click.argument("source", metavar="DIR", type=click.Path(path_type=pathlib.Path))
 @click.argument("folder", metavar="OUT", type=click.Path(path_type=pathlib.Path))
 @click.option("--workers", type=Whole(1, MOST_WORKERS), help="Threads [default: cores].")
@@ -85,24 +119,39 @@ def _print_numbers(folder: pathlib.Path, numbers: Mapping[str, int], then: str, 
     if as_json:
         print_json(dict(numbers, folder=str(folder)))
     else:
-        say(f"{folder}: {numbers['train']:,} + {numbers['val']:,} images of {numbers['classes']:,} classes{then}")
+        say(
+            f"{folder}: {numbers['train']:,} + {numbers['val']:,} images of {numbers['classes']:,} "
+            f"classes{then}"
+        )
 
 
-@click.command(short_help="Check a data set and write its certificate", epilog="Example: rn50 verify /data/imagenet --full")
+@click.command(
+    short_help="Check a data set and write its certificate",
+    epilog="Example: rn50 verify /data/imagenet --full",
+)
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=pathlib.Path))
 @click.option("--full", is_flag=True, help="Decode every image too, not only its headers.")
 @click.option("--classes", type=Whole(1, MOST_IMAGES), help="Classes there ought to be.")
-@click.option("--train", "train_images", type=Whole(1, MOST_IMAGES), help="Training images there ought to be.")
+@click.option(
+    "--train", "train_images", type=Whole(1, MOST_IMAGES), help="Training images there ought to be."
+)
 @click.option("--val", "val_images", type=Whole(1, MOST_IMAGES), help="Validation images there ought to be.")
 @click.option("--workers", type=Whole(1, MOST_WORKERS), help="Threads [default: cores].")
 @group.as_json
-def verify(folder: pathlib.Path, full: bool, classes: int | None, train_images: int | None, val_images: int | None,
-           workers: int | None, as_json: bool) -> None:
+def verify(
+    folder: pathlib.Path,
+    full: bool,
+    classes: int | None,
+    train_images: int | None,
+    val_images: int | None,
+    workers: int | None,
+    as_json: bool,
+) -> None:
     """Look at every record of DIR and write what was found as certificate.json beside the data.
 
-    Container and index, numbers, labels, headers of the images, duplicates, SHA-256 of every file. The numbers expected are those
-    of an earlier certificate, of rn50 pack or rn50 demo-data, else ImageNet's. A run reads the certificate and refuses data at
-    fault.
+    Container and index, numbers, labels, headers of the images, duplicates, SHA-256 of every file. The
+    numbers expected are those of an earlier certificate, of rn50 pack or rn50 demo-data, else ImageNet's. A
+    run reads the certificate and refuses data at fault.
 
     Exit status: 0 whole, 1 faults, 2 it could not be looked at.
     """

@@ -1,4 +1,5 @@
-"""The command that all verbs belong to, how it ends where something goes wrong, and the options that several verbs have."""
+"""The command that all verbs belong to, how it ends where something goes wrong, and the options that several
+verbs have."""
 
 import contextlib
 import difflib
@@ -20,7 +21,9 @@ from rn50.process import refuse_little_memory
 from rn50.settings.config_file import systems
 from rn50.terminal import say
 
-_OUT_OF_MEMORY = re.compile("cannot allocate memory|failed to map segment|can't start new thread", re.IGNORECASE)
+_OUT_OF_MEMORY = re.compile(
+    "cannot allocate memory|failed to map segment|can't start new thread", re.IGNORECASE
+)
 """Other words than MemoryError, by Python and by the loader of libraries."""
 
 
@@ -32,12 +35,16 @@ class _Terminated(KeyboardInterrupt):
 def cleaned_up() -> Iterator[None]:
     """Turn SIGTERM and SIGHUP into an exception, so that what is half done is cleaned up.
 
-    It is for verbs that have something to clean up only: native code that hangs would keep the exception waiting for ever.
+    It is for verbs that have something to clean up only: native code that hangs would keep the exception
+    waiting for ever.
     """
+
     def end(number: int, _: object) -> None:
         raise _Terminated(number)
 
-    numbers = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) != signal.SIG_IGN]  # nohup
+    numbers = [
+        each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) != signal.SIG_IGN
+    ]  # nohup
     before = {number: signal.signal(number, end) for number in numbers}
     try:
         yield
@@ -47,7 +54,8 @@ def cleaned_up() -> Iterator[None]:
 
 
 class Verb(click.Command):
-    """A verb some of whose options had other names before. The old ones still work, and standard error says what replaces them.
+    """A verb some of whose options had other names before. The old ones still work, and standard error says
+    what replaces them.
 
     ``renamed`` maps an old name to the new one; to "" where its value has become the last argument.
     """
@@ -63,20 +71,24 @@ class Verb(click.Command):
                 name, equals, value = each.partition("=")
                 if name != old:
                     continue
-                what = f"is now {new}" if new else f"is now an argument: {self.get_usage(context).partition('Usage: ')[2]}"
+                what = (
+                    f"is now {new}"
+                    if new
+                    else f"is now an argument: {self.get_usage(context).partition('Usage: ')[2]}"
+                )
                 say(f"rn50: {old} {what}; the next version has only that", err=True)
                 if new:
                     given[place] = f"{new}{equals}{value}"
                 else:
-                    last = [value] if equals else given[place + 1: place + 2]
-                    del given[place: place + 1 + (not equals)]
+                    last = [value] if equals else given[place + 1 : place + 2]
+                    del given[place : place + 1 + (not equals)]
                 break
         return super().parse_args(context, given + last)
 
 
 class _Group(click.Group):
-    """End with a line and status 2 for what the user can fix, with a line and status 1 for a fault, silently where the reader of
-    the output has gone."""
+    """End with a line and status 2 for what the user can fix, with a line and status 1 for a fault, silently
+    where the reader of the output has gone."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -92,7 +104,9 @@ class _Group(click.Group):
         widest = max(len(verb.name or "") for verbs in self.sections.values() for verb in verbs)
         for heading, verbs in self.sections.items():
             with formatter.section(heading):
-                formatter.write_dl([((verb.name or "").ljust(widest), verb.get_short_help_str()) for verb in verbs])
+                formatter.write_dl(
+                    [((verb.name or "").ljust(widest), verb.get_short_help_str()) for verb in verbs]
+                )
 
     def resolve_command(self, context: click.Context, args: list[str]) -> Any:
         try:
@@ -154,7 +168,10 @@ def report(error: Exception) -> int:
         terminal.flush()
         os._exit(Status.USER_ERROR)  # at once: native libraries that were half loaded may wait for ever
     if isinstance(error, OSError) and isinstance(error.filename, (str, pathlib.Path)):
-        say(f"rn50: {error.filename}: {error.strerror}; name another file or folder, or fix this one", err=True)
+        say(
+            f"rn50: {error.filename}: {error.strerror}; name another file or folder, or fix this one",
+            err=True,
+        )
         return Status.USER_ERROR
     missing = packages.distribution(error) if isinstance(error, ModuleNotFoundError) else ""
     if missing and packages.pinned(missing):
@@ -167,13 +184,19 @@ def report(error: Exception) -> int:
 
 paths = click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=pathlib.Path))
 rulesets = click.option(
-    "--ruleset", "rulesets", multiple=True, default=("1.0.0", "1.1.0", "2.0.0", "4.0.0"), show_default=True,
+    "--ruleset",
+    "rulesets",
+    multiple=True,
+    default=("1.0.0", "1.1.0", "2.0.0", "4.0.0"),
+    show_default=True,
     help=f"Version of the official rules, of {', '.join(rules.RULESETS)}; may be given several times.",
 )
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-def _configurations(context: click.Context, argument: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def _configurations(
+    context: click.Context, argument: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
     """Complete the name of a configuration; a path where no name fits."""
     names = [CompletionItem(system) for system in systems() if system.startswith(incomplete)]
     return names or [CompletionItem(incomplete, type="file")]
@@ -181,16 +204,22 @@ def _configurations(context: click.Context, argument: click.Parameter, incomplet
 
 class _Configuration(click.Argument):
     def get_help_record(self, context: click.Context) -> tuple[str, str]:
-        return "CONFIG", "A system of configs/, or a file [default: CONFIG_FILE or DGXSYSTEM of the environment]."
+        return (
+            "CONFIG",
+            "A system of configs/, or a file [default: CONFIG_FILE or DGXSYSTEM of the environment].",
+        )
 
 
-config = click.argument("name", metavar="[CONFIG]", required=False, cls=_Configuration, shell_complete=_configurations)
+config = click.argument(
+    "name", metavar="[CONFIG]", required=False, cls=_Configuration, shell_complete=_configurations
+)
 """The one way to name a configuration."""
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(rn50.__version__, prog_name="rn50")
-@click.option("--debug", is_flag=True, envvar="RN50_DEBUG",
-              help="Show tracebacks; RN50_DEBUG=1: of every process.")
+@click.option(
+    "--debug", is_flag=True, envvar="RN50_DEBUG", help="Show tracebacks; RN50_DEBUG=1: of every process."
+)
 def main(debug: bool) -> None:
     """Train ResNet-50 to 75.9 %, MLPerf-style. Begin with: make demo"""

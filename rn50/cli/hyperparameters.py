@@ -14,31 +14,64 @@ from rn50.errors import UserError
 from rn50.terminal import Terminal, print_json, say
 
 
-@click.command(short_help="Predict minutes and epochs of a system",
-               epilog="Example: rn50 plan --accelerators 8 --global-batch-size 3200 --accelerator H100-SXM-80GB")
-@click.option("--accelerators", type=Whole(1, 1_000_000), help="How many, in all nodes [default: the curve from 1 to 4,096].")
-@click.option("--global-batch-size", "--gbs", type=Whole(1, MOST_IMAGES),
-              help="[default: the one that takes the fewest minutes]")
-@click.option("--accelerator", metavar="NAME", help="Its name, or a part of it [default: that of most published results].")
-@click.option("--images-per-second", type=Number(0.001, 1e9),
-              help="What you measured while training: of each accelerator, with so many of them at that batch size.")
-@click.option("--curve", is_flag=True, help="The curve from 1 to 4,096 accelerators, each at its best batch size.")
-@click.option("--plot", type=click.Path(path_type=pathlib.Path, dir_okay=False), metavar="FILE",
-              help="Draw that curve: .png, .svg or .pdf.")
+@click.command(
+    short_help="Predict minutes and epochs of a system",
+    epilog="Example: rn50 plan --accelerators 8 --global-batch-size 3200 --accelerator H100-SXM-80GB",
+)
+@click.option(
+    "--accelerators",
+    type=Whole(1, 1_000_000),
+    help="How many, in all nodes [default: the curve from 1 to 4,096].",
+)
+@click.option(
+    "--global-batch-size",
+    "--gbs",
+    type=Whole(1, MOST_IMAGES),
+    help="[default: the one that takes the fewest minutes]",
+)
+@click.option(
+    "--accelerator",
+    metavar="NAME",
+    help="Its name, or a part of it [default: that of most published results].",
+)
+@click.option(
+    "--images-per-second",
+    type=Number(0.001, 1e9),
+    help="What you measured while training: of each accelerator, with so many of them at that batch size.",
+)
+@click.option(
+    "--curve", is_flag=True, help="The curve from 1 to 4,096 accelerators, each at its best batch size."
+)
+@click.option(
+    "--plot",
+    type=click.Path(path_type=pathlib.Path, dir_okay=False),
+    metavar="FILE",
+    help="Draw that curve: .png, .svg or .pdf.",
+)
 @group.as_json
-def plan(accelerators: int | None, global_batch_size: int | None, accelerator: str | None,
-         images_per_second: float | None, curve: bool, plot: pathlib.Path | None, as_json: bool) -> None:
-    """Predict epochs and minutes to 75.9 % on ImageNet of a planned system, from published results (LARS, closed division).
+def plan(
+    accelerators: int | None,
+    global_batch_size: int | None,
+    accelerator: str | None,
+    images_per_second: float | None,
+    curve: bool,
+    plot: pathlib.Path | None,
+    as_json: bool,
+) -> None:
+    """Predict epochs and minutes to 75.9 % on ImageNet of a planned system, from published results (LARS,
+    closed division).
 
-    Epochs are those of the batch size, images/s those of the accelerator at that scale, published or measured by you; evaluations
-    and start-up are added. docs/measurements.md says how far off it was on published results that were left out. Also says
-    which published hyperparameters to borrow.
+    Epochs are those of the batch size, images/s those of the accelerator at that scale, published or measured
+    by you; evaluations and start-up are added. docs/measurements.md says how far off it was on published
+    results that were left out. Also says which published hyperparameters to borrow.
     """
     from rn50.hyperparameters.plan import display, planner
 
     if global_batch_size and not accelerators:
         raise UserError("--global-batch-size without --accelerators", "give both, or neither for the curve")
-    system_planner, name = planner.planner_for(accelerator, images_per_second, accelerators, global_batch_size)
+    system_planner, name = planner.planner_for(
+        accelerator, images_per_second, accelerators, global_batch_size
+    )
     plans = system_planner.curve(name) if curve or plot or not accelerators else []
     if plot:
         display.draw_curve(plans, system_planner.results, plot)
@@ -54,35 +87,76 @@ def plan(accelerators: int | None, global_batch_size: int | None, accelerator: s
 
 
 def _sources(context: click.Context, argument: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete the name of a published result or of a reference convergence point; a path where no name fits."""
+    """Complete the name of a published result or of a reference convergence point; a path where no name
+    fits."""
     from rn50.hyperparameters.borrow import origin
 
     names = [CompletionItem(name) for name in origin.names() if name.startswith(incomplete)]
     return names or [CompletionItem(incomplete, type="file")]
 
 
-@click.command(cls=group.Verb, renamed={"--for": "", "--number": "--limit"}, short_help="Take over proven hyperparameters",
-               epilog="Example: rn50 borrow v1.0/Inspur/nf5688m6_mxnet DGXA100 -o config_MINE.sh")
+@click.command(
+    cls=group.Verb,
+    renamed={"--for": "", "--number": "--limit"},
+    short_help="Take over proven hyperparameters",
+    epilog="Example: rn50 borrow v1.0/Inspur/nf5688m6_mxnet DGXA100 -o config_MINE.sh",
+)
 @click.argument("source", required=False, shell_complete=_sources)
 @group.config
-@click.option("--global-batch-size", "--gbs", type=Whole(1, MOST_IMAGES),
-              help="Another global batch size than the source's; nothing else changes with it.")
-@click.option("--only", metavar="NAMES", help="Take only these variables, like LR,WARMUP_EPOCHS; the header labels the mix.")
-@click.option("--partial", is_flag=True, help="Take what the source has where it lacks a value; the header labels the mix.")
-@click.option("--output", "-o", type=click.Path(path_type=pathlib.Path), help="Write the configuration there; by default it is "
-              "shown what would change.")
+@click.option(
+    "--global-batch-size",
+    "--gbs",
+    type=Whole(1, MOST_IMAGES),
+    help="Another global batch size than the source's; nothing else changes with it.",
+)
+@click.option(
+    "--only",
+    metavar="NAMES",
+    help="Take only these variables, like LR,WARMUP_EPOCHS; the header labels the mix.",
+)
+@click.option(
+    "--partial",
+    is_flag=True,
+    help="Take what the source has where it lacks a value; the header labels the mix.",
+)
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(path_type=pathlib.Path),
+    help="Write the configuration there; by default it is shown what would change.",
+)
 @click.option("--force", is_flag=True, help="Replace a file that exists.")
 @click.option("--suggest", is_flag=True, help="Rank what may be borrowed for a global batch size.")
-@click.option("--optimizer", default="lars", show_default=True, type=click.Choice(rules.OPTIMIZERS), help="For --suggest.")
-@click.option("--limit", "-n", default=10, show_default=True, type=Whole(1, 1_000), help="For --suggest: how many.")
+@click.option(
+    "--optimizer",
+    default="lars",
+    show_default=True,
+    type=click.Choice(rules.OPTIMIZERS),
+    help="For --suggest.",
+)
+@click.option(
+    "--limit", "-n", default=10, show_default=True, type=Whole(1, 1_000), help="For --suggest: how many."
+)
 @group.as_json
-def borrow(source: str | None, name: str | None, global_batch_size: int | None, only: str | None, partial: bool,
-           output: pathlib.Path | None, force: bool, suggest: bool, optimizer: str, limit: int, as_json: bool) -> None:
+def borrow(
+    source: str | None,
+    name: str | None,
+    global_batch_size: int | None,
+    only: str | None,
+    partial: bool,
+    output: pathlib.Path | None,
+    force: bool,
+    suggest: bool,
+    optimizer: str,
+    limit: int,
+    as_json: bool,
+) -> None:
     """Give CONFIG the hyperparameters of somebody else's run, taken whole.
 
-    SOURCE is a published result (v1.0/Inspur/nf5688m6_mxnet), a reference convergence point (rcp/3264, rcp/1.0.0/2048), a result
-    log or a folder of them, or a configuration file. Of the last only assignments are read: nothing of it is run. Shown are what
-    changes, what leaves the closed division's rules, and the epochs to expect from published runs of that very recipe.
+    SOURCE is a published result (v1.0/Inspur/nf5688m6_mxnet), a reference convergence point (rcp/3264,
+    rcp/1.0.0/2048), a result log or a folder of them, or a configuration file. Of the last only assignments
+    are read: nothing of it is run. Shown are what changes, what leaves the closed division's rules, and the
+    epochs to expect from published runs of that very recipe.
     """
     from rn50.hyperparameters import expected_epochs
     from rn50.hyperparameters.borrow import display, origin
@@ -91,8 +165,13 @@ def borrow(source: str | None, name: str | None, global_batch_size: int | None, 
 
     if suggest:
         if source or not global_batch_size:
-            raise UserError("--suggest wants --global-batch-size and no SOURCE", "rn50 borrow --suggest --global-batch-size 3264")
-        display.suggest(expected_epochs.candidates(global_batch_size, optimizer)[:limit], global_batch_size, as_json)
+            raise UserError(
+                "--suggest wants --global-batch-size and no SOURCE",
+                "rn50 borrow --suggest --global-batch-size 3264",
+            )
+        display.suggest(
+            expected_epochs.candidates(global_batch_size, optimizer)[:limit], global_batch_size, as_json
+        )
         return
     if not source:
         raise UserError(f"borrow from what? give {origin.FORMS}; --suggest --gbs N ranks what there is")
@@ -104,34 +183,78 @@ def borrow(source: str | None, name: str | None, global_batch_size: int | None, 
     display.show(borrowed, output, as_json)
 
 
-@click.command(cls=group.Verb, renamed={"--to": "--output"}, short_help="Search better ones, confirmed by fresh seeds",
-               epilog="Example: DATADIR=/data/tune rn50 search DEMO_CPU -o search/demo --workers 2 --minutes 110 "
-               "--confirm-data data/demo")
+@click.command(
+    cls=group.Verb,
+    renamed={"--to": "--output"},
+    short_help="Search better ones, confirmed by fresh seeds",
+    epilog="Example: DATADIR=/data/tune rn50 search DEMO_CPU -o search/demo --workers 2 --minutes 110 "
+    "--confirm-data data/demo",
+)
 @group.config
-@click.option("--output", "-o", "folder", required=True, type=click.Path(path_type=pathlib.Path),
-              help="Folder of the search, its trials and its report; shared by all workers.")
-@click.option("--workers", default=1, show_default=True, type=Whole(1, MOST_WORKERS),
-              help="Runs at a time, each on its share of the cores.")
+@click.option(
+    "--output",
+    "-o",
+    "folder",
+    required=True,
+    type=click.Path(path_type=pathlib.Path),
+    help="Folder of the search, its trials and its report; shared by all workers.",
+)
+@click.option(
+    "--workers",
+    default=1,
+    show_default=True,
+    type=Whole(1, MOST_WORKERS),
+    help="Runs at a time, each on its share of the cores.",
+)
 @click.option("--trials", type=Whole(1, 100_000), help="Search with so many runs at most.")
-@click.option("--minutes", type=Number(0.0001, 10_000),
-              help="Begin no trial that would leave less of these minutes, from this call on, than the confirmation takes.")
-@click.option("--repeats", default=3, show_default=True, type=Whole(1, 1_000),
-              help="Runs, each with its seed, that a point needs to take the place of the best one.")
-@click.option("--seeds-to-confirm", default=rules.RUNS, show_default=True, type=Whole(2, 1_000),
-              help="Runs of the winner, and of the baseline.")
-@click.option("--confirm-data", type=click.Path(path_type=pathlib.Path), metavar="DIR",
-              help="Other data to confirm on than those that were searched on.")
+@click.option(
+    "--minutes",
+    type=Number(0.0001, 10_000),
+    help="Begin no trial that would leave less of these minutes, from this call on, than the "
+    "confirmation takes.",
+)
+@click.option(
+    "--repeats",
+    default=3,
+    show_default=True,
+    type=Whole(1, 1_000),
+    help="Runs, each with its seed, that a point needs to take the place of the best one.",
+)
+@click.option(
+    "--seeds-to-confirm",
+    default=rules.RUNS,
+    show_default=True,
+    type=Whole(2, 1_000),
+    help="Runs of the winner, and of the baseline.",
+)
+@click.option(
+    "--confirm-data",
+    type=click.Path(path_type=pathlib.Path),
+    metavar="DIR",
+    help="Other data to confirm on than those that were searched on.",
+)
 @group.as_json
-def search(name: str | None, folder: pathlib.Path, workers: int, trials: int | None, minutes: float | None, repeats: int,
-           seeds_to_confirm: int, confirm_data: pathlib.Path | None, as_json: bool) -> None:
-    """Search hyperparameters with which CONFIG reaches the target in fewer epochs, and confirm them with fresh seeds.
+def search(
+    name: str | None,
+    folder: pathlib.Path,
+    workers: int,
+    trials: int | None,
+    minutes: float | None,
+    repeats: int,
+    seeds_to_confirm: int,
+    confirm_data: pathlib.Path | None,
+    as_json: bool,
+) -> None:
+    """Search hyperparameters with which CONFIG reaches the target in fewer epochs, and confirm them with
+    fresh seeds.
 
-    DATADIR is the data. Learning rate first in factors of ten, then in steps of 10 %;
-    batch size with the learning rate scaled along; then warm-up, weight decay and schedule length. A trial is a normal run,
-    evaluated after every epoch, and stopped as soon as it cannot be better than the best. At the end the best point and the
-    baseline, the first that reached the target, run again with fresh seeds.
+    DATADIR is the data. Learning rate first in factors of ten, then in steps of 10 %; batch size with the
+    learning rate scaled along; then warm-up, weight decay and schedule length. A trial is a normal run,
+    evaluated after every epoch, and stopped as soon as it cannot be better than the best. At the end the best
+    point and the baseline, the first that reached the target, run again with fresh seeds.
 
-    Stopped or killed, the same command goes on; called on another machine that shares the folder, it joins in.
+    Stopped or killed, the same command goes on; called on another machine that shares the folder, it joins
+    in.
 
     Exit status: 0 also where nothing better was found; "stands" of --json tells.
     """
@@ -144,7 +267,9 @@ def search(name: str | None, folder: pathlib.Path, workers: int, trials: int | N
     on = subject.read(name, process.environment())
     with Progress(minutes) as progress:
         dealt = shares.of(workers, on.config.run.device)
-        scheduler = TrialScheduler(on, folder, Options(workers, trials, minutes, repeats, seeds_to_confirm, other), progress)
+        scheduler = TrialScheduler(
+            on, folder, Options(workers, trials, minutes, repeats, seeds_to_confirm, other), progress
+        )
         try:
             Search(scheduler, dealt, progress).run()
         except StoppedError as stopped:

@@ -1,4 +1,5 @@
-"""The numbers that options take: finite, in ASCII digits, within limits; the same that a configuration may say."""
+"""The numbers that options take: finite, in ASCII digits, within limits; the same that a configuration may
+say."""
 
 from typing import Any
 

@@ -10,7 +10,8 @@ from rn50.terminal import say
 
 
 def configured(name: str | None) -> tuple[configuration.Config, Mapping[str, str]]:
-    """Return the configuration ``name`` and the environment of a run of it; warn of values of ours that it replaces."""
+    """Return the configuration ``name`` and the environment of a run of it; warn of values of ours that it
+    replaces."""
     from rn50.doctor import doctor
 
     own = process.environment()
@@ -20,7 +21,8 @@ def configured(name: str | None) -> tuple[configuration.Config, Mapping[str, str
 
 
 def bind(config: configuration.Config) -> None:
-    """Bind this process to a rank's cores and say so. Call it before NumPy or a framework is imported: they start threads."""
+    """Bind this process to a rank's cores and say so. Call it before NumPy or a framework is imported: they
+    start threads."""
     from rn50.launch import launchers
 
     say(launchers.bind(config, process.environment()), err=True)

@@ -11,18 +11,24 @@ from rn50.errors import Status, UserError
 from rn50.terminal import Terminal, print_json, say
 
 
-@click.command("score", short_help="Score five runs, or published results", epilog="Example: rn50 score results/DEMO_CPU")
+@click.command(
+    "score", short_help="Score five runs, or published results", epilog="Example: rn50 score results/DEMO_CPU"
+)
 @group.paths
-@click.option("--ruleset", help="Version of the rules and reference convergence points [default: that of the round a folder of "
-              f"a published tree names, else {rules.RULESETS[-1]}].")
+@click.option(
+    "--ruleset",
+    help="Version of the rules and reference convergence points [default: that of the round a folder of "
+    f"a published tree names, else {rules.RULESETS[-1]}].",
+)
 @group.as_json
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV, a row a run.")
 def score_results(paths: tuple[pathlib.Path, ...], ruleset: str | None, as_json: bool, as_csv: bool) -> None:
     """Score result files, result folders or a published tree: the mean of the middle three of five runs.
 
-    Of more than five runs, the set of five consecutive ones with the median score counts. A mean that the rules of a result do
-    not allow is marked as not valid, with the reasons. The score that reference convergence scales, from round v2.1 on, is shown
-    apart. Images/s per accelerator are reported where the folder has a description of the system beside it.
+    Of more than five runs, the set of five consecutive ones with the median score counts. A mean that the
+    rules of a result do not allow is marked as not valid, with the reasons. The score that reference
+    convergence scales, from round v2.1 on, is shown apart. Images/s per accelerator are reported where the
+    folder has a description of the system beside it.
     """
     from rn50.progress import counting
     from rn50.results import score, scoreboard
@@ -39,19 +45,26 @@ def score_results(paths: tuple[pathlib.Path, ...], ruleset: str | None, as_json:
         scoreboard.print_table(scores, Terminal())
 
 
-@click.command("check", short_help="Run the official checkers, and ours",
-               epilog="Example: rn50 check results/DEMO_CPU --ruleset 4.0.0")
+@click.command(
+    "check",
+    short_help="Run the official checkers, and ours",
+    epilog="Example: rn50 check results/DEMO_CPU --ruleset 4.0.0",
+)
 @group.paths
-@click.option("--ruleset", "rulesets", multiple=True,
-              help=f"Version of the official rules, of {', '.join(rules.RULESETS)}; may be given several times [default: that of "
-              "the round a folder of a published tree names, else 1.0.0, 1.1.0, 2.0.0 and 4.0.0].")
+@click.option(
+    "--ruleset",
+    "rulesets",
+    multiple=True,
+    help=f"Version of the official rules, of {', '.join(rules.RULESETS)}; may be given several times "
+    "[default: that of the round a folder of a published tree names, else 1.0.0, 1.1.0, 2.0.0 and 4.0.0].",
+)
 @group.as_json
 def check_results(paths: tuple[pathlib.Path, ...], rulesets: tuple[str, ...], as_json: bool) -> None:
     """Run the official MLPerf checkers on a copy, and our own: every finding with its line, rule and remedy.
 
-    Of any result file the compliance checker, and the rules of a result, by which one run of five may miss the target; of a
-    submission tree (ORG/results/SYSTEM/resnet) also the checkers of seeds, reference convergence, system description and package.
-    Exit status 0 only if everything holds.
+    Of any result file the compliance checker, and the rules of a result, by which one run of five may miss
+    the target; of a submission tree (ORG/results/SYSTEM/resnet) also the checkers of seeds, reference
+    convergence, system description and package. Exit status 0 only if everything holds.
     """
     from rn50.progress import counting
     from rn50.submission import check
@@ -62,25 +75,52 @@ def check_results(paths: tuple[pathlib.Path, ...], rulesets: tuple[str, ...], as
     sys.exit(Status.SUCCESS if report.ok else Status.FAULT)
 
 
-@click.command("package", cls=group.Verb, renamed={"--to": "--output", "--details": "--system-file"},
-               short_help="Make the tree of a submission", epilog="Example: rn50 package results/NF5688M6 -o submission")
+@click.command(
+    "package",
+    cls=group.Verb,
+    renamed={"--to": "--output", "--details": "--system-file"},
+    short_help="Make the tree of a submission",
+    epilog="Example: rn50 package results/NF5688M6 -o submission",
+)
 @group.paths
-@click.option("--output", "-o", "to", required=True, type=click.Path(path_type=pathlib.Path),
-              help="Folder of the submission; what it holds of other systems stays as it is.")
-@click.option("--system-file", "details", type=click.Path(path_type=pathlib.Path),
-              help="YAML or JSON file of what no machine tells, as in  cooling: air-cooled  [default: system.yaml beside the "
-              "results].")
-@click.option("--ruleset", "rulesets", multiple=True,
-              help=f"Version of the official rules, of {', '.join(rules.RULESETS)}; may be given several times [default: that of "
-              "the round a folder of --output names, as in training_results_v2.1, else 1.0.0, 1.1.0, 2.0.0 and 4.0.0].")
+@click.option(
+    "--output",
+    "-o",
+    "to",
+    required=True,
+    type=click.Path(path_type=pathlib.Path),
+    help="Folder of the submission; what it holds of other systems stays as it is.",
+)
+@click.option(
+    "--system-file",
+    "details",
+    type=click.Path(path_type=pathlib.Path),
+    help="YAML or JSON file of what no machine tells, as in  cooling: air-cooled  [default: system.yaml "
+    "beside the results].",
+)
+@click.option(
+    "--ruleset",
+    "rulesets",
+    multiple=True,
+    help=f"Version of the official rules, of {', '.join(rules.RULESETS)}; may be given several times "
+    "[default: that of the round a folder of --output names, as in training_results_v2.1, else 1.0.0, "
+    "1.1.0, 2.0.0 and 4.0.0].",
+)
 @group.as_json
-def package_results(paths: tuple[pathlib.Path, ...], to: pathlib.Path, details: pathlib.Path | None,
-                    rulesets: tuple[str, ...], as_json: bool) -> None:
-    """Make the tree of a submission out of result folders of ours: results, descriptions of the systems, code and scripts.
+def package_results(
+    paths: tuple[pathlib.Path, ...],
+    to: pathlib.Path,
+    details: pathlib.Path | None,
+    rulesets: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Make the tree of a submission out of result folders of ours: results, descriptions of the systems, code
+    and scripts.
 
-    Nothing is written where something is missing, or a checker finds an error that is not just true of demo data; each is named.
-    The descriptions are made of what the runs saved of their machine, and of what you say in system.yaml: without it the command
-    lists what to write there. The code is that of the commit which made the runs.
+    Nothing is written where something is missing, or a checker finds an error that is not just true of demo
+    data; each is named. The descriptions are made of what the runs saved of their machine, and of what you
+    say in system.yaml: without it the command lists what to write there. The code is that of the commit which
+    made the runs.
 
     Exit status: 0 written and without error, 1 written, but of demo data, 2 nothing written.
     """
@@ -96,14 +136,22 @@ def package_results(paths: tuple[pathlib.Path, ...], to: pathlib.Path, details: 
     sys.exit(Status.USER_ERROR if not outcome.written else Status.FAULT if outcome.errors else Status.SUCCESS)
 
 
-@click.command("report", short_help="Write a page of all that is known", epilog="Example: rn50 report results/DEMO_CPU")
+@click.command(
+    "report", short_help="Write a page of all that is known", epilog="Example: rn50 report results/DEMO_CPU"
+)
 @group.paths
 @group.rulesets
-@click.option("--output", "-o", type=click.Path(path_type=pathlib.Path),
-              help="Where to write it; by default report.html in the folder of the result, or here if they are several.")
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(path_type=pathlib.Path),
+    help="Where to write it; by default report.html in the folder of the result, or here if they are "
+    "several.",
+)
 @group.as_json
-def report_results(paths: tuple[pathlib.Path, ...], rulesets: tuple[str, ...], output: pathlib.Path | None,
-                   as_json: bool) -> None:
+def report_results(
+    paths: tuple[pathlib.Path, ...], rulesets: tuple[str, ...], output: pathlib.Path | None, as_json: bool
+) -> None:
     """Write all that is known of one or several results on one HTML page, which needs nothing but itself.
 
     Beside the hyperparameters stand the nearest published results and reference convergence points.
@@ -116,12 +164,16 @@ def report_results(paths: tuple[pathlib.Path, ...], rulesets: tuple[str, ...], o
     print_json({"report": str(written)}) if as_json else say(f"report: {written}")
 
 
-@click.command("compare", short_help="Compare results; say what five runs show",
-               epilog="Example: rn50 compare results/BEFORE results/AFTER")
+@click.command(
+    "compare",
+    short_help="Compare results; say what five runs show",
+    epilog="Example: rn50 compare results/BEFORE results/AFTER",
+)
 @group.paths
 @group.as_json
 def compare_results(paths: tuple[pathlib.Path, ...], as_json: bool) -> None:
-    """Compare results with the first of them: epochs, minutes, images/s, settings, and whether so few runs show a difference.
+    """Compare results with the first of them: epochs, minutes, images/s, settings, and whether so few runs
+    show a difference.
 
     Welch's interval and the exact permutation test, both corrected for the number of tests made at once.
     """

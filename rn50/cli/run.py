@@ -15,26 +15,47 @@ from rn50.files import ROOT
 from rn50.settings import config as configuration
 from rn50.terminal import Terminal, print_json
 
-_runs = click.option("--runs", default=rules.RUNS, show_default=True, type=Whole(1, 10_000), help="Runs of the campaign.")
+_runs = click.option(
+    "--runs", default=rules.RUNS, show_default=True, type=Whole(1, 10_000), help="Runs of the campaign."
+)
 
 
 @click.command("run", short_help="Make the five runs of a result", epilog="Example: rn50 run DEMO_CPU")
 @group.config
 @_runs
-@click.option("--output", "-o", "results", type=click.Path(path_type=pathlib.Path),
-              help="Folder of the results [default: results/CONFIG].")
-@click.option("--save-weights", is_flag=True, help="Save what each run has trained as result_N.safetensors: SAVE_WEIGHTS=1.")
-@click.option("--resume", is_flag=True,
-              help="Go on from the last checkpoint (CHECKPOINT_EPOCHS) of a run that was interrupted: RESUME=1.")
+@click.option(
+    "--output",
+    "-o",
+    "results",
+    type=click.Path(path_type=pathlib.Path),
+    help="Folder of the results [default: results/CONFIG].",
+)
+@click.option(
+    "--save-weights",
+    is_flag=True,
+    help="Save what each run has trained as result_N.safetensors: SAVE_WEIGHTS=1.",
+)
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="Go on from the last checkpoint (CHECKPOINT_EPOCHS) of a run that was interrupted: RESUME=1.",
+)
 @click.option("--follow", is_flag=True, help="Only show the campaign, which runs elsewhere: rn50 watch.")
 @group.as_json
-def run_campaign(name: str | None, runs: int, results: pathlib.Path | None, save_weights: bool, resume: bool,
-                 follow: bool, as_json: bool) -> None:
+def run_campaign(
+    name: str | None,
+    runs: int,
+    results: pathlib.Path | None,
+    save_weights: bool,
+    resume: bool,
+    follow: bool,
+    as_json: bool,
+) -> None:
     """Make the timed runs of CONFIG, each with a fresh seed; check each, score them, and write the report.
 
-    It does what ./run_experiments.sh does, with one live view on a terminal. Runs that are there already are kept, and one that
-    was interrupted starts from zero or, with --resume, from its last checkpoint; so the same command resumes. --json prints the
-    score at the end, in the form of rn50 score.
+    It does what ./run_experiments.sh does, with one live view on a terminal. Runs that are there already are
+    kept, and one that was interrupted starts from zero or, with --resume, from its last checkpoint; so the
+    same command resumes. --json prints the score at the end, in the form of rn50 score.
 
     Exit status: 0 every check passed, 1 one did not, 2 something to fix.
     """
@@ -56,14 +77,18 @@ def run_campaign(name: str | None, runs: int, results: pathlib.Path | None, save
     sys.exit(status)
 
 
-@click.command("watch", short_help="Show a campaign that runs elsewhere", epilog="Example: rn50 watch results/DEMO_CPU")
+@click.command(
+    "watch", short_help="Show a campaign that runs elsewhere", epilog="Example: rn50 watch results/DEMO_CPU"
+)
 @click.argument("results", type=click.Path(path_type=pathlib.Path))
 @_runs
 @group.as_json
 def watch_campaign(results: pathlib.Path, runs: int, as_json: bool) -> None:
-    """Show the campaign whose logs grow in RESULTS, from these alone, until all runs have ended. Ctrl-C ends the watching only.
+    """Show the campaign whose logs grow in RESULTS, from these alone, until all runs have ended. Ctrl-C ends
+    the watching only.
 
-    RESULTS is a folder, or a system of configs/, whose results are in results/. With --json it prints the state once.
+    RESULTS is a folder, or a system of configs/, whose results are in results/. With --json it prints the
+    state once.
     """
     from rn50.launch.campaign import state, watch
     from rn50.settings import config_file
@@ -91,8 +116,12 @@ def summary(paths: tuple[pathlib.Path, ...], system: str, so_far: bool) -> None:
         sys.exit(summary.end(paths, system))
 
 
-@click.command("launch", hidden=True, epilog="Example: DGXSYSTEM=DEMO_CPU ./run_and_time.sh calls it with the environment of "
-               "configs/config_DEMO_CPU.sh")
+@click.command(
+    "launch",
+    hidden=True,
+    epilog="Example: DGXSYSTEM=DEMO_CPU ./run_and_time.sh calls it with the environment of "
+    "configs/config_DEMO_CPU.sh",
+)
 def launch_run() -> None:
     """Start every rank of the system that the environment describes, for one timed run."""
     from rn50.launch.job import launch
@@ -100,8 +129,10 @@ def launch_run() -> None:
     sys.exit(launch(configuration.from_environment(), process.environment()))
 
 
-@click.command(short_help="Examine this machine, and name each fix",
-               epilog="Example: DATADIR=/path/to/imagenet rn50 doctor NF5688M6")
+@click.command(
+    short_help="Examine this machine, and name each fix",
+    epilog="Example: DATADIR=/path/to/imagenet rn50 doctor NF5688M6",
+)
 @group.config
 @group.as_json
 @click.option("--brief", is_flag=True, help="Print only what fails or warns, on standard error.")
@@ -114,7 +145,9 @@ def doctor(name: str | None, as_json: bool, brief: bool) -> None:
     """
     from rn50.doctor.doctor import configured, show
 
-    sys.exit(Status.SUCCESS if show(configured(process.environment(), name), as_json, brief) else Status.FAULT)
+    sys.exit(
+        Status.SUCCESS if show(configured(process.environment(), name), as_json, brief) else Status.FAULT
+    )
 
 
 @click.command(hidden=True, epilog="Example: rn50 run DEMO_CPU --runs 1 calls it.")
@@ -122,7 +155,8 @@ def doctor(name: str | None, as_json: bool, brief: bool) -> None:
 def train(context: click.Context) -> None:
     """Be one rank of a timed run (rn50 launch starts them).
 
-    Exit status: 0 target reached, 3 target missed, 4 the training loss is no number, 2 something to fix, 1 a fault.
+    Exit status: 0 target reached, 3 target missed, 4 the training loss is no number, 2 something to fix, 1 a
+    fault.
     """
     config = configuration.from_environment()
     ranks.bind(config)
@@ -149,31 +183,51 @@ def config_group() -> None:
     """Look at configurations."""
 
 
-@config_group.command("show", short_help="Show every value, and what it means", epilog="Example: rn50 config show NF5688M6")
+@config_group.command(
+    "show", short_help="Show every value, and what it means", epilog="Example: rn50 config show NF5688M6"
+)
 @group.config
 @group.as_json
 def config_show(name: str | None, as_json: bool) -> None:
-    """Show every value of CONFIG, what it means, and whether it is used, passed through, without effect or ignored."""
+    """Show every value of CONFIG, what it means, and whether it is used, passed through, without effect or
+    ignored."""
     from rn50.settings import show
 
     show.show(name, as_json)
 
 
-@config_group.command("new", short_help="Write a configuration for this machine", epilog="Example: rn50 config new MINE")
+@config_group.command(
+    "new", short_help="Write a configuration for this machine", epilog="Example: rn50 config new MINE"
+)
 @click.argument("name")
-@click.option("--from", "base", metavar="SYSTEM", help="Take hyperparameters and data of this configuration, a file or a name of "
-              "configs/ [default: what rn50 plan advises; without a GPU DEMO_CPU].")
-@click.option("--output", "-o", type=click.Path(path_type=pathlib.Path), help="[default: configs/config_NAME.sh]")
-@click.option("--framework", metavar="NAME", help="[default: one that can use this machine, best an installed one]")
+@click.option(
+    "--from",
+    "base",
+    metavar="SYSTEM",
+    help="Take hyperparameters and data of this configuration, a file or a name of configs/ [default: what "
+    "rn50 plan advises; without a GPU DEMO_CPU].",
+)
+@click.option(
+    "--output", "-o", type=click.Path(path_type=pathlib.Path), help="[default: configs/config_NAME.sh]"
+)
+@click.option(
+    "--framework", metavar="NAME", help="[default: one that can use this machine, best an installed one]"
+)
 @click.option("--force", is_flag=True, help="Replace a file that exists.")
 @group.as_json
-def config_new(name: str, base: str | None, output: pathlib.Path | None, framework: str | None, force: bool,
-               as_json: bool) -> None:
+def config_new(
+    name: str,
+    base: str | None,
+    output: pathlib.Path | None,
+    framework: str | None,
+    force: bool,
+    as_json: bool,
+) -> None:
     """Write a complete configuration called NAME for this machine, every value with its reason.
 
-    With GPUs it trains on ImageNet, at the batch size that fits their memory with the fewest minutes that rn50 plan predicts,
-    with the published hyperparameters that it names. Without one it trains on the demo data set. Input settings are defaults,
-    which rn50 tune input improves.
+    With GPUs it trains on ImageNet, at the batch size that fits their memory with the fewest minutes that
+    rn50 plan predicts, with the published hyperparameters that it names. Without one it trains on the demo
+    data set. Input settings are defaults, which rn50 tune input improves.
     """
     from rn50.hyperparameters.new_config import display, new_config
     from rn50.machine import hardware, software

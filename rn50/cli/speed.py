@@ -22,7 +22,8 @@ def bench() -> None:
 
 
 def _become_rank(config: configuration.Config, model: str | None = None) -> Any:
-    """Bind this process to a rank's cores and return ``create`` of the framework, or of a model of its zoo, to measure."""
+    """Bind this process to a rank's cores and return ``create`` of the framework, or of a model of its zoo,
+    to measure."""
     bind(config)
 
     from rn50.speed import measurable
@@ -30,9 +31,15 @@ def _become_rank(config: configuration.Config, model: str | None = None) -> Any:
     return measurable.load(config.run.framework, model)
 
 
-@bench.command("comm", short_help="Time all-reduces by size", epilog="Example: NCCL_ALGO=Ring rn50 bench comm NF5688M6 --json")
+@bench.command(
+    "comm",
+    short_help="Time all-reduces by size",
+    epilog="Example: NCCL_ALGO=Ring rn50 bench comm NF5688M6 --json",
+)
 @group.config
-@click.option("--largest-mib", default=256, show_default=True, type=Whole(1, 4_096), help="Stop at this size.")
+@click.option(
+    "--largest-mib", default=256, show_default=True, type=Whole(1, 4_096), help="Stop at this size."
+)
 @click.option("--as-rank", is_flag=True, hidden=True)
 @group.as_json
 def bench_communication(name: str | None, largest_mib: int, as_rank: bool, as_json: bool) -> None:
@@ -46,23 +53,37 @@ def bench_communication(name: str | None, largest_mib: int, as_rank: bool, as_js
 
 
 def _seconds(default: float) -> Any:
-    return click.option("--seconds", default=default, show_default=True, type=Number(1, LONGEST_S),
-                        help="About how long to take.")
+    return click.option(
+        "--seconds",
+        default=default,
+        show_default=True,
+        type=Number(1, LONGEST_S),
+        help="About how long to take.",
+    )
 
 
-rounds = click.option("--rounds", default=5, show_default=True, type=Whole(1, 1_000),
-                      help="How often to measure; fewer than 5 times show no difference.")
+rounds = click.option(
+    "--rounds",
+    default=5,
+    show_default=True,
+    type=Whole(1, 1_000),
+    help="How often to measure; fewer than 5 times show no difference.",
+)
 
 
-@bench.command("input", short_help="Measure the input pipeline, stage by stage",
-               epilog="Example: rn50 bench input DEMO_CPU --seconds 20")
+@bench.command(
+    "input",
+    short_help="Measure the input pipeline, stage by stage",
+    epilog="Example: rn50 bench input DEMO_CPU --seconds 20",
+)
 @group.config
 @_seconds(60.0)
 @rounds
 @click.option("--as-rank", is_flag=True, hidden=True)
 @group.as_json
 def bench_input(name: str | None, seconds: float, rounds: int, as_rank: bool, as_json: bool) -> None:
-    """Measure images/s of the input pipeline, stage by stage, and of training on real and synthetic data: which waits for which.
+    """Measure images/s of the input pipeline, stage by stage, and of training on real and synthetic data:
+    which waits for which.
 
     All its ranks run at once.
     The data set is read, and nothing is written.
@@ -79,6 +100,7 @@ def bench_input(name: str | None, seconds: float, rounds: int, as_rank: bool, as
 
 def words(possible: tuple[str, ...] | None = None) -> Any:
     """Reads a list with commas; of ``possible`` words, or of whole numbers above 0."""
+
     def read(context: click.Context, option: click.Parameter, value: str | None) -> tuple[Any, ...] | None:
         words = () if value is None else tuple(word.strip() for word in value.split(","))
         if possible is None:
@@ -91,39 +113,83 @@ def words(possible: tuple[str, ...] | None = None) -> Any:
     return read
 
 
-@bench.command("throughput", cls=group.Verb, renamed={"--to": "--output"}, short_help="Measure a matrix of training settings",
-               epilog="Example: rn50 bench throughput DEMO_CPU "
-               f"--frameworks {','.join(frameworks.names())} --models ours,alexnet --precisions auto,float32 "
-               "--batch-sizes 32,64 --ranks 1,2 --published")
+@bench.command(
+    "throughput",
+    cls=group.Verb,
+    renamed={"--to": "--output"},
+    short_help="Measure a matrix of training settings",
+    epilog=f"Example: rn50 bench throughput DEMO_CPU --frameworks {','.join(frameworks.names())} --models "
+    "ours,alexnet --precisions auto,float32 --batch-sizes 32,64 --ranks 1,2 --published",
+)
 @group.config
-@click.option("--frameworks", callback=words(frameworks.names()), help="With commas between them. [default: FRAMEWORK]")
-@click.option("--models", default="ours", show_default=True,
-              help="Ours, and models of the framework's own zoo beside it, on synthetic data of the size that they want.")
-@click.option("--precisions", callback=words(("auto", "float32", "float16", "bfloat16")), help="[default: PRECISION]")
+@click.option(
+    "--frameworks", callback=words(frameworks.names()), help="With commas between them. [default: FRAMEWORK]"
+)
+@click.option(
+    "--models",
+    default="ours",
+    show_default=True,
+    help="Ours, and models of the framework's own zoo beside it, on synthetic data of the size that "
+    "they want.",
+)
+@click.option(
+    "--precisions", callback=words(("auto", "float32", "float16", "bfloat16")), help="[default: PRECISION]"
+)
 @click.option("--batch-sizes", callback=words(), help="Of a rank. [default: BATCHSIZE]")
 @click.option("--ranks", callback=words(), help="On this machine, one per GPU. [default: DGXNGPU]")
-@click.option("--data", "kinds", default="synthetic,real", show_default=True, callback=words(("synthetic", "real")),
-              help="A random batch held on the device, and the data set at DATADIR.")
-@click.option("--seconds", default=10.0, show_default=True, type=Number(1, LONGEST_S), help="About how long a cell trains.")
+@click.option(
+    "--data",
+    "kinds",
+    default="synthetic,real",
+    show_default=True,
+    callback=words(("synthetic", "real")),
+    help="A random batch held on the device, and the data set at DATADIR.",
+)
+@click.option(
+    "--seconds",
+    default=10.0,
+    show_default=True,
+    type=Number(1, LONGEST_S),
+    help="About how long a cell trains.",
+)
 @rounds
-@click.option("--output", "-o", "folder", default="throughput", show_default=True, type=click.Path(path_type=pathlib.Path),
-              help="Folder of the report and of a log for every cell.")
+@click.option(
+    "--output",
+    "-o",
+    "folder",
+    default="throughput",
+    show_default=True,
+    type=click.Path(path_type=pathlib.Path),
+    help="Folder of the report and of a log for every cell.",
+)
 @click.option("--published", is_flag=True, help="Show what others have published beside it.")
 @click.option("--start-ranks", is_flag=True, hidden=True)
 @click.option("--as-rank", is_flag=True, hidden=True)
 @group.as_json
 def bench_throughput(
-    name: str | None, frameworks: tuple[str, ...] | None, models: str, precisions: tuple[str, ...] | None,
-    batch_sizes: tuple[int, ...] | None, ranks: tuple[int, ...] | None, kinds: tuple[str, ...], seconds: float, rounds: int,
-    folder: pathlib.Path, published: bool, start_ranks: bool, as_rank: bool, as_json: bool,
-) -> None:  # fmt: skip
-    """Measure images/s of training by framework, model, precision, batch size and ranks, on synthetic and on real data.
+    name: str | None,
+    frameworks: tuple[str, ...] | None,
+    models: str,
+    precisions: tuple[str, ...] | None,
+    batch_sizes: tuple[int, ...] | None,
+    ranks: tuple[int, ...] | None,
+    kinds: tuple[str, ...],
+    seconds: float,
+    rounds: int,
+    folder: pathlib.Path,
+    published: bool,
+    start_ranks: bool,
+    as_rank: bool,
+    as_json: bool,
+) -> None:
+    """Measure images/s of training by framework, model, precision, batch size and ranks, on synthetic and on
+    real data.
 
-    One cell after the other runs
-    in a job of its own. What does not fit into memory is a cell too, and so is a precision that only some of the frameworks have.
+    One cell after the other runs in a job of its own. What does not fit into memory is a cell too, and so is
+    a precision that only some of the frameworks have.
 
-    Exit status: 0 every cell has its figure, is out of memory or is lacking in its framework, 1 another one failed, 2 something
-    to fix.
+    Exit status: 0 every cell has its figure, is out of memory or is lacking in its framework, 1 another one
+    failed, 2 something to fix.
     """
     from rn50.speed import cell, networks
 
@@ -131,18 +197,24 @@ def bench_throughput(
     if start_ranks:
         run_as_ranks(config, environ, [*cell.verb(models, kinds, seconds, rounds), "--as-rank"])
     if as_rank:
-        cell.as_rank(config, _become_rank(config, None if models == networks.OURS else models), kinds, seconds, rounds)
+        cell.as_rank(
+            config, _become_rank(config, None if models == networks.OURS else models), kinds, seconds, rounds
+        )
         return
     from rn50.data import preflight
     from rn50.speed import throughput
 
     run, batch = config.run, config.hyperparameters.batch_size
     wanted = networks.networks(frameworks or (run.framework,), [model.strip() for model in models.split(",")])
-    every = throughput.matrix(wanted, precisions or (run.precision,), batch_sizes or (batch,), ranks or (run.ranks_per_node,))
+    every = throughput.matrix(
+        wanted, precisions or (run.precision,), batch_sizes or (batch,), ranks or (run.ranks_per_node,)
+    )
     throughput.check(every, kinds, environ, run.device)
     if any(cell.REAL in each.kinds(kinds) for each in every):
         preflight.preflight(pathlib.Path(config.data.folder), config.is_imagenet)
-    measured = throughput.Bench(config, every, kinds, folder, " ".join(map(shlex.quote, ["rn50", *sys.argv[1:]])))
+    measured = throughput.Bench(
+        config, every, kinds, folder, " ".join(map(shlex.quote, ["rn50", *sys.argv[1:]]))
+    )
     measured.run(environ, seconds, rounds)
     report = measured.write(published)
     if as_json:
@@ -153,15 +225,21 @@ def bench_throughput(
     sys.exit(Status.FAULT if measured.failed else Status.SUCCESS)
 
 
-@bench.command("storage", short_help="Measure reading, cold and warm",
-               epilog="Example: rn50 bench storage /data/imagenet /scratch/imagenet --seconds 60")
+@bench.command(
+    "storage",
+    short_help="Measure reading, cold and warm",
+    epilog="Example: rn50 bench storage /data/imagenet /scratch/imagenet --seconds 60",
+)
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=pathlib.Path))
 @click.argument("other", metavar="[DIR2]", required=False, type=click.Path(path_type=pathlib.Path))
 @_seconds(20.0)
 @rounds
 @group.as_json
-def bench_storage(folder: pathlib.Path, other: pathlib.Path | None, seconds: float, rounds: int, as_json: bool) -> None:
-    """Measure how fast DIR gives its train.rec, sequentially and shuffled, cold and warm; with DIR2 beside another copy of it.
+def bench_storage(
+    folder: pathlib.Path, other: pathlib.Path | None, seconds: float, rounds: int, as_json: bool
+) -> None:
+    """Measure how fast DIR gives its train.rec, sequentially and shuffled, cold and warm; with DIR2 beside
+    another copy of it.
 
     To make it cold, the kernel is asked to forget the file: whoever else reads it fetches it again.
     """
@@ -170,24 +248,51 @@ def bench_storage(folder: pathlib.Path, other: pathlib.Path | None, seconds: flo
     storage.bench([folder] if other is None else [folder, other], seconds, rounds, as_json)
 
 
-@click.command("profile", cls=group.Verb, renamed={"--to": "--output", "--against": "--baseline"},
-               short_help="Find where the time of a step goes",
-               epilog="Example: rn50 profile DEMO_CPU -o after --baseline before")
+@click.command(
+    "profile",
+    cls=group.Verb,
+    renamed={"--to": "--output", "--against": "--baseline"},
+    short_help="Find where the time of a step goes",
+    epilog="Example: rn50 profile DEMO_CPU -o after --baseline before",
+)
 @group.config
 @_seconds(30.0)
 @rounds
-@click.option("--steps", default=10, show_default=True, type=Whole(1, 10_000), help="Training steps under the profiler.")
-@click.option("--output", "-o", "folder", default="profile", show_default=True, type=click.Path(path_type=pathlib.Path),
-              help="Folder of figures, timelines and logs.")
-@click.option("--baseline", type=click.Path(path_type=pathlib.Path), help="Folder of an earlier profile: what has changed since.")
+@click.option(
+    "--steps", default=10, show_default=True, type=Whole(1, 10_000), help="Training steps under the profiler."
+)
+@click.option(
+    "--output",
+    "-o",
+    "folder",
+    default="profile",
+    show_default=True,
+    type=click.Path(path_type=pathlib.Path),
+    help="Folder of figures, timelines and logs.",
+)
+@click.option(
+    "--baseline",
+    type=click.Path(path_type=pathlib.Path),
+    help="Folder of an earlier profile: what has changed since.",
+)
 @click.option("--job", hidden=True)
 @click.option("--start-ranks", is_flag=True, hidden=True)
 @click.option("--as-rank", is_flag=True, hidden=True)
 @group.as_json
-def profile_training(name: str | None, seconds: float, rounds: int, steps: int, folder: pathlib.Path,
-                     baseline: pathlib.Path | None, job: str | None, start_ranks: bool, as_rank: bool,
-                     as_json: bool) -> None:
-    """Find where the time of training goes, in four steps: rate, profile, bottleneck, and the gain over an earlier profile.
+def profile_training(
+    name: str | None,
+    seconds: float,
+    rounds: int,
+    steps: int,
+    folder: pathlib.Path,
+    baseline: pathlib.Path | None,
+    job: str | None,
+    start_ranks: bool,
+    as_rank: bool,
+    as_json: bool,
+) -> None:
+    """Find where the time of training goes, in four steps: rate, profile, bottleneck, and the gain over an
+    earlier profile.
 
     It trains on real data under
     the profiler of its framework. The timeline is for Perfetto or chrome://tracing.
@@ -215,22 +320,31 @@ def tune() -> None:
     """Search settings that decide speed alone."""
 
 
-@tune.command("input", short_help="Search faster settings of the input pipeline",
-              epilog="Example: DATADIR=/data/imagenet rn50 tune input NF5688M6 -o config_TUNED.sh")
+@tune.command(
+    "input",
+    short_help="Search faster settings of the input pipeline",
+    epilog="Example: DATADIR=/data/imagenet rn50 tune input NF5688M6 -o config_TUNED.sh",
+)
 @group.config
-@click.option("--output", "-o", type=click.Path(path_type=pathlib.Path),
-              help="Write the configuration there, if it is faster; by default it is shown what would change.")
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(path_type=pathlib.Path),
+    help="Write the configuration there, if it is faster; by default it is shown what would change.",
+)
 @click.option("--force", is_flag=True, help="Replace a file that exists.")
 @_seconds(600.0)
 @click.option("--as-rank", is_flag=True, hidden=True)
 @group.as_json
-def tune_input(name: str | None, output: pathlib.Path | None, force: bool, seconds: float, as_rank: bool,
-               as_json: bool) -> None:
-    """Search the settings of the input pipeline that make training on real data faster: CONFIG, with them changed.
+def tune_input(
+    name: str | None, output: pathlib.Path | None, force: bool, seconds: float, as_rank: bool, as_json: bool
+) -> None:
+    """Search the settings of the input pipeline that make training on real data faster: CONFIG, with them
+    changed.
 
-    DATADIR is the data. Tried are
-    those in effect there: fused or separate decoding, threads, hardware decoder, cache, prefetching, mapping of the file. What
-    came out is measured once more beside CONFIG, in turn, and written only where every round finds it faster.
+    DATADIR is the data. Tried are those in effect there: fused or separate decoding, threads, hardware
+    decoder, cache, prefetching, mapping of the file. What came out is measured once more beside CONFIG, in
+    turn, and written only where every round finds it faster.
 
     Exit status: 0 also where nothing faster was found; "faster" of --json tells.
     """

@@ -5,9 +5,9 @@ Source of the format: ITU-T T.81, annex B.
 
 import io
 from collections.abc import Iterator
-from typing import NamedTuple, Union
+from typing import NamedTuple
 
-Bytes = Union[bytes, memoryview]
+Bytes = bytes | memoryview
 
 START_OF_IMAGE = b"\xff\xd8"
 END_OF_IMAGE = b"\xff\xd9"
@@ -17,7 +17,8 @@ STANDALONE_MARKERS = {0x01, *range(0xD0, 0xD9)}
 START_OF_FRAME = set(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 """SOF0-SOF15; DHT, JPG and DAC lie between them (ITU-T T.81, table B.1)."""
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
-"""ImageNet's training set holds one PNG under the name of a JPEG (n02105855_2933), which DALI decodes all the same."""
+"""ImageNet's training set holds one PNG under the name of a JPEG (n02105855_2933), which DALI decodes all the
+same."""
 PNG_END = b"IEND\xaeB`\x82"
 CMYK_COMPONENTS = 4
 
@@ -35,7 +36,8 @@ class ImageHeader(NamedTuple):
 
 
 def _segments(image: Bytes) -> Iterator[tuple[int, int]]:
-    """Yield (marker, position of its segment's length) of a JPEG up to the first scan, or until the chain of segments breaks."""
+    """Yield (marker, position of its segment's length) of a JPEG up to the first scan, or until the chain of
+    segments breaks."""
     position = len(START_OF_IMAGE)
     while position + 4 <= len(image) and image[position] == 0xFF:
         marker = image[position + 1]
@@ -47,23 +49,25 @@ def _segments(image: Bytes) -> Iterator[tuple[int, int]]:
             yield marker, position + 2
             if marker == START_OF_SCAN:
                 return
-            position += 2 + int.from_bytes(image[position + 2:position + 4], "big")
+            position += 2 + int.from_bytes(image[position + 2 : position + 4], "big")
 
 
 def read_header(image: Bytes) -> ImageHeader:
     """Read the segments of a JPEG up to its first scan. Takes a few microseconds and raises nothing."""
-    if image[:len(PNG_SIGNATURE)] == PNG_SIGNATURE:
+    if image[: len(PNG_SIGNATURE)] == PNG_SIGNATURE:
         return ImageHeader(None, is_png=True)
-    if image[:len(START_OF_IMAGE)] != START_OF_IMAGE:
-        return ImageHeader(f"no JPEG, it starts with the bytes {image[:4].hex(' ')}" if image else "no JPEG, it is empty")
+    if image[: len(START_OF_IMAGE)] != START_OF_IMAGE:
+        return ImageHeader(
+            f"no JPEG, it starts with the bytes {image[:4].hex(' ')}" if image else "no JPEG, it is empty"
+        )
     components: int | None = None
     scan = None
     for marker, position in _segments(image):
         if marker in START_OF_FRAME and components is None:
-            height_and_width = image[position + 3:position + 7]
+            height_and_width = image[position + 3 : position + 7]
             if len(height_and_width) < 4 or not any(height_and_width[2:]):
                 return ImageHeader("a JPEG without a size")
-            components = int.from_bytes(image[position + 7:position + 8], "big")
+            components = int.from_bytes(image[position + 7 : position + 8], "big")
         elif marker == START_OF_SCAN:
             scan = position
     if components is None:
@@ -85,7 +89,8 @@ def image_fault(image: Bytes) -> str | None:
 
 
 def decoding_fault(image: bytes) -> str | None:
-    """Return the reason why ``image`` does not decode, or None. Decodes all of it, and so finds truncation."""
+    """Return the reason why ``image`` does not decode, or None. Decodes all of it, and so finds
+    truncation."""
     from PIL import Image
 
     try:

@@ -1,4 +1,5 @@
-"""Cheap checks that the data set is whole, before and after the clock starts; search for the record behind a pipeline fault."""
+"""Cheap checks that the data set is whole, before and after the clock starts; search for the record behind a
+pipeline fault."""
 
 import time
 from collections.abc import Sequence
@@ -18,11 +19,14 @@ REPLACE = "replace the image and pack the file again; rn50 verify --full finds e
 def preflight(folder: Path, imagenet: bool = False, needed: Sequence[str] = FILES) -> None:
     """Check that the ``needed`` files of the data set, of ImageNet or another one, are there and not empty.
 
-    Asks the file system for their sizes only, because no file of the data set may be opened before the clock starts. Raises
-    ``UserError``.
+    Asks the file system for their sizes only, because no file of the data set may be opened before the clock
+    starts. Raises ``UserError``.
     """
-    make = (f"pack it from its images: rn50 pack /path/to/ILSVRC2012 {folder}" if imagenet
-            else f"make the demo data set: rn50 demo-data {folder}")
+    make = (
+        f"pack it from its images: rn50 pack /path/to/ILSVRC2012 {folder}"
+        if imagenet
+        else f"make the demo data set: rn50 demo-data {folder}"
+    )
     remedy = f"set DATADIR to a folder with {', '.join(needed)}, or {make}"
     for path in (folder, *(folder / name for name in needed)):
         try:
@@ -36,27 +40,37 @@ def preflight(folder: Path, imagenet: bool = False, needed: Sequence[str] = FILE
 
 
 def check_record_set(rec: Path, idx: Path, expected_samples: int, variable: str) -> None:
-    """Check that the index lists ``expected_samples`` records, each once, and that the first and last lie whole in ``rec``.
+    """Check that the index lists ``expected_samples`` records, each once, and that the first and last lie
+    whole in ``rec``.
 
-    ``variable`` is the setting of that number: NUMEXAMPLES or NUMVALEXAMPLES. Takes about 0.1 s for ImageNet. Raises
-    ``UserError``.
+    ``variable`` is the setting of that number: NUMEXAMPLES or NUMVALEXAMPLES. Takes about 0.1 s for ImageNet.
+    Raises ``UserError``.
     """
     with IndexedRecordReader(rec, idx) as reader:
         if len(reader) != expected_samples:
-            raise UserError(idx, f"lists {len(reader)} records, but {variable} is {expected_samples}",
-                            f"set {variable}={len(reader)} or pack the data again")
+            raise UserError(
+                idx,
+                f"lists {len(reader)} records, but {variable} is {expected_samples}",
+                f"set {variable}={len(reader)} or pack the data again",
+            )
         again = _named_again(reader.offsets)
         if again is not None:
-            raise UserError(idx, f"line {again + 1} names the record at byte {reader.offsets[again]} a second time",
-                            "copy or pack the file again")
-        # A truncated file lacks the record that lies farthest in it; a truncated index ends in a wrong offset.
+            raise UserError(
+                idx,
+                f"line {again + 1} names the record at byte {reader.offsets[again]} a second time",
+                "copy or pack the file again",
+            )
+        # A truncated file lacks the record that lies farthest in it; a truncated index ends in a wrong
+        # offset.
         for position in (0, int(reader.offsets.argmax()), len(reader) - 1):
             reader.read(position)
 
 
 def _named_again(offsets: np.ndarray) -> int | None:
     """Return the first line (from 0) of an index that repeats the record of an earlier line, or None."""
-    if (np.diff(offsets) > 0).all():  # the order that rn50 pack and MXNet's tools write; checked in a hundredth of the time
+    if (
+        np.diff(offsets) > 0
+    ).all():  # the order that rn50 pack and MXNet's tools write; checked in a hundredth of the time
         return None
     _, first = np.unique(offsets, return_index=True)
     again = np.setdiff1d(np.arange(len(offsets)), first)
@@ -66,11 +80,12 @@ def _named_again(offsets: np.ndarray) -> int | None:
 def find_bad_record(
     rec: Path, idx: Path, classes: int, suspect: int | None = None, time_limit_s: float = 20
 ) -> str | None:
-    """Return a line on the record that starts at byte ``suspect``, which does not decode; else on the first bad record.
+    """Return a line on the record that starts at byte ``suspect``, which does not decode; else on the first
+    bad record.
 
-    A bad record cannot be read, is no whole JPEG, or has a label that is no whole number in [0, ``classes``). Walks the records
-    in index order for at most ``time_limit_s`` seconds; returns None if it found nothing wrong by then. Raises nothing, because
-    it is called to explain another error.
+    A bad record cannot be read, is no whole JPEG, or has a label that is no whole number in [0, ``classes``).
+    Walks the records in index order for at most ``time_limit_s`` seconds; returns None if it found nothing
+    wrong by then. Raises nothing, because it is called to explain another error.
     """
     deadline = time.monotonic() + time_limit_s
     try:
@@ -97,12 +112,15 @@ def label_fault(header: Header, classes: int) -> str | None:
     if header.flag > 1:
         return f"has {header.flag} labels, and a run takes one; pack the file again"
     if not (0 <= header.label < classes and header.label.is_integer()):
-        return f"has label {header.label:g}, no class of [0, {classes}); set NUMCLASSES or pack the file again"
+        return (
+            f"has label {header.label:g}, no class of [0, {classes}); set NUMCLASSES or pack the file again"
+        )
     return None
 
 
 def damage_of(image: bytes) -> str | None:
-    """Return what is wrong with an image by its headers and end marker, or None. Only an image without an end is decoded."""
+    """Return what is wrong with an image by its headers and end marker, or None. Only an image without an end
+    is decoded."""
     header = read_header(image)
     if header.fault:
         return f"is {header.fault}"

@@ -1,15 +1,18 @@
-"""MXNet RecordIO in pure Python: the format in which JPEGs and labels are packed, written and read without any framework.
+"""MXNet RecordIO in pure Python: the format in which JPEGs and labels are packed, written and read without
+any framework.
 
-A data set is two files. ``NAME.rec`` is a sequence of records; ``NAME.idx`` holds a line ``key<TAB>byte offset`` for each record.
+A data set is two files. ``NAME.rec`` is a sequence of records; ``NAME.idx`` holds a line ``key<TAB>byte
+offset`` for each record.
 
-A record is one or more parts, each: magic word (uint32), length word (uint32: continuation flag in the upper 3 bits, byte
-count in the lower 29), the bytes, zeros up to a multiple of 4. The magic word may not stand at a 4-byte boundary inside a
-part. A record that contains it there is cut into parts at the word, and the word is left out. The flags of the parts are then
-1, 2, ..., 2, 3; the flag of a record in one part is 0.
-Source: dmlc-core, include/dmlc/recordio.h and src/recordio.cc.
+A record is one or more parts, each: magic word (uint32), length word (uint32: continuation flag in the upper
+3 bits, byte count in the lower 29), the bytes, zeros up to a multiple of 4. The magic word may not stand at a
+4-byte boundary inside a part. A record that contains it there is cut into parts at the word, and the word is
+left out. The flags of the parts are then 1, 2, ..., 2, 3; the flag of a record in one part is 0. Source:
+dmlc-core, include/dmlc/recordio.h and src/recordio.cc.
 
-An image record starts with a 24-byte header (flag uint32, label float32, id uint64, id2 uint64; with flag = n > 0 then n float32
-labels), followed by the JPEG. Source: MXNet 1.9.1, python/mxnet/recordio.py. All numbers are little-endian.
+An image record starts with a 24-byte header (flag uint32, label float32, id uint64, id2 uint64; with flag = n
+> 0 then n float32 labels), followed by the JPEG. Source: MXNet 1.9.1, python/mxnet/recordio.py. All numbers
+are little-endian.
 """
 
 import contextlib
@@ -45,7 +48,7 @@ FRAME_BYTES = _PART.size + IMAGE_START
 class Header(NamedTuple):
     """The header of an image record."""
 
-    flag: int     # 0, or the number of labels that stand between header and image
+    flag: int  # 0, or the number of labels that stand between header and image
     label: float  # the class index; with flag > 0 the first of those labels
     id: int
     id2: int
@@ -82,22 +85,28 @@ def encode_header(key: int, label: float) -> bytes:
 def encode_image(key: int, label: float, image: bytes) -> bytes:
     """Return the record of an image (its JPEG bytes) as in a .rec file; ``key`` becomes the id of its header.
 
-    Equal to ``encode_record(mx.recordio.pack(IRHeader(0, label, key, 0), image))``; raises ``ValueError`` where that does.
+    Equal to ``encode_record(mx.recordio.pack(IRHeader(0, label, key, 0), image))``; raises ``ValueError``
+    where that does.
     """
     return encode_record(encode_header(key, label) + image)
 
 
 def frame_in_place(frame: memoryview, key: int, label: float, size: int) -> bool:
-    """Turn ``frame`` into what ``encode_image`` returns for the ``size`` bytes of image that it holds from ``FRAME_BYTES`` on.
+    """Turn ``frame`` into what ``encode_image`` returns for the ``size`` bytes of image that it holds from
+    ``FRAME_BYTES`` on.
 
-    ``frame`` has ``frame_bytes(size)`` bytes. Returns False and leaves ``frame`` as it is if the record has to be cut at a
-    magic word, which ``encode_image`` does, or is too large.
+    ``frame`` has ``frame_bytes(size)`` bytes. Returns False and leaves ``frame`` as it is if the record has
+    to be cut at a magic word, which ``encode_image`` does, or is too large.
     """
     header = encode_header(key, label)
-    if IMAGE_START + size > MAX_RECORD_BYTES or MAGIC in header or _aligned_magic(frame[FRAME_BYTES:FRAME_BYTES + size]):
+    if (
+        IMAGE_START + size > MAX_RECORD_BYTES
+        or MAGIC in header
+        or _aligned_magic(frame[FRAME_BYTES : FRAME_BYTES + size])
+    ):
         return False
     frame[:FRAME_BYTES] = _PART.pack(MAGIC, IMAGE_START + size) + header
-    frame[FRAME_BYTES + size:] = bytes(-size % ALIGNMENT)
+    frame[FRAME_BYTES + size :] = bytes(-size % ALIGNMENT)
     return True
 
 
@@ -107,7 +116,8 @@ def frame_bytes(size: int) -> int:
 
 
 def decode_record(data: bytes, begin: int, end: int) -> tuple[bytes, int]:
-    """Return the record that starts at ``begin`` of ``data``, and where it ends, padding included; it may reach up to ``end``.
+    """Return the record that starts at ``begin`` of ``data``, and where it ends, padding included; it may
+    reach up to ``end``.
 
     Raises ``ValueError``, with the reason, if the bytes there are not what ``encode_record`` writes.
     """
@@ -119,20 +129,26 @@ def decode_record(data: bytes, begin: int, end: int) -> tuple[bytes, int]:
         magic, length_word = _PART.unpack_from(data, position)
         flag, length = length_word >> 29, length_word & MAX_RECORD_BYTES
         if magic != MAGIC:
-            raise ValueError("does not start as a record does" if not parts else "has a part that does not start as one does")
+            raise ValueError(
+                "does not start as a record does"
+                if not parts
+                else "has a part that does not start as one does"
+            )
         if flag not in ((MIDDLE, LAST) if parts else (WHOLE, FIRST)):
-            raise ValueError(f"has a part with continuation flag {flag} where a record {'goes on' if parts else 'begins'}")
+            raise ValueError(
+                f"has a part with continuation flag {flag} where a record {'goes on' if parts else 'begins'}"
+            )
         if flag in (FIRST, MIDDLE) and length % ALIGNMENT:
             raise ValueError("is cut where the magic word cannot have stood")
         position += _PART.size
         if position + length > end:
             raise ValueError(f"says {length} bytes where {end - position} are left")
-        parts.append(data[position:position + length])
+        parts.append(data[position : position + length])
         if _aligned_magic(parts[-1]):
             raise ValueError("holds the magic word, at which it should have been cut")
         position += length
     padding = -length % ALIGNMENT
-    if data[position:min(end, position + padding)] != bytes(padding):
+    if data[position : min(end, position + padding)] != bytes(padding):
         raise ValueError("is not filled up with zeros")
     return MAGIC.join(parts), position + padding
 
@@ -145,10 +161,12 @@ def decode_header(record: bytes) -> Header:
 
 
 class IndexedRecordWriter:
-    """Writer of ``PREFIX.rec`` and ``PREFIX.idx``, byte for byte as ``mxnet.recordio.MXIndexedRecordIO`` writes them.
+    """Writer of ``PREFIX.rec`` and ``PREFIX.idx``, byte for byte as ``mxnet.recordio.MXIndexedRecordIO``
+    writes them.
 
-    A context manager. Both names end in ``.partial`` until the block is left without an error. After an error the partial files
-    are removed, and files under the final names are untouched. A failing write raises ``UserError``.
+    A context manager. Both names end in ``.partial`` until the block is left without an error. After an error
+    the partial files are removed, and files under the final names are untouched. A failing write raises
+    ``UserError``.
     """
 
     def __init__(self, prefix: str | Path) -> None:
@@ -161,7 +179,9 @@ class IndexedRecordWriter:
             self._finals[0].parent.mkdir(parents=True, exist_ok=True)
             with contextlib.ExitStack() as opened:
                 self._rec: BinaryIO = opened.enter_context(open(self._partials[0], "wb"))
-                self._idx: TextIO = opened.enter_context(open(self._partials[1], "w", encoding="ascii", newline="\n"))
+                self._idx: TextIO = opened.enter_context(
+                    open(self._partials[1], "w", encoding="ascii", newline="\n")
+                )
                 self._opened = opened.pop_all()
         except OSError as error:
             self._remove_partials()
@@ -178,8 +198,9 @@ class IndexedRecordWriter:
             raise self._failed(error) from error
         self._offset += len(record)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         try:
             self._opened.close()  # both, even if one fails
             if kind is None:
@@ -196,11 +217,14 @@ class IndexedRecordWriter:
                 partial.unlink()
 
     def _failed(self, error: OSError) -> UserError:
-        return UserError(self._finals[0], f"cannot be written ({error.strerror})", "free space or choose another folder")
+        return UserError(
+            self._finals[0], f"cannot be written ({error.strerror})", "free space or choose another folder"
+        )
 
 
 def read_index(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Return keys and byte offsets of an .idx file, in the order of its lines: two int64 arrays of shape (records,).
+    """Return keys and byte offsets of an .idx file, in the order of its lines: two int64 arrays of shape
+    (records,).
 
     Raises ``UserError`` for a file that is missing, empty or no index.
     """
@@ -230,7 +254,8 @@ def parse_index(path: Path, text: bytes) -> tuple[np.ndarray, np.ndarray]:
 
 
 class IndexedRecordReader:
-    """Random access to the records of a .rec file through its .idx file. A context manager; may be used from several threads.
+    """Random access to the records of a .rec file through its .idx file. A context manager; may be used from
+    several threads.
 
     ``keys`` and ``offsets`` are int64 arrays of shape (records,), in the order of the index.
     """
@@ -267,8 +292,11 @@ class IndexedRecordReader:
             magic, length_word = _PART.unpack(self._bytes(offset, _PART.size, where))
             flag, length = length_word >> 29, length_word & MAX_RECORD_BYTES
             if magic != MAGIC or flag not in ((MIDDLE, LAST) if parts else (WHOLE, FIRST)):
-                raise UserError(self._path, f"{where} does not start as a record does",
-                                "the .rec and .idx files do not belong together or are damaged: copy or pack them again")
+                raise UserError(
+                    self._path,
+                    f"{where} does not start as a record does",
+                    "the .rec and .idx files do not belong together or are damaged: copy or pack them again",
+                )
             offset += _PART.size
             parts.append(self._bytes(offset, length, where))
             offset += length + -length % ALIGNMENT
@@ -281,7 +309,11 @@ class IndexedRecordReader:
         if not header.flag:
             return header, record[image_start:]
         if len(record) < image_start:
-            raise UserError(self._path, f"{where} announces {header.flag} labels and ends before them", "pack the file again")
+            raise UserError(
+                self._path,
+                f"{where} announces {header.flag} labels and ends before them",
+                "pack the file again",
+            )
         (label,) = struct.unpack_from("<f", record, IMAGE_START)
         return header._replace(label=label), record[image_start:]
 
@@ -292,8 +324,11 @@ class IndexedRecordReader:
         except OSError as error:
             raise self._unreadable(error) from error
         if len(data) < count:
-            raise UserError(self._path, f"truncated: {where} needs {count} bytes at byte {offset}, {len(data)} are left",
-                            "copy or pack the file again")
+            raise UserError(
+                self._path,
+                f"truncated: {where} needs {count} bytes at byte {offset}, {len(data)} are left",
+                "copy or pack the file again",
+            )
         return data
 
     def _unreadable(self, error: OSError) -> UserError:

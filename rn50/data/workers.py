@@ -10,7 +10,8 @@ from typing import Any
 
 
 class Processes:
-    """A pool of ``count`` processes, started at the first ``submit``; a context manager that waits for the submitted work.
+    """A pool of ``count`` processes, started at the first ``submit``; a context manager that waits for the
+    submitted work.
 
     Each process calls ``begin``, a module-level function, before anything else.
     """
@@ -26,8 +27,10 @@ class Processes:
         self._executor.shutdown()
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> "Future[Any]":
-        """Call a module-level function in one of the processes. The future raises BrokenProcessPool if a process was killed."""
-        # A process that starts here inherits the blocked SIGINT: Ctrl-C reaches this process alone, which then stops the pool.
+        """Call a module-level function in one of the processes. The future raises BrokenProcessPool if a
+        process was killed."""
+        # A process that starts here inherits the blocked SIGINT: Ctrl-C reaches this process alone, which
+        # then stops the pool.
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         try:
             return self._executor.submit(function, *arguments)
@@ -36,7 +39,9 @@ class Processes:
 
 
 def _begin(begin: Callable[[], None] | None) -> None:
-    """Make this process exit when its parent has gone, even by SIGKILL, because it would wait for work for ever."""
+    """Make this process exit when its parent has gone, even by SIGKILL, because it would wait for work for
+    ever."""
+
     def leave_with_parent() -> None:
         multiprocessing.parent_process().join()  # type: ignore[union-attr]
         os._exit(1)

@@ -1,4 +1,5 @@
-"""A network in float32 and quantised in several ways, each evaluated; the most accurate of the quantised is written."""
+"""A network in float32 and quantised in several ways, each evaluated; the most accurate of the quantised is
+written."""
 
 import pathlib
 from collections.abc import Sequence
@@ -36,9 +37,16 @@ class Candidate(NamedTuple):
 
     def to_json(self, before: "Candidate") -> dict[str, Any]:
         """Return it as plain data."""
-        return {"method": self.way, "bytes": self.size, "top_1": self.evaluated.top_1, "correct": self.evaluated.correct,
-                "drop": self.drop(before), "images_per_second": self.evaluated.images_per_second,
-                "int8_operators": self.int8[0], "operators": self.int8[1]}
+        return {
+            "method": self.way,
+            "bytes": self.size,
+            "top_1": self.evaluated.top_1,
+            "correct": self.evaluated.correct,
+            "drop": self.drop(before),
+            "images_per_second": self.evaluated.images_per_second,
+            "int8_operators": self.int8[0],
+            "operators": self.int8[1],
+        }
 
 
 class Choice(NamedTuple):
@@ -52,8 +60,12 @@ class Choice(NamedTuple):
     def to_json(self) -> dict[str, Any]:
         """Return it as plain data."""
         before = self.candidates[0]
-        return {"model": str(self.file), "written": self.written.way, "total": before.evaluated.total,
-                "results": [each.to_json(before) for each in self.candidates]}
+        return {
+            "model": str(self.file),
+            "written": self.written.way,
+            "total": before.evaluated.total,
+            "results": [each.to_json(before) for each in self.candidates],
+        }
 
     def show(self, source: pathlib.Path, console: Terminal) -> None:
         """Print a line for each candidate, then the one that was written."""
@@ -62,8 +74,15 @@ class Choice(NamedTuple):
         for heading in ("method", "MB", "of float32", "int8", "top-1", "drop", "images/s"):
             table.add_column(heading, justify="left" if heading == "method" else "right")
         for each in self.candidates:
-            table.add_row(each.way, f"{each.size / 1e6:.2f}", f"{each.size / before.size:.3f}", "{} of {}".format(*each.int8),
-                          f"{each.evaluated.top_1:.4f}", f"{each.drop(before):.2f}", f"{each.evaluated.images_per_second:,.0f}")
+            table.add_row(
+                each.way,
+                f"{each.size / 1e6:.2f}",
+                f"{each.size / before.size:.3f}",
+                "{} of {}".format(*each.int8),
+                f"{each.evaluated.top_1:.4f}",
+                f"{each.drop(before):.2f}",
+                f"{each.evaluated.images_per_second:,.0f}",
+            )
         console.print(table)
         console.print(f"{self.file}: {self.written.way}")
 
@@ -71,13 +90,17 @@ class Choice(NamedTuple):
 def choose(output: Sequence[pathlib.Path], candidates: list[Candidate], tolerance: float) -> Choice:
     """Write the files of the most accurate candidate, of equal ones the fastest.
 
-    Raises UserError, and writes nothing, if none has int8 operators and loses at most ``tolerance`` percentage points of top-1.
+    Raises UserError, and writes nothing, if none has int8 operators and loses at most ``tolerance``
+    percentage points of top-1.
     """
     before, *quantised = candidates
     good = [each for each in quantised if each.int8[0] and each.drop(before) <= tolerance]
     if not good:
-        raise UserError(output[0], f"not written: {'; '.join(_why(each, before) for each in quantised)}",
-                        f"try another --method or --calibration, more --images, or a --tolerance above {tolerance:g}")
+        raise UserError(
+            output[0],
+            f"not written: {'; '.join(_why(each, before) for each in quantised)}",
+            f"try another --method or --calibration, more --images, or a --tolerance above {tolerance:g}",
+        )
     best = min(good, key=lambda each: (each.drop(before), -each.evaluated.images_per_second))
     if len(output) == 1:
         files.write(output[0], best.contents[0])
@@ -89,4 +112,7 @@ def choose(output: Sequence[pathlib.Path], candidates: list[Candidate], toleranc
 def _why(candidate: Candidate, before: Candidate) -> str:
     if not candidate.int8[0]:
         return f"{candidate.way}: no operator became int8"
-    return f"{candidate.way}: top-1 fell by {candidate.drop(before):.2f} points to {candidate.evaluated.top_1:.4f}"
+    return (
+        f"{candidate.way}: top-1 fell by {candidate.drop(before):.2f} points to "
+        f"{candidate.evaluated.top_1:.4f}"
+    )

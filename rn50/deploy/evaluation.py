@@ -65,26 +65,43 @@ def check(config: Config) -> None:
     """Raise UserError if the data set of a configuration, or the library that reads it, is not there."""
     preflight.preflight(pathlib.Path(config.data.folder), config.is_imagenet)
     if not frameworks.is_importable("nvidia.dali"):
-        raise UserError("evaluation", "DALI cannot be imported",
-                        f"{frameworks.traits(frameworks.default()).install('cpu')}, and use .venv/bin/python")
+        raise UserError(
+            "evaluation",
+            "DALI cannot be imported",
+            f"{frameworks.traits(frameworks.default()).install('cpu')}, and use .venv/bin/python",
+        )
 
 
 def tell(file: pathlib.Path, config: Config, report: pathlib.Path | None, as_json: bool) -> None:
-    """Evaluate the model of an ONNX file, and print what was counted; write a page of it if ``report`` is a file."""
+    """Evaluate the model of an ONNX file, and print what was counted; write a page of it if ``report`` is a
+    file."""
     model = model_file.read(file)
     counts = evaluate(model, config, confusion=report is not None).counts
-    found = {"weights": str(file), "framework": "onnxruntime", "precision": model.precision,
-             "facts": dict(sorted(model.facts.items())), **counts.to_json(), "sparse": None, "density": []}
+    found = {
+        "weights": str(file),
+        "framework": "onnxruntime",
+        "precision": model.precision,
+        "facts": dict(sorted(model.facts.items())),
+        **counts.to_json(),
+        "sparse": None,
+        "density": [],
+    }
     evaluation_display.tell(found, counts, report, as_json)
 
 
 def evaluate(model: Model, config: Config, what: str = "evaluating", confusion: bool = False) -> Evaluated:
-    """Evaluate a model on every image of the validation set of a configuration. Raises UserError if it is not of its task."""
+    """Evaluate a model on every image of the validation set of a configuration. Raises UserError if it is not
+    of its task."""
     return evaluate_with(model_file.running(model, THREADS), model, config, what, confusion)
 
 
-def evaluate_with(logits_of: Callable[[np.ndarray], np.ndarray], model: Model, config: Config, what: str = "evaluating",
-                  confusion: bool = False) -> Evaluated:
+def evaluate_with(
+    logits_of: Callable[[np.ndarray], np.ndarray],
+    model: Model,
+    config: Config,
+    what: str = "evaluating",
+    confusion: bool = False,
+) -> Evaluated:
     """Evaluate a function from a model's images to its logits, as ``evaluate`` does."""
     model.refuse_other(config.data)
     check(config)
@@ -120,15 +137,21 @@ def _prepared(config: Config, split: Split) -> Iterator[tuple[np.ndarray, np.nda
 
 
 def _decoded(config: Config, split: Split) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield decoded images of their own size one by one, as a model with preprocessing takes them, each with its label."""
+    """Yield decoded images of their own size one by one, as a model with preprocessing takes them, each with
+    its label."""
     records = RecordSet(config, split, 1)
-    whole = dataclasses.replace(config, input_pipeline=dataclasses.replace(config.input_pipeline, roi_decode=False))
+    whole = dataclasses.replace(
+        config, input_pipeline=dataclasses.replace(config.input_pipeline, roi_decode=False)
+    )
     size, labels = config.hyperparameters.batch_size, []
     with IndexedRecordReader(records.rec, records.idx) as reader:
+
         def jpegs() -> Iterator[list[np.ndarray]]:
             while True:
                 for begin in range(0, records.batches * size, size):
-                    read = [reader.read(min(position, len(reader) - 1)) for position in range(begin, begin + size)]
+                    read = [
+                        reader.read(min(position, len(reader) - 1)) for position in range(begin, begin + size)
+                    ]
                     labels.append([header.label for header, _ in read])
                     yield [np.frombuffer(jpeg, np.uint8) for _, jpeg in read]
 

@@ -22,19 +22,27 @@ def convert(source: pathlib.Path, name: str, fold: bool = True, preprocessing: b
     return of_weights(read, name, {"source_sha256": files.sha256(source)}, fold, preprocessing)
 
 
-def of_weights(read: Weights, name: str, more: dict[str, str], fold: bool = True, preprocessing: bool = False) -> Model:
+def of_weights(
+    read: Weights, name: str, more: dict[str, str], fold: bool = True, preprocessing: bool = False
+) -> Model:
     """Return weights as a model called ``name`` that holds facts of the weights and ``more``."""
     facts = {each: read.facts[each] for each in FACTS if each in read.facts}
     proto = graph.model(read, {**facts, **more}, fold, preprocessing)
     return model_file.parse(name, proto.SerializeToString())
 
 
-def export(source: pathlib.Path, output: pathlib.Path, fold: bool, preprocessing: bool, config: Config | None,
-           tolerance: float) -> dict[str, Any]:
+def export(
+    source: pathlib.Path,
+    output: pathlib.Path,
+    fold: bool,
+    preprocessing: bool,
+    config: Config | None,
+    tolerance: float,
+) -> dict[str, Any]:
     """Write a file of weights as an ONNX model, and return what was written as plain data.
 
-    With ``config`` it is evaluated first. Raises UserError, and writes nothing, if its accuracy is more than ``tolerance``
-    percentage points from that in the file of weights.
+    With ``config`` it is evaluated first. Raises UserError, and writes nothing, if its accuracy is more than
+    ``tolerance`` percentage points from that in the file of weights.
     """
     files.refuse_to_replace(output)
     model = convert(source, str(output), fold, preprocessing)
@@ -42,24 +50,44 @@ def export(source: pathlib.Path, output: pathlib.Path, fold: bool, preprocessing
     refuse_other_accuracy(source, model, found, tolerance)
     files.write(output, model.content)
     nodes = model.proto.graph.node
-    return {"format": "onnx", "files": [str(output)], "bytes": len(model.content), "nodes": len(nodes), "folded": fold,
-            "preprocessing": preprocessing, "classes": model.classes, **of_evaluation(found)}
+    return {
+        "format": "onnx",
+        "files": [str(output)],
+        "bytes": len(model.content),
+        "nodes": len(nodes),
+        "folded": fold,
+        "preprocessing": preprocessing,
+        "classes": model.classes,
+        **of_evaluation(found),
+    }
 
 
 def of_evaluation(found: Evaluated | None) -> dict[str, Any]:
     """Return an evaluation as plain data; without one its fields are None."""
-    return {"correct": found and found.correct, "total": found and found.total, "top_1": found and found.top_1}
+    return {
+        "correct": found and found.correct,
+        "total": found and found.total,
+        "top_1": found and found.top_1,
+    }
 
 
-def refuse_other_accuracy(source: pathlib.Path, model: Model, found: Evaluated | None, tolerance: float) -> None:
-    """Raise UserError if an evaluation is more than ``tolerance`` percentage points from what a file of weights says."""
+def refuse_other_accuracy(
+    source: pathlib.Path, model: Model, found: Evaluated | None, tolerance: float
+) -> None:
+    """Raise UserError if an evaluation is more than ``tolerance`` percentage points from what a file of
+    weights says."""
     if found is None:
         return
     said = model.facts.get("accuracy")
     try:
         before = None if said is None else float(said)
     except ValueError:
-        raise UserError(source, f"its header says {said} of accuracy, no number", "train again with SAVE_WEIGHTS=1") from None
+        raise UserError(
+            source, f"its header says {said} of accuracy, no number", "train again with SAVE_WEIGHTS=1"
+        ) from None
     if before is not None and not abs(found.top_1 - before) * 100 <= tolerance:
-        raise UserError(model.name, f"not written: its top-1 is {found.top_1:.4f}, and {source} says {before:.4f}",
-                        f"name the configuration that it was trained with, or allow more than --tolerance {tolerance:g}")
+        raise UserError(
+            model.name,
+            f"not written: its top-1 is {found.top_1:.4f}, and {source} says {before:.4f}",
+            f"name the configuration that it was trained with, or allow more than --tolerance {tolerance:g}",
+        )

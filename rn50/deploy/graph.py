@@ -23,8 +23,8 @@ INPUT, OUTPUT = "images", "logits"
 def model(weights: Weights, facts: Mapping[str, str], fold: bool = True, preprocessing: bool = False) -> Any:
     """Return the network as an ``onnx.ModelProto`` that holds ``facts``; its batch dimension is dynamic.
 
-    Images are float32 (N, 3, S, S), normalised; with ``preprocessing`` decoded images, uint8 (N, H, W, 3) of any size. With
-    ``fold`` each batch norm is part of the convolution before it.
+    Images are float32 (N, 3, S, S), normalised; with ``preprocessing`` decoded images, uint8 (N, H, W, 3) of
+    any size. With ``fold`` each batch norm is part of the convolution before it.
     """
     graph = _Graph(weights, fold)
     size = weights.image_size
@@ -67,35 +67,56 @@ class _Graph:
                 x = self._node("Relu", self._convolution(each, x))
             x = self._node("Relu", self._node("Add", self._convolution(last, x), shortcut))
         x = self._node("Flatten", self._node("GlobalAveragePool", x))
-        weight, bias = (self._constant(f"{CLASSIFIER}_{of}", self._weights.arrays[f"{CLASSIFIER}_{of}"])
-                        for of in ("weight", "bias"))
+        weight, bias = (
+            self._constant(f"{CLASSIFIER}_{of}", self._weights.arrays[f"{CLASSIFIER}_{of}"])
+            for of in ("weight", "bias")
+        )
         self._node("Gemm", x, weight, bias, output=OUTPUT, transB=1)
 
     def _convolution(self, each: Convolution, x: str) -> str:
         """Add a convolution and its batch norm."""
         arrays = self._weights.arrays
         norm = [arrays[f"{each.norm}_{of}"] for of in ("gamma", "beta", "running_mean", "running_var")]
-        form: dict[str, Any] = {"kernel_shape": [each.kernel] * 2, "strides": [each.stride] * 2, "pads": [each.padding] * 4}
+        form: dict[str, Any] = {
+            "kernel_shape": [each.kernel] * 2,
+            "strides": [each.stride] * 2,
+            "pads": [each.padding] * 4,
+        }
         weight = f"{each.name}_weight"
         if self._fold:
             gamma, beta, mean, variance = (array.astype(np.float64) for array in norm)
             scale = gamma / np.sqrt(variance + rules.BATCH_NORM_EPSILON)
             folded = self._constant(weight, arrays[weight] * scale[:, None, None, None])
-            return self._node("Conv", x, folded, self._constant(f"{each.name}_bias", beta - mean * scale), **form)
-        names = [self._constant(f"{each.norm}_{of}", array)
-                 for of, array in zip(("gamma", "beta", "running_mean", "running_var"), norm, strict=False)]
+            return self._node(
+                "Conv", x, folded, self._constant(f"{each.name}_bias", beta - mean * scale), **form
+            )
+        names = [
+            self._constant(f"{each.norm}_{of}", array)
+            for of, array in zip(("gamma", "beta", "running_mean", "running_var"), norm, strict=False)
+        ]
         x = self._node("Conv", x, self._constant(weight, arrays[weight]), **form)
         return self._node("BatchNormalization", x, *names, epsilon=rules.BATCH_NORM_EPSILON)
 
     def preprocessed(self, images: str, resize: int, size: int) -> str:
-        """Add what an evaluation does to decoded images: shorter side ``resize``, the middle ``size`` pixels, normalised.
+        """Add what an evaluation does to decoded images: shorter side ``resize``, the middle ``size`` pixels,
+        normalised.
 
-        Only the middle is interpolated, at the places where DALI samples: both sides are scaled by one factor about the centre,
-        and the corner of the middle is rounded. Resized pixels are whole numbers there, hence ``Round``.
+        Only the middle is interpolated, at the places where DALI samples: both sides are scaled by one factor
+        about the centre, and the corner of the middle is rounded. Resized pixels are whole numbers there,
+        hence ``Round``.
         """
-        numbers = {"half": [0.5], "one": [1], "two": [2], "resized": [resize], "cropped": [size], "steps": [size - 1],
-                   "outer_begin": [0, 0], "outer_end": [1, 1], "mean": np.reshape(rules.MEAN, (3, 1, 1)),
-                   "std": np.reshape(rules.STD, (3, 1, 1))}
+        numbers = {
+            "half": [0.5],
+            "one": [1],
+            "two": [2],
+            "resized": [resize],
+            "cropped": [size],
+            "steps": [size - 1],
+            "outer_begin": [0, 0],
+            "outer_end": [1, 1],
+            "mean": np.reshape(rules.MEAN, (3, 1, 1)),
+            "std": np.reshape(rules.STD, (3, 1, 1)),
+        }
         for name, value in numbers.items():
             self._constant(name, np.array(value))
         edge = self._constant("edge", np.array([0, 0, 1, 1, 0, 0, 1, 1]), np.int64)
@@ -104,18 +125,35 @@ class _Graph:
         sides = self._node("Cast", self._node("Shape", nchw, start=2), to=TensorProto.FLOAT)
         scale = self._node("Div", self._node("ReduceMin", sides, keepdims=1), "resized")
         whole = self._node("Floor", self._node("Add", self._node("Div", sides, scale), "half"))
-        corner = self._node("Floor", self._node("Div", self._node("Add", self._node("Sub", whole, "cropped"), "one"), "two"))
+        corner = self._node(
+            "Floor", self._node("Div", self._node("Add", self._node("Sub", whole, "cropped"), "one"), "two")
+        )
         left_out = self._node("Div", self._node("Sub", sides, self._node("Mul", whole, scale)), "two")
-        # The edge is repeated once, because outer pixels are sampled up to half a pixel beyond it: so 1 - 0.5 is added, not -0.5.
+        # The edge is repeated once, because outer pixels are sampled up to half a pixel beyond it: so 1 - 0.5
+        # is added, not -0.5.
         middle = self._node("Mul", self._node("Add", corner, "half"), scale)
         first = self._node("Add", middle, self._node("Add", left_out, "half"))
         last = self._node("Add", first, self._node("Mul", "steps", scale))
         most = self._node("Add", sides, "one")
-        window = self._node("Concat", "outer_begin", self._node("Div", first, most), "outer_end", self._node("Div", last, most),
-                            axis=0)
+        window = self._node(
+            "Concat",
+            "outer_begin",
+            self._node("Div", first, most),
+            "outer_end",
+            self._node("Div", last, most),
+            axis=0,
+        )
         padded = self._node("Pad", nchw, edge, mode="edge")
         sizes = self._node("Concat", self._node("Shape", nchw, end=2), output, axis=0)
-        x = self._node("Resize", padded, window, "", sizes, mode="linear", coordinate_transformation_mode="tf_crop_and_resize")
+        x = self._node(
+            "Resize",
+            padded,
+            window,
+            "",
+            sizes,
+            mode="linear",
+            coordinate_transformation_mode="tf_crop_and_resize",
+        )
         return self._node("Div", self._node("Sub", self._node("Round", x), "mean"), "std")
 
     def _constant(self, name: str, array: np.ndarray, dtype: Any = np.float32) -> str:

@@ -39,7 +39,8 @@ class Model(NamedTuple):
     content: bytes
     input: str
     image_size: int | None
-    """Side in pixels of normalised images, float32 (N, 3, S, S); None: it takes decoded images, uint8 (N, H, W, 3)."""
+    """Side in pixels of normalised images, float32 (N, 3, S, S); None: it takes decoded images, uint8 (N, H,
+    W, 3)."""
     classes: int
     facts: Mapping[str, str]
 
@@ -50,13 +51,19 @@ class Model(NamedTuple):
 
     def refuse_other(self, data: Data) -> None:
         """Raise UserError unless it is a model of a configuration's task."""
-        own = {"NUMCLASSES": str(self.classes), "IMAGE_SIZE": self.image_size or self.facts.get("image_size"),
-               "EVAL_RESIZE": self.facts.get("eval_resize")}
+        own = {
+            "NUMCLASSES": str(self.classes),
+            "IMAGE_SIZE": self.image_size or self.facts.get("image_size"),
+            "EVAL_RESIZE": self.facts.get("eval_resize"),
+        }
         wanted = {"NUMCLASSES": data.classes, "IMAGE_SIZE": data.image_size, "EVAL_RESIZE": data.eval_resize}
         for name, value in own.items():
             if value is not None and str(value) != str(wanted[name]):
-                raise UserError(self.name, f"is a model of {name}={value}, and the configuration has {name}={wanted[name]}",
-                                "name the configuration that it was trained with")
+                raise UserError(
+                    self.name,
+                    f"is a model of {name}={value}, and the configuration has {name}={wanted[name]}",
+                    "name the configuration that it was trained with",
+                )
 
 
 def read(file: pathlib.Path) -> Model:
@@ -65,7 +72,8 @@ def read(file: pathlib.Path) -> Model:
 
 
 def parse(name: str, content: bytes) -> Model:
-    """Return the model of a file's content. Raises UserError, which names ``name``, if it is none, or one of another kind."""
+    """Return the model of a file's content. Raises UserError, which names ``name``, if it is none, or one of
+    another kind."""
     proto = onnx.ModelProto()
     try:
         proto.ParseFromString(content)
@@ -81,7 +89,9 @@ def parse(name: str, content: bytes) -> Model:
         raise UserError(name, f"{found}, expected one of each", REMEDY)
     images, logits = _tensor(inputs[0]), _tensor(proto.graph.output[0])
     size = images.shape[2] if len(images.shape) == 4 else None
-    normalised = images.type == TensorProto.FLOAT and images.shape == (None, 3, size, size) and size is not None
+    normalised = (
+        images.type == TensorProto.FLOAT and images.shape == (None, 3, size, size) and size is not None
+    )
     if not normalised and (images.type, images.shape) != (TensorProto.UINT8, (None, None, None, 3)):
         expected = "float32 (N, 3, S, S) or uint8 (N, H, W, 3) with a dynamic N"
         raise UserError(name, f"its input is {images}, expected {expected}", REMEDY)
@@ -96,13 +106,19 @@ class _Tensor(NamedTuple):
     shape: tuple[int | None, ...]
 
     def __str__(self) -> str:
-        kind = TensorProto.DataType.Name(self.type).lower().replace("float", "float32") if self.type else "no tensor"
+        kind = (
+            TensorProto.DataType.Name(self.type).lower().replace("float", "float32")
+            if self.type
+            else "no tensor"
+        )
         return f"{kind} ({', '.join('?' if each is None else str(each) for each in self.shape)})"
 
 
 def _tensor(value: Any) -> _Tensor:
     of = value.type.tensor_type
-    return _Tensor(of.elem_type, tuple(each.dim_value if each.HasField("dim_value") else None for each in of.shape.dim))
+    return _Tensor(
+        of.elem_type, tuple(each.dim_value if each.HasField("dim_value") else None for each in of.shape.dim)
+    )
 
 
 def _refuse_files_elsewhere(name: str, proto: Any) -> None:
@@ -122,9 +138,14 @@ def int8_operators(proto: Any) -> tuple[int, int]:
 
 
 def session(model: Model, threads: int, provider: str = CPU, options: dict[str, str] | None = None) -> Any:
-    """Return an ``onnxruntime.InferenceSession`` of a model. Raises UserError if ONNX Runtime cannot load it."""
+    """Return an ``onnxruntime.InferenceSession`` of a model. Raises UserError if ONNX Runtime cannot load
+    it."""
     settings = onnxruntime.SessionOptions()
-    settings.log_severity_level, settings.intra_op_num_threads, settings.inter_op_num_threads = SILENT, threads, 1
+    settings.log_severity_level, settings.intra_op_num_threads, settings.inter_op_num_threads = (
+        SILENT,
+        threads,
+        1,
+    )
     with faults(model.name, "load"):
         return onnxruntime.InferenceSession(model.content, settings, [(provider, options or {})])
 
@@ -155,7 +176,8 @@ def faults(name: str, what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep from the user what ONNX Runtime warns of and what its calibrators print; its Python part logs on the root logger."""
+    """Keep from the user what ONNX Runtime warns of and what its calibrators print; its Python part logs on
+    the root logger."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     onnxruntime.set_default_logger_severity(SILENT)

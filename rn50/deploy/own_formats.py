@@ -1,4 +1,5 @@
-"""A file of weights as files in a framework's own format (``rn50 export --to``), or quantised by it (``rn50 quantize --to``)."""
+"""A file of weights as files in a framework's own format (``rn50 export --to``), or quantised by it (``rn50
+quantize --to``)."""
 
 import contextlib
 import os
@@ -37,8 +38,9 @@ def write(
 ) -> dict[str, Any]:
     """Write a file of weights in a framework's format, and return what was written as plain data.
 
-    What was written is read again: its logits have to be those of the ONNX model. With ``config`` it is evaluated too. Raises
-    UserError, and leaves no file, if it differs, or its accuracy is more than ``tolerance`` points from that in the weights.
+    What was written is read again: its logits have to be those of the ONNX model. With ``config`` it is
+    evaluated too. Raises UserError, and leaves no file, if it differs, or its accuracy is more than
+    ``tolerance`` points from that in the weights.
     """
     written = _files(output, framework)
     for file in written:
@@ -50,18 +52,36 @@ def write(
         with _silent():
             inference.write(read, path)
             logits_of = inference.read(path, evaluation.THREADS)
-        images = np.random.default_rng(0).standard_normal((TRIED, 3, read.image_size, read.image_size)).astype(np.float32)
+        images = (
+            np.random.default_rng(0)
+            .standard_normal((TRIED, 3, read.image_size, read.image_size))
+            .astype(np.float32)
+        )
         expected = model_file.running(model, evaluation.THREADS)(images)
         apart = np.abs(logits_of(images) - expected).max() / np.abs(expected).max()
         if not apart <= AGREEMENT:
-            raise UserError(output, f"not written: its logits are {apart:.1e} from those of the ONNX model",
-                            f"report it, with the version of {frameworks.traits(framework).name}")
+            raise UserError(
+                output,
+                f"not written: its logits are {apart:.1e} from those of the ONNX model",
+                f"report it, with the version of {frameworks.traits(framework).name}",
+            )
         found = None if config is None else evaluation.evaluate_with(logits_of, model, config)
         export.refuse_other_accuracy(source, model, found, tolerance)
-        contents = [pathlib.Path(folder, f"model{suffix}").read_bytes() for suffix in frameworks.traits(framework).exports]
+        contents = [
+            pathlib.Path(folder, f"model{suffix}").read_bytes()
+            for suffix in frameworks.traits(framework).exports
+        ]
     files.write_all(dict(zip(written, contents, strict=False)))
-    return {"format": framework, "files": [str(file) for file in written], "bytes": sum(map(len, contents)), "nodes": None,
-            "folded": False, "preprocessing": False, "classes": model.classes, **export.of_evaluation(found)}
+    return {
+        "format": framework,
+        "files": [str(file) for file in written],
+        "bytes": sum(map(len, contents)),
+        "nodes": None,
+        "folded": False,
+        "preprocessing": False,
+        "classes": model.classes,
+        **export.of_evaluation(found),
+    }
 
 
 def quantizers() -> tuple[str, ...]:
@@ -69,16 +89,28 @@ def quantizers() -> tuple[str, ...]:
     return tuple(name for name, traits in frameworks.every().items() if traits.calibrations)
 
 
-def quantize(source: pathlib.Path, output: pathlib.Path, framework: str, tried: Sequence[Way], config: Config, images: int,
-             tolerance: float) -> Choice:
-    """Quantise the network of a file of weights by a framework's own means, and write the most accurate in its format.
+def quantize(
+    source: pathlib.Path,
+    output: pathlib.Path,
+    framework: str,
+    tried: Sequence[Way],
+    config: Config,
+    images: int,
+    tolerance: float,
+) -> Choice:
+    """Quantise the network of a file of weights by a framework's own means, and write the most accurate in
+    its format.
 
     See ``quantization.quantize``. Raises UserError for a way that the framework has not, too.
     """
     traits, written = frameworks.traits(framework), _files(output, framework)
     for way in tried:
         if way.calibration not in traits.calibrations:
-            raise UserError(f"--method {way.method}", f"{traits.name} quantises with --method static alone", "leave it out")
+            raise UserError(
+                f"--method {way.method}",
+                f"{traits.name} quantises with --method static alone",
+                "leave it out",
+            )
     for file in written:
         files.refuse_to_replace(file, files.NOTHING)
     model, inference = export.convert(source, str(source)), frameworks.module(framework, "inference")
@@ -87,7 +119,9 @@ def quantize(source: pathlib.Path, output: pathlib.Path, framework: str, tried: 
         path, made = (str(pathlib.Path(folder, name)) for name in ("float32", "int8"))
         with _silent():
             inference.write(weights.read(source), path)
-        candidates = [_candidate(FLOAT, path, framework, model_file.int8_operators(model.proto), model, config)]
+        candidates = [
+            _candidate(FLOAT, path, framework, model_file.int8_operators(model.proto), model, config)
+        ]
         for way in tried:
             say(f"quantising: {way} ...", err=True)
             with _silent():
@@ -96,12 +130,18 @@ def quantize(source: pathlib.Path, output: pathlib.Path, framework: str, tried: 
     return choose(written, candidates, tolerance)
 
 
-def _candidate(way: str, path: str, framework: str, int8: tuple[int, int], model: Model, config: Config) -> Candidate:
+def _candidate(
+    way: str, path: str, framework: str, int8: tuple[int, int], model: Model, config: Config
+) -> Candidate:
     with _silent():
         inference, precision = frameworks.module(framework, "inference"), "int8" if int8[0] else FLOAT
         logits_of = inference.read(path, evaluation.THREADS, precision=precision)
-    contents = tuple(pathlib.Path(f"{path}{suffix}").read_bytes() for suffix in frameworks.traits(framework).exports)
-    return Candidate(way, contents, int8, evaluation.evaluate_with(logits_of, model, config, f"evaluating {way}"))
+    contents = tuple(
+        pathlib.Path(f"{path}{suffix}").read_bytes() for suffix in frameworks.traits(framework).exports
+    )
+    return Candidate(
+        way, contents, int8, evaluation.evaluate_with(logits_of, model, config, f"evaluating {way}")
+    )
 
 
 @contextlib.contextmanager

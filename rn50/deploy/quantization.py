@@ -1,7 +1,7 @@
 """Post-training quantisation of an ONNX model to int8 by ONNX Runtime (``rn50 quantize``).
 
-A quantiser may change nothing, or ruin the model, without an error. So the operators that became int8 are counted in what it
-made, and a model is evaluated before it is written.
+A quantiser may change nothing, or ruin the model, without an error. So the operators that became int8 are
+counted in what it made, and a model is evaluated before it is written.
 """
 
 import itertools
@@ -32,17 +32,22 @@ with needed_for("quantisation"):
         quantize_static,
     )
 
-CALIBRATIONS = {"minmax": CalibrationMethod.MinMax, "entropy": CalibrationMethod.Entropy,
-                "percentile": CalibrationMethod.Percentile}
+CALIBRATIONS = {
+    "minmax": CalibrationMethod.MinMax,
+    "entropy": CalibrationMethod.Entropy,
+    "percentile": CalibrationMethod.Percentile,
+}
 DYNAMIC, STATIC = "dynamic", "static"
 STATIC_OPERATORS = ["Conv", "Relu", "Add", "MaxPool", "GlobalAveragePool", "Flatten", "Gemm"]
-"""Operators between quantised tensors; all of the network, so that activations stay int8 from the first to the last."""
+"""Operators between quantised tensors; all of the network, so that activations stay int8 from the first to
+the last."""
 DYNAMIC_OPERATORS = ["Conv", "Gemm", "MatMul"]
 SEED = 1
 
 
 class Way(NamedTuple):
-    """A way to quantise: "dynamic", with ranges of activations taken at run time, or "static", with calibrated ones."""
+    """A way to quantise: "dynamic", with ranges of activations taken at run time, or "static", with
+    calibrated ones."""
 
     method: str
     calibration: str = ""
@@ -58,12 +63,18 @@ def ways(method: str, calibration: str) -> list[Way]:
     return ([Way(DYNAMIC)] if method in (DYNAMIC, "all") else []) + static
 
 
-def quantize(source: pathlib.Path, output: pathlib.Path, tried: Sequence[Way], config: Config, images: int,
-             tolerance: float) -> Choice:
+def quantize(
+    source: pathlib.Path,
+    output: pathlib.Path,
+    tried: Sequence[Way],
+    config: Config,
+    images: int,
+    tolerance: float,
+) -> Choice:
     """Quantise the model of a file in every way, and write the most accurate.
 
-    ``images`` of the training set calibrate. Raises UserError, and writes nothing, if none has int8 operators and loses at most
-    ``tolerance`` percentage points of top-1.
+    ``images`` of the training set calibrate. Raises UserError, and writes nothing, if none has int8 operators
+    and loses at most ``tolerance`` percentage points of top-1.
     """
     files.refuse_to_replace(output)
     model = model_file.read(source)
@@ -81,7 +92,8 @@ def _candidate(way: str, model: Model, config: Config) -> Candidate:
 
 
 class _Reader:
-    """Images as calibrators of ONNX Runtime ask for them: piece by piece, because they keep every activation of a piece."""
+    """Images as calibrators of ONNX Runtime ask for them: piece by piece, because they keep every activation
+    of a piece."""
 
     def __init__(self, name: str, images: Sequence[np.ndarray]):
         self._name, self._images = name, images
@@ -101,34 +113,53 @@ class _Reader:
 
 
 def calibration_images(model: Model, config: Config, images: int) -> list[np.ndarray]:
-    """Return inputs of batch size 1 from the training set, as training crops them. Raises UserError as ``evaluate`` does."""
+    """Return inputs of batch size 1 from the training set, as training crops them. Raises UserError as
+    ``evaluate`` does."""
     model.refuse_other(config.data)
     evaluation.check(config)
-    one_by_one = (image[None].copy() for batch, _ in evaluation.inputs(model, config, "train") for image in batch)
+    one_by_one = (
+        image[None].copy() for batch, _ in evaluation.inputs(model, config, "train") for image in batch
+    )
     return list(itertools.islice(one_by_one, images))
 
 
 def quantized(model: Model, way: Way, images: Sequence[np.ndarray]) -> Model:
     """Return a model quantised, whatever came of it."""
     say(f"quantising: {way} ...", err=True)
-    with tempfile.TemporaryDirectory() as folder, model_file.quiet(), model_file.faults(model.name, "quantise"):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        model_file.quiet(),
+        model_file.faults(model.name, "quantise"),
+    ):
         prepared, made = (str(pathlib.Path(folder, name)) for name in ("prepared.onnx", "made.onnx"))
         settings = onnxruntime.SessionOptions()
         settings.optimized_model_filepath = prepared
-        settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC  # folds batch norm
+        settings.graph_optimization_level = (
+            onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+        )  # folds batch norm
         onnxruntime.InferenceSession(model.content, settings, [model_file.CPU])
         nodes = model_file.parse(model.name, pathlib.Path(prepared).read_bytes()).proto.graph.node
         before = list(itertools.takewhile(lambda node: node.op_type != "Conv", nodes))
         excluded = [node.name for node in before]  # preprocessing
         if way.method == DYNAMIC:
             # ConvInteger has one scale per tensor, and ONNX Runtime executes it for unsigned weights alone.
-            quantize_dynamic(prepared, made, DYNAMIC_OPERATORS, nodes_to_exclude=excluded, weight_type=QuantType.QUInt8)
+            quantize_dynamic(
+                prepared, made, DYNAMIC_OPERATORS, nodes_to_exclude=excluded, weight_type=QuantType.QUInt8
+            )
         else:
             quantize_static(
-                prepared, made, _Reader(model.input, images), QuantFormat.QDQ, STATIC_OPERATORS, per_channel=True,
-                activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8, nodes_to_exclude=excluded,
-                calibrate_method=CALIBRATIONS[way.calibration], extra_options={"CalibStridedMinMax": 1},
-            )  # fmt: skip
+                prepared,
+                made,
+                _Reader(model.input, images),
+                QuantFormat.QDQ,
+                STATIC_OPERATORS,
+                per_channel=True,
+                activation_type=QuantType.QUInt8,
+                weight_type=QuantType.QInt8,
+                nodes_to_exclude=excluded,
+                calibrate_method=CALIBRATIONS[way.calibration],
+                extra_options={"CalibStridedMinMax": 1},
+            )
         proto = model_file.parse(model.name, pathlib.Path(made).read_bytes()).proto
     _shorten(proto)
     graph.label(proto, {**model.facts, "quantization": str(way)})
@@ -136,11 +167,16 @@ def quantized(model: Model, way: Way, images: Sequence[np.ndarray]) -> Model:
 
 
 def _shorten(proto: Any) -> None:
-    """Leave out zero points of convolutions' weights and of biases, which are the default, and long names of tensors.
+    """Leave out zero points of convolutions' weights and of biases, which are the default, and long names of
+    tensors.
 
     ONNX Runtime refuses a classifier without zero points.
     """
-    symmetric = {each.name for each in proto.graph.initializer if each.data_type == TensorProto.INT32 or len(each.dims) == 4}
+    symmetric = {
+        each.name
+        for each in proto.graph.initializer
+        if each.data_type == TensorProto.INT32 or len(each.dims) == 4
+    }
     dropped = set()
     for node in proto.graph.node:
         if node.op_type == "DequantizeLinear" and node.input[0] in symmetric:

@@ -25,19 +25,26 @@ SOFTWARE = ("Python", "packages", "libraries")
 STYLES = {OK: "green", WARNING: "yellow", FAILURE: "red"}
 
 
-def examine(machine: Machine, software: Software, config: Config | None, environ: Mapping[str, str]) -> list[Finding]:
+def examine(
+    machine: Machine, software: Software, config: Config | None, environ: Mapping[str, str]
+) -> list[Finding]:
     """Return all findings, for the run that ``config`` describes or for no particular one."""
     return [
         *packages.findings(software, config),
         *gpus.findings(machine, software, config, environ),
         *processor.findings(machine, config),
         *host.findings(machine, config, environ),
-        *(results.findings(pathlib.Path(config.run.result_file)) if config and config.run.result_file else ()),
+        *(
+            results.findings(pathlib.Path(config.run.result_file))
+            if config and config.run.result_file
+            else ()
+        ),
     ]
 
 
 def configured(environ: Mapping[str, str], name: str | None = None) -> Mapping[str, str] | None:
-    """Return the environment of a run of the configuration that ``name``, CONFIG_FILE or DGXSYSTEM names; None if none does.
+    """Return the environment of a run of the configuration that ``name``, CONFIG_FILE or DGXSYSTEM names;
+    None if none does.
 
     Raises UserError if there is no such file or it cannot be read.
     """
@@ -47,29 +54,36 @@ def configured(environ: Mapping[str, str], name: str | None = None) -> Mapping[s
 
 
 def fitting(facts: Machine, software: Software, environ: Mapping[str, str]) -> dict[str, Finding]:
-    """Return a finding for each of our own configurations: can this machine run it, apart from the data? If not, the gravest
-    reason is given.
+    """Return a finding for each of our own configurations: can this machine run it, apart from the data? If
+    not, the gravest reason is given.
 
-    What no command mends is graver than missing software: nobody installs packages for a GPU that is not there.
+    What no command mends is graver than missing software: nobody installs packages for a GPU that is not
+    there.
     """
     found = {}
     for system in config_file.systems():
         variables = config_file.sourced_environment(config_file.file_of(system), environ)
         config = configuration.from_environment(variables)
-        failures = [each for each in examine(facts, software, config, variables)
-                    if each.severity == FAILURE and each.subject != "DATADIR"]
+        failures = [
+            each
+            for each in examine(facts, software, config, variables)
+            if each.severity == FAILURE and each.subject != "DATADIR"
+        ]
         subject = f"DGXSYSTEM={system}"
         if not failures:
             found[system] = Finding(OK, subject, CAN)
             continue
         worst = min(failures, key=lambda each: (each.subject in SOFTWARE, each.subject != "processor"))
         reason = worst.found if worst.subject in ("GPU", "packages") else f"{worst.subject}: {worst.found}"
-        found[system] = Finding(WARNING, subject, f"{CANNOT}: {reason}", worst.remedy if worst.subject in SOFTWARE else "")
+        found[system] = Finding(
+            WARNING, subject, f"{CANNOT}: {reason}", worst.remedy if worst.subject in SOFTWARE else ""
+        )
     return found
 
 
 def grouped(fits: Mapping[str, Finding]) -> list[Finding]:
-    """Return one finding for all systems that can run here, and one for all that cannot for the same reason."""
+    """Return one finding for all systems that can run here, and one for all that cannot for the same
+    reason."""
     groups: dict[Finding, list[str]] = {}
     for system, each in fits.items():
         groups.setdefault(each._replace(subject=""), []).append(system)
@@ -77,14 +91,23 @@ def grouped(fits: Mapping[str, Finding]) -> list[Finding]:
     for each, systems in sorted(groups.items(), key=lambda item: item[0].severity != OK):
         subject, _, reason = each.found.partition(": ")
         names = ", ".join(systems)
-        found.append(Finding(each.severity, subject, ": ".join(filter(None, (names, reason))),
-                             each.remedy and f"for {names}: {each.remedy}"))
+        found.append(
+            Finding(
+                each.severity,
+                subject,
+                ": ".join(filter(None, (names, reason))),
+                each.remedy and f"for {names}: {each.remedy}",
+            )
+        )
     return found
 
 
 def to_json(findings: list[Finding]) -> dict[str, Any]:
     """Return the findings as plain data; ``ok`` is false if one of them is a failure."""
-    return {"ok": all(each.severity != FAILURE for each in findings), "findings": [each._asdict() for each in findings]}
+    return {
+        "ok": all(each.severity != FAILURE for each in findings),
+        "findings": [each._asdict() for each in findings],
+    }
 
 
 def print_table(findings: list[Finding], console: Terminal) -> None:
@@ -116,8 +139,16 @@ def overridden(variables: Mapping[str, str], environ: Mapping[str, str]) -> list
     own, final = ({**each, **_absolute(each)} for each in (environ, variables))
     names = sorted(configuration.known_names() - {"DGXSYSTEM"})
     replaced = [name for name in names if own.get(name, "") not in ("", final.get(name))]
-    return [Finding(WARNING, name, f"{environ[name]} of the environment has no effect: the configuration sets "
-                    f"{variables[name] or 'nothing'}", "change it in a copy of the file") for name in replaced]
+    return [
+        Finding(
+            WARNING,
+            name,
+            f"{environ[name]} of the environment has no effect: the configuration sets "
+            f"{variables[name] or 'nothing'}",
+            "change it in a copy of the file",
+        )
+        for name in replaced
+    ]
 
 
 def _absolute(variables: Mapping[str, str]) -> dict[str, str]:
@@ -127,7 +158,8 @@ def _absolute(variables: Mapping[str, str]) -> dict[str, str]:
 def show(variables: Mapping[str, str] | None, as_json: bool, brief: bool) -> bool:
     """Print the findings about this machine, and return True if the configured system can run.
 
-    ``variables`` are those of that system, as ``configured`` returns them; without any, all systems of configs/ are tried.
+    ``variables`` are those of that system, as ``configured`` returns them; without any, all systems of
+    configs/ are tried.
 
     Raises UserError for a configuration that cannot be read.
     """

@@ -3,13 +3,17 @@
 from typing import NamedTuple
 
 OK, WARNING, FAILURE = "ok", "warning", "failure"
-INSTALL_DRIVER = "sudo apt-get install nvidia-driver (Debian, non-free) or sudo ubuntu-drivers install (Ubuntu), then reboot"
+INSTALL_DRIVER = (
+    "sudo apt-get install nvidia-driver (Debian, non-free) or sudo ubuntu-drivers install "
+    "(Ubuntu), then reboot"
+)
 
 
 class Finding(NamedTuple):
     """The result of one check.
 
-    ``severity`` is "failure" if a run cannot succeed, "warning" if it may be slow or unusual. ``remedy`` is a command.
+    ``severity`` is "failure" if a run cannot succeed, "warning" if it may be slow or unusual. ``remedy`` is a
+    command.
     """
 
     severity: str

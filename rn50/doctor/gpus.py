@@ -1,4 +1,5 @@
-"""Check that there are the GPUs that a configuration wants, at full speed and linked. The framework checks the rest."""
+"""Check that there are the GPUs that a configuration wants, at full speed and linked. The framework checks
+the rest."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,10 +12,14 @@ from rn50.machine.software import Software
 from rn50.settings.config import Config
 
 
-def findings(machine: Machine, software: Software, config: Config | None, environ: Mapping[str, str]) -> Iterator[Finding]:
+def findings(
+    machine: Machine, software: Software, config: Config | None, environ: Mapping[str, str]
+) -> Iterator[Finding]:
     """Yield the findings on GPUs. An obstacle is a failure if the configuration uses GPUs, else a warning."""
     wanted = config is not None and config.run.device == "gpu"
-    own = frameworks.unimported(config.run.framework if config is not None else frameworks.default(), "doctor")
+    own = frameworks.unimported(
+        config.run.framework if config is not None else frameworks.default(), "doctor"
+    )
     ranks = config.run.ranks_per_node if config is not None and wanted else 1
     grave = FAILURE if wanted else WARNING
     if not machine.gpus:
@@ -37,7 +42,9 @@ def _no_gpu(machine: Machine, wanted: bool) -> Finding:
     if "CUDA_VISIBLE_DEVICES" in machine.no_gpu:
         remedy = "unset CUDA_VISIBLE_DEVICES"
     elif machine.nvidia_hardware and machine.in_container:
-        remedy = "start the container with GPUs: docker run --gpus all, or podman run --device nvidia.com/gpu=all"
+        remedy = (
+            "start the container with GPUs: docker run --gpus all, or podman run --device nvidia.com/gpu=all"
+        )
     elif "mismatch" in machine.no_gpu:
         remedy = "sudo reboot (the loaded kernel module is not that of the installed driver)"
     elif machine.nvidia_hardware:
@@ -48,12 +55,19 @@ def _no_gpu(machine: Machine, wanted: bool) -> Finding:
 
 
 def _count(machine: Machine, ranks: int) -> Finding:
-    kinds = Counter(f"{each.name}" + (f", {each.memory_mib:.0f} MiB" if each.memory_mib else "") for each in machine.gpus)
+    kinds = Counter(
+        f"{each.name}" + (f", {each.memory_mib:.0f} MiB" if each.memory_mib else "") for each in machine.gpus
+    )
     found = "; ".join(f"{number} x {kind}" for kind, number in kinds.items())
     if len(machine.gpus) < ranks:
         few = len(machine.gpus)
-        return Finding(FAILURE, "GPU", f"{found}, but DGXNGPU={ranks} ranks want one each",
-                       f"use a configuration for {few}, or set DGXNGPU={few} in it and raise BATCHSIZE to keep the global batch")
+        return Finding(
+            FAILURE,
+            "GPU",
+            f"{found}, but DGXNGPU={ranks} ranks want one each",
+            f"use a configuration for {few}, or set DGXNGPU={few} in it and raise BATCHSIZE to keep the "
+            "global batch",
+        )
     return Finding(OK, "GPU", found)
 
 
@@ -66,7 +80,12 @@ def _mig(used: Sequence[Gpu], ranks: int, grave: str) -> Finding:
         return Finding(grave, "MIG", f"{shown} without an instance: CUDA sees no device there", whole)
     shown += f" with {', '.join(instances)}"
     if ranks > 1:
-        return Finding(grave, "MIG", f"{shown}: NCCL does not connect instances, so {ranks} ranks cannot train on them", whole)
+        return Finding(
+            grave,
+            "MIG",
+            f"{shown}: NCCL does not connect instances, so {ranks} ranks cannot train on them",
+            whole,
+        )
     return Finding(WARNING, "MIG", f"{shown}: a rank gets one instance, not the GPU", whole)
 
 
@@ -79,7 +98,9 @@ def _speed(used: Sequence[Gpu]) -> Finding:
             remedies.append(f"sudo nvidia-smi -i {each.index} -pl {each.power_default:.0f}")
         if each.slowed:
             wrong.append(f"GPU {each.index} slowed down ({', '.join(each.slowed)})")
-            remedies.append(f"check cooling and supply: nvidia-smi -i {each.index} -q -d PERFORMANCE,TEMPERATURE,POWER")
+            remedies.append(
+                f"check cooling and supply: nvidia-smi -i {each.index} -q -d PERFORMANCE,TEMPERATURE,POWER"
+            )
     if any(each.persistent is False for each in used):
         wrong.append("persistence mode off: the driver unloads between runs and forgets its settings")
         remedies.append("sudo nvidia-smi -pm 1")
@@ -97,6 +118,13 @@ def _links(links: Sequence[str]) -> str:
     kinds = Counter(links)
     if all(kind.startswith("NV") for kind in kinds):
         return f"NVLink between all ({', '.join(kinds)})"
-    meaning = {"SYS": "between CPU sockets", "NODE": "within a NUMA node", "PHB": "over a PCIe host bridge",
-               "PXB": "over PCIe bridges", "PIX": "over one PCIe bridge"}
-    return ", ".join(f"{number} pairs {meaning.get(kind, 'over NVLink ' + kind)}" for kind, number in kinds.items())
+    meaning = {
+        "SYS": "between CPU sockets",
+        "NODE": "within a NUMA node",
+        "PHB": "over a PCIe host bridge",
+        "PXB": "over PCIe bridges",
+        "PIX": "over one PCIe bridge",
+    }
+    return ", ".join(
+        f"{number} pairs {meaning.get(kind, 'over NVLink ' + kind)}" for kind, number in kinds.items()
+    )

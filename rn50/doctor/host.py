@@ -14,13 +14,25 @@ from rn50.settings.config import Config
 
 GIB = 1 << 30
 RANK_MEMORY = 350 << 20
-"""Bytes for a rank of the smallest system, DEMO_CPU: with 330 MiB it ran, with 300 it was killed (in a memory cgroup)."""
+"""Bytes for a rank of the smallest system, DEMO_CPU: with 330 MiB it ran, with 300 it was killed (in a memory
+cgroup)."""
 NCCL_SEGMENT = 10 << 20
 """Bytes that NCCL allocates in /dev/shm for each rank: its messages name segments of 9,637,888."""
 SHARED_MEMORY = GIB
 """Size that NVIDIA recommends for NCCL in a container (NCCL user guide, troubleshooting, sharing data)."""
 OPEN_FILES = 4096
-NETWORK_FILE_SYSTEMS = ("nfs", "nfs4", "cifs", "smb3", "9p", "virtiofs", "fuse.sshfs", "fuse.s3fs", "fuse.gcsfuse", "afs")
+NETWORK_FILE_SYSTEMS = (
+    "nfs",
+    "nfs4",
+    "cifs",
+    "smb3",
+    "9p",
+    "virtiofs",
+    "fuse.sshfs",
+    "fuse.s3fs",
+    "fuse.gcsfuse",
+    "afs",
+)
 
 
 def findings(machine: Machine, config: Config | None, environ: Mapping[str, str]) -> Iterator[Finding]:
@@ -39,7 +51,8 @@ def findings(machine: Machine, config: Config | None, environ: Mapping[str, str]
 
 
 def _threads(machine: Machine, config: Config | None, environ: Mapping[str, str]) -> Finding:
-    """Compare the number of always busy threads with that of usable CPUs: more threads than CPUs wait for each other."""
+    """Compare the number of always busy threads with that of usable CPUs: more threads than CPUs wait for
+    each other."""
     quota = "" if machine.quota is None else f" (the control group's quota is {machine.quota:g} CPUs)"
     usable = f"{machine.usable_cpus} usable CPU(s){quota}"
     if config is None:
@@ -48,24 +61,48 @@ def _threads(machine: Machine, config: Config | None, environ: Mapping[str, str]
     threads = config.input_pipeline.threads or max(1, machine.usable_cpus // ranks - 1)
     omp = environ.get("OMP_NUM_THREADS", "")
     if omp.isdigit() and int(omp) * ranks > machine.usable_cpus:
-        return Finding(WARNING, "threads", f"OMP_NUM_THREADS={omp} for {ranks} rank(s) on {usable}: threads that spin while they "
-                       "wait make training several times slower", "unset OMP_NUM_THREADS")
+        return Finding(
+            WARNING,
+            "threads",
+            f"OMP_NUM_THREADS={omp} for {ranks} rank(s) on {usable}: threads that spin while they "
+            "wait make training several times slower",
+            "unset OMP_NUM_THREADS",
+        )
     if ranks * (threads + 1) > machine.usable_cpus:
         fitting = max(1, machine.usable_cpus // ranks - 1)
-        remedy = f"set DALI_THREADS={fitting} in the configuration" if fitting < threads else "give the job more CPUs"
-        return Finding(WARNING, "threads", f"{ranks} rank(s) with one thread and DALI_THREADS={threads} each on {usable}", remedy)
-    return Finding(OK, "threads", f"{ranks} rank(s) with one thread and DALI_THREADS={threads} each on {usable}")
+        remedy = (
+            f"set DALI_THREADS={fitting} in the configuration"
+            if fitting < threads
+            else "give the job more CPUs"
+        )
+        return Finding(
+            WARNING,
+            "threads",
+            f"{ranks} rank(s) with one thread and DALI_THREADS={threads} each on {usable}",
+            remedy,
+        )
+    return Finding(
+        OK, "threads", f"{ranks} rank(s) with one thread and DALI_THREADS={threads} each on {usable}"
+    )
 
 
 def _binding(machine: Machine, ranks: int, on_gpus: bool) -> Finding:
     plan = binding.plan(machine, ranks, near_gpus=on_gpus)
     shown = "; ".join(f"rank {each.local_rank}: CPU {cpu_list.write(each.cpus)}" for each in plan)
     nodes = {cpu.node for cpu in machine.cpus}
-    far = [each for each in machine.gpus[:ranks] if on_gpus and None not in nodes and each.node not in {None, *nodes}]
+    far = [
+        each
+        for each in machine.gpus[:ranks]
+        if on_gpus and None not in nodes and each.node not in {None, *nodes}
+    ]
     if far:
         gpus = ", ".join(f"GPU {each.index} (NUMA node {each.node})" for each in far)
-        return Finding(WARNING, "binding", f"{shown}; no usable CPU is near {gpus}",
-                       "ask for CPUs near the GPUs: srun --gpu-bind=closest, or docker run --cpuset-cpus=...")
+        return Finding(
+            WARNING,
+            "binding",
+            f"{shown}; no usable CPU is near {gpus}",
+            "ask for CPUs near the GPUs: srun --gpu-bind=closest, or docker run --cpuset-cpus=...",
+        )
     if len(machine.cpus) < ranks:
         every = cpu_list.write(cpu.number for cpu in machine.cpus)
         return Finding(WARNING, "binding", f"{ranks} ranks share CPU {every}", "give the job more CPUs")
@@ -79,12 +116,21 @@ def _memory(machine: Machine, config: Config | None) -> Finding:
     found = shown(size) + (" (limit of the control group)" if machine.memory_limit else "")
     least = RANK_MEMORY * config.run.ranks_per_node if config else 0
     if size < least:
-        more = "docker run --memory=... or Slurm's --mem=... with more" if machine.memory_limit else "use a machine with more"
+        more = (
+            "docker run --memory=... or Slurm's --mem=... with more"
+            if machine.memory_limit
+            else "use a machine with more"
+        )
         return Finding(FAILURE, "memory", f"{found}; the smallest ranks need {shown(least)}", more)
     data = _size(pathlib.Path(config.data.folder)) if config else 0
     if config and data > size:
-        return Finding(WARNING, "memory", f"{found}, less than the data set's {shown(data)}: every epoch reads it from "
-                       f"{config.data.folder} again", "keep DATADIR on a local NVMe disk, or give the job more memory")
+        return Finding(
+            WARNING,
+            "memory",
+            f"{found}, less than the data set's {shown(data)}: every epoch reads it from "
+            f"{config.data.folder} again",
+            "keep DATADIR on a local NVMe disk, or give the job more memory",
+        )
     return Finding(OK, "memory", found)
 
 
@@ -107,9 +153,18 @@ def _shared_memory(machine: Machine, ranks: int) -> Finding:
         return Finding(OK, "/dev/shm", "half of the memory")
     found = shown(size) if size else "not mounted"
     mount = "remount,size=1G" if size else "size=1G -t tmpfs tmpfs"
-    remedy = "docker run --shm-size=1g (or --ipc=host)" if machine.in_container else f"sudo mount -o {mount} /dev/shm"
+    remedy = (
+        "docker run --shm-size=1g (or --ipc=host)"
+        if machine.in_container
+        else f"sudo mount -o {mount} /dev/shm"
+    )
     if ranks > 1 and size < ranks * NCCL_SEGMENT:
-        return Finding(FAILURE, "/dev/shm", f"{found}; NCCL needs {shown(ranks * NCCL_SEGMENT)} for {ranks} ranks", remedy)
+        return Finding(
+            FAILURE,
+            "/dev/shm",
+            f"{found}; NCCL needs {shown(ranks * NCCL_SEGMENT)} for {ranks} ranks",
+            remedy,
+        )
     if ranks > 1 and size < SHARED_MEMORY:
         return Finding(WARNING, "/dev/shm", f"{found}; NVIDIA advises 1 GiB for NCCL", remedy)
     return Finding(OK, "/dev/shm", found)
@@ -121,10 +176,18 @@ def _locked_memory(machine: Machine, config: Config | None) -> Finding:
     if limit is None or not machine.infiniband:
         return Finding(OK, "locked memory", found)
     several = config is not None and config.run.nodes > 1
-    remedy = "ulimit -l unlimited; where that is not allowed, LimitMEMLOCK=infinity in the service that starts the job"
+    remedy = (
+        "ulimit -l unlimited; where that is not allowed, LimitMEMLOCK=infinity in the service that "
+        "starts the job"
+    )
     if machine.in_container:
         remedy = "docker run --ulimit memlock=-1"
-    return Finding(FAILURE if several else WARNING, "locked memory", f"{found}; InfiniBand needs its buffers locked", remedy)
+    return Finding(
+        FAILURE if several else WARNING,
+        "locked memory",
+        f"{found}; InfiniBand needs its buffers locked",
+        remedy,
+    )
 
 
 def _open_files(machine: Machine) -> Finding:
@@ -140,9 +203,13 @@ def _network(machine: Machine, config: Config | None) -> Finding:
     if machine.infiniband:
         return Finding(OK, "network", "; ".join(machine.infiniband))
     if config is not None and config.run.nodes > 1:
-        return Finding(WARNING, "network", f"no active InfiniBand port for {config.run.nodes} machines: ranks talk over TCP",
-                       "cat /sys/class/infiniband/*/ports/*/state shows what is down; in a container: docker run "
-                       "--device=/dev/infiniband")
+        return Finding(
+            WARNING,
+            "network",
+            f"no active InfiniBand port for {config.run.nodes} machines: ranks talk over TCP",
+            "cat /sys/class/infiniband/*/ports/*/state shows what is down; in a container: docker run "
+            "--device=/dev/infiniband",
+        )
     return Finding(OK, "network", "no active InfiniBand port")
 
 
@@ -154,8 +221,16 @@ def _data(machine: Machine, config: Config) -> Finding:
         return Finding(FAILURE, "DATADIR", f"{error.subject}: {error.problem}", error.remedy)
     mount = machine.mount_of(folder)
     kind = mount.kind if mount else "unknown file system"
-    found = f"{folder} on {kind}, {shown(_size(pathlib.Path(folder)))} of data, {shown(shutil.disk_usage(folder).free)} free"
+    found = (
+        f"{folder} on {kind}, {shown(_size(pathlib.Path(folder)))} of data, "
+        f"{shown(shutil.disk_usage(folder).free)} free"
+    )
     if kind.startswith(NETWORK_FILE_SYSTEMS):
-        return Finding(WARNING, "DATADIR", f"{found}: a network file system", f"cp -r {folder} to a local disk and set DATADIR; "
-                       "if it has to stay, DALI_DONT_USE_MMAP=1 is what DALI advises there")
+        return Finding(
+            WARNING,
+            "DATADIR",
+            f"{found}: a network file system",
+            f"cp -r {folder} to a local disk and set DATADIR; if it has to stay, DALI_DONT_USE_MMAP=1 is "
+            "what DALI advises there",
+        )
     return Finding(OK, "DATADIR", found)

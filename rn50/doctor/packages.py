@@ -16,7 +16,8 @@ PYTHON = "3.11"
 
 
 def findings(software: Software, config: Config | None) -> Iterator[Finding]:
-    """Yield findings on software: that of the configured framework, or of the default one where nothing is configured."""
+    """Yield findings on software: that of the configured framework, or of the default one where nothing is
+    configured."""
     framework = config.run.framework if config is not None else frameworks.default()
     device = config.run.device if config is not None else "cpu"
     yield _python(software, frameworks.traits(framework), device)
@@ -27,7 +28,12 @@ def findings(software: Software, config: Config | None) -> Iterator[Finding]:
         yield _packages(software, frameworks.traits(framework), device)
     logs = bool({"mlperf-logging", "mlperf_logging"} & set(software.packages))
     if not logs and _is_installed(software, frameworks.traits(framework)):
-        yield Finding(FAILURE, "log", "no mlperf-logging, which writes the log of a run", install_package("mlperf-logging"))
+        yield Finding(
+            FAILURE,
+            "log",
+            "no mlperf-logging, which writes the log of a run",
+            install_package("mlperf-logging"),
+        )
 
 
 def _is_installed(software: Software, traits: frameworks.Traits) -> bool:
@@ -35,7 +41,8 @@ def _is_installed(software: Software, traits: frameworks.Traits) -> bool:
 
 
 def install(software: Software, traits: frameworks.Traits, device: str) -> str:
-    """Return the command that installs a framework for a device, with another Python where this one does not suit."""
+    """Return the command that installs a framework for a device, with another Python where this one does not
+    suit."""
     oldest, newest = traits.pythons.get(device, (OLDEST_PYTHON, NEWEST_PYTHON))
     command = traits.install(device)
     if oldest <= _version(software) <= newest:
@@ -49,14 +56,19 @@ def _version(software: Software) -> tuple[int, ...]:
 
 
 def _python(software: Software, traits: frameworks.Traits, device: str) -> Finding:
-    """Check the version of Python. A framework that is installed runs on it; one that is not may have no build for it."""
+    """Check the version of Python. A framework that is installed runs on it; one that is not may have no
+    build for it."""
     limits = OLDEST_PYTHON, NEWEST_PYTHON
     oldest, newest = limits if _is_installed(software, traits) else traits.pythons.get(device, limits)
     if oldest <= _version(software) <= newest:
         return Finding(OK, "Python", software.python)
     suited = " to ".join(dict.fromkeys("{}.{}".format(*each) for each in (oldest, newest)))
-    return Finding(FAILURE, "Python", f"{software.python}, but {traits.name} for DEVICE={device} needs {suited}",
-                   install(software, traits, device))
+    return Finding(
+        FAILURE,
+        "Python",
+        f"{software.python}, but {traits.name} for DEVICE={device} needs {suited}",
+        install(software, traits, device),
+    )
 
 
 def _packages(software: Software, traits: frameworks.Traits, device: str) -> Finding:
@@ -64,4 +76,9 @@ def _packages(software: Software, traits: frameworks.Traits, device: str) -> Fin
     shown = ", ".join(f"{name} {have[name]}" for name in sorted(have) if re.fullmatch(traits.packages, name))
     if _is_installed(software, traits):
         return Finding(OK, "packages", shown)
-    return Finding(FAILURE, "packages", f"no {traits.name} beside {shown or 'this Python'}", install(software, traits, device))
+    return Finding(
+        FAILURE,
+        "packages",
+        f"no {traits.name} beside {shown or 'this Python'}",
+        install(software, traits, device),
+    )

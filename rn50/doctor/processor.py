@@ -24,30 +24,48 @@ def _processor(machine: Machine) -> Finding:
     usable = f"{len(machine.cpus)} of {machine.online} CPUs usable"
     found = f"{machine.processor or machine.architecture}: {usable}, cores {cores}, NUMA nodes {nodes}"
     if machine.architecture not in ("x86_64", "amd64"):
-        return Finding(FAILURE, "processor", f"{found}; the packages of requirements/ are built for x86_64 only",
-                       "use an x86-64 machine")
+        return Finding(
+            FAILURE,
+            "processor",
+            f"{found}; the packages of requirements/ are built for x86_64 only",
+            "use an x86-64 machine",
+        )
     return Finding(OK, "processor", found)
 
 
 def _amx(machine: Machine) -> Finding:
-    """Return which framework uses AMX. It is no warning, because for small images the other one may be the faster."""
+    """Return which framework uses AMX. It is no warning, because for small images the other one may be the
+    faster."""
     flags = ", ".join(name for name in AMX if name in machine.cpu_flags)
     users = " and ".join(each.name for each in frameworks.every().values() if each.uses_amx)
-    measured = sorted((each for each in frameworks.every().values() if each.rate_with_amx), key=lambda each: -each.rate_with_amx)
+    measured = sorted(
+        (each for each in frameworks.every().values() if each.rate_with_amx),
+        key=lambda each: -each.rate_with_amx,
+    )
     rates = ", ".join(f"{each.name} {each.rate_with_amx:g}" for each in measured)
-    return Finding(OK, "AMX", f"{flags}: used by {users} alone, the faster framework here for large images (images/s at 224x224 "
-                   f"in bfloat16 on an Intel Xeon: {rates}); rn50 bench throughput --frameworks times yours")
+    return Finding(
+        OK,
+        "AMX",
+        f"{flags}: used by {users} alone, the faster framework here for large images (images/s at 224x224 "
+        f"in bfloat16 on an Intel Xeon: {rates}); rn50 bench throughput --frameworks times yours",
+    )
 
 
 def _precision(machine: Machine, config: Config) -> Finding:
     asked, has_bfloat16 = config.run.precision, bool(BFLOAT16 & machine.cpu_flags)
     if asked == "bfloat16" and not has_bfloat16:
-        return Finding(WARNING, "precision", "bfloat16, for which the processor has no instructions, so that it is slow",
-                       "set PRECISION=auto in the configuration")
+        return Finding(
+            WARNING,
+            "precision",
+            "bfloat16, for which the processor has no instructions, so that it is slow",
+            "set PRECISION=auto in the configuration",
+        )
     if asked != "auto":
         return Finding(OK, "precision", asked)
     if not has_bfloat16:
-        return Finding(OK, "precision", "auto: float32, because the processor has no instructions for bfloat16")
+        return Finding(
+            OK, "precision", "auto: float32, because the processor has no instructions for bfloat16"
+        )
     first, *others = frameworks.traits(config.run.framework).precisions["cpu"]
     if not others:
         return Finding(OK, "precision", f"auto: {first}, the only one on a CPU")

@@ -1,4 +1,5 @@
-"""Check that the folder of results has room for another one, and that a campaign can go on from the files in it."""
+"""Check that the folder of results has room for another one, and that a campaign can go on from the files in
+it."""
 
 import os
 import pathlib
@@ -12,7 +13,8 @@ from rn50.errors import UserError
 from rn50.results.parse import read_log
 
 ROOM = 100 << 20
-"""A campaign's logs take some hundred kilobytes. With less free space than this, something else is about to fill the disk."""
+"""A campaign's logs take some hundred kilobytes. With less free space than this, something else is about to
+fill the disk."""
 
 
 def findings(result_file: pathlib.Path) -> Iterator[Finding]:
@@ -21,7 +23,9 @@ def findings(result_file: pathlib.Path) -> Iterator[Finding]:
     for file in sorted(result_file.parent.glob("result_*.txt")):
         fault = _fault(file)
         if fault is not None:
-            yield Finding(FAILURE, "results", fault, f"move {file} away, and the same command makes that run again")
+            yield Finding(
+                FAILURE, "results", fault, f"move {file} away, and the same command makes that run again"
+            )
 
 
 def _fault(file: pathlib.Path) -> str | None:
@@ -38,7 +42,9 @@ def _fault(file: pathlib.Path) -> str | None:
 
 
 def _room(result_file: pathlib.Path) -> Finding:
-    folder = next(parent for parent in pathlib.Path(os.path.realpath(result_file)).parents if os.path.exists(parent))
+    folder = next(
+        parent for parent in pathlib.Path(os.path.realpath(result_file)).parents if os.path.exists(parent)
+    )
     free = shutil.disk_usage(str(folder)).free
     found = f"{shown(free)} free in {folder}"
     if free < ROOM:

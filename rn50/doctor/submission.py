@@ -8,15 +8,24 @@ from rn50.settings.variables import UNNAMED_ORGANISATION
 
 
 def findings(config: Config | None, commit: str | None) -> Iterator[Finding]:
-    """Yield the findings on a run on ImageNet. ``commit`` is that of the code, with "-dirty" appended if files differ."""
+    """Yield the findings on a run on ImageNet. ``commit`` is that of the code, with "-dirty" appended if
+    files differ."""
     if config is None or not config.is_imagenet:
         return
     if config.run.organisation == UNNAMED_ORGANISATION:
-        yield Finding(WARNING, "SUBMISSION_ORG", "not set, so the logs name nobody and rn50 package refuses them",
-                      "set SUBMISSION_ORG to the name of the submitter")
+        yield Finding(
+            WARNING,
+            "SUBMISSION_ORG",
+            "not set, so the logs name nobody and rn50 package refuses them",
+            "set SUBMISSION_ORG to the name of the submitter",
+        )
     if not commit or commit.endswith("-dirty"):
         found = "some changes are not committed" if commit else "not in a git checkout"
-        yield Finding(WARNING, "code", f"{found}, so rn50 package cannot tell what ran and refuses the results",
-                      "commit them first" if commit else "run in a git checkout, or in an image of one (make image)")
+        yield Finding(
+            WARNING,
+            "code",
+            f"{found}, so rn50 package cannot tell what ran and refuses the results",
+            "commit them first" if commit else "run in a git checkout, or in an image of one (make image)",
+        )
     else:
         yield Finding(OK, "code", f"commit {commit}")

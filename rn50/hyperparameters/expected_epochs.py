@@ -1,4 +1,5 @@
-"""Expected epochs of a recipe, from published runs of that very recipe or else from the reference, and the order of recipes.
+"""Expected epochs of a recipe, from published runs of that very recipe or else from the reference, and the
+order of recipes.
 
 Source: the table of published results, and the reference convergence points of the newest ruleset.
 """
@@ -16,14 +17,14 @@ from rn50.results import published, recipe
 from rn50.results.published import PublishedResult
 
 DISTANCE_EPOCHS = 4.0
-"""Epochs that a recipe is taken to lose at twice or half its own batch size: one evaluation. A choice, not a measurement; it
-decides the order of candidates only."""
+"""Epochs that a recipe is taken to lose at twice or half its own batch size: one evaluation. A choice, not a
+measurement; it decides the order of candidates only."""
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """Expected epochs. ``runs`` is the number of runs behind it; ``missed`` of them did not reach the target. ``mean``, ``low``
-    and ``high`` are the epochs of those that did."""
+    """Expected epochs. ``runs`` is the number of runs behind it; ``missed`` of them did not reach the target.
+    ``mean``, ``low`` and ``high`` are the epochs of those that did."""
 
     basis: str
     runs: int
@@ -39,14 +40,17 @@ class Prediction:
 
     def __str__(self) -> str:
         spread = f"{self.mean:.1f} epochs ({self.low:g} to {self.high:g})"
-        missed = f"; {self.missed} of {self.runs} runs missed ({self.missed / self.runs:.0%})" if self.runs else ""
+        missed = (
+            f"; {self.missed} of {self.runs} runs missed ({self.missed / self.runs:.0%})" if self.runs else ""
+        )
         return f"{spread}{missed}: {self.basis}"
 
 
 @dataclass(frozen=True)
 class Proven:
-    """Recipe that may be borrowed under ``name``, and the ``results`` that published it; a reference recipe has none. ``excess``
-    is the number of epochs that it needs more than the reference at its own batch size."""
+    """Recipe that may be borrowed under ``name``, and the ``results`` that published it; a reference recipe
+    has none. ``excess`` is the number of epochs that it needs more than the reference at its own batch
+    size."""
 
     name: str
     global_batch_size: int
@@ -58,7 +62,8 @@ class Proven:
 
 @dataclass(frozen=True)
 class Candidate:
-    """Recipe that may be borrowed under ``name``; ``expected`` epochs order the candidates for a batch size."""
+    """Recipe that may be borrowed under ``name``; ``expected`` epochs order the candidates for a batch
+    size."""
 
     name: str
     global_batch_size: int
@@ -68,26 +73,32 @@ class Candidate:
 
 
 def of_recipe(values: Sequence[Any], own: Sequence[float | None]) -> Prediction | None:
-    """Return the prediction of a recipe on ImageNet, given its values in the order of ``published.GROUP``; None if nothing is
-    known of its optimizer. ``own`` are the epochs of its runs as ``of_own_runs`` takes them."""
+    """Return the prediction of a recipe on ImageNet, given its values in the order of ``published.GROUP``;
+    None if nothing is known of its optimizer. ``own`` are the epochs of its runs as ``of_own_runs`` takes
+    them."""
     batch, optimizer = values[0], values[1]
     group = published.recipes(optimizer).get(published.recipe_key(*values), ())
     if group:
         runs = _runs(group)
         if any(each is not None for each in runs):
-            return _of_runs(f"{len(group)} published {'result' if len(group) == 1 else 'results'} of this very recipe", runs)
+            return _of_runs(
+                f"{len(group)} published {'result' if len(group) == 1 else 'results'} of this very recipe",
+                runs,
+            )
     of_own = of_own_runs(own)
     if of_own is not None:
         return of_own
     if optimizer != "lars":
         return None
     there = reference.at(batch)
-    return Prediction(f"no run of this recipe is known; {reference.beside(batch)}", 0, 0, there.mean, there.low, there.high)
+    return Prediction(
+        f"no run of this recipe is known; {reference.beside(batch)}", 0, 0, there.mean, there.low, there.high
+    )
 
 
 def of_own_runs(epochs: Sequence[float | None]) -> Prediction | None:
-    """Return the prediction from the runs that a recipe is borrowed from, given their epochs, None for one that missed; None if
-    none of them reached the target."""
+    """Return the prediction from the runs that a recipe is borrowed from, given their epochs, None for one
+    that missed; None if none of them reached the target."""
     if any(each is not None for each in epochs):
         return _of_runs("the runs that it was borrowed from", epochs)
     return None
@@ -103,26 +114,36 @@ def _runs(group: Sequence[PublishedResult]) -> list[float | None]:
 
 def _of_runs(basis: str, runs: Sequence[float | None]) -> Prediction:
     reached = [each for each in runs if each is not None]
-    return Prediction(basis, len(runs), len(runs) - len(reached), statistics.mean(reached), min(reached), max(reached))
+    return Prediction(
+        basis, len(runs), len(runs) - len(reached), statistics.mean(reached), min(reached), max(reached)
+    )
 
 
 def candidates(global_batch_size: int, optimizer: str) -> list[Candidate]:
     """Return whole recipes of the closed division for a batch size, in the order of ``rank``."""
     every = [*proven(published.distinct(optimizer)), *_of_reference(optimizer)]
-    return [Candidate(each.name, each.global_batch_size, each.values, each.prediction, expected(each, global_batch_size))
-            for each in rank(every, global_batch_size)]
+    return [
+        Candidate(
+            each.name, each.global_batch_size, each.values, each.prediction, expected(each, global_batch_size)
+        )
+        for each in rank(every, global_batch_size)
+    ]
 
 
 def rank(recipes: Iterable[Proven], global_batch_size: int) -> list[Proven]:
-    """Sort recipes by expected epochs as they are printed; among equal ones, the one with the most runs comes first."""
-    return sorted(recipes, key=lambda each: (round(expected(each, global_batch_size), 1), -each.prediction.runs))
+    """Sort recipes by expected epochs as they are printed; among equal ones, the one with the most runs comes
+    first."""
+    return sorted(
+        recipes, key=lambda each: (round(expected(each, global_batch_size), 1), -each.prediction.runs)
+    )
 
 
 def expected(recipe_: Proven, global_batch_size: int) -> float:
-    """Return the reference's epochs at this batch size, plus the recipe's excess over the reference at its own, plus
-    ``DISTANCE_EPOCHS`` for every factor of two between the two.
+    """Return the reference's epochs at this batch size, plus the recipe's excess over the reference at its
+    own, plus ``DISTANCE_EPOCHS`` for every factor of two between the two.
 
-    Runs that missed do not count: at most one of the five of a published result may miss, so they tell little.
+    Runs that missed do not count: at most one of the five of a published result may miss, so they tell
+    little.
     """
     away = abs(math.log2(global_batch_size / recipe_.global_batch_size))
     return reference.at(global_batch_size).mean + recipe_.excess + DISTANCE_EPOCHS * away
@@ -139,7 +160,11 @@ def proven(results: Iterable[PublishedResult]) -> list[Proven]:
         runs, values = _runs(group), dict(zip(published.GROUP, key, strict=False))
         if None not in key and any(each is not None for each in runs) and not _departs(values):
             said = _of_runs(f"{len(group)} published {'result' if len(group) == 1 else 'results'}", runs)
-            found.append(Proven(group[0].name, key[0], values, said, said.mean - reference.at(key[0]).mean, tuple(group)))
+            found.append(
+                Proven(
+                    group[0].name, key[0], values, said, said.mean - reference.at(key[0]).mean, tuple(group)
+                )
+            )
     return found
 
 
@@ -149,18 +174,37 @@ def _of_reference(optimizer: str) -> list[Proven]:
         said = recipe.of_point(point)
         if said.values["optimizer"] == optimizer:
             decay = said.decay_epochs(rules.TRAIN_SAMPLES)
-            values = (point["BS"], optimizer, said.values["base_learning_rate"], said.values["learning_rate_warmup_epochs"],
-                      None if decay is None else round(decay, 2), said.values["weight_decay"], said.values["momentum"])
+            values = (
+                point["BS"],
+                optimizer,
+                said.values["base_learning_rate"],
+                said.values["learning_rate_warmup_epochs"],
+                None if decay is None else round(decay, 2),
+                said.values["weight_decay"],
+                said.values["momentum"],
+            )
             prediction = _of_runs("the reference, evaluated every epoch", point["Epochs to converge"])
-            found.append(Proven(f"rcp/{rules.RULESETS[-1]}/{point['BS']}", point["BS"], dict(zip(published.GROUP, values, strict=False)),
-                                prediction, prediction.mean - reference.at(point["BS"]).mean))
+            found.append(
+                Proven(
+                    f"rcp/{rules.RULESETS[-1]}/{point['BS']}",
+                    point["BS"],
+                    dict(zip(published.GROUP, values, strict=False)),
+                    prediction,
+                    prediction.mean - reference.at(point["BS"]).mean,
+                )
+            )
     return found
 
 
 def _departs(values: dict[str, Any]) -> bool:
-    """Return whether the closed division's rules refuse a recipe; label smoothing is not stated and taken as allowed."""
+    """Return whether the closed division's rules refuse a recipe; label smoothing is not stated and taken as
+    allowed."""
     found = rules.departures(
-        values["optimizer"], values["global_batch_size"], values["base_learning_rate"], values["momentum"],
-        values["weight_decay"], rules.LABEL_SMOOTHING[0],
-    )  # fmt: skip
+        values["optimizer"],
+        values["global_batch_size"],
+        values["base_learning_rate"],
+        values["momentum"],
+        values["weight_decay"],
+        rules.LABEL_SMOOTHING[0],
+    )
     return bool(found)

@@ -1,8 +1,9 @@
-"""Epochs that the reference needs by batch size: a curve through the reference convergence points of the newest ruleset.
+"""Epochs that the reference needs by batch size: a curve through the reference convergence points of the
+newest ruleset.
 
-As in the official checker, the curve is linear between points, leaves out the points that the checker prunes, and is constant
-below the first point and above the last one. Source: ``rcps_resnet.json`` and ``rcp_checker.py`` of the ``mlperf_logging``
-package.
+As in the official checker, the curve is linear between points, leaves out the points that the checker prunes,
+and is constant below the first point and above the last one. Source: ``rcps_resnet.json`` and
+``rcp_checker.py`` of the ``mlperf_logging`` package.
 """
 
 import functools
@@ -29,8 +30,8 @@ class Point:
 
 @functools.cache
 def points() -> tuple[Point, ...]:
-    """Return the points by batch size, without those that the official checker prunes: those smaller than the fastest one, and
-    those slower than the line between their neighbours."""
+    """Return the points by batch size, without those that the official checker prunes: those smaller than the
+    fastest one, and those slower than the line between their neighbours."""
     every = json.loads(recipe.reference_file(rules.RULESETS[-1]).read_text(encoding="utf-8")).values()
     runs = sorted((each["BS"], each["Epochs to converge"]) for each in every)
     found = [Point(size, statistics.mean(epochs), min(epochs), max(epochs)) for size, epochs in runs]
@@ -49,7 +50,9 @@ def points() -> tuple[Point, ...]:
 
 def epochs(batch_sizes: "np.ndarray[Any, Any]", which: str = "mean") -> "np.ndarray[Any, Any]":
     """Return the epochs, or another field of ``Point``, at batch sizes. Shape as ``batch_sizes``, float64."""
-    return np.interp(batch_sizes, [each.batch_size for each in points()], [getattr(each, which) for each in points()])
+    return np.interp(
+        batch_sizes, [each.batch_size for each in points()], [getattr(each, which) for each in points()]
+    )
 
 
 @functools.lru_cache(maxsize=4096)

@@ -1,9 +1,11 @@
-"""Start the ranks of a run on one machine by the launcher of a framework, and leave none of its files or processes behind.
+"""Start the ranks of a run on one machine by the launcher of a framework, and leave none of its files or
+processes behind.
 
     python -m rn50.launch.framework_launcher FRAMEWORK LAUNCHER RANKS COMMAND...
 
-Such a launcher writes what ranks print into files, or prints it with prefixes of its own. So what it starts as every rank is
-``launched_rank``, which prints to the standard output of this process, as ``local_launcher`` does.
+Such a launcher writes what ranks print into files, or prints it with prefixes of its own. So what it starts
+as every rank is ``launched_rank``, which prints to the standard output of this process, as ``local_launcher``
+does.
 """
 
 import os
@@ -19,7 +21,8 @@ from rn50.launch.local_launcher import later
 from rn50.process import ask_to_end_with_parent
 
 GRACE_S = 8
-"""Time between the request to end and the kill; less than ``job`` grants, because the folder has to be removed after it."""
+"""Time between the request to end and the kill; less than ``job`` grants, because the folder has to be
+removed after it."""
 
 
 def main(framework: str, launcher: str, ranks: str, command: list[str]) -> int:
@@ -30,7 +33,9 @@ def main(framework: str, launcher: str, ranks: str, command: list[str]) -> int:
     rank = [sys.executable, "-m", "rn50.launch.launched_rank", str(os.getpid()), own.rank, *command]
     with tempfile.TemporaryDirectory(prefix="rn50-") as folder:
         arguments = [each.format(ranks=ranks, folder=folder) for each in own.arguments]
-        process = subprocess.Popen([sys.executable, "-m", *arguments, *rank], preexec_fn=ask_to_end_with_parent())
+        process = subprocess.Popen(
+            [sys.executable, "-m", *arguments, *rank], preexec_fn=ask_to_end_with_parent()
+        )
         signal.signal(signal.SIGTERM, lambda *_: _end(process))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
         return process.wait()

@@ -10,8 +10,9 @@ from rn50.settings.config import Config
 def of_run(config: Config, environ: Mapping[str, str]) -> list[str]:
     """Return the names of the ``config.run.nodes`` machines, that of rank 0 first.
 
-    A single machine is this one, and needs no name. Several are those of HOSTS, else those that Slurm gave to this step, else
-    those that it gave to the job. Raises UserError if there are none, or not as many as nodes.
+    A single machine is this one, and needs no name. Several are those of HOSTS, else those that Slurm gave to
+    this step, else those that it gave to the job. Raises UserError if there are none, or not as many as
+    nodes.
     """
     nodes, wanted = config.run.nodes, config.run.ranks_per_node
     if nodes == 1:
@@ -19,11 +20,16 @@ def of_run(config: Config, environ: Mapping[str, str]) -> list[str]:
     if config.run.hosts is not None:
         given, where = _named(config.run.hosts, wanted), f"HOSTS={config.run.hosts}"
     else:
-        slurm = next((name for name in ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST") if environ.get(name)), None)
+        slurm = next(
+            (name for name in ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST") if environ.get(name)), None
+        )
         if slurm is None:
             example = "HOSTS=" + ",".join(f"host{number}:{wanted}" for number in range(1, nodes + 1))
-            raise UserError(f"DGXNNODES={nodes}", f"on which machines? Set HOSTS, for example {example}",
-                            "in Slurm use ./run.sub; for this machine alone set DGXNNODES=1")
+            raise UserError(
+                f"DGXNNODES={nodes}",
+                f"on which machines? Set HOSTS, for example {example}",
+                "in Slurm use ./run.sub; for this machine alone set DGXNNODES=1",
+            )
         given, where = expand(environ[slurm]), f"{slurm}={environ[slurm]}"
     if len(given) != nodes:
         raise UserError(f"{where} names {len(given)} machines, DGXNNODES={nodes}; make them agree")
@@ -31,13 +37,17 @@ def of_run(config: Config, environ: Mapping[str, str]) -> list[str]:
 
 
 def _named(hosts: str, ranks_per_node: int) -> list[str]:
-    """Return the names in ``hosts``, which is "name:ranks,name:ranks". ":ranks" may be left out and has to be DGXNGPU."""
+    """Return the names in ``hosts``, which is "name:ranks,name:ranks". ":ranks" may be left out and has to be
+    DGXNGPU."""
     names = []
     for entry in hosts.split(","):
         host = re.fullmatch(r"\s*([\w.-]+)(?::(\d{1,4}))?\s*", entry, re.ASCII)
         if host is None or (host[2] is not None and int(host[2]) != ranks_per_node):
-            raise UserError(f"HOSTS={hosts}", f"'{entry}' is not NAME:{ranks_per_node}, a host and its DGXNGPU ranks",
-                            "fix the list")
+            raise UserError(
+                f"HOSTS={hosts}",
+                f"'{entry}' is not NAME:{ranks_per_node}, a host and its DGXNGPU ranks",
+                "fix the list",
+            )
         names.append(host[1])
     if len(set(names)) < len(names):
         raise UserError(f"HOSTS={hosts} names a machine twice; give each once")

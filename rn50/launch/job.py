@@ -35,13 +35,15 @@ USUAL_CAUSE = {
 def rank_environment(config: Config, environ: Mapping[str, str]) -> dict[str, str]:
     """Return ``environ`` with the defaults of a rank that the user did not set.
 
-    OpenMP threads wait for each other some hundred times a step, and one that waits for its core delays all of them. With as many
-    threads as cores, any other process makes training several times slower. So each rank gets its share of the cores that this
-    process may use, limited by the quota of CPU time; on a CPU one less, because the input pipeline needs it. DALI_THREADS=0
-    becomes that share less one.
+    OpenMP threads wait for each other some hundred times a step, and one that waits for its core delays all
+    of them. With as many threads as cores, any other process makes training several times slower. So each
+    rank gets its share of the cores that this process may use, limited by the quota of CPU time; on a CPU one
+    less, because the input pipeline needs it. DALI_THREADS=0 becomes that share less one.
     """
     quota = cgroup.read(Sources()).quota
-    cores = min(len(os.sched_getaffinity(0)), int(quota or sys.maxsize)) // launchers.sharing(config, environ)[1]
+    cores = (
+        min(len(os.sched_getaffinity(0)), int(quota or sys.maxsize)) // launchers.sharing(config, environ)[1]
+    )
     defaults = {
         "OMP_NUM_THREADS": str(max(1, cores - 1 if config.run.device == "cpu" else cores)),
         "HOROVOD_LOG_LEVEL": "fatal",  # a lost rank is reported once, by us
@@ -54,11 +56,13 @@ def rank_environment(config: Config, environ: Mapping[str, str]) -> dict[str, st
 def launch(config: Config, environ: Mapping[str, str]) -> int:
     """Run the configured system once and return its exit status.
 
-    Raises UserError before anything starts if data are missing or the result file cannot be used. It checks only that the data
-    exist, because no file of them may be opened before the clock runs.
+    Raises UserError before anything starts if data are missing or the result file cannot be used. It checks
+    only that the data exist, because no file of them may be opened before the clock runs.
     """
     preflight.preflight(pathlib.Path(config.data.folder), config.is_imagenet)
-    result_file: pathlib.Path | None = pathlib.Path(config.run.result_file) if config.run.result_file else None
+    result_file: pathlib.Path | None = (
+        pathlib.Path(config.run.result_file) if config.run.result_file else None
+    )
     if result_file is not None:
         log_file.refuse_existing(result_file)
     saved_weights.refuse_impossible(config)
@@ -144,9 +148,11 @@ def _say(line: str) -> None:
 
 
 def _relay(process: "subprocess.Popen[bytes]", launcher: str, stop: "_StopOnSignal") -> tuple[str, int]:
-    """Print the output of the ranks without the launcher's prefixes and messages; an error line of several ranks only once.
+    """Print the output of the ranks without the launcher's prefixes and messages; an error line of several
+    ranks only once.
 
-    Returns who ended the job and the exit status. horovodrun reports both only in its messages, and so does mpirun the rank.
+    Returns who ended the job and the exit status. horovodrun reports both only in its messages, and so does
+    mpirun the rank.
     """
     ended: dict[str, int] = {}
     first = ""
@@ -156,7 +162,8 @@ def _relay(process: "subprocess.Popen[bytes]", launcher: str, stop: "_StopOnSign
     for raw in process.stdout:
         line = raw.decode(errors="replace").rstrip()
         rank_line = re.search(r"\[(?:\d+,)?\d+\]<(stdout|stderr)>:(.*)", line)
-        # A message of the launcher may precede a rank's in one line, because it writes its own line ends separately.
+        # A message of the launcher may precede a rank's in one line, because it writes its own line ends
+        # separately.
         own_words = line[: rank_line.start()] if rank_line else line
         for rank, status in re.findall(r"Process (\d+) exit with status code (-?\d+)", own_words):
             ended[f"rank {rank}"] = int(status)
@@ -176,41 +183,49 @@ def _relay(process: "subprocess.Popen[bytes]", launcher: str, stop: "_StopOnSign
         say(text, err=stream == "stderr")
     job_status = process.wait()
     if ended and job_status >= 0:  # a launcher that was killed is the reason why its ranks ended
-        # Prefer an error with a remedy, then the first rank that neither lost another one (1) nor got horovodrun's SIGTERM (143).
+        # Prefer an error with a remedy, then the first rank that neither lost another one (1) nor got
+        # horovodrun's SIGTERM (143).
         with_remedy, left_behind = (Status.USER_ERROR, Status.DIVERGED), (Status.FAULT, 128 + signal.SIGTERM)
         return min(ended.items(), key=lambda item: (item[1] not in with_remedy, item[1] in left_behind))
     if first:
         return first, job_status
     if job_status > 0 and stop.asked is None:
-        # mpirun gives the reason first and explains it afterwards; horovodrun gives it at the end of a traceback.
+        # mpirun gives the reason first and explains it afterwards; horovodrun gives it at the end of a
+        # traceback.
         reason = words[0 if launcher == "mpirun" else -1] if words else "it does not say why"
         _say(f"{launcher} ended with status {job_status}: {reason}")
     return launcher, job_status
 
 
 class _StopOnSignal:
-    """Asks the job to end on SIGINT, SIGTERM or SIGHUP, and kills it if that takes longer than ``GRACE_SECONDS``.
+    """Asks the job to end on SIGINT, SIGTERM or SIGHUP, and kills it if that takes longer than
+    ``GRACE_SECONDS``.
 
-    Ranks run in a session of their own and get SIGTERM, whatever the signal was. So each gets one signal, and this process
-    reports the reason.
+    Ranks run in a session of their own and get SIGTERM, whatever the signal was. So each gets one signal, and
+    this process reports the reason.
     """
 
     def __init__(self) -> None:
         self.asked: signal.Signals | None = None
         self._process: subprocess.Popen[bytes] | None = None
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup ignores it for us
+            if (
+                number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN
+            ):  # nohup ignores it for us
                 signal.signal(number, self._handle)
 
     def watch(self, process: "subprocess.Popen[bytes]") -> None:
-        """Ask ``process`` to end on a signal from now on, and at once if a signal came while it was being started."""
+        """Ask ``process`` to end on a signal from now on, and at once if a signal came while it was being
+        started."""
         self._process = process
         if self.asked is not None:
             self._end(process)
 
     def _handle(self, number: int, _: object) -> None:
         first = self.asked is None
-        if first or number == signal.SIGINT:  # a person pressed Ctrl-C; a script that got it too sends SIGTERM
+        if (
+            first or number == signal.SIGINT
+        ):  # a person pressed Ctrl-C; a script that got it too sends SIGTERM
             self.asked = signal.Signals(number)
         if first and self._process is not None:
             self._end(self._process)

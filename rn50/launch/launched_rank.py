@@ -2,8 +2,8 @@
 
     python -m rn50.launch.launched_rank PROCESS VARIABLE COMMAND...
 
-VARIABLE names the environment variable with the number of the rank, and PROCESS is the ``framework_launcher``, to whose standard
-output this process passes on what COMMAND prints.
+VARIABLE names the environment variable with the number of the rank, and PROCESS is the
+``framework_launcher``, to whose standard output this process passes on what COMMAND prints.
 """
 
 import signal
@@ -26,9 +26,14 @@ def main(starter: int, variable: str, command: list[str]) -> int:
     rank = int(environment()[variable])
     with open(f"/proc/{starter}/fd/1", "wb") as stream:
         process = subprocess.Popen(
-            command, env={**environment(), RANK: str(rank)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            command,
+            env={**environment(), RANK: str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             start_new_session=True,  # a launcher may signal its whole process group
-            preexec_fn=ask_to_end_with_parent(signal.SIGKILL),  # that a launcher sends this process where the rank did not end
+            preexec_fn=ask_to_end_with_parent(
+                signal.SIGKILL
+            ),  # that a launcher sends this process where the rank did not end
         )
         signal.signal(signal.SIGTERM, lambda *_: end([process]))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])

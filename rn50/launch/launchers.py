@@ -1,4 +1,5 @@
-"""The launchers of a run: plain Python, horovodrun, mpirun, Slurm or a framework's own, with argv and environment of each."""
+"""The launchers of a run: plain Python, horovodrun, mpirun, Slurm or a framework's own, with argv and
+environment of each."""
 
 import importlib.util
 import os
@@ -34,8 +35,9 @@ class Start(NamedTuple):
 def choose(config: Config, environ: Mapping[str, str]) -> str:
     """Return LAUNCHER, or the choice if that is "auto".
 
-    The choice is srun in a Slurm step of several tasks; python for one rank, and for the ranks of one machine if they need no
-    Horovod; mpirun for several machines if it is installed and Horovod can use it; else horovodrun.
+    The choice is srun in a Slurm step of several tasks; python for one rank, and for the ranks of one machine
+    if they need no Horovod; mpirun for several machines if it is installed and Horovod can use it; else
+    horovodrun.
     """
     if config.run.launcher != "auto":
         return config.run.launcher
@@ -51,7 +53,9 @@ def in_step(environ: Mapping[str, str]) -> bool:
     return int(environ.get("SLURM_STEP_NUM_TASKS", 1)) > 1
 
 
-def start(config: Config, environ: Mapping[str, str], arguments: Sequence[str] = ("-m", "rn50", "train")) -> Start:
+def start(
+    config: Config, environ: Mapping[str, str], arguments: Sequence[str] = ("-m", "rn50", "train")
+) -> Start:
     """Return the command that starts Python with ``arguments`` as every rank of the run.
 
     Raises UserError, with the remedy, if this machine cannot do so.
@@ -61,11 +65,19 @@ def start(config: Config, environ: Mapping[str, str], arguments: Sequence[str] =
 
 
 def sharing(config: Config, environ: Mapping[str, str]) -> tuple[int, int]:
-    """Return (this rank's number, number of ranks) among the ranks of this machine that share the cores this process may use.
+    """Return (this rank's number, number of ranks) among the ranks of this machine that share the cores this
+    process may use.
 
-    All ranks of the machine share its cores unless Slurm bound each task. The launcher itself counts as rank 0.
+    All ranks of the machine share its cores unless Slurm bound each task. The launcher itself counts as rank
+    0.
     """
-    names = (local_ranks.RANK, "HOROVOD_LOCAL_RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
+    names = (
+        local_ranks.RANK,
+        "HOROVOD_LOCAL_RANK",
+        "LOCAL_RANK",
+        "OMPI_COMM_WORLD_LOCAL_RANK",
+        "SLURM_LOCALID",
+    )
     local_rank = int(next((environ[name] for name in names if name in environ), 0))
     if in_step(environ) and environ.get("SLURM_CPU_BIND_TYPE", "").startswith(("mask_cpu", "map_cpu")):
         bound = environ["SLURM_CPU_BIND_LIST"].split(",")
@@ -75,23 +87,33 @@ def sharing(config: Config, environ: Mapping[str, str]) -> tuple[int, int]:
 
 
 def bind(config: Config, environ: Mapping[str, str]) -> str:
-    """Bind this rank to its share of the cores and return a line that reports it. Call it before anything starts threads."""
+    """Bind this rank to its share of the cores and return a line that reports it. Call it before anything
+    starts threads."""
     place, ranks = sharing(config, environ)
-    plan = binding.plan(hardware.read(), ranks, near_gpus=config.run.device == "gpu" and ranks == config.run.ranks_per_node)
+    plan = binding.plan(
+        hardware.read(), ranks, near_gpus=config.run.device == "gpu" and ranks == config.run.ranks_per_node
+    )
     return binding.apply(plan[place % ranks])
 
 
 def horovod_has_mpi() -> bool:
     """Return True if Horovod is linked to MPI. To ask Horovod itself would import the framework."""
     package = importlib.util.find_spec("horovod")
-    libraries = pathlib.Path(package.origin).parent.glob("*/mpi_lib*.so") if package is not None and package.origin else ()
+    libraries = (
+        pathlib.Path(package.origin).parent.glob("*/mpi_lib*.so")
+        if package is not None and package.origin
+        else ()
+    )
     return any(b"libmpi.so" in library.read_bytes() for library in libraries)
 
 
 def _need_horovod(config: Config) -> None:
     if _without_horovod(config):
-        raise UserError(f"FRAMEWORK={config.run.framework}", "its ranks do without Horovod",
-                        "set LAUNCHER=auto for those of one machine, and start those of several with ./run.sub (Slurm)")
+        raise UserError(
+            f"FRAMEWORK={config.run.framework}",
+            "its ranks do without Horovod",
+            "set LAUNCHER=auto for those of one machine, and start those of several with ./run.sub (Slurm)",
+        )
     if importlib.util.find_spec("horovod") is None or importlib.util.find_spec("horovod.runner") is None:
         asked = f"DGXNGPU={config.run.ranks_per_node}"
         build = "requirements/install.sh horovod-build && requirements/install.sh horovod"
@@ -109,9 +131,18 @@ def _python(config: Config, environ: Mapping[str, str], rank_argv: list[str]) ->
         return Start("python", rank_argv, {}, 0)
     if not _on_one_machine(config):
         which = "CPU" if traits(config.run.framework).horovod else "machine"
-        raise UserError("LAUNCHER=python", f"starts one rank, or those of one {which}; this run has {config.ranks} with "
-                        f"DEVICE={config.run.device} and DGXNNODES={config.run.nodes}", "set LAUNCHER=auto")
-    return Start("python", [sys.executable, "-m", "rn50.launch.local_launcher", str(config.ranks), *rank_argv], {}, None)
+        raise UserError(
+            "LAUNCHER=python",
+            f"starts one rank, or those of one {which}; this run has {config.ranks} with "
+            f"DEVICE={config.run.device} and DGXNNODES={config.run.nodes}",
+            "set LAUNCHER=auto",
+        )
+    return Start(
+        "python",
+        [sys.executable, "-m", "rn50.launch.local_launcher", str(config.ranks), *rank_argv],
+        {},
+        None,
+    )
 
 
 def _on_one_machine(config: Config) -> bool:
@@ -128,22 +159,34 @@ def _frameworks_own(config: Config, environ: Mapping[str, str], rank_argv: list[
     own = traits(framework).launchers
     if launcher not in own:
         others = ("horovodrun", "mpirun") if traits(framework).horovod else tuple(own)
-        raise UserError(f"LAUNCHER={launcher}", f"FRAMEWORK={framework} has no such launcher",
-                        f"set LAUNCHER to {', '.join(('auto', 'python', *others))} or srun")
+        raise UserError(
+            f"LAUNCHER={launcher}",
+            f"FRAMEWORK={framework} has no such launcher",
+            f"set LAUNCHER to {', '.join(('auto', 'python', *others))} or srun",
+        )
     if config.run.nodes > 1:
-        raise UserError(f"LAUNCHER={launcher}", f"starts the ranks of one machine; this run has DGXNNODES={config.run.nodes}",
-                        "start those of several with ./run.sub (Slurm)")
+        raise UserError(
+            f"LAUNCHER={launcher}",
+            f"starts the ranks of one machine; this run has DGXNNODES={config.run.nodes}",
+            "start those of several with ./run.sub (Slurm)",
+        )
     package = own[launcher].arguments[0].split(".")[0]
     if importlib.util.find_spec(package) is None:
-        raise UserError(f"LAUNCHER={launcher}", f"no module {package}", traits(framework).install(config.run.device))
+        raise UserError(
+            f"LAUNCHER={launcher}", f"no module {package}", traits(framework).install(config.run.device)
+        )
     start_all = ["-m", "rn50.launch.framework_launcher", framework, launcher, str(config.ranks)]
     return Start(launcher, [sys.executable, *start_all, *rank_argv], {}, None)
 
 
 def _horovodrun(config: Config, environ: Mapping[str, str], rank_argv: list[str]) -> Start:
     _need_horovod(config)
-    # horovodrun imports the framework to see what Horovod was built for, and the framework may need a fix of ours first.
-    horovodrun = f"import implementations.{config.run.framework}; from horovod.runner.launch import run_commandline as run; run()"
+    # horovodrun imports the framework to see what Horovod was built for, and the framework may need a fix of
+    # ours first.
+    horovodrun = (
+        f"import implementations.{config.run.framework}; from horovod.runner.launch import "
+        "run_commandline as run; run()"
+    )
     slots = _slots(config, environ)
     argv = [sys.executable, "-c", horovodrun, "--gloo", "-np", str(config.ranks), "-H", slots, *rank_argv]
     return Start("horovodrun", argv, {}, None)
@@ -152,11 +195,28 @@ def _horovodrun(config: Config, environ: Mapping[str, str], rank_argv: list[str]
 def _mpirun(config: Config, environ: Mapping[str, str], rank_argv: list[str]) -> Start:
     _need_horovod(config)
     if shutil.which("mpirun") is None:
-        raise UserError("LAUNCHER=mpirun", "no mpirun on PATH", "sudo apt-get install openmpi-bin, or set LAUNCHER=horovodrun")
+        raise UserError(
+            "LAUNCHER=mpirun",
+            "no mpirun on PATH",
+            "sudo apt-get install openmpi-bin, or set LAUNCHER=horovodrun",
+        )
     if not horovod_has_mpi():
-        raise UserError("LAUNCHER=mpirun", "Horovod was built without MPI",
-                        "sudo apt-get install libopenmpi-dev && requirements/install.sh horovod, or set LAUNCHER=horovodrun")
-    argv = ["mpirun", "--tag-output", "-np", str(config.ranks), "-H", _slots(config, environ), "--map-by", "slot"]
+        raise UserError(
+            "LAUNCHER=mpirun",
+            "Horovod was built without MPI",
+            "sudo apt-get install libopenmpi-dev && requirements/install.sh horovod, or set "
+            "LAUNCHER=horovodrun",
+        )
+    argv = [
+        "mpirun",
+        "--tag-output",
+        "-np",
+        str(config.ranks),
+        "-H",
+        _slots(config, environ),
+        "--map-by",
+        "slot",
+    ]
     argv += ["--bind-to", "none"]  # each rank binds itself
     argv += ["--mca", "orte_keep_fqdn_hostnames", "1"]  # else it truncates the names of HOSTS
     # Horovod recommends MPI's plain transports. NCCL does not use MPI's transports.
@@ -166,7 +226,8 @@ def _mpirun(config: Config, environ: Mapping[str, str], rank_argv: list[str]) ->
     defaults = {
         "HOROVOD_CONTROLLER": "mpi",
         "HOROVOD_CPU_OPERATIONS": "mpi",
-        "OMPI_MCA_btl_vader_single_copy_mechanism": "none",  # in a container the kernel refuses it at every message
+        # In a container the kernel refuses it at every message.
+        "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
     }
     for name in sorted({**defaults, **environ}):  # mpirun passes only its own variables to other machines
         if _wanted_everywhere(name):
@@ -183,17 +244,19 @@ def _wanted_everywhere(name: str) -> bool:
 def _srun(config: Config, environ: Mapping[str, str], rank_argv: list[str]) -> Start:
     """Return the start of one rank: this process is a task of a Slurm step and becomes that rank.
 
-    The ranks find each other through the rendezvous of Gloo or torch.distributed, which rank 0 serves. So no container needs an
-    MPI that fits Slurm's.
+    The ranks find each other through the rendezvous of Gloo or torch.distributed, which rank 0 serves. So no
+    container needs an MPI that fits Slurm's.
     """
     tasks = environ.get("SLURM_STEP_NUM_TASKS")
     if tasks is None:
-        raise UserError("LAUNCHER=srun", "this is no task of a Slurm step", "start it by ./run.sub, or set LAUNCHER=auto")
+        raise UserError(
+            "LAUNCHER=srun", "this is no task of a Slurm step", "start it by ./run.sub, or set LAUNCHER=auto"
+        )
     nodes, per_node = config.run.nodes, config.run.ranks_per_node
     if int(tasks) != config.ranks or int(environ["SLURM_STEP_NUM_NODES"]) != nodes:
         raise UserError(
-            f"srun started {tasks} tasks on {environ['SLURM_STEP_NUM_NODES']} machines, not DGXNNODES={nodes} times "
-            f"DGXNGPU={per_node}; use ./run.sub, which gives srun these numbers"
+            f"srun started {tasks} tasks on {environ['SLURM_STEP_NUM_NODES']} machines, not "
+            f"DGXNNODES={nodes} times DGXNGPU={per_node}; use ./run.sub, which gives srun these numbers"
         )
     rank, node = int(environ["SLURM_PROCID"]), int(environ["SLURM_NODEID"])
     if config.ranks == 1:
@@ -204,16 +267,30 @@ def _srun(config: Config, environ: Mapping[str, str], rank_argv: list[str]) -> S
     master = "127.0.0.1" if nodes == 1 else _address(machines[0])
     interface = "lo" if nodes == 1 else interface_towards(_address(machines[0 if node else 1]))
     if _without_horovod(config):
-        return Start("srun", rank_argv, {
-            "RANK": str(rank), "WORLD_SIZE": tasks, "LOCAL_RANK": environ["SLURM_LOCALID"], "MASTER_ADDR": master,
-            "MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": interface,
-        }, rank)
+        return Start(
+            "srun",
+            rank_argv,
+            {
+                "RANK": str(rank),
+                "WORLD_SIZE": tasks,
+                "LOCAL_RANK": environ["SLURM_LOCALID"],
+                "MASTER_ADDR": master,
+                "MASTER_PORT": str(port),
+                "GLOO_SOCKET_IFNAME": interface,
+            },
+            rank,
+        )
     _need_horovod(config)
     defaults = {
-        "HOROVOD_RANK": str(rank), "HOROVOD_SIZE": tasks, "HOROVOD_HOSTNAME": machines[node],
-        "HOROVOD_LOCAL_RANK": environ["SLURM_LOCALID"], "HOROVOD_LOCAL_SIZE": str(per_node),
-        "HOROVOD_CROSS_RANK": str(node), "HOROVOD_CROSS_SIZE": str(nodes),
-        "HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "gloo",
+        "HOROVOD_RANK": str(rank),
+        "HOROVOD_SIZE": tasks,
+        "HOROVOD_HOSTNAME": machines[node],
+        "HOROVOD_LOCAL_RANK": environ["SLURM_LOCALID"],
+        "HOROVOD_LOCAL_SIZE": str(per_node),
+        "HOROVOD_CROSS_RANK": str(node),
+        "HOROVOD_CROSS_SIZE": str(nodes),
+        "HOROVOD_CONTROLLER": "gloo",
+        "HOROVOD_CPU_OPERATIONS": "gloo",
         "HOROVOD_GLOO_RENDEZVOUS_ADDR": master,
         "HOROVOD_GLOO_RENDEZVOUS_PORT": str(port),
         "HOROVOD_GLOO_IFACE": interface,
@@ -226,7 +303,9 @@ def _address(host: str) -> str:
     try:
         return socket.gethostbyname(host)
     except OSError as error:
-        raise UserError(host, f"this machine knows no address of it ({error.strerror})", "fix /etc/hosts or DNS") from error
+        raise UserError(
+            host, f"this machine knows no address of it ({error.strerror})", "fix /etc/hosts or DNS"
+        ) from error
 
 
 def interface_towards(address: str) -> str:
@@ -238,6 +317,12 @@ def interface_towards(address: str) -> str:
         try:
             probe.connect((address, 1))
         except OSError as error:
-            raise UserError(address, f"this machine has no way there ({error.strerror})", "fix its network") from error
+            raise UserError(
+                address, f"this machine has no way there ({error.strerror})", "fix its network"
+            ) from error
         own = probe.getsockname()[0]
-    return next(name for name, addresses in psutil.net_if_addrs().items() if any(each.address == own for each in addresses))
+    return next(
+        name
+        for name, addresses in psutil.net_if_addrs().items()
+        if any(each.address == own for each in addresses)
+    )

@@ -2,7 +2,8 @@
 
     python -m rn50.launch.local_launcher RANKS COMMAND...
 
-Like horovodrun it puts rank and stream before every line that a rank prints, and prints a message if a rank fails.
+Like horovodrun it puts rank and stream before every line that a rank prints, and prints a message if a rank
+fails.
 """
 
 import contextlib
@@ -26,7 +27,8 @@ GRACE_S = 10
 
 
 def start(ranks: int, command: list[str]) -> list["subprocess.Popen[bytes]"]:
-    """Start ``command`` as every rank, each with a socket to every other one and with the memory they share."""
+    """Start ``command`` as every rank, each with a socket to every other one and with the memory they
+    share."""
     sockets: list[dict[int, socket.socket]] = [{} for _ in range(ranks)]
     for first in range(ranks):
         for second in range(first + 1, ranks):
@@ -36,11 +38,16 @@ def start(ranks: int, command: list[str]) -> list["subprocess.Popen[bytes]"]:
     processes = []
     for rank, own in enumerate(sockets):
         descriptors = ",".join(str(own[peer].fileno()) if peer in own else "" for peer in range(ranks))
-        processes.append(subprocess.Popen(
-            command, env={**environment(), RANK: str(rank), SOCKETS: descriptors, MEMORY: str(memory)},
-            pass_fds=[memory, *(each.fileno() for each in own.values())],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=prepare,
-        ))
+        processes.append(
+            subprocess.Popen(
+                command,
+                env={**environment(), RANK: str(rank), SOCKETS: descriptors, MEMORY: str(memory)},
+                pass_fds=[memory, *(each.fileno() for each in own.values())],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                preexec_fn=prepare,
+            )
+        )
     # A rank's sockets have to close when it ends, so no other process may hold them.
     os.close(memory)
     for own in sockets:
@@ -50,7 +57,8 @@ def start(ranks: int, command: list[str]) -> list["subprocess.Popen[bytes]"]:
 
 
 def main(ranks: int, command: list[str]) -> int:
-    """Run ``command`` as every rank; return 0, or the status of the rank that failed first, 128 + n for signal n."""
+    """Run ``command`` as every rank; return 0, or the status of the rank that failed first, 128 + n for
+    signal n."""
     # A signal during the start of the ranks is held back until all of them can be ended.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     processes = start(ranks, command)
@@ -76,14 +84,17 @@ class Output:
         self._lock, self._stream = threading.Lock(), stream
 
     def write(self, line: bytes) -> None:
-        """Write a line, with its end. Do nothing where nobody reads any more: who started this process was killed."""
+        """Write a line, with its end. Do nothing where nobody reads any more: who started this process was
+        killed."""
         with self._lock, contextlib.suppress(BrokenPipeError):
             self._stream.write(line)
             self._stream.flush()
 
 
 def follow(rank: int, process: "subprocess.Popen[bytes]", output: Output) -> int:
-    """Pass on the output of a rank until it has ended, and a message if it failed; return its status, -n for signal n."""
+    """Pass on the output of a rank until it has ended, and a message if it failed; return its status, -n for
+    signal n."""
+
     def pass_on(stream: IO[bytes], name: str) -> None:
         for line in stream:
             output.write(f"[{rank}]<{name}>:".encode() + line.rstrip(b"\n") + b"\n")
@@ -99,7 +110,9 @@ def follow(rank: int, process: "subprocess.Popen[bytes]", output: Output) -> int
     return status
 
 
-def _follow_one(rank: int, process: "subprocess.Popen[bytes]", output: Output, ended: "queue.Queue[int]") -> None:
+def _follow_one(
+    rank: int, process: "subprocess.Popen[bytes]", output: Output, ended: "queue.Queue[int]"
+) -> None:
     ended.put(follow(rank, process, output))
 
 

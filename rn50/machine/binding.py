@@ -1,6 +1,8 @@
-"""Choose the CPUs of each rank of this machine, so that a rank uses near memory and the cores next to its GPU.
+"""Choose the CPUs of each rank of this machine, so that a rank uses near memory and the cores next to its
+GPU.
 
-Binding to CPUs binds memory too, because Linux allocates a page on the NUMA node of the CPU that touches it first.
+Binding to CPUs binds memory too, because Linux allocates a page on the NUMA node of the CPU that touches it
+first.
 """
 
 import os
@@ -18,7 +20,8 @@ Core = tuple[int, ...]
 
 
 class RankBinding(NamedTuple):
-    """The CPUs of one rank, first one of each core, then their siblings. ``numa_node`` is that of the CPUs, else of the GPU."""
+    """The CPUs of one rank, first one of each core, then their siblings. ``numa_node`` is that of the CPUs,
+    else of the GPU."""
 
     local_rank: int
     cpus: tuple[int, ...]
@@ -26,12 +29,14 @@ class RankBinding(NamedTuple):
 
 
 def plan(machine: Machine, ranks_per_node: int, near_gpus: bool = True) -> list[RankBinding]:
-    """Return a binding for every rank of this machine, on the assumption that the ranks share all CPUs this process may use.
+    """Return a binding for every rank of this machine, on the assumption that the ranks share all CPUs this
+    process may use.
 
-    Ranks get different cores if there are enough, else they share all of them. Rank r uses the r-th visible GPU, so it gets cores
-    of that GPU's NUMA node, and of nodes of the same socket to which no GPU in use is attached. If the machine does not report
-    the nodes, or ``near_gpus`` is False, the cores are dealt out in order. A quota of CPU time limits the number of CPUs, because
-    more threads than it allows would only be throttled together.
+    Ranks get different cores if there are enough, else they share all of them. Rank r uses the r-th visible
+    GPU, so it gets cores of that GPU's NUMA node, and of nodes of the same socket to which no GPU in use is
+    attached. If the machine does not report the nodes, or ``near_gpus`` is False, the cores are dealt out in
+    order. A quota of CPU time limits the number of CPUs, because more threads than it allows would only be
+    throttled together.
     """
     pools = _pools_near_gpus(machine, ranks_per_node) if near_gpus else None
     bindings = []
@@ -41,8 +46,16 @@ def plan(machine: Machine, ranks_per_node: int, near_gpus: bool = True) -> list[
             nodes = [sum(nodes, [])]
         shared = len(nodes[0]) < len(pool.ranks)
         for place, rank in enumerate(pool.ranks):
-            own = nodes[0] if shared else [core for cores in nodes for core in _slice(cores, place, len(pool.ranks))]
-            share = machine.usable_cpus if shared else len(_slice(range(machine.usable_cpus), rank, ranks_per_node)) or 1
+            own = (
+                nodes[0]
+                if shared
+                else [core for cores in nodes for core in _slice(cores, place, len(pool.ranks))]
+            )
+            share = (
+                machine.usable_cpus
+                if shared
+                else len(_slice(range(machine.usable_cpus), rank, ranks_per_node)) or 1
+            )
             numbers = _one_of_each_core_first(own)[: None if machine.quota is None else share]
             near = {cpu.node for cpu in machine.cpus if cpu.number in numbers}
             bindings.append(RankBinding(rank, numbers, near.pop() if len(near) == 1 else pool.node))
@@ -74,7 +87,8 @@ class Pool(NamedTuple):
 
 
 def _pools_near_gpus(machine: Machine, ranks: int) -> list[Pool] | None:
-    """Return a pool for each node with GPUs in use; None if a rank has no GPU, a node is unknown, or a pool has too few cores."""
+    """Return a pool for each node with GPUs in use; None if a rank has no GPU, a node is unknown, or a pool
+    has too few cores."""
     near: dict[int | None, list[int]] = {}
     for rank, gpu in enumerate(machine.gpus[:ranks]):
         near.setdefault(gpu.node, []).append(rank)
@@ -87,8 +101,13 @@ def _pools_near_gpus(machine: Machine, ranks: int) -> list[Pool] | None:
     for node in cpus:
         on_socket = [pool for pool in pools if pool.cpus[0][0].socket == cpus[node][0].socket]
         if node not in near and on_socket:
-            min(on_socket, key=lambda pool: sum(map(len, pool.cpus)) / len(pool.ranks)).cpus.append(cpus[node])
-    enough = all(len({(cpu.socket, cpu.core) for each in pool.cpus for cpu in each}) >= len(pool.ranks) for pool in pools)
+            min(on_socket, key=lambda pool: sum(map(len, pool.cpus)) / len(pool.ranks)).cpus.append(
+                cpus[node]
+            )
+    enough = all(
+        len({(cpu.socket, cpu.core) for each in pool.cpus for cpu in each}) >= len(pool.ranks)
+        for pool in pools
+    )
     return pools if enough else None
 
 
@@ -98,13 +117,15 @@ def _cores(cpus: Sequence[Cpu], machine: Machine) -> list[Core]:
     for cpu in cpus:
         cores.setdefault((-1 if cpu.node is None else cpu.node, cpu.socket, cpu.core), []).append(cpu.number)
     in_order = [tuple(cores[key]) for key in sorted(cores)]
-    # A quota means that other jobs run here, perhaps with the same plan, so they should not all start at the first core.
+    # A quota means that other jobs run here, perhaps with the same plan, so they should not all start at the
+    # first core.
     start = 0 if machine.quota is None else zlib.crc32(machine.host.encode()) % len(in_order)
     return in_order[start:] + in_order[:start]
 
 
 def _slice(items: Sequence[T], place: int, parts: int) -> Sequence[T]:
-    """Return one of ``parts`` consecutive parts whose sizes differ by at most one. With fewer items than parts some are empty."""
+    """Return one of ``parts`` consecutive parts whose sizes differ by at most one. With fewer items than
+    parts some are empty."""
     return items[len(items) * place // parts : len(items) * (place + 1) // parts]
 
 

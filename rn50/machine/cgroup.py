@@ -25,7 +25,8 @@ class Limits(NamedTuple):
 
 
 def read(sources: Sources) -> Limits:
-    """Return the limits of this process (cgroups(7), and the kernel's admin-guide/cgroup-v2 and cgroup-v1)."""
+    """Return the limits of this process (cgroups(7), and the kernel's admin-guide/cgroup-v2 and
+    cgroup-v1)."""
     folders = _mounted(sources)
 
     def values(controller: str, file: str) -> list[str]:
@@ -37,27 +38,39 @@ def read(sources: Sources) -> Limits:
         quota, _, period = value.partition(" ")
         if quota.isdigit() and period.isdigit():
             quotas.append(int(quota) / int(period))
-    for quota, period in zip(values("cpu", "cpu.cfs_quota_us"), values("cpu", "cpu.cfs_period_us"), strict=False):
+    for quota, period in zip(
+        values("cpu", "cpu.cfs_quota_us"), values("cpu", "cpu.cfs_period_us"), strict=False
+    ):
         if quota.isdigit() and period.isdigit():  # -1: none
             quotas.append(int(quota) / int(period))
     memory = values("", "memory.max") + values("memory", "memory.limit_in_bytes")
     limits = [int(value) for value in memory if value.isdigit()]
     # Each set contains the next inner one, so the innermost is the smallest.
-    sets = values("", "cpuset.cpus.effective") + values("cpuset", "cpuset.effective_cpus") + values("cpuset", "cpuset.cpus")
-    return Limits(cpu_list.parse(sets[0]) if sets else None, min(quotas, default=None), min(limits, default=None))
+    sets = (
+        values("", "cpuset.cpus.effective")
+        + values("cpuset", "cpuset.effective_cpus")
+        + values("cpuset", "cpuset.cpus")
+    )
+    return Limits(
+        cpu_list.parse(sets[0]) if sets else None, min(quotas, default=None), min(limits, default=None)
+    )
 
 
 def _mounted(sources: Sources) -> dict[str, tuple[str, str]]:
-    """Return controller ("" for version 2) -> (mount point of its hierarchy, path of this process's group below it)."""
+    """Return controller ("" for version 2) -> (mount point of its hierarchy, path of this process's group
+    below it)."""
     groups: dict[str, str] = {}
-    for controllers, path in re.findall(r"^\d+:([^:]*):(.*)$", sources.text("proc/self/cgroup"), re.MULTILINE):
+    for controllers, path in re.findall(
+        r"^\d+:([^:]*):(.*)$", sources.text("proc/self/cgroup"), re.MULTILINE
+    ):
         groups.update(dict.fromkeys(controllers.split(","), path))
     mounts: dict[str, tuple[str, str]] = {}
     mounted = r"^\S+ \S+ \S+ (\S+) (\S+) .* - (cgroup2?) \S+ (\S+)$"
     for root, folder, kind, options in re.findall(mounted, sources.text("proc/self/mountinfo"), re.MULTILINE):
         for controller in [""] if kind == "cgroup2" else options.split(","):
             if controller in groups:
-                # In a container without its own cgroup namespace both the group and the root have the host's paths.
+                # In a container without its own cgroup namespace both the group and the root have the host's
+                # paths.
                 below = re.sub(rf"^{re.escape(root.rstrip('/'))}(?=/|$)", "", groups[controller])
                 mounts[controller] = folder, below
     return mounts
@@ -75,7 +88,8 @@ def _chain(mount: tuple[str, str] | None) -> Iterator[str]:
 
 
 def oom_kills() -> int:
-    """Return how many processes of this control group the kernel has killed for lack of memory; 0 if it does not report it.
+    """Return how many processes of this control group the kernel has killed for lack of memory; 0 if it does
+    not report it.
 
     Source of the format: Linux, Documentation/admin-guide, cgroup-v1/memory.rst and cgroup-v2.rst.
     """
@@ -93,7 +107,9 @@ def _oom_files() -> list[pathlib.Path]:
         for controller in controllers.split(","):
             if controller in OOM_FILES:
                 # In a container the path may be the host's, while the mount is the group itself.
-                found += [MOUNT / controller / part / OOM_FILES[controller] for part in (path.lstrip("/"), "")]
+                found += [
+                    MOUNT / controller / part / OOM_FILES[controller] for part in (path.lstrip("/"), "")
+                ]
     return found
 
 

@@ -1,7 +1,8 @@
 """Read from the machine the fields of a submission's ``systems/<system>.json``.
 
-Fields and units: MLPerf submission rules, section "<system_desc_id>.json metadata". Every value is text; counts are per processor
-or per node. A field that the machine does not report is left out, and a person has to give it.
+Fields and units: MLPerf submission rules, section "<system_desc_id>.json metadata". Every value is text;
+counts are per processor or per node. A field that the machine does not report is left out, and a person has
+to give it.
 """
 
 import collections
@@ -22,13 +23,17 @@ _VIRTUAL_DISK = re.compile(r"vd[a-z]+|xvd[a-z]+")
 _DISK = re.compile(rf"nvme\d+n\d+|sd[a-z]+|{_VIRTUAL_DISK.pattern}")
 
 
-def read(root: str = "/", run: sources.Run = sources.run, environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the fields of this machine, or of one with its files below ``root`` and ``run`` for its commands.
+def read(
+    root: str = "/", run: sources.Run = sources.run, environ: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Return the fields of this machine, or of one with its files below ``root`` and ``run`` for its
+    commands.
 
-    Besides the fields there are versions of software that is no Python package, such as ``cuda_version``, for the field
-    ``other_software_stack``.
+    Besides the fields there are versions of software that is no Python package, such as ``cuda_version``, for
+    the field ``other_software_stack``.
     """
-    # The description is of the whole machine: CUDA_VISIBLE_DEVICES and the binding of this process do not change it.
+    # The description is of the whole machine: CUDA_VISIBLE_DEVICES and the binding of this process do not
+    # change it.
     source, machine = Sources(Path(root), run), machine_facts.read(root, run, {})
     found = {**_processor(source, machine), **_memory_and_storage(source, machine), **_accelerators(machine)}
     found["host_networking"] = _networking(source, machine)
@@ -43,21 +48,31 @@ def read(root: str = "/", run: sources.Run = sources.run, environ: Mapping[str, 
 
 def _processor(source: Sources, machine: Machine) -> dict[str, str]:
     about = dict(re.findall(r"^([\w ()]+):\s+(.*)$", source.output("lscpu"), re.MULTILINE))
-    sockets, cores, threads = (about.get(key, "") for key in ("Socket(s)", "Core(s) per socket", "Thread(s) per core"))
-    fastest, in_name = re.fullmatch(r"[\d.]+", about.get("CPU max MHz", "")), re.search(r"@ ([\d.]+ ?GHz)", machine.processor)
+    sockets, cores, threads = (
+        about.get(key, "") for key in ("Socket(s)", "Core(s) per socket", "Thread(s) per core")
+    )
+    fastest, in_name = (
+        re.fullmatch(r"[\d.]+", about.get("CPU max MHz", "")),
+        re.search(r"@ ([\d.]+ ?GHz)", machine.processor),
+    )
     counted = sockets.isdigit() and cores.isdigit() and threads.isdigit()
     return {
         "host_processors_per_node": sockets if counted else "",
         "host_processor_model_name": machine.processor,
         "host_processor_core_count": cores if counted else "",
         "host_processor_vcpu_count": str(int(cores) * int(threads)) if counted else "",
-        "host_processor_frequency": f"{float(fastest[0]):.0f} MHz" if fastest else in_name[1] if in_name else "",
+        "host_processor_frequency": f"{float(fastest[0]):.0f} MHz"
+        if fastest
+        else in_name[1]
+        if in_name
+        else "",
         "host_processor_caches": _caches(source),
     }
 
 
 def _caches(source: Sources) -> str:
-    """Return the caches of the first CPU, as in "L2: 1280K per 2 CPUs": with how many CPUs share one, not where it lies."""
+    """Return the caches of the first CPU, as in "L2: 1280K per 2 CPUs": with how many CPUs share one, not
+    where it lies."""
     caches = []
     folder = "sys/devices/system/cpu/cpu0/cache"
     for index in source.names(folder):
@@ -82,8 +97,15 @@ def _memory_and_storage(source: Sources, machine: Machine) -> dict[str, str]:
         sectors = source.text(f"sys/block/{disk}/size")  # of 512 bytes, whatever the disk's own size is
         if sectors.isdigit() and int(sectors):
             rotates = source.text(f"sys/block/{disk}/queue/rotational") == "1"
-            kinds.append("virtual disk" if _VIRTUAL_DISK.fullmatch(disk) else
-                         "NVMe SSD" if disk.startswith("nvme") else "HDD" if rotates else "SSD")
+            kinds.append(
+                "virtual disk"
+                if _VIRTUAL_DISK.fullmatch(disk)
+                else "NVMe SSD"
+                if disk.startswith("nvme")
+                else "HDD"
+                if rotates
+                else "SSD"
+            )
             sizes.append(f"{int(sectors) * 512 / 1e9:.0f} GB")
     return {
         "host_memory_capacity": f"{machine.memory / 2**30:.0f} GiB" if machine.memory else "",
@@ -98,12 +120,15 @@ def _counted(things: Iterable[str]) -> str:
 
 
 def _networking(source: Sources, machine: Machine) -> str:
-    """Return the InfiniBand and RoCE ports that are up; without any, the Ethernet ports that report their speed."""
+    """Return the InfiniBand and RoCE ports that are up; without any, the Ethernet ports that report their
+    speed."""
     ports = [re.sub(r"^[^:]*: (.*), (.*)$", r"\1 \2", port) for port in machine.infiniband]
     if not ports:
         for name in source.names("sys/class/net"):
             speed = source.text(f"sys/class/net/{name}/speed")
-            if source.names(f"sys/class/net/{name}/device") and speed.isdigit():  # -1: not connected, or unknown
+            if (
+                source.names(f"sys/class/net/{name}/device") and speed.isdigit()
+            ):  # -1: not connected, or unknown
                 ports.append(f"{int(speed) / 1000:g} Gb/sec Ethernet")
     return _counted(ports)
 
@@ -113,7 +138,9 @@ def _accelerators(machine: Machine) -> dict[str, str]:
         return {}
     links = collections.Counter(machine.links)
     nvlink = any(link.startswith("NV") for link in links)
-    pairs = ", ".join(f"{link} between {count} of {len(machine.links)} pairs" for link, count in links.items())
+    pairs = ", ".join(
+        f"{link} between {count} of {len(machine.links)} pairs" for link, count in links.items()
+    )
     first = machine.gpus[0]
     power = f" ({first.power_limit:.0f} W)" if first.power_limit else ""
     return {

@@ -6,13 +6,33 @@ from collections.abc import Mapping
 
 from rn50.machine.sources import Sources
 
-FIELDS = ("index", "name", "uuid", "pci.bus_id", "driver_version", "compute_cap", "memory.total", "mig.mode.current",
-          "persistence_mode", "power.limit", "power.default_limit", "clocks.max.sm", "clocks_throttle_reasons.active",
-          "pcie.link.gen.max", "pcie.link.width.max")
+FIELDS = (
+    "index",
+    "name",
+    "uuid",
+    "pci.bus_id",
+    "driver_version",
+    "compute_cap",
+    "memory.total",
+    "mig.mode.current",
+    "persistence_mode",
+    "power.limit",
+    "power.default_limit",
+    "clocks.max.sm",
+    "clocks_throttle_reasons.active",
+    "pcie.link.gen.max",
+    "pcie.link.width.max",
+)
 """Properties of ``nvidia-smi --help-query-gpu``. Drivers before 510 have no compute_cap."""
 
-SLOWED = {0x8: "hardware slowdown", 0x20: "software thermal slowdown", 0x40: "hardware thermal slowdown", 0x80: "power brake"}
-"""Bits of the clocks' throttle reasons that mean heat or a weak power supply (NVML, nvmlClocksThrottleReasons)."""
+SLOWED = {
+    0x8: "hardware slowdown",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "power brake",
+}
+"""Bits of the clocks' throttle reasons that mean heat or a weak power supply (NVML,
+nvmlClocksThrottleReasons)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +62,8 @@ class Gpu:
 def read(sources: Sources, visible: str | None) -> tuple[tuple[Gpu, ...], str]:
     """Return the GPUs in the order in which ranks count them, and the reason if there are none.
 
-    ``visible`` is CUDA_VISIBLE_DEVICES. The order is that of the PCI bus, which is CUDA's own if all GPUs are alike.
+    ``visible`` is CUDA_VISIBLE_DEVICES. The order is that of the PCI bus, which is CUDA's own if all GPUs are
+    alike.
     """
     status, printed, rows = _query(sources)
     if status == 127:
@@ -58,16 +79,23 @@ def read(sources: Sources, visible: str | None) -> tuple[tuple[Gpu, ...], str]:
 
 
 def _query(sources: Sources) -> tuple[int, str, list[dict[str, str]]]:
-    """Return exit status, output and a row for each GPU, without the fields that this driver does not know."""
+    """Return exit status, output and a row for each GPU, without the fields that this driver does not
+    know."""
     fields = list(FIELDS)
     while True:
-        status, printed = sources.run(["nvidia-smi", "--query-gpu=" + ",".join(fields), "--format=csv,nounits"])
+        status, printed = sources.run(
+            ["nvidia-smi", "--query-gpu=" + ",".join(fields), "--format=csv,nounits"]
+        )
         unknown = re.search(r'Field "(.+?)" is not a valid field', printed)
         if unknown is None or unknown[1] not in fields:
             break
         fields.remove(unknown[1])
     rows = [line.split(", ") for line in printed.splitlines()] if status == 0 else []
-    return status, printed, [dict(zip(fields, row, strict=False)) for row in rows[1:] if len(row) == len(fields)]
+    return (
+        status,
+        printed,
+        [dict(zip(fields, row, strict=False)) for row in rows[1:] if len(row) == len(fields)],
+    )
 
 
 def _instances(sources: Sources) -> dict[str, tuple[tuple[str, str], ...]]:
@@ -121,8 +149,13 @@ def _visible(gpus: tuple[Gpu, ...], visible: str) -> tuple[Gpu, ...]:
     """Interpret the variable as CUDA does: indices or (beginnings of) UUIDs, up to the first invalid one."""
     seen = []
     for word in (word.strip() for word in visible.split(",")):
-        chosen = [gpu for gpu in gpus if word == str(gpu.index) or (word and gpu.uuid.startswith(word))
-                  or any(word == uuid for _, uuid in gpu.instances)]
+        chosen = [
+            gpu
+            for gpu in gpus
+            if word == str(gpu.index)
+            or (word and gpu.uuid.startswith(word))
+            or any(word == uuid for _, uuid in gpu.instances)
+        ]
         if not word or len(chosen) != 1:
             break
         seen += chosen

@@ -75,16 +75,20 @@ class Machine:
     @property
     def in_container(self) -> bool:
         """True if the root file system is a container's."""
-        return any(mount.folder == "/" and mount.kind in ("overlay", "fuse.fuse-overlayfs") for mount in self.mounts)
+        return any(
+            mount.folder == "/" and mount.kind in ("overlay", "fuse.fuse-overlayfs") for mount in self.mounts
+        )
 
     @property
     def usable_cpus(self) -> int:
-        """Number of CPUs that this process can keep busy; under a quota the last one may be busy only in part."""
+        """Number of CPUs that this process can keep busy; under a quota the last one may be busy only in
+        part."""
         return len(self.cpus) if self.quota is None else min(len(self.cpus), math.ceil(self.quota))
 
     @property
     def shared_memory(self) -> int | None:
-        """Size of /dev/shm; 0 if nothing is mounted there, None if it is the kernel's default, half of the memory."""
+        """Size of /dev/shm; 0 if nothing is mounted there, None if it is the kernel's default, half of the
+        memory."""
         mount = self.mount_of("/dev/shm")
         if mount is None or mount.folder != "/dev/shm":
             return 0
@@ -95,11 +99,16 @@ class Machine:
         """Return the file system that holds an absolute path."""
         holding = [m for m in self.mounts if path == m.folder or path.startswith(m.folder.rstrip("/") + "/")]
         # Of two mounts on one folder the later one hides the other.
-        return max(enumerate(holding), key=lambda each: (len(each[1].folder), each[0]))[1] if holding else None
+        return (
+            max(enumerate(holding), key=lambda each: (len(each[1].folder), each[0]))[1] if holding else None
+        )
 
 
-def read(root: str = "/", run: sources.Run = sources.run, environ: Mapping[str, str] | None = None) -> Machine:
-    """Return the facts of this machine, or of one with its files below ``root`` and ``run`` for its commands."""
+def read(
+    root: str = "/", run: sources.Run = sources.run, environ: Mapping[str, str] | None = None
+) -> Machine:
+    """Return the facts of this machine, or of one with its files below ``root`` and ``run`` for its
+    commands."""
     source = Sources(pathlib.Path(root), run)
     environ = process.environment() if environ is None else environ
     limits = cgroup.read(source)
@@ -117,7 +126,9 @@ def read(root: str = "/", run: sources.Run = sources.run, environ: Mapping[str, 
         online=len(all_cpus),
         quota=limits.quota if limits.quota is not None and limits.quota < len(cpus) else None,
         memory=total,
-        memory_limit=limits.memory if limits.memory is not None and (total is None or limits.memory < total) else None,
+        memory_limit=limits.memory
+        if limits.memory is not None and (total is None or limits.memory < total)
+        else None,
         locked_memory=_resource_limit(source, "Max locked memory"),
         open_files=_resource_limit(source, "Max open files"),
         mounts=_mounts(source),
@@ -135,10 +146,14 @@ def cpu_names_bfloat16(root: str = "/") -> bool:
 
 
 def foreign_vectors(root: str = "/") -> int:
-    """Return the bits of the widest vectors, 256 or 512, of an x86 processor that Intel has not made; 0 of any other."""
+    """Return the bits of the widest vectors, 256 or 512, of an x86 processor that Intel has not made; 0 of
+    any other."""
     source = Sources(pathlib.Path(root))
     flags = _cpu_flags(source)
-    if re.search(r"^vendor_id\s*: GenuineIntel$", source.text("proc/cpuinfo"), re.MULTILINE) or "avx2" not in flags:
+    if (
+        re.search(r"^vendor_id\s*: GenuineIntel$", source.text("proc/cpuinfo"), re.MULTILINE)
+        or "avx2" not in flags
+    ):
         return 0
     return 512 if flags >= AVX512 else 256
 
@@ -159,7 +174,8 @@ def _cpus(source: Sources, cpuset: tuple[int, ...] | None) -> tuple[tuple[Cpu, .
     allowed = set(cpu_list.parse(mask[1]) if mask else os.sched_getaffinity(0))
     if not online:  # no lscpu: each CPU counts as a core of its own
         online = [Cpu(number, number, 0, None) for number in sorted(os.sched_getaffinity(0))]
-    # The mask may name CPUs that do not exist: in many virtual machines it goes up to the largest possible number.
+    # The mask may name CPUs that do not exist: in many virtual machines it goes up to the largest possible
+    # number.
     usable = [cpu for cpu in online if cpu.number in allowed] or online
     inside = [cpu for cpu in usable if cpuset is None or cpu.number in cpuset] or usable
     return tuple(online), tuple(inside)
@@ -186,7 +202,9 @@ def _infiniband(source: Sources) -> tuple[str, ...]:
         for port in source.names(f"sys/class/infiniband/{device}/ports"):
             folder = f"sys/class/infiniband/{device}/ports/{port}"
             if "ACTIVE" in source.text(f"{folder}/state"):
-                ports.append(f"{device}: {source.text(f'{folder}/rate')}, {source.text(f'{folder}/link_layer')}")
+                ports.append(
+                    f"{device}: {source.text(f'{folder}/rate')}, {source.text(f'{folder}/link_layer')}"
+                )
     return tuple(ports)
 
 
@@ -194,8 +212,10 @@ def _nvidia_hardware(source: Sources) -> bool:
     if source.text("proc/driver/nvidia/version"):
         return True
     devices = (f"sys/bus/pci/devices/{name}" for name in source.names("sys/bus/pci/devices"))
-    return any(source.text(f"{device}/vendor") == "0x10de" and source.text(f"{device}/class").startswith("0x03")
-               for device in devices)
+    return any(
+        source.text(f"{device}/vendor") == "0x10de" and source.text(f"{device}/class").startswith("0x03")
+        for device in devices
+    )
 
 
 def _links(source: Sources, gpus: list[int]) -> tuple[str, ...]:
@@ -208,4 +228,6 @@ def _links(source: Sources, gpus: list[int]) -> tuple[str, ...]:
         elif words and words[0] in heading:
             rows[words[0]] = words[1:]
     pairs = ((f"GPU{first}", f"GPU{second}") for first in gpus for second in gpus if first < second)
-    return tuple(rows[first][heading.index(second)] for first, second in pairs if first in rows and second in heading)
+    return tuple(
+        rows[first][heading.index(second)] for first, second in pairs if first in rows and second in heading
+    )

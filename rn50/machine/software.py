@@ -30,7 +30,8 @@ class Software:
     nvidia_container: str | None
     """Release of NVIDIA's MXNet container if this is one; its MXNet is not that of PyPI."""
     missing_to_compile: tuple[str, ...] = ()
-    """Debian's packages that are missing to compile an extension of this Python, as Triton and PyTorch's compiler do."""
+    """Debian's packages that are missing to compile an extension of this Python, as Triton and PyTorch's
+    compiler do."""
 
 
 def read(run: sources.Run = sources.run, environ: Mapping[str, str] | None = None) -> Software:
@@ -42,12 +43,16 @@ def read(run: sources.Run = sources.run, environ: Mapping[str, str] | None = Non
         packages.setdefault(str(distribution.metadata["Name"]).lower(), distribution.version)
     libraries = [library for library in map(_library, frameworks.every().values()) if library]
     missing = tuple(dict.fromkeys(name for library in libraries for name in _missing(library, run)))
-    folders = [folder for library in libraries for folder in sorted(library.parent.parent.glob("nvidia/*/lib"))]
+    folders = [
+        folder for library in libraries for folder in sorted(library.parent.parent.glob("nvidia/*/lib"))
+    ]
     return Software(
         python=platform.python_version(),
         packages=packages,
         missing_libraries=missing,
-        libraries_off_path=tuple(folder for folder in folders if any((folder / name).exists() for name in missing)),
+        libraries_off_path=tuple(
+            folder for folder in folders if any((folder / name).exists() for name in missing)
+        ),
         nvidia_container=next(filter(None, map(environ.get, container_variables())), None),
         missing_to_compile=tuple(_missing_to_compile()),
     )
@@ -79,13 +84,18 @@ def _missing(library: pathlib.Path, run: sources.Run) -> tuple[str, ...]:
 
 
 def commit() -> str | None:
-    """Return the commit of the checkout, with "-dirty" if files differ; in an image, which is no checkout, RN50_COMMIT.
+    """Return the commit of the checkout, with "-dirty" if files differ; in an image, which is no checkout,
+    RN50_COMMIT.
 
     The result is None if neither is known.
     """
     try:
         done = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=40"], cwd=str(ROOT), capture_output=True, text=True, timeout=20
+            ["git", "describe", "--always", "--dirty", "--abbrev=40"],
+            cwd=str(ROOT),
+            capture_output=True,
+            text=True,
+            timeout=20,
         )
         described = done.stdout.strip()
     except (OSError, subprocess.TimeoutExpired):

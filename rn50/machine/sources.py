@@ -1,4 +1,5 @@
-"""The sources of the facts about a machine: files below a root, and commands. Another machine's can replace both."""
+"""The sources of the facts about a machine: files below a root, and commands. Another machine's can replace
+both."""
 
 import pathlib
 import subprocess
@@ -14,8 +15,13 @@ TIME_LIMIT_S = 20
 def run(argv: Sequence[str]) -> tuple[int, str]:
     """Run a command on this machine for at most ``TIME_LIMIT_S`` seconds, with its messages in English."""
     try:
-        done = subprocess.run(["env", "LC_ALL=C", *argv], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, timeout=TIME_LIMIT_S)
+        done = subprocess.run(
+            ["env", "LC_ALL=C", *argv],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=TIME_LIMIT_S,
+        )
     except subprocess.TimeoutExpired:
         return 124, f"{argv[0]} gave no answer within {TIME_LIMIT_S} s"
     except OSError as error:
@@ -30,7 +36,8 @@ class Sources(NamedTuple):
     run: Run = run
 
     def text(self, path: str) -> str:
-        """Return the text of a file, stripped of white space; "" if there is no such file or it may not be read."""
+        """Return the text of a file, stripped of white space; "" if there is no such file or it may not be
+        read."""
         try:
             return (self.root / path.lstrip("/")).read_text(encoding="utf-8", errors="replace").strip()
         except OSError:

@@ -1,9 +1,10 @@
-"""Make the table of published results from the result trees that MLCommons publishes, one repository per round.
+"""Make the table of published results from the result trees that MLCommons publishes, one repository per
+round.
 
     python -m rn50.results.collect training_results_v1.0 training_results_v1.1 ... > published.csv
 
-A tree holds ``<organisation>/results/<system>/resnet/result_<N>.txt`` and ``<organisation>/systems/<system>.json`` below a folder
-that names the round. Sources of the columns:
+A tree holds ``<organisation>/results/<system>/resnet/result_<N>.txt`` and
+``<organisation>/systems/<system>.json`` below a folder that names the round. Sources of the columns:
 
 - epochs, minutes, olympic mean and images per second: ``rn50.results.score``;
 - hyperparameters: the first log of a result (``rn50.results.recipe``);
@@ -34,7 +35,8 @@ _ROUND = re.compile(r"v\d+\.\d+$")
 def collect(
     paths: Sequence[pathlib.Path], progress: Callable[[int, int], None] = lambda done, total: None
 ) -> tuple[list[PublishedResult], list[str]]:
-    """Return the results below ``paths``, sorted by round, organisation and system, and one line for each folder left out.
+    """Return the results below ``paths``, sorted by round, organisation and system, and one line for each
+    folder left out.
 
     Raises:
         UserError: a path does not exist or holds no result file.
@@ -54,7 +56,9 @@ def _result(folder: pathlib.Path) -> PublishedResult:
     place = tree.place(folder)
     if place is None:
         raise UserError("not <organisation>/results/<system>/resnet")
-    round_ = next((found.group() for found in map(_ROUND.search, reversed(place.organisation.parts)) if found), None)
+    round_ = next(
+        (found.group() for found in map(_ROUND.search, reversed(place.organisation.parts)) if found), None
+    )
     if round_ is None:
         raise UserError("no folder above it names the round, like v1.0")
     [scored] = score.score([folder])
@@ -93,7 +97,9 @@ def _result(folder: pathlib.Path) -> PublishedResult:
         minutes=tuple(_rounded(run.minutes, 4) for run in scored.runs),
         olympic_minutes=_rounded(scored.olympic_minutes, 4),
         published_scaling_factor=_scaling_factor(folder),
-        rcp_verdict=f"{verdict.message}, RCP test {'PASSED' if verdict.passed else 'FAILED'}" if verdict else "",
+        rcp_verdict=f"{verdict.message}, RCP test {'PASSED' if verdict.passed else 'FAILED'}"
+        if verdict
+        else "",
         images_per_second_per_accelerator=None if speed is None else round(speed),
     )
 
@@ -106,15 +112,19 @@ def _machine(place: tree.Place) -> dict[str, Any]:
 
 
 def _evaluation_epochs(logs: Sequence[ResultLog]) -> tuple[float | None, float | None]:
-    """Return the epoch of the first evaluation and the epochs between evaluations; None for one that is not always the same."""
+    """Return the epoch of the first evaluation and the epochs between evaluations; None for one that is not
+    always the same."""
     courses = [sorted({evaluation.epoch for evaluation in log.evaluations}) for log in logs]
     firsts: set[float] = {course[0] for course in courses if course}
-    steps: set[float] = {later - earlier for course in courses for earlier, later in zip(course, course[1:], strict=False)}
+    steps: set[float] = {
+        later - earlier for course in courses for earlier, later in zip(course, course[1:], strict=False)
+    }
     return (firsts.pop() if len(firsts) == 1 else None), (steps.pop() if len(steps) == 1 else None)
 
 
 def _scaling_factor(folder: pathlib.Path) -> float | None:
-    """Return the reference convergence factor that the submission tools left in the tree (``scaling.json``), or None."""
+    """Return the reference convergence factor that the submission tools left in the tree (``scaling.json``),
+    or None."""
     try:
         return _number(json.loads((folder / "scaling.json").read_text(encoding="utf-8"))["scaling_factor"])
     except (OSError, ValueError, TypeError, KeyError):
@@ -145,9 +155,13 @@ def _rounded(value: float | None, digits: int) -> float | None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table. Exit status: 0 complete, 1 a folder was left out, 2 nothing could be read."""
     parser = argparse.ArgumentParser(
-        prog="python -m rn50.results.collect", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m rn50.results.collect",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("trees", nargs="+", type=pathlib.Path, metavar="TREE", help="the published results of one round")
+    parser.add_argument(
+        "trees", nargs="+", type=pathlib.Path, metavar="TREE", help="the published results of one round"
+    )
     try:
         with counting("reading results") as progress:
             found, left_out = collect(parser.parse_args(arguments).trees, progress)

@@ -1,4 +1,5 @@
-"""Compare results: what differs, by how much, and whether so few runs can show it (method: ``significance.py``)."""
+"""Compare results: what differs, by how much, and whether so few runs can show it (method:
+``significance.py``)."""
 
 import math
 import statistics
@@ -33,11 +34,13 @@ EACH_RUNS_OWN = ("seed", "config / run / seed", "config / run / result_file")
 
 @dataclass(frozen=True)
 class Difference:
-    """Difference in one quantity: the means over the runs, second - first, its interval and p-value, and a sentence.
+    """Difference in one quantity: the means over the runs, second - first, its interval and p-value, and a
+    sentence.
 
-    ``low`` and ``high`` are None where a side has fewer than two runs or neither side has any spread. ``p`` is the p-value of
-    this test alone. ``p_adjusted`` and the interval allow for all tests made at once. ``shown`` is True where the runs show a
-    difference: ``p_adjusted`` is below 5 %, and 0 lies outside the interval where there is one.
+    ``low`` and ``high`` are None where a side has fewer than two runs or neither side has any spread. ``p``
+    is the p-value of this test alone. ``p_adjusted`` and the interval allow for all tests made at once.
+    ``shown`` is True where the runs show a difference: ``p_adjusted`` is below 5 %, and 0 lies outside the
+    interval where there is one.
     """
 
     quantity: str
@@ -57,9 +60,9 @@ class Difference:
 class Comparison:
     """Comparison of the result named ``second`` with the one named ``first``.
 
-    ``settings`` are those that differ, as (name, first, second). ``cautions`` are sentences on what is not comparable. ``tests``
-    is the number of tests made at once, over this and all other comparisons; the intervals have ``confidence`` to allow for it.
-    ``same_logs`` is True for a result and its own copy.
+    ``settings`` are those that differ, as (name, first, second). ``cautions`` are sentences on what is not
+    comparable. ``tests`` is the number of tests made at once, over this and all other comparisons; the
+    intervals have ``confidence`` to allow for it. ``same_logs`` is True for a result and its own copy.
     """
 
     first: str
@@ -79,20 +82,29 @@ def compare(systems: Sequence[SystemScore]) -> list[Comparison]:
         UserError: fewer than two results.
     """
     if len(systems) < 2:
-        raise UserError("one result only",
-                        remedy="give two folders of results or more, the first is what the others are compared with")
+        raise UserError(
+            "one result only",
+            remedy="give two folders of results or more, the first is what the others are compared with",
+        )
     logs = [[read_log(run.file) for run in system.runs] for system in systems]
     contents = [sorted(files.sha256(run.file) for run in system.runs) for system in systems]
     called = names(systems)
     samples = [_samples(system, of_system) for system, of_system in zip(systems, logs, strict=False)]
     data = [_data(system, of_system) for system, of_system in zip(systems, logs, strict=False)]
     pairs = [
-        (i, key) for i in range(1, len(systems)) for key in QUANTITIES
+        (i, key)
+        for i in range(1, len(systems))
+        for key in QUANTITIES
         if samples[0][key] and samples[i][key] and data[0] == data[i] and contents[0] != contents[i]
-    ]  # fmt: skip
+    ]
     tests = [(i, key) for i, key in pairs if min(len(samples[0][key]), len(samples[i][key])) > 1]
-    adjusted = significance.adjusted([significance.permutation_p(samples[0][key], samples[i][key]) for i, key in tests])
-    p_adjusted, confidence = dict(zip(tests, adjusted, strict=False)), significance.confidence_at_once(adjusted)
+    adjusted = significance.adjusted(
+        [significance.permutation_p(samples[0][key], samples[i][key]) for i, key in tests]
+    )
+    p_adjusted, confidence = (
+        dict(zip(tests, adjusted, strict=False)),
+        significance.confidence_at_once(adjusted),
+    )
 
     def differences(i: int) -> Iterator[Difference]:
         for key in QUANTITIES:
@@ -110,8 +122,10 @@ def compare(systems: Sequence[SystemScore]) -> list[Comparison]:
             second=called[i],
             differences=tuple(differences(i)),
             settings=tuple(_settings(logs[0], logs[i])),
-            cautions=(*_cautions(systems[0], logs[0], systems[i], logs[i], called[0], called[i]),
-                      *_in_both(contents[0], contents[i])),
+            cautions=(
+                *_cautions(systems[0], logs[0], systems[i], logs[i], called[0], called[i]),
+                *_in_both(contents[0], contents[i]),
+            ),
             tests=len(tests),
             confidence=confidence,
             same_logs=contents[0] == contents[i],
@@ -124,7 +138,9 @@ def _in_both(first: Sequence[str], second: Sequence[str]) -> Iterator[str]:
     """Yield the caution on results that have some logs in common, given as hashes."""
     common = len(set(first) & set(second))
     if common and first != second:
-        yield f"{common} of the logs {'is' if common == 1 else 'are'} in both, so the runs are not independent"
+        yield (
+            f"{common} of the logs {'is' if common == 1 else 'are'} in both, so the runs are not independent"
+        )
 
 
 def correction(comparisons: Sequence[Comparison]) -> str | None:
@@ -133,8 +149,9 @@ def correction(comparisons: Sequence[Comparison]) -> str | None:
     if tests < 2:
         return None
     return (
-        f"{tests} tests at once: p-values are adjusted (Benjamini and Hochberg) and intervals have {confidence:.1%} confidence "
-        f"(Benjamini and Yekutieli), so that of the differences called shown {1 - CONFIDENCE:.0%} at most are expected by chance"
+        f"{tests} tests at once: p-values are adjusted (Benjamini and Hochberg) and intervals have "
+        f"{confidence:.1%} confidence (Benjamini and Yekutieli), so that of the differences called shown "
+        f"{1 - CONFIDENCE:.0%} at most are expected by chance"
     )
 
 
@@ -148,7 +165,8 @@ def names(systems: Sequence[SystemScore]) -> list[str]:
 
 
 def _samples(system: SystemScore, logs: Sequence[ResultLog]) -> dict[str, list[float]]:
-    """Return the values of each quantity, one per run; only runs that converged have epochs and minutes to target."""
+    """Return the values of each quantity, one per run; only runs that converged have epochs and minutes to
+    target."""
     rates = [[rate for _, rate in timing.throughput(log).epochs] for log in logs]
     return {
         "epochs": [run.epochs for run in system.runs if run.converged and run.epochs is not None],
@@ -158,17 +176,23 @@ def _samples(system: SystemScore, logs: Sequence[ResultLog]) -> dict[str, list[f
 
 
 def _data(system: SystemScore, logs: Sequence[ResultLog]) -> set[int | None]:
-    """Return the numbers of training images, which identify data sets other than ImageNet. A result without a label counts as
-    ImageNet, although some of them log only whole batches of it."""
+    """Return the numbers of training images, which identify data sets other than ImageNet. A result without a
+    label counts as ImageNet, although some of them log only whole batches of it."""
     return {log.train_samples for log in logs} if system.label else {rules.TRAIN_SAMPLES}
 
 
 def difference(
-    quantity: str, a: Sequence[float], b: Sequence[float], a_name: str, b_name: str,
-    p_adjusted: float | None = None, confidence: float = CONFIDENCE,
-) -> Difference:  # fmt: skip
-    """Compare the runs ``b`` with the runs ``a`` in one of ``QUANTITIES``; each side has at least one run. Where several tests
-    are made at once, ``p_adjusted`` is the p-value of this one and ``confidence`` that of every interval."""
+    quantity: str,
+    a: Sequence[float],
+    b: Sequence[float],
+    a_name: str,
+    b_name: str,
+    p_adjusted: float | None = None,
+    confidence: float = CONFIDENCE,
+) -> Difference:
+    """Compare the runs ``b`` with the runs ``a`` in one of ``QUANTITIES``; each side has at least one run.
+    Where several tests are made at once, ``p_adjusted`` is the p-value of this one and ``confidence`` that of
+    every interval."""
     first, second = statistics.mean(a), statistics.mean(b)
     low, high = significance.welch_interval(a, b, confidence)
     p = significance.permutation_p(a, b)
@@ -176,19 +200,30 @@ def difference(
     shown = of_all < 1 - CONFIDENCE and (low is None or high is None or not low <= 0 <= high)
     interval = None if low is None or high is None else (low, high, confidence)
     sentence = _sentence(quantity, a, b, a_name, b_name, interval, of_all, shown)
-    return Difference(quantity, first, second, (len(a), len(b)), second - first, low, high, p, of_all, shown, sentence)
+    return Difference(
+        quantity, first, second, (len(a), len(b)), second - first, low, high, p, of_all, shown, sentence
+    )
 
 
 def _sentence(
-    quantity: str, a: Sequence[float], b: Sequence[float], a_name: str, b_name: str,
-    interval: tuple[float, float, float] | None, p: float, shown: bool,
-) -> str:  # fmt: skip
+    quantity: str,
+    a: Sequence[float],
+    b: Sequence[float],
+    a_name: str,
+    b_name: str,
+    interval: tuple[float, float, float] | None,
+    p: float,
+    shown: bool,
+) -> str:
     """Return the sentence of a ``Difference``; ``interval`` is (low, high, confidence)."""
     name, more, less = QUANTITIES[quantity]
     first, change = statistics.mean(a), statistics.mean(b) - statistics.mean(a)
     runs = f"{len(b)} {'run' if len(b) == 1 else 'runs'} against {len(a)}"
     if change == 0 and interval is None and min(len(a), len(b)) > 1:
-        return f"no difference: every run of both has {first:g} {name}; one below the steps they are reported in cannot be seen"
+        return (
+            f"no difference: every run of both has {first:g} {name}; one below the steps they are "
+            "reported in cannot be seen"
+        )
     size = _figures(abs(change)) + (f" ({abs(change / first):.1%})" if first else "")
     figures = f"p = {p:.3f}"
     if interval:
@@ -199,7 +234,9 @@ def _sentence(
     if min(len(a), len(b)) < 2 or 2 / math.comb(len(a) + len(b), len(a)) >= 1 - CONFIDENCE:
         return f"{runs} cannot show a difference, whatever it is; here it is {size}"
     if interval:
-        figures += f"; with this spread they could show one of about {_figures((interval[1] - interval[0]) / 2)}"
+        figures += (
+            f"; with this spread they could show one of about {_figures((interval[1] - interval[0]) / 2)}"
+        )
     return f"{runs} do not show a difference: it is {size}; {figures}"
 
 
@@ -213,7 +250,8 @@ def _signed(value: float) -> str:
 
 
 def _settings(a: Sequence[ResultLog], b: Sequence[ResultLog]) -> Iterator[tuple[str, str, str]]:
-    """Yield (name, first, second) of settings that differ in the logs, and in the sidecar files where both sides have some."""
+    """Yield (name, first, second) of settings that differ in the logs, and in the sidecar files where both
+    sides have some."""
     for source in (_logged, _saved):
         first, second = _of_all(a, source), _of_all(b, source)
         if source is _logged or (first and second):
@@ -223,7 +261,8 @@ def _settings(a: Sequence[ResultLog], b: Sequence[ResultLog]) -> Iterator[tuple[
 
 
 def _of_all(logs: Sequence[ResultLog], source: Callable[[ResultLog], dict[str, str]]) -> dict[str, str]:
-    """Return the settings of a result; one that differs between its runs has all its values, separated by commas."""
+    """Return the settings of a result; one that differs between its runs has all its values, separated by
+    commas."""
     values: dict[str, list[str]] = {}
     for log in logs:
         for name, value in source(log).items():
@@ -235,13 +274,18 @@ def _of_all(logs: Sequence[ResultLog], source: Callable[[ResultLog], dict[str, s
 def _logged(log: ResultLog) -> dict[str, str]:
     said = recipe.of_log(log)
     settings = {
-        "organisation": log.org, "platform": log.platform, "global batch": said.batch_size,
+        "organisation": log.org,
+        "platform": log.platform,
+        "global batch": said.batch_size,
         **{recipe.NAMES[key]: value for key, value in said.values.items()},
-        "training images": log.train_samples, "validation images": log.eval_samples,
+        "training images": log.train_samples,
+        "validation images": log.eval_samples,
     }
     # Some programs log 37, others 37.0.
     return {
-        name: f"{value:g}" if isinstance(value, float) else str(value) for name, value in settings.items() if value is not None
+        name: f"{value:g}" if isinstance(value, float) else str(value)
+        for name, value in settings.items()
+        if value is not None
     }
 
 
@@ -250,16 +294,27 @@ def _saved(log: ResultLog) -> dict[str, str]:
 
 
 def _cautions(
-    a: SystemScore, a_logs: Sequence[ResultLog], b: SystemScore, b_logs: Sequence[ResultLog], a_name: str, b_name: str
+    a: SystemScore,
+    a_logs: Sequence[ResultLog],
+    b: SystemScore,
+    b_logs: Sequence[ResultLog],
+    a_name: str,
+    b_name: str,
 ) -> Iterator[str]:
     if _data(a, a_logs) != _data(b, b_logs):
         yield "they were trained on different data, so the figures do not say which is better"
     if a.label or b.label:
-        yield f"{' and '.join(name for system, name in ((a, a_name), (b, b_name)) if system.label)}: {a.label or b.label}"
+        yield (
+            f"{' and '.join(name for system, name in ((a, a_name), (b, b_name)) if system.label)}: "
+            f"{a.label or b.label}"
+        )
     for system, name in ((a, a_name), (b, b_name)):
         missed = sum(not run.converged for run in system.runs)
         if missed:  # the others are no longer a sample of all its runs
-            yield f"{missed} of {len(system.runs)} runs of {name} did not converge; epochs and minutes are of those that did"
+            yield (
+                f"{missed} of {len(system.runs)} runs of {name} did not converge; epochs and minutes are "
+                "of those that did"
+            )
 
 
 def to_json(comparisons: Sequence[Comparison]) -> dict[str, Any]:
@@ -268,14 +323,23 @@ def to_json(comparisons: Sequence[Comparison]) -> dict[str, Any]:
 
 
 def print_table(comparisons: Sequence[Comparison], console: Terminal) -> None:
-    """Print for each comparison its figures, the sentence on each, the cautions and the settings that differ."""
+    """Print for each comparison its figures, the sentence on each, the cautions and the settings that
+    differ."""
     for comparison in comparisons:
         table = Table(title=f"{comparison.second} against {comparison.first}", title_justify="left")
         for heading in ("mean of the runs", "first", "second", "difference", "p"):
-            table.add_column(heading, justify="left" if heading == "mean of the runs" else "right", no_wrap=True)
+            table.add_column(
+                heading, justify="left" if heading == "mean of the runs" else "right", no_wrap=True
+            )
         for d in comparison.differences:
             change = _signed(d.difference) + (f" ({d.difference / d.first:+.1%})" if d.first else "")
-            table.add_row(QUANTITIES[d.quantity][0], _figures(d.first), _figures(d.second), change, f"{d.p_adjusted:.3f}")
+            table.add_row(
+                QUANTITIES[d.quantity][0],
+                _figures(d.first),
+                _figures(d.second),
+                change,
+                f"{d.p_adjusted:.3f}",
+            )
         if comparison.same_logs:
             lines = [f"{SAME_LOGS}: {comparison.second} is a copy of {comparison.first}"]
         else:

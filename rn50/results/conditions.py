@@ -1,4 +1,5 @@
-"""Software, hardware and settings of the runs: the ``result_<N>.json`` beside each log, the description of a published system."""
+"""Software, hardware and settings of the runs: the ``result_<N>.json`` beside each log, the description of a
+published system."""
 
 import json
 import pathlib
@@ -15,19 +16,24 @@ Section = tuple[str, list[tuple[str, str]]]
 
 
 def saved(log: pathlib.Path) -> dict[str, str]:
-    """Return the values of a log's ``result_<N>.json`` by names like ``config / run / device``; empty where there is none. Its
-    ``variables`` are left out, because they repeat ``config``."""
+    """Return the values of a log's ``result_<N>.json`` by names like ``config / run / device``; empty where
+    there is none. Its ``variables`` are left out, because they repeat ``config``."""
     return {name: value for name, value in flat(sidecar.read(log)) if not name.startswith("variables / ")}
 
 
 def sections(folder: pathlib.Path, logs: Sequence[pathlib.Path]) -> list[Section]:
-    """Return everything known of the runs of a folder; a value that differs between runs is listed run by run."""
+    """Return everything known of the runs of a folder; a value that differs between runs is listed run by
+    run."""
     facts = {log.name: fact for log, fact in ((log, saved(log)) for log in logs) if fact}
     found: dict[str, list[tuple[str, str]]] = {}
     for key in dict.fromkeys(key for fact in facts.values() for key in fact):
         values = {name: fact.get(key, "-") for name, fact in facts.items()}
         same = len(set(values.values())) == 1
-        value = next(iter(values.values())) if same else "; ".join(f"{name}: {value}" for name, value in values.items())
+        value = (
+            next(iter(values.values()))
+            if same
+            else "; ".join(f"{name}: {value}" for name, value in values.items())
+        )
         heading, _, name = key.rpartition(" / ")
         found.setdefault(heading or "run", []).append((name, value))
     if folder.name == rules.BENCHMARK:  # a published tree: <organisation>/results/<system>/resnet
@@ -48,7 +54,8 @@ def flat(value: Any, above: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _read(file: pathlib.Path) -> Any:
-    """Read a JSON file. Return an empty object where it is missing or not JSON, because the report is about the logs."""
+    """Read a JSON file. Return an empty object where it is missing or not JSON, because the report is about
+    the logs."""
     try:
         return files.read_json(file)
     except UserError:

@@ -12,7 +12,8 @@ from rn50.errors import UserError
 
 TOP = 5
 BINS = 15
-"""Intervals of confidence of equal width, as in Guo et al., "On Calibration of Modern Neural Networks" (arXiv:1706.04599)."""
+"""Intervals of confidence of equal width, as in Guo et al., "On Calibration of Modern Neural Networks"
+(arXiv:1706.04599)."""
 UNIT = 1 << 32
 """Confidences are summed in this part of 1."""
 
@@ -20,8 +21,11 @@ UNIT = 1 << 32
 def refuse_other_count(counted: int, expected: int) -> None:
     """Raise UserError unless as many validation images were evaluated as the configuration says there are."""
     if counted != expected:
-        raise UserError(f"NUMVALEXAMPLES={expected}", f"{counted} validation samples were evaluated",
-                        "count the records of val.rec")
+        raise UserError(
+            f"NUMVALEXAMPLES={expected}",
+            f"{counted} validation samples were evaluated",
+            "count the records of val.rec",
+        )
 
 
 class Bin(NamedTuple):
@@ -39,7 +43,8 @@ class Counts:
     """The counts of a part of the validation set, or of all of it."""
 
     numbers: np.ndarray
-    """int64: images, correct, top-5 correct; images, confidence and correct of each bin; the confusion row by row, if counted."""
+    """int64: images, correct, top-5 correct; images, confidence and correct of each bin; the confusion row by
+    row, if counted."""
     classes: int
 
     @classmethod
@@ -51,13 +56,18 @@ class Counts:
         """Count images by their float32 logits (n, classes) and labels (n,)."""
         labels, rows = labels.reshape(-1).astype(np.int64), np.arange(len(labels))
         own = logits[rows, labels][:, None]
-        # The label's place in the order of the logits. Of equal ones the lower class comes first, and NaN before all.
-        place = (~(logits < own)).sum(axis=1) - ((logits == own) & (np.arange(self.classes) >= labels[:, None])).sum(axis=1)
+        # The label's place in the order of the logits. Of equal ones the lower class comes first, and NaN
+        # before all.
+        place = (~(logits < own)).sum(axis=1) - (
+            (logits == own) & (np.arange(self.classes) >= labels[:, None])
+        ).sum(axis=1)
         shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
         confidence = 1 / np.exp(shifted).sum(axis=1)
         bins = np.minimum((np.nan_to_num(confidence) * BINS).astype(np.int64), BINS - 1)
         self.numbers[:3] += len(labels), (place == 0).sum(), (place < TOP).sum()
-        for row, values in enumerate((np.ones(len(labels)), np.rint(np.nan_to_num(confidence) * UNIT), place == 0)):
+        for row, values in enumerate(
+            (np.ones(len(labels)), np.rint(np.nan_to_num(confidence) * UNIT), place == 0)
+        ):
             np.add.at(self._bins[row], bins, values.astype(np.int64))
         if self.confusion is not None:
             np.add.at(self.confusion, (labels, logits.argmax(axis=1)), 1)
@@ -90,17 +100,24 @@ class Counts:
     @property
     def bins(self) -> list[Bin]:
         """The intervals of confidence, from 0 to 1; those without images have zeros."""
-        return [Bin(int(n), float(c / UNIT / max(n, 1)), float(right / max(n, 1))) for n, c, right in self._bins.T]
+        return [
+            Bin(int(n), float(c / UNIT / max(n, 1)), float(right / max(n, 1))) for n, c, right in self._bins.T
+        ]
 
     @property
     def calibration_error(self) -> float:
-        """Expected calibration error: the mean difference between confidence and accuracy, weighted by the images of a bin."""
+        """Expected calibration error: the mean difference between confidence and accuracy, weighted by the
+        images of a bin."""
         return sum(each.images * abs(each.confidence - each.accuracy) for each in self.bins) / self.images
 
     def to_json(self) -> dict[str, Any]:
         """Return what was counted as plain data, without the confusion."""
         return {
-            "images": self.images, "correct": self.correct, "top5_correct": self.top_correct, "top1": self.correct / self.images,
-            "top5": self.top_correct / self.images, "calibration_error": self.calibration_error,
+            "images": self.images,
+            "correct": self.correct,
+            "top5_correct": self.top_correct,
+            "top1": self.correct / self.images,
+            "top5": self.top_correct / self.images,
+            "calibration_error": self.calibration_error,
             "bins": [each._asdict() for each in self.bins],
         }

@@ -11,7 +11,8 @@ _TOLD, _DIGITS = ("framework", "seed", "epoch", "accuracy", "quantization"), 16
 
 
 def tell(found: dict[str, Any], counts: Counts, report: pathlib.Path | None, as_json: bool) -> None:
-    """Print an evaluation, plain data with those of ``counts``, and write a page of it if ``report`` is a file."""
+    """Print an evaluation, plain data with those of ``counts``, and write a page of it if ``report`` is a
+    file."""
     if report is not None:
         from rn50.results.report import evaluation_page
 
@@ -29,7 +30,10 @@ def _show(found: dict[str, Any], terminal: Terminal) -> None:
     trained = ", ".join(f"{name} {facts[name][:_DIGITS]}" for name in _TOLD if name in facts)
     terminal.print(f"{found['weights']}: {trained or 'says nothing of its training'}")
     terminal.print(f"evaluated by {found['framework']} in {found['precision']}")
-    for name, part, count in (("top-1", found["top1"], found["correct"]), ("top-5", found["top5"], found["top5_correct"])):
+    for name, part, count in (
+        ("top-1", found["top1"], found["correct"]),
+        ("top-5", found["top5"], found["top5_correct"]),
+    ):
         terminal.print(f"{name:6} {part:8.2%}   {count:,} of {found['images']:,}")
     terminal.print(f"expected calibration error {found['calibration_error']:.2%} ({BINS} bins)")
     _show_density(found, terminal)
@@ -43,6 +47,11 @@ def _show_density(found: dict[str, Any], terminal: Terminal) -> None:
     if set(by_density) <= {"100.0%"}:
         return
     for density, layers in by_density.items():
-        which = ", ".join(layers) if len(layers) <= 4 else f"{len(layers)} layers, {layers[0]} to {layers[-1]}"
+        which = (
+            ", ".join(layers) if len(layers) <= 4 else f"{len(layers)} layers, {layers[0]} to {layers[-1]}"
+        )
         terminal.print(f"density {density}: {which}")
-    terminal.print("2:4: " + ("in every group of four at least two are 0" if found["sparse"] else "not in every group of four"))
+    terminal.print(
+        "2:4: "
+        + ("in every group of four at least two are 0" if found["sparse"] else "not in every group of four")
+    )

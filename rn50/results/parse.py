@@ -1,9 +1,9 @@
 """Read a result file, the MLPerf log of one run, into a frozen ``ResultLog``.
 
-Format: one ``:::MLLOG {json}`` record a line, as the ``mlperf_logging`` package writes it. Prefixes before the record (ranks,
-timestamps) and any other text between the records are skipped. Where a line breaks the format, a finding names it and the reading
-goes on; only a file without any MLPerf record is an error. The file is read piece by piece: memory grows with the number of
-records, not with the other text.
+Format: one ``:::MLLOG {json}`` record a line, as the ``mlperf_logging`` package writes it. Prefixes before
+the record (ranks, timestamps) and any other text between the records are skipped. Where a line breaks the
+format, a finding names it and the reading goes on; only a file without any MLPerf record is an error. The
+file is read piece by piece: memory grows with the number of records, not with the other text.
 """
 
 import contextlib
@@ -42,7 +42,8 @@ _LABEL_SMOOTHING = re.compile(rb"\blabel_smooth(?:ing)?=([0-9.eE+-]+)")
 
 @dataclass(frozen=True)
 class Event:
-    """One record: its line number in the file (from 1), its time in ms since the epoch, its key, value and metadata."""
+    """One record: its line number in the file (from 1), its time in ms since the epoch, its key, value and
+    metadata."""
 
     line: int
     time_ms: int
@@ -65,11 +66,11 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class ResultLog:
-    """One run as logged. A field that the log lacks is None; times are ms since the epoch. ``by_key`` has the events of each key
-    in their order.
+    """One run as logged. A field that the log lacks is None; times are ms since the epoch. ``by_key`` has the
+    events of each key in their order.
 
-    ``status`` is the one logged with ``run_stop``, else ``UNFINISHED`` or ``NOT_STARTED``. ``findings`` are the places where the
-    log breaks the format, one line of text each.
+    ``status`` is the one logged with ``run_stop``, else ``UNFINISHED`` or ``NOT_STARTED``. ``findings`` are
+    the places where the log breaks the format, one line of text each.
     """
 
     path: pathlib.Path
@@ -90,9 +91,11 @@ class ResultLog:
     status: str
     evaluations: tuple[Evaluation, ...]
     label_smoothing: tuple[int, float] | None = None
-    """Line number and value, from programs that print their arguments: MLPerf has no key for label smoothing."""
+    """Line number and value, from programs that print their arguments: MLPerf has no key for label
+    smoothing."""
     crowded_lines: tuple[int, ...] = ()
-    """Numbers of lines with several records. All records are read here; the official checkers see only the last."""
+    """Numbers of lines with several records. All records are read here; the official checkers see only the
+    last."""
 
     def first(self, *keys: str) -> Event | None:
         """Return the first event of the first of ``keys`` that is logged, or None."""
@@ -105,19 +108,22 @@ class ResultLog:
 
     @functools.cached_property
     def reached(self) -> Evaluation | None:
-        """First evaluation at the target accuracy or above, or None; its epoch is the run's epochs to target."""
+        """First evaluation at the target accuracy or above, or None; its epoch is the run's epochs to
+        target."""
         return next((e for e in self.evaluations if e.accuracy >= rules.TARGET_ACCURACY), None)
 
     @property
     def epoch_samples(self) -> int | None:
-        """Images that each epoch trained on: fewer than ``train_samples`` where our run was cut by BENCHMARK_STEPS."""
+        """Images that each epoch trained on: fewer than ``train_samples`` where our run was cut by
+        BENCHMARK_STEPS."""
         logged = self.first("train_samples")
         cut = finite(logged.metadata.get(EPOCH_SAMPLES)) if logged else None
         return int(cut) if cut and cut > 0 else self.train_samples
 
     @property
     def minutes(self) -> float | None:
-        """``run_stop - run_start`` in minutes; None where either is missing (rules, section "Run Results")."""
+        """``run_stop - run_start`` in minutes; None where either is missing (rules, section "Run
+        Results")."""
         if self.run_start_ms is None or self.run_stop_ms is None:
             return None
         return (self.run_stop_ms - self.run_start_ms) / 60_000
@@ -177,7 +183,8 @@ def read_log(path: pathlib.Path) -> ResultLog:
 
 
 class _Reader:
-    """Reader of the records of one stream. Notes broken records, and the label smoothing that text between the records states."""
+    """Reader of the records of one stream. Notes broken records, and the label smoothing that text between
+    the records states."""
 
     def __init__(self, findings: list[str]):
         self.saw_token = False
@@ -195,7 +202,8 @@ class _Reader:
             if TOKEN.encode() not in line:
                 continue
             self.saw_token = True
-            # A progress bar ends its lines with a carriage return only, which also ends a line for the official checker.
+            # A progress bar ends its lines with a carriage return only, which also ends a line for the
+            # official checker.
             for piece in line.decode("utf-8", errors="replace").split("\r"):
                 records = piece.split(TOKEN)[1:]
                 if len(records) > 1 and len(self.crowded_lines) < MOST_FINDINGS:
@@ -216,7 +224,8 @@ class _Reader:
 
 def _event(line: int, record: str) -> Event:
     """Parse one record. Raise KeyError, TypeError or ValueError where it breaks the format."""
-    # Only files.parse_json limits the nesting depth. It is slower, so it reads only records that might be nested too deep.
+    # Only files.parse_json limits the nesting depth. It is slower, so it reads only records that might be
+    # nested too deep.
     nested = record.count("[") + record.count("{") > files.DEEPEST
     fields = files.parse_json(record) if nested else _DECODER.decode(record)
     time_ms, key, value, metadata = fields["time_ms"], fields["key"], fields["value"], fields["metadata"]
@@ -239,8 +248,8 @@ _DECODER = json.JSONDecoder(parse_int=_whole)
 
 
 def copy_records(source: pathlib.Path, target: pathlib.Path) -> None:
-    """Copy the lines of ``source`` that hold records to ``target``. The official checkers use only these lines but read a file
-    whole, and the other text may be larger than the memory."""
+    """Copy the lines of ``source`` that hold records to ``target``. The official checkers use only these
+    lines but read a file whole, and the other text may be larger than the memory."""
     with files.open_regular(source, _REMEDY) as stream, target.open("wb") as copy:
         for _, line in _lines(stream):
             if TOKEN.encode() in line:
@@ -248,8 +257,8 @@ def copy_records(source: pathlib.Path, target: pathlib.Path) -> None:
 
 
 def _lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines with their numbers from 1. A line longer than a piece yields only the pieces that hold the start of a
-    record."""
+    """Yield the lines with their numbers from 1. A line longer than a piece yields only the pieces that hold
+    the start of a record."""
     number, kept = 1, b""
     while True:
         piece = stream.readline(_PIECE)
@@ -271,11 +280,14 @@ def _lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 
 def _first(key: str, by_key: _ByKey, findings: list[str], repeatable: bool = True) -> Event | None:
-    """Return the first event of a key that a run logs once, and note a finding where it is repeated. A ``repeatable`` key may be
-    repeated with the same value."""
+    """Return the first event of a key that a run logs once, and note a finding where it is repeated. A
+    ``repeatable`` key may be repeated with the same value."""
     found = by_key.get(key, ())
     if len(found) > 1 and not (repeatable and all(event.value == found[0].value for event in found)):
-        findings.append(f"line {found[1].line}: {key} logged {len(found)} times; the first, in line {found[0].line}, counts")
+        findings.append(
+            f"line {found[1].line}: {key} logged {len(found)} times; the first, in line "
+            f"{found[0].line}, counts"
+        )
     return found[0] if found else None
 
 
@@ -303,7 +315,9 @@ def _evaluations(by_key: _ByKey, findings: list[str]) -> Iterator[Evaluation]:
         accuracy, epoch = finite(event.value), epoch_number(event.metadata.get("epoch_num"))
         if accuracy is None or not 0 <= accuracy <= 1:
             value = _shown(event.value)
-            findings.append(f"line {event.line}: eval_accuracy {value} is not a fraction between 0 and 1; not counted")
+            findings.append(
+                f"line {event.line}: eval_accuracy {value} is not a fraction between 0 and 1; not counted"
+            )
         elif epoch is None:
             findings.append(f"line {event.line}: eval_accuracy without its epoch_num; not counted")
         else:
@@ -311,8 +325,13 @@ def _evaluations(by_key: _ByKey, findings: list[str]) -> Iterator[Evaluation]:
 
 
 def finite(value: Any) -> float | None:
-    """Return a JSON value if it is a finite number, else None: Python parses NaN and Infinity, and true counts as 1."""
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) else None
+    """Return a JSON value if it is a finite number, else None: Python parses NaN and Infinity, and true
+    counts as 1."""
+    return (
+        value
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        else None
+    )
 
 
 def epoch_number(value: Any) -> float | None:

@@ -1,7 +1,8 @@
 """Published ResNet-50 results of MLPerf Training, rounds v0.7 to v3.1: machines, hyperparameters and scores.
 
-``published.csv`` holds facts from the logs and system descriptions that MLCommons published, one row per result. ``python -m
-rn50.results.collect`` makes it from those result trees; ``collect.py`` names the source of each column.
+``published.csv`` holds facts from the logs and system descriptions that MLCommons published, one row per
+result. ``python -m rn50.results.collect`` makes it from those result trees; ``collect.py`` names the source
+of each column.
 """
 
 import csv
@@ -13,7 +14,7 @@ import pathlib
 import typing
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any
 
 from rn50.benchmark import rules
 
@@ -23,15 +24,17 @@ Numbers = tuple[float | None, ...]
 
 @dataclass(frozen=True)
 class PublishedResult:
-    """One result. A field that neither its logs nor its system description give is None, or empty where it is text.
+    """One result. A field that neither its logs nor its system description give is None, or empty where it is
+    text.
 
-    Text is as the submitter wrote it. ``accelerators`` counts those of all nodes. ``decay_epochs`` is the epoch after which the
-    learning rate has decayed, whether steps or epochs were logged. ``first_evaluation_epoch`` and ``evaluation_interval`` are in
-    epochs, and None where runs or evaluations differ in them. ``epochs``, ``run_status``, ``accuracy`` (a fraction) and
-    ``minutes`` have one value per run, of the evaluation that decided it: the first one at the target, else the last one.
-    ``olympic_minutes`` is the mean without the fastest and the slowest run, not scaled by reference convergence.
-    ``published_scaling_factor`` is the scaling factor that the tree holds. ``rcp_verdict`` is that of the round's official
-    checker, which v0.7 did not have.
+    Text is as the submitter wrote it. ``accelerators`` counts those of all nodes. ``decay_epochs`` is the
+    epoch after which the learning rate has decayed, whether steps or epochs were logged.
+    ``first_evaluation_epoch`` and ``evaluation_interval`` are in epochs, and None where runs or evaluations
+    differ in them. ``epochs``, ``run_status``, ``accuracy`` (a fraction) and ``minutes`` have one value per
+    run, of the evaluation that decided it: the first one at the target, else the last one.
+    ``olympic_minutes`` is the mean without the fastest and the slowest run, not scaled by reference
+    convergence. ``published_scaling_factor`` is the scaling factor that the tree holds. ``rcp_verdict`` is
+    that of the round's official checker, which v0.7 did not have.
     """
 
     round: str
@@ -78,12 +81,22 @@ class PublishedResult:
     def epochs_to_target(self) -> list[float]:
         """Epochs of the runs that converged."""
         runs = zip(self.epochs, self.run_status, self.accuracy, strict=False)
-        return [e for e, status, a in runs if e is not None and status == "success" and (a or 0) >= rules.TARGET_ACCURACY]
+        return [
+            e
+            for e, status, a in runs
+            if e is not None and status == "success" and (a or 0) >= rules.TARGET_ACCURACY
+        ]
 
 
 GROUP = (
-    "global_batch_size", "optimizer", "base_learning_rate", "warmup_epochs", "decay_epochs", "weight_decay", "momentum",
-)  # fmt: skip
+    "global_batch_size",
+    "optimizer",
+    "base_learning_rate",
+    "warmup_epochs",
+    "decay_epochs",
+    "weight_decay",
+    "momentum",
+)
 """Hyperparameters that are chosen together; results that share them have the same recipe."""
 
 
@@ -94,20 +107,29 @@ def results() -> tuple[PublishedResult, ...]:
         return tuple(from_csv(table))
 
 
-def nearest(global_batch_size: int, optimizer: str, accelerators: int | None = None, number: int = 5) -> list[PublishedResult]:
-    """Return the ``number`` results of an optimizer that are nearest in batch size, by ratio. Ties go to the nearest number of
-    ``accelerators``, where it is given, then to the fastest. Empty where nobody published that optimizer."""
+def nearest(
+    global_batch_size: int, optimizer: str, accelerators: int | None = None, number: int = 5
+) -> list[PublishedResult]:
+    """Return the ``number`` results of an optimizer that are nearest in batch size, by ratio. Ties go to the
+    nearest number of ``accelerators``, where it is given, then to the fastest. Empty where nobody published
+    that optimizer."""
 
     def distance(result: PublishedResult) -> tuple[float, float, float]:
         machine = _ratio(result.accelerators, accelerators) if accelerators else 0.0
-        return _ratio(result.global_batch_size, global_batch_size), machine, result.olympic_minutes or math.inf
+        return (
+            _ratio(result.global_batch_size, global_batch_size),
+            machine,
+            result.olympic_minutes or math.inf,
+        )
 
     return sorted(distinct(optimizer), key=distance)[:number]
 
 
-def nearest_recipes(global_batch_size: int, optimizer: str, number: int = 3) -> list[tuple[PublishedResult, ...]]:
-    """Return the ``number`` recipes (``GROUP``) nearest in batch size, each as the results that share it. Ties go to the recipe
-    with most results."""
+def nearest_recipes(
+    global_batch_size: int, optimizer: str, number: int = 3
+) -> list[tuple[PublishedResult, ...]]:
+    """Return the ``number`` recipes (``GROUP``) nearest in batch size, each as the results that share it.
+    Ties go to the recipe with most results."""
 
     def distance(recipe: tuple[PublishedResult, ...]) -> tuple[float, int]:
         return _ratio(recipe[0].global_batch_size, global_batch_size), -len(recipe)
@@ -116,8 +138,8 @@ def nearest_recipes(global_batch_size: int, optimizer: str, number: int = 3) -> 
 
 
 def recipes(optimizer: str) -> dict[tuple[Any, ...], tuple[PublishedResult, ...]]:
-    """Return the results of an optimizer by the ``recipe_key`` that they share; logs submitted again in a later round count
-    once."""
+    """Return the results of an optimizer by the ``recipe_key`` that they share; logs submitted again in a
+    later round count once."""
     found: dict[tuple[Any, ...], tuple[PublishedResult, ...]] = {}
     for result in distinct(optimizer):
         found[recipe(result)] = (*found.get(recipe(result), ()), result)
@@ -127,7 +149,10 @@ def recipes(optimizer: str) -> dict[tuple[Any, ...], tuple[PublishedResult, ...]
 def recipe_key(*values: Any) -> tuple[Any, ...]:
     """Return the key that equal recipes share, from values in the order of ``GROUP``."""
     # A decay logged in steps is off by about a hundredth of an epoch.
-    return tuple(round(value, 1) if name == "decay_epochs" and value else value for name, value in zip(GROUP, values, strict=False))
+    return tuple(
+        round(value, 1) if name == "decay_epochs" and value else value
+        for name, value in zip(GROUP, values, strict=False)
+    )
 
 
 def recipe(result: PublishedResult) -> tuple[Any, ...]:
@@ -136,7 +161,8 @@ def recipe(result: PublishedResult) -> tuple[Any, ...]:
 
 
 def distinct(optimizer: str) -> list[PublishedResult]:
-    """Return the results of an optimizer; logs that were submitted to several rounds count once, for the first round."""
+    """Return the results of an optimizer; logs that were submitted to several rounds count once, for the
+    first round."""
     found: dict[tuple[Numbers, Numbers], PublishedResult] = {}
     for each in results():
         if each.optimizer.lower() == optimizer.lower() and each.global_batch_size:
@@ -159,8 +185,8 @@ def _shortest(value: float | None) -> str:
 _number: _Cell = (_shortest, lambda text: float(text) if text else None)
 _CELLS: dict[Any, _Cell] = {
     str: (str, str),
-    Optional[int]: (_shortest, lambda text: int(text) if text else None),
-    Optional[float]: _number,
+    int | None: (_shortest, lambda text: int(text) if text else None),
+    float | None: _number,
     tuple[str, ...]: (" ".join, lambda text: tuple(text.split())),
     Numbers: (
         lambda values: " ".join(_shortest(value) or "-" for value in values),
@@ -177,11 +203,15 @@ def _columns() -> dict[str, _Cell]:
 def from_csv(lines: Iterable[str]) -> list[PublishedResult]:
     """Return the results of a table that ``to_csv`` wrote."""
     columns = _columns()
-    return [PublishedResult(**{name: columns[name][1](row[name]) for name in columns}) for row in csv.DictReader(lines)]
+    return [
+        PublishedResult(**{name: columns[name][1](row[name]) for name in columns})
+        for row in csv.DictReader(lines)
+    ]
 
 
 def to_csv(rows: Iterable[PublishedResult]) -> str:
-    """Return the table of ``rows``; the values of several runs are separated by spaces, with ``-`` for a missing one."""
+    """Return the table of ``rows``; the values of several runs are separated by spaces, with ``-`` for a
+    missing one."""
     columns, table = _columns(), io.StringIO()
     writer = csv.writer(table, lineterminator="\n")
     writer.writerow(columns)

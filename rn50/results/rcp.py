@@ -1,8 +1,8 @@
 """Compare the runs' epochs to target with the reference convergence points (RCP) of their batch size.
 
-Source: MLPerf Training rules, section "Reference Convergence Points". The points, the statistics and the verdict are those of
-``mlperf_logging.rcp_checker``. Runs that converge faster than the reference's mean, but not so fast that they fail, have
-their score multiplied by mean / epochs.
+Source: MLPerf Training rules, section "Reference Convergence Points". The points, the statistics and the
+verdict are those of ``mlperf_logging.rcp_checker``. Runs that converge faster than the reference's mean, but
+not so fast that they fail, have their score multiplied by mean / epochs.
 """
 
 import functools
@@ -19,8 +19,8 @@ from rn50.packages import needed_for
 
 @dataclass(frozen=True)
 class Convergence:
-    """Verdict of the RCP checker. ``factor`` multiplies the minutes; it is 1 unless the runs converge faster than the reference,
-    and never below 1."""
+    """Verdict of the RCP checker. ``factor`` multiplies the minutes; it is 1 unless the runs converge faster
+    than the reference, and never below 1."""
 
     ruleset: str
     passed: bool
@@ -30,7 +30,8 @@ class Convergence:
 
 @functools.cache
 def judge(ruleset: str, global_batch_size: int, epochs: tuple[float | None, ...]) -> Convergence:
-    """Return the verdict on runs of ``global_batch_size`` that needed ``epochs``, with None for a run that did not converge."""
+    """Return the verdict on runs of ``global_batch_size`` that needed ``epochs``, with None for a run that
+    did not converge."""
     with needed_for("reference convergence"):
         from mlperf_logging.rcp_checker import rcp_checker  # loads scipy
 
@@ -49,12 +50,15 @@ def judge(ruleset: str, global_batch_size: int, epochs: tuple[float | None, ...]
 
 
 def _write_log(file: pathlib.Path, global_batch_size: int, epochs: float | None) -> None:
-    """Write only the records that the checker reads. It selects lines by the words in them, so a whole log may mislead it."""
+    """Write only the records that the checker reads. It selects lines by the words in them, so a whole log
+    may mislead it."""
     records: tuple[tuple[str, Any, dict[str, Any]], ...] = (
         ("submission_benchmark", rules.BENCHMARK, {}),
         ("global_batch_size", global_batch_size, {}),
         ("eval_accuracy", None, {"epoch_num": epochs or 0}),
         ("run_stop", None, {"status": "aborted" if epochs is None else "success"}),
     )
-    lines = (json.dumps({"key": key, "value": value, "metadata": metadata}) for key, value, metadata in records)
+    lines = (
+        json.dumps({"key": key, "value": value, "metadata": metadata}) for key, value, metadata in records
+    )
     file.write_text("".join(f":::MLLOG {line}\n" for line in lines), encoding="utf-8")

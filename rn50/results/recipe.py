@@ -1,4 +1,5 @@
-"""Read the hyperparameters of a run, whichever optimizer's log keys it uses, and the nearest reference convergence points.
+"""Read the hyperparameters of a run, whichever optimizer's log keys it uses, and the nearest reference
+convergence points.
 
 Source of the reference convergence points: ``rcps_resnet.json`` of the ``mlperf_logging`` package.
 """
@@ -30,14 +31,14 @@ NAMES = {
 }
 """Hyperparameters of a recipe besides the batch size: end of the log key, and display name."""
 STEPS_FROM = 300
-"""Logged decays from this number on are in steps, because no run lasts so many epochs. Smaller ones are in epochs, as MXNet
-submissions log them."""
+"""Logged decays from this number on are in steps, because no run lasts so many epochs. Smaller ones are in
+epochs, as MXNet submissions log them."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Hyperparameters of a run or reference point. ``values`` are as logged, by the keys of ``NAMES``; ``epochs`` is the mean
-    number of epochs to target."""
+    """Hyperparameters of a run or reference point. ``values`` are as logged, by the keys of ``NAMES``;
+    ``epochs`` is the mean number of epochs to target."""
 
     name: str
     batch_size: int | None
@@ -53,7 +54,8 @@ class Recipe:
 
 
 def of_log(log: ResultLog) -> Recipe:
-    """Return the hyperparameters of a log; keys of the optimizer in use take precedence over those of another one."""
+    """Return the hyperparameters of a log; keys of the optimizer in use take precedence over those of another
+    one."""
     logged: dict[str, Any] = {}
     for event in log.events:
         logged.setdefault(event.key, event.value)
@@ -70,8 +72,8 @@ def of_log(log: ResultLog) -> Recipe:
 
 
 def reference(batch_size: int, ruleset: str, number: int = 2) -> list[Recipe]:
-    """Return the ``number`` reference convergence points of a ruleset that are nearest to a batch size, by ratio. A ruleset from
-    before there were any gets those of the first ruleset that has them."""
+    """Return the ``number`` reference convergence points of a ruleset that are nearest to a batch size, by
+    ratio. A ruleset from before there were any gets those of the first ruleset that has them."""
     known = ruleset if ruleset in rules.RCP_RULESETS else rules.RCP_RULESETS[0]
     points = json.loads(reference_file(known).read_text(encoding="utf-8")).values()
     nearest = sorted(points, key=lambda point: abs(math.log(point["BS"] / batch_size)))[:number]
@@ -79,11 +81,16 @@ def reference(batch_size: int, ruleset: str, number: int = 2) -> list[Recipe]:
 
 
 def reference_file(ruleset: str) -> pathlib.Path:
-    """Return the path of a ruleset's reference convergence points in the package: by name, each with its ``Epochs to
-    converge``."""
+    """Return the path of a ruleset's reference convergence points in the package: by name, each with its
+    ``Epochs to converge``."""
     with needed_for("reference convergence points"):
         import mlperf_logging
-    return pathlib.Path(mlperf_logging.__file__).parent / "rcp_checker" / f"training_{ruleset}" / "rcps_resnet.json"
+    return (
+        pathlib.Path(mlperf_logging.__file__).parent
+        / "rcp_checker"
+        / f"training_{ruleset}"
+        / "rcps_resnet.json"
+    )
 
 
 def of_point(point: dict[str, Any]) -> Recipe:
@@ -94,9 +101,11 @@ def of_point(point: dict[str, Any]) -> Recipe:
 
 
 def learning_rates(recipe: Recipe, train_samples: int, epochs: float) -> Sequence[tuple[float, float]]:
-    """Return (epoch, learning rate) along a run of ``epochs``; empty where the recipe lacks a value or has another schedule than
-    ``rn50.benchmark.schedule``."""
-    base, warmup = (finite(recipe.values.get(key)) for key in ("base_learning_rate", "learning_rate_warmup_epochs"))
+    """Return (epoch, learning rate) along a run of ``epochs``; empty where the recipe lacks a value or has
+    another schedule than ``rn50.benchmark.schedule``."""
+    base, warmup = (
+        finite(recipe.values.get(key)) for key in ("base_learning_rate", "learning_rate_warmup_epochs")
+    )
     decay = recipe.decay_epochs(train_samples)
     fixed = {"end_learning_rate": rules.END_LEARNING_RATE, "learning_rate_decay_poly_power": rules.POLY_POWER}
     if any(recipe.values.get(key) not in (None, value) for key, value in fixed.items()):
@@ -106,4 +115,8 @@ def learning_rates(recipe: Recipe, train_samples: int, epochs: float) -> Sequenc
     # The schedule counts steps; hundredths of an epoch stand for them.
     last = round(100 * epochs)
     points = sorted(({round(last * i / 200) for i in range(1, 201)} | {round(100 * warmup)}) - {0})
-    return [(p / 100, schedule.learning_rate(p, base, round(100 * warmup), round(100 * decay))) for p in points if p <= last]
+    return [
+        (p / 100, schedule.learning_rate(p, base, round(100 * warmup), round(100 * decay)))
+        for p in points
+        if p <= last
+    ]

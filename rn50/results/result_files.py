@@ -14,10 +14,11 @@ RESULT_FILE = re.compile(r"result_.*\.txt", re.DOTALL)
 
 
 def find_result_files(paths: Sequence[pathlib.Path]) -> list[pathlib.Path]:
-    """Return the result files that ``paths`` mean, each once: files as they are, folders with every ``result_*.txt`` below them,
-    in the order of the numbers in their names.
+    """Return the result files that ``paths`` mean, each once: files as they are, folders with every
+    ``result_*.txt`` below them, in the order of the numbers in their names.
 
-    Where a folder holds a published tree (``results/<system>/<benchmark>/``), only the files of this benchmark are taken.
+    Where a folder holds a published tree (``results/<system>/<benchmark>/``), only the files of this
+    benchmark are taken.
 
     Raises:
         UserError: a path does not exist, no result file lies below it, or a folder cannot be read.
@@ -36,15 +37,24 @@ def _below(path: pathlib.Path) -> list[pathlib.Path]:
         return [path]
     files = sorted(_walk(path), key=_in_order)
     if not files:
-        raise UserError(path, "no result_*.txt below it", "give a folder that holds result files, or the files themselves")
-    return [file for file in files if os.path.basename(os.path.realpath(file.parent)) == rules.BENCHMARK] or files
+        raise UserError(
+            path, "no result_*.txt below it", "give a folder that holds result files, or the files themselves"
+        )
+    return [
+        file for file in files if os.path.basename(os.path.realpath(file.parent)) == rules.BENCHMARK
+    ] or files
 
 
 def _walk(folder: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Yield the result files below ``folder``. Do not follow links to folders, because they may form a loop."""
+    """Yield the result files below ``folder``. Do not follow links to folders, because they may form a
+    loop."""
 
     def refuse(error: OSError) -> None:
-        raise UserError(error.filename, f"cannot be read ({error.strerror})", "make the folder readable, or name those that are")
+        raise UserError(
+            error.filename,
+            f"cannot be read ({error.strerror})",
+            "make the folder readable, or name those that are",
+        )
 
     for below, _, names in os.walk(folder, onerror=refuse):
         for name in names:

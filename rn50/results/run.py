@@ -1,8 +1,9 @@
 """Read the runs of a result and select those that count.
 
-Source: MLPerf Training rules, section "Benchmark Results": the fastest and the slowest of five runs are dropped; one run that did
-not converge may count as the slowest. Among more than five runs, every five consecutive ones are a set, and the set with the
-median score is the result, so that submitters cannot choose their runs.
+Source: MLPerf Training rules, section "Benchmark Results": the fastest and the slowest of five runs are
+dropped; one run that did not converge may count as the slowest. Among more than five runs, every five
+consecutive ones are a set, and the set with the median score is the result, so that submitters cannot choose
+their runs.
 """
 
 import functools
@@ -52,8 +53,9 @@ def read(file: pathlib.Path) -> Run:
 
 
 def median_set(runs: Sequence[Run]) -> list[int]:
-    """Return the indices of the runs that make the score: all of up to five, else the five consecutive ones whose score is the
-    median of all such sets. An even number of sets takes the slower of the middle two. Runs are ordered by ``run_start``."""
+    """Return the indices of the runs that make the score: all of up to five, else the five consecutive ones
+    whose score is the median of all such sets. An even number of sets takes the slower of the middle two.
+    Runs are ordered by ``run_start``."""
     if len(runs) <= rules.RUNS:
         return list(range(len(runs)))
     in_time = sorted(range(len(runs)), key=lambda i: runs[i].log.run_start_ms or 0)
@@ -68,6 +70,6 @@ def _minutes(chosen: Sequence[int], runs: Sequence[Run]) -> float:
 
 
 def kept(chosen: Sequence[int], runs: Sequence[Run]) -> list[int]:
-    """Return the set without its fastest and its slowest run. A run that did not converge is the slowest whatever its clock says,
-    because it may have stopped early."""
+    """Return the set without its fastest and its slowest run. A run that did not converge is the slowest
+    whatever its clock says, because it may have stopped early."""
     return sorted(chosen, key=lambda i: (not runs[i].converged, runs[i].log.minutes or 0.0))[1:-1]

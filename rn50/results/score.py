@@ -1,8 +1,9 @@
 """Compute the score of a set of runs: the olympic mean of their minutes to target.
 
-Source: MLPerf Training rules, sections "Run Results" (the time of a run) and "Benchmark Results" (the fastest and the slowest run
-are dropped and the rest averaged; one run that did not converge may be the slowest, more make the result invalid). The mean is
-reported wherever it can be computed; ``result_rules`` decides whether the result is valid.
+Source: MLPerf Training rules, sections "Run Results" (the time of a run) and "Benchmark Results" (the fastest
+and the slowest run are dropped and the rest averaged; one run that did not converge may be the slowest, more
+make the result invalid). The mean is reported wherever it can be computed; ``result_rules`` decides whether
+the result is valid.
 """
 
 import pathlib
@@ -23,8 +24,9 @@ MANY_FILES = 100
 
 @dataclass(frozen=True)
 class RunScore:
-    """One run. ``epochs`` and ``accuracy`` (a fraction) are those of the evaluation that decided it: the first one at the target,
-    or the last one where none reached it. ``kept`` is True where its ``minutes`` are in the mean."""
+    """One run. ``epochs`` and ``accuracy`` (a fraction) are those of the evaluation that decided it: the
+    first one at the target, or the last one where none reached it. ``kept`` is True where its ``minutes`` are
+    in the mean."""
 
     file: pathlib.Path
     seed: int | None
@@ -41,13 +43,15 @@ class RunScore:
 
 @dataclass(frozen=True)
 class SystemScore:
-    """The runs of one system and their mean in minutes. ``olympic_minutes`` is None where too few runs reached the target.
-    ``reasons`` say why the result is not ``valid``: too few runs, and the ``errors`` by the rules of a result. ``label`` is
-    ``rules.NOT_A_RESULT`` for runs of anything but the benchmark's own task, else None.
+    """The runs of one system and their mean in minutes. ``olympic_minutes`` is None where too few runs
+    reached the target. ``reasons`` say why the result is not ``valid``: too few runs, and the ``errors`` by
+    the rules of a result. ``label`` is ``rules.NOT_A_RESULT`` for runs of anything but the benchmark's own
+    task, else None.
 
-    ``convergence`` compares the epochs to target on ImageNet with the reference. ``scaled_minutes`` is the published score where
-    it passes, from round v2.1 on. ``images_per_second`` is the number of training images of the kept runs over their whole time.
-    ``spread`` is (slowest - fastest) / mean of the runs of the set that converged, as a fraction.
+    ``convergence`` compares the epochs to target on ImageNet with the reference. ``scaled_minutes`` is the
+    published score where it passes, from round v2.1 on. ``images_per_second`` is the number of training
+    images of the kept runs over their whole time. ``spread`` is (slowest - fastest) / mean of the runs of the
+    set that converged, as a fraction.
     """
 
     system: str
@@ -64,7 +68,8 @@ class SystemScore:
     accelerators: int | None = None
     images_per_second: float | None = None
     mean_minutes: float | None = None
-    """Mean of fewer runs than a score takes, where all converged and no rule is broken: an estimate of the score."""
+    """Mean of fewer runs than a score takes, where all converged and no rule is broken: an estimate of the
+    score."""
     unverified: str | None = None
     """``rules.NOT_VERIFIED`` for a result that MLCommons has not reviewed, else None."""
 
@@ -78,20 +83,29 @@ class SystemScore:
 
     @property
     def images_per_second_per_accelerator(self) -> float | None:
-        """``images_per_second`` per accelerator; None where the system description is missing or names no accelerators."""
-        return self.images_per_second / self.accelerators if self.images_per_second and self.accelerators else None
+        """``images_per_second`` per accelerator; None where the system description is missing or names no
+        accelerators."""
+        return (
+            self.images_per_second / self.accelerators
+            if self.images_per_second and self.accelerators
+            else None
+        )
 
 
 def score(
-    paths: Sequence[pathlib.Path], ruleset: str | None = None, progress: Callable[[int, int], None] = lambda done, total: None
+    paths: Sequence[pathlib.Path],
+    ruleset: str | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[SystemScore]:
-    """Score result files, folders of them or published trees; the files of one folder are the runs of one system.
+    """Score result files, folders of them or published trees; the files of one folder are the runs of one
+    system.
 
-    ``ruleset`` selects the reference convergence points. None takes that of the round that a folder of a published tree names,
-    else the newest. ``progress(done, total)`` counts the files read, from ``MANY_FILES`` on.
+    ``ruleset`` selects the reference convergence points. None takes that of the round that a folder of a
+    published tree names, else the newest. ``progress(done, total)`` counts the files read, from
+    ``MANY_FILES`` on.
 
-    Raises:
-        UserError: a path does not exist, holds no result file, or holds one that is no log or of another benchmark.
+    Raises: UserError: a path does not exist, holds no result file, or holds one that is no log or of another
+        benchmark.
     """
     if ruleset is not None:
         tree.refuse_unknown([ruleset])
@@ -102,15 +116,19 @@ def score(
         if len(files) >= MANY_FILES:
             progress(done, len(files))
         if found.log.benchmark not in (None, rules.BENCHMARK):
-            raise UserError(file, f"a log of {found.log.benchmark}", f"only {rules.BENCHMARK} is scored, leave this file out")
+            raise UserError(
+                file,
+                f"a log of {found.log.benchmark}",
+                f"only {rules.BENCHMARK} is scored, leave this file out",
+            )
         folders.setdefault(file.parent.resolve(), []).append(found)
     return [score_runs(folder, runs, ruleset) for folder, runs in folders.items()]
 
 
 def _system(folder: pathlib.Path, runs: Sequence[Run]) -> str:
-    """Return the name of a system. In a published tree it is the folder above ``resnet/``, because that name is the known one and
-    the logs of one system may differ in theirs. Elsewhere it is ``submission_platform``, else the folder's name, because a
-    folder can have any name."""
+    """Return the name of a system. In a published tree it is the folder above ``resnet/``, because that name
+    is the known one and the logs of one system may differ in theirs. Elsewhere it is ``submission_platform``,
+    else the folder's name, because a folder can have any name."""
     if folder.name == rules.BENCHMARK:
         return folder.parent.name
     return next((each.log.platform for each in runs if each.log.platform), folder.name)
@@ -129,7 +147,13 @@ def score_runs(folder: pathlib.Path, runs: Sequence[Run], ruleset: str | None = 
     mean = sum(minutes) / len(minutes) if minutes else None
     convergence = None
     batch_size = runs[chosen[0]].log.global_batch_size
-    if mean is not None and batch_size and batch_size > 0 and not judged.label and ruleset in rules.RCP_RULESETS:
+    if (
+        mean is not None
+        and batch_size
+        and batch_size > 0
+        and not judged.label
+        and ruleset in rules.RCP_RULESETS
+    ):
         converged = [runs[i] for i in chosen if runs[i].converged]
         epochs = (*sorted(map(_epochs, converged)), *[None] * (len(chosen) - len(converged)))
         convergence = rcp.judge(ruleset, batch_size, epochs)
@@ -151,7 +175,9 @@ def score_runs(folder: pathlib.Path, runs: Sequence[Run], ruleset: str | None = 
         convergence=convergence,
         division=next((each.log.division for each in runs if each.log.division), None),
         scaled_minutes=mean * convergence.factor if scaled and mean is not None and convergence else None,
-        spread=(max(times) - min(times)) / (sum(times) / len(times)) if len(times) > 1 and any(times) else None,
+        spread=(max(times) - min(times)) / (sum(times) / len(times))
+        if len(times) > 1 and any(times)
+        else None,
         accelerators=accelerators,
         images_per_second=sum(images) / sum(minutes) / 60 if all(images) and any(minutes) else None,
         mean_minutes=sum(times) / len(times) if so_far else None,

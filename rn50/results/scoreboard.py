@@ -15,7 +15,8 @@ _MOST_REASONS = 5
 
 
 def to_json(scores: Sequence[SystemScore]) -> dict[str, Any]:
-    """Return the scores as JSON values; minutes have the four decimals of published results, accuracies are as logged."""
+    """Return the scores as JSON values; minutes have the four decimals of published results, accuracies are
+    as logged."""
     return {"systems": [_system_to_json(system) for system in scores]}
 
 
@@ -34,7 +35,8 @@ def _system_to_json(system: SystemScore) -> dict[str, Any]:
         "label": system.label,
         "unverified": system.unverified,
         "division": system.division,
-        "convergence": convergence and {
+        "convergence": convergence
+        and {
             "ruleset": convergence.ruleset,
             "passed": convergence.passed,
             "message": convergence.message,
@@ -63,26 +65,47 @@ def _system_to_json(system: SystemScore) -> dict[str, Any]:
 
 
 def to_csv(scores: Sequence[SystemScore]) -> str:
-    """Return CSV with a row per run, followed by the score of its system with all reasons in one cell; findings are left out."""
+    """Return CSV with a row per run, followed by the score of its system with all reasons in one cell;
+    findings are left out."""
     of_run = ("file", "seed", "epochs", "accuracy", "status", "minutes", "kept", "in_set")
-    of_system = ("valid", "olympic_minutes", "reasons", "label", "unverified", "spread", "accelerators",
-                 "images_per_second_per_accelerator")
-    rows: list[tuple[Any, ...]] = [("system", *of_run, *of_system, "rcp_ruleset", "rcp_passed", "rcp_factor", "scaled_minutes")]
+    of_system = (
+        "valid",
+        "olympic_minutes",
+        "reasons",
+        "label",
+        "unverified",
+        "spread",
+        "accelerators",
+        "images_per_second_per_accelerator",
+    )
+    rows: list[tuple[Any, ...]] = [
+        ("system", *of_run, *of_system, "rcp_ruleset", "rcp_passed", "rcp_factor", "scaled_minutes")
+    ]
     for system in to_json(scores)["systems"]:
         system["reasons"] = "; ".join(system["reasons"])
         convergence = system["convergence"] or {}
         behind = [convergence.get(key) for key in ("ruleset", "passed", "factor", "scaled_minutes")]
         for run in system["runs"]:
-            rows.append((system["system"], *(run[key] for key in of_run), *(system[key] for key in of_system), *behind))
+            rows.append(
+                (
+                    system["system"],
+                    *(run[key] for key in of_run),
+                    *(system[key] for key in of_system),
+                    *behind,
+                )
+            )
     return csv_text(rows)
 
 
 def print_table(scores: Sequence[SystemScore], console: Terminal) -> None:
-    """Print for each system a table of its runs, the findings on their logs, and the score line with its label."""
+    """Print for each system a table of its runs, the findings on their logs, and the score line with its
+    label."""
     for system in scores:
         table = Table(title=system.name, title_justify="left")
         for heading in ("file", "seed", "epochs", "accuracy", "status", "minutes", "score"):
-            table.add_column(heading, justify="left" if heading in ("file", "status", "score") else "right", no_wrap=True)
+            table.add_column(
+                heading, justify="left" if heading in ("file", "status", "score") else "right", no_wrap=True
+            )
         for run in system.runs:
             table.add_row(
                 run.file.name,
@@ -100,7 +123,11 @@ def print_table(scores: Sequence[SystemScore], console: Terminal) -> None:
             if len(run.findings) > 3:
                 console.print(f"{run.file.name}: {len(run.findings) - 3} more findings")
         console.print(headline(system), style="bold")
-        for line in (*_further_reasons(system), *remarks(system), *([system.unverified] if system.unverified else [])):
+        for line in (
+            *_further_reasons(system),
+            *remarks(system),
+            *([system.unverified] if system.unverified else []),
+        ):
             console.print(line)
 
 
@@ -122,7 +149,9 @@ def headline(system: SystemScore) -> str:
     else:
         line = f"{system.name}: {system.olympic_minutes:.4f} minutes{_unverified(system)}, "
         line += made_of(system) if system.valid else f"{NOT_VALID}: {reason}"
-        line += "".join(f"; {run.file.name} did not converge" for run in system.runs if run.in_set and not run.converged)
+        line += "".join(
+            f"; {run.file.name} did not converge" for run in system.runs if run.in_set and not run.converged
+        )
     return f"{line} [{system.label}]" if system.label else line
 
 
@@ -151,24 +180,39 @@ def remarks(system: SystemScore, with_throughput: bool = True) -> list[str]:
         so_far = f"{system.mean_minutes:.4f} minutes{_unverified(system)}"
         lines.append(f"{so_far} is the mean so far; all runs there are reached the target")
     if system.convergence:
-        lines.append(f"reference convergence {system.convergence.ruleset}: {_convergence(system, system.convergence)}")
+        lines.append(
+            f"reference convergence {system.convergence.ruleset}: {_convergence(system, system.convergence)}"
+        )
     if system.images_per_second and with_throughput:
         per_accelerator = system.images_per_second_per_accelerator
-        each = f", {per_accelerator:,.0f} on each of {system.accelerators} accelerators" if per_accelerator else ""
+        each = (
+            f", {per_accelerator:,.0f} on each of {system.accelerators} accelerators"
+            if per_accelerator
+            else ""
+        )
         lines.append(f"{system.images_per_second:,.0f} images/s over the whole run{each}")
     if system.spread is not None:
-        lines.append(f"spread of the runs that converged {system.spread:.2%}: slowest less fastest, over their mean")
+        lines.append(
+            f"spread of the runs that converged {system.spread:.2%}: slowest less fastest, over their mean"
+        )
     return lines
 
 
 def _convergence(system: SystemScore, convergence: Convergence) -> str:
     if not convergence.passed:
-        verdict = "FAILED, which the open division may" if system.division == "open" else "FAILED: no score that can be published"
+        verdict = (
+            "FAILED, which the open division may"
+            if system.division == "open"
+            else "FAILED: no score that can be published"
+        )
     elif convergence.factor > 1 and system.scaled_minutes is not None:
         verdict = "passed; faster than the reference, so minutes x "
         verdict += f"{convergence.factor:.7f} = {system.scaled_minutes:.4f} minutes{_unverified(system)}"
     elif convergence.factor > 1:
-        verdict = f"passed; faster than the reference, but scores are scaled from round v{rules.SCALED_RULESETS[0][:3]} on only"
+        verdict = (
+            "passed; faster than the reference, but scores are scaled from round "
+            f"v{rules.SCALED_RULESETS[0][:3]} on only"
+        )
     else:
         verdict = "passed; not scaled"
     return f"{convergence.message}, {verdict}"

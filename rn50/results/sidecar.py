@@ -34,8 +34,8 @@ def read(log: pathlib.Path) -> Mapping[str, Any]:
 
 
 def _is_ours(saved: Any) -> bool:
-    """Return True if ``saved`` has the structure that ``provenance.save`` writes, so that no other code checks it again. Texts
-    may be anything."""
+    """Return True if ``saved`` has the structure that ``provenance.save`` writes, so that no other code
+    checks it again. Texts may be anything."""
     if not isinstance(saved, dict) or not isinstance(saved.get("config", {}), dict):
         return False
     sections = [saved.get("config", {}).get(name, {}) for name in _SECTIONS]
@@ -43,7 +43,9 @@ def _is_ours(saved: Any) -> bool:
     if not all(isinstance(each, dict) for each in (*sections, *tables)):
         return False
     run = section(saved, "run")
-    texts = [saved[name] for name in _TEXTS if saved.get(name) is not None] + [run[name] for name in _NAMES if name in run]
+    texts = [saved[name] for name in _TEXTS if saved.get(name) is not None] + [
+        run[name] for name in _NAMES if name in run
+    ]
     texts += [value for table in tables for value in table.values()]
     return (
         all(isinstance(text, str) and "\0" not in text for text in texts)

@@ -1,14 +1,17 @@
-"""Test whether so few runs show a difference: p-values and intervals, corrected for several tests made at once.
+"""Test whether so few runs show a difference: p-values and intervals, corrected for several tests made at
+once.
 
-The interval of a difference of means is Welch's (B. L. Welch, Biometrika 34, 1947), which does not assume equal variances. The
-p-value is that of the exact permutation test (R. A. Fisher, The Design of Experiments, 1935), which assumes no distribution at
-all. Five runs against five can be divided in 252 ways, so p is never below 2/252 = 0.008.
+The interval of a difference of means is Welch's (B. L. Welch, Biometrika 34, 1947), which does not assume
+equal variances. The p-value is that of the exact permutation test (R. A. Fisher, The Design of Experiments,
+1935), which assumes no distribution at all. Five runs against five can be divided in 252 ways, so p is never
+below 2/252 = 0.008.
 
-Among several tests made at once, some succeed by chance. The p-values are therefore adjusted by Y. Benjamini and Y. Hochberg
-(J. R. Stat. Soc. B 57, 1995): at most 5 % of the differences called shown are expected to be none. The intervals are widened to
-match: at most 5 % of the intervals of shown differences are expected to miss the true one (Y. Benjamini and D. Yekutieli, J. Am.
-Stat. Assoc. 100, 2005). Bonferroni's and Holm's corrections, which guard against a single mistake, are not used: with seven tests
-or more, five runs against five could not show any difference under them, however large.
+Among several tests made at once, some succeed by chance. The p-values are therefore adjusted by Y. Benjamini
+and Y. Hochberg (J. R. Stat. Soc. B 57, 1995): at most 5 % of the differences called shown are expected to be
+none. The intervals are widened to match: at most 5 % of the intervals of shown differences are expected to
+miss the true one (Y. Benjamini and D. Yekutieli, J. Am. Stat. Assoc. 100, 2005). Bonferroni's and Holm's
+corrections, which guard against a single mistake, are not used: with seven tests or more, five runs against
+five could not show any difference under them, however large.
 """
 
 import statistics
@@ -21,8 +24,8 @@ CONFIDENCE = 0.95
 
 
 def welch_interval(a: Sequence[float], b: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
-    """Return the interval of mean(b) - mean(a), with the degrees of freedom of Welch and Satterthwaite; (None, None) where a side
-    has fewer than two runs or neither has any spread."""
+    """Return the interval of mean(b) - mean(a), with the degrees of freedom of Welch and Satterthwaite;
+    (None, None) where a side has fewer than two runs or neither has any spread."""
     from scipy import stats  # takes a second to load
 
     if min(len(a), len(b)) < 2:
@@ -37,8 +40,8 @@ def welch_interval(a: Sequence[float], b: Sequence[float], confidence: float = C
 
 
 def permutation_p(a: Sequence[float], b: Sequence[float]) -> float:
-    """Return the two-sided p-value of the difference of means over all divisions of the runs, or over 9,999 random ones where
-    there are more; 1 where a side has one run, which shows nothing."""
+    """Return the two-sided p-value of the difference of means over all divisions of the runs, or over 9,999
+    random ones where there are more; 1 where a side has one run, which shows nothing."""
     import numpy as np
     from scipy import stats
 
@@ -52,8 +55,8 @@ def permutation_p(a: Sequence[float], b: Sequence[float]) -> float:
 
 
 def adjusted(p: Sequence[float]) -> list[float]:
-    """Return the p-values of tests made at once, adjusted by Benjamini and Hochberg. Each becomes the least ``p * tests / rank``
-    of the p-values that are no smaller; ranks count from the smallest p-value."""
+    """Return the p-values of tests made at once, adjusted by Benjamini and Hochberg. Each becomes the least
+    ``p * tests / rank`` of the p-values that are no smaller; ranks count from the smallest p-value."""
     least, found = 1.0, list(p)
     ascending = sorted(range(len(p)), key=lambda i: p[i])
     for rank, i in reversed(list(enumerate(ascending, 1))):
@@ -62,7 +65,7 @@ def adjusted(p: Sequence[float]) -> list[float]:
 
 
 def confidence_at_once(adjusted_p: Sequence[float]) -> float:
-    """Return the confidence that every interval needs, by Benjamini and Yekutieli: 1 - 5 % x differences shown / tests. Where
-    none is shown, one is counted."""
+    """Return the confidence that every interval needs, by Benjamini and Yekutieli: 1 - 5 % x differences
+    shown / tests. Where none is shown, one is counted."""
     shown = sum(p < 1 - CONFIDENCE for p in adjusted_p)
     return 1 - (1 - CONFIDENCE) * max(1, shown) / max(1, len(adjusted_p))

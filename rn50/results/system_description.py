@@ -39,8 +39,8 @@ def read(path: pathlib.Path) -> SystemDescription:
 
 
 def accelerators(place: Place | None) -> int | None:
-    """Return the number of accelerators of a system in a published tree; None where no description names it, which ``rn50 check``
-    reports."""
+    """Return the number of accelerators of a system in a published tree; None where no description names it,
+    which ``rn50 check`` reports."""
     try:
         return read(place.description).accelerators if place else None
     except UserError:

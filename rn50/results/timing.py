@@ -1,7 +1,9 @@
-"""Compute accuracy over time, throughput of each epoch and the parts of a run's time from the times in its log.
+"""Compute accuracy over time, throughput of each epoch and the parts of a run's time from the times in its
+log.
 
-The source is the intervals that every framework logs (``epoch_start/stop``, ``eval_start/stop``), so that the figures of any two
-results are comparable. Logs without epochs give them by blocks of epochs (``block_start/stop``).
+The source is the intervals that every framework logs (``epoch_start/stop``, ``eval_start/stop``), so that the
+figures of any two results are comparable. Logs without epochs give them by blocks of epochs
+(``block_start/stop``).
 """
 
 import bisect
@@ -30,8 +32,8 @@ class AccuracyPoint:
 class RunTimes:
     """Parts of a run's time, in seconds; those from ``first_epoch`` on add up to the time of the run.
 
-    ``initialisation`` is everything before the clock. ``blocks`` is the training of a log without epochs, including evaluations
-    that it does not log separately. ``gaps`` is the time outside all intervals.
+    ``initialisation`` is everything before the clock. ``blocks`` is the training of a log without epochs,
+    including evaluations that it does not log separately. ``gaps`` is the time outside all intervals.
     """
 
     initialisation: float | None
@@ -55,7 +57,9 @@ def accuracy_points(log: ResultLog) -> list[AccuracyPoint]:
     start = log.run_start_ms
     if start is None:
         return []
-    return [AccuracyPoint(each.epoch, (each.time_ms - start) / 60_000, each.accuracy) for each in log.evaluations]
+    return [
+        AccuracyPoint(each.epoch, (each.time_ms - start) / 60_000, each.accuracy) for each in log.evaluations
+    ]
 
 
 def run_times(log: ResultLog) -> RunTimes | None:
@@ -87,7 +91,8 @@ def run_times(log: ResultLog) -> RunTimes | None:
 
 
 def throughput(log: ResultLog) -> Throughput:
-    """Return the images per second: training samples over the time of an epoch or block, less the evaluations within it."""
+    """Return the images per second: training samples over the time of an epoch or block, less the evaluations
+    within it."""
     samples = log.epoch_samples
     if not samples:
         return Throughput((), False)
@@ -114,8 +119,8 @@ def throughput(log: ResultLog) -> Throughput:
 
 
 def training_rate(logs: Sequence[ResultLog]) -> float | None:
-    """Return the images/s in training: the median over the epochs or blocks of all ``logs``, without the first of each, which
-    warms up. A log that has only one gives that one."""
+    """Return the images/s in training: the median over the epochs or blocks of all ``logs``, without the
+    first of each, which warms up. A log that has only one gives that one."""
     found = [throughput(log).epochs for log in logs]
     rates = [rate for epochs in found for _, rate in epochs[1:] or epochs]
     return statistics.median(rates) if rates else None
@@ -133,8 +138,9 @@ def losses(log: ResultLog) -> list[tuple[float, float]]:
 
 
 def _intervals(log: ResultLog, name: str, numbered_by: str) -> dict[float, Interval]:
-    """Return the intervals ``<name>_start`` to ``<name>_stop`` by number. Where several ranks log one, the first start and the
-    last stop count. An interval that is not closed or does not end after its start is left out."""
+    """Return the intervals ``<name>_start`` to ``<name>_stop`` by number. Where several ranks log one, the
+    first start and the last stop count. An interval that is not closed or does not end after its start is
+    left out."""
     starts: dict[float, int] = {}
     stops: dict[float, int] = {}
     for event in log.events:
@@ -147,7 +153,9 @@ def _intervals(log: ResultLog, name: str, numbered_by: str) -> dict[float, Inter
             starts[number] = min(event.time_ms, starts.get(number, event.time_ms))
         else:
             stops[number] = max(event.time_ms, stops.get(number, event.time_ms))
-    return {number: (start, stops[number]) for number, start in starts.items() if stops.get(number, start) > start}
+    return {
+        number: (start, stops[number]) for number, start in starts.items() if stops.get(number, start) > start
+    }
 
 
 def _length(intervals: Sequence[Interval]) -> int:
@@ -167,7 +175,8 @@ def _merged(intervals: Sequence[Interval]) -> list[Interval]:
 
 
 def _covered_by(intervals: Sequence[Interval]) -> Callable[[Interval], int]:
-    """Return a function from an interval to the milliseconds of it that ``intervals`` cover, in logarithmic time."""
+    """Return a function from an interval to the milliseconds of it that ``intervals`` cover, in logarithmic
+    time."""
     merged = _merged(intervals)
     firsts = [first for first, _ in merged]
     before = list(itertools.accumulate((last - first for first, last in merged), initial=0))

@@ -13,7 +13,8 @@ _ROUND = re.compile(r"(?:.*[_-])?v(\d\.\d)")
 
 @dataclass(frozen=True)
 class Place:
-    """The folder of the organisation, the name of the system, and the ruleset of the round that a folder above names, or None."""
+    """The folder of the organisation, the name of the system, and the ruleset of the round that a folder
+    above names, or None."""
 
     organisation: pathlib.Path
     system: str
@@ -29,8 +30,11 @@ def refuse_unknown(rulesets: Iterable[str]) -> None:
     """Raise UserError for a ruleset that does not know this benchmark."""
     for ruleset in rulesets:
         if ruleset not in rules.RULESETS:
-            raise UserError(f"ruleset {ruleset}", f"not one that knows {rules.BENCHMARK}",
-                            f"give one of {', '.join(rules.RULESETS)}")
+            raise UserError(
+                f"ruleset {ruleset}",
+                f"not one that knows {rules.BENCHMARK}",
+                f"give one of {', '.join(rules.RULESETS)}",
+            )
 
 
 def place(folder: pathlib.Path) -> Place | None:

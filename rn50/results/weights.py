@@ -1,7 +1,7 @@
 """Weights of a trained network: ``result_<N>.safetensors``, which every implementation writes and reads.
 
-The tensors are float32, with the names and shapes of ``rn50.benchmark.network.shapes``. The header has ``FACTS`` as texts. The
-format is safetensors, which holds numbers and no code; a file may come from anybody.
+The tensors are float32, with the names and shapes of ``rn50.benchmark.network.shapes``. The header has
+``FACTS`` as texts. The format is safetensors, which holds numbers and no code; a file may come from anybody.
 """
 
 import os
@@ -22,8 +22,8 @@ LARGEST = 1 << 30
 """Bytes; the benchmark's network has 102 million."""
 SUFFIX = ".safetensors"
 FACTS = {"classes": 100_000, "width": 16, "image_size": 4_096, "eval_resize": 4_096}
-"""Names of the configuration's values in the header, and the largest value of each. Further facts are for people:
-framework, precision, seed, epoch, accuracy, configuration, certificate."""
+"""Names of the configuration's values in the header, and the largest value of each. Further facts are for
+people: framework, precision, seed, epoch, accuracy, configuration, certificate."""
 _REMEDY = "give a file that SAVE_WEIGHTS=1 or rn50 wrote"
 
 
@@ -62,7 +62,9 @@ def path(log: pathlib.Path) -> pathlib.Path:
 
 def write(file: pathlib.Path, weights: Weights, may_replace: str = files.NOTHING) -> None:
     """Write a file of weights, whole or not at all. Raises UserError if it cannot be written."""
-    arrays: dict[str, np.ndarray] = {name: np.ascontiguousarray(array, np.float32) for name, array in weights.arrays.items()}
+    arrays: dict[str, np.ndarray] = {
+        name: np.ascontiguousarray(array, np.float32) for name, array in weights.arrays.items()
+    }
     content = format_.save(arrays, {"file": files.MARK, **weights.facts})
     files.write(file, content, may_replace, "free the disk, or name another file")
 
@@ -70,7 +72,8 @@ def write(file: pathlib.Path, weights: Weights, may_replace: str = files.NOTHING
 def read(file: pathlib.Path) -> Weights:
     """Return the weights of a file.
 
-    Raises UserError if it is no such file, or its tensors are not those of the network that its header describes.
+    Raises UserError if it is no such file, or its tensors are not those of the network that its header
+    describes.
     """
     with files.open_regular(file, _REMEDY) as stream:
         if os.fstat(stream.fileno()).st_size > LARGEST:
@@ -86,7 +89,9 @@ def read(file: pathlib.Path) -> Weights:
             raise UserError(file, f"no safetensors file ({error})", _REMEDY) from None
     unlike = next((name for name, array in arrays.items() if not np.isfinite(array).all()), None)
     if unlike:
-        raise UserError(file, f"{unlike} has values that are no finite numbers", "train again: that run diverged")
+        raise UserError(
+            file, f"{unlike} has values that are no finite numbers", "train again: that run diverged"
+        )
     return Weights(arrays, facts)
 
 
@@ -94,18 +99,30 @@ def _refuse_other_facts(file: pathlib.Path, facts: Mapping[str, str]) -> None:
     for name, largest in FACTS.items():
         value = facts.get(name, "nothing")
         if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,17})?", value) or not 0 < float(value) <= largest:
-            raise UserError(file, f"no weights of this network (its header says {value[:20]} of {name})", _REMEDY)
+            raise UserError(
+                file, f"no weights of this network (its header says {value[:20]} of {name})", _REMEDY
+            )
         if name != "width" and not value.isdecimal():
-            raise UserError(file, f"no weights of this network (its header says {value} of {name}, no whole number)", _REMEDY)
+            raise UserError(
+                file,
+                f"no weights of this network (its header says {value} of {name}, no whole number)",
+                _REMEDY,
+            )
 
 
-def _refuse_other_tensors(file: pathlib.Path, wanted: Mapping[str, tuple[int, ...]], found: Mapping[str, Any]) -> None:
+def _refuse_other_tensors(
+    file: pathlib.Path, wanted: Mapping[str, tuple[int, ...]], found: Mapping[str, Any]
+) -> None:
     for name, shape in wanted.items():
         if name not in found:
             raise UserError(file, f"no weights of this network (there is no {name})", _REMEDY)
         if found[name].get_dtype() != "F32" or tuple(found[name].get_shape()) != shape:
             has = f"{found[name].get_dtype()} {found[name].get_shape()}"
-            raise UserError(file, f"{name} is {has[:60]}; a network of its classes and width has F32 {list(shape)}", _REMEDY)
+            raise UserError(
+                file,
+                f"{name} is {has[:60]}; a network of its classes and width has F32 {list(shape)}",
+                _REMEDY,
+            )
     other = sorted(set(found) - set(wanted))
     if other:
         raise UserError(file, f"no weights of this network ({other[0][:60]} is none of its tensors)", _REMEDY)

@@ -26,8 +26,8 @@ class Timing(NamedTuple):
     """Median of the repeats."""
     fastest_seconds: float
     bus_gb_per_second: float
-    """``2 (n - 1) / n * bytes / seconds``: the least that each of the n ranks has to send and receive, whatever the algorithm. It
-    is the "busbw" of nccl-tests."""
+    """``2 (n - 1) / n * bytes / seconds``: the least that each of the n ranks has to send and receive,
+    whatever the algorithm. It is the "busbw" of nccl-tests."""
 
 
 def time_sums(communicator: Communicator, size: int, repeats: int) -> Timing:
@@ -52,15 +52,16 @@ def before_the_clock(config: Config, implementation: Implementation, hosts: Mapp
     microseconds = communicator.all_reduce(microseconds)
     fastest = int(microseconds.argmin())
     lines = [
-        f"{communicator.size} ranks, {communicator.library}: {timing.bytes / 1e6:.1f} MB of gradients are summed in "
-        f"{timing.seconds * 1e3:.1f} ms ({timing.bus_gb_per_second:.2f} GB/s); a forward pass takes "
-        f"{microseconds.min() / 1e3:.1f} to {microseconds.max() / 1e3:.1f} ms"
+        f"{communicator.size} ranks, {communicator.library}: {timing.bytes / 1e6:.1f} MB of gradients are "
+        f"summed in {timing.seconds * 1e3:.1f} ms ({timing.bus_gb_per_second:.2f} GB/s); a forward pass "
+        f"takes {microseconds.min() / 1e3:.1f} to {microseconds.max() / 1e3:.1f} ms"
     ]
     for rank in np.flatnonzero(microseconds > SLOW * microseconds[fastest]):
         times = microseconds[rank] / microseconds[fastest]
         lines.append(
-            f"warning: rank {rank} ({hosts.get(int(rank), '?')}) takes {times:.1f} times as long for a forward pass as rank "
-            f"{fastest} ({hosts.get(fastest, '?')}), and all wait for it; look at load, clocks and binding of its cores"
+            f"warning: rank {rank} ({hosts.get(int(rank), '?')}) takes {times:.1f} times as long for a "
+            f"forward pass as rank {fastest} ({hosts.get(fastest, '?')}), and all wait for it; look at "
+            "load, clocks and binding of its cores"
         )
     return lines
 

@@ -1,8 +1,8 @@
 """The state of a run between two epochs, from which RESUME=1 goes on: CHECKPOINT_EPOCHS.
 
-A checkpoint is written while the clock runs. After it the input pipeline starts anew, with a seed that follows from the run's
-seed and the epoch, because the state of its random numbers cannot be saved. So a resumed run goes on exactly as the run that
-wrote the checkpoint did or would have done.
+A checkpoint is written while the clock runs. After it the input pipeline starts anew, with a seed that
+follows from the run's seed and the epoch, because the state of its random numbers cannot be saved. So a
+resumed run goes on exactly as the run that wrote the checkpoint did or would have done.
 """
 
 import contextlib
@@ -44,11 +44,15 @@ def path(config: Config) -> pathlib.Path:
 
 
 def refuse_impossible(config: Config) -> None:
-    """Raise UserError if checkpoints are to be written and could not be: the log has no file, or another file is in the way."""
+    """Raise UserError if checkpoints are to be written and could not be: the log has no file, or another file
+    is in the way."""
     if config.run.checkpoint_epochs:
         if not config.run.result_file:
-            raise UserError(f"CHECKPOINT_EPOCHS={config.run.checkpoint_epochs}",
-                            "checkpoints are saved beside the log, which has no file", "set RESULT_FILE")
+            raise UserError(
+                f"CHECKPOINT_EPOCHS={config.run.checkpoint_epochs}",
+                "checkpoints are saved beside the log, which has no file",
+                "set RESULT_FILE",
+            )
         files.refuse_to_replace(path(config), files.OURS, "set another RESULT_FILE")
 
 
@@ -63,7 +67,8 @@ def seed_after(seed: int, epoch: int) -> int:
 
 
 def write(config: Config, implementation: Implementation, seed: int, epoch: int) -> None:
-    """Write the state after ``epoch`` in place of an older one, and start the input pipeline anew. All ranks call it.
+    """Write the state after ``epoch`` in place of an older one, and start the input pipeline anew. All ranks
+    call it.
 
     Raises UserError if it cannot be written.
     """
@@ -71,9 +76,16 @@ def write(config: Config, implementation: Implementation, seed: int, epoch: int)
     arrays = {**weights, **{f"{name}{_MOMENTUM}": array for name, array in implementation.momentum().items()}}
     arrays.update(_statistics_of_ranks(weights, communicator))
     if communicator.rank == 0:
-        facts = {"file": files.MARK, "configuration": config.sha256, "seed": str(seed), "epoch": str(epoch),
-                 "precision": implementation.precision.name}
-        files.write(path(config), format_.save(arrays, facts), files.OURS, "free the disk, or set another RESULT_FILE")
+        facts = {
+            "file": files.MARK,
+            "configuration": config.sha256,
+            "seed": str(seed),
+            "epoch": str(epoch),
+            "precision": implementation.precision.name,
+        }
+        files.write(
+            path(config), format_.save(arrays, facts), files.OURS, "free the disk, or set another RESULT_FILE"
+        )
     implementation.begin_after(epoch, seed_after(seed, epoch))
 
 
@@ -86,11 +98,17 @@ def read(config: Config) -> Checkpoint | None:
         return None
     file = path(config)
     try:
-        with files.open_regular(file, _REMEDY) as stream, \
-                safetensors.safe_open(f"/proc/self/fd/{stream.fileno()}", "np") as opened:
+        with (
+            files.open_regular(file, _REMEDY) as stream,
+            safetensors.safe_open(f"/proc/self/fd/{stream.fileno()}", "np") as opened,
+        ):
             facts = opened.metadata() or {}
             if facts.get("configuration") != config.sha256:
-                raise UserError(file, "the run that wrote it had another configuration", f"set its variables, or {_REMEDY}")
+                raise UserError(
+                    file,
+                    "the run that wrote it had another configuration",
+                    f"set its variables, or {_REMEDY}",
+                )
             arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 it is no mapping
             return Checkpoint(file, int(facts["epoch"]), int(facts["seed"]), facts["precision"], arrays)
     except files.MissingError:
@@ -103,8 +121,11 @@ def agree(found: Checkpoint | None, communicator: Communicator) -> None:
     """Raise UserError unless all ranks found the same checkpoint."""
     epoch = found.epoch if found else 0
     if int(communicator.all_reduce(np.array([epoch], np.int64))[0]) != epoch * communicator.size:
-        raise UserError("RESUME=1", f"this rank has a checkpoint of epoch {epoch}, and not every other",
-                        "let RESULT_FILE lie in a folder that all machines share")
+        raise UserError(
+            "RESUME=1",
+            f"this rank has a checkpoint of epoch {epoch}, and not every other",
+            "let RESULT_FILE lie in a folder that all machines share",
+        )
 
 
 def restore(found: Checkpoint, implementation: Implementation) -> None:
@@ -131,7 +152,9 @@ def remove(config: Config) -> None:
         path(config).unlink()
 
 
-def _statistics_of_ranks(weights: Mapping[str, np.ndarray], communicator: Communicator) -> dict[str, np.ndarray]:
+def _statistics_of_ranks(
+    weights: Mapping[str, np.ndarray], communicator: Communicator
+) -> dict[str, np.ndarray]:
     """Return the running statistics of all ranks but the first, each rank's own, by name."""
     own = {name: array for name, array in weights.items() if _RUNNING in name}
     if communicator.size == 1 or not own:
@@ -145,5 +168,7 @@ def _statistics_of_ranks(weights: Mapping[str, np.ndarray], communicator: Commun
     return {
         f"rank{rank}/{name}": part.reshape(own[name].shape)
         for rank in range(1, communicator.size)
-        for name, part in zip(own, np.split(table[rank].astype(np.int32).view(np.float32), ends), strict=False)
+        for name, part in zip(
+            own, np.split(table[rank].astype(np.int32).view(np.float32), ends), strict=False
+        )
     }

@@ -13,7 +13,7 @@ def _boot_time() -> float:
 def now_ms() -> int:
     """Return the wall-clock time in milliseconds since the epoch, the unit of ``time_ms``.
 
-    The wall clock is read once per process. From then on a clock counts that nobody can set and that runs while the machine
-    sleeps. So differences are right even if the wall clock jumps in mid-run.
+    The wall clock is read once per process. From then on a clock counts that nobody can set and that runs
+    while the machine sleeps. So differences are right even if the wall clock jumps in mid-run.
     """
     return int((_boot_time() + time.clock_gettime(time.CLOCK_BOOTTIME)) * 1000)

@@ -1,4 +1,5 @@
-"""Show a run to a person: a live progress bar on a terminal, a plain line per epoch elsewhere; to ``rn50 run``, its progress."""
+"""Show a run to a person: a live progress bar on a terminal, a plain line per epoch elsewhere; to ``rn50
+run``, its progress."""
 
 import json
 import time
@@ -17,7 +18,8 @@ _MARK = "rn50 progress "
 
 
 class Progress(NamedTuple):
-    """Progress within a run: the current epoch, counted from 1, the part of it that is done, and its rate and loss so far."""
+    """Progress within a run: the current epoch, counted from 1, the part of it that is done, and its rate and
+    loss so far."""
 
     epoch: int
     share: float
@@ -32,7 +34,7 @@ class Progress(NamedTuple):
 
 def told(line: str) -> Progress | None:
     """Return the progress that a line tells, or None for any other line."""
-    return Progress(*json.loads(line[len(_MARK):])) if line.startswith(_MARK) else None
+    return Progress(*json.loads(line[len(_MARK) :])) if line.startswith(_MARK) else None
 
 
 class Display:
@@ -58,8 +60,8 @@ class Display:
 
 
 class LiveDisplay(Display):
-    """Shows epoch, images/s, loss, latest top-1 and the time left to the last evaluation; a run that reaches its target ends
-    sooner."""
+    """Shows epoch, images/s, loss, latest top-1 and the time left to the last evaluation; a run that reaches
+    its target ends sooner."""
 
     def __init__(self, config: Config, console: Terminal):
         h = config.hyperparameters
@@ -81,7 +83,13 @@ class LiveDisplay(Display):
             transient=True,
         )
         self._task = self._progress.add_task(
-            "", total=self._epochs * self._samples_per_epoch, epoch=0, rate="-", loss="-", top1="-", start=False
+            "",
+            total=self._epochs * self._samples_per_epoch,
+            epoch=0,
+            rate="-",
+            loss="-",
+            top1="-",
+            start=False,
         )
 
     def __enter__(self) -> "LiveDisplay":
@@ -117,12 +125,14 @@ class LiveDisplay(Display):
         )
 
     def epoch_ends(self, epoch: int, images_per_second: float) -> None:
-        self._progress.update(self._task, completed=epoch * self._samples_per_epoch, rate=f"{images_per_second:,.0f}")
+        self._progress.update(
+            self._task, completed=epoch * self._samples_per_epoch, rate=f"{images_per_second:,.0f}"
+        )
         if not self._console.live:
             left = (time.monotonic() - self._begin) / epoch * (self._epochs - epoch)
             self._console.print(
-                f"epoch {epoch:>2}/{self._epochs}  {images_per_second:,.0f} img/s  top-1 {self._shown_top1()}  "
-                f"ETA <= {left:.0f} s",
+                f"epoch {epoch:>2}/{self._epochs}  {images_per_second:,.0f} img/s  top-1 "
+                f"{self._shown_top1()}  ETA <= {left:.0f} s"
             )
 
     def evaluated(self, epoch: int, accuracy: float) -> None:

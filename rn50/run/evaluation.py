@@ -24,19 +24,36 @@ def environment_for(file: pathlib.Path, config: Config) -> dict[str, str]:
     """
     saved = weights.read(file)
     if saved.classes != config.data.classes:
-        raise UserError(file, f"it tells {saved.classes} classes apart, and the data set has NUMCLASSES={config.data.classes}",
-                        "name the configuration of its data set")
-    return {"WIDTH": saved.facts["width"], "IMAGE_SIZE": str(saved.image_size), "EVAL_RESIZE": str(saved.eval_resize),
-            "STEP_MODE": "eager"}
+        raise UserError(
+            file,
+            f"it tells {saved.classes} classes apart, and the data set has NUMCLASSES={config.data.classes}",
+            "name the configuration of its data set",
+        )
+    return {
+        "WIDTH": saved.facts["width"],
+        "IMAGE_SIZE": str(saved.image_size),
+        "EVAL_RESIZE": str(saved.eval_resize),
+        "STEP_MODE": "eager",
+    }
 
 
 def arguments(file: pathlib.Path, report: pathlib.Path | None, as_json: bool) -> list[str]:
     """Return the arguments for ``rn50`` as one rank of the evaluation."""
-    return ["evaluate", str(file), "--as-rank", *(["--report", str(report)] if report else []), *(["--json"] if as_json else [])]
+    return [
+        "evaluate",
+        str(file),
+        "--as-rank",
+        *(["--report", str(report)] if report else []),
+        *(["--json"] if as_json else []),
+    ]
 
 
 def evaluate(
-    config: Config, create: Callable[[Config], Implementation], file: pathlib.Path, report: pathlib.Path | None, as_json: bool
+    config: Config,
+    create: Callable[[Config], Implementation],
+    file: pathlib.Path,
+    report: pathlib.Path | None,
+    as_json: bool,
 ) -> None:
     """Evaluate as one rank; rank 0 prints what was counted and writes the report.
 
@@ -61,11 +78,15 @@ def evaluate(
         implementation.close()
 
 
-def to_json(file: pathlib.Path, saved: Weights, config: Config, precision: str, counts: Counts) -> dict[str, Any]:
+def to_json(
+    file: pathlib.Path, saved: Weights, config: Config, precision: str, counts: Counts
+) -> dict[str, Any]:
     """Return the outcome as plain data."""
     densities = sparsity.densities(saved.arrays)
     return {
-        "weights": str(file), "framework": config.run.framework, "precision": precision,
+        "weights": str(file),
+        "framework": config.run.framework,
+        "precision": precision,
         "facts": {name: value for name, value in sorted(saved.facts.items()) if name != "file"},
         **counts.to_json(),
         "sparse": sparsity.holds(saved.arrays),

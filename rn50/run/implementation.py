@@ -1,7 +1,7 @@
 """The contract between the timed run and a framework.
 
-The boundary is the epoch, not the step. The hot loop stays whole in the framework's own file; clock, log, evaluation and
-stopping are written once, in ``timed_run.py``.
+The boundary is the epoch, not the step. The hot loop stays whole in the framework's own file; clock, log,
+evaluation and stopping are written once, in ``timed_run.py``.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -13,8 +13,8 @@ from rn50 import frameworks
 from rn50.settings.config import Config
 
 Progress = Callable[[int, float], None]
-"""Called with (samples seen by this rank in this epoch, mean training loss of a step): after the first step of the run, now and
-then during an epoch, and at its end."""
+"""Called with (samples seen by this rank in this epoch, mean training loss of a step): after the first step
+of the run, now and then during an epoch, and at its end."""
 
 
 class EpochResult(NamedTuple):
@@ -42,7 +42,8 @@ class Communicator(Protocol):
     local_rank: int
     size: int
     library: str
-    """The library of the gradients' all-reduce: "shared memory", "Gloo", "MPI", "NCCL", or "" in one process."""
+    """The library of the gradients' all-reduce: "shared memory", "Gloo", "MPI", "NCCL", or "" in one
+    process."""
 
     def barrier(self) -> None:
         """Wait until every rank has called it."""
@@ -51,19 +52,21 @@ class Communicator(Protocol):
         """Return the element-wise sum of an int64 array over all ranks, on every rank."""
 
     def all_reduce_seconds(self, values: int, repeats: int) -> list[float]:
-        """Return the seconds of each of ``repeats`` all-reduces of ``values`` float32 numbers, made on the device as for
-        gradients."""
+        """Return the seconds of each of ``repeats`` all-reduces of ``values`` float32 numbers, made on the
+        device as for gradients."""
 
 
 class Implementation(Protocol):
-    """One rank of a training job in some framework, built by ``create(config)`` of ``implementations.<framework>.train``.
+    """One rank of a training job in some framework, built by ``create(config)`` of
+    ``implementations.<framework>.train``.
 
     What measurements need beyond it is in ``rn50.speed.measurable``.
     """
 
     communicator: Communicator
     steps: int
-    """Batches of any kind that this rank has begun; another thread reads it to see whether the rank makes progress."""
+    """Batches of any kind that this rank has begun; another thread reads it to see whether the rank makes
+    progress."""
     waits_for_data: bool
     """True while the rank waits for its input pipeline."""
     forward_seconds: float
@@ -72,20 +75,24 @@ class Implementation(Protocol):
     """The same on all ranks, known after ``warm_up``."""
 
     def warm_up(self, seed: int) -> list[str]:
-        """Build model and optimizer, compile, and run steps on synthetic batches. Touches no file of the data set.
+        """Build model and optimizer, compile, and run steps on synthetic batches. Touches no file of the data
+        set.
 
-        Afterwards the weights are again those of ``seed``, and the optimizer has no state from the synthetic steps.
-        Returns the names of the trainable tensors for the log.
+        Afterwards the weights are again those of ``seed``, and the optimizer has no state from the synthetic
+        steps. Returns the names of the trainable tensors for the log.
         """
 
     def weights(self) -> dict[str, np.ndarray]:
-        """Return float32 copies of all tensors, by the names and in the shapes of ``rn50.benchmark.network.shapes``."""
+        """Return float32 copies of all tensors, by the names and in the shapes of
+        ``rn50.benchmark.network.shapes``."""
 
     def assign(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Give tensors these values, by the names of ``weights``. It comes after ``warm_up``; momentum stays as it is."""
+        """Give tensors these values, by the names of ``weights``. It comes after ``warm_up``; momentum stays
+        as it is."""
 
     def keep(self, masks: Mapping[str, np.ndarray]) -> None:
-        """After every update from now on, multiply the tensors of these names by the masks. It comes after ``warm_up``."""
+        """After every update from now on, multiply the tensors of these names by the masks. It comes after
+        ``warm_up``."""
 
     def momentum(self) -> dict[str, np.ndarray]:
         """Return float32 copies of the optimizer's momentum, by the names of the trainable tensors."""
@@ -94,7 +101,8 @@ class Implementation(Protocol):
         """Give the momentum these values. It comes after ``warm_up``."""
 
     def begin_after(self, epoch: int, seed: int) -> None:
-        """Go on as after ``epoch`` epochs: with their number of steps, and the training set opened anew, read with ``seed``.
+        """Go on as after ``epoch`` epochs: with their number of steps, and the training set opened anew, read
+        with ``seed``.
 
         It comes after ``open_data``.
         """
@@ -111,7 +119,8 @@ class Implementation(Protocol):
     def predictions(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield float32 logits (n, classes) and labels (n,) of the batches that ``evaluate`` counts.
 
-        It comes after ``warm_up`` and opens the validation set itself: an evaluation alone needs no training set.
+        It comes after ``warm_up`` and opens the validation set itself: an evaluation alone needs no training
+        set.
         """
 
     def close(self) -> None:

@@ -18,16 +18,22 @@ def read(config: Config) -> Weights | None:
     if config.run.initial_weights is None:
         return None
     saved, data = weights.read(pathlib.Path(config.run.initial_weights)), config.data
-    for variable, theirs, ours in (("NUMCLASSES", saved.classes, data.classes), ("WIDTH", saved.width, data.width)):
+    for variable, theirs, ours in (
+        ("NUMCLASSES", saved.classes, data.classes),
+        ("WIDTH", saved.width, data.width),
+    ):
         if theirs != ours:
-            raise UserError(f"INITIAL_WEIGHTS={config.run.initial_weights}",
-                            f"it is of a network with {variable}={theirs}, the configuration has {variable}={ours}",
-                            "give weights of the same network")
+            raise UserError(
+                f"INITIAL_WEIGHTS={config.run.initial_weights}",
+                f"it is of a network with {variable}={theirs}, the configuration has {variable}={ours}",
+                "give weights of the same network",
+            )
     return saved
 
 
 def give(config: Config, saved: Weights, implementation: Implementation) -> None:
-    """Give them to a warmed-up implementation; with SPARSITY=2:4 they are pruned, and stay so after every update."""
+    """Give them to a warmed-up implementation; with SPARSITY=2:4 they are pruned, and stay so after every
+    update."""
     arrays = dict(saved.arrays)
     if config.run.sparsity == sparsity.NAME:
         masks = sparsity.masks(arrays)

@@ -1,8 +1,8 @@
 """The ranks of a run on one machine, and their all-reduce in shared memory.
 
-``local_launcher`` gives each rank a socket to every other one, and one memory for all. The all-reduce works in place: each rank
-sums its share of the elements, in the time that reading and writing them takes. When a rank is gone its sockets close, which the
-others see at once.
+``local_launcher`` gives each rank a socket to every other one, and one memory for all. The all-reduce works
+in place: each rank sums its share of the elements, in the time that reading and writing them takes. When a
+rank is gone its sockets close, which the others see at once.
 """
 
 import mmap
@@ -16,10 +16,11 @@ import numpy as np
 from rn50.errors import RankLostError
 
 RANK, SOCKETS, MEMORY = "RN50_RANK", "RN50_RANK_SOCKETS", "RN50_RANK_MEMORY"
-"""Environment variables of a rank: its number; the descriptors of its sockets by rank, with none at its own place; the
-descriptor of the memory."""
+"""Environment variables of a rank: its number; the descriptors of its sockets by rank, with none at its own
+place; the descriptor of the memory."""
 CHUNK = 1 << 15
-"""Elements that are summed at a time: they fit into a core's cache, from which the sum is copied to all ranks."""
+"""Elements that are summed at a time: they fit into a core's cache, from which the sum is copied to all
+ranks."""
 
 
 def started_here(environ: Mapping[str, str]) -> bool:
@@ -28,25 +29,32 @@ def started_here(environ: Mapping[str, str]) -> bool:
 
 
 class LocalRanks:
-    """This rank and its connections to the others; a communicator but for gradients, whose arrays are a framework's."""
+    """This rank and its connections to the others; a communicator but for gradients, whose arrays are a
+    framework's."""
 
     library = "shared memory"
 
     def __init__(self, environ: Mapping[str, str]):
         self.rank = self.local_rank = int(environ[RANK])
         self._peers: list[socket.socket | None] = [
-            socket.socket(fileno=int(descriptor)) if descriptor else None for descriptor in environ[SOCKETS].split(",")
+            socket.socket(fileno=int(descriptor)) if descriptor else None
+            for descriptor in environ[SOCKETS].split(",")
         ]
         self.size = len(self._peers)
         self._memory, self._bytes = int(environ[MEMORY]), 0
 
     def barrier(self) -> None:
-        """Wait until every rank has called it. Like all methods below, raises RankLostError if a rank is gone."""
+        """Wait until every rank has called it. Like all methods below, raises RankLostError if a rank is
+        gone."""
         self._exchange(b"\0")
 
     def all_reduce(self, array: np.ndarray) -> np.ndarray:
-        """Return the element-wise sum of a small int64 array (64 KiB at most) over all ranks, on every rank."""
-        everybodys = [np.frombuffer(content, np.int64).reshape(array.shape) for content in self._exchange(array.tobytes())]
+        """Return the element-wise sum of a small int64 array (64 KiB at most) over all ranks, on every
+        rank."""
+        everybodys = [
+            np.frombuffer(content, np.int64).reshape(array.shape)
+            for content in self._exchange(array.tobytes())
+        ]
         return np.sum(everybodys, axis=0, dtype=np.int64)
 
     def all_reduce_seconds(self, values: int, repeats: int) -> list[float]:
@@ -63,8 +71,8 @@ class LocalRanks:
         return seconds
 
     def share(self, values: int) -> list[np.ndarray]:
-        """Return one array of ``values`` float32 zeros per rank, in memory that all ranks share. All ranks call it in the same
-        order."""
+        """Return one array of ``values`` float32 zeros per rank, in memory that all ranks share. All ranks
+        call it in the same order."""
         each = -(-4 * values // mmap.PAGESIZE) * mmap.PAGESIZE
         start, self._bytes = self._bytes, self._bytes + each * self.size
         if self.rank == 0:
@@ -82,7 +90,8 @@ class LocalRanks:
         self.barrier()
 
     def all_reduce_shared(self, arrays: Sequence[np.ndarray]) -> None:
-        """All-reduce the arrays of ``share`` in place. The sums are the same to the last bit on every rank."""
+        """All-reduce the arrays of ``share`` in place. The sums are the same to the last bit on every
+        rank."""
         self.barrier()
         values = len(arrays[0])
         end = values * (self.rank + 1) // self.size

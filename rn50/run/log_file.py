@@ -24,7 +24,8 @@ class LogFile:
     """The log of a run; it has the name ``partial_name`` until ``finish``."""
 
     def __init__(self, result_file: pathlib.Path):
-        """Raise UserError if another file has the name, another run writes the log, or it cannot be written."""
+        """Raise UserError if another file has the name, another run writes the log, or it cannot be
+        written."""
         self._result_file, self._partial = result_file, partial_name(result_file)
         self.stream = _open(result_file)
 
@@ -39,7 +40,9 @@ class LogFile:
     def refuse_loss(self) -> None:
         """Raise UserError if ``is_lost``, because a run without its log gives no result."""
         if self.is_lost:
-            raise UserError(self._partial, "was removed or moved while the run wrote it", "start the run again")
+            raise UserError(
+                self._partial, "was removed or moved while the run wrote it", "start the run again"
+            )
 
     def keep(self) -> None:
         """Write the log to the nearest folder that can hold it, and print where."""
@@ -60,12 +63,16 @@ class LogFile:
         try:
             self._partial.replace(self._result_file)
         except OSError as error:
-            raise UserError(self._partial, f"whole, but cannot be renamed to {self._result_file.name} ({error.strerror})",
-                            "rename it") from error
+            raise UserError(
+                self._partial,
+                f"whole, but cannot be renamed to {self._result_file.name} ({error.strerror})",
+                "rename it",
+            ) from error
 
 
 def _open(result_file: pathlib.Path) -> TextIO:
-    """Open the partial log, empty and locked. The lock is needed because ranks of a killed launcher may still write it."""
+    """Open the partial log, empty and locked. The lock is needed because ranks of a killed launcher may still
+    write it."""
     partial = partial_name(result_file)
     refuse_existing(result_file)
     try:
@@ -74,7 +81,9 @@ def _open(result_file: pathlib.Path) -> TextIO:
             files.refuse_irregular(partial, os.lstat(partial).st_mode, _MOVE)
         stream = open(partial, "a+", encoding="utf-8", opener=_no_link)  # noqa: SIM115
         if not _lock(stream):
-            raise UserError(partial, "another run is writing this log", "wait until that ends, or end it, and start again")
+            raise UserError(
+                partial, "another run is writing this log", "wait until that ends, or end it, and start again"
+            )
         # Before we had the lock, the other run may have finished and given this very file its final name.
         refuse_existing(result_file)
         if os.pread(stream.fileno(), len(_TOKEN), 0) not in (b"", _TOKEN):
@@ -113,13 +122,17 @@ def _unwritable(path: str | pathlib.Path, error: OSError) -> UserError:
 
 
 def refuse_existing(result_file: pathlib.Path) -> None:
-    """Raise UserError if ``result_file`` exists, if that cannot be found out, or if its name is that of the run's .json file."""
+    """Raise UserError if ``result_file`` exists, if that cannot be found out, or if its name is that of the
+    run's .json file."""
     try:
         os.lstat(result_file)
     except (FileNotFoundError, NotADirectoryError):
         if result_file.suffix == ".json":
-            raise UserError(f"RESULT_FILE={result_file}", "what the run is made with is saved under this name",
-                            "let it end in .txt") from None
+            raise UserError(
+                f"RESULT_FILE={result_file}",
+                "what the run is made with is saved under this name",
+                "let it end in .txt",
+            ) from None
     except OSError as error:
         raise _unwritable(result_file, error) from error
     else:

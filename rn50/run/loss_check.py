@@ -7,11 +7,11 @@ from rn50.errors import DivergedError
 from rn50.settings.config import Config
 
 START_TOLERANCE = 0.25
-"""Largest relative difference of the first loss from ln(classes). A classifier with weights from N(0, 0.01) guesses; its first
-loss is ln(classes), or a little more if the features are large."""
+"""Largest relative difference of the first loss from ln(classes). A classifier with weights from N(0, 0.01)
+guesses; its first loss is ln(classes), or a little more if the features are large."""
 TOO_HIGH, TOO_LOW = 1.5, 0.5
-"""Limits as multiples of ln(classes). On correct data no network is so much worse than guessing, or in the first epoch so much
-better."""
+"""Limits as multiples of ln(classes). On correct data no network is so much worse than guessing, or in the
+first epoch so much better."""
 
 
 class LossCheck:
@@ -29,20 +29,32 @@ class LossCheck:
         self._said, self._trained = False, trained
 
     def look(self, epoch: int, loss: float) -> None:
-        """Check ``loss``, the mean training loss of a step of ``epoch``. Raises DivergedError if it is not finite."""
+        """Check ``loss``, the mean training loss of a step of ``epoch``. Raises DivergedError if it is not
+        finite."""
         rate = f"LR={self._h.learning_rate:g} with WARMUP_EPOCHS={self._h.warmup_epochs}"
         if not math.isfinite(loss):
-            raise DivergedError(f"the training loss is {loss} in epoch {epoch}",
-                                f"{rate} is too high, or an image is not one", "lower LR")
+            raise DivergedError(
+                f"the training loss is {loss} in epoch {epoch}",
+                f"{rate} is too high, or an image is not one",
+                "lower LR",
+            )
         self._seen += 1
         compared = f"where guessing one of {self._classes} classes gives {self._guess:.2f}"
         if self._seen == 1 and not self._trained:
             if abs(loss - self._guess) > START_TOLERANCE * self._guess:
-                self._say(f"the first training loss is {loss:.2f} {compared}: labels or initial weights are wrong")
+                self._say(
+                    f"the first training loss is {loss:.2f} {compared}: labels or initial weights are wrong"
+                )
         elif loss > TOO_HIGH * self._guess:
-            self._say(f"the training loss is {loss:.2f} in epoch {epoch} {compared}: {rate} is too high, or the labels are wrong")
+            self._say(
+                f"the training loss is {loss:.2f} in epoch {epoch} {compared}: {rate} is too high, or the "
+                "labels are wrong"
+            )
         elif epoch == 1 and not self._trained and loss < TOO_LOW * self._guess:
-            self._say(f"the training loss is down to {loss:.2f} in epoch 1 {compared}: are the labels all alike, or sorted?")
+            self._say(
+                f"the training loss is down to {loss:.2f} in epoch 1 {compared}: are the labels all alike, "
+                "or sorted?"
+            )
 
     def _say(self, line: str) -> None:
         if not self._said:

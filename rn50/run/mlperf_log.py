@@ -1,7 +1,8 @@
 """Write the MLPerf events of a run, each in one place.
 
-The format is ``:::MLLOG {json}`` lines of the ``mlperf_logging`` package. Keys and their order are those of the MLPerf Training
-logging specification and its compliance rulesets 1.0.0 to 4.0.0 for ResNet-50. Only rank 0 writes.
+The format is ``:::MLLOG {json}`` lines of the ``mlperf_logging`` package. Keys and their order are those of
+the MLPerf Training logging specification and its compliance rulesets 1.0.0 to 4.0.0 for ResNet-50. Only rank
+0 writes.
 """
 
 import logging
@@ -27,7 +28,8 @@ with needed_for("the log of a timed run"):
 
 
 class _StrictHandler(logging.StreamHandler):
-    """A handler that lets a failed write fail the run; the standard one would print the error and go on without a log."""
+    """A handler that lets a failed write fail the run; the standard one would print the error and go on
+    without a log."""
 
     def handleError(self, record: logging.LogRecord) -> None:
         error = sys.exc_info()[1]
@@ -38,9 +40,9 @@ class _StrictHandler(logging.StreamHandler):
 class RunLog:
     """The log of one run.
 
-    With a ``result_file`` the log grows under the name ``<result_file>.partial`` and gets its final name from ``finish``. So a
-    file with the final name is always a whole run. Without one the log goes to standard output. On any rank but 0 every method
-    does nothing.
+    With a ``result_file`` the log grows under the name ``<result_file>.partial`` and gets its final name from
+    ``finish``. So a file with the final name is always a whole run. Without one the log goes to standard
+    output. On any rank but 0 every method does nothing.
     """
 
     def __init__(self, rank: int, result_file: pathlib.Path | None):
@@ -71,10 +73,11 @@ class RunLog:
                 self._mllog.end(key, metadata=metadata, time_ms=now_ms(), stack_offset=2)
 
     def submission(self, config: Config, init_start_ms: int, labels: Sequence[str] = ()) -> None:
-        """Log the submission lines, ``cache_clear`` and ``init_start``; ``labels`` are more than those of the configuration.
+        """Log the submission lines, ``cache_clear`` and ``init_start``; ``labels`` are more than those of the
+        configuration.
 
-        Their time is that at which the process began its work. Loading the framework is part of initialisation, but the rank of a
-        process is known only afterwards.
+        Their time is that at which the process began its work. Loading the framework is part of
+        initialisation, but the rank of a process is known only afterwards.
         """
         platform = config.run.platform
         for label in (*config.labels, *labels):
@@ -113,18 +116,25 @@ class RunLog:
             self._clock_runs = True
 
     def samples(self, config: Config, precision: str, certificate: dict[str, str] | None = None) -> None:
-        """Log the sizes of the two sets, with input library, precision and the certificate's hashes by name as metadata.
+        """Log the sizes of the two sets, with input library, precision and the certificate's hashes by name
+        as metadata.
 
         They are metadata because the rules have no key for them.
         """
-        metadata = {"input_library": training.input_library(config), "precision": precision, **(certificate or {})}
+        metadata = {
+            "input_library": training.input_library(config),
+            "precision": precision,
+            **(certificate or {}),
+        }
         cut = {EPOCH_SAMPLES: config.epoch_samples} if config.run.benchmark_steps else {}
         self._event(constants.TRAIN_SAMPLES, config.data.train_samples, {**metadata, **cut})
         self._event(constants.EVAL_SAMPLES, config.data.eval_samples, metadata)
 
     def block_start(self, first_epoch: int, epochs: int) -> None:
         """Log the start of a block: the epochs up to and including the next one that is evaluated."""
-        self._start(constants.BLOCK_START, {constants.FIRST_EPOCH_NUM: first_epoch, constants.EPOCH_COUNT: epochs})
+        self._start(
+            constants.BLOCK_START, {constants.FIRST_EPOCH_NUM: first_epoch, constants.EPOCH_COUNT: epochs}
+        )
 
     def block_stop(self, first_epoch: int) -> None:
         """Log the end of the block that began with epoch ``first_epoch``."""
@@ -135,8 +145,8 @@ class RunLog:
         self._start(constants.EPOCH_START, {constants.EPOCH_NUM: epoch})
 
     def epoch_stop(self, epoch: int, images_per_second: float, loss: float) -> None:
-        """Log the end of an epoch, its training throughput over all ranks, and the mean of the losses that rank 0 has seen in it.
-        Raises UserError if the log file is gone."""
+        """Log the end of an epoch, its training throughput over all ranks, and the mean of the losses that
+        rank 0 has seen in it. Raises UserError if the log file is gone."""
         self._end(constants.EPOCH_STOP, {constants.EPOCH_NUM: epoch})
         self._event("tracked_stats", {"throughput": images_per_second, "train_loss": loss}, {"step": epoch})
         if self._file is not None:
@@ -152,10 +162,12 @@ class RunLog:
         self._end(constants.EVAL_STOP, {constants.EPOCH_NUM: epoch})
 
     def run_stop(self, status: str) -> None:
-        """Stop the clock with ``status`` "success" or "aborted". A second call, or one before the clock starts, does nothing.
+        """Stop the clock with ``status`` "success" or "aborted". A second call, or one before the clock
+        starts, does nothing.
 
-        No line follows it, even if the training thread goes on for a moment after a signal. If somebody has removed the log or
-        its folder meanwhile, the log is written elsewhere, which is reported on standard error.
+        No line follows it, even if the training thread goes on for a moment after a signal. If somebody has
+        removed the log or its folder meanwhile, the log is written elsewhere, which is reported on standard
+        error.
         """
         with self._lock:
             if self._clock_runs and not self._stopped:
@@ -186,7 +198,8 @@ def _of_lars(h: Hyperparameters) -> list[tuple[str, float]]:
 
 
 def _of_sgd(h: Hyperparameters) -> list[tuple[str, float]]:
-    # The package has no constants for these keys. The spelling is that of the rulesets, where the warm-up key has no optimizer.
+    # The package has no constants for these keys. The spelling is that of the rulesets, where the warm-up key
+    # has no optimizer.
     return [
         ("sgd_opt_base_learning_rate", h.learning_rate),
         ("sgd_opt_end_learning_rate", rules.END_LEARNING_RATE),

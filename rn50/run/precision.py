@@ -1,4 +1,5 @@
-"""The precision of the matrix products: PRECISION, or what "auto" becomes, which on a CPU is timed at warm-up."""
+"""The precision of the matrix products: PRECISION, or what "auto" becomes, which on a CPU is timed at
+warm-up."""
 
 import ctypes
 import gc
@@ -17,31 +18,44 @@ TIMED = ("float32", "bfloat16")
 WORTH = 1.05
 """Take bfloat16 only if its step is at least this many times as fast.
 
-Two trials of one precision differ by some per cent, so a smaller lead may be chance. float32 then costs next to nothing and keeps
-more digits, and the runs of a campaign do not differ in precision by chance."""
+Two trials of one precision differ by some per cent, so a smaller lead may be chance. float32 then costs next
+to nothing and keeps more digits, and the runs of a campaign do not differ in precision by chance."""
 VISITS = 2
-"""Trials of each precision. They take turns, so that a short load on the machine does not slow all trials of one of them."""
+"""Trials of each precision. They take turns, so that a short load on the machine does not slow all trials of
+one of them."""
 VISIT_S, LEAST_STEPS = 0.5, 2
 """Seconds and steps that a trial lasts at least, after a step that compiles."""
 
 
 def before_warm_up(config: Config) -> Precision:
-    """Return the precision as far as it is known before warm-up: float32 where ``choose`` may find bfloat16 faster."""
+    """Return the precision as far as it is known before warm-up: float32 where ``choose`` may find bfloat16
+    faster."""
     if config.run.precision != "auto":
         return Precision(config.run.precision)
     if config.run.quantization != "none":
-        return Precision("float32", f"PRECISION=auto is float32, in which QUANTIZATION={config.run.quantization} rounds")
+        return Precision(
+            "float32", f"PRECISION=auto is float32, in which QUANTIZATION={config.run.quantization} rounds"
+        )
     return Precision("float16" if config.run.device == "gpu" else "float32")
 
 
-def choose(config: Config, communicator: Communicator, trial: Callable[[str], Callable[[], None]]) -> Precision:
-    """Return the precision of the run, the same on all ranks; for "auto" on a CPU, the one whose step is faster here.
+def choose(
+    config: Config, communicator: Communicator, trial: Callable[[str], Callable[[], None]]
+) -> Precision:
+    """Return the precision of the run, the same on all ranks; for "auto" on a CPU, the one whose step is
+    faster here.
 
-    ``trial(precision)`` builds a network that is discarded, and returns a function that runs one step and waits for its end.
-    Every rank calls it before it builds the network that it trains, so no more than one is in memory.
+    ``trial(precision)`` builds a network that is discarded, and returns a function that runs one step and
+    waits for its end. Every rank calls it before it builds the network that it trains, so no more than one is
+    in memory.
     """
     known, on_cpu = before_warm_up(config), frameworks.traits(config.run.framework).precisions.get("cpu", ())
-    if config.run.precision != "auto" or known.reason or config.run.device != "cpu" or "bfloat16" not in on_cpu:
+    if (
+        config.run.precision != "auto"
+        or known.reason
+        or config.run.device != "cpu"
+        or "bfloat16" not in on_cpu
+    ):
         return known
     able = int(communicator.all_reduce(np.array([cpu_names_bfloat16()], np.int64))[0])
     if able < communicator.size:
@@ -62,7 +76,9 @@ def decide(float32: float, bfloat16: float) -> Precision:
     times = f"a step timed at warm-up takes {bfloat16:.1f} ms in bfloat16, {float32:.1f} ms in float32"
     if ratio >= WORTH:
         return Precision("bfloat16", f"PRECISION=auto is bfloat16: {times} ({ratio:.2f} times as fast)")
-    return Precision("float32", f"PRECISION=auto is float32: {times} (bfloat16 is taken if {WORTH} times as fast)")
+    return Precision(
+        "float32", f"PRECISION=auto is float32: {times} (bfloat16 is taken if {WORTH} times as fast)"
+    )
 
 
 def shown(config: Config, taken: Precision) -> str:
@@ -81,6 +97,7 @@ def _fastest_step(step: Callable[[], None]) -> float:
 
 
 def _free_memory() -> None:
-    """Return the memory of a discarded network to the system; what its blocks leave between others the C library would keep."""
+    """Return the memory of a discarded network to the system; what its blocks leave between others the C
+    library would keep."""
     gc.collect()  # the blocks of a network refer to each other
     getattr(ctypes.CDLL(None), "malloc_trim", lambda _: None)(0)  # not in every C library

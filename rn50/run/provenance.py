@@ -20,10 +20,11 @@ _REMEDY = "move it away or set another RESULT_FILE"
 
 
 def save(config: Config, seed: int, result_file: pathlib.Path) -> None:
-    """Write ``<result_file without suffix>.json``: resolved configuration, seed, code version, machine, package versions.
+    """Write ``<result_file without suffix>.json``: resolved configuration, seed, code version, machine,
+    package versions.
 
-    ``variables`` and ``environment`` make a configuration file that repeats this run. ``system`` is the description of the
-    machine for ``rn50 package``, which often runs on another one.
+    ``variables`` and ``environment`` make a configuration file that repeats this run. ``system`` is the
+    description of the machine for ``rn50 package``, which often runs on another one.
 
     Raises UserError if the file cannot be written, or exists and was not saved by a run.
     """
@@ -61,11 +62,14 @@ def _refuse_another(target: pathlib.Path) -> None:
 
 
 def _write(target: pathlib.Path, facts: dict[str, Any]) -> None:
-    files.write(target, json.dumps(facts, indent=1, sort_keys=True) + "\n", files.ANY, "free the disk and run again")
+    files.write(
+        target, json.dumps(facts, indent=1, sort_keys=True) + "\n", files.ANY, "free the disk and run again"
+    )
 
 
 def _passed_through() -> dict[str, str]:
-    """Return the libraries' variables that the configuration file sets, without those that a launcher sets for its own use."""
+    """Return the libraries' variables that the configuration file sets, without those that a launcher sets
+    for its own use."""
     environ = environment()
     file = environ.get("CONFIG_FILE")
     names = names_set_by(file) if file else []

@@ -1,4 +1,5 @@
-"""Save the weights that a run ends with beside its log: SAVE_WEIGHTS=1. Nothing here runs while the clock does."""
+"""Save the weights that a run ends with beside its log: SAVE_WEIGHTS=1. Nothing here runs while the clock
+does."""
 
 import pathlib
 
@@ -11,10 +12,13 @@ from rn50.settings.config import Config
 
 
 def refuse_impossible(config: Config) -> None:
-    """Raise UserError if the weights are to be saved and could not be, because their file exists or the log has no file."""
+    """Raise UserError if the weights are to be saved and could not be, because their file exists or the log
+    has no file."""
     if config.run.save_weights:
         if not config.run.result_file:
-            raise UserError("SAVE_WEIGHTS=1", "the weights are saved beside the log, which has no file", "set RESULT_FILE")
+            raise UserError(
+                "SAVE_WEIGHTS=1", "the weights are saved beside the log, which has no file", "set RESULT_FILE"
+            )
         file = weights.path(pathlib.Path(config.run.result_file))
         files.refuse_to_replace(file, files.NOTHING, "set another RESULT_FILE")
 
@@ -23,10 +27,20 @@ def save(config: Config, implementation: Implementation, seed: int, epoch: int, 
     """Write the weights of this rank. Raises UserError if they cannot be written."""
     data, certified = config.data, certificate.check(config)
     facts = {
-        "classes": data.classes, "width": data.width, "image_size": data.image_size, "eval_resize": data.eval_resize,
-        "framework": config.run.framework, "precision": implementation.precision.name, "seed": seed, "epoch": epoch,
-        "accuracy": accuracy, "configuration": config.sha256, "certificate": certified.sha256 if certified else "none",
+        "classes": data.classes,
+        "width": data.width,
+        "image_size": data.image_size,
+        "eval_resize": data.eval_resize,
+        "framework": config.run.framework,
+        "precision": implementation.precision.name,
+        "seed": seed,
+        "epoch": epoch,
+        "accuracy": accuracy,
+        "configuration": config.sha256,
+        "certificate": certified.sha256 if certified else "none",
     }
     arrays = implementation.weights()
-    weights.write(weights.path(pathlib.Path(str(config.run.result_file))),
-                  weights.Weights(arrays, {name: str(value) for name, value in facts.items()}))
+    weights.write(
+        weights.path(pathlib.Path(str(config.run.result_file))),
+        weights.Weights(arrays, {name: str(value) for name, value in facts.items()}),
+    )

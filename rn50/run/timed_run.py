@@ -1,7 +1,8 @@
 """The timed run: initialisation, warm-up, clock, epochs, evaluations, stop.
 
-The clock and the stop rule are here and nowhere else. Rules: MLPerf Training policies, sections "Run results" (the clock starts
-before any file of the data set is touched and stops when an evaluation reaches the target) and "Quality" (evaluation cadence).
+The clock and the stop rule are here and nowhere else. Rules: MLPerf Training policies, sections "Run results"
+(the clock starts before any file of the data set is touched and stops when an evaluation reaches the target)
+and "Quality" (evaluation cadence).
 """
 
 import dataclasses
@@ -49,7 +50,8 @@ class Outcome(NamedTuple):
 
 
 def agree_on_seed(configured: int | None, communicator: Communicator) -> int:
-    """Return the seed of the run, the same on all ranks: the configured one, else a random one that rank 0 broadcasts."""
+    """Return the seed of the run, the same on all ranks: the configured one, else a random one that rank 0
+    broadcasts."""
     seed = configured if configured is not None else secrets.randbelow(2**31 - 1) + 1
     return int(communicator.all_reduce(np.array([seed if communicator.rank == 0 else 0], dtype=np.int64))[0])
 
@@ -59,20 +61,19 @@ def count_correct(implementation: Implementation, expected: int) -> float:
 
     Raises UserError unless exactly ``expected`` samples were counted.
     """
-    correct, total = (int(n) for n in implementation.communicator.all_reduce(np.array(implementation.evaluate(), dtype=np.int64)))
+    correct, total = (
+        int(n)
+        for n in implementation.communicator.all_reduce(np.array(implementation.evaluate(), dtype=np.int64))
+    )
     evaluation.refuse_other_count(total, expected)
     return correct / total
 
 
-def run(
-    config: Config,
-    create: Callable[[Config], Implementation],
-    display: Display,
-) -> Outcome:
+def run(config: Config, create: Callable[[Config], Implementation], display: Display) -> Outcome:
     """Make one timed run on this rank; every rank of the job calls it.
 
-    If the clock was running, a fault, a signal and a UserError all end with ``run_stop`` status "aborted". The error is raised
-    again after that.
+    If the clock was running, a fault, a signal and a UserError all end with ``run_stop`` status "aborted".
+    The error is raised again after that.
     """
     init_start_ms = now_ms()
     initial, resumed = initial_weights.read(config), checkpoint.read(config)
@@ -103,7 +104,9 @@ def run(
                     initial_weights.give(config, initial, implementation)
                 if resumed:
                     checkpoint.restore(resumed, implementation)
-                    rank_display.remark(f"goes on after epoch {resumed.epoch} of {resumed.file}; {rules.RESUMED}")
+                    rank_display.remark(
+                        f"goes on after epoch {resumed.epoch} of {resumed.file}; {rules.RESUMED}"
+                    )
                 watch.doing = "timing the ranks"
                 for line in all_reduce.before_the_clock(config, implementation, watch.hosts()):
                     rank_display.remark(line)
@@ -129,24 +132,31 @@ def run(
 
 
 def _in_precision_of(resumed: Checkpoint | None, config: Config) -> Config:
-    """Return the configuration with the precision of a checkpoint, because PRECISION=auto may become another one."""
+    """Return the configuration with the precision of a checkpoint, because PRECISION=auto may become another
+    one."""
     if resumed is None:
         return config
     return dataclasses.replace(config, run=dataclasses.replace(config.run, precision=resumed.precision))
 
 
 def _refuse_different_inputs(config: Config, communicator: Communicator) -> None:
-    """Raise UserError if INPUT_LIBRARY=auto is another library on another rank: each reads its own part in its own order."""
+    """Raise UserError if INPUT_LIBRARY=auto is another library on another rank: each reads its own part in
+    its own order."""
     if config.input_pipeline.library != "auto":
         return
     library = training.input_library(config)
     own = zlib.crc32(library.encode())
     if int(communicator.all_reduce(np.array([own], dtype=np.int64))[0]) != own * communicator.size:
-        raise UserError("INPUT_LIBRARY=auto", f"it is {library} on this rank, and not on every other",
-                        "install the same packages on every machine, or set INPUT_LIBRARY")
+        raise UserError(
+            "INPUT_LIBRARY=auto",
+            f"it is {library} on this rank, and not on every other",
+            "install the same packages on every machine, or set INPUT_LIBRARY",
+        )
 
 
-def _tell_precision(implementation: Implementation, result_file: pathlib.Path | None, display: Display) -> None:
+def _tell_precision(
+    implementation: Implementation, result_file: pathlib.Path | None, display: Display
+) -> None:
     """Show why warm-up took its precision, and save both beside the log."""
     name, reason = implementation.precision
     if reason:
@@ -156,16 +166,28 @@ def _tell_precision(implementation: Implementation, result_file: pathlib.Path | 
 
 
 def _against_the_clock(
-    config: Config, implementation: Implementation, log: RunLog, display: Display, watch: Watchdog, seed: int,
+    config: Config,
+    implementation: Implementation,
+    log: RunLog,
+    display: Display,
+    watch: Watchdog,
+    seed: int,
     resumed: Checkpoint | None,
 ) -> Outcome:
     """Do everything between ``run_start`` and ``run_stop``."""
     h = config.hyperparameters
-    loss_check = LossCheck(config, lambda line: display.remark(f"warning: {line}"),
-                           trained=resumed is not None or config.run.initial_weights is not None)
+    loss_check = LossCheck(
+        config,
+        lambda line: display.remark(f"warning: {line}"),
+        trained=resumed is not None or config.run.initial_weights is not None,
+    )
     watch.doing = "opening the data set"
     implementation.open_data()
-    log.samples(config, implementation.precision.name, _check_certificate(config, implementation.communicator, display))
+    log.samples(
+        config,
+        implementation.precision.name,
+        _check_certificate(config, implementation.communicator, display),
+    )
     trained, accuracy = 0, 0.0
     if resumed:
         trained = resumed.epoch
@@ -176,7 +198,11 @@ def _against_the_clock(
             watch.doing = "saving a checkpoint"
             checkpoint.write(config, implementation, seed, epoch)
 
-    evaluations = [epoch for epoch in schedule.evaluation_epochs(h.num_epochs, h.eval_offset, h.eval_period) if epoch > trained]
+    evaluations = [
+        epoch
+        for epoch in schedule.evaluation_epochs(h.num_epochs, h.eval_offset, h.eval_period)
+        if epoch > trained
+    ]
     for evaluated_epoch in evaluations:
         first = trained + 1
         log.block_start(first, evaluated_epoch - trained)
@@ -200,7 +226,8 @@ def _against_the_clock(
 
 
 def _check_certificate(config: Config, communicator: Communicator, display: Display) -> dict[str, str] | None:
-    """Return the hashes that certify the data, the same on all ranks; None if no rank's data have a certificate.
+    """Return the hashes that certify the data, the same on all ranks; None if no rank's data have a
+    certificate.
 
     Raises UserError if the certificate does not match the configuration, or the ranks' certificates differ.
     """
@@ -208,18 +235,25 @@ def _check_certificate(config: Config, communicator: Communicator, display: Disp
     own = int(found.sha256[:8], 16) if found else 0
     if int(communicator.all_reduce(np.array([own], dtype=np.int64))[0]) != own * communicator.size:
         mine = found.sha256 if found else "none"
-        raise UserError(config.data.folder, f"the ranks read data of different certificates, this one {mine}",
-                        "give every machine the same data")
+        raise UserError(
+            config.data.folder,
+            f"the ranks read data of different certificates, this one {mine}",
+            "give every machine the same data",
+        )
     if found is None:
         folder = config.data.folder
-        display.remark(f"no certificate.json in {folder}; rn50 verify {folder} looks at every image and writes it")
+        display.remark(
+            f"no certificate.json in {folder}; rn50 verify {folder} looks at every image and writes it"
+        )
         return None
     if config.run.result_file and communicator.rank == 0:
         provenance.add(pathlib.Path(config.run.result_file), {"data certificate": found.summary()})
     return {"certificate_sha256": found.sha256, "data_set_sha256": str(found.content["set_sha256"])}
 
 
-def _train(epoch: int, implementation: Implementation, log: RunLog, display: Display, loss_check: LossCheck) -> None:
+def _train(
+    epoch: int, implementation: Implementation, log: RunLog, display: Display, loss_check: LossCheck
+) -> None:
     losses: list[float] = []  # about one a second: reading the loss of every step would slow the run down
 
     def progress(samples: int, loss: float) -> None:
@@ -255,12 +289,15 @@ def _watch(implementation: Implementation, log: RunLog, display: Display) -> Wat
 class _AbortOnSignal:
     """While it is open, SIGINT and SIGTERM write ``run_stop`` status "aborted" and end the process at once.
 
-    Only SIGINT is reported, because it comes from a person who started this one process. The sender of SIGTERM reports why.
+    Only SIGINT is reported, because it comes from a person who started this one process. The sender of
+    SIGTERM reports why.
 
-    The main thread may be in a native call that waits for a rank that no longer exists; Python runs no signal handler then.
-    So the interpreter's wake-up descriptor wakes a thread of our own, which does not depend on the main thread.
+    The main thread may be in a native call that waits for a rank that no longer exists; Python runs no signal
+    handler then. So the interpreter's wake-up descriptor wakes a thread of our own, which does not depend on
+    the main thread.
 
-    mpirun kills all other ranks as soon as the first one has ended. So rank 0, which ends the log, exits before the others.
+    mpirun kills all other ranks as soon as the first one has ended. So rank 0, which ends the log, exits
+    before the others.
     """
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM)

@@ -1,4 +1,5 @@
-"""Parts of a training loop that are the same in every framework: what "auto" becomes, learning rates, warm-up, and time taken."""
+"""Parts of a training loop that are the same in every framework: what "auto" becomes, learning rates,
+warm-up, and time taken."""
 
 import itertools
 import time
@@ -19,12 +20,16 @@ WARM_UP_STEPS = 3
 
 
 def input_library(config: Config) -> str:
-    """Return what reads and decodes images: INPUT_LIBRARY, or for "auto" the first of the framework's that can be imported."""
+    """Return what reads and decodes images: INPUT_LIBRARY, or for "auto" the first of the framework's that
+    can be imported."""
     if config.input_pipeline.library != "auto":
         return config.input_pipeline.library
     traits = frameworks.traits(config.run.framework)
     by_module = traits.automatic_input.get(config.run.device, {})
-    return next((name for name, module in by_module.items() if frameworks.is_importable(module)), traits.input_libraries[0])
+    return next(
+        (name for name, module in by_module.items() if frameworks.is_importable(module)),
+        traits.input_libraries[0],
+    )
 
 
 def without_dali(config: Config, error: ImportError) -> UserError:
@@ -34,20 +39,26 @@ def without_dali(config: Config, error: ImportError) -> UserError:
 
 
 def require_gpus(config: Config, seen: int, remedy: str) -> None:
-    """Raise UserError unless the framework sees a GPU for every rank of this machine. It comes before the ranks connect, which
-    takes their GPUs."""
+    """Raise UserError unless the framework sees a GPU for every rank of this machine. It comes before the
+    ranks connect, which takes their GPUs."""
     ranks, gpus = config.run.ranks_per_node, "1 GPU" if seen == 1 else f"{seen} GPUs"
     if seen < ranks:
         name = frameworks.traits(config.run.framework).name
-        raise UserError("DEVICE=gpu", f"{name} sees {gpus}, DGXNGPU={ranks} asks for more", f"set DEVICE=cpu, or {remedy}")
+        raise UserError(
+            "DEVICE=gpu", f"{name} sees {gpus}, DGXNGPU={ranks} asks for more", f"set DEVICE=cpu, or {remedy}"
+        )
 
 
 def require_code(config: Config, capability: tuple[int, int]) -> None:
-    """Raise UserError unless the framework has code for a GPU of this compute capability, and computes on it in PRECISION."""
+    """Raise UserError unless the framework has code for a GPU of this compute capability, and computes on it
+    in PRECISION."""
     traits = frameworks.traits(config.run.framework)
     if not traits.runs_on(capability):
         held = " ".join(f"{major}.{minor}" for major, minor in traits.capabilities)
-        found = f"{traits.name} has code for compute capability {held}, this GPU has {capability[0]}.{capability[1]}"
+        found = (
+            f"{traits.name} has code for compute capability {held}, this GPU has "
+            f"{capability[0]}.{capability[1]}"
+        )
         raise UserError("DEVICE=gpu", found, "take another FRAMEWORK, see docs/gpus.md")
     name = precision.before_warm_up(config).name
     least = traits.least_capabilities.get(name, capability)
@@ -66,7 +77,10 @@ class LearningRates:
         self._base = h.learning_rate
         batches = record_set.batches(config.data.train_samples, config.ranks, h.batch_size)
         self._steps_taken = min(batches, config.run.benchmark_steps or batches)
-        self._warmup_steps, self._total_steps = round(h.warmup_epochs * steps), round(h.schedule_epochs * steps)
+        self._warmup_steps, self._total_steps = (
+            round(h.warmup_epochs * steps),
+            round(h.schedule_epochs * steps),
+        )
         self._step = 0
 
     def go_on_after(self, epoch: int) -> None:
@@ -108,12 +122,15 @@ class Pace:
         return EpochResult(self.samples, seconds, self._batches.wait_seconds - self._waited)
 
 
-def warm_up(config: Config, batches: Batches, train: Callable[[Batch], Any], evaluate: Callable[[Batch], Any]) -> float:
-    """Run ``train`` and ``evaluate`` on WARM_UP_STEPS batches and return the seconds of the fastest evaluation.
+def warm_up(
+    config: Config, batches: Batches, train: Callable[[Batch], Any], evaluate: Callable[[Batch], Any]
+) -> float:
+    """Run ``train`` and ``evaluate`` on WARM_UP_STEPS batches and return the seconds of the fastest
+    evaluation.
 
-    ``train`` then gets a batch of each size with which a pass over the training set ends. Libraries compile kernels and choose
-    algorithms for each shape, which is not to happen after the clock has started. Both functions wait until the device has
-    finished.
+    ``train`` then gets a batch of each size with which a pass over the training set ends. Libraries compile
+    kernels and choose algorithms for each shape, which is not to happen after the clock has started. Both
+    functions wait until the device has finished.
     """
     seconds = []
     for batch in itertools.islice(batches.epoch(), WARM_UP_STEPS):
@@ -121,6 +138,8 @@ def warm_up(config: Config, batches: Batches, train: Callable[[Batch], Any], eva
         begin = time.perf_counter()
         evaluate(batch)
         seconds.append(time.perf_counter() - begin)
-    for samples in record_set.ragged_sizes(config.data.train_samples, config.ranks, config.hyperparameters.batch_size):
+    for samples in record_set.ragged_sizes(
+        config.data.train_samples, config.ranks, config.hyperparameters.batch_size
+    ):
         train(batch._replace(samples=samples))
     return min(seconds)

@@ -1,8 +1,9 @@
 """Watch the ranks of a run: find the rank that makes no progress, and the ranks that wait for it.
 
-Once a second every rank sends rank 0 a heartbeat, a datagram with its number of batches and what it is doing, and rank 0
-answers. The heartbeats do not use the framework's communication library, because that is what hangs when a rank is gone. Time is
-counted in turns of the watchdog itself, so neither a changed clock nor a paused machine looks like a stalled rank.
+Once a second every rank sends rank 0 a heartbeat, a datagram with its number of batches and what it is doing,
+and rank 0 answers. The heartbeats do not use the framework's communication library, because that is what
+hangs when a rank is gone. Time is counted in turns of the watchdog itself, so neither a changed clock nor a
+paused machine looks like a stalled rank.
 """
 
 import contextlib
@@ -22,7 +23,8 @@ from rn50.run.implementation import Implementation
 
 TURN_S = 1.0
 SILENT_S = 20
-"""The run ends when a rank has sent no heartbeat for this long. Gloo gives up after 30 s, and cannot name the rank."""
+"""The run ends when a rank has sent no heartbeat for this long. Gloo gives up after 30 s, and cannot name the
+rank."""
 STILL_S = 30
 """The run ends when a step takes this long after the clock has started."""
 STILL_BEFORE_THE_CLOCK_S = 300
@@ -51,7 +53,8 @@ class RankState:
 
 
 class Heartbeats:
-    """Heartbeats of some of the ``size`` ranks, advanced once a second; says which rank is silent and which has stalled."""
+    """Heartbeats of some of the ``size`` ranks, advanced once a second; says which rank is silent and which
+    has stalled."""
 
     def __init__(self, ranks: list[int], size: int):
         self.ranks = {rank: RankState() for rank in ranks}
@@ -65,7 +68,8 @@ class Heartbeats:
         seen.host, seen.steps, seen.doing, seen.heard, seen.silent = host, steps, doing, True, 0
 
     def start_the_clock(self) -> None:
-        """Apply the limit of the timed part from now on. The steps so far compiled, so only the last one counts towards it."""
+        """Apply the limit of the timed part from now on. The steps so far compiled, so only the last one
+        counts towards it."""
         self._clock_runs = True
         self._still, self._longest_pause = 0, self._last_pause
 
@@ -80,22 +84,32 @@ class Heartbeats:
             self._longest_pause = max(self._longest_pause, self._last_pause)
 
     def gone(self, share: float = 1.0) -> str | None:
-        """Return a line that names the ranks that were silent for ``share`` of the limit, and who waits for them; else None."""
+        """Return a line that names the ranks that were silent for ``share`` of the limit, and who waits for
+        them; else None."""
         gone = [rank for rank, seen in self.ranks.items() if seen.heard and seen.silent >= share * SILENT_S]
         if not gone:
             return None
         turns = min(self.ranks[rank].silent for rank in gone)
-        return f"{self._names(gone)} not heard of for {turns} s{self._waiting_for(gone)}; look at the process and the network"
+        return (
+            f"{self._names(gone)} not heard of for {turns} s{self._waiting_for(gone)}; look at the "
+            "process and the network"
+        )
 
     def still(self, share: float = 1.0) -> str | None:
-        """Return a line that says who waits for whom if no step has ended for ``share`` of the limit; else None."""
-        limit = max(STILL_S, SLOW_STEPS * self._longest_pause) if self._clock_runs else STILL_BEFORE_THE_CLOCK_S
+        """Return a line that says who waits for whom if no step has ended for ``share`` of the limit; else
+        None."""
+        limit = (
+            max(STILL_S, SLOW_STEPS * self._longest_pause) if self._clock_runs else STILL_BEFORE_THE_CLOCK_S
+        )
         if self._still < share * limit:
             return None
         since = f"no step has ended for {self._still} s"
         starved = [rank for rank, seen in self.ranks.items() if seen.doing == WAITING_FOR_DATA]
         if starved:
-            return f"{since}: {self._names(starved)} waiting for data{self._waiting_for(starved)}; look at DATADIR there"
+            return (
+                f"{since}: {self._names(starved)} waiting for data{self._waiting_for(starved)}; look at "
+                "DATADIR there"
+            )
         least = min(seen.steps for seen in self.ranks.values())
         behind = [rank for rank, seen in self.ranks.items() if seen.steps == least]
         where = f"{since}: {self._names(behind)} {self.ranks[behind[0]].doing}, after batch {least}"
@@ -107,7 +121,9 @@ class Heartbeats:
         if len(behind) == self._size:
             return ""
         others = [rank for rank in self.ranks if rank not in behind]
-        return f", and {self._names(others) or 'the others'} waiting for {'it' if len(behind) == 1 else 'them'}"
+        return (
+            f", and {self._names(others) or 'the others'} waiting for {'it' if len(behind) == 1 else 'them'}"
+        )
 
     def _names(self, ranks: list[int]) -> str:
         names = [f"rank {rank} ({self.ranks[rank].host})" for rank in ranks]
@@ -117,12 +133,14 @@ class Heartbeats:
 class Watchdog:
     """The watchdog of one rank, in a thread of its own, from ``__enter__`` to ``__exit__``.
 
-    The run sets ``doing``, the current activity of this rank. ``warn(line)`` is called on rank 0 when a limit comes near. When
-    one is reached, ``end`` is called on every rank: with the line to print on the rank that saw it, with None on the ranks that
-    it informed.
+    The run sets ``doing``, the current activity of this rank. ``warn(line)`` is called on rank 0 when a limit
+    comes near. When one is reached, ``end`` is called on every rank: with the line to print on the rank that
+    saw it, with None on the ranks that it informed.
     """
 
-    def __init__(self, implementation: Implementation, warn: Callable[[str], None], end: Callable[[str | None], None]):
+    def __init__(
+        self, implementation: Implementation, warn: Callable[[str], None], end: Callable[[str | None], None]
+    ):
         self.doing = "starting"
         self._implementation = implementation
         self._warn, self._end = warn, end
@@ -141,7 +159,9 @@ class Watchdog:
         threading.Thread(target=self._run, daemon=True).start()
         if not self._all_heard.wait(FIRST_WORDS_S) and self._rank == 0:
             unheard = ", ".join(str(rank) for rank, seen in self._heartbeats.ranks.items() if not seen.heard)
-            self._warn(f"no datagram (UDP) of rank {unheard} reaches rank 0: should it stop, nobody can say so")
+            self._warn(
+                f"no datagram (UDP) of rank {unheard} reaches rank 0: should it stop, nobody can say so"
+            )
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -156,14 +176,21 @@ class Watchdog:
         return {rank: seen.host for rank, seen in self._heartbeats.ranks.items()}
 
     def _agree_on_rank_0(self) -> tuple[int, list[tuple[str, int]]]:
-        """Return a random number that identifies this run, and the addresses of rank 0; the same on every rank."""
+        """Return a random number that identifies this run, and the addresses of rank 0; the same on every
+        rank."""
         note = np.zeros(2 + ADDRESSES, dtype=np.int64)
         if self._rank == 0:
-            found = {address.address for each in psutil.net_if_addrs().values() for address in each
-                     if address.family == socket.AF_INET}
+            found = {
+                address.address
+                for each in psutil.net_if_addrs().values()
+                for address in each
+                if address.family == socket.AF_INET
+            }
             numbers = sorted(int(ipaddress.IPv4Address(address)) for address in found)[:ADDRESSES]
             note[: 2 + len(numbers)] = [secrets.randbits(62), self._socket.getsockname()[1], *numbers]
-        token, port, *addresses = (int(number) for number in self._implementation.communicator.all_reduce(note))
+        token, port, *addresses = (
+            int(number) for number in self._implementation.communicator.all_reduce(note)
+        )
         return token, [(str(ipaddress.IPv4Address(address)), port) for address in addresses if address]
 
     def _run(self) -> None:
@@ -186,8 +213,14 @@ class Watchdog:
                 self._send(address)
 
     def _send(self, address: Any, **more: bool) -> None:
-        words = {"token": self._token, "rank": self._rank, "host": self._host[:64], "steps": self._implementation.steps,
-                 "doing": self._doing_now(), **more}
+        words = {
+            "token": self._token,
+            "rank": self._rank,
+            "host": self._host[:64],
+            "steps": self._implementation.steps,
+            "doing": self._doing_now(),
+            **more,
+        }
         with contextlib.suppress(OSError):  # the network is down; the silence will be noticed
             self._socket.sendto(json.dumps(words).encode(), address)
 

@@ -1,9 +1,9 @@
 """The configuration of a run, read once from the environment into frozen dataclasses.
 
-Every variable is defined once, as the dataclass field that it fills: its name, parser, bound, meaning and, if any, default.
-Variables that decide convergence have no default, so that nobody trains with a hyperparameter that he has not seen. The other
-defaults are those that the launchers of the published MXNet submissions (rounds v0.7 to v2.1) give to variables that a
-configuration file leaves out.
+Every variable is defined once, as the dataclass field that it fills: its name, parser, bound, meaning and, if
+any, default. Variables that decide convergence have no default, so that nobody trains with a hyperparameter
+that he has not seen. The other defaults are those that the launchers of the published MXNet submissions
+(rounds v0.7 to v2.1) give to variables that a configuration file leaves out.
 """
 
 import dataclasses
@@ -68,26 +68,56 @@ from rn50.settings.variables import (
 class Hyperparameters:
     """Variables that decide convergence. They are borrowed and checked as one group."""
 
-    optimizer: str = env("OPTIMIZER", optimizer, "lars, in any published spelling, or sgd with momentum", "lars")
+    optimizer: str = env(
+        "OPTIMIZER", optimizer, "lars, in any published spelling, or sgd with momentum", "lars"
+    )
     batch_size: int = env("BATCHSIZE", integer, "images per step on each rank", "408", BATCH)
     learning_rate: float = env("LR", number, "highest learning rate, at the end of the warm-up", "10.5", RATE)
-    warmup_epochs: float = env("WARMUP_EPOCHS", epochs, "epochs in which the learning rate rises from 0", "2", EPOCHS_OR_0)
-    num_epochs: int = env("NUMEPOCHS", integer,
-                          "epochs that are trained at most; without DECAY_EPOCHS the learning rate decays over as many", "37",
-                          EPOCHS)
+    warmup_epochs: float = env(
+        "WARMUP_EPOCHS", epochs, "epochs in which the learning rate rises from 0", "2", EPOCHS_OR_0
+    )
+    num_epochs: int = env(
+        "NUMEPOCHS",
+        integer,
+        "epochs that are trained at most; without DECAY_EPOCHS the learning rate decays over as many",
+        "37",
+        EPOCHS,
+    )
     momentum: float = env("MOM", number, "momentum of the optimizer", "0.9", BELOW_1)
     weight_decay: float = env("WD", number, "weight decay; batch norm and biases have none", "5e-5", DECAY)
-    lars_eta: float | None = env("LARSETA", number, "trust coefficient of LARS, a factor of every layer's learning rate",
-                                    "0.001", COEFFICIENT, only_with={"OPTIMIZER": "lars"})
-    label_smoothing: float = env("LABELSMOOTHING", number, "part e of the label that is spread over all classes: the target is "
-                                 "(1 - e) * onehot + e / classes", "0.1", BELOW_1)
-    eval_offset: int = env("EVAL_OFFSET", integer, "epochs before the first one that is evaluated", "2", EPOCHS_OR_0)
+    lars_eta: float | None = env(
+        "LARSETA",
+        number,
+        "trust coefficient of LARS, a factor of every layer's learning rate",
+        "0.001",
+        COEFFICIENT,
+        only_with={"OPTIMIZER": "lars"},
+    )
+    label_smoothing: float = env(
+        "LABELSMOOTHING",
+        number,
+        "part e of the label that is spread over all classes: the target is (1 - e) * onehot + e / classes",
+        "0.1",
+        BELOW_1,
+    )
+    eval_offset: int = env(
+        "EVAL_OFFSET", integer, "epochs before the first one that is evaluated", "2", EPOCHS_OR_0
+    )
     eval_period: int = env("EVAL_PERIOD", integer, "epochs from one evaluation to the next", "4", EPOCHS)
-    decay_epochs: float | None = env("DECAY_EPOCHS", epochs,
-                                        "epochs after which the learning rate has decayed, if not NUMEPOCHS", "33",
-                                        POSITIVE_EPOCHS, default=None)
-    bn_gamma_zero: bool = env("BN_GAMMA_ZERO", flag, "1: the last batch norm of every residual block starts with gamma 0",
-                              default=False)
+    decay_epochs: float | None = env(
+        "DECAY_EPOCHS",
+        epochs,
+        "epochs after which the learning rate has decayed, if not NUMEPOCHS",
+        "33",
+        POSITIVE_EPOCHS,
+        default=None,
+    )
+    bn_gamma_zero: bool = env(
+        "BN_GAMMA_ZERO",
+        flag,
+        "1: the last batch norm of every residual block starts with gamma 0",
+        default=False,
+    )
 
     @property
     def schedule_epochs(self) -> float:
@@ -100,63 +130,177 @@ class Run:
     """Machines, implementation, launcher and log entries of a run."""
 
     # No defaults: the number of ranks decides the global batch size.
-    ranks_per_node: int = env("DGXNGPU", integer, "ranks on each machine: one per GPU, or processes that share the CPU", "8",
-                              MACHINE, aliases=("PGNGPU", "NFNGPU", "NGPU"))
-    nodes: int = env("DGXNNODES", integer, "machines of a run", "1", NODES, aliases=("PGNNODES", "NFNNODES", "NNODES"))
-    system: str = env("DGXSYSTEM", text, "name of the system, and of its file configs/config_NAME.sh", default=UNNAMED,
-                      aliases=("PGSYSTEM", "NFSYSTEM"))
-    framework: str = env("FRAMEWORK", framework, "what trains: a folder of implementations/", default=frameworks.default())
+    ranks_per_node: int = env(
+        "DGXNGPU",
+        integer,
+        "ranks on each machine: one per GPU, or processes that share the CPU",
+        "8",
+        MACHINE,
+        aliases=("PGNGPU", "NFNGPU", "NGPU"),
+    )
+    nodes: int = env(
+        "DGXNNODES", integer, "machines of a run", "1", NODES, aliases=("PGNNODES", "NFNNODES", "NNODES")
+    )
+    system: str = env(
+        "DGXSYSTEM",
+        text,
+        "name of the system, and of its file configs/config_NAME.sh",
+        default=UNNAMED,
+        aliases=("PGSYSTEM", "NFSYSTEM"),
+    )
+    framework: str = env(
+        "FRAMEWORK", framework, "what trains: a folder of implementations/", default=frameworks.default()
+    )
     device: str = env("DEVICE", one_of("gpu", "cpu"), "what computes: gpu or cpu", default="gpu")
-    precision: str = env("PRECISION", one_of("auto", "float32", "float16", "bfloat16"),
-                         "numbers of the forward and backward pass; auto: float16 on a GPU, on a CPU float32 or bfloat16, "
-                         "whose steps are timed at warm-up",
-                         default="auto")
-    step_mode: str = env("STEP_MODE", one_of(*frameworks.values("step_modes")), "how a step runs: eager, operation by "
-                         "operation; graph, as a CUDA graph; compile, by the framework's compiler; fused, with our kernels for "
-                         "batch norm and LARS; on a GPU the last two are a CUDA graph as well", default="eager")
-    sockets: int | None = env("DGXNSOCKET", integer, "CPU sockets of a machine", "2", MACHINE, default=None,
-                                 aliases=("PGNSOCKET", "NFNSOCKET"))
-    cores_per_socket: int | None = env("DGXSOCKETCORES", integer, "cores of a socket", "64", MACHINE, default=None,
-                                          aliases=("PGSOCKETCORES", "NFSOCKETCORES", "SOCKETCORES"))
-    hyperthreads: int | None = env("DGXHT", integer, "hardware threads of a core", "2", MACHINE, default=None,
-                                      aliases=("PGHT", "NFHT", "HT"))
-    walltime: str | None = env("WALLTIME", text, "time limit of a Slurm job, as hours:minutes:seconds", "01:00:00",
-                                  default=None)
-    seed: int | None = env("SEED", integer, "seed of all random numbers of a run; by default the operating system draws one",
-                              "1", SEED, default=None)
+    precision: str = env(
+        "PRECISION",
+        one_of("auto", "float32", "float16", "bfloat16"),
+        "numbers of the forward and backward pass; auto: float16 on a GPU, on a CPU float32 or bfloat16, "
+        "whose steps are timed at warm-up",
+        default="auto",
+    )
+    step_mode: str = env(
+        "STEP_MODE",
+        one_of(*frameworks.values("step_modes")),
+        "how a step runs: eager, operation by operation; graph, as a CUDA graph; compile, by the "
+        "framework's compiler; fused, with our kernels for batch norm and LARS; on a GPU the last two are a "
+        "CUDA graph as well",
+        default="eager",
+    )
+    sockets: int | None = env(
+        "DGXNSOCKET",
+        integer,
+        "CPU sockets of a machine",
+        "2",
+        MACHINE,
+        default=None,
+        aliases=("PGNSOCKET", "NFNSOCKET"),
+    )
+    cores_per_socket: int | None = env(
+        "DGXSOCKETCORES",
+        integer,
+        "cores of a socket",
+        "64",
+        MACHINE,
+        default=None,
+        aliases=("PGSOCKETCORES", "NFSOCKETCORES", "SOCKETCORES"),
+    )
+    hyperthreads: int | None = env(
+        "DGXHT",
+        integer,
+        "hardware threads of a core",
+        "2",
+        MACHINE,
+        default=None,
+        aliases=("PGHT", "NFHT", "HT"),
+    )
+    walltime: str | None = env(
+        "WALLTIME", text, "time limit of a Slurm job, as hours:minutes:seconds", "01:00:00", default=None
+    )
+    seed: int | None = env(
+        "SEED",
+        integer,
+        "seed of all random numbers of a run; by default the operating system draws one",
+        "1",
+        SEED,
+        default=None,
+    )
     organisation: str = env("SUBMISSION_ORG", text, "who submits, in the log", default=UNNAMED_ORGANISATION)
-    division: str = env("SUBMISSION_DIVISION", one_of("closed", "open"), "division of MLPerf, in the log: closed or open",
-                        default="closed")
-    status: str = env("SUBMISSION_STATUS", one_of("onprem", "cloud", "research", "preview"),
-                      "availability of the system, in the log: onprem, cloud, research or preview", default="onprem")
-    platform: str = env("SUBMISSION_PLATFORM", text, "what the system is called in the log", default="unnamed platform")
-    result_file: str | None = env("RESULT_FILE", text, "file that the log is written to", "result_0.txt", default=None)
-    cache_cleared: bool = env("CACHE_CLEARED", flag, "1: somebody has dropped the system's file caches before this run",
-                              default=False)
-    launcher: str = env("LAUNCHER", one_of("auto", "python", "horovodrun", "mpirun", "srun", *frameworks.values("launchers")),
-                        "what starts the ranks; auto takes srun in a Slurm step of several tasks, python where no Horovod is "
-                        "needed on one machine, else mpirun or horovodrun; others are a framework's own", default="auto")
-    hosts: str | None = env("HOSTS", text,
-                               "machines of a run over several, with their ranks, the first has rank 0; Slurm needs no list",
-                               "host1:8,host2:8", default=None)
-    gradient_groups: int = env("MXNET_HOROVOD_NUM_GROUPS", integer, "sums over the ranks in which a step's gradients are taken; "
-                               "of several the first begin before backpropagation ends", default=1, bound=BUCKETS)
-    benchmark_steps: int | None = env("BENCHMARK_STEPS", integer,
-                                         "steps of an epoch after which it is cut short, to measure speed", "100", STEPS,
-                                         default=None)
-    save_weights: bool = env("SAVE_WEIGHTS", flag, "1: the weights are saved beside the log once the clock has stopped",
-                             default=False)
-    initial_weights: str | None = env("INITIAL_WEIGHTS", text, "file of saved weights that a run begins with; such a run is "
-                                         "no MLPerf result", "result_0.safetensors", default=None)
-    sparsity: str = env("SPARSITY", one_of("none", "2:4"), "2:4: of every four input channels of INITIAL_WEIGHTS the two of the "
-                        "smaller magnitude are 0, and stay so", default="none")
-    quantization: str = env("QUANTIZATION", one_of("none", "int8"), "int8: INITIAL_WEIGHTS are trained on with the weights and "
-                            "inputs of every layer rounded as in int8, for rn50 export and rn50 quantize", default="none")
-    checkpoint_epochs: int = env("CHECKPOINT_EPOCHS", integer, "epochs after which a state to resume from is saved beside the "
-                                 "log, while the clock runs; the input pipeline starts anew then; 0 saves none", default=0,
-                                 bound=EPOCHS_OR_0)
-    resume: bool = env("RESUME", flag, "1: go on from the checkpoint beside the log, if there is one; such a run is no MLPerf "
-                       "result", default=False)
+    division: str = env(
+        "SUBMISSION_DIVISION",
+        one_of("closed", "open"),
+        "division of MLPerf, in the log: closed or open",
+        default="closed",
+    )
+    status: str = env(
+        "SUBMISSION_STATUS",
+        one_of("onprem", "cloud", "research", "preview"),
+        "availability of the system, in the log: onprem, cloud, research or preview",
+        default="onprem",
+    )
+    platform: str = env(
+        "SUBMISSION_PLATFORM", text, "what the system is called in the log", default="unnamed platform"
+    )
+    result_file: str | None = env(
+        "RESULT_FILE", text, "file that the log is written to", "result_0.txt", default=None
+    )
+    cache_cleared: bool = env(
+        "CACHE_CLEARED",
+        flag,
+        "1: somebody has dropped the system's file caches before this run",
+        default=False,
+    )
+    launcher: str = env(
+        "LAUNCHER",
+        one_of("auto", "python", "horovodrun", "mpirun", "srun", *frameworks.values("launchers")),
+        "what starts the ranks; auto takes srun in a Slurm step of several tasks, python where no Horovod is "
+        "needed on one machine, else mpirun or horovodrun; others are a framework's own",
+        default="auto",
+    )
+    hosts: str | None = env(
+        "HOSTS",
+        text,
+        "machines of a run over several, with their ranks, the first has rank 0; Slurm needs no list",
+        "host1:8,host2:8",
+        default=None,
+    )
+    gradient_groups: int = env(
+        "MXNET_HOROVOD_NUM_GROUPS",
+        integer,
+        "sums over the ranks in which a step's gradients are taken; of several the first begin before "
+        "backpropagation ends",
+        default=1,
+        bound=BUCKETS,
+    )
+    benchmark_steps: int | None = env(
+        "BENCHMARK_STEPS",
+        integer,
+        "steps of an epoch after which it is cut short, to measure speed",
+        "100",
+        STEPS,
+        default=None,
+    )
+    save_weights: bool = env(
+        "SAVE_WEIGHTS",
+        flag,
+        "1: the weights are saved beside the log once the clock has stopped",
+        default=False,
+    )
+    initial_weights: str | None = env(
+        "INITIAL_WEIGHTS",
+        text,
+        "file of saved weights that a run begins with; such a run is no MLPerf result",
+        "result_0.safetensors",
+        default=None,
+    )
+    sparsity: str = env(
+        "SPARSITY",
+        one_of("none", "2:4"),
+        "2:4: of every four input channels of INITIAL_WEIGHTS the two of the smaller magnitude are 0, and "
+        "stay so",
+        default="none",
+    )
+    quantization: str = env(
+        "QUANTIZATION",
+        one_of("none", "int8"),
+        "int8: INITIAL_WEIGHTS are trained on with the weights and inputs of every layer rounded as in "
+        "int8, for rn50 export and rn50 quantize",
+        default="none",
+    )
+    checkpoint_epochs: int = env(
+        "CHECKPOINT_EPOCHS",
+        integer,
+        "epochs after which a state to resume from is saved beside the log, while the clock runs; the input "
+        "pipeline starts anew then; 0 saves none",
+        default=0,
+        bound=EPOCHS_OR_0,
+    )
+    resume: bool = env(
+        "RESUME",
+        flag,
+        "1: go on from the checkpoint beside the log, if there is one; such a run is no MLPerf result",
+        default=False,
+    )
 
 
 RUNS_OWN = ("seed", "result_file", "cache_cleared", "hosts", "walltime", "save_weights", "resume")
@@ -168,54 +312,134 @@ class Data:
     """Data set, and the width of the network that fits it. The defaults are for ImageNet."""
 
     folder: str = env("DATADIR", text, "folder of train.rec, train.idx, val.rec and val.idx", default="/data")
-    train_samples: int = env("NUMEXAMPLES", integer, "images of the training set", default=rules.TRAIN_SAMPLES, bound=SAMPLES)
-    eval_samples: int = env("NUMVALEXAMPLES", integer, "images of the validation set", default=rules.EVAL_SAMPLES, bound=SAMPLES)
+    train_samples: int = env(
+        "NUMEXAMPLES", integer, "images of the training set", default=rules.TRAIN_SAMPLES, bound=SAMPLES
+    )
+    eval_samples: int = env(
+        "NUMVALEXAMPLES", integer, "images of the validation set", default=rules.EVAL_SAMPLES, bound=SAMPLES
+    )
     classes: int = env("NUMCLASSES", integer, "classes of the data set", default=rules.CLASSES, bound=CLASSES)
-    image_size: int = env("IMAGE_SIZE", integer, "side of the network's input, in pixels", default=rules.IMAGE_SIZE, bound=PIXELS)
-    eval_resize: int = env("EVAL_RESIZE", integer,
-                           "shorter side, in pixels, to which a validation image is resized before its centre is cropped",
-                           default=rules.EVAL_RESIZE, bound=PIXELS)
-    crop_area_min: float = env("CROP_AREA_MIN", number,
-                               "smallest part of an image's area that a training crop takes, from 0 to 1",
-                               default=rules.CROP_AREA[0], bound=AREA)
-    width: float = env("WIDTH", number, "factor of the network's channels; 1 is ResNet-50", default=1.0, bound=WIDTH)
+    image_size: int = env(
+        "IMAGE_SIZE",
+        integer,
+        "side of the network's input, in pixels",
+        default=rules.IMAGE_SIZE,
+        bound=PIXELS,
+    )
+    eval_resize: int = env(
+        "EVAL_RESIZE",
+        integer,
+        "shorter side, in pixels, to which a validation image is resized before its centre is cropped",
+        default=rules.EVAL_RESIZE,
+        bound=PIXELS,
+    )
+    crop_area_min: float = env(
+        "CROP_AREA_MIN",
+        number,
+        "smallest part of an image's area that a training crop takes, from 0 to 1",
+        default=rules.CROP_AREA[0],
+        bound=AREA,
+    )
+    width: float = env(
+        "WIDTH", number, "factor of the network's channels; 1 is ResNet-50", default=1.0, bound=WIDTH
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class InputPipeline:
     """Variables of the input pipeline. They affect speed only."""
 
-    library: str = env("INPUT_LIBRARY", one_of("auto", *frameworks.values("input_libraries")),
-                       "what reads and decodes images; auto: dali if it is installed, else another library of the framework",
-                       default="auto")
-    threads: int = env("DALI_THREADS", integer, "CPU threads of each rank that decode and augment images; 0: one less than the "
-                       "cores of a rank", default=3, bound=MACHINE_OR_0)
-    prefetch_queue_depth: int = env("DALI_PREFETCH_QUEUE", integer, "batches that are prepared ahead", default=2, bound=QUEUE)
-    hw_decoder_load: float = env("DALI_HW_DECODER_LOAD", number,
-                                 "share of the images, from 0 to 1, that the GPU's JPEG engine decodes", default=0.0,
-                                 bound=FRACTION)
-    roi_decode: bool = env("DALI_ROI_DECODE", flag, "1: only the random crop of a training image is decoded", default=False)
-    cache_size_mb: int = env("DALI_CACHE_SIZE", integer, "GPU memory in MiB that keeps decoded images; 0 keeps none", default=0,
-                             bound=MEBIBYTES)
-    nvjpeg_padding_mb: int = env("DALI_NVJPEG_MEMPADDING", integer, "host and GPU memory in MiB that nvJPEG gets in advance",
-                                 default=64, bound=MEBIBYTES)
-    preallocate_width: int = env("DALI_PREALLOCATE_WIDTH", integer,
-                                 "largest image width, in pixels, that the JPEG engine prepares for", default=0, bound=JPEG_SIDE)
-    preallocate_height: int = env("DALI_PREALLOCATE_HEIGHT", integer,
-                                  "largest image height, in pixels, that the JPEG engine prepares for", default=0,
-                                  bound=JPEG_SIDE)
-    decoder_buffer_hint: int = env("DALI_DECODER_BUFFER_HINT", integer, "expected size of a decoded image, in bytes",
-                                   default=1315942, bound=BYTES)
-    crop_buffer_hint: int = env("DALI_CROP_BUFFER_HINT", integer, "expected size of a resized crop, in bytes", default=165581,
-                                bound=BYTES)
-    normalize_buffer_hint: int = env("DALI_NORMALIZE_BUFFER_HINT", integer, "expected size of a normalised image, in bytes",
-                                     default=441549, bound=BYTES)
-    tmp_buffer_hint: int = env("DALI_TMP_BUFFER_HINT", integer, "expected size of the memory for resizing an image, in bytes",
-                               default=25273239, bound=BYTES)
-    dont_use_mmap: bool = env("DALI_DONT_USE_MMAP", flag,
-                              "1: records are read with read() instead of mapping the file into memory", default=False)
-    input_batch_multiplier: int = env("INPUT_BATCH_MULTIPLIER", integer, "batches that are prepared at once", default=1,
-                                      bound=QUEUE)
+    library: str = env(
+        "INPUT_LIBRARY",
+        one_of("auto", *frameworks.values("input_libraries")),
+        "what reads and decodes images; auto: dali if it is installed, else another library of the framework",
+        default="auto",
+    )
+    threads: int = env(
+        "DALI_THREADS",
+        integer,
+        "CPU threads of each rank that decode and augment images; 0: one less than the cores of a rank",
+        default=3,
+        bound=MACHINE_OR_0,
+    )
+    prefetch_queue_depth: int = env(
+        "DALI_PREFETCH_QUEUE", integer, "batches that are prepared ahead", default=2, bound=QUEUE
+    )
+    hw_decoder_load: float = env(
+        "DALI_HW_DECODER_LOAD",
+        number,
+        "share of the images, from 0 to 1, that the GPU's JPEG engine decodes",
+        default=0.0,
+        bound=FRACTION,
+    )
+    roi_decode: bool = env(
+        "DALI_ROI_DECODE", flag, "1: only the random crop of a training image is decoded", default=False
+    )
+    cache_size_mb: int = env(
+        "DALI_CACHE_SIZE",
+        integer,
+        "GPU memory in MiB that keeps decoded images; 0 keeps none",
+        default=0,
+        bound=MEBIBYTES,
+    )
+    nvjpeg_padding_mb: int = env(
+        "DALI_NVJPEG_MEMPADDING",
+        integer,
+        "host and GPU memory in MiB that nvJPEG gets in advance",
+        default=64,
+        bound=MEBIBYTES,
+    )
+    preallocate_width: int = env(
+        "DALI_PREALLOCATE_WIDTH",
+        integer,
+        "largest image width, in pixels, that the JPEG engine prepares for",
+        default=0,
+        bound=JPEG_SIDE,
+    )
+    preallocate_height: int = env(
+        "DALI_PREALLOCATE_HEIGHT",
+        integer,
+        "largest image height, in pixels, that the JPEG engine prepares for",
+        default=0,
+        bound=JPEG_SIDE,
+    )
+    decoder_buffer_hint: int = env(
+        "DALI_DECODER_BUFFER_HINT",
+        integer,
+        "expected size of a decoded image, in bytes",
+        default=1315942,
+        bound=BYTES,
+    )
+    crop_buffer_hint: int = env(
+        "DALI_CROP_BUFFER_HINT",
+        integer,
+        "expected size of a resized crop, in bytes",
+        default=165581,
+        bound=BYTES,
+    )
+    normalize_buffer_hint: int = env(
+        "DALI_NORMALIZE_BUFFER_HINT",
+        integer,
+        "expected size of a normalised image, in bytes",
+        default=441549,
+        bound=BYTES,
+    )
+    tmp_buffer_hint: int = env(
+        "DALI_TMP_BUFFER_HINT",
+        integer,
+        "expected size of the memory for resizing an image, in bytes",
+        default=25273239,
+        bound=BYTES,
+    )
+    dont_use_mmap: bool = env(
+        "DALI_DONT_USE_MMAP",
+        flag,
+        "1: records are read with read() instead of mapping the file into memory",
+        default=False,
+    )
+    input_batch_multiplier: int = env(
+        "INPUT_BATCH_MULTIPLIER", integer, "batches that are prepared at once", default=1, bound=QUEUE
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -248,25 +472,36 @@ class Config:
         """Variables whose values break the rules of the closed division -> the rule."""
         h = self.hyperparameters
         found = rules.departures(
-            h.optimizer, self.global_batch_size, h.learning_rate, h.momentum, h.weight_decay, h.label_smoothing
+            h.optimizer,
+            self.global_batch_size,
+            h.learning_rate,
+            h.momentum,
+            h.weight_decay,
+            h.label_smoothing,
         )
         return {variable.name: found[field] for _, field, variable in variables() if field in found}
 
     @property
     def division(self) -> str:
-        """Division that the log names: open if the hyperparameters break a rule of the closed division, else the division set."""
+        """Division that the log names: open if the hyperparameters break a rule of the closed division, else
+        the division set."""
         return "open" if self.departures else self.run.division
 
     @property
     def is_imagenet(self) -> bool:
-        """True if the run is the benchmark's complete task; otherwise every output is labelled ``rules.NOT_A_RESULT``."""
+        """True if the run is the benchmark's complete task; otherwise every output is labelled
+        ``rules.NOT_A_RESULT``."""
         return rules.is_task(dataclasses.asdict(self.data), self.run.benchmark_steps)
 
     @property
     def labels(self) -> tuple[str, ...]:
         """The labels of ``rules.LABELS`` that every output of a run has."""
-        having = ((rules.NOT_A_RESULT, not self.is_imagenet), (rules.FINE_TUNED, self.run.initial_weights is not None),
-                  (rules.SPARSE, self.run.sparsity != "none"), (rules.QUANTIZED, self.run.quantization != "none"))
+        having = (
+            (rules.NOT_A_RESULT, not self.is_imagenet),
+            (rules.FINE_TUNED, self.run.initial_weights is not None),
+            (rules.SPARSE, self.run.sparsity != "none"),
+            (rules.QUANTIZED, self.run.quantization != "none"),
+        )
         return tuple(label for label, has in having if has)
 
     @property
@@ -279,7 +514,9 @@ class Config:
 
     def as_environment(self) -> dict[str, str]:
         """Return variables from which ``from_environment`` reads an equal configuration."""
-        values = {variable.name: getattr(getattr(self, section), field) for section, field, variable in variables()}
+        values = {
+            variable.name: getattr(getattr(self, section), field) for section, field, variable in variables()
+        }
         return {name: Variable.write(value) for name, value in values.items() if value is not None}
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
@@ -303,24 +540,30 @@ def known_names() -> set[str]:
 
 
 def patterns_of_names() -> list[str]:
-    """Return shell patterns of the names of all variables that a run reads, checks or passes through, to carry them elsewhere.
+    """Return shell patterns of the names of all variables that a run reads, checks or passes through, to
+    carry them elsewhere.
 
     ``LD_*`` is left out: it names files of one machine.
     """
     aliases = {alias for _, _, variable in variables() for alias in variable.aliases}
-    return sorted(known_names() | aliases) + sorted(f"{prefix}*" for prefix in PASSED_THROUGH if prefix != "LD_")
+    return sorted(known_names() | aliases) + sorted(
+        f"{prefix}*" for prefix in PASSED_THROUGH if prefix != "LD_"
+    )
 
 
 def environment_of(name: str | None, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a run of the configuration ``name``, a file or the name of one of ours.
 
-    Without a name it is ``environ`` itself if that has a value for every variable that must be set, as after `. FILE`; else the
-    environment of CONFIG_FILE or DGXSYSTEM.
+    Without a name it is ``environ`` itself if that has a value for every variable that must be set, as after
+    `. FILE`; else the environment of CONFIG_FILE or DGXSYSTEM.
 
     Raises UserError if there is no such configuration, or if it cannot be sourced.
     """
-    if not name and all(variable.given(environ)[1] or not variable.is_read(environ)
-                        for _, _, variable in variables() if variable.default is dataclasses.MISSING):
+    if not name and all(
+        variable.given(environ)[1] or not variable.is_read(environ)
+        for _, _, variable in variables()
+        if variable.default is dataclasses.MISSING
+    ):
         return dict(environ)
     return sourced_environment(find(name, environ), environ)
 
@@ -328,13 +571,16 @@ def environment_of(name: str | None, environ: Mapping[str, str]) -> dict[str, st
 def from_environment(environ: Mapping[str, str] | None = None, config_file: str | None = None) -> Config:
     """Return the configuration that environment variables describe.
 
-    ``environ`` is ``os.environ`` by default. ``config_file``, by default its CONFIG_FILE, is the file that was sourced; if it is
-    ours, its names are checked. Raises UserError with one line for every variable that is missing, unknown or impossible.
+    ``environ`` is ``os.environ`` by default. ``config_file``, by default its CONFIG_FILE, is the file that
+    was sourced; if it is ours, its names are checked. Raises UserError with one line for every variable that
+    is missing, unknown or impossible.
     """
     environ = environment() if environ is None else environ
     config_file = config_file or environ.get("CONFIG_FILE")
     problems = []
-    if config_file and os.path.exists(config_file):  # a remote machine may have the variables but not the file
+    if config_file and os.path.exists(
+        config_file
+    ):  # a remote machine may have the variables but not the file
         problems = unknown_names(config_file, known_names())
     problems += [
         f"{name}={excerpt(environ[name])} {fixed.refusal}"
@@ -352,13 +598,22 @@ def from_environment(environ: Mapping[str, str] | None = None, config_file: str 
         name, given = variable.given(environ)
         hint = f"for example {name}={variable.example} ({variable.meaning})"
         try:
-            value = None if not variable.is_read(values) else variable.default if given is None else variable.read(given)
+            value = (
+                None
+                if not variable.is_read(values)
+                else variable.default
+                if given is None
+                else variable.read(given)
+            )
         except ValueError as error:
             problems.append(f"{name}={excerpt(str(given))} {error}; {hint}")
             continue
         if value is dataclasses.MISSING:
             where = config_file or "the configuration file"
-            problems.append(f"{name} is not set and has no default, because convergence depends on it; set it in {where}, {hint}")
+            problems.append(
+                f"{name} is not set and has no default, because convergence depends on it; set it in "
+                f"{where}, {hint}"
+            )
             continue
         sections[section][field] = values[variable.name] = value
     for relation in RELATIONS:

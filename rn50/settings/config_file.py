@@ -37,7 +37,8 @@ def file_of(system: str) -> Path:
 
 
 def find(name: str | None, environ: Mapping[str, str]) -> Path:
-    """Return the configuration file that ``name`` means: a file, or the name of one of ours; by default CONFIG_FILE or DGXSYSTEM.
+    """Return the configuration file that ``name`` means: a file, or the name of one of ours; by default
+    CONFIG_FILE or DGXSYSTEM.
 
     Raises UserError if there is no such file.
     """
@@ -47,7 +48,8 @@ def find(name: str | None, environ: Mapping[str, str]) -> Path:
     if not named:
         raise UserError("which configuration? give its name or file, or set DGXSYSTEM", None, there)
     ours = file_of(named)
-    # A folder may have the name of a system, so folders are skipped. Any other path is taken; its reader reports what is wrong.
+    # A folder may have the name of a system, so folders are skipped. Any other path is taken; its reader
+    # reports what is wrong.
     is_there = os.path.exists(named) and not os.path.isdir(named)
     if not is_there and not os.path.isfile(ours):
         subject = f"{variable}={excerpt(named)}" if variable else excerpt(named)
@@ -58,9 +60,11 @@ def find(name: str | None, environ: Mapping[str, str]) -> Path:
 
 
 def sourced_environment(file: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a run of ``file``, as ``run_and_time.sh`` makes it: its values replace those of ``environ``.
+    """Return the environment of a run of ``file``, as ``run_and_time.sh`` makes it: its values replace those
+    of ``environ``.
 
-    Paths that ``environ`` has are relative to the working folder, those that the file sets to the checkout; both become absolute.
+    Paths that ``environ`` has are relative to the working folder, those that the file sets to the checkout;
+    both become absolute.
 
     Raises UserError if the file cannot be sourced.
     """
@@ -77,7 +81,7 @@ def sourced_environment(file: Path, environ: Mapping[str, str]) -> dict[str, str
 
 def system_of(file: Path) -> str:
     """Return the name of the system that a file is of, as ``configs/start.sh`` does."""
-    return file.stem[len("config_"):] if file.stem.startswith("config_") else file.stem
+    return file.stem[len("config_") :] if file.stem.startswith("config_") else file.stem
 
 
 def is_ours(path: str) -> bool:
@@ -91,7 +95,8 @@ def is_passed_through(name: str) -> bool:
 
 
 def names_set_by(path: str) -> list[str]:
-    """Return the names that a file and the files that it sources set or may set. The text is read and never executed.
+    """Return the names that a file and the files that it sources set or may set. The text is read and never
+    executed.
 
     Raises UserError if a file cannot be read, or if a file that it sources is missing.
     """
@@ -101,7 +106,8 @@ def names_set_by(path: str) -> list[str]:
 
 
 def unknown_names(path: str, known: set[str]) -> list[str]:
-    """Return one line, with the nearest known name, for every unknown name that a file of ours sets; none for any other file.
+    """Return one line, with the nearest known name, for every unknown name that a file of ours sets; none for
+    any other file.
 
     Raises UserError as ``names_set_by`` does, for any file.
     """
@@ -115,16 +121,19 @@ def unknown_names(path: str, known: set[str]) -> list[str]:
 
 
 def source(path: str, environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the variables of a shell after it has sourced a file, exported or not. The file's output is dropped.
+    """Return the variables of a shell after it has sourced a file, exported or not. The file's output is
+    dropped.
 
-    The shell starts with a default PATH and the variables of ``environ`` only. Its working directory is the folder of the file,
-    as in ``configs/load.sh``.
+    The shell starts with a default PATH and the variables of ``environ`` only. Its working directory is the
+    folder of the file, as in ``configs/load.sh``.
 
-    Raises UserError if the file cannot be read, or if the shell reports an error, ends within the file, prints more than
-    ``MOST_PRINTED`` bytes or takes longer than ``TIME_LIMIT_S``.
+    Raises UserError if the file cannot be read, or if the shell reports an error, ends within the file,
+    prints more than ``MOST_PRINTED`` bytes or takes longer than ``TIME_LIMIT_S``.
     """
     names_set_by(path)  # raises our own error for a bad path
-    status, said, complaint = _shell(Path(path).resolve(), {"PATH": "/usr/local/bin:/usr/bin:/bin", **(environ or {})})
+    status, said, complaint = _shell(
+        Path(path).resolve(), {"PATH": "/usr/local/bin:/usr/bin:/bin", **(environ or {})}
+    )
     if status == 0 and not said:
         status, complaint = 1, "it ends the shell"
     if status != 0:
@@ -135,13 +144,25 @@ def source(path: str, environ: Mapping[str, str] | None = None) -> dict[str, str
 
 
 def _shell(file: Path, environ: Mapping[str, str]) -> tuple[int, str, str]:
-    """Return exit status, variables and last error line of a shell that sources a file. Its process group is killed with it."""
-    script = f'ulimit -f {MOST_PRINTED >> 10}; set -a; unset CDPATH; . "./$1" >/dev/null || exit; command -p env -0'
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:  # files, because ulimit does not limit a pipe
+    """Return exit status, variables and last error line of a shell that sources a file. Its process group is
+    killed with it."""
+    script = (
+        f'ulimit -f {MOST_PRINTED >> 10}; set -a; unset CDPATH; . "./$1" >/dev/null || exit; command '
+        "-p env -0"
+    )
+    with (
+        tempfile.TemporaryFile() as out,
+        tempfile.TemporaryFile() as err,
+    ):  # files, because ulimit does not limit a pipe
         shell = subprocess.Popen(
-            ["bash", "--noprofile", "--norc", "-c", script, "bash", file.name], cwd=str(file.parent), env=dict(environ),
-            stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True,
-        )  # fmt: skip
+            ["bash", "--noprofile", "--norc", "-c", script, "bash", file.name],
+            cwd=str(file.parent),
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            start_new_session=True,
+        )
         try:
             status = shell.wait(TIME_LIMIT_S)
         except subprocess.TimeoutExpired:

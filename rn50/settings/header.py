@@ -30,5 +30,8 @@ def read(file: pathlib.Path) -> dict[str, str]:
 
 
 def curve(entries: dict[str, str]) -> dict[int, tuple[float, float]]:
-    """Return epoch -> lowest and highest top-1 of the runs that the entry "curve" is of; nothing where there is none."""
-    return {int(epoch): (float(low), float(high)) for epoch, low, high in _POINT.findall(entries.get("curve", ""))}
+    """Return epoch -> lowest and highest top-1 of the runs that the entry "curve" is of; nothing where there
+    is none."""
+    return {
+        int(epoch): (float(low), float(high)) for epoch, low, high in _POINT.findall(entries.get("curve", ""))
+    }

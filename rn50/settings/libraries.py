@@ -1,15 +1,30 @@
-"""Variables of libraries and launchers, to which the values are passed unchanged: who reads them, and what some of them mean."""
-
+"""Variables of libraries and launchers, to which the values are passed unchanged: who reads them, and what
+some of them mean."""
 
 from rn50 import frameworks
 
 READERS: dict[str, str] = {
     **{prefix: each.name for each in frameworks.every().values() for prefix in each.prefixes},
-    "NCCL_": "NCCL", "HOROVOD_": "Horovod", "OMPI_": "Open MPI", "PMIX_": "PMIx", "UCX_": "UCX", "SHARP_": "SHARP",
-    "GLOO_": "Gloo", "CUDA_": "CUDA", "CUDNN_": "cuDNN", "NVIDIA_": "NVIDIA's libraries and containers", "OMP_": "OpenMP",
-    "KMP_": "OpenMP of LLVM and Intel", "GOMP_": "OpenMP of GNU", "MKL_": "oneMKL", "MKLDNN_": "oneDNN", "DNNL_": "oneDNN",
-    "ONEDNN_": "oneDNN", "LD_": "the dynamic loader", "SBATCH_": "Slurm",
-}  # fmt: skip
+    "NCCL_": "NCCL",
+    "HOROVOD_": "Horovod",
+    "OMPI_": "Open MPI",
+    "PMIX_": "PMIx",
+    "UCX_": "UCX",
+    "SHARP_": "SHARP",
+    "GLOO_": "Gloo",
+    "CUDA_": "CUDA",
+    "CUDNN_": "cuDNN",
+    "NVIDIA_": "NVIDIA's libraries and containers",
+    "OMP_": "OpenMP",
+    "KMP_": "OpenMP of LLVM and Intel",
+    "GOMP_": "OpenMP of GNU",
+    "MKL_": "oneMKL",
+    "MKLDNN_": "oneDNN",
+    "DNNL_": "oneDNN",
+    "ONEDNN_": "oneDNN",
+    "LD_": "the dynamic loader",
+    "SBATCH_": "Slurm",
+}
 """First part of the names of a library's variables -> the library."""
 
 PASSED_THROUGH = tuple(READERS)
@@ -20,7 +35,8 @@ MEANINGS: dict[str, str] = {
     "HOROVOD_CACHE_CAPACITY": "gradients whose agreement between the ranks is remembered; 0 turns that off",
     "HOROVOD_CYCLE_TIME": "milliseconds from one round of sums over the ranks to the next",
     "HOROVOD_FUSION_THRESHOLD": "most bytes of gradients that are summed over the ranks at once",
-    "HOROVOD_HIERARCHICAL_ALLREDUCE": "1: sums are taken within each machine first, then between the machines",
+    "HOROVOD_HIERARCHICAL_ALLREDUCE": "1: sums are taken within each machine first, then between the "
+    "machines",
     "HOROVOD_LOG_LEVEL": "how much Horovod writes about itself: trace, debug, info, warning, error or fatal",
     "HOROVOD_NUM_NCCL_STREAMS": "CUDA streams for sums over the ranks, which can overlap on several",
     "HOROVOD_STALL_CHECK_TIME_SECONDS": "seconds after which a rank that others wait for is named",
@@ -38,7 +54,8 @@ MEANINGS: dict[str, str] = {
     "NCCL_P2P_DISABLE": "1: GPUs do not read each other's memory directly",
     "NCCL_PROTO": "protocols that NCCL may choose from: LL, LL128, Simple",
     "NCCL_SHM_DISABLE": "1: nothing goes through shared memory",
-    "NCCL_SOCKET_IFNAME": "network interfaces over which the ranks find each other, and talk where there is no InfiniBand",
+    "NCCL_SOCKET_IFNAME": "network interfaces over which the ranks find each other, and talk where there is "
+    "no InfiniBand",
     "OMP_NUM_THREADS": "OpenMP's threads of a rank, by level of nesting",
     "KMP_AFFINITY": "how OpenMP's threads are bound to cores",
     "OMP_PROC_BIND": "whether OpenMP's threads stay on their cores",

@@ -1,4 +1,5 @@
-"""Replace one section of a configuration file. The file is read without a shell, and written completely or not at all."""
+"""Replace one section of a configuration file. The file is read without a shell, and written completely or
+not at all."""
 
 import dataclasses
 import pathlib
@@ -26,7 +27,8 @@ _CONTENT = {"hyperparameters": "hyperparameters", "input_pipeline": "variables o
 
 @dataclass(frozen=True)
 class Base:
-    """A configuration file of this system: the text before, inside and behind one of its sections, and its configuration."""
+    """A configuration file of this system: the text before, inside and behind one of its sections, and its
+    configuration."""
 
     file: pathlib.Path
     before: str
@@ -57,11 +59,12 @@ def read(file: pathlib.Path, section: str = "hyperparameters") -> Base:
     if found is None:
         where = " before another one" if section == "hyperparameters" else ""
         raise UserError(file, f"no section `# --- {section.replace('_', ' ')}`{where}", _FORM)
-    return Base(file, text[: found.start()], found.group(), text[found.end():], configuration(file), section)
+    return Base(file, text[: found.start()], found.group(), text[found.end() :], configuration(file), section)
 
 
 def configuration(file: pathlib.Path, called: pathlib.Path | None = None) -> Config:
-    """Read a configuration without a shell, in an empty environment. Errors name the file ``called``, by default ``file``."""
+    """Read a configuration without a shell, in an empty environment. Errors name the file ``called``, by
+    default ``file``."""
     try:
         return from_environment(assignments.read(file).values, str(called or file))
     except UserError as error:
@@ -74,7 +77,8 @@ def hyperparameters(config: Config) -> dict[str, str]:
 
 
 def render(base: Base, title: str, rows: Sequence[tuple[str, str]], values: Mapping[str, str]) -> str:
-    """Return the text of ``base`` with these hyperparameters, which include BATCHSIZE, and a header of (name, text) ``rows``."""
+    """Return the text of ``base`` with these hyperparameters, which include BATCHSIZE, and a header of (name,
+    text) ``rows``."""
     ranks = base.config.ranks
     batch = int(values["BATCHSIZE"]) * ranks
     lines = ["# shellcheck shell=bash", f"# ResNet-50 at a global batch size of {batch}, {title}.", "#"]
@@ -82,7 +86,9 @@ def render(base: Base, title: str, rows: Sequence[tuple[str, str]], values: Mapp
     lines += ["", "# --- hyperparameters (one group: together they decide convergence) ------------"]
     for name, value in values.items():
         line = f"export {name}={value}"
-        lines.append(f"{line:<35} # per rank; {batch} in all, on {ranks} ranks" if name == "BATCHSIZE" else line)
+        lines.append(
+            f"{line:<35} # per rank; {batch} in all, on {ranks} ranks" if name == "BATCHSIZE" else line
+        )
     return "\n".join(lines) + "\n\n" + base.behind
 
 
@@ -103,13 +109,17 @@ def check(base: Base, text: str, values: Mapping[str, str]) -> Config:
     resolved, before = config.as_environment(), base.config
     kept = dataclasses.replace(config, **{base.section: getattr(before, base.section)}) == before
     read_as = {name: _VARIABLES[name].read for name in values}
-    if not kept or any(name not in resolved or read_as[name](resolved[name]) != read_as[name](values[name]) for name in values):
+    if not kept or any(
+        name not in resolved or read_as[name](resolved[name]) != read_as[name](values[name])
+        for name in values
+    ):
         raise UserError(base.file, f"sets {_CONTENT[base.section]} outside of their section too", _FORM)
     return config
 
 
 def _one_line(text: str) -> str:
-    """Return text as one printable line of at most 200 characters, because names from other files must not end the comment."""
+    """Return text as one printable line of at most 200 characters, because names from other files must not
+    end the comment."""
     text = "".join(each if each.isprintable() else " " for each in text)
     return text if len(text) <= 200 else text[:197] + "..."
 
@@ -124,13 +134,15 @@ def write(text: str, output: pathlib.Path, force: bool) -> None:
 
 
 def refuse_output(output: pathlib.Path, force: bool) -> None:
-    """Raise UserError if ``write`` would refuse to replace what exists. Called before measuring, so that nothing is measured in
-    vain. ``force`` replaces a configuration file, and no other kind of file."""
+    """Raise UserError if ``write`` would refuse to replace what exists. Called before measuring, so that
+    nothing is measured in vain. ``force`` replaces a configuration file, and no other kind of file."""
     files.refuse_to_replace(output, *_replaced(force))
     if force and output.exists():
         there = files.read_bytes(output)
         if there.strip() and not _ASSIGNMENT.search(there):
-            raise UserError(output, "is no configuration file, and --force replaces no other", "give another --output")
+            raise UserError(
+                output, "is no configuration file, and --force replaces no other", "give another --output"
+            )
 
 
 def _replaced(force: bool) -> tuple[str, str, str]:

@@ -1,4 +1,5 @@
-"""Show the state of every value of a configuration: used, passed through, without effect in this configuration, or ignored."""
+"""Show the state of every value of a configuration: used, passed through, without effect in this
+configuration, or ignored."""
 
 import dataclasses
 import itertools
@@ -24,9 +25,10 @@ _VARIABLES = {variable.name: variable for _, _, variable in variables()}
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One value. ``state`` is "used", "passed through", "no effect" or "ignored". ``meaning`` says what the variable does, and is
-    empty if that is not known. ``reason`` says why the value has no effect or is ignored, or to what it is passed through.
-    ``origin`` says who set it: "file", "environment" or "default"."""
+    """One value. ``state`` is "used", "passed through", "no effect" or "ignored". ``meaning`` says what the
+    variable does, and is empty if that is not known. ``reason`` says why the value has no effect or is
+    ignored, or to what it is passed through. ``origin`` says who set it: "file", "environment" or
+    "default"."""
 
     name: str
     value: str
@@ -39,8 +41,13 @@ class Row:
     @property
     def text(self) -> str:
         """Return what is known of the variable, as a person reads it."""
-        state = "" if self.state == "used" else f"{self.state} {self.reason}" if self.state == PASSED_THROUGH \
+        state = (
+            ""
+            if self.state == "used"
+            else f"{self.state} {self.reason}"
+            if self.state == PASSED_THROUGH
             else f"{self.state}: {self.reason}"
+        )
         said = "; ".join(filter(None, (self.meaning, state)))
         return said if self.origin == "file" else f"{said} [{self.origin}]"
 
@@ -54,37 +61,77 @@ class NoEffect:
     reason: str
 
 
-GPU_DECODER = ("DALI_HW_DECODER_LOAD", "DALI_NVJPEG_MEMPADDING", "DALI_CACHE_SIZE", "DALI_PREALLOCATE_WIDTH",
-               "DALI_PREALLOCATE_HEIGHT")
-GPU_BUFFERS = ("DALI_DECODER_BUFFER_HINT", "DALI_CROP_BUFFER_HINT", "DALI_NORMALIZE_BUFFER_HINT", "DALI_TMP_BUFFER_HINT")
+GPU_DECODER = (
+    "DALI_HW_DECODER_LOAD",
+    "DALI_NVJPEG_MEMPADDING",
+    "DALI_CACHE_SIZE",
+    "DALI_PREALLOCATE_WIDTH",
+    "DALI_PREALLOCATE_HEIGHT",
+)
+GPU_BUFFERS = (
+    "DALI_DECODER_BUFFER_HINT",
+    "DALI_CROP_BUFFER_HINT",
+    "DALI_NORMALIZE_BUFFER_HINT",
+    "DALI_TMP_BUFFER_HINT",
+)
 
 DALI_ALONE = ("DALI_ROI_DECODE", "DALI_DONT_USE_MMAP", *GPU_DECODER, *GPU_BUFFERS)
 
 WITHOUT_EFFECT = (
-    NoEffect(DALI_ALONE, lambda c: c.input_pipeline.library not in ("auto", "dali"),
-             "INPUT_LIBRARY has images read and decoded without DALI"),
+    NoEffect(
+        DALI_ALONE,
+        lambda c: c.input_pipeline.library not in ("auto", "dali"),
+        "INPUT_LIBRARY has images read and decoded without DALI",
+    ),
     NoEffect(GPU_DECODER, lambda c: c.run.device == "cpu", "DEVICE=cpu decodes without nvJPEG"),
     NoEffect(GPU_BUFFERS, lambda c: c.run.device == "cpu", "DEVICE=cpu has no GPU buffers to size"),
-    NoEffect(("DGXNSOCKET", "DGXSOCKETCORES", "DGXHT"), lambda c: True, "ranks are bound to the cores that are there"),
-    NoEffect(("DALI_PREALLOCATE_WIDTH", "DALI_PREALLOCATE_HEIGHT"), lambda c: c.input_pipeline.hw_decoder_load == 0,
-             "DALI_HW_DECODER_LOAD=0: no image goes through the JPEG engine"),
-    NoEffect(("DALI_CACHE_SIZE",), lambda c: c.input_pipeline.roi_decode,
-             "DALI_ROI_DECODE=1 decodes another part of an image each time; only whole decoded images can be cached"),
-    NoEffect(("INPUT_BATCH_MULTIPLIER",), lambda c: c.input_pipeline.input_batch_multiplier > 1,
-             "batches are prepared one at a time"),
-    NoEffect(("MXNET_HOROVOD_NUM_GROUPS",), lambda c: c.ranks == 1 and c.run.gradient_groups > 1, "one rank has nothing to sum"),
-    NoEffect(("MXNET_HOROVOD_NUM_GROUPS",), lambda c: c.run.gradient_groups > 1 and not traits(c.run.framework).gradient_buckets,
-             "this FRAMEWORK sums all gradients at once"),
-    NoEffect(("STEP_MODE",), lambda c: c.run.device == "cpu" and c.run.step_mode in ("graph", "fused"),
-             "DEVICE=cpu has neither graphs nor kernels of ours"),
-    NoEffect(("LARSETA",), lambda c: c.hyperparameters.optimizer == "sgd", "OPTIMIZER=sgd has no trust ratio"),
+    NoEffect(
+        ("DGXNSOCKET", "DGXSOCKETCORES", "DGXHT"),
+        lambda c: True,
+        "ranks are bound to the cores that are there",
+    ),
+    NoEffect(
+        ("DALI_PREALLOCATE_WIDTH", "DALI_PREALLOCATE_HEIGHT"),
+        lambda c: c.input_pipeline.hw_decoder_load == 0,
+        "DALI_HW_DECODER_LOAD=0: no image goes through the JPEG engine",
+    ),
+    NoEffect(
+        ("DALI_CACHE_SIZE",),
+        lambda c: c.input_pipeline.roi_decode,
+        "DALI_ROI_DECODE=1 decodes another part of an image each time; only whole decoded images can "
+        "be cached",
+    ),
+    NoEffect(
+        ("INPUT_BATCH_MULTIPLIER",),
+        lambda c: c.input_pipeline.input_batch_multiplier > 1,
+        "batches are prepared one at a time",
+    ),
+    NoEffect(
+        ("MXNET_HOROVOD_NUM_GROUPS",),
+        lambda c: c.ranks == 1 and c.run.gradient_groups > 1,
+        "one rank has nothing to sum",
+    ),
+    NoEffect(
+        ("MXNET_HOROVOD_NUM_GROUPS",),
+        lambda c: c.run.gradient_groups > 1 and not traits(c.run.framework).gradient_buckets,
+        "this FRAMEWORK sums all gradients at once",
+    ),
+    NoEffect(
+        ("STEP_MODE",),
+        lambda c: c.run.device == "cpu" and c.run.step_mode in ("graph", "fused"),
+        "DEVICE=cpu has neither graphs nor kernels of ours",
+    ),
+    NoEffect(
+        ("LARSETA",), lambda c: c.hyperparameters.optimizer == "sgd", "OPTIMIZER=sgd has no trust ratio"
+    ),
     NoEffect(("HOSTS",), lambda c: c.run.nodes == 1, "DGXNNODES=1 runs on this machine"),
     NoEffect(("WALLTIME",), lambda c: True, "only Slurm reads it, when the job is submitted"),
 )
 
 
 def describe(config: Config, environ: Mapping[str, str], config_file: str | None = None) -> list[Row]:
-    """Return a row for every variable, for every name passed through, and for every name that the file sets without effect.
+    """Return a row for every variable, for every name passed through, and for every name that the file sets
+    without effect.
 
     A variable left at its default has a row too, so that no value in effect is hidden.
     """
@@ -95,8 +142,17 @@ def describe(config: Config, environ: Mapping[str, str], config_file: str | None
         name, given = variable.given(environ)
         value = resolved.get(variable.name, "")
         reason = why_no_effect(variable.name, config)
-        rows.append(Row(name, given or value, section, NO_EFFECT if reason else "used", variable.meaning, reason or "",
-                        origin[name] if given else "default"))
+        rows.append(
+            Row(
+                name,
+                given or value,
+                section,
+                NO_EFFECT if reason else "used",
+                variable.meaning,
+                reason or "",
+                origin[name] if given else "default",
+            )
+        )
     known = {row.name for row in rows}
     for name in dict.fromkeys(in_file + sorted(filter(is_passed_through, environ))):
         if name in environ and name not in known:
@@ -116,12 +172,22 @@ def why_no_effect(name: str, config: Config) -> str | None:
 def _other(name: str) -> tuple[str, str, str, str]:
     """Return section, state, meaning and reason of a name that fills no field."""
     if name in FIXED:
-        return "hyperparameters", "used", f"{FIXED[name].meaning}; checked, because nothing else is implemented", ""
+        return (
+            "hyperparameters",
+            "used",
+            f"{FIXED[name].meaning}; checked, because nothing else is implemented",
+            "",
+        )
     meaning = libraries.MEANINGS.get(name, "")
     for framework in frameworks.every().values():
         own = framework.variables
         if own and (name in own.elsewhere or name.startswith(own.prefix) and name not in own.read):
-            return "environment", NO_EFFECT, meaning, f"no released {framework.name} reads it, at most a vendor's own build"
+            return (
+                "environment",
+                NO_EFFECT,
+                meaning,
+                f"no released {framework.name} reads it, at most a vendor's own build",
+            )
     if is_passed_through(name):
         return "environment", PASSED_THROUGH, meaning, f"to {libraries.reader(name)}"
     return "environment", "ignored", meaning, "neither rn50 nor a library that it knows reads it"
@@ -130,19 +196,25 @@ def _other(name: str) -> tuple[str, str, str, str]:
 def findings(config: Config) -> list[str]:
     """Return one line for each reason why the official rules would reject a result of this configuration.
 
-    Source: MLPerf Training rules, closed division: the table of ResNet's hyperparameters, and its evaluation every 4 epochs with
-    an offset of 0 to 3.
+    Source: MLPerf Training rules, closed division: the table of ResNet's hyperparameters, and its evaluation
+    every 4 epochs with an offset of 0 to 3.
     """
     if config.run.division != "closed":
         return []
     values = config.as_environment()
-    found = [f"{name}={values[name]}: {rule}; the log will name the open division" for name, rule in config.departures.items()]
+    found = [
+        f"{name}={values[name]}: {rule}; the log will name the open division"
+        for name, rule in config.departures.items()
+    ]
     found = [*config.labels, *found]
     if not config.is_imagenet:
         return found
     h = config.hyperparameters
     if h.eval_period != rules.EVAL_PERIOD_EPOCHS:
-        found.append(f"EVAL_PERIOD={h.eval_period}: the rules have an evaluation every {rules.EVAL_PERIOD_EPOCHS} epochs")
+        found.append(
+            f"EVAL_PERIOD={h.eval_period}: the rules have an evaluation every {rules.EVAL_PERIOD_EPOCHS} "
+            "epochs"
+        )
     if h.eval_offset >= rules.EVAL_PERIOD_EPOCHS:
         found.append(f"EVAL_OFFSET={h.eval_offset}: the rules have it below {rules.EVAL_PERIOD_EPOCHS}")
     return found
@@ -161,10 +233,13 @@ def to_json(rows: list[Row], config: Config) -> dict[str, Any]:
 def print_table(rows: list[Row], config: Config, console: Terminal) -> None:
     """Print the value and the meaning of every variable, by section, then the findings of the rules.
 
-    In a pipe each variable is one line, so that grep finds it whole. A terminal gets columns that fit it, and no defaults without
-    effect.
+    In a pipe each variable is one line, so that grep finds it whole. A terminal gets columns that fit it, and
+    no defaults without effect.
     """
-    console.print(f"{config.run.system}: ranks {config.ranks}, global batch size {config.global_batch_size}", style="bold")
+    console.print(
+        f"{config.run.system}: ranks {config.ranks}, global batch size {config.global_batch_size}",
+        style="bold",
+    )
     console.print("[default], [environment]: not set by the file")
     width = max(len(row.name) for row in rows)
     for section, of_section in itertools.groupby(rows, key=lambda row: row.section):
@@ -180,18 +255,25 @@ def print_table(rows: list[Row], config: Config, console: Terminal) -> None:
 
 
 def _columns(rows: Sequence[Row], width: int) -> Table:
-    """Return rows in columns as wide as this section needs, so that the meanings have the rest of a terminal's width."""
+    """Return rows in columns as wide as this section needs, so that the meanings have the rest of a
+    terminal's width."""
     table = Table(box=None, show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold", max_width=width // 5)
     table.add_column(overflow="fold")
     for row in rows:
-        table.add_row(row.name, row.value or "-", row.text, style="yellow" if row.state in (NO_EFFECT, "ignored") else "")
+        table.add_row(
+            row.name,
+            row.value or "-",
+            row.text,
+            style="yellow" if row.state in (NO_EFFECT, "ignored") else "",
+        )
     return table
 
 
 def show(name: str | None, as_json: bool) -> None:
-    """Print the state of the values of a configuration, sourced by a clean shell, or of the environment if none is named.
+    """Print the state of the values of a configuration, sourced by a clean shell, or of the environment if
+    none is named.
 
     Raises UserError if the file cannot be read or the configuration cannot be run.
     """

@@ -23,7 +23,8 @@ _NOT_FINITE = re.compile(r"[-+]?(?:nan|inf|infinity)", re.IGNORECASE)
 
 
 def text(value: str) -> str:
-    """Return a text. Bytes of the environment that are not UTF-8 arrive as lone surrogates, and raise ValueError."""
+    """Return a text. Bytes of the environment that are not UTF-8 arrive as lone surrogates, and raise
+    ValueError."""
     if any("\ud800" <= character <= "\udfff" for character in value):
         raise ValueError("is not UTF-8")
     return value
@@ -38,7 +39,8 @@ def integer(value: str) -> int:
 
 
 def number(value: str) -> float:
-    """Return a finite number in ASCII digits, plain or scientific. ``float`` also accepts "1_0", full-width digits and "nan"."""
+    """Return a finite number in ASCII digits, plain or scientific. ``float`` also accepts "1_0", full-width
+    digits and "nan"."""
     if not _NUMBER.fullmatch(value) and not _NOT_FINITE.fullmatch(value):
         raise ValueError("is not a number")
     result = float(value)
@@ -65,6 +67,7 @@ def one_of(*choices: str) -> Callable[[str], str]:
         if value.lower() not in choices:
             raise ValueError("is not one of " + ", ".join(choices))
         return value.lower()
+
     return parse
 
 
@@ -83,7 +86,8 @@ def threads(value: str) -> tuple[int, ...]:
 
 
 def optimizer(value: str) -> str:
-    """Return "sgd", or "lars" for its spellings in published files: lars, sgdwlars, sgdwfastlars, sgdwfastlarsv2."""
+    """Return "sgd", or "lars" for its spellings in published files: lars, sgdwlars, sgdwfastlars,
+    sgdwfastlarsv2."""
     if re.fullmatch(r"lars|sgdw(fast)?lars(v2)?", value.lower()):
         return "lars"
     if value.lower() == "sgd":
@@ -92,6 +96,7 @@ def optimizer(value: str) -> str:
 
 
 # Bounds of one value. The text follows "NAME=value ".
+
 
 @dataclasses.dataclass(frozen=True)
 class Bound:
@@ -114,14 +119,19 @@ FRACTION = Bound("must be at least 0 and at most 1", lambda v: 0 <= v <= 1)
 BELOW_1 = Bound("must be at least 0 and below 1", lambda v: 0 <= v < 1)
 AREA = Bound("must be above 0 and at most 1", lambda v: 0 < v <= 1)
 SEED = Bound("must be from 0 to 2147483647", lambda v: 0 <= v < 2**31)
-WIDTH = Bound("must be from 0.01 to 16: narrower stages have no channel, wider ones no memory", lambda v: 0.01 <= v <= 16)
+WIDTH = Bound(
+    "must be from 0.01 to 16: narrower stages have no channel, wider ones no memory",
+    lambda v: 0.01 <= v <= 16,
+)
 
 BATCH = up_to(1_000_000, "no step has more images", AT_LEAST_1)
 RATE = up_to(1_000_000, "training diverges far below", POSITIVE)
 COEFFICIENT = up_to(1, "a step would change a weight by more than itself", POSITIVE)
 DECAY = up_to(1, "weights would vanish in a step", NOT_NEGATIVE)
 _NO_SCHEDULE = (10_000, "no schedule is longer")
-EPOCHS, EPOCHS_OR_0, POSITIVE_EPOCHS = (up_to(*_NO_SCHEDULE, each) for each in (AT_LEAST_1, NOT_NEGATIVE, POSITIVE))
+EPOCHS, EPOCHS_OR_0, POSITIVE_EPOCHS = (
+    up_to(*_NO_SCHEDULE, each) for each in (AT_LEAST_1, NOT_NEGATIVE, POSITIVE)
+)
 STEPS = up_to(100_000_000, "no epoch has more", AT_LEAST_1)
 MACHINE = up_to(1_024, "no machine has more", AT_LEAST_1)
 MACHINE_OR_0 = up_to(1_024, "no machine has more", NOT_NEGATIVE)
@@ -150,14 +160,16 @@ class Variable:
     only_with: Mapping[str, str]
 
     def given(self, environ: Mapping[str, str]) -> tuple[str, str | None]:
-        """Return the name under which ``environ`` sets the variable, and the text. Empty counts as not set, as in ``${X:-}``."""
+        """Return the name under which ``environ`` sets the variable, and the text. Empty counts as not set,
+        as in ``${X:-}``."""
         for name in (self.name,) + self.aliases:
             if environ.get(name, "").strip(string.whitespace):
                 return name, environ[name].strip(string.whitespace)
         return self.name, None
 
     def is_read(self, values: Mapping[str, Any]) -> bool:
-        """Return True if the run reads the variable, given the ``values`` of the variables in ``only_with``."""
+        """Return True if the run reads the variable, given the ``values`` of the variables in
+        ``only_with``."""
         return all(values.get(other, wanted) == wanted for other, wanted in self.only_with.items())
 
     def read(self, value: str) -> Any:
@@ -185,9 +197,9 @@ def env(
 ) -> Any:
     """Return a dataclass field that is read from the environment variable ``name``.
 
-    Without ``default`` the variable must be set. ``example`` is a value to name in an error. ``aliases`` are the names of the
-    same variable in published files of other makers. The variable is not read, and is None, if a variable in ``only_with`` has
-    a value other than the one given there.
+    Without ``default`` the variable must be set. ``example`` is a value to name in an error. ``aliases`` are
+    the names of the same variable in published files of other makers. The variable is not read, and is None,
+    if a variable in ``only_with`` has a value other than the one given there.
     """
     example = example or Variable.write(default)
     variable = Variable(name, parse, meaning, example, bound, aliases, default, only_with)
@@ -196,7 +208,8 @@ def env(
 
 @dataclasses.dataclass(frozen=True)
 class Fixed:
-    """A variable of published files of which only one meaning is implemented. It is checked, and has no further effect."""
+    """A variable of published files of which only one meaning is implemented. It is checked, and has no
+    further effect."""
 
     pattern: str
     meaning: str
@@ -204,20 +217,33 @@ class Fixed:
 
 
 FIXED: dict[str, Fixed] = {
-    "NETWORK": Fixed(r"resnet-?50(_?v1\.5|_v1b)?|resnet-v1b(-\w+)*", "network that is trained",
-                     "is not ResNet-50 v1.5, the only network that a run trains; published spellings are resnet-v1b-fl, "
-                     "resnet-v1b-stats-fl"),
-    "LRSCHED": Fixed(r"pow2", "how the learning rate decays: pow2, with the square of the steps left",
-                     "is not implemented; the rules fix polynomial decay of power 2: LRSCHED=pow2"),
-    "KVSTORE": Fixed(r"horovod", "what sums gradients over the ranks",
-                     "would make BATCHSIZE the batch of a whole machine; only one rank per device is implemented: "
-                     "KVSTORE=horovod"),
-    "BN_GROUP": Fixed(r"1", "ranks that share the statistics of batch norm",
-                      "asks for batch statistics over several ranks, which is not implemented; use BN_GROUP=1"),
+    "NETWORK": Fixed(
+        r"resnet-?50(_?v1\.5|_v1b)?|resnet-v1b(-\w+)*",
+        "network that is trained",
+        "is not ResNet-50 v1.5, the only network that a run trains; published spellings are resnet-v1b-fl, "
+        "resnet-v1b-stats-fl",
+    ),
+    "LRSCHED": Fixed(
+        r"pow2",
+        "how the learning rate decays: pow2, with the square of the steps left",
+        "is not implemented; the rules fix polynomial decay of power 2: LRSCHED=pow2",
+    ),
+    "KVSTORE": Fixed(
+        r"horovod",
+        "what sums gradients over the ranks",
+        "would make BATCHSIZE the batch of a whole machine; only one rank per device is implemented: "
+        "KVSTORE=horovod",
+    ),
+    "BN_GROUP": Fixed(
+        r"1",
+        "ranks that share the statistics of batch norm",
+        "asks for batch statistics over several ranks, which is not implemented; use BN_GROUP=1",
+    ),
 }
 
 LIBRARIES: dict[str, Callable[[str], Any]] = {"OMP_NUM_THREADS": threads}
-"""Variables that are passed through but checked first, because no rank would start with an impossible value."""
+"""Variables that are passed through but checked first, because no rank would start with an impossible
+value."""
 
 
 def excerpt(value: str) -> str:
@@ -264,20 +290,26 @@ def _large_batch(batch: int, ranks: int, nodes: int, samples: int) -> str | None
 
 
 def _uneven_epoch(samples: int, ranks: int, nodes: int, batch: int) -> str | None:
-    # An epoch has ceil(floor(samples / ranks) / batch) steps. Some ranks have one sample more than that floor. If the batch
-    # divides the floor, no step has room for that sample.
+    # An epoch has ceil(floor(samples / ranks) / batch) steps. Some ranks have one sample more than that
+    # floor. If the batch divides the floor, no step has room for that sample.
     shard, left_over = divmod(samples, ranks * nodes)
     if left_over == 0 or shard % batch != 0:
         return None
     lost = f"an epoch of {shard // batch} steps would leave out {left_over} samples"
-    return f"{lost}: the ranks do not divide NUMEXAMPLES, and BATCHSIZE divides their share of {shard}; change BATCHSIZE by one"
+    return (
+        f"{lost}: the ranks do not divide NUMEXAMPLES, and BATCHSIZE divides their share of {shard}; "
+        "change BATCHSIZE by one"
+    )
 
 
 def _heavy_batches(batch: int, size: int, queue: int) -> str | None:
     most = 1 << 40
     if batch * size * size * 3 * 4 * queue <= most:
         return None
-    return "the batches that are prepared ahead would take more than a tebibyte; lower BATCHSIZE or DALI_PREFETCH_QUEUE"
+    return (
+        "the batches that are prepared ahead would take more than a tebibyte; lower BATCHSIZE or "
+        "DALI_PREFETCH_QUEUE"
+    )
 
 
 def _small_resize(size: int, resize: int) -> str | None:
@@ -291,8 +323,12 @@ def _wrong_device(framework: str, device: str) -> str | None:
 
 
 def _wrong_precision(framework: str, device: str, precision: str) -> str | None:
-    return _one_of("PRECISION", precision, f"{framework} and DEVICE={device}",
-                   ("auto", *traits(framework).precisions.get(device, (precision,))))
+    return _one_of(
+        "PRECISION",
+        precision,
+        f"{framework} and DEVICE={device}",
+        ("auto", *traits(framework).precisions.get(device, (precision,))),
+    )
 
 
 def _wrong_library(framework: str, library: str) -> str | None:

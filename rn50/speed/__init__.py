@@ -1,1 +1,2 @@
-"""Speed measurements of the input pipeline, storage, communication and training; tuning of the input pipeline."""
+"""Speed measurements of the input pipeline, storage, communication and training; tuning of the input
+pipeline."""

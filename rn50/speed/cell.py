@@ -1,4 +1,5 @@
-"""One cell of a throughput matrix: training steps of a network in a framework at a precision, batch size and number of ranks."""
+"""One cell of a throughput matrix: training steps of a network in a framework at a precision, batch size and
+number of ranks."""
 
 import pathlib
 from collections.abc import Callable, Mapping
@@ -35,17 +36,31 @@ class Cell(NamedTuple):
     @property
     def variables(self) -> dict[str, str]:
         """Return the variables that make a configuration that of this cell."""
-        size = {} if self.image_size is None else dict.fromkeys(("IMAGE_SIZE", "EVAL_RESIZE"), str(self.image_size))
-        return {"FRAMEWORK": self.framework, "PRECISION": self.precision, "BATCHSIZE": str(self.batch_size),
-                "DGXNGPU": str(self.ranks), **size}
+        size = (
+            {}
+            if self.image_size is None
+            else dict.fromkeys(("IMAGE_SIZE", "EVAL_RESIZE"), str(self.image_size))
+        )
+        return {
+            "FRAMEWORK": self.framework,
+            "PRECISION": self.precision,
+            "BATCHSIZE": str(self.batch_size),
+            "DGXNGPU": str(self.ranks),
+            **size,
+        }
 
     def lacking(self, device: str) -> str:
         """Return, in a few words, that its framework lacks its precision on a device; empty if it has it."""
         possible = frameworks.traits(self.framework).precisions.get(device)
-        return f"not on a {device.upper()}" if possible is None or self.precision not in ("auto", *possible) else ""
+        return (
+            f"not on a {device.upper()}"
+            if possible is None or self.precision not in ("auto", *possible)
+            else ""
+        )
 
     def kinds(self, asked: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the kinds of data that it trains on. Models of a zoo have synthetic data alone, of the size that they want."""
+        """Return the kinds of data that it trains on. Models of a zoo have synthetic data alone, of the size
+        that they want."""
         return tuple(kind for kind in asked if self.model == OURS or kind == SYNTHETIC)
 
 
@@ -63,17 +78,32 @@ class Result(NamedTuple):
 
 def verb(model: str, kinds: tuple[str, ...], seconds: float, rounds: int) -> list[str]:
     """Return the arguments for ``rn50`` to measure a cell."""
-    return ["bench", "throughput", f"--models={model}", f"--data={','.join(kinds)}", f"--seconds={seconds}", f"--rounds={rounds}"]
+    return [
+        "bench",
+        "throughput",
+        f"--models={model}",
+        f"--data={','.join(kinds)}",
+        f"--seconds={seconds}",
+        f"--rounds={rounds}",
+    ]
 
 
 def as_rank(
-    config: Config, create: Callable[[Config], Measurable], kinds: tuple[str, ...], seconds: float, rounds: int
+    config: Config,
+    create: Callable[[Config], Measurable],
+    kinds: tuple[str, ...],
+    seconds: float,
+    rounds: int,
 ) -> None:
-    """Measure as one rank: every kind of data in turn, ``rounds`` times after a first that does not count. Rank 0 prints."""
+    """Measure as one rank: every kind of data in turn, ``rounds`` times after a first that does not count.
+    Rank 0 prints."""
     implementation = create(config)
     try:
         meter = Meter(config, implementation)
-        inputs = {kind: implementation.open_input(None if kind == SYNTHETIC else config.input_pipeline) for kind in kinds}
+        inputs = {
+            kind: implementation.open_input(None if kind == SYNTHETIC else config.input_pipeline)
+            for kind in kinds
+        }
         depths = {SYNTHETIC: 0, REAL: config.input_pipeline.prefetch_queue_depth}
         slot = seconds / (rounds + 1) / len(kinds)
         steps = {kind: meter.steps(batches, depths[kind], slot) for kind, batches in inputs.items()}
@@ -84,17 +114,29 @@ def as_rank(
                 if round_:
                     measured[kind].append(result.samples / result.seconds)
         if implementation.communicator.rank == 0:
-            worker.report({"precision": precision.shown(config, implementation.precision), "images_per_second": measured})
+            worker.report(
+                {
+                    "precision": precision.shown(config, implementation.precision),
+                    "images_per_second": measured,
+                }
+            )
         implementation.communicator.barrier()
     finally:
         implementation.close()
 
 
 def run(
-    cell: Cell, environ: Mapping[str, str], kinds: tuple[str, ...], seconds: float, rounds: int, log: pathlib.Path
+    cell: Cell,
+    environ: Mapping[str, str],
+    kinds: tuple[str, ...],
+    seconds: float,
+    rounds: int,
+    log: pathlib.Path,
 ) -> Result:
     """Measure a cell in a job of its own. Raises UserError if ``log`` cannot be written."""
-    reported, failure = worker.run(verb(cell.model, cell.kinds(kinds), seconds, rounds), {**environ, **cell.variables}, log)
+    reported, failure = worker.run(
+        verb(cell.model, cell.kinds(kinds), seconds, rounds), {**environ, **cell.variables}, log
+    )
     if failure:
         return Result(cell, {}, failure, log.name)
     rates = {kind: of_rounds(values) for kind, values in reported["images_per_second"].items()}

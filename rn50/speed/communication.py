@@ -28,7 +28,8 @@ def sweep(communicator: Communicator, largest_bytes: int) -> list[Timing]:
 
 
 def as_rank(config: Config, largest_mib: int, as_json: bool) -> list[str]:
-    """Return the arguments for ``rn50`` as one rank of the measurement. Raises UserError if there is one rank only."""
+    """Return the arguments for ``rn50`` as one rank of the measurement. Raises UserError if there is one rank
+    only."""
     if config.ranks == 1:
         raise UserError("DGXNGPU=1", "one rank has nothing to send", "set DGXNGPU=2 or more")
     return ["bench", "comm", "--as-rank", f"--largest-mib={largest_mib}", *(["--json"] if as_json else [])]
@@ -50,9 +51,17 @@ def bench(config: Config, create: Callable[[Config], Measurable], largest_bytes:
 def _show(config: Config, communicator: Communicator, timings: list[Timing], as_json: bool) -> None:
     if as_json:
         of_one_rank = "|".join(filter(None, (OF_ONE_RANK, traits(config.run.framework).of_one_rank)))
-        used = {name: value for name, value in sorted(environment().items())
-                if name.startswith(PASSED_THROUGH) and not re.match(of_one_rank, name)}
-        report = {"library": communicator.library, "ranks": communicator.size, "nodes": config.run.nodes, "environment": used}
+        used = {
+            name: value
+            for name, value in sorted(environment().items())
+            if name.startswith(PASSED_THROUGH) and not re.match(of_one_rank, name)
+        }
+        report = {
+            "library": communicator.library,
+            "ranks": communicator.size,
+            "nodes": config.run.nodes,
+            "environment": used,
+        }
         print_json({**report, "all_reduce": [timing._asdict() for timing in timings]})
         return
     title = f"all-reduces of float32 numbers over {communicator.size} ranks ({communicator.library})"

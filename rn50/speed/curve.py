@@ -10,11 +10,13 @@ from rn50 import files
 from rn50.speed.cell import REAL, Result
 
 LOGARITHMIC = 10
-"""Ratio of rates above which the scale is logarithmic, because curves so far apart would hide each other on a scale from 0."""
+"""Ratio of rates above which the scale is logarithmic, because curves so far apart would hide each other on a
+scale from 0."""
 
 
 def lines(results: Sequence[Result]) -> dict[tuple[str, str], list[tuple[int, float]]]:
-    """Return (name of what was trained, kind of data) -> [(batch size of a rank, images/s of all ranks)], by batch size."""
+    """Return (name of what was trained, kind of data) -> [(batch size of a rank, images/s of all ranks)], by
+    batch size."""
     several = len({each.cell.ranks for each in results}) > 1
     found: dict[tuple[str, str], list[tuple[int, float]]] = {}
     for cell, rates, _, _ in sorted(results, key=lambda each: each.cell.batch_size):
@@ -27,7 +29,8 @@ def lines(results: Sequence[Result]) -> dict[tuple[str, str], list[tuple[int, fl
 
 
 def draw(results: Sequence[Result]) -> str:
-    """Return the curves as SVG: a colour for each framework, model, precision and number of ranks, dashed on real data."""
+    """Return the curves as SVG: a colour for each framework, model, precision and number of ranks, dashed on
+    real data."""
     curves = lines(results)
     names = list(dict.fromkeys(name for name, _ in curves))
     rates = [rate for curve in curves.values() for _, rate in curve]
@@ -36,7 +39,14 @@ def draw(results: Sequence[Result]) -> str:
         axes = figure.add_subplot()
         for (name, kind), curve in curves.items():
             style = "--" if kind == REAL else "-"
-            axes.plot(*zip(*curve, strict=False), style, marker="o", markersize=4, color=f"C{names.index(name)}", label=f"{name}, {kind} data")
+            axes.plot(
+                *zip(*curve, strict=False),
+                style,
+                marker="o",
+                markersize=4,
+                color=f"C{names.index(name)}",
+                label=f"{name}, {kind} data",
+            )
         axes.set_xscale("log", base=2)
         sizes = sorted({each.cell.batch_size for each in results})
         axes.set_xticks(sizes, [str(each) for each in sizes])

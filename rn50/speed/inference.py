@@ -17,7 +17,8 @@ from rn50.terminal import Terminal
 
 PERCENTILES = (50, 90, 95, 99)
 KEPT_UP = 0.95
-"""Share of the arrivals that an engine has to answer in their time, else its queue grows and latencies mean nothing."""
+"""Share of the arrivals that an engine has to answer in their time, else its queue grows and latencies mean
+nothing."""
 
 
 class Result(NamedTuple):
@@ -35,13 +36,21 @@ class Result(NamedTuple):
     def to_json(self) -> dict[str, Any]:
         """Return it as plain data."""
         subject = self.subject
-        return {"model": str(subject.file), "engine": subject.engine, "precision": subject.precision,
-                "batch_size": self.batch_size, "requests": self.requests, "latency_ms": self.latency_ms,
-                "images_per_second": self.images_per_second.to_json(), "kept_up": self.kept_up}
+        return {
+            "model": str(subject.file),
+            "engine": subject.engine,
+            "precision": subject.precision,
+            "batch_size": self.batch_size,
+            "requests": self.requests,
+            "latency_ms": self.latency_ms,
+            "images_per_second": self.images_per_second.to_json(),
+            "kept_up": self.kept_up,
+        }
 
 
 def bind(cores: int | None) -> tuple[str, int]:
-    """Bind this process, and those that it starts, to ``cores`` cores, by default all; return a line on it and their number."""
+    """Bind this process, and those that it starts, to ``cores`` cores, by default all; return a line on it
+    and their number."""
     machine = hardware.read()
     plan = binding.plan(machine, 1, near_gpus=False)[0]
     own = {cpu.number: (cpu.socket, cpu.core) for cpu in machine.cpus}
@@ -57,11 +66,18 @@ class Measured(NamedTuple):
     failures: dict[Subject, UserError]
 
 
-def measure(subjects: Sequence[Subject], batch_sizes: Sequence[int], seconds: float, rounds: int, rate: float | None,
-            threads: int) -> Measured:
+def measure(
+    subjects: Sequence[Subject],
+    batch_sizes: Sequence[int],
+    seconds: float,
+    rounds: int,
+    rate: float | None,
+    threads: int,
+) -> Measured:
     """Measure every subject at every batch size, in turn within each round; a first round does not count.
 
-    ``seconds`` are those of a subject at a batch size, over all rounds. A subject that fails does not stop the others.
+    ``seconds`` are those of a subject at a batch size, over all rounds. A subject that fails does not stop
+    the others.
     """
     found: dict[tuple[Subject, int], list[Round]] = {}
     failures: dict[Subject, UserError] = {}
@@ -81,16 +97,23 @@ def measure(subjects: Sequence[Subject], batch_sizes: Sequence[int], seconds: fl
                     if round_:
                         found.setdefault((process.subject, size), []).append(measured)
                     progress(done, total)
-    return Measured([_result(subject, size, of_rounds, rate) for (subject, size), of_rounds in found.items()], failures)
+    return Measured(
+        [_result(subject, size, of_rounds, rate) for (subject, size), of_rounds in found.items()], failures
+    )
 
 
 def _result(subject: Subject, size: int, of_rounds: Sequence[Round], rate: float | None) -> Result:
     latencies = np.concatenate([each.latencies for each in of_rounds]) * 1e3
     values = np.percentile(latencies, PERCENTILES)
-    told = {"average": float(latencies.mean()), **{f"p{each}": float(value) for each, value in zip(PERCENTILES, values, strict=False)}}
+    told = {
+        "average": float(latencies.mean()),
+        **{f"p{each}": float(value) for each, value in zip(PERCENTILES, values, strict=False)},
+    }
     answered = [len(each.latencies) / each.seconds for each in of_rounds]
     kept_up = rate is None or min(answered) >= KEPT_UP * rate
-    return Result(subject, size, len(latencies), told, rates.of_rounds([each * size for each in answered]), kept_up)
+    return Result(
+        subject, size, len(latencies), told, rates.of_rounds([each * size for each in answered]), kept_up
+    )
 
 
 def machine_of(threads: int) -> str:
@@ -101,10 +124,22 @@ def machine_of(threads: int) -> str:
 
 def to_json(measured: Measured, threads: int, rate: float | None) -> dict[str, Any]:
     """Return everything as plain data."""
-    failures = [{"model": str(subject.file), "engine": subject.engine, "precision": subject.precision, "failure": str(error)}
-                for subject, error in measured.failures.items()]
-    return {"machine": machine_of(threads), "cores": threads, "requests_per_second": rate,
-            "results": [each.to_json() for each in measured.results], "failures": failures}
+    failures = [
+        {
+            "model": str(subject.file),
+            "engine": subject.engine,
+            "precision": subject.precision,
+            "failure": str(error),
+        }
+        for subject, error in measured.failures.items()
+    ]
+    return {
+        "machine": machine_of(threads),
+        "cores": threads,
+        "requests_per_second": rate,
+        "results": [each.to_json() for each in measured.results],
+        "failures": failures,
+    }
 
 
 def show(results: Sequence[Result], threads: int, rate: float | None, console: Terminal) -> None:
@@ -117,8 +152,13 @@ def show(results: Sequence[Result], threads: int, rate: float | None, console: T
             table.add_column(heading, justify="right")
         for each in (each for each in results if each.subject == subject):
             served = f"{each.images_per_second.median:,.0f}"
-            table.add_row(str(each.batch_size), *(f"{value:,.2f}" for value in each.latency_ms.values()), served)
+            table.add_row(
+                str(each.batch_size), *(f"{value:,.2f}" for value in each.latency_ms.values()), served
+            )
         console.print(table)
     for each in results:
         if not each.kept_up:
-            console.print(f"{each.subject.name}, batch {each.batch_size}: requests arrived faster than they were answered")
+            console.print(
+                f"{each.subject.name}, batch {each.batch_size}: requests arrived faster than they were "
+                "answered"
+            )

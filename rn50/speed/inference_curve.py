@@ -18,7 +18,9 @@ def draw(results: Sequence[Result]) -> str:
         figure = Figure(figsize=(11, 5), constrained_layout=True)
         over_batch, over_latency = figure.subplots(1, 2)
         for number, subject in enumerate(subjects):
-            own = sorted((each for each in results if each.subject == subject), key=lambda each: each.batch_size)
+            own = sorted(
+                (each for each in results if each.subject == subject), key=lambda each: each.batch_size
+            )
             p50, p99 = ([each.latency_ms[name] for each in own] for name in ("p50", "p99"))
             drawn = {"marker": "o", "markersize": 4, "color": f"C{number}"}
             over_batch.plot([each.batch_size for each in own], p50, "-", label=subject.name, **drawn)

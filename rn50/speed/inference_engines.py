@@ -1,4 +1,5 @@
-"""Engines that compute logits from images: ONNX Runtime's providers, and frameworks through their ``inference.py``."""
+"""Engines that compute logits from images: ONNX Runtime's providers, and frameworks through their
+``inference.py``."""
 
 import pathlib
 from collections.abc import Callable, Sequence
@@ -16,8 +17,11 @@ from rn50.results import weights
 with needed_for("rn50 bench inference"):
     import onnxruntime
 
-PROVIDERS = {"onnxruntime": model_file.CPU, "onnxruntime-cuda": "CUDAExecutionProvider",
-             "onnxruntime-tensorrt": "TensorrtExecutionProvider"}
+PROVIDERS = {
+    "onnxruntime": model_file.CPU,
+    "onnxruntime-cuda": "CUDAExecutionProvider",
+    "onnxruntime-tensorrt": "TensorrtExecutionProvider",
+}
 Run = Callable[[np.ndarray], np.ndarray]
 """Images -> logits."""
 
@@ -48,8 +52,8 @@ def names() -> tuple[str, ...]:
 def subjects(files: Sequence[pathlib.Path], engines: Sequence[str], asked: Sequence[str]) -> list[Subject]:
     """Return every model on every engine that can run it: weights on all, ONNX models on ONNX Runtime.
 
-    An engine runs weights in those of the precisions ``asked`` that it has. Raises UserError for a file that is no model, an
-    engine that is not there or has nothing to run, and a precision that no engine has.
+    An engine runs weights in those of the precisions ``asked`` that it has. Raises UserError for a file that
+    is no model, an engine that is not there or has nothing to run, and a precision that no engine has.
     """
     found: list[Subject] = []
     of_weights = [file for file in files if file.suffix == weights.SUFFIX]
@@ -59,13 +63,20 @@ def subjects(files: Sequence[pathlib.Path], engines: Sequence[str], asked: Seque
             found += [Subject(file, engine, _model(file).precision) for file in files]
             continue
         if not of_weights:
-            raise UserError(f"--engines {engine}", "runs weights, and no model is a .safetensors file",
-                            "give the weights that rn50 export made the model of")
+            raise UserError(
+                f"--engines {engine}",
+                "runs weights, and no model is a .safetensors file",
+                "give the weights that rn50 export made the model of",
+            )
         having = [precision for precision in asked if precision in precisions(engine)]
         found += [Subject(file, engine, precision) for file in of_weights for precision in having]
     for each in asked:
         if of_weights and each not in (subject.precision for subject in found):
-            raise UserError(f"--precisions {each}", f"none of {', '.join(engines)} computes in it on a CPU", "leave it out")
+            raise UserError(
+                f"--precisions {each}",
+                f"none of {', '.join(engines)} computes in it on a CPU",
+                "leave it out",
+            )
     return list(dict.fromkeys(found))
 
 
@@ -84,8 +95,12 @@ def _parts(engine: str) -> tuple[str, str]:
 def _refuse_missing(engine: str) -> None:
     there = onnxruntime.get_available_providers()
     if PROVIDERS[engine] not in there:
-        raise UserError(f"--engines {engine}", f"this onnxruntime has no {PROVIDERS[engine]}, only {', '.join(there)}",
-                        "install onnxruntime-gpu in place of onnxruntime on a machine with a GPU, or leave the engine out")
+        raise UserError(
+            f"--engines {engine}",
+            f"this onnxruntime has no {PROVIDERS[engine]}, only {', '.join(there)}",
+            "install onnxruntime-gpu in place of onnxruntime on a machine with a GPU, or leave the "
+            "engine out",
+        )
 
 
 def _model(file: pathlib.Path) -> Model:
@@ -103,8 +118,11 @@ def create(subject: Subject, threads: int) -> tuple[Run, Callable[[int], np.ndar
     model, provider = _model(subject.file), PROVIDERS[subject.engine]
     session = model_file.session(model, threads, provider)
     if session.get_providers()[0] != provider:  # it falls back on the CPU without an error
-        raise UserError(f"--engines {subject.engine}", f"ONNX Runtime cannot start {provider} here",
-                        "install the libraries of CUDA or TensorRT that this onnxruntime wants, or leave the engine out")
+        raise UserError(
+            f"--engines {subject.engine}",
+            f"ONNX Runtime cannot start {provider} here",
+            "install the libraries of CUDA or TensorRT that this onnxruntime wants, or leave the engine out",
+        )
     return _of_session(model, session), lambda batch_size: _images(batch_size, model.image_size, model)
 
 

@@ -1,4 +1,5 @@
-"""A subject of ``rn50 bench inference`` in a process of its own, so that engines share neither threads nor memory."""
+"""A subject of ``rn50 bench inference`` in a process of its own, so that engines share neither threads nor
+memory."""
 
 import contextlib
 import multiprocessing
@@ -38,7 +39,8 @@ class Load(NamedTuple):
 
 
 class Round(NamedTuple):
-    """Latencies in seconds, and the time from the first arrival to the last answer, or to the next arrival."""
+    """Latencies in seconds, and the time from the first arrival to the last answer, or to the next
+    arrival."""
 
     latencies: list[float]
     seconds: float
@@ -57,7 +59,8 @@ def closed_loop(run: Run, images: np.ndarray, seconds: float) -> Round:
 
 
 def arrivals(run: Run, images: np.ndarray, seconds: float, rate: float) -> Round:
-    """Send ``rate`` requests per second at regular times; a latency includes the wait for the requests before."""
+    """Send ``rate`` requests per second at regular times; a latency includes the wait for the requests
+    before."""
     latencies: list[float] = []
     start = now = time.perf_counter()
     for index in range(max(LEAST_REQUESTS, round(seconds * rate))):
@@ -105,16 +108,22 @@ class Process:
             self._process.join()
             said = [line for line in self._log.read_text("utf-8", "replace").splitlines() if line.strip()]
             reason = said[-1][:300] if said else f"exit status {self._process.exitcode}"
-            raise UserError(self.subject.name, f"its process has ended ({reason})",
-                            "leave the engine out, or give smaller --batch-sizes") from None
+            raise UserError(
+                self.subject.name,
+                f"its process has ended ({reason})",
+                "leave the engine out, or give smaller --batch-sizes",
+            ) from None
         if kind == "error":
             raise UserError(*answer)
         return answer
 
 
 @contextlib.contextmanager
-def started(subjects: Sequence[Subject], threads: int, failures: dict[Subject, UserError]) -> Iterator[list[Process]]:
-    """Start a process for each subject, one after the other, and end them all. Add those that cannot start to ``failures``."""
+def started(
+    subjects: Sequence[Subject], threads: int, failures: dict[Subject, UserError]
+) -> Iterator[list[Process]]:
+    """Start a process for each subject, one after the other, and end them all. Add those that cannot start to
+    ``failures``."""
     with contextlib.ExitStack() as stack:
         folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
         processes = []
@@ -155,5 +164,3 @@ def _round(run: Run, images: np.ndarray, load: Load) -> Round:
     if load.rate is None:
         return closed_loop(run, images, load.seconds)
     return arrivals(run, images, load.seconds, load.rate)
-
-

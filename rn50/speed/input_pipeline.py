@@ -1,4 +1,5 @@
-"""Speed of input, stage by stage, and of training, and which of the two waits for the other (``rn50 bench input``)."""
+"""Speed of input, stage by stage, and of training, and which of the two waits for the other (``rn50 bench
+input``)."""
 
 import statistics
 from collections.abc import Callable
@@ -25,8 +26,8 @@ MEANING = {
     "real": "training on real data",
 }
 SHARE_OF_TRAINING = 3
-"""Time of a training measurement relative to that of a stage: a training step takes longer than a batch of a pipeline, and more
-steps go before those that are timed."""
+"""Time of a training measurement relative to that of a stage: a training step takes longer than a batch of a
+pipeline, and more steps go before those that are timed."""
 CLOSE = 1.25
 """A stage that alone is at most this many times as fast as the whole pipeline is its bottleneck."""
 
@@ -55,15 +56,17 @@ class Report(NamedTuple):
 
 
 def bottleneck(median: dict[str, float], real_of_synthetic: Comparison) -> str:
-    """Return the bottleneck of training on real data, in words. ``median`` has the images/s of every stage that was measured, and
-    of every kind of training."""
+    """Return the bottleneck of training on real data, in words. ``median`` has the images/s of every stage
+    that was measured, and of every kind of training."""
     slower = real_of_synthetic.shown and real_of_synthetic.highest < 1
     enough = median["pipeline"] >= median["synthetic"]
     if enough and not slower:
         return "the training step, as far as these rounds show"
     if enough:
-        return ("what training and input share, cores, memory or the device: alone the pipeline is fast enough, "
-                f"{median['pipeline'] / median['synthetic']:.2f} times as fast as training on synthetic data")
+        return (
+            "what training and input share, cores, memory or the device: alone the pipeline is fast enough, "
+            f"{median['pipeline'] / median['synthetic']:.2f} times as fast as training on synthetic data"
+        )
     if "decode" not in median:
         return "the input pipeline"
     slowest = min(("read", "decode"), key=lambda stage: median[stage])
@@ -82,7 +85,8 @@ def as_rank(seconds: float, rounds: int, as_json: bool) -> list[str]:
 def bench(
     config: Config, create: Callable[[Config], Measurable], seconds: float, rounds: int, as_json: bool
 ) -> None:
-    """Measure as one rank, for about ``seconds`` in ``rounds`` rounds after a first that does not count; rank 0 prints."""
+    """Measure as one rank, for about ``seconds`` in ``rounds`` rounds after a first that does not count; rank
+    0 prints."""
     implementation = create(config)
     try:
         report = measure(config, Meter(config, implementation), implementation, seconds, rounds)
@@ -97,9 +101,14 @@ def measure(config: Config, meter: Meter, implementation: Measurable, seconds: f
     """Measure every stage and both kinds of training, once a round."""
     pipelines = meter.alone()
     slot = seconds / (rounds + 1) / (len(pipelines) + SHARE_OF_TRAINING * len(TRAINING))
-    inputs = {"synthetic": implementation.open_input(None), "real": implementation.open_input(config.input_pipeline)}
+    inputs = {
+        "synthetic": implementation.open_input(None),
+        "real": implementation.open_input(config.input_pipeline),
+    }
     depths = {"synthetic": 0, "real": config.input_pipeline.prefetch_queue_depth}
-    steps = {name: meter.steps(batches, depths[name], SHARE_OF_TRAINING * slot) for name, batches in inputs.items()}
+    steps = {
+        name: meter.steps(batches, depths[name], SHARE_OF_TRAINING * slot) for name, batches in inputs.items()
+    }
     measured: dict[str, list[float]] = {name: [] for name in (*pipelines, *TRAINING)}
     waits: list[tuple[EpochResult, float]] = []
     with counting("measuring input", meter.communicator.rank == 0) as progress:
@@ -153,11 +162,13 @@ def show(config: Config, report: Report, console: Terminal) -> None:
     console.print(table)
     waiting, compared = report.waiting, report.real_of_synthetic
     console.print(
-        f"training waited for data {waiting.reader_ratio:.1%} of the time: reader cost {waiting.reader_cost_s * 1e3:.2f} ms of a "
-        f"batch cost of {waiting.batch_cost_s * 1e3:.2f} ms, ips {waiting.images_per_second:,.0f} images/s",
+        f"training waited for data {waiting.reader_ratio:.1%} of the time: reader cost "
+        f"{waiting.reader_cost_s * 1e3:.2f} ms of a batch cost of {waiting.batch_cost_s * 1e3:.2f} ms, ips "
+        f"{waiting.images_per_second:,.0f} images/s",
         soft_wrap=True,
-    )  # fmt: skip
+    )
     console.print(
-        f"real = {compared.median:.1%} of synthetic ({compared.spread}); the bottleneck is {report.bottleneck}",
+        f"real = {compared.median:.1%} of synthetic ({compared.spread}); the bottleneck is "
+        f"{report.bottleneck}",
         soft_wrap=True,
-    )  # fmt: skip
+    )

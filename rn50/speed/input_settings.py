@@ -8,12 +8,15 @@ from rn50.settings import show
 from rn50.settings.config import Config, variables
 from rn50.settings.variables import Variable
 
-NAMES: dict[str, str] = {field: variable.name for section, field, variable in variables() if section == "input_pipeline"}
+NAMES: dict[str, str] = {
+    field: variable.name for section, field, variable in variables() if section == "input_pipeline"
+}
 """Variable of every field of the input pipeline."""
 
 
 class Setting(NamedTuple):
-    """Setting of the input pipeline: a field and its values in order. A search climbs along them as long as they get better."""
+    """Setting of the input pipeline: a field and its values in order. A search climbs along them as long as
+    they get better."""
 
     field: str
     values: tuple[Any, ...]
@@ -30,10 +33,12 @@ class Setting(NamedTuple):
 
 
 def of(config: Config, cores: int) -> list[Setting]:
-    """Return the settings in effect on the device of ``config``. Threads go up to ``cores``, the cores of a rank.
+    """Return the settings in effect on the device of ``config``. Threads go up to ``cores``, the cores of a
+    rank.
 
-    The setting with the greatest effect comes first, because those after it are measured with it. Memory that is allocated in
-    advance is left as it is: it affects the time of the first batches, and hardly that of later ones.
+    The setting with the greatest effect comes first, because those after it are measured with it. Memory that
+    is allocated in advance is left as it is: it affects the time of the first batches, and hardly that of
+    later ones.
     """
     threads = tuple(value for value in (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32) if value <= cores)
     settings = [
@@ -44,13 +49,20 @@ def of(config: Config, cores: int) -> list[Setting]:
         Setting("prefetch_queue_depth", (1, 2, 3, 4, 6, 8, 12, 16)),
         Setting("dont_use_mmap", (False, True)),
     ]
-    return [setting for setting in settings if any(
-        in_effect(turned(config, {"roi_decode": False, setting.field: value}), setting) for value in setting.values if value
-    )]  # fmt: skip
+    return [
+        setting
+        for setting in settings
+        if any(
+            in_effect(turned(config, {"roi_decode": False, setting.field: value}), setting)
+            for value in setting.values
+            if value
+        )
+    ]
 
 
 def together(config: Config) -> list[dict[str, Any]]:
-    """Return values that may help together though neither does alone: a cache needs whole images, which cost time without it."""
+    """Return values that may help together though neither does alone: a cache needs whole images, which cost
+    time without it."""
     cached = {"roi_decode": False, "cache_size_mb": 4096}
     useful = config.run.device == "gpu" and config.input_pipeline.roi_decode
     return [cached] if useful else []

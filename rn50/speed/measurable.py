@@ -1,4 +1,5 @@
-"""The contract between measurements and a framework: training steps on any batches, its profiler, and its model zoo."""
+"""The contract between measurements and a framework: training steps on any batches, its profiler, and its
+model zoo."""
 
 import dataclasses
 import functools
@@ -34,14 +35,16 @@ class Measurable(Protocol):
     batch_format: BatchFormat
     """The form of the batches that the input pipeline makes, and where it makes them."""
     precision: Precision
-    """See ``rn50.run.implementation``. Of a model of the zoo it is the one in which our network's step is the faster."""
+    """See ``rn50.run.implementation``. Of a model of the zoo it is the one in which our network's step is the
+    faster."""
 
     def warm_up(self, seed: int) -> list[str]:
         """See ``rn50.run.implementation``."""
 
     def open_input(self, settings: InputPipeline | None) -> Batches:
-        """Return batches for ``train_steps``: the training set through a pipeline of these settings, or with None one random
-        batch held on the device. ``warm_up`` comes first. Several inputs may be open at a time.
+        """Return batches for ``train_steps``: the training set through a pipeline of these settings, or with
+        None one random batch held on the device. ``warm_up`` comes first. Several inputs may be open at a
+        time.
 
         A pipeline has given its first batch by then, so too little memory or missing data is an error here.
         """
@@ -49,20 +52,24 @@ class Measurable(Protocol):
     def train_steps(self, batches: Batches, lead_in: int, steps: int) -> EpochResult:
         """Run ``steps`` training steps at a learning rate of 0 on ``batches`` of ``open_input``.
 
-        The steps have to cost what they cost in the middle of a long run. So batches that were prepared ahead in idle time are
-        discarded, and ``lead_in`` steps run before those that are timed and counted. All ranks call it.
+        The steps have to cost what they cost in the middle of a long run. So batches that were prepared ahead
+        in idle time are discarded, and ``lead_in`` steps run before those that are timed and counted. All
+        ranks call it.
         """
 
-    def profile(self, batches: Batches, steps: int, trace: pathlib.Path) -> tuple[EpochResult, list[Operator]]:
-        """Run ``train_steps`` under the framework's own profiler, which slows it, and write the timeline to ``trace`` in Chrome's
-        tracing format."""
+    def profile(
+        self, batches: Batches, steps: int, trace: pathlib.Path
+    ) -> tuple[EpochResult, list[Operator]]:
+        """Run ``train_steps`` under the framework's own profiler, which slows it, and write the timeline to
+        ``trace`` in Chrome's tracing format."""
 
     def close(self) -> None:
         """See ``rn50.run.implementation``."""
 
 
 class TrainingSteps(ABC):
-    """``open_input`` and ``train_steps`` for an implementation, which stands before this base and has its abstract methods."""
+    """``open_input`` and ``train_steps`` for an implementation, which stands before this base and has its
+    abstract methods."""
 
     config: Config
 
@@ -106,7 +113,8 @@ class TrainingSteps(ABC):
 
 
 def load(framework: str, model: str | None = None) -> Callable[[Config], Measurable]:
-    """Return ``create`` of ``implementations.<framework>.measure``, bound to a model of its ``zoo`` if one is named.
+    """Return ``create`` of ``implementations.<framework>.measure``, bound to a model of its ``zoo`` if one is
+    named.
 
     Raises UserError if there is no such implementation or a package that it needs is missing.
     """

@@ -48,8 +48,11 @@ class Meter:
         shortest = min(record_set.shard_sizes(config.data.train_samples, config.ranks))
         self._full_batches = shortest // config.hyperparameters.batch_size
         if not self._full_batches:
-            raise UserError(f"BATCHSIZE={config.hyperparameters.batch_size}",
-                            f"more than the {shortest} images of a rank, so that there is no full batch to measure", "lower it")
+            raise UserError(
+                f"BATCHSIZE={config.hyperparameters.batch_size}",
+                f"more than the {shortest} images of a rank, so that there is no full batch to measure",
+                "lower it",
+            )
         implementation.warm_up(SEED)
         if implementation.precision.reason and self.communicator.rank == 0:
             say(implementation.precision.reason, err=True)
@@ -64,15 +67,17 @@ class Meter:
         return int(self.communicator.all_reduce(np.array([round(value * 1e6)], np.int64))[0]) / 1e6
 
     def alone(self) -> dict[str, Any]:
-        """Return the pipelines to measure without training. "pipeline" is the whole one. With DALI there are "read", which only
-        reads, and "decode", which only decodes images in memory, too."""
+        """Return the pipelines to measure without training. "pipeline" is the whole one. With DALI there are
+        "read", which only reads, and "decode", which only decodes images in memory, too."""
         rank, ranks = self.communicator.rank, self.communicator.size
         if training.input_library(self._config) != "dali":
             return {"pipeline": _Pipeline(self._implementation.open_input(self._config.input_pipeline))}
         form = self._implementation.batch_format
-        return {"read": dali.build_reader(self._config, rank, ranks, SEED),
-                "decode": dali.build_decoder(self._config, SEED, form, self._in_memory()),
-                "pipeline": dali.build(self._config, "train", rank, ranks, SEED + rank, form)}
+        return {
+            "read": dali.build_reader(self._config, rank, ranks, SEED),
+            "decode": dali.build_decoder(self._config, SEED, form, self._in_memory()),
+            "pipeline": dali.build(self._config, "train", rank, ranks, SEED + rank, form),
+        }
 
     def _in_memory(self) -> Iterator[list[np.ndarray]]:
         folder, size = Path(self._config.data.folder), self._config.hyperparameters.batch_size
@@ -96,7 +101,8 @@ class Meter:
         return self.over_ranks(batches * self._config.hyperparameters.batch_size / taken)
 
     def steps(self, batches: Any, depth: int, seconds: float) -> int:
-        """Return how many steps ``train`` can time in about ``seconds``, at most the full batches of an epoch."""
+        """Return how many steps ``train`` can time in about ``seconds``, at most the full batches of an
+        epoch."""
         tried = min(LEAD_IN_STEPS, self._full_batches)
         result = self._implementation.train_steps(batches, 1, tried)
         # The queue is emptied before the steps and filled again after them.
@@ -112,7 +118,8 @@ class Meter:
         time.sleep(depth * batch_seconds)
 
     def train(self, batches: Any, depth: int, steps: int) -> EpochResult:
-        """Time training steps on all ranks; return the samples of all, the seconds of rank 0. ``depth`` is that of the queue."""
+        """Time training steps on all ranks; return the samples of all, the seconds of rank 0. ``depth`` is
+        that of the queue."""
         self.communicator.barrier()
         result = self._implementation.train_steps(batches, self._lead_in(depth), steps)
         self._settle(result.seconds / steps, depth)

@@ -23,8 +23,8 @@ class Network(NamedTuple):
 
 
 def networks(frameworks: Sequence[str], models: Sequence[str]) -> list[Network]:
-    """Return every model in every framework that has it. Spelling differs between zoos, so case, dots and underscores do not
-    count.
+    """Return every model in every framework that has it. Spelling differs between zoos, so case, dots and
+    underscores do not count.
 
     Raises UserError for a model that no zoo of these frameworks has, and if a zoo is not installed.
     """
@@ -35,10 +35,16 @@ def networks(frameworks: Sequence[str], models: Sequence[str]) -> list[Network]:
             if model == OURS:
                 found.append(Network(framework, OURS, None))
             else:
-                found += [Network(framework, name, size) for name, size in zoos[framework].items() if _same(name, model)]
+                found += [
+                    Network(framework, name, size)
+                    for name, size in zoos[framework].items()
+                    if _same(name, model)
+                ]
     for model in models:
         if model != OURS and not any(_same(each.model, model) for each in found):
-            raise UserError("--models", f"{model} is in the zoo of none of {', '.join(frameworks)}", _close(model, zoos))
+            raise UserError(
+                "--models", f"{model} is in the zoo of none of {', '.join(frameworks)}", _close(model, zoos)
+            )
     return found
 
 

@@ -1,4 +1,5 @@
-"""Profile of training (``rn50 profile``): rate, the framework's profile, the bottleneck, and the gain of a change."""
+"""Profile of training (``rn50 profile``): rate, the framework's profile, the bottleneck, and the gain of a
+change."""
 
 import json
 import pathlib
@@ -38,7 +39,8 @@ class Profile(NamedTuple):
 
     @property
     def idle(self) -> float:
-        """Return the share of the profiled time in which no operator ran; operators side by side count with their sum."""
+        """Return the share of the profiled time in which no operator ran; operators side by side count with
+        their sum."""
         return max(0.0, 1 - sum(each.seconds for each in self.operators) / (self.steps * self.step_seconds))
 
     def milliseconds(self, name: str) -> float:
@@ -46,21 +48,33 @@ class Profile(NamedTuple):
         return 1e3 * sum(each.seconds for each in self.operators if each.name == name) / self.steps
 
 
-def as_rank(config: Config, create: Callable[[Config], Measurable], what: str, seconds: float, rounds: int, steps: int,
-            folder: pathlib.Path) -> None:
+def as_rank(
+    config: Config,
+    create: Callable[[Config], Measurable],
+    what: str,
+    seconds: float,
+    rounds: int,
+    steps: int,
+    folder: pathlib.Path,
+) -> None:
     """Run one of ``JOBS`` as one rank; rank 0 reports."""
     implementation = create(config)
     try:
         meter = Meter(config, implementation)
         if what == "rate":
-            reported = input_bench.to_json(config, input_bench.measure(config, meter, implementation, seconds, rounds))
+            reported = input_bench.to_json(
+                config, input_bench.measure(config, meter, implementation, seconds, rounds)
+            )
         else:
             batches = implementation.open_input(config.input_pipeline)
             implementation.train_steps(batches, 2, 1)
             rank = implementation.communicator.rank
             result, operators = implementation.profile(batches, steps, folder / f"trace_{rank}.json")
-            reported = {"steps": steps, "step_seconds": result.seconds / steps,
-                    "operators": sorted(operators, key=lambda each: -each.seconds)}
+            reported = {
+                "steps": steps,
+                "step_seconds": result.seconds / steps,
+                "operators": sorted(operators, key=lambda each: -each.seconds),
+            }
         implementation.communicator.all_reduce(np.zeros(1, np.int64))  # rank 0 reports when all are done
         if implementation.communicator.rank == 0:
             worker.report(reported)
@@ -70,12 +84,21 @@ def as_rank(config: Config, create: Callable[[Config], Measurable], what: str, s
 
 def verb(what: str, seconds: float, rounds: int, steps: int, folder: pathlib.Path) -> list[str]:
     """Return the arguments for ``rn50`` to run one of ``JOBS``."""
-    return ["profile", f"--job={what}", f"--seconds={seconds}", f"--rounds={rounds}", f"--steps={steps}", f"--output={folder}"]
+    return [
+        "profile",
+        f"--job={what}",
+        f"--seconds={seconds}",
+        f"--rounds={rounds}",
+        f"--steps={steps}",
+        f"--output={folder}",
+    ]
 
 
-def measure(environ: Mapping[str, str], seconds: float, rounds: int, steps: int, folder: pathlib.Path) -> Profile:
-    """Measure the rate in one job and the operators in another, because a profiler slows down what it measures. Write ``PLAIN``,
-    traces and logs.
+def measure(
+    environ: Mapping[str, str], seconds: float, rounds: int, steps: int, folder: pathlib.Path
+) -> Profile:
+    """Measure the rate in one job and the operators in another, because a profiler slows down what it
+    measures. Write ``PLAIN``, traces and logs.
 
     Raises UserError if one of the jobs fails or ``folder`` cannot be written.
     """
@@ -89,7 +112,11 @@ def measure(environ: Mapping[str, str], seconds: float, rounds: int, steps: int,
         for done, what in enumerate(JOBS, start=1):
             log = folder / f"{what}.log"
             # The same precision in both jobs: timed anew, "auto" may become another.
-            variables = environ if what == "rate" else {**separately, **environ, "PRECISION": _precision(reported["rate"])}
+            variables = (
+                environ
+                if what == "rate"
+                else {**separately, **environ, "PRECISION": _precision(reported["rate"])}
+            )
             outcome = worker.run(verb(what, seconds, rounds, steps, folder), variables, log)
             if outcome.failure:
                 raise UserError(f"{outcome.failure} ({log} has it all)")
@@ -124,7 +151,10 @@ def _profile(reported: dict[str, Any]) -> Profile:
 def gain(before: Profile, now: Profile) -> str:
     """Return the gain of a change, in words."""
     one, other = (each.rate["images_per_second"]["real"] for each in (before, now))
-    said = f"{other['median']:,.0f} images/s for {one['median']:,.0f} before: {other['median'] / one['median']:.3f} times as fast"
+    said = (
+        f"{other['median']:,.0f} images/s for {one['median']:,.0f} before: "
+        f"{other['median'] / one['median']:.3f} times as fast"
+    )
     if other["lowest"] > one["highest"] or other["highest"] < one["lowest"]:
         return f"{said}; no round of the one reached those of the other"
     return f"{said}; rounds of both overlap, so it may be chance"
@@ -133,26 +163,35 @@ def gain(before: Profile, now: Profile) -> str:
 def to_json(now: Profile, before: Profile | None) -> dict[str, Any]:
     """Return everything as plain data."""
     return {
-        **now.rate, "profiled_step_seconds": now.step_seconds, "idle": now.idle,
-        "operators": [{"name": name, "calls": calls / now.steps, "milliseconds": 1e3 * seconds / now.steps}
-                      for name, calls, seconds in now.operators],
+        **now.rate,
+        "profiled_step_seconds": now.step_seconds,
+        "idle": now.idle,
+        "operators": [
+            {"name": name, "calls": calls / now.steps, "milliseconds": 1e3 * seconds / now.steps}
+            for name, calls, seconds in now.operators
+        ],
         "gain": gain(before, now) if before else None,
-    }  # fmt: skip
+    }
 
 
 def show(now: Profile, before: Profile | None, folder: pathlib.Path, console: Terminal) -> None:
     """Print the four steps, a paragraph each."""
+
     def line(text: str) -> None:
         console.print(text)
 
     real, synthetic = (now.rate["images_per_second"][kind] for kind in ("real", "synthetic"))
     waiting = now.rate["waiting"]
-    line(f"1 rate, {now.rate['precision']}: {real['median']:,.0f} images/s ({real['lowest']:,.0f} to {real['highest']:,.0f}) on "
-         f"real data, {synthetic['median']:,.0f} on synthetic; reader ratio {waiting['reader_ratio']:.1%}, reader cost "
-         f"{waiting['reader_cost_s'] * 1e3:.2f} ms, batch cost {waiting['batch_cost_s'] * 1e3:.2f} ms, ips "
-         f"{waiting['images_per_second']:,.0f} images/s")
-    line(f"2 profile: {now.steps} steps of {now.step_seconds * 1e3:.1f} ms under the profiler; no operator ran in "
-         f"{now.idle:.1%} of the time; timeline: {folder}/trace_*.json")
+    line(
+        f"1 rate, {now.rate['precision']}: {real['median']:,.0f} images/s ({real['lowest']:,.0f} to "
+        f"{real['highest']:,.0f}) on real data, {synthetic['median']:,.0f} on synthetic; reader ratio "
+        f"{waiting['reader_ratio']:.1%}, reader cost {waiting['reader_cost_s'] * 1e3:.2f} ms, batch cost "
+        f"{waiting['batch_cost_s'] * 1e3:.2f} ms, ips {waiting['images_per_second']:,.0f} images/s"
+    )
+    line(
+        f"2 profile: {now.steps} steps of {now.step_seconds * 1e3:.1f} ms under the profiler; no operator "
+        f"ran in {now.idle:.1%} of the time; timeline: {folder}/trace_*.json"
+    )
     table = Table(title_justify="left")
     # The name of a GPU's kernel may have hundreds of characters; --json has it whole.
     table.add_column("operator", no_wrap=True, max_width=max(20, console.width - 44))

@@ -19,16 +19,23 @@ class Figure(NamedTuple):
 
 
 def _nvidia(readme: str, commit: str) -> str:
-    return f"NVIDIA, repository DeepLearningExamples, {readme}/README.md (commit {commit}), training performance results"
+    return (
+        f"NVIDIA, repository DeepLearningExamples, {readme}/README.md (commit {commit}), training "
+        "performance results"
+    )
 
 
-_COMPARISON = ("PaddlePaddle, repository Perf, ResNet50V1.5/README.md (commit ec8b8cca), the other frameworks in NVIDIA's "
-               "containers")
+_COMPARISON = (
+    "PaddlePaddle, repository Perf, ResNet50V1.5/README.md (commit ec8b8cca), the other frameworks in "
+    "NVIDIA's containers"
+)
 _PADDLE = _nvidia("PaddlePaddle/Classification/RN50v1.5", "38934f9f")
 _PYTORCH = _nvidia("PyTorch/Classification/ConvNets/resnet50v1.5", "291f0d02")
 _MXNET = _nvidia("MxNet/Classification/RN50v1.5", "134510b4")
 _TENSORFLOW = _nvidia("TensorFlow/Classification/ConvNets/resnet50v1.5", "1d4211fe")
-_MLPERF = "results of NVIDIA in MLPerf Training with its own build of MXNet, on real data, evaluation included"
+_MLPERF = (
+    "results of NVIDIA in MLPerf Training with its own build of MXNet, on real data, evaluation included"
+)
 
 TENSORFLOW = "TensorFlow 1.15"
 FIGURES: tuple[Figure, ...] = (

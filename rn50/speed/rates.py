@@ -1,7 +1,7 @@
 """Rates that were measured in turn, round after round, and whether they show a difference.
 
-Other load on a machine slows measurements close in time alike. So two things are compared within each round, and the spread over
-the rounds says how far to trust the comparison.
+Other load on a machine slows measurements close in time alike. So two things are compared within each round,
+and the spread over the rounds says how far to trust the comparison.
 """
 
 import statistics

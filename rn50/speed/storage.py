@@ -1,8 +1,10 @@
-"""Read speed of a data set's training file, cold and warm, sequentially and shuffled (``rn50 bench storage``).
+"""Read speed of a data set's training file, cold and warm, sequentially and shuffled (``rn50 bench
+storage``).
 
-DALI reads sequentially: every rank reads its own part of the file from front to back and shuffles in memory. Loaders that sample
-from the whole file read shuffled, record by record. One thread reads, as one does in a pipeline. Before a cold measurement the
-kernel is asked to drop the file's pages, and then asked whether it did.
+DALI reads sequentially: every rank reads its own part of the file from front to back and shuffles in memory.
+Loaders that sample from the whole file read shuffled, record by record. One thread reads, as one does in a
+pipeline. Before a cold measurement the kernel is asked to drop the file's pages, and then asked whether it
+did.
 """
 
 import errno
@@ -43,13 +45,17 @@ class TrainingFile:
             self._file = os.open(self.path, os.O_RDONLY)
             self.bytes = os.fstat(self._file).st_size
         except OSError as error:
-            raise UserError(self.path, error.strerror, "name a folder with train.rec and train.idx") from error
+            raise UserError(
+                self.path, error.strerror, "name a folder with train.rec and train.idx"
+            ) from error
         _, offsets = read_index(folder / "train.idx")
         starts = np.unique(offsets)
         if not len(starts) or starts[-1] >= self.bytes:
             raise UserError(self.path, "shorter than its index says, or empty", "pack the data again")
         self.records = len(starts)
-        self._records: list[Piece] = list(zip(starts.tolist(), np.diff(starts, append=self.bytes).tolist(), strict=False))
+        self._records: list[Piece] = list(
+            zip(starts.tolist(), np.diff(starts, append=self.bytes).tolist(), strict=False)
+        )
 
     def in_blocks(self) -> list[Piece]:
         """Return the file as pieces of ``BLOCK_BYTES``, the last one shorter."""
@@ -68,17 +74,22 @@ class TrainingFile:
             for offset, size in pieces:
                 got = os.preadv(self._file, [buffer[:size]], offset)
                 if got != size:
-                    raise UserError(self.path, f"ends before byte {offset + size}", "it changed while it was read")
+                    raise UserError(
+                        self.path, f"ends before byte {offset + size}", "it changed while it was read"
+                    )
                 done, total = done + 1, total + size
                 taken = time.perf_counter() - begin
                 if taken > seconds:
                     break
         except OSError as error:
-            raise UserError(self.path, f"cannot be read ({error.strerror})", "look at the storage and its log") from error
+            raise UserError(
+                self.path, f"cannot be read ({error.strerror})", "look at the storage and its log"
+            ) from error
         return done, total / taken
 
     def forget(self) -> float | None:
-        """Ask the kernel to drop the file's pages; return the share of them that stayed, None if it does not tell."""
+        """Ask the kernel to drop the file's pages; return the share of them that stayed, None if it does not
+        tell."""
         os.fsync(self._file)  # pages not yet written cannot be dropped
         os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_DONTNEED)
         return self.in_memory()
@@ -97,7 +108,9 @@ class TrainingFile:
             except OSError as error:
                 if error.errno in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
                     return None
-                raise UserError(self.path, f"cannot be read ({error.strerror})", "look at the storage and its log") from error
+                raise UserError(
+                    self.path, f"cannot be read ({error.strerror})", "look at the storage and its log"
+                ) from error
         return there / len(places)
 
     def close(self) -> None:
@@ -119,10 +132,15 @@ class Measured(NamedTuple):
     def remark(self) -> str | None:
         """Return a warning about the cold figures, None if they need none."""
         if self.stayed is None:
-            return f"{self.folder}: whether cold was cold is not known: its file system does not say what is in memory"
+            return (
+                f"{self.folder}: whether cold was cold is not known: its file system does not say what "
+                "is in memory"
+            )
         if self.stayed > FORGOTTEN:
-            return (f"{self.folder}: cold was not cold: {self.stayed:.0%} of the file stayed in memory, as on a file system in "
-                    "memory or while a run has it mapped; read it while nothing uses it")
+            return (
+                f"{self.folder}: cold was not cold: {self.stayed:.0%} of the file stayed in memory, as on a "
+                "file system in memory or while a run has it mapped; read it while nothing uses it"
+            )
         return None
 
 
@@ -143,22 +161,31 @@ def measure(folders: Sequence[Path], seconds: float, rounds: int) -> list[Measur
             for round_ in range(rounds):
                 for place in range(len(files)) if round_ % 2 == 0 else reversed(range(len(files))):
                     file = files[place]
-                    for order, pieces in (("sequential", file.in_blocks()), ("shuffled", file.shuffled(round_))):
+                    for order, pieces in (
+                        ("sequential", file.in_blocks()),
+                        ("shuffled", file.shuffled(round_)),
+                    ):
                         stayed[place].append(file.forget())
                         read, rate = file.read(pieces, slot)
                         found[place][f"{order}, cold"].append(rate)
-                        found[place][f"{order}, warm"].append(file.read(pieces[:read], slot)[1])  # the same pieces again
+                        found[place][f"{order}, warm"].append(
+                            file.read(pieces[:read], slot)[1]
+                        )  # the same pieces again
                         done += 2
                         progress(done, rounds * len(files) * len(KINDS))
         worst = [None if None in shares else max(filter(None, shares), default=0.0) for shares in stayed]
-        return [Measured(file.folder, file.records, file.bytes, speed, left) for file, speed, left in zip(files, found, worst, strict=False)]
+        return [
+            Measured(file.folder, file.records, file.bytes, speed, left)
+            for file, speed, left in zip(files, found, worst, strict=False)
+        ]
     finally:
         for file in files:
             file.close()
 
 
 class Row(NamedTuple):
-    """One kind of reading: bytes/s and seconds per epoch of each folder, and the second against the first if there are two."""
+    """One kind of reading: bytes/s and seconds per epoch of each folder, and the second against the first if
+    there are two."""
 
     kind: str
     bytes_per_second: list[Rates]
@@ -167,7 +194,8 @@ class Row(NamedTuple):
 
     @property
     def meaning(self) -> str:
-        """Return the seconds per epoch that the second folder costs or saves, if the rounds show a difference."""
+        """Return the seconds per epoch that the second folder costs or saves, if the rounds show a
+        difference."""
         if self.second_of_first is None:
             return ""
         if not self.second_of_first.shown:
@@ -190,15 +218,25 @@ def rows(measured: Sequence[Measured]) -> list[Row]:
 def to_json(measured: Sequence[Measured]) -> dict[str, Any]:
     """Return the figures as plain data."""
     return {
-        "folders": [{"folder": str(each.folder), "records": each.records, "bytes": each.bytes,
-                     "stayed_in_memory": each.stayed} for each in measured],
-        "rows": [{
-            "kind": row.kind,
-            "bytes_per_second": [speed.to_json() for speed in row.bytes_per_second],
-            "seconds_per_epoch": row.seconds_per_epoch,
-            "second_of_first": row.second_of_first and row.second_of_first.to_json(),
-        } for row in rows(measured)],
-    }  # fmt: skip
+        "folders": [
+            {
+                "folder": str(each.folder),
+                "records": each.records,
+                "bytes": each.bytes,
+                "stayed_in_memory": each.stayed,
+            }
+            for each in measured
+        ],
+        "rows": [
+            {
+                "kind": row.kind,
+                "bytes_per_second": [speed.to_json() for speed in row.bytes_per_second],
+                "seconds_per_epoch": row.seconds_per_epoch,
+                "second_of_first": row.second_of_first and row.second_of_first.to_json(),
+            }
+            for row in rows(measured)
+        ],
+    }
 
 
 def show(measured: Sequence[Measured], console: Terminal) -> None:
@@ -227,14 +265,16 @@ def show(measured: Sequence[Measured], console: Terminal) -> None:
         console.print(remark)
     if two:
         rounds = len(first.bytes_per_second[KINDS[0]])
-        console.print(f"difference: what DIR2 costs or saves an epoch; shown where {max(rounds, rates.ROUNDS)} rounds all favour "
-                      "one folder")  # fmt: skip
+        console.print(
+            f"difference: what DIR2 costs or saves an epoch; shown where {max(rounds, rates.ROUNDS)} rounds "
+            "all favour one folder"
+        )
     cold, warm = (rows(measured)[KINDS.index(kind)].seconds_per_epoch[0] for kind in KINDS[:2])
     console.print(
-        f"from DIR an epoch is read in {cold:,.3g} s the first time and in {warm:,.3g} s once it is in memory (sequentially); "
-        "training waits only where that is longer than it computes: rn50 bench input",
+        f"from DIR an epoch is read in {cold:,.3g} s the first time and in {warm:,.3g} s once it is in "
+        "memory (sequentially); training waits only where that is longer than it computes: rn50 bench input",
         soft_wrap=True,
-    )  # fmt: skip
+    )
 
 
 def bench(folders: Sequence[Path], seconds: float, rounds: int, as_json: bool) -> None:

@@ -1,4 +1,5 @@
-"""Training throughput of frameworks, models, precisions, batch sizes and ranks side by side (``rn50 bench throughput``)."""
+"""Training throughput of frameworks, models, precisions, batch sizes and ranks side by side (``rn50 bench
+throughput``)."""
 
 import json
 import pathlib
@@ -24,32 +25,48 @@ from rn50.terminal import Terminal
 
 REPORT, PLAIN, CURVE = "report.md", "cells.json", "curve.svg"
 _REMEDY = "give another --output"
-_PUBLISHED = "Published by others, on other machines (NVIDIA GPUs): images/s of all GPUs together, batch of a GPU"
+_PUBLISHED = (
+    "Published by others, on other machines (NVIDIA GPUs): images/s of all GPUs together, batch of a GPU"
+)
 
 
 def matrix(
     networks: Sequence[Network], precisions: Sequence[str], batch_sizes: Sequence[int], ranks: Sequence[int]
 ) -> list[Cell]:
-    """Return all combinations, the fewest ranks first, because the scaling of more ranks is reported against those."""
-    return list(dict.fromkeys(
-        Cell(*network, precision, batch_size, count)
-        for count in sorted(ranks) for network in networks for precision in precisions for batch_size in batch_sizes
-    ))  # fmt: skip
+    """Return all combinations, the fewest ranks first, because the scaling of more ranks is reported against
+    those."""
+    return list(
+        dict.fromkeys(
+            Cell(*network, precision, batch_size, count)
+            for count in sorted(ranks)
+            for network in networks
+            for precision in precisions
+            for batch_size in batch_sizes
+        )
+    )
 
 
 def check(every: Sequence[Cell], kinds: tuple[str, ...], environ: Mapping[str, str], device: str) -> None:
-    """Raise UserError before any cell is measured: for one that no machine could run, for a framework that is not installed here,
-    and for a precision that its framework lacks, unless another of several frameworks has it."""
+    """Raise UserError before any cell is measured: for one that no machine could run, for a framework that is
+    not installed here, and for a precision that its framework lacks, unless another of several frameworks has
+    it."""
     for each in every:
         if not each.kinds(kinds):
-            raise UserError("--models", f"{each.model} trains on synthetic data alone", "add synthetic to --data")
+            raise UserError(
+                "--models", f"{each.model} trains on synthetic data alone", "add synthetic to --data"
+            )
     names = list(dict.fromkeys(each.framework for each in every))
     possible = [each for each in every if not each.lacking(device)] if len(names) > 1 else every
     if not possible:
         asked = " or ".join(dict.fromkeys(each.precision for each in every))
-        have = dict.fromkeys(value for name in names for value in frameworks.traits(name).precisions.get(device, ()))
-        raise UserError("--precisions", f"{asked} on a {device.upper()} is in none of {', '.join(names)}",
-                        f"they have {', '.join(have) or 'no precision there'}")
+        have = dict.fromkeys(
+            value for name in names for value in frameworks.traits(name).precisions.get(device, ())
+        )
+        raise UserError(
+            "--precisions",
+            f"{asked} on a {device.upper()} is in none of {', '.join(names)}",
+            f"they have {', '.join(have) or 'no precision there'}",
+        )
     installed = software.read()
     configs = [configuration.from_environment({**environ, **each.variables}) for each in possible]
     for config in configs:
@@ -61,9 +78,22 @@ def check(every: Sequence[Cell], kinds: tuple[str, ...], environ: Mapping[str, s
 class Bench:
     """Matrix, and the results measured so far."""
 
-    def __init__(self, config: Config, every: Sequence[Cell], kinds: tuple[str, ...], folder: pathlib.Path, command: str):
+    def __init__(
+        self,
+        config: Config,
+        every: Sequence[Cell],
+        kinds: tuple[str, ...],
+        folder: pathlib.Path,
+        command: str,
+    ):
         """Make ``folder``. Raises UserError if it cannot be made."""
-        self._config, self._cells, self._kinds, self._folder, self._command = config, every, kinds, folder, command
+        self._config, self._cells, self._kinds, self._folder, self._command = (
+            config,
+            every,
+            kinds,
+            folder,
+            command,
+        )
         self.results: list[Result] = []
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -76,7 +106,8 @@ class Bench:
         return any(each.log and each.failure not in ("", worker.OUT_OF_MEMORY) for each in self.results)
 
     def run(self, environ: Mapping[str, str], seconds: float, rounds: int) -> None:
-        """Measure every cell that its framework can run, one after the other, and write the results so far after each."""
+        """Measure every cell that its framework can run, one after the other, and write the results so far
+        after each."""
         with counting("measuring throughput") as progress:
             for done, each in enumerate(self._cells, start=1):
                 lacking = each.lacking(self._config.run.device)
@@ -89,11 +120,15 @@ class Bench:
                 files.write(self._folder / PLAIN, self._plain(), remedy=_REMEDY)
 
     def scaling(self, result: Result, kind: str) -> float | None:
-        """Return images/s per rank relative to the same cell with the fewest ranks, None if there is nothing to compare."""
+        """Return images/s per rank relative to the same cell with the fewest ranks, None if there is nothing
+        to compare."""
+
         def same(other: Result) -> bool:
             return other.cell._replace(ranks=0) == result.cell._replace(ranks=0) and kind in other.rates
 
-        fewest = min((other for other in self.results if same(other)), key=lambda other: other.cell.ranks, default=None)
+        fewest = min(
+            (other for other in self.results if same(other)), key=lambda other: other.cell.ranks, default=None
+        )
         if kind not in result.rates or fewest is None or fewest.cell.ranks == result.cell.ranks:
             return None
         of_one, before = (each.rates[kind].median / each.cell.ranks for each in (result, fewest))
@@ -108,12 +143,17 @@ class Bench:
             "command": self._command,
             **dict(self._facts()),
             "cells": [
-                {**each.cell._asdict(), "image_size": each.cell.image_size or self._config.data.image_size,
-                 "images_per_second": {kind: rates.to_json() for kind, rates in each.rates.items()},
-                 "scaling": {kind: self.scaling(each, kind) for kind in each.rates}, "failure": each.failure, "log": each.log}
+                {
+                    **each.cell._asdict(),
+                    "image_size": each.cell.image_size or self._config.data.image_size,
+                    "images_per_second": {kind: rates.to_json() for kind, rates in each.rates.items()},
+                    "scaling": {kind: self.scaling(each, kind) for kind in each.rates},
+                    "failure": each.failure,
+                    "log": each.log,
+                }
                 for each in self.results
             ],
-        }  # fmt: skip
+        }
 
     def write(self, published: bool) -> pathlib.Path:
         """Write the report and its picture, each whole or not at all."""
@@ -122,10 +162,16 @@ class Bench:
         columns = throughput_tables.columns(self.results)
         for kind in self._kinds:
             rows = list(throughput_tables.overview(self.results, kind, columns, _linked))
-            headings = ["framework", *(", ".join([" ".join(words[:-2]), *words[-2:]]) for words in (c.heading for c in columns))]
+            headings = [
+                "framework",
+                *(", ".join([" ".join(words[:-2]), *words[-2:]]) for words in (c.heading for c in columns)),
+            ]
             parts += [f"## {_title(kind)}", throughput_tables.markdown(headings, rows)]
         parts.append(f"![Images/s over the batch size]({CURVE})")
-        parts += ["## Every cell: median (lowest to highest)", throughput_tables.markdown(self._headings, list(self._rows()))]
+        parts += [
+            "## Every cell: median (lowest to highest)",
+            throughput_tables.markdown(self._headings, list(self._rows())),
+        ]
         if published:
             figures, rows, sources = throughput_tables.published()
             listed = "\n".join(f"{number}. {source}" for number, source in enumerate(sources, start=1))
@@ -154,7 +200,9 @@ class Bench:
 
     def _facts(self) -> Iterator[tuple[str, str]]:
         machine, data = description.read(), self._config.data
-        cpus, model = (machine.get(f"host_processor_{name}", "unknown") for name in ("vcpu_count", "model_name"))
+        cpus, model = (
+            machine.get(f"host_processor_{name}", "unknown") for name in ("vcpu_count", "model_name")
+        )
         yield "machine", f"{cpus} CPUs, {model}"
         if self._config.run.device == "gpu":
             yield "accelerator", machine.get("accelerator_model_name", "unknown")
@@ -166,11 +214,17 @@ class Bench:
         yield "commit", software.commit() or "unknown"
         task = f"{data.image_size}x{data.image_size}, {data.classes} classes, width {data.width:g}"
         yield "task", task if self._config.is_imagenet else f"{task}; {rules.NOT_A_RESULT}"
-        sizes = dict.fromkeys(f"{each.model} of {each.framework} {each.image_size}x{each.image_size}" for each in self._cells
-                              if each.model != OURS)
+        sizes = dict.fromkeys(
+            f"{each.model} of {each.framework} {each.image_size}x{each.image_size}"
+            for each in self._cells
+            if each.model != OURS
+        )
         if sizes:
             yield "models of the frameworks' zoos", f"{', '.join(sizes)}; trained for their throughput alone"
-        yield "what is timed", "forward, backward, sum over the ranks and update; steps at the beginning do not count"
+        yield (
+            "what is timed",
+            "forward, backward, sum over the ranks and update; steps at the beginning do not count",
+        )
 
     @property
     def _headings(self) -> tuple[str, ...]:
@@ -183,7 +237,9 @@ class Bench:
             row = [cell.framework, cell.model, cell.precision, str(cell.batch_size), str(cell.ranks)]
             for kind in self._kinds:
                 scaling, rate = self.scaling(each, kind), each.rates.get(kind)
-                row.append("{} ({} to {})".format(*map(throughput_tables.rate, rate)) if rate else each.failure)
+                row.append(
+                    "{} ({} to {})".format(*map(throughput_tables.rate, rate)) if rate else each.failure
+                )
                 row.append("" if scaling is None else f"{scaling:.2f}")
             yield [*row, _linked(each.log, each)]
 

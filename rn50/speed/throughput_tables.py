@@ -1,4 +1,5 @@
-"""Tables of a throughput matrix, for its report and a terminal: overview, every cell in detail, what others have published."""
+"""Tables of a throughput matrix, for its report and a terminal: overview, every cell in detail, what others
+have published."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -39,26 +40,42 @@ def rate(value: float) -> str:
 def trained(results: Sequence[Result], result: Result) -> str:
     """Return the framework of a result, and its model where ``results`` have others than ours."""
     cell = result.cell
-    return cell.framework if all(each.cell.model == OURS for each in results) else f"{cell.framework} {cell.model}"
+    return (
+        cell.framework
+        if all(each.cell.model == OURS for each in results)
+        else f"{cell.framework} {cell.model}"
+    )
 
 
 def columns(results: Sequence[Result]) -> list[Column]:
     """Return the columns of the overview, one precision after the other."""
-    found = dict.fromkeys(Column(each.cell.precision, each.cell.ranks, each.cell.batch_size) for each in results)
+    found = dict.fromkeys(
+        Column(each.cell.precision, each.cell.ranks, each.cell.batch_size) for each in results
+    )
     precisions = list(dict.fromkeys(each.precision for each in found))
     return sorted(found, key=lambda each: (precisions.index(each.precision), each.ranks, each.batch_size))
 
 
-def overview(results: Sequence[Result], kind: str, chosen: Sequence[Column], show: Callable[[str, Result], str]) -> Iterator[Row]:
-    """Yield a row for each framework and model that trained on a kind of data: its name, then images/s in every chosen column.
+def overview(
+    results: Sequence[Result], kind: str, chosen: Sequence[Column], show: Callable[[str, Result], str]
+) -> Iterator[Row]:
+    """Yield a row for each framework and model that trained on a kind of data: its name, then images/s in
+    every chosen column.
 
-    ``show`` returns the text of a cell from its images/s, or from the words that stand in their place, and its result.
+    ``show`` returns the text of a cell from its images/s, or from the words that stand in their place, and
+    its result.
     """
     of_kind = [each for each in results if kind in each.rates or not each.rates]
     for name in dict.fromkeys(trained(results, each) for each in of_kind):
-        own = {Column(each.cell.precision, each.cell.ranks, each.cell.batch_size): each
-               for each in of_kind if trained(results, each) == name}
-        yield [name, *(show(_short(own[column], kind), own[column]) if column in own else "" for column in chosen)]
+        own = {
+            Column(each.cell.precision, each.cell.ranks, each.cell.batch_size): each
+            for each in of_kind
+            if trained(results, each) == name
+        }
+        yield [
+            name,
+            *(show(_short(own[column], kind), own[column]) if column in own else "" for column in chosen),
+        ]
 
 
 def _short(result: Result, kind: str) -> str:
@@ -67,7 +84,9 @@ def _short(result: Result, kind: str) -> str:
     return result.failure if not result.log or result.failure == worker.OUT_OF_MEMORY else "failed"
 
 
-def details(results: Sequence[Result], kind: str, scaling: Callable[[Result, str], float | None]) -> Iterator[Row]:
+def details(
+    results: Sequence[Result], kind: str, scaling: Callable[[Result, str], float | None]
+) -> Iterator[Row]:
     """Yield a row of ``DETAILS`` for every result of a kind of data."""
     for each in results:
         row = [trained(results, each), each.cell.precision, str(each.cell.batch_size), str(each.cell.ranks)]
@@ -75,21 +94,41 @@ def details(results: Sequence[Result], kind: str, scaling: Callable[[Result, str
             yield [*row, "", each.failure, ""]
         elif kind in each.rates:
             measured, scaled = each.rates[kind], scaling(each, kind)
-            yield [*row, rate(measured.median), f"{rate(measured.lowest)} to {rate(measured.highest)}",
-                   "" if scaled is None else f"{scaled:.2f}"]
+            yield [
+                *row,
+                rate(measured.median),
+                f"{rate(measured.lowest)} to {rate(measured.highest)}",
+                "" if scaled is None else f"{scaled:.2f}",
+            ]
 
 
 def published() -> tuple[Row, list[Row], list[str]]:
-    """Return headings and rows of the published figures, and their sources, which the last cell of a row counts from 1."""
+    """Return headings and rows of the published figures, and their sources, which the last cell of a row
+    counts from 1."""
     devices = sorted({count for each in FIGURES for count in each.images_per_second})
     sources = list(dict.fromkeys(each.source for each in FIGURES))
-    headings = ["device", "framework", "precision", "batch", *(f"{count} GPU{'s' * (count > 1)}" for count in devices), "from"]
+    headings = [
+        "device",
+        "framework",
+        "precision",
+        "batch",
+        *(f"{count} GPU{'s' * (count > 1)}" for count in devices),
+        "from",
+    ]
     rows = [
-        [each.device, each.framework, each.precision or "-", str(each.batch_size or "-"),
-         *(rate(each.images_per_second[count]) if count in each.images_per_second else "" for count in devices),
-         str(sources.index(each.source) + 1)]
+        [
+            each.device,
+            each.framework,
+            each.precision or "-",
+            str(each.batch_size or "-"),
+            *(
+                rate(each.images_per_second[count]) if count in each.images_per_second else ""
+                for count in devices
+            ),
+            str(sources.index(each.source) + 1),
+        ]
         for each in FIGURES
-    ]  # fmt: skip
+    ]
     return headings, rows, sources
 
 
@@ -99,10 +138,15 @@ def markdown(headings: Sequence[str], rows: Sequence[Row]) -> str:
 
 
 def print_overview(results: Sequence[Result], kind: str, console: Terminal) -> None:
-    """Print the overview of a kind of data, as several tables of like size where it is too wide for the terminal."""
+    """Print the overview of a kind of data, as several tables of like size where it is too wide for the
+    terminal."""
     every = columns(results)
     rows = list(overview(results, kind, every, lambda text, _: text))
-    widest = max(len(word) for words in [*(each.heading for each in every), *(row[1:] for row in rows)] for word in words)
+    widest = max(
+        len(word)
+        for words in [*(each.heading for each in every), *(row[1:] for row in rows)]
+        for word in words
+    )
     beside = max(1, (console.width - max(len(row[0]) for row in rows) - 4) // (widest + 3))
     size = math.ceil(len(every) / math.ceil(len(every) / beside))
     for begin in range(0, len(every), size):
@@ -119,9 +163,15 @@ def print_table(headings: Sequence[str], rows: Sequence[Row], console: Terminal)
     """Print a table that folds between words alone, but for the names in its first column."""
     table = Table()
     for index, heading in enumerate(headings):
-        longest = max(len(word) for text in (heading, *(row[index] for row in rows)) for word in text.split() or [""])
-        table.add_column(heading, overflow="fold", min_width=longest if index else None,
-                         justify="left" if heading in ("device", "framework", "precision") else "right")
+        longest = max(
+            len(word) for text in (heading, *(row[index] for row in rows)) for word in text.split() or [""]
+        )
+        table.add_column(
+            heading,
+            overflow="fold",
+            min_width=longest if index else None,
+            justify="left" if heading in ("device", "framework", "precision") else "right",
+        )
     for row in rows:
         table.add_row(*row)
     console.print(table)

@@ -22,7 +22,8 @@ _HEADER = re.compile(r"(?:#.*\n)+")
 
 
 def environment_of(base: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a run of ``base``: what the file sets, in ``environ`` without its input pipeline variables.
+    """Return the environment of a run of ``base``: what the file sets, in ``environ`` without its input
+    pipeline variables.
 
     Raises UserError if the file cannot be sourced.
     """
@@ -45,13 +46,23 @@ def text(base: Base, outcome: Outcome) -> str:
     changed = {name: new for name, (_, new) in input_settings.changes(outcome.before, outcome.after).items()}
     inside = base.inside.rstrip("\n")
     for name, value in changed.items():
-        inside, lines = re.subn(rf"^(?:export[ \t]+)?{name}=.*$", f"export {name}={value}", inside, flags=re.MULTILINE)
+        inside, lines = re.subn(
+            rf"^(?:export[ \t]+)?{name}=.*$", f"export {name}={value}", inside, flags=re.MULTILINE
+        )
         inside += "" if lines else f"\nexport {name}={value}"
     before = _EARLIER.sub("", base.before)
     header = _HEADER.match(before)
     end = header.end() if header else 0
     rows = rewrite.header_lines([("tuned", f"by `rn50 tune input`: {_turned(outcome)}"), ("", gain(outcome))])
-    result = before[:end] + "\n".join(rows) + "\n" + before[end:] + inside + ("\n\n" if base.behind else "\n") + base.behind
+    result = (
+        before[:end]
+        + "\n".join(rows)
+        + "\n"
+        + before[end:]
+        + inside
+        + ("\n\n" if base.behind else "\n")
+        + base.behind
+    )
     rewrite.check(base, result, changed)
     return result
 
@@ -65,12 +76,19 @@ def gain(outcome: Outcome) -> str:
     """Return the result of the comparison at the end, in words."""
     assert outcome.compared is not None
     old, new = outcome.images_per_second
-    return (f"{old:,.0f} -> {new:,.0f} images/s of training on real data: {outcome.compared.median:.3f} times "
-            f"({outcome.compared.spread}), {outcome.of_synthetic:.1%} of synthetic")  # fmt: skip
+    return (
+        f"{old:,.0f} -> {new:,.0f} images/s of training on real data: {outcome.compared.median:.3f} times "
+        f"({outcome.compared.spread}), {outcome.of_synthetic:.1%} of synthetic"
+    )
 
 
 def tune(
-    config: Config, create: Callable[[Config], Measurable], base: Path, output: Path | None, force: bool, seconds: float,
+    config: Config,
+    create: Callable[[Config], Measurable],
+    base: Path,
+    output: Path | None,
+    force: bool,
+    seconds: float,
     as_json: bool,
 ) -> bool:
     """Search as one rank; rank 0 writes ``output``, if the search found something faster, and prints.
@@ -85,7 +103,9 @@ def tune(
             if outcome.faster and output is not None:
                 rewrite.write(text(its, outcome), output, force)
             written = output if outcome.faster else None
-            print_json(to_json(outcome, base, written)) if as_json else show(outcome, base, written, Terminal())
+            print_json(to_json(outcome, base, written)) if as_json else show(
+                outcome, base, written, Terminal()
+            )
         implementation.communicator.barrier()
     finally:
         implementation.close()
@@ -94,12 +114,17 @@ def tune(
 
 def to_json(outcome: Outcome, base: Path, written: Path | None) -> dict[str, Any]:
     """Return the search as plain data."""
-    trials = [{**trial._asdict(), "compared": trial.compared and trial.compared.to_json()} for trial in outcome.trials]
+    trials = [
+        {**trial._asdict(), "compared": trial.compared and trial.compared.to_json()}
+        for trial in outcome.trials
+    ]
     return {
         "base": str(base),
         "trials": trials,
         "in_time": outcome.in_time,
-        "changes": {name: new for name, (_, new) in input_settings.changes(outcome.before, outcome.after).items()},
+        "changes": {
+            name: new for name, (_, new) in input_settings.changes(outcome.before, outcome.after).items()
+        },
         "images_per_second_before": outcome.images_per_second[0],
         "images_per_second_after": outcome.images_per_second[1],
         "after_of_before": outcome.compared and outcome.compared.to_json(),
@@ -117,16 +142,28 @@ def show(outcome: Outcome, base: Path, written: Path | None, console: Terminal) 
     for trial in outcome.trials:
         compared = trial.compared
         speed = "-" if trial.images_per_second is None else f"{trial.images_per_second:,.0f}"
-        times = "-" if compared is None else f"{compared.median:.3f} ({compared.lowest:.3f} to {compared.highest:.3f})"
-        verdict = "kept" if trial.kept else "not faster in every round" if compared else f"cannot run: {trial.reason}"
+        times = (
+            "-"
+            if compared is None
+            else f"{compared.median:.3f} ({compared.lowest:.3f} to {compared.highest:.3f})"
+        )
+        verdict = (
+            "kept"
+            if trial.kept
+            else "not faster in every round"
+            if compared
+            else f"cannot run: {trial.reason}"
+        )
         table.add_row(trial.change, speed, times, verdict)
     console.print(table)
     lines = []
     if not outcome.in_time:
         lines.append("the time was over before every value had its trial; --seconds gives more")
     if outcome.compared is None:
-        lines.append(f"nothing was faster than {base.name}, which trains on real data at {outcome.of_synthetic:.1%} of the speed "
-                     "of synthetic data")  # fmt: skip
+        lines.append(
+            f"nothing was faster than {base.name}, which trains on real data at {outcome.of_synthetic:.1%} "
+            "of the speed of synthetic data"
+        )
     elif outcome.faster:
         lines.append(f"{_turned(outcome)}: {gain(outcome)}")
         lines.append(f"written: {written}" if written else "-o FILE writes it")
@@ -144,6 +181,7 @@ def as_rank(base: Path, output: Path | None, force: bool, seconds: float, as_jso
 
 
 def configuration_of(environ: Mapping[str, str], base: Path) -> Config:
-    """Return the configuration of ``base``. Raises UserError if it cannot be run or has no section to rewrite."""
+    """Return the configuration of ``base``. Raises UserError if it cannot be run or has no section to
+    rewrite."""
     rewrite.read(base, "input_pipeline")
     return from_environment(environ, str(base))

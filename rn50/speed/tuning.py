@@ -1,10 +1,11 @@
 """Search for input pipeline settings that make training on real data faster (``rn50 tune input``).
 
-One setting is changed at a time, in the order of ``input_settings.of``, upwards and then downwards as long as that helps. What
-helped stays while the next setting is tried, and with time left all are tried again. No optimiser library is needed: settings are
-few, and their effects hardly depend on each other. Such a library also wants a figure for every trial, while a machine drifts by
-more than a setting is worth. So a trial is a comparison with the best so far, in rounds that take turns. At the end the best is
-compared again with the configuration that the search began with, and stands only if every round finds it faster.
+One setting is changed at a time, in the order of ``input_settings.of``, upwards and then downwards as long as
+that helps. What helped stays while the next setting is tried, and with time left all are tried again. No
+optimiser library is needed: settings are few, and their effects hardly depend on each other. Such a library
+also wants a figure for every trial, while a machine drifts by more than a setting is worth. So a trial is a
+comparison with the best so far, in rounds that take turns. At the end the best is compared again with the
+configuration that the search began with, and stands only if every round finds it faster.
 """
 
 import time
@@ -21,10 +22,11 @@ from rn50.speed.meter import Meter
 from rn50.speed.rates import Comparison
 
 TRIAL_ROUNDS = 3
-"""Rounds of a trial: enough to drop what is slower; the comparison at the end decides whether something is faster."""
+"""Rounds of a trial: enough to drop what is slower; the comparison at the end decides whether something is
+faster."""
 FINAL_ROUNDS = 9
-"""Rounds of the comparison at the end. A configuration that is 3 % slower wins them all once in 2,600 times if every measurement
-is 10 % off, and few searches go that wrong."""
+"""Rounds of the comparison at the end. A configuration that is 3 % slower wins them all once in 2,600 times
+if every measurement is 10 % off, and few searches go that wrong."""
 FINAL_SHARE = 0.35
 """Share of the time that is kept for the comparison at the end."""
 
@@ -55,7 +57,8 @@ class Outcome(NamedTuple):
     compared: Comparison | None
     """After against before; None if nothing was found that could be faster."""
     of_synthetic: float
-    """Speed of training on real data, as it is after, relative to training on a synthetic batch held on the device."""
+    """Speed of training on real data, as it is after, relative to training on a synthetic batch held on the
+    device."""
 
     @property
     def faster(self) -> bool:
@@ -77,7 +80,8 @@ class _Input(NamedTuple):
 
 
 class Tuner:
-    """One rank of a search. All ranks decide alike, because they use all-reduced values and the clock of rank 0."""
+    """One rank of a search. All ranks decide alike, because they use all-reduced values and the clock of rank
+    0."""
 
     def __init__(self, config: Config, implementation: Measurable, cores: int, seconds: float):
         self._implementation = implementation
@@ -128,8 +132,11 @@ class Tuner:
         return result.samples / result.seconds
 
     def _turn(self, setting: Setting, steps: int) -> bool:
-        """Change a setting upwards and, if that does not help, downwards, as far as it helps; return whether it did."""
-        return any(self._climb(setting, values, steps) for values in setting.directions(self._best.value(setting)))
+        """Change a setting upwards and, if that does not help, downwards, as far as it helps; return whether
+        it did."""
+        return any(
+            self._climb(setting, values, steps) for values in setting.directions(self._best.value(setting))
+        )
 
     def _climb(self, setting: Setting, values: list[Any], steps: int) -> bool:
         helped = False
@@ -202,6 +209,11 @@ class Tuner:
         if not changed:
             before = after = real
         return Outcome(
-            self._before, self._best.config, tuple(self._trials), self._in_time,
-            (rates.of_rounds(before).median, rates.of_rounds(after).median), compared, rates.compare(real, bound).median,
-        )  # fmt: skip
+            self._before,
+            self._best.config,
+            tuple(self._trials),
+            self._in_time,
+            (rates.of_rounds(before).median, rates.of_rounds(after).median),
+            compared,
+            rates.compare(real, bound).median,
+        )

@@ -1,4 +1,5 @@
-"""Measurement in a job of its own, started as a run is, so that leftovers and exhausted memory do not affect the next one."""
+"""Measurement in a job of its own, started as a run is, so that leftovers and exhausted memory do not affect
+the next one."""
 
 import json
 import pathlib
@@ -13,7 +14,9 @@ from rn50 import files
 
 OUT_OF_MEMORY = "out of memory"
 _MARK = "rn50 measured "
-_NO_MEMORY = re.compile(r"out of memory|OutOfMemory|bad_alloc|(cannot|failed to) allocate|MemoryError", re.IGNORECASE)
+_NO_MEMORY = re.compile(
+    r"out of memory|OutOfMemory|bad_alloc|(cannot|failed to) allocate|MemoryError", re.IGNORECASE
+)
 
 
 class Outcome(NamedTuple):
@@ -50,7 +53,9 @@ def failure(status: int, text: str) -> str:
     """Return why a job that printed ``text`` has ended with ``status``."""
     if _NO_MEMORY.search(text):
         return OUT_OF_MEMORY
-    said: str | None = next((line[len("rn50: "):] for line in text.splitlines() if line.startswith("rn50: ")), None)
+    said: str | None = next(
+        (line[len("rn50: ") :] for line in text.splitlines() if line.startswith("rn50: ")), None
+    )
     if said is None and status - 128 in set(signal.Signals):
         said = f"killed by {signal.Signals(status - 128).name}"
     return said or f"exit status {status}"

@@ -1,8 +1,8 @@
 """``rn50 check``: report everything that is wrong with results, by the official checkers and our own.
 
-The files of a folder are the runs of a result; the compliance checker and the rules of a result are applied to them. A system in
-a published tree or a package (``<organisation>/results/<system>/resnet``) also goes through the checkers of the whole: seeds,
-reference convergence, description, package.
+The files of a folder are the runs of a result; the compliance checker and the rules of a result are applied
+to them. A system in a published tree or a package (``<organisation>/results/<system>/resnet``) also goes
+through the checkers of the whole: seeds, reference convergence, description, package.
 """
 
 import pathlib
@@ -26,9 +26,9 @@ DEFAULT_RULESETS = ("1.0.0", "1.1.0", "2.0.0", "4.0.0")
 
 @dataclass(frozen=True)
 class Report:
-    """Verdicts of the compliance checker, and every finding. ``excused`` are the runs that may miss the target, which the checker
-    fails. ``ok`` is True where no finding is an error and no other run failed. ``labels`` are those of runs of anything but the
-    benchmark's own task."""
+    """Verdicts of the compliance checker, and every finding. ``excused`` are the runs that may miss the
+    target, which the checker fails. ``ok`` is True where no finding is an error and no other run failed.
+    ``labels`` are those of runs of anything but the benchmark's own task."""
 
     verdicts: tuple[compliance.Verdict, ...]
     findings: tuple[Finding, ...]
@@ -42,10 +42,13 @@ class Report:
 
 
 def check(
-    paths: Sequence[pathlib.Path], rulesets: Sequence[str] = (), progress: Callable[[int, int], None] = lambda done, total: None
+    paths: Sequence[pathlib.Path],
+    rulesets: Sequence[str] = (),
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Report:
-    """Check every result file that ``paths`` mean. The default for ``rulesets`` is that of the round that a folder of a published
-    tree names, else ``DEFAULT_RULESETS``. ``progress(done, total)`` counts the official checkers.
+    """Check every result file that ``paths`` mean. The default for ``rulesets`` is that of the round that a
+    folder of a published tree names, else ``DEFAULT_RULESETS``. ``progress(done, total)`` counts the official
+    checkers.
 
     Raises:
         UserError: an unknown ruleset, or a path that does not exist or holds no result file.
@@ -70,8 +73,13 @@ def check(
         judged = result_rules.judge(runs, chosen, system_description.accelerators(place))
         of_folder = compliance.check([run.log.path for run in runs], chosen, count)
         verdicts += of_folder
-        official = [each for run in runs for each in explain.explain(
-            [verdict for verdict in of_folder if verdict.file == run.log.path], run.log)]
+        official = [
+            each
+            for run in runs
+            for each in explain.explain(
+                [verdict for verdict in of_folder if verdict.file == run.log.path], run.log
+            )
+        ]
         findings += _said_once(judged.findings, official)
         findings += _incomplete(runs, paths)
         if judged.excused:
@@ -79,13 +87,16 @@ def check(
         if judged.label:
             labels.append(judged.label)
         if place:
-            findings += package_checks.check_tree(place, [each.log for each in runs], chosen, judged.label, count)
+            findings += package_checks.check_tree(
+                place, [each.log for each in runs], chosen, judged.label, count
+            )
     return Report(tuple(verdicts), tuple(findings), tuple(excused), tuple(dict.fromkeys(labels)))
 
 
 def _said_once(own: Sequence[Finding], official: Sequence[Finding]) -> list[Finding]:
-    """Return all findings by file, without repeating what our rules and the compliance checker both find. On a record the
-    checker's finding is kept, because it shows the test; elsewhere ours, because it knows whether the run is excused."""
+    """Return all findings by file, without repeating what our rules and the compliance checker both find. On
+    a record the checker's finding is kept, because it shows the test; elsewhere ours, because it knows
+    whether the run is excused."""
     ours = {(each.file, each.message) for each in own}
     theirs = {(each.file, each.line) for each in official if each.severity == ERROR and each.line}
     common = (log_rules.REQUIRED, log_rules.VALUES)
@@ -96,11 +107,20 @@ def _said_once(own: Sequence[Finding], official: Sequence[Finding]) -> list[Find
 
 
 def _incomplete(runs: Sequence[Run], paths: Sequence[pathlib.Path]) -> list[Finding]:
-    """Return a warning where a folder holds too few runs for a result; none for files, which are given to check each alone."""
+    """Return a warning where a folder holds too few runs for a result; none for files, which are given to
+    check each alone."""
     if len(runs) >= rules.RUNS or runs[0].log.path in paths:
         return []
-    return [Finding(WARNING, runs[0].log.path.parent, None, f"a result is of {rules.RUNS} runs",
-                    f"{len(runs)} {'run' if len(runs) == 1 else 'runs'} of {rules.RUNS}: no score yet", "make the others")]
+    return [
+        Finding(
+            WARNING,
+            runs[0].log.path.parent,
+            None,
+            f"a result is of {rules.RUNS} runs",
+            f"{len(runs)} {'run' if len(runs) == 1 else 'runs'} of {rules.RUNS}: no score yet",
+            "make the others",
+        )
+    ]
 
 
 class _Count:
@@ -126,12 +146,16 @@ def _read(files: Sequence[pathlib.Path], findings: list[Finding]) -> list[Run]:
         try:
             found = run.read(file)
         except UserError as error:
-            findings.append(Finding(ERROR, file, None, "a result file is the log of a run", error.problem, error.remedy))
+            findings.append(
+                Finding(ERROR, file, None, "a result file is the log of a run", error.problem, error.remedy)
+            )
             continue
         if found.log.benchmark not in (None, rules.BENCHMARK):
             line = found.log.by_key["submission_benchmark"][0].line
             message = f"a log of {found.log.benchmark}; only {rules.BENCHMARK} is checked here"
-            findings.append(Finding(ERROR, file, line, "the benchmark is ResNet", message, "leave this file out"))
+            findings.append(
+                Finding(ERROR, file, line, "the benchmark is ResNet", message, "leave this file out")
+            )
             continue
         runs.append(found)
     return runs
@@ -140,16 +164,25 @@ def _read(files: Sequence[pathlib.Path], findings: list[Finding]) -> list[Run]:
 def to_json_report(report: Report) -> dict[str, Any]:
     """Return the report as JSON values."""
     verdicts = compliance.to_json(report.verdicts)["verdicts"]
-    return {"ok": report.ok, "labels": list(report.labels), "findings": to_json(report.findings), "verdicts": verdicts}
+    return {
+        "ok": report.ok,
+        "labels": list(report.labels),
+        "findings": to_json(report.findings),
+        "verdicts": verdicts,
+    }
 
 
 def print_report(report: Report, console: Terminal) -> None:
-    """Print the compliance verdicts as one table per folder, then every finding, then the verdict on the whole."""
+    """Print the compliance verdicts as one table per folder, then every finding, then the verdict on the
+    whole."""
     compliance.print_table(report.verdicts, console)
     print_findings(report.findings, console)
     errors = sum(finding.severity == ERROR for finding in report.findings)
     warnings = len(report.findings) - errors
-    counts = f"{errors} {'error' if errors == 1 else 'errors'}, {warnings} {'warning' if warnings == 1 else 'warnings'}"
+    counts = (
+        f"{errors} {'error' if errors == 1 else 'errors'}, {warnings} "
+        f"{'warning' if warnings == 1 else 'warnings'}"
+    )
     verdict = f"{'everything holds' if report.ok else 'not everything holds'} ({counts})"
     labels = "".join(f" [{label}]" for label in report.labels)
     console.print(verdict + labels, style="bold")

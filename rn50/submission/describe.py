@@ -1,7 +1,8 @@
-"""The description of the system of a result, made of what its runs saved, what its logs say and what a person adds.
+"""The description of the system of a result, made of what its runs saved, what its logs say and what a person
+adds.
 
-Fields, and which of them need a meaningful answer: MLPerf submission rules, section "<system_desc_id>.json metadata"; the system
-description checker wants every one of them to be there, as text.
+Fields, and which of them need a meaningful answer: MLPerf submission rules, section "<system_desc_id>.json
+metadata"; the system description checker wants every one of them to be there, as text.
 """
 
 import difflib
@@ -69,7 +70,8 @@ STATUS = {
     "research": "Research, Development, or Internal (RDI)",
     "preview": "Preview",
 }
-"""``submission_status`` of a log, as the system description checker of ruleset 4.0.0 spells it; the earlier ones take any."""
+"""``submission_status`` of a log, as the system description checker of ruleset 4.0.0 spells it; the earlier
+ones take any."""
 
 _STACK = {
     "cuda_version": r"nvidia-cuda-runtime(-cu\d+)?",
@@ -84,18 +86,22 @@ _STACK = {
 
 @dataclass(frozen=True)
 class Description:
-    """``fields`` in the order of ``FIELDS``; ``problems`` say what is missing or contradicts itself, and the remedy."""
+    """``fields`` in the order of ``FIELDS``; ``problems`` say what is missing or contradicts itself, and the
+    remedy."""
 
     fields: dict[str, Any]
     problems: tuple[str, ...]
     warnings: tuple[str, ...]
 
 
-def describe(result: OwnResult, details: pathlib.Path | None, here: Callable[[], Mapping[str, str]]) -> Description:
+def describe(
+    result: OwnResult, details: pathlib.Path | None, here: Callable[[], Mapping[str, str]]
+) -> Description:
     """Describe the system of a result.
 
-    ``details`` is a YAML or JSON file of fields, by default ``system.yaml`` beside the results; what it gives goes before what
-    the machine reported. ``here`` reads this machine, for results with which no machine was saved.
+    ``details`` is a YAML or JSON file of fields, by default ``system.yaml`` beside the results; what it gives
+    goes before what the machine reported. ``here`` reads this machine, for results with which no machine was
+    saved.
 
     Raises:
         UserError: ``details`` cannot be read or is no list of fields.
@@ -103,18 +109,37 @@ def describe(result: OwnResult, details: pathlib.Path | None, here: Callable[[],
     file = details or result.folder / DETAILS
     given = _read(file, needed=details is not None)
     problems, warnings = list(_unusable(file, given)), []
-    given = {field: value for field, value in given.items() if isinstance(value, str) or field == "other_software_stack"}
+    given = {
+        field: value
+        for field, value in given.items()
+        if isinstance(value, str) or field == "other_software_stack"
+    }
     machine = _machine(result, given, problems)
     if not machine:
         machine = dict(here())
-        warnings.append(f"{result.folder}: its runs saved nothing of their machine, so this one is described; is it the same?")
+        warnings.append(
+            f"{result.folder}: its runs saved nothing of their machine, so this one is described; is it "
+            "the same?"
+        )
     own = _of_result(result)
     for field, value in own.items():
-        if field in given and given[field] not in (value, result.logs[0].submission_status if field == "status" else value):
-            problems.append(f"{file}: {field} is {given[field]!r}, but the results say {value!r}; leave it out of {file.name}")
+        if field in given and given[field] not in (
+            value,
+            result.logs[0].submission_status if field == "status" else value,
+        ):
+            problems.append(
+                f"{file}: {field} is {given[field]!r}, but the results say {value!r}; leave it out of "
+                f"{file.name}"
+            )
     reported = {**_of_software(result, machine), **machine}
     if own["accelerators_per_node"] == "0":
-        reported.update({field: NOT_APPLICABLE if FIELDS[field] else "" for field in FIELDS if field.startswith("accelerator_")})
+        reported.update(
+            {
+                field: NOT_APPLICABLE if FIELDS[field] else ""
+                for field in FIELDS
+                if field.startswith("accelerator_")
+            }
+        )
     elif own["accelerators_per_node"] == "1":
         reported.setdefault("accelerator_interconnect", NOT_APPLICABLE)
     if own["number_of_nodes"] == "1":
@@ -144,20 +169,25 @@ def _unusable(file: pathlib.Path, given: Mapping[str, Any]) -> Iterator[str]:
     for field, value in given.items():
         if field not in FIELDS:
             nearest = difflib.get_close_matches(str(field), FIELDS, n=1)
-            yield (f"{file}: {field} is no field of a system description; "
-                   + (f"did you mean {nearest[0]}?" if nearest else "say it in hw_notes or sw_notes"))
+            yield (
+                f"{file}: {field} is no field of a system description; "
+                + (f"did you mean {nearest[0]}?" if nearest else "say it in hw_notes or sw_notes")
+            )
         elif not isinstance(value, str) and field != "other_software_stack":
             yield f"{file}: {field} is a list or a mapping; write its value on one line"
 
 
 def _machine(result: OwnResult, given: Mapping[str, Any], problems: list[str]) -> dict[str, str]:
-    """Return the fields that the runs saved of their machine. It must be one machine, but for fields that a person gave."""
+    """Return the fields that the runs saved of their machine. It must be one machine, but for fields that a
+    person gave."""
     systems = [saved.get("system", {}) for saved in result.saved]
     reported = [{name: value for name, value in system.items() if name not in given} for system in systems]
     different = differences([log.path.name for log in result.logs], reported)
     if different:
-        problems.append(f"{result.folder}: the runs are not of one system: {different}; make all of them on one, or say in "
-                        f"{DETAILS} what is right")
+        problems.append(
+            f"{result.folder}: the runs are not of one system: {different}; make all of them on one, or say "
+            f"in {DETAILS} what is right"
+        )
     return next((dict(system) for system in systems if system), {})
 
 
@@ -175,7 +205,10 @@ def _of_result(result: OwnResult) -> dict[str, str]:
 
 
 def _of_software(result: OwnResult, machine: Mapping[str, str]) -> dict[str, Any]:
-    packages = {re.sub(r"[-_.]+", "-", name.lower()): version for name, version in result.first.get("packages", {}).items()}
+    packages = {
+        re.sub(r"[-_.]+", "-", name.lower()): version
+        for name, version in result.first.get("packages", {}).items()
+    }
 
     def version(pattern: str) -> str | None:
         return next((packages[name] for name in sorted(packages) if re.fullmatch(pattern, name)), None)
@@ -184,7 +217,13 @@ def _of_software(result: OwnResult, machine: Mapping[str, str]) -> dict[str, Any
     traits = frameworks.every().get(framework)
     name, pattern = (traits.name, traits.package) if traits else (framework, re.escape(framework))
     stack = {each: reported for each, reported in machine.items() if each not in FIELDS}  # versions
-    stack.update({each: found for each, found in ((each, version(pattern)) for each, pattern in _STACK.items()) if found})
+    stack.update(
+        {
+            each: found
+            for each, found in ((each, version(pattern)) for each, pattern in _STACK.items())
+            if found
+        }
+    )
     stack["python_version"] = result.first.get("python", "")
     stack["rn50"] = f"{result.first.get('rn50', '')}, commit {result.first.get('commit', '')}"
     return {"framework": " ".join(filter(None, (name, version(pattern)))), "other_software_stack": stack}
@@ -198,4 +237,7 @@ def _missing(file: pathlib.Path, fields: Mapping[str, Any]) -> Iterator[str]:
         if field in COUNTS and value and not str(value).isdigit():
             yield f"{file}: {field} is {value!r}, no whole number; write one, as in  {field}: {example}"
         elif example and not value:
-            yield f"{file}: {field} is missing: no machine tells it, or this one did not; add a line as in  {field}: {example}"
+            yield (
+                f"{file}: {field} is missing: no machine tells it, or this one did not; add a line as in  "
+                f"{field}: {example}"
+            )

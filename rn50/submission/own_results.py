@@ -1,4 +1,5 @@
-"""Results of ours, read for packaging: the five runs that make the score, what was saved beside them, and what is amiss."""
+"""Results of ours, read for packaging: the five runs that make the score, what was saved beside them, and
+what is amiss."""
 
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,8 +18,8 @@ _MOST_REASONS = 20
 
 @dataclass(frozen=True)
 class OwnResult:
-    """One folder. ``logs`` are the runs of the score, in the order of their numbers; ``saved`` what lies beside each of them,
-    empty where nothing whole does."""
+    """One folder. ``logs`` are the runs of the score, in the order of their numbers; ``saved`` what lies
+    beside each of them, empty where nothing whole does."""
 
     folder: pathlib.Path
     score: SystemScore
@@ -43,8 +44,8 @@ class OwnResult:
 def read(paths: Sequence[pathlib.Path]) -> list[OwnResult]:
     """The results that lie below some paths, a folder each.
 
-    Raises:
-        UserError: a path does not exist, holds no result file, or holds a log that is none or is of another benchmark.
+    Raises: UserError: a path does not exist, holds no result file, or holds a log that is none or is of
+        another benchmark.
     """
     results = []
     for each in score.score(paths):
@@ -58,18 +59,31 @@ def problems(result: OwnResult) -> Iterator[str]:
     """Why a result cannot be packaged, with the remedy, a line each."""
     failed = [run.file.name for run in result.score.runs if run.in_set and not run.converged]
     if len(result.logs) < rules.RUNS:
-        yield (f"{result.folder}: {len(result.logs)} of {rules.RUNS} runs; the same ./run_experiments.sh again makes the others")
+        yield (
+            f"{result.folder}: {len(result.logs)} of {rules.RUNS} runs; the same ./run_experiments.sh again "
+            "makes the others"
+        )
     elif len(failed) > 1:
-        yield (f"{result.folder}: {len(failed)} runs did not reach the target ({', '.join(failed)}), and one may; make more: "
-               f"of NEXP={rules.RUNS + 1} or above the five consecutive ones with the median score count")
+        yield (
+            f"{result.folder}: {len(failed)} runs did not reach the target ({', '.join(failed)}), and one "
+            f"may; make more: of NEXP={rules.RUNS + 1} or above the five consecutive ones with the median "
+            "score count"
+        )
     for finding in result.score.errors[:_MOST_REASONS]:
         where = finding.file if finding.line is None else f"{finding.file}: line {finding.line}"
         yield f"{where}: {finding.message}; {finding.remedy}"
     if len(result.score.errors) > _MOST_REASONS:
-        yield f"{result.folder}: {len(result.score.errors) - _MOST_REASONS} more errors; rn50 check tells them"
+        yield (
+            f"{result.folder}: {len(result.score.errors) - _MOST_REASONS} more errors; rn50 check tells them"
+        )
     for log, saved in zip(result.logs, result.saved, strict=False):
         if not saved:
-            yield f"{sidecar.path(log.path)}: not there, or not what rn50 saves; it says what the run was made with: put it back"
+            yield (
+                f"{sidecar.path(log.path)}: not there, or not what rn50 saves; it says what the run was "
+                "made with: put it back"
+            )
     if result.organisation == UNNAMED_ORGANISATION:
-        yield (f"{result.folder}: submission_org is {UNNAMED_ORGANISATION!r}, and a log must stay as it was written; set "
-               "SUBMISSION_ORG and make the runs again")
+        yield (
+            f"{result.folder}: submission_org is {UNNAMED_ORGANISATION!r}, and a log must stay as it was "
+            "written; set SUBMISSION_ORG and make the runs again"
+        )

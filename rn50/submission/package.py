@@ -1,7 +1,8 @@
-"""``rn50 package``: make the submission tree from results of ours, or report everything that is missing for one.
+"""``rn50 package``: make the submission tree from results of ours, or report everything that is missing for
+one.
 
-Layout: MLPerf submission rules, section "Directory structure", Training. The tree is built beside its destination, checked there
-and then renamed into place; where something is refused, nothing is left behind.
+Layout: MLPerf submission rules, section "Directory structure", Training. The tree is built beside its
+destination, checked there and then renamed into place; where something is refused, nothing is left behind.
 """
 
 import contextlib
@@ -26,8 +27,9 @@ from rn50.terminal import Terminal
 
 @dataclass(frozen=True)
 class Package:
-    """One system in its tree. ``organisation`` is the folder in ``to``, ``minutes`` the score, ``runs`` the logs by their new
-    names. ``label`` is ``rules.NOT_A_RESULT`` for runs on anything but ImageNet, else None."""
+    """One system in its tree. ``organisation`` is the folder in ``to``, ``minutes`` the score, ``runs`` the
+    logs by their new names. ``label`` is ``rules.NOT_A_RESULT`` for runs on anything but ImageNet, else
+    None."""
 
     organisation: pathlib.Path
     system: str
@@ -44,8 +46,8 @@ class Package:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Outcome of packaging. ``written`` is True where the tree was written: no finding is an error, or each error is true of a
-    demo."""
+    """Outcome of packaging. ``written`` is True where the tree was written: no finding is an error, or each
+    error is true of a demo."""
 
     packages: tuple[Package, ...]
     findings: tuple[Finding, ...]
@@ -66,15 +68,19 @@ class _Plan:
 
 
 def package(
-    paths: Sequence[pathlib.Path], to: pathlib.Path, here: Callable[[], Mapping[str, str]],
-    details: pathlib.Path | None = None, rulesets: Sequence[str] = (), checkout: pathlib.Path = source.CHECKOUT,
+    paths: Sequence[pathlib.Path],
+    to: pathlib.Path,
+    here: Callable[[], Mapping[str, str]],
+    details: pathlib.Path | None = None,
+    rulesets: Sequence[str] = (),
+    checkout: pathlib.Path = source.CHECKOUT,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Outcome:
     """Package every folder of results below ``paths`` into ``to``.
 
-    ``here`` reads this machine, for results whose machine was not saved. ``details`` are fields of the descriptions. The default
-    for ``rulesets`` is that of the round that a folder of ``to`` names, else the checker's default. ``progress(done, total)``
-    counts the checkers.
+    ``here`` reads this machine, for results whose machine was not saved. ``details`` are fields of the
+    descriptions. The default for ``rulesets`` is that of the round that a folder of ``to`` names, else the
+    checker's default. ``progress(done, total)`` counts the checkers.
 
     Raises:
         UserError: something is missing, contradictory or there already; a line for each.
@@ -93,17 +99,24 @@ def package(
                 _build(plan, built / plan.package.organisation.name, checkout)
             findings = tuple(_check(plans, built, to, rulesets, progress))
             demo = plans[0].package.label is not None
-            refused = any(f.severity == ERROR and not (demo and package_checks.true_of_a_demo(f)) for f in findings)
+            refused = any(
+                f.severity == ERROR and not (demo and package_checks.true_of_a_demo(f)) for f in findings
+            )
             if not refused:
                 _put_in_place(built, to, plans)
     except OSError as error:
         where = error.filename or to
-        raise UserError(where, f"cannot write the package ({error.strerror})", "name a folder to write to") from error
+        raise UserError(
+            where, f"cannot write the package ({error.strerror})", "name a folder to write to"
+        ) from error
     return Outcome(tuple(plan.package for plan in plans), findings, tuple(warnings), not refused)
 
 
 def _plan(
-    results: Sequence[OwnResult], to: pathlib.Path, here: Callable[[], Mapping[str, str]], details: pathlib.Path | None,
+    results: Sequence[OwnResult],
+    to: pathlib.Path,
+    here: Callable[[], Mapping[str, str]],
+    details: pathlib.Path | None,
     checkout: pathlib.Path,
 ) -> tuple[list[_Plan], list[str], list[str]]:
     """Return the plans of what to write, the problems that prevent it, and the warnings."""
@@ -120,14 +133,21 @@ def _plan(
             problems.append(reason)
         organisation = to / files.path_part(description.fields["submitter"])
         system = files.path_part(description.fields["system_name"])
-        plans.append(_Plan(result, Package(
-            organisation=organisation,
-            system=system,
-            implementation=f"{files.path_part(result.run.get('framework'))}-{commit[:12]}",
-            minutes=result.score.olympic_minutes or 0.0,
-            label=result.score.label,
-            runs={f"result_{number}.txt": log.path for number, log in enumerate(result.logs)},
-        ), description.fields, commit))
+        plans.append(
+            _Plan(
+                result,
+                Package(
+                    organisation=organisation,
+                    system=system,
+                    implementation=f"{files.path_part(result.run.get('framework'))}-{commit[:12]}",
+                    minutes=result.score.olympic_minutes or 0.0,
+                    label=result.score.label,
+                    runs={f"result_{number}.txt": log.path for number, log in enumerate(result.logs)},
+                ),
+                description.fields,
+                commit,
+            )
+        )
     problems += _collisions(plans)
     if len({plan.package.label for plan in plans}) > 1:
         demos = ", ".join(str(plan.result.folder) for plan in plans if plan.package.label)
@@ -140,15 +160,19 @@ def _collisions(plans: Sequence[_Plan]) -> Iterator[str]:
     for plan in plans:
         package, folder = plan.package, plan.result.folder
         if package.results in taken:
-            yield (f"{folder}: its system is called {package.system}, as that of {taken[package.results]}; give each a "
-                   f"system_name in {describe.DETAILS}")
+            yield (
+                f"{folder}: its system is called {package.system}, as that of {taken[package.results]}; "
+                f"give each a system_name in {describe.DETAILS}"
+            )
         taken[package.results] = folder
         scripts = _implementations(package.organisation) / package.system
         places = (package.results.parent, _description(package.organisation, package), scripts)
         there = [str(place) for place in places if place.exists()]
         if there:
-            yield (f"{', '.join(there)}: there already; move {'it' if len(there) == 1 else 'them'} away, or give another "
-                   f"system_name in {folder / describe.DETAILS}")
+            yield (
+                f"{', '.join(there)}: there already; move {'it' if len(there) == 1 else 'them'} away, or "
+                f"give another system_name in {folder / describe.DETAILS}"
+            )
 
 
 def _description(organisation: pathlib.Path, package: Package) -> pathlib.Path:
@@ -172,11 +196,17 @@ def _build(plan: _Plan, organisation: pathlib.Path, checkout: pathlib.Path) -> N
     implementations = _implementations(organisation)
     if not (implementations / package.implementation).exists():
         source.export(plan.commit, checkout, implementations / package.implementation)
-    source.write_scripts(plan.result, package.system, package.implementation, plan.commit, implementations / package.system)
+    source.write_scripts(
+        plan.result, package.system, package.implementation, plan.commit, implementations / package.system
+    )
 
 
 def _check(
-    plans: Sequence[_Plan], built: pathlib.Path, to: pathlib.Path, rulesets: Sequence[str], progress: Callable[[int, int], None]
+    plans: Sequence[_Plan],
+    built: pathlib.Path,
+    to: pathlib.Path,
+    rulesets: Sequence[str],
+    progress: Callable[[int, int], None],
 ) -> Iterator[Finding]:
     """Yield every finding on the built tree, with the names that its files will have."""
     organisations = dict.fromkeys(built / plan.package.organisation.name for plan in plans)
@@ -189,7 +219,8 @@ def _check(
 
 
 def _put_in_place(built: pathlib.Path, to: pathlib.Path, plans: Sequence[_Plan]) -> None:
-    """Rename the built tree into place, in as few steps as possible; where one fails, undo those before it."""
+    """Rename the built tree into place, in as few steps as possible; where one fails, undo those before
+    it."""
     for plan in plans:
         code = _implementations(built / plan.package.organisation.name) / plan.package.implementation
         existing = _implementations(plan.package.organisation) / plan.package.implementation
@@ -218,8 +249,8 @@ def _files(folder: pathlib.Path) -> dict[pathlib.Path, bytes]:
 
 
 def _renames(old: pathlib.Path, new: pathlib.Path) -> list[tuple[pathlib.Path, pathlib.Path]]:
-    """Return the renames as (old, new): a new folder whole, an existing one part by part; results/ last, because it makes the
-    system visible."""
+    """Return the renames as (old, new): a new folder whole, an existing one part by part; results/ last,
+    because it makes the system visible."""
     if not new.exists():
         return [(old, new)]
     parts = sorted(old.iterdir(), key=lambda part: (part.name == "results", part.name))
@@ -233,8 +264,12 @@ def to_json_outcome(outcome: Outcome) -> dict[str, Any]:
         "ok": outcome.written and not outcome.errors,
         "systems": [
             {
-                "system": each.system, "organisation": str(each.organisation), "results": str(each.results),
-                "implementation": each.implementation, "minutes": round(each.minutes, 4), "label": each.label,
+                "system": each.system,
+                "organisation": str(each.organisation),
+                "results": str(each.results),
+                "implementation": each.implementation,
+                "minutes": round(each.minutes, 4),
+                "label": each.label,
                 "runs": {name: str(log) for name, log in each.runs.items()},
             }
             for each in outcome.packages

@@ -1,8 +1,9 @@
-"""Run the official checkers of a whole result in its tree: seeds, reference convergence, system description, package.
+"""Run the official checkers of a whole result in its tree: seeds, reference convergence, system description,
+package.
 
-Each runs in a separate process on a copy of one system with only the records of its logs, because some write into the checked
-tree (``scaling.json``) and one reads a file whole. Most exit with 0 whatever they find, so the verdict is the last line that they
-print, and no verdict is a crash.
+Each runs in a separate process on a copy of one system with only the records of its logs, because some write
+into the checked tree (``scaling.json``) and one reads a file whole. Most exit with 0 whatever they find, so
+the verdict is the last line that they print, and no verdict is a crash.
 """
 
 import concurrent.futures
@@ -39,19 +40,29 @@ _OF_OTHERS = "the checker found errors; they are those of the checkers it runs"
 
 
 def true_of_a_demo(finding: Finding) -> bool:
-    """Return True for a finding that only says that the task is not the benchmark's: the label, no reference convergence at such
-    a batch size, and the package checker's refusal because of it."""
-    return finding.rule == _OWN_TASK or finding.rule.startswith(_CONVERGENCE) or (
-        finding.rule.startswith(_PACKAGE) and finding.message.endswith(_OF_OTHERS)
+    """Return True for a finding that only says that the task is not the benchmark's: the label, no reference
+    convergence at such a batch size, and the package checker's refusal because of it."""
+    return (
+        finding.rule == _OWN_TASK
+        or finding.rule.startswith(_CONVERGENCE)
+        or (finding.rule.startswith(_PACKAGE) and finding.message.endswith(_OF_OTHERS))
     )
 
 
 def check_repository(folder: pathlib.Path) -> list[Finding]:
-    """Run the repository checker on every file of an organisation: names, sizes, links. Its rulesets do not differ. It returns a
-    failure whatever it finds, so its last line counts."""
+    """Run the repository checker on every file of an organisation: names, sizes, links. Its rulesets do not
+    differ. It returns a failure whatever it finds, so its last line counts."""
     rule = "repository checker"
-    lines, crash = _run(folder.parent, "-m", "mlperf_logging.repo_checker", str(folder), "training", rules.RULESETS[-1],
-                        "--log_output", os.devnull)
+    lines, crash = _run(
+        folder.parent,
+        "-m",
+        "mlperf_logging.repo_checker",
+        str(folder),
+        "training",
+        rules.RULESETS[-1],
+        "--log_output",
+        os.devnull,
+    )
     last = lines[-1] if lines else "it wrote nothing"
     if not crash and last == "INFO - ALL CHECKS PASSED.":
         return []
@@ -63,7 +74,9 @@ def check_repository(folder: pathlib.Path) -> list[Finding]:
 
 def labelled(folder: pathlib.Path, label: str) -> Finding:
     """Return the finding that the results in a folder of a submission are none of the benchmark."""
-    return Finding(ERROR, folder, None, _OWN_TASK, f"the runs are not of it: {label}", "train ResNet-50 on ImageNet")
+    return Finding(
+        ERROR, folder, None, _OWN_TASK, f"the runs are not of it: {label}", "train ResNet-50 on ImageNet"
+    )
 
 
 def checkers(place: Place, rulesets: Sequence[str]) -> int:
@@ -73,11 +86,14 @@ def checkers(place: Place, rulesets: Sequence[str]) -> int:
 
 
 def check_tree(
-    place: Place, logs: Sequence[ResultLog], rulesets: Sequence[str], label: str | None = None,
+    place: Place,
+    logs: Sequence[ResultLog],
+    rulesets: Sequence[str],
+    label: str | None = None,
     count: Callable[[], None] = lambda: None,
 ) -> list[Finding]:
-    """Return every finding on one system in its tree, under every ruleset. ``label`` is that of its runs; ``count`` is called
-    when a checker ends."""
+    """Return every finding on one system in its tree, under every ruleset. ``label`` is that of its runs;
+    ``count`` is called when a checker ends."""
     findings = _description(place, logs)
     if label:
         findings.append(labelled(logs[0].path.parent, label))
@@ -111,25 +127,46 @@ def _merged(findings: Sequence[Finding]) -> list[Finding]:
     for finding in findings:
         checker, ruleset = re.fullmatch(r"(.*?)((?: \d\.\d\.\d)?)", finding.rule).groups()  # type: ignore[union-attr]
         merged.setdefault(replace(finding, rule=checker), []).append(ruleset.strip())
-    return [replace(finding, rule=f"{finding.rule} {', '.join(behind)}".strip()) for finding, behind in merged.items()]
+    return [
+        replace(finding, rule=f"{finding.rule} {', '.join(behind)}".strip())
+        for finding, behind in merged.items()
+    ]
 
 
 def _run(folder: pathlib.Path, *arguments: str) -> tuple[list[str], str | None]:
-    """Run a checker. Return its standard error without divider lines, and the reason if it crashed or timed out, else None."""
+    """Run a checker. Return its standard error without divider lines, and the reason if it crashed or timed
+    out, else None."""
     try:
         process = subprocess.run(
-            [sys.executable, "-X", "utf8", *arguments], cwd=str(folder), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-            encoding="utf-8", errors="replace", timeout=_TIMEOUT_S,
+            [sys.executable, "-X", "utf8", *arguments],
+            cwd=str(folder),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            errors="replace",
+            timeout=_TIMEOUT_S,
         )
     except subprocess.TimeoutExpired:
         return [], f"it did not end within {_TIMEOUT_S} s"
-    lines = [line for line in process.stderr.splitlines() if line.strip() and not line.startswith("INFO - -----")]
-    crashed = any(line.startswith("Traceback (most recent call last)") for line in lines) and process.returncode != 0
+    lines = [
+        line for line in process.stderr.splitlines() if line.strip() and not line.startswith("INFO - -----")
+    ]
+    crashed = (
+        any(line.startswith("Traceback (most recent call last)") for line in lines)
+        and process.returncode != 0
+    )
     return lines, lines[-1] if crashed else None
 
 
 def _crash(file: pathlib.Path, rule: str, reason: str) -> Finding:
-    return Finding(ERROR, file, None, rule, f"the checker crashed: {reason}", "fix what it could not take; nothing was checked")
+    return Finding(
+        ERROR,
+        file,
+        None,
+        rule,
+        f"the checker crashed: {reason}",
+        "fix what it could not take; nothing was checked",
+    )
 
 
 def _closed(logs: Sequence[ResultLog]) -> bool:
@@ -138,8 +175,16 @@ def _closed(logs: Sequence[ResultLog]) -> bool:
 
 def _rcp(place: Place, logs: Sequence[ResultLog], results: pathlib.Path, ruleset: str) -> list[Finding]:
     folder, rule = logs[0].path.parent, f"{_CONVERGENCE} {ruleset}"
-    lines, crash = _run(results.parent, "-m", "mlperf_logging.rcp_checker", str(results), "--rcp_version", ruleset,
-                        "--log_output", os.devnull)
+    lines, crash = _run(
+        results.parent,
+        "-m",
+        "mlperf_logging.rcp_checker",
+        str(results),
+        "--rcp_version",
+        ruleset,
+        "--log_output",
+        os.devnull,
+    )
     last = lines[-1] if lines else "it wrote nothing"
     if not crash and last.startswith("INFO - ") and last.endswith("RCP test PASSED"):
         return []
@@ -149,15 +194,30 @@ def _rcp(place: Place, logs: Sequence[ResultLog], results: pathlib.Path, ruleset
     epochs = next((line.split(":")[-1].strip() for line in lines if "Submission mean epochs:" in line), None)
     if found.group(1).startswith("Missing RCP"):
         epochs = None  # there is no reference to compare them with
-    needed = f"the runs need {float(epochs):g} epochs, fewer than chance allows" if epochs else "the runs are not comparable"
+    needed = (
+        f"the runs need {float(epochs):g} epochs, fewer than chance allows"
+        if epochs
+        else "the runs are not comparable"
+    )
     severity, may = (ERROR, "") if _closed(logs) else (WARNING, "; the open division may")
-    return [Finding(severity, folder, None, rule, f"the RCP check failed ({found.group(1)}): {needed}{may}",
-                    "train with the hyperparameters of a reference convergence point, or submit one for this batch size")]
+    return [
+        Finding(
+            severity,
+            folder,
+            None,
+            rule,
+            f"the RCP check failed ({found.group(1)}): {needed}{may}",
+            "train with the hyperparameters of a reference convergence point, or submit one for this "
+            "batch size",
+        )
+    ]
 
 
 def _seeds(logs: Sequence[ResultLog], results: pathlib.Path, ruleset: str) -> list[Finding]:
     rule = f"seed checker {ruleset}"
-    lines, crash = _run(results.parent, "-c", _SEEDS, ruleset, *(str(results / log.path.name) for log in logs))
+    lines, crash = _run(
+        results.parent, "-c", _SEEDS, ruleset, *(str(results / log.path.name) for log in logs)
+    )
     last = lines[-1] if lines else "it wrote nothing"
     if not crash and last == "INFO - SEEDS PASSED":
         return []
@@ -168,22 +228,43 @@ def _seeds(logs: Sequence[ResultLog], results: pathlib.Path, ruleset: str) -> li
     for log in logs:
         copy = str(results / log.path.name)
         for pattern, message in (
-            (rf"Result file {re.escape(copy)} logs seed (\S+) on", "seed {0} is that of another run, or logged by several ranks"),
+            (
+                rf"Result file {re.escape(copy)} logs seed (\S+) on",
+                "seed {0} is that of another run, or logged by several ranks",
+            ),
             (rf"Result file {re.escape(copy)} logs no (seed)", "no {0} is logged"),
             (rf"querying seeds from {re.escape(copy)}: (.*)", "its seed cannot be read: {0}"),
         ):
             found = re.search(pattern, said)
             if found:
                 line = next((event.line for event in log.events if event.key == "seed"), None)
-                findings.append(Finding(ERROR, log.path, line, rule, message.format(found.group(1)[:160]),
-                                        "log one seed a run, on rank 0 only, from the clock or the operating system"))
-    return findings or [Finding(ERROR, logs[0].path.parent, None, rule, "the seeds are refused", "log one seed a run")]
+                findings.append(
+                    Finding(
+                        ERROR,
+                        log.path,
+                        line,
+                        rule,
+                        message.format(found.group(1)[:160]),
+                        "log one seed a run, on rank 0 only, from the clock or the operating system",
+                    )
+                )
+    return findings or [
+        Finding(ERROR, logs[0].path.parent, None, rule, "the seeds are refused", "log one seed a run")
+    ]
 
 
 def _package(place: Place, organisation: pathlib.Path, ruleset: str) -> list[Finding]:
     rule = f"{_PACKAGE} {ruleset}"
-    lines, crash = _run(organisation.parent, "-m", "mlperf_logging.package_checker", str(organisation), "training", ruleset,
-                        "--log_output", os.devnull)
+    lines, crash = _run(
+        organisation.parent,
+        "-m",
+        "mlperf_logging.package_checker",
+        str(organisation),
+        "training",
+        ruleset,
+        "--log_output",
+        os.devnull,
+    )
     last = lines[-1] if lines else "it wrote nothing"
     if not crash and last == "INFO - PACKAGE CHECKER FOUND NO ERRORS, SUCCESS !":
         return []
@@ -198,21 +279,40 @@ def _package(place: Place, organisation: pathlib.Path, ruleset: str) -> list[Fin
         elif refused:
             findings.append(f"{refused.group(1)} files do not comply, and only one may")
     message = "; ".join(findings) or _OF_OTHERS
-    return [Finding(ERROR, place.organisation, None, rule, f"{place.system} is refused: {message}",
-                    f"submit {rules.RUNS} result files of which at most one missed the target, and fix what else is named here")]
+    return [
+        Finding(
+            ERROR,
+            place.organisation,
+            None,
+            rule,
+            f"{place.system} is refused: {message}",
+            f"submit {rules.RUNS} result files of which at most one missed the target, and fix what else is "
+            "named here",
+        )
+    ]
 
 
 def _system_description(place: Place, description: pathlib.Path, ruleset: str) -> list[Finding]:
     rule = f"system description checker {ruleset}"
-    lines, crash = _run(description.parent, "-m", "mlperf_logging.system_desc_checker", str(description), "training", ruleset,
-                        "--log_output", os.devnull)
+    lines, crash = _run(
+        description.parent,
+        "-m",
+        "mlperf_logging.system_desc_checker",
+        str(description),
+        "training",
+        ruleset,
+        "--log_output",
+        os.devnull,
+    )
     last = lines[-1] if lines else "it wrote nothing"
     if not crash and last.startswith("INFO -   System description checker passed for"):
         return []
     if crash or not last.startswith("ERROR -   System description checker failed for"):
         return [_crash(place.description, rule, crash or last)]
-    return [Finding(ERROR, place.description, None, rule, reason, "complete the description of the system")
-            for reason in reasons_of_description(last)]
+    return [
+        Finding(ERROR, place.description, None, rule, reason, "complete the description of the system")
+        for reason in reasons_of_description(last)
+    ]
 
 
 def _description(place: Place, logs: Sequence[ResultLog]) -> list[Finding]:
@@ -226,9 +326,22 @@ def _description(place: Place, logs: Sequence[ResultLog]) -> list[Finding]:
     logged = next((log.division for log in logs if log.division), None)
     findings = []
     if division not in ("closed", "open"):
-        message = f"division is {division!r}: the package checker then skips seeds and reference convergence without a word"
-        findings.append(Finding(ERROR, place.description, None, rule, message, "write closed or open, in small letters"))
+        message = (
+            f"division is {division!r}: the package checker then skips seeds and reference "
+            "convergence without a word"
+        )
+        findings.append(
+            Finding(ERROR, place.description, None, rule, message, "write closed or open, in small letters")
+        )
     elif logged and division != logged:
-        findings.append(Finding(ERROR, place.description, None, rule, f"division is {division}, but the logs say {logged}",
-                                "write the same in both"))
+        findings.append(
+            Finding(
+                ERROR,
+                place.description,
+                None,
+                rule,
+                f"division is {division}, but the logs say {logged}",
+                "write the same in both",
+            )
+        )
     return findings

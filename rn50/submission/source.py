@@ -1,4 +1,5 @@
-"""The code and the scripts of a submission: what ran, as its commit has it, and how to run it again on one system.
+"""The code and the scripts of a submission: what ran, as its commit has it, and how to run it again on one
+system.
 
 Layout: MLPerf submission rules, section "Directory structure", Training.
 """
@@ -18,26 +19,34 @@ from rn50.submission.own_results import OwnResult
 
 CHECKOUT = files.ROOT
 _LEFT_OUT = "tests"
-"""Tracked files that no run reads. Names that begin with a dot are left out too, because the repository checker refuses them."""
+"""Tracked files that no run reads. Names that begin with a dot are left out too, because the repository
+checker refuses them."""
 _NOT_EXPORTED = {name.upper() for name in RUNS_OWN} | {"DATADIR"}
 
 
 def find(result: OwnResult, checkout: pathlib.Path) -> tuple[str, str | None]:
-    """Return the full name of the commit that made a result, and the reason why ``checkout`` lacks its code, if it does."""
+    """Return the full name of the commit that made a result, and the reason why ``checkout`` lacks its code,
+    if it does."""
     commit = result.first.get("commit")
     if not result.first:
         return "", None  # which is said already
     if not commit:
-        return "", (f"{result.folder}: nobody knows which commit made it; make the runs in a git checkout, or in an image of one "
-                    "(make image)")
+        return "", (
+            f"{result.folder}: nobody knows which commit made it; make the runs in a git checkout, or in an "
+            "image of one (make image)"
+        )
     if commit.endswith("-dirty"):
-        return "", (f"{result.folder}: made with changes that were not committed ({commit}), so the code that ran cannot be "
-                    "submitted; commit and make the runs again")
+        return "", (
+            f"{result.folder}: made with changes that were not committed ({commit}), so the code that ran "
+            "cannot be submitted; commit and make the runs again"
+        )
     status, printed, complaint = _git(checkout, "rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}")
     if status != 0:
         reason = f" ({complaint})" if complaint else ""
-        return "", (f"{result.folder}: its commit {commit} is not in {checkout}{reason}; git fetch it, or package in the "
-                    "checkout that made the runs")
+        return "", (
+            f"{result.folder}: its commit {commit} is not in {checkout}{reason}; git fetch it, or package "
+            "in the checkout that made the runs"
+        )
     return printed.decode().strip(), None
 
 
@@ -67,33 +76,59 @@ def _left_out(path: pathlib.PurePosixPath) -> bool:
     return path.parts[:1] == (_LEFT_OUT,) or any(part.startswith(".") for part in path.parts)
 
 
-def write_scripts(result: OwnResult, system: str, implementation: str, commit: str, folder: pathlib.Path) -> None:
-    """Write the part of one system: its configuration, the scripts that set it up and run it, and a page about them."""
+def write_scripts(
+    result: OwnResult, system: str, implementation: str, commit: str, folder: pathlib.Path
+) -> None:
+    """Write the part of one system: its configuration, the scripts that set it up and run it, and a page
+    about them."""
     folder.mkdir(parents=True)
     saved, demo = result.first, result.score.label is not None
     of_all = {name: value for name, value in saved["config"]["run"].items() if name not in RUNS_OWN}
     metadata = {
-        "implementation": implementation, "commit": commit, "config": {**saved["config"], "run": of_all},
-        "environment": saved.get("environment", {}), "packages": saved.get("packages", {}), "python": saved.get("python"),
+        "implementation": implementation,
+        "commit": commit,
+        "config": {**saved["config"], "run": of_all},
+        "environment": saved.get("environment", {}),
+        "packages": saved.get("packages", {}),
+        "python": saved.get("python"),
     }
     _write(folder / f"{system}_{implementation}.json", json.dumps(metadata, indent=1, sort_keys=True) + "\n")
     configuration = f"config_{system}.sh"
     _write(folder / configuration, _configuration(result, system))
-    _write(folder / "setup.sh", _script(implementation, "Installs the pinned packages into .venv.", _install(result)), True)
+    _write(
+        folder / "setup.sh",
+        _script(implementation, "Installs the pinned packages into .venv.", _install(result)),
+        True,
+    )
     configured = ("# shellcheck source=/dev/null", f'. "$here/{configuration}"')
-    _write(folder / "init_datasets.sh", _script(
-        implementation, "Draws the demo data set." if demo else "Looks whether DATADIR holds the data set as the run reads it.",
-        (*configured, '.venv/bin/rn50 demo-data "$DATADIR"') if demo else (
-            *configured,
-            "for file in train.rec train.idx val.rec val.idx; do",
-            '  [ -f "$DATADIR/$file" ] || { echo "$DATADIR/$file: not there; pack ImageNet as README.md says" >&2; exit 1; }',
-            "done",
+    _write(
+        folder / "init_datasets.sh",
+        _script(
+            implementation,
+            "Draws the demo data set."
+            if demo
+            else "Looks whether DATADIR holds the data set as the run reads it.",
+            (*configured, '.venv/bin/rn50 demo-data "$DATADIR"')
+            if demo
+            else (
+                *configured,
+                "for file in train.rec train.idx val.rec val.idx; do",
+                '  [ -f "$DATADIR/$file" ] || { echo "$DATADIR/$file: not there; pack ImageNet as README.md '
+                'says" >&2; exit 1; }',
+                "done",
+            ),
         ),
-    ), True)
-    _write(folder / "run_and_time.sh", _script(
-        implementation, "One timed run as it was submitted; RESULT_FILE names the log.",
-        (f"export RN50_COMMIT={commit}", f'CONFIG_FILE="$here/{configuration}" exec ./run_and_time.sh'),
-    ), True)
+        True,
+    )
+    _write(
+        folder / "run_and_time.sh",
+        _script(
+            implementation,
+            "One timed run as it was submitted; RESULT_FILE names the log.",
+            (f"export RN50_COMMIT={commit}", f'CONFIG_FILE="$here/{configuration}" exec ./run_and_time.sh'),
+        ),
+        True,
+    )
     _write(folder / "README.md", _readme(result, system, implementation, commit))
 
 
@@ -124,7 +159,8 @@ def _configuration(result: OwnResult, system: str) -> str:
     """Return a configuration file of the settings that the runs have in common; DATADIR may be anywhere."""
     saved = result.first
     variables: dict[str, str] = {
-        name: value for name, value in {**saved.get("variables", {}), **saved.get("environment", {})}.items()
+        name: value
+        for name, value in {**saved.get("variables", {}), **saved.get("environment", {})}.items()
         if name not in _NOT_EXPORTED
     }
     lines = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
@@ -137,20 +173,28 @@ def _readme(result: OwnResult, system: str, implementation: str, commit: str) ->
     score, demo = result.score, result.score.label
     names = {log.path: f"result_{number}.txt" for number, log in enumerate(result.logs)}
     rows = [
-        f"| {names[run.file]} | {run.file.name} | {run.seed} | {_cell(run.epochs, 'g')} | {_cell(run.minutes, '.4f')} | "
-        f"{'yes' if run.kept else 'no'} |"
-        for run in score.runs if run.in_set
+        f"| {names[run.file]} | {run.file.name} | {run.seed} | {_cell(run.epochs, 'g')} | "
+        f"{_cell(run.minutes, '.4f')} | {'yes' if run.kept else 'no'} |"
+        for run in score.runs
+        if run.in_set
     ]
     chosen = ""
     if len(score.runs) > rules.RUNS:
-        chosen = (f"\n{len(score.runs)} runs were made. These {rules.RUNS} consecutive ones are the set whose score is the "
-                  "median of all such sets.\n")
-    data = ("The data set is the demo's: `./init_datasets.sh` generates it." if demo else
-            "`DATADIR` holds ImageNet-1k as MXNet RecordIO: `train.rec`, `train.idx`, `val.rec`, `val.idx`, the JPEG files of "
-            f"the {rules.TRAIN_SAMPLES:,} training and {rules.EVAL_SAMPLES:,} validation images as they are, neither decoded nor "
-            "resized, with labels 0 to 999.")
+        chosen = (
+            f"\n{len(score.runs)} runs were made. These {rules.RUNS} consecutive ones are the set whose "
+            "score is the median of all such sets.\n"
+        )
+    data = (
+        "The data set is the demo's: `./init_datasets.sh` generates it."
+        if demo
+        else "`DATADIR` holds ImageNet-1k as MXNet RecordIO: `train.rec`, `train.idx`, `val.rec`, `val.idx`, "
+        f"the JPEG files of the {rules.TRAIN_SAMPLES:,} training and {rules.EVAL_SAMPLES:,} validation "
+        "images as they are, neither decoded nor resized, with labels 0 to 999."
+    )
     shown = f"\n**{demo}**\n" if demo else ""
-    return f"""# {system}: ResNet-50 v1.5
+    minutes = _cell(score.olympic_minutes, ".4f")
+    return (
+        f"""# {system}: ResNet-50 v1.5
 {shown}
 The code is that of commit {commit}, in `../{implementation}`; its README describes it. The configuration is
 `config_{system}.sh`, and `{system}_{implementation}.json` has it resolved, with the version of every package.
@@ -163,11 +207,14 @@ The code is that of commit {commit}, in `../{implementation}`; its README descri
 
 ## The runs
 
-Score: {_cell(score.olympic_minutes, '.4f')} minutes, the mean of the middle {rules.RUNS - 2} of {rules.RUNS} runs.
+Score: {minutes} minutes, the mean of the middle {rules.RUNS - 2} of {rules.RUNS} runs.
 {chosen}
 | file | as it was made | seed | epochs | minutes | in the mean |
 |---|---|---|---|---|---|
-""" + "\n".join(rows) + "\n"
+"""
+        + "\n".join(rows)
+        + "\n"
+    )
 
 
 def _cell(value: float | None, form: str) -> str:

@@ -1,5 +1,5 @@
-"""Read untrusted YAML: text, lists and mappings, but no aliases or deep nesting, which let a small file use much memory or
-time."""
+"""Read untrusted YAML: text, lists and mappings, but no aliases or deep nesting, which let a small file use
+much memory or time."""
 
 from typing import Any
 
@@ -21,7 +21,9 @@ class _Loader(yaml.BaseLoader):
         if isinstance(event, yaml.AliasEvent):
             raise yaml.MarkedYAMLError(problem="an alias", problem_mark=event.start_mark)
         if self._level == files.DEEPEST:
-            raise yaml.MarkedYAMLError(problem=f"nested deeper than {files.DEEPEST} levels", problem_mark=event.start_mark)
+            raise yaml.MarkedYAMLError(
+                problem=f"nested deeper than {files.DEEPEST} levels", problem_mark=event.start_mark
+            )
         self._level += 1
         node = super().compose_node(parent, index)
         self._level -= 1

@@ -15,5 +15,11 @@ def test_the_network_of_the_benchmark_has_its_parameters():
 def test_names_are_those_of_every_convolution():
     names = [each.name for each in network.convolutions()]
     assert len(names) == len(set(names)) == 53
-    assert names[:5] == ["conv0", "stage1_unit1_conv1", "stage1_unit1_conv2", "stage1_unit1_conv3", "stage1_unit1_conv1sc"]
+    assert names[:5] == [
+        "conv0",
+        "stage1_unit1_conv1",
+        "stage1_unit1_conv2",
+        "stage1_unit1_conv3",
+        "stage1_unit1_conv1sc",
+    ]
     assert [unit.body[1].stride for unit in network.units()].count(2) == 3

@@ -1,4 +1,5 @@
-"""On a machine without the packages that only some verbs need, every verb works, or says in one line what to install."""
+"""On a machine without the packages that only some verbs need, every verb works, or says in one line what to
+install."""
 
 import os
 import pathlib
@@ -34,7 +35,10 @@ VERBS = {
     "pack": ("{folder}/images {folder}/packed_again", None),
     "unpack": ("{folder}/packed {folder}/unpacked", None),
     "verify": ("{folder}/packed", None),
-    "run": ("DEMO_CPU --follow -o {folder}/runs", None),  # its scripts take .venv, if there is one, and call launch and summary
+    "run": (
+        "DEMO_CPU --follow -o {folder}/runs",
+        None,
+    ),  # its scripts take .venv, if there is one, and call launch and summary
     "watch": ("{folder}/runs --json", None),
     "bench storage": ("{folder}/packed --seconds 1 --rounds 1", None),
     "bench input": ("DEMO_CPU", FRAMEWORK),
@@ -58,7 +62,8 @@ VERBS = {
     "train": ("", CHECKERS),
     "summary": ("{folder}/runs --system=DEMO_CPU", CHECKERS),
 }
-"""Verb -> its arguments, and what the line names where it cannot work; None where it works; "" where more is missing."""
+"""Verb -> its arguments, and what the line names where it cannot work; None where it works; "" where more is
+missing."""
 
 
 def verbs(group, path=""):
@@ -67,8 +72,13 @@ def verbs(group, path=""):
 
 
 def test_without_any_package_the_line_names_the_first():
-    done = subprocess.run([sys.executable, "-S", "-m", "rn50", "--help"], cwd=str(ROOT), capture_output=True, text=True)
-    line = f"rn50: the command line: the package click is not installed; {sys.executable} -m pip install click==8.1.8\n"
+    done = subprocess.run(
+        [sys.executable, "-S", "-m", "rn50", "--help"], cwd=str(ROOT), capture_output=True, text=True
+    )
+    line = (
+        f"rn50: the command line: the package click is not installed; {sys.executable} -m pip install "
+        "click==8.1.8\n"
+    )
     assert (done.returncode, done.stdout, done.stderr) == (2, "", line)
 
 
@@ -109,8 +119,14 @@ def bare(tmp_path_factory, tiny_folder, python):
 
     def run(*arguments):
         given = (each.format(folder=folder) for each in arguments)
-        return subprocess.run((str(python), "-m", "rn50", *given), cwd=str(ROOT), env=environ, capture_output=True, text=True,
-                              timeout=300)  # fmt: skip
+        return subprocess.run(
+            (str(python), "-m", "rn50", *given),
+            cwd=str(ROOT),
+            env=environ,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
 
     return run
 
@@ -139,7 +155,9 @@ def test_help(bare):
 
 
 def test_without_pytest_the_tests_for_a_gpu_end_with_the_line_that_installs_it():
-    done = subprocess.run([sys.executable, "-S", "-m", "tests.support.gpu"], cwd=str(ROOT), capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-S", "-m", "tests.support.gpu"], cwd=str(ROOT), capture_output=True, text=True
+    )
     line = f"test-gpu: the package pytest is not installed; {sys.executable} -m pip install pytest\n"
     assert (done.returncode, done.stdout, done.stderr) == (1, "", line)
 
@@ -157,15 +175,20 @@ def test_the_tests_for_a_gpu_are_found(tmp_path):
 def test_a_package_that_is_missing_is_named_with_the_command():
     with pytest.raises(UserError) as refused, packages.needed_for("rn50 dance"):
         import no_such_package.steps  # noqa: F401
-    assert str(refused.value) == ("rn50 dance: the package no-such-package is not installed; "
-                                  f"{sys.executable} -m pip install no-such-package")
+    assert str(refused.value) == (
+        f"rn50 dance: the package no-such-package is not installed; {sys.executable} -m pip install "
+        "no-such-package"
+    )
     assert packages.install("mlperf-logging").endswith(" mlperf-logging==4.1.68")
 
 
 def test_any_package_that_is_ours_to_install_is_a_line(capsys):
     missing = ModuleNotFoundError("No module named 'jinja2'", name="jinja2")
     assert report(missing) == Status.USER_ERROR
-    assert capsys.readouterr().err == f"rn50: the package jinja2 is not installed; {sys.executable} -m pip install jinja2\n"
+    assert (
+        capsys.readouterr().err
+        == f"rn50: the package jinja2 is not installed; {sys.executable} -m pip install jinja2\n"
+    )
     assert report(ModuleNotFoundError("No module named 'cv2'", name="cv2")) == Status.USER_ERROR
     assert capsys.readouterr().err.endswith(f"; {sys.executable} -m pip install opencv-python-headless\n")
     assert report(ModuleNotFoundError("No module named 'rn50.x'", name="rn50.x")) == Status.FAULT

@@ -1,4 +1,5 @@
-"""Help: five groups on one screen; an example and one line for every verb; old names that say what replaces them."""
+"""Help: five groups on one screen; an example and one line for every verb; old names that say what replaces
+them."""
 
 import shlex
 
@@ -49,28 +50,36 @@ def test_every_verb_has_a_short_help(words):
 def test_every_verb_has_an_example_of_itself_and_json(words):
     command = VERBS[words]
     assert command.epilog and command.epilog.startswith("Example: ")
-    typed = shlex.split(command.epilog[len("Example: "):].split(";")[0])
-    typed = typed[typed.index("rn50"):]
-    assert tuple(typed[1:1 + len(words)]) == words
-    with command.make_context(" ".join(words), typed[1 + len(words):], resilient_parsing=False):
+    typed = shlex.split(command.epilog[len("Example: ") :].split(";")[0])
+    typed = typed[typed.index("rn50") :]
+    assert tuple(typed[1 : 1 + len(words)]) == words
+    with command.make_context(" ".join(words), typed[1 + len(words) :], resilient_parsing=False):
         pass  # it can be parsed
     assert any(isinstance(each, click.Option) and "--json" in each.opts for each in command.params)
 
 
-@pytest.mark.parametrize("typed, said, then", [
-    (["search", "NONE", "--to", "x"], "--to is now --output", "NONE: no such file"),
-    (["search", "NONE", "--to=x"], "--to is now --output", "NONE: no such file"),
-    (["package", "nowhere", "--to", "x"], "--to is now --output", "nowhere"),
-    (["package", "nowhere", "-o", "x", "--details", "y"], "--details is now --system-file", "nowhere"),
-    (["bench", "throughput", "NONE", "--to", "x"], "--to is now --output", "NONE: no such file"),
-    (["profile", "NONE", "--to", "x"], "--to is now --output", "NONE: no such file"),
-    (["profile", "NONE", "--against", "x"], "--against is now --baseline", "NONE: no such file"),
-    (["borrow", "rcp/3264", "--for", "NONE"], "--for is now an argument: rn50 borrow [OPTIONS] [SOURCE] [CONFIG]", "NONE: no"),
-    (["borrow", "--for=NONE", "rcp/3264"], "--for is now an argument", "NONE: no such file"),
-    (["borrow", "--suggest", "--number", "3"], "--number is now --limit", "wants --global-batch-size"),
-    (["demo-data", "/proc/nowhere", "--enlarge", "4"], "--enlarge is now --scale", "/proc/nowhere"),
-    (["pack", "nowhere", "x", "--to-folder"], "pack --to-folder is now rn50 unpack", "nowhere"),
-], ids=lambda each: " ".join(each) if isinstance(each, list) else "")
+@pytest.mark.parametrize(
+    "typed, said, then",
+    [
+        (["search", "NONE", "--to", "x"], "--to is now --output", "NONE: no such file"),
+        (["search", "NONE", "--to=x"], "--to is now --output", "NONE: no such file"),
+        (["package", "nowhere", "--to", "x"], "--to is now --output", "nowhere"),
+        (["package", "nowhere", "-o", "x", "--details", "y"], "--details is now --system-file", "nowhere"),
+        (["bench", "throughput", "NONE", "--to", "x"], "--to is now --output", "NONE: no such file"),
+        (["profile", "NONE", "--to", "x"], "--to is now --output", "NONE: no such file"),
+        (["profile", "NONE", "--against", "x"], "--against is now --baseline", "NONE: no such file"),
+        (
+            ["borrow", "rcp/3264", "--for", "NONE"],
+            "--for is now an argument: rn50 borrow [OPTIONS] [SOURCE] [CONFIG]",
+            "NONE: no",
+        ),
+        (["borrow", "--for=NONE", "rcp/3264"], "--for is now an argument", "NONE: no such file"),
+        (["borrow", "--suggest", "--number", "3"], "--number is now --limit", "wants --global-batch-size"),
+        (["demo-data", "/proc/nowhere", "--enlarge", "4"], "--enlarge is now --scale", "/proc/nowhere"),
+        (["pack", "nowhere", "x", "--to-folder"], "pack --to-folder is now rn50 unpack", "nowhere"),
+    ],
+    ids=lambda each: " ".join(each) if isinstance(each, list) else "",
+)
 def test_an_old_name_works_and_says_what_replaces_it(typed, said, then, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = rn50(*typed, prog_name="rn50")
@@ -85,11 +94,21 @@ def completed(*words):
     """Return what Tab offers after ``words``."""
     from click.shell_completion import ShellComplete
 
-    return [item.value for item in ShellComplete(main, {}, "rn50", "_RN50_COMPLETE").get_completions(list(words[:-1]), words[-1])]
+    return [
+        item.value
+        for item in ShellComplete(main, {}, "rn50", "_RN50_COMPLETE").get_completions(
+            list(words[:-1]), words[-1]
+        )
+    ]
 
 
 def test_tab_completes_names_of_configurations_and_published_sources():
-    assert completed("bench", "input", "DEMO") == ["DEMO_CPU", "DEMO_CPU_PADDLE", "DEMO_CPU_PYTORCH", "DEMO_GPU_PYTORCH"]
+    assert completed("bench", "input", "DEMO") == [
+        "DEMO_CPU",
+        "DEMO_CPU_PADDLE",
+        "DEMO_CPU_PYTORCH",
+        "DEMO_GPU_PYTORCH",
+    ]
     assert "v1.0/Inspur/nf5688m6_mxnet" in completed("borrow", "v1.0/Inspur")
     assert "rcp/4.0.0/3264" in completed("borrow", "rcp/4")
     assert completed("borrow", "rcp/3264", "NF5688") == ["NF5688M6"]

@@ -1,4 +1,5 @@
-"""Every verb takes a configuration by name or file, or from the environment, with the values that the scripts would give it."""
+"""Every verb takes a configuration by name or file, or from the environment, with the values that the scripts
+would give it."""
 
 import json
 import os
@@ -13,8 +14,17 @@ from rn50.settings.config import environment_of, from_environment
 from rn50.settings.config_file import systems
 
 CONFIG = ROOT / "configs" / "config_DEMO_CPU.sh"
-VERBS = (("doctor",), ("config", "show"), ("bench", "input"), ("bench", "comm"), ("bench", "throughput"), ("profile",),
-         ("tune", "input"), ("search", "-o", "nowhere"), ("borrow", "rcp/3264"))
+VERBS = (
+    ("doctor",),
+    ("config", "show"),
+    ("bench", "input"),
+    ("bench", "comm"),
+    ("bench", "throughput"),
+    ("profile",),
+    ("tune", "input"),
+    ("search", "-o", "nowhere"),
+    ("borrow", "rcp/3264"),
+)
 
 
 def rn50(*arguments, **environment):
@@ -26,21 +36,32 @@ def rn50(*arguments, **environment):
 def test_a_name_that_is_none_is_refused_with_those_that_there_are(verb):
     done = rn50(*verb, "NONE")
     assert done.exit_code == 2
-    assert done.stderr == f"rn50: NONE: no such file, and no system of configs/; there are: {', '.join(systems())}\n"
+    assert (
+        done.stderr
+        == f"rn50: NONE: no such file, and no system of configs/; there are: {', '.join(systems())}\n"
+    )
 
 
 @pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != ("doctor",)], ids=" ".join)
 def test_no_name_is_refused_in_one_line(verb):
     done = rn50(*verb)
-    assert done.exit_code == 2 and done.stderr.startswith("rn50: which configuration?") and len(done.stderr.splitlines()) == 1
+    assert (
+        done.exit_code == 2
+        and done.stderr.startswith("rn50: which configuration?")
+        and len(done.stderr.splitlines()) == 1
+    )
 
 
-@pytest.mark.parametrize("verb", [("bench", "input"), ("bench", "throughput"), ("profile",), ("tune", "input")], ids=" ".join)
+@pytest.mark.parametrize(
+    "verb", [("bench", "input"), ("bench", "throughput"), ("profile",), ("tune", "input")], ids=" ".join
+)
 @pytest.mark.parametrize("named", ["argument", "file", "DGXSYSTEM", "CONFIG_FILE"])
 def test_the_verbs_that_train_find_the_configuration(verb, named, tmp_path):
     """They get as far as its data set, which is not there."""
     arguments = {"argument": ["DEMO_CPU"], "file": [CONFIG]}.get(named, [])
-    environment = {"DGXSYSTEM": {"DGXSYSTEM": "DEMO_CPU"}, "CONFIG_FILE": {"CONFIG_FILE": str(CONFIG)}}.get(named, {})
+    environment = {"DGXSYSTEM": {"DGXSYSTEM": "DEMO_CPU"}, "CONFIG_FILE": {"CONFIG_FILE": str(CONFIG)}}.get(
+        named, {}
+    )
     done = rn50(*verb, *arguments, DATADIR=str(tmp_path / "absent"), **environment)
     assert done.exit_code == 2 and str(tmp_path / "absent") in done.stderr and "is not set" not in done.stderr
 
@@ -74,7 +95,10 @@ def test_a_value_that_the_file_replaces_is_named(tmp_path):
     """`LR=9 rn50 bench input DEMO_CPU` looks as if it had an effect."""
     absent = str(tmp_path / "absent")
     done = rn50("bench", "input", "DEMO_CPU", LR="9", BATCHSIZE="64", SEED="5", DATADIR=absent)
-    warning = "warning: LR: 9 of the environment has no effect: the configuration sets 2.0; change it in a copy of the file"
+    warning = (
+        "warning: LR: 9 of the environment has no effect: the configuration sets 2.0; change it in a "
+        "copy of the file"
+    )
     assert done.stderr.splitlines()[0] == warning and done.stderr.count("warning") == 1
 
 

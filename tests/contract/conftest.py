@@ -1,4 +1,5 @@
-"""The toy of tests/toy beside the implementations, and a configuration file of the tiny set, for the suites of the contract."""
+"""The toy of tests/toy beside the implementations, and a configuration file of the tiny set, for the suites
+of the contract."""
 
 import shlex
 
@@ -27,7 +28,10 @@ def base(tiny_environment, tmp_path):
     group = [name for name in tiny_environment if name in GROUP]
     others = [name for name in tiny_environment if name not in (*GROUP, "SEED")]
     file = tmp_path / "config_TINY.sh"
-    lines = ["# --- hyperparameters (tiny) ---", *(f"export {name}={tiny_environment[name]}" for name in group)]
+    lines = [
+        "# --- hyperparameters (tiny) ---",
+        *(f"export {name}={tiny_environment[name]}" for name in group),
+    ]
     lines += ["", "# --- run ---"]
     lines += [f"export {name}={shlex.quote(tiny_environment[name])}" for name in others]
     file.write_text("\n".join([*lines, "export BENCHMARK_STEPS=1", ""]))

@@ -1,4 +1,5 @@
-"""What the tests of the contract have to know of each framework: how it holds its numbers, and who starts its ranks."""
+"""What the tests of the contract have to know of each framework: how it holds its numbers, and who starts its
+ranks."""
 
 import importlib.util
 import sys
@@ -34,7 +35,9 @@ class Mxnet(Framework):
     package = "mxnet"
     tensors, statistics = 161, 106
     """The number of trainable tensors, and of means and variances."""
-    _horovodrun = "import implementations.mxnet; from horovod.runner.launch import run_commandline; run_commandline()"
+    _horovodrun = (
+        "import implementations.mxnet; from horovod.runner.launch import run_commandline; run_commandline()"
+    )
     two_ranks = {"shared memory": LOCAL, "Horovod": [sys.executable, "-c", _horovodrun, "--gloo", "-np", "2"]}
 
     @staticmethod
@@ -58,7 +61,8 @@ class Mxnet(Framework):
 
     @staticmethod
     def train_on_running_statistics():
-        """From now on batch norm takes its running statistics, which no step changes, for those of the batch."""
+        """From now on batch norm takes its running statistics, which no step changes, for those of the
+        batch."""
         from implementations.mxnet import model
 
         model.BATCH_NORM["use_global_stats"] = True
@@ -100,7 +104,9 @@ class Pytorch(Framework):
     def batch(images, labels, samples, global_samples):
         import torch
 
-        return Batch(torch.from_numpy(images), torch.from_numpy(labels.astype(np.int64)), samples, global_samples)
+        return Batch(
+            torch.from_numpy(images), torch.from_numpy(labels.astype(np.int64)), samples, global_samples
+        )
 
     @staticmethod
     def train_on_running_statistics():
@@ -156,7 +162,9 @@ class Paddle(Framework):
     def batch(images, labels, samples, global_samples):
         from implementations.paddle import paddle
 
-        return Batch(paddle.to_tensor(images), paddle.to_tensor(labels.astype(np.int64)), samples, global_samples)
+        return Batch(
+            paddle.to_tensor(images), paddle.to_tensor(labels.astype(np.int64)), samples, global_samples
+        )
 
     @staticmethod
     def train_on_running_statistics():
@@ -213,8 +221,12 @@ class Toy(Framework):
 
 FRAMEWORKS = {"mxnet": Mxnet, "paddle": Paddle, "pytorch": Pytorch}
 WITH_TOY = {**FRAMEWORKS, "toy": Toy}
-INPUTS = {**WITH_TOY, "paddle, dataloader": PaddleDataLoader, "pytorch, dataloader": PytorchDataLoader,
-          "pytorch, torchvision": PytorchTorchvision}
+INPUTS = {
+    **WITH_TOY,
+    "paddle, dataloader": PaddleDataLoader,
+    "pytorch, dataloader": PytorchDataLoader,
+    "pytorch, torchvision": PytorchTorchvision,
+}
 """The frameworks, with every library that reads for them."""
 
 

@@ -1,4 +1,5 @@
-"""A borrowed configuration runs: a step an epoch on the tiny set, and the log has exactly the borrowed values."""
+"""A borrowed configuration runs: a step an epoch on the tiny set, and the log has exactly the borrowed
+values."""
 
 import os
 import subprocess
@@ -10,15 +11,25 @@ from rn50.hyperparameters.borrow import borrow, origin
 from rn50.results import parse, recipe
 from tests.contract.frameworks import FRAMEWORKS, installed
 
-KEYS = ("optimizer", "base_learning_rate", "learning_rate_warmup_epochs", "learning_rate_decay_steps", "momentum", "weight_decay")
+KEYS = (
+    "optimizer",
+    "base_learning_rate",
+    "learning_rate_warmup_epochs",
+    "learning_rate_decay_steps",
+    "momentum",
+    "weight_decay",
+)
 
 
 @pytest.mark.parametrize("framework", sorted(FRAMEWORKS))
-@pytest.mark.parametrize("source, values", [
-    ("v1.0/Inspur/nf5688m6_mxnet", ("lars", 10.5, 2, 37, 0.9, 5e-05)),
-    ("v1.0/Graphcore/ipu-pod16-TF1", ("sgd", 3.824, 5, 39, 0.9, 2.5e-05)),
-    ("rcp/1.0.0/2048", ("lars", 8.5, 5, 36.02, 0.9, 0.002)),
-])
+@pytest.mark.parametrize(
+    "source, values",
+    [
+        ("v1.0/Inspur/nf5688m6_mxnet", ("lars", 10.5, 2, 37, 0.9, 5e-05)),
+        ("v1.0/Graphcore/ipu-pod16-TF1", ("sgd", 3.824, 5, 39, 0.9, 2.5e-05)),
+        ("rcp/1.0.0/2048", ("lars", 8.5, 5, 36.02, 0.9, 0.002)),
+    ],
+)
 def test_it_trains_and_logs_what_was_borrowed(base, tmp_path, framework, source, values):
     installed(framework)
     borrowed = borrow.borrow(origin.find(source), base, 16)
@@ -26,7 +37,13 @@ def test_it_trains_and_logs_what_was_borrowed(base, tmp_path, framework, source,
     file.write_text(borrowed.text)
     # As run_and_time.sh does it, with a fixed seed: such rates end in nan with some.
     command = f". {file}; exec {sys.executable} -m rn50 train"
-    environment = {**os.environ, "SEED": "7", "RESULT_FILE": str(result), "FRAMEWORK": framework, "CONFIG_FILE": str(file)}
+    environment = {
+        **os.environ,
+        "SEED": "7",
+        "RESULT_FILE": str(result),
+        "FRAMEWORK": framework,
+        "CONFIG_FILE": str(file),
+    }
     done = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, timeout=300)
     assert done.returncode == 3, done.stderr.decode()  # no step an epoch reaches the target
     log = parse.read_log(result)

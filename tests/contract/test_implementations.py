@@ -63,7 +63,9 @@ def test_ranks_without_a_gpu_end_before_they_connect(request, create, tiny_confi
     if "gpu" not in frameworks.traits(name).precisions:
         pytest.skip("runs on CPUs alone")
     config = with_changes(tiny_config, run={"framework": name, "device": "gpu", "ranks_per_node": 2})
-    with pytest.raises(UserError, match="^DEVICE=gpu: .* sees 0 GPUs, DGXNGPU=2 asks for more; set DEVICE=cpu, or "):
+    with pytest.raises(
+        UserError, match="^DEVICE=gpu: .* sees 0 GPUs, DGXNGPU=2 asks for more; set DEVICE=cpu, or "
+    ):
         create(config)
 
 
@@ -87,7 +89,10 @@ def test_warm_up_meets_every_batch_size_of_a_run(create, tiny_config, monkeypatc
     rank, sizes = create(tiny_config), []
     train_step = rank._train_step
     monkeypatch.setattr(
-        rank, "_train_step", lambda batch, learning_rate: sizes.append(batch.samples) or train_step(batch, learning_rate))
+        rank,
+        "_train_step",
+        lambda batch, learning_rate: sizes.append(batch.samples) or train_step(batch, learning_rate),
+    )
     rank.warm_up(5)
     warmed_up = set(sizes)
     sizes.clear()
@@ -116,7 +121,9 @@ def test_steps_that_only_measure_leave_the_weights_as_they_are(request, framewor
     before, batch = framework.weights(trainer), tiny_config.hyperparameters.batch_size
     settings = tiny_config.input_pipeline
     deeper = dataclasses.replace(settings, roi_decode=not settings.roi_decode, prefetch_queue_depth=4)
-    for batches in [trainer.open_input(each) for each in (None, settings, deeper)]:  # several are open at a time
+    for batches in [
+        trainer.open_input(each) for each in (None, settings, deeper)
+    ]:  # several are open at a time
         for _ in range(2):
             begun = trainer.steps
             result = trainer.train_steps(batches, 2, 5)
@@ -150,17 +157,38 @@ def test_another_thread_can_see_whether_a_rank_goes_on(create, tiny_config):
 
 
 @pytest.mark.parametrize("optimizer", rules.OPTIMIZERS)
-def test_a_run_of_either_optimizer_trains_and_logs_exactly_its_values(create, tiny_environment, tmp_path, optimizer):
-    values = {"OPTIMIZER": optimizer, "LR": "0.125", "WARMUP_EPOCHS": "0.5", "DECAY_EPOCHS": "1.7", "WD": "2.5e-05"}
+def test_a_run_of_either_optimizer_trains_and_logs_exactly_its_values(
+    create, tiny_environment, tmp_path, optimizer
+):
+    values = {
+        "OPTIMIZER": optimizer,
+        "LR": "0.125",
+        "WARMUP_EPOCHS": "0.5",
+        "DECAY_EPOCHS": "1.7",
+        "WD": "2.5e-05",
+    }
     file = tmp_path / "result_0.txt"
     config = configuration.from_environment({**tiny_environment, **values, "RESULT_FILE": str(file)})
     assert timed_run.run(config, create, timed_run.Display()).epoch == 2
     said = recipe.of_log(parse.read_log(file))
     assert said.batch_size == 16
-    assert {key: said.values[key] for key in ("optimizer", "base_learning_rate", "learning_rate_warmup_epochs",
-                                              "learning_rate_decay_steps", "weight_decay", "momentum")} == {
-        "optimizer": optimizer, "base_learning_rate": 0.125, "learning_rate_warmup_epochs": 0.5,
-        "learning_rate_decay_steps": 1.7, "weight_decay": 2.5e-05, "momentum": 0.9,
+    assert {
+        key: said.values[key]
+        for key in (
+            "optimizer",
+            "base_learning_rate",
+            "learning_rate_warmup_epochs",
+            "learning_rate_decay_steps",
+            "weight_decay",
+            "momentum",
+        )
+    } == {
+        "optimizer": optimizer,
+        "base_learning_rate": 0.125,
+        "learning_rate_warmup_epochs": 0.5,
+        "learning_rate_decay_steps": 1.7,
+        "weight_decay": 2.5e-05,
+        "momentum": 0.9,
     }
     assert {f"{optimizer}_opt_base_learning_rate"} == {
         event.key for event in parse.read_log(file).events if event.key.endswith("opt_base_learning_rate")

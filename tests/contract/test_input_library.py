@@ -1,4 +1,5 @@
-"""Without DALI: timed runs whose images a DataLoader reads, and what they say of a record that does not decode."""
+"""Without DALI: timed runs whose images a DataLoader reads, and what they say of a record that does not
+decode."""
 
 import json
 import multiprocessing
@@ -24,7 +25,12 @@ from tests.support import documented
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 WITHOUT_DALI = "import sys; sys.modules['nvidia.dali'] = None; from rn50.cli import main; main(['train'])"
-DATALOADER = {"FRAMEWORK": "pytorch", "INPUT_LIBRARY": "dataloader", "DALI_ROI_DECODE": "0", "DALI_THREADS": "2"}
+DATALOADER = {
+    "FRAMEWORK": "pytorch",
+    "INPUT_LIBRARY": "dataloader",
+    "DALI_ROI_DECODE": "0",
+    "DALI_THREADS": "2",
+}
 
 
 @pytest.fixture(params=["pytorch, dataloader", "pytorch, torchvision", "paddle, dataloader"])
@@ -43,8 +49,14 @@ def framework(request):
 
 
 def train(environment, result):
-    return subprocess.run([sys.executable, "-c", WITHOUT_DALI], env={**os.environ, **environment, "RESULT_FILE": str(result)},
-                          cwd=str(ROOT), capture_output=True, text=True, timeout=300)  # fmt: skip
+    return subprocess.run(
+        [sys.executable, "-c", WITHOUT_DALI],
+        env={**os.environ, **environment, "RESULT_FILE": str(result)},
+        cwd=str(ROOT),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
 
 
 def test_a_timed_run_without_dali(tiny_environment, tmp_path, library):
@@ -53,11 +65,17 @@ def test_a_timed_run_without_dali(tiny_environment, tmp_path, library):
     assert done.returncode in (0, 3), done.stdout + done.stderr
     log = parse.read_log(result)
     assert (log.train_samples, log.eval_samples) == (TRAIN_SAMPLES, EVAL_SAMPLES)
-    assert [event.key for event in log.events].count("eval_accuracy") >= 1 and log.events[-1].key == "run_stop"
+    assert [event.key for event in log.events].count("eval_accuracy") >= 1 and log.events[
+        -1
+    ].key == "run_stop"
     (samples,) = [event for event in log.events if event.key == "train_samples"]
     assert samples.metadata["input_library"] == library["INPUT_LIBRARY"]
     saved = json.loads(result.with_suffix(".json").read_text())
-    assert saved["variables"]["INPUT_LIBRARY"] == saved["config"]["input_pipeline"]["library"] == library["INPUT_LIBRARY"]
+    assert (
+        saved["variables"]["INPUT_LIBRARY"]
+        == saved["config"]["input_pipeline"]["library"]
+        == library["INPUT_LIBRARY"]
+    )
 
 
 def test_with_dali_it_needs_dali_before_the_clock_starts(tiny_environment, tmp_path, framework):
@@ -66,7 +84,9 @@ def test_with_dali_it_needs_dali_before_the_clock_starts(tiny_environment, tmp_p
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("rn50: ")]
     assert done.returncode == 2 and line.startswith("rn50: INPUT_LIBRARY=dali: ") and "nvidia.dali" in line
     assert line.endswith(f"requirements/install.sh {framework}-cpu, or set INPUT_LIBRARY=auto")
-    assert [event.key for event in parse.read_log(partial_name(tmp_path / "result_0.txt")).events][-1] == "init_start"
+    assert [event.key for event in parse.read_log(partial_name(tmp_path / "result_0.txt")).events][
+        -1
+    ] == "init_start"
 
 
 def test_what_auto_became_is_in_the_log_and_beside_it(tiny_environment, tmp_path, framework):
@@ -79,18 +99,30 @@ def test_what_auto_became_is_in_the_log_and_beside_it(tiny_environment, tmp_path
     assert saved["variables"]["INPUT_LIBRARY"] == "auto"
 
 
-@pytest.mark.parametrize("framework, device, missing, expected", [
-    ("mxnet", "cpu", {"nvidia.dali"}, "dali"), ("mxnet", "gpu", {}, "dali"),
-    ("pytorch", "cpu", {}, "dali"), ("pytorch", "gpu", {}, "dali"),
-    ("pytorch", "cpu", {"nvidia.dali"}, "dataloader"), ("pytorch", "gpu", {"nvidia.dali"}, "torchvision"),
-    ("pytorch", "gpu", {"nvidia.dali", "torchvision"}, "dataloader"),
-    ("paddle", "cpu", {}, "dali"), ("paddle", "gpu", {}, "dali"), ("paddle", "cpu", {"nvidia.dali"}, "dataloader"),
-])
-def test_auto_takes_the_first_that_can_be_imported(tiny_config, monkeypatch, framework, device, missing, expected):
+@pytest.mark.parametrize(
+    "framework, device, missing, expected",
+    [
+        ("mxnet", "cpu", {"nvidia.dali"}, "dali"),
+        ("mxnet", "gpu", {}, "dali"),
+        ("pytorch", "cpu", {}, "dali"),
+        ("pytorch", "gpu", {}, "dali"),
+        ("pytorch", "cpu", {"nvidia.dali"}, "dataloader"),
+        ("pytorch", "gpu", {"nvidia.dali"}, "torchvision"),
+        ("pytorch", "gpu", {"nvidia.dali", "torchvision"}, "dataloader"),
+        ("paddle", "cpu", {}, "dali"),
+        ("paddle", "gpu", {}, "dali"),
+        ("paddle", "cpu", {"nvidia.dali"}, "dataloader"),
+    ],
+)
+def test_auto_takes_the_first_that_can_be_imported(
+    tiny_config, monkeypatch, framework, device, missing, expected
+):
     for module in ("nvidia.dali", f"nvidia.dali.plugin.{framework}", "torchvision", "torch", "paddle"):
         there = module.startswith(tuple(missing)) if missing else False
         monkeypatch.setitem(sys.modules, module, None if there else types.ModuleType(module))
-    monkeypatch.setattr(frameworks, "is_importable", frameworks.is_importable.__wrapped__)  # without what it remembers
+    monkeypatch.setattr(
+        frameworks, "is_importable", frameworks.is_importable.__wrapped__
+    )  # without what it remembers
     config = with_changes(tiny_config, run={"framework": framework, "device": device})
     assert training.input_library(config) == expected
     explicit = with_changes(config, input_pipeline={"library": "dataloader"})
@@ -99,24 +131,34 @@ def test_auto_takes_the_first_that_can_be_imported(tiny_config, monkeypatch, fra
 
 def test_ranks_that_would_read_through_different_libraries_are_refused(tiny_config):
     def refuse(config, other):
-        communicator = types.SimpleNamespace(rank=1, size=2, all_reduce=lambda array: array + zlib.crc32(other))
+        communicator = types.SimpleNamespace(
+            rank=1, size=2, all_reduce=lambda array: array + zlib.crc32(other)
+        )
         timed_run._refuse_different_inputs(config, communicator)
 
     refuse(tiny_config, b"dali")
     refuse(with_changes(tiny_config, input_pipeline={"library": "dali"}), b"dataloader")
-    with pytest.raises(UserError, match="INPUT_LIBRARY=auto: it is dali on this rank, .* or set INPUT_LIBRARY"):
+    with pytest.raises(
+        UserError, match="INPUT_LIBRARY=auto: it is dali on this rank, .* or set INPUT_LIBRARY"
+    ):
         refuse(tiny_config, b"dataloader")
 
 
 def test_steps_that_only_measure_and_no_process_afterwards(tiny_config, library):
-    config = with_changes(tiny_config, run={"framework": library["FRAMEWORK"]},
-                          input_pipeline={"library": library["INPUT_LIBRARY"], "threads": 2})  # fmt: skip
+    config = with_changes(
+        tiny_config,
+        run={"framework": library["FRAMEWORK"]},
+        input_pipeline={"library": library["INPUT_LIBRARY"], "threads": 2},
+    )
     rank = measurable.load(library["FRAMEWORK"])(config)
     rank.warm_up(5)
     batches = rank.open_input(config.input_pipeline)
     assert len(multiprocessing.active_children()) == 2
     result = rank.train_steps(batches, 2, 5)
-    assert result.samples == 5 * config.hyperparameters.batch_size and 0 <= result.data_wait_seconds <= result.seconds
+    assert (
+        result.samples == 5 * config.hyperparameters.batch_size
+        and 0 <= result.data_wait_seconds <= result.seconds
+    )
     rank.close()
     del batches
     assert not multiprocessing.active_children()
@@ -125,9 +167,26 @@ def test_steps_that_only_measure_and_no_process_afterwards(tiny_config, library)
 @pytest.mark.parametrize("verb", ["bench input", "profile"])
 def test_its_pipeline_is_measured_as_a_whole(tiny_environment, tmp_path, library, verb):
     folder = ["--output", str(tmp_path / "profile")] if verb == "profile" else []
-    command = [sys.executable, "-m", "rn50", *verb.split(), "--seconds", "2", "--rounds", "1", "--json", *folder]
-    done = subprocess.run(command, cwd=str(ROOT), env={**os.environ, **tiny_environment, **library, "DALI_THREADS": "1"},
-                          text=True, capture_output=True, timeout=300)  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "rn50",
+        *verb.split(),
+        "--seconds",
+        "2",
+        "--rounds",
+        "1",
+        "--json",
+        *folder,
+    ]
+    done = subprocess.run(
+        command,
+        cwd=str(ROOT),
+        env={**os.environ, **tiny_environment, **library, "DALI_THREADS": "1"},
+        text=True,
+        capture_output=True,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert documented.differences(verb, report) == []

@@ -1,4 +1,5 @@
-"""Every sample of an epoch exactly once across the ranks, for real readers over records whose label is their number."""
+"""Every sample of an epoch exactly once across the ranks, for real readers over records whose label is their
+number."""
 
 import shutil
 import struct
@@ -52,7 +53,10 @@ def open_batches(framework, config, folder, split, rank, ranks, batch_size, clas
 @pytest.mark.parametrize("split", ["train", "val"])
 @pytest.mark.parametrize("ranks, batch_size", [(1, 64), (2, 64), (3, 64), (4, 100), (2, 653)])
 def test_every_sample_exactly_once(framework, tiny_config, numbered, split, ranks, batch_size):
-    readers = [open_batches(framework, tiny_config, numbered, split, rank, ranks, batch_size) for rank in range(ranks)]
+    readers = [
+        open_batches(framework, tiny_config, numbered, split, rank, ranks, batch_size)
+        for rank in range(ranks)
+    ]
     orders = []
     for _ in range(3):
         seen, steps = [], [[] for _ in range(ranks)]
@@ -92,17 +96,26 @@ def test_label_out_of_range_is_named(framework, tiny_config, numbered):
         reader.check_labels()
 
 
-@pytest.mark.parametrize("field, content, says", [
-    (LABEL, struct.pack("<f", 3.5), r"label 3\.5, no class"), (LABEL, struct.pack("<f", float("nan")), "label nan, no class"),
-    (FLAG, struct.pack("<I", 2), "2 labels, and a run takes one"), (IMAGE, b"no JPEG", "is no JPEG"),
-])  # fmt: skip
-def test_a_record_that_no_run_can_take_is_named(framework, tiny_config, numbered, tmp_path, field, content, says):
+@pytest.mark.parametrize(
+    "field, content, says",
+    [
+        (LABEL, struct.pack("<f", 3.5), r"label 3\.5, no class"),
+        (LABEL, struct.pack("<f", float("nan")), "label nan, no class"),
+        (FLAG, struct.pack("<I", 2), "2 labels, and a run takes one"),
+        (IMAGE, b"no JPEG", "is no JPEG"),
+    ],
+)
+def test_a_record_that_no_run_can_take_is_named(
+    framework, tiny_config, numbered, tmp_path, field, content, says
+):
     folder = shutil.copytree(str(numbered), str(tmp_path / "data"))
     offset = int(recordio.read_index(tmp_path / "data" / "train.idx")[1][40])
     with (tmp_path / "data" / "train.rec").open("r+b") as stream:
         stream.seek(offset + field)
         stream.write(content)
-    with pytest.raises(UserError, match=rf"train\.rec: record 40 at byte {offset} .*{says}.*; .*pack the file again"):
+    with pytest.raises(
+        UserError, match=rf"train\.rec: record 40 at byte {offset} .*{says}.*; .*pack the file again"
+    ):
         reader = open_batches(framework, tiny_config, folder, "train", 0, 1, 64)
         for _ in reader.epoch():
             pass

@@ -37,11 +37,24 @@ def test_the_weights_lie_beside_the_log_and_say_of_which_run(tiny_config, tmp_pa
     assert events[-1]["key"] == "run_stop" and events[-1]["metadata"]["status"] == "success"
     saved = weights.read(tmp_path / "result_0.safetensors")
     assert (saved.classes, saved.width, saved.image_size, saved.eval_resize) == (10, 0.125, 32, 36)
-    own = {name: saved.facts[name] for name in ("framework", "precision", "seed", "epoch", "accuracy", "certificate")}
-    assert own == {"framework": tiny_config.run.framework, "precision": "float32", "seed": "7", "epoch": "7", "accuracy": "0.8",
-                   "certificate": "none"}
+    own = {
+        name: saved.facts[name]
+        for name in ("framework", "precision", "seed", "epoch", "accuracy", "certificate")
+    }
+    assert own == {
+        "framework": tiny_config.run.framework,
+        "precision": "float32",
+        "seed": "7",
+        "epoch": "7",
+        "accuracy": "0.8",
+        "certificate": "none",
+    }
     assert len(saved.facts["configuration"]) == 64
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["result_0.json", "result_0.safetensors", "result_0.txt"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "result_0.json",
+        "result_0.safetensors",
+        "result_0.txt",
+    ]
 
 
 def test_without_it_nothing_happens_after_the_clock_has_stopped(tiny_config, tmp_path):
@@ -51,7 +64,9 @@ def test_without_it_nothing_happens_after_the_clock_has_stopped(tiny_config, tmp
 
 
 def test_the_certificate_is_that_of_the_data(tiny_config, tmp_path):
-    config = with_changes(tiny_config, run={"result_file": str(tmp_path / "result_3.txt"), "save_weights": True})
+    config = with_changes(
+        tiny_config, run={"result_file": str(tmp_path / "result_3.txt"), "save_weights": True}
+    )
     saved_weights.save(config, toy.Toy(config, [], []), 1, 2, 0.5)
     with open(f"{tiny_config.data.folder}/certificate.json", "rb") as certificate:
         sha256 = hashlib.sha256(certificate.read()).hexdigest()
@@ -64,7 +79,9 @@ def test_an_existing_file_is_refused_before_anything_starts(tiny_config, tmp_pat
     outcome, calls, events, _ = toy.run(tiny_config, tmp_path, [800], save_weights=True)
     assert str(outcome) == f"{file}: exists; set another RESULT_FILE, or move it away"
     assert (calls, events) == (["close"], [])
-    config = with_changes(tiny_config, run={"result_file": str(tmp_path / "result_0.txt"), "save_weights": True})
+    config = with_changes(
+        tiny_config, run={"result_file": str(tmp_path / "result_0.txt"), "save_weights": True}
+    )
     with pytest.raises(UserError, match="result_0.safetensors: exists; set another RESULT_FILE"):
         job.launch(config, {})
     assert file.read_text() == "precious"
@@ -78,8 +95,11 @@ def test_a_failure_to_write_leaves_the_result_as_it_is(tiny_config, tmp_path):
             (tmp_path / "result_0.safetensors").write_text("precious")
             return super().weights()
 
-    config = with_changes(tiny_config, run={"result_file": str(tmp_path / "result_0.txt"), "save_weights": True},
-                          data={"eval_samples": 1000, "folder": str(tmp_path / "no data")})
+    config = with_changes(
+        tiny_config,
+        run={"result_file": str(tmp_path / "result_0.txt"), "save_weights": True},
+        data={"eval_samples": 1000, "folder": str(tmp_path / "no data")},
+    )
     with pytest.raises(UserError, match="result_0.safetensors: exists; "):
         toy.timed_run.run(config, lambda config: Late(config, [800], []), toy.timed_run.Display())
     assert parse.read_log(tmp_path / "result_0.txt").status == "success"
@@ -89,14 +109,18 @@ def test_a_failure_to_write_leaves_the_result_as_it_is(tiny_config, tmp_path):
 def test_sigterm_while_they_are_written_leaves_no_half_file(tiny_environment, tmp_path):
     log = tmp_path / "result_0.txt"
     environment = {**os.environ, **tiny_environment, "RESULT_FILE": str(log), "SAVE_WEIGHTS": "1"}
-    done = subprocess.run([sys.executable, "-c", TERMINATED_WHILE_WRITING], env=environment, cwd=str(ROOT), timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", TERMINATED_WHILE_WRITING], env=environment, cwd=str(ROOT), timeout=120
+    )
     assert done.returncode == 128 + signal.SIGTERM
     assert sorted(path.name for path in tmp_path.iterdir()) == ["result_0.json", "result_0.txt"]
     assert parse.read_log(log).status == "success"
 
 
 def test_runs_of_one_configuration_have_one_hash_and_others_another(tiny_config):
-    of_another_run = with_changes(tiny_config, run={"seed": 8, "result_file": "result_9.txt", "save_weights": True})
+    of_another_run = with_changes(
+        tiny_config, run={"seed": 8, "result_file": "result_9.txt", "save_weights": True}
+    )
     assert of_another_run.sha256 == tiny_config.sha256
     assert with_changes(tiny_config, data={"width": 0.25}).sha256 != tiny_config.sha256
 
@@ -107,8 +131,11 @@ def test_what_a_framework_trained_is_read_again(tiny_config, tmp_path, name):
     from tests.contract.frameworks import installed
 
     installed(name)
-    config = with_changes(tiny_config, hyperparameters={"num_epochs": 1},
-                          run={"framework": name, "result_file": str(tmp_path / "result_0.txt"), "save_weights": True})
+    config = with_changes(
+        tiny_config,
+        hyperparameters={"num_epochs": 1},
+        run={"framework": name, "result_file": str(tmp_path / "result_0.txt"), "save_weights": True},
+    )
     made = []
 
     def create(config):

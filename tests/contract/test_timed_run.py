@@ -1,4 +1,5 @@
-"""The clock and the stop rule of a run, and what it saves, with an implementation whose accuracies are chosen."""
+"""The clock and the stop rule of a run, and what it saves, with an implementation whose accuracies are
+chosen."""
 
 import hashlib
 import json
@@ -42,13 +43,40 @@ def test_order_of_the_log(tiny_config, tmp_path):
     _, _, events, _ = run(tiny_config, tmp_path, [800])
     epochs = ["epoch_start", "epoch_stop", "tracked_stats"]
     assert [e["key"] for e in events] == [
-        "submission_benchmark", "submission_org", "submission_division", "submission_status", "submission_platform",
-        "cache_clear", "init_start", "seed", "global_batch_size", "gradient_accumulation_steps", "model_bn_span", "opt_name",
+        "submission_benchmark",
+        "submission_org",
+        "submission_division",
+        "submission_status",
+        "submission_platform",
+        "cache_clear",
+        "init_start",
+        "seed",
+        "global_batch_size",
+        "gradient_accumulation_steps",
+        "model_bn_span",
+        "opt_name",
         "lars_epsilon",
-        "lars_opt_base_learning_rate", "lars_opt_end_learning_rate", "lars_opt_learning_rate_decay_poly_power",
-        "lars_opt_learning_rate_decay_steps", "lars_opt_learning_rate_warmup_epochs", "lars_opt_momentum",
-        "lars_opt_weight_decay", "weights_initialization", "weights_initialization", "init_stop", "run_start", "train_samples",
-        "eval_samples", "block_start", *epochs, *epochs, *epochs, "eval_start", "eval_accuracy", "eval_stop", "block_stop",
+        "lars_opt_base_learning_rate",
+        "lars_opt_end_learning_rate",
+        "lars_opt_learning_rate_decay_poly_power",
+        "lars_opt_learning_rate_decay_steps",
+        "lars_opt_learning_rate_warmup_epochs",
+        "lars_opt_momentum",
+        "lars_opt_weight_decay",
+        "weights_initialization",
+        "weights_initialization",
+        "init_stop",
+        "run_start",
+        "train_samples",
+        "eval_samples",
+        "block_start",
+        *epochs,
+        *epochs,
+        *epochs,
+        "eval_start",
+        "eval_accuracy",
+        "eval_stop",
+        "block_stop",
         "run_stop",
     ]
     times = [e["time_ms"] for e in events]
@@ -65,12 +93,20 @@ def test_each_epoch_logs_the_mean_of_the_losses_that_rank_0_has_seen(tiny_config
             progress(2, 2.0 / epoch)
             return EpochResult(samples=203, seconds=0.1, data_wait_seconds=0.0)
 
-    config = with_changes(tiny_config, hyperparameters={"num_epochs": 3, "eval_offset": 2, "eval_period": 4},
-                          data={"eval_samples": 1000, "folder": str(tmp_path / "no data")},
-                          run={"result_file": str(tmp_path / "result_0.txt")})  # fmt: skip
+    config = with_changes(
+        tiny_config,
+        hyperparameters={"num_epochs": 3, "eval_offset": 2, "eval_period": 4},
+        data={"eval_samples": 1000, "folder": str(tmp_path / "no data")},
+        run={"result_file": str(tmp_path / "result_0.txt")},
+    )
     timed_run.run(config, lambda config: Learning(config, [800], []), timed_run.Display())
-    records = [json.loads(line.split(":::MLLOG ")[1]) for line in (tmp_path / "result_0.txt").read_text().splitlines()]
-    stats = [(e["metadata"]["step"], e["value"]["train_loss"]) for e in records if e["key"] == "tracked_stats"]
+    records = [
+        json.loads(line.split(":::MLLOG ")[1])
+        for line in (tmp_path / "result_0.txt").read_text().splitlines()
+    ]
+    stats = [
+        (e["metadata"]["step"], e["value"]["train_loss"]) for e in records if e["key"] == "tracked_stats"
+    ]
     assert stats == [(1, 3.0), (2, 1.5), (3, 1.0)]
 
 
@@ -85,8 +121,12 @@ def test_what_leaves_the_closed_rules_is_said_and_logged_as_open(tiny_config, tm
     warning = "WD: the rules allow 0.0001 * 2^n with a whole n; so the log names the open division"
     for weight_decay, said in ((5e-5, []), (3e-5, [warning])):
         file.unlink(missing_ok=True)
-        config = with_changes(tiny_config, hyperparameters={"weight_decay": weight_decay}, run={"result_file": str(file)},
-                              data={"eval_samples": 1000, "folder": str(tmp_path / "no data")})
+        config = with_changes(
+            tiny_config,
+            hyperparameters={"weight_decay": weight_decay},
+            run={"result_file": str(file)},
+            data={"eval_samples": 1000, "folder": str(tmp_path / "no data")},
+        )
         timed_run.run(config, lambda config: Toy(config, [800], []), Listening())
         assert [line for line in remarks if "division" in line] == said
         division = next(line for line in file.read_text().splitlines() if '"submission_division"' in line)
@@ -106,8 +146,11 @@ def test_the_precision_that_warm_up_took_is_shown_and_stands_in_the_log_and_besi
             return super().warm_up(seed)
 
     file = tmp_path / "result_0.txt"
-    config = with_changes(tiny_config, run={"precision": "auto", "result_file": str(file)},
-                          data={"eval_samples": 1000, "folder": str(tmp_path / "no data")})
+    config = with_changes(
+        tiny_config,
+        run={"precision": "auto", "result_file": str(file)},
+        data={"eval_samples": 1000, "folder": str(tmp_path / "no data")},
+    )
     timed_run.run(config, lambda config: Choosing(config, [800], []), Listening())
     assert "it was the faster one" in remarks
     saved = json.loads(file.with_suffix(".json").read_text())
@@ -177,7 +220,12 @@ def test_provenance_is_saved_beside_the_result(tiny_config, tmp_path):
 def test_the_libraries_variables_of_the_configuration_file_are_saved(tiny_config, tmp_path, monkeypatch):
     file = tmp_path / "config.sh"
     file.write_text("export NCCL_BUFFSIZE=1\nexport BATCHSIZE=1\nexport HOROVOD_CYCLE_TIME=2\n")
-    for name, value in (("CONFIG_FILE", str(file)), ("NCCL_BUFFSIZE", "1"), ("BATCHSIZE", "1"), ("OMPI_COMM_WORLD_RANK", "0")):
+    for name, value in (
+        ("CONFIG_FILE", str(file)),
+        ("NCCL_BUFFSIZE", "1"),
+        ("BATCHSIZE", "1"),
+        ("OMPI_COMM_WORLD_RANK", "0"),
+    ):
         monkeypatch.setenv(name, value)
     run(tiny_config, tmp_path, [800])
     assert json.loads((tmp_path / "result_0.json").read_text())["environment"] == {"NCCL_BUFFSIZE": "1"}
@@ -200,5 +248,7 @@ def test_ranks_whose_data_have_different_certificates_are_refused(tiny_config):
     sha256 = hashlib.sha256(certificate.read_bytes()).hexdigest()
     assert check(int(sha256[:8], 16))["certificate_sha256"] == sha256
     for other in (0, 5):  # none, and another
-        with pytest.raises(UserError, match="different certificates, this one .*; give every machine the same"):
+        with pytest.raises(
+            UserError, match="different certificates, this one .*; give every machine the same"
+        ):
             check(other)

@@ -1,4 +1,5 @@
-"""A third framework takes a folder alone: every verb knows the toy of tests/toy, and not a line of rn50/ names it."""
+"""A third framework takes a folder alone: every verb knows the toy of tests/toy, and not a line of rn50/
+names it."""
 
 import json
 import os
@@ -19,10 +20,20 @@ def rn50(tiny_environment, tmp_path):
     """Runs a verb with FRAMEWORK=toy; returns its standard output."""
 
     def run(*arguments, status=0, **variables):
-        own = {"FRAMEWORK": "toy", "PYTHONPATH": str(ROOT / "tests" / "toy"), "RESULT_FILE": str(tmp_path / "result_0.txt")}
+        own = {
+            "FRAMEWORK": "toy",
+            "PYTHONPATH": str(ROOT / "tests" / "toy"),
+            "RESULT_FILE": str(tmp_path / "result_0.txt"),
+        }
         environment = {**os.environ, **tiny_environment, **own, **variables}
-        done = subprocess.run([sys.executable, "-m", "rn50", *arguments], env=environment, cwd=str(ROOT), capture_output=True,
-                              text=True, timeout=300)
+        done = subprocess.run(
+            [sys.executable, "-m", "rn50", *arguments],
+            env=environment,
+            cwd=str(ROOT),
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
         assert done.returncode == status, done.stdout + done.stderr
         return done.stdout
 
@@ -30,7 +41,11 @@ def rn50(tiny_environment, tmp_path):
 
 
 def test_rn50_does_not_name_it():
-    assert not [path for path in (ROOT / "rn50").rglob("*.py") if re.search(r"\btoy\b", path.read_text(), re.IGNORECASE)]
+    assert not [
+        path
+        for path in (ROOT / "rn50").rglob("*.py")
+        if re.search(r"\btoy\b", path.read_text(), re.IGNORECASE)
+    ]
 
 
 def test_it_trains_and_its_log_is_scored(rn50, tmp_path):
@@ -41,7 +56,10 @@ def test_it_trains_and_its_log_is_scored(rn50, tmp_path):
 
 def test_the_doctor_and_config_show_list_it(rn50, tiny_environment, tmp_path):
     file = tmp_path / "config_TOY.sh"
-    lines = [f"export {name}={shlex.quote(value)}" for name, value in {**tiny_environment, "FRAMEWORK": "toy"}.items()]
+    lines = [
+        f"export {name}={shlex.quote(value)}"
+        for name, value in {**tiny_environment, "FRAMEWORK": "toy"}.items()
+    ]
     file.write_text("\n".join((*lines, "export DGXSYSTEM=TOY", "")))
     found = rn50("doctor", CONFIG_FILE=str(file), DGXSYSTEM="TOY")
     assert re.search(r"packages.*numpy", found)
@@ -52,8 +70,13 @@ def test_its_throughput_and_profile_are_measured(rn50, tmp_path):
     matrix = ("--frameworks", "toy", "--ranks", "1,2", "--seconds", "1", "--rounds", "1")
     rn50("bench", "throughput", *matrix, "-o", str(tmp_path / "t"))
     cells = json.loads((tmp_path / "t" / "cells.json").read_text())["cells"]
-    assert [(each["framework"], each["ranks"], each["failure"]) for each in cells] == [("toy", 1, ""), ("toy", 2, "")]
-    assert all(each["images_per_second"][kind]["median"] > 0 for each in cells for kind in ("synthetic", "real"))
+    assert [(each["framework"], each["ranks"], each["failure"]) for each in cells] == [
+        ("toy", 1, ""),
+        ("toy", 2, ""),
+    ]
+    assert all(
+        each["images_per_second"][kind]["median"] > 0 for each in cells for kind in ("synthetic", "real")
+    )
     shown = rn50("profile", "--seconds", "1", "--rounds", "1", "--steps", "3", "-o", str(tmp_path / "p"))
     assert re.search(r"linear\b.* 1 ", shown) and "of the operators linear takes most" in shown
 

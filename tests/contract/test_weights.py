@@ -30,8 +30,14 @@ def ranks(tiny_config):
 def drawn(shapes, seed):
     """Random weights of these shapes, with variances and gammas above 0."""
     random = np.random.default_rng(seed)
-    return {name: (random.uniform(0.5, 1.5, shape) if name.endswith(("gamma", "var")) else
-                   random.standard_normal(shape) * 0.1).astype(np.float32) for name, shape in shapes.items()}
+    return {
+        name: (
+            random.uniform(0.5, 1.5, shape)
+            if name.endswith(("gamma", "var"))
+            else random.standard_normal(shape) * 0.1
+        ).astype(np.float32)
+        for name, shape in shapes.items()
+    }
 
 
 @pytest.mark.parametrize("name", sorted(FRAMEWORKS))
@@ -59,7 +65,9 @@ def test_what_is_assigned_is_what_the_network_has_and_trains_on(ranks, name):
     for (logits, labels), (others, _) in itertools.zip_longest(ours, theirs):
         np.testing.assert_array_equal(logits, others)
         assert logits.dtype == np.float32 and logits.shape == (len(labels), 10)
-    begun.optimizer.reset() if hasattr(begun, "optimizer") else [each.fill(0) for each in begun._velocities.values()]
+    begun.optimizer.reset() if hasattr(begun, "optimizer") else [
+        each.fill(0) for each in begun._velocities.values()
+    ]
     random_batch = next(fresh._synthetic().epoch())
     for rank in (begun, fresh):
         rank._train_step(random_batch, 0.1)
@@ -76,7 +84,10 @@ def test_weights_of_one_framework_evaluate_in_another(ranks, one, other):
     ours.train_epoch(1, lambda samples, loss: None)
     theirs.assign(ours.weights())
     correct, total = ours.evaluate()
-    predicted = [[(logits.argmax(axis=1) == labels).sum() for logits, labels in rank.predictions()] for rank in (ours, theirs)]
+    predicted = [
+        [(logits.argmax(axis=1) == labels).sum() for logits, labels in rank.predictions()]
+        for rank in (ours, theirs)
+    ]
     assert total == EVAL_SAMPLES and predicted[0] == predicted[1] and sum(predicted[0]) == correct
     theirs.open_data()
     assert theirs.evaluate() == (correct, total)
@@ -125,11 +136,16 @@ def test_rounded_as_in_int8(tiny_config, name):
     plain, _, _ = of_weights(name, tiny_config, begun)
     rounds = with_changes(tiny_config, run={"quantization": "int8", "precision": "auto"})
     logits, ended, precision = of_weights(name, rounds, begun)
-    rounded = {each: quantization.rounded_weight(array) if each.endswith("_weight") else array for each, array in begun.items()}
+    rounded = {
+        each: quantization.rounded_weight(array) if each.endswith("_weight") else array
+        for each, array in begun.items()
+    }
     weights_alone, _, _ = of_weights(name, tiny_config, rounded)
     scale = np.abs(plain).max()
     assert precision.name == "float32" and "QUANTIZATION=int8" in precision.reason
     assert 1e-4 < np.abs(logits - plain).max() / scale < 0.1
     assert np.abs(logits - weights_alone).max() / scale > 1e-4  # inputs are rounded too
     for each in sparsity.pruned(ended):
-        assert (ended[each] != begun[each]).any() and np.abs(ended[each] - quantization.rounded_weight(ended[each])).max() > 0
+        assert (ended[each] != begun[each]).any() and np.abs(
+            ended[each] - quantization.rounded_weight(ended[each])
+        ).max() > 0

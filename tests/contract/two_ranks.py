@@ -1,9 +1,11 @@
-"""Trains a few steps on batches that every rank count divides differently, and saves the weights: one rank of test_two_ranks.py.
+"""Trains a few steps on batches that every rank count divides differently, and saves the weights: one rank of
+test_two_ranks.py.
 
     python two_ranks.py OUT.npz             one process, or one rank under a launcher
 
-The environment describes the configuration; DGXNGPU ranks share the batches. Batch norm uses its running statistics, which no
-step changes here, in place of the batch's: a half batch has other statistics than a whole one, and all the rest has to agree.
+The environment describes the configuration; DGXNGPU ranks share the batches. Batch norm uses its running
+statistics, which no step changes here, in place of the batch's: a half batch has other statistics than a
+whole one, and all the rest has to agree.
 """
 
 import sys
@@ -34,7 +36,8 @@ def main(out: str) -> None:
         padded[0][:samples], padded[1][:samples] = images[real], labels[real]
         batch = framework.batch(*padded, samples, samples * ranks)
         trainer._train_step(batch, 0.5 + 0.1 * step)
-        # An evaluation between two steps: in MXNet it reorders weights in memory, which must not reach Horovod.
+        # An evaluation between two steps: in MXNet it reorders weights in memory, which must not reach
+        # Horovod.
         framework.infer(trainer, batch)
     np.savez(out.replace("RANK", str(rank)), **framework.weights(trainer))
     trainer.communicator.barrier()

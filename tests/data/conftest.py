@@ -1,4 +1,5 @@
-"""Packed data sets: a small one to be certified or spoilt, and a tree of images with what packing makes of it."""
+"""Packed data sets: a small one to be certified or spoilt, and a tree of images with what packing makes of
+it."""
 
 import shutil
 

@@ -1,4 +1,5 @@
-"""Reads what a DALI pipeline is made of out of its serialised form, or where no driver lets DALI serialise it, out of Python."""
+"""Reads what a DALI pipeline is made of out of its serialised form, or where no driver lets DALI serialise
+it, out of Python."""
 
 import struct
 from collections.abc import Iterator
@@ -11,19 +12,31 @@ Operator = tuple[str, dict[str, Any]]
 
 
 def serialised(pipeline: Any) -> list[Operator]:
-    """(operator, arguments) in the order of the graph, out of ``pipeline.serialize()``; the first is the pipeline itself."""
-    # PipelineDef has its operators in field 5; an operator its name in 1 and its arguments in 4; an argument its name in 1, its
-    # type in 2, and its value in 3 (float), 4 (int), 5 (string), 6 (bool) or 7 (elements).
+    """(operator, arguments) in the order of the graph, out of ``pipeline.serialize()``; the first is the
+    pipeline itself."""
+    # PipelineDef has its operators in field 5; an operator its name in 1 and its arguments in 4; an argument
+    # its name in 1, its type in 2, and its value in 3 (float), 4 (int), 5 (string), 6 (bool) or 7 (elements).
     content = list(_fields(pipeline.serialize()))
-    graph = [("pipeline", {name: _signed(value) for name, number in (("num_threads", 1), ("batch_size", 2), ("seed", 8))
-                           for field, value in content if field == number})]  # fmt: skip
+    graph = [
+        (
+            "pipeline",
+            {
+                name: _signed(value)
+                for name, number in (("num_threads", 1), ("batch_size", 2), ("seed", 8))
+                for field, value in content
+                if field == number
+            },
+        )
+    ]
     for field, value in content:
         if field == 5:
             inside = list(_fields(value))
-            graph.append((
-                next(text.decode() for number, text in inside if number == 1),
-                dict(_argument(text) for number, text in inside if number == 4),
-            ))  # fmt: skip
+            graph.append(
+                (
+                    next(text.decode() for number, text in inside if number == 1),
+                    dict(_argument(text) for number, text in inside if number == 4),
+                )
+            )
     return graph
 
 
@@ -78,11 +91,17 @@ def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
 
 
 def in_python(pipeline: Any) -> list[Operator]:
-    """(operator, arguments) as DALI's Python side holds them after it has checked their names and types; no driver is needed."""
+    """(operator, arguments) as DALI's Python side holds them after it has checked their names and types; no
+    driver is needed."""
     pipeline._build_graph()
     numbers = {
-        "num_threads": pipeline.num_threads, "batch_size": pipeline.max_batch_size, "device_id": pipeline.device_id,
+        "num_threads": pipeline.num_threads,
+        "batch_size": pipeline.max_batch_size,
+        "device_id": pipeline.device_id,
         "seed": pipeline.seed,
-    }  # fmt: skip
+    }
     operators = [node._op for node in pipeline._ops]
-    return [("pipeline", numbers), *((each.schema_name, {**each._init_args, "device": each.device}) for each in operators)]
+    return [
+        ("pipeline", numbers),
+        *((each.schema_name, {**each._init_args, "device": each.device}) for each in operators),
+    ]

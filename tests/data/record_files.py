@@ -142,8 +142,11 @@ def swap_sets(folder):
 
 
 def shift_labels(records):
-    """Every label is that of the next class, as where the validation set was sorted by another list than the training set."""
-    records.all = [encode_image(key, (records.label(key) + 1) % 6, records.image(key)) for key in range(len(records.all))]
+    """Every label is that of the next class, as where the validation set was sorted by another list than the
+    training set."""
+    records.all = [
+        encode_image(key, (records.label(key) + 1) % 6, records.image(key)) for key in range(len(records.all))
+    ]
 
 
 def relabel(label):
@@ -163,5 +166,7 @@ def half(records):
 def assert_found(verdict, file, record, says):
     assert not verdict.passed
     found = [finding for finding in verdict.faults.kept if (finding.file, finding.record) == (file, record)]
-    assert any(re.search(says, finding.text) for finding in found), [str(finding) for finding in verdict.faults.kept]
+    assert any(re.search(says, finding.text) for finding in found), [
+        str(finding) for finding in verdict.faults.kept
+    ]
     assert all(finding.remedy and "\n" not in str(finding) for finding in verdict.faults.kept)

@@ -38,7 +38,14 @@ SPOILT = [
     ("length, 256s", flip(5), "train.rec", 5, "record|bytes", True),
     ("length, millions", flip(6, 7), "train.rec", 5, "says .* bytes where", True),
     ("continuation flag", flip(7, 5), "train.rec", 5, "part|flag|cut where", True),
-    ("continuation flag, last", flip(7, 6), "train.rec", 5, "continuation flag 2 where a record begins", True),
+    (
+        "continuation flag, last",
+        flip(7, 6),
+        "train.rec",
+        5,
+        "continuation flag 2 where a record begins",
+        True,
+    ),
     ("header flag", flip(8), "train.rec", 5, "announces an array of 1 labels", True),
     ("label, sign", flip(15, 7), "train.rec", 5, "with a bit that nobody reads set|no class", True),
     ("label, exponent", flip(15, 6), "train.rec", 5, "has label .*(no class of|in the packing list)", False),
@@ -53,11 +60,32 @@ SPOILT = [
         (f"truncated at {left}", truncate(left), "train.rec", 23, "ends after|says", True)
         for left in (1, 4, 7, 8, 9, 20, 31, 32, 33, 500)
     ],
-    ("truncated before the last record", truncate(0), "train.idx", 23, r"points to byte \d+, and train.rec has", True),
-    ("last record gone from both", change(lambda r: r.all.pop()), "train.idx", None, "23 records, 1 fewer than the 24", True),
+    (
+        "truncated before the last record",
+        truncate(0),
+        "train.idx",
+        23,
+        r"points to byte \d+, and train.rec has",
+        True,
+    ),
+    (
+        "last record gone from both",
+        change(lambda r: r.all.pop()),
+        "train.idx",
+        None,
+        "23 records, 1 fewer than the 24",
+        True,
+    ),
     ("record missing", change(lambda r: r.all.pop(5)), "train.rec", 5, "has the id 6", True),
     ("record twice", change(lambda r: r.all.insert(5, r.all[4])), "train.rec", 5, "has the id 4", True),
-    ("record in the place of another", change(lambda r: r.all.__setitem__(5, r.all[4])), "train.rec", 5, "has the id 4", True),
+    (
+        "record in the place of another",
+        change(lambda r: r.all.__setitem__(5, r.all[4])),
+        "train.rec",
+        5,
+        "has the id 4",
+        True,
+    ),
     (
         "copy under the other's id",
         put(5, lambda r: encode_image(5, r.label(4), r.image(4))),
@@ -103,10 +131,24 @@ SPOILT = [
     ),
     ("two records changed places", change(lambda r: swap(r.all, 3, 8)), "train.rec", 3, "has the id 8", True),
     ("offsets swapped", lines(swap_columns(1)), "train.idx", 4, "line 5 points to byte", True),
-    ("keys swapped", lines(swap_columns(0)), "train.rec", 3, "has the id 3, and its line in the index the key 8", True),
+    (
+        "keys swapped",
+        lines(swap_columns(0)),
+        "train.rec",
+        3,
+        "has the id 3, and its line in the index the key 8",
+        True,
+    ),
     ("lines swapped", lines(lambda k: swap(k, 3, 8)), "train.idx", 4, "not behind the line before it", True),
     ("line twice", lines(lambda k: k.insert(5, k[4])), "train.idx", 5, "has the key 4", True),
-    ("line missing", lines(lambda k: k.pop(5) and None), "train.rec", 4, r"\d+ bytes behind it belong to no record", True),
+    (
+        "line missing",
+        lines(lambda k: k.pop(5) and None),
+        "train.rec",
+        4,
+        r"\d+ bytes behind it belong to no record",
+        True,
+    ),
     (
         "offset 4 too far",
         lines(lambda k: k.__setitem__(5, f"5\t{int(k[5].split()[1]) + 4}")),
@@ -131,7 +173,14 @@ SPOILT = [
         "points to byte",
         True,
     ),
-    ("index is no index", lambda f: (f / "val.idx").write_text("<html>"), "val.idx", None, "not an index", True),
+    (
+        "index is no index",
+        lambda f: (f / "val.idx").write_text("<html>"),
+        "val.idx",
+        None,
+        "not an index",
+        True,
+    ),
     (
         "index of the other set",
         lambda f: shutil.copy(str(f / "val.idx"), str(f / "train.idx")),
@@ -146,7 +195,14 @@ SPOILT = [
     ("negative label", relabel(-1), "train.rec", 5, "has label -1, no class", True),
     ("label between classes", relabel(2.5), "train.rec", 5, "has label 2.5, no class", True),
     ("label not a number", relabel(float("nan")), "train.rec", 5, "has label nan, no class", True),
-    ("validation labels of another list", change(shift_labels, "val"), "val.rec", 0, "in the packing list label", False),
+    (
+        "validation labels of another list",
+        change(shift_labels, "val"),
+        "val.rec",
+        0,
+        "in the packing list label",
+        False,
+    ),
     (
         "all validation labels 0",
         change(lambda r: setattr(r, "all", [encode_image(k, 0, r.image(k)) for k in range(12)]), "val"),
@@ -155,7 +211,14 @@ SPOILT = [
         "label 5.* has 0 images",
         True,
     ),
-    ("empty JPEG", put(5, lambda r: encode_image(5, r.label(5), b"")), "train.rec", 5, "is no JPEG, it is empty", True),
+    (
+        "empty JPEG",
+        put(5, lambda r: encode_image(5, r.label(5), b"")),
+        "train.rec",
+        5,
+        "is no JPEG, it is empty",
+        True,
+    ),
     ("JPEG cut in half", put(5, half), "train.rec", 5, "does not decode.*truncated", True),
     (
         "JPEG cut in its header",
@@ -173,8 +236,22 @@ SPOILT = [
         "is no JPEG, it starts",
         True,
     ),
-    ("no header", put(5, lambda r: encode_record(b"short")), "train.rec", 5, "has 5 bytes, an image record at least 24", True),
-    ("magic word unescaped", put(5, unescaped), "train.rec", 5, "holds the magic word, at which it should have been cut", True),
+    (
+        "no header",
+        put(5, lambda r: encode_record(b"short")),
+        "train.rec",
+        5,
+        "has 5 bytes, an image record at least 24",
+        True,
+    ),
+    (
+        "magic word unescaped",
+        put(5, unescaped),
+        "train.rec",
+        5,
+        "holds the magic word, at which it should have been cut",
+        True,
+    ),
     (
         "part missing",
         put(5, lambda r: encode_record(r.all[5][8:36] + MAGIC + b"more")[:36]),
@@ -183,7 +260,14 @@ SPOILT = [
         "ends after 0 bytes",
         True,
     ),
-    ("padding", put(5, lambda r: encode_record(r.image(5)[:41])[:-1] + b"\1"), "train.rec", 5, "not filled up with zeros", True),
+    (
+        "padding",
+        put(5, lambda r: encode_record(r.image(5)[:41])[:-1] + b"\1"),
+        "train.rec",
+        5,
+        "not filled up with zeros",
+        True,
+    ),
     (
         "class list in another order",
         lines(lambda k: swap(k, 1, 2), "classes.txt"),
@@ -232,14 +316,18 @@ def test_the_list_is_long():
     assert len(SPOILT) >= 25
 
 
-@pytest.mark.parametrize("spoil, file, record, says", [case[1:5] for case in SPOILT], ids=[case[0] for case in SPOILT])
+@pytest.mark.parametrize(
+    "spoil, file, record, says", [case[1:5] for case in SPOILT], ids=[case[0] for case in SPOILT]
+)
 def test_what_is_spoilt_is_found(data, spoil, file, record, says):
     spoil(data)
     assert_found(certify(data, workers=1), file, record, says)
 
 
 @pytest.mark.parametrize(
-    "spoil, file, record, says", [case[1:5] for case in SPOILT if case[5]], ids=[case[0] for case in SPOILT if case[5]]
+    "spoil, file, record, says",
+    [case[1:5] for case in SPOILT if case[5]],
+    ids=[case[0] for case in SPOILT if case[5]],
 )
 def test_it_is_found_without_the_packing_list(bare, spoil, file, record, says):
     spoil(bare)

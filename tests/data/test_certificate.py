@@ -73,7 +73,12 @@ def test_the_known_oddities_of_imagenet_are_remarks(data, bare):
     Image.fromarray(picture, "CMYK").save(str(data / "cmyk.jpg"))
     cmyk = (data / "cmyk.jpg").read_bytes()
     png = cv2.imencode(".png", picture[:, :, :3])[1].tobytes()
-    for at, image in ((3, cmyk), (4, png), (5, records.image(6)), (7, records.image(7).replace(b"\xff\xd9", b""))):
+    for at, image in (
+        (3, cmyk),
+        (4, png),
+        (5, records.image(6)),
+        (7, records.image(7).replace(b"\xff\xd9", b"")),
+    ):
         records.all[at] = encode_image(at, records.label(at), image)
     records.write()
     verdict = certify(data, decode=True, numbers=NUMBERS)
@@ -82,8 +87,15 @@ def test_the_known_oddities_of_imagenet_are_remarks(data, bare):
         ("PNG", "train.rec", 4),
         ("duplicate", "train.rec", 6),
     }
-    assert [finding.record for finding in verdict.faults.kept] == [7]  # no end-of-image marker: decoders call that truncated
-    assert verdict.remarks.counts["CMYK"] == verdict.remarks.counts["PNG"] == verdict.remarks.counts["duplicate"] == 1
+    assert [finding.record for finding in verdict.faults.kept] == [
+        7
+    ]  # no end-of-image marker: decoders call that truncated
+    assert (
+        verdict.remarks.counts["CMYK"]
+        == verdict.remarks.counts["PNG"]
+        == verdict.remarks.counts["duplicate"]
+        == 1
+    )
 
 
 def test_an_image_in_both_sets_is_named_with_both_labels(bare):
@@ -91,9 +103,13 @@ def test_an_image_in_both_sets_is_named_with_both_labels(bare):
     label = (val.label(3) + 1) % 6
     train.all[5] = encode_image(5, label, val.image(3))
     train.write()
-    duplicates = [finding for finding in certify(bare, numbers=NUMBERS).remarks.kept if finding.kind == "duplicate"]
+    duplicates = [
+        finding for finding in certify(bare, numbers=NUMBERS).remarks.kept if finding.kind == "duplicate"
+    ]
     assert [(finding.file, finding.record) for finding in duplicates] == [("val.rec", 3)]
-    assert f"record 5 of train.rec, with label {val.label(3):g} here and {label:g} there" in duplicates[0].text
+    assert (
+        f"record 5 of train.rec, with label {val.label(3):g} here and {label:g} there" in duplicates[0].text
+    )
 
 
 def test_an_archive_that_was_unpacked_twice_is_a_fault(bare):
@@ -109,19 +125,26 @@ def test_many_findings_of_a_kind_are_counted(bare):
     records.all = [encode_image(key, 0, b"no JPEG") for key in range(24)]
     records.write()
     faults = certify(bare, numbers=NUMBERS, workers=1).faults
-    assert faults.counts["image"] == 24 and len([finding for finding in faults.kept if finding.kind == "image"]) == KEPT
+    assert (
+        faults.counts["image"] == 24
+        and len([finding for finding in faults.kept if finding.kind == "image"]) == KEPT
+    )
 
 
 def test_without_any_record_imagenet_is_expected(bare):
     verdict = certify(bare)
-    assert f"1,281,143 fewer than the {rules.TRAIN_SAMPLES:,} of ImageNet" in " ".join(map(str, verdict.faults.kept))
+    assert f"1,281,143 fewer than the {rules.TRAIN_SAMPLES:,} of ImageNet" in " ".join(
+        map(str, verdict.faults.kept)
+    )
 
 
 def test_classes_of_imagenet_have_their_numbers(monkeypatch, bare):
     monkeypatch.setattr(rules, "CLASSES", 6)
     monkeypatch.setattr(rules, "TRAIN_SAMPLES", 24)
     monkeypatch.setattr(rules, "EVAL_SAMPLES", 12)
-    monkeypatch.setattr("rn50.data.certification.certify.IMAGENET_PER_CLASS", {"train": (3, 5), "val": (2, 2)})
+    monkeypatch.setattr(
+        "rn50.data.certification.certify.IMAGENET_PER_CLASS", {"train": (3, 5), "val": (2, 2)}
+    )
     assert certify(bare).certificate.content["imagenet"] is True
     (bare / CERTIFICATE).unlink()
     relabel((Records(bare, "val").label(5) + 1) % 6)(bare)  # of train: 3 and 5 images, which may be
@@ -141,16 +164,30 @@ def test_a_missing_file_is_one_line(data, name):
         certify(data)
 
 
-@pytest.mark.parametrize("text, says", [
-    ("{", "no JSON"), ("[" * 99_999, "no JSON .nested"), ("[]", "damaged, it is no JSON object"),
-    ('{"classes": NaN}', "no JSON"), ('{"passed": true, "classes": 2, "train": 1e99, "val": 1}', "damaged, it"),
-    ('{"passed": true, "classes": 2, "train": 1, "val": 1, "files": []}', "damaged, it does not say what each file is"),
-    ('{"passed": true, "classes": 2, "train": 1, "val": 1, "files": {"train.rec": 1}}', "damaged, it does not say"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text, says",
+    [
+        ("{", "no JSON"),
+        ("[" * 99_999, "no JSON .nested"),
+        ("[]", "damaged, it is no JSON object"),
+        ('{"classes": NaN}', "no JSON"),
+        ('{"passed": true, "classes": 2, "train": 1e99, "val": 1}', "damaged, it"),
+        (
+            '{"passed": true, "classes": 2, "train": 1, "val": 1, "files": []}',
+            "damaged, it does not say what each file is",
+        ),
+        (
+            '{"passed": true, "classes": 2, "train": 1, "val": 1, "files": {"train.rec": 1}}',
+            "damaged, it does not say",
+        ),
+    ],
+)
 def test_a_damaged_certificate_is_one_line(data, text, says):
     (data / CERTIFICATE).write_text(text)
     for read in (certify, certificate.read):
-        with pytest.raises(UserError, match=rf"{CERTIFICATE}: {says}.*; take it from another copy of the data, or delete it$"):
+        with pytest.raises(
+            UserError, match=rf"{CERTIFICATE}: {says}.*; take it from another copy of the data, or delete it$"
+        ):
             read(data)
 
 
@@ -171,7 +208,11 @@ def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(data):
 
 
 def test_an_index_is_read_once_and_its_hash_is_that_of_what_was_audited(data, monkeypatch):
-    wanted, opened, open_regular = hashlib.sha256((data / "val.idx").read_bytes()).hexdigest(), [], files.open_regular
+    wanted, opened, open_regular = (
+        hashlib.sha256((data / "val.idx").read_bytes()).hexdigest(),
+        [],
+        files.open_regular,
+    )
 
     def replaced_behind(path, *arguments):
         stream = open_regular(path, *arguments)
@@ -181,15 +222,22 @@ def test_an_index_is_read_once_and_its_hash_is_that_of_what_was_audited(data, mo
         return stream
 
     monkeypatch.setattr(files, "open_regular", replaced_behind)
-    report = audit(PackedSplit(data, "val", classes=6), decode=False, workers=1, progress=lambda records: None)
+    report = audit(
+        PackedSplit(data, "val", classes=6), decode=False, workers=1, progress=lambda records: None
+    )
     assert opened == ["val.idx", "val.rec"]
     assert report.files["val.idx"]["sha256"] == wanted and not report.faults.counts
 
 
-@pytest.mark.parametrize("name, text", [
-    ("classes.txt", "..\nb\n"), ("classes.txt", "/tmp/x\nb\n"), ("train.tsv", "0\t0\t00\ta/..\n"),
-    ("train.tsv", "0\t0\t00\t/a/b\n"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name, text",
+    [
+        ("classes.txt", "..\nb\n"),
+        ("classes.txt", "/tmp/x\nb\n"),
+        ("train.tsv", "0\t0\t00\ta/..\n"),
+        ("train.tsv", "0\t0\t00\t/a/b\n"),
+    ],
+)
 def test_no_name_of_a_list_leaves_its_folder(data, name, text):
     (data / name).write_text(text)
     with pytest.raises(UserError, match=f"{name}: (line 1 is not|.* is no name of a folder)"):
@@ -199,7 +247,9 @@ def test_no_name_of_a_list_leaves_its_folder(data, name, text):
 @pytest.mark.parametrize("record", [{"lists": []}, {"lists": {"../../x": "00"}}, {"source": 1}])
 def test_a_record_of_another_shape_is_one_line(data, record):
     (data / "pack.json").write_text(json.dumps({"classes": 2, "train": 1, "val": 1, **record}))
-    with pytest.raises(UserError, match="pack.json: damaged, not what rn50 pack writes; take it from another copy"):
+    with pytest.raises(
+        UserError, match="pack.json: damaged, not what rn50 pack writes; take it from another copy"
+    ):
         certify(data)
 
 
@@ -216,11 +266,15 @@ def test_records_in_parts_are_verified(tmp_path):
 def configured(tiny_config, data):
     """A configuration of the packed set, which is certified."""
     certify(data)
-    return with_changes(tiny_config, data={"folder": str(data), "classes": 6, "train_samples": 24, "eval_samples": 12})
+    return with_changes(
+        tiny_config, data={"folder": str(data), "classes": 6, "train_samples": 24, "eval_samples": 12}
+    )
 
 
 def test_a_run_takes_data_that_match(configured, data):
-    assert certificate.check(configured).sha256 == hashlib.sha256((data / CERTIFICATE).read_bytes()).hexdigest()
+    assert (
+        certificate.check(configured).sha256 == hashlib.sha256((data / CERTIFICATE).read_bytes()).hexdigest()
+    )
     (data / CERTIFICATE).unlink()
     assert certificate.check(configured) is None
 
@@ -241,30 +295,46 @@ def test_a_run_refuses_data_that_do_not_match(configured, field, value, says):
 def test_a_run_refuses_files_that_changed(configured, data):
     with (data / "val.rec").open("ab") as stream:
         stream.write(b"more")
-    with pytest.raises(UserError, match=r"val\.rec: has \d+ bytes, and \d+ when it was certified; .*rn50 verify"):
+    with pytest.raises(
+        UserError, match=r"val\.rec: has \d+ bytes, and \d+ when it was certified; .*rn50 verify"
+    ):
         certificate.check(configured)
 
 
 def test_a_run_refuses_data_at_fault(configured, data):
     flip(700)(data)
     assert not certify(data).passed
-    with pytest.raises(UserError, match=rf"{CERTIFICATE}: rn50 verify found these data at fault; run rn50 verify"):
+    with pytest.raises(
+        UserError, match=rf"{CERTIFICATE}: rn50 verify found these data at fault; run rn50 verify"
+    ):
         certificate.check(configured)
 
 
 def test_the_command_says_what_it_found_and_exits_1(data):
     def run(*options):
         return subprocess.run(
-            [sys.executable, "-m", "rn50", "verify", str(data), *options], cwd=ROOT, capture_output=True, text=True
+            [sys.executable, "-m", "rn50", "verify", str(data), *options],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
         )
 
     done = run()
-    assert done.returncode == 0 and "whole: 24 + 12 images of 6 classes (as pack.json says; not the benchmark" in done.stdout
+    assert (
+        done.returncode == 0
+        and "whole: 24 + 12 images of 6 classes (as pack.json says; not the benchmark" in done.stdout
+    )
     flip(700)(data)
     done = run()
-    assert done.returncode == 1 and "FAULT  train.rec: record 5: the image is not the one that was packed" in done.stdout
+    assert (
+        done.returncode == 1
+        and "FAULT  train.rec: record 5: the image is not the one that was packed" in done.stdout
+    )
     done = run("--json")
-    assert done.returncode == 1 and json.loads(done.stdout)["faults"]["counts"] == {"content": 1, "changed": 1}
+    assert done.returncode == 1 and json.loads(done.stdout)["faults"]["counts"] == {
+        "content": 1,
+        "changed": 1,
+    }
     shutil.rmtree(str(data))
     done = run()
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and "Traceback" not in done.stderr
@@ -275,7 +345,10 @@ def test_headers_of_every_kind_are_read(quality):
     picture = np.random.RandomState(0).randint(0, 255, (40, 50, 3), np.uint8)
     for options in ([], [cv2.IMWRITE_JPEG_PROGRESSIVE, 1], [cv2.IMWRITE_JPEG_RST_INTERVAL, 2]):
         jpeg = cv2.imencode(".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, quality, *options])[1].tobytes()
-        assert read_header(jpeg) == (None, False, 3, jpeg.index(b"\xff\xda") + 2) and decoding_fault(jpeg) is None
+        assert (
+            read_header(jpeg) == (None, False, 3, jpeg.index(b"\xff\xda") + 2)
+            and decoding_fault(jpeg) is None
+        )
         assert has_end(jpeg + bytes(100), read_header(jpeg))
         for kept in (0.4, 0.7, 0.9):
             cut = jpeg[: int(len(jpeg) * kept)]

@@ -1,4 +1,5 @@
-"""The operator that resizes, mirrors and normalises crops on a CPU gives what DALI's own operators give, and the definition."""
+"""The operator that resizes, mirrors and normalises crops on a CPU gives what DALI's own operators give, and
+the definition."""
 
 import os
 import subprocess
@@ -14,7 +15,20 @@ from tests.data.test_augmentation import bilinear
 pytest.importorskip("nvidia.dali")
 from nvidia.dali import fn, pipeline_def, types
 
-SHAPES = [(1, 1), (1, 9), (7, 1), (2, 2), (32, 32), (33, 31), (31, 33), (64, 64), (20, 90), (375, 500), (500, 333), (13, 17)]
+SHAPES = [
+    (1, 1),
+    (1, 9),
+    (7, 1),
+    (2, 2),
+    (32, 32),
+    (33, 31),
+    (31, 33),
+    (64, 64),
+    (20, 90),
+    (375, 500),
+    (500, 333),
+    (13, 17),
+]
 """Heights and widths of crops: smaller, of the same size, larger, and no more than one pixel."""
 SIZE = 32
 
@@ -34,19 +48,27 @@ def both(images, mirrored, layout, size=SIZE):
         mirror = fn.external_source(source=lambda: flags, batch=True)
         resized = fn.resize(crop, size=(size, size), interp_type=types.INTERP_LINEAR, antialias=False)
         how = {"mean": rules.MEAN, "std": rules.STD, "dtype": types.FLOAT, "output_layout": layout}
-        theirs = fn.crop_mirror_normalize(resized, mirror=fn.cast(fn.squeeze(mirror, axes=0), dtype=types.INT32), **how)
+        theirs = fn.crop_mirror_normalize(
+            resized, mirror=fn.cast(fn.squeeze(mirror, axes=0), dtype=types.INT32), **how
+        )
         return cpu_augment.augment(crop, mirror, size, layout), theirs
 
     made = pipeline()
     made.build()
     arrays = [np.stack([np.array(sample) for sample in output]) for output in made.run()]
-    return [(each.transpose(0, 2, 3, 1) if layout == "CHW" else each) * np.float32(rules.STD) + np.float32(rules.MEAN)
-            for each in arrays]  # fmt: skip
+    return [
+        (each.transpose(0, 2, 3, 1) if layout == "CHW" else each) * np.float32(rules.STD)
+        + np.float32(rules.MEAN)
+        for each in arrays
+    ]
 
 
 @pytest.mark.parametrize("layout", ["CHW", "HWC"])
-@pytest.mark.parametrize("mirrored", [[0] * len(SHAPES), [1] * len(SHAPES), [0, 1] * (len(SHAPES) // 2)],
-                         ids=["none", "all", "every other"])  # fmt: skip
+@pytest.mark.parametrize(
+    "mirrored",
+    [[0] * len(SHAPES), [1] * len(SHAPES), [0, 1] * (len(SHAPES) // 2)],
+    ids=["none", "all", "every other"],
+)
 def test_it_gives_what_dalis_operators_give(layout, mirrored):
     ours, theirs = both(crops(), mirrored, layout)
     difference = np.abs(ours - theirs)
@@ -61,7 +83,9 @@ def test_it_is_the_definition():
     ours, _ = both(images, [0] * len(images), "CHW")
     for made, image in zip(ours, images, strict=False):
         height, width = image.shape[:2]
-        assert np.abs(made - bilinear(image.astype(np.float64), 0, 0, width, height, SIZE, SIZE)).max() < 0.51  # it is rounded
+        assert (
+            np.abs(made - bilinear(image.astype(np.float64), 0, 0, width, height, SIZE, SIZE)).max() < 0.51
+        )  # it is rounded
 
 
 @pytest.mark.parametrize("size", [8, 48, 224])
@@ -78,9 +102,12 @@ def test_it_is_compiled_once():
 
 
 def compile_apart(cache):
-    """A process of its own compiles, with Numba's cache in ``cache``. (files of the cache, by name: when written)"""
+    """A process of its own compiles, with Numba's cache in ``cache``. (files of the cache, by name: when
+    written)"""
     code = f"from rn50.data.pipeline import cpu_augment; cpu_augment.compiled({SIZE}, 'CHW')"
-    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "NUMBA_CACHE_DIR": str(cache)}, capture_output=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "NUMBA_CACHE_DIR": str(cache)}, capture_output=True
+    )
     assert done.returncode == 0 and not done.stderr, done.stderr
     return {path.name: path.stat().st_mtime_ns for path in cache.glob("*/*.nbc")} if cache.is_dir() else {}
 

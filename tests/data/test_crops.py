@@ -1,4 +1,5 @@
-"""NumPy crops images where no DALI does it: the windows are those of the definition, the pixels those of the tests' reference."""
+"""NumPy crops images where no DALI does it: the windows are those of the definition, the pixels those of the
+tests' reference."""
 
 import cv2
 import numpy as np
@@ -49,7 +50,9 @@ def training_input(jpeg, size, min_area, random):
 
 
 def noise(width, height):
-    return encoded(ramps(width, height, np.add.outer(np.arange(height) * 3, np.arange(width) * 2) % 256 // 4 + 96))
+    return encoded(
+        ramps(width, height, np.add.outer(np.arange(height) * 3, np.arange(width) * 2) % 256 // 4 + 96)
+    )
 
 
 @pytest.mark.parametrize("size", [32, 224])
@@ -59,7 +62,9 @@ def test_crops_are_those_of_the_reference_and_half_of_them_mirrored(size):
     for seed in range(60):
         made = training_input(jpeg, size, 0.1, np.random.default_rng(seed))
         assert made.dtype == np.uint8 and made.shape == (size, size, 3)
-        x, y, w, h = (int(each) for each in crops.random_window(WIDTH, HEIGHT, 0.1, np.random.default_rng(seed)))
+        x, y, w, h = (
+            int(each) for each in crops.random_window(WIDTH, HEIGHT, 0.1, np.random.default_rng(seed))
+        )
         expected = bilinear(source, x, y, w, h, size, size, cut_out=True)
         errors = [np.abs(each - expected).max() for each in (made, made[:, ::-1])]
         assert min(errors) < 2.5 < max(errors)  # grey levels: rounding, and two decoders

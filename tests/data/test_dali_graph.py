@@ -1,9 +1,11 @@
-"""Every setting of the input pipeline reaches its operator, or is said to have no effect: read out of the graphs that DALI makes.
+"""Every setting of the input pipeline reaches its operator, or is said to have no effect: read out of the
+graphs that DALI makes.
 
-A CPU graph is built, serialised and parsed. Of a GPU graph DALI 1.34 makes without a driver the Python side only: every operator
-with its arguments, whose names and types it checks against the operator's schema. The backend, and with it ``serialize()``, wants
-libcuda.so.1 and a GPU (a test near the end holds it to that). So that a GPU's operators accept these values when they are built,
-and that nvJPEG heeds them, only ``make test-gpu`` can see.
+A CPU graph is built, serialised and parsed. Of a GPU graph DALI 1.34 makes without a driver the Python side
+only: every operator with its arguments, whose names and types it checks against the operator's schema. The
+backend, and with it ``serialize()``, wants libcuda.so.1 and a GPU (a test near the end holds it to that). So
+that a GPU's operators accept these values when they are built, and that nvJPEG heeds them, only ``make
+test-gpu`` can see.
 """
 
 import dataclasses
@@ -29,15 +31,26 @@ MIB = 1 << 20
 
 # A value that is not the default, in any configuration below.
 OTHER = {
-    "threads": 5, "prefetch_queue_depth": 7, "hw_decoder_load": 0.75, "roi_decode": True, "cache_size_mb": 123,
-    "nvjpeg_padding_mb": 17, "preallocate_width": 5980, "preallocate_height": 6430, "decoder_buffer_hint": 1111,
-    "crop_buffer_hint": 2222, "normalize_buffer_hint": 3333, "tmp_buffer_hint": 4444, "dont_use_mmap": True,
+    "threads": 5,
+    "prefetch_queue_depth": 7,
+    "hw_decoder_load": 0.75,
+    "roi_decode": True,
+    "cache_size_mb": 123,
+    "nvjpeg_padding_mb": 17,
+    "preallocate_width": 5980,
+    "preallocate_height": 6430,
+    "decoder_buffer_hint": 1111,
+    "crop_buffer_hint": 2222,
+    "normalize_buffer_hint": 3333,
+    "tmp_buffer_hint": 4444,
+    "dont_use_mmap": True,
     "input_batch_multiplier": 3,
-}  # fmt: skip
+}
 DECODERS = ("decoders__Image", "decoders__ImageRandomCrop")
 RESIZERS = ("Resize", "RandomResizedCrop")
 OURS = "NumbaFunction"
-"""On a CPU it does all that comes after the decoding of a crop; what it does is told by test_cpu_augment.py."""
+"""On a CPU it does all that comes after the decoding of a crop; what it does is told by
+test_cpu_augment.py."""
 # Knob -> the operators that get it, the argument's name, and its value there.
 ON_EVERY_DEVICE = {
     "threads": (("pipeline",), "num_threads", 5),
@@ -64,7 +77,9 @@ def with_settings(config, form, **changes):
 def graph(config, form, split="train"):
     """The operators of its graph and how deep it prefetches."""
     pipeline = dali.define(config, split, 0, 1, 3, form)
-    ours = form.device_id is None and split == "train" and config.input_pipeline.roi_decode  # DALI serialises no operator of ours
+    ours = (
+        form.device_id is None and split == "train" and config.input_pipeline.roi_decode
+    )  # DALI serialises no operator of ours
     read = dali_graph.in_python if ours or form.device_id is not None else dali_graph.serialised
     return [*read(pipeline), ("queue", {"depth": pipeline.prefetch_queue_depth})]
 
@@ -76,8 +91,16 @@ def argument(operators, names, name):
 
 
 def test_no_setting_is_forgotten():
-    assert {*OTHER, "library"} == {field.name for field in dataclasses.fields(InputPipeline)}  # which is DALI here
-    elsewhere = {"prefetch_queue_depth", "roi_decode", "cache_size_mb", "nvjpeg_padding_mb", "input_batch_multiplier"}
+    assert {*OTHER, "library"} == {
+        field.name for field in dataclasses.fields(InputPipeline)
+    }  # which is DALI here
+    elsewhere = {
+        "prefetch_queue_depth",
+        "roi_decode",
+        "cache_size_mb",
+        "nvjpeg_padding_mb",
+        "input_batch_multiplier",
+    }
     assert set(OTHER) == {*ON_EVERY_DEVICE, *ON_A_GPU} | elsewhere
 
 
@@ -96,18 +119,30 @@ def test_the_value_of_a_setting_stands_at_its_operator(tiny_config, setting, for
 @pytest.mark.parametrize("roi", [False, True])
 def test_memory_for_nvjpeg_is_given_in_bytes(tiny_config, roi):
     made = graph(with_settings(tiny_config, GPU, roi_decode=roi, nvjpeg_padding_mb=17), GPU)
-    assert argument(made, DECODERS, "device_memory_padding") == argument(made, DECODERS, "host_memory_padding") == 17 * MIB
+    assert (
+        argument(made, DECODERS, "device_memory_padding")
+        == argument(made, DECODERS, "host_memory_padding")
+        == 17 * MIB
+    )
 
 
 def test_only_the_gpus_decoder_of_whole_training_images_has_a_cache(tiny_config):
     def cache(form, split="train", **changes):
-        [decoder] = [arguments for operator, arguments in graph(with_settings(tiny_config, form, **changes), form, split)
-                     if operator in DECODERS]  # fmt: skip
+        [decoder] = [
+            arguments
+            for operator, arguments in graph(with_settings(tiny_config, form, **changes), form, split)
+            if operator in DECODERS
+        ]
         return decoder.get("cache_size"), decoder.get("cache_type"), decoder.get("cache_threshold")
 
     assert cache(GPU, cache_size_mb=123) == (123, "threshold", 0)
     nothing = (None, None, None)
-    assert cache(GPU) == cache(GPU, cache_size_mb=123, roi_decode=True) == cache(GPU, False, cache_size_mb=123) == nothing
+    assert (
+        cache(GPU)
+        == cache(GPU, cache_size_mb=123, roi_decode=True)
+        == cache(GPU, False, cache_size_mb=123)
+        == nothing
+    )
     assert cache(CPU, cache_size_mb=123) == nothing
 
 
@@ -118,14 +153,23 @@ def test_roi_decode_chooses_between_fused_and_separate(tiny_config, form):
 
     chosen = (*DECODERS, *RESIZERS, "CropMirrorNormalize", OURS)
     ours = form is CPU
-    assert [name in names(roi_decode=True) for name in chosen] == [False, True, not ours, False, not ours, ours]
+    assert [name in names(roi_decode=True) for name in chosen] == [
+        False,
+        True,
+        not ours,
+        False,
+        not ours,
+        ours,
+    ]
     assert [name in names(roi_decode=False) for name in chosen] == [True, False, False, True, True, False]
 
 
 @pytest.mark.parametrize("form", [CPU, GPU], ids=["cpu", "gpu"])
 @pytest.mark.parametrize("roi", [False, True])
 @pytest.mark.parametrize("setting", sorted(OTHER))
-def test_a_setting_is_said_to_have_no_effect_where_it_changes_nothing_and_only_there(tiny_config, setting, roi, form):
+def test_a_setting_is_said_to_have_no_effect_where_it_changes_nothing_and_only_there(
+    tiny_config, setting, roi, form
+):
     before = with_settings(tiny_config, form, roi_decode=roi)
     value = not roi if setting == "roi_decode" else OTHER[setting]
     after = with_settings(tiny_config, form, **{"roi_decode": roi, setting: value})
@@ -143,7 +187,9 @@ def test_without_the_jpeg_engine_its_memory_has_no_effect(tiny_config):
 
     (_, before), (config, after) = with_hint(), with_hint(preallocate_width=5980, preallocate_height=6430)
     assert before == after
-    assert show.why_no_effect("DALI_PREALLOCATE_WIDTH", config) and show.why_no_effect("DALI_PREALLOCATE_HEIGHT", config)
+    assert show.why_no_effect("DALI_PREALLOCATE_WIDTH", config) and show.why_no_effect(
+        "DALI_PREALLOCATE_HEIGHT", config
+    )
 
 
 @pytest.mark.parametrize("form", [CPU, GPU], ids=["cpu", "gpu"])
@@ -162,7 +208,9 @@ def test_interpolation_and_normalisation_are_those_of_the_reference_everywhere(t
         assert argument(made, ("CropMirrorNormalize",), "output_layout") == form.layout
     if split == "train":
         cropping = "decoders__ImageRandomCrop" if roi else "RandomResizedCrop"
-        assert argument(made, (cropping,), "random_area") == pytest.approx((tiny_config.data.crop_area_min, 1))
+        assert argument(made, (cropping,), "random_area") == pytest.approx(
+            (tiny_config.data.crop_area_min, 1)
+        )
         assert argument(made, (cropping,), "random_aspect_ratio") == pytest.approx((3 / 4, 4 / 3))
         assert argument(made, (cropping,), "num_attempts") == 100
         assert argument(made, ("random__CoinFlip",), "probability") == 0.5
@@ -174,7 +222,10 @@ def test_as_many_batches_are_prepared_ahead_as_the_setting_says(tiny_config, dep
     jpeg = cv2.imencode(".jpg", np.full((40, 40, 3), 128, np.uint8))[1].reshape(-1)
     taken = itertools.count()
     pipeline = dali.build_decoder(
-        with_settings(tiny_config, CPU, prefetch_queue_depth=depth), 3, CPU, ([jpeg] * size for _ in iter(taken.__next__, -1))
+        with_settings(tiny_config, CPU, prefetch_queue_depth=depth),
+        3,
+        CPU,
+        ([jpeg] * size for _ in iter(taken.__next__, -1)),
     )
     for _ in range(3):
         pipeline.run()
@@ -187,11 +238,17 @@ def test_without_a_driver_dali_serialises_no_gpu_graph(tiny_config):
         dali.define(with_settings(tiny_config, GPU), "train", 0, 1, 3, GPU).serialize()
 
 
-@pytest.mark.parametrize("split, roi, device", [
-    pytest.param(split, roi, "gpu", marks=ON_GPU) for split, roi in (("train", False), ("train", True), ("val", False))
-])
+@pytest.mark.parametrize(
+    "split, roi, device",
+    [
+        pytest.param(split, roi, "gpu", marks=ON_GPU)
+        for split, roi in (("train", False), ("train", True), ("val", False))
+    ],
+)
 def test_a_gpu_graph_is_built_and_serialised_as_python_holds_it(tiny_config, split, roi, device):
-    config = with_settings(tiny_config, GPU, **{**OTHER, "roi_decode": roi, "nvjpeg_padding_mb": 1, "cache_size_mb": 8})
+    config = with_settings(
+        tiny_config, GPU, **{**OTHER, "roi_decode": roi, "nvjpeg_padding_mb": 1, "cache_size_mb": 8}
+    )
     names = [name for name, _ in graph(config, GPU, split)[:-1]]
     pipeline = dali.define(config, split, 0, 1, 3, GPU)
     assert [name for name, _ in dali_graph.serialised(pipeline)] == names

@@ -1,4 +1,5 @@
-"""The demo data set: deterministic, without overlap, never half there, never overwriting what is not its own."""
+"""The demo data set: deterministic, without overlap, never half there, never overwriting what is not its
+own."""
 
 import collections
 import functools
@@ -70,7 +71,9 @@ def test_classes_are_balanced_and_shuffled(small):
 
 def test_every_image_is_the_one_of_its_index(small):
     expected = collections.Counter(encode(3, "val", index) for index in range(70))
-    assert collections.Counter((int(header.label), image) for header, image in records(small, "val")) == expected
+    assert (
+        collections.Counter((int(header.label), image) for header, image in records(small, "val")) == expected
+    )
 
 
 def test_images_are_small_jpegs_of_varied_size(small):
@@ -101,8 +104,11 @@ def test_the_tune_split_leaves_the_training_set_as_it_is(small, tmp_path):
 
 
 def test_no_image_is_in_two_splits():
-    hashes = collections.Counter(hashlib.sha256(encode(0, split, index)[1]).digest()
-                                 for split in ("train", "val", "tune") for index in range(300))
+    hashes = collections.Counter(
+        hashlib.sha256(encode(0, split, index)[1]).digest()
+        for split in ("train", "val", "tune")
+        for index in range(300)
+    )
     assert max(hashes.values()) == 1
 
 
@@ -114,7 +120,9 @@ def test_every_shape_can_be_drawn(label):
 
 def test_a_scaled_image_is_the_same_drawing():
     (label, plain), (same, large) = encode(3, "train", 5), encode(3, "train", 5, 4)
-    plain, large = (cv2.imdecode(np.frombuffer(each, np.uint8), cv2.IMREAD_COLOR).astype(float) for each in (plain, large))
+    plain, large = (
+        cv2.imdecode(np.frombuffer(each, np.uint8), cv2.IMREAD_COLOR).astype(float) for each in (plain, large)
+    )
     assert label == same and large.shape == (4 * plain.shape[0], 4 * plain.shape[1], 3)
     shrunk = cv2.resize(large, plain.shape[1::-1], interpolation=cv2.INTER_AREA)
     assert np.corrcoef(shrunk.ravel(), plain.ravel())[0, 1] > 0.95
@@ -165,13 +173,16 @@ def test_a_set_whose_files_were_not_all_put_in_place_is_finished(copy, small, pr
     assert contents(copy) == contents(small)
 
 
-@pytest.mark.parametrize("change, words", [
-    ({"seed": 4}, "seed 3 instead of 4"),
-    ({"train": 151}, "train 150 instead of 151"),
-    ({"val": 71}, "val 70 instead of 71"),
-    ({"scale": 2}, "scale 1 instead of 2"),
-    ({"val_split": "tune"}, "val_split val instead of tune"),
-])
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        ({"seed": 4}, "seed 3 instead of 4"),
+        ({"train": 151}, "train 150 instead of 151"),
+        ({"val": 71}, "val 70 instead of 71"),
+        ({"scale": 2}, "scale 1 instead of 2"),
+        ({"val_split": "tune"}, "val_split val instead of tune"),
+    ],
+)
 def test_a_set_of_other_settings_is_refused(copy, small, change, words):
     with pytest.raises(UserError, match=rf"{DEMO_RECORD}: a demo data set of other settings \({words}\)"):
         generate(copy, SMALL._replace(**change))
@@ -204,7 +215,7 @@ def test_a_damaged_record_is_refused(copy, text):
         generate(copy, SMALL)
 
 
-@pytest.mark.parametrize("settings", [{"seed": -1}, {"seed": 2 ** 32}, {"train": 0}, {"val": 0}, {"scale": 0}])
+@pytest.mark.parametrize("settings", [{"seed": -1}, {"seed": 2**32}, {"train": 0}, {"val": 0}, {"scale": 0}])
 def test_impossible_settings_are_refused(tmp_path, settings):
     with pytest.raises(UserError, match="a demo data set has a seed in"):
         generate(tmp_path / "demo", SMALL._replace(**settings))
@@ -212,14 +223,18 @@ def test_impossible_settings_are_refused(tmp_path, settings):
 
 
 def start(folder, before=""):
-    """A process that generates 100,000 images into ``folder``, in a process group of its own, as a shell starts it."""
+    """A process that generates 100,000 images into ``folder``, in a process group of its own, as a shell
+    starts it."""
     call = f"dataset.generate({str(folder)!r}, dataset.Settings(train=100_000), workers=2)"
     code = f"from rn50.data.demo import dataset\n{before}\n{call}"
-    return subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    return subprocess.Popen(
+        [sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
 
 
 def wait_for_bytes(count, folder, process):
-    """Wait until ``process`` has written ``count`` bytes of records: with 0 its workers are about to start."""
+    """Wait until ``process`` has written ``count`` bytes of records: with 0 its workers are about to
+    start."""
     path = folder / PARTIAL / "train.rec.partial"
     while not path.exists() or path.stat().st_size < count:
         assert process.poll() is None, process.stderr.read()
@@ -245,15 +260,22 @@ def test_ctrl_c_removes_everything_and_every_process(tmp_path, written, pause):
     os.killpg(process.pid, signal.SIGINT)
     _, messages = process.communicate(timeout=60)
     assert process.returncode != 0
-    assert messages.count("Traceback") == 1 and messages.rstrip().endswith("KeyboardInterrupt")  # none from a worker
+    assert messages.count("Traceback") == 1 and messages.rstrip().endswith(
+        "KeyboardInterrupt"
+    )  # none from a worker
     assert list((tmp_path / "demo").iterdir()) == []
     assert group_is_gone(process.pid)
 
 
 def test_sigterm_to_all_processes_leaves_nothing_and_no_traceback(tmp_path):
     """As timeout(1) sends it."""
-    process = subprocess.Popen([sys.executable, "-m", "rn50", "demo-data", str(tmp_path / "demo")], stdout=subprocess.DEVNULL,
-                               stderr=subprocess.PIPE, text=True, start_new_session=True)  # fmt: skip
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rn50", "demo-data", str(tmp_path / "demo")],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
     wait_for_bytes(1, tmp_path / "demo", process)
     os.killpg(process.pid, signal.SIGTERM)
     _, messages = process.communicate(timeout=60)
@@ -285,16 +307,21 @@ def test_a_second_process_in_the_same_folder_is_refused(tmp_path):
 
 
 def test_a_killed_worker_is_one_line(tmp_path):
-    before = ("import multiprocessing, os, signal, threading, time\n"
-              "def kill_a_worker():\n"
-              "    while not multiprocessing.active_children(): time.sleep(0.05)\n"
-              "    time.sleep(1)\n"
-              "    os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)\n"
-              "threading.Thread(target=kill_a_worker, daemon=True).start()")
+    before = (
+        "import multiprocessing, os, signal, threading, time\n"
+        "def kill_a_worker():\n"
+        "    while not multiprocessing.active_children(): time.sleep(0.05)\n"
+        "    time.sleep(1)\n"
+        "    os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)\n"
+        "threading.Thread(target=kill_a_worker, daemon=True).start()"
+    )
     process = start(tmp_path, before)
     _, messages = process.communicate(timeout=60)
     assert process.returncode != 0
-    assert "UserError" in messages.splitlines()[-1] and "a process that generates images was killed" in messages.splitlines()[-1]
+    assert (
+        "UserError" in messages.splitlines()[-1]
+        and "a process that generates images was killed" in messages.splitlines()[-1]
+    )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -303,5 +330,8 @@ def test_a_disk_that_takes_no_more_is_one_line(tmp_path):
     process = start(tmp_path, before)
     _, messages = process.communicate(timeout=60)
     assert process.returncode != 0
-    assert "train.rec: cannot be written (File too large); free space or choose another folder" in messages.splitlines()[-1]
+    assert (
+        "train.rec: cannot be written (File too large); free space or choose another folder"
+        in messages.splitlines()[-1]
+    )
     assert list(tmp_path.iterdir()) == []

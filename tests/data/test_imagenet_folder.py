@@ -1,4 +1,5 @@
-"""``rn50 pack`` refuses what has not the layout of ImageNet, and packs a flat validation folder with a list of its classes."""
+"""``rn50 pack`` refuses what has not the layout of ImageNet, and packs a flat validation folder with a list
+of its classes."""
 
 import shutil
 from pathlib import Path
@@ -16,7 +17,11 @@ from tests.support.image_tree import class_names, make
 
 pytestmark = pytest.mark.xdist_group("packing")
 SPOILT = [
-    ("no train", lambda s: shutil.rmtree(str(s / "train")), r"train: no such folder; give a folder with train/<class>"),
+    (
+        "no train",
+        lambda s: shutil.rmtree(str(s / "train")),
+        r"train: no such folder; give a folder with train/<class>",
+    ),
     ("no val", lambda s: shutil.rmtree(str(s / "val")), r"val: no such folder"),
     (
         "flat train",
@@ -36,7 +41,11 @@ SPOILT = [
         lambda s: shutil.rmtree(str(s / "val" / class_names(7)[2])),
         r"val/n01440838: no such folder, though",
     ),
-    ("class missing in train", lambda s: shutil.rmtree(str(s / "train" / class_names(7)[2])), r"train/n01440838: no such folder"),
+    (
+        "class missing in train",
+        lambda s: shutil.rmtree(str(s / "train" / class_names(7)[2])),
+        r"train/n01440838: no such folder",
+    ),
     (
         "val in one folder",
         lambda s: (
@@ -46,9 +55,21 @@ SPOILT = [
         ),
         r"the two sets must have the same classes",
     ),
-    ("loose image", lambda s: (s / "val" / "a.JPEG").write_bytes(b"x"), r"val/a\.JPEG: an image beside the class folders"),
-    ("archive", lambda s: (s / "val" / class_names(7)[0] / "a.tar").write_bytes(b"x"), r"a\.tar: no image file"),
-    ("folder in a class", lambda s: (s / "train" / class_names(7)[0] / "more").mkdir(), r"more: no image file"),
+    (
+        "loose image",
+        lambda s: (s / "val" / "a.JPEG").write_bytes(b"x"),
+        r"val/a\.JPEG: an image beside the class folders",
+    ),
+    (
+        "archive",
+        lambda s: (s / "val" / class_names(7)[0] / "a.tar").write_bytes(b"x"),
+        r"a\.tar: no image file",
+    ),
+    (
+        "folder in a class",
+        lambda s: (s / "train" / class_names(7)[0] / "more").mkdir(),
+        r"more: no image file",
+    ),
     (
         "empty image",
         lambda s: (s / "train" / class_names(7)[1] / "empty.JPEG").write_bytes(b""),
@@ -59,7 +80,11 @@ SPOILT = [
         lambda s: (s / "train" / class_names(7)[1] / "page.JPEG").write_bytes(b"<html>"),
         r"page\.JPEG: is no JPEG, it starts",
     ),
-    ("broken link", lambda s: (s / "val" / class_names(7)[1] / "link.JPEG").symlink_to("nowhere"), r"link\.JPEG: no image file"),
+    (
+        "broken link",
+        lambda s: (s / "val" / class_names(7)[1] / "link.JPEG").symlink_to("nowhere"),
+        r"link\.JPEG: no image file",
+    ),
 ]
 
 
@@ -86,7 +111,10 @@ def flat(tmp_path):
 
 
 def test_a_flat_validation_folder_without_classes_is_refused(flat, tmp_path):
-    with pytest.raises(UserError, match="val: 21 images without class folders, so nobody knows their classes .*--val-truth FILE"):
+    with pytest.raises(
+        UserError,
+        match="val: 21 images without class folders, so nobody knows their classes .*--val-truth FILE",
+    ):
         pack(flat[0], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -99,21 +127,37 @@ def official(path, truth, classes):
     path.write_text("".join(f"{ids[truth[name]]}\n" for name in sorted(truth)))
     kind = [("ILSVRC2012_ID", "O"), ("WNID", "O"), ("words", "O")]
     table = np.array(
-        [(ids[label], name, "a word") for label, name in enumerate(classes)] + [(1001, "n00000001", "above")], dtype=kind
+        [(ids[label], name, "a word") for label, name in enumerate(classes)] + [(1001, "n00000001", "above")],
+        dtype=kind,
     )
     savemat(str(path.parent / "meta.mat"), {"synsets": table.reshape(-1, 1)})
 
 
 TRUTHS = [
     ("official", official),
-    ("classes", lambda path, truth, classes: path.write_text("".join(f"{classes[truth[name]]}\n" for name in sorted(truth)))),
-    ("names and classes", lambda path, truth, classes: path.write_text("".join(f"{n} {classes[k]}\n" for n, k in truth.items()))),
-    ("names and ranks", lambda path, truth, classes: path.write_text("".join(f"{n} {k}\n" for n, k in truth.items()))),
+    (
+        "classes",
+        lambda path, truth, classes: path.write_text(
+            "".join(f"{classes[truth[name]]}\n" for name in sorted(truth))
+        ),
+    ),
+    (
+        "names and classes",
+        lambda path, truth, classes: path.write_text(
+            "".join(f"{n} {classes[k]}\n" for n, k in truth.items())
+        ),
+    ),
+    (
+        "names and ranks",
+        lambda path, truth, classes: path.write_text("".join(f"{n} {k}\n" for n, k in truth.items())),
+    ),
     (
         "Kaggle",
         lambda path, truth, classes: path.write_text(
             "ImageId,PredictionString\n"
-            + "".join(f"{Path(n).stem},{classes[k]} 85 1 499 272 {classes[k]} 1 2 3 4\n" for n, k in truth.items())
+            + "".join(
+                f"{Path(n).stem},{classes[k]} 85 1 499 272 {classes[k]} 1 2 3 4\n" for n, k in truth.items()
+            )
         ),
     ),
 ]
@@ -126,11 +170,15 @@ def test_a_flat_validation_folder_with_a_list(flat, tmp_path, write):
     pack(source, tmp_path / "out", truth=tmp_path / "truth.txt")
     found = {
         entry.path: int(header.label)
-        for entry, (header, _) in zip(read_list(tmp_path / "out", "val"), records(tmp_path / "out", "val"), strict=False)
+        for entry, (header, _) in zip(
+            read_list(tmp_path / "out", "val"), records(tmp_path / "out", "val"), strict=False
+        )
     }
     assert found == truth
     unpack(tmp_path / "out", tmp_path / "back")
-    assert {path.name: class_names(7).index(path.parent.name) for path in (tmp_path / "back" / "val").glob("*/*")} == truth
+    assert {
+        path.name: class_names(7).index(path.parent.name) for path in (tmp_path / "back" / "val").glob("*/*")
+    } == truth
 
 
 def test_the_development_kit_is_found_by_itself(flat, tmp_path):
@@ -139,7 +187,9 @@ def test_the_development_kit_is_found_by_itself(flat, tmp_path):
     kit.mkdir(parents=True)
     official(kit / "ILSVRC2012_validation_ground_truth.txt", truth, class_names(7))
     pack(source, tmp_path / "out")
-    assert sorted(int(header.label) for header, _ in records(tmp_path / "out", "val")) == sorted(truth.values())
+    assert sorted(int(header.label) for header, _ in records(tmp_path / "out", "val")) == sorted(
+        truth.values()
+    )
 
 
 @pytest.mark.parametrize(
@@ -147,7 +197,10 @@ def test_the_development_kit_is_found_by_itself(flat, tmp_path):
     [
         ("", "truth.txt: empty"),
         ("1\n" * 20, "has 20 lines, and the validation folder 21 images"),
-        ("1\n" * 21, "has ILSVRC2012_IDs, which are not labels; put the development kit's meta.mat beside it"),
+        (
+            "1\n" * 21,
+            "has ILSVRC2012_IDs, which are not labels; put the development kit's meta.mat beside it",
+        ),
         ("n99999999\n" * 21, "line 1 names the class n99999999, of which train/ has no folder"),
         ("ILSVRC2012_val_00000001.JPEG 3\n" * 21, "line 2 is not about one more image"),
         ("another.JPEG 3\n" * 21, "line 1 is not about one more image"),

@@ -1,4 +1,5 @@
-"""``rn50 pack`` puts every byte where MXNet would put it, and ``rn50 unpack`` makes the same folder of it again."""
+"""``rn50 pack`` puts every byte where MXNet would put it, and ``rn50 unpack`` makes the same folder of it
+again."""
 
 import hashlib
 import json
@@ -29,7 +30,9 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_every_image_is_there_once_with_the_rank_of_its_class(tree, packed):
     classes = class_names(7)
     for name, count in (("train", 63), ("val", 28)):
-        wanted = {(classes.index(path.parent.name), path.read_bytes()) for path in (tree / name).glob("*/*.JPEG")}
+        wanted = {
+            (classes.index(path.parent.name), path.read_bytes()) for path in (tree / name).glob("*/*.JPEG")
+        }
         found = records(packed, name)
         assert len(found) == count and {(int(header.label), image) for header, image in found} == wanted
         assert [header.id for header, _ in found] == list(range(count))
@@ -76,13 +79,20 @@ def test_files_are_those_of_mxnet(with_magic, tmp_path, monkeypatch, chunk):
             theirs.write_idx(key, recordio.pack(recordio.IRHeader(0, images[which].label, key, 0), data))
         theirs.close()
         for kind in ("rec", "idx"):
-            assert (tmp_path / "ours" / f"{name}.{kind}").read_bytes() == (tmp_path / f"{name}.{kind}").read_bytes()
+            assert (tmp_path / "ours" / f"{name}.{kind}").read_bytes() == (
+                tmp_path / f"{name}.{kind}"
+            ).read_bytes()
         whole = (tmp_path / f"{name}.rec").read_bytes()
         assert whole.count(MAGIC) > len(images)  # some records are in parts
-        reader = recordio.MXIndexedRecordIO(str(tmp_path / "ours" / f"{name}.idx"), str(tmp_path / "ours" / f"{name}.rec"), "r")
+        reader = recordio.MXIndexedRecordIO(
+            str(tmp_path / "ours" / f"{name}.idx"), str(tmp_path / "ours" / f"{name}.rec"), "r"
+        )
         for key, which in enumerate(order(len(images), 0, name)):
             header, data = recordio.unpack(reader.read_idx(key))
-            assert header.label == images[which].label and data == (with_magic / name / images[which].path).read_bytes()
+            assert (
+                header.label == images[which].label
+                and data == (with_magic / name / images[which].path).read_bytes()
+            )
 
 
 def test_dali_reads_them(packed):
@@ -107,7 +117,8 @@ def test_unpacked_it_is_the_same_folder_again(tree, packed, tmp_path):
     for name in ("train", "val"):
         wanted = {path.relative_to(tree): path.read_bytes() for path in (tree / name).glob("*/*")}
         assert {
-            path.relative_to(tmp_path / "back"): path.read_bytes() for path in (tmp_path / "back" / name).glob("*/*")
+            path.relative_to(tmp_path / "back"): path.read_bytes()
+            for path in (tmp_path / "back" / name).glob("*/*")
         } == wanted
     assert sorted(path.name for path in (tmp_path / "back").iterdir()) == ["train", "val"]
 
@@ -117,7 +128,9 @@ def test_records_without_lists_are_unpacked_by_label_and_key(packed, tmp_path):
         shutil.copy(str(packed / name), str(tmp_path))
     unpack(tmp_path, tmp_path / "back")
     header, image = records(packed, "train")[5]
-    assert (tmp_path / "back" / "train" / f"{int(header.label):04d}" / f"{int(header.label):04d}_5.JPEG").read_bytes() == image
+    assert (
+        tmp_path / "back" / "train" / f"{int(header.label):04d}" / f"{int(header.label):04d}_5.JPEG"
+    ).read_bytes() == image
 
 
 def test_an_interrupted_unpacking_goes_on(packed, tmp_path):
@@ -136,7 +149,11 @@ def test_an_interrupted_unpacking_goes_on(packed, tmp_path):
 
 def open_files(folder):
     """The files below ``folder`` that this process has open."""
-    return [path for path in map(os.path.realpath, Path("/proc/self/fd").iterdir()) if path.startswith(f"{folder}/")]
+    return [
+        path
+        for path in map(os.path.realpath, Path("/proc/self/fd").iterdir())
+        if path.startswith(f"{folder}/")
+    ]
 
 
 def test_an_interrupted_unpacking_leaves_no_file_open(packed, tmp_path):
@@ -153,7 +170,9 @@ def killed_while_removing(folder):
 
 
 @pytest.mark.parametrize("placed", [1, 2])
-def test_classes_of_splits_that_were_in_place_before_an_interruption_count(packed, tmp_path, monkeypatch, placed):
+def test_classes_of_splits_that_were_in_place_before_an_interruption_count(
+    packed, tmp_path, monkeypatch, placed
+):
     data, back = tmp_path / "data", tmp_path / "back"
     data.mkdir()
     for name in FILES:  # without lists, so that classes are counted
@@ -179,7 +198,9 @@ def test_a_full_disk_at_the_beginning_of_an_unpacking_is_one_line_and_the_comman
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4, limits[1]))
     try:
-        with pytest.raises(UserError, match=r"cannot be written \(File too large\); fix that, and the same command goes on"):
+        with pytest.raises(
+            UserError, match=r"cannot be written \(File too large\); fix that, and the same command goes on"
+        ):
             unpack(packed, tmp_path / "back")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

@@ -74,9 +74,13 @@ def test_other_images_or_another_seed_do_not_go_on(tree, copy, packed, tmp_path)
     with pytest.raises(KeyboardInterrupt):
         pack(tree, tmp_path / "out", progress=stop_at(32))
     for source, seed in ((copy, 0), (tree, 1)):
-        with pytest.raises(UserError, match="another seed was begun here; give that command again, or delete this folder"):
+        with pytest.raises(
+            UserError, match="another seed was begun here; give that command again, or delete this folder"
+        ):
             pack(source, tmp_path / "out", seed=seed)
-        with pytest.raises(UserError, match=r"pack\.json: a packing of other images or another seed; choose another folder"):
+        with pytest.raises(
+            UserError, match=r"pack\.json: a packing of other images or another seed; choose another folder"
+        ):
             pack(source, packed, seed=seed)
 
 
@@ -106,12 +110,18 @@ def start(tree, folder, before=""):
         f"cli.main(['pack', {str(tree)!r}, {str(folder)!r}])"
     )
     return subprocess.Popen(
-        [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
 
 
 SLOWLY = (
-    "in_order = pack._in_order\ndef slow(*arguments):\n    for each in in_order(*arguments):\n        yield each\n"
+    "in_order = pack._in_order\ndef slow(*arguments):\n    for each in in_order(*arguments):\n        "
+    "yield each\n"
     "        time.sleep(0.05)\npack._in_order = slow"
 )
 
@@ -124,7 +134,9 @@ def until_bytes(count, folder, process):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_signal_leaves_nothing_that_is_taken_for_whole_and_the_command_goes_on(tree, packed, tmp_path, number):
+def test_a_signal_leaves_nothing_that_is_taken_for_whole_and_the_command_goes_on(
+    tree, packed, tmp_path, number
+):
     process = start(tree, tmp_path, SLOWLY)
     until_bytes(20_000, tmp_path, process)
     os.killpg(process.pid, number)
@@ -144,22 +156,32 @@ def test_a_signal_leaves_nothing_that_is_taken_for_whole_and_the_command_goes_on
 def test_a_process_that_is_killed_is_one_line_and_the_command_goes_on(tree, packed, tmp_path):
     process = start(tree, tmp_path, SLOWLY)
     until_bytes(20_000, tmp_path, process)
-    workers = [each for each in psutil.Process(process.pid).children() if "spawn_main" in " ".join(each.cmdline())]
+    workers = [
+        each for each in psutil.Process(process.pid).children() if "spawn_main" in " ".join(each.cmdline())
+    ]
     assert workers
     workers[0].kill()
     _, messages = process.communicate(timeout=60)
     assert process.returncode == 2
     last = messages.splitlines()[-1]
-    assert "a process that packs was killed, perhaps for want of memory; the same command goes on where it stopped" in last
+    assert (
+        "a process that packs was killed, perhaps for want of memory; the same command goes on where it "
+        "stopped" in last
+    )
     pack(tree, tmp_path)
     assert contents(tmp_path) == contents(packed)
 
 
 def test_a_disk_that_takes_no_more_is_one_line_and_the_command_goes_on(tree, packed, tmp_path):
-    process = start(tree, tmp_path, "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))")
+    process = start(
+        tree, tmp_path, "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))"
+    )
     _, messages = process.communicate(timeout=60)
     assert process.returncode == 2
-    assert "cannot be written (File too large); fix that, and the same command goes on" in messages.splitlines()[-1]
+    assert (
+        "cannot be written (File too large); fix that, and the same command goes on"
+        in messages.splitlines()[-1]
+    )
     assert [path.name for path in tmp_path.iterdir()] == [PARTIAL]
     pack(tree, tmp_path)
     assert contents(tmp_path) == contents(packed)

@@ -11,7 +11,9 @@ def test_sizes_of_imagenet_over_eight_ranks():
     assert sorted(set(sizes)) == [160145, 160146]
 
 
-@pytest.mark.parametrize("samples, ranks, batch_size, expected", [(50000, 8, 408, 16), (9, 2, 4, 2), (8, 2, 4, 1)])
+@pytest.mark.parametrize(
+    "samples, ranks, batch_size, expected", [(50000, 8, 408, 16), (9, 2, 4, 2), (8, 2, 4, 1)]
+)
 def test_batches(samples, ranks, batch_size, expected):
     assert record_set.batches(samples, ranks, batch_size) == expected
 
@@ -20,8 +22,9 @@ def test_real_samples_of_the_last_batches():
     assert [record_set.real_samples(9, batch, 4) for batch in range(4)] == [4, 4, 1, 0]
 
 
-@pytest.mark.parametrize("samples, ranks, batch_size, expected", [
-    (1281167, 8, 408, [209, 210]), (10, 2, 4, [1]), (11, 2, 4, [1, 2]), (8, 2, 4, []), (15, 2, 4, [3]),
-])
+@pytest.mark.parametrize(
+    "samples, ranks, batch_size, expected",
+    [(1281167, 8, 408, [209, 210]), (10, 2, 4, [1]), (11, 2, 4, [1, 2]), (8, 2, 4, []), (15, 2, 4, [3])],
+)
 def test_sizes_of_batches_that_are_not_full(samples, ranks, batch_size, expected):
     assert record_set.ragged_sizes(samples, ranks, batch_size) == expected

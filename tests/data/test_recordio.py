@@ -1,4 +1,5 @@
-"""RecordIO: against the real mxnet byte for byte, and against the format's own description where mxnet is absent."""
+"""RecordIO: against the real mxnet byte for byte, and against the format's own description where mxnet is
+absent."""
 
 import os
 import random
@@ -14,11 +15,11 @@ PAYLOADS = [
     b"",
     b"x",
     b"\xff\xd8 a picture",
-    MAGIC,                                   # aligned: the 24-byte header before it is a multiple of 4
+    MAGIC,  # aligned: the 24-byte header before it is a multiple of 4
     MAGIC * 3,
     b"abcd" + MAGIC + b"efgh",
-    b"abc" + MAGIC + b"efgh",                # not aligned: stays as it is
-    b"abc" + MAGIC + b"e" + MAGIC + b"z",    # one of each
+    b"abc" + MAGIC + b"efgh",  # not aligned: stays as it is
+    b"abc" + MAGIC + b"e" + MAGIC + b"z",  # one of each
     MAGIC[:3],
     MAGIC[1:] + MAGIC + MAGIC[:1],
     bytes(1000) + MAGIC,
@@ -47,8 +48,16 @@ def test_a_record_without_the_magic_word_is_one_padded_part():
 
 def test_a_record_is_cut_at_the_magic_word():
     encoded = encode_record(b"abcd" + MAGIC + MAGIC + b"xy")
-    words = [MAGIC, struct.pack("<I", 1 << 29 | 4), b"abcd", MAGIC, struct.pack("<I", 2 << 29), MAGIC,
-             struct.pack("<I", 3 << 29 | 2), b"xy\0\0"]
+    words = [
+        MAGIC,
+        struct.pack("<I", 1 << 29 | 4),
+        b"abcd",
+        MAGIC,
+        struct.pack("<I", 2 << 29),
+        MAGIC,
+        struct.pack("<I", 3 << 29 | 2),
+        b"xy\0\0",
+    ]
     assert encoded == b"".join(words)
 
 
@@ -72,7 +81,9 @@ def test_files_are_those_of_mxnet(tmp_path, payloads):
 def test_label_arrays_of_mxnet_are_read(tmp_path):
     recordio = pytest.importorskip("mxnet.recordio")
     theirs = recordio.MXIndexedRecordIO(str(tmp_path / "theirs.idx"), str(tmp_path / "theirs.rec"), "w")
-    theirs.write_idx(0, recordio.pack(recordio.IRHeader(0, np.array([4.0, 9.0], np.float32), 17, 0), b"image"))
+    theirs.write_idx(
+        0, recordio.pack(recordio.IRHeader(0, np.array([4.0, 9.0], np.float32), 17, 0), b"image")
+    )
     theirs.close()
     with open_reader(tmp_path / "theirs") as reader:
         header, image = reader.read(0)
@@ -108,10 +119,14 @@ def test_an_error_leaves_what_was_there_before(tmp_path):
 
 
 @pytest.mark.parametrize("full", ["set.rec.partial", "set.idx.partial"])
-@pytest.mark.parametrize("count", [1, 10_000])  # a full disk met when the buffer is flushed at the end, and while writing
+@pytest.mark.parametrize(
+    "count", [1, 10_000]
+)  # a full disk met when the buffer is flushed at the end, and while writing
 def test_a_full_disk_is_one_line(tmp_path, full, count):
     (tmp_path / full).symlink_to("/dev/full")
-    with pytest.raises(UserError, match=r"set\.rec: cannot be written \(No space left on device\); free space"):
+    with pytest.raises(
+        UserError, match=r"set\.rec: cannot be written \(No space left on device\); free space"
+    ):
         write(tmp_path / "set", [b"image"] * count)
     assert list(tmp_path.iterdir()) == []
 
@@ -150,8 +165,21 @@ def test_index_without_a_last_newline_is_read(tmp_path):
     assert read_index(path)[1].tolist() == [0, 40]
 
 
-@pytest.mark.parametrize("text", ["", "\n", "0\n", "0\t0\n1\n", "0\t0\n1\n2\n", "0 0 1 40\n", "zero\t0\n", "0\t1.5\n", "0\t-8\n",
-                                  "0\t0\n\xff\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "\n",
+        "0\n",
+        "0\t0\n1\n",
+        "0\t0\n1\n2\n",
+        "0 0 1 40\n",
+        "zero\t0\n",
+        "0\t1.5\n",
+        "0\t-8\n",
+        "0\t0\n\xff\n",
+    ],
+)
 def test_no_index_is_one_line(tmp_path, text):
     path = tmp_path / "set.idx"
     path.write_text(text, encoding="latin-1")
@@ -172,10 +200,12 @@ def test_a_truncated_record_is_one_line(tmp_path, kept):
     write(tmp_path / "set", [b"first", b"second"])
     second = int(read_index(tmp_path / "set.idx")[1][1])
     rec = tmp_path / "set.rec"
-    rec.write_bytes(rec.read_bytes()[:second + kept])
+    rec.write_bytes(rec.read_bytes()[: second + kept])
     with open_reader(tmp_path / "set") as reader:
         assert reader.read(0)[1] == b"first"
-        with pytest.raises(UserError, match=rf"set\.rec: truncated: record 1 at byte {second} needs \d+ bytes"):
+        with pytest.raises(
+            UserError, match=rf"set\.rec: truncated: record 1 at byte {second} needs \d+ bytes"
+        ):
             reader.read(1)
 
 

@@ -20,9 +20,9 @@ from rn50.data.recordio import (
 )
 
 # Bytes in which the magic word, whole and in pieces, stands far more often than chance would have it.
-PAYLOADS = st.lists(st.one_of(st.just(MAGIC), st.just(MAGIC[:3]), st.just(MAGIC[1:]), st.binary(max_size=9)), max_size=12).map(
-    b"".join
-)
+PAYLOADS = st.lists(
+    st.one_of(st.just(MAGIC), st.just(MAGIC[:3]), st.just(MAGIC[1:]), st.binary(max_size=9)), max_size=12
+).map(b"".join)
 LABELS = st.integers(0, 999)
 IMAGES = st.lists(st.tuples(LABELS, PAYLOADS), min_size=1, max_size=8)
 

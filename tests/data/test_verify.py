@@ -79,9 +79,10 @@ def test_preflight_names_the_empty_file(tmp_path, name):
         preflight(tmp_path)
 
 
-@pytest.mark.parametrize("make, kind", [
-    (os.mkdir, "folder"), (os.mkfifo, "pipe"), (lambda path: path.symlink_to("/dev/zero"), "device"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "make, kind",
+    [(os.mkdir, "folder"), (os.mkfifo, "pipe"), (lambda path: path.symlink_to("/dev/zero"), "device")],
+)
 def test_preflight_names_what_is_no_file(tmp_path, make, kind):
     fill(tmp_path)
     (tmp_path / "val.rec").unlink()
@@ -99,9 +100,13 @@ def test_a_whole_set_passes(record_set):
     check_record_set(*record_set, SAMPLES, "NUMEXAMPLES")
 
 
-@pytest.mark.parametrize("expected, variable", [(SAMPLES + 1, "NUMEXAMPLES"), (SAMPLES - 1, "NUMVALEXAMPLES")])
+@pytest.mark.parametrize(
+    "expected, variable", [(SAMPLES + 1, "NUMEXAMPLES"), (SAMPLES - 1, "NUMVALEXAMPLES")]
+)
 def test_a_wrong_count_names_the_variable(record_set, expected, variable):
-    with pytest.raises(UserError, match=rf"train\.idx: lists 12 records, but {variable} is {expected}; set {variable}=12"):
+    with pytest.raises(
+        UserError, match=rf"train\.idx: lists 12 records, but {variable} is {expected}; set {variable}=12"
+    ):
         check_record_set(*record_set, expected, variable)
 
 
@@ -122,12 +127,16 @@ def test_a_truncated_rec_is_found_through_a_shuffled_index(record_set):
         check_record_set(rec, idx, SAMPLES, "NUMEXAMPLES")
 
 
-@pytest.mark.parametrize("order, line", [([0] * 12, 2), ([*range(6), 3, *range(6, 11)], 7), ([*range(11, 0, -1), 11], 12)])
+@pytest.mark.parametrize(
+    "order, line", [([0] * 12, 2), ([*range(6), 3, *range(6, 11)], 7), ([*range(11, 0, -1), 11], 12)]
+)
 def test_an_index_that_names_a_record_twice_is_found(record_set, order, line):
     rec, idx = record_set
     _, offsets = read_index(idx)
     idx.write_text("".join(f"{key}\t{offsets[position]}\n" for key, position in enumerate(order)))
-    with pytest.raises(UserError, match=f"idx: line {line} names the record at byte {offsets[order[line - 1]]} a second time"):
+    with pytest.raises(
+        UserError, match=f"idx: line {line} names the record at byte {offsets[order[line - 1]]} a second time"
+    ):
         check_record_set(rec, idx, SAMPLES, "NUMEXAMPLES")
 
 
@@ -146,7 +155,8 @@ def test_a_rec_that_is_no_recordio_is_found(record_set):
 
 
 def rewrite(record_set, position, label, image):
-    """Replace the record at ``position`` by appending another and pointing its index line there; returns its offset."""
+    """Replace the record at ``position`` by appending another and pointing its index line there; returns its
+    offset."""
     rec, idx = record_set
     keys, offsets = read_index(idx)
     offsets[position] = rec.stat().st_size
@@ -160,22 +170,31 @@ def test_a_whole_set_has_no_bad_record(record_set):
     assert find_bad_record(*record_set, classes=10) is None
 
 
-@pytest.mark.parametrize("image, words", [
-    (b"hello, world", "is no JPEG, it starts with the bytes 68 65 6c 6c"),
-    (b"", "is no JPEG, it is empty"),
-    (b"\xff\xd8\xff\xe0\x00\x10JFIF", "is a JPEG that is damaged or cut short before its frame header"),
-])
+@pytest.mark.parametrize(
+    "image, words",
+    [
+        (b"hello, world", "is no JPEG, it starts with the bytes 68 65 6c 6c"),
+        (b"", "is no JPEG, it is empty"),
+        (b"\xff\xd8\xff\xe0\x00\x10JFIF", "is a JPEG that is damaged or cut short before its frame header"),
+    ],
+)
 def test_a_record_that_is_no_jpeg_is_named(record_set, image, words):
     offset = rewrite(record_set, 7, 0, image)
     line = find_bad_record(*record_set, classes=10)
-    assert line.startswith(f"{record_set[0]}: record 7 at byte {offset} {words}; replace the image") and "\n" not in line
+    assert (
+        line.startswith(f"{record_set[0]}: record 7 at byte {offset} {words}; replace the image")
+        and "\n" not in line
+    )
 
 
-@pytest.mark.parametrize("label, shown", [(10, "10"), (-1, "-1"), (2.5, "2.5"), (float("nan"), "nan"), (float("inf"), "inf")])
+@pytest.mark.parametrize(
+    "label, shown", [(10, "10"), (-1, "-1"), (2.5, "2.5"), (float("nan"), "nan"), (float("inf"), "inf")]
+)
 def test_a_label_outside_the_classes_is_named(record_set, images, label, shown):
     offset = rewrite(record_set, 3, label, images[3])
     assert find_bad_record(*record_set, classes=10).startswith(
-        f"{record_set[0]}: record 3 at byte {offset} has label {shown}, no class of [0, 10); set NUMCLASSES")
+        f"{record_set[0]}: record 3 at byte {offset} has label {shown}, no class of [0, 10); set NUMCLASSES"
+    )
 
 
 def test_a_record_of_several_labels_is_named(record_set, images):
@@ -185,14 +204,20 @@ def test_a_record_of_several_labels_is_named(record_set, images):
     data[offset + 8] = 2  # the flag of its header
     rec.write_bytes(data)
     assert find_bad_record(rec, idx, classes=10) == (
-        f"{rec}: record 3 at byte {offset} has 2 labels, and a run takes one; pack the file again")
+        f"{rec}: record 3 at byte {offset} has 2 labels, and a run takes one; pack the file again"
+    )
 
 
 def test_an_image_that_is_cut_short_is_named(record_set, images):
     offset = rewrite(record_set, 7, 0, images[7][: len(images[7]) // 2])
     line = find_bad_record(*record_set, classes=10)
-    assert line.startswith(f"{record_set[0]}: record 7 at byte {offset} does not decode (") and "truncated" in line
-    assert line.endswith("; replace the image and pack the file again; rn50 verify --full finds every such image")
+    assert (
+        line.startswith(f"{record_set[0]}: record 7 at byte {offset} does not decode (")
+        and "truncated" in line
+    )
+    assert line.endswith(
+        "; replace the image and pack the file again; rn50 verify --full finds every such image"
+    )
 
 
 def test_the_record_that_a_decoder_stumbled_over_is_named_at_once(record_set, images):
@@ -219,7 +244,9 @@ def test_the_search_keeps_to_its_time(record_set):
 
 
 def test_a_missing_file_is_what_the_search_reports(tmp_path):
-    assert "train.idx: cannot be read" in find_bad_record(tmp_path / "train.rec", tmp_path / "train.idx", classes=10)
+    assert "train.idx: cannot be read" in find_bad_record(
+        tmp_path / "train.rec", tmp_path / "train.idx", classes=10
+    )
 
 
 def test_jpegs_of_every_kind_are_recognised():
@@ -228,7 +255,7 @@ def test_jpegs_of_every_kind_are_recognised():
         jpeg = cv2.imencode(".jpg", picture, options)[1].tobytes()
         assert image_fault(jpeg) is None
         assert image_fault(jpeg[:2] + b"\xff\xe1\x00\x06Exif" + jpeg[2:]) is None  # one more segment
-        assert image_fault(jpeg[:2] + b"\xff" + jpeg[2:]) is None                  # a fill byte
+        assert image_fault(jpeg[:2] + b"\xff" + jpeg[2:]) is None  # a fill byte
     assert image_fault(cv2.imencode(".jpg", picture[:, :, 0])[1].tobytes()) is None
     assert image_fault(cv2.imencode(".png", picture)[1].tobytes()) is None
 
@@ -237,7 +264,7 @@ def test_a_jpeg_without_a_frame_header_is_recognised(images):
     jpeg = images[0]
     frame = jpeg.index(b"\xff\xc0")
     assert image_fault(jpeg[:frame]) is not None
-    assert image_fault(jpeg[:frame + 6]) is not None
-    length = int.from_bytes(jpeg[frame + 2:frame + 4], "big")
-    assert image_fault(jpeg[:frame] + jpeg[frame + 2 + length:]) is not None
-    assert image_fault(jpeg[:frame + 7] + b"\0\0" + jpeg[frame + 9:]) == "a JPEG without a size"
+    assert image_fault(jpeg[: frame + 6]) is not None
+    length = int.from_bytes(jpeg[frame + 2 : frame + 4], "big")
+    assert image_fault(jpeg[:frame] + jpeg[frame + 2 + length :]) is not None
+    assert image_fault(jpeg[: frame + 7] + b"\0\0" + jpeg[frame + 9 :]) == "a JPEG without a size"

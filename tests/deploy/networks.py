@@ -1,4 +1,5 @@
-"""Weights without training: random ones, and random features with a classifier that knows the validation set by heart."""
+"""Weights without training: random ones, and random features with a classifier that knows the validation set
+by heart."""
 
 import numpy as np
 
@@ -23,12 +24,17 @@ def random_weights(seed=0, **facts):
 
 
 def fitted_weights(config):
-    """Weights that know the validation set: the classifier is the ridge regression of its labels on random features."""
+    """Weights that know the validation set: the classifier is the ridge regression of its labels on random
+    features."""
     weights = random_weights()
     features, labels = [], []
-    identity = {"fc1_weight": np.eye(network.features(weights.width), dtype=np.float32),
-                "fc1_bias": np.zeros(network.features(weights.width), np.float32)}
-    body = Weights({**weights.arrays, **identity}, {**weights.facts, "classes": str(network.features(weights.width))})
+    identity = {
+        "fc1_weight": np.eye(network.features(weights.width), dtype=np.float32),
+        "fc1_bias": np.zeros(network.features(weights.width), np.float32),
+    }
+    body = Weights(
+        {**weights.arrays, **identity}, {**weights.facts, "classes": str(network.features(weights.width))}
+    )
     session = model_file.session(export.of_weights(body, "features", {}), 1)
     for batch in evaluation.batches(config, "val").epoch():
         features.append(session.run(None, {"images": batch.images[: batch.samples]})[0].astype(np.float64))
@@ -36,6 +42,8 @@ def fitted_weights(config):
     x, y = np.concatenate(features), np.eye(10)[np.concatenate(labels)] - 0.1
     mean, deviation = x.mean(axis=0), x.std(axis=0) + 1e-6
     normal = (x - mean) / deviation
-    solved = np.linalg.solve(normal.T @ normal + 30 * np.eye(normal.shape[1]), normal.T @ y) / deviation[:, None]
+    solved = (
+        np.linalg.solve(normal.T @ normal + 30 * np.eye(normal.shape[1]), normal.T @ y) / deviation[:, None]
+    )
     fitted = {"fc1_weight": solved.T.astype(np.float32), "fc1_bias": (-mean @ solved).astype(np.float32)}
     return Weights({**weights.arrays, **fitted}, weights.facts)

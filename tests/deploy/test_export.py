@@ -1,4 +1,5 @@
-"""Exported models: they compute what the frameworks compute, keep facts, and are evaluated before they are written."""
+"""Exported models: they compute what the frameworks compute, keep facts, and are evaluated before they are
+written."""
 
 import json
 
@@ -73,21 +74,29 @@ def test_the_logits_are_those_of_a_framework(images, fold, reference):
     assert kinds.count("Conv") == 53 and kinds.count("BatchNormalization") == (0 if fold else 53)
     expected = reference(some, images)
     assert np.abs(logits(model, images) - expected).max() <= 1e-4 * np.abs(expected).max()
-    np.testing.assert_allclose(logits(model, images[:1]), expected[:1], rtol=1e-3, atol=1e-4 * np.abs(expected).max())
+    np.testing.assert_allclose(
+        logits(model, images[:1]), expected[:1], rtol=1e-3, atol=1e-4 * np.abs(expected).max()
+    )
 
 
 def test_preprocessing_agrees_with_the_input_pipeline(tiny_config):
-    """No pixel of what the model resizes and crops is more than one level of 255 from DALI's, and few are not the same."""
+    """No pixel of what the model resizes and crops is more than one level of 255 from DALI's, and few are not
+    the same."""
     some = fitted_weights(tiny_config)
     plain, whole = (export.of_weights(some, "model.onnx", {}, preprocessing=each) for each in (False, True))
     assert (plain.image_size, whole.image_size) == (32, None)
     normalised = next(node for node in whole.proto.graph.node if node.op_type == "Conv").input[0]
     cut = onnx.ModelProto()
     cut.CopyFrom(whole.proto)
-    cut.graph.output[0].CopyFrom(onnx.helper.make_tensor_value_info(normalised, onnx.TensorProto.FLOAT, [None, 3, 32, 32]))
+    cut.graph.output[0].CopyFrom(
+        onnx.helper.make_tensor_value_info(normalised, onnx.TensorProto.FLOAT, [None, 3, 32, 32])
+    )
     session = model_file.session(whole._replace(content=cut.SerializeToString()), 1)
     prepared = [image.copy() for images, _ in evaluation.inputs(plain, tiny_config) for image in images]
-    found = [session.run([normalised], {whole.input: image})[0][0] for image, _ in evaluation.inputs(whole, tiny_config)]
+    found = [
+        session.run([normalised], {whole.input: image})[0][0]
+        for image, _ in evaluation.inputs(whole, tiny_config)
+    ]
     levels = np.abs(np.array(found) - np.array(prepared)) * np.reshape(rules.STD, (3, 1, 1))
     assert levels.shape == (57, 3, 32, 32) and levels.max() < 1.001 and (levels > 0.5).mean() < 0.02
     counts = [counted(evaluation.evaluate(each, tiny_config)) for each in (plain, whole)]
@@ -105,20 +114,36 @@ def test_the_verb_evaluates_what_it_writes(tiny_config, tiny_environment, tmp_pa
     assert documented.differences("export", told) == []
     assert (told["correct"], told["total"], told["nodes"]) == (correct, 57, 122)
     model = model_file.read(output)
-    assert model.facts == {"classes": "10", "width": "0.125", "image_size": "32", "eval_resize": "36",
-                           "accuracy": str(correct / total), "source_sha256": files.sha256(source)}
+    assert model.facts == {
+        "classes": "10",
+        "width": "0.125",
+        "image_size": "32",
+        "eval_resize": "36",
+        "accuracy": str(correct / total),
+        "source_sha256": files.sha256(source),
+    }
     page = tmp_path / "page.html"
     done = rn50("evaluate", output, "--report", page, "--json", environ=tiny_environment)
     assert done.exit_code == 0, done.stderr
     told = json.loads(done.stdout)
     assert documented.differences("evaluate", told) == []
-    assert (told["correct"], told["images"], told["framework"], told["precision"]) == (correct, total, "onnxruntime", "float32")
+    assert (told["correct"], told["images"], told["framework"], told["precision"]) == (
+        correct,
+        total,
+        "onnxruntime",
+        "float32",
+    )
     assert page.exists() and sum(each["images"] for each in told["bins"]) == total
     done = rn50("evaluate", output, environ=tiny_environment)
     assert f"{correct} of {total}" in done.stdout and "density" not in done.stdout, done.stderr
     done = rn50("evaluate", output, "--precision", "bfloat16", environ=tiny_environment)
-    assert done.exit_code == 2 and f"--precision bfloat16: {output} is an ONNX model, which has its own" in done.stderr
-    assert rn50("export", source, "-o", output, environ={**tiny_environment, "DGXSYSTEM": ""}).exit_code == 0, "ours is replaced"
+    assert (
+        done.exit_code == 2
+        and f"--precision bfloat16: {output} is an ONNX model, which has its own" in done.stderr
+    )
+    assert (
+        rn50("export", source, "-o", output, environ={**tiny_environment, "DGXSYSTEM": ""}).exit_code == 0
+    ), "ours is replaced"
 
 
 def test_without_a_configuration_it_says_that_it_did_not_evaluate(tmp_path):
@@ -138,12 +163,19 @@ def test_a_model_of_another_accuracy_is_not_written(tiny_config, tiny_environmen
     assert f"{output}: not written: its top-1 is 0." in done.stderr and f"{source} says 0.7500" in done.stderr
 
 
-@pytest.mark.parametrize("section, said", [
-    ({"classes": 11}, "model.onnx: is a model of NUMCLASSES=10, and the configuration has NUMCLASSES=11; name the configuration"),
-    ({"image_size": 48}, "a model of IMAGE_SIZE=32, and the configuration has IMAGE_SIZE=48"),
-    ({"eval_resize": 40}, "a model of EVAL_RESIZE=36, and the configuration has EVAL_RESIZE=40"),
-    ({"folder": "/nowhere"}, "/nowhere: No such file or directory; set DATADIR"),
-])
+@pytest.mark.parametrize(
+    "section, said",
+    [
+        (
+            {"classes": 11},
+            "model.onnx: is a model of NUMCLASSES=10, and the configuration has NUMCLASSES=11; name the "
+            "configuration",
+        ),
+        ({"image_size": 48}, "a model of IMAGE_SIZE=32, and the configuration has IMAGE_SIZE=48"),
+        ({"eval_resize": 40}, "a model of EVAL_RESIZE=36, and the configuration has EVAL_RESIZE=40"),
+        ({"folder": "/nowhere"}, "/nowhere: No such file or directory; set DATADIR"),
+    ],
+)
 def test_a_model_of_another_task_is_not_evaluated(tiny_config, section, said):
     model = export.of_weights(random_weights(), "model.onnx", {})
     with pytest.raises(UserError, match=said):
@@ -169,20 +201,31 @@ def elsewhere(proto):
     tensor.data_location = onnx.TensorProto.EXTERNAL
 
 
-@pytest.mark.parametrize("content, said", [
-    (b"", "no ONNX file"),
-    (b"not a model", "no ONNX file"),
-    (b"\x80\x02}q\x00.", "no ONNX file"),
-    (spoiled(lambda proto: None)[:-1000], "no ONNX file"),
-    (spoiled(lambda proto: side(proto.graph.input[0], _1=1)), r"its input is float32 \(\?, 1, 32, 32\), expected float32 \(N, 3"),
-    (spoiled(lambda proto: side(proto.graph.input[0], _0=8)), r"its input is float32 \(8, 3, 32, 32\)"),
-    (spoiled(lambda proto: proto.graph.output.add().CopyFrom(proto.graph.output[0])), "1 inputs and 2 outputs, expected one of"),
-    (spoiled(elsewhere), "keeps its tensors in other files"),
-])
+@pytest.mark.parametrize(
+    "content, said",
+    [
+        (b"", "no ONNX file"),
+        (b"not a model", "no ONNX file"),
+        (b"\x80\x02}q\x00.", "no ONNX file"),
+        (spoiled(lambda proto: None)[:-1000], "no ONNX file"),
+        (
+            spoiled(lambda proto: side(proto.graph.input[0], _1=1)),
+            r"its input is float32 \(\?, 1, 32, 32\), expected float32 \(N, 3",
+        ),
+        (spoiled(lambda proto: side(proto.graph.input[0], _0=8)), r"its input is float32 \(8, 3, 32, 32\)"),
+        (
+            spoiled(lambda proto: proto.graph.output.add().CopyFrom(proto.graph.output[0])),
+            "1 inputs and 2 outputs, expected one of",
+        ),
+        (spoiled(elsewhere), "keeps its tensors in other files"),
+    ],
+)
 def test_another_file_is_refused(tmp_path, content, said):
     file = tmp_path / "other.onnx"
     file.write_bytes(content)
-    with pytest.raises(UserError, match=f"^{file}: .*{said}.*; give a file that rn50 export or rn50 quantize wrote$") as raised:
+    with pytest.raises(
+        UserError, match=f"^{file}: .*{said}.*; give a file that rn50 export or rn50 quantize wrote$"
+    ) as raised:
         model_file.read(file)
     assert "\n" not in str(raised.value)
 
@@ -201,6 +244,8 @@ def test_a_model_that_the_runtime_cannot_load_is_refused():
 
 
 def test_a_missing_package_names_its_set():
-    with pytest.raises(UserError, match="the package onnx is not installed; requirements/install.sh deploy"), \
-            packages.needed_for("ONNX models"):
+    with (
+        pytest.raises(UserError, match="the package onnx is not installed; requirements/install.sh deploy"),
+        packages.needed_for("ONNX models"),
+    ):
         raise ModuleNotFoundError("No module named 'onnx'", name="onnx")

@@ -1,4 +1,5 @@
-"""Quantised models: what became int8 is counted in the file, accuracy is measured, and what is no use is not written."""
+"""Quantised models: what became int8 is counted in the file, accuracy is measured, and what is no use is not
+written."""
 
 import json
 
@@ -30,31 +31,62 @@ def exported(tmp_path_factory, tiny_folder):
     return file
 
 
-def test_every_way_makes_a_model_and_the_best_is_written(tiny_config, tiny_environment, exported, tmp_path, capfd):
+def test_every_way_makes_a_model_and_the_best_is_written(
+    tiny_config, tiny_environment, exported, tmp_path, capfd
+):
     output = tmp_path / "int8.onnx"
-    done = CliRunner(mix_stderr=False).invoke(main, [
-        "quantize", str(exported(tiny_config)), "-o", str(output), "--method", "all", "--calibration", "all", "--images", "24",
-        "--tolerance", "100", "--json"], env=tiny_environment)
+    done = CliRunner(mix_stderr=False).invoke(
+        main,
+        [
+            "quantize",
+            str(exported(tiny_config)),
+            "-o",
+            str(output),
+            "--method",
+            "all",
+            "--calibration",
+            "all",
+            "--images",
+            "24",
+            "--tolerance",
+            "100",
+            "--json",
+        ],
+        env=tiny_environment,
+    )
     assert done.exit_code == 0, done.stderr
     assert "WARNING" not in done.stderr + capfd.readouterr().err
     told = json.loads(done.stdout)
     assert documented.differences("quantize", told) == []
     before, *after = told["results"]
-    assert [each["method"] for each in after] == ["dynamic", "static minmax", "static entropy", "static percentile"]
+    assert [each["method"] for each in after] == [
+        "dynamic",
+        "static minmax",
+        "static entropy",
+        "static percentile",
+    ]
     assert before["int8_operators"] == 0 and before["top_1"] > 0.8
     assert all((each["int8_operators"], each["operators"]) == (54, 54) for each in after)
     assert all(each["bytes"] < 0.5 * before["bytes"] for each in after)  # a tiny network has few weights
     best = min(after, key=lambda each: (each["drop"], -each["images_per_second"]))
-    assert told["written"] == best["method"] and best["top_1"] > 0.5  # what knows images by heart is not robust; chance is 0.1
+    assert (
+        told["written"] == best["method"] and best["top_1"] > 0.5
+    )  # what knows images by heart is not robust; chance is 0.1
     assert evaluation.evaluate(model_file.read(output), tiny_config).correct == best["correct"]
     model = model_file.read(output)
-    assert model.precision == "int8" and model.facts["quantization"] == best["method"] and model.facts["image_size"] == "32"
+    assert (
+        model.precision == "int8"
+        and model.facts["quantization"] == best["method"]
+        and model.facts["image_size"] == "32"
+    )
 
 
 @pytest.mark.parametrize("options", [{"fold": False}, {"preprocessing": True}])
 def test_batch_norm_is_folded_and_preprocessing_stays_float32(tiny_config, exported, tmp_path, options):
     source = exported(tiny_config, **options)
-    choice = quantization.quantize(source, tmp_path / "int8.onnx", [Way("static", "minmax")], tiny_config, 16, 100)
+    choice = quantization.quantize(
+        source, tmp_path / "int8.onnx", [Way("static", "minmax")], tiny_config, 16, 100
+    )
     kinds = [node.op_type for node in model_file.read(tmp_path / "int8.onnx").proto.graph.node]
     assert kinds.count("Conv") == 53 and "BatchNormalization" not in kinds and "Relu" not in kinds
     assert kinds.count("Resize") == kinds.count("Pad") == bool(options.get("preprocessing"))
@@ -76,7 +108,9 @@ def test_a_model_that_loses_too_much_is_not_written(tiny_config, exported, tmp_p
     with pytest.MonkeyPatch.context() as patch:
         read = quantization.calibration_images
         patch.setattr(quantization, "calibration_images", lambda *of: [image * 0.01 for image in read(*of)])
-        with pytest.raises(UserError, match=r"int8.onnx: not written: static minmax: top-1 fell by .* points to 0.*; try "):
+        with pytest.raises(
+            UserError, match=r"int8.onnx: not written: static minmax: top-1 fell by .* points to 0.*; try "
+        ):
             quantization.quantize(exported(tiny_config), output, [Way("static", "minmax")], tiny_config, 4, 1)
     assert not output.exists()
 
@@ -85,7 +119,9 @@ def test_a_method_that_quantises_nothing_is_refused(tiny_config, exported, tmp_p
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(quantization, "DYNAMIC_OPERATORS", ["LSTM"])
         with pytest.raises(UserError, match="not written: dynamic: no operator became int8"):
-            quantization.quantize(exported(tiny_config), tmp_path / "int8.onnx", [Way("dynamic")], tiny_config, 4, 100)
+            quantization.quantize(
+                exported(tiny_config), tmp_path / "int8.onnx", [Way("dynamic")], tiny_config, 4, 100
+            )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -93,11 +129,16 @@ def test_bad_input(tiny_config, tiny_environment, exported, tmp_path):
     source, output = exported(tiny_config), tmp_path / "int8.onnx"
 
     def refused(said, file=source, **environ):
-        done = CliRunner(mix_stderr=False).invoke(main, ["quantize", str(file), "-o", str(output)],
-                                                  env={**tiny_environment, **environ})
+        done = CliRunner(mix_stderr=False).invoke(
+            main, ["quantize", str(file), "-o", str(output)], env={**tiny_environment, **environ}
+        )
         assert done.exit_code == 2 and said in done.stderr and not output.exists(), done.stderr
 
-    refused("is a model of IMAGE_SIZE=32, and the configuration has IMAGE_SIZE=40", IMAGE_SIZE="40", EVAL_RESIZE="44")
+    refused(
+        "is a model of IMAGE_SIZE=32, and the configuration has IMAGE_SIZE=40",
+        IMAGE_SIZE="40",
+        EVAL_RESIZE="44",
+    )
     refused("/nowhere: No such file or directory; set DATADIR to a folder", DATADIR="/nowhere")
     refused("none.onnx: cannot be read (No such file or directory)", tmp_path / "none.onnx")
     other = tmp_path / "result_0.safetensors"

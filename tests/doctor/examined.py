@@ -6,14 +6,26 @@ from rn50.machine.software import Software
 from rn50.settings import config as configuration
 from tests.support.machines import simulated
 
-GPU_BUILD = Software("3.10.12", {"mxnet-cu112": "1.9.1", "nvidia-dali-cuda110": "1.34.0", "numpy": "1.23.5", "horovod": "0.28.1",
-                                "mlperf-logging": "4.1.68"},
-                     (), (), None)
+GPU_BUILD = Software(
+    "3.10.12",
+    {
+        "mxnet-cu112": "1.9.1",
+        "nvidia-dali-cuda110": "1.34.0",
+        "numpy": "1.23.5",
+        "horovod": "0.28.1",
+        "mlperf-logging": "4.1.68",
+    },
+    (),
+    (),
+    None,
+)
 
 
 def config_of(system, **environ):
     """The configuration of one of configs/, as run_and_time.sh would read it."""
-    return configuration.from_environment(doctor.configured({"DGXSYSTEM": system, "PATH": "/usr/bin:/bin", **environ}))
+    return configuration.from_environment(
+        doctor.configured({"DGXSYSTEM": system, "PATH": "/usr/bin:/bin", **environ})
+    )
 
 
 def examine(name, system=None, software=GPU_BUILD, data="/nowhere", environ=None):

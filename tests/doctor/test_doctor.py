@@ -1,4 +1,5 @@
-"""The doctor's verdict on ten machines and on this one, and what it says of their GPUs, of results and of a submission."""
+"""The doctor's verdict on ten machines and on this one, and what it says of their GPUs, of results and of a
+submission."""
 
 import dataclasses
 import io
@@ -68,7 +69,10 @@ def test_every_machine_is_in_a_case():
 def test_advice_for_h100(data):
     finding = examine("H100", "DGXA100", data=data)["compute capability"]
     assert "H100 80GB HBM3 has 9.0" in finding.found and "5.0 6.0 7.0 8.0 8.6" in finding.found
-    assert "requirements/install.sh pytorch-gpu" in finding.remedy and "NVIDIA's MXNet container" in finding.remedy
+    assert (
+        "requirements/install.sh pytorch-gpu" in finding.remedy
+        and "NVIDIA's MXNet container" in finding.remedy
+    )
 
 
 def test_h100_under_other_software_is_well(data):
@@ -77,77 +81,136 @@ def test_h100_under_other_software_is_well(data):
     assert all(each.severity == OK for each in doctor.examine(simulated("H100"), in_container, config, {}))
     pytorch = with_changes(config, run={"framework": "pytorch"})
     without_mxnet = dataclasses.replace(
-        GPU_BUILD, packages={"torch": "2.4.0", "nvidia-dali-cuda120": "1.40.0", "mlperf_logging": "4.1.68"})
+        GPU_BUILD, packages={"torch": "2.4.0", "nvidia-dali-cuda120": "1.40.0", "mlperf_logging": "4.1.68"}
+    )
     assert all(each.severity == OK for each in doctor.examine(simulated("H100"), without_mxnet, pytorch, {}))
 
 
 @pytest.mark.parametrize("machine, severity", [("H100", FAILURE), ("1xA100", OK), ("MIG", OK)])
 def test_advice_for_paddle(machine, severity):
     config = with_changes(config_of("1xA100"), run={"framework": "paddle"})
-    there = dataclasses.replace(GPU_BUILD, packages={"paddlepaddle-gpu": "2.6.2", "nvidia-dali-cuda110": "1.34.0"})
+    there = dataclasses.replace(
+        GPU_BUILD, packages={"paddlepaddle-gpu": "2.6.2", "nvidia-dali-cuda110": "1.34.0"}
+    )
     found = {each.subject: each for each in doctor.examine(simulated(machine), there, config, {})}
     assert found["packages"].severity == OK and found["compute capability"].severity == severity
     assert "6.1 7.0 7.5 8.0 8.6" in found["compute capability"].found
     assert severity == OK or "requirements/install.sh pytorch-gpu" in found["compute capability"].remedy
 
 
-@pytest.mark.parametrize("device, packages, says", [
-    ("cpu", ("paddlepaddle", "paddlepaddle-gpu", "nvidia-dali-cuda110"), "two builds of Paddle"),
-    ("cpu", ("paddlepaddle-gpu", "nvidia-dali-cuda110"), "no paddlepaddle beside"),
-    ("gpu", ("paddlepaddle", "nvidia-dali-cuda110"), "no paddlepaddle-gpu beside"), ("cpu", ("paddlepaddle",), "no DALI beside"),
-])
+@pytest.mark.parametrize(
+    "device, packages, says",
+    [
+        ("cpu", ("paddlepaddle", "paddlepaddle-gpu", "nvidia-dali-cuda110"), "two builds of Paddle"),
+        ("cpu", ("paddlepaddle-gpu", "nvidia-dali-cuda110"), "no paddlepaddle beside"),
+        ("gpu", ("paddlepaddle", "nvidia-dali-cuda110"), "no paddlepaddle-gpu beside"),
+        ("cpu", ("paddlepaddle",), "no DALI beside"),
+    ],
+)
 def test_packages_that_paddle_lacks(device, packages, says):
     config = with_changes(config_of("DEMO_CPU"), run={"framework": "paddle", "device": device})
     there = dataclasses.replace(GPU_BUILD, packages=dict.fromkeys(packages, "1"))
-    found = {each.subject: each for each in doctor.examine(simulated("no-GPU"), there, config, {})}["packages"]
-    assert found.severity == FAILURE and says in found.found and f"requirements/install.sh paddle-{device}" in found.remedy
+    found = {each.subject: each for each in doctor.examine(simulated("no-GPU"), there, config, {})}[
+        "packages"
+    ]
+    assert (
+        found.severity == FAILURE
+        and says in found.found
+        and f"requirements/install.sh paddle-{device}" in found.remedy
+    )
 
 
-@pytest.mark.parametrize("capability, runs", [((3, 7), False), ((5, 2), True), ((6, 1), True), ((7, 0), True), ((7, 5), True),
-                                              ((8, 0), True), ((8, 6), True), ((8, 9), True), ((9, 0), False), ((10, 0), False),
-                                              ((12, 0), False)])
+@pytest.mark.parametrize(
+    "capability, runs",
+    [
+        ((3, 7), False),
+        ((5, 2), True),
+        ((6, 1), True),
+        ((7, 0), True),
+        ((7, 5), True),
+        ((8, 0), True),
+        ((8, 6), True),
+        ((8, 9), True),
+        ((9, 0), False),
+        ((10, 0), False),
+        ((12, 0), False),
+    ],
+)
 def test_machine_code_runs_on_newer_minor_versions_only(capability, runs):
     assert frameworks.traits("mxnet").runs_on(capability) is runs
 
 
 def test_advice_for_other_gpus(data):
     l40s = examine("L40S", "2xA30", data=data)["GPU clocks and power"]
-    assert "GPU 0 limited to 300 of 350 W" in l40s.found and "GPU 1 slowed down (software thermal slowdown)" in l40s.found
+    assert (
+        "GPU 0 limited to 300 of 350 W" in l40s.found
+        and "GPU 1 slowed down (software thermal slowdown)" in l40s.found
+    )
     assert "sudo nvidia-smi -i 0 -pl 350" in l40s.remedy and "sudo nvidia-smi -pm 1" in l40s.remedy
     assert "8.9" in examine("L40S", "2xA30", data=data)["compute capability"].found
-    assert "GPU 1" not in examine("L40S", "1xA100", data=data)["GPU clocks and power"].found, "only GPUs that are used count"
+    assert "GPU 1" not in examine("L40S", "1xA100", data=data)["GPU clocks and power"].found, (
+        "only GPUs that are used count"
+    )
     mig = examine("MIG", "1xA100", data=data)["MIG"]
     assert "3g.20gb" in mig.found and mig.remedy == "sudo nvidia-smi -i 0 -mig 0"
     assert "NCCL does not connect instances" in examine("MIG", "DGXA100", data=data)["MIG"].found
     few = examine("1xA100", "NF5688M6", data=data)["GPU"]
     assert "DGXNGPU=8" in few.found and "DGXNGPU=1" in few.remedy
     dgx = examine("8xA100", "DGXA100", data=data)
-    assert dgx["GPU links"].found == "NVLink between all (NV12)" and "mlx5_3: 200 Gb/sec" in dgx["network"].found
+    assert (
+        dgx["GPU links"].found == "NVLink between all (NV12)" and "mlx5_3: 200 Gb/sec" in dgx["network"].found
+    )
     assert "rank 7: CPU 88-95,104-111,216-223,232-239" in dgx["binding"].found
 
 
 def test_advice_for_an_old_driver(data):
     old = examine("VM-without-NUMA", "1xA100", data=data)
     assert "470.182.03" in old["driver"].found and "export MXNET_USE_FUSION=0" in old["driver"].remedy
-    assert examine("VM-without-NUMA", "1xA100", data=data, environ={"MXNET_USE_FUSION": "0"})["driver"].severity == OK
+    assert (
+        examine("VM-without-NUMA", "1xA100", data=data, environ={"MXNET_USE_FUSION": "0"})["driver"].severity
+        == OK
+    )
     facts = simulated("8xA100")
-    older = dataclasses.replace(facts, gpus=tuple(dataclasses.replace(each, driver="418.226.00") for each in facts.gpus))
-    found = {each.subject: each for each in doctor.examine(older, GPU_BUILD, config_of("DGXA100", DATADIR=str(data)), {})}
+    older = dataclasses.replace(
+        facts, gpus=tuple(dataclasses.replace(each, driver="418.226.00") for each in facts.gpus)
+    )
+    found = {
+        each.subject: each
+        for each in doctor.examine(older, GPU_BUILD, config_of("DGXA100", DATADIR=str(data)), {})
+    }
     assert found["driver"].severity == FAILURE and "450.80.02" in found["driver"].found
 
 
-@pytest.mark.parametrize("changes, says", [
-    ({"no_gpu": "CUDA_VISIBLE_DEVICES=7 hides all of 2"}, "unset CUDA_VISIBLE_DEVICES"),
-    ({"no_gpu": "nvidia-smi: command not found", "nvidia_hardware": True,
-      "mounts": (Mount("/", "overlay", "overlay", "rw"),)}, "docker run --gpus all"),
-    ({"no_gpu": "nvidia-smi: command not found", "nvidia_hardware": True}, "apt-get install nvidia-driver"),
-    ({"no_gpu": "Failed to initialize NVML: Driver/library version mismatch", "nvidia_hardware": True}, "sudo reboot"),
-    ({}, "rn50 run DEMO_CPU"),
-    ({"mounts": (Mount("/", "overlay", "overlay", "rw"),)}, "rn50 run DEMO_CPU"),
-])
+@pytest.mark.parametrize(
+    "changes, says",
+    [
+        ({"no_gpu": "CUDA_VISIBLE_DEVICES=7 hides all of 2"}, "unset CUDA_VISIBLE_DEVICES"),
+        (
+            {
+                "no_gpu": "nvidia-smi: command not found",
+                "nvidia_hardware": True,
+                "mounts": (Mount("/", "overlay", "overlay", "rw"),),
+            },
+            "docker run --gpus all",
+        ),
+        (
+            {"no_gpu": "nvidia-smi: command not found", "nvidia_hardware": True},
+            "apt-get install nvidia-driver",
+        ),
+        (
+            {"no_gpu": "Failed to initialize NVML: Driver/library version mismatch", "nvidia_hardware": True},
+            "sudo reboot",
+        ),
+        ({}, "rn50 run DEMO_CPU"),
+        ({"mounts": (Mount("/", "overlay", "overlay", "rw"),)}, "rn50 run DEMO_CPU"),
+    ],
+)
 def test_why_there_is_no_gpu(data, changes, says):
     facts = dataclasses.replace(simulated("no-GPU"), **changes)
-    found = {each.subject: each for each in doctor.examine(facts, GPU_BUILD, config_of("1xA100", DATADIR=str(data)), {})}
+    found = {
+        each.subject: each
+        for each in doctor.examine(facts, GPU_BUILD, config_of("1xA100", DATADIR=str(data)), {})
+    }
     assert found["GPU"].severity == FAILURE and says in found["GPU"].remedy
     assert changes.get("no_gpu", "command not found") in found["GPU"].found
 
@@ -155,7 +218,8 @@ def test_why_there_is_no_gpu(data, changes, says):
 def test_warnings_stop_nothing():
     warning, failure = Finding(WARNING, "a", "b", "c"), Finding(FAILURE, "a", "b", "c")
     assert doctor.to_json([warning]) == {
-        "ok": True, "findings": [{"severity": "warning", "subject": "a", "found": "b", "remedy": "c"}],
+        "ok": True,
+        "findings": [{"severity": "warning", "subject": "a", "found": "b", "remedy": "c"}],
     }
     assert doctor.to_json([warning, failure])["ok"] is False
 
@@ -168,14 +232,23 @@ def test_room_for_results(monkeypatch, tmp_path):
     assert finding.severity == FAILURE and finding.found.endswith(f"free in {tmp_path}")
 
 
-@pytest.mark.parametrize("spoil, says", (
-    (lambda file: file.write_text(""), "no :::MLLOG line in it"),
-    (lambda file: file.write_bytes(bytes(range(256))), "no :::MLLOG line in it"),
-    (lambda file: (file.unlink(), file.mkdir()), "folder|directory"),
-    (lambda file: (file.unlink(), file.symlink_to(file.name)), "cannot be read"),
-    (lambda file: file.write_text(file.read_text().replace('"resnet"', '"bert"')), "is a log of bert, not of resnet"),
-    (lambda file: file.write_text(file.read_text().rpartition(":::MLLOG")[0]), "its clock did not start, or never stopped"),
-))  # fmt: skip
+@pytest.mark.parametrize(
+    "spoil, says",
+    (
+        (lambda file: file.write_text(""), "no :::MLLOG line in it"),
+        (lambda file: file.write_bytes(bytes(range(256))), "no :::MLLOG line in it"),
+        (lambda file: (file.unlink(), file.mkdir()), "folder|directory"),
+        (lambda file: (file.unlink(), file.symlink_to(file.name)), "cannot be read"),
+        (
+            lambda file: file.write_text(file.read_text().replace('"resnet"', '"bert"')),
+            "is a log of bert, not of resnet",
+        ),
+        (
+            lambda file: file.write_text(file.read_text().rpartition(":::MLLOG")[0]),
+            "its clock did not start, or never stopped",
+        ),
+    ),
+)
 def test_what_is_no_result_is_found_before_the_first_run(tmp_path, spoil, says):
     result = write_run(tmp_path / "result_1.txt")
     following = tmp_path / "result_2.txt"
@@ -188,23 +261,32 @@ def test_what_is_no_result_is_found_before_the_first_run(tmp_path, spoil, says):
 
 def test_what_is_configured(tmp_path):
     assert doctor.configured({"PATH": "/bin"}) is None
-    with pytest.raises(UserError, match="DGXSYSTEM=NF5688M7: no such file, .* did you mean NF5688M6. there are: "):
+    with pytest.raises(
+        UserError, match="DGXSYSTEM=NF5688M7: no such file, .* did you mean NF5688M6. there are: "
+    ):
         doctor.configured({"DGXSYSTEM": "NF5688M7"})
     file = tmp_path / "theirs.sh"
     file.write_text('export BATCHSIZE=7\nDATADIR="${DATADIR:-/data}"\n')
-    variables = doctor.configured({"CONFIG_FILE": str(file), "DGXSYSTEM": "ignored", "DATADIR": "/given", "LR": "1"})
+    variables = doctor.configured(
+        {"CONFIG_FILE": str(file), "DGXSYSTEM": "ignored", "DATADIR": "/given", "LR": "1"}
+    )
     assert (variables["BATCHSIZE"], variables["DATADIR"], variables["LR"]) == ("7", "/given", "1")
 
 
-@pytest.mark.parametrize("system, organisation, commit, warned", [
-    ("NF5688M6", "Somebody", "c0ffee", []),
-    ("NF5688M6", None, "c0ffee", ["SUBMISSION_ORG"]),
-    ("NF5688M6", None, "c0ffee-dirty", ["SUBMISSION_ORG", "code"]),
-    ("NF5688M6", "Somebody", None, ["code"]),
-    ("DEMO_CPU", None, "c0ffee-dirty", []),
-])
+@pytest.mark.parametrize(
+    "system, organisation, commit, warned",
+    [
+        ("NF5688M6", "Somebody", "c0ffee", []),
+        ("NF5688M6", None, "c0ffee", ["SUBMISSION_ORG"]),
+        ("NF5688M6", None, "c0ffee-dirty", ["SUBMISSION_ORG", "code"]),
+        ("NF5688M6", "Somebody", None, ["code"]),
+        ("DEMO_CPU", None, "c0ffee-dirty", []),
+    ],
+)
 def test_what_would_keep_results_out_of_a_submission_is_said_before(system, organisation, commit, warned):
-    variables = doctor.configured({"DGXSYSTEM": system, **({"SUBMISSION_ORG": organisation} if organisation else {})})
+    variables = doctor.configured(
+        {"DGXSYSTEM": system, **({"SUBMISSION_ORG": organisation} if organisation else {})}
+    )
     found = list(submission_advice.findings(configuration.from_environment(variables), commit))
     assert [each.subject for each in found if each.severity == WARNING] == warned
     assert all(each.remedy for each in found if each.severity == WARNING)
@@ -213,13 +295,18 @@ def test_what_would_keep_results_out_of_a_submission_is_said_before(system, orga
 def test_what_the_environment_says_in_vain_is_said():
     environ = {"LR": "9", "SEED": "5", "MOM": "0.9", "DATADIR": "relative"}
     [found] = doctor.overridden(doctor.configured(environ, "DEMO_CPU"), environ)
-    assert (found.severity, found.subject) == (WARNING, "LR") and "9 of the environment has no effect" in found.found
+    assert (found.severity, found.subject) == (
+        WARNING,
+        "LR",
+    ) and "9 of the environment has no effect" in found.found
 
 
 def fitting(machine):
     """The systems of this repository, without those that a user has added."""
     found = doctor.fitting(machine, GPU_BUILD, {"PATH": "/usr/bin:/bin"})
-    return {name: each for name, each in found.items() if files.MARK not in config_file.file_of(name).read_text()}
+    return {
+        name: each for name, each in found.items() if files.MARK not in config_file.file_of(name).read_text()
+    }
 
 
 def test_which_systems_fit():
@@ -227,8 +314,12 @@ def test_which_systems_fit():
     assert {name for name, each in can.items() if each.severity == OK} == {"1xA100", "DEMO_CPU"}
     assert "DGXNGPU=8" in can["NF5688M6"].found and can["NF5688M6"].subject == "DGXSYSTEM=NF5688M6"
     assert not any("DATADIR" in each.found for each in can.values())
-    assert "no PyTorch" in can["1xL40S"].found and "install.sh pytorch-gpu" in can["1xL40S"].remedy, "what a command mends"
-    assert "no PyTorch" not in can["DGXH100"].found and not can["DGXH100"].remedy, "what none mends goes before it"
+    assert "no PyTorch" in can["1xL40S"].found and "install.sh pytorch-gpu" in can["1xL40S"].remedy, (
+        "what a command mends"
+    )
+    assert "no PyTorch" not in can["DGXH100"].found and not can["DGXH100"].remedy, (
+        "what none mends goes before it"
+    )
 
 
 def test_systems_that_cannot_run_for_one_reason_take_one_line():
@@ -242,7 +333,9 @@ def test_systems_that_cannot_run_for_one_reason_take_one_line():
     assert without_paddle.found.startswith("DEMO_CPU_PADDLE: no paddlepaddle beside numpy 1.23.5")
     assert without_paddle.remedy == "for DEMO_CPU_PADDLE: requirements/install.sh paddle-cpu"
     assert without_pytorch.found == "DEMO_CPU_PYTORCH: Python: 3.10.12, but PyTorch for DEVICE=cpu needs 3.11"
-    assert "PYTHON=python3.11 " in without_pytorch.remedy, "its build for CPUs is for 3.11 alone, and this Python is 3.10"
+    assert "PYTHON=python3.11 " in without_pytorch.remedy, (
+        "its build for CPUs is for 3.11 alone, and this Python is 3.10"
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -255,16 +348,24 @@ def test_there_are_few_such_lines_on_every_machine(name):
 
 def test_a_remedy_that_mends_two_things_is_said_once():
     out = io.StringIO()
-    doctor.print_table([Finding(FAILURE, "Python", "3.8.1", "do it"), Finding(FAILURE, "packages", "none", "do it")],
-                       Terminal(file=out))
+    doctor.print_table(
+        [Finding(FAILURE, "Python", "3.8.1", "do it"), Finding(FAILURE, "packages", "none", "do it")],
+        Terminal(file=out),
+    )
     assert out.getvalue().splitlines()[-1] == "Python, packages: do it"
 
 
 def rn50_doctor(*options, **environ):
     """The command as a user types it."""
     clean = {"PATH": "/usr/bin:/bin", "COLUMNS": "120"}
-    return subprocess.run([sys.executable, "-m", "rn50", "doctor", *options], env={**clean, **environ}, capture_output=True,
-                          text=True, timeout=120, cwd=str(pathlib.Path(__file__).resolve().parents[2]))
+    return subprocess.run(
+        [sys.executable, "-m", "rn50", "doctor", *options],
+        env={**clean, **environ},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=str(pathlib.Path(__file__).resolve().parents[2]),
+    )
 
 
 def test_the_command_on_this_machine(data):
@@ -277,16 +378,25 @@ def test_the_command_on_this_machine(data):
     (data / "train.rec").unlink()
     ill = rn50_doctor("--brief", DGXSYSTEM="DEMO_CPU", DATADIR=str(data))
     assert ill.returncode == 1 and not ill.stdout
-    assert any(line.startswith(f"rn50: DATADIR: {data / 'train.rec'}: No such file or directory; set DATADIR")
-               for line in ill.stderr.splitlines())
+    assert any(
+        line.startswith(f"rn50: DATADIR: {data / 'train.rec'}: No such file or directory; set DATADIR")
+        for line in ill.stderr.splitlines()
+    )
     assert not any("Python" in line for line in ill.stderr.splitlines()), "what is well is not mentioned"
     table = rn50_doctor(DGXSYSTEM="DEMO_CPU", DATADIR=str(data))
-    assert table.returncode == 1 and "failure" in table.stdout and "DATADIR: set DATADIR to a folder" in table.stdout
+    assert (
+        table.returncode == 1
+        and "failure" in table.stdout
+        and "DATADIR: set DATADIR to a folder" in table.stdout
+    )
 
     anywhere = {each["subject"] for each in json.loads(rn50_doctor("--json").stdout)["findings"]}
     assert {f"DGXSYSTEM={system}" for system in config_file.systems()} <= anywhere
     piped = rn50_doctor().stdout.splitlines()
-    assert sum("can run here" in line for line in piped) == 1 and 1 <= sum("cannot run here" in line for line in piped) <= 4
+    assert (
+        sum("can run here" in line for line in piped) == 1
+        and 1 <= sum("cannot run here" in line for line in piped) <= 4
+    )
     assert all(line == line.rstrip() for line in piped)
 
     unknown = rn50_doctor(DGXSYSTEM="NF5688M7")
@@ -296,7 +406,9 @@ def test_the_command_on_this_machine(data):
 def test_a_variable_that_the_file_empties_and_a_relative_path_that_stays(tmp_path):
     file = tmp_path / "mine.sh"
     file.write_text(f". {config_file.file_of('DEMO_CPU')}\nSEED=\n")
-    [found] = doctor.overridden(doctor.configured({"SEED": "5", "CONFIG_FILE": str(file)}), {"SEED": "5", "DATADIR": ""})
+    [found] = doctor.overridden(
+        doctor.configured({"SEED": "5", "CONFIG_FILE": str(file)}), {"SEED": "5", "DATADIR": ""}
+    )
     assert found.found == "5 of the environment has no effect: the configuration sets nothing"
     sourced = {"DATADIR": "data/demo", "LR": "2.0"}  # as after `set -a; . FILE`
     assert doctor.overridden(sourced, sourced) == []

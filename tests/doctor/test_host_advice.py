@@ -16,21 +16,30 @@ from tests.support.machines import simulated
 def test_advice_for_a_container(data):
     found = examine("container-3-cores", "2xA30", data=data)
     assert "64 MiB" in found["/dev/shm"].found and "docker run --shm-size=1g" in found["/dev/shm"].remedy
-    assert "quota is 3 CPUs" in found["threads"].found and found["threads"].remedy == "set DALI_THREADS=1 in the configuration"
+    assert (
+        "quota is 3 CPUs" in found["threads"].found
+        and found["threads"].remedy == "set DALI_THREADS=1 in the configuration"
+    )
     assert found["memory"].found == "8.0 GiB (limit of the control group)"
-    tiny = dataclasses.replace(simulated("container-3-cores"), mounts=(Mount("/dev/shm", "tmpfs", "shm", "rw,size=8192k"),))
+    tiny = dataclasses.replace(
+        simulated("container-3-cores"), mounts=(Mount("/dev/shm", "tmpfs", "shm", "rw,size=8192k"),)
+    )
     assert host_advice._shared_memory(tiny, 2).severity == FAILURE
     assert host_advice._shared_memory(tiny, 1).severity == OK
 
 
 def test_advice_for_a_cpuset_far_from_a_gpu(data):
     finding = examine("Slurm-cpuset", "2xA30", data=data)["binding"]
-    assert "no usable CPU is near GPU 0 (NUMA node 0)" in finding.found and "--gpu-bind=closest" in finding.remedy
+    assert (
+        "no usable CPU is near GPU 0 (NUMA node 0)" in finding.found
+        and "--gpu-bind=closest" in finding.remedy
+    )
 
 
-@pytest.mark.parametrize("threads, severity, remedy", [
-    (0, OK, ""), (7, OK, ""), (8, WARNING, "set DALI_THREADS=7 in the configuration"),
-])
+@pytest.mark.parametrize(
+    "threads, severity, remedy",
+    [(0, OK, ""), (7, OK, ""), (8, WARNING, "set DALI_THREADS=7 in the configuration")],
+)
 def test_a_rank_and_its_input_pipeline_want_a_cpu_for_each_thread(data, threads, severity, remedy):
     config = with_changes(config_of("DEMO_CPU", DATADIR=str(data)), input_pipeline={"threads": threads})
     found = {each.subject: each for each in doctor.examine(simulated("no-GPU"), GPU_BUILD, config, {})}
@@ -48,9 +57,15 @@ def test_more_ranks_than_cpus_share_them(data):
     assert found["binding"].severity == WARNING and "9 ranks share CPU 0-7" in found["binding"].found
 
 
-@pytest.mark.parametrize("machine_, nodes, locked, network", [
-    ("Slurm-cpuset", 1, WARNING, OK), ("Slurm-cpuset", 2, FAILURE, OK), ("8xA100", 2, OK, OK), ("MIG", 2, OK, WARNING),
-])
+@pytest.mark.parametrize(
+    "machine_, nodes, locked, network",
+    [
+        ("Slurm-cpuset", 1, WARNING, OK),
+        ("Slurm-cpuset", 2, FAILURE, OK),
+        ("8xA100", 2, OK, OK),
+        ("MIG", 2, OK, WARNING),
+    ],
+)
 def test_several_machines_want_infiniband_and_locked_memory(data, machine_, nodes, locked, network):
     config = with_changes(config_of("1xA100", DATADIR=str(data)), run={"nodes": nodes})
     found = {each.subject: each for each in doctor.examine(simulated(machine_), GPU_BUILD, config, {})}
@@ -58,7 +73,9 @@ def test_several_machines_want_infiniband_and_locked_memory(data, machine_, node
 
 
 def test_data(data):
-    assert examine("no-GPU", "DEMO_CPU", data=data)["DATADIR"].found.startswith(f"{data} on ext4, 0 MiB of data, ")
+    assert examine("no-GPU", "DEMO_CPU", data=data)["DATADIR"].found.startswith(
+        f"{data} on ext4, 0 MiB of data, "
+    )
     (data / "val.idx").unlink()
     missing = examine("no-GPU", "DEMO_CPU", data=data)["DATADIR"]
     assert missing.severity == FAILURE and "val.idx" in missing.found and "set DATADIR" in missing.remedy
@@ -66,8 +83,13 @@ def test_data(data):
 
 def test_data_on_a_network_file_system(data):
     facts = simulated("no-GPU")
-    nfs = dataclasses.replace(facts, mounts=(*facts.mounts, Mount(str(data), "nfs4", "10.0.0.4:/imagenet", "rw")))
-    found = {each.subject: each for each in doctor.examine(nfs, GPU_BUILD, config_of("DEMO_CPU", DATADIR=str(data)), {})}
+    nfs = dataclasses.replace(
+        facts, mounts=(*facts.mounts, Mount(str(data), "nfs4", "10.0.0.4:/imagenet", "rw"))
+    )
+    found = {
+        each.subject: each
+        for each in doctor.examine(nfs, GPU_BUILD, config_of("DEMO_CPU", DATADIR=str(data)), {})
+    }
     assert found["DATADIR"].severity == WARNING and "DALI_DONT_USE_MMAP=1" in found["DATADIR"].remedy
 
 
@@ -78,7 +100,9 @@ def test_data_larger_than_memory(data):
     assert finding.severity == WARNING and "8.0 GiB" in finding.found and "20.0 GiB" in finding.found
 
 
-@pytest.mark.parametrize("limit, ranks, severity", [(300, 1, FAILURE), (350, 1, OK), (350, 2, FAILURE), (700, 2, OK)])
+@pytest.mark.parametrize(
+    "limit, ranks, severity", [(300, 1, FAILURE), (350, 1, OK), (350, 2, FAILURE), (700, 2, OK)]
+)
 def test_memory_that_no_rank_can_live_in(data, limit, ranks, severity):
     facts = dataclasses.replace(simulated("no-GPU"), memory_limit=limit << 20)
     config = with_changes(config_of("DEMO_CPU", DATADIR=str(data)), run={"ranks_per_node": ranks})

@@ -12,7 +12,10 @@ from tests.doctor.examined import config_of
 from tests.support.machines import simulated
 
 EPYC = "processor\t: 0\nflags\t\t: fpu sse2 avx512f avx512_bf16 wbnoinvd\nbugs\t\t: sysret_ss_attrs\n"
-XEON = "processor\t: 0\nflags\t\t: fpu sse2 avx512_bf16 amx_bf16 avx512_fp16 amx_tile amx_int8 arch_capabilities\n"
+XEON = (
+    "processor\t: 0\nflags\t\t: fpu sse2 avx512_bf16 amx_bf16 avx512_fp16 amx_tile amx_int8 "
+    "arch_capabilities\n"
+)
 LAPTOP = "processor\t: 0\nflags\t\t: fpu sse2 avx2\n"
 
 
@@ -34,7 +37,9 @@ def test_amx_is_named_with_the_framework_that_is_faster_there(tmp_path):
     for config in (None, config_of("DEMO_CPU"), config_of("DEMO_CPU_PYTORCH")):
         finding = found(facts, config)["AMX"]
         assert finding.severity == OK and not finding.remedy  # for small images MXNet may be the faster one
-        assert finding.found.startswith("amx_tile, amx_bf16, amx_int8: used by PyTorch alone, the faster framework here ")
+        assert finding.found.startswith(
+            "amx_tile, amx_bf16, amx_int8: used by PyTorch alone, the faster framework here "
+        )
         assert "PyTorch 18.3, MXNet 7.27)" in finding.found
     assert "AMX" not in found(facts, config_of("2xA30"))
 
@@ -44,16 +49,26 @@ def test_no_amx_is_not_spoken_of(tmp_path):
         assert set(found(machine(tmp_path, cpuinfo))) == {"processor"}
 
 
-@pytest.mark.parametrize("cpuinfo, asked, severity, says", [
-    (EPYC, "auto", OK, "auto: the faster of float32 and bfloat16, timed at warm-up"),
-    (XEON, "auto", OK, "auto: the faster of float32 and bfloat16, timed at warm-up"),
-    (LAPTOP, "auto", OK, "auto: float32, because the processor has no instructions for bfloat16"),
-    (EPYC, "bfloat16", OK, "bfloat16"), (LAPTOP, "float32", OK, "float32"),
-    (LAPTOP, "bfloat16", WARNING, "bfloat16, for which the processor has no instructions"),
-])
+@pytest.mark.parametrize(
+    "cpuinfo, asked, severity, says",
+    [
+        (EPYC, "auto", OK, "auto: the faster of float32 and bfloat16, timed at warm-up"),
+        (XEON, "auto", OK, "auto: the faster of float32 and bfloat16, timed at warm-up"),
+        (LAPTOP, "auto", OK, "auto: float32, because the processor has no instructions for bfloat16"),
+        (EPYC, "bfloat16", OK, "bfloat16"),
+        (LAPTOP, "float32", OK, "float32"),
+        (LAPTOP, "bfloat16", WARNING, "bfloat16, for which the processor has no instructions"),
+    ],
+)
 def test_the_precision_of_a_run(tmp_path, cpuinfo, asked, severity, says):
-    finding = found(machine(tmp_path, cpuinfo), with_changes(config_of("DEMO_CPU"), run={"precision": asked}))["precision"]
-    assert finding.severity == severity and finding.found.startswith(says) and bool(finding.remedy) == (severity == WARNING)
+    finding = found(
+        machine(tmp_path, cpuinfo), with_changes(config_of("DEMO_CPU"), run={"precision": asked})
+    )["precision"]
+    assert (
+        finding.severity == severity
+        and finding.found.startswith(says)
+        and bool(finding.remedy) == (severity == WARNING)
+    )
 
 
 def test_a_run_times_bfloat16_where_the_doctor_says_so(tmp_path):

@@ -1,4 +1,5 @@
-"""Ways to spoil what rn50 reads: JSON values of any shape and size, records out of order, text in any encoding."""
+"""Ways to spoil what rn50 reads: JSON values of any shape and size, records out of order, text in any
+encoding."""
 
 import copy
 import json
@@ -9,16 +10,65 @@ DEEP = "@@DEEP@@"
 """Stands for a list in a list, 100,000 times: more than a recursive reader survives."""
 _DEEP_TEXT = "[" * 100_000 + "]" * 100_000
 
-nasty = st.sampled_from([
-    None, True, False, 0, -1, 1, 0.5, 3.5, -0.0, 10**400, -(10**400), 2**63, 1e308, -1e308, float("nan"), float("inf"),
-    float("-inf"), "", "x", "1", "1e9", "NaN", "\ud800", "\x00", "\x1b[2J\x1b]0;owned\x07", "a\nrn50: forged",
-    "[red]x[/red] :100:", "../../../../tmp/rn50-fuzz", "/dev/null", "~", ".", "..", "a/b", "x" * 5000, "$x^$", "9" * 5000, [], {},
-    [1], {"a": 1}, [[[[]]]], {"": {"": {}}}, DEEP, "success", "closed", "resnet", "demo data set, not an MLPerf result",
-])  # fmt: skip
-values = st.one_of(nasty, st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3), max_leaves=6,
-))
+nasty = st.sampled_from(
+    [
+        None,
+        True,
+        False,
+        0,
+        -1,
+        1,
+        0.5,
+        3.5,
+        -0.0,
+        10**400,
+        -(10**400),
+        2**63,
+        1e308,
+        -1e308,
+        float("nan"),
+        float("inf"),
+        float("-inf"),
+        "",
+        "x",
+        "1",
+        "1e9",
+        "NaN",
+        "\ud800",
+        "\x00",
+        "\x1b[2J\x1b]0;owned\x07",
+        "a\nrn50: forged",
+        "[red]x[/red] :100:",
+        "../../../../tmp/rn50-fuzz",
+        "/dev/null",
+        "~",
+        ".",
+        "..",
+        "a/b",
+        "x" * 5000,
+        "$x^$",
+        "9" * 5000,
+        [],
+        {},
+        [1],
+        {"a": 1},
+        [[[[]]]],
+        {"": {"": {}}},
+        DEEP,
+        "success",
+        "closed",
+        "resnet",
+        "demo data set, not an MLPerf result",
+    ]
+)
+values = st.one_of(
+    nasty,
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+        max_leaves=6,
+    ),
+)
 
 
 def _places(value, path=()):
@@ -61,13 +111,19 @@ def spoiled_records(draw, records):
         if not result:
             break
         index = draw(st.integers(0, len(result) - 1))
-        how = draw(st.sampled_from(["value", "value", "field", "time", "drop", "repeat", "move", "cut", "shift all"]))
+        how = draw(
+            st.sampled_from(["value", "value", "field", "time", "drop", "repeat", "move", "cut", "shift all"])
+        )
         if how == "value":
             result[index] = {**result[index], "value": draw(values)}
         elif how == "field":
             result[index] = draw(spoiled(result[index], 1))
         elif how == "time":
-            result[index] = {**result[index], "time_ms": draw(values)} if isinstance(result[index], dict) else draw(values)
+            result[index] = (
+                {**result[index], "time_ms": draw(values)}
+                if isinstance(result[index], dict)
+                else draw(values)
+            )
         elif how == "drop":
             del result[index]
         elif how == "repeat":
@@ -78,13 +134,19 @@ def spoiled_records(draw, records):
             del result[index:]
         else:
             factor = draw(st.sampled_from([0, -1, 0.001, 1000, 1e300]))
-            result = [{**each, "time_ms": each["time_ms"] * factor}
-                      if isinstance(each, dict) and _is_time(each.get("time_ms")) else each for each in result]
+            result = [
+                {**each, "time_ms": each["time_ms"] * factor}
+                if isinstance(each, dict) and _is_time(each.get("time_ms"))
+                else each
+                for each in result
+            ]
     return result
 
 
 def _is_time(value):
-    return isinstance(value, (int, float)) and abs(value) < 1e300  # Python multiplies no larger integer by a float
+    return (
+        isinstance(value, (int, float)) and abs(value) < 1e300
+    )  # Python multiplies no larger integer by a float
 
 
 def log_text(records):
@@ -95,7 +157,9 @@ def log_text(records):
 @st.composite
 def spoiled_bytes(draw, text):
     """A text in an encoding, mostly UTF-8, mostly whole."""
-    content = text.encode(draw(st.sampled_from(["utf-8"] * 6 + ["utf-8-sig", "utf-16", "latin-1"])), errors="replace")
+    content = text.encode(
+        draw(st.sampled_from(["utf-8"] * 6 + ["utf-8-sig", "utf-16", "latin-1"])), errors="replace"
+    )
     how = draw(st.sampled_from(["whole"] * 6 + ["cut", "hole", "doubled", "lines", "nothing"]))
     if how == "cut":
         content = content[: draw(st.integers(0, len(content)))]

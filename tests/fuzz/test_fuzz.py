@@ -1,4 +1,5 @@
-"""Whatever rn50 is given to read, it answers: exit status 0 to 3, no fault, valid JSON, in bounded time and memory.
+"""Whatever rn50 is given to read, it answers: exit status 0 to 3, no fault, valid JSON, in bounded time and
+memory.
 
 make test tries a few examples of each property, make fuzz thousands.
 """
@@ -44,12 +45,15 @@ def folder_of(campaign, name):
 
 
 ON_RESULTS = (
-    ("score", "{results}", "--json"), ("score", "{results}"), ("score", "{results}", "--csv"),
-    ("compare", "{results}", "{good}", "--json"), ("compare", "{good}", "{results}"),
+    ("score", "{results}", "--json"),
+    ("score", "{results}"),
+    ("score", "{results}", "--csv"),
+    ("compare", "{results}", "{good}", "--json"),
+    ("compare", "{good}", "{results}"),
     ("report", "{results}", "--ruleset", "4.0.0", "-o", "{here}/report.html"),
     ("package", "{results}", "-o", "{here}/to", "--json", "--ruleset", "4.0.0"),
     ("check", "{results}/result_0.txt", "--ruleset", "4.0.0", "--json"),
-)  # fmt: skip
+)
 
 
 def tried(verb, **places):
@@ -79,9 +83,21 @@ def test_what_is_saved_beside_a_log(data, campaign, sidecar):
         assert not list(pathlib.Path(name).glob(".rn50*")) and not pathlib.Path("/tmp/rn50-fuzz").exists()
 
 
-YAML = ("cooling: air\n", "a: &a [x]\nb: *a\n", "a: &a [1]\n" + "b: &a [*a, *a]\n" * 40, "[" * 50_000, "- " * 50_000 + "x\n",
-        "!!x y\n", "cooling: !!python/object/apply:os.system [true]\n", "system_name: ../../x\n", "? [a]\n: b\n", "\t\n",
-        "%YAML 9.9\n---\n", "hw_notes: |\n  a\n  b\n", "submitter: \ud7ff\n")  # fmt: skip
+YAML = (
+    "cooling: air\n",
+    "a: &a [x]\nb: *a\n",
+    "a: &a [1]\n" + "b: &a [*a, *a]\n" * 40,
+    "[" * 50_000,
+    "- " * 50_000 + "x\n",
+    "!!x y\n",
+    "cooling: !!python/object/apply:os.system [true]\n",
+    "system_name: ../../x\n",
+    "? [a]\n: b\n",
+    "\t\n",
+    "%YAML 9.9\n---\n",
+    "hw_notes: |\n  a\n  b\n",
+    "submitter: \ud7ff\n",
+)
 
 
 @given(data=st.data())
@@ -93,25 +109,102 @@ def test_the_description_of_a_system(data, campaign):
         tried(ON_RESULTS[6], results=results, good=campaign, here=name)
 
 
-NAMES = ("LR", "BATCHSIZE", "WARMUP_EPOCHS", "NUMEPOCHS", "WIDTH", "NUMCLASSES", "DALI_THREADS", "DALI_PREFETCH_QUEUE",
-         "IMAGE_SIZE", "DGXNGPU", "DGXNNODES", "SEED", "MOM", "WD", "OPTIMIZER", "DATADIR", "HOSTS", "OMP_NUM_THREADS",
-         "FRAMEWORK", "PRECISION", "EVAL_PERIOD", "DECAY_EPOCHS", "NUMEXAMPLES", "NCCL_X", "NO_SUCH")  # fmt: skip
+NAMES = (
+    "LR",
+    "BATCHSIZE",
+    "WARMUP_EPOCHS",
+    "NUMEPOCHS",
+    "WIDTH",
+    "NUMCLASSES",
+    "DALI_THREADS",
+    "DALI_PREFETCH_QUEUE",
+    "IMAGE_SIZE",
+    "DGXNGPU",
+    "DGXNNODES",
+    "SEED",
+    "MOM",
+    "WD",
+    "OPTIMIZER",
+    "DATADIR",
+    "HOSTS",
+    "OMP_NUM_THREADS",
+    "FRAMEWORK",
+    "PRECISION",
+    "EVAL_PERIOD",
+    "DECAY_EPOCHS",
+    "NUMEXAMPLES",
+    "NCCL_X",
+    "NO_SUCH",
+)
 TEXTS = st.one_of(
-    st.sampled_from(["", "0", "-1", "1e300", "1e9", "nan", "inf", "1_0", "\uff11\uff12", "0x10", "2.0", " 3 ", "1,5", "a b",
-                     "$((1+1))", "$((9**9**9))", "${X:-3}", "${LR}", "$(true)", "`true`", "'", '"', "\\", "\x1b[2J", "#", "1;",
-                     "10" * 400, "a" * 20_000]),
-    st.integers().map(str), st.floats().map(str), st.text(alphabet="0123456789.eE+-_ xX", max_size=12),
-)  # fmt: skip
+    st.sampled_from(
+        [
+            "",
+            "0",
+            "-1",
+            "1e300",
+            "1e9",
+            "nan",
+            "inf",
+            "1_0",
+            "\uff11\uff12",
+            "0x10",
+            "2.0",
+            " 3 ",
+            "1,5",
+            "a b",
+            "$((1+1))",
+            "$((9**9**9))",
+            "${X:-3}",
+            "${LR}",
+            "$(true)",
+            "`true`",
+            "'",
+            '"',
+            "\\",
+            "\x1b[2J",
+            "#",
+            "1;",
+            "10" * 400,
+            "a" * 20_000,
+        ]
+    ),
+    st.integers().map(str),
+    st.floats().map(str),
+    st.text(alphabet="0123456789.eE+-_ xX", max_size=12),
+)
 LINES = st.one_of(
     st.tuples(st.sampled_from(NAMES), TEXTS).map(lambda pair: f"export {pair[0]}={pair[1]}"),
-    st.sampled_from([". ./other.sh", "source nothing.sh", ". " + "a" * 50_000, "exit 0", "exit 3", "set -e; false", "return 1",
-                     "if true; then", "fi", "export", "export =", "\ufeffexport LR=1", "export LR", "unset LR", "LR=(1 2)",
-                     "#" * 1000, "cat <<X", "X"]),
-)  # fmt: skip
+    st.sampled_from(
+        [
+            ". ./other.sh",
+            "source nothing.sh",
+            ". " + "a" * 50_000,
+            "exit 0",
+            "exit 3",
+            "set -e; false",
+            "return 1",
+            "if true; then",
+            "fi",
+            "export",
+            "export =",
+            "\ufeffexport LR=1",
+            "export LR",
+            "unset LR",
+            "LR=(1 2)",
+            "#" * 1000,
+            "cat <<X",
+            "X",
+        ]
+    ),
+)
 ON_CONFIGURATIONS = (
-    ("config", "show", "{config}", "--json"), ("config", "show", "{config}"), ("borrow", "{config}", "{good}", "--json"),
-    ("borrow", "rcp/3264", "{config}", "--json"), ("borrow", "{config}", "{good}", "-o", "{here}/new.sh"),
-)  # fmt: skip
+    ("config", "show", "{config}", "--json"),
+    ("config", "show", "{config}"),
+    ("borrow", "{config}", "{good}", "--json"),
+    ("borrow", "rcp/3264", "{config}", "--json"),
+    ("borrow", "{config}", "{good}", "-o", "{here}/new.sh"),
+)
 
 
 @given(data=st.data())
@@ -127,13 +220,21 @@ def test_configurations(data):
 
 
 ON_NUMBERS = (
-    ("plan", "--accelerators", "{x}", "--json"), ("plan", "--accelerators", "8", "--global-batch-size", "{x}", "--json"),
+    ("plan", "--accelerators", "{x}", "--json"),
+    ("plan", "--accelerators", "8", "--global-batch-size", "{x}", "--json"),
     ("plan", "--accelerators", "8", "--global-batch-size", "3264", "--images-per-second", "{x}", "--json"),
-    ("plan", "--accelerator", "{x}", "--json"), ("borrow", "--suggest", "--gbs", "{x}", "--json"), ("borrow", "{x}"),
-    ("borrow", "--suggest", "--gbs", "3264", "--limit", "{x}", "--json"), ("bench", "storage", "{x}", "--json"),
-    ("score", "{x}", "--json"), ("verify", "{x}", "--json"), ("report", "{x}"), ("check", "{x}", "--json"),
-    ("borrow", "rcp/3264", "NF5688M6", "--gbs", "{x}", "--json"), ("demo-data", "{here}/x", "--scale", "{x}"),
-)  # fmt: skip
+    ("plan", "--accelerator", "{x}", "--json"),
+    ("borrow", "--suggest", "--gbs", "{x}", "--json"),
+    ("borrow", "{x}"),
+    ("borrow", "--suggest", "--gbs", "3264", "--limit", "{x}", "--json"),
+    ("bench", "storage", "{x}", "--json"),
+    ("score", "{x}", "--json"),
+    ("verify", "{x}", "--json"),
+    ("report", "{x}"),
+    ("check", "{x}", "--json"),
+    ("borrow", "rcp/3264", "NF5688M6", "--gbs", "{x}", "--json"),
+    ("demo-data", "{here}/x", "--scale", "{x}"),
+)
 
 
 PLACES = st.sampled_from(["rcp/0", "rcp/-1", "v1.0//", "/dev/stdin", "/dev/null", "/", "/proc/self/mem"])
@@ -165,7 +266,9 @@ def test_data_sets(data, verified):
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name) / "data"
         shutil.copytree(str(verified), str(folder))
-        target = folder / data.draw(st.sampled_from(sorted(each.name for each in folder.iterdir() if each.is_file())))
+        target = folder / data.draw(
+            st.sampled_from(sorted(each.name for each in folder.iterdir() if each.is_file()))
+        )
         content = target.read_bytes()
         if target.suffix == ".json":
             content = data.draw(spoiled_bytes(dumped(data.draw(spoiled(json.loads(content))))))
@@ -179,11 +282,13 @@ def test_data_sets(data, verified):
         else:
             at = data.draw(st.integers(0, len(content)))
             piece = data.draw(st.binary(max_size=64))
-            content = content[:at] + piece + content[at + data.draw(st.sampled_from([0, len(piece), 4096])):]
+            content = content[:at] + piece + content[at + data.draw(st.sampled_from([0, len(piece), 4096])) :]
         target.write_bytes(content)
         more = data.draw(st.sampled_from([(), ("--full",)]))
         counts = ("--classes", "10", "--train", str(TRAIN_SAMPLES), "--val", str(EVAL_SAMPLES))
-        end = rn50("verify", folder, "--json", "--workers", "1", *more, *data.draw(st.sampled_from([(), counts])))
+        end = rn50(
+            "verify", folder, "--json", "--workers", "1", *more, *data.draw(st.sampled_from([(), counts]))
+        )
         assert_answers(end, True)
 
 

@@ -1,4 +1,5 @@
-"""``rn50`` as a fork of this process: faults, hangs and eaten memory are the fork's, and starting it costs milliseconds."""
+"""``rn50`` as a fork of this process: faults, hangs and eaten memory are the fork's, and starting it costs
+milliseconds."""
 
 import contextlib
 import json

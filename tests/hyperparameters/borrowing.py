@@ -17,5 +17,7 @@ def configured(text, folder):
 
 
 def rn50(*arguments, **environ):
-    result = CliRunner().invoke(main, ["borrow", *map(str, arguments)], env={"DGXSYSTEM": "", "CONFIG_FILE": "", **environ})
+    result = CliRunner().invoke(
+        main, ["borrow", *map(str, arguments)], env={"DGXSYSTEM": "", "CONFIG_FILE": "", **environ}
+    )
     return result.exit_code, result.output

@@ -18,7 +18,8 @@ def data(tmp_path):
 
 @pytest.fixture
 def seek(data, tmp_path, monkeypatch):
-    """``seek("--trials", 3, SIMULATED_EPOCH_S=0.1)`` is a call of the command in this process; ``tmp_path / "to"`` its folder."""
+    """``seek("--trials", 3, SIMULATED_EPOCH_S=0.1)`` is a call of the command in this process; ``tmp_path /
+    "to"`` its folder."""
     from rn50.hyperparameters.search import search, training  # only here, because they need optuna
     from tests.hyperparameters.searches import SIMULATED
 

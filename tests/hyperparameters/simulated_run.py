@@ -1,7 +1,9 @@
-"""A run as a search sees it, without the training: accuracy is a made-up function of the hyperparameters and the seed.
+"""A run as a search sees it, without the training: accuracy is a made-up function of the hyperparameters and
+the seed.
 
-Run as a program it stands for ``rn50 launch``: a log that grows, SIGTERM, exit status and all. SIMULATED_EPOCH_S is what an epoch
-takes, and SIMULATED_FAULTS says what befalls runs with a value of a variable: {"BATCHSIZE=128": "fault"}.
+Run as a program it stands for ``rn50 launch``: a log that grows, SIGTERM, exit status and all.
+SIMULATED_EPOCH_S is what an epoch takes, and SIMULATED_FAULTS says what befalls runs with a value of a
+variable: {"BATCHSIZE=128": "fault"}.
 """
 
 import json
@@ -48,7 +50,11 @@ def befall(log):
             os.kill(os.getpid(), signal.SIGKILL)
         log.run_stop("aborted")
         diverged = fault == "diverged"
-        print("rn50: the training loss is nan in epoch 2: lower LR" if diverged else "rn50: the disk is on fire; put it out")
+        print(
+            "rn50: the training loss is nan in epoch 2: lower LR"
+            if diverged
+            else "rn50: the disk is on fire; put it out"
+        )
         sys.exit(Status.DIVERGED if diverged else Status.USER_ERROR)
 
 

@@ -1,4 +1,5 @@
-"""``rn50 borrow`` makes of every published result, reference point and log a configuration that logs exactly its values."""
+"""``rn50 borrow`` makes of every published result, reference point and log a configuration that logs exactly
+its values."""
 
 import hashlib
 import json
@@ -22,9 +23,13 @@ from tests.support import four_epochs
 ONE_RANK = config_file.CONFIGS / "config_1xA100.sh"
 LOGS = pathlib.Path(__file__).resolve().parents[2].parent / "shared" / "published" / "logs"
 OF_TABLE = {
-    "base_learning_rate": "base_learning_rate", "learning_rate_warmup_epochs": "warmup_epochs", "optimizer": "optimizer",
-    "learning_rate_decay_steps": "decay_epochs", "weight_decay": "weight_decay", "momentum": "momentum",
-}  # fmt: skip
+    "base_learning_rate": "base_learning_rate",
+    "learning_rate_warmup_epochs": "warmup_epochs",
+    "optimizer": "optimizer",
+    "learning_rate_decay_steps": "decay_epochs",
+    "weight_decay": "weight_decay",
+    "momentum": "momentum",
+}
 
 
 def logged(config, folder):
@@ -65,10 +70,15 @@ def test_every_published_result_gives_a_configuration_that_logs_its_values_or_is
         h = config.hyperparameters  # every one of its runs would have come to its last evaluation
         assert max(range(h.eval_offset + 1, h.num_epochs + 1, h.eval_period)) >= longest
         assert borrowed.prediction.runs >= len(result.run_status)
-    assert len(refused) == 7  # of three other optimizers, three that say nothing of theirs, and one that does not say its decay
+    assert (
+        len(refused) == 7
+    )  # of three other optimizers, three that say nothing of theirs, and one that does not say its decay
     assert sum("says nothing readable of NUMEPOCHS;" in each for each in refused) == 1
     assert sum("is no known optimizer, lars and sgd are" in each for each in refused) == 3
-    assert sum("says nothing readable of OPTIMIZER, LR, WARMUP_EPOCHS, NUMEPOCHS" in each for each in refused) == 3
+    assert (
+        sum("says nothing readable of OPTIMIZER, LR, WARMUP_EPOCHS, NUMEPOCHS" in each for each in refused)
+        == 3
+    )
 
 
 @pytest.mark.parametrize("ruleset", rules.RCP_RULESETS)
@@ -107,7 +117,10 @@ def test_every_published_log_gives_a_configuration_that_logs_its_values(tmp_path
                 assert said.values[key] == original.values[key]
         decay = original.decay_epochs(rules.TRAIN_SAMPLES)
         assert said.values["learning_rate_decay_steps"] == pytest.approx(decay, abs=0.0051)
-        assert f"round: {folder.parents[3].name}\n" in borrowed.text and f"system: {folder.parent.name}\n" in borrowed.text
+        assert (
+            f"round: {folder.parents[3].name}\n" in borrowed.text
+            and f"system: {folder.parent.name}\n" in borrowed.text
+        )
         for log in logs:
             assert f"SHA-256: {hashlib.sha256(log.read_bytes()).hexdigest()} {log.name}" in borrowed.text
         assert len(source.epochs) == len(logs)
@@ -124,7 +137,11 @@ def test_the_proven_path_for_eight_gpus(tmp_path):
     assert (said.low, said.high) == (35, 36) and said.runs > 100 and 0 < said.missed_share < 0.1
     assert borrowed.text.split("# --- run")[1] == EIGHT.read_text().split("# --- run")[1]
     assert re.findall(r"^# --- ([a-z ]+?)(?: \(|:| -)", borrowed.text, re.MULTILINE) == [
-        "hyperparameters", "run", "data", "input pipeline", "environment",
+        "hyperparameters",
+        "run",
+        "data",
+        "input pipeline",
+        "environment",
     ]
 
 
@@ -153,14 +170,25 @@ def test_epochs_of_imagenet_are_not_promised_to_other_data(tmp_path):
         borrowed = borrow.borrow(origin.find(source), demo)
         assert borrowed.prediction is None
         [said] = re.findall("^#   expected +(.+)$", borrowed.text, re.MULTILINE)
-        assert said == "not known: the epochs of published runs are those of ImageNet, and this data set is another one"
-        assert "its runs trained on 1,281,167 images, and this configuration trains on 10,000" in borrowed.text
+        assert (
+            said == "not known: the epochs of published runs are those of ImageNet, and this data set is "
+            "another one"
+        )
+        assert (
+            "its runs trained on 1,281,167 images, and this configuration trains on 10,000" in borrowed.text
+        )
     status, said = rn50("rcp/3264", "--for", demo)
-    assert status == 0 and "epochs to expect: not known: " in said and "35" not in said.split("epochs to expect")[1]
+    assert (
+        status == 0
+        and "epochs to expect: not known: " in said
+        and "35" not in said.split("epochs to expect")[1]
+    )
 
 
 def test_epochs_of_own_runs_are_those_of_their_data_alone(tmp_path):
-    said = [(3000, f"lars_opt_{name}", value, {}) for name, value in (("momentum", 0.9), ("weight_decay", 5e-5))]
+    said = [
+        (3000, f"lars_opt_{name}", value, {}) for name, value in (("momentum", 0.9), ("weight_decay", 5e-5))
+    ]
     log = four_epochs.write_run(tmp_path / "result_0.txt", train_samples=10_000, extra=said)
     source, demo = origin.find(str(log)), config_file.CONFIGS / "config_DEMO_CPU.sh"
     assert source.train_samples == 10_000
@@ -169,7 +197,9 @@ def test_epochs_of_own_runs_are_those_of_their_data_alone(tmp_path):
     assert (own.prediction.mean, own.prediction.basis) == (4, "the runs that it was borrowed from")
     assert borrow.borrow(source, demo, 2 * batch).prediction is None
     on_imagenet = borrow.borrow(source, ONE_RANK)
-    assert on_imagenet.prediction.runs == 0 and "no run of this recipe is known" in on_imagenet.prediction.basis
+    assert (
+        on_imagenet.prediction.runs == 0 and "no run of this recipe is known" in on_imagenet.prediction.basis
+    )
     assert "its runs trained on 10,000 images, and this configuration trains on 1,281,167" in on_imagenet.text
 
 
@@ -196,7 +226,11 @@ def test_the_command_writes_whole_files_and_replaces_none_unasked(tmp_path):
     log.write_text(":::MLLOG {}\n")
     for there in (log, "/dev/null", tmp_path):
         status, said = rn50("rcp/3264", EIGHT, "-o", there, "--force")
-        assert status == 2 and said.startswith(f"rn50: {there}: is a") and said.endswith("give another --output\n")
+        assert (
+            status == 2
+            and said.startswith(f"rn50: {there}: is a")
+            and said.endswith("give another --output\n")
+        )
     assert log.read_text() == ":::MLLOG {}\n"
     other = tmp_path / "passwd"
     other.write_text("root:x:0:0:root:/root:/bin/bash\n")
@@ -206,9 +240,12 @@ def test_the_command_writes_whole_files_and_replaces_none_unasked(tmp_path):
 
 def test_the_command_names_what_it_misses():
     for arguments, message in (
-        ((), "borrow from what"), (("rcp/3264",), "which configuration"), (("rcp/3264", "NONE"), "there are: 1xA100"),
-        (("--suggest",), "wants --global-batch-size"), (("--suggest", "rcp/3264", "--gbs", "8"), "no SOURCE"),
-    ):  # fmt: skip
+        ((), "borrow from what"),
+        (("rcp/3264",), "which configuration"),
+        (("rcp/3264", "NONE"), "there are: 1xA100"),
+        (("--suggest",), "wants --global-batch-size"),
+        (("--suggest", "rcp/3264", "--gbs", "8"), "no SOURCE"),
+    ):
         status, said = rn50(*arguments)
         assert status == 2 and message in said and "Traceback" not in said
 
@@ -226,7 +263,9 @@ def test_a_base_that_is_no_file_is_named(tmp_path):
     os.mkfifo(str(tmp_path / "pipe"))
     for name in (tmp_path / "pipe", "/dev/zero"):
         status, said = rn50("rcp/3264", name)
-        assert status == 2 and f"{name}: is a " in said and "no regular file; give a configuration file" in said
+        assert (
+            status == 2 and f"{name}: is a " in said and "no regular file; give a configuration file" in said
+        )
     status, said = rn50("rcp/3264", "a" * 100_000)
     assert status == 2 and "no such file" in said and len(said) < 1000
 

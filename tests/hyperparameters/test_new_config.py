@@ -1,4 +1,5 @@
-"""``rn50 config new`` on simulated machines: what it chooses there, and that its file is a configuration like ours."""
+"""``rn50 config new`` on simulated machines: what it chooses there, and that its file is a configuration like
+ours."""
 
 import dataclasses
 import json
@@ -30,8 +31,10 @@ def packages(**installed):
 def machine(number, name, capability, gib):
     """The DGX A100 with other GPUs."""
     facts = simulated("8xA100")
-    gpus = tuple(dataclasses.replace(each, name=name, capability=capability, memory_mib=gib * 1024)
-                 for each in facts.gpus[:number])
+    gpus = tuple(
+        dataclasses.replace(each, name=name, capability=capability, memory_mib=gib * 1024)
+        for each in facts.gpus[:number]
+    )
     return dataclasses.replace(facts, gpus=gpus)
 
 
@@ -65,8 +68,12 @@ MACHINES = [
 ]
 
 
-@pytest.mark.parametrize("number, name, capability, gib, framework, images, threads", MACHINES, ids=[m[1] for m in MACHINES])
-def test_gpus_get_a_published_recipe_that_fits(tmp_path, number, name, capability, gib, framework, images, threads):
+@pytest.mark.parametrize(
+    "number, name, capability, gib, framework, images, threads", MACHINES, ids=[m[1] for m in MACHINES]
+)
+def test_gpus_get_a_published_recipe_that_fits(
+    tmp_path, number, name, capability, gib, framework, images, threads
+):
     new = new_config.make("MINE", machine(number, name, capability, gib), BARE)
     config = config_of(new, tmp_path)
     assert config == new.config and config.is_imagenet and show.findings(config) == new.findings == []
@@ -78,10 +85,17 @@ def test_gpus_get_a_published_recipe_that_fits(tmp_path, number, name, capabilit
     source = new.plan.recipe.source
     h = config.hyperparameters
     assert (h.optimizer, h.learning_rate, h.warmup_epochs, h.schedule_epochs, h.momentum, h.weight_decay) == (
-        source.optimizer, source.base_learning_rate, source.warmup_epochs, source.decay_epochs, source.momentum,
-        source.weight_decay)
+        source.optimizer,
+        source.base_learning_rate,
+        source.warmup_epochs,
+        source.decay_epochs,
+        source.momentum,
+        source.weight_decay,
+    )
     assert source.name in new.text and f"organisation: {source.organisation}" in new.text
-    assert ("changed     global batch size" in new.text) is (source.global_batch_size != config.global_batch_size)
+    assert ("changed     global batch size" in new.text) is (
+        source.global_batch_size != config.global_batch_size
+    )
 
 
 def test_minutes_are_promised_only_of_what_was_published():
@@ -108,12 +122,15 @@ def test_the_file_is_one_like_ours_on_every_machine(tmp_path, name):
         rewrite.read(file_of(new, tmp_path), section)
 
 
-@pytest.mark.parametrize("capability, installed, chosen, reason", [
-    ((8, 0), {}, "mxnet", "the default; rn50 doctor says how to install it"),
-    ((8, 0), {"mxnet-cu112": "1.9.1", "torch": "2.13.0"}, "mxnet", "the default"),
-    ((8, 0), {"torch": "2.13.0"}, "pytorch", "installed; MXNet is not"),
-    ((9, 0), {"mxnet": "1.9.1"}, "pytorch", "MXNet has no code for compute capability 9.0"),
-])
+@pytest.mark.parametrize(
+    "capability, installed, chosen, reason",
+    [
+        ((8, 0), {}, "mxnet", "the default; rn50 doctor says how to install it"),
+        ((8, 0), {"mxnet-cu112": "1.9.1", "torch": "2.13.0"}, "mxnet", "the default"),
+        ((8, 0), {"torch": "2.13.0"}, "pytorch", "installed; MXNet is not"),
+        ((9, 0), {"mxnet": "1.9.1"}, "pytorch", "MXNet has no code for compute capability 9.0"),
+    ],
+)
 def test_the_framework_is_one_that_can_use_the_gpus(capability, installed, chosen, reason):
     new = new_config.make("MINE", machine(1, "GPU", capability, 40), packages(**installed))
     assert new.framework == (chosen, reason)
@@ -122,9 +139,13 @@ def test_the_framework_is_one_that_can_use_the_gpus(capability, installed, chose
 def test_a_framework_may_be_asked_for():
     old, hopper = machine(8, A100, (8, 0), 80), machine(8, H100, (9, 0), 80)
     assert new_config.make("MINE", old, BARE, framework="pytorch").config.run.framework == "pytorch"
-    with pytest.raises(UserError, match="MXNet has no code for compute capability 9.0; give --framework pytorch"):
+    with pytest.raises(
+        UserError, match="MXNet has no code for compute capability 9.0; give --framework pytorch"
+    ):
         new_config.make("MINE", hopper, BARE, framework="mxnet")
-    with pytest.raises(UserError, match="Paddle has no code for compute capability 9.0; give --framework pytorch"):
+    with pytest.raises(
+        UserError, match="Paddle has no code for compute capability 9.0; give --framework pytorch"
+    ):
         new_config.make("MINE", hopper, BARE, framework="paddle")
     for model, capability in ((A100, (8, 0)), ("Tesla V100-SXM2-32GB", (7, 0))):
         made = new_config.make("MINE", machine(8, model, capability, 32), BARE, framework="paddle").config
@@ -142,35 +163,53 @@ def test_precision_is_what_the_gpu_computes_fast(tmp_path, capability, precision
     assert new.config.hyperparameters.batch_size == {"float32": 112}.get(precision, 224)
 
 
-@pytest.mark.parametrize("installed, framework", [({"mxnet": "1.9.1", "torch": "2.13.0"}, "mxnet"),
-                                                  ({"torch": "2.13.0"}, "pytorch")])
+@pytest.mark.parametrize(
+    "installed, framework",
+    [({"mxnet": "1.9.1", "torch": "2.13.0"}, "mxnet"), ({"torch": "2.13.0"}, "pytorch")],
+)
 def test_without_a_gpu_it_is_the_demo(tmp_path, installed, framework):
     new = new_config.make("LAPTOP", simulated("no-GPU"), packages(**installed))
     config = config_of(new, tmp_path)
     demo = rewrite.configuration(config_file.file_of("DEMO_CPU"))
-    assert (config.hyperparameters, config.data, config.input_pipeline) == (demo.hyperparameters, demo.data, demo.input_pipeline)
-    assert (config.run.framework, config.run.device, config.ranks, config.run.precision) == (framework, "cpu", 1, "auto")
+    assert (config.hyperparameters, config.data, config.input_pipeline) == (
+        demo.hyperparameters,
+        demo.data,
+        demo.input_pipeline,
+    )
+    assert (config.run.framework, config.run.device, config.ranks, config.run.precision) == (
+        framework,
+        "cpu",
+        1,
+        "auto",
+    )
     assert new.findings == [rules.NOT_A_RESULT]
     assert rules.NOT_A_RESULT in config.run.organisation and rules.NOT_A_RESULT in config.run.platform
     assert "configs/config_DEMO_CPU.sh" in new.text and str(files.ROOT) not in new.text
     assert "epochs (" not in new.text, "ImageNet's epochs say nothing of the demo's"
 
 
-@pytest.mark.parametrize("base, number, gib, images, says", [
-    ("NF5688M6", 8, 80, 408, "as config_NF5688M6.sh"),
-    ("NF5688M6", 4, 80, 816, "as config_NF5688M6.sh"),
-    ("NF5688M6", 4, 40, 608, "3264 in config_NF5688M6.sh; no more fit 40 GiB"),
-    ("DGXH100", 6, 80, 533, "3200 in config_DGXH100.sh, which 6 ranks do not divide"),
-    ("DEMO_GPU_PYTORCH", 2, 24, 128, "as config_DEMO_GPU_PYTORCH.sh"),
-])
-def test_from_a_system_the_global_batch_stays_where_memory_and_ranks_allow(tmp_path, base, number, gib, images, says):
+@pytest.mark.parametrize(
+    "base, number, gib, images, says",
+    [
+        ("NF5688M6", 8, 80, 408, "as config_NF5688M6.sh"),
+        ("NF5688M6", 4, 80, 816, "as config_NF5688M6.sh"),
+        ("NF5688M6", 4, 40, 608, "3264 in config_NF5688M6.sh; no more fit 40 GiB"),
+        ("DGXH100", 6, 80, 533, "3200 in config_DGXH100.sh, which 6 ranks do not divide"),
+        ("DEMO_GPU_PYTORCH", 2, 24, 128, "as config_DEMO_GPU_PYTORCH.sh"),
+    ],
+)
+def test_from_a_system_the_global_batch_stays_where_memory_and_ranks_allow(
+    tmp_path, base, number, gib, images, says
+):
     file = config_file.file_of(base)
     new = new_config.make("MINE", machine(number, A100, (8, 0), gib), BARE, file)
     config, before = config_of(new, tmp_path), rewrite.configuration(file)
     assert config.hyperparameters.batch_size == images and new.batch.reason == says
     kept = dataclasses.replace(before.hyperparameters, batch_size=images)
     assert (config.hyperparameters, config.data, config.ranks) == (kept, before.data, number)
-    changed = f"changed     global batch size {before.global_batch_size} there, {images * number} here" in new.text
+    changed = (
+        f"changed     global batch size {before.global_batch_size} there, {images * number} here" in new.text
+    )
     assert changed is (config.global_batch_size != before.global_batch_size)
     assert config.is_imagenet is before.is_imagenet
 
@@ -203,16 +242,22 @@ def test_gpus_that_no_rank_can_use():
     silent = dataclasses.replace(silent, gpus=(dataclasses.replace(silent.gpus[0], memory_mib=None),))
     with pytest.raises(UserError, match="does not report its memory; give --from SYSTEM"):
         new_config.make("MINE", silent, BARE)
-    assert new_config.make("MINE", silent, BARE, config_file.file_of("1xL40S")).config.global_batch_size == 408
+    assert (
+        new_config.make("MINE", silent, BARE, config_file.file_of("1xL40S")).config.global_batch_size == 408
+    )
 
 
 def test_cautions(tmp_path):
     two = machine(2, A100, (8, 0), 80)
-    mixed = dataclasses.replace(two, gpus=(two.gpus[0], dataclasses.replace(two.gpus[1], name="NVIDIA T400", memory_mib=8192)))
+    mixed = dataclasses.replace(
+        two, gpus=(two.gpus[0], dataclasses.replace(two.gpus[1], name="NVIDIA T400", memory_mib=8192))
+    )
     new = new_config.make("MINE", mixed, BARE)
     assert new.config.hyperparameters.batch_size <= 96
     assert any(f"the GPUs differ ({A100}, NVIDIA T400)" in each for each in new.cautions)
-    broken = dataclasses.replace(simulated("no-GPU"), nvidia_hardware=True, no_gpu="nvidia-smi: command not found")
+    broken = dataclasses.replace(
+        simulated("no-GPU"), nvidia_hardware=True, no_gpu="nvidia-smi: command not found"
+    )
     [caution] = new_config.make("MINE", broken, BARE).cautions
     assert "no GPU can be used (nvidia-smi: command not found)" in caution
 
@@ -225,27 +270,36 @@ def test_the_command_writes_once_and_says_what(tmp_path):
     file = tmp_path / "config_MINE.sh"
     done = command("MINE", "--from", "DEMO_CPU", "-o", file)
     assert done.exit_code == 0, done.stderr
-    assert str(file) in done.stdout and f"rn50 run {file}" in done.stdout and "64 in all: as config_DEMO_CPU.sh" in done.stdout
+    assert (
+        str(file) in done.stdout
+        and f"rn50 run {file}" in done.stdout
+        and "64 in all: as config_DEMO_CPU.sh" in done.stdout
+    )
     again = command("MINE", "-o", file)
     assert again.exit_code == 2 and f"{file}: exists; " in again.stderr and "--force" in again.stderr
     forced = command("MINE", "--from", file, "-o", file, "--force", "--json")
     said = json.loads(forced.stdout)
     assert forced.exit_code == 0 and said["global_batch_size"] == 64 and said["written"] == str(file)
-    shown = subprocess.run([sys.executable, "-m", "rn50", "config", "show", str(file)], capture_output=True, text=True)
+    shown = subprocess.run(
+        [sys.executable, "-m", "rn50", "config", "show", str(file)], capture_output=True, text=True
+    )
     assert shown.returncode == 0 and "MINE: ranks 1, global batch size 64" in shown.stdout
 
 
-@pytest.mark.parametrize("arguments, message", [
-    (["a/b"], "NAME a/b: no name of a system"),
-    (["-x"], "No such option"),
-    (["..", ], "NAME ..: no name of a system"),
-    (["é"], "no name of a system"),
-    (["x" * 300], "no name of a system"),
-    (["NO_USER_HAS_THIS", "--from", "NOBODYS"], "NOBODYS: no such file"),
-    (["NO_USER_HAS_THIS", "--framework", "none"], "FRAMEWORK=none: no such implementation"),
-    (["DEMO_CPU"], "config_DEMO_CPU.sh: exists"),
-    (["NO_USER_HAS_THIS", "-o", "/nowhere/config_MINE.sh"], "/nowhere/config_MINE.sh: cannot be written"),
-])
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["a/b"], "NAME a/b: no name of a system"),
+        (["-x"], "No such option"),
+        ([".."], "NAME ..: no name of a system"),
+        (["é"], "no name of a system"),
+        (["x" * 300], "no name of a system"),
+        (["NO_USER_HAS_THIS", "--from", "NOBODYS"], "NOBODYS: no such file"),
+        (["NO_USER_HAS_THIS", "--framework", "none"], "FRAMEWORK=none: no such implementation"),
+        (["DEMO_CPU"], "config_DEMO_CPU.sh: exists"),
+        (["NO_USER_HAS_THIS", "-o", "/nowhere/config_MINE.sh"], "/nowhere/config_MINE.sh: cannot be written"),
+    ],
+)
 def test_refusals_are_a_line(arguments, message):
     done = command(*arguments)
     assert done.exit_code == 2 and message in done.stderr

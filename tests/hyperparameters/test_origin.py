@@ -1,4 +1,5 @@
-"""``rn50 borrow`` reads anybody's configuration files and logs without running any, or refuses them by name."""
+"""``rn50 borrow`` reads anybody's configuration files and logs without running any, or refuses them by
+name."""
 
 import hashlib
 
@@ -21,7 +22,10 @@ export PGNGPU=8 PGNNODES=1
 export SOMETHING=else
 touch PWNED
 """
-COMMON = 'export OPTIMIZER="sgdwfastlars"\nexport MOM=0.9 LABELSMOOTHING=0.1 LARSETA=0.001 EVAL_OFFSET=2 EVAL_PERIOD=4\n'
+COMMON = (
+    'export OPTIMIZER="sgdwfastlars"\nexport MOM=0.9 LABELSMOOTHING=0.1 LARSETA=0.001 EVAL_OFFSET=2 '
+    "EVAL_PERIOD=4\n"
+)
 
 
 def foreign(folder, text=FOREIGN):
@@ -38,19 +42,26 @@ def test_a_foreign_file_is_read_and_not_run(tmp_path, monkeypatch):
     assert not (tmp_path / "PWNED").exists()
     assert borrowed.config == configured(EIGHT.read_text(), tmp_path)
     assert borrowed.assumed == ()
-    for note in ("config_THEIRS.sh:8: not read: if [", "config_THEIRS.sh:11: not read: touch PWNED: runs touch",
-                 "ignored, because they mean nothing here: SOMETHING"):
+    for note in (
+        "config_THEIRS.sh:8: not read: if [",
+        "config_THEIRS.sh:11: not read: touch PWNED: runs touch",
+        "ignored, because they mean nothing here: SOMETHING",
+    ):
         assert note in borrowed.text
     assert f"SHA-256: {hashlib.sha256(COMMON.encode()).hexdigest()} config_common.sh" in borrowed.text
 
 
 def test_a_part_is_refused_unless_asked_for_and_then_labelled(tmp_path):
-    file = foreign(tmp_path, FOREIGN.replace("export WD=5.0e-05", 'export WD=$(./tune.sh)'))
-    with pytest.raises(UserError, match=r"says nothing readable of WD; --partial(.|\n)*WD is in doubt: config_THEIRS.sh:7"):
+    file = foreign(tmp_path, FOREIGN.replace("export WD=5.0e-05", "export WD=$(./tune.sh)"))
+    with pytest.raises(
+        UserError, match=r"says nothing readable of WD; --partial(.|\n)*WD is in doubt: config_THEIRS.sh:7"
+    ):
         borrow.borrow(origin.find(str(file)), EIGHT)
     mixed = borrow.borrow(origin.find(str(file)), EIGHT, partial=True)
     assert "WD" in mixed.mixed and "#   PARTIAL     not the whole group: " in mixed.text
-    only = borrow.borrow(origin.find("v0.7/NVIDIA/dgxa100_ngc20.06_mxnet"), EIGHT, only=["LR", "WARMUP_EPOCHS"])
+    only = borrow.borrow(
+        origin.find("v0.7/NVIDIA/dgxa100_ngc20.06_mxnet"), EIGHT, only=["LR", "WARMUP_EPOCHS"]
+    )
     h = only.config.hyperparameters
     assert (h.learning_rate, h.warmup_epochs, h.optimizer, h.batch_size) == (6, 5, "lars", 408)
     assert "PARTIAL" in only.text
@@ -62,11 +73,14 @@ def test_a_whole_group_is_not_labelled():
     assert "PARTIAL" not in borrow.borrow(origin.find("rcp/3264"), EIGHT, partial=True).text
 
 
-@pytest.mark.parametrize("change, message", [
-    ({"KVSTORE": "device"}, "KVSTORE=device would make BATCHSIZE the batch of a whole machine"),
-    ({"LR": "fast"}, "LR=fast is not a number"),
-    ({"OPTIMIZER": "adam"}, "OPTIMIZER=adam is no known optimizer"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"KVSTORE": "device"}, "KVSTORE=device would make BATCHSIZE the batch of a whole machine"),
+        ({"LR": "fast"}, "LR=fast is not a number"),
+        ({"OPTIMIZER": "adam"}, "OPTIMIZER=adam is no known optimizer"),
+    ],
+)
 def test_a_foreign_file_that_cannot_be_run_is_refused(tmp_path, change, message):
     text = FOREIGN + "".join(f"export {name}={value}\n" for name, value in change.items())
     with pytest.raises(UserError, match=message):
@@ -90,19 +104,24 @@ def test_runs_of_two_recipes_are_no_source(tmp_path):
 
 
 def test_a_name_in_somebodys_log_cannot_leave_its_comment(tmp_path):
-    log = imagenet_run.write(tmp_path / "result_0.txt", SUBMISSION_ORG="x\ntouch PWNED\n\x1b[2J", SUBMISSION_PLATFORM="$(id)")
+    log = imagenet_run.write(
+        tmp_path / "result_0.txt", SUBMISSION_ORG="x\ntouch PWNED\n\x1b[2J", SUBMISSION_PLATFORM="$(id)"
+    )
     before, after = borrow.borrow(origin.find(str(log)), EIGHT).text.split("# --- hyperparameters")
     assert all(line.startswith("#") or not line for line in before.splitlines())
     assert "organisation: x touch PWNED  [2J" in before and "\x1b" not in before
 
 
-@pytest.mark.parametrize("name, message", [
-    ("v1.0/Inspur/nf5688m6", "did you mean v1.0/Inspur/nf5688m6_mxnet"),
-    ("rcp/2000", "has points at 1632, 3264"),
-    ("rcp/9.9.9/3264", "write rcp/RULESET/BATCH"),
-    ("rcp/x", "write rcp/RULESET/BATCH"),
-    ("/dev/zero", "no regular file"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name, message",
+    [
+        ("v1.0/Inspur/nf5688m6", "did you mean v1.0/Inspur/nf5688m6_mxnet"),
+        ("rcp/2000", "has points at 1632, 3264"),
+        ("rcp/9.9.9/3264", "write rcp/RULESET/BATCH"),
+        ("rcp/x", "write rcp/RULESET/BATCH"),
+        ("/dev/zero", "no regular file"),
+    ],
+)
 def test_what_is_no_source(name, message):
     with pytest.raises(UserError, match=message):
         origin.find(name)
@@ -120,7 +139,10 @@ def test_a_base_without_sections_is_refused(tmp_path):
 def test_what_sgd_does_not_read_is_not_refused(tmp_path):
     file = foreign(tmp_path, FOREIGN + "export OPTIMIZER=sgd LARSETA=0.0 LR=3.824\n")
     borrowed = borrow.borrow(origin.find(str(file)), EIGHT)
-    assert (borrowed.config.hyperparameters.optimizer, borrowed.config.hyperparameters.lars_eta) == ("sgd", None)
+    assert (borrowed.config.hyperparameters.optimizer, borrowed.config.hyperparameters.lars_eta) == (
+        "sgd",
+        None,
+    )
     assert "LARSETA" not in borrowed.text
 
 

@@ -20,12 +20,21 @@ def test_a_search_finds_something_better_and_confirms_it(seek, tmp_path):
     told, folder = json.loads(result.stdout), tmp_path / "to"
     assert documented.differences("search", told) == []
     assert told["stands"] and told["epochs"]["reduction"] > 0.15 and told["epochs"]["p"] < 0.01
-    assert told["baseline"] == {"LR": "2", "BATCHSIZE": "64", "WARMUP_EPOCHS": "1", "WD": "5e-05", "NUMEPOCHS": "12"}
+    assert told["baseline"] == {
+        "LR": "2",
+        "BATCHSIZE": "64",
+        "WARMUP_EPOCHS": "1",
+        "WD": "5e-05",
+        "NUMEPOCHS": "12",
+    }
     assert len(told["trials"]) == 14
 
     written, before = (configuration_of(file) for file in (folder / "config_DEMO_CPU.sh", DEMO))
     differs = {name for name in before if before[name] != written[name]} - {"EVAL_OFFSET"}
-    assert differs == {name for name, value in told["winner"].items() if value != told["baseline"][name]} and "LR" in differs
+    assert (
+        differs == {name for name, value in told["winner"].items() if value != told["baseline"][name]}
+        and "LR" in differs
+    )
     assert {name: written[name] for name in told["winner"]} == told["winner"]
 
     seeds = [each["seed"] for each in told["trials"]]
@@ -41,7 +50,11 @@ def test_a_search_finds_something_better_and_confirms_it(seek, tmp_path):
     assert told["sentence"] in report and "demo data set, not an MLPerf result" in report
     for each in told["trials"]:
         assert str(each["seed"]) in report
-        log = read_log(folder / "trials" / f"{each['number']:03d}" / "result_0.txt") if each["state"] == "finished" else None
+        log = (
+            read_log(folder / "trials" / f"{each['number']:03d}" / "result_0.txt")
+            if each["state"] == "finished"
+            else None
+        )
         if log:
             assert log.seed == each["seed"] and objective.value(log.evaluations) == each["value"]
             assert log.global_batch_size == int(each["BATCHSIZE"])
@@ -50,7 +63,9 @@ def test_a_search_finds_something_better_and_confirms_it(seek, tmp_path):
 def test_the_configuration_that_it_writes_is_evaluated_when_its_runs_reached_the_target(seek, tmp_path):
     assert seek("--trials", 14).exit_code == DONE
     written = assignments.read(tmp_path / "to" / "config_DEMO_CPU.sh").values
-    epochs = [read_log(tmp_path / "to" / "confirmed" / "winner" / f"result_{n}.txt").reached.epoch for n in range(5)]
+    epochs = [
+        read_log(tmp_path / "to" / "confirmed" / "winner" / f"result_{n}.txt").reached.epoch for n in range(5)
+    ]
     first, period = int(written["EVAL_OFFSET"]) + 1, int(written["EVAL_PERIOD"])
     assert period == 4 and max(epochs) in range(first, int(written["NUMEPOCHS"]) + 1, period)
 
@@ -68,7 +83,9 @@ def test_the_report_names_all_the_code_that_ran(seek, tmp_path):
     seek("--trials", 3)
     report = tmp_path / "to" / "report.md"
     for number, commit in enumerate(("aaa", "bbb-dirty", "aaa")):
-        (tmp_path / "to" / "trials" / f"{number:03d}" / "result_0.json").write_text(json.dumps({"commit": commit}))
+        (tmp_path / "to" / "trials" / f"{number:03d}" / "result_0.json").write_text(
+            json.dumps({"commit": commit})
+        )
     seek("--trials", 3)
     assert "- commit aaa; but bbb-dirty in trial 1; Python" in report.read_text()
 
@@ -84,7 +101,9 @@ def test_a_larger_budget_goes_on_where_nothing_better_was_found(seek, tmp_path):
 
 def test_no_time_left_but_for_the_confirmation(seek, tmp_path):
     result = seek("--minutes", "0.0001", "--json")
-    assert result.exit_code == DONE and not json.loads(result.stdout)["stands"]  # one trial tells how long one takes
+    assert (
+        result.exit_code == DONE and not json.loads(result.stdout)["stands"]
+    )  # one trial tells how long one takes
     assert len(trials(tmp_path / "to")) == 1
 
 
@@ -127,7 +146,9 @@ def test_a_loss_that_is_no_number_is_an_answer(seek, tmp_path):
 
 
 def test_a_larger_batch_that_cannot_be_run_is_out(seek, tmp_path):
-    result = seek("--trials", 14, "--repeats", 1, "--seeds-to-confirm", 2, SIMULATED_FAULTS='{"BATCHSIZE=128": "fault"}')
+    result = seek(
+        "--trials", 14, "--repeats", 1, "--seeds-to-confirm", 2, SIMULATED_FAULTS='{"BATCHSIZE=128": "fault"}'
+    )
     assert result.exit_code == DONE, result.stderr
     large = [trial for trial in trials(tmp_path / "to") if trial.point.batch_size == 128]
     assert large and all(trial.state == "stopped" and "the disk is on fire" in trial.note for trial in large)
@@ -140,7 +161,11 @@ def test_any_other_fault_ends_the_search_and_it_goes_on_when_that_is_mended(seek
     seek("--trials", 6)
     told = trials(tmp_path / "to")
     assert sum(trial.state in ("finished", "stopped") for trial in told) == 6
-    assert [trial.state for trial in told if trial.point.learning_rate == 20] == ["failed", "finished", "finished"]
+    assert [trial.state for trial in told if trial.point.learning_rate == 20] == [
+        "failed",
+        "finished",
+        "finished",
+    ]
 
 
 def test_a_run_that_is_killed_begins_again_but_not_for_ever(seek, tmp_path):

@@ -15,8 +15,8 @@ START = Point(2.0, 64, 1, 5e-5, 12, None)
 
 
 def walk(surface, start=START, repeats=1, possible=lambda point: True, unit=0, stop_early=False):
-    """A whole search, one run at a time; returns the runs in their order and the plan at its end. With ``stop_early`` a run that
-    cannot be better than the best is stopped, as the search does."""
+    """A whole search, one run at a time; returns the runs in their order and the plan at its end. With
+    ``stop_early`` a run that cannot be better than the best is stopped, as the search does."""
     evidence, runs = {}, []
     while True:
         plan = method.plan(start, evidence, repeats, possible, unit)
@@ -35,22 +35,33 @@ def walk(surface, start=START, repeats=1, possible=lambda point: True, unit=0, s
 
 def bowl(learning_rate, batch_size=64, warmup=1.0, weight_decay=5e-5, epochs=12):
     """Epochs to the target with one minimum; the learning rate that is best grows with the batch size."""
+
     def surface(point, run):
         del run
         return (
-            4 + math.log(point.learning_rate / point.batch_size * 64 / learning_rate) ** 2
-            + math.log2(point.batch_size / batch_size) ** 2 / 2 + (point.warmup_epochs - warmup) ** 2 / 3
-            + math.log2(point.weight_decay / weight_decay) ** 2 / 3 + (point.num_epochs - epochs) ** 2 / 9
-        )  # fmt: skip
+            4
+            + math.log(point.learning_rate / point.batch_size * 64 / learning_rate) ** 2
+            + math.log2(point.batch_size / batch_size) ** 2 / 2
+            + (point.warmup_epochs - warmup) ** 2 / 3
+            + math.log2(point.weight_decay / weight_decay) ** 2 / 3
+            + (point.num_epochs - epochs) ** 2 / 9
+        )
+
     return surface
 
 
 @given(
-    st.floats(0.001, 1000), st.sampled_from([16, 32, 64, 128]), st.integers(0, 3), st.sampled_from([2.5e-5, 5e-5, 1e-4, 2e-4]),
-    st.integers(8, 16), st.booleans(),
-)  # fmt: skip
+    st.floats(0.001, 1000),
+    st.sampled_from([16, 32, 64, 128]),
+    st.integers(0, 3),
+    st.sampled_from([2.5e-5, 5e-5, 1e-4, 2e-4]),
+    st.integers(8, 16),
+    st.booleans(),
+)
 @settings(max_examples=200, deadline=None)
-def test_it_finds_the_neighbourhood_of_the_one_minimum(learning_rate, batch_size, warmup, weight_decay, epochs, stop_early):
+def test_it_finds_the_neighbourhood_of_the_one_minimum(
+    learning_rate, batch_size, warmup, weight_decay, epochs, stop_early
+):
     runs, plan = walk(bowl(learning_rate, batch_size, warmup, weight_decay, epochs), stop_early=stop_early)
     assert plan.best.batch_size == batch_size and plan.best.warmup_epochs == warmup
     assert plan.best.weight_decay == pytest.approx(weight_decay)
@@ -69,7 +80,9 @@ def test_on_any_surface_it_ends_repeats_nothing_and_keeps_the_best_that_it_saw(s
 
     runs, plan = walk(surface, repeats=repeats, stop_early=stop_early)
     assert max(runs.count(point) for point in runs) <= repeats
-    assert all(point.learning_rate > 0 and point.warmup_epochs >= 0 and point.num_epochs >= 1 for point in runs)
+    assert all(
+        point.learning_rate > 0 and point.warmup_epochs >= 0 and point.num_epochs >= 1 for point in runs
+    )
     first = [surface(START, run) for run in range(runs.count(START))]
     assert plan.value <= sum(first) / len(first)
     values = [surface(plan.best, run) for run in range(runs.count(plan.best))]
@@ -89,7 +102,9 @@ def test_what_is_left_never_grows_and_is_enough(seed, repeats):
         if not plan.wanted:
             break
         known = evidence.get(plan.wanted[0], Evidence())
-        evidence[plan.wanted[0]] = known._replace(values=(*known.values, surface(plan.wanted[0], len(known.values))))
+        evidence[plan.wanted[0]] = known._replace(
+            values=(*known.values, surface(plan.wanted[0], len(known.values)))
+        )
         done += 1
     assert min(said) >= done
 
@@ -138,30 +153,41 @@ def test_a_single_lucky_run_makes_no_best_point():
     assert runs.count(START._replace(learning_rate=20.0)) == 2
 
 
-@pytest.mark.parametrize("known, best_value, repeats, value", [
-    (Evidence(), 5.0, 2, None),
-    (Evidence((4.0,)), 5.0, 2, None),  # better so far
-    (Evidence((5.4,)), 5.0, 2, None),  # worse, but by no more than chance may make of one run
-    (Evidence((5.6,)), 5.0, 2, 5.6),
-    (Evidence((5.4, 5.0)), 5.0, 3, None),  # 4 % worse
-    (Evidence((5.25, 5.5)), 5.0, 3, 5.375),  # 7.5 % worse
-    (Evidence((5.2,)), 5.0, 1, 5.2),  # no more runs to come
-    (Evidence((4.0, 5.5)), 5.0, 2, 4.75),
-    (Evidence((MISSED + 0.3,)), math.inf, 3, MISSED + 0.3),  # it takes no second run to see that it misses
-    (Evidence((4.0,), ruled_out=True), 5.0, 2, math.inf),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "known, best_value, repeats, value",
+    [
+        (Evidence(), 5.0, 2, None),
+        (Evidence((4.0,)), 5.0, 2, None),  # better so far
+        (Evidence((5.4,)), 5.0, 2, None),  # worse, but by no more than chance may make of one run
+        (Evidence((5.6,)), 5.0, 2, 5.6),
+        (Evidence((5.4, 5.0)), 5.0, 3, None),  # 4 % worse
+        (Evidence((5.25, 5.5)), 5.0, 3, 5.375),  # 7.5 % worse
+        (Evidence((5.2,)), 5.0, 1, 5.2),  # no more runs to come
+        (Evidence((4.0, 5.5)), 5.0, 2, 4.75),
+        (
+            Evidence((MISSED + 0.3,)),
+            math.inf,
+            3,
+            MISSED + 0.3,
+        ),  # it takes no second run to see that it misses
+        (Evidence((4.0,), ruled_out=True), 5.0, 2, math.inf),
+    ],
+)
 def test_what_decides_a_point(known, best_value, repeats, value):
     assert method.decided(known, best_value, repeats) == value
 
 
-@pytest.mark.parametrize("known, best_value, repeats, limit", [
-    (Evidence(), 5.0, 1, 5.0),
-    (Evidence(), 5.0, 3, 5.5),
-    (Evidence((4.0,)), 5.0, 2, 6.0),  # a mean of 5 is no better
-    (Evidence((4.0,)), 5.0, 3, 6.7071068),
-    (Evidence((4.0, 4.5)), 5.0, 3, 6.5),
-    (Evidence(), MISSED + 0.2, 3, math.inf),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "known, best_value, repeats, limit",
+    [
+        (Evidence(), 5.0, 1, 5.0),
+        (Evidence(), 5.0, 3, 5.5),
+        (Evidence((4.0,)), 5.0, 2, 6.0),  # a mean of 5 is no better
+        (Evidence((4.0,)), 5.0, 3, 6.7071068),
+        (Evidence((4.0, 4.5)), 5.0, 3, 6.5),
+        (Evidence(), MISSED + 0.2, 3, math.inf),
+    ],
+)
 def test_from_which_epoch_on_a_run_is_in_vain(known, best_value, repeats, limit):
     assert method.limit(known, best_value, repeats) == pytest.approx(limit)
     if limit < math.inf:
@@ -181,7 +207,9 @@ def test_learning_rates_of_sgd_are_multiples_of_the_unit_of_the_rules():
 
 
 def test_what_is_not_possible_is_not_tried():
-    runs, plan = walk(bowl(200.0, 256), possible=lambda point: point.batch_size <= 64 and point.learning_rate <= 20)
+    runs, plan = walk(
+        bowl(200.0, 256), possible=lambda point: point.batch_size <= 64 and point.learning_rate <= 20
+    )
     assert len(runs) > 5 and all(point.batch_size <= 64 and point.learning_rate <= 20 for point in runs)
     assert plan.best.batch_size == 64
 

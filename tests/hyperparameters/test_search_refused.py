@@ -11,21 +11,31 @@ from rn50.hyperparameters.search.journal import Journal
 from tests.hyperparameters.searches import DEMO, DONE, complaint
 
 
-@pytest.mark.parametrize("arguments, environ, says", [
-    ((), {"DATADIR": "/nowhere"}, "/nowhere: No such file or directory; set DATADIR"),
-    (("--confirm-data", "/nowhere"), {}, "/nowhere: No such file or directory; set DATADIR"),
-    (("--workers", 10_000), {}, "--workers 10000: this machine gives"),
-    (("-o", "/proc/nowhere"), {}, "/proc/nowhere: cannot be written (No such file or directory); give another --output"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "arguments, environ, says",
+    [
+        ((), {"DATADIR": "/nowhere"}, "/nowhere: No such file or directory; set DATADIR"),
+        (("--confirm-data", "/nowhere"), {}, "/nowhere: No such file or directory; set DATADIR"),
+        (("--workers", 10_000), {}, "--workers 10000: this machine gives"),
+        (
+            ("-o", "/proc/nowhere"),
+            {},
+            "/proc/nowhere: cannot be written (No such file or directory); give another --output",
+        ),
+    ],
+)
 def test_what_a_user_can_mend(seek, arguments, environ, says):
     assert says in complaint(seek(*arguments, **environ))
 
 
-@pytest.mark.parametrize("change, says", [
-    (("LR=2.0", "LR=fast"), "config_X.sh: LR=fast is not a number"),
-    (("WARMUP_EPOCHS=1", "WARMUP_EPOCHS=12"), "the warm-up must be shorter than the schedule"),
-    (("# --- hyperparameters", "# ---"), "config_X.sh: no section `# --- hyperparameters`"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "change, says",
+    [
+        (("LR=2.0", "LR=fast"), "config_X.sh: LR=fast is not a number"),
+        (("WARMUP_EPOCHS=1", "WARMUP_EPOCHS=12"), "the warm-up must be shorter than the schedule"),
+        (("# --- hyperparameters", "# ---"), "config_X.sh: no section `# --- hyperparameters`"),
+    ],
+)
 def test_a_configuration_that_cannot_be_run(seek, tmp_path, change, says):
     (tmp_path / "config_X.sh").write_text(DEMO.read_text().replace(*change))
     assert says in complaint(seek(config=tmp_path / "config_X.sh"))
@@ -33,14 +43,18 @@ def test_a_configuration_that_cannot_be_run(seek, tmp_path, change, says):
 
 
 def test_no_such_configuration(seek):
-    assert "NOBODY: no such file, and no system of configs/; there are: 1xA100" in complaint(seek(config="NOBODY"))
+    assert "NOBODY: no such file, and no system of configs/; there are: 1xA100" in complaint(
+        seek(config="NOBODY")
+    )
 
 
 def test_a_folder_of_another_search(seek, tmp_path, data):
     seek("--trials", 1)
     config = tmp_path / "config_X.sh"
     config.write_text(DEMO.read_text().replace("MOM=0.9", "MOM=0.8"))
-    assert "holds a search with other configuration (MOM); give another --output" in complaint(seek(config=config))
+    assert "holds a search with other configuration (MOM); give another --output" in complaint(
+        seek(config=config)
+    )
     assert "holds a search with other options (--repeats)" in complaint(seek("--repeats", 4))
     other = shutil.copytree(str(data), str(tmp_path / "other"))
     assert seek("--trials", 1, DATADIR=other).exit_code == DONE  # a copy is the same data
@@ -48,13 +62,16 @@ def test_a_folder_of_another_search(seek, tmp_path, data):
     assert "holds a search with other data (val.rec)" in complaint(seek(DATADIR=other))
 
 
-@pytest.mark.parametrize("change, allowed", [
-    ({"weight_decay": 1e-4}, True),
-    ({"weight_decay": 1.5e-4}, False),  # the rules have 0.0001 * 2^n
-    ({"warmup_epochs": 12}, False),  # as long as the schedule
-    ({"batch_size": 16384}, False),  # more than the data set has
-    ({"learning_rate": 123.4}, True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "change, allowed",
+    [
+        ({"weight_decay": 1e-4}, True),
+        ({"weight_decay": 1.5e-4}, False),  # the rules have 0.0001 * 2^n
+        ({"warmup_epochs": 12}, False),  # as long as the schedule
+        ({"batch_size": 16384}, False),  # more than the data set has
+        ({"learning_rate": 123.4}, True),
+    ],
+)
 def test_only_what_can_be_run_by_the_rules_is_tried(data, change, allowed):
     on = subject.read("DEMO_CPU", {**os.environ, "DATADIR": str(data)})
     assert on.possible(on.start) and on.possible(on.start._replace(**change)) is allowed
@@ -75,12 +92,20 @@ def test_an_edited_configuration_is_not_overwritten(seek, tmp_path):
     assert (tmp_path / "to" / "config_DEMO_CPU.sh").read_text() == "mine now\n"
 
 
-@pytest.mark.parametrize("spoil", (
-    lambda file: file.write_text("my diary, without a last newline"), lambda file: file.write_text("[" * 99_999 + "\n"),
-    lambda file: file.write_bytes(b"\xff\n"), lambda file: file.write_text('{"op_code":99}\n'),
-    lambda file: file.write_text('{"op_code":0,"worker_id":"x","study_name":"other","directions":[1]}\n'),
-    lambda file: file.write_text('{"op_code":5,"worker_id":"x"}\n'), os.mkfifo, os.mkdir, lambda file: file.symlink_to(file.name),
-))  # fmt: skip
+@pytest.mark.parametrize(
+    "spoil",
+    (
+        lambda file: file.write_text("my diary, without a last newline"),
+        lambda file: file.write_text("[" * 99_999 + "\n"),
+        lambda file: file.write_bytes(b"\xff\n"),
+        lambda file: file.write_text('{"op_code":99}\n'),
+        lambda file: file.write_text('{"op_code":0,"worker_id":"x","study_name":"other","directions":[1]}\n'),
+        lambda file: file.write_text('{"op_code":5,"worker_id":"x"}\n'),
+        os.mkfifo,
+        os.mkdir,
+        lambda file: file.symlink_to(file.name),
+    ),
+)
 def test_a_journal_that_is_none_is_a_line_and_left_alone(tmp_path, spoil):
     file = tmp_path / "journal.log"
     spoil(file)

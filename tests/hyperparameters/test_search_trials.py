@@ -27,21 +27,28 @@ def curve(*accuracies):
     return [Evaluation(epoch, accuracy) for epoch, accuracy in enumerate(accuracies, 1)]
 
 
-@pytest.mark.parametrize("accuracies, value", [
-    ((0.4, 0.6, 0.659, 0.859), 3.5),
-    ((0.4, 0.759), 2.0),
-    ((0.4, 0.7590001, 0.5), 2.0),  # where it crosses first
-    ((0.759 * 2,), 0.5),
-    ((0.4, 0.7, 0.6), MISSED + 0.3),  # its best counts
-    ((), MISSED + 1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "accuracies, value",
+    [
+        ((0.4, 0.6, 0.659, 0.859), 3.5),
+        ((0.4, 0.759), 2.0),
+        ((0.4, 0.7590001, 0.5), 2.0),  # where it crosses first
+        ((0.759 * 2,), 0.5),
+        ((0.4, 0.7, 0.6), MISSED + 0.3),  # its best counts
+        ((), MISSED + 1),
+    ],
+)
 def test_value_of_a_run(accuracies, value):
     assert objective.value(curve(*accuracies)) == pytest.approx(value, abs=1e-4)
 
 
 def test_value_of_a_log(tmp_path):
-    assert objective.value(evaluations(log(tmp_path / "result_0.txt", 0.4, 0.659, 0.859))) == pytest.approx(2.5)
-    assert objective.value(evaluations(log(tmp_path / "result_1.txt", 0.4, 0.7589))) == pytest.approx(MISSED + 1 - 0.7589)
+    assert objective.value(evaluations(log(tmp_path / "result_0.txt", 0.4, 0.659, 0.859))) == pytest.approx(
+        2.5
+    )
+    assert objective.value(evaluations(log(tmp_path / "result_1.txt", 0.4, 0.7589))) == pytest.approx(
+        MISSED + 1 - 0.7589
+    )
 
 
 def test_value_of_a_log_that_still_grows(tmp_path):
@@ -57,16 +64,19 @@ def test_value_of_a_log_that_still_grows(tmp_path):
 BEST = (curve(0.2, 0.4, 0.5, 0.6, 0.7, 0.8), curve(0.25, 0.35, 0.55, 0.65, 0.76))
 
 
-@pytest.mark.parametrize("accuracies, limit, stopped", [
-    ((0.3, 0.5, 0.6, 0.7, 0.75), 5.5, False),
-    ((0.3, 0.5, 0.6, 0.7, 0.75), 5.0, True),  # it cannot cross before epoch 5 any more
-    ((0.3, 0.5, 0.6, 0.7, 0.77), 5.0, False),  # but it has
-    ((0.1, 0.1, 0.1), 9.0, False),  # too early to say
-    ((0.1, 0.2, 0.3, 0.34), 9.0, True),  # after 4 not where both best ones were after 2
-    ((0.1, 0.2, 0.3, 0.36), 9.0, False),  # one of them was not farther either
-    ((0.1, 0.36, 0.2, 0.2), 9.0, False),  # its best counts
-    ((), 0.0, False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "accuracies, limit, stopped",
+    [
+        ((0.3, 0.5, 0.6, 0.7, 0.75), 5.5, False),
+        ((0.3, 0.5, 0.6, 0.7, 0.75), 5.0, True),  # it cannot cross before epoch 5 any more
+        ((0.3, 0.5, 0.6, 0.7, 0.77), 5.0, False),  # but it has
+        ((0.1, 0.1, 0.1), 9.0, False),  # too early to say
+        ((0.1, 0.2, 0.3, 0.34), 9.0, True),  # after 4 not where both best ones were after 2
+        ((0.1, 0.2, 0.3, 0.36), 9.0, False),  # one of them was not farther either
+        ((0.1, 0.36, 0.2, 0.2), 9.0, False),  # its best counts
+        ((), 0.0, False),
+    ],
+)
 def test_when_a_run_is_stopped(accuracies, limit, stopped):
     assert bool(objective.why_stop(curve(*accuracies), limit, BEST)) is stopped
 
@@ -98,9 +108,11 @@ def test_a_journal_tells_its_trials_again(tmp_path):
     first.fail(numbers[3])
     told = Journal(tmp_path).trials()
     assert [(t.number, t.point, t.seed, t.state, t.value, t.note) for t in told] == [
-        (0, START, 0, "finished", 5.25, ""), (1, OTHER, 1, "stopped", None, "in vain"), (2, decay, 2, "running", None, ""),
+        (0, START, 0, "finished", 5.25, ""),
+        (1, OTHER, 1, "stopped", None, "in vain"),
+        (2, decay, 2, "running", None, ""),
         (3, START, 3, "interrupted", None, ""),
-    ]  # fmt: skip
+    ]
     assert journal.evidence(told) == {START: Evidence((5.25,)), OTHER: Evidence(ruled_out=True)}
 
 
@@ -159,8 +171,18 @@ def test_the_baseline_is_the_first_that_reached_the_target():
     third = START._replace(learning_rate=200.0)
     missed, reached = MISSED + 0.4, 7.0
     assert confirmation.baseline_of(START, [trial(0, START, missed), trial(1, OTHER, None)]) is None
-    assert confirmation.baseline_of(START, [trial(0, START, missed), trial(1, OTHER, reached), trial(2, third, 3.0)]) == OTHER
-    assert confirmation.baseline_of(START, [trial(0, OTHER, 3.0), trial(1, START, missed), trial(2, START, reached)]) == START
+    assert (
+        confirmation.baseline_of(
+            START, [trial(0, START, missed), trial(1, OTHER, reached), trial(2, third, 3.0)]
+        )
+        == OTHER
+    )
+    assert (
+        confirmation.baseline_of(
+            START, [trial(0, OTHER, 3.0), trial(1, START, missed), trial(2, START, reached)]
+        )
+        == START
+    )
 
 
 def rising(epochs):
@@ -170,7 +192,8 @@ def rising(epochs):
 
 @pytest.fixture
 def confirmed(tmp_path):
-    """``confirmed((7, 7), (5, None))``: what is made of runs of the baseline and the winner that took so many epochs."""
+    """``confirmed((7, 7), (5, None))``: what is made of runs of the baseline and the winner that took so many
+    epochs."""
 
     def of(baseline, winner):
         pair = confirmation.pair(START, OTHER, len(baseline), [])
@@ -187,17 +210,30 @@ def confirmed(tmp_path):
 
 def test_a_difference_that_stands(confirmed):
     said = confirmed((7, 7, 8, 7, 7), (5, 6, 5, 5, 6))
-    assert said.stands and said.sentence.startswith("The difference stands: 5 runs against 5 show that the winner needs fewer")
+    assert said.stands and said.sentence.startswith(
+        "The difference stands: 5 runs against 5 show that the winner needs fewer"
+    )
     assert said.difference.difference == pytest.approx(-1.8)
 
 
-@pytest.mark.parametrize("baseline, winner, says", [
-    ((7, 7, 8, 7, 6), (7, 6, 7, 8, 6), "does not stand: 5 runs against 5 do not show a difference"),
-    ((5, 6, 5, 5, 6), (7, 7, 8, 7, 7), "does not stand: 5 runs against 5 show that the winner needs more epochs"),
-    ((7, 7), (5, 5), "does not stand: 2 runs against 2 cannot show a difference"),
-    ((7, 7, 8, 7, 7), (5, 6, 5, 5, None), "1 of 5 runs of the winner missed .*A winner that misses more often"),
-    ((7, 7, 8, 7, 7), (None,) * 5, "does not stand: no run of the winner reached the target"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "baseline, winner, says",
+    [
+        ((7, 7, 8, 7, 6), (7, 6, 7, 8, 6), "does not stand: 5 runs against 5 do not show a difference"),
+        (
+            (5, 6, 5, 5, 6),
+            (7, 7, 8, 7, 7),
+            "does not stand: 5 runs against 5 show that the winner needs more epochs",
+        ),
+        ((7, 7), (5, 5), "does not stand: 2 runs against 2 cannot show a difference"),
+        (
+            (7, 7, 8, 7, 7),
+            (5, 6, 5, 5, None),
+            "1 of 5 runs of the winner missed .*A winner that misses more often",
+        ),
+        ((7, 7, 8, 7, 7), (None,) * 5, "does not stand: no run of the winner reached the target"),
+    ],
+)
 def test_a_difference_that_does_not(confirmed, baseline, winner, says):
     said = confirmed(baseline, winner)
     assert not said.stands
@@ -213,7 +249,12 @@ def test_a_miss_of_the_baseline_is_said(confirmed):
 def test_runs_of_both_are_made_in_turn_and_by_one_worker_each(tmp_path):
     pair = confirmation.pair(START, OTHER, 2, [])
     taken = [confirmation.next_slot(tmp_path, pair) for _ in range(5)]
-    assert [(slot.who, slot.number) for slot in taken[:4]] == [(BASELINE, 0), (WINNER, 0), (BASELINE, 1), (WINNER, 1)]
+    assert [(slot.who, slot.number) for slot in taken[:4]] == [
+        (BASELINE, 0),
+        (WINNER, 0),
+        (BASELINE, 1),
+        (WINNER, 1),
+    ]
     assert [slot.seed for slot in taken[:4]] == [pair.seeds[slot.who][slot.number] for slot in taken[:4]]
     assert taken[4] is None  # the others work on all of them
     log(taken[0].result_file, 0.8)

@@ -27,11 +27,21 @@ def command(folder, data, *arguments, epoch_s=0.02):
         f"training.COMMAND, search.POLL_S = {SIMULATED!r}, 0.02\n"
         "from rn50.cli import main\nmain()"
     )
-    environ = {**_environment(), "DATADIR": str(data), "SIMULATED_EPOCH_S": str(epoch_s), "SIMULATED_FOLDER": str(folder)}
+    environ = {
+        **_environment(),
+        "DATADIR": str(data),
+        "SIMULATED_EPOCH_S": str(epoch_s),
+        "SIMULATED_FOLDER": str(folder),
+    }
     return subprocess.Popen(
-        [sys.executable, "-c", code, "search", "DEMO_CPU", "-o", str(folder), *map(str, arguments)], cwd=str(ROOT), env=environ,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
+        [sys.executable, "-c", code, "search", "DEMO_CPU", "-o", str(folder), *map(str, arguments)],
+        cwd=str(ROOT),
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
 
 
 def _environment():
@@ -43,7 +53,9 @@ def runs_alive(folder):
     found = []
     for process in psutil.process_iter():
         try:
-            if process.cmdline()[1:] == SIMULATED[1:] and process.environ().get("SIMULATED_FOLDER") == str(folder):
+            if process.cmdline()[1:] == SIMULATED[1:] and process.environ().get("SIMULATED_FOLDER") == str(
+                folder
+            ):
                 found.append(process)
         except (psutil.NoSuchProcess, psutil.ZombieProcess, psutil.AccessDenied):
             pass
@@ -94,7 +106,8 @@ def test_a_signal_ends_it_and_its_runs_and_it_goes_on(data, tmp_path, number):
     out, err = process.communicate(timeout=30)
     assert process.returncode == 128 + number
     assert [line for line in err.splitlines() if line.startswith("rn50: ")] == [
-        f"rn50: stopped by {number.name}; the same command goes on"]
+        f"rn50: stopped by {number.name}; the same command goes on"
+    ]
     assert not runs_alive(folder)
     assert [trial.state for trial in trials(folder)] == ["interrupted"]
     process = command(folder, data, *arguments)
@@ -126,12 +139,16 @@ def test_a_second_call_joins_in_and_goes_on_where_the_first_is_killed(data, tmp_
     assert "its worker is gone; it begins again" in err
     assert {file: results(folder).get(file) for file in kept} == kept
     assert_nothing_lost_or_repeated(folder, 2)
-    begun = [{line.split()[2] for line in text.splitlines() if " trial " in line and line.endswith("begins")}
-             for text in (told_by_first, err)]
+    begun = [
+        {line.split()[2] for line in text.splitlines() if " trial " in line and line.endswith("begins")}
+        for text in (told_by_first, err)
+    ]
     assert begun[0] and begun[1] and not begun[0] & begun[1]
 
 
-def test_a_point_of_which_nothing_is_known_is_run_twice_at_once_only_where_nothing_else_is_to_do(data, tmp_path):
+def test_a_point_of_which_nothing_is_known_is_run_twice_at_once_only_where_nothing_else_is_to_do(
+    data, tmp_path
+):
     on = subject.read("DEMO_CPU", {**os.environ, "CONFIG_FILE": "", "DATADIR": str(data)})
     with Progress(None) as progress:
         options = Options(workers=3, trials=None, minutes=None, repeats=3, seeds=5, confirm_data=None)

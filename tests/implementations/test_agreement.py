@@ -31,12 +31,15 @@ def pair(request):
 
 @pytest.mark.parametrize("optimizer, learning_rate", [("lars", 0.25), ("sgd", 0.05)])
 def test_twenty_steps_agree(pair, tiny_config, optimizer, learning_rate):
-    # What is to be learned is noise, on which rounding errors grow with the learning rate: LARS at 0.5 ends 1e-4 apart on one
-    # processor and 4e-4 on another (AMD with AVX-512).
+    # What is to be learned is noise, on which rounding errors grow with the learning rate: LARS at 0.5 ends
+    # 1e-4 apart on one processor and 4e-4 on another (AMD with AVX-512).
     h = {"optimizer": optimizer, "learning_rate": learning_rate, "batch_size": 32}
     (one, ours), (other, theirs) = pair(with_changes(tiny_config, hyperparameters=h))
     begin = one.weights(ours)
-    shapes = [{name: value.shape for name, value in each.weights(rank).items()} for each, rank in ((one, ours), (other, theirs))]
+    shapes = [
+        {name: value.shape for name, value in each.weights(rank).items()}
+        for each, rank in ((one, ours), (other, theirs))
+    ]
     assert shapes[0] == shapes[1]
     theirs.assign(begin)
     random = np.random.RandomState(0)
@@ -45,8 +48,10 @@ def test_twenty_steps_agree(pair, tiny_config, optimizer, learning_rate):
         images = random.standard_normal((32, 3, 32, 32)).astype(np.float32)
         labels = random.randint(10, size=32)
         rate = schedule.learning_rate(step, learning_rate, warmup_steps=5, total_steps=STEPS)
-        losses = [each.array(rank._train_step(each.batch(images, labels, samples, samples), rate))
-                  for each, rank in ((one, ours), (other, theirs))]
+        losses = [
+            each.array(rank._train_step(each.batch(images, labels, samples, samples), rate))
+            for each, rank in ((one, ours), (other, theirs))
+        ]
         np.testing.assert_allclose(*losses, rtol=1e-4)
     ends, others = one.weights(ours), other.weights(theirs)
     moved, apart = [], []
@@ -62,8 +67,10 @@ def test_twenty_steps_agree(pair, tiny_config, optimizer, learning_rate):
 def test_their_evaluations_agree(pair, tiny_config):
     (one, ours), (other, theirs) = pair(tiny_config)
     random = np.random.RandomState(1)
-    values = {name: random.uniform(0.5, 1.5, each.shape) if name.endswith("gamma") else each
-              for name, each in one.weights(ours).items()}
+    values = {
+        name: random.uniform(0.5, 1.5, each.shape) if name.endswith("gamma") else each
+        for name, each in one.weights(ours).items()
+    }
     kinds = {"mean": random.standard_normal, "var": lambda shape: random.uniform(0.5, 2, shape)}
     found = [each.running_statistics(rank) for each, rank in ((one, ours), (other, theirs))]
     for statistics in found:

@@ -16,7 +16,9 @@ FRAMEWORKS = ("mxnet", "pytorch")
 def warmed_up(request, tiny_config, monkeypatch):
     """A function that returns a rank with seed 5 under a PRECISION."""
     installed(request.param)
-    monkeypatch.setattr(precision, "cpu_names_bfloat16", lambda: True)  # without the instructions it is slow, not wrong
+    monkeypatch.setattr(
+        precision, "cpu_names_bfloat16", lambda: True
+    )  # without the instructions it is slow, not wrong
     monkeypatch.setattr(precision, "VISIT_S", 0.01)
     ranks = []
 

@@ -1,4 +1,5 @@
-"""What ranks of torch.distributed's kind have in common, whatever the framework: ports in use, lost ranks, ranks on their own."""
+"""What ranks of torch.distributed's kind have in common, whatever the framework: ports in use, lost ranks,
+ranks on their own."""
 
 import importlib
 import os
@@ -29,8 +30,17 @@ def test_a_port_that_is_in_use_is_named(communicator):
         taken.bind(("", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
-        environ = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-        with mock.patch.dict(os.environ, environ), pytest.raises(UserError, match=f"127.0.0.1:{port}: .* set MASTER_PORT"):
+        environ = {
+            "RANK": "0",
+            "LOCAL_RANK": "0",
+            "WORLD_SIZE": "2",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": port,
+        }
+        with (
+            mock.patch.dict(os.environ, environ),
+            pytest.raises(UserError, match=f"127.0.0.1:{port}: .* set MASTER_PORT"),
+        ):
             communicator.Distributed(False, os.environ)
 
 

@@ -25,12 +25,15 @@ RN50 = [sys.executable, "-m", "rn50"]
 
 @pytest.fixture
 def results(tmp_path):
-    """Two runs that have ended and one that is going on, at epoch 10 of 35; the last two records are half written."""
+    """Two runs that have ended and one that is going on, at epoch 10 of 35; the last two records are half
+    written."""
     folder = campaigns.make(tmp_path / "NF5688M6", "0" * 40, {}, runs=3, config_file=CONFIG)
     log = folder / "result_2.txt"
     lines = log.read_text().splitlines(keepends=True)
-    stop = next(number for number, line in enumerate(lines) if '"epoch_stop"' in line and '"epoch_num": 10' in line)
-    (folder / "result_2.txt.partial").write_text("".join(lines[:stop + 2]) + lines[stop + 2][:30])
+    stop = next(
+        number for number, line in enumerate(lines) if '"epoch_stop"' in line and '"epoch_num": 10' in line
+    )
+    (folder / "result_2.txt.partial").write_text("".join(lines[: stop + 2]) + lines[stop + 2][:30])
     log.unlink()
     return folder
 
@@ -43,7 +46,13 @@ def shown(campaign, live=None, width=80):
 
 def test_the_state_is_that_of_the_logs(results):
     campaign = state.read(results, 5)
-    assert [run.state for run in campaign.runs] == [state.ENDED, state.ENDED, state.RUNNING, state.WAITING, state.WAITING]
+    assert [run.state for run in campaign.runs] == [
+        state.ENDED,
+        state.ENDED,
+        state.RUNNING,
+        state.WAITING,
+        state.WAITING,
+    ]
     assert (campaign.system, campaign.label, campaign.is_over) == ("NF5688M6", None, False)
     current = campaign.current
     assert (current.number, current.epoch, current.reached) == (3, 10, None)
@@ -78,7 +87,9 @@ def test_every_curve_of_a_configuration_is_of_epochs_that_it_evaluates():
     for system in config_file.systems():
         h = from_environment(environment_of(system, {})).hyperparameters
         curve = header.curve(header.read(config_file.file_of(system)))
-        assert set(curve) <= set(schedule.evaluation_epochs(h.num_epochs, h.eval_offset, h.eval_period)), system
+        assert set(curve) <= set(schedule.evaluation_epochs(h.num_epochs, h.eval_offset, h.eval_period)), (
+            system
+        )
         assert all(0 < low <= high < 1 for low, high in curve.values())
         found += bool(curve)
     assert found >= 4
@@ -86,8 +97,17 @@ def test_every_curve_of_a_configuration_is_of_epochs_that_it_evaluates():
 
 def test_the_view_says_where_the_run_is_and_what_to_expect(results):
     text = shown(state.read(results, 5))
-    for said in ("NF5688M6", "epoch 11/35", "run 3 of 5", "img/s", "target 0.759", "next at epoch 11, expected 0.49 to 0.55",
-                 "run 1: top-1 ", "run 2: top-1 ", "no news for "):
+    for said in (
+        "NF5688M6",
+        "epoch 11/35",
+        "run 3 of 5",
+        "img/s",
+        "target 0.759",
+        "next at epoch 11, expected 0.49 to 0.55",
+        "run 1: top-1 ",
+        "run 2: top-1 ",
+        "no news for ",
+    ):
         assert said in text
     assert all(len(line) <= 80 for line in text.splitlines())
     live = shown(state.read(results, 5), Progress(12, 0.5, 20_000.0, 3.21))
@@ -97,7 +117,7 @@ def test_the_view_says_where_the_run_is_and_what_to_expect(results):
 def test_a_run_that_was_stopped_or_missed_says_so(results):
     partial = results / "result_2.txt.partial"
     text = partial.read_text()
-    partial.write_text(text[:text.rindex("\n") + 1])
+    partial.write_text(text[: text.rindex("\n") + 1])
     log_file.stop_abandoned(results / "result_2.txt")
     campaign = state.read(results, 3)
     assert campaign.runs[2].state == state.STOPPED and campaign.current is None
@@ -125,9 +145,13 @@ def test_progress_is_told_and_read():
 def test_watching_in_a_pipe_prints_a_line_for_each_event(results):
     whole = results / "result_1.txt"
     logs = {f"result_{number}.txt": whole.read_text() for number in (2, 3)}
-    process = subprocess.Popen([*RN50, "watch", str(results), "--runs", "4"], cwd=str(ROOT), stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [*RN50, "watch", str(results), "--runs", "4"], cwd=str(ROOT), stdout=subprocess.PIPE, text=True
+    )
     try:
-        assert process.stdout.readline() == "run 1 of 4: " + view.outcome(state.read(results, 1).runs[0]) + "\n"
+        assert (
+            process.stdout.readline() == "run 1 of 4: " + view.outcome(state.read(results, 1).runs[0]) + "\n"
+        )
         for name, text in logs.items():
             (results / name).write_text(text)
             (results / f"{name}.partial").unlink(missing_ok=True)
@@ -141,13 +165,21 @@ def test_watching_in_a_pipe_prints_a_line_for_each_event(results):
 
 def test_watching_what_is_not_there():
     for options in ((), ("--json",)):
-        done = subprocess.run([*RN50, "watch", "/nowhere", *options], cwd=str(ROOT), capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            [*RN50, "watch", "/nowhere", *options], cwd=str(ROOT), capture_output=True, text=True, timeout=60
+        )
         assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr == "rn50: /nowhere: no such folder; name the results of a campaign, or begin one: rn50 run CONFIG\n"
+        assert (
+            done.stderr
+            == "rn50: /nowhere: no such folder; name the results of a campaign, or begin one: rn50 run "
+            "CONFIG\n"
+        )
 
 
 def test_the_state_as_json(results):
-    done = subprocess.run([*RN50, "watch", str(results), "--json"], cwd=str(ROOT), capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [*RN50, "watch", str(results), "--json"], cwd=str(ROOT), capture_output=True, text=True, timeout=60
+    )
     said = json.loads(done.stdout)
     assert [run["state"] for run in said["runs"]] == ["ended", "ended", "running", "waiting", "waiting"]
     assert said["runs"][2]["epoch"] == 10 and said["seconds_left"] > said["seconds_left_of_run"] > 0
@@ -180,6 +212,11 @@ def test_without_the_packages_of_the_report_a_campaign_ends_with_its_outcome(tmp
     files = sorted(folder.glob("result_?.txt"))
     summary.end(files, "NF5688M6")
     out, err = capsys.readouterr()
-    assert re.search("^Score .* min", out, re.MULTILINE) and re.search("^Report +not written$", out, re.MULTILINE)
-    assert f"rn50: the report: the package matplotlib is not installed; {sys.executable} -m pip install matplotlib" in err
+    assert re.search("^Score .* min", out, re.MULTILINE) and re.search(
+        "^Report +not written$", out, re.MULTILINE
+    )
+    assert (
+        f"rn50: the report: the package matplotlib is not installed; {sys.executable} -m pip install "
+        "matplotlib" in err
+    )
     assert not (folder / "report.html").exists()

@@ -1,4 +1,5 @@
-"""The choice of a launcher: which machines, argv and environment the ranks get; system/test_launchers.py starts them."""
+"""The choice of a launcher: which machines, argv and environment the ranks get; system/test_launchers.py
+starts them."""
 
 import os
 
@@ -10,13 +11,16 @@ from rn50.launch import hosts, job, launchers
 from tests.conftest import with_changes
 
 
-@pytest.mark.parametrize("device, ranks, cores, threads", [
-    ("cpu", 1, 8, "7"),  # one core is left to the input pipeline
-    ("cpu", 1, 1, "1"),
-    ("cpu", 4, 8, "1"),
-    ("gpu", 4, 32, "8"),
-    ("gpu", 8, 4, "1"),
-])
+@pytest.mark.parametrize(
+    "device, ranks, cores, threads",
+    [
+        ("cpu", 1, 8, "7"),  # one core is left to the input pipeline
+        ("cpu", 1, 1, "1"),
+        ("cpu", 4, 8, "1"),
+        ("gpu", 4, 32, "8"),
+        ("gpu", 8, 4, "1"),
+    ],
+)
 def test_threads_are_a_ranks_share_of_the_cores(tiny_config, monkeypatch, device, ranks, cores, threads):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
     config = with_changes(tiny_config, run={"device": device, "ranks_per_node": ranks})
@@ -26,7 +30,9 @@ def test_threads_are_a_ranks_share_of_the_cores(tiny_config, monkeypatch, device
 
 
 @pytest.mark.parametrize("ranks, cores, threads", [(1, 16, "15"), (4, 32, "7"), (1, 1, "1"), (8, 4, "1")])
-def test_0_threads_of_the_input_are_a_ranks_share_of_the_cores_less_one(tiny_config, monkeypatch, ranks, cores, threads):
+def test_0_threads_of_the_input_are_a_ranks_share_of_the_cores_less_one(
+    tiny_config, monkeypatch, ranks, cores, threads
+):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
     config = with_changes(tiny_config, run={"ranks_per_node": ranks}, input_pipeline={"threads": 0})
     assert job.rank_environment(config, {"DALI_THREADS": "0"})["DALI_THREADS"] == threads
@@ -36,32 +42,43 @@ def test_0_threads_of_the_input_are_a_ranks_share_of_the_cores_less_one(tiny_con
 @pytest.fixture
 def installed(monkeypatch):
     """Says which launchers there are; ``installed(mpirun=True, horovod_mpi=False)``."""
+
     def said(mpirun=True, horovod=True, horovod_mpi=True):
         monkeypatch.setattr(launchers.shutil, "which", lambda name: f"/usr/bin/{name}" if mpirun else None)
         monkeypatch.setattr(launchers.importlib.util, "find_spec", lambda name: object() if horovod else None)
         monkeypatch.setattr(launchers, "horovod_has_mpi", lambda: horovod_mpi)
+
     said()
     return said
 
 
 STEP = {
-    "SLURM_JOB_ID": "12345", "SLURM_STEP_ID": "6", "SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_NUM_NODES": "2", "SLURM_PROCID": "3",
-    "SLURM_NODEID": "1", "SLURM_LOCALID": "1", "SLURM_STEP_NODELIST": "node[08-09]",
+    "SLURM_JOB_ID": "12345",
+    "SLURM_STEP_ID": "6",
+    "SLURM_STEP_NUM_TASKS": "4",
+    "SLURM_STEP_NUM_NODES": "2",
+    "SLURM_PROCID": "3",
+    "SLURM_NODEID": "1",
+    "SLURM_LOCALID": "1",
+    "SLURM_STEP_NODELIST": "node[08-09]",
 }
 
 
-@pytest.mark.parametrize("ranks, nodes, environ, there, chosen", [
-    (1, 1, {}, {}, "python"),
-    (1, 1, {"SLURM_JOB_ID": "1"}, {}, "python"),
-    (1, 1, {"SLURM_STEP_NUM_TASKS": "1"}, {}, "python"),
-    (2, 1, {}, {}, "python"),
-    (2, 1, {"SLURM_STEP_NUM_TASKS": "1"}, {}, "python"),  # an interactive shell in Slurm
-    (2, 2, {}, {}, "mpirun"),
-    (2, 2, {}, {"mpirun": False}, "horovodrun"),
-    (2, 2, {}, {"horovod_mpi": False}, "horovodrun"),
-    (2, 2, STEP, {}, "srun"),
-    (1, 1, STEP, {}, "srun"),  # so that four processes do not each run alone: it is refused
-])
+@pytest.mark.parametrize(
+    "ranks, nodes, environ, there, chosen",
+    [
+        (1, 1, {}, {}, "python"),
+        (1, 1, {"SLURM_JOB_ID": "1"}, {}, "python"),
+        (1, 1, {"SLURM_STEP_NUM_TASKS": "1"}, {}, "python"),
+        (2, 1, {}, {}, "python"),
+        (2, 1, {"SLURM_STEP_NUM_TASKS": "1"}, {}, "python"),  # an interactive shell in Slurm
+        (2, 2, {}, {}, "mpirun"),
+        (2, 2, {}, {"mpirun": False}, "horovodrun"),
+        (2, 2, {}, {"horovod_mpi": False}, "horovodrun"),
+        (2, 2, STEP, {}, "srun"),
+        (1, 1, STEP, {}, "srun"),  # so that four processes do not each run alone: it is refused
+    ],
+)
 def test_auto_takes_what_fits(tiny_config, installed, ranks, nodes, environ, there, chosen):
     installed(**there)
     config = with_changes(tiny_config, run={"ranks_per_node": ranks, "nodes": nodes})
@@ -81,30 +98,46 @@ def test_pytorch_needs_no_horovod(tiny_config, installed, monkeypatch):
     assert (task.rank, task.argv[1:]) == (3, ["-m", "rn50", "train"])
     port = task.environ.pop("MASTER_PORT")
     assert 10000 <= int(port) < 30000 and task.environ == {
-        "RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "127.0.0.8", "GLOO_SOCKET_IFNAME": "lo",
+        "RANK": "3",
+        "WORLD_SIZE": "4",
+        "LOCAL_RANK": "1",
+        "MASTER_ADDR": "127.0.0.8",
+        "GLOO_SOCKET_IFNAME": "lo",
     }
     assert "./run.sub" in refusal(config, {}, nodes=2)
     assert "do without Horovod; set LAUNCHER=auto" in refusal(config, {}, launcher="mpirun")
     assert launchers.sharing(config, {"LOCAL_RANK": "1"}) == (1, 2)
 
 
-@pytest.mark.parametrize("framework, launcher, module", [
-    ("pytorch", "torchrun", "torch.distributed.run"),
-    ("paddle", "fleetrun", "paddle.distributed.launch"),
-])
+@pytest.mark.parametrize(
+    "framework, launcher, module",
+    [("pytorch", "torchrun", "torch.distributed.run"), ("paddle", "fleetrun", "paddle.distributed.launch")],
+)
 def test_a_frameworks_own_launcher(tiny_config, installed, framework, launcher, module):
-    config = with_changes(tiny_config, run={"framework": framework, "launcher": launcher, "ranks_per_node": 2})
+    config = with_changes(
+        tiny_config, run={"framework": framework, "launcher": launcher, "ranks_per_node": 2}
+    )
     start = launchers.start(config, {})
     assert start.argv[1:6] == ["-m", "rn50.launch.framework_launcher", framework, launcher, "2"]
-    assert start.argv[6:] == [start.argv[0], "-m", "rn50", "train"] and (start.launcher, start.rank) == (launcher, None)
+    assert start.argv[6:] == [start.argv[0], "-m", "rn50", "train"] and (start.launcher, start.rank) == (
+        launcher,
+        None,
+    )
     own = traits(framework).launchers[launcher]
     assert own.arguments[0] == module and {"{ranks}", "{folder}"} <= set(own.arguments)
     assert launchers.choose(with_changes(config, run={"launcher": "auto"}), {}) == "python"
-    assert "one machine; this run has DGXNNODES=2; start those of several with ./run.sub" in refusal(config, {}, nodes=2)
-    assert refusal(config, {}, framework="mxnet") == f"LAUNCHER={launcher}: FRAMEWORK=mxnet has no such launcher; " \
-        "set LAUNCHER to auto, python, horovodrun, mpirun or srun"
+    assert "one machine; this run has DGXNNODES=2; start those of several with ./run.sub" in refusal(
+        config, {}, nodes=2
+    )
+    assert (
+        refusal(config, {}, framework="mxnet")
+        == f"LAUNCHER={launcher}: FRAMEWORK=mxnet has no such launcher; set LAUNCHER to auto, python, "
+        "horovodrun, mpirun or srun"
+    )
     installed(horovod=False)  # and nothing else
-    assert f"no module {module.split('.')[0]}; " in refusal(config, {}) and "install.sh" in refusal(config, {})
+    assert f"no module {module.split('.')[0]}; " in refusal(config, {}) and "install.sh" in refusal(
+        config, {}
+    )
 
 
 def refusal(config, environ, **run):
@@ -118,7 +151,9 @@ def test_what_cannot_start_is_refused_with_the_remedy(tiny_config, installed):
     assert "LAUNCHER=auto" in refusal(tiny_config, {}, launcher="python", ranks_per_node=2, nodes=2)
     assert "LAUNCHER=auto" in refusal(tiny_config, {}, launcher="python", ranks_per_node=2, device="gpu")
     assert "run.sub" in refusal(tiny_config, {}, launcher="srun")
-    assert "4 tasks on 2 machines, not DGXNNODES=1 times DGXNGPU=1; use ./run.sub" in refusal(tiny_config, STEP)
+    assert "4 tasks on 2 machines, not DGXNNODES=1 times DGXNGPU=1; use ./run.sub" in refusal(
+        tiny_config, STEP
+    )
     assert "HOSTS=host1:4,host2:4" in refusal(tiny_config, {}, nodes=2, ranks_per_node=4)
     installed(horovod_mpi=False)
     assert "libopenmpi-dev" in refusal(tiny_config, {}, launcher="mpirun")
@@ -128,14 +163,17 @@ def test_what_cannot_start_is_refused_with_the_remedy(tiny_config, installed):
     assert "needs Horovod" in refusal(tiny_config, {}, ranks_per_node=2, device="gpu")
 
 
-@pytest.mark.parametrize("given, complaint", [
-    ("a:8,b:4", "'b:4' is not NAME:8"),
-    ("a,b;c", "'b;c' is not"),
-    ("a,,b", "'' is not"),
-    ("a:8", "names 1 machines, DGXNNODES=2"),
-    ("a,b,c", "names 3 machines, DGXNNODES=2"),
-    ("a,a", "names a machine twice"),
-])
+@pytest.mark.parametrize(
+    "given, complaint",
+    [
+        ("a:8,b:4", "'b:4' is not NAME:8"),
+        ("a,b;c", "'b;c' is not"),
+        ("a,,b", "'' is not"),
+        ("a:8", "names 1 machines, DGXNNODES=2"),
+        ("a,b,c", "names 3 machines, DGXNNODES=2"),
+        ("a,a", "names a machine twice"),
+    ],
+)
 def test_hosts_that_cannot_be(installed, tiny_config, given, complaint):
     assert complaint in refusal(tiny_config, {}, hosts=given, nodes=2, ranks_per_node=8)
 
@@ -152,13 +190,16 @@ def test_hosts_of_a_run(tiny_config):
         found({"SLURM_JOB_NODELIST": "n1"}, nodes=2)
 
 
-@pytest.mark.parametrize("nodelist, names", [
-    ("a", ["a"]),
-    ("a,b-1", ["a", "b-1"]),
-    ("n[1-3]", ["n1", "n2", "n3"]),
-    ("n[08-10,15]x,m2", ["n08x", "n09x", "n10x", "n15x", "m2"]),
-    ("r[1-2]n[0,9].local", ["r1n0.local", "r1n9.local", "r2n0.local", "r2n9.local"]),
-])
+@pytest.mark.parametrize(
+    "nodelist, names",
+    [
+        ("a", ["a"]),
+        ("a,b-1", ["a", "b-1"]),
+        ("n[1-3]", ["n1", "n2", "n3"]),
+        ("n[08-10,15]x,m2", ["n08x", "n09x", "n10x", "n15x", "m2"]),
+        ("r[1-2]n[0,9].local", ["r1n0.local", "r1n9.local", "r2n0.local", "r2n9.local"]),
+    ],
+)
 def test_a_node_list_of_slurm(nodelist, names):
     assert hosts.expand(nodelist) == names
 
@@ -170,15 +211,26 @@ def test_a_list_of_slurms_that_is_none(nodelist):
 
 
 def test_horovodrun_over_two_machines(tiny_config, installed):
-    config = with_changes(tiny_config, run={"nodes": 2, "ranks_per_node": 3, "hosts": "a,b", "launcher": "horovodrun"})
+    config = with_changes(
+        tiny_config, run={"nodes": 2, "ranks_per_node": 3, "hosts": "a,b", "launcher": "horovodrun"}
+    )
     argv = launchers.start(config, {}).argv
     assert argv[argv.index("-np") + 1] == "6" and argv[argv.index("-H") + 1] == "a:3,b:3"
     assert argv[-3:] == ["-m", "rn50", "train"]
 
 
-def test_mpirun_takes_the_configuration_along_and_nothing_that_is_this_machines_own(tiny_config, tiny_environment, installed):
+def test_mpirun_takes_the_configuration_along_and_nothing_that_is_this_machines_own(
+    tiny_config, tiny_environment, installed
+):
     config = with_changes(tiny_config, run={"nodes": 2, "hosts": "a,b"})
-    environ = {**tiny_environment, "NCCL_DEBUG": "INFO", "PGNGPU": "1", "PYTHONPATH": "x", "HOSTNAME": "a", "PMIX_RANK": "0"}
+    environ = {
+        **tiny_environment,
+        "NCCL_DEBUG": "INFO",
+        "PGNGPU": "1",
+        "PYTHONPATH": "x",
+        "HOSTNAME": "a",
+        "PMIX_RANK": "0",
+    }
     start = launchers.start(config, environ)
     assert start.argv[start.argv.index("-H") + 1] == "a:1,b:1" and start.rank is None
     taken = {name for flag, name in zip(start.argv, start.argv[1:], strict=False) if flag == "-x"}
@@ -193,21 +245,49 @@ def test_a_task_of_slurm_is_one_rank(tiny_config, installed, monkeypatch):
     assert (start.rank, start.argv[1:]) == (3, ["-m", "rn50", "train"])
     assert start.environ["HOROVOD_RANK"] == "3" and start.environ["HOROVOD_SIZE"] == "4"
     assert start.environ["HOROVOD_LOCAL_RANK"] == "1" and start.environ["HOROVOD_CROSS_RANK"] == "1"
-    assert start.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"] == "127.0.0.8" and start.environ["HOROVOD_GLOO_IFACE"] == "lo"
-    ports = {launchers.start(config, {**STEP, "SLURM_JOB_ID": each}).environ["HOROVOD_GLOO_RENDEZVOUS_PORT"] for each in "123"}
+    assert (
+        start.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"] == "127.0.0.8"
+        and start.environ["HOROVOD_GLOO_IFACE"] == "lo"
+    )
+    ports = {
+        launchers.start(config, {**STEP, "SLURM_JOB_ID": each}).environ["HOROVOD_GLOO_RENDEZVOUS_PORT"]
+        for each in "123"
+    }
     assert len(ports) == 3 and all(10000 <= int(port) < 30000 for port in ports)
 
 
-@pytest.mark.parametrize("environ, place", [
-    ({}, (0, 4)),
-    ({"OMPI_COMM_WORLD_LOCAL_RANK": "3"}, (3, 4)),
-    ({"HOROVOD_LOCAL_RANK": "2"}, (2, 4)),
-    ({**STEP, "SLURM_LOCALID": "3", "SLURM_CPU_BIND_TYPE": "none", "SLURM_CPU_BIND_LIST": ""}, (3, 4)),
-    ({**STEP, "SLURM_LOCALID": "3", "SLURM_CPU_BIND_TYPE": "mask_cpu:", "SLURM_CPU_BIND_LIST": "0x1,0x2,0x4,0x8"}, (0, 1)),
-    ({**STEP, "SLURM_LOCALID": "3", "SLURM_CPU_BIND_TYPE": "mask_cpu:", "SLURM_CPU_BIND_LIST": "0x3,0xc,0x3,0xc"}, (1, 2)),
-    # Bound is the interactive shell in which this was started, and all ranks share what it may use.
-    ({"SLURM_STEP_NUM_TASKS": "1", "SLURM_CPU_BIND_TYPE": "mask_cpu:", "SLURM_CPU_BIND_LIST": "0xf"}, (0, 4)),
-])
+@pytest.mark.parametrize(
+    "environ, place",
+    [
+        ({}, (0, 4)),
+        ({"OMPI_COMM_WORLD_LOCAL_RANK": "3"}, (3, 4)),
+        ({"HOROVOD_LOCAL_RANK": "2"}, (2, 4)),
+        ({**STEP, "SLURM_LOCALID": "3", "SLURM_CPU_BIND_TYPE": "none", "SLURM_CPU_BIND_LIST": ""}, (3, 4)),
+        (
+            {
+                **STEP,
+                "SLURM_LOCALID": "3",
+                "SLURM_CPU_BIND_TYPE": "mask_cpu:",
+                "SLURM_CPU_BIND_LIST": "0x1,0x2,0x4,0x8",
+            },
+            (0, 1),
+        ),
+        (
+            {
+                **STEP,
+                "SLURM_LOCALID": "3",
+                "SLURM_CPU_BIND_TYPE": "mask_cpu:",
+                "SLURM_CPU_BIND_LIST": "0x3,0xc,0x3,0xc",
+            },
+            (1, 2),
+        ),
+        # Bound is the interactive shell in which this was started, and all ranks share what it may use.
+        (
+            {"SLURM_STEP_NUM_TASKS": "1", "SLURM_CPU_BIND_TYPE": "mask_cpu:", "SLURM_CPU_BIND_LIST": "0xf"},
+            (0, 4),
+        ),
+    ],
+)
 def test_ranks_that_share_cores(tiny_config, environ, place):
     assert launchers.sharing(with_changes(tiny_config, run={"ranks_per_node": 4}), environ) == place
 
@@ -217,4 +297,7 @@ def test_a_run_that_is_stopped_behind_its_end_is_not_to_be_started_again(tmp_pat
     log = tmp_path / "result_0.txt"
     assert job._remains(log) == job._remains(None) == "the same command starts the run again"
     log.touch()
-    assert job._remains(log) == f"the run had ended, and {log} is whole; weights that it was to save may be missing"
+    assert (
+        job._remains(log)
+        == f"the run had ended, and {log} is whole; weights that it was to save may be missing"
+    )

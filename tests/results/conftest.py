@@ -9,8 +9,8 @@ from rn50.submission import check, own_results
 
 @pytest.fixture
 def judged(monkeypatch):
-    """What the three say of a folder: the reasons of the score, the errors of the check and the lines of the packaging. Of the
-    check the rules alone are asked: no official checker runs."""
+    """What the three say of a folder: the reasons of the score, the errors of the check and the lines of the
+    packaging. Of the check the rules alone are asked: no official checker runs."""
     monkeypatch.setattr(check.compliance, "check", lambda files, rulesets, count: [])
 
     def say(folder):

@@ -9,8 +9,17 @@ from rn50.terminal import Terminal
 
 
 def write_run(
-    file, seconds, accuracy=0.76, status="success", train_samples=rules.TRAIN_SAMPLES, platform="8xBox", benchmark="resnet",
-    base_learning_rate=10.5, global_batch_size=3264, start=0, epochs=35,
+    file,
+    seconds,
+    accuracy=0.76,
+    status="success",
+    train_samples=rules.TRAIN_SAMPLES,
+    platform="8xBox",
+    benchmark="resnet",
+    base_learning_rate=10.5,
+    global_batch_size=3264,
+    start=0,
+    epochs=35,
 ):
     """A log with all that the rules of a result want; ``status`` None leaves the run unfinished."""
     first_ms = 1_700_000_000_000 + 1000 * start
@@ -20,13 +29,29 @@ def write_run(
         return ":::MLLOG " + json.dumps(record) + "\n"
 
     values = {
-        "submission_benchmark": benchmark, "submission_org": "Somebody", "submission_division": "closed",
-        "submission_status": "onprem", "submission_platform": platform, "cache_clear": True, "init_start": None, "seed": seconds,
-        "global_batch_size": global_batch_size, "gradient_accumulation_steps": 1, "opt_name": "lars", "lars_epsilon": 0.0,
-        "lars_opt_base_learning_rate": base_learning_rate, "lars_opt_end_learning_rate": 0.0001,
-        "lars_opt_learning_rate_decay_poly_power": 2, "lars_opt_learning_rate_decay_steps": 37,
-        "lars_opt_learning_rate_warmup_epochs": 2, "lars_opt_momentum": 0.9, "lars_opt_weight_decay": 5e-5, "init_stop": None,
-        "run_start": None, "train_samples": train_samples, "eval_samples": rules.EVAL_SAMPLES,
+        "submission_benchmark": benchmark,
+        "submission_org": "Somebody",
+        "submission_division": "closed",
+        "submission_status": "onprem",
+        "submission_platform": platform,
+        "cache_clear": True,
+        "init_start": None,
+        "seed": seconds,
+        "global_batch_size": global_batch_size,
+        "gradient_accumulation_steps": 1,
+        "opt_name": "lars",
+        "lars_epsilon": 0.0,
+        "lars_opt_base_learning_rate": base_learning_rate,
+        "lars_opt_end_learning_rate": 0.0001,
+        "lars_opt_learning_rate_decay_poly_power": 2,
+        "lars_opt_learning_rate_decay_steps": 37,
+        "lars_opt_learning_rate_warmup_epochs": 2,
+        "lars_opt_momentum": 0.9,
+        "lars_opt_weight_decay": 5e-5,
+        "init_stop": None,
+        "run_start": None,
+        "train_samples": train_samples,
+        "eval_samples": rules.EVAL_SAMPLES,
     }
     lines = [line(key, value) for key, value in values.items()]
     first = 1

@@ -23,13 +23,15 @@ def against(quantity, a, b):
 
 
 def test_interval_and_p_value():
-    """p by counting all 252 divisions; the interval with t from a table: 2.306 at the 8 degrees of freedom of like variances."""
+    """p by counting all 252 divisions; the interval with t from a table: 2.306 at the 8 degrees of freedom of
+    like variances."""
     a, b = [27.1, 27.4, 27.2, 27.9, 27.3], [26.8, 27.0, 26.5, 27.25, 26.9]
     found = against("minutes", a, b)
     assert found.difference == pytest.approx(-0.49)
     both, observed = a + b, abs(found.difference)
     extreme = sum(
-        abs(sum(both[i] for i in chosen) / 5 - (sum(both) - sum(both[i] for i in chosen)) / 5) >= observed - 1e-12
+        abs(sum(both[i] for i in chosen) / 5 - (sum(both) - sum(both[i] for i in chosen)) / 5)
+        >= observed - 1e-12
         for chosen in itertools.combinations(range(10), 5)
     )
     assert found.p == pytest.approx(extreme / 252)
@@ -41,15 +43,27 @@ def test_interval_and_p_value():
 
 def test_noise_is_not_called_a_difference():
     found = against("minutes", [10.0, 11.0, 12.0, 13.0, 14.0], [10.5, 11.2, 12.6, 12.9, 14.1])
-    assert not found.shown and "do not show a difference" in found.sentence and "could show one of about" in found.sentence
+    assert (
+        not found.shown
+        and "do not show a difference" in found.sentence
+        and "could show one of about" in found.sentence
+    )
     assert found.low < 0 < found.high
 
 
 def test_no_spread_at_all():
     same = against("epochs", [35] * 5, [35] * 5)
-    assert not same.shown and same.low is None and same.sentence.startswith("no difference: every run of both has 35 epochs")
+    assert (
+        not same.shown
+        and same.low is None
+        and same.sentence.startswith("no difference: every run of both has 35 epochs")
+    )
     other = against("epochs", [35] * 5, [39] * 5)
-    assert other.shown and other.p == pytest.approx(2 / 252) and "B needs more epochs, by 4 (11.4%)" in other.sentence
+    assert (
+        other.shown
+        and other.p == pytest.approx(2 / 252)
+        and "B needs more epochs, by 4 (11.4%)" in other.sentence
+    )
 
 
 def test_too_few_runs_never_show_anything():
@@ -59,8 +73,25 @@ def test_too_few_runs_never_show_anything():
 
 
 def test_p_values_of_tests_made_at_once():
-    """The worked example of Benjamini and Hochberg (1995): of 15 p-values four stay below 5 %, though nine are below alone."""
-    p = [0.0001, 0.0004, 0.0019, 0.0095, 0.0201, 0.0278, 0.0298, 0.0344, 0.0459, 0.3240, 0.4262, 0.5719, 0.6528, 0.7590, 1.0]
+    """The worked example of Benjamini and Hochberg (1995): of 15 p-values four stay below 5 %, though nine
+    are below alone."""
+    p = [
+        0.0001,
+        0.0004,
+        0.0019,
+        0.0095,
+        0.0201,
+        0.0278,
+        0.0298,
+        0.0344,
+        0.0459,
+        0.3240,
+        0.4262,
+        0.5719,
+        0.6528,
+        0.7590,
+        1.0,
+    ]
     by_hand = [min(p[k] * 15 / (k + 1) for k in range(i, 15)) for i in range(15)]
     found = significance.adjusted(p)
     assert found == pytest.approx(by_hand)
@@ -69,7 +100,11 @@ def test_p_values_of_tests_made_at_once():
     assert significance.adjusted([p[i] for i in shuffled]) == pytest.approx([by_hand[i] for i in shuffled])
     assert significance.confidence_at_once(found) == pytest.approx(1 - 0.05 * 4 / 15)
     assert significance.adjusted([]) == [] and significance.adjusted([0.02]) == [0.02]
-    assert significance.confidence_at_once([0.02]) == significance.confidence_at_once([0.7]) == pytest.approx(0.95)
+    assert (
+        significance.confidence_at_once([0.02])
+        == significance.confidence_at_once([0.7])
+        == pytest.approx(0.95)
+    )
 
 
 def test_one_small_p_value_among_many_tests_shows_nothing(tmp_path):
@@ -83,13 +118,20 @@ def test_one_small_p_value_among_many_tests_shows_nothing(tmp_path):
     minutes = found.differences[1]
     assert found.tests == 6 and minutes.p < 0.05 < minutes.p_adjusted and not minutes.shown
     [alone] = compare.compare([systems[0], systems[2]])
-    assert alone.tests == 3 and minutes.p == alone.differences[1].p and alone.differences[1].p_adjusted < minutes.p_adjusted
+    assert (
+        alone.tests == 3
+        and minutes.p == alone.differences[1].p
+        and alone.differences[1].p_adjusted < minutes.p_adjusted
+    )
     assert against("minutes", *([run.minutes for run in systems[i].runs] for i in (0, 2))).shown
 
 
 def test_intervals_widen_with_the_tests_made_at_once(tmp_path):
     folders = [write_result(tmp_path / "first", platform="first")]
-    for name, speeds in (("second", (20_000, 18_000, 22_000, 24_000)), ("third", (30_000, 27_000, 33_000, 36_000))):
+    for name, speeds in (
+        ("second", (20_000, 18_000, 22_000, 24_000)),
+        ("third", (30_000, 27_000, 33_000, 36_000)),
+    ):
         folders.append(write_result(tmp_path / name, speeds, platform=name))
     comparisons = compare.compare(score.score(folders))
     assert [[d.shown for d in each.differences] for each in comparisons] == [[False, True, True]] * 2
@@ -111,19 +153,26 @@ def test_two_results(tmp_path):
     second = write_result(tmp_path / "second", speeds=(5_000, 5_100, 5_200, 5_050, 5_150), platform="two")
     for folder, threads in ((first, 1), (second, 2)):
         for number in range(5):
-            facts = {"seed": number, "config": {"run": {"result_file": str(folder)}, "input_pipeline": {"threads": threads}}}
+            facts = {
+                "seed": number,
+                "config": {"run": {"result_file": str(folder)}, "input_pipeline": {"threads": threads}},
+            }
             (folder / f"result_{number}.json").write_text(json.dumps(facts))
     [found] = compare.compare(score.score([first, second]))
     assert (found.first, found.second) == ("one", "two")
     assert [(d.quantity, d.shown) for d in found.differences] == [
-        ("epochs", False), ("minutes", True), ("images_per_second", True),
-    ]  # fmt: skip
+        ("epochs", False),
+        ("minutes", True),
+        ("images_per_second", True),
+    ]
     assert found.settings == (("platform", "one", "two"), ("config / input_pipeline / threads", "1", "2"))
     assert found.cautions == ()
     stream = io.StringIO()
     compare.print_table([found], Terminal(file=stream))
     assert "two is faster" in stream.getvalue() and "threads: 1 -> 2" in stream.getvalue()
-    assert json.loads(json.dumps(compare.to_json([found])))["comparisons"][0]["differences"][1]["shown"] is True
+    assert (
+        json.loads(json.dumps(compare.to_json([found])))["comparisons"][0]["differences"][1]["shown"] is True
+    )
 
 
 def test_results_of_one_system_are_named_by_their_folders(tmp_path):
@@ -134,7 +183,10 @@ def test_results_of_one_system_are_named_by_their_folders(tmp_path):
 
 def test_a_result_and_its_own_copy_are_the_same_logs(tmp_path):
     """Whatever the names of the files, and beside a third result whose tests stay its own."""
-    first, other = write_result(tmp_path / "first"), write_result(tmp_path / "other", (1000, 1001, 1002, 1003, 1004))
+    first, other = (
+        write_result(tmp_path / "first"),
+        write_result(tmp_path / "other", (1000, 1001, 1002, 1003, 1004)),
+    )
     for number in range(5):
         copy = tmp_path / "copy" / f"result_{9 - number}.txt"
         copy.parent.mkdir(exist_ok=True)
@@ -153,14 +205,20 @@ def test_logs_that_are_in_both_are_no_independent_runs(tmp_path):
     first, second = write_result(tmp_path / "first"), write_result(tmp_path / "second")
     write_run(second / "result_0.txt", 15_000)
     [found] = compare.compare(score.score([first, second]))
-    assert not found.same_logs and found.cautions == ("4 of the logs are in both, so the runs are not independent",)
+    assert not found.same_logs and found.cautions == (
+        "4 of the logs are in both, so the runs are not independent",
+    )
 
 
 def test_what_is_not_comparable_is_said(tmp_path):
     first = write_result(tmp_path / "first")
     write_run(first / "result_1.txt", accuracy=0.7)
-    second = write_result(tmp_path / "second", speeds=(1000, 1001, 1002, 1003, 1004), train_samples=10_000,
-                          platform=f"8xBox ({rules.NOT_A_RESULT})")
+    second = write_result(
+        tmp_path / "second",
+        speeds=(1000, 1001, 1002, 1003, 1004),
+        train_samples=10_000,
+        platform=f"8xBox ({rules.NOT_A_RESULT})",
+    )
     [found] = compare.compare(score.score([first, second]))
     assert not any(d.shown for d in found.differences)
     assert {d.sentence for d in found.differences} == {"not comparable: other data"}

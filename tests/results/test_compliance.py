@@ -20,7 +20,13 @@ needs_published = pytest.mark.skipif(not LOGS.is_dir(), reason="needs the publis
 
 def write_log(file, **changes):
     """A log that rulesets 1.0.0 and 4.0.0 accept; ``changes`` are values by key."""
-    submission = {"benchmark": "resnet", "org": "Somebody", "division": "closed", "status": "research", "platform": "8xBox"}
+    submission = {
+        "benchmark": "resnet",
+        "org": "Somebody",
+        "division": "closed",
+        "status": "research",
+        "platform": "8xBox",
+    }
     hyperparameters = {
         "global_batch_size": 3264,
         "gradient_accumulation_steps": 1,
@@ -55,7 +61,13 @@ def write_log(file, **changes):
     ]
     with file.open("w", encoding="utf-8") as log:
         for time_ms, (key, value, metadata) in enumerate(events):
-            fields = {"namespace": "", "time_ms": time_ms, "key": key, "value": changes.get(key, value), "metadata": metadata}
+            fields = {
+                "namespace": "",
+                "time_ms": time_ms,
+                "key": key,
+                "value": changes.get(key, value),
+                "metadata": metadata,
+            }
             log.write(":::MLLOG " + json.dumps(fields, ensure_ascii=False) + "\n")
     return file
 
@@ -74,16 +86,26 @@ def test_pass_and_failure_under_several_rulesets(tmp_path, monkeypatch):
         (bad, "4.0.0", False),
     ]
     assert verdicts[0].messages == ()
-    assert verdicts[2].messages == ("Failed checks for eval_accuracy : v['value'] >= 0.7590 and v['value'] < 1.0",)
+    assert verdicts[2].messages == (
+        "Failed checks for eval_accuracy : v['value'] >= 0.7590 and v['value'] < 1.0",
+    )
     assert list(elsewhere.iterdir()) == []
 
 
-SGD = {"OPTIMIZER": "sgd", "LR": "6", "WARMUP_EPOCHS": "5", "NUMEPOCHS": "42", "WD": "2.5e-05"}  # NVIDIA's, v0.7
+SGD = {
+    "OPTIMIZER": "sgd",
+    "LR": "6",
+    "WARMUP_EPOCHS": "5",
+    "NUMEPOCHS": "42",
+    "WD": "2.5e-05",
+}  # NVIDIA's, v0.7
 
 
 def logged(file):
     events = read_log(file).events
-    keys = {event.key: event.value for event in events if "opt_" in event.key or event.key.startswith("lars_")}
+    keys = {
+        event.key: event.value for event in events if "opt_" in event.key or event.key.startswith("lars_")
+    }
     return keys, read_log(file).division
 
 
@@ -99,17 +121,30 @@ def test_every_ruleset_accepts_a_log_of_sgd(tmp_path):
     file = imagenet_run.write(tmp_path / "result_0.txt", **SGD)
     verdicts = compliance.check([file], rules.RULESETS)
     assert [(verdict.ok, verdict.messages) for verdict in verdicts] == [(True, ())] * len(rules.RULESETS)
-    assert logged(file) == ({
-        "opt_name": "sgd", "sgd_opt_base_learning_rate": 6.0, "sgd_opt_end_learning_rate": 0.0001,
-        "sgd_opt_learning_rate_decay_poly_power": 2, "sgd_opt_learning_rate_decay_steps": 42,
-        "opt_learning_rate_warmup_epochs": 5, "sgd_opt_momentum": 0.9, "sgd_opt_weight_decay": 2.5e-05,
-    }, "closed")  # fmt: skip
+    assert logged(file) == (
+        {
+            "opt_name": "sgd",
+            "sgd_opt_base_learning_rate": 6.0,
+            "sgd_opt_end_learning_rate": 0.0001,
+            "sgd_opt_learning_rate_decay_poly_power": 2,
+            "sgd_opt_learning_rate_decay_steps": 42,
+            "opt_learning_rate_warmup_epochs": 5,
+            "sgd_opt_momentum": 0.9,
+            "sgd_opt_weight_decay": 2.5e-05,
+        },
+        "closed",
+    )
     assert result_rules.judge([run.read(file)], rules.RULESETS).findings == ()
 
 
-@pytest.mark.parametrize("name, value, key", [
-    ("LR", "6.0005", "sgd_opt_base_learning_rate"), ("WD", "3e-5", "sgd_opt_weight_decay"), ("MOM", "0.95", "sgd_opt_momentum"),
-])
+@pytest.mark.parametrize(
+    "name, value, key",
+    [
+        ("LR", "6.0005", "sgd_opt_base_learning_rate"),
+        ("WD", "3e-5", "sgd_opt_weight_decay"),
+        ("MOM", "0.95", "sgd_opt_momentum"),
+    ],
+)
 def test_what_leaves_the_closed_rules_is_logged_as_open(tmp_path, name, value, key):
     file = imagenet_run.write(tmp_path / "result_0.txt", **{**SGD, name: value})
     keys, division = logged(file)
@@ -124,7 +159,9 @@ def test_what_leaves_the_closed_rules_is_logged_as_open(tmp_path, name, value, k
 
 def test_every_reason_is_a_message(tmp_path):
     file = write_log(tmp_path / "log.txt", eval_accuracy=0.75)
-    file.write_text("".join(line for line in file.open() if '"run_stop"' not in line) + ":::MLLOG {half a rec\n")
+    file.write_text(
+        "".join(line for line in file.open() if '"run_stop"' not in line) + ":::MLLOG {half a rec\n"
+    )
     [verdict] = compliance.check([file], ["1.0.0"])
     assert not verdict.ok
     assert "Required EXACTLY_ONE occurrence of 'run_stop' but found 0" in verdict.messages
@@ -137,7 +174,10 @@ def test_a_checker_that_crashes_is_no_pass(tmp_path):
     [verdict] = compliance.check([file], ["1.0.0"])
     assert not verdict.ok
     [message] = verdict.messages
-    assert message.startswith("the checker gave no verdict: FileNotFoundError") and "Closed_common.yaml" in message
+    assert (
+        message.startswith("the checker gave no verdict: FileNotFoundError")
+        and "Closed_common.yaml" in message
+    )
 
 
 def test_a_log_cannot_speak_for_the_checker(tmp_path):
@@ -149,7 +189,9 @@ def test_a_log_cannot_speak_for_the_checker(tmp_path):
 def test_a_log_beyond_ascii_is_checked_in_any_locale(tmp_path, monkeypatch):
     for name, value in (("LC_ALL", "C"), ("PYTHONCOERCECLOCALE", "0"), ("PYTHONUTF8", "0")):
         monkeypatch.setenv(name, value)
-    file = write_log(tmp_path / "naïve ☃.txt", submission_org="naïve ☃", seed="☃", gradient_accumulation_steps="☃")
+    file = write_log(
+        tmp_path / "naïve ☃.txt", submission_org="naïve ☃", seed="☃", gradient_accumulation_steps="☃"
+    )
     [verdict] = compliance.check([file], ["4.0.0"])
     assert not verdict.ok and not any("Logging error" in message for message in verdict.messages)
     assert verdict.messages[-1].startswith(("CHECK for", "Failed executing CHECK"))
@@ -157,7 +199,9 @@ def test_a_log_beyond_ascii_is_checked_in_any_locale(tmp_path, monkeypatch):
 
 def test_the_users_errors(tmp_path):
     file = write_log(tmp_path / "log.txt")
-    with pytest.raises(UserError, match=r"ruleset 4\.1\.0: .*1\.0\.0, 1\.1\.0, 2\.0\.0, 2\.1\.0, 3\.0\.0, 3\.1\.0, 4\.0\.0"):
+    with pytest.raises(
+        UserError, match=r"ruleset 4\.1\.0: .*1\.0\.0, 1\.1\.0, 2\.0\.0, 2\.1\.0, 3\.0\.0, 3\.1\.0, 4\.0\.0"
+    ):
         compliance.check([file], ["1.0.0", "4.1.0"])
     with pytest.raises(UserError, match="absent: no such file"):
         compliance.check([tmp_path / "absent"], ["1.0.0"])
@@ -181,7 +225,12 @@ def test_table_and_json(tmp_path):
     assert as_json["ok"] is False
     for failed in as_json["verdicts"][2:]:
         assert any("Failed checks for eval_accuracy" in message for message in failed["messages"])
-    assert as_json["verdicts"][0] == {"file": str(tmp_path / "result_0.txt"), "ruleset": "1.0.0", "ok": True, "messages": []}
+    assert as_json["verdicts"][0] == {
+        "file": str(tmp_path / "result_0.txt"),
+        "ruleset": "1.0.0",
+        "ok": True,
+        "messages": [],
+    }
     assert compliance.to_json(verdicts[:2])["ok"] is True
 
 
@@ -191,7 +240,13 @@ def test_published_logs():
     inspur = LOGS / "v1.0" / "Inspur" / "results"
     verdicts = compliance.check([inspur / "nf5688m6_mxnet"], rules.RULESETS)
     assert len(verdicts) == 5 * len(rules.RULESETS) and all(verdict.ok for verdict in verdicts)
-    assert [v.ok for v in compliance.check([inspur / "nf5488a5_mxnet"], ["1.0.0"])] == [True, True, True, False, True]
+    assert [v.ok for v in compliance.check([inspur / "nf5488a5_mxnet"], ["1.0.0"])] == [
+        True,
+        True,
+        True,
+        False,
+        True,
+    ]
     # No weights are listed there: refused from ruleset 1.1.0 on, not before.
     baidu = LOGS / "v1.1" / "Baidu" / "results" / "1_node_8_A100_PaddlePaddle" / "resnet" / "result_0.txt"
     assert [v.ok for v in compliance.check([baidu], ["1.0.0", "1.1.0"])] == [True, False]

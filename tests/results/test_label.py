@@ -18,11 +18,21 @@ from tests.support.campaigns import change, replace
 pytestmark = pytest.mark.xdist_group("campaign")
 
 
-@pytest.mark.parametrize("changes", [
-    {"WIDTH": "0.5"}, {"IMAGE_SIZE": "128", "EVAL_RESIZE": "146"}, {"BENCHMARK_STEPS": "10"}, {"NUMVALEXAMPLES": "2000"},
-    {"NUMCLASSES": "10"}, {"CROP_AREA_MIN": "0.25"}, {"NUMEXAMPLES": "10000"},
-])
-def test_a_run_of_another_task_is_labelled_by_its_log_and_by_what_it_saved(tmp_path, checkout, machine, changes):
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"WIDTH": "0.5"},
+        {"IMAGE_SIZE": "128", "EVAL_RESIZE": "146"},
+        {"BENCHMARK_STEPS": "10"},
+        {"NUMVALEXAMPLES": "2000"},
+        {"NUMCLASSES": "10"},
+        {"CROP_AREA_MIN": "0.25"},
+        {"NUMEXAMPLES": "10000"},
+    ],
+)
+def test_a_run_of_another_task_is_labelled_by_its_log_and_by_what_it_saved(
+    tmp_path, checkout, machine, changes
+):
     log = imagenet_run.write(tmp_path / "result_0.txt", **changes)
     assert run.read(log).label == rules.NOT_A_RESULT
     saved = imagenet_run.configured(**changes).to_dict()
@@ -59,7 +69,9 @@ def test_our_result_on_imagenet_is_unverified_until_a_round_has_published_it(res
     [system] = score.score([results])
     text = printed([system])
     assert system.unverified == rules.NOT_VERIFIED == "Result not verified by MLCommons Association."
-    assert f"{system.olympic_minutes:.4f} minutes (unverified), " in text and text.count(rules.NOT_VERIFIED) == 1
+    assert (
+        f"{system.olympic_minutes:.4f} minutes (unverified), " in text and text.count(rules.NOT_VERIFIED) == 1
+    )
     assert scoreboard.to_json([system])["systems"][0]["unverified"] == rules.NOT_VERIFIED
     for file in results.glob("*.json"):
         file.unlink()
@@ -93,5 +105,5 @@ def test_another_count_of_samples_is_a_finding_and_no_label(results, samples, se
     judgement = result_rules.judge([run.read(results / name) for name in ALL], ["1.0.0"])
     assert judgement.label is None
     assert {(each.severity, each.message) for each in judgement.findings if "samples" in each.message} == {
-        (severity, f"train_samples is {samples:,}, not 1,281,167"),
+        (severity, f"train_samples is {samples:,}, not 1,281,167")
     }

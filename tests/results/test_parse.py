@@ -14,7 +14,14 @@ PUBLISHED = pathlib.Path(__file__).resolve().parents[2].parent / "shared" / "pub
 
 def record(key, value=None, time_ms=1000, **metadata):
     """One log line as the official logging package writes it."""
-    event = {"namespace": "", "time_ms": time_ms, "event_type": "POINT_IN_TIME", "key": key, "value": value, "metadata": metadata}
+    event = {
+        "namespace": "",
+        "time_ms": time_ms,
+        "event_type": "POINT_IN_TIME",
+        "key": key,
+        "value": value,
+        "metadata": metadata,
+    }
     return ":::MLLOG " + json.dumps(event)
 
 
@@ -51,7 +58,12 @@ def test_a_whole_run(read):
     assert log.findings == ()
     assert (log.benchmark, log.org, log.division) == ("resnet", "Somebody", "closed")
     assert (log.submission_status, log.platform) == ("onprem", "8xBox")
-    assert (log.seed, log.global_batch_size, log.train_samples, log.eval_samples) == (17, 3264, 1281167, 50000)
+    assert (log.seed, log.global_batch_size, log.train_samples, log.eval_samples) == (
+        17,
+        3264,
+        1281167,
+        50000,
+    )
     assert (log.run_start_ms, log.run_stop_ms, log.minutes, log.status) == (60_000, 150_000, 1.5, "success")
     assert [(e.epoch, e.accuracy) for e in log.evaluations] == [(31, 0.75), (35, 0.7591), (39, 0.77)]
     assert log.reached == parse.Evaluation(35, 0.7591)
@@ -144,7 +156,10 @@ def test_repeated_keys(read):
     same = read(record("seed", 4), record("seed", 4))
     assert (same.seed, same.findings) == (4, ())
     different = read(record("seed", 4), "", record("seed", 5))
-    assert (different.seed, different.findings) == (4, ("line 3: seed logged 2 times; the first, in line 1, counts",))
+    assert (different.seed, different.findings) == (
+        4,
+        ("line 3: seed logged 2 times; the first, in line 1, counts",),
+    )
     two_runs = read(record("run_start"), record("run_start"))
     assert two_runs.findings == ("line 2: run_start logged 2 times; the first, in line 1, counts",)
 
@@ -169,7 +184,9 @@ def test_what_is_no_log_is_the_users_error(tmp_path):
 def test_find_result_files(tmp_path):
     for name in ("result_10.txt", "result_2.txt", "result_3.txt.partial", "result_x.txt", "other.log"):
         (tmp_path / name).write_text("")
-    two, ten, x, other = (tmp_path / name for name in ("result_2.txt", "result_10.txt", "result_x.txt", "other.log"))
+    two, ten, x, other = (
+        tmp_path / name for name in ("result_2.txt", "result_10.txt", "result_x.txt", "other.log")
+    )
     assert result_files.find_result_files([tmp_path]) == [two, ten, x]
     assert result_files.find_result_files([ten, tmp_path, other]) == [ten, two, x, other]
 

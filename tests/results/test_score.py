@@ -22,12 +22,15 @@ def test_the_fastest_and_the_slowest_are_dropped(tmp_path):
     assert kept(system) == ["result_0.txt", "result_3.txt", "result_4.txt"]
 
 
-@pytest.mark.parametrize("failure, contradiction", [
-    ({"accuracy": 0.7589}, "the status is success, but no evaluation reaches 0.759"),
-    ({"status": "aborted"}, "the status is aborted, but epoch 35 reached 0.759"),
-    ({"status": None}, None),
-    ({"accuracy": 0.7589, "status": "aborted"}, None),
-])
+@pytest.mark.parametrize(
+    "failure, contradiction",
+    [
+        ({"accuracy": 0.7589}, "the status is success, but no evaluation reaches 0.759"),
+        ({"status": "aborted"}, "the status is aborted, but epoch 35 reached 0.759"),
+        ({"status": None}, None),
+        ({"accuracy": 0.7589, "status": "aborted"}, None),
+    ],
+)
 def test_a_run_that_did_not_converge_is_the_slowest(tmp_path, failure, contradiction):
     write_runs(tmp_path, 120, 60, 600, 180, 240)
     write_run(tmp_path / "result_1.txt", 60, **failure)
@@ -57,10 +60,17 @@ def test_fewer_runs_are_shown_without_a_score(tmp_path, count, reason):
 
 
 def write_in_a_row(folder, *seconds, **options):
-    """Runs one after the other, named in the other order: the clock tells which are consecutive, not the names."""
+    """Runs one after the other, named in the other order: the clock tells which are consecutive, not the
+    names."""
     for number, each in enumerate(seconds):
         failed = {"accuracy": 0.7, "status": "aborted"} if each < 0 else {}
-        write_run(folder / f"result_{len(seconds) - number}.txt", abs(each), start=10_000 * number, **failed, **options)
+        write_run(
+            folder / f"result_{len(seconds) - number}.txt",
+            abs(each),
+            start=10_000 * number,
+            **failed,
+            **options,
+        )
 
 
 def test_of_more_runs_the_median_set_of_five_consecutive_ones_counts(tmp_path):
@@ -86,11 +96,14 @@ def test_sets_of_which_most_did_not_converge_give_no_score(tmp_path):
     assert "2 runs did not converge" in system.reasons[0]
 
 
-@pytest.mark.parametrize("epochs, passed, factor, says", [
-    (35, True, 1.0043956, "passed; faster than the reference, so minutes x 1.0043956 = 1.7075 minutes"),
-    (39, True, 1.0, "passed; not scaled"),
-    (31, False, 1.1339950, "FAILED: no score that can be published"),
-])
+@pytest.mark.parametrize(
+    "epochs, passed, factor, says",
+    [
+        (35, True, 1.0043956, "passed; faster than the reference, so minutes x 1.0043956 = 1.7075 minutes"),
+        (39, True, 1.0, "passed; not scaled"),
+        (31, False, 1.1339950, "FAILED: no score that can be published"),
+    ],
+)
 def test_reference_convergence_is_shown_apart(tmp_path, epochs, passed, factor, says):
     write_runs(tmp_path, 100, 101, 102, 103, 104, global_batch_size=3264, epochs=epochs)
     [system] = score.score([tmp_path])
@@ -111,21 +124,29 @@ def test_csv_has_a_row_a_run(tmp_path):
     rows = list(csv.DictReader(io.StringIO(scoreboard.to_csv(score.score([tmp_path])))))
     assert [row["minutes"] for row in rows] == ["1.6667", "1.6833", "1.7", "1.7167", "1.7333"]
     assert [row["kept"] for row in rows] == ["False", "True", "True", "True", "False"]
-    assert {(row["system"], row["olympic_minutes"], row["scaled_minutes"]) for row in rows} == {("8xBox", "1.7", "1.7075")}
+    assert {(row["system"], row["olympic_minutes"], row["scaled_minutes"]) for row in rows} == {
+        ("8xBox", "1.7", "1.7075")
+    }
 
 
 def test_images_per_second_on_each_accelerator(tmp_path):
     write_runs(tmp_path / "Org" / "results" / "box" / "resnet", 100, 101, 102, 103, 104)
     description = tmp_path / "Org" / "systems" / "box.json"
     description.parent.mkdir()
-    for text, accelerators in (('{"number_of_nodes": "2", "accelerators_per_node": "8"}', 16), ("{}", None), ("{half", None)):
+    for text, accelerators in (
+        ('{"number_of_nodes": "2", "accelerators_per_node": "8"}', 16),
+        ("{}", None),
+        ("{half", None),
+    ):
         description.write_text(text)
         [system] = score.score([tmp_path])
         assert system.accelerators == accelerators
     assert system.images_per_second == pytest.approx(35 * rules.TRAIN_SAMPLES / 102, rel=1e-12)
     description.write_text('{"number_of_nodes": "2", "accelerators_per_node": "8"}')
     [system] = score.score([tmp_path])
-    assert system.images_per_second_per_accelerator == pytest.approx(35 * rules.TRAIN_SAMPLES / 102 / 16, rel=1e-12)
+    assert system.images_per_second_per_accelerator == pytest.approx(
+        35 * rules.TRAIN_SAMPLES / 102 / 16, rel=1e-12
+    )
 
 
 def test_many_files_are_counted_as_they_are_read(tmp_path):
@@ -141,7 +162,13 @@ def test_a_run_in_progress_is_shown_as_such(tmp_path):
     write_run(tmp_path / "result_0.txt.partial", 60, accuracy=0.4, status=None)
     [system] = score.score([tmp_path / "result_0.txt.partial"])
     [run] = system.runs
-    assert (run.status, run.epochs, run.accuracy, run.minutes, run.converged) == ("unfinished", 35, 0.4, None, False)
+    assert (run.status, run.epochs, run.accuracy, run.minutes, run.converged) == (
+        "unfinished",
+        35,
+        0.4,
+        None,
+        False,
+    )
 
 
 def test_json_is_what_the_documentation_says(tmp_path):
@@ -158,7 +185,11 @@ def test_json_is_what_the_documentation_says(tmp_path):
         "unverified": None,
         "division": "closed",
         "convergence": {
-            "ruleset": "4.0.0", "passed": True, "message": "RCP found", "factor": 1.0043956043956044, "scaled_minutes": 1.7075,
+            "ruleset": "4.0.0",
+            "passed": True,
+            "message": "RCP found",
+            "factor": 1.0043956043956044,
+            "scaled_minutes": 1.7075,
         },
         "spread": 0.039216,
         "accelerators": None,
@@ -202,7 +233,11 @@ def test_one_run_on_other_data_labels_the_whole_score(tmp_path):
     write_runs(tmp_path, 100, 101, 102, 103, 104)
     write_run(tmp_path / "result_4.txt", 104, platform=DEMO)
     [system] = score.score([tmp_path])
-    assert system.label == rules.NOT_A_RESULT and not system.valid and "the run is labelled, but not" in system.reasons[0]
+    assert (
+        system.label == rules.NOT_A_RESULT
+        and not system.valid
+        and "the run is labelled, but not" in system.reasons[0]
+    )
 
 
 def test_runs_of_two_configurations_are_no_result(tmp_path):

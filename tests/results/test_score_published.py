@@ -28,34 +28,45 @@ def test_published_systems_score_what_was_published(folder, row):
     [system] = score.score([folder])
     assert system.system == row["system"]
     assert (system.valid, system.label) == (True, None)
-    # One system has no published score: its logs fail the compliance check. The mean of its runs is worked out here by hand.
+    # One system has no published score: its logs fail the compliance check. The mean of its runs is worked
+    # out here by hand.
     expected = float(row["olympic_minutes"] or (28.6040 + 28.6148 + 28.6201) / 3)
     assert system.olympic_minutes == pytest.approx(expected, abs=0.0005)
     assert [str(run.epochs) for run in system.runs] == row["epochs"].split()
     assert [run.status for run in system.runs] == row["run_status"].replace("None", "unfinished").split()
     assert (system.convergence.message, system.convergence.passed) == (
-        row["rcp_checker"].split(",")[0], row["rcp_checker"].endswith("PASSED"),
+        row["rcp_checker"].split(",")[0],
+        row["rcp_checker"].endswith("PASSED"),
     )
     assert system.convergence.ruleset == f"{row['version'][1:]}.0"
     if row["version"] < "v2.1":  # scores were not scaled before
         assert system.scaled_minutes is None
     elif row["summarizer_after_package_checker"] and system.convergence.passed:
-        assert system.scaled_minutes == pytest.approx(float(row["summarizer_after_package_checker"]), abs=0.0005)
+        assert system.scaled_minutes == pytest.approx(
+            float(row["summarizer_after_package_checker"]), abs=0.0005
+        )
     per_accelerator = system.images_per_second_per_accelerator
-    assert per_accelerator == pytest.approx(float(row["img_s_per_acc_effective"]), abs=1) if per_accelerator else (
-        row["img_s_per_acc_effective"] == ""
+    assert (
+        per_accelerator == pytest.approx(float(row["img_s_per_acc_effective"]), abs=1)
+        if per_accelerator
+        else (row["img_s_per_acc_effective"] == "")
     )
 
 
 @needs_published
 def test_a_whole_published_tree_gives_every_system():
     assert len(score.score([LOGS])) == 8
-    assert [system.system for system in score.score([LOGS / "v1.0" / "Inspur"])] == ["nf5488a5_mxnet", "nf5688m6_mxnet"]
+    assert [system.system for system in score.score([LOGS / "v1.0" / "Inspur"])] == [
+        "nf5488a5_mxnet",
+        "nf5688m6_mxnet",
+    ]
 
 
 @needs_published
 def test_nf5688m6():
-    [system] = scoreboard.to_json(score.score([LOGS / "v1.0" / "Inspur" / "results" / "nf5688m6_mxnet"]))["systems"]
+    [system] = scoreboard.to_json(score.score([LOGS / "v1.0" / "Inspur" / "results" / "nf5688m6_mxnet"]))[
+        "systems"
+    ]
     assert system["olympic_minutes"] == 27.3779
     assert [run["epochs"] for run in system["runs"]] == [35] * 5
     assert [run["kept"] for run in system["runs"]] == [False, True, False, True, True]

@@ -19,7 +19,9 @@ FACTS = {"classes": "10", "width": "0.125", "image_size": "48", "eval_resize": "
 def some():
     random = np.random.RandomState(0)
     shapes = network.shapes(10, 0.125)
-    return Weights({name: random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}, FACTS)
+    return Weights(
+        {name: random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}, FACTS
+    )
 
 
 def test_what_is_written_is_read(some, tmp_path):
@@ -53,26 +55,37 @@ def drop(name):
     return lambda header: header["__metadata__"].pop(name)
 
 
-@pytest.mark.parametrize("change, said", [
-    (facts(width="0.25"), r"conv0_weight is F32 \[8, 3, 7, 7\]; a network of its classes and width has F32 \[16, 3, 7, 7\]"),
-    (facts(classes="1000"), r"fc1_weight is F32 \[10, 256\]; .* F32 \[1000, 256\]"),
-    (facts(classes="ten"), "its header says ten of classes"),
-    (facts(classes="-1"), "its header says -1 of classes"),
-    (facts(classes="9" * 7), "its header says 9999999 of classes"),
-    (facts(classes="10.5"), "its header says 10.5 of classes, no whole number"),
-    (facts(width="1e9"), "its header says 1e9 of width"),
-    (facts(width="0"), "its header says 0 of width"),
-    (facts(width="nan"), "its header says nan of width"),
-    (drop("image_size"), "its header says nothing of image_size"),
-    (lambda header: header.pop("__metadata__"), "its header says nothing of classes"),
-    (lambda header: header.update(conv9=header.pop("conv0_weight")), "there is no conv0_weight"),
-    (lambda header: header.update(more={"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}), "more is none of its tensors"),
-    (lambda header: header["bn0_beta"].update(dtype="I32"), r"bn0_beta is I32 \[8\]; .* F32 \[8\]"),
-])
+@pytest.mark.parametrize(
+    "change, said",
+    [
+        (
+            facts(width="0.25"),
+            r"conv0_weight is F32 \[8, 3, 7, 7\]; a network of its classes and width has F32 \[16, 3, 7, 7\]",
+        ),
+        (facts(classes="1000"), r"fc1_weight is F32 \[10, 256\]; .* F32 \[1000, 256\]"),
+        (facts(classes="ten"), "its header says ten of classes"),
+        (facts(classes="-1"), "its header says -1 of classes"),
+        (facts(classes="9" * 7), "its header says 9999999 of classes"),
+        (facts(classes="10.5"), "its header says 10.5 of classes, no whole number"),
+        (facts(width="1e9"), "its header says 1e9 of width"),
+        (facts(width="0"), "its header says 0 of width"),
+        (facts(width="nan"), "its header says nan of width"),
+        (drop("image_size"), "its header says nothing of image_size"),
+        (lambda header: header.pop("__metadata__"), "its header says nothing of classes"),
+        (lambda header: header.update(conv9=header.pop("conv0_weight")), "there is no conv0_weight"),
+        (
+            lambda header: header.update(more={"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}),
+            "more is none of its tensors",
+        ),
+        (lambda header: header["bn0_beta"].update(dtype="I32"), r"bn0_beta is I32 \[8\]; .* F32 \[8\]"),
+    ],
+)
 def test_another_header_is_refused(some, tmp_path, change, said):
     file = tmp_path / "other.safetensors"
     file.write_bytes(with_header(format_.save(dict(some.arrays), {**FACTS}), change))
-    with pytest.raises(UserError, match=f"^{file}: .*{said}.*; give a file that SAVE_WEIGHTS=1 or rn50 wrote$"):
+    with pytest.raises(
+        UserError, match=f"^{file}: .*{said}.*; give a file that SAVE_WEIGHTS=1 or rn50 wrote$"
+    ):
         weights.read(file)
 
 

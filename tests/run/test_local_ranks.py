@@ -27,10 +27,24 @@ def launched():
     started = []
 
     def launch(ranks, script):
-        started.append(subprocess.Popen(
-            [sys.executable, "-m", "rn50.launch.local_launcher", str(ranks), sys.executable, "-c", BEGIN + script],
-            cwd=str(ROOT), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        ))
+        started.append(
+            subprocess.Popen(
+                [
+                    sys.executable,
+                    "-m",
+                    "rn50.launch.local_launcher",
+                    str(ranks),
+                    sys.executable,
+                    "-c",
+                    BEGIN + script,
+                ],
+                cwd=str(ROOT),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+            )
+        )
         return started[-1]
 
     yield launch
@@ -56,7 +70,9 @@ def lines(process, limit_s=60):
 
 @pytest.mark.parametrize("size", [2, 3, 5])
 def test_sums_are_those_of_numpy_and_equal_on_all_ranks(launched, size):
-    process = launched(size, """
+    process = launched(
+        size,
+        """
 assert started_here(os.environ)
 values = [1, 5, 70_001]  # fewer than there are ranks, and more than one chunk each
 shared = [ranks.share(count) for count in values]
@@ -66,21 +82,26 @@ for step in range(3):
         arrays[ranks.rank][:] = np.random.RandomState(10 * step + ranks.rank).standard_normal(len(arrays[0]))
         ranks.all_reduce_shared(arrays)
         report["sums"].append([arrays[ranks.rank][:3].tolist(), arrays[ranks.rank].tobytes().hex()[-64:]])
-report["integers"] = ranks.all_reduce(np.array([[2 ** 62 // ranks.size, ranks.rank]], dtype=np.int64)).tolist()
+integers = np.array([[2 ** 62 // ranks.size, ranks.rank]], dtype=np.int64)
+report["integers"] = ranks.all_reduce(integers).tolist()
 print(json.dumps(report))
 ranks.close()
 ranks.close()
-""")
+""",
+    )
     by_rank, own = lines(process)
     assert process.returncode == 0 and own == []
     reports = [json.loads(by_rank[rank][0]) for rank in range(size)]
     assert [(report["rank"], report["size"]) for report in reports] == [(rank, size) for rank in range(size)]
     assert all(report["sums"] == reports[0]["sums"] for report in reports)
-    assert reports[0]["integers"] == [[2 ** 62 // size * size, sum(range(size))]]
+    assert reports[0]["integers"] == [[2**62 // size * size, sum(range(size))]]
     seen = iter(reports[0]["sums"])
     for step in range(3):
         for count in (1, 5, 70_001):
-            drawn = [np.random.RandomState(10 * step + rank).standard_normal(count).astype(np.float32) for rank in range(size)]
+            drawn = [
+                np.random.RandomState(10 * step + rank).standard_normal(count).astype(np.float32)
+                for rank in range(size)
+            ]
             expected = drawn[0].copy()
             for each in drawn[1:]:
                 expected += each
@@ -89,7 +110,9 @@ ranks.close()
 
 
 def test_the_memory_of_timed_sums_is_given_back(launched):
-    process = launched(2, """
+    process = launched(
+        2,
+        """
 memory = int(os.environ["RN50_RANK_MEMORY"])
 kept = ranks.share(5000)
 kept[ranks.rank][:] = 1 + ranks.rank
@@ -103,8 +126,10 @@ later = ranks.share(70_001)
 fresh = not later[ranks.rank].any()
 later[ranks.rank][:] = 10
 ranks.all_reduce_shared(later)
-print(json.dumps([sizes, fresh, later[ranks.rank].sum().item(), [sorted(set(each.tolist())) for each in kept]]))
-""")
+kept = [sorted(set(each.tolist())) for each in kept]
+print(json.dumps([sizes, fresh, later[ranks.rank].sum().item(), kept]))
+""",
+    )
     by_rank, own = lines(process)
     assert process.returncode == 0 and own == []
     for rank in range(2):
@@ -116,7 +141,9 @@ print(json.dumps([sizes, fresh, later[ranks.rank].sum().item(), [sorted(set(each
 
 @pytest.mark.parametrize("end, status", [("os.kill(os.getpid(), signal.SIGKILL)", -9), ("sys.exit(2)", 2)])
 def test_a_rank_that_ends_is_seen_by_the_others_at_once(launched, end, status):
-    process = launched(3, f"""
+    process = launched(
+        3,
+        f"""
 ranks.barrier()
 if ranks.rank == 1:
     {end}
@@ -126,21 +153,27 @@ try:
 except RankLostError:
     print(time.monotonic() - begin)
     sys.exit(7)
-""")
+""",
+    )
     by_rank, own = lines(process)
     assert sorted(by_rank) == [0, 2] and all(float(seconds) < 5 for (seconds,) in by_rank.values())
     # Another one may be quicker to end than the one that it has missed.
-    assert sorted(own) == [f"Process {rank} exit with status code {status if rank == 1 else 7}" for rank in range(3)]
+    assert sorted(own) == [
+        f"Process {rank} exit with status code {status if rank == 1 else 7}" for rank in range(3)
+    ]
     assert process.returncode in (7, status if status > 0 else 128 - status)
 
 
 def test_ranks_that_do_not_end_are_ended_when_one_has_failed(launched):
-    process = launched(2, """
+    process = launched(
+        2,
+        """
 if ranks.rank == 0:
     sys.exit(5)
 print(os.getpid(), flush=True)
 time.sleep(1000)
-""")
+""",
+    )
     by_rank, own = lines(process)
     assert process.returncode == 5
     assert own == ["Process 0 exit with status code 5", "Process 1 exit with status code -15"]
@@ -164,16 +197,19 @@ time.sleep(1000)
 
 
 def test_lines_keep_their_rank_and_stream(launched):
-    process = launched(2, """
+    process = launched(
+        2,
+        """
 for number in range(200):
     print(ranks.rank, number, "x" * 5000, file=sys.stderr if number % 2 else sys.stdout, flush=True)
 print("no end of line", end="")
-""")
+""",
+    )
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     for rank in range(2):
         for parity, stream in enumerate(("stdout", "stderr")):
             prefix = f"[{rank}]<{stream}>:"
-            found = [line[len(prefix):] for line in out.splitlines() if line.startswith(prefix)]
+            found = [line[len(prefix) :] for line in out.splitlines() if line.startswith(prefix)]
             expected = [f"{rank} {number} {'x' * 5000}" for number in range(parity, 200, 2)]
             assert found == expected + (["no end of line"] if stream == "stdout" else [])

@@ -1,4 +1,5 @@
-"""The check of losses is silent on those that are as they must be, warns of odd ones, and ends a run whose loss is no number."""
+"""The check of losses is silent on those that are as they must be, warns of odd ones, and ends a run whose
+loss is no number."""
 
 import re
 
@@ -29,12 +30,15 @@ def test_a_run_as_it_must_be_gives_no_warning(loss_check):
     assert look(loss_check, [4.0, 3.0, 2.1, 1.6], epoch=2) == []
 
 
-@pytest.mark.parametrize("losses, says", [
-    ([9.2], "first training loss is 9.20 where guessing one of 1000 classes gives 6.91"),
-    ([2.3], "first training loss is 2.30 "),
-    ([6.95, 7.2, 11.0], "loss is 11.00 in epoch 1 .*: LR=2 with WARMUP_EPOCHS=1 is too high"),
-    ([6.95, 6.5, 3.4], "loss is down to 3.40 in epoch 1 .*labels all alike, or sorted"),
-])
+@pytest.mark.parametrize(
+    "losses, says",
+    [
+        ([9.2], "first training loss is 9.20 where guessing one of 1000 classes gives 6.91"),
+        ([2.3], "first training loss is 2.30 "),
+        ([6.95, 7.2, 11.0], "loss is 11.00 in epoch 1 .*: LR=2 with WARMUP_EPOCHS=1 is too high"),
+        ([6.95, 6.5, 3.4], "loss is down to 3.40 in epoch 1 .*labels all alike, or sorted"),
+    ],
+)
 def test_what_is_odd_is_said_once(loss_check, losses, says):
     (line,) = look(loss_check, losses + losses[-1:])
     assert re.search(says, line)

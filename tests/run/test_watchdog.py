@@ -25,7 +25,8 @@ def hear(heartbeats, steps, doing="training epoch 1", silent=()):
 
 
 def turns(heartbeats, number, steps, **said):
-    """``number`` seconds in which nothing new happens; the first fault, and the second in which it was seen."""
+    """``number`` seconds in which nothing new happens; the first fault, and the second in which it was
+    seen."""
     for turn in range(1, number + 1):
         hear(heartbeats, steps, **said)
         heartbeats.turn()
@@ -56,15 +57,20 @@ def test_a_run_that_goes_on_has_no_fault(heartbeats):
 def test_a_rank_that_is_silent(heartbeats):
     second, fault = turns(heartbeats, 60, [51, 50, 51, 51], silent=[1])
     assert second in (SILENT_S - 1, SILENT_S)
-    assert fault.startswith(f"rank 1 (host1) not heard of for {SILENT_S} s, and rank 0 (host0), rank 2 (host2), rank 3 (host3) "
-                            "waiting for it")
+    assert fault.startswith(
+        f"rank 1 (host1) not heard of for {SILENT_S} s, and rank 0 (host0), rank 2 (host2), rank 3 (host3) "
+        "waiting for it"
+    )
 
 
 def test_a_rank_that_waits_for_data(heartbeats):
     doing = ["training epoch 1", "training epoch 1", WAITING_FOR_DATA, "training epoch 1"]
     second, fault = turns(heartbeats, 60, [51, 51, 50, 51], doing=doing)
     assert second in (STILL_S, STILL_S + 1)
-    assert "rank 2 (host2) waiting for data, and rank 0 (host0), rank 1 (host1), rank 3 (host3) waiting for it" in fault
+    assert (
+        "rank 2 (host2) waiting for data, and rank 0 (host0), rank 1 (host1), rank 3 (host3) waiting for it"
+        in fault
+    )
     assert "look at DATADIR" in fault
 
 
@@ -111,9 +117,11 @@ class Ranks:
         self._all_there = threading.Barrier(size)
         self.implementations = [
             types.SimpleNamespace(
-                steps=0, waits_for_data=False,
+                steps=0,
+                waits_for_data=False,
                 communicator=types.SimpleNamespace(
-                    rank=rank, size=size, all_reduce=lambda note, rank=rank: self._sum(rank, note)),
+                    rank=rank, size=size, all_reduce=lambda note, rank=rank: self._sum(rank, note)
+                ),
             )
             for rank in range(size)
         ]

@@ -7,12 +7,16 @@ from tests.settings.imagenet import IMAGENET
 
 @pytest.fixture
 def foreign(tmp_path):
-    """A file in the published style: it sources a neighbour, computes values, prints, and sets names that nobody here knows."""
+    """A file in the published style: it sources a neighbour, computes values, prints, and sets names that
+    nobody here knows."""
     (tmp_path / "config_X8_common.sh").write_text(
-        "export DGXNGPU=8\nexport DGXNSOCKET=2\nexport MXNET_EXTENDED_NORMCONV_SUPPORT=1\nexport NEIGHBOURS_OWN=1\n"
+        "export DGXNGPU=8\nexport DGXNSOCKET=2\nexport MXNET_EXTENDED_NORMCONV_SUPPORT=1\nexport "
+        "NEIGHBOURS_OWN=1\n"
     )
     file = tmp_path / "config_X8.sh"
-    lines = [f'export {name}="{value}"  # as published' for name, value in IMAGENET.items() if name != "DGXNGPU"]
+    lines = [
+        f'export {name}="{value}"  # as published' for name, value in IMAGENET.items() if name != "DGXNGPU"
+    ]
     file.write_text(
         "source $(dirname ${BASH_SOURCE[0]})/config_X8_common.sh\necho running\n"
         + "\n".join(lines)

@@ -8,22 +8,65 @@ from rn50.settings.shell import arithmetic
 
 VALUES = {"A": "408", "B": "-7", "H": "0x1F", "O": "010", "E": ""}
 EXPRESSIONS = [
-    "408 * 8", "A*8", "871491 * A", "-7 / 2", "-7 % 3", "7 / -2", "1 + 2 * 3 ** 2", "-2 ** 2", "2 ** 3 ** 2", "1 << 3 + 1",
-    "1 << 65", "-16 >> 2", "5 & 3 | 8 ^ 1", "!0 + ~0", "3 > 2 == 1", "1 ? 2 : 3 ? 4 : 5", "0 || 2 && 3", "H + O + E", "((A)) - B",
-    "9223372036854775807 + 1", "3 ** 50", "  ", "+-+3", "1 <= 1", "1 != 1",
-]  # fmt: skip
+    "408 * 8",
+    "A*8",
+    "871491 * A",
+    "-7 / 2",
+    "-7 % 3",
+    "7 / -2",
+    "1 + 2 * 3 ** 2",
+    "-2 ** 2",
+    "2 ** 3 ** 2",
+    "1 << 3 + 1",
+    "1 << 65",
+    "-16 >> 2",
+    "5 & 3 | 8 ^ 1",
+    "!0 + ~0",
+    "3 > 2 == 1",
+    "1 ? 2 : 3 ? 4 : 5",
+    "0 || 2 && 3",
+    "H + O + E",
+    "((A)) - B",
+    "9223372036854775807 + 1",
+    "3 ** 50",
+    "  ",
+    "+-+3",
+    "1 <= 1",
+    "1 != 1",
+]
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS)
 def test_agrees_with_bash(expression):
-    said = subprocess.run(["bash", "-c", f"echo $(({expression}))"], env=VALUES, stdout=subprocess.PIPE, check=True).stdout
+    said = subprocess.run(
+        ["bash", "-c", f"echo $(({expression}))"], env=VALUES, stdout=subprocess.PIPE, check=True
+    ).stdout
     assert arithmetic.evaluate(expression, lambda name: VALUES[name]) == int(said)
 
 
-@pytest.mark.parametrize("expression", [
-    "1 / 0", "1 % 0", "A = 3", "A += 1", "A++", "--A", "1.5 * 2", "2 ** -1", "(1", "1 2", "1 +", "A[0]", "08", "1 ? 2", "$(id)",
-    "X", "9" * 30, "(" * 30 + "1" + ")" * 30,
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "1 / 0",
+        "1 % 0",
+        "A = 3",
+        "A += 1",
+        "A++",
+        "--A",
+        "1.5 * 2",
+        "2 ** -1",
+        "(1",
+        "1 2",
+        "1 +",
+        "A[0]",
+        "08",
+        "1 ? 2",
+        "$(id)",
+        "X",
+        "9" * 30,
+        "(" * 30 + "1" + ")" * 30,
+    ],
+)
 def test_what_is_no_plain_arithmetic_is_refused(expression):
     with pytest.raises(ValueError):
         arithmetic.evaluate(expression, lambda name: {**VALUES, "X": "A + 1"}[name])

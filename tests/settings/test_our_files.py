@@ -21,8 +21,10 @@ OURS = sorted(file for file in (ROOT / "configs").glob("config_*.sh") if files.M
 def test_our_files_load_and_hold_nothing_without_effect_or_unknown(file):
     environ = config_file.source(str(file))
     rows = states(environ, str(file))
-    assert [row for row in rows.values() if row.origin != "default" and row.state in ("no effect", "ignored")] == []
-    assert environ["DGXSYSTEM"] == file.stem[len("config_"):]
+    assert [
+        row for row in rows.values() if row.origin != "default" and row.state in ("no effect", "ignored")
+    ] == []
+    assert environ["DGXSYSTEM"] == file.stem[len("config_") :]
 
 
 @pytest.mark.parametrize("file", OURS, ids=lambda file: file.stem)
@@ -31,12 +33,14 @@ def test_our_files_are_one_screen_of_plain_lines(file):
     code = [line for line in text.splitlines() if line and not line.startswith("#")]
     assert all(re.match(r"export [A-Z][A-Za-z0-9_]*=\S", line) for line in code)
     assert len(text.splitlines()) <= 60
-    assert f"DGXSYSTEM={file.stem[len('config_'):]} " in text
+    assert f"DGXSYSTEM={file.stem[len('config_') :]} " in text
     sections = re.findall(r"^# --- ([a-z ]+?)(?: \(|:| -)", text, re.MULTILINE)
     assert sections == ["hyperparameters", "run", "data", "input pipeline", "environment"]
 
 
-@pytest.mark.parametrize("file", [file for file in OURS if "DEMO" not in file.name], ids=lambda file: file.stem)
+@pytest.mark.parametrize(
+    "file", [file for file in OURS if "DEMO" not in file.name], ids=lambda file: file.stem
+)
 def test_our_imagenet_files_keep_the_official_rules(file):
     config = configuration.from_environment(config_file.source(str(file)), str(file))
     assert config.is_imagenet
@@ -64,8 +68,15 @@ def test_the_inspur_run():
     }
 
 
-@pytest.mark.parametrize("system, framework", [("DEMO_CPU", "mxnet"), ("DEMO_CPU_PADDLE", "paddle"),
-                                               ("DEMO_CPU_PYTORCH", "pytorch"), ("DEMO_GPU_PYTORCH", "pytorch")])
+@pytest.mark.parametrize(
+    "system, framework",
+    [
+        ("DEMO_CPU", "mxnet"),
+        ("DEMO_CPU_PADDLE", "paddle"),
+        ("DEMO_CPU_PYTORCH", "pytorch"),
+        ("DEMO_GPU_PYTORCH", "pytorch"),
+    ],
+)
 def test_the_demo_is_labelled(system, framework):
     file = ROOT / "configs" / f"config_{system}.sh"
     config = configuration.from_environment(config_file.source(str(file)), str(file))
@@ -77,7 +88,9 @@ def test_the_demo_is_labelled(system, framework):
 
 @pytest.mark.parametrize("other", ["DEMO_CPU_PADDLE", "DEMO_CPU_PYTORCH"])
 def test_the_demos_differ_in_the_framework_alone(other):
-    mxnets, others = (config_file.source(str(ROOT / "configs" / f"config_{name}.sh")) for name in ("DEMO_CPU", other))
+    mxnets, others = (
+        config_file.source(str(ROOT / "configs" / f"config_{name}.sh")) for name in ("DEMO_CPU", other)
+    )
     differ = {name for name in {**mxnets, **others} if mxnets.get(name) != others.get(name)}
     assert differ == {"FRAMEWORK", "DGXSYSTEM", "SUBMISSION_PLATFORM"}
 

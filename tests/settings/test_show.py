@@ -1,4 +1,5 @@
-"""``rn50 config show`` tells what every value does: used, passed through, ignored or dead, and what the rules would find."""
+"""``rn50 config show`` tells what every value does: used, passed through, ignored or dead, and what the rules
+would find."""
 
 import importlib.util
 import io
@@ -26,9 +27,16 @@ def test_anybodys_file_runs_unchanged(foreign):
     assert config.global_batch_size == 3264
     rows = {row.name: row for row in show.describe(config, environ, foreign)}
     state = {name: row.state for name, row in rows.items()}
-    assert {name for name in state if state[name] == "ignored"} == {"BATCHSIZ", "PLAIN_ASSIGNMENT", "NEIGHBOURS_OWN"}
+    assert {name for name in state if state[name] == "ignored"} == {
+        "BATCHSIZ",
+        "PLAIN_ASSIGNMENT",
+        "NEIGHBOURS_OWN",
+    }
     assert {name for name in state if state[name] == "no effect" and rows[name].origin == "file"} == {
-        "DGXNSOCKET", "WALLTIME", "NHWC_BATCHNORM_LAUNCH_MARGIN", "MXNET_EXTENDED_NORMCONV_SUPPORT",
+        "DGXNSOCKET",
+        "WALLTIME",
+        "NHWC_BATCHNORM_LAUNCH_MARGIN",
+        "MXNET_EXTENDED_NORMCONV_SUPPORT",
     }
     assert state["HOROVOD_CYCLE_TIME"] == state["NCCL_SOCKET_IFNAME"] == "passed through"
     assert state["NETWORK"] == state["KVSTORE"] == state["LRSCHED"] == state["DALI_CACHE_SIZE"] == "used"
@@ -39,7 +47,13 @@ ROI = {"DALI_ROI_DECODE": "1"}
 MXNET = frameworks.unimported("mxnet", "traits")
 DATALOADER = {"INPUT_LIBRARY": "dataloader"}
 WITHOUT_EFFECT = [
-    ("DALI_PREALLOCATE_WIDTH", "5980", {"DALI_HW_DECODER_LOAD": "0"}, {"DALI_HW_DECODER_LOAD": "0.7"}, "DALI_HW_DECODER_LOAD=0"),
+    (
+        "DALI_PREALLOCATE_WIDTH",
+        "5980",
+        {"DALI_HW_DECODER_LOAD": "0"},
+        {"DALI_HW_DECODER_LOAD": "0.7"},
+        "DALI_HW_DECODER_LOAD=0",
+    ),
     ("DALI_CACHE_SIZE", "6144", ROI, {}, "DALI_ROI_DECODE=1"),
     ("DALI_HW_DECODER_LOAD", "0.7", CPU, {}, "DEVICE=cpu"),
     ("DALI_CACHE_SIZE", "6144", CPU, {}, "DEVICE=cpu"),
@@ -64,7 +78,12 @@ def test_a_knob_that_does_nothing_is_said_to_have_no_effect(name, value, kills, 
 
 
 def test_a_knob_turned_off_has_its_effect():
-    assert states({**IMAGENET, "DALI_CACHE_SIZE": "0", "DALI_HW_DECODER_LOAD": "0", **ROI})["DALI_CACHE_SIZE"].state == "used"
+    assert (
+        states({**IMAGENET, "DALI_CACHE_SIZE": "0", "DALI_HW_DECODER_LOAD": "0", **ROI})[
+            "DALI_CACHE_SIZE"
+        ].state
+        == "used"
+    )
 
 
 def test_what_is_called_used_is_read_somewhere_and_what_has_no_effect_nowhere():
@@ -74,9 +93,23 @@ def test_what_is_called_used_is_read_somewhere_and_what_has_no_effect_nowhere():
         for path in (ROOT / folder).rglob("*.py")
         if path.parent.name != "settings"
     )
-    everything_on = states({**IMAGENET, "DGXNSOCKET": "2", "DGXSOCKETCORES": "64", "DGXHT": "2", "WALLTIME": "1",
-                            "INPUT_BATCH_MULTIPLIER": "8", "DALI_HW_DECODER_LOAD": "0.7", "DALI_CACHE_SIZE": "1"})
-    unread = {variable.name for _, field, variable in configuration.variables() if not re.search(rf"\.{field}\b", code)}
+    everything_on = states(
+        {
+            **IMAGENET,
+            "DGXNSOCKET": "2",
+            "DGXSOCKETCORES": "64",
+            "DGXHT": "2",
+            "WALLTIME": "1",
+            "INPUT_BATCH_MULTIPLIER": "8",
+            "DALI_HW_DECODER_LOAD": "0.7",
+            "DALI_CACHE_SIZE": "1",
+        }
+    )
+    unread = {
+        variable.name
+        for _, field, variable in configuration.variables()
+        if not re.search(rf"\.{field}\b", code)
+    }
     assert unread == {name for name, row in everything_on.items() if row.state == "no effect"}
 
 
@@ -99,10 +132,16 @@ def test_what_the_rules_would_find():
 
 def test_with_what_the_closed_division_does_not_allow_the_log_names_the_open_one():
     assert (read().division, read(WD="3e-5").division) == ("closed", "open")
-    assert (read(OPTIMIZER="sgd").division, read(OPTIMIZER="sgd", LR="10.0005").division) == ("closed", "open")
+    assert (read(OPTIMIZER="sgd").division, read(OPTIMIZER="sgd", LR="10.0005").division) == (
+        "closed",
+        "open",
+    )
     assert "will log" not in "".join(show.findings(read(SUBMISSION_DIVISION="open", WD="3e-5")))
     [finding] = show.findings(read(WD="3e-5"))
-    assert finding == "WD=3e-05: the rules allow 0.0001 * 2^n with a whole n; the log will name the open division"
+    assert (
+        finding
+        == "WD=3e-05: the rules allow 0.0001 * 2^n with a whole n; the log will name the open division"
+    )
 
 
 def printed(rows, config, columns):
@@ -122,13 +161,25 @@ def test_in_a_pipe_every_variable_is_one_line_with_value_meaning_and_reason(fore
     assert lines[0] == "X8: ranks 8, global batch size 3264"
     for row in rows:
         [line] = [line for line in lines if line.split()[0] == row.name]
-        assert line.split(maxsplit=1)[1].startswith(row.value or "-") and row.meaning in line and line.endswith(row.text)
+        assert (
+            line.split(maxsplit=1)[1].startswith(row.value or "-")
+            and row.meaning in line
+            and line.endswith(row.text)
+        )
     said = "\n".join(" ".join(line.split()) for line in lines)
-    assert "DGXNSOCKET 2 CPU sockets of a machine; no effect: ranks are bound to the cores that are there" in said
+    assert (
+        "DGXNSOCKET 2 CPU sockets of a machine; no effect: ranks are bound to the cores that are there"
+        in said
+    )
     assert "BATCHSIZ 1 ignored: neither rn50 nor a library that it knows reads it" in said
     assert "DGXHT - hardware threads of a core [default]" in said
-    assert "HOROVOD_CYCLE_TIME 0.1 milliseconds from one round of sums" in said and "; passed through to Horovod" in said
-    assert max(len(line) for line in lines if "LD_LIBRARY_PATH" not in line) < 300, "a long value moves no other line"
+    assert (
+        "HOROVOD_CYCLE_TIME 0.1 milliseconds from one round of sums" in said
+        and "; passed through to Horovod" in said
+    )
+    assert max(len(line) for line in lines if "LD_LIBRARY_PATH" not in line) < 300, (
+        "a long value moves no other line"
+    )
     report = show.to_json(rows, config)
     assert json.loads(json.dumps(report))["values"][0]["name"] == "OPTIMIZER"
 
@@ -144,7 +195,9 @@ def test_on_a_terminal_of_80_columns_the_meanings_are_readable(foreign):
     assert all(row.name in together for row in rows if row.state != "no effect")
     assert "DALI_NVJPEG_MEMPADDING" in together and "ranks are bound to the cores that are there" in together
     hidden = show.describe(read(DEVICE="cpu"), {**IMAGENET, "DEVICE": "cpu"})
-    assert "DALI_NVJPEG_MEMPADDING" not in "".join(printed(hidden, read(DEVICE="cpu"), 80)), "a default without effect"
+    assert "DALI_NVJPEG_MEMPADDING" not in "".join(printed(hidden, read(DEVICE="cpu"), 80)), (
+        "a default without effect"
+    )
 
 
 def test_showing_a_file_leaves_the_environment_of_the_user_out(foreign, monkeypatch, capsys):
@@ -156,12 +209,24 @@ def test_showing_a_file_leaves_the_environment_of_the_user_out(foreign, monkeypa
 
 
 def test_variables_of_mxnet_that_no_release_reads_have_no_effect():
-    environ = {**IMAGENET, "MXNET_DETERMINISTIC": "1", "MXNET_CUDNN_NHWC_BN_ADD_RELU": "1", "MXNET_ENFORCE_DETERMINISM": "1",
-               "MXNET_UPDATE_AGGREGATION_SIZE": "4"}
+    environ = {
+        **IMAGENET,
+        "MXNET_DETERMINISTIC": "1",
+        "MXNET_CUDNN_NHWC_BN_ADD_RELU": "1",
+        "MXNET_ENFORCE_DETERMINISM": "1",
+        "MXNET_UPDATE_AGGREGATION_SIZE": "4",
+    }
     rows = states(environ)
     for name in ("MXNET_DETERMINISTIC", "MXNET_CUDNN_NHWC_BN_ADD_RELU"):
-        assert (rows[name].state, rows[name].reason) == ("no effect", "no released MXNet reads it, at most a vendor's own build")
-    assert rows["MXNET_ENFORCE_DETERMINISM"].state == rows["MXNET_UPDATE_AGGREGATION_SIZE"].state == "passed through"
+        assert (rows[name].state, rows[name].reason) == (
+            "no effect",
+            "no released MXNet reads it, at most a vendor's own build",
+        )
+    assert (
+        rows["MXNET_ENFORCE_DETERMINISM"].state
+        == rows["MXNET_UPDATE_AGGREGATION_SIZE"].state
+        == "passed through"
+    )
 
 
 def test_the_variables_of_mxnet_are_those_in_its_library():
@@ -178,11 +243,16 @@ def test_the_variables_of_mxnet_are_those_in_its_library():
 
 def test_a_library_is_named_and_its_variables_explained_as_far_as_they_are_known():
     rows = states({**IMAGENET, "NCCL_BUFFSIZE": "2097152", "NCCL_NO_SUCH": "1", "MXNET_USE_FUSION": "0"})
-    assert rows["NCCL_BUFFSIZE"].text == "bytes of the buffer between two GPUs; passed through to NCCL [environment]"
+    assert (
+        rows["NCCL_BUFFSIZE"].text
+        == "bytes of the buffer between two GPUs; passed through to NCCL [environment]"
+    )
     assert rows["NCCL_NO_SUCH"].text == "passed through to NCCL [environment]"
     assert rows["MXNET_USE_FUSION"].text.endswith("; passed through to MXNet [environment]")
     assert set(MXNET.TRAITS.meanings) <= MXNET.READ
-    assert set(libraries.MEANINGS) == {name for name in libraries.MEANINGS if name.startswith(libraries.PASSED_THROUGH)}
+    assert set(libraries.MEANINGS) == {
+        name for name in libraries.MEANINGS if name.startswith(libraries.PASSED_THROUGH)
+    }
 
 
 def test_every_variable_says_what_it_does():

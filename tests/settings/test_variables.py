@@ -1,4 +1,5 @@
-"""A misspelled or impossible value is refused by name, with the rule that it breaks; every published spelling is read."""
+"""A misspelled or impossible value is refused by name, with the rule that it breaks; every published spelling
+is read."""
 
 import json
 
@@ -70,7 +71,9 @@ def test_epochs_may_be_broken_and_the_decay_may_end_before_the_run():
     assert (str(whole.warmup_epochs), str(whole.schedule_epochs)) == ("2", "37")
 
 
-@pytest.mark.parametrize("spelling", ["resnet-v1b-fl", "resnet-v1b-stats-fl", "resnet-v1b-dbar-fl", "resnet50"])
+@pytest.mark.parametrize(
+    "spelling", ["resnet-v1b-fl", "resnet-v1b-stats-fl", "resnet-v1b-dbar-fl", "resnet50"]
+)
 def test_every_published_spelling_of_the_network(spelling):
     read(NETWORK=spelling)
 
@@ -156,14 +159,18 @@ def test_an_impossible_value_is_refused_with_the_rule_it_breaks(name, value, rul
     assert len(message.splitlines()) == 1
 
 
-@pytest.mark.parametrize("variable", [variable for _, _, variable in configuration.variables()], ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    "variable", [variable for _, _, variable in configuration.variables()], ids=lambda each: each.name
+)
 def test_no_number_is_accepted_whatever_its_size(variable):
     if variable.parse in (variables.integer, variables.number, variables.epochs):
         assert f"{variable.name}=1e300" in refusal(**{variable.name: "1e300"})
 
 
 def test_batches_that_no_memory_holds_are_refused():
-    assert "more than a tebibyte; lower BATCHSIZE" in refusal(BATCHSIZE="100000", DALI_PREFETCH_QUEUE="1000", DGXNGPU="1")
+    assert "more than a tebibyte; lower BATCHSIZE" in refusal(
+        BATCHSIZE="100000", DALI_PREFETCH_QUEUE="1000", DGXNGPU="1"
+    )
 
 
 def test_a_very_long_value_is_shown_by_its_beginning():
@@ -171,7 +178,12 @@ def test_a_very_long_value_is_shown_by_its_beginning():
 
 
 def test_numbers_of_threads_as_openmp_reads_them():
-    assert read(OMP_NUM_THREADS="4").ranks == read(OMP_NUM_THREADS="4,2").ranks == read(OMP_NUM_THREADS="").ranks == 8
+    assert (
+        read(OMP_NUM_THREADS="4").ranks
+        == read(OMP_NUM_THREADS="4,2").ranks
+        == read(OMP_NUM_THREADS="").ranks
+        == 8
+    )
 
 
 def test_float16_needs_a_gpu():
@@ -181,7 +193,8 @@ def test_float16_needs_a_gpu():
 
 
 def test_an_epoch_that_leaves_samples_out_is_refused():
-    # 10 samples on 4 ranks are shards of 2, 2, 3 and 3; one step of batch 2 would leave the third samples unseen.
+    # 10 samples on 4 ranks are shards of 2, 2, 3 and 3; one step of batch 2 would leave the third samples
+    # unseen.
     samples = {"NUMEXAMPLES": "10", "DGXNGPU": "4"}
     assert "leave out 2 samples" in refusal(BATCHSIZE="2", **samples)
     # Batch 1 needs three steps for a shard of 3, and the formula gives two.
@@ -191,7 +204,14 @@ def test_an_epoch_that_leaves_samples_out_is_refused():
 
 
 def test_the_environment_of_a_configuration_reads_back_as_itself():
-    config = read(SEED="7", DGXNSOCKET="2", DALI_ROI_DECODE="1", RESULT_FILE="results/a b.txt", DEVICE="cpu", WIDTH="0.25")
+    config = read(
+        SEED="7",
+        DGXNSOCKET="2",
+        DALI_ROI_DECODE="1",
+        RESULT_FILE="results/a b.txt",
+        DEVICE="cpu",
+        WIDTH="0.25",
+    )
     assert configuration.from_environment(config.as_environment()) == config
     assert json.loads(json.dumps(config.to_dict()))["run"]["seed"] == 7
 
@@ -204,13 +224,28 @@ def test_names_of_other_makers():
         configuration.from_environment({**environ, "PGNGPU": "0", "PGNNODES": "1"})
 
 
-@pytest.mark.parametrize("changes, says", [
-    ({"FRAMEWORK": "abacus"}, r"FRAMEWORK=abacus is no implementation \(there is mxnet, paddle, pytorch\)"),
-    ({"INPUT_LIBRARY": "dataloader"}, "with FRAMEWORK=mxnet INPUT_LIBRARY is auto or dali; use one of these"),
-    ({"STEP_MODE": "compile"}, "with FRAMEWORK=mxnet STEP_MODE is eager; use one of these"),
-    ({"PRECISION": "bfloat16"}, "with FRAMEWORK=mxnet and DEVICE=gpu PRECISION is auto or float32 or float16"),
-    ({"FRAMEWORK": "pytorch", "PRECISION": "float16", **CPU}, "FRAMEWORK=pytorch and DEVICE=cpu PRECISION is auto or float32"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "changes, says",
+    [
+        (
+            {"FRAMEWORK": "abacus"},
+            r"FRAMEWORK=abacus is no implementation \(there is mxnet, paddle, pytorch\)",
+        ),
+        (
+            {"INPUT_LIBRARY": "dataloader"},
+            "with FRAMEWORK=mxnet INPUT_LIBRARY is auto or dali; use one of these",
+        ),
+        ({"STEP_MODE": "compile"}, "with FRAMEWORK=mxnet STEP_MODE is eager; use one of these"),
+        (
+            {"PRECISION": "bfloat16"},
+            "with FRAMEWORK=mxnet and DEVICE=gpu PRECISION is auto or float32 or float16",
+        ),
+        (
+            {"FRAMEWORK": "pytorch", "PRECISION": "float16", **CPU},
+            "FRAMEWORK=pytorch and DEVICE=cpu PRECISION is auto or float32",
+        ),
+    ],
+)
 def test_what_a_framework_does_not_have_is_refused(changes, says):
     with pytest.raises(UserError, match=says):
         configuration.from_environment({**IMAGENET, **changes})

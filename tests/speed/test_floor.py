@@ -42,10 +42,15 @@ def test_it_has_all_convolutions_and_parameters():
 
 def test_bytes_of_casts_and_update_by_hand():
     def of_a_parameter(version):
-        moved = {each.kind: each.bytes for each in step_floor.kernels(version, 1, "float16") if each.layer == "parameters"}
+        moved = {
+            each.kind: each.bytes
+            for each in step_floor.kernels(version, 1, "float16")
+            if each.layer == "parameters"
+        }
         return moved["casts"] / rules.PARAMETERS, moved["update"] / rules.PARAMETERS
 
-    # the cast 4 + 2, the gradient's 2 + 4, added to another 4 + 4 + 4; set to 0 4, norms 4 + 4, update 3 * 4 + 2 * 4
+    # the cast 4 + 2, the gradient's 2 + 4, added to another 4 + 4 + 4; set to 0 4, norms 4 + 4, update 3 * 4
+    # + 2 * 4
     assert of_a_parameter("fused, LARS") == (6 + 6 + 12, 4 + 8 + 20)
     # the cast 4 + 2, the gradient copied 2 + 2; norms 4 + 2, update 4 + 2 + 4 + 2 * 4
     assert of_a_parameter("fused, half weights") == (6 + 4, 6 + 18)
@@ -53,7 +58,9 @@ def test_bytes_of_casts_and_update_by_hand():
 
 def bytes_of(version, layer, precision="float16"):
     """By kind, of 10 images of 224x224."""
-    return {each.kind: each.bytes for each in step_floor.kernels(version, 10, precision) if each.layer == layer}
+    return {
+        each.kind: each.bytes for each in step_floor.kernels(version, 10, precision) if each.layer == layer
+    }
 
 
 def test_bytes_of_a_convolution_by_hand():
@@ -83,17 +90,23 @@ def test_bytes_of_a_batch_norm_by_hand(version, layer, passes):
 
 def test_bytes_of_the_end_of_a_block_by_hand():
     def passes(version, layer, **options):
-        found = [each.bytes for each in step_floor.kernels(version, 10, "float16", **options)
-                 if each.layer == layer and each.kind == "batch norm, ReLU, sum"]
+        found = [
+            each.bytes
+            for each in step_floor.kernels(version, 10, "float16", **options)
+            if each.layer == layer and each.kind == "batch norm, ReLU, sum"
+        ]
         return sum(found) / PASS / (4 if "stage1" in layer else 0.5)
 
-    # statistics 1, normalise 2, sum 3, ReLU 2; ReLU back 3, reduce 2, input's gradient 3; the gradients of two readers summed 3
+    # statistics 1, normalise 2, sum 3, ReLU 2; ReLU back 3, reduce 2, input's gradient 3; the gradients of
+    # two readers summed 3
     assert passes("separate", "stage1_unit1_conv3") == 8 + 8 + 3
     # the last one goes to the pooling alone; there 2048 channels at 7x7 are half of a pass
     assert passes("separate", "stage4_unit3_conv3") == 8 + 8
-    # statistics 1, normalise with sum and ReLU 3; reduce 3, masked gradient 1, input's gradient 3; the sum of two 3
+    # statistics 1, normalise with sum and ReLU 3; reduce 3, masked gradient 1, input's gradient 3; the sum of
+    # two 3
     assert passes("fused", "stage1_unit1_conv3") == 4 + 7 + 3
-    # the mask, a bit a value, is written and read; gradient, x and masked gradient 3, input's gradient 3; the second gradient 1
+    # the mask, a bit a value, is written and read; gradient, x and masked gradient 3, input's gradient 3; the
+    # second gradient 1
     assert passes("fused, gradients", "stage1_unit1_conv3", cache=0) == 4 + 2 / 16 + 6 + 1
     assert passes("fused, gradients", "stage4_unit3_conv3", cache=0) == 4 + 2 / 16 + 6
 
@@ -102,8 +115,14 @@ def test_bytes_of_the_stem_by_hand():
     one = 10 * 64 * 112 * 112 * 2
 
     def passes(version, layer, kind):
-        return sum(each.bytes for each in step_floor.kernels(version, 10, "float16", cache=0)
-                   if (each.layer, each.kind) == (layer, kind)) / one
+        return (
+            sum(
+                each.bytes
+                for each in step_floor.kernels(version, 10, "float16", cache=0)
+                if (each.layer, each.kind) == (layer, kind)
+            )
+            / one
+        )
 
     last = 2 * 2048 * (7 * 7 + 1) / (64 * 112 * 112)  # of the other pooling
     # read, write a quarter with its indices of 8 bytes; the same back
@@ -122,8 +141,10 @@ def test_time_is_that_of_the_slower_of_memory_and_arithmetic():
 
 
 def test_every_change_of_the_fused_kernels_moves_less_than_before_and_convolutions_could_move_least():
-    moved = {version: step_floor.operations_and_bytes(step_floor.kernels(version, 400, "float16"))[1]
-             for version in step_floor.VERSIONS}
+    moved = {
+        version: step_floor.operations_and_bytes(step_floor.kernels(version, 400, "float16"))[1]
+        for version in step_floor.VERSIONS
+    }
     built = [version for version in moved if version.startswith("fused")]
     assert built[-1] == step_floor.BUILT
     found = [moved[version] for version in ("separate", *built, "in convolutions")]
@@ -133,16 +154,23 @@ def test_every_change_of_the_fused_kernels_moves_less_than_before_and_convolutio
 @pytest.mark.parametrize("cache, saved", [(0, 0), (PASS // 2, PASS), (10 * PASS, 3 * PASS)])
 def test_a_second_pass_backwards_finds_what_the_cache_holds(cache, saved):
     # the input in the forward pass; gradient and input in the backward pass
-    before, after = (next(each.bytes for each in step_floor.kernels(version, 10, "float16", cache=cache)
-                          if each.layer == "stage1_unit1_conv1" and each.kind == "batch norm, ReLU, sum")
-                     for version in ("fused", "fused, backwards"))
+    before, after = (
+        next(
+            each.bytes
+            for each in step_floor.kernels(version, 10, "float16", cache=cache)
+            if each.layer == "stage1_unit1_conv1" and each.kind == "batch norm, ReLU, sum"
+        )
+        for version in ("fused", "fused, backwards")
+    )
     assert before - after == saved
 
 
 def test_the_bench_prints_it():
     def said(*options):
         command = [sys.executable, str(ROOT / "benchmarks" / "step_floor.py"), *options]
-        return subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, "COLUMNS": "150"})
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=120, env={**os.environ, "COLUMNS": "150"}
+        )
 
     rates = ("--terabytes", "4", "--teraflops", "800")
     done = said(*rates, "--batch", "100", "--json")
@@ -154,6 +182,8 @@ def test_the_bench_prints_it():
     assert sum(rows["fused"]["milliseconds_by_kind"].values()) == pytest.approx(rows["fused"]["milliseconds"])
     shown = said(*rates).stdout
     assert "separate" in shown and "norm, ReLU, sum" in shown
-    assert {kind for kinds in step_floor.GROUPS.values() for kind in kinds} == set(rows["fused"]["milliseconds_by_kind"])
+    assert {kind for kinds in step_floor.GROUPS.values() for kind in kinds} == set(
+        rows["fused"]["milliseconds_by_kind"]
+    )
     refused = said("--terabytes", "0", "--teraflops", "1")
     assert refused.returncode == 2 and "must be greater than 0" in refused.stderr

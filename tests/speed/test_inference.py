@@ -41,20 +41,33 @@ def models(tmp_path_factory):
 
 
 def bench(*arguments):
-    done = subprocess.run([sys.executable, "-m", "rn50", "bench", "inference", *map(str, arguments)], cwd=str(ROOT),
-                          env=dict(os.environ), capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-m", "rn50", "bench", "inference", *map(str, arguments)],
+        cwd=str(ROOT),
+        env=dict(os.environ),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert "Traceback" not in done.stderr
     return done
 
 
-@pytest.mark.parametrize("framework, way, precision", [
-    (framework, way, precision) for framework, way in inference_engines.of_frameworks()
-    for precision in frameworks.traits(framework).inference[way]])
+@pytest.mark.parametrize(
+    "framework, way, precision",
+    [
+        (framework, way, precision)
+        for framework, way in inference_engines.of_frameworks()
+        for precision in frameworks.traits(framework).inference[way]
+    ],
+)
 def test_engines_of_frameworks_give_the_logits_of_the_model(models, framework, way, precision):
     installed(framework)
     if precision == "bfloat16" and not hardware.cpu_names_bfloat16():
         pytest.skip("this processor has no bfloat16")
-    run, images = inference_engines.create(Subject(models / "w.safetensors", f"{framework}-{way}", precision), 1)
+    run, images = inference_engines.create(
+        Subject(models / "w.safetensors", f"{framework}-{way}", precision), 1
+    )
     model = model_file.read(models / "model.onnx")
     for batch_size in (3, 1):
         given = images(batch_size)
@@ -67,30 +80,64 @@ def test_engines_of_frameworks_give_the_logits_of_the_model(models, framework, w
 
 def test_every_model_has_its_figures(models, tmp_path):
     picture = tmp_path / "latency.svg"
-    done = bench(models / "model.onnx", models / "whole.onnx", models / "w.safetensors", "--batch-sizes", "1,2", "--cores", "1",
-                 "--seconds", "0.1", "--rounds", "2", "--picture", picture, "--json")
+    done = bench(
+        models / "model.onnx",
+        models / "whole.onnx",
+        models / "w.safetensors",
+        "--batch-sizes",
+        "1,2",
+        "--cores",
+        "1",
+        "--seconds",
+        "0.1",
+        "--rounds",
+        "2",
+        "--picture",
+        picture,
+        "--json",
+    )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert documented.differences("bench inference", told) == []
     assert told["cores"] == 1 and told["requests_per_second"] is None
     names = [(pathlib.Path(each["model"]).name, each["batch_size"]) for each in told["results"]]
-    assert sorted(names) == [(name, size) for name in ("model.onnx", "w.safetensors", "whole.onnx") for size in (1, 2)]
+    assert sorted(names) == [
+        (name, size) for name in ("model.onnx", "w.safetensors", "whole.onnx") for size in (1, 2)
+    ]
     for each in told["results"]:
         latency = each["latency_ms"]
-        assert 0 < latency["p50"] <= latency["p90"] <= latency["p95"] <= latency["p99"] and latency["average"] > 0
+        assert (
+            0 < latency["p50"] <= latency["p90"] <= latency["p95"] <= latency["p99"]
+            and latency["average"] > 0
+        )
         assert each["requests"] >= 2 * inference_process.LEAST_REQUESTS and each["kept_up"]
     assert "whole.onnx onnxruntime float32" in picture.read_text()
 
 
-@pytest.mark.parametrize("arguments, said", [
-    (["none.onnx"], "none.onnx: cannot be read (No such file or directory)"),
-    (["cut.onnx"], "cut.onnx: no ONNX file ("),
-    (["model.onnx", "--engines", "onnxruntime-tensorrt"], "this onnxruntime has no TensorrtExecutionProvider, only "),
-    (["model.onnx", "--engines", "tensorflow"], "'tensorflow' is none of onnxruntime, onnxruntime-cuda, onnxruntime-tensorrt,"),
-    (["model.onnx", "--engines", "mxnet-hybridized"], "--engines mxnet-hybridized: runs weights, and no model is a .safetensors"),
-    (["w.safetensors", "--engines", "mxnet-hybridized", "--precisions", "int8"], "none of mxnet-hybridized computes in it"),
-    (["model.onnx", "--picture", "model.onnx/x.svg"], "model.onnx/x.svg: cannot be written"),
-])
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (["none.onnx"], "none.onnx: cannot be read (No such file or directory)"),
+        (["cut.onnx"], "cut.onnx: no ONNX file ("),
+        (
+            ["model.onnx", "--engines", "onnxruntime-tensorrt"],
+            "this onnxruntime has no TensorrtExecutionProvider, only ",
+        ),
+        (
+            ["model.onnx", "--engines", "tensorflow"],
+            "'tensorflow' is none of onnxruntime, onnxruntime-cuda, onnxruntime-tensorrt,",
+        ),
+        (
+            ["model.onnx", "--engines", "mxnet-hybridized"],
+            "--engines mxnet-hybridized: runs weights, and no model is a .safetensors",
+        ),
+        (
+            ["w.safetensors", "--engines", "mxnet-hybridized", "--precisions", "int8"],
+            "none of mxnet-hybridized computes in it",
+        ),
+        (["model.onnx", "--picture", "model.onnx/x.svg"], "model.onnx/x.svg: cannot be written"),
+    ],
+)
 def test_bad_input(models, monkeypatch, arguments, said):
     monkeypatch.chdir(models)
     (models / "cut.onnx").write_bytes((models / "model.onnx").read_bytes()[:-100])
@@ -105,13 +152,16 @@ def test_a_process_that_dies_says_how(models, tmp_path):
     process = inference_process.Process(subject, 1, tmp_path / "log")
     process._process.kill()
     process._process.join()
-    with pytest.raises(UserError, match="model.onnx onnxruntime float32: its process has ended .exit status -9"):
+    with pytest.raises(
+        UserError, match="model.onnx onnxruntime float32: its process has ended .exit status -9"
+    ):
         process.measure(Load(1, 0.1, None))
     process.close()
 
 
 def test_a_process_that_dies_does_not_stop_the_others(models, monkeypatch):
-    """The one on an engine that falls over at batch size 2 has the rounds before; one that cannot start has none."""
+    """The one on an engine that falls over at batch size 2 has the rounds before; one that cannot start has
+    none."""
     good = Subject(models / "model.onnx", "onnxruntime", "float32")
     bad, absent = good._replace(file=models / "whole.onnx"), good._replace(file=models / "absent.onnx")
     measure = inference_process.Process.measure
@@ -137,11 +187,15 @@ def test_latency_at_a_rate_includes_the_wait():
     result = inference._result(Subject(pathlib.Path("m"), "e", "float32"), 1, [slow], 100)
     assert not result.kept_up and result.images_per_second.median < 60
     fast = inference_process.arrivals(lambda images: None, np.zeros(1), 0.2, 100)
-    assert fast.seconds == pytest.approx(0.2, rel=0.5) and inference._result(result.subject, 1, [fast], 100).kept_up
+    assert (
+        fast.seconds == pytest.approx(0.2, rel=0.5)
+        and inference._result(result.subject, 1, [fast], 100).kept_up
+    )
 
 
 def test_the_harness_adds_next_to_nothing(models):
-    """Closed loop against a plain loop of ONNX Runtime, in turn; two in a hundred by the figures of docs/deployment.md."""
+    """Closed loop against a plain loop of ONNX Runtime, in turn; two in a hundred by the figures of
+    docs/deployment.md."""
     run, images = inference_engines.create(Subject(models / "model.onnx", "onnxruntime", "float32"), 1)
     model = model_file.read(models / "model.onnx")
     session, given, ratios = model_file.session(model, 1), images(8), []
@@ -167,5 +221,11 @@ def test_percentiles_are_of_all_requests():
 def test_the_picture_has_both_sides():
     subject = Subject(pathlib.Path("<m>.onnx"), "onnxruntime", "float32")
     latency = {"average": 2.0, "p50": 1.0, "p90": 2.0, "p95": 3.0, "p99": 4.0}
-    drawn = inference_curve.draw([Result(subject, size, 10, latency, Rates(100.0, 90.0, 110.0), True) for size in (1, 64)])
-    assert "latency in ms: p50, dashed p99" in drawn and "images/s" in drawn and "&lt;m&gt;.onnx onnxruntime float32" in drawn
+    drawn = inference_curve.draw(
+        [Result(subject, size, 10, latency, Rates(100.0, 90.0, 110.0), True) for size in (1, 64)]
+    )
+    assert (
+        "latency in ms: p50, dashed p99" in drawn
+        and "images/s" in drawn
+        and "&lt;m&gt;.onnx onnxruntime float32" in drawn
+    )

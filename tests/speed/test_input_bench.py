@@ -1,4 +1,5 @@
-"""``rn50 bench input``: the verdict out of the figures, and the figures of pipelines whose bottleneck is known."""
+"""``rn50 bench input``: the verdict out of the figures, and the figures of pipelines whose bottleneck is
+known."""
 
 import json
 import os
@@ -23,7 +24,13 @@ MEDIANS = {"read": 9000.0, "decode": 5000.0, "pipeline": 4500.0, "synthetic": 10
 
 def test_a_difference_is_shown_where_every_round_says_so():
     slower = rates.compare([90, 91, 80, 70, 99], [100, 100, 100, 100, 100])
-    assert (slower.median, slower.lowest, slower.highest, slower.rounds, slower.shown) == (0.9, 0.7, 0.99, 5, True)
+    assert (slower.median, slower.lowest, slower.highest, slower.rounds, slower.shown) == (
+        0.9,
+        0.7,
+        0.99,
+        5,
+        True,
+    )
     assert rates.compare([110] * 5, [100] * 5).shown
     assert not rates.compare([90, 91, 80, 70, 101], [100] * 5).shown
     assert not rates.compare([50] * 4, [100] * 4).shown  # too few rounds, however far apart
@@ -36,16 +43,23 @@ def test_what_is_compared_is_what_was_measured_in_the_same_round():
     assert rates.compare([0.9 * rate for rate in drifting], drifting).shown
 
 
-@pytest.mark.parametrize("changes, compared, words", [
-    ({}, FAST, "the training step"),
-    ({}, SLOW, "what training and input share"),
-    ({"pipeline": 700.0, "decode": 800.0}, SLOW, "the input pipeline, and in it decoding"),
-    ({"pipeline": 700.0, "read": 750.0}, SLOW, "the input pipeline, and in it reading"),
-    ({"pipeline": 700.0}, SLOW, "the input pipeline, and in it cropping, resizing and normalising"),
-    ({"pipeline": 700.0, "decode": 800.0}, rates.Comparison(0.8, 0.7, 1.1, 5), "the input pipeline, and in it decoding"),
-    ({}, rates.Comparison(0.5, 0.4, 0.6, 3), "as far as these rounds show"),
-    ({}, rates.Comparison(1.2, 1.1, 1.3, 5), "the training step"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "changes, compared, words",
+    [
+        ({}, FAST, "the training step"),
+        ({}, SLOW, "what training and input share"),
+        ({"pipeline": 700.0, "decode": 800.0}, SLOW, "the input pipeline, and in it decoding"),
+        ({"pipeline": 700.0, "read": 750.0}, SLOW, "the input pipeline, and in it reading"),
+        ({"pipeline": 700.0}, SLOW, "the input pipeline, and in it cropping, resizing and normalising"),
+        (
+            {"pipeline": 700.0, "decode": 800.0},
+            rates.Comparison(0.8, 0.7, 1.1, 5),
+            "the input pipeline, and in it decoding",
+        ),
+        ({}, rates.Comparison(0.5, 0.4, 0.6, 3), "as far as these rounds show"),
+        ({}, rates.Comparison(1.2, 1.1, 1.3, 5), "the training step"),
+    ],
+)
 def test_the_bottleneck_follows_from_the_figures(changes, compared, words):
     assert words in input_pipeline.bottleneck({**MEDIANS, **changes}, compared)
 
@@ -68,18 +82,25 @@ def large_images(tmp_path):
 
 def test_a_pipeline_that_cannot_keep_up_is_named(tiny_config, large_images):
     pytest.importorskip("mxnet")
-    config = with_changes(tiny_config, hyperparameters={"batch_size": 4}, input_pipeline={"roi_decode": False},
-                          data={"folder": str(large_images), "train_samples": 64})  # fmt: skip
+    config = with_changes(
+        tiny_config,
+        hyperparameters={"batch_size": 4},
+        input_pipeline={"roi_decode": False},
+        data={"folder": str(large_images), "train_samples": 64},
+    )
     rank = measurable.load("mxnet")(config)
     report = input_pipeline.measure(config, Meter(config, rank), rank, seconds=5, rounds=5)
     rank.close()
     median = {name: rate.median for name, rate in report.images_per_second.items()}
     assert median["read"] > 5 * median["decode"]
     assert median["pipeline"] < median["synthetic"] and median["real"] < median["synthetic"]
-    # In which part of it depends on what else the machine does; MEDIANS above say how the part follows from the figures.
+    # In which part of it depends on what else the machine does; MEDIANS above say how the part follows from
+    # the figures.
     assert report.bottleneck.startswith("the input pipeline, and in it ")
     assert report.waiting.reader_ratio > 0.3
-    assert report.waiting.reader_cost_s == pytest.approx(report.waiting.reader_ratio * report.waiting.batch_cost_s, rel=0.3)
+    assert report.waiting.reader_cost_s == pytest.approx(
+        report.waiting.reader_ratio * report.waiting.batch_cost_s, rel=0.3
+    )
     assert report.waiting.images_per_second == pytest.approx(4 / report.waiting.batch_cost_s, rel=0.3)
 
 
@@ -93,7 +114,10 @@ def test_a_batch_that_no_rank_can_fill_is_refused(tiny_config):
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_the_command_measures_all_ranks_and_says_what_it_found(tiny_environment, ranks):
     pytest.importorskip("mxnet")
-    environ = {**{name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}, **tiny_environment}
+    environ = {
+        **{name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ},
+        **tiny_environment,
+    }
     if ranks == 2:
         environ.update(DGXNGPU="2", BATCHSIZE="8")
     command = [sys.executable, "-m", "rn50", "bench", "input", "--seconds", "2", "--rounds", "2"]
@@ -113,9 +137,17 @@ def test_the_command_measures_all_ranks_and_says_what_it_found(tiny_environment,
 
 
 def test_data_that_are_not_there_are_named(tiny_environment):
-    environ = {**{name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}, **tiny_environment}
-    said = subprocess.run([sys.executable, "-m", "rn50", "bench", "input"], env={**environ, "DATADIR": "/nonexistent"},
-                          capture_output=True, text=True, timeout=60)  # fmt: skip
+    environ = {
+        **{name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ},
+        **tiny_environment,
+    }
+    said = subprocess.run(
+        [sys.executable, "-m", "rn50", "bench", "input"],
+        env={**environ, "DATADIR": "/nonexistent"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert said.returncode == 2 and said.stdout == ""
     [line] = said.stderr.splitlines()
     assert line.startswith("rn50: /nonexistent: ") and "set DATADIR" in line

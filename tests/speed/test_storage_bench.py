@@ -50,7 +50,9 @@ def test_both_orders_read_every_byte_once(file, folder):
     assert covered(blocks) == covered(records) == (0, size)
     assert len(blocks) == -(-size // storage.BLOCK_BYTES) and len(records) == file.records == RECORDS
     _, offsets = recordio.read_index(folder / "train.idx")
-    assert {begin for begin, _ in records} == set(offsets.tolist()) and max(size for _, size in records) > 10_000
+    assert {begin for begin, _ in records} == set(offsets.tolist()) and max(
+        size for _, size in records
+    ) > 10_000
     assert records == file.shuffled(3) != file.shuffled(4) and records != sorted(records)
     assert file.read(records, seconds=60)[0] == RECORDS
 
@@ -76,7 +78,10 @@ def test_cold_is_cold_and_warm_is_warm(file):
 
 def test_that_cold_was_not_cold_is_said(folder, file):
     forgotten(file)
-    with open(folder / "train.rec", "rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+    with (
+        open(folder / "train.rec", "rb") as stream,
+        mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
+    ):
         assert sum(mapped[::4096]) > 0  # as a run has it that reads it just now
         [measured] = storage.measure([folder], seconds=0.5, rounds=1)
     assert measured.stayed > storage.FORGOTTEN
@@ -97,7 +102,9 @@ def test_the_difference_is_told_in_seconds_an_epoch(folder, tmp_path):
     assert storage.rows([slow, fast])[0].meaning == "5 s faster"
     wavering = made_up(tmp_path, [1e8, 3e8, 1e8, 1e8, 1e8])
     assert storage.rows([fast, wavering])[0].meaning == "none shown"
-    assert storage.rows([made_up(folder, [2e8]), made_up(tmp_path, [1e8])])[0].meaning == "none shown"  # one round
+    assert (
+        storage.rows([made_up(folder, [2e8]), made_up(tmp_path, [1e8])])[0].meaning == "none shown"
+    )  # one round
     assert storage.rows([fast])[0].meaning == ""
     out = io.StringIO()
     storage.show([fast, made_up(tmp_path, [1e8] * 5, size=5)], Terminal(file=out))
@@ -105,8 +112,12 @@ def test_the_difference_is_told_in_seconds_an_epoch(folder, tmp_path):
 
 
 def command(*arguments):
-    return subprocess.run([sys.executable, "-m", "rn50", "bench", "storage", *map(str, arguments)],
-                          capture_output=True, text=True, timeout=60)  # fmt: skip
+    return subprocess.run(
+        [sys.executable, "-m", "rn50", "bench", "storage", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
 
 
 def test_the_command_compares_two_folders(folder, tmp_path):
@@ -129,7 +140,11 @@ def test_what_cannot_be_read_is_named(folder, tmp_path):
     nowhere = f"{tmp_path}/train.rec: No such file or directory; name a folder with train.rec and train.idx"
     for arguments, words in (((tmp_path,), nowhere), ((folder, folder), "the same file")):
         said = command(*arguments)
-        assert (said.returncode, said.stdout) == (2, "") and words in said.stderr and len(said.stderr.splitlines()) == 1
+        assert (
+            (said.returncode, said.stdout) == (2, "")
+            and words in said.stderr
+            and len(said.stderr.splitlines()) == 1
+        )
     (tmp_path / "train.rec").write_bytes((folder / "train.rec").read_bytes()[:1000])
     with pytest.raises(UserError, match=r"train\.idx: cannot be read"):
         storage.TrainingFile(tmp_path)

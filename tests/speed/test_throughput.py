@@ -1,4 +1,5 @@
-"""The matrix of training throughput: real jobs on the tiny set, a cell that does not fit into memory, what a user can mend."""
+"""The matrix of training throughput: real jobs on the tiny set, a cell that does not fit into memory, what a
+user can mend."""
 
 import json
 import os
@@ -25,8 +26,25 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 def bench_throughput(environment, folder, *options, memory=None):
     """The command, ended; ``memory`` limits the address space of its processes, in bytes."""
     return subprocess.run(
-        [sys.executable, "-m", "rn50", "bench", "throughput", "-o", str(folder), "--seconds", "1", "--rounds", "2", *options],
-        cwd=str(ROOT), env={**os.environ, **environment}, capture_output=True, text=True, timeout=300,
+        [
+            sys.executable,
+            "-m",
+            "rn50",
+            "bench",
+            "throughput",
+            "-o",
+            str(folder),
+            "--seconds",
+            "1",
+            "--rounds",
+            "2",
+            *options,
+        ],
+        cwd=str(ROOT),
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
         preexec_fn=(lambda: resource.setrlimit(resource.RLIMIT_AS, (memory, memory))) if memory else None,
     )
 
@@ -43,12 +61,27 @@ def zoo_installed(framework):
 @pytest.mark.parametrize("framework", sorted(FRAMEWORKS))
 def test_every_cell_has_its_figures(tiny_environment, tmp_path, framework):
     installed(framework)
-    done = bench_throughput(tiny_environment, tmp_path / "to", "--frameworks", framework, "--ranks", "2,1", "--batch-sizes",
-                            "8,16", "--published", "--json")
+    done = bench_throughput(
+        tiny_environment,
+        tmp_path / "to",
+        "--frameworks",
+        framework,
+        "--ranks",
+        "2,1",
+        "--batch-sizes",
+        "8,16",
+        "--published",
+        "--json",
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     told = json.loads(done.stdout)
     assert documented.differences("bench throughput", told) == []
-    assert [(each["ranks"], each["batch_size"]) for each in told["cells"]] == [(1, 8), (1, 16), (2, 8), (2, 16)]
+    assert [(each["ranks"], each["batch_size"]) for each in told["cells"]] == [
+        (1, 8),
+        (1, 16),
+        (2, 8),
+        (2, 16),
+    ]
     for each in told["cells"]:
         assert each["framework"] == framework and each["precision"] == "float32" and not each["failure"]
         assert each["model"] == OURS and each["image_size"] == 32
@@ -72,13 +105,28 @@ def test_every_cell_has_its_figures(tiny_environment, tmp_path, framework):
 @pytest.mark.parametrize("framework", sorted(FRAMEWORKS))
 def test_models_of_the_zoo_stand_beside_ours(tiny_environment, tmp_path, framework):
     zoo_installed(framework)
-    done = bench_throughput(tiny_environment, tmp_path, "--frameworks", framework, "--models", "ours,SqueezeNet1.1",
-                      "--batch-sizes", "4,2")
+    done = bench_throughput(
+        tiny_environment,
+        tmp_path,
+        "--frameworks",
+        framework,
+        "--models",
+        "ours,SqueezeNet1.1",
+        "--batch-sizes",
+        "4,2",
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     cells = json.loads((tmp_path / "cells.json").read_text())["cells"]
-    shown = [(each["model"], each["image_size"], each["batch_size"], sorted(each["images_per_second"])) for each in cells]
-    assert shown == [(OURS, 32, 4, ["real", "synthetic"]), (OURS, 32, 2, ["real", "synthetic"]),
-                     ("squeezenet1_1", 224, 4, ["synthetic"]), ("squeezenet1_1", 224, 2, ["synthetic"])]
+    shown = [
+        (each["model"], each["image_size"], each["batch_size"], sorted(each["images_per_second"]))
+        for each in cells
+    ]
+    assert shown == [
+        (OURS, 32, 4, ["real", "synthetic"]),
+        (OURS, 32, 2, ["real", "synthetic"]),
+        ("squeezenet1_1", 224, 4, ["synthetic"]),
+        ("squeezenet1_1", 224, 2, ["synthetic"]),
+    ]
     report, picture = (tmp_path / "report.md").read_text(), (tmp_path / "curve.svg").read_text()
     assert f"squeezenet1_1 of {framework} 224x224" in report and "| squeezenet1_1 |" in report
     assert picture.endswith("</svg>\n") and f"{framework} squeezenet1_1 float32, synthetic data" in picture
@@ -87,8 +135,16 @@ def test_models_of_the_zoo_stand_beside_ours(tiny_environment, tmp_path, framewo
 
 def test_the_precision_that_auto_became_is_told(tiny_environment, tmp_path):
     zoo_installed("mxnet")
-    done = bench_throughput({**tiny_environment, "PRECISION": "auto"}, tmp_path, "--models", "ours,squeezenet1.1",
-                            "--batch-sizes", "4", "--data", "synthetic")
+    done = bench_throughput(
+        {**tiny_environment, "PRECISION": "auto"},
+        tmp_path,
+        "--models",
+        "ours,squeezenet1.1",
+        "--batch-sizes",
+        "4",
+        "--data",
+        "synthetic",
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     for each in json.loads((tmp_path / "cells.json").read_text())["cells"]:
         taken = each["precision"].split()[0]
@@ -99,24 +155,45 @@ def test_the_precision_that_auto_became_is_told(tiny_environment, tmp_path):
 
 def test_a_precision_that_one_framework_lacks_is_a_cell(tiny_environment, tmp_path):
     installed("mxnet"), installed("paddle")
-    done = bench_throughput(tiny_environment, tmp_path, "--frameworks", "mxnet,paddle", "--precisions", "float32,bfloat16",
-                            "--data", "synthetic")
+    done = bench_throughput(
+        tiny_environment,
+        tmp_path,
+        "--frameworks",
+        "mxnet,paddle",
+        "--precisions",
+        "float32,bfloat16",
+        "--data",
+        "synthetic",
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     cells = json.loads((tmp_path / "cells.json").read_text())["cells"]
     assert [(each["framework"], each["precision"], each["failure"]) for each in cells] == [
-        ("mxnet", "float32", ""), ("mxnet", "bfloat16", ""), ("paddle", "float32", ""), ("paddle", "bfloat16", "not on a CPU")]
+        ("mxnet", "float32", ""),
+        ("mxnet", "bfloat16", ""),
+        ("paddle", "float32", ""),
+        ("paddle", "bfloat16", "not on a CPU"),
+    ]
     assert cells[3]["log"] == "" and not cells[3]["images_per_second"]
     assert len(list(tmp_path.glob("*.log"))) == 3
     report = (tmp_path / "report.md").read_text()
     assert "| framework | float32, 1 rank, batch 16 | bfloat16, 1 rank, batch 16 |" in report
-    assert re.search(r"^\| paddle \| \[[\d.]+\]\(paddle_ours_float32_16_1.log\) \| not on a CPU \|$", report, re.MULTILINE)
+    assert re.search(
+        r"^\| paddle \| \[[\d.]+\]\(paddle_ours_float32_16_1.log\) \| not on a CPU \|$", report, re.MULTILINE
+    )
     assert "not on a CPU" in done.stdout
 
 
 def test_what_does_not_fit_into_memory_is_a_cell(tiny_environment, tmp_path):
     installed("mxnet")
-    done = bench_throughput({**tiny_environment, "IMAGE_SIZE": "1024", "EVAL_RESIZE": "1100"}, tmp_path, "--batch-sizes", "1,203",
-                      "--data", "synthetic", memory=6 << 30)
+    done = bench_throughput(
+        {**tiny_environment, "IMAGE_SIZE": "1024", "EVAL_RESIZE": "1100"},
+        tmp_path,
+        "--batch-sizes",
+        "1,203",
+        "--data",
+        "synthetic",
+        memory=6 << 30,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     fits, does_not = json.loads((tmp_path / "cells.json").read_text())["cells"]
     assert fits["images_per_second"]["synthetic"]["median"] > 0
@@ -136,22 +213,43 @@ def test_a_cell_that_fails_is_told_and_the_others_are_measured(tiny_environment,
     assert "train.idx" in only["failure"]
 
 
-@pytest.mark.parametrize("options, environ, says", [
-    (("--frameworks", "caffe"), {}, "'caffe' is none of mxnet, paddle, pytorch"),
-    (("--batch-sizes", "8,0"), {}, "0 is not in the range 1 to 1,000,000"),
-    (("--batch-sizes", "9999"), {}, "BATCHSIZE=9999"),
-    (("--precisions", "float16"), {}, "with FRAMEWORK=mxnet and DEVICE=cpu PRECISION is auto or float32"),
-    (("--precisions", "float32,float16"), {}, "with FRAMEWORK=mxnet and DEVICE=cpu PRECISION is auto or float32"),
-    (("--frameworks", "mxnet,paddle", "--precisions", "float16"), {},
-     "--precisions: float16 on a CPU is in none of mxnet, paddle; they have float32, bfloat16"),
-    (("--frameworks", "paddle", "--precisions", "bfloat16"), {},
-     "with FRAMEWORK=paddle and DEVICE=cpu PRECISION is auto or float32"),
-    (("--models", "ours,alexnit"), {}, "alexnit is in the zoo of none of mxnet; names that are close: alexnet"),
-    (("--models", "???"), {}, "there are alexnet, densenet121"),
-    (("--models", "ours,alexnet", "--data", "real"), {}, "alexnet trains on synthetic data alone; add synthetic to --data"),
-    ((), {"DATADIR": "/nowhere"}, "/nowhere: No such file or directory; set DATADIR"),
-    (("-o", "/proc/nowhere"), {}, "/proc/nowhere: cannot be made"),
-])
+@pytest.mark.parametrize(
+    "options, environ, says",
+    [
+        (("--frameworks", "caffe"), {}, "'caffe' is none of mxnet, paddle, pytorch"),
+        (("--batch-sizes", "8,0"), {}, "0 is not in the range 1 to 1,000,000"),
+        (("--batch-sizes", "9999"), {}, "BATCHSIZE=9999"),
+        (("--precisions", "float16"), {}, "with FRAMEWORK=mxnet and DEVICE=cpu PRECISION is auto or float32"),
+        (
+            ("--precisions", "float32,float16"),
+            {},
+            "with FRAMEWORK=mxnet and DEVICE=cpu PRECISION is auto or float32",
+        ),
+        (
+            ("--frameworks", "mxnet,paddle", "--precisions", "float16"),
+            {},
+            "--precisions: float16 on a CPU is in none of mxnet, paddle; they have float32, bfloat16",
+        ),
+        (
+            ("--frameworks", "paddle", "--precisions", "bfloat16"),
+            {},
+            "with FRAMEWORK=paddle and DEVICE=cpu PRECISION is auto or float32",
+        ),
+        (
+            ("--models", "ours,alexnit"),
+            {},
+            "alexnit is in the zoo of none of mxnet; names that are close: alexnet",
+        ),
+        (("--models", "???"), {}, "there are alexnet, densenet121"),
+        (
+            ("--models", "ours,alexnet", "--data", "real"),
+            {},
+            "alexnet trains on synthetic data alone; add synthetic to --data",
+        ),
+        ((), {"DATADIR": "/nowhere"}, "/nowhere: No such file or directory; set DATADIR"),
+        (("-o", "/proc/nowhere"), {}, "/proc/nowhere: cannot be made"),
+    ],
+)
 def test_what_a_user_can_mend(tiny_environment, tmp_path, options, environ, says):
     pytest.importorskip("mxnet")
     done = bench_throughput({**tiny_environment, **environ}, tmp_path, *options)
@@ -169,14 +267,21 @@ def test_scaling_is_against_the_fewest_ranks_of_the_same(tiny_config, tmp_path):
     assert [of.scaling(each, "real") for each in of.results] == [None, None, 0.75, None]
 
 
-@pytest.mark.parametrize("status, text, failure", [
-    (1, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", "out of memory"),
-    (134, "terminate called after throwing an instance of 'std::bad_alloc'", "out of memory"),
-    (137, "rn50: the training process was killed by SIGKILL, out of memory; start the run again", "out of memory"),
-    (2, "line\nrn50: DATADIR: is gone\nrn50: more", "DATADIR: is gone"),
-    (139, "", "killed by SIGSEGV"),
-    (3, "", "exit status 3"),
-])
+@pytest.mark.parametrize(
+    "status, text, failure",
+    [
+        (1, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", "out of memory"),
+        (134, "terminate called after throwing an instance of 'std::bad_alloc'", "out of memory"),
+        (
+            137,
+            "rn50: the training process was killed by SIGKILL, out of memory; start the run again",
+            "out of memory",
+        ),
+        (2, "line\nrn50: DATADIR: is gone\nrn50: more", "DATADIR: is gone"),
+        (139, "", "killed by SIGSEGV"),
+        (3, "", "exit status 3"),
+    ],
+)
 def test_why_there_is_no_figure(status, text, failure):
     assert worker.failure(status, text) == failure
 
@@ -186,13 +291,21 @@ def test_names_of_cells_tell_them_apart():
 
 
 def test_a_model_is_trained_by_the_frameworks_whose_zoo_has_it(monkeypatch):
-    zoos = {"mxnet": {"inception_v3": 299, "resnet50_v1": 224}, "pytorch": {"inception_v3": 300, "resnet50": 224}}
+    zoos = {
+        "mxnet": {"inception_v3": 299, "resnet50_v1": 224},
+        "pytorch": {"inception_v3": 300, "resnet50": 224},
+    }
     monkeypatch.setattr(measurable, "zoo", zoos.__getitem__)
     assert networks.networks(["mxnet", "pytorch"], [OURS, "InceptionV3", "resnet50"]) == [
-        ("mxnet", OURS, None), ("mxnet", "inception_v3", 299),
-        ("pytorch", OURS, None), ("pytorch", "inception_v3", 300), ("pytorch", "resnet50", 224),
+        ("mxnet", OURS, None),
+        ("mxnet", "inception_v3", 299),
+        ("pytorch", OURS, None),
+        ("pytorch", "inception_v3", 300),
+        ("pytorch", "resnet50", 224),
     ]
-    with pytest.raises(UserError, match="resnet50v is in the zoo of none of mxnet, pytorch; .* resnet50_v1, resnet50"):
+    with pytest.raises(
+        UserError, match="resnet50v is in the zoo of none of mxnet, pytorch; .* resnet50_v1, resnet50"
+    ):
         networks.networks(["mxnet", "pytorch"], ["resnet50v"])
 
 
@@ -203,11 +316,21 @@ def test_without_a_zoo_no_framework_is_imported(monkeypatch):
 
 def test_a_curve_for_each_framework_model_precision_and_kind_of_data():
     def result(model, batch, ranks, **rates):
-        return Result(Cell("mxnet", model, None, "float32", batch, ranks), {k: Rates(v, v, v) for k, v in rates.items()}, "", "")
+        return Result(
+            Cell("mxnet", model, None, "float32", batch, ranks),
+            {k: Rates(v, v, v) for k, v in rates.items()},
+            "",
+            "",
+        )
 
-    several = [result(OURS, 16, 1, synthetic=30, real=20), result(OURS, 8, 1, synthetic=10), result("alexnet", 8, 1, synthetic=5)]
+    several = [
+        result(OURS, 16, 1, synthetic=30, real=20),
+        result(OURS, 8, 1, synthetic=10),
+        result("alexnet", 8, 1, synthetic=5),
+    ]
     assert curve.lines([*several, result(OURS, 32, 1)]) == {
-        ("mxnet ours float32", "synthetic"): [(8, 10), (16, 30)], ("mxnet ours float32", "real"): [(16, 20)],
+        ("mxnet ours float32", "synthetic"): [(8, 10), (16, 30)],
+        ("mxnet ours float32", "real"): [(16, 20)],
         ("mxnet alexnet float32", "synthetic"): [(8, 5)],
     }
     assert ("mxnet ours float32, 2 ranks", "real") in curve.lines([*several, result(OURS, 8, 2, real=1)])

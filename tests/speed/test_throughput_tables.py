@@ -15,17 +15,34 @@ from rn50.terminal import Terminal
 WIDTH = 80
 
 
-def result(framework, precision="float32", batch=64, ranks=1, rate=1234.0, model=OURS, failure="", kinds=("synthetic",)):
+def result(
+    framework,
+    precision="float32",
+    batch=64,
+    ranks=1,
+    rate=1234.0,
+    model=OURS,
+    failure="",
+    kinds=("synthetic",),
+):
     rates = {} if failure else {kind: Rates(rate, rate - 1, rate + 1) for kind in kinds}
     cell = Cell(framework, model, None, precision, batch, ranks)
     return Result(cell, rates, failure, "" if failure.startswith("not on") else f"{cell.name}.log")
 
 
 THREE = [
-    result(framework, precision, batch, ranks, failure="not on a CPU" if (framework, precision) == ("paddle", "bfloat16") else "")
-    for ranks in (1, 2) for framework in ("mxnet", "pytorch", "paddle") for precision in ("float32", "bfloat16")
+    result(
+        framework,
+        precision,
+        batch,
+        ranks,
+        failure="not on a CPU" if (framework, precision) == ("paddle", "bfloat16") else "",
+    )
+    for ranks in (1, 2)
+    for framework in ("mxnet", "pytorch", "paddle")
+    for precision in ("float32", "bfloat16")
     for batch in (32, 64)
-]  # fmt: skip
+]
 
 
 @pytest.fixture
@@ -44,22 +61,39 @@ def lines(console):
 def test_rows_are_frameworks_and_columns_precision_ranks_and_batch():
     columns = tables.columns(THREE)
     assert [each.heading for each in columns[:3]] == [
-        ("float32", "1 rank", "batch 32"), ("float32", "1 rank", "batch 64"), ("float32", "2 ranks", "batch 32")]
+        ("float32", "1 rank", "batch 32"),
+        ("float32", "1 rank", "batch 64"),
+        ("float32", "2 ranks", "batch 32"),
+    ]
     assert [each.precision for each in columns] == ["float32"] * 4 + ["bfloat16"] * 4
     assert list(tables.overview(THREE, "synthetic", columns, lambda text, of: f"{text}@{of.log}"))[2] == [
-        "paddle", *(f"1,234@paddle_ours_float32_{batch}_{ranks}.log" for ranks in (1, 2) for batch in (32, 64)),
-        *["not on a CPU@"] * 4]
+        "paddle",
+        *(f"1,234@paddle_ours_float32_{batch}_{ranks}.log" for ranks in (1, 2) for batch in (32, 64)),
+        *["not on a CPU@"] * 4,
+    ]
 
 
 def test_what_has_no_figure_is_told_in_a_word_and_what_was_not_measured_is_empty():
-    results = [result("mxnet", kinds=("synthetic", "real")), result("mxnet", "bfloat16", failure="DATADIR: a long story"),
-               result("mxnet", model="alexnet", rate=3.14159), result("paddle", failure="out of memory")]
+    results = [
+        result("mxnet", kinds=("synthetic", "real")),
+        result("mxnet", "bfloat16", failure="DATADIR: a long story"),
+        result("mxnet", model="alexnet", rate=3.14159),
+        result("paddle", failure="out of memory"),
+    ]
     columns = tables.columns(results)
     rows = list(tables.overview(results, "synthetic", columns, lambda text, _: text))
-    assert rows == [["mxnet ours", "1,234", "failed"], ["mxnet alexnet", "3.1", ""], ["paddle ours", "out of memory", ""]]
-    assert [row[0] for row in tables.overview(results, "real", columns, lambda text, _: text)] == ["mxnet ours", "paddle ours"]
+    assert rows == [
+        ["mxnet ours", "1,234", "failed"],
+        ["mxnet alexnet", "3.1", ""],
+        ["paddle ours", "out of memory", ""],
+    ]
+    assert [row[0] for row in tables.overview(results, "real", columns, lambda text, _: text)] == [
+        "mxnet ours",
+        "paddle ours",
+    ]
     assert ["mxnet ours", "bfloat16", "64", "1", "", "DATADIR: a long story", ""] in list(
-        tables.details(results, "synthetic", lambda *_: None))
+        tables.details(results, "synthetic", lambda *_: None)
+    )
 
 
 def test_an_overview_that_is_too_wide_becomes_tables_of_like_size(terminal):
@@ -74,16 +108,35 @@ def test_an_overview_that_is_too_wide_becomes_tables_of_like_size(terminal):
 def test_the_table_of_the_documents_fits(terminal):
     tables.print_overview([each for each in THREE if each.cell.batch_size == 64], "synthetic", terminal)
     (heading,) = [line for line in lines(terminal) if "float" in line]
-    assert heading.split(" ┃ ")[1:] and re.findall(r"\w+", heading) == ["float32", "float32", "bfloat16", "bfloat16"]
+    assert heading.split(" ┃ ")[1:] and re.findall(r"\w+", heading) == [
+        "float32",
+        "float32",
+        "bfloat16",
+        "bfloat16",
+    ]
 
 
 @pytest.mark.parametrize("model", [OURS, "shufflenet_v2_x0_25"])
 def test_details_fold_between_words(terminal, model):
-    results = [each._replace(cell=each.cell._replace(model=model, precision=f"{each.cell.precision} (auto)")) for each in THREE]
+    results = [
+        each._replace(cell=each.cell._replace(model=model, precision=f"{each.cell.precision} (auto)"))
+        for each in THREE
+    ]
     rows = list(tables.details(results, "synthetic", lambda *_: 0.987))
     tables.print_table(tables.DETAILS, rows, terminal)
     text = "\n".join(lines(terminal))
-    for word in ("framework", "precision", "batch", "ranks", "median", "lowest", "highest", "scaling", "(auto)", "bfloat16"):
+    for word in (
+        "framework",
+        "precision",
+        "batch",
+        "ranks",
+        "median",
+        "lowest",
+        "highest",
+        "scaling",
+        "(auto)",
+        "bfloat16",
+    ):
         assert re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text), text
 
 

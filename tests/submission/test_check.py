@@ -18,12 +18,32 @@ LOGS = pathlib.Path(__file__).resolve().parents[2].parent / "shared" / "publishe
 pytestmark = pytest.mark.usefixtures("compliance_once")
 needs_published = pytest.mark.skipif(not LOGS.is_dir(), reason="needs the published logs")
 FIELDS = (
-    "host_processors_per_node", "host_processor_model_name", "host_processor_core_count", "host_processor_vcpu_count",
-    "host_processor_frequency", "host_processor_caches", "host_processor_interconnect", "host_memory_capacity",
-    "host_storage_type", "host_storage_capacity", "host_networking", "host_networking_topology", "host_memory_configuration",
-    "accelerator_model_name", "accelerator_host_interconnect", "accelerator_frequency", "accelerator_on-chip_memories",
-    "accelerator_memory_configuration", "accelerator_memory_capacity", "accelerator_interconnect",
-    "accelerator_interconnect_topology", "cooling", "hw_notes", "framework", "other_software_stack", "operating_system",
+    "host_processors_per_node",
+    "host_processor_model_name",
+    "host_processor_core_count",
+    "host_processor_vcpu_count",
+    "host_processor_frequency",
+    "host_processor_caches",
+    "host_processor_interconnect",
+    "host_memory_capacity",
+    "host_storage_type",
+    "host_storage_capacity",
+    "host_networking",
+    "host_networking_topology",
+    "host_memory_configuration",
+    "accelerator_model_name",
+    "accelerator_host_interconnect",
+    "accelerator_frequency",
+    "accelerator_on-chip_memories",
+    "accelerator_memory_configuration",
+    "accelerator_memory_capacity",
+    "accelerator_interconnect",
+    "accelerator_interconnect_topology",
+    "cooling",
+    "hw_notes",
+    "framework",
+    "other_software_stack",
+    "operating_system",
     "sw_notes",
 )
 
@@ -36,7 +56,9 @@ def logs(tmp_path_factory):
 
 
 def write(folder, number, seed):
-    return imagenet_run.write(folder / f"result_{number}.txt", seed=seed, epoch_ms=imagenet_run.EPOCH_MS + 10 * number)
+    return imagenet_run.write(
+        folder / f"result_{number}.txt", seed=seed, epoch_ms=imagenet_run.EPOCH_MS + 10 * number
+    )
 
 
 @pytest.fixture
@@ -52,8 +74,14 @@ def system(tmp_path, logs):
 
 def describe(folder, **changes):
     fields = {
-        "submitter": "Somebody", "division": "closed", "status": "Available on-premise", "system_name": "box",
-        "number_of_nodes": "1", "accelerators_per_node": "8", **dict.fromkeys(FIELDS, ""), **changes,
+        "submitter": "Somebody",
+        "division": "closed",
+        "status": "Available on-premise",
+        "system_name": "box",
+        "number_of_nodes": "1",
+        "accelerators_per_node": "8",
+        **dict.fromkeys(FIELDS, ""),
+        **changes,
     }
     description = tree.place(folder).description
     description.parent.mkdir(exist_ok=True)
@@ -89,7 +117,9 @@ def test_a_good_system_passes_every_checker_and_is_left_as_it_was(system):
     report = check.check([system.parents[2]])
     assert report.ok and report.findings == ()
     assert {verdict.ruleset for verdict in report.verdicts} == {"1.1.0"}  # that of the folder's name
-    assert snapshot(system.parents[3]) == before  # scaling.json, which the RCP checker writes, went to the copy
+    assert (
+        snapshot(system.parents[3]) == before
+    )  # scaling.json, which the RCP checker writes, went to the copy
 
 
 def test_a_good_system_passes_the_first_and_the_last_ruleset(system):
@@ -102,7 +132,11 @@ def test_seeds(system):
     report = check.check([system])
     assert any("seed 5 is that of result_0.txt too" in message for message in errors(report))
     [official] = [finding for finding in report.findings if finding.rule == "seed checker 1.1.0"]
-    assert official.file.name == "result_1.txt" and official.line == 8 and "seed 5 is that of another run" in official.message
+    assert (
+        official.file.name == "result_1.txt"
+        and official.line == 8
+        and "seed 5 is that of another run" in official.message
+    )
     assert any(finding.rule == "package checker 1.1.0" for finding in report.findings)
 
 
@@ -115,17 +149,24 @@ def test_names_that_look_like_parts_of_a_message_change_no_finding(system):
     (organisation / "systems" / "box.json").rename(organisation / "systems" / "bo: x; y.json")
     odd = (organisation / "results" / "box").rename(organisation / "results" / "bo: x; y") / "resnet"
     found = check.check([odd]).findings
-    assert {each.rule for each in plain} >= {"seed checker 1.1.0", "package checker 1.1.0", "system description checker 1.1.0"}
+    assert {each.rule for each in plain} >= {
+        "seed checker 1.1.0",
+        "package checker 1.1.0",
+        "system description checker 1.1.0",
+    }
     assert [each.message.replace("bo: x; y", "box") for each in found] == [each.message for each in plain]
-    assert [str(each.file).replace("So: me; body", "Somebody").replace("bo: x; y", "box") for each in found] == [
-        str(each.file) for each in plain]
+    assert [
+        str(each.file).replace("So: me; body", "Somebody").replace("bo: x; y", "box") for each in found
+    ] == [str(each.file) for each in plain]
 
 
 def test_seeds_that_were_chosen_are_a_warning(tmp_path):
     files = [write(tmp_path, i, i + 1) for i in range(5)]
     report = check.check(files, ["1.0.0"])
     assert report.ok
-    assert [(f.severity, f.message) for f in report.findings] == [(WARNING, "the seeds are 1 to 5, as if they had been chosen")]
+    assert [(f.severity, f.message) for f in report.findings] == [
+        (WARNING, "the seeds are 1 to 5, as if they had been chosen")
+    ]
 
 
 def test_too_fast_a_convergence(system):
@@ -133,7 +174,9 @@ def test_too_fast_a_convergence(system):
         for last in range(3, 36, 4):  # every evaluation 12 epochs earlier
             replace(file, f'"epoch_num": {last}}}', f'"epoch_num": {max(last - 12, 0)}}}')
     report = check.check([system])
-    assert "the RCP check failed (RCP found): the runs need 23 epochs, fewer than chance allows" in errors(report)
+    assert "the RCP check failed (RCP found): the runs need 23 epochs, fewer than chance allows" in errors(
+        report
+    )
 
 
 def test_a_word_that_misleads_the_rcp_checker_is_named_and_its_crash_reported(system):
@@ -160,13 +203,16 @@ def test_two_that_missed_the_target(system):
     assert any("the RCP check failed (Insufficient convergence)" in message for message in found)
 
 
-@pytest.mark.parametrize("changes, ruleset, says", [
-    ({"division": "Closed"}, "1.1.0", "division is 'Closed': the package checker then skips seeds"),
-    ({"division": "open"}, "1.1.0", "division is open, but the logs say closed"),
-    ({"cooling": None}, "1.1.0", "Missing field cooling"),
-    ({"status": "onprem"}, "4.0.0", "Field status contains a non valid value: onprem"),
-    ({"accelerators_per_node": 8}, "1.1.0", "the checker crashed: TypeError"),
-])
+@pytest.mark.parametrize(
+    "changes, ruleset, says",
+    [
+        ({"division": "Closed"}, "1.1.0", "division is 'Closed': the package checker then skips seeds"),
+        ({"division": "open"}, "1.1.0", "division is open, but the logs say closed"),
+        ({"cooling": None}, "1.1.0", "Missing field cooling"),
+        ({"status": "onprem"}, "4.0.0", "Field status contains a non valid value: onprem"),
+        ({"accelerators_per_node": 8}, "1.1.0", "the checker crashed: TypeError"),
+    ],
+)
 def test_descriptions(system, changes, ruleset, says):
     describe(system, **changes)
     report = check.check([system], [ruleset])
@@ -174,9 +220,15 @@ def test_descriptions(system, changes, ruleset, says):
     assert any(message.startswith(says) for message in errors(report)), errors(report)
 
 
-@pytest.mark.parametrize("text, says", [
-    (None, "cannot be read"), ("{half", "no JSON"), ("[" * 99_999, "no JSON (nested deeper"), ("[]", "not a JSON object"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text, says",
+    [
+        (None, "cannot be read"),
+        ("{half", "no JSON"),
+        ("[" * 99_999, "no JSON (nested deeper"),
+        ("[]", "not a JSON object"),
+    ],
+)
 def test_descriptions_that_are_none(system, text, says):
     description = tree.place(system).description
     description.unlink()
@@ -184,11 +236,16 @@ def test_descriptions_that_are_none(system, text, says):
         description.write_text(text)
     report = check.check([system])
     assert any(message.startswith(says) for message in errors(report)), errors(report)
-    assert any(finding.rule == "package checker 1.1.0" and "crashed" in finding.message for finding in report.findings)
+    assert any(
+        finding.rule == "package checker 1.1.0" and "crashed" in finding.message
+        for finding in report.findings
+    )
 
 
 def label(file):
-    replace(file, '"submission_platform", "value": "', f'"submission_platform", "value": "{rules.NOT_A_RESULT} ')
+    replace(
+        file, '"submission_platform", "value": "', f'"submission_platform", "value": "{rules.NOT_A_RESULT} '
+    )
 
 
 def test_a_demo_in_a_tree_is_named(system):
@@ -199,7 +256,11 @@ def test_a_demo_in_a_tree_is_named(system):
 
 def test_a_demo_as_bare_files_holds(logs, tmp_path):
     for log in logs:
-        text = log.read_text().replace('"value": 1281167', '"value": 10000').replace('"value": 3264', '"value": 64')
+        text = (
+            log.read_text()
+            .replace('"value": 1281167', '"value": 10000')
+            .replace('"value": 3264', '"value": 64')
+        )
         (tmp_path / log.name).write_text(text)
         label(tmp_path / log.name)
     report = check.check([tmp_path])
@@ -209,15 +270,23 @@ def test_a_demo_as_bare_files_holds(logs, tmp_path):
 
 def test_what_several_rulesets_say_alike_is_said_once(system):
     describe(system, cooling=None)
-    found = [finding for finding in check.check([system], ["1.0.0", "1.1.0"]).findings if "cooling" in finding.message]
+    found = [
+        finding
+        for finding in check.check([system], ["1.0.0", "1.1.0"]).findings
+        if "cooling" in finding.message
+    ]
     assert [finding.rule for finding in found] == ["system description checker 1.0.0, 1.1.0"]
 
 
 def test_a_checker_that_is_not_there_is_no_pass(system, monkeypatch):
     monkeypatch.setattr(package_checks.sys, "executable", shutil.which("false"))
     place = tree.place(system)
-    found = package_checks.check_tree(place, [run.log for run in check._read(sorted(system.iterdir()), [])], ["1.1.0"])
-    assert len(found) == 4 and all("the checker crashed: it wrote nothing" in finding.message for finding in found)
+    found = package_checks.check_tree(
+        place, [run.log for run in check._read(sorted(system.iterdir()), [])], ["1.1.0"]
+    )
+    assert len(found) == 4 and all(
+        "the checker crashed: it wrote nothing" in finding.message for finding in found
+    )
 
 
 def test_json_and_table(system):
@@ -242,12 +311,16 @@ def test_json_and_table(system):
 
 PUBLISHED = {
     "v1.0/Dell/results/XE8545x4A100-SXM-80GB": {("eval_samples is 49,999, not 50,000", WARNING): 5},
-    "v1.0/Google/results/tpu-v4-256-JAX-Distributed-Shampoo": {("the RCP check failed (RCP found)", WARNING): 1},
+    "v1.0/Google/results/tpu-v4-256-JAX-Distributed-Shampoo": {
+        ("the RCP check failed (RCP found)", WARNING): 1
+    },
     "v1.0/Inspur/results/nf5488a5_mxnet": {("missed the target: its best accuracy is 0.75840", WARNING): 1},
     "v1.0/Inspur/results/nf5688m6_mxnet": {},
     "v1.0/Intel/results/1-node-8s-8380H-tensorflow": {
-        ("missed the target: its best accuracy is 0.75856", WARNING): 1, ("the status of run_stop is 'fail'", WARNING): 1,
-        ("eval_samples is 3,125, not 50,000", WARNING): 5, ("gradient_accumulation_steps comes after run_stop", WARNING): 5,
+        ("missed the target: its best accuracy is 0.75856", WARNING): 1,
+        ("the status of run_stop is 'fail'", WARNING): 1,
+        ("eval_samples is 3,125, not 50,000", WARNING): 5,
+        ("gradient_accumulation_steps comes after run_stop", WARNING): 5,
     },
     "v1.1/Baidu/results/1_node_8_A100_PaddlePaddle": {
         ("weights_initialization does not name the 161 tensors", ERROR): 5,
@@ -255,10 +328,12 @@ PUBLISHED = {
         ("5 files do not comply, and only one may", ERROR): 1,
     },
     "v2.0/Dell/results/2xXE8545x4A100-SXM-40GB": {
-        ("missed the target: its best accuracy is 0.75894", WARNING): 1, ("submission_org is logged 2 times", WARNING): 5,
+        ("missed the target: its best accuracy is 0.75894", WARNING): 1,
+        ("submission_org is logged 2 times", WARNING): 5,
     },
     "v2.1/HPE/results/HPE-ProLiant-XL675d-Gen10-Plus_A100-SXM-80GB_16N_mxnet": {
-        ("run_stop is not logged", WARNING): 1, ("eval_accuracy is not logged", WARNING): 1,
+        ("run_stop is not logged", WARNING): 1,
+        ("eval_accuracy is not logged", WARNING): 1,
     },
 }
 
@@ -276,8 +351,17 @@ def test_every_defect_of_the_published_systems_is_named(system):
 
 
 def test_a_finding_on_several_files_is_printed_once():
-    found = [Finding(WARNING, pathlib.Path(f"result_{number}.txt"), 4, "rules 3", "caches were not cleared", "clear them")
-             for number in range(3)]
+    found = [
+        Finding(
+            WARNING,
+            pathlib.Path(f"result_{number}.txt"),
+            4,
+            "rules 3",
+            "caches were not cleared",
+            "clear them",
+        )
+        for number in range(3)
+    ]
     found.append(Finding(ERROR, pathlib.Path("result_1.txt"), None, "rules 4", "no seed", "run again"))
     text = io.StringIO()
     print_findings(found, Terminal(file=text))

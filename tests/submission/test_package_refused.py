@@ -27,36 +27,60 @@ def spoil_all(results, old, new):
 
 
 REFUSED = {
-    "a run is missing": (lambda r: (r / "result_4.txt").unlink(), ["NF5688M6: 4 of 5 runs; the same ./run_experiments.sh again"]),
-    "two missed the target": (spoil_missed, ["2 runs did not reach the target (result_1.txt, result_3.txt), and one may"]),
-    "nothing beside a log": (lambda r: (r / "result_2.json").unlink(), ["result_2.json: not there, or not what rn50 saves"]),
+    "a run is missing": (
+        lambda r: (r / "result_4.txt").unlink(),
+        ["NF5688M6: 4 of 5 runs; the same ./run_experiments.sh again"],
+    ),
+    "two missed the target": (
+        spoil_missed,
+        ["2 runs did not reach the target (result_1.txt, result_3.txt), and one may"],
+    ),
+    "nothing beside a log": (
+        lambda r: (r / "result_2.json").unlink(),
+        ["result_2.json: not there, or not what rn50 saves"],
+    ),
     "something else beside a log": (
-        lambda r: (r / "result_2.json").write_text('{"config": []}'), ["result_2.json: not there, or not what rn50 saves"],
+        lambda r: (r / "result_2.json").write_text('{"config": []}'),
+        ["result_2.json: not there, or not what rn50 saves"],
     ),
     "no division": (
-        lambda r: replace(r / "result_2.txt", '"key": "submission_division", "value": "closed"', '"key": "other", "value": ""'),
+        lambda r: replace(
+            r / "result_2.txt",
+            '"key": "submission_division", "value": "closed"',
+            '"key": "other", "value": ""',
+        ),
         ["result_2.txt: submission_division is not logged"],
     ),
     "not committed": (
         lambda r: [change(log, commit="c0ffee-dirty") for log in r.glob("*.txt")],
         ["made with changes that were not committed (c0ffee-dirty)"],
     ),
-    "no commit": (lambda r: [change(log, commit=None) for log in r.glob("*.txt")], ["nobody knows which commit made it"]),
+    "no commit": (
+        lambda r: [change(log, commit=None) for log in r.glob("*.txt")],
+        ["nobody knows which commit made it"],
+    ),
     "a commit that is not here": (
         lambda r: [change(log, commit="c0ffee" * 6 + "c0ff") for log in r.glob("*.txt")],
         [f"its commit {'c0ffee' * 6}c0ff is not in ", "git fetch it"],
     ),
-    "two commits": (lambda r: change(r / "result_3.txt", commit="c0ffee"), ["commit is ", "c0ffee in result_3.txt"]),
+    "two commits": (
+        lambda r: change(r / "result_3.txt", commit="c0ffee"),
+        ["commit is ", "c0ffee in result_3.txt"],
+    ),
     "two configurations": (
         lambda r: replace(r / "result_1.json", '"threads": 5', '"threads": 6'),
-        ["not of one configuration: config / input_pipeline / threads is 5 in result_0.txt, result_2.txt", "6 in result_1.txt"],
+        [
+            "not of one configuration: config / input_pipeline / threads is 5 in result_0.txt, result_2.txt",
+            "6 in result_1.txt",
+        ],
     ),
     "two packages": (
         lambda r: replace(r / "result_1.json", '"mxnet": "1.9.1"', '"mxnet": "1.9.0", "pytest": "1.0"'),
         ["not of one configuration: packages / mxnet is 1.9.1 in", "1.9.0 in result_1.txt; make all"],
     ),
     "two learning rates": (
-        lambda r: replace(r / "result_1.txt", '"value": 10.5', '"value": 11'), ["lars_opt_base_learning_rate is 10.5 in"],
+        lambda r: replace(r / "result_1.txt", '"value": 10.5', '"value": 11'),
+        ["lars_opt_base_learning_rate is 10.5 in"],
     ),
     "two organisations": (
         lambda r: replace(r / "result_1.txt", '"Somebody"', '"Nobody"'),
@@ -70,41 +94,73 @@ REFUSED = {
         lambda r: replace(r / "result_1.json", "1007 GiB", "503 GiB"),
         ["not of one system: host_memory_capacity is 1007 GiB in", "503 GiB in result_1.txt"],
     ),
-    "somebody else": (lambda r: details(r, submitter="Nobody"), ["submitter is 'Nobody', but the results say 'Somebody'"]),
-    "a misspelled field": (
-        lambda r: details(r, coolin="air"), ["coolin is no field of a system description; did you mean cooling?"],
+    "somebody else": (
+        lambda r: details(r, submitter="Nobody"),
+        ["submitter is 'Nobody', but the results say 'Somebody'"],
     ),
-    "a list": (lambda r: details(r, system_name=["a", "b"]), ["system_name is a list or a mapping; write its value on one line"]),
-    "no number": (lambda r: details(r, host_processors_per_node="two"), ["host_processors_per_node is 'two', no whole number"]),
+    "a misspelled field": (
+        lambda r: details(r, coolin="air"),
+        ["coolin is no field of a system description; did you mean cooling?"],
+    ),
+    "a list": (
+        lambda r: details(r, system_name=["a", "b"]),
+        ["system_name is a list or a mapping; write its value on one line"],
+    ),
+    "no number": (
+        lambda r: details(r, host_processors_per_node="two"),
+        ["host_processors_per_node is 'two', no whole number"],
+    ),
     "no YAML": (
-        lambda r: (r / describe.DETAILS).write_text("cooling: air\nhw_notes: [\n"), ["system.yaml: line 3: no plain YAML ("],
+        lambda r: (r / describe.DETAILS).write_text("cooling: air\nhw_notes: [\n"),
+        ["system.yaml: line 3: no plain YAML ("],
     ),
     "a YAML bomb": (
         lambda r: (r / describe.DETAILS).write_text("hw_notes: &a [x, x]\nsw_notes: [*a, *a]\n"),
         ["system.yaml: line 2: no plain YAML (an alias)"],
     ),
-    "deep YAML": (lambda r: (r / describe.DETAILS).write_text("cooling: " + "[" * 9999), ["system.yaml: line 1: ", "nested"]),
-    "a pipe for details": (
-        lambda r: ((r / describe.DETAILS).unlink(), os.mkfifo(r / describe.DETAILS)), ["system.yaml: is a pipe, no regular file"],
+    "deep YAML": (
+        lambda r: (r / describe.DETAILS).write_text("cooling: " + "[" * 9999),
+        ["system.yaml: line 1: ", "nested"],
     ),
-    "deep JSON": (lambda r: (r / "result_2.json").write_text("[" * 99_999), ["result_2.json: not there, or not what rn50 saves"]),
+    "a pipe for details": (
+        lambda r: ((r / describe.DETAILS).unlink(), os.mkfifo(r / describe.DETAILS)),
+        ["system.yaml: is a pipe, no regular file"],
+    ),
+    "deep JSON": (
+        lambda r: (r / "result_2.json").write_text("[" * 99_999),
+        ["result_2.json: not there, or not what rn50 saves"],
+    ),
     "a pipe beside a log": (
         lambda r: ((r / "result_2.json").unlink(), os.mkfifo(r / "result_2.json")),
         ["result_2.json: not there, or not what rn50 saves"],
     ),
-    **{f"a saved {name}": (
-        lambda r, facts=facts: change(r / "result_2.txt", **facts), ["result_2.json: not there, or not what rn50 saves"],
-    ) for name, facts in {
-        "commit that is no text": {"commit": 7}, "commit that is an option": {"commit": "--git-dir"},
-        "version that is no text": {"packages": {"mxnet": None}}, "machine that is a list": {"system": ["8xA100"]},
-        "variable that is a command": {"environment": {"A=1; touch x; B": "1"}},
-        "configuration without ranks": {"config": {"run": {"framework": "mxnet", "device": "gpu", "system": "x"}}},
-    }.items()},
-    "no fields": (lambda r: (r / describe.DETAILS).write_text("air-cooled"), ["system.yaml: no fields and values"]),
+    **{
+        f"a saved {name}": (
+            lambda r, facts=facts: change(r / "result_2.txt", **facts),
+            ["result_2.json: not there, or not what rn50 saves"],
+        )
+        for name, facts in {
+            "commit that is no text": {"commit": 7},
+            "commit that is an option": {"commit": "--git-dir"},
+            "version that is no text": {"packages": {"mxnet": None}},
+            "machine that is a list": {"system": ["8xA100"]},
+            "variable that is a command": {"environment": {"A=1; touch x; B": "1"}},
+            "configuration without ranks": {
+                "config": {"run": {"framework": "mxnet", "device": "gpu", "system": "x"}}
+            },
+        }.items()
+    },
+    "no fields": (
+        lambda r: (r / describe.DETAILS).write_text("air-cooled"),
+        ["system.yaml: no fields and values"],
+    ),
     "no details": (
         lambda r: (r / describe.DETAILS).unlink(),
-        [f"system.yaml: {field} is missing: no machine tells it, or this one did not; add a line as in  {field}: "
-         for field in DETAILS],
+        [
+            f"system.yaml: {field} is missing: no machine tells it, or this one did not; add a line as in  "
+            f"{field}: "
+            for field in DETAILS
+        ],
     ),
 }
 
@@ -118,7 +174,9 @@ def test_what_is_incomplete_is_refused_and_leaves_nothing_behind(results, checko
         packaged(results, tmp_path / "submission", checkout)
     for words in says:
         assert words in str(refused.value)
-    assert len(str(refused.value).splitlines()) == (len(DETAILS) if spoiled == "no details" else 1), str(refused.value)
+    assert len(str(refused.value).splitlines()) == (len(DETAILS) if spoiled == "no details" else 1), str(
+        refused.value
+    )
     assert snapshot(tmp_path) == before and not (tmp_path / "submission").exists()
 
 
@@ -146,7 +204,9 @@ def test_runs_that_saved_no_machine_are_said_to_be_of_this_one(results, machine)
     described = describe.describe(result, None, lambda: machine)
     assert described.problems == () and described.fields["host_memory_capacity"] == "1007 GiB"
     [warning] = described.warnings
-    assert warning.endswith("its runs saved nothing of their machine, so this one is described; is it the same?")
+    assert warning.endswith(
+        "its runs saved nothing of their machine, so this one is described; is it the same?"
+    )
 
 
 def test_names_from_files_stay_in_the_tree(results, checkout, tmp_path):
@@ -183,12 +243,18 @@ def test_a_signal_leaves_nothing_behind(results, checkout, tmp_path, monkeypatch
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.parametrize("framework, device, ranks, installs", (
-    ("pytorch", "gpu", 8, ["pytorch-gpu"]), ("pytorch", "cpu", 2, ["pytorch-cpu"]),
-    ("paddle", "cpu", 2, ["paddle-cpu"]), ("paddle", "gpu", 8, ["paddle-gpu"]), ("mxnet", "cpu", 1, ["mxnet-cpu"]),
-    ("mxnet", "gpu", 8, ["mxnet-cu112", "horovod-build", "horovod-nccl"]),
-    ("mxnet", "cpu", 2, ["mxnet-cpu", "horovod-build", "horovod"]),
-))  # fmt: skip
+@pytest.mark.parametrize(
+    "framework, device, ranks, installs",
+    (
+        ("pytorch", "gpu", 8, ["pytorch-gpu"]),
+        ("pytorch", "cpu", 2, ["pytorch-cpu"]),
+        ("paddle", "cpu", 2, ["paddle-cpu"]),
+        ("paddle", "gpu", 8, ["paddle-gpu"]),
+        ("mxnet", "cpu", 1, ["mxnet-cpu"]),
+        ("mxnet", "gpu", 8, ["mxnet-cu112", "horovod-build", "horovod-nccl"]),
+        ("mxnet", "cpu", 2, ["mxnet-cpu", "horovod-build", "horovod"]),
+    ),
+)
 def test_what_the_set_up_of_a_package_installs(results, tmp_path, framework, device, ranks, installs):
     for log in results.glob("result_*.txt"):
         saved = json.loads(log.with_suffix(".json").read_text())
@@ -202,7 +268,9 @@ def test_what_the_set_up_of_a_package_installs(results, tmp_path, framework, dev
 
 def test_two_results_of_one_name_are_refused(results, checkout, tmp_path):
     other = shutil.copytree(str(results), str(tmp_path / "results" / "other"))
-    with pytest.raises(UserError, match="its system is called NF5688M6, as that of .*give each a system_name in system.yaml"):
+    with pytest.raises(
+        UserError, match="its system is called NF5688M6, as that of .*give each a system_name in system.yaml"
+    ):
         package.package([results, pathlib.Path(other)], tmp_path / "submission", nobody, checkout=checkout)
 
 
@@ -213,12 +281,16 @@ def test_what_a_checker_refuses_is_not_written(results, checkout, tmp_path):
     outcome = package.package([results], to, nobody, checkout=checkout, rulesets=("1.1.0",))
     assert not outcome.written and outcome.errors
     there = to / "Somebody" / "results" / "NF5688M6" / "resnet" / "result_1.txt"
-    assert any(finding.file == there and "1 unknown (bias)" in finding.message for finding in outcome.findings)
+    assert any(
+        finding.file == there and "1 unknown (bias)" in finding.message for finding in outcome.findings
+    )
     assert snapshot(tmp_path) == before
 
 
 def test_what_the_rules_of_a_result_refuse_is_refused_before_the_checkers_run(results, checkout, tmp_path):
     replace(results / "result_1.txt", '"key": "seed", "value": 22', '"key": "seed", "value": 5')
-    with pytest.raises(UserError, match="result_1.txt: line 8: seed 5 is that of result_0.txt too; leave SEED unset"):
+    with pytest.raises(
+        UserError, match="result_1.txt: line 8: seed 5 is that of result_0.txt too; leave SEED unset"
+    ):
         packaged(results, tmp_path / "submission", checkout)
     assert not (tmp_path / "submission").exists()

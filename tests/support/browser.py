@@ -16,9 +16,15 @@ needs_browser = pytest.mark.skipif(
     CHROMIUM is None or DRIVER is None, reason="needs a browser: apt-get install chromium chromium-driver"
 )
 ARGUMENTS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-)  # fmt: skip
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
 PHONE, DESKTOP = 390, 1280
 
 
@@ -30,20 +36,35 @@ class Browser:
 
     def call(self, method, path, body=None):
         data = None if method == "GET" else json.dumps(body or {}).encode()
-        request = urllib.request.Request(self._address + path, data, {"Content-Type": "application/json"}, method=method)
+        request = urllib.request.Request(
+            self._address + path, data, {"Content-Type": "application/json"}, method=method
+        )
         with urllib.request.urlopen(request, timeout=120) as answer:
             return json.load(answer)["value"]
 
     def open(self, profile):
         options = {"binary": CHROMIUM, "args": [*ARGUMENTS, f"--user-data-dir={profile}"]}
-        wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"}}
+        wanted = {
+            "goog:chromeOptions": options,
+            "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"},
+        }
         session = self.call("POST", "/session", {"capabilities": {"alwaysMatch": wanted}})["sessionId"]
         self._address += f"/session/{session}"
 
     def visit(self, url, width, scheme="light", media="screen"):
-        self.devtools("Emulation.setDeviceMetricsOverride", width=width, height=844, deviceScaleFactor=1, mobile=width == PHONE)
+        self.devtools(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=844,
+            deviceScaleFactor=1,
+            mobile=width == PHONE,
+        )
         self.devtools("Emulation.setScrollbarsHidden", hidden=True)
-        self.devtools("Emulation.setEmulatedMedia", media=media, features=[{"name": "prefers-color-scheme", "value": scheme}])
+        self.devtools(
+            "Emulation.setEmulatedMedia",
+            media=media,
+            features=[{"name": "prefers-color-scheme", "value": scheme}],
+        )
         self.call("POST", "/url", {"url": url})
 
     def devtools(self, command, **parameters):
@@ -53,9 +74,11 @@ class Browser:
         return self.call("POST", "/execute/sync", {"script": f"return {expression}", "args": []})
 
     def evaluate(self, expression):
-        """The value of a JavaScript expression, which the page's content security policy does not concern; of a promise, what
-        it comes to."""
-        answer = self.devtools("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
+        """The value of a JavaScript expression, which the page's content security policy does not concern; of
+        a promise, what it comes to."""
+        answer = self.devtools(
+            "Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True
+        )
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
@@ -69,14 +92,23 @@ class Browser:
         return [entry["message"] for entry in self.call("POST", "/se/log", {"type": "browser"})]
 
     def requests(self):
-        entries = (json.loads(entry["message"])["message"] for entry in self.call("POST", "/se/log", {"type": "performance"}))
-        return [entry["params"]["request"]["url"] for entry in entries if entry["method"] == "Network.requestWillBeSent"]
+        entries = (
+            json.loads(entry["message"])["message"]
+            for entry in self.call("POST", "/se/log", {"type": "performance"})
+        )
+        return [
+            entry["params"]["request"]["url"]
+            for entry in entries
+            if entry["method"] == "Network.requestWillBeSent"
+        ]
 
 
 @contextlib.contextmanager
 def started(profile):
     """A session of a Chromium of its own, with ``profile`` as its folder."""
-    driver = subprocess.Popen([DRIVER, "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    driver = subprocess.Popen(
+        [DRIVER, "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
     try:
         said = next(line for line in driver.stdout if "successfully on port" in line)
         threading.Thread(target=driver.stdout.read, daemon=True).start()

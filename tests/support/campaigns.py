@@ -22,7 +22,9 @@ DETAILS = {
 
 def git(folder, *arguments):
     who = ("-c", "user.name=nobody", "-c", "user.email=nobody@localhost", "-c", "commit.gpgsign=false")
-    return subprocess.run(["git", *who, *arguments], cwd=str(folder), check=True, capture_output=True, text=True).stdout.strip()
+    return subprocess.run(
+        ["git", *who, *arguments], cwd=str(folder), check=True, capture_output=True, text=True
+    ).stdout.strip()
 
 
 def make(folder, commit, machine, runs=rules.RUNS, config_file=imagenet_run.CONFIGURATION, first=0, **log):

@@ -1,4 +1,5 @@
-"""The fields of ``--json`` that docs/reference/json.md documents, to compare with those that a verb prints."""
+"""The fields of ``--json`` that docs/reference/json.md documents, to compare with those that a verb
+prints."""
 
 import re
 from collections.abc import Iterator
@@ -7,7 +8,14 @@ from typing import Any
 from rn50.files import ROOT
 
 PAGE = ROOT / "docs" / "reference" / "json.md"
-TYPES = {"text": str, "integer": int, "number": (int, float), "true or false": bool, "list": list, "object": dict}
+TYPES = {
+    "text": str,
+    "integer": int,
+    "number": (int, float),
+    "true or false": bool,
+    "list": list,
+    "object": dict,
+}
 
 
 def verbs() -> dict[str, dict[str, str]]:

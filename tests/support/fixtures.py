@@ -35,7 +35,9 @@ def checkout(tmp_path_factory):
 def machine():
     """What a node of 8 A100 tells of itself."""
     name = machines.MACHINES / "8xA100"
-    return description.read(str(name / "root"), machines.commands(name / "commands"), {"NCCL_VERSION": "2.21"})
+    return description.read(
+        str(name / "root"), machines.commands(name / "commands"), {"NCCL_VERSION": "2.21"}
+    )
 
 
 @pytest.fixture(scope="session")
@@ -43,8 +45,12 @@ def campaign(tmp_path_factory, checkout, machine):
     """Five runs on ImageNet, and what is to be known of their machine."""
     from tests.support.campaigns import DETAILS, git, make
 
-    folder = make(tmp_path_factory.mktemp("campaign") / "NF5688M6", git(checkout, "rev-parse", "HEAD"), machine)
-    (folder / describe.DETAILS).write_text("".join(f'{field}: "{value}"\n' for field, value in DETAILS.items()))
+    folder = make(
+        tmp_path_factory.mktemp("campaign") / "NF5688M6", git(checkout, "rev-parse", "HEAD"), machine
+    )
+    (folder / describe.DETAILS).write_text(
+        "".join(f'{field}: "{value}"\n' for field, value in DETAILS.items())
+    )
     return folder
 
 
@@ -56,15 +62,19 @@ def results(tmp_path, campaign):
 
 @pytest.fixture
 def points_read_once(monkeypatch):
-    """For tests of many results: the official checker prepares the reference points of a ruleset once, not for every result."""
+    """For tests of many results: the official checker prepares the reference points of a ruleset once, not
+    for every result."""
     from mlperf_logging.rcp_checker import rcp_checker  # loads scipy
 
-    monkeypatch.setattr(rcp_checker, "RCP_Checker", functools.lru_cache(maxsize=None)(rcp_checker.RCP_Checker))
+    monkeypatch.setattr(
+        rcp_checker, "RCP_Checker", functools.lru_cache(maxsize=None)(rcp_checker.RCP_Checker)
+    )
 
 
 @pytest.fixture(scope="module")
 def compliance_once():
-    """For tests of many checks: the official compliance checker runs once for logs that are the same byte by byte."""
+    """For tests of many checks: the official compliance checker runs once for logs that are the same byte by
+    byte."""
     verdicts, check_file = {}, compliance._check_file
 
     def remembered(file, copy, ruleset):

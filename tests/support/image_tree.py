@@ -1,4 +1,5 @@
-"""Image folders in the ImageNet layout, made in a moment: a few pictures, each of which becomes many different files."""
+"""Image folders in the ImageNet layout, made in a moment: a few pictures, each of which becomes many
+different files."""
 
 from benchmarks.imagenet_like import numbered, pictures
 
@@ -9,7 +10,8 @@ def class_names(count):
 
 
 def make(folder, classes=5, train=4, val=2, sizes=((40, 50), (50, 40), (33, 47)), flat=False):
-    """``train`` and ``val`` images of each class; returns the label of every validation image by file name."""
+    """``train`` and ``val`` images of each class; returns the label of every validation image by file
+    name."""
     originals = pictures(sizes)
     number, truth = 0, {}
     for name, each in (("train", train), ("val", val)):
@@ -18,8 +20,12 @@ def make(folder, classes=5, train=4, val=2, sizes=((40, 50), (50, 40), (33, 47))
             home.mkdir(parents=True, exist_ok=True)
             for index in range(each):
                 file = f"{class_name}_{index}.JPEG"
-                if name == "val":  # scattered, as the official ones are: the order of names says nothing of the class
-                    file = f"ILSVRC2012_val_{(index * classes + label) * 10007 % (val * classes) + 1:08d}.JPEG"
+                if (
+                    name == "val"
+                ):  # scattered, as the official ones are: the order of names says nothing of the class
+                    file = (
+                        f"ILSVRC2012_val_{(index * classes + label) * 10007 % (val * classes) + 1:08d}.JPEG"
+                    )
                     truth[file] = label
                 (home / file).write_bytes(numbered(originals[number % len(originals)], number))
                 number += 1

@@ -1,4 +1,5 @@
-"""The log of a whole run on ImageNet, as this project writes it, without the run: only its times and accuracies are made up."""
+"""The log of a whole run on ImageNet, as this project writes it, without the run: only its times and
+accuracies are made up."""
 
 import json
 import pathlib
@@ -23,7 +24,11 @@ def tensors():
             for part in ("1", "2", "3") + (("sc",) if unit == 1 else ()):
                 convolution = "1sc" if part == "sc" else part
                 block = f"stage{stage}_unit{unit}"
-                names += [f"{block}_conv{convolution}_weight", f"{block}_bn{part}_gamma", f"{block}_bn{part}_beta"]
+                names += [
+                    f"{block}_conv{convolution}_weight",
+                    f"{block}_bn{part}_gamma",
+                    f"{block}_bn{part}_beta",
+                ]
     return names
 
 
@@ -33,9 +38,11 @@ def configured(file=CONFIGURATION, **environment):
     return configuration.from_environment({**defaults, **config_file.source(str(file)), **environment})
 
 
-def write(file, seed=1, epoch_ms=EPOCH_MS, start_ms=1_700_000_000_000, config=None, accuracies=ACCURACIES, **changes):
-    """Writes the log of a run that ends with the last of ``accuracies``, by default of 35 epochs on ImageNet, with ``changes`` of
-    the configuration's variables; returns ``file``."""
+def write(
+    file, seed=1, epoch_ms=EPOCH_MS, start_ms=1_700_000_000_000, config=None, accuracies=ACCURACIES, **changes
+):
+    """Writes the log of a run that ends with the last of ``accuracies``, by default of 35 epochs on ImageNet,
+    with ``changes`` of the configuration's variables; returns ``file``."""
     config = config or configured(**changes)
     h = config.hyperparameters
     log = RunLog(0, file)
@@ -44,7 +51,9 @@ def write(file, seed=1, epoch_ms=EPOCH_MS, start_ms=1_700_000_000_000, config=No
     log.run_start()
     log.samples(config, "float16", CERTIFICATE)
     first = 1
-    for last, accuracy in zip(schedule.evaluation_epochs(h.num_epochs, h.eval_offset, h.eval_period), accuracies, strict=False):
+    for last, accuracy in zip(
+        schedule.evaluation_epochs(h.num_epochs, h.eval_offset, h.eval_period), accuracies, strict=False
+    ):
         log.block_start(first, last - first + 1)
         for epoch in range(first, last + 1):
             log.epoch_start(epoch)

@@ -47,13 +47,20 @@ class Shown(NamedTuple):
 
 
 def on_terminal(command, columns=80, keys=None, cwd=ROOT, **environment):
-    """Types a command into a terminal of ``columns``; ``keys`` is (what to wait for on the screen, what to type then)."""
+    """Types a command into a terminal of ``columns``; ``keys`` is (what to wait for on the screen, what to
+    type then)."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     process = subprocess.Popen(
-        list(map(str, command)), cwd=str(cwd), env={**_OURS, **environment}, stdin=slave, stdout=slave, stderr=slave,
-        start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
-    )  # fmt: skip
+        list(map(str, command)),
+        cwd=str(cwd),
+        env={**_OURS, **environment},
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )
     os.close(slave)
     raw, typed, deadline = b"", keys is None, time.monotonic() + LIMIT_S
     try:
@@ -70,7 +77,9 @@ def on_terminal(command, columns=80, keys=None, cwd=ROOT, **environment):
             if not typed and keys[0] in ESCAPE.sub("", raw.decode(errors="replace")):
                 os.write(master, keys[1])
                 typed = True
-        return Shown(process.wait(max(0.1, deadline - time.monotonic())), raw.decode(errors="surrogateescape"))
+        return Shown(
+            process.wait(max(0.1, deadline - time.monotonic())), raw.decode(errors="surrogateescape")
+        )
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -80,13 +89,21 @@ def on_terminal(command, columns=80, keys=None, cwd=ROOT, **environment):
 
 def in_pipe(command, cwd=ROOT, **environment):
     """The same with standard output and error in one pipe."""
-    done = subprocess.run(list(map(str, command)), cwd=str(cwd), env={**_OURS, **environment}, stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=LIMIT_S)
+    done = subprocess.run(
+        list(map(str, command)),
+        cwd=str(cwd),
+        env={**_OURS, **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=LIMIT_S,
+    )
     return Shown(done.returncode, done.stdout.decode(errors="surrogateescape"))
 
 
 def assert_well(shown, statuses, columns=None):
-    """It ended as it should, without a fault; a table fits the terminal, and a cursor that was hidden is back."""
+    """It ended as it should, without a fault; a table fits the terminal, and a cursor that was hidden is
+    back."""
     assert shown.status in statuses, shown.text
     assert "Traceback" not in shown.text and "RN50_DEBUG=1" not in shown.text, shown.text
     hidden, back = shown.raw.rfind("\x1b[?25l"), shown.raw.rfind("\x1b[?25h")

@@ -1,4 +1,5 @@
-"""Machines to launch on, made by a test: hosts that are network namespaces, sshd on them, and a Slurm cluster."""
+"""Machines to launch on, made by a test: hosts that are network namespaces, sshd on them, and a Slurm
+cluster."""
 
 import contextlib
 import os
@@ -29,8 +30,19 @@ class Host:
         self._enter = ()
         if namespace:
             dress = 'mount --bind "$1" /etc/hosts && hostname "$2" && shift 2 && exec "$@"'
-            self._enter = ("nsenter", f"--net=/run/netns/{namespace}", "unshare", "--mount", "--uts", "sh", "-c", dress, "sh",
-                           str(hosts_file), name)
+            self._enter = (
+                "nsenter",
+                f"--net=/run/netns/{namespace}",
+                "unshare",
+                "--mount",
+                "--uts",
+                "sh",
+                "-c",
+                dress,
+                "sh",
+                str(hosts_file),
+                name,
+            )
 
     def argv(self, *command):
         """``command`` as this host runs it."""
@@ -49,12 +61,29 @@ class Namespaces:
             for name in self._names:
                 run("ip", "netns", "add", name)
             first, second = self._names
-            run("ip", "link", "add", "link0", "netns", first, "type", "veth", "peer", "name", "link0", "netns", second)
+            run(
+                "ip",
+                "link",
+                "add",
+                "link0",
+                "netns",
+                first,
+                "type",
+                "veth",
+                "peer",
+                "name",
+                "link0",
+                "netns",
+                second,
+            )
             for name, address in zip(self._names, addresses, strict=False):
                 run("ip", "-n", name, "address", "add", f"{address}/24", "dev", "link0")
                 for interface in ("lo", "link0"):
                     run("ip", "-n", name, "link", "set", interface, "up")
-            self.hosts = [Host(f"alpha{number}", addresses[number - 1], self._names[number - 1], hosts_file) for number in (1, 2)]
+            self.hosts = [
+                Host(f"alpha{number}", addresses[number - 1], self._names[number - 1], hosts_file)
+                for number in (1, 2)
+            ]
             for host in self.hosts:
                 assert run(*host.argv("hostname")) == host.name + "\n"
         except BaseException:
@@ -63,7 +92,9 @@ class Namespaces:
 
     def received_bytes(self):
         """What the second host has received over the link."""
-        return int(run("ip", "netns", "exec", self._names[1], "cat", "/sys/class/net/link0/statistics/rx_bytes"))
+        return int(
+            run("ip", "netns", "exec", self._names[1], "cat", "/sys/class/net/link0/statistics/rx_bytes")
+        )
 
     def close(self):
         for name in self._names:
@@ -79,15 +110,19 @@ def need_namespaces():
     probe = f"rn50-{os.getpid()}-probe"
     made = subprocess.run(["ip", "netns", "add", probe], capture_output=True, text=True)
     if made.returncode == 0:
-        made = subprocess.run(["nsenter", f"--net=/run/netns/{probe}", "unshare", "--mount", "--uts", "hostname", "probe"],
-                              capture_output=True, text=True)
+        made = subprocess.run(
+            ["nsenter", f"--net=/run/netns/{probe}", "unshare", "--mount", "--uts", "hostname", "probe"],
+            capture_output=True,
+            text=True,
+        )
         subprocess.run(["ip", "netns", "delete", probe], capture_output=True)
     if made.returncode != 0:
         pytest.skip(f"this kernel allows no network namespaces: {made.stderr.strip()}")
 
 
 class Slurm:
-    """munged, slurmctld on the first host and slurmd on each, with a configuration of their own in ``folder``."""
+    """munged, slurmctld on the first host and slurmd on each, with a configuration of their own in
+    ``folder``."""
 
     def __init__(self, hosts, folder):
         self._hosts, self._daemons, self._folder = hosts, [], folder
@@ -104,20 +139,45 @@ class Slurm:
         key.write_bytes(os.urandom(128))
         key.chmod(0o600)
         (self._folder / "munge").mkdir(mode=0o755)
-        munge = {name: f"{self._folder}/munge/{name}" for name in ("socket", "pid-file", "log-file", "seed-file")}
-        self._daemon(["munged", "--foreground", "--force", f"--key-file={key}",
-                      *(f"--{name}={path}" for name, path in munge.items())])
+        munge = {
+            name: f"{self._folder}/munge/{name}" for name in ("socket", "pid-file", "log-file", "seed-file")
+        }
+        self._daemon(
+            [
+                "munged",
+                "--foreground",
+                "--force",
+                f"--key-file={key}",
+                *(f"--{name}={path}" for name, path in munge.items()),
+            ]
+        )
         controller_port, daemon_port = _free_ports(2)
         lines = [
-            "ClusterName=test", f"SlurmctldHost={self._hosts[0].name}({self._hosts[0].address})", "SlurmUser=root",
-            "AuthType=auth/munge", f"AuthInfo=socket={munge['socket']}", "MpiDefault=none", "ReturnToService=2", "KillWait=5",
-            "ProctrackType=proctrack/linuxproc", "TaskPlugin=task/affinity", "SelectType=select/cons_tres",
-            "SelectTypeParameters=CR_Core", f"SlurmctldPort={controller_port}", f"SlurmdPort={daemon_port}",
-            f"StateSaveLocation={self._folder}/state", f"SlurmdSpoolDir={self._folder}/spool-%n",
-            f"SlurmctldPidFile={self._folder}/slurmctld.pid", f"SlurmdPidFile={self._folder}/slurmd-%n.pid",
-            *(f"NodeName={host.name} NodeAddr={host.address} NodeHostname={host.name} CPUs={os.cpu_count()} State=UNKNOWN"
-              for host in self._hosts),
-            "MailProg=/bin/true", "PartitionName=all Nodes=ALL Default=YES MaxTime=60 State=UP",
+            "ClusterName=test",
+            f"SlurmctldHost={self._hosts[0].name}({self._hosts[0].address})",
+            "SlurmUser=root",
+            "AuthType=auth/munge",
+            f"AuthInfo=socket={munge['socket']}",
+            "MpiDefault=none",
+            "ReturnToService=2",
+            "KillWait=5",
+            "ProctrackType=proctrack/linuxproc",
+            "TaskPlugin=task/affinity",
+            "SelectType=select/cons_tres",
+            "SelectTypeParameters=CR_Core",
+            f"SlurmctldPort={controller_port}",
+            f"SlurmdPort={daemon_port}",
+            f"StateSaveLocation={self._folder}/state",
+            f"SlurmdSpoolDir={self._folder}/spool-%n",
+            f"SlurmctldPidFile={self._folder}/slurmctld.pid",
+            f"SlurmdPidFile={self._folder}/slurmd-%n.pid",
+            *(
+                f"NodeName={host.name} NodeAddr={host.address} NodeHostname={host.name} "
+                f"CPUs={os.cpu_count()} State=UNKNOWN"
+                for host in self._hosts
+            ),
+            "MailProg=/bin/true",
+            "PartitionName=all Nodes=ALL Default=YES MaxTime=60 State=UP",
         ]
         (self._folder / "slurm.conf").write_text("\n".join(lines) + "\n")
         for name in ("state", *(f"spool-{host.name}" for host in self._hosts)):
@@ -129,21 +189,42 @@ class Slurm:
         states = ""
         while states.split() != ["idle"] * len(self._hosts):
             dead = [daemon.args for daemon in self._daemons if daemon.poll() is not None]
-            assert not dead and time.monotonic() < deadline, (dead, states, (self._folder / "daemons.log").read_text())
+            assert not dead and time.monotonic() < deadline, (
+                dead,
+                states,
+                (self._folder / "daemons.log").read_text(),
+            )
             time.sleep(0.2)
-            states = subprocess.run(self._hosts[0].argv("sinfo", "--noheader", "--Node", "--format=%t"), timeout=LIMIT_S,
-                                    env={**os.environ, **self.environment}, capture_output=True, text=True).stdout
+            states = subprocess.run(
+                self._hosts[0].argv("sinfo", "--noheader", "--Node", "--format=%t"),
+                timeout=LIMIT_S,
+                env={**os.environ, **self.environment},
+                capture_output=True,
+                text=True,
+            ).stdout
 
     def _daemon(self, argv):
         with (self._folder / "daemons.log").open("a") as log:
-            self._daemons.append(subprocess.Popen(argv, env={**os.environ, **self.environment}, stdin=subprocess.DEVNULL,
-                                                  stdout=log, stderr=log))
+            self._daemons.append(
+                subprocess.Popen(
+                    argv,
+                    env={**os.environ, **self.environment},
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                )
+            )
 
     def close(self):
         end(self._daemons)
-        for process in psutil.process_iter():  # slurmstepd of a job that a failed test has left is nobody's child
+        for (
+            process
+        ) in psutil.process_iter():  # slurmstepd of a job that a failed test has left is nobody's child
             with contextlib.suppress(psutil.Error):
-                if process.name().startswith("slurmstepd") and self.environment.items() <= process.environ().items():
+                if (
+                    process.name().startswith("slurmstepd")
+                    and self.environment.items() <= process.environ().items()
+                ):
                     process.kill()
 
 
@@ -156,10 +237,12 @@ class Ssh:
         folder.chmod(0o755)
         run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / "key"))
         (folder / "config").write_text(
-            f"Port {self.PORT}\nIdentityFile {folder}/key\nIdentitiesOnly yes\nUserKnownHostsFile /dev/null\nLogLevel ERROR\n"
+            f"Port {self.PORT}\nIdentityFile {folder}/key\nIdentitiesOnly yes\nUserKnownHostsFile "
+            "/dev/null\nLogLevel ERROR\n"
         )
         (folder / "sshd_config").write_text(
-            f"Port {self.PORT}\nHostKey {folder}/key\nAuthorizedKeysFile {folder}/key.pub\nStrictModes no\nUsePAM no\n"
+            f"Port {self.PORT}\nHostKey {folder}/key\nAuthorizedKeysFile {folder}/key.pub\nStrictModes "
+            "no\nUsePAM no\n"
             f"PidFile none\nPermitRootLogin prohibit-password\n"
         )
         (folder / "ssh").write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {folder}/config "$@"\n')
@@ -169,14 +252,24 @@ class Ssh:
         sshd = shutil.which("sshd") or "/usr/sbin/sshd"
         with (folder / "sshd.log").open("w") as log:
             self._daemons = [
-                subprocess.Popen(host.argv(sshd, "-D", "-e", "-f", folder / "sshd_config"), stdin=subprocess.DEVNULL, stdout=log,
-                                 stderr=log)
+                subprocess.Popen(
+                    host.argv(sshd, "-D", "-e", "-f", folder / "sshd_config"),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                )
                 for host in hosts
             ]
         for host in hosts:
             deadline = time.monotonic() + LIMIT_S
-            while subprocess.run(hosts[0].argv(folder / "ssh", "-o", "StrictHostKeyChecking=no", host.name, "true"),
-                                 capture_output=True, timeout=LIMIT_S).returncode != 0:
+            while (
+                subprocess.run(
+                    hosts[0].argv(folder / "ssh", "-o", "StrictHostKeyChecking=no", host.name, "true"),
+                    capture_output=True,
+                    timeout=LIMIT_S,
+                ).returncode
+                != 0
+            ):
                 assert time.monotonic() < deadline, (folder / "sshd.log").read_text()
                 time.sleep(0.1)
 

@@ -28,7 +28,8 @@ def results(tmp_path):
 
 @pytest.fixture
 def start(tiny_environment, results):
-    """Starts a run on the tiny data set; ``start(LR="1.0")`` changes a variable. The log is ``results / "result_1.txt"``.
+    """Starts a run on the tiny data set; ``start(LR="1.0")`` changes a variable. The log is ``results /
+    "result_1.txt"``.
 
     The test is skipped where the framework is not installed.
     """
@@ -67,7 +68,8 @@ def slurm(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def horovod():
-    """Needed by tests of two ranks. Looked for, not imported: no framework belongs into the process of these tests."""
+    """Needed by tests of two ranks. Looked for, not imported: no framework belongs into the process of these
+    tests."""
     package = importlib.util.find_spec("horovod")
     if package is None or not list(pathlib.Path(package.origin).parent.glob("mxnet/mpi_lib*.so")):
         pytest.skip("two ranks need Horovod with MXNet; 'make test' builds it")

@@ -29,13 +29,20 @@ class Job:
     """``rn50 launch``, or a script around it, in a session of its own, as a terminal would start it."""
 
     def __init__(self, environment, command=LAUNCH, cwd=ROOT):
-        self._marker = uuid.uuid4().hex  # the environment is inherited, so every process of the job carries it
+        self._marker = (
+            uuid.uuid4().hex
+        )  # the environment is inherited, so every process of the job carries it
         python = str(pathlib.Path(sys.executable).parent)
         self._process = subprocess.Popen(
             command,
             cwd=str(cwd),
-            env={**os.environ, "PATH": f"{python}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1", **environment,
-                 "RN50_TEST_JOB": self._marker},
+            env={
+                **os.environ,
+                "PATH": f"{python}:{os.environ['PATH']}",
+                "OMP_NUM_THREADS": "1",
+                **environment,
+                "RN50_TEST_JOB": self._marker,
+            },
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -70,11 +77,14 @@ class Job:
             if command[1:] == ["-m", "rn50", "train"]:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     environment = process.environ()
-                    found[int(next((environment[name] for name in RANK_NAMES if name in environment), 0))] = process
+                    found[int(next((environment[name] for name in RANK_NAMES if name in environment), 0))] = (
+                        process
+                    )
         return found
 
     def until(self, condition):
-        """Returns as soon as ``condition()`` holds; fails the test where the job ends before, or too much time passes."""
+        """Returns as soon as ``condition()`` holds; fails the test where the job ends before, or too much
+        time passes."""
         deadline = time.monotonic() + BUSY_S
         while not condition():
             if self._process.poll() is not None or time.monotonic() > deadline:
@@ -138,7 +148,11 @@ def configuration_file(path, environment):
 
 def events(log):
     """The MLPerf events of a log that are whole lines."""
-    return [json.loads(line.split(":::MLLOG ")[1]) for line in log.read_text().splitlines(True) if line.endswith("\n")]
+    return [
+        json.loads(line.split(":::MLLOG ")[1])
+        for line in log.read_text().splitlines(True)
+        if line.endswith("\n")
+    ]
 
 
 def keys(log):

@@ -1,4 +1,5 @@
-"""Bad data, bad values, a bad place for the log: one line that names file or variable and the remedy, then a quick end."""
+"""Bad data, bad values, a bad place for the log: one line that names file or variable and the remedy, then a
+quick end."""
 
 import contextlib
 import re
@@ -58,14 +59,22 @@ def packed_again(folder, encode):
 
 def cut(folder):
     """Half of an image."""
-    packed_again(folder, lambda position, header, image: encode_image(
-        position, header.label, image[: len(image) // 2] if position == 150 else image))
+    packed_again(
+        folder,
+        lambda position, header, image: encode_image(
+            position, header.label, image[: len(image) // 2] if position == 150 else image
+        ),
+    )
 
 
 def two_labels(folder):
     """Records with an array of labels, as those of detection have."""
-    packed_again(folder, lambda position, header, image: encode_record(
-        struct.pack("<IfQQ2f", 2, 0, position, 0, header.label, 1) + image))
+    packed_again(
+        folder,
+        lambda position, header, image: encode_record(
+            struct.pack("<IfQQ2f", 2, 0, position, 0, header.label, 1) + image
+        ),
+    )
 
 
 def truncate(path, keep):
@@ -75,10 +84,26 @@ def truncate(path, keep):
 
 # What is seen from outside of the files, before anything starts.
 MISSING = [
-    ("missing folder", lambda folder: shutil.rmtree(str(folder)), r"data: No such file or directory; set DATADIR"),
-    ("empty folder", lambda folder: [path.unlink() for path in folder.iterdir()], r"train\.rec: No such file .*; set DATADIR"),
-    ("missing index", lambda folder: (folder / "val.idx").unlink(), r"val\.idx: No such file or directory; set DATADIR"),
-    ("empty index", lambda folder: (folder / "train.idx").write_bytes(b""), r"train\.idx: empty; set DATADIR"),
+    (
+        "missing folder",
+        lambda folder: shutil.rmtree(str(folder)),
+        r"data: No such file or directory; set DATADIR",
+    ),
+    (
+        "empty folder",
+        lambda folder: [path.unlink() for path in folder.iterdir()],
+        r"train\.rec: No such file .*; set DATADIR",
+    ),
+    (
+        "missing index",
+        lambda folder: (folder / "val.idx").unlink(),
+        r"val\.idx: No such file or directory; set DATADIR",
+    ),
+    (
+        "empty index",
+        lambda folder: (folder / "train.idx").write_bytes(b""),
+        r"train\.idx: empty; set DATADIR",
+    ),
 ]
 
 
@@ -93,17 +118,56 @@ def test_missing_data_is_an_error_before_anything_starts(start, data, results, s
 
 # What only shows once the files are open and the clock runs.
 DAMAGED = [
-    ("truncated records", lambda folder: truncate(folder / "train.rec", 0.5), r"train\.rec: truncated: record 202 .*pack"),
-    ("truncated index", lambda folder: truncate(folder / "val.idx", 0.5), r"val\.idx: (lists|not an index).*pack"),
-    ("index of another file", lambda folder: shutil.copy(str(folder / "val.idx"), str(folder / "train.idx")),
-     r"train\.idx: lists 57 records, but NUMEXAMPLES is 203; set NUMEXAMPLES=57 or pack"),
-    ("no JPEG to validate on", lambda folder: no_jpeg(folder, "val", 40), r"val\.rec: record 40 .*no JPEG.*replace the image"),
-    ("label that is no class", lambda folder: label(folder, "train", 150, 3.5), r"train\.rec: record 150 .*label 3\.5, no class"),
-    ("label that is no number", lambda folder: label(folder, "val", 40, float("nan")), r"val\.rec: record 40 .*label nan, no"),
-    ("index of one record", lambda folder: one_record(folder / "train.idx"), r"train\.idx: line 2 names the record at byte 0 a"),
-    ("image cut short", lambda folder: cut(folder), r"train\.rec: record 150 .*does not decode .*; rn50 verify --full"),
-    ("two labels each", lambda folder: two_labels(folder), r"train\.rec: record 0 at byte 0 has 2 labels, .*; pack the file"),
-    ("label to validate on", lambda folder: label(folder, "val", 40, 10), r"val\.rec: record 40 .*label 10.*set NUMCLASSES"),
+    (
+        "truncated records",
+        lambda folder: truncate(folder / "train.rec", 0.5),
+        r"train\.rec: truncated: record 202 .*pack",
+    ),
+    (
+        "truncated index",
+        lambda folder: truncate(folder / "val.idx", 0.5),
+        r"val\.idx: (lists|not an index).*pack",
+    ),
+    (
+        "index of another file",
+        lambda folder: shutil.copy(str(folder / "val.idx"), str(folder / "train.idx")),
+        r"train\.idx: lists 57 records, but NUMEXAMPLES is 203; set NUMEXAMPLES=57 or pack",
+    ),
+    (
+        "no JPEG to validate on",
+        lambda folder: no_jpeg(folder, "val", 40),
+        r"val\.rec: record 40 .*no JPEG.*replace the image",
+    ),
+    (
+        "label that is no class",
+        lambda folder: label(folder, "train", 150, 3.5),
+        r"train\.rec: record 150 .*label 3\.5, no class",
+    ),
+    (
+        "label that is no number",
+        lambda folder: label(folder, "val", 40, float("nan")),
+        r"val\.rec: record 40 .*label nan, no",
+    ),
+    (
+        "index of one record",
+        lambda folder: one_record(folder / "train.idx"),
+        r"train\.idx: line 2 names the record at byte 0 a",
+    ),
+    (
+        "image cut short",
+        lambda folder: cut(folder),
+        r"train\.rec: record 150 .*does not decode .*; rn50 verify --full",
+    ),
+    (
+        "two labels each",
+        lambda folder: two_labels(folder),
+        r"train\.rec: record 0 at byte 0 has 2 labels, .*; pack the file",
+    ),
+    (
+        "label to validate on",
+        lambda folder: label(folder, "val", 40, 10),
+        r"val\.rec: record 40 .*label 10.*set NUMCLASSES",
+    ),
 ]
 
 
@@ -120,7 +184,9 @@ def test_a_record_that_is_no_jpeg(start, data, results, ranks):
     no_jpeg(data, "train", 150)
     job = start(DATADIR=str(data), DGXNGPU=str(ranks))
     assert job.wait() == USER_CAN_MEND
-    assert re.search(r"train\.rec: record 150 at byte \d+ is no JPEG.*; replace the image and pack", job.complaint)
+    assert re.search(
+        r"train\.rec: record 150 at byte \d+ is no JPEG.*; replace the image and pack", job.complaint
+    )
     assert_aborted(results / "result_1.txt")
 
 
@@ -128,7 +194,10 @@ def test_a_label_out_of_range(start, data, results, ranks):
     label(data, "train", 150, 1000)
     job = start(DATADIR=str(data), DGXNGPU=str(ranks))
     assert job.wait() == USER_CAN_MEND
-    assert re.search(r"train\.rec: record 150 at byte \d+ has label 1000, no class of \[0, 10\); set NUMCLASSES", job.complaint)
+    assert re.search(
+        r"train\.rec: record 150 at byte \d+ has label 1000, no class of \[0, 10\); set NUMCLASSES",
+        job.complaint,
+    )
     assert_aborted(results / "result_1.txt")
 
 
@@ -136,21 +205,27 @@ def test_a_label_out_of_range(start, data, results, ranks):
 def test_other_number_of_validation_images(start, results, configured):
     job = start(NUMVALEXAMPLES=str(configured))
     assert job.wait() == USER_CAN_MEND
-    assert f"val.idx: lists 57 records, but NUMVALEXAMPLES is {configured}; set NUMVALEXAMPLES=57 or pack" in job.complaint
+    assert (
+        f"val.idx: lists 57 records, but NUMVALEXAMPLES is {configured}; set NUMVALEXAMPLES=57 or pack"
+        in job.complaint
+    )
     assert_aborted(results / "result_1.txt")
 
 
-@pytest.mark.parametrize("name, value, says", [
-    ("LR", "fast", "LR=fast .*for example LR="),
-    ("BATCHSIZE", "0", "BATCHSIZE=0 .*for example BATCHSIZE="),
-    ("BATCHSIZE", "", "BATCHSIZE is not set.*for example BATCHSIZE="),
-    ("OPTIMIZER", "adam", "OPTIMIZER=adam .*lars"),
-    ("NUMEPOCHS", "1e300", "NUMEPOCHS=1e300 .*at most 10,000: no schedule is longer"),
-    ("OMP_NUM_THREADS", "abc", "OMP_NUM_THREADS=abc is not a number; correct or unset it"),
-    ("SUBMISSION_ORG", "caf\udce9", r"SUBMISSION_ORG=caf.* is not UTF-8"),
-    ("DGXNNODES", "2", "DGXNNODES=2: .*set DGXNNODES=1"),
-    ("FRAMEWORK", "abacus", r"FRAMEWORK=abacus is no implementation \(there is .*mxnet"),
-])
+@pytest.mark.parametrize(
+    "name, value, says",
+    [
+        ("LR", "fast", "LR=fast .*for example LR="),
+        ("BATCHSIZE", "0", "BATCHSIZE=0 .*for example BATCHSIZE="),
+        ("BATCHSIZE", "", "BATCHSIZE is not set.*for example BATCHSIZE="),
+        ("OPTIMIZER", "adam", "OPTIMIZER=adam .*lars"),
+        ("NUMEPOCHS", "1e300", "NUMEPOCHS=1e300 .*at most 10,000: no schedule is longer"),
+        ("OMP_NUM_THREADS", "abc", "OMP_NUM_THREADS=abc is not a number; correct or unset it"),
+        ("SUBMISSION_ORG", "caf\udce9", r"SUBMISSION_ORG=caf.* is not UTF-8"),
+        ("DGXNNODES", "2", "DGXNNODES=2: .*set DGXNNODES=1"),
+        ("FRAMEWORK", "abacus", r"FRAMEWORK=abacus is no implementation \(there is .*mxnet"),
+    ],
+)
 def test_impossible_value(start, results, name, value, says):
     job = start(**{name: value})
     assert job.wait() == USER_CAN_MEND
@@ -158,12 +233,15 @@ def test_impossible_value(start, results, name, value, says):
     assert [path.name for path in results.iterdir()] == ["result_0.txt"]
 
 
-@pytest.mark.parametrize("verb", [["plan", "--accelerators", "8"], ["doctor"], ["launch"]], ids=lambda verb: verb[0])
+@pytest.mark.parametrize(
+    "verb", [["plan", "--accelerators", "8"], ["doctor"], ["launch"]], ids=lambda verb: verb[0]
+)
 def test_too_little_memory_is_a_line(verb):
     job = Job({}, ["bash", "-c", 'ulimit -v 200000; exec "$@"', "bash", *RN50, *verb])
     assert job.wait() == USER_CAN_MEND
-    assert job.complaint == ("rn50: ulimit -v 200000: rn50 needs 512 MiB of memory at least; raise it, as with "
-                             "ulimit -v unlimited")
+    assert job.complaint == (
+        "rn50: ulimit -v 200000: rn50 needs 512 MiB of memory at least; raise it, as with ulimit -v unlimited"
+    )
 
 
 def test_misspelled_name_in_one_of_our_files(tiny_environment, tmp_path):
@@ -173,7 +251,9 @@ def test_misspelled_name_in_one_of_our_files(tiny_environment, tmp_path):
     shutil.copy(str(ROOT / "run_and_time.sh"), str(tmp_path))
     with (tmp_path / "configs" / "config_DEMO_CPU.sh").open("a") as stream:
         stream.write("export LABELSMOTHING=0.2\n")
-    job = Job({"DGXSYSTEM": "DEMO_CPU", "DATADIR": tiny_environment["DATADIR"]}, ["./run_and_time.sh"], tmp_path)
+    job = Job(
+        {"DGXSYSTEM": "DEMO_CPU", "DATADIR": tiny_environment["DATADIR"]}, ["./run_and_time.sh"], tmp_path
+    )
     assert job.wait() == USER_CAN_MEND
     assert re.search(r"LABELSMOTHING in .*config_DEMO_CPU\.sh .*did you mean LABELSMOOTHING\?", job.complaint)
 
@@ -190,14 +270,20 @@ def test_more_ranks_than_there_is_horovod_for(start, results, tmp_path):
 def test_existing_result(start, results):
     job = start(RESULT_FILE=str(results / "result_0.txt"))
     assert job.wait() == USER_CAN_MEND
-    assert "result_0.txt: a result of this name exists; move it away or set another RESULT_FILE" in job.complaint
+    assert (
+        "result_0.txt: a result of this name exists; move it away or set another RESULT_FILE" in job.complaint
+    )
     assert [path.name for path in results.iterdir()] == ["result_0.txt"]
 
 
 def test_result_file_where_nothing_can_be_written(start, results):
-    job = start(RESULT_FILE=str(results / "result_0.txt" / "result_1.txt"))  # a file is no folder; nor for root
+    job = start(
+        RESULT_FILE=str(results / "result_0.txt" / "result_1.txt")
+    )  # a file is no folder; nor for root
     assert job.wait() == USER_CAN_MEND
-    assert re.search(r"result_0\.txt.*: cannot write the result log .*; set another RESULT_FILE", job.complaint)
+    assert re.search(
+        r"result_0\.txt.*: cannot write the result log .*; set another RESULT_FILE", job.complaint
+    )
 
 
 @pytest.fixture
@@ -205,7 +291,9 @@ def small_disk(tmp_path):
     """A file system of its own, of 1 MiB; what was written there is left in place."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], stderr=subprocess.PIPE, text=True)
+    mount = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], stderr=subprocess.PIPE, text=True
+    )
     if mount.returncode:
         pytest.skip(f"a full disk needs the right to mount one: {mount.stderr.strip()}")
     yield folder
@@ -233,6 +321,9 @@ def test_disk_full_in_mid_run(start, small_disk):
     fill(small_disk)
     assert job.wait() == USER_CAN_MEND
     # Which of the two it is that finds no room depends on the moment.
-    failed = r"disk/result_1\.(txt.*: cannot write the result log|json: cannot be written) .*No space left.*; free the disk"
+    failed = (
+        r"disk/result_1\.(txt.*: cannot write the result log|json: cannot be written) .*No space "
+        r"left.*; free the disk"
+    )
     assert re.search(failed, job.complaint)
     assert_aborted(small_disk / "result_1.txt")

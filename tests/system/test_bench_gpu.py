@@ -20,37 +20,58 @@ torch = pytest.importorskip("torch")
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
-PARTS = ["probe", "norms", "tests", "data", "graph", "fused", "compile", "bfloat16", "batch256", "input", "torchvision",
-         "throughput", "seeds"]  # fmt: skip
+PARTS = [
+    "probe",
+    "norms",
+    "tests",
+    "data",
+    "graph",
+    "fused",
+    "compile",
+    "bfloat16",
+    "batch256",
+    "input",
+    "torchvision",
+    "throughput",
+    "seeds",
+]
 
 
 def started(command, **environment):
-    return subprocess.run(command, cwd=str(ROOT), env={**os.environ, **environment}, capture_output=True, text=True, timeout=400)
+    return subprocess.run(
+        command, cwd=str(ROOT), env={**os.environ, **environment}, capture_output=True, text=True, timeout=400
+    )
 
 
 @pytest.fixture
 def script(tmp_path):
     """Writes an executable of a name into a folder of its own; returns its path."""
+
     def write(name, *lines):
         path = tmp_path / "bin" / name
         path.parent.mkdir(exist_ok=True)
         path.write_text("\n".join(["#!/bin/sh", *lines, ""]))
         path.chmod(0o755)
         return str(path)
+
     return write
 
 
 @pytest.fixture
 def sees_a_gpu(script):
     """Writes a Python that says it sees a GPU, and handles other calls by cases of a shell."""
-    return lambda *cases: script("python", 'case "$*" in', "-c*) exit 0 ;;", *cases, "esac", f'exec {sys.executable} "$@"')
+    return lambda *cases: script(
+        "python", 'case "$*" in', "-c*) exit 0 ;;", *cases, "esac", f'exec {sys.executable} "$@"'
+    )
 
 
 def test_no_part_sets_a_variable_that_the_configuration_would_replace():
     lines = re.findall(r"limited env (.*)", (ROOT / "benchmarks" / "gpu.sh").read_text())
     given = [name for line in lines for name in re.findall(r"\b([A-Z_]+)=", line)]
     configuration = (ROOT / "configs" / "config_DEMO_GPU_PYTORCH.sh").read_text()
-    assert given and not [name for name in given if re.search(rf"^export {name}=", configuration, re.MULTILINE)]
+    assert given and not [
+        name for name in given if re.search(rf"^export {name}=", configuration, re.MULTILINE)
+    ]
 
 
 @pytest.mark.skipif(HAS_GPU, reason="there is a GPU, and the bench of it takes long")
@@ -59,24 +80,31 @@ def test_without_a_gpu_it_is_one_line(command):
     done = started(command)
     assert done.returncode == 2 and done.stdout == ""
     line = done.stderr.splitlines()[0]
-    assert re.fullmatch("bench-gpu: PyTorch of .* sees no GPU; .* NVIDIA GPU with its driver, .* pytorch-gpu", line)
+    assert re.fullmatch(
+        "bench-gpu: PyTorch of .* sees no GPU; .* NVIDIA GPU with its driver, .* pytorch-gpu", line
+    )
     assert command[0] == "make" or done.stderr == line + "\n"
 
 
 def test_without_pytorch_it_is_one_line(script):
     done = started(["benchmarks/gpu.sh"], PYTHON=script("python", "exit 1"))
     assert (done.returncode, done.stdout) == (2, "")
-    assert re.fullmatch("bench-gpu: .*/bin/python cannot import PyTorch; .*install.sh pytorch-gpu\n", done.stderr)
+    assert re.fullmatch(
+        "bench-gpu: .*/bin/python cannot import PyTorch; .*install.sh pytorch-gpu\n", done.stderr
+    )
 
 
-@pytest.mark.parametrize("arguments, line", [
-    (["--parts", "probe,steps"], "there is no part steps; there are probe norms tests "),
-    (["--parts=probe,,data"], "there is no part without a name; there are probe "),
-    (["--parts"], "--parts needs names, with commas: probe norms "),
-    (["--output"], "--output needs a folder"),
-    (["probe"], "what is probe? --help says what there is"),
-    (["--parts=probe", "--all"], "what is --all? --help says what there is"),
-])
+@pytest.mark.parametrize(
+    "arguments, line",
+    [
+        (["--parts", "probe,steps"], "there is no part steps; there are probe norms tests "),
+        (["--parts=probe,,data"], "there is no part without a name; there are probe "),
+        (["--parts"], "--parts needs names, with commas: probe norms "),
+        (["--output"], "--output needs a folder"),
+        (["probe"], "what is probe? --help says what there is"),
+        (["--parts=probe", "--all"], "what is --all? --help says what there is"),
+    ],
+)
 def test_wrong_arguments_are_one_line(arguments, line):
     done = started(["benchmarks/gpu.sh", *arguments])
     assert (done.returncode, done.stdout) == (2, "")
@@ -93,7 +121,9 @@ def test_help_names_every_part_and_its_limit():
 @pytest.mark.skipif(HAS_GPU, reason="there is a GPU, and the bench of it takes long")
 def test_the_command_of_every_part_is_valid(sees_a_gpu, tmp_path):
     helped = sees_a_gpu(f'"-m "*) exec {sys.executable} "$@" --help ;;')
-    done = started(["benchmarks/gpu.sh", "--output", tmp_path / "out"], PYTHON=helped, RESULTS=str(tmp_path / "five"))
+    done = started(
+        ["benchmarks/gpu.sh", "--output", tmp_path / "out"], PYTHON=helped, RESULTS=str(tmp_path / "five")
+    )
     assert (done.returncode, done.stderr) == (1, "")
     assert re.findall(r"^=== (\w+), at most \d+ s: .", done.stdout, re.MULTILINE) == PARTS
     # Those that train get as far as a GPU; Click and pytest refuse what they do not know before they help.
@@ -106,18 +136,28 @@ def test_the_command_of_every_part_is_valid(sees_a_gpu, tmp_path):
 def test_a_part_ends_at_its_limit_and_the_next_one_runs(sees_a_gpu, script, tmp_path):
     # The real timeout, with a second for any limit.
     script("timeout", 'shift 2; exec /usr/bin/timeout --kill-after=15 1 "$@"')
-    python = sees_a_gpu("*gpu_probe.py) echo begun; exec sleep 60 ;;", "*gpu_norms.py) echo measured; exit 0 ;;")
+    python = sees_a_gpu(
+        "*gpu_probe.py) echo begun; exec sleep 60 ;;", "*gpu_norms.py) echo measured; exit 0 ;;"
+    )
     path = f"{pathlib.Path(python).parent}:{os.environ['PATH']}"
     done = started(["benchmarks/gpu.sh", "--parts=probe,norms", "-o", tmp_path], PYTHON=python, PATH=path)
     assert done.returncode == 1
-    assert "\nbegun\nbench-gpu: probe has reached its limit\n" in done.stdout and "\nmeasured\n" in done.stdout
+    assert (
+        "\nbegun\nbench-gpu: probe has reached its limit\n" in done.stdout and "\nmeasured\n" in done.stdout
+    )
     assert re.search("^=== failed: probe; .*/log.txt has why, ", done.stdout, re.MULTILINE)
 
 
 def test_ctrl_c_while_pytorch_is_imported_says_so(script, tmp_path):
     python = script("python", f"echo > {tmp_path}/begun; exec sleep 60")
-    bench = subprocess.Popen(["benchmarks/gpu.sh"], cwd=str(ROOT), text=True, env={**os.environ, "PYTHON": python},
-                             stderr=subprocess.PIPE, start_new_session=True)  # fmt: skip
+    bench = subprocess.Popen(
+        ["benchmarks/gpu.sh"],
+        cwd=str(ROOT),
+        text=True,
+        env={**os.environ, "PYTHON": python},
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
     deadline = time.monotonic() + 60
     while not (tmp_path / "begun").exists():
         assert time.monotonic() < deadline
@@ -129,17 +169,29 @@ def test_ctrl_c_while_pytorch_is_imported_says_so(script, tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_ends_the_part_and_the_bench(sees_a_gpu, tmp_path, number):
     python = sees_a_gpu("*gpu_probe.py) exec sleep 61.5 ;;")
-    bench = subprocess.Popen(["benchmarks/gpu.sh", "--parts=probe,norms", "-o", str(tmp_path)], cwd=str(ROOT), text=True,
-                             env={**os.environ, "PYTHON": python}, stdout=subprocess.PIPE, start_new_session=True)  # fmt: skip
+    bench = subprocess.Popen(
+        ["benchmarks/gpu.sh", "--parts=probe,norms", "-o", str(tmp_path)],
+        cwd=str(ROOT),
+        text=True,
+        env={**os.environ, "PYTHON": python},
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
     deadline = time.monotonic() + 60
     while not any(each.name() == "sleep" for each in psutil.Process(bench.pid).children(recursive=True)):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     os.killpg(bench.pid, number)  # as a terminal does
     printed, _ = bench.communicate(timeout=60)
-    assert bench.returncode == 130 and "=== stopped in part probe, " in printed.splitlines()[-1] and "norms" not in printed
+    assert (
+        bench.returncode == 130
+        and "=== stopped in part probe, " in printed.splitlines()[-1]
+        and "norms" not in printed
+    )
     assert (tmp_path / "log.txt").read_text() == printed
-    assert not [each for each in psutil.process_iter(["cmdline"]) if each.info["cmdline"] == ["sleep", "61.5"]]
+    assert not [
+        each for each in psutil.process_iter(["cmdline"]) if each.info["cmdline"] == ["sleep", "61.5"]
+    ]
 
 
 @pytest.mark.skipif(HAS_GPU, reason="there is a GPU")
@@ -156,7 +208,9 @@ def test_a_pair_of_modes_is_measured_in_turn(tiny_environment):
     done = started(command, **{**tiny_environment, "FRAMEWORK": "pytorch"})
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout.splitlines()[-1])
-    assert {mode: set(kinds) for mode, kinds in told.items()} == dict.fromkeys(("eager", "graph"), {"synthetic", "real"})
+    assert {mode: set(kinds) for mode, kinds in told.items()} == dict.fromkeys(
+        ("eager", "graph"), {"synthetic", "real"}
+    )
     assert all(len(rates) == 2 and min(rates) > 0 for kinds in told.values() for rates in kinds.values())
 
 
@@ -169,9 +223,20 @@ def test_rows_stand_beside_what_is_predicted_and_a_failure_is_a_row(tiny_environ
     rates = {"bytes": 4e12, "operations": 8e14}
     found = {"eager": {"real": [100.0, 300.0, 200.0]}, "fused": {"real": [120.0, 330.0, 260.0]}}
     [row] = bench.rows_of("fused", 16, "float16", found, rates)
-    predicted = 16 / step_floor.seconds(step_floor.kernels(step_floor.BUILT, 16, "float16", 32, 10, 0.125), 4e12, 8e14)
+    predicted = 16 / step_floor.seconds(
+        step_floor.kernels(step_floor.BUILT, 16, "float16", 32, 10, 0.125), 4e12, 8e14
+    )
     assert (row["predicted"], row["of_predicted"]) == (predicted, 260 / predicted)
-    assert bench.told(row).split() == ["fused", "real", "260", "120", "330", f"{predicted:,.0f}", "0.00", "1.200"]
+    assert bench.told(row).split() == [
+        "fused",
+        "real",
+        "260",
+        "120",
+        "330",
+        f"{predicted:,.0f}",
+        "0.00",
+        "1.200",
+    ]
     assert row["to_eager"]["median"] == 1.2 and row["images_per_second"]["median"] == 260
     [eager] = bench.rows_of("eager", 16, "float16", found, rates)
     assert "to_eager" not in eager and eager["predicted"] < predicted
@@ -181,8 +246,20 @@ def test_rows_stand_beside_what_is_predicted_and_a_failure_is_a_row(tiny_environ
 
 @pytest.mark.parametrize("mode", [pytest.param("graph", marks=ON_GPU)])
 def test_the_table_on_a_gpu(tiny_environment, tmp_path, mode):
-    done = started([sys.executable, "benchmarks/gpu_steps.py", "--batches=8,16", "--precisions=float16", f"--modes={mode}",
-                    "--seconds=2", "--rounds=2", "-o", str(tmp_path / "rows")], **tiny_environment)
+    done = started(
+        [
+            sys.executable,
+            "benchmarks/gpu_steps.py",
+            "--batches=8,16",
+            "--precisions=float16",
+            f"--modes={mode}",
+            "--seconds=2",
+            "--rounds=2",
+            "-o",
+            str(tmp_path / "rows"),
+        ],
+        **tiny_environment,
+    )
     assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in (tmp_path / "rows").read_text().splitlines()]
     assert rows[0]["per_second"]["bytes"] > 1e11 and rows[0]["per_second"]["operations"] > 1e12

@@ -34,7 +34,9 @@ def run(checkout):
     jobs = []
 
     def started(script, **environment):
-        jobs.append(Job({"CONFIG_FILE": "", "DGXSYSTEM": "", "RESULTS": "", **environment}, [script], checkout))
+        jobs.append(
+            Job({"CONFIG_FILE": "", "DGXSYSTEM": "", "RESULTS": "", **environment}, [script], checkout)
+        )
         return jobs[-1]
 
     yield started
@@ -95,10 +97,14 @@ def test_anybodys_configuration_file_runs(run, checkout, tmp_path):
 
 
 def test_a_machine_that_cannot_run_it_stops_a_campaign_before_it_starts(run, checkout, tmp_path):
-    job = run(EXPERIMENTS, DGXSYSTEM="DGXA100", DATADIR=str(tmp_path / "nothing"), NEXP="2", CUDA_VISIBLE_DEVICES="")
+    job = run(
+        EXPERIMENTS, DGXSYSTEM="DGXA100", DATADIR=str(tmp_path / "nothing"), NEXP="2", CUDA_VISIBLE_DEVICES=""
+    )
     assert job.wait() == USER_CAN_MEND
     assert any(line.startswith("rn50: GPU: no NVIDIA GPU") for line in job.complaints), job.err
-    assert any(line.startswith("rn50: DATADIR: ") and "set DATADIR" in line for line in job.complaints), job.err
+    assert any(line.startswith("rn50: DATADIR: ") and "set DATADIR" in line for line in job.complaints), (
+        job.err
+    )
     assert "run 1 of 2" not in job.out and not (checkout / "results").exists()
 
 
@@ -124,7 +130,9 @@ def test_no_such_system(run, checkout, script, system):
     job = run(script, DGXSYSTEM=system)
     assert job.wait() == USER_CAN_MEND
     assert "DGXSYSTEM" in job.complaint
-    systems = sorted(["TINY", *(path.stem[len("config_"):] for path in (ROOT / "configs").glob("config_*.sh"))])
+    systems = sorted(
+        ["TINY", *(path.stem[len("config_") :] for path in (ROOT / "configs").glob("config_*.sh"))]
+    )
     assert " ".join(systems) in job.complaint
     assert not (checkout / "results").exists()
 
@@ -135,9 +143,9 @@ def test_what_is_no_result_is_found_before_the_first_run(run, checkout):
     (results / "result_3.txt").touch()
     job = run(EXPERIMENTS, DGXSYSTEM="TINY")
     assert job.wait() == USER_CAN_MEND
-    assert [re.match("rn50: results: (.*?):.*; move (.*) away, and", line).groups() for line in job.complaints] == [
-        (str(results / f"result_{number}.txt"),) * 2 for number in (1, 3)
-    ]
+    assert [
+        re.match("rn50: results: (.*?):.*; move (.*) away, and", line).groups() for line in job.complaints
+    ] == [(str(results / f"result_{number}.txt"),) * 2 for number in (1, 3)]
     assert "run 1 of 5 -> " not in job.out and len(list(results.iterdir())) == 2
 
 
@@ -154,8 +162,10 @@ def test_help_of_a_script_shows_an_example(script):
     assert f"DGXSYSTEM=DEMO_CPU {script}" in job.out
 
 
-@pytest.mark.parametrize("verb", ["demo-data", "doctor", "launch", "train", "score", "check", "config show", "bench comm",
-                                  "search"])
+@pytest.mark.parametrize(
+    "verb",
+    ["demo-data", "doctor", "launch", "train", "score", "check", "config show", "bench comm", "search"],
+)
 def test_help_of_a_verb_shows_an_example(verb):
     job = Job({}, [*RN50, *verb.split(), "--help"])
     assert job.wait() == 0
@@ -164,11 +174,15 @@ def test_help_of_a_verb_shows_an_example(verb):
 
 def test_a_campaign_ends_with_the_report(run, checkout):
     """Which does not spoil the exit status where it cannot be written."""
-    results = write_result(checkout / "results" / "TINY", train_samples=10_000, platform=f"TINY ({rules.NOT_A_RESULT})")
+    results = write_result(
+        checkout / "results" / "TINY", train_samples=10_000, platform=f"TINY ({rules.NOT_A_RESULT})"
+    )
     page = results / "report.html"
     page.mkdir()
     without = run(EXPERIMENTS, DGXSYSTEM="TINY")
-    assert without.wait(BUSY_S) == 1 and "report.html: is a folder" in without.err and not list(page.iterdir())
+    assert (
+        without.wait(BUSY_S) == 1 and "report.html: is a folder" in without.err and not list(page.iterdir())
+    )
     assert re.search(r"^Report +not written$", without.out, re.MULTILINE)
     page.rmdir()
     job = run(EXPERIMENTS, DGXSYSTEM="TINY")

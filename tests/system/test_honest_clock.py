@@ -1,4 +1,5 @@
-"""The clock runs before the first file of the data set is opened, and stops at the first evaluation at the target."""
+"""The clock runs before the first file of the data set is opened, and stops at the first evaluation at the
+target."""
 
 import shutil
 import struct
@@ -17,7 +18,8 @@ LABEL = 12
 
 @pytest.fixture
 def data(tiny_folder, tmp_path):
-    """A copy of the tiny data set that nobody else opens, every image of class 0, so that a run reaches the target at once."""
+    """A copy of the tiny data set that nobody else opens, every image of class 0, so that a run reaches the
+    target at once."""
     folder = tmp_path / "data"
     shutil.copytree(str(tiny_folder), str(folder))
     for name in ("train", "val"):
@@ -28,15 +30,23 @@ def data(tiny_folder, tmp_path):
     return folder
 
 
-@pytest.mark.parametrize("way, framework", [
-    ("rn50 launch", "mxnet"),
-    ("run_and_time.sh", "mxnet"),
-    ("rn50 launch", "paddle"),
-    ("rn50 launch", "pytorch"),
-])
-def test_no_file_of_the_data_set_is_opened_before_the_clock_runs(tiny_environment, results, data, tmp_path, way, framework):
+@pytest.mark.parametrize(
+    "way, framework",
+    [
+        ("rn50 launch", "mxnet"),
+        ("run_and_time.sh", "mxnet"),
+        ("rn50 launch", "paddle"),
+        ("rn50 launch", "pytorch"),
+    ],
+)
+def test_no_file_of_the_data_set_is_opened_before_the_clock_runs(
+    tiny_environment, results, data, tmp_path, way, framework
+):
     installed(framework)
-    environment, command = {**tiny_environment, "FRAMEWORK": framework, "DATADIR": str(data), "NUMEPOCHS": "5"}, LAUNCH
+    environment, command = (
+        {**tiny_environment, "FRAMEWORK": framework, "DATADIR": str(data), "NUMEPOCHS": "5"},
+        LAUNCH,
+    )
     if way == "run_and_time.sh":
         file = configuration_file(tmp_path / "somebodys.sh", environment)
         environment, command = {"CONFIG_FILE": str(file)}, [str(ROOT / way)]
@@ -46,12 +56,18 @@ def test_no_file_of_the_data_set_is_opened_before_the_clock_runs(tiny_environmen
         watch.add_watch(str(data), inotify_simple.flags.OPEN | inotify_simple.flags.ACCESS)
         job = Job({**environment, "RESULT_FILE": str(log)}, command)
         first = []
-        job.until(lambda: first.extend(watch.read(timeout=1000)) or first)  # woken by the first event, whatever it is
+        job.until(
+            lambda: first.extend(watch.read(timeout=1000)) or first
+        )  # woken by the first event, whatever it is
         logged = keys(partial) if partial.exists() else []
         assert "run_start" in logged, f"{[event.name for event in first]} opened before the clock ran"
         assert job.wait(BUSY_S) == 0, job.err
-        opened = {event.name for event in first + watch.read(timeout=0) if event.mask & inotify_simple.flags.OPEN}
+        opened = {
+            event.name for event in first + watch.read(timeout=0) if event.mask & inotify_simple.flags.OPEN
+        }
     assert opened == DATA_SET
     logged = events(log)
-    assert [event["key"] for event in logged].count("eval_accuracy") == 1  # 5 epochs were allowed, the first sufficed
+    assert [event["key"] for event in logged].count(
+        "eval_accuracy"
+    ) == 1  # 5 epochs were allowed, the first sufficed
     assert logged[-1]["key"] == "run_stop" and logged[-1]["metadata"]["status"] == "success"

@@ -1,4 +1,5 @@
-"""Ctrl-C, SIGTERM and killed processes: one line, the exit status of the signal, no process left over, the log ended."""
+"""Ctrl-C, SIGTERM and killed processes: one line, the exit status of the signal, no process left over, the
+log ended."""
 
 import signal
 
@@ -22,19 +23,22 @@ def at(moment, job, result_file):
     return moment == "training"
 
 
-@pytest.mark.parametrize("framework, number, moment", [
-    ("mxnet", signal.SIGINT, "starting"),
-    ("mxnet", signal.SIGTERM, "starting"),
-    ("mxnet", signal.SIGINT, "warming up"),
-    ("mxnet", signal.SIGTERM, "warming up"),
-    ("mxnet", signal.SIGINT, "training"),
-    ("mxnet", signal.SIGTERM, "training"),
-    ("mxnet", signal.SIGHUP, "training"),
-    ("paddle", signal.SIGTERM, "starting"),  # its import takes signals from Python
-    ("paddle", signal.SIGTERM, "warming up"),
-    ("paddle", signal.SIGTERM, "training"),
-    ("pytorch", signal.SIGTERM, "training"),
-])
+@pytest.mark.parametrize(
+    "framework, number, moment",
+    [
+        ("mxnet", signal.SIGINT, "starting"),
+        ("mxnet", signal.SIGTERM, "starting"),
+        ("mxnet", signal.SIGINT, "warming up"),
+        ("mxnet", signal.SIGTERM, "warming up"),
+        ("mxnet", signal.SIGINT, "training"),
+        ("mxnet", signal.SIGTERM, "training"),
+        ("mxnet", signal.SIGHUP, "training"),
+        ("paddle", signal.SIGTERM, "starting"),  # its import takes signals from Python
+        ("paddle", signal.SIGTERM, "warming up"),
+        ("paddle", signal.SIGTERM, "training"),
+        ("pytorch", signal.SIGTERM, "training"),
+    ],
+)
 def test_a_signal_to_the_launcher(start, results, framework, number, moment):
     job = start(**ENDLESS, FRAMEWORK=framework)
     clock_runs = at(moment, job, results / "result_1.txt")
@@ -96,7 +100,9 @@ def test_one_rank_of_two_killed_in_other_frameworks(start, results, framework):
 def test_what_started_two_ranks_killed(start, results, two_ranks):
     job = start(**ENDLESS, **two_ranks)
     at("training", job, results / "result_1.txt")
-    starter = next(each for each, command in job.commands() if STARTERS[two_ranks["LAUNCHER"]] in " ".join(command))
+    starter = next(
+        each for each, command in job.commands() if STARTERS[two_ranks["LAUNCHER"]] in " ".join(command)
+    )
     starter.kill()
     assert job.wait() == 128 + signal.SIGKILL
     assert job.complaint == f"rn50: {two_ranks['LAUNCHER']} was killed by SIGKILL; start the run again"

@@ -1,7 +1,9 @@
-"""Two ranks are one run, whoever starts them and wherever: horovodrun, mpirun and Slurm, on this machine and on two hosts.
+"""Two ranks are one run, whoever starts them and wherever: horovodrun, mpirun and Slurm, on this machine and
+on two hosts.
 
-The engines are real: Open MPI, Slurm (slurmctld, slurmd, munge) and OpenSSH as the system has them, on hosts that are network
-namespaces. A test is skipped where a package or the kernel's permission is missing, and says which.
+The engines are real: Open MPI, Slurm (slurmctld, slurmd, munge) and OpenSSH as the system has them, on hosts
+that are network namespaces. A test is skipped where a package or the kernel's permission is missing, and says
+which.
 """
 
 import json
@@ -27,8 +29,16 @@ pytestmark = [pytest.mark.usefixtures("horovod"), pytest.mark.xdist_group("launc
 TARGET_MISSED = 3
 ENDLESS = {"NUMEPOCHS": "1000"}
 # On the data of ``memorised``: learnt by heart after some 35 epochs of half a second.
-BY_HEART = {"NUMEPOCHS": "52", "EVAL_OFFSET": "2", "EVAL_PERIOD": "4", "LABELSMOOTHING": "0", "CROP_AREA_MIN": "1",
-            "BATCHSIZE": "7", "NUMEXAMPLES": "40", "NUMVALEXAMPLES": "40"}
+BY_HEART = {
+    "NUMEPOCHS": "52",
+    "EVAL_OFFSET": "2",
+    "EVAL_PERIOD": "4",
+    "LABELSMOOTHING": "0",
+    "CROP_AREA_MIN": "1",
+    "BATCHSIZE": "7",
+    "NUMEXAMPLES": "40",
+    "NUMVALEXAMPLES": "40",
+}
 SRUN = ("srun", "--cpu-bind=none", "--mpi=none", "--wait=30")
 
 
@@ -95,18 +105,28 @@ def on_two_hosts(launcher, request, folder):
         agent.chmod(0o755)
         both["OMPI_MCA_plm_rsh_agent"] = str(agent)
     else:
-        path = f"{request.getfixturevalue('ssh').path}:{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
+        folders = (
+            request.getfixturevalue("ssh").path,
+            pathlib.Path(sys.executable).parent,
+            os.environ["PATH"],
+        )
+        path = ":".join(map(str, folders))
         both["PATH"] = path
     return first.argv(*LAUNCH), {**both, "HOSTS": f"{first.name}:1,{second.name}:1"}
 
 
 @pytest.fixture
 def launched(tiny_environment):
-    """Starts a job that also writes down its losses; ``launched(folder, command, environment)``. All end with the test."""
+    """Starts a job that also writes down its losses; ``launched(folder, command, environment)``. All end with
+    the test."""
     jobs = []
 
     def started(folder, command, environment):
-        own = {"RESULT_FILE": str(folder / "result.txt"), "FRAMEWORK": "losses", "PYTHONPATH": str(ROOT / "tests/system/losses")}
+        own = {
+            "RESULT_FILE": str(folder / "result.txt"),
+            "FRAMEWORK": "losses",
+            "PYTHONPATH": str(ROOT / "tests/system/losses"),
+        }
         jobs.append(Job({**tiny_environment, **own, **environment}, command))
         return jobs[-1]
 
@@ -129,7 +149,9 @@ def assert_same_losses(test, folder):
 
 def check(*logs):
     """Exit status and words of the official checker."""
-    done = subprocess.run([*RN50, "check", *map(str, logs)], cwd=str(ROOT), capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [*RN50, "check", *map(str, logs)], cwd=str(ROOT), capture_output=True, text=True, timeout=120
+    )
     return done.returncode, done.stdout + done.stderr
 
 
@@ -160,29 +182,43 @@ def test_two_hosts_train_one_model(launched, tmp_path, request, launcher):
     assert [event["key"] for event in events(tmp_path / "result.txt")].count("run_stop") == 1
     assert_same_losses("two hosts", tmp_path)
     if launcher != "horovodrun here":
-        # Every step sends the gradients of some 400,000 weights; that they went over the link says that these are two hosts.
+        # Every step sends the gradients of some 400,000 weights; that they went over the link says that these
+        # are two hosts.
         assert request.getfixturevalue("hosts").received_bytes() - received > 10_000_000
 
 
 @pytest.mark.parametrize("launcher", ["horovodrun", "mpirun", "srun"])
-def test_the_input_of_two_ranks_is_measured_and_tuned(launched, tiny_environment, tmp_path, request, launcher):
+def test_the_input_of_two_ranks_is_measured_and_tuned(
+    launched, tiny_environment, tmp_path, request, launcher
+):
     (*command, _), environment = on_this_machine(launcher, request)
     mxnet = {**environment, "FRAMEWORK": "mxnet"}
     bench = launched(tmp_path, (*command, "bench", "input", "--seconds=2", "--rounds=2", "--json"), mxnet)
     assert bench.wait(BUSY_S) == 0, bench.err
     measured = json.loads(bench.out)
-    assert measured["ranks"] == 2 and min(rates["lowest"] for rates in measured["images_per_second"].values()) > 0
+    assert (
+        measured["ranks"] == 2
+        and min(rates["lowest"] for rates in measured["images_per_second"].values()) > 0
+    )
     base, output = tmp_path / "config_TINY.sh", tmp_path / "config_TUNED.sh"
     everything = {**tiny_environment, **mxnet}
     text = {True: "", False: ""}
     for name, value in everything.items():
         text[name.startswith("DALI_")] += f"export {name}={shlex.quote(value)}\n"
     base.write_text(f"{text[False]}# --- input pipeline ---\n{text[True]}")
-    tune = launched(tmp_path, (*command, "tune", "input", str(base), f"--output={output}", "--seconds=5", "--json"), environment)
+    tune = launched(
+        tmp_path,
+        (*command, "tune", "input", str(base), f"--output={output}", "--seconds=5", "--json"),
+        environment,
+    )
     status = tune.wait(BUSY_S)
     found = json.loads(tune.out)
     # One rank tells and writes it, and all end alike.
-    assert (status, output.exists(), found["written"] is not None) == (0, bool(found["faster"]), bool(found["faster"]))
+    assert (status, output.exists(), found["written"] is not None) == (
+        0,
+        bool(found["faster"]),
+        bool(found["faster"]),
+    )
     assert [trial["change"] for trial in found["trials"]], tune.err
 
 
@@ -225,10 +261,10 @@ def test_what_a_user_can_mend_is_said_once_by_mpirun(launched, tmp_path, request
     assert_aborted(tmp_path / "result.txt")
 
 
-@pytest.mark.parametrize("launcher, words", [
-    ("mpirun", "nowhere.invalid"),
-    ("horovodrun", "could not connect to some hosts via ssh"),
-])
+@pytest.mark.parametrize(
+    "launcher, words",
+    [("mpirun", "nowhere.invalid"), ("horovodrun", "could not connect to some hosts via ssh")],
+)
 def test_a_host_that_cannot_be_reached(launched, tmp_path, request, launcher, words):
     command, environment = on_this_machine(launcher, request)
     if shutil.which("ssh") is None:
@@ -291,7 +327,9 @@ def test_run_sub_makes_a_whole_result(tiny_environment, tmp_path, request):
         status = job.wait(BUSY_S)
         (output,) = (tmp_path / "results").glob("slurm-*.txt")
         text = output.read_text()
-        assert status == 1 and "2 runs of 5" in text, text + job.err  # a score needs five, and none reached the target
+        assert status == 1 and "2 runs of 5" in text, (
+            text + job.err
+        )  # a score needs five, and none reached the target
         assert "Traceback" not in text
         for run in range(2):
             log = events(tmp_path / "results" / "TINY" / f"result_{run}.txt")

@@ -1,4 +1,5 @@
-"""Two ranks that the launcher of a framework starts: one log, one line for what ended them, no process or file left."""
+"""Two ranks that the launcher of a framework starts: one log, one line for what ended them, no process or
+file left."""
 
 import json
 import signal
@@ -15,7 +16,8 @@ ENDLESS = {"NUMEPOCHS": "1000"}
 
 @pytest.fixture
 def start_by(start, tmp_path):
-    """Starts two ranks by a launcher; the test fails where a file is left in the folder for temporary ones."""
+    """Starts two ranks by a launcher; the test fails where a file is left in the folder for temporary
+    ones."""
     temporary = tmp_path / "temporary"
     temporary.mkdir()
 
@@ -36,14 +38,20 @@ def test_a_run_is_one_log(start_by, results, launcher):
     assert "LAUNCH" not in job.out + job.err and "<stderr>" not in job.err, job.out + job.err
     logged = events(results / "result_1.txt")
     values = {event["key"]: event["value"] for event in logged}
-    assert (values["global_batch_size"], values["train_samples"], values["eval_samples"]) == (32, TRAIN_SAMPLES, EVAL_SAMPLES)
+    assert (values["global_batch_size"], values["train_samples"], values["eval_samples"]) == (
+        32,
+        TRAIN_SAMPLES,
+        EVAL_SAMPLES,
+    )
     assert logged[-1]["key"] == "run_stop"
 
 
 def test_what_a_launcher_sets_is_no_setting(tiny_environment):
     installed("paddle")
-    job = Job({**tiny_environment, "FRAMEWORK": "paddle", "LAUNCHER": "fleetrun", "DGXNGPU": "2"},
-              (*RN50, "bench", "comm", "--largest-mib=1", "--json"))
+    job = Job(
+        {**tiny_environment, "FRAMEWORK": "paddle", "LAUNCHER": "fleetrun", "DGXNGPU": "2"},
+        (*RN50, "bench", "comm", "--largest-mib=1", "--json"),
+    )
     assert job.wait(BUSY_S) == 0, job.err
     report = json.loads(job.out)
     assert (report["library"], report["ranks"]) == ("Gloo", 2)

@@ -1,4 +1,5 @@
-"""From an image folder of ImageNet's shape to a run: pack, verify, train, and what log and report say of the data."""
+"""From an image folder of ImageNet's shape to a run: pack, verify, train, and what log and report say of the
+data."""
 
 import json
 import shutil
@@ -71,7 +72,9 @@ def test_a_run_logs_and_saves_the_hash_of_the_certificate(train, results, imagen
         assert (metadata["certificate_sha256"], metadata["data_set_sha256"]) == (sha256, set_sha256)
     saved = json.loads((results / "result_1.json").read_text())
     assert saved["seed"] == 7 and saved["data certificate"]["sha256"] == sha256
-    shown = rn50("report", results / "result_1.txt", "--ruleset", "4.0.0", "--output", results / "report.html")
+    shown = rn50(
+        "report", results / "result_1.txt", "--ruleset", "4.0.0", "--output", results / "report.html"
+    )
     assert shown.returncode == 0, shown.stderr
     page = (results / "report.html").read_text()
     assert "data certificate" in page and f"<td>sha256<td>{sha256}" in page
@@ -96,7 +99,10 @@ def test_a_run_without_certificate_goes_on_and_says_so(train, results, imagenet)
 def test_a_run_refuses_data_that_do_not_match_its_configuration(train, results):
     job = train(NUMCLASSES="1001")
     assert job.wait(120) == USER_CAN_MEND
-    assert "certificate.json: certifies classes 1000, but NUMCLASSES is 1001; set NUMCLASSES=1000" in job.complaint
+    assert (
+        "certificate.json: certifies classes 1000, but NUMCLASSES is 1001; set NUMCLASSES=1000"
+        in job.complaint
+    )
     assert_aborted(results / "result_1.txt")
 
 
@@ -109,7 +115,10 @@ def test_a_run_refuses_data_at_fault(train, results, imagenet):
             stream.seek(50_000)
             stream.write(bytes([byte[0] ^ 1]))
         verified = rn50("verify", imagenet)
-        assert verified.returncode == 1 and "FAULT  val.rec: record 0: the image is not the one" in verified.stdout
+        assert (
+            verified.returncode == 1
+            and "FAULT  val.rec: record 0: the image is not the one" in verified.stdout
+        )
         job = train()
         assert job.wait(120) == USER_CAN_MEND
         assert "certificate.json: rn50 verify found these data at fault" in job.complaint

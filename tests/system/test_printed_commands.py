@@ -1,7 +1,8 @@
 """Every command that README and docs print, executed as it is printed, page by page, in a fresh checkout.
 
-What needs a GPU, ImageNet, a container engine or Slurm runs to the line that says what is missing. What trains or generates for
-minutes is ended by Ctrl-C once it has begun. Targets of make are dry runs, because CI itself runs them.
+What needs a GPU, ImageNet, a container engine or Slurm runs to the line that says what is missing. What
+trains or generates for minutes is ended by Ctrl-C once it has begun. Targets of make are dry runs, because CI
+itself runs them.
 """
 
 import os
@@ -20,8 +21,12 @@ from rn50.cli import main
 from rn50.files import ROOT
 from tests.support import campaigns
 
-PAGES = ["README.md", "CONTRIBUTING.md", "implementations/README.md",
-         *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    "README.md",
+    "CONTRIBUTING.md",
+    "implementations/README.md",
+    *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")),
+]
 BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`((?:[A-Z_]+=\S+ )*rn50 [^`]+)`")
 COMMENT = re.compile(r"\s{2,}#.*$")
@@ -30,7 +35,8 @@ LIMIT_S = 8
 MISSING = re.compile(
     r"/path/to/|/data/|/scratch|data/(demo|tune)|search/demo|(model|int8|rounded)\.onnx: cannot be read|"
     r"before/profile\.json|no (such file|NVIDIA GPU|result_|host)|"
-    r"no configs/|GPU: none|is missing|nvidia-smi|sbatch|image|engine|torchvision|not (set|there|installed)|SUBMISSION_ORG|HOSTS|"
+    r"no configs/|GPU: none|is missing|nvidia-smi|sbatch|image|engine|torchvision|not "
+    r"(set|there|installed)|SUBMISSION_ORG|HOSTS|"
     r"has nothing to send|no GPU|safetensors: cannot be read"
 )
 """What a command may miss here."""
@@ -47,15 +53,28 @@ sys.exit(main(prog_name="rn50"))
 
 def commands(page):
     """The lines of the page's blocks, without their comments."""
-    lines = [line for block in BLOCK.findall((ROOT / page).read_text(encoding="utf-8")) for line in block.splitlines()]
-    return [line for line in (COMMENT.sub("", line).strip() for line in lines) if line and not line.startswith("#")]
+    lines = [
+        line
+        for block in BLOCK.findall((ROOT / page).read_text(encoding="utf-8"))
+        for line in block.splitlines()
+    ]
+    return [
+        line
+        for line in (COMMENT.sub("", line).strip() for line in lines)
+        if line and not line.startswith("#")
+    ]
 
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
     """The demo data set."""
     folder = tmp_path_factory.mktemp("data") / "demo"
-    subprocess.run([sys.executable, "-m", "rn50", "demo-data", str(folder)], cwd=str(ROOT), check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, "-m", "rn50", "demo-data", str(folder)],
+        cwd=str(ROOT),
+        check=True,
+        capture_output=True,
+    )
     return folder
 
 
@@ -91,9 +110,15 @@ class Session:
     def run(self, line):
         """Return the exit status, the output, and whether Ctrl-C has ended it."""
         process = subprocess.Popen(
-            ["bash", "-c", line], cwd=str(self.folder), env=self.environ, start_new_session=True, text=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
+            ["bash", "-c", line],
+            cwd=str(self.folder),
+            env=self.environ,
+            start_new_session=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
         try:
             said = process.communicate(timeout=LIMIT_S)[0]
             return process.returncode, said, False
@@ -105,7 +130,9 @@ class Session:
     def export(self, line):
         for word in shlex.split(line)[1:]:
             name, _, value = word.partition("=")
-            self.environ[name] = value.replace("$PWD", str(self.folder)).replace("$PATH", self.environ["PATH"])
+            self.environ[name] = value.replace("$PWD", str(self.folder)).replace(
+                "$PATH", self.environ["PATH"]
+            )
 
 
 def dry_run(session, line):
@@ -131,7 +158,10 @@ def test_the_commands_of_a_page(page, checkout):
             dry_run(session, line)
             continue
         status, said, ended = session.run(line)
-        assert "Traceback" not in said and not re.search("^bash: .*command not found", said, re.MULTILINE), (line, said)
+        assert "Traceback" not in said and not re.search("^bash: .*command not found", said, re.MULTILINE), (
+            line,
+            said,
+        )
         if ended:
             assert status in (130, -signal.SIGINT, 0, 2) and said.strip(), (line, status, said)
         elif status:
@@ -151,19 +181,25 @@ def verb_of(words):
 @pytest.mark.parametrize("page", PAGES)
 def test_verbs_and_options_within_sentences_exist(page):
     """Also those that are named without their arguments."""
-    text = re.sub(r"^```.*?^```", "", (ROOT / page).read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(
+        r"^```.*?^```", "", (ROOT / page).read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
+    )
     for line in INLINE.findall(text):
         words = shlex.split(line.split(" | ")[0])
-        words = words[words.index("rn50") + 1:]
+        words = words[words.index("rn50") + 1 :]
         if words[0].startswith("-") or words[0] in ("...", "VERB"):
             continue
         if words in (["bench"], ["tune"], ["config"]):
             continue
         command, rest = verb_of(words)
-        known = {option for each in command.params for option in (*each.opts, *each.secondary_opts)} | {"--help"}
+        known = {option for each in command.params for option in (*each.opts, *each.secondary_opts)} | {
+            "--help"
+        }
         assert {word.split("=")[0] for word in rest if word.startswith("-")} <= known, line
 
 
 def test_every_page_with_commands_is_among_them():
-    assert {"README.md", "docs/getting-started.md", "docs/borrowing.md", "docs/gpus.md"} <= set(filter(commands, PAGES))
+    assert {"README.md", "docs/getting-started.md", "docs/borrowing.md", "docs/gpus.md"} <= set(
+        filter(commands, PAGES)
+    )
     assert pathlib.Path(ROOT / "README.md").read_text(encoding="utf-8").count("\n") <= 120

@@ -1,4 +1,5 @@
-"""The report in a real headless Chromium, driven through chromedriver: what it asks the network for, and what it says."""
+"""The report in a real headless Chromium, driven through chromedriver: what it asks the network for, and what
+it says."""
 
 import functools
 import http.server
@@ -23,7 +24,8 @@ def browser(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """A web server on loopback with the report of one result and that of two, and the paths that it was asked for."""
+    """A web server on loopback with the report of one result and that of two, and the paths that it was asked
+    for."""
     folder = tmp_path_factory.mktemp("site")
     first = write_result(folder / "a", platform="demo data set, not an MLPerf result")
     second = write_result(folder / "b", platform="other" * 12)
@@ -53,7 +55,9 @@ def test_no_error_no_request_and_nothing_cut_off(browser, site, page, width):
     assert browser.console() == []
     assert browser.requests() == [f"{address}/{page}"] and asked == [f"/{page}"]
     assert browser.ask("document.documentElement.scrollWidth") <= width
-    figures = browser.ask("[...document.querySelectorAll('figure svg')].map(s => s.getBoundingClientRect().width)")
+    figures = browser.ask(
+        "[...document.querySelectorAll('figure svg')].map(s => s.getBoundingClientRect().width)"
+    )
     assert len(figures) >= 5 and min(figures) >= 0.8 * PHONE
     texts = "[...document.querySelectorAll('figure text')].map(t => t.getBoundingClientRect().height)"
     assert min(browser.ask(texts)) >= 8  # px: small, and legible

@@ -11,12 +11,20 @@ from tests.contract.frameworks import FRAMEWORKS, installed
 from tests.system.job import BUSY_S, RN50, Job, configuration_file, events
 
 TARGET_MISSED = 3
-RUN = {"NUMEPOCHS": "5", "EVAL_OFFSET": "0", "EVAL_PERIOD": "2", "CHECKPOINT_EPOCHS": "2", "SAVE_WEIGHTS": "1"}
+RUN = {
+    "NUMEPOCHS": "5",
+    "EVAL_OFFSET": "0",
+    "EVAL_PERIOD": "2",
+    "CHECKPOINT_EPOCHS": "2",
+    "SAVE_WEIGHTS": "1",
+}
 
 
 def epochs_begun(log):
     partial = log.with_name(log.name + ".partial")
-    begun = (event for event in (events(partial) if partial.exists() else ()) if event["key"] == "epoch_start")
+    begun = (
+        event for event in (events(partial) if partial.exists() else ()) if event["key"] == "epoch_start"
+    )
     return [event["metadata"]["epoch_num"] for event in begun]
 
 
@@ -28,7 +36,9 @@ def killed_in_epoch(job, log, epoch):
     assert job.wait() == 128 + signal.SIGKILL
 
 
-@pytest.mark.parametrize("framework, ranks", [*((name, "1") for name in FRAMEWORKS), ("mxnet", "2"), ("pytorch", "2")])
+@pytest.mark.parametrize(
+    "framework, ranks", [*((name, "1") for name in FRAMEWORKS), ("mxnet", "2"), ("pytorch", "2")]
+)
 def test_a_killed_run_goes_on_as_if_it_had_not_been(tiny_environment, tmp_path, framework, ranks):
     installed(framework)
     environment = {**tiny_environment, **RUN, "FRAMEWORK": framework, "DGXNGPU": ranks}
@@ -39,12 +49,18 @@ def test_a_killed_run_goes_on_as_if_it_had_not_been(tiny_environment, tmp_path, 
     killed_in_epoch(Job({**environment, "RESULT_FILE": str(log)}), log, 4)
     saved = log.with_name("result_1.checkpoint.safetensors")
     assert saved.exists()
-    job = Job({**environment, "RESULT_FILE": str(log), "RESUME": "1", "SEED": "99"})  # the seed is that of the checkpoint
+    job = Job(
+        {**environment, "RESULT_FILE": str(log), "RESUME": "1", "SEED": "99"}
+    )  # the seed is that of the checkpoint
     assert job.wait(BUSY_S) == TARGET_MISSED, job.err
     assert f"goes on after epoch 2 of {saved}; {rules.RESUMED}" in job.err and not saved.exists()
     one, other = (parse.read_log(file) for file in (whole, log))
     assert [each.accuracy for each in one.evaluations[1:]] == [each.accuracy for each in other.evaluations]
-    assert [each["metadata"]["epoch_num"] for each in events(log) if each["key"] == "epoch_start"] == [3, 4, 5]
+    assert [each["metadata"]["epoch_num"] for each in events(log) if each["key"] == "epoch_start"] == [
+        3,
+        4,
+        5,
+    ]
     ours, theirs = (weights.read(weights.path(file)) for file in (whole, log))
     for name, array in ours.arrays.items():
         np.testing.assert_array_equal(array, theirs.arrays[name], err_msg=name)
@@ -52,11 +68,19 @@ def test_a_killed_run_goes_on_as_if_it_had_not_been(tiny_environment, tmp_path, 
     assert run.read(whole).label == rules.NOT_A_RESULT
     assert run.read(log).label == f"{rules.NOT_A_RESULT}; {rules.RESUMED}"
     (scored,) = score.score([log])
-    assert scored.label == f"{rules.NOT_A_RESULT}; {rules.RESUMED}" and "not an MLPerf result" not in scored.name
+    assert (
+        scored.label == f"{rules.NOT_A_RESULT}; {rules.RESUMED}" and "not an MLPerf result" not in scored.name
+    )
 
 
 def test_what_cannot_be_resumed_is_refused_and_without_a_checkpoint_a_run_begins(tiny_environment, tmp_path):
-    environment = {**tiny_environment, **RUN, "RESULT_FILE": str(tmp_path / "result_0.txt"), "RESUME": "1", "FRAMEWORK": "mxnet"}
+    environment = {
+        **tiny_environment,
+        **RUN,
+        "RESULT_FILE": str(tmp_path / "result_0.txt"),
+        "RESUME": "1",
+        "FRAMEWORK": "mxnet",
+    }
     installed("mxnet")
     job = Job(environment)
     killed_in_epoch(job, tmp_path / "result_0.txt", 3)
@@ -64,7 +88,11 @@ def test_what_cannot_be_resumed_is_refused_and_without_a_checkpoint_a_run_begins
     saved = tmp_path / "result_0.checkpoint.safetensors"
     content = saved.read_bytes()
     for changes, damaged, said in (
-        ({"LR": "1.0"}, content, "the run that wrote it had another configuration; set its variables, or start without RESUME=1"),
+        (
+            {"LR": "1.0"},
+            content,
+            "the run that wrote it had another configuration; set its variables, or start without RESUME=1",
+        ),
         ({}, content[:5000], "no checkpoint ("),
         ({"RESUME": "0", "LR": "1.0"}, b"mine", "exists, and rn50 did not write it; set another RESULT_FILE"),
     ):
@@ -73,7 +101,10 @@ def test_what_cannot_be_resumed_is_refused_and_without_a_checkpoint_a_run_begins
         assert job.wait() == 2 and job.complaint.startswith(f"rn50: {saved}: {said}"), job.err
         assert saved.read_bytes() == damaged
     job = Job({**environment, "RESULT_FILE": "", "SAVE_WEIGHTS": "0"})
-    assert job.wait() == 2 and "CHECKPOINT_EPOCHS=2: checkpoints are saved beside the log, which has no file" in job.complaint
+    assert (
+        job.wait() == 2
+        and "CHECKPOINT_EPOCHS=2: checkpoints are saved beside the log, which has no file" in job.complaint
+    )
 
 
 def test_a_campaign_that_was_killed_resumes_and_leaves_weights(tiny_environment, tmp_path):

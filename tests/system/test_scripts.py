@@ -1,4 +1,5 @@
-"""The scripts called from anywhere, on any path, with configurations that are none: an answer within a second or two."""
+"""The scripts called from anywhere, on any path, with configurations that are none: an answer within a second
+or two."""
 
 import os
 import pathlib
@@ -17,7 +18,8 @@ USER_CAN_MEND = 2
 
 @pytest.fixture
 def checkout(tmp_path):
-    """A checkout whose path has a blank, and decoys: what a careless script would take from the caller's folder or CDPATH."""
+    """A checkout whose path has a blank, and decoys: what a careless script would take from the caller's
+    folder or CDPATH."""
     folder = tmp_path / "a checkout"
     (tmp_path / "decoy" / "configs").mkdir(parents=True)
     shutil.copytree(str(ROOT / "configs"), str(folder / "configs"))
@@ -33,7 +35,11 @@ def here(tmp_path):
     """Where the user stands, with a configuration that sources what lies beside it."""
     folder = tmp_path / "my runs"
     folder.mkdir()
-    lines = (ROOT / "configs" / "config_DEMO_CPU.sh").read_text().replace("export OPTIMIZER=lars", "source ./common.sh")
+    lines = (
+        (ROOT / "configs" / "config_DEMO_CPU.sh")
+        .read_text()
+        .replace("export OPTIMIZER=lars", "source ./common.sh")
+    )
     (folder / "my config.sh").write_text(lines)
     (folder / "common.sh").write_text("export OPTIMIZER=lars\n")
     return folder
@@ -44,10 +50,20 @@ def run(command, cwd, **environment):
     python = str(pathlib.Path(sys.executable).parent)
     unset = dict.fromkeys(("CONFIG_FILE", "DGXSYSTEM", "RESULTS", "DATADIR", "NEXP"), "")
     done = subprocess.run(
-        [str(each) for each in command], cwd=str(cwd), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
-        env={**os.environ, "CDPATH": f".:{cwd.parent / 'decoy'}", **unset,
-             "PATH": f"{python}:{environment.pop('PATH', '')}:{os.environ['PATH']}", **environment},
-    )  # fmt: skip
+        [str(each) for each in command],
+        cwd=str(cwd),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={
+            **os.environ,
+            "CDPATH": f".:{cwd.parent / 'decoy'}",
+            **unset,
+            "PATH": f"{python}:{environment.pop('PATH', '')}:{os.environ['PATH']}",
+            **environment,
+        },
+    )
     return done.returncode, done.stdout + done.stderr
 
 
@@ -55,7 +71,12 @@ def run(command, cwd, **environment):
 @pytest.mark.parametrize("script", SCRIPTS[:2])
 def test_a_script_works_from_any_folder_with_paths_relative_to_it(checkout, here, script, how):
     (here / "link").symlink_to(pathlib.Path("..") / checkout.name / script)
-    called = {"relative": f"../{checkout.name}/{script}", "absolute": checkout / script, "PATH": script, "link": "./link"}[how]
+    called = {
+        "relative": f"../{checkout.name}/{script}",
+        "absolute": checkout / script,
+        "PATH": script,
+        "link": "./link",
+    }[how]
     status, said = run([called], here, PATH=str(checkout), CONFIG_FILE="my config.sh", DATADIR="my data")
     assert status == USER_CAN_MEND
     assert f"{here}/my data: No such file or directory; set DATADIR" in said and len(said.splitlines()) == 1
@@ -64,7 +85,9 @@ def test_a_script_works_from_any_folder_with_paths_relative_to_it(checkout, here
 def test_results_are_relative_to_where_the_user_stands(checkout, here):
     (here / "mine").mkdir()
     (here / "mine" / "result_0.txt").write_text("no log\n")
-    status, said = run([checkout / "run_experiments.sh"], here, DGXSYSTEM="DEMO_CPU", RESULTS="mine", NEXP="1")
+    status, said = run(
+        [checkout / "run_experiments.sh"], here, DGXSYSTEM="DEMO_CPU", RESULTS="mine", NEXP="1"
+    )
     assert status != 0 and f"kept, {here}/mine/result_0.txt is there" in said
 
 
@@ -73,7 +96,9 @@ def test_a_sourced_file_that_is_missing_is_named(checkout, here):
     for script in SCRIPTS[:2]:
         status, said = run([checkout / script], here, CONFIG_FILE="my config.sh")
         assert status == USER_CAN_MEND
-        assert re.search(rf"rn50: {re.escape(str(here))}/my config.sh:\d+: sources ./common.sh, which is not there", said)
+        assert re.search(
+            rf"rn50: {re.escape(str(here))}/my config.sh:\d+: sources ./common.sh, which is not there", said
+        )
 
 
 @pytest.mark.parametrize("content", ["export LR=1\nexit 0\n", "set -e\nfalse\n", "exit 3\n"])

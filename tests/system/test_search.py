@@ -24,15 +24,27 @@ pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two wo
 
 @pytest.fixture
 def seek(memorised, tiny_environment, tmp_path):
-    """Starts the command in a process of its own; its folder is ``tmp_path / "to"``. The learning rate is too small at first."""
-    own = {"LR": "0.1", "NUMEPOCHS": "90", "BATCHSIZE": "8", "LABELSMOOTHING": "0", "CROP_AREA_MIN": "1", "NUMEXAMPLES": "40",
-           "NUMVALEXAMPLES": "40", "EVAL_OFFSET": "2", "EVAL_PERIOD": "4"}  # fmt: skip
+    """Starts the command in a process of its own; its folder is ``tmp_path / "to"``. The learning rate is too
+    small at first."""
+    own = {
+        "LR": "0.1",
+        "NUMEPOCHS": "90",
+        "BATCHSIZE": "8",
+        "LABELSMOOTHING": "0",
+        "CROP_AREA_MIN": "1",
+        "NUMEXAMPLES": "40",
+        "NUMVALEXAMPLES": "40",
+        "EVAL_OFFSET": "2",
+        "EVAL_PERIOD": "4",
+    }
     values = {**tiny_environment, **own}
     del values["SEED"], values["DATADIR"]
     config = tmp_path / "config_TINY.sh"
     lines = [f"export {name}='{value}'\n" for name, value in values.items()]
     end_of_group = next(i for i, name in enumerate(values) if name == "DGXSYSTEM")
-    config.write_text("".join(["# --- hyperparameters\n", *lines[:end_of_group], "# --- run\n", *lines[end_of_group:]]))
+    config.write_text(
+        "".join(["# --- hyperparameters\n", *lines[:end_of_group], "# --- run\n", *lines[end_of_group:]])
+    )
     jobs = []
 
     def started(*arguments, data=memorised):
@@ -76,14 +88,19 @@ def test_two_workers_killed_at_random_moments_and_resumed(seek, tmp_path):
             assert log.seed == trial.seed and log.status in ("success", "aborted")
             logged = {event.key: event.value for event in log.events}
             assert logged["lars_opt_base_learning_rate"] == trial.point.learning_rate
-            shares.add(re.search(r"rank 0 of this machine: CPU (\S+)", file.with_suffix(".out").read_text()).group(1))
+            shares.add(
+                re.search(r"rank 0 of this machine: CPU (\S+)", file.with_suffix(".out").read_text()).group(1)
+            )
     assert len(shares) == 2
 
 
 def test_a_confirmation_that_is_killed_goes_on(seek, tmp_path):
     folder, found = tmp_path / "to", Journal(tmp_path / "to")
     start = Point(0.1, 8, 1, 5e-5, 90, None)
-    for point, value in ((start, 50.0), (start._replace(learning_rate=1.0), 30.0)):  # as if these had been run
+    for point, value in (
+        (start, 50.0),
+        (start._replace(learning_rate=1.0), 30.0),
+    ):  # as if these had been run
         number, held = found.begin(point, "a stage", len(found.trials()), "here")
         found.finish(number, value)
         held.close()
@@ -102,7 +119,10 @@ def test_a_confirmation_that_is_killed_goes_on(seek, tmp_path):
     seeds = [each["seed"] for each in told["trials"]]
     for who in ("baseline", "winner"):
         for number in range(2):
-            logged = {event["key"]: event["value"] for event in events(folder / "confirmed" / who / f"result_{number}.txt")}
+            logged = {
+                event["key"]: event["value"]
+                for event in events(folder / "confirmed" / who / f"result_{number}.txt")
+            }
             assert logged["lars_opt_base_learning_rate"] == float(told[who]["LR"])
             seeds.append(logged["seed"])
     assert len(set(seeds)) == len(seeds) == 6

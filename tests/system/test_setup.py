@@ -12,7 +12,8 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 
 def find_python(tmp_path, pythons, **variables):
-    """Runs find_python.sh where ``pythons`` (name -> shell script, or None for the Python of this test) are all there is."""
+    """Runs find_python.sh where ``pythons`` (name -> shell script, or None for the Python of this test) are
+    all there is."""
     (tmp_path / "bin").mkdir()
     for name, script in {"bash": "", "uname": "exec /bin/uname $1", **pythons}.items():
         program = tmp_path / "bin" / name
@@ -22,8 +23,12 @@ def find_python(tmp_path, pythons, **variables):
             program.write_text("#!/bin/sh\n" + script)
             program.chmod(0o755)
     environment = {"PATH": str(tmp_path / "bin"), "HOME": str(tmp_path), **variables}
-    return subprocess.run(["/bin/bash", str(ROOT / "requirements/find_python.sh")], env=environment, capture_output=True,
-                          text=True)
+    return subprocess.run(
+        ["/bin/bash", str(ROOT / "requirements/find_python.sh")],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
 
 
 @pytest.mark.parametrize("name", ["python3.8", "python3.12", "python3", "python"])
@@ -34,7 +39,9 @@ def test_a_python_that_fits_is_found_under_any_name(tmp_path, name):
 
 def test_a_shim_that_leads_nowhere_is_passed_over(tmp_path):
     shim = "echo 'command not found' >&2; exit 127"
-    assert find_python(tmp_path, {"python3.11": shim, "python3": None}).stdout.strip() == str(tmp_path / "bin" / "python3")
+    assert find_python(tmp_path, {"python3.11": shim, "python3": None}).stdout.strip() == str(
+        tmp_path / "bin" / "python3"
+    )
 
 
 def test_a_python_of_pyenv_is_found(tmp_path):
@@ -44,14 +51,17 @@ def test_a_python_of_pyenv_is_found(tmp_path):
     assert find_python(tmp_path, {}, PYENV_ROOT=str(tmp_path / "pyenv")).stdout.strip() == str(python)
 
 
-@pytest.mark.parametrize("pythons, variables, words", [
-    ({}, {}, "no python3 at all"),
-    # A newer Python says nothing when asked whether it fits.
-    ({"python3": "[ $1 = -c ] || echo Python 3.14.0"}, {}, "(Python 3.14.0)"),
-    ({"python3": "echo 3.11 no /usr/bin/python3"}, {}, "apt-get install python3.11-venv"),
-    ({"python3": None}, {"PYTHON": "/nowhere/python"}, "PYTHON=/nowhere/python"),
-    ({"python3": None, "uname": "echo Darwin arm64"}, {}, "x86-64 Linux only"),
-])
+@pytest.mark.parametrize(
+    "pythons, variables, words",
+    [
+        ({}, {}, "no python3 at all"),
+        # A newer Python says nothing when asked whether it fits.
+        ({"python3": "[ $1 = -c ] || echo Python 3.14.0"}, {}, "(Python 3.14.0)"),
+        ({"python3": "echo 3.11 no /usr/bin/python3"}, {}, "apt-get install python3.11-venv"),
+        ({"python3": None}, {"PYTHON": "/nowhere/python"}, "PYTHON=/nowhere/python"),
+        ({"python3": None, "uname": "echo Darwin arm64"}, {}, "x86-64 Linux only"),
+    ],
+)
 def test_one_line_says_what_is_missing(tmp_path, pythons, variables, words):
     result = find_python(tmp_path, pythons, **variables)
     assert result.returncode == 1
@@ -71,5 +81,6 @@ def test_every_requirement_is_pinned_and_hashed_and_names_no_registry(path):
 
 @pytest.mark.skipif("PYTEST_XDIST_WORKER" not in os.environ, reason="one test at a time")
 def test_tests_of_one_group_stay_together(request):
-    """pytest-xdist knows the group by the end of a test's name; with a pytest that does not fit, groups fall apart."""
+    """pytest-xdist knows the group by the end of a test's name; with a pytest that does not fit, groups fall
+    apart."""
     assert request.node.nodeid.endswith("@system/test_setup")

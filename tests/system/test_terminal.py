@@ -1,4 +1,5 @@
-"""Every verb and both scripts as a person meets them: on a terminal of 80 and of 200 columns, on a dumb one, and in a pipe.
+"""Every verb and both scripts as a person meets them: on a terminal of 80 and of 200 columns, on a dumb one,
+and in a pipe.
 
 The tests of the other files run in pipes, where no progress bar is drawn.
 """
@@ -77,12 +78,33 @@ def verbs(campaign, another, images, packed, tmp_path):
         "launch": (["launch"], {2}),
         "no such verb": (["no-such-verb"], {2}),
         "no such file": (["score", "no-such-file"], {2}),
-    }  # fmt: skip
+    }
 
 
-VERBS = ("demo-data --help", "pack", "unpack", "verify", "doctor", "config show", "bench storage", "score",
-         "score --json", "score --csv", "check", "report", "compare", "package", "plan", "plan --curve", "borrow",
-         "borrow --suggest", "search", "launch", "no such verb", "no such file")
+VERBS = (
+    "demo-data --help",
+    "pack",
+    "unpack",
+    "verify",
+    "doctor",
+    "config show",
+    "bench storage",
+    "score",
+    "score --json",
+    "score --csv",
+    "check",
+    "report",
+    "compare",
+    "package",
+    "plan",
+    "plan --curve",
+    "borrow",
+    "borrow --suggest",
+    "search",
+    "launch",
+    "no such verb",
+    "no such file",
+)
 
 
 @pytest.mark.parametrize("columns", [80, 200])
@@ -132,8 +154,16 @@ def test_a_table_in_a_pipe_is_not_folded():
     assert line.split()[1] == "1" and "CPU threads of each rank" in line
 
 
-@pytest.mark.parametrize("command", ["--help", "plan --curve", "config show configs/config_DEMO_CPU.sh", "plan --curve --json",
-                                     "borrow --suggest --gbs 3264"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "--help",
+        "plan --curve",
+        "config show configs/config_DEMO_CPU.sh",
+        "plan --curve --json",
+        "borrow --suggest --gbs 3264",
+    ],
+)
 def test_a_reader_that_has_seen_enough_ends_it_silently(command):
     line = f"{' '.join(RN50)} {command} | head -n 1; echo ${{PIPESTATUS[0]}}"
     for _ in range(2):
@@ -181,17 +211,30 @@ def hostile(tmp_path):
 
 def assert_harmless(shown):
     assert "Traceback" not in shown.text and "RN50_DEBUG=1" not in shown.text, shown.text
-    assert "\x1b]" not in shown.raw and "\x1b[2J" not in shown.raw and "\x07" not in shown.raw and "\u202e" not in shown.raw
+    assert (
+        "\x1b]" not in shown.raw
+        and "\x1b[2J" not in shown.raw
+        and "\x07" not in shown.raw
+        and "\u202e" not in shown.raw
+    )
     assert not [line for line in shown.lines if line.startswith("rn50: forged")]
     if "owned" in shown.text:
         assert "💯" not in shown.text
         assert "[red]loud" in shown.text.replace("\n", "") or "loud" not in shown.text
 
 
-@pytest.mark.parametrize("arguments", [
-    ["score"], ["score", "--csv"], ["check", "--ruleset", "4.0.0"], ["compare"], ["package", "-o", "{to}"],
-    ["report", "--ruleset", "4.0.0", "-o", "{to}.html"],
-], ids=lambda arguments: " ".join(arguments[:2]))
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["score"],
+        ["score", "--csv"],
+        ["check", "--ruleset", "4.0.0"],
+        ["compare"],
+        ["package", "-o", "{to}"],
+        ["report", "--ruleset", "4.0.0", "-o", "{to}.html"],
+    ],
+    ids=lambda arguments: " ".join(arguments[:2]),
+)
 def test_what_a_log_says_is_shown_and_not_obeyed(hostile, arguments):
     verb, *options = (each.format(to=hostile / "to") for each in arguments)
     evil = hostile / HOSTILE.replace("/", "|")
@@ -201,27 +244,53 @@ def test_what_a_log_says_is_shown_and_not_obeyed(hostile, arguments):
     assert "owned" in shown.text or verb == "report"
 
 
-@pytest.mark.parametrize("arguments", [
-    ["config", "show", "{config}"], ["borrow", "{config}", "configs/config_DEMO_CPU.sh"],
-    ["borrow", "rcp/3264", "{config}"], ["doctor"], ["search", "{config}", "-o", "{to}"],
-    ["plan", "--accelerator", HOSTILE], ["borrow", HOSTILE], ["launch"], ["no" + HOSTILE], ["score", "--no" + HOSTILE],
-    ["score", HOSTILE], ["verify", HOSTILE], ["pack", HOSTILE, "{to}"], ["bench", "storage", HOSTILE], ["demo-data", "{config}"],
-], ids=lambda arguments: " ".join(arguments[:2])[:16].split("\x1b")[0])
-def test_what_a_configuration_or_an_argument_says_is_shown_and_not_obeyed(tmp_path, tiny_environment, arguments):
-    values = {**tiny_environment, "SUBMISSION_PLATFORM": HOSTILE, "DGXSYSTEM": HOSTILE, "DATADIR": HOSTILE, "MXNET_X": HOSTILE}
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["config", "show", "{config}"],
+        ["borrow", "{config}", "configs/config_DEMO_CPU.sh"],
+        ["borrow", "rcp/3264", "{config}"],
+        ["doctor"],
+        ["search", "{config}", "-o", "{to}"],
+        ["plan", "--accelerator", HOSTILE],
+        ["borrow", HOSTILE],
+        ["launch"],
+        ["no" + HOSTILE],
+        ["score", "--no" + HOSTILE],
+        ["score", HOSTILE],
+        ["verify", HOSTILE],
+        ["pack", HOSTILE, "{to}"],
+        ["bench", "storage", HOSTILE],
+        ["demo-data", "{config}"],
+    ],
+    ids=lambda arguments: " ".join(arguments[:2])[:16].split("\x1b")[0],
+)
+def test_what_a_configuration_or_an_argument_says_is_shown_and_not_obeyed(
+    tmp_path, tiny_environment, arguments
+):
+    values = {
+        **tiny_environment,
+        "SUBMISSION_PLATFORM": HOSTILE,
+        "DGXSYSTEM": HOSTILE,
+        "DATADIR": HOSTILE,
+        "MXNET_X": HOSTILE,
+    }
     config = configuration_file(tmp_path / "config_EVIL.sh", values)
-    environment = {"CONFIG_FILE": str(config)} if arguments == ["doctor"] else values if arguments == ["launch"] else {}
+    environment = (
+        {"CONFIG_FILE": str(config)} if arguments == ["doctor"] else values if arguments == ["launch"] else {}
+    )
     given = [each.format(config=config, to=tmp_path / "to") if "{" in each else each for each in arguments]
     shown = on_terminal([*RN50, *given], 200, **environment)
     assert_harmless(shown)
 
 
 MEASURING = {
-    "bench comm": ["--largest-mib", "1"], "bench input": ["--seconds", "1", "--rounds", "1"],
+    "bench comm": ["--largest-mib", "1"],
+    "bench input": ["--seconds", "1", "--rounds", "1"],
     "bench throughput": ["--seconds", "1", "--rounds", "1", "-o", "{to}"],
     "profile": ["--seconds", "1", "--rounds", "1", "--steps", "2", "-o", "{to}"],
     "tune input": ["{config}", "--seconds", "2"],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("columns", [80, 200])
@@ -238,7 +307,13 @@ def with_sections(tmp_path, tiny_environment):
     """A configuration in the form of ours, as rn50 tune and rn50 search rewrite it."""
     groups = {"hyperparameters": [], "run": [], "input pipeline": []}
     for name, value in tiny_environment.items():
-        section = "input pipeline" if name.startswith("DALI_") else "run" if groups["run"] or name == "DGXSYSTEM" else None
+        section = (
+            "input pipeline"
+            if name.startswith("DALI_")
+            else "run"
+            if groups["run"] or name == "DGXSYSTEM"
+            else None
+        )
         groups[section or "hyperparameters"].append(f"export {name}='{value}'\n")
     file = tmp_path / "config_SECTIONS.sh"
     file.write_text("".join(line for name, lines in groups.items() for line in (f"# --- {name}\n", *lines)))
@@ -248,22 +323,45 @@ def with_sections(tmp_path, tiny_environment):
 @pytest.fixture
 def small(tmp_path, memorised, tiny_environment):
     """A campaign of one run that reaches its target within seconds, as the environment of a script."""
-    environment = {**tiny_environment, "DATADIR": str(memorised), "NUMEXAMPLES": "40", "NUMVALEXAMPLES": "40", "NUMEPOCHS": "60",
-                   "BATCHSIZE": "8", "LR": "1.0", "LABELSMOOTHING": "0", "CROP_AREA_MIN": "1", "EVAL_OFFSET": "2",
-                   "EVAL_PERIOD": "4"}  # fmt: skip
+    environment = {
+        **tiny_environment,
+        "DATADIR": str(memorised),
+        "NUMEXAMPLES": "40",
+        "NUMVALEXAMPLES": "40",
+        "NUMEPOCHS": "60",
+        "BATCHSIZE": "8",
+        "LR": "1.0",
+        "LABELSMOOTHING": "0",
+        "CROP_AREA_MIN": "1",
+        "EVAL_OFFSET": "2",
+        "EVAL_PERIOD": "4",
+    }
     config = configuration_file(tmp_path / "config_SMALL.sh", environment)
     python = os.path.dirname(RN50[0])
-    return {"CONFIG_FILE": str(config), "RESULTS": str(tmp_path / "results"), "NEXP": "1",
-            "PATH": f"{python}:{os.environ['PATH']}"}  # fmt: skip
+    return {
+        "CONFIG_FILE": str(config),
+        "RESULTS": str(tmp_path / "results"),
+        "NEXP": "1",
+        "PATH": f"{python}:{os.environ['PATH']}",
+    }
 
 
-@pytest.mark.parametrize("command, columns", [("./run_experiments.sh", 80), ("rn50 run --runs 1", 80),
-                                              ("rn50 run --runs 1", 200)])
+@pytest.mark.parametrize(
+    "command, columns", [("./run_experiments.sh", 80), ("rn50 run --runs 1", 80), ("rn50 run --runs 1", 200)]
+)
 def test_a_campaign_on_a_terminal(small, command, columns):
     typed = [*RN50, *command.split()[1:]] if command.startswith("rn50") else [command]
     shown = on_terminal(typed, columns, **small)
     assert_well(shown, {OK}, columns)
-    for said in ("Ctrl-C is safe", "epoch  3: top-1", "img/s", "target reached", "4 of 4 passed", "1 run of 5", "Report "):
+    for said in (
+        "Ctrl-C is safe",
+        "epoch  3: top-1",
+        "img/s",
+        "target reached",
+        "4 of 4 passed",
+        "1 run of 5",
+        "Report ",
+    ):
         assert said in shown.text
     assert "rn50 progress" not in shown.text
     assert ("run 1 of 1  " in shown.text) == command.startswith("rn50")  # the bar of the campaign
@@ -276,7 +374,9 @@ def test_a_run_on_a_terminal_and_ctrl_c(small, tmp_path):
     shown = on_terminal(["./run_and_time.sh"], **small, RESULT_FILE=str(tmp_path / "one.txt"))
     assert_well(shown, {OK}, 80)
     assert (tmp_path / "one.txt").is_file()
-    shown = on_terminal(["./run_and_time.sh"], keys=("img/s", CTRL_C), **small, RESULT_FILE=str(tmp_path / "two.txt"))
+    shown = on_terminal(
+        ["./run_and_time.sh"], keys=("img/s", CTRL_C), **small, RESULT_FILE=str(tmp_path / "two.txt")
+    )
     assert_well(shown, {128 + signal.SIGINT}, 80)
     assert [line for line in shown.lines if line.startswith("rn50: stopped by SIGINT")], shown.raw[-900:]
 
@@ -290,7 +390,9 @@ def test_a_campaign_of_several_runs_and_ctrl_c(small):
     assert "1 of 5" in report.read_text(encoding="utf-8")  # written after the first run
     again = on_terminal([*RN50, "run", "--runs", "2", "--json"], **small)
     assert "run 1 of 2: kept" in again.text
-    assert again.status == FAULT and "seed 7 is that of result_0.txt too" in again.text, again.raw  # the file sets SEED
+    assert again.status == FAULT and "seed 7 is that of result_0.txt too" in again.text, (
+        again.raw
+    )  # the file sets SEED
 
 
 @pytest.mark.skipif(not (ROOT / ".venv" / "whole").is_file(), reason="make demo would install .venv")
@@ -303,6 +405,20 @@ def test_make_demo_on_a_terminal(small):
 
 def test_a_search_on_a_terminal(with_sections, tmp_path, tiny_folder):
     """A baseline that misses its target: there is a bar, then a line that says so."""
-    shown = on_terminal([*RN50, "search", with_sections, "-o", tmp_path / "to", "--trials", "1", "--repeats", "1",
-                         "--seeds-to-confirm", "2"], DATADIR=str(tiny_folder))
+    shown = on_terminal(
+        [
+            *RN50,
+            "search",
+            with_sections,
+            "-o",
+            tmp_path / "to",
+            "--trials",
+            "1",
+            "--repeats",
+            "1",
+            "--seeds-to-confirm",
+            "2",
+        ],
+        DATADIR=str(tiny_folder),
+    )
     assert_well(shown, {OK, 2}, 80)

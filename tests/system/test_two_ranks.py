@@ -21,10 +21,17 @@ def test_a_run_of_two_ranks_is_one_log(start, results, two_ranks):
     assert [event["key"] for event in logged].count("seed") == 1
     assert values["global_batch_size"] == 32
     assert (values["train_samples"], values["eval_samples"]) == (TRAIN_SAMPLES, EVAL_SAMPLES)
-    # A share of all 57, so no image was left out and none was counted on both ranks: a wrong number ends the run with status 2.
-    assert values["eval_accuracy"] * EVAL_SAMPLES == pytest.approx(round(values["eval_accuracy"] * EVAL_SAMPLES))
+    # A share of all 57, so no image was left out and none was counted on both ranks: a wrong number ends the
+    # run with status 2.
+    assert values["eval_accuracy"] * EVAL_SAMPLES == pytest.approx(
+        round(values["eval_accuracy"] * EVAL_SAMPLES)
+    )
     assert logged[-1]["key"] == "run_stop" and logged[-1]["metadata"]["status"] == "aborted"
-    assert sorted(path.name for path in results.iterdir()) == ["result_0.txt", "result_1.json", "result_1.txt"]
+    assert sorted(path.name for path in results.iterdir()) == [
+        "result_0.txt",
+        "result_1.json",
+        "result_1.txt",
+    ]
 
 
 def test_sums_are_timed_by_size(tiny_environment, two_ranks):
@@ -32,13 +39,21 @@ def test_sums_are_timed_by_size(tiny_environment, two_ranks):
     assert job.wait(BUSY_S) == 0, job.err
     report = json.loads(job.out)
     assert documented.differences("bench comm", report) == []
-    assert (report["library"], report["ranks"]) == ({"python": "shared memory", "horovodrun": "Gloo"}[two_ranks["LAUNCHER"]], 2)
-    assert report["environment"]["MXNET_SAFE_ACCUMULATION"] == "1" and "HOROVOD_RANK" not in report["environment"]
+    assert (report["library"], report["ranks"]) == (
+        {"python": "shared memory", "horovodrun": "Gloo"}[two_ranks["LAUNCHER"]],
+        2,
+    )
+    assert (
+        report["environment"]["MXNET_SAFE_ACCUMULATION"] == "1"
+        and "HOROVOD_RANK" not in report["environment"]
+    )
     rows = report["all_reduce"]
-    assert [row["bytes"] for row in rows] == [4 ** power for power in range(1, 11)]
+    assert [row["bytes"] for row in rows] == [4**power for power in range(1, 11)]
     for row in rows:
         assert 0 < row["fastest_seconds"] <= row["seconds"] < 10
-        assert row["bus_gb_per_second"] == pytest.approx(row["bytes"] / row["seconds"] / 1e9)  # 2 (n - 1) / n is 1 of two ranks
+        assert row["bus_gb_per_second"] == pytest.approx(
+            row["bytes"] / row["seconds"] / 1e9
+        )  # 2 (n - 1) / n is 1 of two ranks
 
 
 def test_one_rank_has_no_sums_to_time(tiny_environment):

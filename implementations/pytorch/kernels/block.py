@@ -1,7 +1,8 @@
 """The end of a residual block: out = relu(gamma * x' + beta + shortcut), with x' = (x - mean) * scale.
 
-Two layers read ``out``: the next block's first convolution and its shortcut. In the backward pass their gradients a and b are
-summed where ReLU's gradient is applied and the sums of batch norm's gradient are formed. Four tensors are moved, and the mask:
+Two layers read ``out``: the next block's first convolution and its shortcut. In the backward pass their
+gradients a and b are summed where ReLU's gradient is applied and the sums of batch norm's gradient are
+formed. Four tensors are moved, and the mask:
 
     g = (a + b) * (out > 0),  dbeta = sum g,  dgamma = sum g * x'
 
@@ -15,16 +16,21 @@ from implementations.pytorch.kernels.mask import read_mask, write_mask
 from implementations.pytorch.kernels.tile import columns_of, last_tiles_first, place, read, read_columns, tile
 
 RESIDENT = 4
-"""Programs of ``block_sums`` that a multiprocessor runs at once: each thread has up to 64 of its 65,536 registers."""
+"""Programs of ``block_sums`` that a multiprocessor runs at once: each thread has up to 64 of its 65,536
+registers."""
 
 
 @triton.jit
-def end_of_block(x, shortcut, out, mask, mean, scale, gamma, beta, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def end_of_block(
+    x, shortcut, out, mask, mean, scale, gamma, beta, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr
+):
     """Write ``out`` and the mask of ReLU."""
     index, block = place(columns, COLUMNS)
     row, column = last_tiles_first(index, rows, ROWS), columns_of(block, COLUMNS)
     offsets, inside = tile(row, rows, column, columns, ROWS)
-    standardised = (read(x, offsets, inside) - read_columns(mean, column, columns)) * read_columns(scale, column, columns)
+    standardised = (read(x, offsets, inside) - read_columns(mean, column, columns)) * read_columns(
+        scale, column, columns
+    )
     values = standardised * read_columns(gamma, column, columns) + read_columns(beta, column, columns)
     values += read(shortcut, offsets, inside)
     write_mask(mask, values > 0, row, rows, columns, block, ROWS, COLUMNS)
@@ -33,8 +39,22 @@ def end_of_block(x, shortcut, out, mask, mean, scale, gamma, beta, rows, columns
 
 
 @triton.jit
-def block_sums(first, second, x, mask, g_out, sums, mean, scale, rows, columns, parts, TWO: tl.constexpr, ROWS: tl.constexpr,
-               COLUMNS: tl.constexpr):
+def block_sums(
+    first,
+    second,
+    x,
+    mask,
+    g_out,
+    sums,
+    mean,
+    scale,
+    rows,
+    columns,
+    parts,
+    TWO: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
     """Write g, and dbeta and dgamma of a part. Without ``TWO`` only the first gradient is read."""
     part, block = place(columns, COLUMNS)
     column = columns_of(block, COLUMNS)

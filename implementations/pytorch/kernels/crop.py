@@ -1,16 +1,19 @@
 """Crop, resize, mirror and normalise a batch of images of different sizes with one Triton kernel.
 
-The result is that of ``rn50.data.pipeline.crops.cut``, normalised. With u the position of an output column and v that of a row
-in the part of the image, clipped to it, a = floor(u), b = floor(v), and p(a, b) a pixel's grey level, repeated at the edge:
+The result is that of ``rn50.data.pipeline.crops.cut``, normalised. With u the position of an output column
+and v that of a row in the part of the image, clipped to it, a = floor(u), b = floor(v), and p(a, b) a pixel's
+grey level, repeated at the edge:
 
     u = first + column * step,  v likewise from the row
     line(a) = p(a, b) + (v - b) * (p(a, b + 1) - p(a, b))
     grey = round(line(a) + (u - a) * (line(a + 1) - line(a))),  out = (grey - mean) / std
 
-A negative step mirrors. Positions are in float64 and grey levels in float32, without fused multiply-add, as NumPy computes them.
+A negative step mirrors. Positions are in float64 and grey levels in float32, without fused multiply-add, as
+NumPy computes them.
 
-An output (S, S, 3) is a matrix of S rows with 3 * S values. Neighbouring threads write neighbouring values. A program makes
-ROWS x VALUES of them. A batch of B reads at most the parts, 3 bytes a pixel, and writes 3 * B * S * S values.
+An output (S, S, 3) is a matrix of S rows with 3 * S values. Neighbouring threads write neighbouring values. A
+program makes ROWS x VALUES of them. A batch of B reads at most the parts, 3 bytes a pixel, and writes 3 * B *
+S * S values.
 """
 
 from collections.abc import Sequence
@@ -24,12 +27,14 @@ ROWS, VALUES = 8, 256
 PLACE, AXIS = tl.constexpr(5), tl.constexpr(2)
 """Numbers of an image in ``places``, and of one of its two axes in ``windows``."""
 ROUNDING = tl.constexpr(12582912.0)
-"""1.5 * 2**23: float32 has no digits behind the point there, so adding it rounds, a half to the even neighbour."""
+"""1.5 * 2**23: float32 has no digits behind the point there, so adding it rounds, a half to the even
+neighbour."""
 
 
 @triton.jit
 def _taps(window, index, side):
-    """Return the two of ``side`` pixels between which output ``index`` lies, and its distance from the first."""
+    """Return the two of ``side`` pixels between which output ``index`` lies, and its distance from the
+    first."""
     at = tl.load(window) + index.to(tl.float64) * tl.load(window + 1)
     at = tl.minimum(tl.maximum(at, 0.0), (side - 1).to(tl.float64))
     low = tl.floor(at)
@@ -39,7 +44,8 @@ def _taps(window, index, side):
 
 @triton.jit
 def _between(pixels, first, second, share):
-    """Return the grey levels between two lines of pixels, at ``share`` of the way from the first to the second."""
+    """Return the grey levels between two lines of pixels, at ``share`` of the way from the first to the
+    second."""
     value = tl.load(pixels + first).to(tl.float32)
     return value + share * (tl.load(pixels + second).to(tl.float32) - value)
 
@@ -52,7 +58,12 @@ def _cut(places, windows, mean, std, out, SIZE: tl.constexpr, ROWS: tl.constexpr
     column, channel = value // 3, value % 3
     place, window = places + image * PLACE, windows + image * 2 * AXIS
     part = tl.load(place).to(tl.pointer_type(tl.uint8))
-    plane, line, width, height = tl.load(place + 1), tl.load(place + 2), tl.load(place + 3), tl.load(place + 4)
+    plane, line, width, height = (
+        tl.load(place + 1),
+        tl.load(place + 2),
+        tl.load(place + 3),
+        tl.load(place + 4),
+    )
     left, right, along = _taps(window, column, width)
     top, bottom, down = _taps(window + AXIS, row, height)
     # Positions are clipped, so every address is inside the part, also of rows and columns beyond the output.
@@ -67,11 +78,18 @@ def _cut(places, windows, mean, std, out, SIZE: tl.constexpr, ROWS: tl.constexpr
     tl.store(to, made.to(out.dtype.element_ty), mask=(row < SIZE)[:, None] & (column < SIZE)[None, :])
 
 
-def cut(images: Sequence[torch.Tensor], parts: torch.Tensor, windows: torch.Tensor, mean: torch.Tensor, std: torch.Tensor,
-        out: torch.Tensor) -> None:
+def cut(
+    images: Sequence[torch.Tensor],
+    parts: torch.Tensor,
+    windows: torch.Tensor,
+    mean: torch.Tensor,
+    std: torch.Tensor,
+    out: torch.Tensor,
+) -> None:
     """Write the normalised crops of ``images``, each uint8 (3, H, W) and contiguous, to ``out`` (B, S, S, 3).
 
-    ``parts`` and ``windows`` are ``Encoded.parts`` and ``Encoded.windows``; ``mean`` and ``std`` are float32 (3,) on the device.
+    ``parts`` and ``windows`` are ``Encoded.parts`` and ``Encoded.windows``; ``mean`` and ``std`` are float32
+    (3,) on the device.
     """
     x, y, width, height = parts.unbind(1)
     heights, widths = torch.tensor([image.shape[1:] for image in images]).unbind(1)
@@ -81,4 +99,14 @@ def cut(images: Sequence[torch.Tensor], parts: torch.Tensor, windows: torch.Tens
     places = torch.stack([begins, heights * widths, widths, width, height], 1).to(out.device)
     size = out.shape[1]
     grid = (len(images), triton.cdiv(size, ROWS), triton.cdiv(3 * size, VALUES))
-    _cut[grid](places, windows.to(out.device), mean, std, out, SIZE=size, ROWS=ROWS, VALUES=VALUES, enable_fp_fusion=False)
+    _cut[grid](
+        places,
+        windows.to(out.device),
+        mean,
+        std,
+        out,
+        SIZE=size,
+        ROWS=ROWS,
+        VALUES=VALUES,
+        enable_fp_fusion=False,
+    )

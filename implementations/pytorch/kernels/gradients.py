@@ -11,12 +11,26 @@ import triton.language as tl
 from implementations.pytorch.kernels.tile import columns_of, last_tiles_first, place, read, read_columns, tile
 
 RESIDENT = 2
-"""Programs of ``sums_of_parts`` that a multiprocessor runs at once: each thread has up to 128 of its 65,536 registers."""
+"""Programs of ``sums_of_parts`` that a multiprocessor runs at once: each thread has up to 128 of its 65,536
+registers."""
 
 
 @triton.jit
-def sums_of_parts(gradient, x, sums, mean, scale, gamma, beta, rows, columns, parts, RELU: tl.constexpr, ROWS: tl.constexpr,
-                  COLUMNS: tl.constexpr):
+def sums_of_parts(
+    gradient,
+    x,
+    sums,
+    mean,
+    scale,
+    gamma,
+    beta,
+    rows,
+    columns,
+    parts,
+    RELU: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
     """Write dbeta and dgamma of a part. Without ``RELU`` the gradient is g."""
     part, block = place(columns, COLUMNS)
     column = columns_of(block, COLUMNS)
@@ -37,8 +51,22 @@ def sums_of_parts(gradient, x, sums, mean, scale, gamma, beta, rows, columns, pa
 
 
 @triton.jit
-def input_gradient(gradient, x, out, mean, scale, gamma, beta, for_beta, for_gamma, rows, columns, RELU: tl.constexpr,
-                   ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def input_gradient(
+    gradient,
+    x,
+    out,
+    mean,
+    scale,
+    gamma,
+    beta,
+    for_beta,
+    for_gamma,
+    rows,
+    columns,
+    RELU: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
     """Write dx. Without ``RELU`` the gradient is g."""
     index, block = place(columns, COLUMNS)
     column = columns_of(block, COLUMNS)

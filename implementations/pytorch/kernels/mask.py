@@ -1,7 +1,8 @@
-"""The mask of ReLU with one bit a value: bit i of byte b of a row is column 8 b + i. A row has 8 bytes for each block of columns.
+"""The mask of ReLU with one bit a value: bit i of byte b of a row is column 8 b + i. A row has 8 bytes for
+each block of columns.
 
-A thread of a NARROW tile has 8 values side by side, in float16 one load of 16 bytes, and their bits are one byte. So neither
-kernel exchanges values between threads.
+A thread of a NARROW tile has 8 values side by side, in float16 one load of 16 bytes, and their bits are one
+byte. So neither kernel exchanges values between threads.
 """
 
 import torch
@@ -31,7 +32,10 @@ def write_mask(mask, positive, row, rows, columns, block, ROWS: tl.constexpr, CO
 def read_mask(mask, row, rows, columns, block, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """Return the booleans (ROWS, COLUMNS), False beyond the last row."""
     offsets, inside = _bytes(row, rows, columns, block, ROWS, COLUMNS)
-    bits = tl.load(mask + offsets, mask=inside, other=0).to(tl.int32)[:, :, None] >> tl.arange(0, 8)[None, None, :]
+    bits = (
+        tl.load(mask + offsets, mask=inside, other=0).to(tl.int32)[:, :, None]
+        >> tl.arange(0, 8)[None, None, :]
+    )
     return tl.reshape(bits & 1, (ROWS, COLUMNS)) != 0
 
 

@@ -4,12 +4,12 @@ For a part of n rows, with s its first row:
 
     mean = s + a / n,  a = sum (x - s);   deviation = sum (x - mean)^2 = sum (x - s)^2 - a^2 / n
 
-The subtraction magnifies roundings by no more than n, because s is a row of the part: (s - mean)^2 <= deviation. For all rows, of
-means and deviations of the parts (Chan, Golub and LeVeque, "Algorithms for Computing the Sample Variance", 1983):
+The subtraction magnifies roundings by no more than n, because s is a row of the part: (s - mean)^2 <=
+deviation. For all rows, of means and deviations of the parts (Chan, Golub and LeVeque, "Algorithms for
+Computing the Sample Variance", 1983):
 
     mean = sum n_p mean_p / rows,  variance = sum (deviation_p + n_p (mean_p - mean)^2) / rows
 """
-
 
 import torch
 import triton
@@ -52,9 +52,24 @@ def moments_of_parts(x, means, deviations, rows, columns, parts, ROWS: tl.conste
 
 
 @triton.jit
-def combine_moments(means, deviations, mean_out, scale_out, running_mean, running_var, rows, columns, parts, momentum, eps,
-                    PARTS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """Write mean and 1 / sqrt(variance + eps) of every column, and move the running statistics towards mean and variance."""
+def combine_moments(
+    means,
+    deviations,
+    mean_out,
+    scale_out,
+    running_mean,
+    running_var,
+    rows,
+    columns,
+    parts,
+    momentum,
+    eps,
+    PARTS: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    """Write mean and 1 / sqrt(variance + eps) of every column, and move the running statistics towards mean
+    and variance."""
     part, column = tl.arange(0, PARTS), tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     there = column < columns
     offsets, inside = part[:, None] * columns + column[None, :], (part < parts)[:, None] & there[None, :]
@@ -62,24 +77,43 @@ def combine_moments(means, deviations, mean_out, scale_out, running_mean, runnin
     of_parts = tl.load(means + offsets, mask=inside, other=0.0)
     mean = tl.sum(of_parts * counts, 0) / rows
     apart = of_parts - mean[None, :]
-    deviation = tl.sum(tl.load(deviations + offsets, mask=inside, other=0.0) + tl.where(inside, counts * apart * apart, 0.0), 0)
+    deviation = tl.sum(
+        tl.load(deviations + offsets, mask=inside, other=0.0) + tl.where(inside, counts * apart * apart, 0.0),
+        0,
+    )
     tl.store(mean_out + column, mean, mask=there)
     tl.store(scale_out + column, 1 / tl.sqrt(deviation / rows + eps), mask=there)
     # The running variance is the unbiased one.
     for_mean, for_var = running_mean + column, running_var + column
     tl.store(for_mean, (1 - momentum) * tl.load(for_mean, mask=there) + momentum * mean, mask=there)
-    tl.store(for_var, (1 - momentum) * tl.load(for_var, mask=there) + momentum * deviation / (rows - 1), mask=there)
+    tl.store(
+        for_var, (1 - momentum) * tl.load(for_var, mask=there) + momentum * deviation / (rows - 1), mask=there
+    )
 
 
-def moments(x: torch.Tensor, running_mean: torch.Tensor, running_var: torch.Tensor, momentum: float,
-            eps: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return mean and 1 / sqrt(variance + eps) of every column of ``x``, and update the running statistics in place."""
+def moments(
+    x: torch.Tensor, running_mean: torch.Tensor, running_var: torch.Tensor, momentum: float, eps: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return mean and 1 / sqrt(variance + eps) of every column of ``x``, and update the running statistics in
+    place."""
     of = divided(x)
     parts = of.parts(RESIDENT)
     means, deviations = torch.empty(2, parts, of.columns, device=x.device)
     mean, scale = torch.empty(2, of.columns, device=x.device)
     moments_of_parts[(parts * of.column_blocks,)](x, means, deviations, of.rows, of.columns, parts, **SHAPE)
     combine_moments[(triton.cdiv(of.columns, COMBINED_COLUMNS),)](
-        means, deviations, mean, scale, running_mean, running_var, of.rows, of.columns, parts, momentum, eps,
-        PARTS=triton.next_power_of_2(parts), **{**SHAPE, "COLUMNS": COMBINED_COLUMNS})
+        means,
+        deviations,
+        mean,
+        scale,
+        running_mean,
+        running_var,
+        of.rows,
+        of.columns,
+        parts,
+        momentum,
+        eps,
+        PARTS=triton.next_power_of_2(parts),
+        **{**SHAPE, "COLUMNS": COMBINED_COLUMNS},
+    )
     return mean, scale

@@ -1,4 +1,5 @@
-"""The output of batch norm, with or without ReLU, in one pass: out = relu(gamma * x' + beta), x' = (x - mean) * scale."""
+"""The output of batch norm, with or without ReLU, in one pass: out = relu(gamma * x' + beta), x' = (x - mean)
+* scale."""
 
 import triton
 import triton.language as tl
@@ -7,13 +8,29 @@ from implementations.pytorch.kernels.tile import columns_of, last_tiles_first, p
 
 
 @triton.jit
-def normalise(x, out, mean, scale, gamma, beta, rows, columns, RELU: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def normalise(
+    x,
+    out,
+    mean,
+    scale,
+    gamma,
+    beta,
+    rows,
+    columns,
+    RELU: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
     """Write ``out``."""
     index, block = place(columns, COLUMNS)
     column = columns_of(block, COLUMNS)
     offsets, inside = tile(last_tiles_first(index, rows, ROWS), rows, column, columns, ROWS)
-    standardised = (read(x, offsets, inside) - read_columns(mean, column, columns)) * read_columns(scale, column, columns)
+    standardised = (read(x, offsets, inside) - read_columns(mean, column, columns)) * read_columns(
+        scale, column, columns
+    )
     values = standardised * read_columns(gamma, column, columns) + read_columns(beta, column, columns)
     if RELU:
-        values = tl.maximum(values, 0.0, propagate_nan=tl.PropagateNan.ALL)  # like PyTorch's: divergence has to show
+        values = tl.maximum(
+            values, 0.0, propagate_nan=tl.PropagateNan.ALL
+        )  # like PyTorch's: divergence has to show
     tl.store(out + offsets, values.to(out.dtype.element_ty), mask=inside)

@@ -1,10 +1,11 @@
-"""Batch norm, ReLU and max-pooling of 3x3 with stride 2 and padding 1 in one pass: out = max(0, max of a window of y).
+"""Batch norm, ReLU and max-pooling of 3x3 with stride 2 and padding 1 in one pass: out = max(0, max of a
+window of y).
 
     y = gamma * x' + beta,  x' = (x - mean) * scale
 
-Pixel (h, w) is at position 3 (h - 2 i + 1) + (w - 2 j + 1) of window (i, j), from 0 to 8. Of each window one byte is kept: the
-position of its first maximum, or NONE if no y is positive, because then ReLU lets no gradient through. With g the sum of the
-gradients of the windows whose maximum a pixel is:
+Pixel (h, w) is at position 3 (h - 2 i + 1) + (w - 2 j + 1) of window (i, j), from 0 to 8. Of each window one
+byte is kept: the position of its first maximum, or NONE if no y is positive, because then ReLU lets no
+gradient through. With g the sum of the gradients of the windows whose maximum a pixel is:
 
     dbeta = sum g,  dgamma = sum g * x',  dx = gamma * scale * (g - (dbeta + x' * dgamma) / rows)
 """
@@ -15,13 +16,15 @@ import triton.language as tl
 from implementations.pytorch.kernels.tile import columns_of, last_tiles_first, place, read, read_columns
 
 RESIDENT = 3
-"""Programs of ``stem_sums`` that a multiprocessor runs at once: each thread has up to 80 of its 65,536 registers."""
+"""Programs of ``stem_sums`` that a multiprocessor runs at once: each thread has up to 80 of its 65,536
+registers."""
 NONE = tl.constexpr(9)
 
 
 @triton.jit
 def _pixels(image, h, w, height, width, there, column, columns):
-    """Return the offsets (ROWS, COLUMNS) of the pixels (h, w) of images, and the mask of those within them."""
+    """Return the offsets (ROWS, COLUMNS) of the pixels (h, w) of images, and the mask of those within
+    them."""
     inside = there & (h >= 0) & (h < height) & (w >= 0) & (w < width)
     pixel = (image * height + h).to(tl.int64) * width + w
     return pixel[:, None] * columns + column[None, :], inside[:, None] & (column < columns)[None, :]
@@ -34,8 +37,23 @@ def _placed(row, height, width):
 
 
 @triton.jit
-def stem(x, out, index, mean, scale, gamma, beta, rows, columns, height, width, out_height, out_width, ROWS: tl.constexpr,
-         COLUMNS: tl.constexpr):
+def stem(
+    x,
+    out,
+    index,
+    mean,
+    scale,
+    gamma,
+    beta,
+    rows,
+    columns,
+    height,
+    width,
+    out_height,
+    out_width,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
     """Write ``out`` and the positions of the maxima. ``rows`` are those of ``out``."""
     number, block = place(columns, COLUMNS)
     column = columns_of(block, COLUMNS)
@@ -56,8 +74,20 @@ def stem(x, out, index, mean, scale, gamma, beta, rows, columns, height, width, 
 
 
 @triton.jit
-def _of_windows(gradient, index, image, h, w, there, column, columns, out_height, out_width, ROWS: tl.constexpr,
-                COLUMNS: tl.constexpr):
+def _of_windows(
+    gradient,
+    index,
+    image,
+    h,
+    w,
+    there,
+    column,
+    columns,
+    out_height,
+    out_width,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
     """Return g. An even h is in window h / 2 alone, an odd one in the next one too."""
     g = tl.zeros((ROWS, COLUMNS), tl.float32)
     for which in tl.static_range(4):
@@ -71,8 +101,23 @@ def _of_windows(gradient, index, image, h, w, there, column, columns, out_height
 
 
 @triton.jit
-def stem_sums(gradient, index, x, sums, mean, scale, rows, columns, parts, height, width, out_height, out_width,
-              ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def stem_sums(
+    gradient,
+    index,
+    x,
+    sums,
+    mean,
+    scale,
+    rows,
+    columns,
+    parts,
+    height,
+    width,
+    out_height,
+    out_width,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
     """Write dbeta and dgamma of a part. ``rows`` are those of ``x``."""
     part, block = place(columns, COLUMNS)
     column = columns_of(block, COLUMNS)
@@ -82,7 +127,9 @@ def stem_sums(gradient, index, x, sums, mean, scale, rows, columns, parts, heigh
         row = first + tl.arange(0, ROWS)
         image, h, w = _placed(row, height, width)
         offsets, inside = _pixels(image, h, w, height, width, row < rows, column, columns)
-        g = _of_windows(gradient, index, image, h, w, row < rows, column, columns, out_height, out_width, ROWS, COLUMNS)
+        g = _of_windows(
+            gradient, index, image, h, w, row < rows, column, columns, out_height, out_width, ROWS, COLUMNS
+        )
         for_beta += g
         for_gamma += g * (read(x, offsets, inside) - centre) * factor
     to, there = part * columns + column, column < columns
@@ -91,15 +138,34 @@ def stem_sums(gradient, index, x, sums, mean, scale, rows, columns, parts, heigh
 
 
 @triton.jit
-def stem_input_gradient(gradient, index, x, out, mean, scale, gamma, for_beta, for_gamma, rows, columns, height, width,
-                        out_height, out_width, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def stem_input_gradient(
+    gradient,
+    index,
+    x,
+    out,
+    mean,
+    scale,
+    gamma,
+    for_beta,
+    for_gamma,
+    rows,
+    columns,
+    height,
+    width,
+    out_height,
+    out_width,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
     """Write dx. ``rows`` are those of ``x``."""
     number, block = place(columns, COLUMNS)
     column = columns_of(block, COLUMNS)
     row = last_tiles_first(number, rows, ROWS) + tl.arange(0, ROWS)
     image, h, w = _placed(row, height, width)
     offsets, inside = _pixels(image, h, w, height, width, row < rows, column, columns)
-    g = _of_windows(gradient, index, image, h, w, row < rows, column, columns, out_height, out_width, ROWS, COLUMNS)
+    g = _of_windows(
+        gradient, index, image, h, w, row < rows, column, columns, out_height, out_width, ROWS, COLUMNS
+    )
     factor = read_columns(scale, column, columns)
     standardised = (read(x, offsets, inside) - read_columns(mean, column, columns)) * factor
     common = read_columns(for_beta, column, columns) + standardised * read_columns(for_gamma, column, columns)

@@ -1,15 +1,17 @@
-"""Divide a matrix into tiles for the kernels beside this file, and compute what several of them do with a tile.
+"""Divide a matrix into tiles for the kernels beside this file, and compute what several of them do with a
+tile.
 
-A tensor (N, C, H, W), channels-last in memory, is a matrix of N*H*W rows and C columns here, float16, bfloat16 or float32. All
-computation is in float32.
+A tensor (N, C, H, W), channels-last in memory, is a matrix of N*H*W rows and C columns here, float16,
+bfloat16 or float32. All computation is in float32.
 
-A kernel that sums over the rows does so for parts of them, one program for each part and each block of columns. It adds whole
-tiles in registers, and sums over the rows of the tile once, after its loop: sums over rows need barriers, for which loads would
-wait.
+A kernel that sums over the rows does so for parts of them, one program for each part and each block of
+columns. It adds whole tiles in registers, and sums over the rows of the tile once, after its loop: sums over
+rows need barriers, for which loads would wait.
 
-The order of the programs is for the L2 cache. Programs of all columns of a row are neighbours. Of P parts, part p has tiles p,
-p + P, p + 2P and so on, and no more programs are started than run at once. So all parts together pass through the rows from first
-to last. The kernel that reads the same tensors again passes from last to first, and finds what the cache still holds of the end.
+The order of the programs is for the L2 cache. Programs of all columns of a row are neighbours. Of P parts,
+part p has tiles p, p + P, p + 2P and so on, and no more programs are started than run at once. So all parts
+together pass through the rows from first to last. The kernel that reads the same tensors again passes from
+last to first, and finds what the cache still holds of the end.
 """
 
 from typing import Any, NamedTuple
@@ -23,12 +25,14 @@ MULTIPROCESSORS = 132
 SHAPE: dict[str, Any] = {"ROWS": 64, "COLUMNS": 64, "num_warps": 8}
 """Shape of a tile and the warps that process it. A thread has 16 values, in float16 two loads of 16 bytes."""
 NARROW: dict[str, Any] = {**SHAPE, "ROWS": 32}
-"""For kernels with more to keep in registers, or with bits or bytes beside the values. A thread has 8 values side by side."""
+"""For kernels with more to keep in registers, or with bits or bytes beside the values. A thread has 8 values
+side by side."""
 
 
 @triton.jit
 def place(columns, COLUMNS: tl.constexpr):
-    """Return this program's index among those of its block of columns, and the index of the block, which is the faster one."""
+    """Return this program's index among those of its block of columns, and the index of the block, which is
+    the faster one."""
     blocks = tl.cdiv(columns, COLUMNS)
     return tl.program_id(0) // blocks, tl.program_id(0) % blocks
 
@@ -47,9 +51,12 @@ def last_tiles_first(index, rows, ROWS: tl.constexpr):
 
 @triton.jit
 def tile(row, rows, column, columns, ROWS: tl.constexpr):
-    """Return the offsets (ROWS, COLUMNS) of a tile from row ``row`` on, and the mask of those within the matrix."""
+    """Return the offsets (ROWS, COLUMNS) of a tile from row ``row`` on, and the mask of those within the
+    matrix."""
     at = row + tl.arange(0, ROWS)
-    return at.to(tl.int64)[:, None] * columns + column[None, :], (at < rows)[:, None] & (column < columns)[None, :]
+    return at.to(tl.int64)[:, None] * columns + column[None, :], (at < rows)[:, None] & (column < columns)[
+        None, :
+    ]
 
 
 @triton.jit
@@ -78,7 +85,8 @@ class Division(NamedTuple):
         return (self.row_tiles * self.column_blocks,)
 
     def parts(self, resident: int) -> int:
-        """Return the number of parts for a kernel of which a multiprocessor runs ``resident`` programs at once."""
+        """Return the number of parts for a kernel of which a multiprocessor runs ``resident`` programs at
+        once."""
         return min(self.row_tiles, max(1, MULTIPROCESSORS * resident // self.column_blocks))
 
 

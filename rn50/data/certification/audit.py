@@ -1,4 +1,5 @@
-"""Audit of every record of a split: container, index, label, image header, and agreement with the packing list.
+"""Audit of every record of a split: container, index, label, image header, and agreement with the packing
+list.
 
 The file is read once, in parallel; the same pass computes its SHA-256.
 """
@@ -79,28 +80,40 @@ class _Set:
         self.classes, self.entries, self.decode = split.classes, split.entries, decode
         self.index = index_bytes(self.idx)
         self.keys, self.offsets = parse_index(self.idx, self.index)
-        self.again = (f"pack it again: rn50 pack {split.source}" if split.source
-                      else "pack the data again, or take them from another copy")
+        self.again = (
+            f"pack it again: rn50 pack {split.source}"
+            if split.source
+            else "pack the data again, or take them from another copy"
+        )
 
     def read(self, descriptor: int, positions: np.ndarray, bounds: np.ndarray, begin: int) -> _Chunk:
-        """Read from ``begin`` to ``bounds[-1]``; record ``positions[i]`` lies from ``bounds[i]`` to ``bounds[i + 1]``."""
+        """Read from ``begin`` to ``bounds[-1]``; record ``positions[i]`` lies from ``bounds[i]`` to
+        ``bounds[i + 1]``."""
         raw = _pread(descriptor, int(bounds[-1]) - begin, begin)
         chunk = _Chunk(raw, len(positions), [], [], [], [])
-        for position, start, end in zip(positions.tolist(), bounds[:-1].tolist(), bounds[1:].tolist(), strict=False):
+        for position, start, end in zip(
+            positions.tolist(), bounds[:-1].tolist(), bounds[1:].tolist(), strict=False
+        ):
             faults, remarks = self._record(raw, start - begin, end - begin, position, chunk)
             # Findings come without their place, which is known here.
-            chunk.faults.extend(Finding(kind, self.rec.name, position, f"{text}{self._named(position)}", remedy or self.again)
-                                for kind, text, remedy in faults)
-            chunk.remarks.extend(Finding(kind, self.rec.name, position, f"{text}{self._named(position)}", "")
-                                 for kind, text in remarks)
+            chunk.faults.extend(
+                Finding(kind, self.rec.name, position, f"{text}{self._named(position)}", remedy or self.again)
+                for kind, text, remedy in faults
+            )
+            chunk.remarks.extend(
+                Finding(kind, self.rec.name, position, f"{text}{self._named(position)}", "")
+                for kind, text in remarks
+            )
         return chunk
 
     def _named(self, position: int) -> str:
         return f" ({self.entries[position].path})" if self.entries and position < len(self.entries) else ""
 
-    def _record(self, raw: bytes, start: int, end: int, position: int,
-                chunk: _Chunk) -> tuple[list[tuple[str, str, str]], list[tuple[str, str]]]:
-        """Return faults (kind, text, remedy) and remarks (kind, text) of one record; add its label and digest to ``chunk``."""
+    def _record(
+        self, raw: bytes, start: int, end: int, position: int, chunk: _Chunk
+    ) -> tuple[list[tuple[str, str, str]], list[tuple[str, str]]]:
+        """Return faults (kind, text, remedy) and remarks (kind, text) of one record; add its label and digest
+        to ``chunk``."""
         try:
             record, stop = decode_record(raw, start, end)
             header = decode_header(record)
@@ -111,18 +124,34 @@ class _Set:
         if stop < end:
             faults.append(("gap", f"{end - stop} bytes behind it belong to no record of the index", ""))
         if header.flag:
-            faults.append(("header", f"announces an array of {header.flag} labels, where one label is wanted", ""))
+            faults.append(
+                ("header", f"announces an array of {header.flag} labels, where one label is wanted", "")
+            )
         if header.id != self.keys[position]:
-            faults.append(("key", f"has the id {header.id}, and its line in the index the key {self.keys[position]}", ""))
+            faults.append(
+                (
+                    "key",
+                    f"has the id {header.id}, and its line in the index the key {self.keys[position]}",
+                    "",
+                )
+            )
         entry = self.entries[position] if self.entries and position < len(self.entries) else None
         if not (0 <= header.label < self.classes and header.label.is_integer()):
             faults.append(("label", f"has label {header.label:g}, no class of [0, {self.classes})", ""))
         else:
             chunk.labels.append((position, int(header.label)))
             if entry and header.label != entry.label:
-                faults.append(("label", f"has label {header.label:g}, and in the packing list label {entry.label}", ""))
+                faults.append(
+                    ("label", f"has label {header.label:g}, and in the packing list label {entry.label}", "")
+                )
         if not faults and record[:IMAGE_START] != encode_header(header.id, int(header.label)):
-            faults.append(("header", f"has the header {record[:IMAGE_START].hex()}, with a bit that nobody reads set", ""))
+            faults.append(
+                (
+                    "header",
+                    f"has the header {record[:IMAGE_START].hex()}, with a bit that nobody reads set",
+                    "",
+                )
+            )
         image = record[IMAGE_START:]
         digest = hashlib.sha256(image).digest()
         chunk.digests.append((position, digest))
@@ -141,29 +170,44 @@ class _Set:
         return faults, remarks
 
     def check_index(self, size: int, faults: Findings) -> tuple[np.ndarray, np.ndarray]:
-        """Add the faults of the index; return positions and offsets of the records that lie in the file, sorted by offset."""
+        """Add the faults of the index; return positions and offsets of the records that lie in the file,
+        sorted by offset."""
         offsets = self.offsets
 
         def fault(kind: str, record: int, text: str) -> None:
             faults.add(Finding(kind, self.idx.name, record, text, self.again))
+
         packed_by_us = np.arange(len(self.keys))
         if self.entries is not None:
             for record in np.flatnonzero(self.keys != packed_by_us).tolist():
-                fault("index", record, f"line {record + 1} has the key {self.keys[record]} instead of {record}")
+                fault(
+                    "index", record, f"line {record + 1} has the key {self.keys[record]} instead of {record}"
+                )
         seen, first = np.unique(self.keys, return_index=True)
-        for record in sorted(set(packed_by_us.tolist()) - set(first.tolist())) if len(seen) < len(self.keys) else []:
+        for record in (
+            sorted(set(packed_by_us.tolist()) - set(first.tolist())) if len(seen) < len(self.keys) else []
+        ):
             fault("index", record, f"line {record + 1} has the key {self.keys[record]} a second time")
         for record in (np.flatnonzero(np.diff(offsets) <= 0) + 1).tolist():
-            fault("index", record, f"line {record + 1} points to byte {offsets[record]}, not behind the line before it "
-                                   f"({offsets[record - 1]})")
+            fault(
+                "index",
+                record,
+                f"line {record + 1} points to byte {offsets[record]}, not behind the line before it "
+                f"({offsets[record - 1]})",
+            )
         for record in np.flatnonzero(offsets >= size).tolist():
-            fault("index", record, f"line {record + 1} points to byte {offsets[record]}, and {self.rec.name} has {size}")
+            fault(
+                "index",
+                record,
+                f"line {record + 1} points to byte {offsets[record]}, and {self.rec.name} has {size}",
+            )
         inside, which = np.unique(offsets, return_index=True)
         return which[inside < size], inside[inside < size]
 
 
 def _pread(descriptor: int, count: int, offset: int) -> bytes:
-    """Return ``count`` bytes at ``offset``, fewer only at the end of the file. A single ``os.pread`` may return less."""
+    """Return ``count`` bytes at ``offset``, fewer only at the end of the file. A single ``os.pread`` may
+    return less."""
     pieces, left = [], count
     while left > 0:
         piece = os.pread(descriptor, left, offset)
@@ -174,14 +218,17 @@ def _pread(descriptor: int, count: int, offset: int) -> bytes:
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def _stretches(positions: np.ndarray, offsets: np.ndarray, size: int) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
-    """Yield (positions, bounds, first byte) of stretches of about ``CHUNK_BYTES`` that together are the file from its byte 0."""
+def _stretches(
+    positions: np.ndarray, offsets: np.ndarray, size: int
+) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
+    """Yield (positions, bounds, first byte) of stretches of about ``CHUNK_BYTES`` that together are the file
+    from its byte 0."""
     bounds = np.append(offsets, size)
     begin, first = 0, 0
     while first < len(positions):
         last = max(first + 1, int(np.searchsorted(bounds, bounds[first] + CHUNK_BYTES)))
         last = min(last, len(positions))
-        yield positions[first:last], bounds[first:last + 1], begin
+        yield positions[first:last], bounds[first : last + 1], begin
         begin, first = int(bounds[last]), last
 
 
@@ -207,7 +254,9 @@ def audit(split: PackedSplit, decode: bool, workers: int, progress: Callable[[in
         waiting: deque[Future[_Chunk]] = deque()
         stretches = _stretches(positions, offsets, size)
         with ThreadPoolExecutor(workers) as executor, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Pillow warns of damaged EXIF data, which several images of ImageNet have
+            warnings.simplefilter(
+                "ignore"
+            )  # Pillow warns of damaged EXIF data, which several images of ImageNet have
             while True:
                 while len(waiting) < 2 * workers:
                     stretch = next(stretches, None)

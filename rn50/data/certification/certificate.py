@@ -1,4 +1,5 @@
-"""certificate.json: the result of ``rn50 verify`` on a data set, in a form that a run can check its configuration against.
+"""certificate.json: the result of ``rn50 verify`` on a data set, in a form that a run can check its
+configuration against.
 
 It contains no date and no path, so the same data have the same certificate everywhere.
 """
@@ -48,11 +49,16 @@ class Expected(NamedTuple):
     @property
     def is_imagenet(self) -> bool:
         """True if these are the numbers of the benchmark."""
-        return (self.classes, self.train, self.val) == (rules.CLASSES, rules.TRAIN_SAMPLES, rules.EVAL_SAMPLES)
+        return (self.classes, self.train, self.val) == (
+            rules.CLASSES,
+            rules.TRAIN_SAMPLES,
+            rules.EVAL_SAMPLES,
+        )
 
 
 def expected(folder: Path) -> Expected:
-    """Return what an earlier certificate, pack.json or the demo data's record states, in this order; else ImageNet's numbers."""
+    """Return what an earlier certificate, pack.json or the demo data's record states, in this order; else
+    ImageNet's numbers."""
     for name in (CERTIFICATE, layout.PACK_RECORD, DEMO_RECORD):
         found = packing_list.read_json(folder / name)
         if found is not None:
@@ -71,7 +77,8 @@ def _count(value: Any) -> int | None:
 
 
 def _facts(path: Path, content: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return each file as ``content``, read from ``path``, describes it. Raises UserError for another structure."""
+    """Return each file as ``content``, read from ``path``, describes it. Raises UserError for another
+    structure."""
     facts = content.get("files", {})
     if not isinstance(facts, dict) or not all(isinstance(each, dict) for each in facts.values()):
         raise _damaged(path, "it does not say what each file is")
@@ -83,8 +90,11 @@ def _damaged(path: Path, what: str) -> UserError:
 
 
 def set_sha256(files: dict[str, dict[str, Any]]) -> str:
-    """Return one hash of all four files: that of the output of ``sha256sum train.rec train.idx val.rec val.idx``."""
-    return hashlib.sha256("".join(f"{files[name]['sha256']}  {name}\n" for name in FILES).encode()).hexdigest()
+    """Return one hash of all four files: that of the output of ``sha256sum train.rec train.idx val.rec
+    val.idx``."""
+    return hashlib.sha256(
+        "".join(f"{files[name]['sha256']}  {name}\n" for name in FILES).encode()
+    ).hexdigest()
 
 
 def write(folder: Path, content: dict[str, Any]) -> Certificate:
@@ -113,8 +123,8 @@ def read(folder: Path) -> Certificate | None:
 def check(config: Config) -> Certificate | None:
     """Return the certificate of the data that ``config`` names, or None if there is none.
 
-    Raises UserError if the certificate contradicts the configuration or the files, or reports faults. Of the files only the sizes
-    are compared, so it takes a moment.
+    Raises UserError if the certificate contradicts the configuration or the files, or reports faults. Of the
+    files only the sizes are compared, so it takes a moment.
     """
     data = config.data
     folder = Path(data.folder)
@@ -124,12 +134,20 @@ def check(config: Config) -> Certificate | None:
     content = found.content
     again = f"run rn50 verify {folder}"
     if content.get("passed") is not True:
-        raise UserError(found.path, "rn50 verify found these data at fault", f"{again}, which says where and what to do")
-    for key, configured, variable in (("classes", data.classes, "NUMCLASSES"), ("train", data.train_samples, "NUMEXAMPLES"),
-                                      ("val", data.eval_samples, "NUMVALEXAMPLES")):
+        raise UserError(
+            found.path, "rn50 verify found these data at fault", f"{again}, which says where and what to do"
+        )
+    for key, configured, variable in (
+        ("classes", data.classes, "NUMCLASSES"),
+        ("train", data.train_samples, "NUMEXAMPLES"),
+        ("val", data.eval_samples, "NUMVALEXAMPLES"),
+    ):
         if content.get(key) != configured:
-            raise UserError(found.path, f"certifies {key} {content.get(key)}, but {variable} is {configured}",
-                            f"set {variable}={content.get(key)}, or DATADIR to the data that are meant")
+            raise UserError(
+                found.path,
+                f"certifies {key} {content.get(key)}, but {variable} is {configured}",
+                f"set {variable}={content.get(key)}, or DATADIR to the data that are meant",
+            )
     for name in FILES:
         certified = content["files"][name].get("bytes")
         try:
@@ -137,6 +155,9 @@ def check(config: Config) -> Certificate | None:
         except OSError as error:
             raise UserError(folder / name, error.strerror, "copy or pack the data again") from error
         if size != certified:
-            raise UserError(folder / name, f"has {size} bytes, and {certified} when it was certified",
-                            f"copy or pack it again, or {again}")
+            raise UserError(
+                folder / name,
+                f"has {size} bytes, and {certified} when it was certified",
+                f"copy or pack it again, or {again}",
+            )
     return found

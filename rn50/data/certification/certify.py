@@ -1,7 +1,8 @@
-"""``rn50 verify``: check both splits record by record, compare their numbers with the expected ones, write certificate.json.
+"""``rn50 verify``: check both splits record by record, compare their numbers with the expected ones, write
+certificate.json.
 
-A fault fails the certificate. A remark is merely worth knowing: ImageNet itself holds a PNG, CMYK images and images that occur
-twice.
+A fault fails the certificate. A remark is merely worth knowing: ImageNet itself holds a PNG, CMYK images and
+images that occur twice.
 """
 
 import os
@@ -26,7 +27,8 @@ from rn50.terminal import Terminal
 
 NAMES = ("train", "val")
 IMAGENET_PER_CLASS = {"train": (732, 1300), "val": (50, 50)}
-"""Fewest and most images of a class. Source: Russakovsky et al., ImageNet Large Scale Visual Recognition Challenge, 2015."""
+"""Fewest and most images of a class. Source: Russakovsky et al., ImageNet Large Scale Visual Recognition
+Challenge, 2015."""
 CHECK_DATADIR = "check that it is the folder that is meant, then copy or pack the data again"
 
 
@@ -44,18 +46,25 @@ class Verdict(NamedTuple):
         return not self.faults.counts
 
 
-def certify(folder: Path, decode: bool = False, numbers: Sequence[int | None] = (None, None, None),
-            workers: int | None = None, progress: Callable[[int, int], None] = lambda done, total: None) -> Verdict:
+def certify(
+    folder: Path,
+    decode: bool = False,
+    numbers: Sequence[int | None] = (None, None, None),
+    workers: int | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Verdict:
     """Check all of ``folder`` and write its certificate.json, whatever the verdict.
 
-    ``decode`` decodes every image too. ``numbers`` are the expected numbers of classes, training images and validation images;
-    None stands for the number of ``certificate.expected``. ``workers`` is the number of threads, by default one for each core
-    that this process may use. ``progress(done, total)`` counts images. Raises ``UserError`` if a file cannot be read or the
-    certificate cannot be written.
+    ``decode`` decodes every image too. ``numbers`` are the expected numbers of classes, training images and
+    validation images; None stands for the number of ``certificate.expected``. ``workers`` is the number of
+    threads, by default one for each core that this process may use. ``progress(done, total)`` counts images.
+    Raises ``UserError`` if a file cannot be read or the certificate cannot be written.
     """
     known = certificate.expected(folder)
     if any(number is not None for number in numbers):
-        chosen = [given if given is not None else found for given, found in zip(numbers, known[:3], strict=False)]
+        chosen = [
+            given if given is not None else found for given, found in zip(numbers, known[:3], strict=False)
+        ]
         known = Expected(chosen[0], chosen[1], chosen[2], known.files, "the command line")
     faults, remarks = Findings(), Findings()
     record = packing_list.read_record(folder) or {"lists": {}, "source": ""}
@@ -83,79 +92,147 @@ def certify(folder: Path, decode: bool = False, numbers: Sequence[int | None] = 
     files = {name: dict(facts) for report in reports for name, facts in report.files.items()}
     for name, facts in known.files.items():
         if name in files and facts.get("sha256") != files[name]["sha256"]:
-            faults.add(Finding("changed", name, None, f"is not what it was when {known.by} was written: its SHA-256 differs",
-                               f"take it from another copy; if the change is meant, delete {known.by} and verify again"))
+            faults.add(
+                Finding(
+                    "changed",
+                    name,
+                    None,
+                    f"is not what it was when {known.by} was written: its SHA-256 differs",
+                    f"take it from another copy; if the change is meant, delete {known.by} and verify again",
+                )
+            )
     passed = not faults.counts
     content = {
-        "passed": passed, "decoded": decode, "imagenet": passed and known.is_imagenet, "classes": known.classes,
-        "train": known.train, "val": known.val,
+        "passed": passed,
+        "decoded": decode,
+        "imagenet": passed and known.is_imagenet,
+        "classes": known.classes,
+        "train": known.train,
+        "val": known.val,
         # Hashes of data at fault would later be taken for the expected ones.
-        "files": files if passed else known.files, "set_sha256": certificate.set_sha256(files) if passed else None,
-        "faults": faults.to_json(), "remarks": remarks.to_json(),
+        "files": files if passed else known.files,
+        "set_sha256": certificate.set_sha256(files) if passed else None,
+        "faults": faults.to_json(),
+        "remarks": remarks.to_json(),
     }
     return Verdict(certificate.write(folder, content), known, faults, remarks)
 
 
 def _parses(folder: Path, name: str, faults: Findings | None) -> bool:
-    """Return whether the index of a split parses; if not, add a fault. Raises UserError if a file is missing."""
+    """Return whether the index of a split parses; if not, add a fault. Raises UserError if a file is
+    missing."""
     for path in (folder / f"{name}.rec", folder / f"{name}.idx"):
         if not path.is_file():
-            raise UserError(path, "no such file", f"give a folder with {', '.join(FILES)} (rn50 pack makes them)")
+            raise UserError(
+                path, "no such file", f"give a folder with {', '.join(FILES)} (rn50 pack makes them)"
+            )
     try:
         read_index(folder / f"{name}.idx")
     except UserError as error:
         if faults is not None:
-            faults.add(Finding("index", f"{name}.idx", None, error.problem, "copy the file again, or pack the data again"))
+            faults.add(
+                Finding(
+                    "index", f"{name}.idx", None, error.problem, "copy the file again, or pack the data again"
+                )
+            )
         return False
     return True
 
 
-def _checked_lists(folder: Path, lists: dict[str, str], known: Expected, faults: Findings) -> list[str] | None:
-    """Return the class list. Adds a fault for a list without the SHA-256 in ``lists``, and for a wrong number of classes."""
+def _checked_lists(
+    folder: Path, lists: dict[str, str], known: Expected, faults: Findings
+) -> list[str] | None:
+    """Return the class list. Adds a fault for a list without the SHA-256 in ``lists``, and for a wrong number
+    of classes."""
     for name, sha256 in lists.items():
         path = folder / name
         if not path.is_file() or sha256_of(path) != sha256:
-            faults.add(Finding("list", name, None, "is not the list that rn50 pack wrote" if path.is_file() else "is missing",
-                               "take it from another copy of the data, or pack them again"))
+            faults.add(
+                Finding(
+                    "list",
+                    name,
+                    None,
+                    "is not the list that rn50 pack wrote" if path.is_file() else "is missing",
+                    "take it from another copy of the data, or pack them again",
+                )
+            )
     classes = packing_list.read_classes(folder)
     if classes is not None and len(classes) != known.classes:
-        faults.add(Finding("list", layout.CLASSES, None, f"names {len(classes)} classes, {known.classes} are expected",
-                           "take it from another copy of the data, or pack them again"))
+        faults.add(
+            Finding(
+                "list",
+                layout.CLASSES,
+                None,
+                f"names {len(classes)} classes, {known.classes} are expected",
+                "take it from another copy of the data, or pack them again",
+            )
+        )
     return classes
 
 
 def _entries(folder: Path, name: str, classes: list[str] | None, faults: Findings) -> list[Entry] | None:
-    """Return the packing list of a split. Adds a fault if it cannot be read, and wherever it contradicts the class list."""
+    """Return the packing list of a split. Adds a fault if it cannot be read, and wherever it contradicts the
+    class list."""
     try:
         entries = packing_list.read_list(folder, name)
     except UserError as error:
-        faults.add(Finding("list", f"{name}.tsv", None, error.problem,
-                           "take it from another copy of the data, or pack them again"))
+        faults.add(
+            Finding(
+                "list",
+                f"{name}.tsv",
+                None,
+                error.problem,
+                "take it from another copy of the data, or pack them again",
+            )
+        )
         return None
     for record, entry in enumerate(entries or ()):
         label_class = classes[entry.label] if classes and entry.label < len(classes) else None
-        if classes and (label_class is None or ("/" in entry.path and entry.path.split("/")[0] != label_class)):
+        if classes and (
+            label_class is None or ("/" in entry.path and entry.path.split("/")[0] != label_class)
+        ):
             text = f"{entry.path} has label {entry.label}, which is the class {label_class}"
-            faults.add(Finding("label", f"{name}.tsv", record, text,
-                               "take classes.txt and the list from another copy of the data, or pack them again"))
+            faults.add(
+                Finding(
+                    "label",
+                    f"{name}.tsv",
+                    record,
+                    text,
+                    "take classes.txt and the list from another copy of the data, or pack them again",
+                )
+            )
     return entries
 
 
-def _check_numbers(report: SetReport, known: Expected, entries: list[Entry] | None, classes: list[str] | None,
-                   faults: Findings) -> None:
+def _check_numbers(
+    report: SetReport,
+    known: Expected,
+    entries: list[Entry] | None,
+    classes: list[str] | None,
+    faults: Findings,
+) -> None:
     """Check the number of records and the number of images of each class."""
     idx = f"{report.name}.idx"
     expected = getattr(known, report.name)
     if report.records != expected:
         missing = expected - report.records
-        text = (f"lists {report.records:,} records, {abs(missing):,} {'fewer' if missing > 0 else 'more'} than the {expected:,} "
-                f"of {known.by}")
+        text = (
+            f"lists {report.records:,} records, {abs(missing):,} {'fewer' if missing > 0 else 'more'} than "
+            f"the {expected:,} of {known.by}"
+        )
         faults.add(Finding("count", idx, None, text, CHECK_DATADIR))
     if entries is not None and len(entries) != report.records:
         first = min(len(entries), report.records)
         named = f", the first without a record is {entries[first].path}" if first < len(entries) else ""
-        faults.add(Finding("count", idx, first, f"lists {report.records:,} records, and the packing list {len(entries):,}{named}",
-                           CHECK_DATADIR))
+        faults.add(
+            Finding(
+                "count",
+                idx,
+                first,
+                f"lists {report.records:,} records, and the packing list {len(entries):,}{named}",
+                CHECK_DATADIR,
+            )
+        )
     images = np.bincount(report.labels[report.labels >= 0], minlength=known.classes)
     fewest, most = (int(report.records >= known.classes), report.records)
     if known.is_imagenet:
@@ -163,13 +240,21 @@ def _check_numbers(report: SetReport, known: Expected, entries: list[Entry] | No
     for label in np.flatnonzero((images < fewest) | (images > most)).tolist():
         named = f" ({classes[label]})" if classes and label < len(classes) else ""
         wanted = f"{fewest}" if fewest == most else f"{fewest} to {most}"
-        faults.add(Finding("classes", f"{report.name}.rec", None,
-                           f"label {label}{named} has {images[label]} images, where {wanted} belong to a class",
-                           "the labels are not those of the data set: pack it again from class folders, or with --val-truth"))
+        faults.add(
+            Finding(
+                "classes",
+                f"{report.name}.rec",
+                None,
+                f"label {label}{named} has {images[label]} images, where {wanted} belong to a class",
+                "the labels are not those of the data set: pack it again from class folders, or with "
+                "--val-truth",
+            )
+        )
 
 
 def _compare(reports: Sequence[SetReport], known: Expected, faults: Findings, remarks: Findings) -> None:
-    """Remark on images that occur twice, within or across the splits; above a twentieth of all, add a fault."""
+    """Remark on images that occur twice, within or across the splits; above a twentieth of all, add a
+    fault."""
     digests = np.concatenate([report.digests for report in reports])
     labels = np.concatenate([report.labels for report in reports])
     train = reports[0].records
@@ -179,7 +264,8 @@ def _compare(reports: Sequence[SetReport], known: Expected, faults: Findings, re
 
     found = digests.any(axis=1)
     order = np.lexsort(digests.T[:8])
-    # Sorted by eight bytes, equal digests are neighbours: different ones do not agree in eight bytes by chance.
+    # Sorted by eight bytes, equal digests are neighbours: different ones do not agree in eight bytes by
+    # chance.
     same = (digests[order[1:]] == digests[order[:-1]]).all(axis=1) & found[order[1:]]
     first: dict[int, int] = {}
     for at in np.flatnonzero(same).tolist():
@@ -187,18 +273,37 @@ def _compare(reports: Sequence[SetReport], known: Expected, faults: Findings, re
         left = first.setdefault(right, first.get(left, left))
         file, record = place(right)
         other_file, other = place(left)
-        differ = f", with label {labels[right]} here and {labels[left]} there" if labels[left] != labels[right] else ""
-        remarks.add(Finding("duplicate", file, record, f"is the same image as record {other} of {other_file}{differ}", ""))
+        differ = (
+            f", with label {labels[right]} here and {labels[left]} there"
+            if labels[left] != labels[right]
+            else ""
+        )
+        remarks.add(
+            Finding(
+                "duplicate", file, record, f"is the same image as record {other} of {other_file}{differ}", ""
+            )
+        )
     doubled = int(same.sum())
     if doubled * 20 > len(labels):
         text = f"{doubled:,} of all {len(labels):,} images are there twice"
-        faults.add(Finding("duplicates", f"{reports[0].name}.rec", None, text,
-                           "an archive was unpacked twice, or a set is in both files; pack again from a fresh folder"))
+        faults.add(
+            Finding(
+                "duplicates",
+                f"{reports[0].name}.rec",
+                None,
+                text,
+                "an archive was unpacked twice, or a set is in both files; pack again from a fresh folder",
+            )
+        )
 
 
 def to_json(verdict: Verdict) -> dict[str, Any]:
     """Return the certificate and its hash as JSON values."""
-    return dict(verdict.certificate.content, certificate=str(verdict.certificate.path), sha256=verdict.certificate.sha256)
+    return dict(
+        verdict.certificate.content,
+        certificate=str(verdict.certificate.path),
+        sha256=verdict.certificate.sha256,
+    )
 
 
 def print_findings(verdict: Verdict, console: Terminal) -> None:
@@ -211,11 +316,23 @@ def print_findings(verdict: Verdict, console: Terminal) -> None:
     content, expected = verdict.certificate.content, verdict.expected
     numbers = f"{expected.train:,} + {expected.val:,} images of {expected.classes:,} classes"
     if verdict.passed:
-        looked = "every image decoded" if content["decoded"] else "every header read; --full decodes the images too"
-        which = "ImageNet's numbers" if content["imagenet"] else f"as {expected.by} says; not the benchmark's data set"
+        looked = (
+            "every image decoded"
+            if content["decoded"]
+            else "every header read; --full decodes the images too"
+        )
+        which = (
+            "ImageNet's numbers"
+            if content["imagenet"]
+            else f"as {expected.by} says; not the benchmark's data set"
+        )
         _print(console, f"whole: {numbers} ({which}); {looked}")
     else:
-        _print(console, f"at fault: {sum(verdict.faults.counts.values()):,} faults; {numbers} were expected ({expected.by})")
+        _print(
+            console,
+            f"at fault: {sum(verdict.faults.counts.values()):,} faults; {numbers} were expected "
+            f"({expected.by})",
+        )
     _print(console, f"{verdict.certificate.path}: sha256 {verdict.certificate.sha256}")
 
 

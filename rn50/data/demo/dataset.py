@@ -1,4 +1,5 @@
-"""The demo data set: ten classes of generated shapes as JPEGs in RecordIO, made anywhere in seconds, yet not trivial to learn.
+"""The demo data set: ten classes of generated shapes as JPEGs in RecordIO, made anywhere in seconds, yet not
+trivial to learn.
 
 The files do not depend on the number of processes that generate them. The images are those of ``images.py``.
 """
@@ -55,28 +56,35 @@ def _encode_chunk(settings: Settings, split: str, indices: list[int]) -> list[tu
     return [encode(settings.seed, split, index, settings.scale) for index in indices]
 
 
-def _encode_all(settings: Settings, split: str, count: int, processes: Processes, ahead: int) -> Iterator[tuple[int, bytes]]:
+def _encode_all(
+    settings: Settings, split: str, count: int, processes: Processes, ahead: int
+) -> Iterator[tuple[int, bytes]]:
     """Yield labels and JPEGs of a split in their shuffled order, as ``processes`` finish them.
 
-    At most ``ahead`` chunks are submitted at a time. If the caller stops early, those finish uncancelled, because a pool whose
-    processes are also killed fails on a cancelled chunk.
+    At most ``ahead`` chunks are submitted at a time. If the caller stops early, those finish uncancelled,
+    because a pool whose processes are also killed fails on a cancelled chunk.
     """
     order = Rng([settings.seed, ORDER_STREAM + STREAMS[split]]).permutation(count).tolist()
     starts = iter(range(0, count, CHUNK))
     waiting: deque[Future[list[tuple[int, bytes]]]] = deque()
     while True:
         for start in itertools.islice(starts, ahead - len(waiting)):
-            waiting.append(processes.submit(_encode_chunk, settings, split, order[start:start + CHUNK]))
+            waiting.append(processes.submit(_encode_chunk, settings, split, order[start : start + CHUNK]))
         if not waiting:
             return
         yield from waiting.popleft().result()
 
 
-def _write(folder: Path, settings: Settings, workers: int, progress: Callable[[int, int], None] | None) -> None:
+def _write(
+    folder: Path, settings: Settings, workers: int, progress: Callable[[int, int], None] | None
+) -> None:
     """Write train.rec/.idx and val.rec/.idx into ``folder``."""
     done = 0
     with Processes(workers, _one_thread) as processes:
-        for name, split, count in (("train", "train", settings.train), ("val", settings.val_split, settings.val)):
+        for name, split, count in (
+            ("train", "train", settings.train),
+            ("val", settings.val_split, settings.val),
+        ):
             images = _encode_all(settings, split, count, processes, 2 * workers)
             with IndexedRecordWriter(folder / name) as writer:
                 for key, (label, image) in enumerate(images):
@@ -91,12 +99,15 @@ def _fingerprint(path: Path) -> dict[str, int | str]:
 
 
 def _is_finished(folder: Path, settings: Settings) -> bool:
-    """Return whether ``folder`` holds this very data set, whole. Raises UserError if other data would be overwritten."""
+    """Return whether ``folder`` holds this very data set, whole. Raises UserError if other data would be
+    overwritten."""
     present = [name for name in FILES if (folder / name).exists()]
     manifest = folder / DEMO_RECORD
     if not manifest.exists():
         if present:
-            raise UserError(folder / present[0], "is there already and no demo data set", "choose another folder")
+            raise UserError(
+                folder / present[0], "is there already and no demo data set", "choose another folder"
+            )
         return False
     try:
         recorded = files.read_json(manifest, remedy=f"choose another folder or delete {folder}")
@@ -104,14 +115,27 @@ def _is_finished(folder: Path, settings: Settings) -> bool:
         recorded["scale"] = recorded.pop(SCALE, 1)  # absent in older records
         changed = [name for name in present if known[name] != _fingerprint(folder / name)]
     except (KeyError, AttributeError, TypeError) as error:
-        raise UserError(manifest, "not the record of a demo data set", f"choose another folder or delete {folder}") from error
+        raise UserError(
+            manifest, "not the record of a demo data set", f"choose another folder or delete {folder}"
+        ) from error
     wanted = {"generator_version": GENERATOR_VERSION, **settings._asdict()}
     if recorded != wanted:
-        difference = ", ".join(f"{key} {recorded.get(key)} instead of {value}" for key, value in wanted.items()
-                               if recorded.get(key) != value)
-        raise UserError(manifest, f"a demo data set of other settings ({difference})", "choose another folder or delete this one")
+        difference = ", ".join(
+            f"{key} {recorded.get(key)} instead of {value}"
+            for key, value in wanted.items()
+            if recorded.get(key) != value
+        )
+        raise UserError(
+            manifest,
+            f"a demo data set of other settings ({difference})",
+            "choose another folder or delete this one",
+        )
     if changed:
-        raise UserError(folder / changed[0], "was changed since it was generated", f"delete {folder} and generate it again")
+        raise UserError(
+            folder / changed[0],
+            "was changed since it was generated",
+            f"delete {folder} and generate it again",
+        )
     return len(present) == len(FILES)
 
 
@@ -121,21 +145,27 @@ def _certify(folder: Path) -> None:
         certify(folder)
 
 
-def generate(folder: str | Path, settings: Settings, workers: int | None = None,
-             progress: Callable[[int, int], None] | None = None) -> None:
+def generate(
+    folder: str | Path,
+    settings: Settings,
+    workers: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> None:
     """Generate train.rec/.idx and val.rec/.idx, their record and their certificate in ``folder``.
 
-    ``workers`` is the number of processes, by default one for each core that this process may use; it does not change the files.
-    ``progress(done, total)`` is called after every image.
+    ``workers`` is the number of processes, by default one for each core that this process may use; it does
+    not change the files. ``progress(done, total)`` is called after every image.
 
-    Returns at once if this very data set exists already; generates it again if some of its files are missing. Nothing appears
-    under the final names before all of it is written. Raises ``UserError`` for a folder with other data, a full disk, or a
-    process that died.
+    Returns at once if this very data set exists already; generates it again if some of its files are missing.
+    Nothing appears under the final names before all of it is written. Raises ``UserError`` for a folder with
+    other data, a full disk, or a process that died.
     """
     folder = Path(folder)
-    if not (0 <= settings.seed < 2 ** 32 and min(settings.train, settings.val, settings.scale) > 0):
-        raise UserError(f"a demo data set has a seed in [0, 2**32), at least one image to train and one to validate, and a scale "
-                        f"of at least 1, not {settings._asdict()}")
+    if not (0 <= settings.seed < 2**32 and min(settings.train, settings.val, settings.scale) > 0):
+        raise UserError(
+            "a demo data set has a seed in [0, 2**32), at least one image to train and one to validate, "
+            f"and a scale of at least 1, not {settings._asdict()}"
+        )
     partial = folder / PARTIAL
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -152,14 +182,22 @@ def generate(folder: str | Path, settings: Settings, workers: int | None = None,
                 manifest["files"] = {name: _fingerprint(partial / name) for name in FILES}
                 (partial / DEMO_RECORD).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
                 (folder / CERTIFICATE).unlink(missing_ok=True)  # it may certify files that are gone
-                for name in (DEMO_RECORD,) + FILES:  # the record first: it identifies the files even between two renames
+                for name in (
+                    DEMO_RECORD,
+                ) + FILES:  # the record first: it identifies the files even between two renames
                     os.replace(partial / name, folder / name)
                 _certify(folder)
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
     except OSError as error:
-        raise UserError(folder, f"the demo data set cannot be written ({error.strerror})",
-                        "free space or choose another folder") from error
+        raise UserError(
+            folder,
+            f"the demo data set cannot be written ({error.strerror})",
+            "free space or choose another folder",
+        ) from error
     except BrokenProcessPool as error:
-        raise UserError(folder, "a process that generates images was killed, perhaps for want of memory",
-                        "generate again with fewer workers") from error
+        raise UserError(
+            folder,
+            "a process that generates images was killed, perhaps for want of memory",
+            "generate again with fewer workers",
+        ) from error

@@ -1,12 +1,12 @@
 """The images of the demo data set: each a shape of one of ten classes, as a JPEG.
 
-An image shows one textured shape (its class) of random colour, position, scale, rotation and shear on a textured background,
-with clutter behind it, sometimes a line across it, blur, noise and a random exposure. ``benchmarks/demo_difficulty.py`` measures
-that neither a linear classifier nor a nearest neighbour solves it.
+An image shows one textured shape (its class) of random colour, position, scale, rotation and shear on a
+textured background, with clutter behind it, sometimes a line across it, blur, noise and a random exposure.
+``benchmarks/demo_difficulty.py`` measures that neither a linear classifier nor a nearest neighbour solves it.
 
-Image i of a split depends only on (seed, split, i) and ``scale``, the factor of its sides. There are three splits, "train", "val"
-and "tune", each with its own stream of random numbers. While hyperparameters are chosen, "tune" replaces "val" in another folder,
-so that they are not chosen on the validation set that ships.
+Image i of a split depends only on (seed, split, i) and ``scale``, the factor of its sides. There are three
+splits, "train", "val" and "tune", each with its own stream of random numbers. While hyperparameters are
+chosen, "tune" replaces "val" in another folder, so that they are not chosen on the validation set that ships.
 """
 
 import math
@@ -15,31 +15,32 @@ import cv2
 import numpy as np
 
 GENERATOR_VERSION = 6
-"""Increased with every change that alters an image, so that a data set of an older version is not taken for a new one."""
+"""Increased with every change that alters an image, so that a data set of an older version is not taken for a
+new one."""
 
 STREAMS = {"train": 1, "val": 2, "tune": 3}
 
-SHORT_SIDE = (72, 110)            # pixels
+SHORT_SIDE = (72, 110)  # pixels
 ASPECT = (1.0, 1.5)
 LANDSCAPE_PROBABILITY = 0.7
-BACKGROUND_COLOUR = (20, 235)     # per channel, of 0-255
+BACKGROUND_COLOUR = (20, 235)  # per channel, of 0-255
 COLOUR = (10, 245)
-CONTRAST = 110                    # least distance of shape and background colour in RGB
+CONTRAST = 110  # least distance of shape and background colour in RGB
 PLAIN_PROBABILITY = 0.1
 TEXTURE_AMPLITUDE = (10, 40)
-CLUTTER_ITEMS = (0, 4)            # upper end excluded
-SCALE = (0.65, 0.95)              # of the shape's diameter to the short side
-ROTATION = 0.5                    # radians either way
+CLUTTER_ITEMS = (0, 4)  # upper end excluded
+SCALE = (0.65, 0.95)  # of the shape's diameter to the short side
+ROTATION = 0.5  # radians either way
 SHEAR = 0.25
 SQUASH = (0.8, 1.0)
 OPACITY = (0.75, 1.0)
 OCCLUSION_PROBABILITY = 0.3
 BLUR_PROBABILITY = 0.25
-BLUR_SIGMA = (0.5, 1.3)           # pixels
+BLUR_SIGMA = (0.5, 1.3)  # pixels
 GAIN = (0.75, 1.2)
 OFFSET = 20
 NOISE_SIGMA = (2, 12)
-JPEG_QUALITY = (70, 96)           # upper end excluded
+JPEG_QUALITY = (70, 96)  # upper end excluded
 
 SUBPIXEL_BITS = 4
 """Polygon corners are passed to OpenCV in units of 1/16 pixel."""
@@ -82,7 +83,20 @@ def star(rng: Rng) -> list[Polygon]:
 def cross(rng: Rng) -> list[Polygon]:
     """Return a plus sign with arms of random width."""
     w = rng.uniform(0.2, 0.36)
-    corners = [(-w, -1), (w, -1), (w, -w), (1, -w), (1, w), (w, w), (w, 1), (-w, 1), (-w, w), (-1, w), (-1, -w), (-w, -w)]
+    corners = [
+        (-w, -1),
+        (w, -1),
+        (w, -w),
+        (1, -w),
+        (1, w),
+        (w, w),
+        (w, 1),
+        (-w, 1),
+        (-w, w),
+        (-1, w),
+        (-1, -w),
+        (-w, -w),
+    ]
     return [np.array(corners) * 0.92]
 
 
@@ -104,7 +118,10 @@ def crescent(rng: Rng) -> list[Polygon]:
     shift = rng.uniform(0.35, 0.55)
     tip_x, tip_y = outer[0]
     tip_angle = math.atan2(tip_y, tip_x - shift)
-    inner = _polar(np.linspace(2 * np.pi - tip_angle, tip_angle, 40), math.hypot(tip_x - shift, tip_y)) + [shift, 0]
+    inner = _polar(np.linspace(2 * np.pi - tip_angle, tip_angle, 40), math.hypot(tip_x - shift, tip_y)) + [
+        shift,
+        0,
+    ]
     return [np.concatenate([outer, inner]) + [0.2, 0]]
 
 
@@ -131,7 +148,8 @@ def _colour(rng: Rng) -> tuple[float, ...]:
 
 
 def _pattern(height: int, width: int, rng: Rng, kind: int) -> np.ndarray:
-    """Return float32 (height, width) in about [-1, 1]: plain, stripes, a chequerboard, clouds or a gradient."""
+    """Return float32 (height, width) in about [-1, 1]: plain, stripes, a chequerboard, clouds or a
+    gradient."""
     y, x = np.mgrid[:height, :width].astype(np.float32)
     if kind == 1:
         angle, frequency = rng.uniform(0, np.pi), rng.uniform(0.15, 0.7)
@@ -158,7 +176,9 @@ def _texture(height: int, width: int, rng: Rng, base: np.ndarray) -> np.ndarray:
     pattern = _pattern(height, width, rng, kind)
     tint = rng.uniform(-1, 1, 3)
     tint *= amplitude / np.abs(tint).max()
-    return np.ascontiguousarray(base.astype(np.float32) + pattern[:, :, None] * tint.astype(np.float32), np.float32)
+    return np.ascontiguousarray(
+        base.astype(np.float32) + pattern[:, :, None] * tint.astype(np.float32), np.float32
+    )
 
 
 def _line(image: np.ndarray, rng: Rng, max_thickness: int) -> None:
@@ -186,12 +206,14 @@ def _clutter(image: np.ndarray, rng: Rng) -> None:
 
 
 def _place(length: int, radius: float, rng: Rng) -> float:
-    """Return a centre along a side of ``length`` pixels, such that nearly all of a shape of ``radius`` stays inside."""
+    """Return a centre along a side of ``length`` pixels, such that nearly all of a shape of ``radius`` stays
+    inside."""
     return rng.uniform(radius * 0.8, length - radius * 0.8) if length > 1.7 * radius else length / 2
 
 
 def _shape_mask(label: int, height: int, width: int, rng: Rng) -> np.ndarray:
-    """Return float32 (height, width), 1 inside the shape: scaled, rotated, sheared, squashed, mirrored and placed at random."""
+    """Return float32 (height, width), 1 inside the shape: scaled, rotated, sheared, squashed, mirrored and
+    placed at random."""
     radius = min(height, width) * rng.uniform(*SCALE) / 2
     angle = rng.uniform(-ROTATION, ROTATION)
     rotation = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
@@ -222,7 +244,8 @@ def _two_colours(rng: Rng) -> tuple[np.ndarray, np.ndarray]:
 
 
 def draw(label: int, rng: Rng, scale: int = 1) -> np.ndarray:
-    """Return an image of class ``label``: uint8 (height, width, 3), sides ``scale`` times as long, noise in every pixel."""
+    """Return an image of class ``label``: uint8 (height, width, 3), sides ``scale`` times as long, noise in
+    every pixel."""
     height, width = _canvas(rng)
     background, colour = _two_colours(rng)
     image = _texture(height, width, rng, background)

@@ -54,24 +54,32 @@ class Source(NamedTuple):
 def scan(folder: Path, truth: Path | None = None) -> Source:
     """List ``folder/train/<class>/*`` and ``folder/val``, which has the same class folders or is flat.
 
-    A flat validation folder needs ``truth``, one of the lists that ``validation_truth`` reads. The official list is found
-    automatically if the development kit lies in the folder or beside it. Raises UserError for any other layout.
+    A flat validation folder needs ``truth``, one of the lists that ``validation_truth`` reads. The official
+    list is found automatically if the development kit lies in the folder or beside it. Raises UserError for
+    any other layout.
     """
     for path in (folder, folder / "train", folder / "val"):
         if not path.is_dir():
             raise UserError(path, "no such folder", "give a folder with train/<class>/*.JPEG and val/")
     train = _class_folders(folder / "train")
     if not train:
-        raise UserError(folder / 'train', "holds no class folders", "extract each class's archive into a folder of its name")
+        raise UserError(
+            folder / "train",
+            "holds no class folders",
+            "extract each class's archive into a folder of its name",
+        )
     classes = sorted(train)
     labels = {name: label for label, name in enumerate(classes)}
     val = _class_folders(folder / "val")
     if val:
         for missing in sorted(set(train) ^ set(val)):
             where, other = ("val", "train") if missing in train else ("train", "val")
-            raise UserError(folder / where / missing, f"no such folder, though {folder / other} has it",
-                            "the two sets must have the same classes. Extract the archives again, or sort the validation images "
-                            "into class folders")
+            raise UserError(
+                folder / where / missing,
+                f"no such folder, though {folder / other} has it",
+                "the two sets must have the same classes. Extract the archives again, or sort the "
+                "validation images into class folders",
+            )
         images = _labelled(folder / "val", val, labels)
     else:
         images = _flat(folder, classes, truth)
@@ -79,7 +87,8 @@ def scan(folder: Path, truth: Path | None = None) -> Source:
 
 
 def _class_folders(folder: Path) -> dict[str, list[os.DirEntry]]:
-    """Return the image files by class folder, without hidden ones. Raises UserError for images beside class folders."""
+    """Return the image files by class folder, without hidden ones. Raises UserError for images beside class
+    folders."""
     found: dict[str, list[os.DirEntry]] = {}
     loose: list[str] = []
     for entry in _entries(folder):
@@ -88,7 +97,9 @@ def _class_folders(folder: Path) -> dict[str, list[os.DirEntry]]:
         elif entry.name.lower().endswith(SUFFIXES):
             loose.append(entry.path)
     if found and loose:
-        raise UserError(min(loose), "an image beside the class folders, so without a class", "move it into one, or away")
+        raise UserError(
+            min(loose), "an image beside the class folders, so without a class", "move it into one, or away"
+        )
     return found
 
 
@@ -104,9 +115,17 @@ def _images(folder: Path) -> list[os.DirEntry]:
     """Return the image files of a folder, sorted by name. Raises UserError for any other file."""
     entries = sorted(_entries(folder), key=lambda entry: entry.name)
     for entry in entries:
-        if not entry.is_file() or not entry.name.lower().endswith(SUFFIXES) or "\t" in entry.name or "\n" in entry.name:
-            raise UserError(entry.path, f"no image file ({', '.join(SUFFIXES)}), so the folder is not what the archive held",
-                            "move it away, or extract the archive again")
+        if (
+            not entry.is_file()
+            or not entry.name.lower().endswith(SUFFIXES)
+            or "\t" in entry.name
+            or "\n" in entry.name
+        ):
+            raise UserError(
+                entry.path,
+                f"no image file ({', '.join(SUFFIXES)}), so the folder is not what the archive held",
+                "move it away, or extract the archive again",
+            )
     if not entries:
         raise UserError(folder, "holds no image", "extract its archive, or remove the folder")
     return entries
@@ -116,22 +135,28 @@ def _image(entry: os.DirEntry, path: str, label: int) -> Image:
     try:
         status = entry.stat()
     except OSError as error:
-        raise UserError(entry.path, f"cannot be read ({error.strerror})", "extract the archive again") from error
+        raise UserError(
+            entry.path, f"cannot be read ({error.strerror})", "extract the archive again"
+        ) from error
     return Image(path, label, status.st_size, status.st_ctime_ns)
 
 
 def _labelled(folder: Path, found: dict[str, list[os.DirEntry]], labels: dict[str, int]) -> list[Image]:
-    return [_image(entry, f"{name}/{entry.name}", labels[name]) for name in sorted(found) for entry in found[name]]
+    return [
+        _image(entry, f"{name}/{entry.name}", labels[name]) for name in sorted(found) for entry in found[name]
+    ]
 
 
 def _flat(folder: Path, classes: list[str], truth: Path | None) -> list[Image]:
     entries = _images(folder / "val")
     lists = [truth] if truth else validation_truth.find(folder)
     if not lists:
-        raise UserError(folder / 'val',
-                        f"{len(entries):,} images without class folders, so nobody knows their classes (packed like that, a "
-                        "network trains to the end and is never right)",
-                        "give the list of their classes with --val-truth FILE: the development kit's "
-                        f"{Path(validation_truth.OFFICIAL).name}, or lines of name and class")
+        raise UserError(
+            folder / "val",
+            f"{len(entries):,} images without class folders, so nobody knows their classes (packed like "
+            "that, a network trains to the end and is never right)",
+            "give the list of their classes with --val-truth FILE: the development kit's "
+            f"{Path(validation_truth.OFFICIAL).name}, or lines of name and class",
+        )
     labels = validation_truth.read(lists[0], [entry.name for entry in entries], classes)
     return [_image(entry, entry.name, labels[entry.name]) for entry in entries]

@@ -1,8 +1,9 @@
 """From an image folder to RecordIO: the bytes of the files unchanged, in an order that a seed determines.
 
-Processes read, hash, frame and write the images. Each knows where its records belong, because the sizes of the files determine
-that: every byte lands where ``MXIndexedRecordIO`` would have put it. Unfinished files lie in a hidden folder, with the index as
-the journal. After Ctrl-C, a full disk or a kill the same command continues behind the last whole record.
+Processes read, hash, frame and write the images. Each knows where its records belong, because the sizes of
+the files determine that: every byte lands where ``MXIndexedRecordIO`` would have put it. Unfinished files lie
+in a hidden folder, with the index as the journal. After Ctrl-C, a full disk or a kill the same command
+continues behind the last whole record.
 """
 
 import hashlib
@@ -75,22 +76,37 @@ class _Written(NamedTuple):
 
 
 def order(count: int, seed: int, name: str) -> np.ndarray:
-    """Return the indices, among the images sorted by path, of records 0, 1, ...: int64 (count,), the same for ever."""
+    """Return the indices, among the images sorted by path, of records 0, 1, ...: int64 (count,), the same for
+    ever."""
     # RandomState's streams are frozen, unlike those of numpy.random.Generator.
     return np.random.RandomState([seed, STREAMS[name]]).permutation(count)
 
 
-def pack(source: Path, folder: Path, seed: int = 0, truth: Path | None = None, workers: int | None = None,
-         progress: Progress = lambda done, total: None) -> Source:
-    """Pack ``source/train`` and ``source/val`` into train.rec/.idx and val.rec/.idx in ``folder``, with lists of the contents.
+def pack(
+    source: Path,
+    folder: Path,
+    seed: int = 0,
+    truth: Path | None = None,
+    workers: int | None = None,
+    progress: Progress = lambda done, total: None,
+) -> Source:
+    """Pack ``source/train`` and ``source/val`` into train.rec/.idx and val.rec/.idx in ``folder``, with lists
+    of the contents.
 
-    ``truth`` is the list of classes of a flat validation folder. ``seed`` is in [0, 2**32). ``workers`` is the number of
-    processes, by default one for each core that this one may use; neither it nor an interruption changes the files.
-    ``progress(done, total)`` counts images. Returns at once if this very packing exists already. Raises ``UserError`` for a
-    source that is not the ImageNet layout or holds a file that is no image, for a folder with other data, and for a full disk.
+    ``truth`` is the list of classes of a flat validation folder. ``seed`` is in [0, 2**32). ``workers`` is
+    the number of processes, by default one for each core that this one may use; neither it nor an
+    interruption changes the files. ``progress(done, total)`` counts images. Returns at once if this very
+    packing exists already. Raises ``UserError`` for a source that is not the ImageNet layout or holds a file
+    that is no image, for a folder with other data, and for a full disk.
     """
     listed = scan(source, truth)
-    settings = {"format": FORMAT, "source": str(source.resolve()), "seed": seed, "images": listed.fingerprint, **listed.numbers}
+    settings = {
+        "format": FORMAT,
+        "source": str(source.resolve()),
+        "seed": seed,
+        "images": listed.fingerprint,
+        **listed.numbers,
+    }
     partial = folder / PARTIAL
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -109,35 +125,55 @@ def pack(source: Path, folder: Path, seed: int = 0, truth: Path | None = None, w
                     os.replace(partial / name, folder / name)
             shutil.rmtree(partial)
     except OSError as error:
-        raise UserError(folder, f"the data set cannot be written ({error.strerror})",
-                        "fix that, and the same command goes on where it stopped") from error
+        raise UserError(
+            folder,
+            f"the data set cannot be written ({error.strerror})",
+            "fix that, and the same command goes on where it stopped",
+        ) from error
     except BrokenProcessPool as error:
-        raise UserError(folder, "a process that packs was killed, perhaps for want of memory",
-                        "the same command goes on where it stopped, --workers 1 with the least memory") from error
+        raise UserError(
+            folder,
+            "a process that packs was killed, perhaps for want of memory",
+            "the same command goes on where it stopped, --workers 1 with the least memory",
+        ) from error
     return listed
 
 
 def _is_there(folder: Path, settings: dict[str, Any], listed: Source) -> bool:
-    """Return whether ``folder`` has this packing, whole. Raises UserError if it holds other data that would be overwritten."""
+    """Return whether ``folder`` has this packing, whole. Raises UserError if it holds other data that would
+    be overwritten."""
     record = packing_list.read_json(folder / layout.PACK_RECORD)
-    moving = packing_list.read_json(folder / PARTIAL / layout.PACK_RECORD)  # whole, and being renamed to its final names
+    moving = packing_list.read_json(
+        folder / PARTIAL / layout.PACK_RECORD
+    )  # whole, and being renamed to its final names
     present = [name for name in FILES if (folder / name).exists()]
     for found in (record, moving):
         if found is not None:
-            if type(found.get("began_ns")) is not int or any(found.get(key) != value for key, value in settings.items()):
-                raise UserError(folder / layout.PACK_RECORD, "a packing of other images or another seed",
-                                "choose another folder, or delete this one")
+            if type(found.get("began_ns")) is not int or any(
+                found.get(key) != value for key, value in settings.items()
+            ):
+                raise UserError(
+                    folder / layout.PACK_RECORD,
+                    "a packing of other images or another seed",
+                    "choose another folder, or delete this one",
+                )
             every = (image for images in listed.images.values() for image in images)
             _refuse_changed(every, found["began_ns"], listed.folder, folder)
     if present and record is None and moving is None:
-        raise UserError(folder / present[0], f"is there already and was not packed from {listed.folder}", "choose another folder")
+        raise UserError(
+            folder / present[0],
+            f"is there already and was not packed from {listed.folder}",
+            "choose another folder",
+        )
     return record is not None and len(present) == len(FILES)
 
 
 def _refuse_changed(images: Iterator[Image], began_ns: int, source: Path, packed: Path) -> None:
     for image in images:
         if image.changed_ns > began_ns:
-            raise UserError(source, f"{image.path} has changed since it was packed", f"delete {packed} and pack again")
+            raise UserError(
+                source, f"{image.path} has changed since it was packed", f"delete {packed} and pack again"
+            )
 
 
 def _boot() -> str:
@@ -149,19 +185,25 @@ def _boot() -> str:
 
 
 def _begin(folder: Path, settings: dict[str, Any]) -> int:
-    """Make the hidden folder, or find that of an interrupted packing; return its start, in nanoseconds of ctime."""
+    """Make the hidden folder, or find that of an interrupted packing; return its start, in nanoseconds of
+    ctime."""
     partial = folder / PARTIAL
     journal = packing_list.read_json(partial / JOURNAL)
     if journal is not None and journal.get("settings") != settings:
-        raise UserError(partial, "a packing of other images or another seed was begun here",
-                        "give that command again, or delete this folder")
+        raise UserError(
+            partial,
+            "a packing of other images or another seed was begun here",
+            "give that command again, or delete this folder",
+        )
     if journal is not None and journal.get("boot") == _boot() and type(journal.get("began_ns")) is int:
         return int(journal["began_ns"])
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
     began_ns = partial.stat().st_ctime_ns  # by the clock of this file system
     temporary = partial / f"{JOURNAL}.partial"
-    temporary.write_text(json.dumps({"settings": settings, "boot": _boot(), "began_ns": began_ns}), encoding="utf-8")
+    temporary.write_text(
+        json.dumps({"settings": settings, "boot": _boot(), "began_ns": began_ns}), encoding="utf-8"
+    )
     temporary.replace(partial / JOURNAL)
     return began_ns
 
@@ -171,11 +213,16 @@ def _check_space(folder: Path, listed: Source) -> None:
     needed = listed.bytes + OVERHEAD_BYTES * sum(map(len, listed.images.values())) - written
     free = shutil.disk_usage(folder).free
     if free < needed:
-        raise UserError(folder, f"{needed / 1000000000.0:.1f} GB more are needed and {free / 1000000000.0:.1f} GB are free",
-                        "free space or choose another folder")
+        raise UserError(
+            folder,
+            f"{needed / 1000000000.0:.1f} GB more are needed and {free / 1000000000.0:.1f} GB are free",
+            "free space or choose another folder",
+        )
 
 
-def _pack_sets(partial: Path, listed: Source, seed: int, began_ns: int, workers: int, progress: Progress) -> None:
+def _pack_sets(
+    partial: Path, listed: Source, seed: int, began_ns: int, workers: int, progress: Progress
+) -> None:
     total = sum(map(len, listed.images.values()))
     before = 0
     with Processes(workers) as processes:
@@ -185,17 +232,32 @@ def _pack_sets(partial: Path, listed: Source, seed: int, began_ns: int, workers:
             _refuse_changed((images[each] for each in keys[:done].tolist()), began_ns, listed.folder, partial)
             progress(before + done, total)
             rec = partial / f"{name}.rec"
-            rest = _Task(str(rec), offset, str(listed.folder / name), done, [images[each] for each in keys[done:].tolist()])
-            with rec.open("ab") as records, \
-                    (partial / f"{name}.idx").open("a", encoding="ascii", newline="\n") as idx, \
-                    (partial / f"{name}.tsv").open("a", encoding="utf-8", errors="surrogateescape", newline="\n") as tsv:
+            rest = _Task(
+                str(rec),
+                offset,
+                str(listed.folder / name),
+                done,
+                [images[each] for each in keys[done:].tolist()],
+            )
+            with (
+                rec.open("ab") as records,
+                (partial / f"{name}.idx").open("a", encoding="ascii", newline="\n") as idx,
+                (partial / f"{name}.tsv").open(
+                    "a", encoding="utf-8", errors="surrogateescape", newline="\n"
+                ) as tsv,
+            ):
                 for task, written in _in_order(processes, 2 * workers, rest):
                     index, entries, offset = [], [], task.offset
-                    for key, (image, size, sha256) in enumerate(zip(task.images, *written, strict=False), task.first):
+                    for key, (image, size, sha256) in enumerate(
+                        zip(task.images, *written, strict=False), task.first
+                    ):
                         index.append(f"{key}\t{offset}\n")
                         entries.append(Entry(image.label, sha256, image.path).line(key) + "\n")
                         offset += size
-                    for journal, lines in ((tsv, entries), (idx, index)):  # a line says that its record is written
+                    for journal, lines in (
+                        (tsv, entries),
+                        (idx, index),
+                    ):  # a line says that its record is written
                         journal.write("".join(lines))
                         journal.flush()
                     progress(before + task.first + len(task.images), total)
@@ -204,12 +266,15 @@ def _pack_sets(partial: Path, listed: Source, seed: int, began_ns: int, workers:
 
 
 def _resume(partial: Path, name: str) -> tuple[int, int]:
-    """Return how many records are surely whole and the offset of the next one; cut off everything behind that."""
+    """Return how many records are surely whole and the offset of the next one; cut off everything behind
+    that."""
     rec, idx, tsv = (partial / f"{name}.{kind}" for kind in ("rec", "idx", "tsv"))
     if not (rec.exists() and idx.exists() and tsv.exists()):
         return 0, 0
     lines = [path.read_bytes().split(b"\n")[:-1] for path in (idx, tsv)]
-    done = max(0, min(map(len, lines)) - 1)  # the end of the last one is stored nowhere, so it is packed again
+    done = max(
+        0, min(map(len, lines)) - 1
+    )  # the end of the last one is stored nowhere, so it is packed again
     offset = int(lines[0][done].split(b"\t")[1]) if lines[0] else 0
     for path, kept in zip((idx, tsv), lines, strict=False):
         os.truncate(path, sum(len(line) + 1 for line in kept[:done]))
@@ -218,15 +283,17 @@ def _resume(partial: Path, name: str) -> tuple[int, int]:
 
 
 def _in_order(processes: Processes, ahead: int, rest: _Task) -> Iterator[tuple[_Task, _Written]]:
-    """Yield ``rest`` task by task in order, as the processes finish it; at most ``ahead`` tasks are submitted at a time.
+    """Yield ``rest`` task by task in order, as the processes finish it; at most ``ahead`` tasks are submitted
+    at a time.
 
-    If the caller stops early, those few finish uncancelled, because in Python 3.8 a pool with a cancelled task does not end.
+    If the caller stops early, those few finish uncancelled, because in Python 3.8 a pool with a cancelled
+    task does not end.
     """
     waiting: deque[tuple[_Task, Future[_Written | None]]] = deque()
     position, offset = 0, rest.offset
     while waiting or position < len(rest.images):
         while len(waiting) < ahead and position < len(rest.images):
-            images = rest.images[position:position + CHUNK]
+            images = rest.images[position : position + CHUNK]
             task = rest._replace(offset=offset, first=rest.first + position, images=images)
             waiting.append((task, processes.submit(_write_records, task, False)))
             position, offset = position + len(images), task.end
@@ -242,17 +309,20 @@ def _in_order(processes: Processes, ahead: int, rest: _Task) -> Iterator[tuple[_
 
 
 def _write_records(task: _Task, may_cut: bool) -> _Written | None:
-    """Write the records of a task. Returns None, with only the first ones written, if one has to be cut without ``may_cut``."""
+    """Write the records of a task. Returns None, with only the first ones written, if one has to be cut
+    without ``may_cut``."""
     written = _Written([], [])
     buffer = memoryview(bytearray(max(frame_bytes(image.bytes) for image in task.images)))
     offset = task.offset
     descriptor = os.open(task.rec, os.O_WRONLY)
     try:
         for key, image in enumerate(task.images, task.first):
-            record: bytes | memoryview = buffer[:frame_bytes(image.bytes)]
-            content = buffer[FRAME_BYTES:FRAME_BYTES + image.bytes]
+            record: bytes | memoryview = buffer[: frame_bytes(image.bytes)]
+            content = buffer[FRAME_BYTES : FRAME_BYTES + image.bytes]
             written.digests.append(_read(f"{task.folder}/{image.path}", content))
-            if not frame_in_place(buffer[:len(record)], key, image.label, image.bytes):  # one image in a hundred thousand
+            if not frame_in_place(
+                buffer[: len(record)], key, image.label, image.bytes
+            ):  # one image in a hundred thousand
                 if not may_cut:
                     return None
                 record = encode_image(key, image.label, bytes(content))
@@ -275,14 +345,20 @@ def _read(path: str, target: memoryview) -> bytes:
         finally:
             os.close(descriptor)
     except OSError as error:
-        raise UserError(path, f"cannot be read ({error.strerror})", f"{again}, then give the same command") from error
+        raise UserError(
+            path, f"cannot be read ({error.strerror})", f"{again}, then give the same command"
+        ) from error
     if size != len(target):
-        raise UserError(path, "changed while it was packed", "leave the folder alone and give the same command again")
+        raise UserError(
+            path, "changed while it was packed", "leave the folder alone and give the same command again"
+        )
     fault = jpeg.image_fault(target)
     if fault:
         raise UserError(path, f"is {fault}", f"{again}, then give the same command")
     if size > LARGEST_BYTES:
-        raise UserError(path, f"has {size} bytes, too many for a record", f"{again}, then give the same command")
+        raise UserError(
+            path, f"has {size} bytes, too many for a record", f"{again}, then give the same command"
+        )
     return hashlib.sha256(target).digest()
 
 

@@ -1,7 +1,9 @@
-"""Lists that ``rn50 pack`` writes beside the records: the class of every label and the source of every record.
+"""Lists that ``rn50 pack`` writes beside the records: the class of every label and the source of every
+record.
 
-``classes.txt`` has one class name per line, label 0 first. ``train.tsv`` and ``val.tsv`` have one line per record, in the order
-of the index: key, label, SHA-256 of the image file, its path in the source folder. ``pack.json`` says what was packed and how.
+``classes.txt`` has one class name per line, label 0 first. ``train.tsv`` and ``val.tsv`` have one line per
+record, in the order of the index: key, label, SHA-256 of the image file, its path in the source folder.
+``pack.json`` says what was packed and how.
 """
 
 from pathlib import Path
@@ -22,7 +24,8 @@ class Entry(NamedTuple):
     sha256: bytes
     """SHA-256 of the image file."""
     path: str
-    """Path below ``train`` or ``val``: <class>/<file>, or <file> if the validation set had no class folders."""
+    """Path below ``train`` or ``val``: <class>/<file>, or <file> if the validation set had no class
+    folders."""
 
     def line(self, key: int) -> str:
         """Return the entry's line in the list, without the newline."""
@@ -48,7 +51,8 @@ def read_lines(path: Path) -> list[str]:
 
 
 def read_list(folder: Path, name: str) -> list[Entry] | None:
-    """Return the packing list of split ``name``, or None if there is none. Raises UserError for a file that is no such list."""
+    """Return the packing list of split ``name``, or None if there is none. Raises UserError for a file that
+    is no such list."""
     path = folder / f"{name}.tsv"
     try:
         lines = read_lines(path)
@@ -59,7 +63,10 @@ def read_list(folder: Path, name: str) -> list[Entry] | None:
         try:
             entries += [Entry.parse(line)] if line else []
         except ValueError as error:
-            remedy = f"delete {PACK_RECORD}, {CLASSES} and the .tsv files to go without them, or pack the data again"
+            remedy = (
+                f"delete {PACK_RECORD}, {CLASSES} and the .tsv files to go without them, or pack the "
+                "data again"
+            )
             raise UserError(path, f"line {number} is not key, label, SHA-256 and path", remedy) from error
     return entries
 
@@ -78,19 +85,25 @@ def read_classes(folder: Path) -> list[str] | None:
 
 
 def read_record(folder: Path) -> dict[str, Any] | None:
-    """Return pack.json, with ``lists`` and ``source`` empty if absent; None if there is no such file. Raises UserError."""
+    """Return pack.json, with ``lists`` and ``source`` empty if absent; None if there is no such file. Raises
+    UserError."""
     path = folder / PACK_RECORD
     found = read_json(path)
     if found is None:
         return None
     lists = found.setdefault("lists", {})
-    if not isinstance(lists, dict) or not set(lists) <= {CLASSES, *LISTS} or not isinstance(found.setdefault("source", ""), str):
+    if (
+        not isinstance(lists, dict)
+        or not set(lists) <= {CLASSES, *LISTS}
+        or not isinstance(found.setdefault("source", ""), str)
+    ):
         raise UserError(path, "damaged, not what rn50 pack writes", _REMEDY)
     return found
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Return a JSON object, or None if there is no file. Raises UserError if it cannot be read or is no JSON object."""
+    """Return a JSON object, or None if there is no file. Raises UserError if it cannot be read or is no JSON
+    object."""
     try:
         found = files.read_json(path, remedy=_REMEDY)
     except files.MissingError:

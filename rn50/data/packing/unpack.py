@@ -22,27 +22,40 @@ CHUNK = 32
 _GO_ON = "fix that, and the same command goes on"
 
 
-def unpack(data: Path, folder: Path, workers: int | None = None,
-           progress: Callable[[int, int], None] = lambda done, total: None) -> dict[str, int]:
-    """Write every image of ``data`` into the folder of its class below ``folder``; return the numbers of classes and images.
+def unpack(
+    data: Path,
+    folder: Path,
+    workers: int | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> dict[str, int]:
+    """Write every image of ``data`` into the folder of its class below ``folder``; return the numbers of
+    classes and images.
 
-    Names of classes and files are those of the packing list of ``rn50 pack``. Without one, classes are named by label (``0007``)
-    and files by class and key (``0007_123.JPEG``). Nothing appears under ``train`` and ``val`` before all is written. After an
-    interruption the same command continues. Raises ``UserError``.
+    Names of classes and files are those of the packing list of ``rn50 pack``. Without one, classes are named
+    by label (``0007``) and files by class and key (``0007_123.JPEG``). Nothing appears under ``train`` and
+    ``val`` before all is written. After an interruption the same command continues. Raises ``UserError``.
     """
     classes = packing_list.read_classes(data)
     partial = folder / PARTIAL
     try:
         with contextlib.ExitStack() as opened:
-            readers = {name: opened.enter_context(IndexedRecordReader(data / f"{name}.rec", data / f"{name}.idx"))
-                       for name in NAMES}  # first, so that nothing is made for data that cannot be read
+            readers = {
+                name: opened.enter_context(IndexedRecordReader(data / f"{name}.rec", data / f"{name}.idx"))
+                for name in NAMES
+            }  # first, so that nothing is made for data that cannot be read
             folder.mkdir(parents=True, exist_ok=True)
             opened.enter_context(only_process(folder, "unpacking a data set"))
             _begin(partial, data)
             done, total = 0, sum(map(len, readers.values()))
             for name, reader in readers.items():
                 if not (folder / name).exists():  # else put in place before an interruption
-                    writer = _Writer(reader, data / f"{name}.rec", partial / name, classes, _entries(data, name, len(reader)))
+                    writer = _Writer(
+                        reader,
+                        data / f"{name}.rec",
+                        partial / name,
+                        classes,
+                        _entries(data, name, len(reader)),
+                    )
                     writer.write_all(workers, lambda written: progress(written, total), done)
                 done += len(reader)
             for name in NAMES:
@@ -56,38 +69,62 @@ def unpack(data: Path, folder: Path, workers: int | None = None,
 
 
 def _begin(partial: Path, data: Path) -> None:
-    """Make the hidden folder, or accept that of an interrupted unpacking of the same data. Raises UserError for other data."""
+    """Make the hidden folder, or accept that of an interrupted unpacking of the same data. Raises UserError
+    for other data."""
     for name in NAMES:
         if (partial.parent / name).exists() and not partial.exists():
             raise UserError(partial.parent / name, "is there already", "choose another folder")
     source = partial / SOURCE
     wanted = str(data.resolve()).encode("utf-8", "backslashreplace").decode()  # as it is written
     if source.exists() and files.read_text(source) != wanted:
-        raise UserError(partial, "an unpacking of other data was begun here", "delete it, or choose another folder")
+        raise UserError(
+            partial, "an unpacking of other data was begun here", "delete it, or choose another folder"
+        )
     partial.mkdir(exist_ok=True)
     files.write(source, wanted, files.ANY, remedy=_GO_ON)
 
 
 def _entries(data: Path, name: str, records: int) -> list[Entry] | None:
-    """Return the packing list of a split, None without one. Raises UserError if it is not that of ``records`` records."""
+    """Return the packing list of a split, None without one. Raises UserError if it is not that of ``records``
+    records."""
     entries = packing_list.read_list(data, name)
     if entries is not None and len(entries) != records:
-        raise UserError(f"{data / name}.tsv", f"has {len(entries)} lines, and {name}.idx {records}", f"see rn50 verify {data}")
+        raise UserError(
+            f"{data / name}.tsv",
+            f"has {len(entries)} lines, and {name}.idx {records}",
+            f"see rn50 verify {data}",
+        )
     return entries
 
 
 class _Writer:
     """Writer of the images of one split."""
 
-    def __init__(self, reader: IndexedRecordReader, rec: Path, folder: Path, classes: list[str] | None,
-                 entries: list[Entry] | None) -> None:
-        self._reader, self._rec, self._folder, self._classes, self._entries = reader, rec, folder, classes, entries
+    def __init__(
+        self,
+        reader: IndexedRecordReader,
+        rec: Path,
+        folder: Path,
+        classes: list[str] | None,
+        entries: list[Entry] | None,
+    ) -> None:
+        self._reader, self._rec, self._folder, self._classes, self._entries = (
+            reader,
+            rec,
+            folder,
+            classes,
+            entries,
+        )
 
     def write_all(self, workers: int | None, progress: Callable[[int], None], before: int) -> None:
-        """Write the images of all records; ``progress(n)`` reports how many are written, ``before`` of other splits included."""
+        """Write the images of all records; ``progress(n)`` reports how many are written, ``before`` of other
+        splits included."""
         records = len(self._reader)
         with ThreadPoolExecutor(workers or len(os.sched_getaffinity(0))) as executor:
-            futures = [executor.submit(self._write, start, min(start + CHUNK, records)) for start in range(0, records, CHUNK)]
+            futures = [
+                executor.submit(self._write, start, min(start + CHUNK, records))
+                for start in range(0, records, CHUNK)
+            ]
             try:
                 for number, future in enumerate(futures, 1):
                     future.result()
@@ -101,17 +138,23 @@ class _Writer:
         for position in range(begin, end):
             header, image = self._reader.read(position)
             if not header.label.is_integer() or not 0 <= header.label < len(self._classes or range(1 << 24)):
-                raise UserError(self._rec, f"record {position} has label {header.label:g}, which is no class",
-                                f"see rn50 verify {self._rec.parent}")
+                raise UserError(
+                    self._rec,
+                    f"record {position} has label {header.label:g}, which is no class",
+                    f"see rn50 verify {self._rec.parent}",
+                )
             label = int(header.label)
             folder = self._folder / (Path(self._classes[label]).name if self._classes else f"{label:04d}")
             name = f"{folder.name}_{self._reader.keys[position]}.JPEG"
             if self._entries:
                 name = Path(self._entries[position].path).name
                 if hashlib.sha256(image).digest() != self._entries[position].sha256:
-                    raise UserError(self._rec,
-                                    f"record {position} ({self._entries[position].path}) is not the image that was packed",
-                                    f"see rn50 verify {self._rec.parent}")
+                    raise UserError(
+                        self._rec,
+                        f"record {position} ({self._entries[position].path}) is not the image that "
+                        "was packed",
+                        f"see rn50 verify {self._rec.parent}",
+                    )
             path = folder / name
             if not path.exists() or path.read_bytes() != image:
                 folder.mkdir(parents=True, exist_ok=True)

@@ -3,10 +3,12 @@
 A list has one line per image, in one of these forms:
 
 - a class: ``n01440764``, for the images in the order of their names;
-- an image name and a class, or its index among the sorted classes: ``ILSVRC2012_val_00000001.JPEG n01751748`` or ``... 65``, also
-  separated by a comma and followed by more words, as in Kaggle's ``LOC_val_solution.csv``;
-- the official ``ILSVRC2012_validation_ground_truth.txt``: an ILSVRC2012_ID of 1 to 1000, for the images in the order of their
-  names. These IDs are not indices of the sorted classes: the development kit's ``meta.mat``, beside the list, maps them.
+- an image name and a class, or its index among the sorted classes: ``ILSVRC2012_val_00000001.JPEG n01751748``
+  or ``... 65``, also separated by a comma and followed by more words, as in Kaggle's
+  ``LOC_val_solution.csv``;
+- the official ``ILSVRC2012_validation_ground_truth.txt``: an ILSVRC2012_ID of 1 to 1000, for the images in
+  the order of their names. These IDs are not indices of the sorted classes: the development kit's
+  ``meta.mat``, beside the list, maps them.
 """
 
 import re
@@ -22,30 +24,49 @@ _HEADING = "ImageId,PredictionString"
 
 
 def find(source: Path) -> list[Path]:
-    """Return at most one path: the official list of a development kit unpacked in the source folder or beside it."""
-    return [path for path in (source / OFFICIAL, source.parent / OFFICIAL, source / Path(OFFICIAL).name) if path.is_file()][:1]
+    """Return at most one path: the official list of a development kit unpacked in the source folder or beside
+    it."""
+    return [
+        path
+        for path in (source / OFFICIAL, source.parent / OFFICIAL, source / Path(OFFICIAL).name)
+        if path.is_file()
+    ][:1]
 
 
 def read(path: Path, names: Sequence[str], classes: Sequence[str]) -> dict[str, int]:
-    """Return the label by file name, for sorted ``names`` of a validation folder and sorted ``classes``. Raises UserError."""
-    lines = [re.split(r"[\s,]+", line.strip()) for line in read_lines(path) if line.strip() and line.strip() != _HEADING]
+    """Return the label by file name, for sorted ``names`` of a validation folder and sorted ``classes``.
+    Raises UserError."""
+    lines = [
+        re.split(r"[\s,]+", line.strip())
+        for line in read_lines(path)
+        if line.strip() and line.strip() != _HEADING
+    ]
     if not lines:
         raise UserError(path, "empty", "give a list with a line for each validation image")
     if len(lines) != len(names):
-        raise UserError(path, f"has {len(lines):,} lines, and the validation folder {len(names):,} images",
-                        "extract the archive again, or give the list that belongs to it")
+        raise UserError(
+            path,
+            f"has {len(lines):,} lines, and the validation folder {len(names):,} images",
+            "extract the archive again, or give the list that belongs to it",
+        )
     labels = {name: label for label, name in enumerate(classes)}
     if len(lines[0]) == 1:
         meaning = _ids(path) if lines[0][0].isdigit() else {}
         values = [meaning.get(words[0], words[0]) for words in lines]
-        return {name: _label(path, number, value, labels) for number, (name, value) in enumerate(zip(names, values, strict=False), 1)}
+        return {
+            name: _label(path, number, value, labels)
+            for number, (name, value) in enumerate(zip(names, values, strict=False), 1)
+        }
     by_stem = {Path(name).stem: name for name in names}
     truth: dict[str, int] = {}
     for number, words in enumerate(lines, 1):
         name = by_stem.get(Path(words[0]).stem)
         if name is None or name in truth or len(words) < 2:
-            raise UserError(path, f"line {number} is not about one more image of the validation folder: {' '.join(words)[:80]}",
-                            "give the list that belongs to it")
+            raise UserError(
+                path,
+                f"line {number} is not about one more image of the validation folder: {' '.join(words)[:80]}",
+                "give the list that belongs to it",
+            )
         rank = int(words[1]) if words[1].isdigit() else -1
         truth[name] = rank if 0 <= rank < len(classes) else _label(path, number, words[1], labels)
     return truth
@@ -53,8 +74,11 @@ def read(path: Path, names: Sequence[str], classes: Sequence[str]) -> dict[str, 
 
 def _label(path: Path, number: int, name: str, labels: dict[str, int]) -> int:
     if name not in labels:
-        raise UserError(path, f"line {number} names the class {name}, of which train/ has no folder",
-                        "extract its archive, or give the list that belongs to these classes")
+        raise UserError(
+            path,
+            f"line {number} names the class {name}, of which train/ has no folder",
+            "extract its archive, or give the list that belongs to these classes",
+        )
     return labels[name]
 
 
@@ -62,12 +86,17 @@ def _ids(path: Path) -> dict[str, str]:
     """Return the class by ILSVRC2012_ID, from the development kit."""
     meta = path.parent / META
     if not meta.is_file():
-        raise UserError(path, "has ILSVRC2012_IDs, which are not labels",
-                        f"put the development kit's {META} beside it, or give a list with the class of each image")
+        raise UserError(
+            path,
+            "has ILSVRC2012_IDs, which are not labels",
+            f"put the development kit's {META} beside it, or give a list with the class of each image",
+        )
     from scipy.io import loadmat
 
     try:
         synsets = loadmat(str(meta), squeeze_me=True)["synsets"]
         return {str(int(each["ILSVRC2012_ID"])): str(each["WNID"]) for each in synsets}
     except Exception as error:  # a damaged file gives whatever scipy's parser met first
-        raise UserError(meta, f"not the table of the development kit ({error})", "extract the kit again") from error
+        raise UserError(
+            meta, f"not the table of the development kit ({error})", "extract the kit again"
+        ) from error

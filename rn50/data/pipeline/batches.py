@@ -22,11 +22,14 @@ class BatchFormat(NamedTuple):
 
     def shape(self, batch_size: int, image_size: int) -> tuple[int, ...]:
         """Return the shape of the images of a batch: (B, 3, S, S) or (B, S, S, 3)."""
-        return (batch_size, 3, *[image_size] * 2) if self.layout == "CHW" else (batch_size, *[image_size] * 2, 3)
+        return (
+            (batch_size, 3, *[image_size] * 2) if self.layout == "CHW" else (batch_size, *[image_size] * 2, 3)
+        )
 
 
 class Batch(NamedTuple):
-    """Images (B, ...) and labels (B,) in the framework's arrays, and the number of samples that count: the others pad it."""
+    """Images (B, ...) and labels (B,) in the framework's arrays, and the number of samples that count: the
+    others pad it."""
 
     images: Any
     labels: Any
@@ -50,7 +53,8 @@ class Batches(Protocol):
         """Discard the batches that were prepared ahead."""
 
     def check_labels(self) -> None:
-        """Raise UserError if a label of the batches so far is no whole number in [0, classes). May wait for the device."""
+        """Raise UserError if a label of the batches so far is no whole number in [0, classes). May wait for
+        the device."""
 
 
 class RepeatedBatch:

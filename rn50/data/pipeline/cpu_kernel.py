@@ -1,4 +1,5 @@
-"""The C functions of ``cpu_augment``, compiled by Numba when this module is imported, or read from Numba's cache."""
+"""The C functions of ``cpu_augment``, compiled by Numba when this module is imported, or read from Numba's
+cache."""
 
 import math
 from collections.abc import Callable
@@ -6,7 +7,8 @@ from typing import Any
 
 from rn50.process import set_default
 
-# Else Numba has colorama, where that is installed, write an escape sequence to a terminal at exit: mpirun gives every rank one.
+# Else Numba has colorama, where that is installed, write an escape sequence to a terminal at exit: mpirun
+# gives every rank one.
 set_default("NUMBA_DISABLE_ERROR_MESSAGE_HIGHLIGHTING", "1")
 
 import numba  # noqa: E402
@@ -18,16 +20,20 @@ from rn50.benchmark import rules  # noqa: E402
 CHANNELS = 3
 _MEAN, _SCALE = np.array(rules.MEAN, np.float32), (1 / np.array(rules.STD)).astype(np.float32)
 _SHAPES = types.CPointer(types.CPointer(types.int64)), types.CPointer(types.int32), types.int32
-"""C types that DALI passes for the shapes of tensors: pointers to shapes and numbers of dimensions, number of tensors."""
+"""C types that DALI passes for the shapes of tensors: pointers to shapes and numbers of dimensions, number of
+tensors."""
 
 
 def _tensors(dtype: Any) -> tuple[Any, ...]:
-    """Return the C types that DALI passes for the tensors of a sample: pointers to their values, and ``_SHAPES``."""
+    """Return the C types that DALI passes for the tensors of a sample: pointers to their values, and
+    ``_SHAPES``."""
     return types.CPointer(types.CPointer(dtype)), *_SHAPES
 
 
 def _compiled(compiler: Callable[..., Any], *signature: Any) -> Callable[[Any], Any]:
-    """Return a decorator that compiles a function, and caches the outcome if Numba finds a writable folder."""
+    """Return a decorator that compiles a function, and caches the outcome if Numba finds a writable
+    folder."""
+
     def decorate(function: Any) -> Any:
         try:
             return compiler(*signature, cache=True)(function)
@@ -39,7 +45,8 @@ def _compiled(compiler: Callable[..., Any], *signature: Any) -> Callable[[Any], 
 
 @_compiled(numba.njit)
 def _taps(length: int, count: int, pixel: int) -> Any:
-    """Return the two of ``length`` pixels between which pixel ``pixel`` of ``count`` lies, and its distance from the first."""
+    """Return the two of ``length`` pixels between which pixel ``pixel`` of ``count`` lies, and its distance
+    from the first."""
     at = (pixel + 0.5) * length / count - 0.5
     low = int(math.floor(at))
     return min(max(low, 0), length - 1), min(max(low + 1, 0), length - 1), np.float32(at - low)
@@ -47,13 +54,23 @@ def _taps(length: int, count: int, pixel: int) -> Any:
 
 @_compiled(numba.cfunc, types.void(*_tensors(types.float32), *_tensors(types.uint8)))
 def run(
-    outs: Any, out_shapes: Any, out_ranks: Any, n_outs: int, ins: Any, in_shapes: Any, in_ranks: Any, n_ins: int
+    outs: Any,
+    out_shapes: Any,
+    out_ranks: Any,
+    n_outs: int,
+    ins: Any,
+    in_shapes: Any,
+    in_ranks: Any,
+    n_ins: int,
 ) -> None:
     """Resize, mirror and normalise one crop."""
     height, width, size = in_shapes[0][0], in_shapes[0][1], out_shapes[0][1]
     planar = out_shapes[0][0] == CHANNELS
     channel_step, pixel_step = (size * size, 1) if planar else (1, CHANNELS)
-    crop, out = numba.carray(ins[0], (height, width * CHANNELS)), numba.carray(outs[0], CHANNELS * size * size)
+    crop, out = (
+        numba.carray(ins[0], (height, width * CHANNELS)),
+        numba.carray(outs[0], CHANNELS * size * size),
+    )
     lefts, rights, along = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.float32)
     for x in range(size):
         to = size - 1 - x if ins[1][0] else x
@@ -79,7 +96,9 @@ def setup(shape: tuple[int, int, int]) -> Any:
     first, second, third = shape
 
     @_compiled(numba.cfunc, types.void(*_SHAPES, *_SHAPES, types.int32))
-    def setup_batch(outs: Any, out_ranks: Any, n_outs: int, ins: Any, in_ranks: Any, n_ins: int, samples: int) -> None:
+    def setup_batch(
+        outs: Any, out_ranks: Any, n_outs: int, ins: Any, in_ranks: Any, n_ins: int, samples: int
+    ) -> None:
         for sample in range(samples):
             outs[sample][0], outs[sample][1], outs[sample][2] = first, second, third
 

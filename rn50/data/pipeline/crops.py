@@ -1,4 +1,5 @@
-"""Crop windows of images, and crops resampled to the network's input size: in NumPy, for pipelines without DALI.
+"""Crop windows of images, and crops resampled to the network's input size: in NumPy, for pipelines without
+DALI.
 
 DALI gives the same images from the same definition (``dali.py``), whose numbers are in ``rules.py``.
 """
@@ -24,7 +25,8 @@ class Window(NamedTuple):
 
 
 class Crop(NamedTuple):
-    """The source rectangle of an input: ``window``, in coordinates of ``part``. Sampling outside ``part`` repeats its edge."""
+    """The source rectangle of an input: ``window``, in coordinates of ``part``. Sampling outside ``part``
+    repeats its edge."""
 
     part: tuple[int, int, int, int]
     """Left, top, width and height in pixels of the image."""
@@ -33,7 +35,8 @@ class Crop(NamedTuple):
 
 
 def size_of(image: bytes) -> tuple[int, int]:
-    """Return width and height from the header of a JPEG or PNG. Raises what Pillow raises if it cannot open the image."""
+    """Return width and height from the header of a JPEG or PNG. Raises what Pillow raises if it cannot open
+    the image."""
     from PIL import Image
 
     with Image.open(io.BytesIO(image)) as decoder:
@@ -41,7 +44,8 @@ def size_of(image: bytes) -> tuple[int, int]:
 
 
 def decode(image: bytes) -> np.ndarray:
-    """Return a JPEG or PNG as uint8 (H, W, 3) in RGB. Raises what Pillow raises for a damaged one: errors of many types."""
+    """Return a JPEG or PNG as uint8 (H, W, 3) in RGB. Raises what Pillow raises for a damaged one: errors of
+    many types."""
     from PIL import Image
 
     with Image.open(io.BytesIO(image)) as decoder:
@@ -49,24 +53,28 @@ def decode(image: bytes) -> np.ndarray:
 
 
 def random_window(width: int, height: int, min_area: float, random: np.random.Generator) -> Window:
-    """Return a random window: uniform area, at least ``min_area`` of the image, log-uniform aspect ratio, uniform position.
+    """Return a random window: uniform area, at least ``min_area`` of the image, log-uniform aspect ratio,
+    uniform position.
 
-    A window that does not fit is drawn again, at most ``ATTEMPTS`` times. After that, as for a very long image, the window is the
-    largest centred one of an allowed aspect ratio.
+    A window that does not fit is drawn again, at most ``ATTEMPTS`` times. After that, as for a very long
+    image, the window is the largest centred one of an allowed aspect ratio.
     """
     for _ in range(ATTEMPTS):
         area = random.uniform(min_area, rules.CROP_AREA[1]) * width * height
         aspect = math.exp(random.uniform(*np.log(rules.CROP_ASPECT)))
         w, h = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
         if 0 < w <= width and 0 < h <= height:
-            return Window(random.integers(width - w, endpoint=True), random.integers(height - h, endpoint=True), w, h)
+            return Window(
+                random.integers(width - w, endpoint=True), random.integers(height - h, endpoint=True), w, h
+            )
     low, high = rules.CROP_ASPECT
     w, h = min(width, max(1, int(height * high))), min(height, max(1, int(width / low)))
     return Window((width - w) // 2, (height - h) // 2, w, h)
 
 
 def centre_window(width: int, height: int, size: int, resize: int) -> Window:
-    """Return the window of an image that a centre crop of ``size`` shows once its shorter side is resized to ``resize``."""
+    """Return the window of an image that a centre crop of ``size`` shows once its shorter side is resized to
+    ``resize``."""
     scale = min(width, height) / resize  # image pixels per input pixel
 
     def begin(side: int) -> float:
@@ -90,14 +98,16 @@ def resample(image: np.ndarray, window: Window, size: int) -> np.ndarray:
 
 
 def _taps(begin: float, length: float, count: int, side: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the two of ``side`` pixels between which each of ``count`` lies, and its distance from the first."""
+    """Return the two of ``side`` pixels between which each of ``count`` lies, and its distance from the
+    first."""
     at = np.clip(begin + (np.arange(count) + 0.5) * length / count - 0.5, 0, side - 1)
     low = np.floor(at).astype(np.int64)
     return low, np.minimum(low + 1, side - 1), (at - low).astype(np.float32)
 
 
 def training_crop(width: int, height: int, min_area: float, random: np.random.Generator) -> Crop:
-    """Return a random crop of an image of that size, mirrored or not. Sampling outside it repeats its own edge pixels."""
+    """Return a random crop of an image of that size, mirrored or not. Sampling outside it repeats its own
+    edge pixels."""
     x, y, w, h = (int(value) for value in random_window(width, height, min_area, random))
     return Crop((x, y, w, h), Window(0, 0, w, h), random.random() < rules.MIRROR_PROBABILITY)
 

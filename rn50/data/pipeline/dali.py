@@ -1,6 +1,7 @@
 """The DALI graph: from RecordIO to normalised batches, the same for every framework, on a GPU or on a CPU.
 
-Source of the augmentation: the MLPerf Training reference for image classification; its numbers are in ``rules.py``.
+Source of the augmentation: the MLPerf Training reference for image classification; its numbers are in
+``rules.py``.
 """
 
 import re
@@ -31,9 +32,9 @@ def prepare(config: Config, form: BatchFormat) -> None:
 def build(config: Config, split: Split, rank: int, ranks: int, seed: int, form: BatchFormat) -> Any:
     """Return a built ``nvidia.dali.Pipeline`` over this rank's shard; its outputs are (images, labels).
 
-    Images are float32, or float16 with ``form.half_precision``, of shape (batch, 3, S, S) for the layout "CHW" and
-    (batch, S, S, 3) for "HWC"; labels are float32 of shape (batch, 1). The last batch of a shard is filled up with copies of the
-    shard's last sample, which the caller has to cut off.
+    Images are float32, or float16 with ``form.half_precision``, of shape (batch, 3, S, S) for the layout
+    "CHW" and (batch, S, S, 3) for "HWC"; labels are float32 of shape (batch, 1). The last batch of a shard is
+    filled up with copies of the shard's last sample, which the caller has to cut off.
     """
     pipeline = define(config, split, rank, ranks, seed, form)
     pipeline.build()
@@ -76,7 +77,8 @@ def build_decoder(config: Config, seed: int, form: BatchFormat, batches: Iterato
 
 
 def fault(records: RecordSet, error: RuntimeError) -> UserError:
-    """Return an error on the fault that ended a pipeline. It names the record at fault if DALI does or a search finds one."""
+    """Return an error on the fault that ended a pipeline. It names the record at fault if DALI does or a
+    search finds one."""
     said = str(error)
     place = _PLACE.search(said)
     lines = [line for line in said.splitlines() if line.strip() and not line.startswith(_HEADINGS)] or [said]
@@ -85,7 +87,8 @@ def fault(records: RecordSet, error: RuntimeError) -> UserError:
 
 
 def check_form(records: RecordSet, labels: Any) -> None:
-    """Raise UserError unless every record of a batch has one label. Called when a framework cannot take the batch."""
+    """Raise UserError unless every record of a batch has one label. Called when a framework cannot take the
+    batch."""
     if any(tuple(shape) != (1,) for shape in labels.shape()):
         raise records.fault("it holds records of several labels, and a run takes one; pack the file again")
 
@@ -128,7 +131,8 @@ def _crop(config: Config) -> dict[str, Any]:
 
 
 def _decode(jpegs: Any, config: Config, split: Split, form: BatchFormat) -> Any:
-    """Return whole images (H, W, 3) as uint8, or with ``roi_decode`` only the random crops of training images."""
+    """Return whole images (H, W, 3) as uint8, or with ``roi_decode`` only the random crops of training
+    images."""
     from nvidia.dali import fn, types
 
     settings = config.input_pipeline
@@ -142,7 +146,10 @@ def _decode(jpegs: Any, config: Config, split: Split, form: BatchFormat) -> Any:
             bytes_per_sample_hint=settings.decoder_buffer_hint,
         )
         if settings.hw_decoder_load:  # these hints size the memory of the JPEG engine
-            how.update(preallocate_width_hint=settings.preallocate_width, preallocate_height_hint=settings.preallocate_height)
+            how.update(
+                preallocate_width_hint=settings.preallocate_width,
+                preallocate_height_hint=settings.preallocate_height,
+            )
     if split == "train" and settings.roi_decode:
         return fn.decoders.image_random_crop(jpegs, **_crop(config), **how)
     # Only the GPU's decoder of whole images has a cache.
@@ -152,15 +159,17 @@ def _decode(jpegs: Any, config: Config, split: Split, form: BatchFormat) -> Any:
 
 
 def _in_one_pass(config: Config, split: Split, form: BatchFormat) -> bool:
-    """Return whether our own operator augments decoded images: on a CPU, for training crops that were decoded alone."""
+    """Return whether our own operator augments decoded images: on a CPU, for training crops that were decoded
+    alone."""
     return form.device_id is None and split == "train" and config.input_pipeline.roi_decode
 
 
 def _augment(images: Any, config: Config, split: Split, form: BatchFormat) -> Any:
     """Return decoded images cropped, resized, mirrored and normalised.
 
-    The outermost pixels of an enlarged crop depend on ``roi_decode``. A crop that was decoded alone has its edge repeated, as in
-    the reference. In a whole image, neighbours beyond the crop's edge are interpolated too.
+    The outermost pixels of an enlarged crop depend on ``roi_decode``. A crop that was decoded alone has its
+    edge repeated, as in the reference. In a whole image, neighbours beyond the crop's edge are interpolated
+    too.
     """
     from nvidia.dali import fn, types
 
@@ -174,7 +183,11 @@ def _augment(images: Any, config: Config, split: Split, form: BatchFormat) -> An
     resize = {"device": "cpu", "interp_type": types.INTERP_LINEAR, "antialias": False}
     normalize: dict[str, Any] = {"device": "cpu"}
     if form.device_id is not None:
-        resize.update(device="gpu", bytes_per_sample_hint=settings.crop_buffer_hint, temp_buffer_hint=settings.tmp_buffer_hint)
+        resize.update(
+            device="gpu",
+            bytes_per_sample_hint=settings.crop_buffer_hint,
+            temp_buffer_hint=settings.tmp_buffer_hint,
+        )
         normalize = {"device": "gpu", "bytes_per_sample_hint": settings.normalize_buffer_hint}
     if split == "val":
         images = fn.resize(images, resize_shorter=config.data.eval_resize, **resize)

@@ -28,7 +28,8 @@ class DaliBatches(ABC):
         self.waiting = False
 
     def epoch(self) -> Iterator[Batch]:
-        """Yield the batches of one pass over this rank's shard, without counting the samples that pad the last batch."""
+        """Yield the batches of one pass over this rank's shard, without counting the samples that pad the
+        last batch."""
         # DALI moves on to the next shard after every pass over the training set.
         shard = (self._rank + self._passes) % self._ranks if self._split == "train" else self._rank
         self._passes += 1
@@ -49,12 +50,14 @@ class DaliBatches(ABC):
             self._run()
 
     def check_labels(self) -> None:
-        """Raise UserError if a label of the batches so far is no whole number in [0, classes). Waits for the device."""
+        """Raise UserError if a label of the batches so far is no whole number in [0, classes). Waits for the
+        device."""
         self._set.check_labels(self._wrong_labels())
 
     @abstractmethod
     def _copied(self, outputs: Any, index: int) -> tuple[Any, Any]:
-        """Return DALI's images and labels of batch ``index`` in arrays of the framework; count labels that are no class."""
+        """Return DALI's images and labels of batch ``index`` in arrays of the framework; count labels that
+        are no class."""
 
     @abstractmethod
     def _wrong_labels(self) -> int:

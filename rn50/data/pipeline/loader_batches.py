@@ -15,7 +15,8 @@ from rn50.settings.config import Config
 
 
 class LoaderBatches(ABC):
-    """The batches of one split, prepared by processes of a DataLoader while the previous batch trains; see ``batches.Batches``.
+    """The batches of one split, prepared by processes of a DataLoader while the previous batch trains; see
+    ``batches.Batches``.
 
     A framework adds ``_load`` and ``_on_device``.
     """
@@ -37,7 +38,8 @@ class LoaderBatches(ABC):
         """True while it waits for the DataLoader, or for a thread that does."""
 
     def epoch(self) -> Iterator[Batch]:
-        """Yield the batches of one pass over this rank's part, without counting the samples that pad the last batch."""
+        """Yield the batches of one pass over this rank's part, without counting the samples that pad the last
+        batch."""
         for index in range(self._set.batches):
             begin = time.perf_counter()
             images, labels = self._next()
@@ -55,11 +57,13 @@ class LoaderBatches(ABC):
 
     @abstractmethod
     def _load(self, order: Order, workers: int, each: int) -> Iterator[Any]:
-        """Return an iterator over what ``Records.together`` makes of ``order``, with ``each`` batches ahead in every worker."""
+        """Return an iterator over what ``Records.together`` makes of ``order``, with ``each`` batches ahead
+        in every worker."""
 
     @abstractmethod
     def _on_device(self, images: Any, labels: Any) -> tuple[Any, Any]:
-        """Return normalised pixel values and labels on the device, in the framework's arrays, of what ``_next`` returned."""
+        """Return normalised pixel values and labels on the device, in the framework's arrays, of what
+        ``_next`` returned."""
 
     def _next(self) -> tuple[Any, Any]:
         """Wait for a batch and return what ``_on_device`` takes: (images (B, S, S, 3), labels (B,))."""
@@ -88,10 +92,13 @@ def next_of(loader: Iterator[Any], records: RecordSet) -> Any:
 def killed_worker_named(records: RecordSet) -> Iterator[None]:
     """Raise UserError, which names the file, if a worker is killed or there is no shared memory for a batch.
 
-    The DataLoader reports a killed worker by an error in the main thread too, whatever thread takes its batches.
+    The DataLoader reports a killed worker by an error in the main thread too, whatever thread takes its
+    batches.
     """
     try:
         yield
     except (RuntimeError, SystemError) as error:
         reason = str(error).strip().splitlines()[0]
-        raise records.fault(f"DataLoader cannot read it: {reason}; lower DALI_THREADS or DALI_PREFETCH_QUEUE") from error
+        raise records.fault(
+            f"DataLoader cannot read it: {reason}; lower DALI_THREADS or DALI_PREFETCH_QUEUE"
+        ) from error

@@ -1,4 +1,5 @@
-"""Records as the DataLoader of a framework takes them: what its processes make of each, and in which order."""
+"""Records as the DataLoader of a framework takes them: what its processes make of each, and in which
+order."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -23,7 +24,8 @@ class Drawn(NamedTuple):
 
 
 class Records:
-    """Reads, decodes, crops and resizes records: (uint8 (S, S, 3), label), or a line with the fault of the record."""
+    """Reads, decodes, crops and resizes records: (uint8 (S, S, 3), label), or a line with the fault of the
+    record."""
 
     def __init__(self, config: Config, split: Split, rec: Any, idx: Any, seed: int):
         self._data, self._split, self._seed = config.data, split, seed
@@ -38,15 +40,20 @@ class Records:
             return self._prepared(image, drawn), header.label
         except UserError as error:
             return str(error)
-        except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError and more for a damaged file
+        except (
+            Exception
+        ) as error:  # Pillow raises OSError, SyntaxError, ValueError and more for a damaged file
             return self.undecodable(drawn.position, image, error)
 
     def undecodable(self, position: int, image: bytes, error: Exception) -> str:
         """Return the error line for a record whose image is damaged."""
-        return self._reader.named(position, f"{preflight.damage_of(image) or f'does not decode ({error})'}; {preflight.REPLACE}")
+        return self._reader.named(
+            position, f"{preflight.damage_of(image) or f'does not decode ({error})'}; {preflight.REPLACE}"
+        )
 
     def together(self, samples: list[Any]) -> str | tuple[Any, np.ndarray]:
-        """Return a batch of samples: (result of ``_batch``, float32 labels (B,)); or the first error line among them."""
+        """Return a batch of samples: (result of ``_batch``, float32 labels (B,)); or the first error line
+        among them."""
         fault = next((each for each in samples if isinstance(each, str)), None)
         if fault is not None:
             return fault
@@ -69,7 +76,8 @@ class Records:
 
 
 class Order:
-    """Yields the records of one rank's batches, pass after pass without end; copies pad the last batch of a pass."""
+    """Yields the records of one rank's batches, pass after pass without end; copies pad the last batch of a
+    pass."""
 
     def __init__(self, records: RecordSet, split: Split, rank: int, batch_size: int, seed: int):
         self._records, self._split, self._seed, self._batch_size = records, split, seed, batch_size

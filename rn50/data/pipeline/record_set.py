@@ -1,7 +1,8 @@
 """A split as a rank reads it, with any library: its files, its shard, batches, and faults.
 
-The arithmetic is that of DALI's readers: shard i of n holds samples ``floor(N * i / n)`` to ``floor(N * (i + 1) / n)``. Every
-shard is read in the same number of batches; the last ones are padded with copies that are not counted.
+The arithmetic is that of DALI's readers: shard i of n holds samples ``floor(N * i / n)`` to ``floor(N * (i +
+1) / n)``. Every shard is read in the same number of batches; the last ones are padded with copies that are
+not counted.
 """
 
 import math
@@ -27,7 +28,9 @@ def batches(samples: int, shards: int, batch_size: int) -> int:
 def ragged_sizes(samples: int, shards: int, batch_size: int) -> list[int]:
     """Return the sizes, at most two, that the last batches of the shards have where they are not full."""
     last = batches(samples, shards, batch_size) - 1
-    return sorted({real_samples(size, last, batch_size) for size in shard_sizes(samples, shards)} - {batch_size})
+    return sorted(
+        {real_samples(size, last, batch_size) for size in shard_sizes(samples, shards)} - {batch_size}
+    )
 
 
 def real_samples(shard_size: int, batch: int, batch_size: int) -> int:
@@ -42,7 +45,9 @@ class RecordSet:
         """Raise UserError if the files are not as ``config`` describes them."""
         data = config.data
         train = split == "train"
-        self.samples, variable = (data.train_samples, "NUMEXAMPLES") if train else (data.eval_samples, "NUMVALEXAMPLES")
+        self.samples, variable = (
+            (data.train_samples, "NUMEXAMPLES") if train else (data.eval_samples, "NUMVALEXAMPLES")
+        )
         self.rec, self.idx = (Path(data.folder, f"{split}.{kind}") for kind in ("rec", "idx"))
         preflight.check_record_set(self.rec, self.idx, self.samples, variable)
         self._classes, self._batch_size = data.classes, config.hyperparameters.batch_size
@@ -51,12 +56,14 @@ class RecordSet:
         """Batches of one pass, the same number for every shard."""
 
     def counts(self, shard: int, index: int) -> tuple[int, int]:
-        """Return how many samples of batch ``index`` are the shard's own rather than padding, and their sum over all shards."""
+        """Return how many samples of batch ``index`` are the shard's own rather than padding, and their sum
+        over all shards."""
         own = [real_samples(size, index, self._batch_size) for size in self.shard_sizes]
         return own[shard], sum(own)
 
     def check_labels(self, wrong: float) -> None:
-        """Raise UserError unless ``wrong`` is 0: the number of labels read that are no whole number in [0, classes)."""
+        """Raise UserError unless ``wrong`` is 0: the number of labels read that are no whole number in [0,
+        classes)."""
         if wrong:
             raise self.fault(f"there are {wrong:.0f} labels that are no whole number in [0, {self._classes})")
 
@@ -65,4 +72,7 @@ class RecordSet:
 
         Its message is ``otherwise`` if none is found in good time.
         """
-        return UserError(preflight.find_bad_record(self.rec, self.idx, self._classes, suspect) or f"{self.rec}: {otherwise}")
+        return UserError(
+            preflight.find_bad_record(self.rec, self.idx, self._classes, suspect)
+            or f"{self.rec}: {otherwise}"
+        )

@@ -1,8 +1,8 @@
 """Hyperparameters of somebody's run in a configuration file of this system.
 
-The group is taken whole because its values were chosen together. Run, data, input pipeline and environment stay those of the base
-configuration. A mix has to be asked for, with ``only`` for some of the values or ``partial`` if some are not known, and the
-header says so.
+The group is taken whole because its values were chosen together. Run, data, input pipeline and environment
+stay those of the base configuration. A mix has to be asked for, with ``only`` for some of the values or
+``partial`` if some are not known, and the header says so.
 """
 
 import dataclasses
@@ -24,7 +24,8 @@ from rn50.settings.rewrite import GROUP, Base
 
 @dataclass(frozen=True)
 class Change:
-    """A variable's value before and after, None where it is not set; ``origin`` says where the new value comes from."""
+    """A variable's value before and after, None where it is not set; ``origin`` says where the new value
+    comes from."""
 
     name: str
     before: str | None
@@ -34,9 +35,10 @@ class Change:
 
 @dataclass(frozen=True)
 class Borrowed:
-    """Configuration with borrowed hyperparameters, not written yet; ``text`` is the whole file. ``assumed`` are NAME=value that
-    the origin does not state. ``mixed`` are the variables that keep the base's values because the group was not taken whole.
-    ``header`` are the lines of the file's header that say where the values come from."""
+    """Configuration with borrowed hyperparameters, not written yet; ``text`` is the whole file. ``assumed``
+    are NAME=value that the origin does not state. ``mixed`` are the variables that keep the base's values
+    because the group was not taken whole. ``header`` are the lines of the file's header that say where the
+    values come from."""
 
     origin: Origin
     base: pathlib.Path
@@ -59,18 +61,28 @@ class Borrowed:
         if self.prediction is not None:
             return str(self.prediction)
         if not _on_imagenet(self.config):
-            return "not known: the epochs of published runs are those of ImageNet, and this data set is another one"
+            return (
+                "not known: the epochs of published runs are those of ImageNet, and this data set is "
+                "another one"
+            )
         return "not known, because nobody published a run of it"
 
 
 def borrow(
-    source: Origin, base: pathlib.Path, global_batch_size: int | None = None, only: Sequence[str] = (), partial: bool = False
+    source: Origin,
+    base: pathlib.Path,
+    global_batch_size: int | None = None,
+    only: Sequence[str] = (),
+    partial: bool = False,
 ) -> Borrowed:
-    """Return the configuration ``base`` with the hyperparameters of ``source``, at another batch size if one is given.
+    """Return the configuration ``base`` with the hyperparameters of ``source``, at another batch size if one
+    is given.
 
-    ``only`` takes no more than these variables, ``partial`` takes what the source has; the others keep the values of the base.
+    ``only`` takes no more than these variables, ``partial`` takes what the source has; the others keep the
+    values of the base.
 
-    Raises UserError if the source lacks a value, the ranks do not divide the batch, or the configuration cannot be run.
+    Raises UserError if the source lacks a value, the ranks do not divide the batch, or the configuration
+    cannot be run.
     """
     its = rewrite.read(base)
     before, old = its.config, its.values
@@ -94,11 +106,16 @@ def borrow(
     text = _text(draft, its, ordered)
     config = rewrite.check(its, text, ordered)
     resolved = rewrite.hyperparameters(config)
-    where = {**dict.fromkeys(ordered, "borrowed"), **dict.fromkeys(assumed, "assumed"), **dict.fromkeys(mixed, "base")}
+    where = {
+        **dict.fromkeys(ordered, "borrowed"),
+        **dict.fromkeys(assumed, "assumed"),
+        **dict.fromkeys(mixed, "base"),
+    }
     changes = tuple(
         Change(name, old.get(name), resolved.get(name), where.get(name, "default"))
-        for name in GROUP if name in old or name in resolved
-    )  # fmt: skip
+        for name in GROUP
+        if name in old or name in resolved
+    )
     return dataclasses.replace(draft, config=config, changes=changes, text=text)
 
 
@@ -117,7 +134,11 @@ def _taken(source: Origin, only: Sequence[str], partial: bool) -> tuple[dict[str
     taken = {name: value for name, value in source.values.items() if not only or name in only}
     if not only and not missing:
         return taken, []
-    mixed = [name for name in GROUP if name not in taken and not (name == "BATCHSIZE" and (not only or name in only))]
+    mixed = [
+        name
+        for name in GROUP
+        if name not in taken and not (name == "BATCHSIZE" and (not only or name in only))
+    ]
     if "NUMEPOCHS" in taken and "DECAY_EPOCHS" in mixed:
         mixed.remove("DECAY_EPOCHS")  # one schedule, not two halves
     return taken, mixed
@@ -134,13 +155,17 @@ def _batch(source: Origin, before: Config, mixed: Sequence[str]) -> int:
 def _per_rank(batch: int, config: Config) -> int:
     if batch % config.ranks:
         fits = sorted({batch // config.ranks * config.ranks, -(-batch // config.ranks) * config.ranks} - {0})
-        raise UserError(f"global batch size {batch}", f"{config.ranks} ranks of {config.run.system} do not divide it",
-                        f"give --gbs {' or '.join(map(str, fits))}")
+        raise UserError(
+            f"global batch size {batch}",
+            f"{config.ranks} ranks of {config.run.system} do not divide it",
+            f"give --gbs {' or '.join(map(str, fits))}",
+        )
     return batch // config.ranks
 
 
 def _differences(source: Origin, batch: int, config: Config) -> Iterator[str]:
-    """Say where a run of this configuration differs from those of the source in more than the hyperparameters."""
+    """Say where a run of this configuration differs from those of the source in more than the
+    hyperparameters."""
     here, there = config.data.train_samples, source.train_samples
     if there and there != here:
         yield f"its runs trained on {there:,} images, and this configuration trains on {here:,}"
@@ -153,12 +178,21 @@ def _on_imagenet(config: Config) -> bool:
 
 
 def _prediction(source: Origin, values: dict[str, str], batch: int, config: Config) -> Prediction | None:
-    """Return the epochs to expect. Those of the source's own runs count on data of the same size only, those of published runs
-    and of the reference on ImageNet only."""
+    """Return the epochs to expect. Those of the source's own runs count on data of the same size only, those
+    of published runs and of the reference on ImageNet only."""
     decay = float(values.get("DECAY_EPOCHS", values["NUMEPOCHS"]))
-    key = (batch, values["OPTIMIZER"], float(values["LR"]), float(values["WARMUP_EPOCHS"]), decay, float(values["WD"]),
-           float(values["MOM"]))
-    as_published = batch == source.global_batch_size and all(values[name] == text for name, text in source.values.items())
+    key = (
+        batch,
+        values["OPTIMIZER"],
+        float(values["LR"]),
+        float(values["WARMUP_EPOCHS"]),
+        decay,
+        float(values["WD"]),
+        float(values["MOM"]),
+    )
+    as_published = batch == source.global_batch_size and all(
+        values[name] == text for name, text in source.values.items()
+    )
     own = source.epochs if as_published and source.train_samples == config.data.train_samples else ()
     return expected_epochs.of_recipe(key, own) if _on_imagenet(config) else expected_epochs.of_own_runs(own)
 
@@ -167,7 +201,10 @@ def _text(draft: Borrowed, base: Base, values: dict[str, str]) -> str:
     rows = [
         ("command", "CONFIG_FILE=/path/to/this/file ./run_and_time.sh"),
         ("machine", base.machine),
-        ("expected", f"{draft.expected}; not measured with this code" if draft.prediction else draft.expected),
+        (
+            "expected",
+            f"{draft.expected}; not measured with this code" if draft.prediction else draft.expected,
+        ),
         *draft.header,
     ]
     return rewrite.render(base, "with borrowed hyperparameters", rows, values)
@@ -180,10 +217,17 @@ def _header(draft: Borrowed, batch: int) -> list[tuple[str, str]]:
         *(("", f"{what}: {who}") for what, who in source.provenance),
     ]
     if source.global_batch_size and source.global_batch_size != batch:
-        rows.append(("changed", f"global batch size {source.global_batch_size} there, {batch} here; the rest as it was"))
+        rows.append(
+            (
+                "changed",
+                f"global batch size {source.global_batch_size} there, {batch} here; the rest as it was",
+            )
+        )
     if draft.assumed:
         rows.append(("assumed", f"the source does not say: {', '.join(draft.assumed)}"))
     if draft.mixed:
         kept = ", ".join(draft.mixed)
-        rows.append(("PARTIAL", f"not the whole group: {kept} of {draft.base.name}; nobody is known to have run this"))
+        rows.append(
+            ("PARTIAL", f"not the whole group: {kept} of {draft.base.name}; nobody is known to have run this")
+        )
     return rows + [("note", note) for note in source.notes]

@@ -1,4 +1,5 @@
-"""Output of ``rn50 borrow``: the changes, the rule findings and the expected epochs; candidates for a batch size."""
+"""Output of ``rn50 borrow``: the changes, the rule findings and the expected epochs; candidates for a batch
+size."""
 
 import pathlib
 from collections.abc import Callable, Sequence
@@ -35,8 +36,11 @@ def to_json(borrowed: Borrowed, written: pathlib.Path | None) -> dict[str, Any]:
     source, said = borrowed.origin, borrowed.prediction
     return {
         "source": {
-            "name": source.name, "kind": source.kind, "global_batch_size": source.global_batch_size,
-            "provenance": [list(each) for each in source.provenance], "notes": list(source.notes),
+            "name": source.name,
+            "kind": source.kind,
+            "global_batch_size": source.global_batch_size,
+            "provenance": [list(each) for each in source.provenance],
+            "notes": list(source.notes),
         },
         "base": str(borrowed.base),
         "global_batch_size": borrowed.config.global_batch_size,
@@ -48,7 +52,7 @@ def to_json(borrowed: Borrowed, written: pathlib.Path | None) -> dict[str, Any]:
         "prediction": {**asdict(said), "missed_share": said.missed_share} if said else None,
         "written": str(written) if written else None,
         "config": borrowed.text,
-    }  # fmt: skip
+    }
 
 
 def print_table(borrowed: Borrowed, written: pathlib.Path | None, console: Terminal) -> None:
@@ -63,13 +67,22 @@ def print_table(borrowed: Borrowed, written: pathlib.Path | None, console: Termi
         style = "" if change.before == change.after else "bold"
         table.add_row(change.name, change.before or "-", change.after or "-", change.origin, style=style)
     console.print(table)
-    lines = [f"global batch size: {after} on {before} ranks" + (
-        f"; {source.global_batch_size} in the source" if source.global_batch_size not in (None, after) else "")]
+    lines = [
+        f"global batch size: {after} on {before} ranks"
+        + (
+            f"; {source.global_batch_size} in the source"
+            if source.global_batch_size not in (None, after)
+            else ""
+        )
+    ]
     lines += [f"{what}: {who}" for what, who in source.provenance]
     if borrowed.assumed:
         lines.append(f"assumed, because the source does not say: {', '.join(borrowed.assumed)}")
     if borrowed.mixed:
-        lines.append(f"partial: {', '.join(borrowed.mixed)} stay those of {borrowed.base.name}; nobody is known to have run this")
+        lines.append(
+            f"partial: {', '.join(borrowed.mixed)} stay those of {borrowed.base.name}; nobody is known to "
+            "have run this"
+        )
     lines += [f"note: {note}" for note in source.notes]
     lines += [f"rules: {finding}" for finding in borrowed.findings]
     lines.append(f"epochs to expect: {borrowed.expected}")
@@ -83,14 +96,18 @@ def print_table(borrowed: Borrowed, written: pathlib.Path | None, console: Termi
 def print_suggestions(found: Sequence[Candidate], global_batch_size: int, console: Terminal) -> None:
     """Print a row for each candidate, what all have in common, and the command that borrows the first.
 
-    The name of the source stands last, and on a line of its own where it would not fit, because it is copied whole.
+    The name of the source stands last, and on a line of its own where it would not fit, because it is copied
+    whole.
     """
     texts = {heading: [shown(each) for each in found] for heading, shown in _COLUMNS.items()}
     common = [heading for heading in _SHARED if len(found) > 1 and len(set(texts[heading])) == 1]
     columns = [[heading, *cells] for heading, cells in texts.items() if heading not in common]
     columns.insert(0, ["", *map(str, range(1, len(found) + 1))])
     widths = [max(map(len, column)) for column in columns]
-    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=False)) for row in zip(*columns, strict=False)]
+    lines = [
+        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=False))
+        for row in zip(*columns, strict=False)
+    ]
     sources = ["source", *(each.name for each in found)]
     fits = len(lines[0]) + 2 + max(map(len, sources)) <= console.width
     console.print(f"Recipes for a global batch size of {global_batch_size:,}", style="bold")
@@ -105,8 +122,8 @@ def print_suggestions(found: Sequence[Candidate], global_batch_size: int, consol
     for line in (
         "warm-up, decay: epochs in which the learning rate rises, and after which it has decayed",
         "epochs: mean (fewest-most) of the published runs that reached the target; missed: runs that did not",
-        "expected: epochs at this batch size as far as the reference tells, and "
-        f"{DISTANCE_EPOCHS:g} more for every factor of two between the batch sizes; it orders them, and promises nothing",
+        f"expected: epochs at this batch size as far as the reference tells, and {DISTANCE_EPOCHS:g} more "
+        "for every factor of two between the batch sizes; it orders them, and promises nothing",
         command(found[0].name, found[0].global_batch_size, global_batch_size, environment()),
     ):
         console.print(line)

@@ -1,6 +1,8 @@
-"""Origins of hyperparameters: a published result, result logs, a reference convergence point or a configuration file.
+"""Origins of hyperparameters: a published result, result logs, a reference convergence point or a
+configuration file.
 
-Each becomes an ``Origin``: the values under the names of a configuration's variables, who found them, and how its runs went.
+Each becomes an ``Origin``: the values under the names of a configuration's variables, who found them, and how
+its runs went.
 """
 
 import difflib
@@ -28,25 +30,37 @@ from rn50.settings.variables import FIXED, excerpt, optimizer
 NEEDED = ("OPTIMIZER", "LR", "WARMUP_EPOCHS", "NUMEPOCHS", "MOM", "WD")
 """Variables without any one of which the recipe is incomplete."""
 LEFT_OUT = {"LARSETA": "0.001", "LABELSMOOTHING": "0.1"}
-"""Variables that logs mostly omit, at the values of the reference and of nearly all published configurations."""
-_KEYS = {"LR": "base_learning_rate", "WARMUP_EPOCHS": "learning_rate_warmup_epochs", "MOM": "momentum", "WD": "weight_decay",
-         "LABELSMOOTHING": "label_smoothing"}
-_FIXED = {"end_learning_rate": rules.END_LEARNING_RATE, "learning_rate_decay_poly_power": rules.POLY_POWER,
-          "epsilon": rules.LARS_EPSILON}
+"""Variables that logs mostly omit, at the values of the reference and of nearly all published
+configurations."""
+_KEYS = {
+    "LR": "base_learning_rate",
+    "WARMUP_EPOCHS": "learning_rate_warmup_epochs",
+    "MOM": "momentum",
+    "WD": "weight_decay",
+    "LABELSMOOTHING": "label_smoothing",
+}
+_FIXED = {
+    "end_learning_rate": rules.END_LEARNING_RATE,
+    "learning_rate_decay_poly_power": rules.POLY_POWER,
+    "epsilon": rules.LARS_EPSILON,
+}
 _MOST_NOTES = 30
 """Most statements that were not read and are named."""
-FORMS = "a result log or a folder of them, a configuration file, ROUND/ORGANISATION/SYSTEM of a published result, or " \
-        "rcp/[RULESET/]BATCH"
+FORMS = (
+    "a result log or a folder of them, a configuration file, ROUND/ORGANISATION/SYSTEM of a published "
+    "result, or rcp/[RULESET/]BATCH"
+)
 
 
 @dataclass(frozen=True)
 class Origin:
     """Hyperparameters and where they come from.
 
-    ``values`` are texts by the names of variables, complete or not. ``provenance`` are lines of (what, who or where). ``epochs``
-    are those that its own runs needed, None for one that missed. ``notes`` say what was not read. ``batch_norm_span`` is the
-    number of images that batch norm was over. ``doubtful`` are variables that it sets in a way that is not read.
-    ``train_samples`` is the number of images that its runs trained on, None if it has no runs.
+    ``values`` are texts by the names of variables, complete or not. ``provenance`` are lines of (what, who or
+    where). ``epochs`` are those that its own runs needed, None for one that missed. ``notes`` say what was
+    not read. ``batch_norm_span`` is the number of images that batch norm was over. ``doubtful`` are variables
+    that it sets in a way that is not read. ``train_samples`` is the number of images that its runs trained
+    on, None if it has no runs.
     """
 
     name: str
@@ -64,7 +78,8 @@ class Origin:
 def find(name: str) -> Origin:
     """Return the origin that a name stands for (``FORMS``).
 
-    Raises UserError if there is none of that name, it cannot be read, or this code cannot train with its values.
+    Raises UserError if there is none of that name, it cannot be read, or this code cannot train with its
+    values.
     """
     path = pathlib.Path(name)
     # Unlike the methods of a path, these return False for a name that no file can have.
@@ -84,7 +99,11 @@ def find(name: str) -> Origin:
 
 def names() -> list[str]:
     """Return the names of all published results and reference convergence points."""
-    points = [f"rcp/{ruleset}/{point['BS']}" for ruleset in rules.RCP_RULESETS for point in _points(ruleset).values()]
+    points = [
+        f"rcp/{ruleset}/{point['BS']}"
+        for ruleset in rules.RCP_RULESETS
+        for point in _points(ruleset).values()
+    ]
     return [*(result.name for result in published.results()), *points]
 
 
@@ -105,22 +124,47 @@ def _beginning(path: pathlib.Path) -> str:
 
 
 def _of_published(result: published.PublishedResult) -> Origin:
-    runs = tuple(e if e is not None and e in result.epochs_to_target and status == "success" else None
-                 for e, status in zip(result.epochs, result.run_status, strict=False))
+    runs = tuple(
+        e if e is not None and e in result.epochs_to_target and status == "success" else None
+        for e, status in zip(result.epochs, result.run_status, strict=False)
+    )
     said: dict[str, Any] = {
-        "optimizer": result.optimizer, "base_learning_rate": result.base_learning_rate, "momentum": result.momentum,
-        "learning_rate_warmup_epochs": result.warmup_epochs, "weight_decay": result.weight_decay,
+        "optimizer": result.optimizer,
+        "base_learning_rate": result.base_learning_rate,
+        "momentum": result.momentum,
+        "learning_rate_warmup_epochs": result.warmup_epochs,
+        "weight_decay": result.weight_decay,
         "label_smoothing": result.label_smoothing,
-    }  # fmt: skip
-    values = _values(result.name, said, result.decay_epochs, runs, result.first_evaluation_epoch, result.evaluation_interval)
+    }
+    values = _values(
+        result.name,
+        said,
+        result.decay_epochs,
+        runs,
+        result.first_evaluation_epoch,
+        result.evaluation_interval,
+    )
     provenance = (
         ("source", f"published result, division {result.division or 'not stated'}"),
-        ("round", f"MLPerf Training {result.round}"), ("organisation", result.organisation), ("system", result.system),
-        ("hardware", f"{result.accelerators or 'unknown number of'} x {result.accelerator_model}, {result.framework}"),
+        ("round", f"MLPerf Training {result.round}"),
+        ("organisation", result.organisation),
+        ("system", result.system),
+        (
+            "hardware",
+            f"{result.accelerators or 'unknown number of'} x {result.accelerator_model}, {result.framework}",
+        ),
         ("table", f"{published.TABLE.name}, SHA-256 {sha256(published.TABLE)}"),
-    )  # fmt: skip
-    return Origin(result.name, "published result", values, result.global_batch_size, provenance, runs, (),
-                  result.model_bn_span)
+    )
+    return Origin(
+        result.name,
+        "published result",
+        values,
+        result.global_batch_size,
+        provenance,
+        runs,
+        (),
+        result.model_bn_span,
+    )
 
 
 def _of_logs(name: str, files: Sequence[pathlib.Path]) -> Origin:
@@ -137,8 +181,14 @@ def _of_logs(name: str, files: Sequence[pathlib.Path]) -> Origin:
     evaluated = [evaluation.epoch for evaluation in logs[0].evaluations]
     interval = evaluated[1] - evaluated[0] if len(evaluated) > 1 else None
     decay = first.decay_epochs(samples)
-    values = _values(name, first.values, None if decay is None else round(decay, 2), runs, evaluated[0] if evaluated else None,
-                     interval)
+    values = _values(
+        name,
+        first.values,
+        None if decay is None else round(decay, 2),
+        runs,
+        evaluated[0] if evaluated else None,
+        interval,
+    )
     place = tree.place(files[0].parent)
     provenance = (
         ("source", f"result log {name}" + (f", {len(files)} runs" if len(files) > 1 else "")),
@@ -146,8 +196,18 @@ def _of_logs(name: str, files: Sequence[pathlib.Path]) -> Origin:
         ("organisation", logs[0].org or "not logged"),
         ("system", (place.system if place else logs[0].platform) or "not logged"),
         *((("SHA-256", f"{sha256(file)} {file.name}")) for file in files),
-    )  # fmt: skip
-    return Origin(name, "result log", values, first.batch_size, provenance, runs, (), _span(first), train_samples=samples)
+    )
+    return Origin(
+        name,
+        "result log",
+        values,
+        first.batch_size,
+        provenance,
+        runs,
+        (),
+        _span(first),
+        train_samples=samples,
+    )
 
 
 def _of_reference(name: str) -> Origin:
@@ -155,23 +215,32 @@ def _of_reference(name: str) -> Origin:
     ruleset = (found.group(1) if found else None) or rules.RULESETS[-1]
     if not found or ruleset not in rules.RCP_RULESETS:
         known = ", ".join(rules.RCP_RULESETS)
-        raise UserError(name, "no reference convergence point", f"write rcp/RULESET/BATCH with a ruleset of {known}")
+        raise UserError(
+            name, "no reference convergence point", f"write rcp/RULESET/BATCH with a ruleset of {known}"
+        )
     file, points = recipe.reference_file(ruleset), _points(ruleset)
-    key, point = next(((key, each) for key, each in points.items() if each["BS"] == int(found.group(2))), (None, None))
+    key, point = next(
+        ((key, each) for key, each in points.items() if each["BS"] == int(found.group(2))), (None, None)
+    )
     if point is None:
         there = ", ".join(str(each["BS"]) for each in points.values())
         raise UserError(name, f"ruleset {ruleset} has points at {there}", "name one")
     said, runs = recipe.of_point(point), tuple(float(each) for each in point["Epochs to converge"])
     decay = said.decay_epochs(rules.TRAIN_SAMPLES)
     values = _values(name, said.values, None if decay is None else round(decay, 2), runs, None, None)
-    note = f"a reference is evaluated after every epoch, a run after every {rules.EVAL_PERIOD_EPOCHS}: it ends at the next"
+    note = (
+        f"a reference is evaluated after every epoch, a run after every {rules.EVAL_PERIOD_EPOCHS}: it "
+        "ends at the next"
+    )
     provenance = (
         ("source", f"reference convergence point {key} of ruleset {ruleset}"),
         ("organisation", str(point.get("Creator", "not named"))),
         ("system", f"{point.get('Platform', 'not named')}, {point.get('When', 'no date')}"),
         ("file", f"{file.name}, SHA-256 {sha256(file)}"),
-    )  # fmt: skip
-    return Origin(name, "reference convergence point", values, said.batch_size, provenance, runs, (note,), _span(said))
+    )
+    return Origin(
+        name, "reference convergence point", values, said.batch_size, provenance, runs, (note,), _span(said)
+    )
 
 
 def _of_file(name: str, path: pathlib.Path) -> Origin:
@@ -188,7 +257,10 @@ def _of_file(name: str, path: pathlib.Path) -> Origin:
         is_rank = field_ in ("ranks_per_node", "nodes")
         if section != "hyperparameters" and not is_rank:
             continue
-        doubt = next((found.doubtful[each] for each in (variable.name, *variable.aliases) if each in found.doubtful), None)
+        doubt = next(
+            (found.doubtful[each] for each in (variable.name, *variable.aliases) if each in found.doubtful),
+            None,
+        )
         set_as, text = variable.given(found.values)
         if doubt is not None:
             doubtful.append(variable.name)
@@ -197,14 +269,18 @@ def _of_file(name: str, path: pathlib.Path) -> Origin:
             try:
                 value = variable.read(text)
             except ValueError as error:
-                raise UserError(path, f"{set_as}={excerpt(text)} {error}", "borrow from a file that can be run") from None
+                raise UserError(
+                    path, f"{set_as}={excerpt(text)} {error}", "borrow from a file that can be run"
+                ) from None
             values[variable.name] = variable.write(value)
         if is_rank:
             ranks = ranks * int(values.pop(variable.name)) if ranks and variable.name in values else None
     for fixed, rule in FIXED.items():
         if found.values.get(fixed) and not re.fullmatch(rule.pattern, found.values[fixed]):
             raise UserError(path, f"{fixed}={excerpt(found.values[fixed])} {rule.refusal}")
-    known = {each for _, _, variable in variables() for each in (variable.name, *variable.aliases)} | set(FIXED)
+    known = {each for _, _, variable in variables() for each in (variable.name, *variable.aliases)} | set(
+        FIXED
+    )
     unknown = [each for each in found.values if each not in known and not is_passed_through(each)]
     if unknown:
         notes.append(f"ignored, because they mean nothing here: {', '.join(unknown)}")
@@ -212,28 +288,52 @@ def _of_file(name: str, path: pathlib.Path) -> Origin:
     provenance = [("source", f"configuration file {name}")]
     provenance += [("SHA-256", f"{sha256(file)} {file.name}") for file in found.files]
     global_batch_size = int(batch) * ranks if batch and ranks else None
-    return Origin(name, "configuration file", values, global_batch_size, tuple(provenance), notes=tuple(notes),
-                  doubtful=tuple(doubtful), train_samples=None)
+    return Origin(
+        name,
+        "configuration file",
+        values,
+        global_batch_size,
+        tuple(provenance),
+        notes=tuple(notes),
+        doubtful=tuple(doubtful),
+        train_samples=None,
+    )
 
 
 def _values(
-    name: str, said: dict[str, Any], decay: float | None, runs: Sequence[float | None], first: float | None,
+    name: str,
+    said: dict[str, Any],
+    decay: float | None,
+    runs: Sequence[float | None],
+    first: float | None,
     interval: float | None,
-) -> dict[str, str]:  # fmt: skip
+) -> dict[str, str]:
     """Return the variables that logged values stand for."""
     values: dict[str, str] = {}
     if said.get("optimizer"):
         try:
             values["OPTIMIZER"] = optimizer(str(said["optimizer"]))
         except ValueError as error:
-            raise UserError(name, f"its optimizer {said['optimizer']!r} {error}", "borrow from another result") from None
+            raise UserError(
+                name, f"its optimizer {said['optimizer']!r} {error}", "borrow from another result"
+            ) from None
     for key, fixed in _FIXED.items():
         if said.get(key) is not None and said[key] != fixed:
-            raise UserError(name, f"{recipe.NAMES[key]} is {said[key]!r}, and only {fixed} is implemented", "borrow from another")
+            raise UserError(
+                name,
+                f"{recipe.NAMES[key]} is {said[key]!r}, and only {fixed} is implemented",
+                "borrow from another",
+            )
     for variable, key in _KEYS.items():
         if said.get(key) is not None:
-            if isinstance(said[key], bool) or not isinstance(said[key], (int, float)) or not math.isfinite(said[key]):
-                raise UserError(name, f"{recipe.NAMES[key]} {said[key]!r} is no number", "borrow from another result")
+            if (
+                isinstance(said[key], bool)
+                or not isinstance(said[key], (int, float))
+                or not math.isfinite(said[key])
+            ):
+                raise UserError(
+                    name, f"{recipe.NAMES[key]} {said[key]!r} is no number", "borrow from another result"
+                )
             values[variable] = text(said[key])
     reached = [epochs for epochs in runs if epochs is not None]
     period = round(interval or rules.EVAL_PERIOD_EPOCHS)

@@ -1,4 +1,5 @@
-"""Settings of a run that follow from the machine: ranks, framework, precision, threads, and the images that fit the memory."""
+"""Settings of a run that follow from the machine: ranks, framework, precision, threads, and the images that
+fit the memory."""
 
 import re
 from collections import Counter
@@ -17,16 +18,18 @@ MIB = 1 << 20
 IMAGE_MIB = 64
 """GPU memory of an image of 224x224 in half precision.
 
-PyTorch's backward pass keeps 42 MiB of tensors (counted in tests/implementations/pytorch/test_memory.py). The rest is a margin
-for gradients, workspaces and the input pipeline. No GPU was at hand to measure it. On a CPU in float32, where twice as much is
-taken, the peak memory of a process grew by 108 MiB an image with MXNet and by 90 with PyTorch. Published runs, with NVIDIA's
-build of MXNet, had 208 images on 16 GB and 1,000 on 80 GB."""
+PyTorch's backward pass keeps 42 MiB of tensors (counted in tests/implementations/pytorch/test_memory.py). The
+rest is a margin for gradients, workspaces and the input pipeline. No GPU was at hand to measure it. On a CPU
+in float32, where twice as much is taken, the peak memory of a process grew by 108 MiB an image with MXNet and
+by 90 with PyTorch. Published runs, with NVIDIA's build of MXNet, had 208 images on 16 GB and 1,000 on 80
+GB."""
 RESERVED_MIB = 2048
 """GPU memory of the driver's context, weights, gradients and momentum."""
 MOST_THREADS = 8
 """DALI threads of a rank from which on `rn50 tune input` has to show that more help."""
 TENSOR_CORES = (7, 0)
-"""The oldest compute capability that multiplies float16 faster than float32 (NVIDIA, Volta architecture whitepaper)."""
+"""The oldest compute capability that multiplies float16 faster than float32 (NVIDIA, Volta architecture
+whitepaper)."""
 
 
 class Choice(NamedTuple):
@@ -38,7 +41,8 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True)
 class Devices:
-    """Devices that train, one for each rank. ``memory_mib`` is that of the smallest, None if it is not reported."""
+    """Devices that train, one for each rank. ``memory_mib`` is that of the smallest, None if it is not
+    reported."""
 
     device: str
     ranks: int
@@ -71,29 +75,45 @@ def devices(machine: Machine) -> Devices:
     sliced = [each for each in gpus if each.mig]
     if not sliced:
         known = [each.memory_mib for each in gpus if each.memory_mib]
-        return Devices("gpu", len(gpus), models, min(known) if len(known) == len(gpus) else None, capabilities)
+        return Devices(
+            "gpu", len(gpus), models, min(known) if len(known) == len(gpus) else None, capabilities
+        )
     if len(sliced) < len(gpus) or not sliced[0].instances:
         indices = ",".join(str(each.index) for each in sliced)
-        raise UserError(f"GPU {indices}", "in MIG mode, which ranks cannot use beside whole GPUs or without an instance",
-                        f"sudo nvidia-smi -i {indices} -mig 0, or hide them with CUDA_VISIBLE_DEVICES")
+        raise UserError(
+            f"GPU {indices}",
+            "in MIG mode, which ranks cannot use beside whole GPUs or without an instance",
+            f"sudo nvidia-smi -i {indices} -mig 0, or hide them with CUDA_VISIBLE_DEVICES",
+        )
     # NCCL does not connect instances, so there is one rank, on the first one.
     profile = sliced[0].instances[0][0]
     size = re.search(r"(\d+)gb", profile)
-    return Devices("gpu", 1, (f"{models[0]} MIG {profile}",), int(size[1]) * 1024 if size else None, capabilities)
+    return Devices(
+        "gpu", 1, (f"{models[0]} MIG {profile}",), int(size[1]) * 1024 if size else None, capabilities
+    )
 
 
 def described(machine: Machine, on: Devices) -> str:
     """Return the machine in one line."""
     counted = Counter(each.name for each in machine.gpus)
-    gpus = [f"{number} x {model}" for model, number in counted.items()] if len(on.models) > 1 or on.ranks > 1 else on.models
-    accelerators = [f"{' and '.join(gpus)}, {on.memory} each" if on.ranks > 1 else f"{gpus[0]}, {on.memory}"] if gpus else []
+    gpus = (
+        [f"{number} x {model}" for model, number in counted.items()]
+        if len(on.models) > 1 or on.ranks > 1
+        else on.models
+    )
+    accelerators = (
+        [f"{' and '.join(gpus)}, {on.memory} each" if on.ranks > 1 else f"{gpus[0]}, {on.memory}"]
+        if gpus
+        else []
+    )
     memory = machine.memory_limit or machine.memory
     host = f"{machine.processor or machine.architecture}, {machine.usable_cpus} CPUs"
     return "; ".join([*accelerators, host + (f", {memory / (1 << 30):.0f} GiB" if memory else "")])
 
 
 def framework(on: Devices, software: Software, asked: str | None) -> Choice:
-    """Return the framework that was ``asked`` for, or one that can use the devices: an installed one, or else the default first.
+    """Return the framework that was ``asked`` for, or one that can use the devices: an installed one, or else
+    the default first.
 
     Raises UserError if none can, or the one asked for cannot.
     """
@@ -106,7 +126,11 @@ def framework(on: Devices, software: Software, asked: str | None) -> Choice:
             raise UserError(f"--framework {asked}", reasons[asked], remedy)
         return Choice(asked, "asked for")
     if not able:
-        raise UserError("no framework can use this machine", "; ".join(filter(None, reasons.values())), "use another machine")
+        raise UserError(
+            "no framework can use this machine",
+            "; ".join(filter(None, reasons.values())),
+            "use another machine",
+        )
     installed = [name for name in able if _is_installed(every[name], software)]
     chosen = min(installed or able, key=lambda name: not every[name].is_default)
     others = [reason for name, reason in reasons.items() if every[name].is_default and reason]
@@ -136,7 +160,11 @@ def precision(on: Devices, framework: str) -> Choice:
     """Return PRECISION."""
     if on.device == "cpu":
         first, *others = frameworks.traits(framework).precisions["cpu"]
-        reason = f"{' or '.join([first, *others])}: the faster one at warm-up" if others else f"{first}, the only one on a CPU"
+        reason = (
+            f"{' or '.join([first, *others])}: the faster one at warm-up"
+            if others
+            else f"{first}, the only one on a CPU"
+        )
         return Choice("auto", reason)
     if not on.capabilities:
         return Choice("auto", "float16 on a GPU")
@@ -155,10 +183,13 @@ def threads(machine: Machine, on: Devices) -> Choice:
 
 
 def fitting(on: Devices, precision: str, data: Data) -> int | None:
-    """Return the largest number of images of a rank that its memory holds; None if the memory is not known."""
+    """Return the largest number of images of a rank that its memory holds; None if the memory is not
+    known."""
     if on.memory_mib is None:
         return None
     halves = 1 if precision == "float16" or precision == "auto" and on.device == "gpu" else 2
     image = IMAGE_MIB * halves * data.width * (data.image_size / rules.IMAGE_SIZE) ** 2
-    reserved = RESERVED_MIB if on.device == "gpu" else on.memory_mib / 2  # other half: the data, and what else runs
+    reserved = (
+        RESERVED_MIB if on.device == "gpu" else on.memory_mib / 2
+    )  # other half: the data, and what else runs
     return max(1, int((on.memory_mib - reserved) / image))

@@ -41,10 +41,16 @@ def print_lines(new: NewConfig, written: pathlib.Path, console: Terminal) -> Non
     rows = [
         ("machine", new.machine),
         ("framework", f"{frameworks.traits(new.framework.value).name}: {new.framework.reason}"),
-        ("batch size", f"{new.config.hyperparameters.batch_size} on {new.devices.ranks} {new.devices.unit}"
-                       f"{'s' if new.devices.ranks > 1 else ''}, {total} in all: {new.batch.reason}"),
-        ("recipe", f"{source.name}, whole" + (f", chosen there for {source.global_batch_size}"
-                                              if source.global_batch_size != total else "")),
+        (
+            "batch size",
+            f"{new.config.hyperparameters.batch_size} on {new.devices.ranks} {new.devices.unit}"
+            f"{'s' if new.devices.ranks > 1 else ''}, {total} in all: {new.batch.reason}",
+        ),
+        (
+            "recipe",
+            f"{source.name}, whole"
+            + (f", chosen there for {source.global_batch_size}" if source.global_batch_size != total else ""),
+        ),
         *expected(new.borrowed, new.plan, new.known, new.base),
         *(("caution", each) for each in new.cautions),
         *(("rules", each) for each in new.findings),

@@ -1,8 +1,9 @@
 """A complete configuration file for this machine, each value with its reason.
 
-Hyperparameters are one group from one source, taken as ``rn50 borrow`` does: with GPUs the published recipe that ``rn50 plan``
-names for the batch size with the fewest predicted minutes, without one those of the demo, or those of a configuration that is
-named. Data are those of that configuration, else ImageNet. The run is this machine's.
+Hyperparameters are one group from one source, taken as ``rn50 borrow`` does: with GPUs the published recipe
+that ``rn50 plan`` names for the batch size with the fewest predicted minutes, without one those of the demo,
+or those of a configuration that is named. Data are those of that configuration, else ImageNet. The run is
+this machine's.
 """
 
 import contextlib
@@ -33,8 +34,8 @@ from rn50.settings.config import Config, Data, variables
 DEMO = "DEMO_CPU"
 """Configuration for a machine without a GPU."""
 ALIKE = 0.03
-"""Share by which predicted minutes are off (docs/measurements.md). Of batch sizes that differ less, the one with the most
-published runs is taken."""
+"""Share by which predicted minutes are off (docs/measurements.md). Of batch sizes that differ less, the one
+with the most published runs is taken."""
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]*", re.ASCII)
 _PLAIN = re.compile(r"[\w./+-]+", re.ASCII)
 _WIDTH = 35
@@ -43,8 +44,9 @@ _WIDTH = 35
 
 @dataclass(frozen=True)
 class NewConfig:
-    """Configuration that is not written yet; ``text`` is the whole file. ``plan`` is None for the hyperparameters of ``base``.
-    ``known`` is the name under which the accelerator's results were published, if any were."""
+    """Configuration that is not written yet; ``text`` is the whole file. ``plan`` is None for the
+    hyperparameters of ``base``. ``known`` is the name under which the accelerator's results were published,
+    if any were."""
 
     name: str
     machine: str
@@ -80,14 +82,23 @@ class _Source:
 def valid_name(name: str) -> str:
     """Return ``name`` if it can be that of a system and of its file. Raises UserError if it cannot."""
     if not _NAME.fullmatch(name) or files.path_part(name) != name:
-        raise UserError(f"NAME {name}", "no name of a system", "give a word of letters, digits, '.', '+', '-' and '_', like MINE")
+        raise UserError(
+            f"NAME {name}",
+            "no name of a system",
+            "give a word of letters, digits, '.', '+', '-' and '_', like MINE",
+        )
     return name
 
 
 def make(
-    name: str, machine: Machine, software: Software, base: pathlib.Path | None = None, framework: str | None = None
+    name: str,
+    machine: Machine,
+    software: Software,
+    base: pathlib.Path | None = None,
+    framework: str | None = None,
 ) -> NewConfig:
-    """Return a configuration called ``name`` for a machine, with hyperparameters and data of ``base`` if it is given.
+    """Return a configuration called ``name`` for a machine, with hyperparameters and data of ``base`` if it
+    is given.
 
     Raises UserError if the machine cannot train, or the configuration cannot be run.
     """
@@ -107,8 +118,20 @@ def make(
     with _draft(name, text) as file:
         config = rewrite.read(file, "input_pipeline").config
     cautions = _cautions(machine, on, source)
-    return NewConfig(name, about, on, chosen, source.batch, config, borrowed, source.base, source.plan, source.known, cautions,
-                     text)
+    return NewConfig(
+        name,
+        about,
+        on,
+        chosen,
+        source.batch,
+        config,
+        borrowed,
+        source.base,
+        source.plan,
+        source.known,
+        cautions,
+        text,
+    )
 
 
 def _of_base(base: pathlib.Path, on: Devices, precision: str) -> _Source:
@@ -143,17 +166,27 @@ def _of_plan(on: Devices, precision: str) -> _Source:
     data = Data()
     fitting = choices.fitting(on, precision, data)
     if fitting is None:
-        raise UserError("GPU", "its driver does not report its memory", "give --from SYSTEM, whose batch size is taken")
+        raise UserError(
+            "GPU", "its driver does not report its memory", "give --from SYSTEM, whose batch size is taken"
+        )
     planner = SystemPlanner()
     known = [each for each in accelerators.known(planner.results) if each in planner.throughput.accelerators]
     published = accelerators.of_gpu(on.models[0], known)
     plans = planner.candidates(published or on.models[0], on.ranks, fitting)
     fewest = min(plans, key=lambda each: each.prediction.high)
     alike = [each for each in plans if each.prediction.high <= fewest.prediction.high * (1 + ALIKE)]
-    plan = max(alike, key=lambda each: (each.recipe.source.global_batch_size == each.global_batch_size, each.recipe.runs,
-                                        -each.prediction.high))
+    plan = max(
+        alike,
+        key=lambda each: (
+            each.recipe.source.global_batch_size == each.global_batch_size,
+            each.recipe.runs,
+            -each.prediction.high,
+        ),
+    )
     within = "" if plan is fewest else f" within {ALIKE:.0%}, most published runs"
-    batch = Choice(str(plan.global_batch_size // on.ranks), f"fits {on.memory}; fewest predicted minutes{within}")
+    batch = Choice(
+        str(plan.global_batch_size // on.ranks), f"fits {on.memory}; fewest predicted minutes{within}"
+    )
     return _Source(origin.find(plan.recipe.source.name), data, batch, None, plan, published)
 
 
@@ -166,15 +199,24 @@ def _cautions(machine: Machine, on: Devices, source: _Source) -> tuple[str, ...]
     found = list(source.plan.cautions) if source.plan else []
     total = int(source.batch.value) * on.ranks
     if source.base and _is_far(source.origin, total):
-        found.append(f"the recipe was chosen for a global batch size of {source.origin.global_batch_size}, far from {total}: "
-                     f"rn50 borrow --suggest --gbs {total} names nearer ones")
+        found.append(
+            f"the recipe was chosen for a global batch size of {source.origin.global_batch_size}, far from "
+            f"{total}: rn50 borrow --suggest --gbs {total} names nearer ones"
+        )
     if source.plan and not source.known:
-        found.append(f"nobody published a result with {on.models[0]}: its batch size is chosen as if it were another "
-                     "accelerator, and minutes are not predicted")
+        found.append(
+            f"nobody published a result with {on.models[0]}: its batch size is chosen as if it were another "
+            "accelerator, and minutes are not predicted"
+        )
     if len(on.models) > 1:
-        found.append(f"the GPUs differ ({', '.join(on.models)}): each waits for the slowest; CUDA_VISIBLE_DEVICES hides some")
+        found.append(
+            f"the GPUs differ ({', '.join(on.models)}): each waits for the slowest; CUDA_VISIBLE_DEVICES "
+            "hides some"
+        )
     if on.device == "cpu" and machine.nvidia_hardware:
-        found.append(f"there is NVIDIA hardware, but no GPU can be used ({machine.no_gpu}): rn50 doctor says why")
+        found.append(
+            f"there is NVIDIA hardware, but no GPU can be used ({machine.no_gpu}): rn50 doctor says why"
+        )
     return tuple(found)
 
 
@@ -217,10 +259,16 @@ def _inputs(name: str, machine: Machine, on: Devices) -> Iterator[Line]:
 
 def _behind(run: Iterator[Line], data: Iterator[Line], inputs: Iterator[Line]) -> str:
     """Return the sections after the hyperparameters."""
-    return "\n".join([
-        *_section("run", run), *_section("data", data), *_section("input pipeline (speed only)", inputs),
-        _heading("environment (passed through)"), "# Nothing: libraries choose for themselves.", "",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            *_section("run", run),
+            *_section("data", data),
+            *_section("input pipeline (speed only)", inputs),
+            _heading("environment (passed through)"),
+            "# Nothing: libraries choose for themselves.",
+            "",
+        ]
+    )
 
 
 def _section(title: str, lines: Iterator[Line]) -> list[str]:
@@ -238,8 +286,11 @@ def _line(name: str, value: str, reason: str) -> str:
 
 def _borrowed(source: _Source, name: str, on: Devices, behind: str) -> Borrowed:
     """Borrow into a file of this name that has examples for hyperparameters."""
-    examples = {variable.name: variable.example for section, _, variable in variables()
-                if section == "hyperparameters" and variable.default is dataclasses.MISSING}
+    examples = {
+        variable.name: variable.example
+        for section, _, variable in variables()
+        if section == "hyperparameters" and variable.default is dataclasses.MISSING
+    }
     examples["BATCHSIZE"] = source.batch.value
     lines = [f"export {variable}={value}" for variable, value in examples.items()]
     with _draft(name, "\n".join([_heading("hyperparameters"), *lines, "", behind])) as file:
@@ -258,21 +309,39 @@ def _text(name: str, machine: str, on: Devices, source: _Source, borrowed: Borro
         *borrowed.header,
     ]
     lines: dict[str, Line] = {
-        each.name: (each.name, each.after or "", each.origin) for each in borrowed.changes
+        each.name: (each.name, each.after or "", each.origin)
+        for each in borrowed.changes
         if each.origin in ("borrowed", "assumed")
-    }  # fmt: skip
+    }
     h = borrowed.config.hyperparameters
     evaluated = ", ".join(str(h.eval_offset + 1 + number * h.eval_period) for number in range(3))
-    notes = {"LR": f"for {borrowed.origin.global_batch_size} in all", "EVAL_OFFSET": f"epochs {evaluated}, ..."}
+    notes = {
+        "LR": f"for {borrowed.origin.global_batch_size} in all",
+        "EVAL_OFFSET": f"epochs {evaluated}, ...",
+    }
     for variable, note in notes.items():
         lines[variable] = (*lines[variable][:2], f"{lines[variable][2]}: {note}")
-    lines["BATCHSIZE"] = ("BATCHSIZE", source.batch.value, f"per {on.unit}, {total} in all: {source.batch.reason}")
-    return "\n".join([
-        "# shellcheck shell=bash",
-        f"# ResNet-50 on {data}, global batch size {total}; {files.MARK}, `rn50 config new`.", "#",
-        *rewrite.header_lines(rows), "",
-        *_section("hyperparameters (one group: together they decide convergence)", iter(lines.values())),
-    ]) + "\n" + behind  # fmt: skip
+    lines["BATCHSIZE"] = (
+        "BATCHSIZE",
+        source.batch.value,
+        f"per {on.unit}, {total} in all: {source.batch.reason}",
+    )
+    return (
+        "\n".join(
+            [
+                "# shellcheck shell=bash",
+                f"# ResNet-50 on {data}, global batch size {total}; {files.MARK}, `rn50 config new`.",
+                "#",
+                *rewrite.header_lines(rows),
+                "",
+                *_section(
+                    "hyperparameters (one group: together they decide convergence)", iter(lines.values())
+                ),
+            ]
+        )
+        + "\n"
+        + behind
+    )
 
 
 def expected(
@@ -281,13 +350,30 @@ def expected(
     """Return epochs and minutes in words as rows of a header, none of them measured."""
     if not borrowed.config.is_imagenet:
         same = base and borrowed.origin.global_batch_size == borrowed.config.global_batch_size
-        return [("expected", f"as {base.name} says; not measured on this machine" if same and base else "not known")]
+        return [
+            (
+                "expected",
+                f"as {base.name} says; not measured on this machine" if same and base else "not known",
+            )
+        ]
     if _is_far(borrowed.origin, borrowed.config.global_batch_size):
-        return [("expected", f"not known: the recipe was chosen for a global batch size of {borrowed.origin.global_batch_size}")]
+        return [
+            (
+                "expected",
+                "not known: the recipe was chosen for a global batch size of "
+                f"{borrowed.origin.global_batch_size}",
+            )
+        ]
     rows = [("expected", str(borrowed.prediction or "epochs are not known"))]
     if plan and known:
         its = plan.prediction
-        rows.append(("", f"{its.minutes:.3g} minutes ({its.low:.3g} to {its.high:.3g}) if as fast as published {known}"))
+        rows.append(
+            (
+                "",
+                f"{its.minutes:.3g} minutes ({its.low:.3g} to {its.high:.3g}) if as fast as published "
+                f"{known}",
+            )
+        )
     return [*rows, ("", "not measured with this code")]
 
 

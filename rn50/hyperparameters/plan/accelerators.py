@@ -6,7 +6,9 @@ from collections.abc import Iterable
 from rn50.errors import UserError
 from rn50.results.published import PublishedResult
 
-_NOT_THE_MODEL = re.compile(r"\(.*?\)|\b(nvidia|tesla|habana|intel|graphcore|cts|hl-205|gc200)\b", re.IGNORECASE)
+_NOT_THE_MODEL = re.compile(
+    r"\(.*?\)|\b(nvidia|tesla|habana|intel|graphcore|cts|hl-205|gc200)\b", re.IGNORECASE
+)
 """Maker, watts, cooling, and part numbers of boards that come in one kind only."""
 _HBM3 = re.compile(r"\bHBM3\b")
 """Memory of H100's SXM boards, by which ``nvidia-smi`` names them."""
@@ -23,7 +25,8 @@ class UnknownError(UserError):
 
 
 def name(model: str) -> str:
-    """Return the one-word form of an ``accelerator_model_name``: ``A100-SXM-80GB`` for ``NVIDIA A100-SXM4-80GB (400W)``."""
+    """Return the one-word form of an ``accelerator_model_name``: ``A100-SXM-80GB`` for ``NVIDIA
+    A100-SXM4-80GB (400W)``."""
     found = _word(model)
     return _ALSO_CALLED.get(found, found)
 
@@ -56,12 +59,16 @@ def find(wanted: str, names: Iterable[str]) -> str:
         return found[0]
     if found:
         raise UserError(f"--accelerator {wanted}", f"several are called so: {', '.join(found)}", "say which")
-    raise UnknownError(f"--accelerator {wanted}", "nobody published a result with it",
-                       f"known are {', '.join(names)}; of another one give what you measured, with --images-per-second")
+    raise UnknownError(
+        f"--accelerator {wanted}",
+        "nobody published a result with it",
+        f"known are {', '.join(names)}; of another one give what you measured, with --images-per-second",
+    )
 
 
 def of_gpu(gpu: str, names: Iterable[str]) -> str | None:
-    """Return the one of ``names`` that is meant by the name that ``nvidia-smi`` gives a GPU; None if it is another one.
+    """Return the one of ``names`` that is meant by the name that ``nvidia-smi`` gives a GPU; None if it is
+    another one.
 
     The order of the words differs: ``NVIDIA A100 80GB PCIe`` is ``A100-PCIe-80GB``.
     """

@@ -26,11 +26,13 @@ FORMATS = {
     "svg": {"Creator": files.MARK, "Date": None},
     "pdf": {"Creator": files.MARK, "CreationDate": None},
 }
-"""Format of a plot -> what its file says of itself: our mark and, so that the same plot is the same file, no date."""
+"""Format of a plot -> what its file says of itself: our mark and, so that the same plot is the same file, no
+date."""
 
 
 def to_json(plan: Plan) -> dict[str, Any]:
-    """Return a plan as JSON values; the hyperparameters are those that the source logged, its batch size included."""
+    """Return a plan as JSON values; the hyperparameters are those that the source logged, its batch size
+    included."""
     said, recipe = plan.prediction, plan.recipe
     source = recipe.source
     return {
@@ -41,10 +43,16 @@ def to_json(plan: Plan) -> dict[str, Any]:
         "hyperparameters": {
             **{name: getattr(source, name) for name in BORROWED},
             "source": {
-                "name": source.name, "round": source.round, "organisation": source.organisation, "system": source.system,
+                "name": source.name,
+                "round": source.round,
+                "organisation": source.organisation,
+                "system": source.system,
             },
             "published": {
-                "results": recipe.results, "runs": recipe.runs, "missed": recipe.missed, "epochs": round(recipe.epochs, 2),
+                "results": recipe.results,
+                "runs": recipe.runs,
+                "missed": recipe.missed,
+                "epochs": round(recipe.epochs, 2),
             },
         },
         "confidence": CONFIDENCE,
@@ -57,12 +65,16 @@ def to_json(plan: Plan) -> dict[str, Any]:
         "evaluations": round(said.evaluations, 1),
         "cautions": list(plan.cautions),
         "command": _command(plan),
-    }  # fmt: skip
+    }
 
 
 def curve_to_json(plans: Sequence[Plan]) -> dict[str, Any]:
     """Return the curve as JSON values, one plan per point."""
-    return {"accelerator": plans[0].accelerator, "confidence": CONFIDENCE, "curve": [to_json(plan) for plan in plans]}
+    return {
+        "accelerator": plans[0].accelerator,
+        "confidence": CONFIDENCE,
+        "curve": [to_json(plan) for plan in plans],
+    }
 
 
 def print_plan(plan: Plan, console: Terminal) -> None:
@@ -70,17 +82,21 @@ def print_plan(plan: Plan, console: Terminal) -> None:
     said, recipe = plan.prediction, plan.recipe
     machine = f"{plan.accelerators:,} x {plan.accelerator} at global batch {plan.global_batch_size:,}"
     lines = [
-        f"{machine}: {_minutes(said.minutes)} minutes to 75.9 % top-1 ({CONFIDENCE:.0%} interval {_minutes(said.low)} to "
-        f"{_minutes(said.high)})",
+        f"{machine}: {_minutes(said.minutes)} minutes to 75.9 % top-1 ({CONFIDENCE:.0%} interval "
+        f"{_minutes(said.low)} to {_minutes(said.high)})",
         f"{said.epochs.expected:.3g} epochs ({said.epochs.low:.3g} to {said.epochs.high:.3g}) at "
-        f"{said.rate.images_per_second:,.0f} images/s per accelerator (give or take {said.rate.spread:.0%}), about "
-        f"{said.evaluations:.0f} evaluations",
+        f"{said.rate.images_per_second:,.0f} images/s per accelerator (give or take "
+        f"{said.rate.spread:.0%}), about {said.evaluations:.0f} evaluations",
         f"hyperparameters to borrow, whole: {recipe.source.name}: {_values(recipe.source)}",
         f"{recipe.results} published {'result has' if recipe.results == 1 else 'results have'} them: "
-        f"{recipe.runs - recipe.missed} of {recipe.runs} runs reached the target, in {recipe.epochs:.3g} epochs on the mean",
+        f"{recipe.runs - recipe.missed} of {recipe.runs} runs reached the target, in {recipe.epochs:.3g} "
+        "epochs on the mean",
     ]
     if recipe.source.global_batch_size != plan.global_batch_size:
-        lines.append(f"they were chosen for global batch {recipe.source.global_batch_size:,}; the rules let you change that")
+        lines.append(
+            f"they were chosen for global batch {recipe.source.global_batch_size:,}; the rules let you "
+            "change that"
+        )
     for line in [*lines, *(f"caution: {each}" for each in plan.cautions), _command(plan)]:
         console.print(line)
 
@@ -95,9 +111,13 @@ def print_curve(plans: Sequence[Plan], console: Terminal) -> None:
     for plan in plans:
         said = plan.prediction
         table.add_row(
-            f"{plan.accelerators:,}", f"{plan.global_batch_size:,}", f"{said.epochs.expected:.3g}",
-            f"{said.rate.images_per_second:,.0f}", _minutes(said.minutes), f"{_minutes(said.low)} - {_minutes(said.high)}",
-        )  # fmt: skip
+            f"{plan.accelerators:,}",
+            f"{plan.global_batch_size:,}",
+            f"{said.epochs.expected:.3g}",
+            f"{said.rate.images_per_second:,.0f}",
+            _minutes(said.minutes),
+            f"{_minutes(said.low)} - {_minutes(said.high)}",
+        )
     console.print(table)
     for caution in dict.fromkeys(each for plan in plans for each in plan.cautions):
         console.print(f"caution: {caution}")
@@ -105,16 +125,23 @@ def print_curve(plans: Sequence[Plan], console: Terminal) -> None:
 
 
 def draw_curve(plans: Sequence[Plan], results: Sequence[PublishedResult], file: pathlib.Path) -> None:
-    """Write the curve as the suffix of ``file`` says, with the minutes that ``results`` of that accelerator took.
+    """Write the curve as the suffix of ``file`` says, with the minutes that ``results`` of that accelerator
+    took.
 
     Raises:
         UserError: the suffix is none of ``FORMATS``, or the file cannot be written.
     """
     form = file.suffix.lower()[1:]
     if form not in FORMATS:
-        raise UserError(f"--plot {file}", f"the name does not end in .{', .'.join(FORMATS)}", "give --plot such a file")
+        raise UserError(
+            f"--plot {file}", f"the name does not end in .{', .'.join(FORMATS)}", "give --plot such a file"
+        )
     own = [each for each in results if accelerators.name(each.accelerator_model) == plans[0].accelerator]
-    dots = [(each.accelerators, each.olympic_minutes) for each in own if each.accelerators and each.olympic_minutes]
+    dots = [
+        (each.accelerators, each.olympic_minutes)
+        for each in own
+        if each.accelerators and each.olympic_minutes
+    ]
     x = [plan.accelerators for plan in plans]
     figure = Figure(figsize=(7, 5.5), constrained_layout=True)
     above, below = figure.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": (2, 1)})
@@ -122,7 +149,9 @@ def draw_curve(plans: Sequence[Plan], results: Sequence[PublishedResult], file: 
     above.fill_between(x, low, high, alpha=0.25, linewidth=0, label=f"{CONFIDENCE:.0%} interval")
     above.plot(x, [plan.prediction.minutes for plan in plans], marker="o", markersize=4, label="predicted")
     if dots:
-        above.plot(*zip(*dots, strict=False), "x", color="black", markersize=4, label="published, at any batch size")
+        above.plot(
+            *zip(*dots, strict=False), "x", color="black", markersize=4, label="published, at any batch size"
+        )
     above.set(ylabel="minutes to 75.9 %", yscale="log", title=plans[0].accelerator)
     above.legend()
     below.plot(x, [plan.global_batch_size for plan in plans], drawstyle="steps-mid", marker="o", markersize=4)
@@ -134,7 +163,12 @@ def draw_curve(plans: Sequence[Plan], results: Sequence[PublishedResult], file: 
     drawn = io.BytesIO()
     figure.savefig(drawn, format=form, dpi=150, metadata=FORMATS[form])
     # A PDF has its mark at the end, where nobody looks for it.
-    files.write(file, drawn.getvalue(), files.NOTHING if form == "pdf" else files.OURS, remedy="give --plot another file")
+    files.write(
+        file,
+        drawn.getvalue(),
+        files.NOTHING if form == "pdf" else files.OURS,
+        remedy="give --plot another file",
+    )
 
 
 def _minutes(value: float) -> str:
@@ -147,4 +181,6 @@ def _command(plan: Plan) -> str:
 
 
 def _values(result: PublishedResult) -> str:
-    return ", ".join(f"{name} {getattr(result, name)}" for name in BORROWED if getattr(result, name) is not None)
+    return ", ".join(
+        f"{name} {getattr(result, name)}" for name in BORROWED if getattr(result, name) is not None
+    )

@@ -1,10 +1,11 @@
 """Epochs to the target at a batch size, from the reference convergence points and published runs.
 
-The reference, interpolated between its points, is the trend. Each published result differs from it by some epochs. The weighted
-median of those differences is added to the trend; a result weighs less the further its batch size is away. The reference itself
-weighs as one result, which is exact to one evaluation: a third each for the evaluation before, its own mean and the one after. It
-is a median, not a mean, because epochs come in steps of an evaluation and badly chosen recipes should not count. The prediction
-is never below the fewest epochs that a published result needed.
+The reference, interpolated between its points, is the trend. Each published result differs from it by some
+epochs. The weighted median of those differences is added to the trend; a result weighs less the further its
+batch size is away. The reference itself weighs as one result, which is exact to one evaluation: a third each
+for the evaluation before, its own mean and the one after. It is a median, not a mean, because epochs come in
+steps of an evaluation and badly chosen recipes should not count. The prediction is never below the fewest
+epochs that a published result needed.
 """
 
 from collections.abc import Sequence
@@ -29,9 +30,10 @@ _OF_THE_REFERENCE = (-rules.EVAL_PERIOD_EPOCHS, 0.0, rules.EVAL_PERIOD_EPOCHS)
 class Weights:
     """Weights of the results.
 
-    ``octaves``: standard deviation of the bell curve that gives the weights, in octaves of batch size. ``reference``: weight of
-    the reference convergence points, in results at the very batch size. ``other_recipes``: if a recipe is asked for, largest
-    total weight, in such results, of everything with other hyperparameters, the reference included.
+    ``octaves``: standard deviation of the bell curve that gives the weights, in octaves of batch size.
+    ``reference``: weight of the reference convergence points, in results at the very batch size.
+    ``other_recipes``: if a recipe is asked for, largest total weight, in such results, of everything with
+    other hyperparameters, the reference included.
     """
 
     octaves: float = 0.25
@@ -52,7 +54,9 @@ class EpochModel:
     """Model of the closed-division LARS ``results`` that reached the target; other results are ignored."""
 
     def __init__(self, results: Sequence[PublishedResult], weights: Weights = Weights()) -> None:
-        usable = [each for each in results if each.is_closed and each.epochs_to_target and each.global_batch_size]
+        usable = [
+            each for each in results if each.is_closed and each.epochs_to_target and each.global_batch_size
+        ]
         self._weights = weights
         self._recipes = [published.recipe(each) for each in usable]
         self._batch_sizes = np.array([each.global_batch_size for each in usable], dtype=float)
@@ -61,10 +65,13 @@ class EpochModel:
         self._differences = np.append(needed - reference.epochs(self._batch_sizes), _OF_THE_REFERENCE)
 
     def predict(self, global_batch_size: int, recipe: tuple[Any, ...] | None = None) -> Epochs:
-        """Return the epochs at a batch size, with a ``published.recipe`` if one is given, else with the usual ones."""
+        """Return the epochs at a batch size, with a ``published.recipe`` if one is given, else with the usual
+        ones."""
         octaves = np.log2(self._batch_sizes / global_batch_size)
         weights = np.exp(-((octaves / self._weights.octaves) ** 2) / 2)
-        weights = np.append(weights, np.full(len(_OF_THE_REFERENCE), self._weights.reference / len(_OF_THE_REFERENCE)))
+        weights = np.append(
+            weights, np.full(len(_OF_THE_REFERENCE), self._weights.reference / len(_OF_THE_REFERENCE))
+        )
         if recipe is not None:
             others = np.array([each != recipe for each in self._recipes] + [True] * len(_OF_THE_REFERENCE))
             weights[others] *= min(1.0, self._weights.other_recipes / weights[others].sum())
@@ -81,7 +88,8 @@ def mean_epochs(result: PublishedResult) -> float:
 
 
 def _quantile(values: "np.ndarray[Any, Any]", weights: "np.ndarray[Any, Any]", share: float) -> float:
-    """Return the smallest value at which the cumulative weight reaches this share of the total. Shapes (n,)."""
+    """Return the smallest value at which the cumulative weight reaches this share of the total. Shapes
+    (n,)."""
     order = np.argsort(values)
     reached = np.cumsum(weights[order])
     return float(values[order][np.searchsorted(reached, share * reached[-1])])

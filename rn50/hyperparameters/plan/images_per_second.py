@@ -1,11 +1,13 @@
-"""Images per second of an accelerator by its batch size and the number of accelerators, and the minutes that a run takes.
+"""Images per second of an accelerator by its batch size and the number of accelerators, and the minutes that
+a run takes.
 
-A Gaussian process (Rasmussen and Williams, "Gaussian Processes for Machine Learning", algorithm 2.1) over the logarithm of
-published training rates. Its covariance says what results tell about each other. Results of one accelerator share its speed.
-Speed falls with the number of accelerators and rises with the batch in much the same way for all accelerators, less so for
-different ones, and less the more octaves lie between two results. So an accelerator that was published only at 8 is predicted to
-scale as others do, with a wider interval. Systems far slower than their like have little weight, because deviations follow
-Student's t distribution (Jylänki, Vanhatalo and Vehtari, "Robust Gaussian Process Regression with a Student-t Likelihood", 2011),
+A Gaussian process (Rasmussen and Williams, "Gaussian Processes for Machine Learning", algorithm 2.1) over the
+logarithm of published training rates. Its covariance says what results tell about each other. Results of one
+accelerator share its speed. Speed falls with the number of accelerators and rises with the batch in much the
+same way for all accelerators, less so for different ones, and less the more octaves lie between two results.
+So an accelerator that was published only at 8 is predicted to scale as others do, with a wider interval.
+Systems far slower than their like have little weight, because deviations follow Student's t distribution
+(Jylänki, Vanhatalo and Vehtari, "Robust Gaussian Process Regression with a Student-t Likelihood", 2011),
 which is fitted by expectation maximisation.
 """
 
@@ -21,9 +23,11 @@ from rn50.hyperparameters.plan import accelerators as names
 from rn50.results.published import PublishedResult
 
 EVALUATION_SPEED = 1.7
-"""Ratio of evaluation to training images/s: the median of six systems whose published logs time both (1.4 to 2.9)."""
+"""Ratio of evaluation to training images/s: the median of six systems whose published logs time both (1.4 to
+2.9)."""
 START_UP_SECONDS = 2.2
-"""Seconds from ``run_start`` to full speed, and between epochs in all: the median of the same systems (1.2 to 13.5 s)."""
+"""Seconds from ``run_start`` to full speed, and between epochs in all: the median of the same systems (1.2 to
+13.5 s)."""
 
 
 DEGREES_OF_FREEDOM = 4
@@ -36,9 +40,10 @@ _ROUNDS = 10
 class Spread:
     """Standard deviations of the logarithm of images/s; 0.1 is about 10 %.
 
-    ``accelerator``: between accelerators. ``trend``: per octave of batch or of accelerators, as a straight line common to all.
-    ``bends``: deviations from that line common to all, with the length scale ``octaves``. ``own_bends``: the same for one
-    accelerator alone. ``system``: between systems that differ only in their maker. ``measured``: a user's measurement.
+    ``accelerator``: between accelerators. ``trend``: per octave of batch or of accelerators, as a straight
+    line common to all. ``bends``: deviations from that line common to all, with the length scale ``octaves``.
+    ``own_bends``: the same for one accelerator alone. ``system``: between systems that differ only in their
+    maker. ``measured``: a user's measurement.
     """
 
     accelerator: float = 0.7
@@ -52,7 +57,8 @@ class Spread:
 
 @dataclass(frozen=True)
 class Point:
-    """Conditions of a rate that is measured or asked for; ``batch_size`` is per accelerator and need not be whole."""
+    """Conditions of a rate that is measured or asked for; ``batch_size`` is per accelerator and need not be
+    whole."""
 
     accelerator: str
     accelerators: int
@@ -68,8 +74,8 @@ class Rate:
 
 
 class ThroughputModel:
-    """Model of the closed-division LARS ``results`` that state their hardware, and of the rate that the user ``measured`` on the
-    planned system."""
+    """Model of the closed-division LARS ``results`` that state their hardware, and of the rate that the user
+    ``measured`` on the planned system."""
 
     def __init__(
         self,
@@ -77,11 +83,14 @@ class ThroughputModel:
         measured: tuple[Point, float] | None = None,
         spread: Spread = Spread(),
     ) -> None:
-        usable = [(each, rate) for each in results for rate in [training_rate(each)] if rate and each.is_closed]
+        usable = [
+            (each, rate) for each in results for rate in [training_rate(each)] if rate and each.is_closed
+        ]
         points = [point(each) for each, _ in usable] + ([measured[0]] if measured else [])
         rates = np.log([rate for _, rate in usable] + ([measured[1]] if measured else []))
         self._spread = spread
-        # A measured system may differ from its like by any factor; only that the factor is the same everywhere is assumed.
+        # A measured system may differ from its like by any factor; only that the factor is the same
+        # everywhere is assumed.
         self._planned = spread.accelerator if measured else spread.system
         self._mean = float(rates[: len(usable)].mean())
         self._known = _Features.of(points, planned=np.arange(len(points)) >= len(usable))
@@ -91,7 +100,8 @@ class ThroughputModel:
         for _ in range(_ROUNDS):
             self._precision = np.linalg.inv(shared + np.diag(noise))
             self._weights = self._precision @ (rates - self._mean)
-            # Expected squared deviation of a published rate: its squared residual plus the variance of the process there.
+            # Expected squared deviation of a published rate: its squared residual plus the variance of the
+            # process there.
             squared = (noise * self._weights) ** 2 + noise - noise**2 * np.diag(self._precision)
             wider = (DEGREES_OF_FREEDOM + squared / own) / (DEGREES_OF_FREEDOM + 1)
             noise = np.where(self._known.planned, own, own * wider)
@@ -117,15 +127,17 @@ class ThroughputModel:
         near = np.exp(-apart / (2 * s.octaves**2))
         trend = sum(np.multiply.outer(x, y) for x, y in zip(a.octaves, b.octaves, strict=False))
         return np.asarray(
-            s.accelerator**2 * same + s.trend**2 * trend + (s.bends**2 + s.own_bends**2 * same) * near
+            s.accelerator**2 * same
+            + s.trend**2 * trend
+            + (s.bends**2 + s.own_bends**2 * same) * near
             + self._planned**2 * np.multiply.outer(a.planned, b.planned)
-        )  # fmt: skip
+        )
 
 
 @dataclass(frozen=True)
 class _Features:
-    """Features of points. ``octaves`` are those of accelerators above 8 and of the batch per accelerator above 256, where most
-    results are. ``planned`` marks the points of the planned system."""
+    """Features of points. ``octaves`` are those of accelerators above 8 and of the batch per accelerator
+    above 256, where most results are. ``planned`` marks the points of the planned system."""
 
     names: "np.ndarray[Any, Any]"
     octaves: tuple["np.ndarray[Any, Any]", "np.ndarray[Any, Any]"]
@@ -151,23 +163,31 @@ def point(result: PublishedResult) -> Point:
 
 
 def training_rate(result: PublishedResult) -> float | None:
-    """Return images/s per accelerator without evaluations and start-up, which ``images_per_second_per_accelerator`` includes;
-    None if the table lacks a value that this needs."""
-    speed, number, taken = result.images_per_second_per_accelerator, result.accelerators, result.olympic_minutes
+    """Return images/s per accelerator without evaluations and start-up, which
+    ``images_per_second_per_accelerator`` includes; None if the table lacks a value that this needs."""
+    speed, number, taken = (
+        result.images_per_second_per_accelerator,
+        result.accelerators,
+        result.olympic_minutes,
+    )
     if not (speed and number and taken and result.global_batch_size and result.accelerator_model):
         return None
     images = speed * number * 60 * taken
-    count = evaluations(images / rules.TRAIN_SAMPLES, result.first_evaluation_epoch, result.evaluation_interval)
+    count = evaluations(
+        images / rules.TRAIN_SAMPLES, result.first_evaluation_epoch, result.evaluation_interval
+    )
     return _images(images, count) / (number * (60 * taken - START_UP_SECONDS))
 
 
 def evaluations(epochs: float, first: float | None, interval: float | None) -> float:
-    """Return the evaluations of a run of ``epochs``; if the first epoch or the interval is not known, it is the usual 3 or 4."""
+    """Return the evaluations of a run of ``epochs``; if the first epoch or the interval is not known, it is
+    the usual 3 or 4."""
     return max(1.0, 1 + (epochs - (first or 3)) / (interval or rules.EVAL_PERIOD_EPOCHS))
 
 
 def minutes(epochs: float, evaluation_count: float, accelerators: int, images_per_second: float) -> float:
-    """Return the minutes from ``run_start`` to ``run_stop``; ``images_per_second`` is that of one accelerator while training."""
+    """Return the minutes from ``run_start`` to ``run_stop``; ``images_per_second`` is that of one accelerator
+    while training."""
     images = _images(epochs * rules.TRAIN_SAMPLES, evaluation_count)
     return (images / (accelerators * images_per_second) + START_UP_SECONDS) / 60
 

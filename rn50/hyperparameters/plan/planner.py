@@ -1,7 +1,8 @@
-"""Expected minutes to the target of a planned system, from the epochs at its batch size and the images/s of its accelerators.
+"""Expected minutes to the target of a planned system, from the epochs at its batch size and the images/s of
+its accelerators.
 
-``epochs.py`` and ``images_per_second.py`` say how each is predicted; ``benchmarks/predictions.py`` says how far off they are on
-held-out published results.
+``epochs.py`` and ``images_per_second.py`` say how each is predicted; ``benchmarks/predictions.py`` says how
+far off they are on held-out published results.
 """
 
 import math
@@ -29,7 +30,8 @@ EQUAL = 1.005
 
 @dataclass(frozen=True)
 class Prediction:
-    """Expected minutes of a run, ``low`` to ``high`` with ``CONFIDENCE``; ``rate`` is that of each accelerator."""
+    """Expected minutes of a run, ``low`` to ``high`` with ``CONFIDENCE``; ``rate`` is that of each
+    accelerator."""
 
     epochs: Epochs
     evaluations: float
@@ -41,8 +43,8 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Recipe:
-    """Published recipe to borrow from ``source``. ``results`` results published it, with ``runs`` runs in all. ``missed`` of
-    these did not reach the target; the others needed ``epochs`` on average."""
+    """Published recipe to borrow from ``source``. ``results`` results published it, with ``runs`` runs in
+    all. ``missed`` of these did not reach the target; the others needed ``epochs`` on average."""
 
     source: PublishedResult
     results: int
@@ -53,7 +55,8 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Plan:
-    """Plan of a system. ``cautions`` say, a sentence each, where the prediction goes beyond what was published."""
+    """Plan of a system. ``cautions`` say, a sentence each, where the prediction goes beyond what was
+    published."""
 
     accelerator: str
     accelerators: int
@@ -69,7 +72,8 @@ class Plan:
 
 
 class SystemPlanner:
-    """Planner from published ``results``, by default all, and a ``measured`` rate: images/s per accelerator at a point."""
+    """Planner from published ``results``, by default all, and a ``measured`` rate: images/s per accelerator
+    at a point."""
 
     def __init__(
         self,
@@ -78,16 +82,24 @@ class SystemPlanner:
         weights: Weights = Weights(),  # noqa: B008
         spread: Spread = Spread(),  # noqa: B008
     ) -> None:
-        results = [each for each in published.distinct(OPTIMIZER) if each.is_closed] if results is None else results
+        results = (
+            [each for each in published.distinct(OPTIMIZER) if each.is_closed] if results is None else results
+        )
         self.results = [each for each in results if each.epochs_to_target]
         self.throughput = ThroughputModel(results, measured, spread)
         self._epochs = EpochModel(results, weights)
         self._proven = expected_epochs.proven(results)
-        self._points = [images_per_second.point(each) for each in results if images_per_second.training_rate(each)]
+        self._points = [
+            images_per_second.point(each) for each in results if images_per_second.training_rate(each)
+        ]
         self._points += [measured[0]] if measured else []
 
     def predict(
-        self, accelerator: str, accelerators: int, global_batch_size: int, recipe: PublishedResult | None = None
+        self,
+        accelerator: str,
+        accelerators: int,
+        global_batch_size: int,
+        recipe: PublishedResult | None = None,
     ) -> Prediction:
         """Predict a run with the hyperparameters of ``recipe``, or with the usual ones at this batch size."""
         epochs = self._epochs.predict(global_batch_size, published.recipe(recipe) if recipe else None)
@@ -102,23 +114,29 @@ class SystemPlanner:
         return Prediction(epochs, count, rate, minutes, minutes * math.exp(-below), minutes * math.exp(above))
 
     def recipe(self, global_batch_size: int, accelerators: int) -> Recipe:
-        """Return the published recipe that ``rn50 borrow --suggest`` ranks first. Its source is the result with the nearest
-        number of accelerators."""
+        """Return the published recipe that ``rn50 borrow --suggest`` ranks first. Its source is the result
+        with the nearest number of accelerators."""
         best = expected_epochs.rank(self._proven, global_batch_size)[0]
-        source = min(best.results, key=lambda each: abs(math.log2((each.accelerators or math.inf) / accelerators)))
-        return Recipe(source, len(best.results), best.prediction.runs, best.prediction.missed, best.prediction.mean)
+        source = min(
+            best.results, key=lambda each: abs(math.log2((each.accelerators or math.inf) / accelerators))
+        )
+        return Recipe(
+            source, len(best.results), best.prediction.runs, best.prediction.missed, best.prediction.mean
+        )
 
     def plan(self, accelerator: str, accelerators: int, global_batch_size: int, fitting: int = 0) -> Plan:
         """Return the plan at a batch size; ``fitting`` as for ``candidates``.
 
-        Raises:
-            UserError: the batch size is larger than any that reached the target, or smaller than the number of accelerators.
+        Raises: UserError: the batch size is larger than any that reached the target, or smaller than the
+            number of accelerators.
         """
         largest = max(each.global_batch_size or 0 for each in self.results)
         if global_batch_size > largest:
-            raise UserError(f"--global-batch-size {global_batch_size}",
-                            f"the largest with which a published LARS run reached the target is {largest}",
-                            "choose one up to that")
+            raise UserError(
+                f"--global-batch-size {global_batch_size}",
+                f"the largest with which a published LARS run reached the target is {largest}",
+                "choose one up to that",
+            )
         _refuse_idle(accelerators, global_batch_size)
         recipe = self.recipe(global_batch_size, accelerators)
         said = self.predict(accelerator, accelerators, global_batch_size, recipe.source)
@@ -126,8 +144,9 @@ class SystemPlanner:
         return Plan(accelerator, accelerators, global_batch_size, said, recipe, cautions)
 
     def best(self, accelerator: str, accelerators: int) -> Plan:
-        """Return the plan whose interval ends with the fewest minutes, so that a proven batch size goes before one that may be a
-        little faster. Of plans that are ``EQUAL`` it is the one with the most evidence.
+        """Return the plan whose interval ends with the fewest minutes, so that a proven batch size goes
+        before one that may be a little faster. Of plans that are ``EQUAL`` it is the one with the most
+        evidence.
 
         Raises:
             UserError: more accelerators than images in the largest published batch.
@@ -138,32 +157,46 @@ class SystemPlanner:
         return max(equal, key=lambda each: (each.evidence, -each.prediction.high))
 
     def candidates(self, accelerator: str, accelerators: int, fitting: int = 0) -> list[Plan]:
-        """Return plans at the published batch sizes, rounded to a whole number of images per accelerator, and at the most and the
-        fewest images.
+        """Return plans at the published batch sizes, rounded to a whole number of images per accelerator, and
+        at the most and the fewest images.
 
-        The most images are those that were published, or measured, with this accelerator. The fewest are too, except that more
-        accelerators than were published may share the same images, down to the fewest that any accelerator had.
+        The most images are those that were published, or measured, with this accelerator. The fewest are too,
+        except that more accelerators than were published may share the same images, down to the fewest that
+        any accelerator had.
 
-        ``fitting`` is the largest number of images that the memory of one accelerator holds, if it is known. Then the most and
-        the fewest are those of all accelerators, as far as they fit, and the published batch sizes alone are planned if one of
-        them fits. An accelerator that nobody published may be planned so too: only the batch size of its plan means something.
+        ``fitting`` is the largest number of images that the memory of one accelerator holds, if it is known.
+        Then the most and the fewest are those of all accelerators, as far as they fit, and the published
+        batch sizes alone are planned if one of them fits. An accelerator that nobody published may be planned
+        so too: only the batch size of its plan means something.
 
         Raises:
             UserError: more accelerators than images in the largest published batch.
         """
         sizes = {each.global_batch_size or 0 for each in self.results}
         own = self._points if fitting else self._published(accelerator)
-        most = min(math.floor(max(each.batch_size for each in own)), max(sizes) // accelerators, fitting or max(sizes))
+        most = min(
+            math.floor(max(each.batch_size for each in own)),
+            max(sizes) // accelerators,
+            fitting or max(sizes),
+        )
         if most < 1:
-            raise UserError(f"--accelerators {accelerators}", f"more than images in the largest published batch, {max(sizes)}",
-                            "plan fewer")
-        shared_out = min(1.0, max(each.accelerators for each in own) / accelerators) * min(each.batch_size for each in own)
+            raise UserError(
+                f"--accelerators {accelerators}",
+                f"more than images in the largest published batch, {max(sizes)}",
+                "plan fewer",
+            )
+        shared_out = min(1.0, max(each.accelerators for each in own) / accelerators) * min(
+            each.batch_size for each in own
+        )
         fewest = min(most, math.ceil(max(shared_out, min(each.batch_size for each in self._points))))
         batches = {round(size / accelerators) for size in sizes}
         batches = {each for each in batches if fewest <= each <= most}
         if not fitting:
             batches |= {fewest, most}
-        return [self.plan(accelerator, accelerators, batch * accelerators, fitting) for batch in sorted(batches or {most})]
+        return [
+            self.plan(accelerator, accelerators, batch * accelerators, fitting)
+            for batch in sorted(batches or {most})
+        ]
 
     def curve(self, accelerator: str) -> list[Plan]:
         """Return the best plan for each of ``SCALES``."""
@@ -173,53 +206,72 @@ class SystemPlanner:
         """Return the points of an accelerator, of all accelerators if it has none."""
         return [each for each in self._points if each.accelerator == accelerator] or self._points
 
-    def _cautions(self, accelerator: str, accelerators: int, global_batch_size: int, recipe: Recipe, fitting: int) -> list[str]:
+    def _cautions(
+        self, accelerator: str, accelerators: int, global_batch_size: int, recipe: Recipe, fitting: int
+    ) -> list[str]:
         own = self._published(accelerator)
         smallest = min(each.global_batch_size or 0 for each in self.results)
         together = max(each.accelerators for each in own)
         batch, largest = global_batch_size / accelerators, max(each.batch_size for each in own)
         cautions = []
         if global_batch_size < smallest:
-            cautions.append(f"no published result has a global batch below {smallest}: below it epochs are taken for the same")
+            cautions.append(
+                f"no published result has a global batch below {smallest}: below it epochs are taken for "
+                "the same"
+            )
         nearest = recipe.source.global_batch_size or global_batch_size
         if abs(math.log2(nearest / global_batch_size)) > WITHIN_OCTAVES:
             cautions.append(f"the nearest published recipe is far away, at global batch {nearest}")
         if global_batch_size % accelerators:
             down = global_batch_size // accelerators * accelerators
             cautions.append(
-                f"global batch {global_batch_size} is not a whole number of images for each of {accelerators} accelerators; "
-                f"{down} and {down + accelerators} are"
+                f"global batch {global_batch_size} is not a whole number of images for each of "
+                f"{accelerators} accelerators; {down} and {down + accelerators} are"
             )
         if batch > max(largest, fitting):
-            cautions.append(f"{accelerator} was not seen with more than {largest:g} images each; it may not have the memory")
+            cautions.append(
+                f"{accelerator} was not seen with more than {largest:g} images each; it may not have "
+                "the memory"
+            )
         if accelerators > 2 * together:
-            cautions.append(f"beyond {together} together, {accelerator} is taken to scale as the other accelerators do")
+            cautions.append(
+                f"beyond {together} together, {accelerator} is taken to scale as the other accelerators do"
+            )
         return cautions
 
 
 def _refuse_idle(accelerators: int, global_batch_size: int) -> None:
     if global_batch_size < accelerators:
-        raise UserError(f"--global-batch-size {global_batch_size}", f"not an image for each of {accelerators} accelerators",
-                        "choose at least that")
+        raise UserError(
+            f"--global-batch-size {global_batch_size}",
+            f"not an image for each of {accelerators} accelerators",
+            "choose at least that",
+        )
 
 
 def planner_for(
-    accelerator: str | None, images_per_second: float | None, accelerators: int | None, global_batch_size: int | None
+    accelerator: str | None,
+    images_per_second: float | None,
+    accelerators: int | None,
+    global_batch_size: int | None,
 ) -> tuple[SystemPlanner, str]:
     """Return the planner for what the command line was given, and the name of the accelerator.
 
-    Without a name it is the accelerator with the most published results. With a measured rate and no name it is a new one, known
-    only by that rate.
+    Without a name it is the accelerator with the most published results. With a measured rate and no name it
+    is a new one, known only by that rate.
 
-    Raises:
-        UserError: the name is not known or stands for several, or the conditions of a measured rate are missing or impossible.
+    Raises: UserError: the name is not known or stands for several, or the conditions of a measured rate are
+        missing or impossible.
     """
     plain = SystemPlanner()
     known = [each for each in names.known(plain.results) if each in plain.throughput.accelerators]
     if images_per_second is None:
         return plain, names.find(accelerator, known) if accelerator else known[0]
     if not accelerators or not global_batch_size:
-        raise UserError("--images-per-second", "give --accelerators and --global-batch-size too, to say where it was measured")
+        raise UserError(
+            "--images-per-second",
+            "give --accelerators and --global-batch-size too, to say where it was measured",
+        )
     _refuse_idle(accelerators, global_batch_size)
     name = accelerator or "measured accelerator"
     if accelerator:

@@ -47,8 +47,8 @@ class Slot(NamedTuple):
 
 @dataclass(frozen=True)
 class Verdict:
-    """Outcome of the confirmation, in figures and in words. ``stands`` says whether the difference does; ``missed`` counts the
-    runs that did not reach the target."""
+    """Outcome of the confirmation, in figures and in words. ``stands`` says whether the difference does;
+    ``missed`` counts the runs that did not reach the target."""
 
     stands: bool
     difference: Difference | None
@@ -78,8 +78,8 @@ def pair(baseline: Point, winner: Point, runs: int, used: Iterable[int]) -> Pair
 
 
 def baseline_of(start: Point, trials: list[Trial]) -> Point | None:
-    """Return the first configuration that reached the target: the given one if any of its runs did, else that of the first trial
-    that did; None if none did."""
+    """Return the first configuration that reached the target: the given one if any of its runs did, else that
+    of the first trial that did; None if none did."""
     reached = [trial.point for trial in trials if trial.value is not None and trial.value < method.MISSED]
     if start in reached:
         return start
@@ -87,7 +87,8 @@ def baseline_of(start: Point, trials: list[Trial]) -> Point | None:
 
 
 def takes(baseline: float, winner: float, seeds: int, workers: int) -> float:
-    """Return the seconds of a confirmation whose runs take ``baseline`` and ``winner`` seconds, ``workers`` at a time."""
+    """Return the seconds of a confirmation whose runs take ``baseline`` and ``winner`` seconds, ``workers``
+    at a time."""
     busy = [0.0] * workers
     for seconds in (baseline, winner) * seeds:  # in this order; the first free worker makes the next run
         heapq.heapreplace(busy, busy[0] + seconds)
@@ -99,8 +100,9 @@ def slots(folder: pathlib.Path, confirmed: Pair) -> list[tuple[str, int, int, pa
     runs = len(confirmed.seeds[BASELINE])
     return [
         (who, number, confirmed.seeds[who][number], folder / FOLDER / who / f"result_{number}.txt")
-        for number in range(runs) for who in (BASELINE, WINNER)
-    ]  # fmt: skip
+        for number in range(runs)
+        for who in (BASELINE, WINNER)
+    ]
 
 
 def left(folder: pathlib.Path, confirmed: Pair) -> int:
@@ -122,11 +124,16 @@ def next_slot(folder: pathlib.Path, confirmed: Pair) -> Slot | None:
 def verdict(folder: pathlib.Path, confirmed: Pair) -> Verdict:
     """Return what the finished runs show."""
     scores = {who: score.score([folder / FOLDER / who])[0] for who in (BASELINE, WINNER)}
-    epochs = {who: [run.epochs for run in of.runs if run.converged and run.epochs is not None] for who, of in scores.items()}
+    epochs = {
+        who: [run.epochs for run in of.runs if run.converged and run.epochs is not None]
+        for who, of in scores.items()
+    }
     missed = {who: sum(not run.converged for run in of.runs) for who, of in scores.items()}
     if not epochs[BASELINE] or not epochs[WINNER]:
         who = BASELINE if not epochs[BASELINE] else WINNER
-        return Verdict(False, None, missed, scores, f"It does not stand: no run of the {who} reached the target.")
+        return Verdict(
+            False, None, missed, scores, f"It does not stand: no run of the {who} reached the target."
+        )
     found = compare.difference("epochs", epochs[BASELINE], epochs[WINNER], "the baseline", "the winner")
     stands = found.shown and found.difference < 0 and missed[WINNER] <= missed[BASELINE]
     words = "The difference stands" if stands else "The difference does not stand"
@@ -134,7 +141,9 @@ def verdict(folder: pathlib.Path, confirmed: Pair) -> Verdict:
     for who, count in missed.items():
         if count:
             runs = len(scores[who].runs)
-            sentence += f" {count} of {runs} runs of the {who} missed the target; its epochs are those of the others."
+            sentence += (
+                f" {count} of {runs} runs of the {who} missed the target; its epochs are those of the others."
+            )
     if found.shown and found.difference < 0 and not stands:
         sentence += " A winner that misses more often than the baseline is none."
     return Verdict(stands, found, missed, scores, sentence)

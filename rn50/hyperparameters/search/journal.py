@@ -1,7 +1,8 @@
 """State of a search: Optuna's journal, a file in the search's folder that any number of workers append to.
 
-A trial is one run. Its log decides: a trial with a complete log is finished even if its worker was killed before recording that.
-A lock on a file of the trial shows that its worker is alive; the worker shares it with the run.
+A trial is one run. Its log decides: a trial with a complete log is finished even if its worker was killed
+before recording that. A lock on a file of the trial shows that its worker is alive; the worker shares it with
+the run.
 """
 
 import contextlib
@@ -29,7 +30,8 @@ LARGEST = 1e9
 
 
 class Trial(NamedTuple):
-    """A trial as the journal has it. ``state`` is "running", "finished", "stopped" (as hopeless), "interrupted" or "failed"."""
+    """A trial as the journal has it. ``state`` is "running", "finished", "stopped" (as hopeless),
+    "interrupted" or "failed"."""
 
     number: int
     point: Point
@@ -49,7 +51,8 @@ class Journal:
     """The journal of the search in ``folder``."""
 
     def __init__(self, folder: pathlib.Path):
-        """Open the journal, or create it. Raises UserError if the folder cannot be written or the journal there is none."""
+        """Open the journal, or create it. Raises UserError if the folder cannot be written or the journal
+        there is none."""
         self.folder = folder
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         file, remedy = folder / "journal.log", "give another --output"
@@ -63,7 +66,9 @@ class Journal:
                 raise UserError(file, "not the journal of a search", remedy)
         with self.alone():
             try:
-                self._storage = optuna.storages.JournalStorage(JournalFileBackend(str(file), lock_obj=JournalLock(file)))
+                self._storage = optuna.storages.JournalStorage(
+                    JournalFileBackend(str(file), lock_obj=JournalLock(file))
+                )
                 make = optuna.load_study if self._storage.get_all_studies() else optuna.create_study
                 self._study = make(storage=self._storage, study_name=STUDY)
                 self._study_id = self._storage.get_study_id_from_name(STUDY)
@@ -73,7 +78,9 @@ class Journal:
             except OSError as error:
                 raise UserError(file, f"cannot be written ({error.strerror})", remedy) from None
             except Exception as error:  # Optuna raises many types, KeyError and AssertionError among them
-                raise UserError(file, f"not the journal of a search ({type(error).__name__})", remedy) from error
+                raise UserError(
+                    file, f"not the journal of a search ({type(error).__name__})", remedy
+                ) from error
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
@@ -102,13 +109,17 @@ class Journal:
         return [_trial(each) for each in self._study.get_trials(deepcopy=False)]
 
     def begin(self, point: Point, stage: str, seed: int, host: str) -> tuple[int, IO[Any]]:
-        """Add a trial in one record, while ``alone``. It is alive until the stream is closed, here and in every process that has
-        it."""
+        """Add a trial in one record, while ``alone``. It is alive until the stream is closed, here and in
+        every process that has it."""
         parameters = {name: value for name, value in point._asdict().items() if value is not None}
-        distributions: dict[str, BaseDistribution] = {name: FloatDistribution(0, LARGEST) for name in parameters}
+        distributions: dict[str, BaseDistribution] = {
+            name: FloatDistribution(0, LARGEST) for name in parameters
+        }
         facts = {"stage": stage, "seed": seed, "host": host}
         self._study.add_trial(
-            create_trial(state=TrialState.RUNNING, params=parameters, distributions=distributions, user_attrs=facts)
+            create_trial(
+                state=TrialState.RUNNING, params=parameters, distributions=distributions, user_attrs=facts
+            )
         )
         number = self._study.get_trials(deepcopy=False)[-1].number
         held = self._life(number)

@@ -1,4 +1,5 @@
-"""Locks that end with the processes that hold them, however these end, on one machine or over a network file system."""
+"""Locks that end with the processes that hold them, however these end, on one machine or over a network file
+system."""
 
 import fcntl
 import os
@@ -17,7 +18,8 @@ def _without_waiting(name: str, flags: int) -> int:
 
 
 def locked(file: pathlib.Path, wait: bool) -> IO[Any] | None:
-    """Return the file, locked until it is closed in every process that has it; None if others have it and this one does not wait.
+    """Return the file, locked until it is closed in every process that has it; None if others have it and
+    this one does not wait.
 
     Raises UserError if the file cannot be written or the file system has no locks.
     """
@@ -32,14 +34,17 @@ def locked(file: pathlib.Path, wait: bool) -> IO[Any] | None:
         return None
     except OSError as error:
         stream.close()
-        raise UserError(file, f"cannot be locked ({error.strerror})", "give a folder whose file system has locks") from None
+        raise UserError(
+            file, f"cannot be locked ({error.strerror})", "give a folder whose file system has locks"
+        ) from None
     return stream
 
 
 class JournalLock(JournalFileOpenLock):
     """Lock of Optuna's journal. Optuna's own locks are files, which stay behind when a worker is killed.
 
-    Acquiring it cuts off a line that a killed worker left unfinished: with such a line in its middle the journal is unreadable.
+    Acquiring it cuts off a line that a killed worker left unfinished: with such a line in its middle the
+    journal is unreadable.
     """
 
     def __init__(self, journal: pathlib.Path):

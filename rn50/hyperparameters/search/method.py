@@ -1,13 +1,13 @@
 """Method of a search, as a pure function of what the trials so far have shown.
 
-Learning rate comes first, in factors of ten, then in steps of 10 %; then batch size with the learning rate scaled along; then
-warm-up, weight decay and length of the schedule. Every stage starts from the best point so far, tries a step both ways and goes
-on in the better direction while that helps. After the last stage the next pass begins with the steps of 10 %, until a pass finds
-nothing better.
+Learning rate comes first, in factors of ten, then in steps of 10 %; then batch size with the learning rate
+scaled along; then warm-up, weight decay and length of the schedule. Every stage starts from the best point so
+far, tries a step both ways and goes on in the better direction while that helps. After the last stage the
+next pass begins with the steps of 10 %, until a pass finds nothing better.
 
-The runs of a point differ by their seeds, so only the mean of several makes it the new best. A point is ruled out as soon as its
-mean is worse by more than chance explains for so few runs. The same evidence always gives the same plan, so a search can be
-resumed, and several workers need nothing but the evidence in common.
+The runs of a point differ by their seeds, so only the mean of several makes it the new best. A point is ruled
+out as soon as its mean is worse by more than chance explains for so few runs. The same evidence always gives
+the same plan, so a search can be resumed, and several workers need nothing but the evidence in common.
 """
 
 import math
@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 MISSED = 1000.0
-"""Value of a run that missed the target: this plus what its best accuracy lacks to 1. It is worse than any run that reached the
-target, and still comparable."""
+"""Value of a run that missed the target: this plus what its best accuracy lacks to 1. It is worse than any
+run that reached the target, and still comparable."""
 PASSES = 3
 """Most passes, because nothing else ends a series of ever smaller gains."""
 NOISE = 0.1
@@ -50,8 +50,8 @@ class Evidence(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """Stage of a pass. ``step(point, way)`` returns the next point upwards (1) or downwards (-1), None if there is none; ``most``
-    limits the steps in a row."""
+    """Stage of a pass. ``step(point, way)`` returns the next point upwards (1) or downwards (-1), None if
+    there is none; ``most`` limits the steps in a row."""
 
     name: str
     step: Callable[[Point, int], Point | None]
@@ -60,9 +60,9 @@ class Stage(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """Next runs of a search. ``best`` is the best point and ``value`` its mean, None until the first point is decided. ``stage``
-    waits for the points ``wanted``, none at the end of the search. ``most_runs`` is the number of runs to the end if everything
-    helps."""
+    """Next runs of a search. ``best`` is the best point and ``value`` its mean, None until the first point is
+    decided. ``stage`` waits for the points ``wanted``, none at the end of the search. ``most_runs`` is the
+    number of runs to the end if everything helps."""
 
     stage: str
     best: Point | None
@@ -76,7 +76,11 @@ def stages(learning_rate_unit: float = 0) -> list[Stage]:
 
     def rate(value: float) -> float:
         rounded = float(f"{value:.{DIGITS}g}")
-        return round(round(rounded / learning_rate_unit) * learning_rate_unit, 10) if learning_rate_unit else rounded
+        return (
+            round(round(rounded / learning_rate_unit) * learning_rate_unit, 10)
+            if learning_rate_unit
+            else rounded
+        )
 
     def scaled(point: Point, factor: float) -> Point | None:
         learning_rate = rate(point.learning_rate * factor)
@@ -92,7 +96,11 @@ def stages(learning_rate_unit: float = 0) -> list[Stage]:
         return scaled(point._replace(batch_size=batch), 2.0**way)
 
     def warmup(point: Point, way: int) -> Point | None:
-        return point._replace(warmup_epochs=point.warmup_epochs + way) if point.warmup_epochs + way >= 0 else None
+        return (
+            point._replace(warmup_epochs=point.warmup_epochs + way)
+            if point.warmup_epochs + way >= 0
+            else None
+        )
 
     def weight_decay(point: Point, way: int) -> Point | None:
         return point._replace(weight_decay=point.weight_decay * 2.0**way) if point.weight_decay else None
@@ -108,7 +116,8 @@ def stages(learning_rate_unit: float = 0) -> list[Stage]:
 
 
 def _schedule(point: Point, way: int) -> Point | None:
-    """Return the point with a schedule a quarter longer or shorter; a decay with a length of its own is scaled along."""
+    """Return the point with a schedule a quarter longer or shorter; a decay with a length of its own is
+    scaled along."""
     epochs = point.num_epochs + way * max(1, round(point.num_epochs / 4))
     if epochs < 1:
         return None
@@ -117,7 +126,8 @@ def _schedule(point: Point, way: int) -> Point | None:
 
 
 def decided(known: Evidence, best_value: float, repeats: int) -> float | None:
-    """Return the mean of a point's runs once enough are done to compare it with ``best_value``, the best mean; None before."""
+    """Return the mean of a point's runs once enough are done to compare it with ``best_value``, the best
+    mean; None before."""
     runs = len(known.values)
     if known.ruled_out or runs >= repeats or (runs and max(known.values) >= MISSED):
         return known.mean
@@ -132,14 +142,20 @@ def _too_much(best_value: float, runs: int, repeats: int) -> float:
 def limit(known: Evidence, best_value: float, repeats: int) -> float:
     """Return the value from which on the next run of a point rules it out."""
     runs = len(known.values) + 1
-    return math.inf if best_value >= MISSED else _too_much(best_value, runs, repeats) * runs - sum(known.values)
+    return (
+        math.inf if best_value >= MISSED else _too_much(best_value, runs, repeats) * runs - sum(known.values)
+    )
 
 
 def plan(
-    start: Point, evidence: Mapping[Point, Evidence], repeats: int, possible: Callable[[Point], bool] = lambda point: True,
+    start: Point,
+    evidence: Mapping[Point, Evidence],
+    repeats: int,
+    possible: Callable[[Point], bool] = lambda point: True,
     learning_rate_unit: float = 0,
-) -> Plan:  # fmt: skip
-    """Return what to run next, given the evidence; ``repeats`` runs decide a point, and only ``possible`` points are tried."""
+) -> Plan:
+    """Return what to run next, given the evidence; ``repeats`` runs decide a point, and only ``possible``
+    points are tried."""
     order = stages(learning_rate_unit)
     runs = [(2 + stage.most - 1) * repeats for stage in order]
     left = repeats + runs[0] + PASSES * sum(runs[1:])
@@ -150,7 +166,7 @@ def plan(
     walk = _Walk(evidence, repeats, possible, start, value)
     for number in range(PASSES):
         before = walk.best
-        for stage, of_stage in list(zip(order, runs, strict=False))[min(number, 1):]:
+        for stage, of_stage in list(zip(order, runs, strict=False))[min(number, 1) :]:
             waiting = walk.through(stage)
             if waiting:
                 return Plan(stage.name, walk.best, walk.value, tuple(waiting), left)
@@ -173,13 +189,23 @@ class _Walk:
     def through(self, stage: Stage) -> list[Point]:
         """Walk on; return the points that need more runs to be decided, none at the end of the stage.
 
-        One of two directions may be decided as better before the other is decided; the other is then compared with it.
+        One of two directions may be decided as better before the other is decided; the other is then compared
+        with it.
         """
         ways: tuple[int, ...] = (1, -1)
         for _ in range(stage.most):
             steps = [(way, stage.step(self.best, way)) for way in ways]
-            tried = [(way, step) for way, step in steps if step is not None and step != self.best and self.possible(step)]
-            better = [(value, way, step) for way, step in tried for value in [self._verdict(step)] if value is not None]
+            tried = [
+                (way, step)
+                for way, step in steps
+                if step is not None and step != self.best and self.possible(step)
+            ]
+            better = [
+                (value, way, step)
+                for way, step in tried
+                for value in [self._verdict(step)]
+                if value is not None
+            ]
             better = [each for each in better if each[0] < self.value]
             if better:
                 self.value, way, best = min(better)

@@ -1,7 +1,8 @@
 """Value of a run, and the reasons to stop one early.
 
-The value is the number of epochs at which accuracy crosses the target, interpolated linearly between the evaluations before and
-after, because with an evaluation every epoch most points would be equal in whole epochs.
+The value is the number of epochs at which accuracy crosses the target, interpolated linearly between the
+evaluations before and after, because with an evaluation every epoch most points would be equal in whole
+epochs.
 """
 
 from collections.abc import Sequence
@@ -11,7 +12,8 @@ from rn50.hyperparameters.search.method import MISSED
 from rn50.results.parse import Evaluation
 
 PATIENCE_EPOCHS = 4
-"""Epochs before which no run is hopeless: a longer warm-up or a larger learning rate begins more slowly, and catches up."""
+"""Epochs before which no run is hopeless: a longer warm-up or a larger learning rate begins more slowly, and
+catches up."""
 
 
 def epochs_to_target(evaluations: Sequence[Evaluation]) -> float | None:
@@ -19,23 +21,31 @@ def epochs_to_target(evaluations: Sequence[Evaluation]) -> float | None:
     epoch, accuracy = 0.0, 0.0
     for each in evaluations:
         if each.accuracy >= rules.TARGET_ACCURACY:
-            return epoch + (rules.TARGET_ACCURACY - accuracy) / (each.accuracy - accuracy) * (each.epoch - epoch)
+            return epoch + (rules.TARGET_ACCURACY - accuracy) / (each.accuracy - accuracy) * (
+                each.epoch - epoch
+            )
         epoch, accuracy = each.epoch, each.accuracy
     return None
 
 
 def value(evaluations: Sequence[Evaluation]) -> float:
-    """Return the value of a run at its end: epochs to the target, or ``MISSED`` plus what its best accuracy lacks to 1."""
+    """Return the value of a run at its end: epochs to the target, or ``MISSED`` plus what its best accuracy
+    lacks to 1."""
     reached = epochs_to_target(evaluations)
-    return MISSED + 1 - max((each.accuracy for each in evaluations), default=0.0) if reached is None else reached
+    return (
+        MISSED + 1 - max((each.accuracy for each in evaluations), default=0.0) if reached is None else reached
+    )
 
 
-def why_stop(evaluations: Sequence[Evaluation], limit: float, best: Sequence[Sequence[Evaluation]]) -> str | None:
+def why_stop(
+    evaluations: Sequence[Evaluation], limit: float, best: Sequence[Sequence[Evaluation]]
+) -> str | None:
     """Return why a run that has not reached the target cannot matter any more, None as long as it may.
 
-    ``limit`` is the value from which on it puts its point out; ``best`` are the runs of the best point. From half of their length
-    on, a run is hopeless if its accuracy is still below that of each of them at half its epoch. This is a margin, because a
-    median or percentile of all trials would stop every second or fourth run that is just as good.
+    ``limit`` is the value from which on it puts its point out; ``best`` are the runs of the best point. From
+    half of their length on, a run is hopeless if its accuracy is still below that of each of them at half its
+    epoch. This is a margin, because a median or percentile of all trials would stop every second or fourth
+    run that is just as good.
     """
     if not evaluations or epochs_to_target(evaluations) is not None:
         return None

@@ -1,4 +1,5 @@
-"""Progress of a search for people: one line per event, and on a terminal a bar with an upper bound of the time left."""
+"""Progress of a search for people: one line per event, and on a terminal a bar with an upper bound of the
+time left."""
 
 import time
 
@@ -11,14 +12,19 @@ from rn50.terminal import Terminal
 
 
 class Progress:
-    """Progress on standard error. What is left is an upper bound, because the plan depends on what the trials show."""
+    """Progress on standard error. What is left is an upper bound, because the plan depends on what the trials
+    show."""
 
     def __init__(self, minutes: float | None):
         self._console = Terminal(stderr=True)
         self._end = None if minutes is None else time.monotonic() + 60 * minutes
         self._took = 0.0
         self._said = ("", 0)
-        columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.fields[left]}", markup=False))
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TextColumn("{task.fields[left]}", markup=False),
+        )
         # No refresh thread: this process starts others, and forking while another thread runs is unsafe.
         self._bar = Bar(*columns, console=self._console, transient=True, auto_refresh=False)
         self._task = self._bar.add_task("search", total=None, left="")
@@ -70,4 +76,10 @@ class Progress:
 
 
 def _duration(seconds: float) -> str:
-    return f"{seconds / 3600:.1f} h" if seconds >= 5400 else f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
+    return (
+        f"{seconds / 3600:.1f} h"
+        if seconds >= 5400
+        else f"{seconds / 60:.0f} min"
+        if seconds >= 90
+        else f"{seconds:.0f} s"
+    )

@@ -1,4 +1,5 @@
-"""Results of a search: a report for people, plain data for scripts, and the winner as a configuration file."""
+"""Results of a search: a report for people, plain data for scripts, and the winner as a configuration
+file."""
 
 import pathlib
 import re
@@ -26,7 +27,9 @@ class Outcome:
 
     def __init__(self, search: TrialScheduler, arguments: Sequence[str]):
         self.search = search
-        self.command = f"DATADIR={shlex.quote(str(search.subject.data))} rn50 {' '.join(map(shlex.quote, arguments))}"
+        self.command = (
+            f"DATADIR={shlex.quote(str(search.subject.data))} rn50 {' '.join(map(shlex.quote, arguments))}"
+        )
         self.trials = search.journal.trials()
         self.plan = search.plan(self.trials)
         self.pair = search.pair
@@ -57,26 +60,48 @@ class Outcome:
             "sentence": self.sentence,
             "baseline": subject.variables(self.pair.points[BASELINE]) if self.pair else None,
             "winner": subject.variables(self.pair.points[WINNER]) if self.pair else None,
-            "epochs": {BASELINE: d.first, WINNER: d.second, "difference": d.difference, "low": d.low, "high": d.high, "p": d.p,
-                       "reduction": -d.difference / d.first} if d else None,
+            "epochs": {
+                BASELINE: d.first,
+                WINNER: d.second,
+                "difference": d.difference,
+                "low": d.low,
+                "high": d.high,
+                "p": d.p,
+                "reduction": -d.difference / d.first,
+            }
+            if d
+            else None,
             "missed": self.verdict.missed if self.verdict else None,
             "trials": [
-                {"number": each.number, "stage": each.stage, **subject.variables(each.point), "seed": each.seed,
-                 "state": each.state, "value": each.value, "note": each.note}
+                {
+                    "number": each.number,
+                    "stage": each.stage,
+                    **subject.variables(each.point),
+                    "seed": each.seed,
+                    "state": each.state,
+                    "value": each.value,
+                    "note": each.note,
+                }
                 for each in self.trials
             ],
             "report": str(self.search.folder / REPORT),
             "config": str(self.config_file) if self.config_file else None,
-        }  # fmt: skip
+        }
 
     def write(self) -> None:
-        """Write report and configuration, each whole or not at all. A configuration that is there already stays as it is."""
+        """Write report and configuration, each whole or not at all. A configuration that is there already
+        stays as it is."""
         if self.verdict and self.pair:
             name = f"config_{files.path_part(self.search.subject.config.run.system)}.sh"
             self.config_file = self.search.folder / name
             with self.search.journal.alone():  # another call may come to its end at the same time
                 if not self.config_file.exists():
-                    files.write(self.config_file, self._config(self.pair.points[WINNER]), files.NOTHING, "move it away")
+                    files.write(
+                        self.config_file,
+                        self._config(self.pair.points[WINNER]),
+                        files.NOTHING,
+                        "move it away",
+                    )
         files.write(self.search.folder / REPORT, self._markdown(), remedy="give another --output")
 
     def _config(self, winner: Point) -> str:
@@ -90,12 +115,15 @@ class Outcome:
         rows = [
             ("command", "CONFIG_FILE=/path/to/this/file ./run_and_time.sh"),
             ("machine", on.base.machine),
-            ("expected", f"{', '.join(f'{each:g}' for each in sorted(epochs)) or 'no'} epochs in its confirmation, evaluated "
-                         f"after every one"),
+            (
+                "expected",
+                f"{', '.join(f'{each:g}' for each in sorted(epochs)) or 'no'} epochs in its confirmation, "
+                "evaluated after every one",
+            ),
             ("found", f"by `{self.command}`"),
             ("", f"from {on.base.file.name}: {', '.join(subject.changes(winner, on.start))}"),
             ("verdict", said.sentence),
-        ]  # fmt: skip
+        ]
         if on.config.data.train_samples != rules.TRAIN_SAMPLES:
             rows.append(("note", f"found on other data than ImageNet: {rules.NOT_A_RESULT}"))
         text = rewrite.render(on.base, "with hyperparameters that a search found", rows, values)
@@ -115,8 +143,10 @@ class Outcome:
             "\n".join(self._facts(confirmed)),
         ]
         if self.pair:
-            parts += ["## Baseline and winner", self._points({BASELINE: self.pair.points[BASELINE],
-                                                              WINNER: self.pair.points[WINNER]})]
+            parts += [
+                "## Baseline and winner",
+                self._points({BASELINE: self.pair.points[BASELINE], WINNER: self.pair.points[WINNER]}),
+            ]
         elif self.plan.best is not None:
             parts += ["## Best so far", self._points({"configuration": on.start, "best": self.plan.best})]
         if self.verdict:
@@ -133,19 +163,24 @@ class Outcome:
         took = sum(trial.seconds or 0 for trial in self.trials)
         facts = [
             f"- searched on `{on.data}`{_certified(saved)}; confirmed on {data}",
-            f"- {len(self.trials)} trials, {took / 60:.0f} minutes of runs, on {hosts}; {options.workers} at a time in this call",
-            f"- machine: {saved.get('machine', 'not saved')}; {saved.get('system / host_processor_vcpu_count', '?')} CPUs, "
+            f"- {len(self.trials)} trials, {took / 60:.0f} minutes of runs, on {hosts}; {options.workers} "
+            "at a time in this call",
+            f"- machine: {saved.get('machine', 'not saved')}; "
+            f"{saved.get('system / host_processor_vcpu_count', '?')} CPUs, "
             f"{saved.get('system / host_processor_model_name', 'of unknown model')}",
             f"- {self._commits()}; Python {saved.get('python', 'unknown')}, {versions}",
-            f"- runs that decide a point: {options.repeats}; its value is the mean number of epochs at which accuracy crosses "
-            f"{rules.TARGET_ACCURACY}, on a line between evaluations, which are after every epoch (EVAL_OFFSET=0, EVAL_PERIOD=1)",
+            f"- runs that decide a point: {options.repeats}; its value is the mean number of epochs at "
+            f"which accuracy crosses {rules.TARGET_ACCURACY}, on a line between evaluations, which are "
+            "after every epoch (EVAL_OFFSET=0, EVAL_PERIOD=1)",
         ]
         if not on.config.is_imagenet:
             facts.append(f"- {rules.NOT_A_RESULT}")
         departures = on.config.departures
         if departures:
             broken = "; ".join(f"{name}: {rule}" for name, rule in departures.items())
-            facts.append(f"- not by the rules of the closed division, as the configuration was before: {broken}")
+            facts.append(
+                f"- not by the rules of the closed division, as the configuration was before: {broken}"
+            )
         return facts
 
     def _saved(self) -> dict[str, str]:
@@ -153,7 +188,8 @@ class Outcome:
         return conditions.saved(self.search.journal.result_file(finished[0])) if finished else {}
 
     def _commits(self) -> str:
-        """Return the commit of most runs, and the runs of other commits, because a search may take several calls."""
+        """Return the commit of most runs, and the runs of other commits, because a search may take several
+        calls."""
         runs: dict[str, list[str]] = {}
         for name, log in self._logs():
             saved = conditions.saved(log)
@@ -162,7 +198,9 @@ class Outcome:
         if not runs:
             return "commit unknown"
         most, *others = sorted(runs, key=lambda commit: len(runs[commit]), reverse=True)
-        return "; ".join([f"commit {most}", *(f"but {commit} in {', '.join(runs[commit])}" for commit in others)])
+        return "; ".join(
+            [f"commit {most}", *(f"but {commit} in {', '.join(runs[commit])}" for commit in others)]
+        )
 
     def _logs(self) -> Iterator[tuple[str, pathlib.Path]]:
         """Yield the name of each run, and its log."""
@@ -178,7 +216,9 @@ class Outcome:
     def _points(self, points: dict[str, Point]) -> str:
         values = {who: subject.variables(point) for who, point in points.items()}
         names = dict.fromkeys(name for of in values.values() for name in of)
-        return _rows(["variable", *points], [[name, *(of.get(name, "-") for of in values.values())] for name in names])
+        return _rows(
+            ["variable", *points], [[name, *(of.get(name, "-") for of in values.values())] for name in names]
+        )
 
     def _confirmation(self, said: Verdict) -> list[str]:
         samples = self.search.subject.config.data.train_samples
@@ -187,16 +227,30 @@ class Outcome:
             for run in of.runs:
                 epochs = f"{run.epochs:g}" if run.converged else f"missed ({run.epochs or 0:g})"
                 images = f"{run.epochs * samples:,.0f}" if run.converged and run.epochs else "-"
-                rows.append([who, str(run.seed), epochs, images, f"{run.accuracy or 0:.4f}",
-                             f"{run.minutes:.2f}" if run.minutes else "-"])
+                rows.append(
+                    [
+                        who,
+                        str(run.seed),
+                        epochs,
+                        images,
+                        f"{run.accuracy or 0:.4f}",
+                        f"{run.minutes:.2f}" if run.minutes else "-",
+                    ]
+                )
         parts = [_rows(["", "seed", "epochs", "images", "top-1", "minutes"], rows)]
         d = said.difference
         if d:
-            change = f"Mean epochs {d.first:.2f} and {d.second:.2f}: {-d.difference / d.first:+.1%} fewer, images likewise."
+            change = (
+                f"Mean epochs {d.first:.2f} and {d.second:.2f}: {-d.difference / d.first:+.1%} fewer, "
+                "images likewise."
+            )
             parts.append(change.replace("+", ""))
         where = self.search.folder / confirmation.FOLDER
-        parts.append(said.sentence + f" Minutes are of runs that may have shared the machine; `rn50 compare {where / BASELINE} "
-                     f"{where / WINNER}` compares them too.")
+        parts.append(
+            said.sentence
+            + f" Minutes are of runs that may have shared the machine; `rn50 compare {where / BASELINE} "
+            f"{where / WINNER}` compares them too."
+        )
         return parts
 
     def _table(self) -> str:
@@ -208,10 +262,29 @@ class Outcome:
             seen = _evaluations(file)
             top = max((each.accuracy for each in seen), default=0.0)
             changes = subject.in_words(trial.point, self.search.subject.start)
-            value = "-" if trial.value is None else "missed" if trial.value >= method.MISSED else f"{trial.value:.2f}"
+            value = (
+                "-"
+                if trial.value is None
+                else "missed"
+                if trial.value >= method.MISSED
+                else f"{trial.value:.2f}"
+            )
             ended = trial.state + (f": {trial.note}" if trial.note else "")
-            rows.append([str(trial.number), trial.stage, changes, value, str(len(seen)), f"{top:.4f}", ended, str(trial.seed)])
-        return _rows(["", "stage", "values", "epochs to target", "epochs run", "best top-1", "ended", "seed"], rows)
+            rows.append(
+                [
+                    str(trial.number),
+                    trial.stage,
+                    changes,
+                    value,
+                    str(len(seen)),
+                    f"{top:.4f}",
+                    ended,
+                    str(trial.seed),
+                ]
+            )
+        return _rows(
+            ["", "stage", "values", "epochs to target", "epochs run", "best top-1", "ended", "seed"], rows
+        )
 
 
 def _computing(saved: dict[str, str]) -> Iterator[tuple[str, str]]:

@@ -42,7 +42,12 @@ class Search:
 
     def __init__(self, scheduler: TrialScheduler, shares: Sequence[Sequence[int]], progress: Progress):
         """``shares`` are the cores of each run."""
-        self._scheduler, self._journal, self._progress, self._shares = scheduler, scheduler.journal, progress, shares
+        self._scheduler, self._journal, self._progress, self._shares = (
+            scheduler,
+            scheduler.journal,
+            progress,
+            shares,
+        )
         self._jobs: dict[int, _Job] = {}
         self._asked: signal.Signals | None = None
         self._killed = 0
@@ -50,7 +55,8 @@ class Search:
     def run(self) -> None:
         """Search and confirm until nothing is left to run.
 
-        Raises StoppedError on a signal and UserError if a run cannot be made. No run of this call is left then.
+        Raises StoppedError on a signal and UserError if a run cannot be made. No run of this call is left
+        then.
         """
         numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
         if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # nohup ignores it for us
@@ -83,7 +89,9 @@ class Search:
                 task = self._scheduler.next(len(self._jobs))
                 if task is None:
                     return
-                environ = self._scheduler.subject.environment(task.point, task.data, task.seed, task.result_file)
+                environ = self._scheduler.subject.environment(
+                    task.point, task.data, task.seed, task.result_file
+                )
                 self._jobs[share] = _Job(task, Training(environ, task.result_file, cpus, task.held))
                 self._progress.event(f"{task.name}: begins")
 
@@ -93,7 +101,7 @@ class Search:
         for share, job in list(self._jobs.items()):
             seen = job.training.evaluations()
             if job.task.trial is not None:
-                for each in seen[job.seen:]:
+                for each in seen[job.seen :]:
                     self._journal.accuracy(job.task.trial, int(each.epoch), each.accuracy)
             news, job.seen = news or len(seen) > job.seen, len(seen)
             status = job.training.poll()
@@ -122,7 +130,11 @@ class Search:
         if verdict is not None and verdict >= plan.value:
             return "other runs of the same have ruled it out"
         of_best = [trial.number for trial in trials if trial.point == plan.best and trial.state == "finished"]
-        curves = [evaluations(self._journal.result_file(number)) for number in of_best] if plan.value < method.MISSED else []
+        curves = (
+            [evaluations(self._journal.result_file(number)) for number in of_best]
+            if plan.value < method.MISSED
+            else []
+        )
         return objective.why_stop(job.training.evaluations(), method.limit(own, plan.value, repeats), curves)
 
     def _end(self, job: _Job, status: int) -> str:
@@ -157,11 +169,13 @@ class Search:
         self._journal.finish(number, objective.value(job.training.evaluations()))
 
     def _again_or_raise(self, job: _Job, status: int) -> None:
-        """Let a run that was killed from outside begin again, ``MOST_KILLED`` times a call; raise UserError for any other
-        fault."""
+        """Let a run that was killed from outside begin again, ``MOST_KILLED`` times a call; raise UserError
+        for any other fault."""
         self._killed += 1
         if not was_killed(status) or self._killed > MOST_KILLED:
-            raise UserError(job.task.name, f"{job.training.complaint} (what it printed is in {job.training.output})")
+            raise UserError(
+                job.task.name, f"{job.training.complaint} (what it printed is in {job.training.output})"
+            )
 
     def _stop_all(self) -> None:
         for job in self._jobs.values():
@@ -173,7 +187,9 @@ class Search:
                     if job.task.trial is not None and job.training.finished:
                         self._finish(job, job.task.trial)
                     elif job.task.trial is not None:
-                        self._journal.stop(job.task.trial) if job.reason else self._journal.fail(job.task.trial)
+                        self._journal.stop(job.task.trial) if job.reason else self._journal.fail(
+                            job.task.trial
+                        )
                     job.training.release()
             time.sleep(POLL_S / 20)
 
@@ -185,4 +201,7 @@ def _in_words(training: Training) -> str:
     if reached is not None:
         return f"target reached after {seen[-1].epoch:g} epochs ({reached:.2f}), {training.seconds:.0f} s"
     top = max((each.accuracy for each in seen), default=0.0)
-    return f"target {rules.TARGET_ACCURACY} missed after {len(seen)} epochs, top-1 {top:.4f} at best, {training.seconds:.0f} s"
+    return (
+        f"target {rules.TARGET_ACCURACY} missed after {len(seen)} epochs, top-1 {top:.4f} at best, "
+        f"{training.seconds:.0f} s"
+    )

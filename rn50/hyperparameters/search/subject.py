@@ -25,7 +25,8 @@ DECIDE_TOO = ("DGXNGPU", "DGXNNODES", "FRAMEWORK", "DEVICE", "PRECISION")
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
-    """Configuration file, the environment of a run of it, the configuration that results, and the folder of the data."""
+    """Configuration file, the environment of a run of it, the configuration that results, and the folder of
+    the data."""
 
     base: Base
     environ: Mapping[str, str]
@@ -36,7 +37,9 @@ class Subject:
     def start(self) -> Point:
         """Return the point that the configuration is."""
         h = self.config.hyperparameters
-        return Point(h.learning_rate, h.batch_size, h.warmup_epochs, h.weight_decay, h.num_epochs, h.decay_epochs)
+        return Point(
+            h.learning_rate, h.batch_size, h.warmup_epochs, h.weight_decay, h.num_epochs, h.decay_epochs
+        )
 
     @property
     def learning_rate_unit(self) -> float:
@@ -47,17 +50,24 @@ class Subject:
     def identity(self) -> dict[str, Any]:
         """Return what is the same in all calls of one search, on whatever machine."""
         values = self.config.as_environment()
-        deciding = [variable.name for section, _, variable in config_variables() if section in ("hyperparameters", "data")]
+        deciding = [
+            variable.name
+            for section, _, variable in config_variables()
+            if section in ("hyperparameters", "data")
+        ]
         deciding = [name for name in (*deciding, *DECIDE_TOO) if name in values and name not in EACH_RUNS_OWN]
         return {"config": {name: values[name] for name in deciding}, "data": sizes(self.data)}
 
-    def environment(self, point: Point, data: pathlib.Path, seed: int, result_file: pathlib.Path) -> dict[str, str]:
+    def environment(
+        self, point: Point, data: pathlib.Path, seed: int, result_file: pathlib.Path
+    ) -> dict[str, str]:
         """Return the environment of a run of ``point``."""
         own = {"DATADIR": str(data), "SEED": str(seed), "RESULT_FILE": str(result_file), **EVALUATION}
         return {**self.environ, **variables(point), **own}
 
     def possible(self, point: Point) -> bool:
-        """Return whether a point can be run and, in the closed division, departs from no rule that the configuration keeps."""
+        """Return whether a point can be run and, in the closed division, departs from no rule that the
+        configuration keeps."""
         environ = {**self.environ, **variables(point), **EVALUATION}
         if point.decay_epochs is None:
             environ.pop("DECAY_EPOCHS", None)
@@ -71,9 +81,12 @@ class Subject:
 def variables(point: Point) -> dict[str, str]:
     """Return the point under the names of a configuration's variables."""
     values = {
-        "LR": text(point.learning_rate), "BATCHSIZE": str(point.batch_size), "WARMUP_EPOCHS": text(point.warmup_epochs),
-        "WD": text(point.weight_decay), "NUMEPOCHS": str(point.num_epochs),
-    }  # fmt: skip
+        "LR": text(point.learning_rate),
+        "BATCHSIZE": str(point.batch_size),
+        "WARMUP_EPOCHS": text(point.warmup_epochs),
+        "WD": text(point.weight_decay),
+        "NUMEPOCHS": str(point.num_epochs),
+    }
     return values if point.decay_epochs is None else {**values, "DECAY_EPOCHS": text(point.decay_epochs)}
 
 
@@ -89,7 +102,8 @@ def in_words(point: Point, before: Point) -> str:
 
 
 def read(name: str | None, environ: Mapping[str, str]) -> Subject:
-    """Return the configuration ``name``, a file or one of configs/, with the environment that the scripts would give it.
+    """Return the configuration ``name``, a file or one of configs/, with the environment that the scripts
+    would give it.
 
     Raises UserError if it cannot be run or the data are not there.
     """
@@ -111,8 +125,8 @@ def data_folder(folder: pathlib.Path, imagenet: bool = False) -> pathlib.Path:
 
 
 def sizes(folder: pathlib.Path) -> dict[str, int]:
-    """Return the sizes of a data set's files, which identify it without opening a file: a run may have to be the first to do
-    that."""
+    """Return the sizes of a data set's files, which identify it without opening a file: a run may have to be
+    the first to do that."""
     return {name: (folder / name).stat().st_size for name in layout.FILES}
 
 
@@ -122,7 +136,8 @@ def host() -> str:
 
 
 def evaluation_of(base: Mapping[str, str], epochs: int | None) -> dict[str, str]:
-    """Return the configuration's evaluation schedule, shifted to evaluate after ``epochs`` unless that is None."""
+    """Return the configuration's evaluation schedule, shifted to evaluate after ``epochs`` unless that is
+    None."""
     period = int(base["EVAL_PERIOD"])
     offset = int(base["EVAL_OFFSET"]) if epochs is None else (epochs - 1) % period
     return {"EVAL_OFFSET": str(offset), "EVAL_PERIOD": str(period)}

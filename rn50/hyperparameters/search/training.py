@@ -1,4 +1,5 @@
-"""Run of a search: ``rn50 launch`` in a process of its own, on some of the cores, with its growing log read."""
+"""Run of a search: ``rn50 launch`` in a process of its own, on some of the cores, with its growing log
+read."""
 
 import os
 import pathlib
@@ -14,14 +15,18 @@ from rn50.results.parse import Evaluation, read_log
 from rn50.settings.config_file import CONFIGS
 
 BY_FORCE_S = 30
-"""Seconds after which a run that was asked to stop is killed; its own launcher gives the ranks a third of them."""
+"""Seconds after which a run that was asked to stop is killed; its own launcher gives the ranks a third of
+them."""
 COMMAND = (sys.executable, "-m", "rn50", "launch")
 
 
 class Training:
-    """Run from its start on. ``held`` is the lock that shows that it is alive; its process inherits the lock."""
+    """Run from its start on. ``held`` is the lock that shows that it is alive; its process inherits the
+    lock."""
 
-    def __init__(self, environ: Mapping[str, str], result_file: pathlib.Path, cpus: Sequence[int], held: IO[Any]):
+    def __init__(
+        self, environ: Mapping[str, str], result_file: pathlib.Path, cpus: Sequence[int], held: IO[Any]
+    ):
         self.result_file = result_file
         self.output = result_file.with_suffix(".out")
         self.begun = time.monotonic()
@@ -32,9 +37,16 @@ class Training:
         before_it_runs = ask_to_end_with_parent(then=lambda: os.sched_setaffinity(0, cpus))
         with self.output.open("wb") as output:
             self._process = subprocess.Popen(
-                COMMAND, cwd=str(CONFIGS.parent), env=dict(environ), stdin=subprocess.DEVNULL, stdout=output,
-                stderr=subprocess.STDOUT, start_new_session=True, pass_fds=(held.fileno(),), preexec_fn=before_it_runs,
-            )  # fmt: skip
+                COMMAND,
+                cwd=str(CONFIGS.parent),
+                env=dict(environ),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                pass_fds=(held.fileno(),),
+                preexec_fn=before_it_runs,
+            )
 
     def poll(self) -> int | None:
         """Return the exit status, None while it runs; kill it if it does not stop in time."""
@@ -44,7 +56,8 @@ class Training:
         return status
 
     def release(self) -> None:
-        """Release its lock once its outcome is recorded: from then on another worker may take it for abandoned."""
+        """Release its lock once its outcome is recorded: from then on another worker may take it for
+        abandoned."""
         self._held.close()
 
     def stop(self) -> None:
@@ -83,7 +96,7 @@ class Training:
     def complaint(self) -> str:
         """Return the first line in which it says what was wrong."""
         lines = self.output.read_text(encoding="utf-8", errors="replace").splitlines()
-        said = [line[len("rn50: "):] for line in lines if line.startswith("rn50: ")]
+        said = [line[len("rn50: ") :] for line in lines if line.startswith("rn50: ")]
         return said[0] if said else f"exit status {self._process.returncode}, see {self.output}"
 
     @property

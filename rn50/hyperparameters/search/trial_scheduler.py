@@ -1,4 +1,5 @@
-"""Next run of a worker, in agreement with all others of the same search: trials first, the confirmation at the end."""
+"""Next run of a worker, in agreement with all others of the same search: trials first, the confirmation at
+the end."""
 
 import pathlib
 import time
@@ -17,8 +18,8 @@ from rn50.hyperparameters.search.training import evaluations
 
 @dataclass(frozen=True)
 class Options:
-    """Options of a search. ``trials`` and ``minutes`` limit the search, not the confirmation. ``repeats`` runs decide a point,
-    ``seeds`` runs confirm it, on the data of ``confirm_data`` if those are others."""
+    """Options of a search. ``trials`` and ``minutes`` limit the search, not the confirmation. ``repeats``
+    runs decide a point, ``seeds`` runs confirm it, on the data of ``confirm_data`` if those are others."""
 
     workers: int
     trials: int | None
@@ -41,10 +42,12 @@ class Task(NamedTuple):
 
 
 class TrialScheduler:
-    """Scheduler of the trials and the confirmation of one search, whose workers each have one of their own and agree."""
+    """Scheduler of the trials and the confirmation of one search, whose workers each have one of their own
+    and agree."""
 
     def __init__(self, on: Subject, folder: pathlib.Path, options: Options, progress: Progress):
-        """Open the search in ``folder``. Raises UserError if the folder cannot be written or holds another search."""
+        """Open the search in ``folder``. Raises UserError if the folder cannot be written or holds another
+        search."""
         self.subject, self.folder, self.options = on, folder.resolve(), options
         self.journal = Journal(self.folder)
         self.ended = False
@@ -54,9 +57,14 @@ class TrialScheduler:
         self._agree()
 
     def _agree(self) -> None:
-        """Raise UserError unless all calls in one folder are of one search; the first call records what it is of."""
+        """Raise UserError unless all calls in one folder are of one search; the first call records what it is
+        of."""
         confirm = subject.sizes(self.options.confirm_data) if self.options.confirm_data else None
-        chosen = {"--repeats": self.options.repeats, "--seeds-to-confirm": self.options.seeds, "--confirm-data": confirm}
+        chosen = {
+            "--repeats": self.options.repeats,
+            "--seeds-to-confirm": self.options.seeds,
+            "--confirm-data": confirm,
+        }
         own = {**self.subject.identity, "options": chosen}
         with self.journal.alone():
             there = self.journal.said("search")
@@ -66,17 +74,23 @@ class TrialScheduler:
         for what, of in (("configuration", "config"), ("data", "data"), ("options", "options")):
             differs = [name for name in {**there[of], **own[of]} if there[of].get(name) != own[of].get(name)]
             if differs:
-                raise UserError(self.folder, f"holds a search with other {what} ({', '.join(differs)})",
-                                "give another --output, or the same command as there")
+                raise UserError(
+                    self.folder,
+                    f"holds a search with other {what} ({', '.join(differs)})",
+                    "give another --output, or the same command as there",
+                )
 
     def next(self, in_hand: int) -> Task | None:
-        """Return a run for a worker that has ``in_hand`` others; None if there is none now, or the search has ``ended``."""
+        """Return a run for a worker that has ``in_hand`` others; None if there is none now, or the search has
+        ``ended``."""
         with self.journal.alone():
             self._recover()
             if self.pair is None:
                 trials = self.journal.trials()
                 plan = self.plan(trials)
-                self._progress.state(trials, plan, self._left(trials, plan), self.options.workers, self.options.seeds)
+                self._progress.state(
+                    trials, plan, self._left(trials, plan), self.options.workers, self.options.seeds
+                )
                 over = self._over(trials, plan)
                 point = None if over else self._choose(plan, trials)
                 if point is not None:
@@ -102,24 +116,29 @@ class TrialScheduler:
     def plan(self, trials: list[Trial]) -> Plan:
         """Return the method's plan for the trials."""
         on = self.subject
-        return method.plan(on.start, evidence(trials), self.options.repeats, on.possible, on.learning_rate_unit)
+        return method.plan(
+            on.start, evidence(trials), self.options.repeats, on.possible, on.learning_rate_unit
+        )
 
     def _choose(self, plan: Plan, trials: list[Trial]) -> Point | None:
-        """Return the point that needs a run most, a first run before a second one; None if enough are in hand."""
+        """Return the point that needs a run most, a first run before a second one; None if enough are in
+        hand."""
         known = evidence(trials)
 
         def rank(point: Point) -> tuple[bool, int, int]:
             ended = len(known.get(point, Evidence()).values)
             running = sum(trial.state == "running" and trial.point == point for trial in trials)
-            # A point whose first run is still going comes last: that run may rule it out and make a second one useless.
-            # Among points with as many runs, more finished ones come first: a hopeless one may be ruled out before its next run.
+            # A point whose first run is still going comes last: that run may rule it out and make a second
+            # one useless. Among points with as many runs, more finished ones come first: a hopeless one may
+            # be ruled out before its next run.
             return running > 0 and not ended, ended + running, -ended
 
         wanted = [point for point in plan.wanted if rank(point)[1] < self.options.repeats]
         return min(wanted, key=rank) if wanted else None
 
     def _over(self, trials: list[Trial], plan: Plan) -> bool:
-        """Return whether no trial begins any more. One call's answer holds for all, or the confirmation would wait for others."""
+        """Return whether no trial begins any more. One call's answer holds for all, or the confirmation would
+        wait for others."""
         if not self.journal.said("over") and (not self._left(trials, plan) or self._late(trials, plan)):
             self.journal.say("over", True)
         return bool(self.journal.said("over"))
@@ -127,7 +146,11 @@ class TrialScheduler:
     def _left(self, trials: list[Trial], plan: Plan) -> int:
         """Return how many trials may still begin, at most."""
         counted = sum(trial.state in ("finished", "stopped", "running") for trial in trials)
-        return plan.most_runs if self.options.trials is None else min(plan.most_runs, max(0, self.options.trials - counted))
+        return (
+            plan.most_runs
+            if self.options.trials is None
+            else min(plan.most_runs, max(0, self.options.trials - counted))
+        )
 
     def _late(self, trials: list[Trial], plan: Plan) -> bool:
         """Return whether one more trial would leave too little time for the confirmation."""
@@ -138,14 +161,16 @@ class TrialScheduler:
         if self.options.minutes is None or not took:
             return False
         baseline = confirmation.baseline_of(self.subject.start, trials)
-        # Until a point is better than the baseline, the winner is taken to be as quick as the quickest run so far.
+        # Until a point is better than the baseline, the winner is taken to be as quick as the quickest run so
+        # far.
         winner = took[plan.best] if plan.best in took and plan.best != baseline else min(took.values())
         slower = took[baseline] if baseline in took else max(took.values())
         needed = winner + confirmation.takes(slower, winner, self.options.seeds, self.options.workers)
         return time.monotonic() - self._begun + needed > 60 * self.options.minutes
 
     def _freeze(self, trials: list[Trial], plan: Plan) -> None:
-        """Draw the seeds of the confirmation. If there is nothing to confirm, a call with a larger budget may go on."""
+        """Draw the seeds of the confirmation. If there is nothing to confirm, a call with a larger budget may
+        go on."""
         baseline = confirmation.baseline_of(self.subject.start, trials)
         if baseline is None or plan.best is None or plan.best == baseline:
             self.journal.say("over", False)
@@ -169,8 +194,8 @@ class TrialScheduler:
         return Task(name, pair.points[slot.who], data, slot.seed, slot.result_file, slot.held, None)
 
     def _recover(self) -> None:
-        """Settle what killed workers left: a trial with a complete log is finished, one with a note stopped, another begins
-        again."""
+        """Settle what killed workers left: a trial with a complete log is finished, one with a note stopped,
+        another begins again."""
         for trial in self.journal.abandoned():
             file = self.journal.result_file(trial.number)
             if file.exists():

@@ -23,8 +23,8 @@ WAITING, RUNNING, STOPPED, ENDED = "waiting", "running", "stopped", "ended"
 
 @dataclass(frozen=True)
 class RunState:
-    """One run, counted from 1. ``state`` is "waiting" before it has a log, "running" while that grows, "stopped" where it was
-    ended early, and "ended"."""
+    """One run, counted from 1. ``state`` is "waiting" before it has a log, "running" while that grows,
+    "stopped" where it was ended early, and "ended"."""
 
     number: int
     state: str = WAITING
@@ -76,8 +76,8 @@ class RunState:
 class Campaign:
     """The runs whose logs are in ``results``; the fields after ``runs`` are empty before a run has begun.
 
-    ``expected`` is what the configuration says of a run. ``curve`` maps an epoch to the lowest and highest top-1 of earlier runs.
-    ``evaluated`` are the epochs after which a run may end.
+    ``expected`` is what the configuration says of a run. ``curve`` maps an epoch to the lowest and highest
+    top-1 of earlier runs. ``evaluated`` are the epochs after which a run may end.
     """
 
     results: pathlib.Path
@@ -104,20 +104,27 @@ class Campaign:
 
     @property
     def last_epoch(self) -> int:
-        """The epoch at which a run probably ends: where the runs before it, or those of the curve, reached the target.
+        """The epoch at which a run probably ends: where the runs before it, or those of the curve, reached
+        the target.
 
         Where nothing is known of that, it is the last one that is evaluated; 0 before a run has begun."""
         reached = [int(run.reached.epoch) for run in self.ended if run.reached]
-        there = [epoch for epoch, top1 in self.curve.items() if statistics.mean(top1) >= rules.TARGET_ACCURACY]
+        there = [
+            epoch for epoch, top1 in self.curve.items() if statistics.mean(top1) >= rules.TARGET_ACCURACY
+        ]
         usual = statistics.median_high(reached) if reached else min(there, default=0)
         run = self.current
-        return next((epoch for epoch in self.evaluated if epoch >= usual > 0 and not (run and run.epoch > epoch)),
-                    self.evaluated[-1] if self.evaluated else 0)
+        return next(
+            (epoch for epoch in self.evaluated if epoch >= usual > 0 and not (run and run.epoch > epoch)),
+            self.evaluated[-1] if self.evaluated else 0,
+        )
 
     def seconds_left(self, epochs: float) -> tuple[float | None, float | None]:
-        """Return the seconds that the current run, after ``epochs`` epochs, and the whole campaign probably take yet; None before
-        an epoch has ended."""
-        times = [run.epoch_seconds for run in (self.current, *reversed(self.ended)) if run and run.epoch_seconds]
+        """Return the seconds that the current run, after ``epochs`` epochs, and the whole campaign probably
+        take yet; None before an epoch has ended."""
+        times = [
+            run.epoch_seconds for run in (self.current, *reversed(self.ended)) if run and run.epoch_seconds
+        ]
         if not times:
             return None, None
         of_run = max(0.0, self.last_epoch - epochs) * times[0] if self.current else 0.0
@@ -138,8 +145,15 @@ def read(results: pathlib.Path, runs: int) -> Campaign:
         return Campaign(results, states)
     system = str(sidecar.section(saved, "run").get("system", ""))
     entries = _header(system, saved)
-    return Campaign(results, states, system, label.of_run(begun[-1], saved), entries.get("expected", ""), header.curve(entries),
-                    _evaluated(sidecar.section(saved, "hyperparameters")))
+    return Campaign(
+        results,
+        states,
+        system,
+        label.of_run(begun[-1], saved),
+        entries.get("expected", ""),
+        header.curve(entries),
+        _evaluated(sidecar.section(saved, "hyperparameters")),
+    )
 
 
 def to_json(campaign: Campaign) -> dict[str, Any]:
@@ -147,15 +161,27 @@ def to_json(campaign: Campaign) -> dict[str, Any]:
     of_run, left = campaign.seconds_left(campaign.current.epoch if campaign.current else 0)
     runs: list[dict[str, Any]] = [
         {
-            "run": run.number, "state": run.state, "epoch": run.epoch, "images_per_second": run.images_per_second,
-            "loss": run.loss, "minutes": run.minutes, "reached_target": bool(run.reached),
+            "run": run.number,
+            "state": run.state,
+            "epoch": run.epoch,
+            "images_per_second": run.images_per_second,
+            "loss": run.loss,
+            "minutes": run.minutes,
+            "reached_target": bool(run.reached),
             "evaluations": [{"epoch": each.epoch, "accuracy": each.accuracy} for each in run.evaluations],
         }
         for run in campaign.runs
-    ]  # fmt: skip
+    ]
     curve = {str(epoch): list(top1) for epoch, top1 in campaign.curve.items()}
-    return {"results": str(campaign.results), "system": campaign.system, "label": campaign.label, "curve": curve, "runs": runs,
-            "seconds_left_of_run": of_run, "seconds_left": left}
+    return {
+        "results": str(campaign.results),
+        "system": campaign.system,
+        "label": campaign.label,
+        "curve": curve,
+        "runs": runs,
+        "seconds_left_of_run": of_run,
+        "seconds_left": left,
+    }
 
 
 def _run(number: int, file: pathlib.Path) -> RunState:
@@ -178,14 +204,20 @@ def _header(system: str, saved: Mapping[str, Any]) -> dict[str, str]:
     if system not in config_file.systems():
         return {}
     there, of_run = assignments.read(file).values, saved.get("variables", {})
-    same = all(there[name] == of_run[name] or _number(there[name]) == _number(of_run[name]) is not None
-               for name in GROUP if name in there and name in of_run)
+    same = all(
+        there[name] == of_run[name] or _number(there[name]) == _number(of_run[name]) is not None
+        for name in GROUP
+        if name in there and name in of_run
+    )
     return header.read(file) if same else {}
 
 
 def _evaluated(h: Mapping[str, Any]) -> tuple[int, ...]:
     values = [h.get(name) for name in ("num_epochs", "eval_offset", "eval_period")]
-    if not all(isinstance(value, int) and (value == 0 or EPOCHS.holds(value)) for value in values) or not values[2]:
+    if (
+        not all(isinstance(value, int) and (value == 0 or EPOCHS.holds(value)) for value in values)
+        or not values[2]
+    ):
         return ()
     return tuple(schedule.evaluation_epochs(*values))  # type: ignore[arg-type]
 

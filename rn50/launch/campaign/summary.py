@@ -1,4 +1,5 @@
-"""The end of a campaign: its runs are checked and scored, the report is written, and five lines say what came out."""
+"""The end of a campaign: its runs are checked and scored, the report is written, and five lines say what came
+out."""
 
 import pathlib
 import shutil
@@ -28,7 +29,8 @@ def so_far(files: Sequence[pathlib.Path]) -> None:
 
 
 def end(files: Sequence[pathlib.Path], system: str) -> Status:
-    """Check and score the runs of a campaign, write the report and print the outcome; return SUCCESS if every check passed.
+    """Check and score the runs of a campaign, write the report and print the outcome; return SUCCESS if every
+    check passed.
 
     Raises UserError if a file is no log.
     """
@@ -57,25 +59,41 @@ def _report(files: Sequence[pathlib.Path], rulesets: Sequence[str]) -> pathlib.P
     return report.write(files, rulesets)
 
 
-def lines(score: SystemScore, checked: Report, page: pathlib.Path | None, system: str) -> list[tuple[str, str]]:
+def lines(
+    score: SystemScore, checked: Report, page: pathlib.Path | None, system: str
+) -> list[tuple[str, str]]:
     """Return the lines that say what came out, as (name, text)."""
     passed = sum(verdict.ok or verdict.file in checked.excused for verdict in checked.verdicts)
     rulesets = ", ".join(dict.fromkeys(verdict.ruleset for verdict in checked.verdicts))
     checks = f"{passed} of {len(checked.verdicts)} passed (rulesets {rulesets})"
     errors = [finding for finding in checked.findings if finding.severity == "error"]
     if errors:
-        checks += f"; {len(errors)} {'error' if len(errors) == 1 else 'errors'} above, of which rn50 check tells more"
+        checks += (
+            f"; {len(errors)} {'error' if len(errors) == 1 else 'errors'} above, of which rn50 check "
+            "tells more"
+        )
     label = score.label or (f"{rules.UNVERIFIED}: {score.unverified}" if score.unverified else "")
-    return [("Score", _score(score)), *([("Label", label)] if label else []), ("Speed", _speed(score)), ("Checks", checks),
-            ("Report", str(page) if page else "not written"), ("Next", _next(score, system))]
+    return [
+        ("Score", _score(score)),
+        *([("Label", label)] if label else []),
+        ("Speed", _speed(score)),
+        ("Checks", checks),
+        ("Report", str(page) if page else "not written"),
+        ("Next", _next(score, system)),
+    ]
 
 
 def _score(score: SystemScore) -> str:
     converged = sum(run.converged for run in score.runs)
     target = f"to {rules.TARGET_ACCURACY:.1%} top-1".replace("%", " %")
     if score.olympic_minutes is not None:
-        valid = "fastest and slowest dropped" if score.valid else f"{scoreboard.NOT_VALID}: {score.reasons[0]}"
-        return f"{score.olympic_minutes:.4f} min {target}   ({converged} of {len(score.runs)} converged; {valid})"
+        valid = (
+            "fastest and slowest dropped" if score.valid else f"{scoreboard.NOT_VALID}: {score.reasons[0]}"
+        )
+        return (
+            f"{score.olympic_minutes:.4f} min {target}   ({converged} of {len(score.runs)} converged; "
+            f"{valid})"
+        )
     mean = f"; mean so far {score.mean_minutes:.4f} min {target}" if score.mean_minutes is not None else ""
     return f"none: {score.reasons[0]}{mean}"
 
@@ -85,7 +103,9 @@ def _speed(score: SystemScore) -> str:
     said = [f"{rate:,.0f} img/s training"] if rate else []
     if score.images_per_second:
         said.append(f"{score.images_per_second:,.0f} img/s end to end")
-    spread = f"; spread of the minutes {score.spread:.1%}".replace("%", " %") if score.spread is not None else ""
+    spread = (
+        f"; spread of the minutes {score.spread:.1%}".replace("%", " %") if score.spread is not None else ""
+    )
     return ", ".join(said) + spread or "not logged"
 
 
@@ -93,7 +113,9 @@ def _next(score: SystemScore, system: str) -> str:
     rn50 = "rn50" if shutil.which("rn50") else ".venv/bin/rn50"
     if len(score.runs) < rules.RUNS:
         others = rules.RUNS - len(score.runs)
-        return f"the same command, with --runs {rules.RUNS} or NEXP={rules.RUNS}, makes the other {others} runs"
+        return (
+            f"the same command, with --runs {rules.RUNS} or NEXP={rules.RUNS}, makes the other {others} runs"
+        )
     if score.label:
         return f"{rn50} bench input {system}    |    docs/borrowing.md"
     return f"{rn50} package {score.runs[0].file.parent} -o submission    |    docs/submission.md"

@@ -14,11 +14,13 @@ from rn50.run.display import Progress
 from rn50.terminal import safe, styled
 
 SILENT_S = 60
-"""Seconds without a new record, beyond four epochs, after which the view says for how long there has been none."""
+"""Seconds without a new record, beyond four epochs, after which the view says for how long there has been
+none."""
 
 
 def render(campaign: Campaign, live: Progress | None) -> RenderableType:
-    """Return the view of a campaign. ``live`` is the progress within the current epoch, where this process is told it."""
+    """Return the view of a campaign. ``live`` is the progress within the current epoch, where this process is
+    told it."""
     run = campaign.current
     parts: list[RenderableType] = [_title(campaign)]
     if run:
@@ -27,7 +29,9 @@ def render(campaign: Campaign, live: Progress | None) -> RenderableType:
         rate = live.images_per_second if live else run.images_per_second
         loss = live.loss if live else run.loss
         numbers = f"{_text(rate, ',.0f')} img/s  loss {_text(loss, '.3f')}"
-        parts.append(_row(f"epoch {epoch}/{campaign.last_epoch or '-'}", campaign.last_epoch, done, numbers, of_run))
+        parts.append(
+            _row(f"epoch {epoch}/{campaign.last_epoch or '-'}", campaign.last_epoch, done, numbers, of_run)
+        )
         share = len(campaign.ended) + (done / campaign.last_epoch if campaign.last_epoch else 0)
         parts.append(_row(f"run {run.number} of {len(campaign.runs)}", len(campaign.runs), share, "", left))
         parts += [Text(safe(line)) for line in _top1(campaign, run)]
@@ -51,13 +55,18 @@ def _row(what: str, total: float, done: float, numbers: str, left: float | None)
     row.add_column(ratio=1)
     row.add_column(no_wrap=True)
     row.add_column(width=13, no_wrap=True, justify="right")
-    row.add_row(what, ProgressBar(total=total or 1, completed=min(done, total)), numbers,
-                "ETA -" if left is None else f"ETA {_duration(left)}")
+    row.add_row(
+        what,
+        ProgressBar(total=total or 1, completed=min(done, total)),
+        numbers,
+        "ETA -" if left is None else f"ETA {_duration(left)}",
+    )
     return row
 
 
 def _position(campaign: Campaign, run: RunState, live: Progress | None) -> tuple[int, float]:
-    """Return the number of the current epoch and the epochs that are done, with the part of the current one."""
+    """Return the number of the current epoch and the epochs that are done, with the part of the current
+    one."""
     if live:
         return live.epoch, live.epoch - 1 + live.share
     if not run.epoch_seconds or not run.log:
@@ -128,7 +137,9 @@ def events(before: Campaign | None, now: Campaign) -> Iterator[str]:
         if run.state == RUNNING and was.state != RUNNING:
             yield f"{of} begins"
         if run.state == RUNNING or was.state == RUNNING:
-            for each in run.evaluations[len(was.evaluations):]:
-                yield f"{of}: top-1 {each.accuracy:.4f} at epoch {each.epoch:g}{_beside(now, int(each.epoch))}"
+            for each in run.evaluations[len(was.evaluations) :]:
+                yield (
+                    f"{of}: top-1 {each.accuracy:.4f} at epoch {each.epoch:g}{_beside(now, int(each.epoch))}"
+                )
         if run.state != was.state and run.state in (ENDED, STOPPED):
             yield f"{of}: {outcome(run)}"

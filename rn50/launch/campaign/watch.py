@@ -1,4 +1,5 @@
-"""``rn50 run`` and ``rn50 watch``: make a campaign, or follow one that is made elsewhere, until it is over."""
+"""``rn50 run`` and ``rn50 watch``: make a campaign, or follow one that is made elsewhere, until it is
+over."""
 
 import contextlib
 import pathlib
@@ -26,11 +27,14 @@ POLL_S = 1.0
 def refuse_missing(results: pathlib.Path) -> None:
     """Raise UserError if there is no such folder."""
     if not results.is_dir():
-        raise UserError(results, "no such folder", "name the results of a campaign, or begin one: rn50 run CONFIG")
+        raise UserError(
+            results, "no such folder", "name the results of a campaign, or begin one: rn50 run CONFIG"
+        )
 
 
 def watch(results: pathlib.Path, runs: int) -> None:
-    """Show the campaign in a folder until all of its runs have ended. Ctrl-C ends the watching and nothing else.
+    """Show the campaign in a folder until all of its runs have ended. Ctrl-C ends the watching and nothing
+    else.
 
     Raises UserError if there is no such folder, or a log cannot be read.
     """
@@ -51,18 +55,26 @@ def watch(results: pathlib.Path, runs: int) -> None:
 
 
 def run(results: pathlib.Path, runs: int, environ: Mapping[str, str], as_json: bool = False) -> int:
-    """Make the campaign of ``runs`` runs that ``environ`` describes, as ``run_experiments.sh`` does; return its exit status.
+    """Make the campaign of ``runs`` runs that ``environ`` describes, as ``run_experiments.sh`` does; return
+    its exit status.
 
-    On a terminal it is one live view below the lines that tell what has happened; elsewhere it prints those lines alone. With
-    ``as_json`` they go to standard error.
+    On a terminal it is one live view below the lines that tell what has happened; elsewhere it prints those
+    lines alone. With ``as_json`` they go to standard error.
     """
     environ = {**environ, "NEXP": str(runs), "RESULTS": str(results)}
     if as_json or not Terminal().live:
-        child = subprocess.Popen([str(SCRIPT)], env=environ, stdout=2 if as_json else None, preexec_fn=ask_to_end_with_parent())
+        child = subprocess.Popen(
+            [str(SCRIPT)], env=environ, stdout=2 if as_json else None, preexec_fn=ask_to_end_with_parent()
+        )
         with _signals_passed_on(child):
             return _status(child.wait())
-    child = subprocess.Popen([str(SCRIPT)], env={**environ, TOLD: "1"}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                             preexec_fn=ask_to_end_with_parent())
+    child = subprocess.Popen(
+        [str(SCRIPT)],
+        env={**environ, TOLD: "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        preexec_fn=ask_to_end_with_parent(),
+    )
     with _signals_passed_on(child):
         _show(child, results, runs)
         return _status(child.wait())
@@ -104,9 +116,12 @@ def _show(child: "subprocess.Popen[bytes]", results: pathlib.Path, runs: int) ->
 
 @contextlib.contextmanager
 def _signals_passed_on(child: "subprocess.Popen[bytes]") -> Iterator["subprocess.Popen[bytes]"]:
-    """Leave Ctrl-C to ``child``, to which the terminal sends it too, and pass SIGTERM and SIGHUP on: it ends the run."""
+    """Leave Ctrl-C to ``child``, to which the terminal sends it too, and pass SIGTERM and SIGHUP on: it ends
+    the run."""
     handlers: dict[int, object] = {signal.SIGINT: lambda *_: None}
-    handlers.update({number: lambda *_: child.send_signal(signal.SIGTERM) for number in (signal.SIGTERM, signal.SIGHUP)})
+    handlers.update(
+        {number: lambda *_: child.send_signal(signal.SIGTERM) for number in (signal.SIGTERM, signal.SIGHUP)}
+    )
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}  # type: ignore[arg-type]
     try:
         yield child

@@ -24,12 +24,21 @@ def write(file: pathlib.Path, found: dict[str, Any], counts: Counts) -> None:
     assert confusion is not None
     templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader(str(pathlib.Path(__file__).parent)),
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     of_class = np.maximum(confusion.sum(axis=1, keepdims=True), 1)
     page = templates.get_template("evaluation.html.j2").render(
-        found=found, mark=files.MARK, version=rn50.__version__, worst=_worst(confusion), confused=_confused(confusion),
-        reliability=plots.reliability([(each.confidence, each.accuracy) for each in counts.bins if each.images]),
+        found=found,
+        mark=files.MARK,
+        version=rn50.__version__,
+        worst=_worst(confusion),
+        confused=_confused(confusion),
+        reliability=plots.reliability(
+            [(each.confidence, each.accuracy) for each in counts.bins if each.images]
+        ),
         confusion=plots.confusion(confusion / of_class),
     )
     files.write(file, page, remedy="give another file with --report")
@@ -46,5 +55,8 @@ def _confused(confusion: np.ndarray) -> list[tuple[int, int, int]]:
     """Return (class, predicted class, images) of the most frequent confusions."""
     wrong = confusion - np.diag(confusion.diagonal())
     order = np.argsort(-wrong, axis=None, kind="stable")[:MOST_NAMED]
-    pairs = [(int(of), int(to), int(wrong[of, to])) for of, to in zip(*np.unravel_index(order, wrong.shape), strict=False)]
+    pairs = [
+        (int(of), int(to), int(wrong[of, to]))
+        for of, to in zip(*np.unravel_index(order, wrong.shape), strict=False)
+    ]
     return [pair for pair in pairs if pair[2]]

@@ -1,4 +1,5 @@
-"""Tell what ran where, and the command that repeats it: from logs, their sidecar files, and the description of the system."""
+"""Tell what ran where, and the command that repeats it: from logs, their sidecar files, and the description
+of the system."""
 
 import datetime
 import re
@@ -20,17 +21,24 @@ _SHORT = 12
 
 @dataclass(frozen=True)
 class Repetition:
-    """How to repeat runs: commands, and the ``configuration`` that they need where no file of ``configs/`` has it."""
+    """How to repeat runs: commands, and the ``configuration`` that they need where no file of ``configs/``
+    has it."""
 
     commands: str
     configuration: str | None
 
 
 def head(runs: Sequence[Run]) -> list[tuple[str, str]]:
-    """Return what ran where as (name, value), without what nothing says. Values that differ between runs stand side by side."""
+    """Return what ran where as (name, value), without what nothing says. Values that differ between runs
+    stand side by side."""
     facts: dict[str, Callable[[Run], str]] = {
-        "framework": _framework, "precision": _precision, "ranks": _ranks, "machine": _machine, "date (UTC)": _date,
-        "commit": lambda run: _short(str(run.saved.get("commit") or "")), "data certificate": _certificate,
+        "framework": _framework,
+        "precision": _precision,
+        "ranks": _ranks,
+        "machine": _machine,
+        "date (UTC)": _date,
+        "commit": lambda run: _short(str(run.saved.get("commit") or "")),
+        "data certificate": _certificate,
     }
     found = {name: list(dict.fromkeys(filter(None, map(read, runs)))) for name, read in facts.items()}
     days = found["date (UTC)"]
@@ -51,7 +59,9 @@ def _framework(run: Run) -> str:
     if traits is None:  # of another checkout
         return str(framework)
     packages = run.saved.get("packages", {})
-    version = next((packages[name] for name in sorted(packages) if re.fullmatch(traits.package, name.lower())), "")
+    version = next(
+        (packages[name] for name in sorted(packages) if re.fullmatch(traits.package, name.lower())), ""
+    )
     return f"{traits.name} {version}".strip()
 
 
@@ -66,7 +76,10 @@ def _ranks(run: Run) -> str:
     if run.accelerators is None:
         return ""
     nodes = settings.get("nodes", 1)
-    each = f"{run.accelerators} {'rank' if run.accelerators == 1 else 'ranks'} on {settings.get('device', 'cpu').upper()}"
+    each = (
+        f"{run.accelerators} {'rank' if run.accelerators == 1 else 'ranks'} on "
+        f"{settings.get('device', 'cpu').upper()}"
+    )
     return each if nodes == 1 else f"{each}, {nodes} nodes"
 
 
@@ -76,12 +89,16 @@ def _machine(run: Run) -> str:
     if accelerator:
         of_each = count or sidecar.section(run.saved, "run").get("ranks_per_node")
         nodes = str(fields.get("number_of_nodes") or "1")
-        return (f"{nodes} nodes of " if nodes != "1" else "") + (f"{of_each} x {accelerator}" if of_each else str(accelerator))
+        return (f"{nodes} nodes of " if nodes != "1" else "") + (
+            f"{of_each} x {accelerator}" if of_each else str(accelerator)
+        )
     processor, cores = fields.get("host_processor_model_name"), fields.get("host_processor_core_count")
     sockets = str(fields.get("host_processors_per_node") or "1")
     if not processor:
         return ""
-    return (f"{sockets} x " if sockets != "1" else "") + str(processor) + (f", {cores} cores" if cores else "")
+    return (
+        (f"{sockets} x " if sockets != "1" else "") + str(processor) + (f", {cores} cores" if cores else "")
+    )
 
 
 def _described(run: Run) -> Mapping[str, Any]:
@@ -103,7 +120,11 @@ def _date(run: Run) -> str:
 def _certificate(run: Run) -> str:
     saved = run.saved.get("data certificate")
     samples = run.log.first("train_samples")
-    found = saved.get("sha256") if isinstance(saved, dict) else samples and samples.metadata.get("certificate_sha256")
+    found = (
+        saved.get("sha256")
+        if isinstance(saved, dict)
+        else samples and samples.metadata.get("certificate_sha256")
+    )
     return _short(found) if isinstance(found, str) else "none" if run.saved else ""
 
 
@@ -113,7 +134,8 @@ def _short(name: str) -> str:
 
 
 def repetition(run: Run) -> Repetition | None:
-    """Return how to repeat a run and the campaign that it is of; None where nothing was saved beside its log."""
+    """Return how to repeat a run and the campaign that it is of; None where nothing was saved beside its
+    log."""
     saved = run.saved
     if not saved.get("variables"):
         return None
@@ -131,13 +153,17 @@ def repetition(run: Run) -> Repetition | None:
     lines = [f"git checkout {commit}"] if commit and not commit.endswith("-dirty") else []
     lines += ["# the campaign, with new seeds:", f"{settings} ./run_experiments.sh"]
     if run.log.seed is not None:
-        lines += ["# its first run alone, with the same seed:", f"{settings} SEED={run.log.seed} ./run_and_time.sh"]
+        lines += [
+            "# its first run alone, with the same seed:",
+            f"{settings} SEED={run.log.seed} ./run_and_time.sh",
+        ]
     return Repetition("\n".join(lines), configuration)
 
 
 def _beside_the_file(system: str, variables: Mapping[str, str]) -> dict[str, str] | None:
-    """Return the environment in which the configuration file of a system gives these variables. None where there is no such file,
-    or its values are others by now, because a file's values win over the environment's."""
+    """Return the environment in which the configuration file of a system gives these variables. None where
+    there is no such file, or its values are others by now, because a file's values win over the
+    environment's."""
     if system not in config_file.systems():
         return None
     of_file = assignments.read(config_file.file_of(system)).values

@@ -1,7 +1,7 @@
 """Draw the plots of the report as SVG for an HTML page.
 
-matplotlib draws in placeholder colours, which are replaced with the page's CSS variables afterwards. So one drawing serves the
-light, the dark and the printed page.
+matplotlib draws in placeholder colours, which are replaced with the page's CSS variables afterwards. So one
+drawing serves the light, the dark and the printed page.
 """
 
 import io
@@ -30,18 +30,33 @@ _COLOURS.update({f"#ab00{i:02x}": f"var(--series-{i})" for i in range(SERIES)})
 _COLOURS.update({f"#ab04{i:02x}": f"var(--part-{i})" for i in range(SERIES)})
 _STYLE = {
     "text.parse_math": False,
-    "svg.fonttype": "none", "svg.hashsalt": "rn50", "font.size": 9, "figure.constrained_layout.use": True,
-    "text.color": _TEXT, "axes.labelcolor": _TEXT, "axes.edgecolor": _GRID, "xtick.color": _GRID, "ytick.color": _GRID,
-    "xtick.labelcolor": _TEXT, "ytick.labelcolor": _TEXT, "grid.color": _GRID, "grid.linewidth": 0.5, "axes.grid": True,
-    "axes.axisbelow": True, "axes.spines.top": False, "axes.spines.right": False, "axes.formatter.useoffset": False,
-    "lines.linewidth": 1.4, "lines.markersize": 4,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "rn50",
+    "font.size": 9,
+    "figure.constrained_layout.use": True,
+    "text.color": _TEXT,
+    "axes.labelcolor": _TEXT,
+    "axes.edgecolor": _GRID,
+    "xtick.color": _GRID,
+    "ytick.color": _GRID,
+    "xtick.labelcolor": _TEXT,
+    "ytick.labelcolor": _TEXT,
+    "grid.color": _GRID,
+    "grid.linewidth": 0.5,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.formatter.useoffset": False,
+    "lines.linewidth": 1.4,
+    "lines.markersize": 4,
 }
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Points (x, y) in the colour of ``series``; a faint curve is dashed, or of hollow marks, and lies behind the others. The
-    point ``accepted`` has a ring around it."""
+    """Points (x, y) in the colour of ``series``; a faint curve is dashed, or of hollow marks, and lies behind
+    the others. The point ``accepted`` has a ring around it."""
 
     points: Sequence[tuple[float, float]]
     series: int = 0
@@ -50,8 +65,8 @@ class Curve:
 
 
 def accuracy(curves: Sequence[Curve], x_label: str) -> str:
-    """Plot top-1 accuracy, given as a fraction, over epochs or minutes, with the target. Evaluations are marks without a line
-    between them: nobody has seen the accuracy in between."""
+    """Plot top-1 accuracy, given as a fraction, over epochs or minutes, with the target. Evaluations are
+    marks without a line between them: nobody has seen the accuracy in between."""
     ends = [max(x for x, _ in curve.points) for curve in curves if curve.points]
 
     def draw(axes: Axes) -> None:
@@ -60,14 +75,25 @@ def accuracy(curves: Sequence[Curve], x_label: str) -> str:
             fill = "none" if curve.faint else colour
             if curve.points:
                 x, y = zip(*_thinned(curve.points), strict=False)
-                axes.plot(x, [100 * each for each in y], MARKERS[curve.series % SERIES], color=colour, markerfacecolor=fill)
+                axes.plot(
+                    x,
+                    [100 * each for each in y],
+                    MARKERS[curve.series % SERIES],
+                    color=colour,
+                    markerfacecolor=fill,
+                )
             if curve.accepted:
                 at, top_1 = curve.accepted
                 axes.plot(at, 100 * top_1, "o", color=colour, markerfacecolor="none", markersize=10)
         axes.axhline(100 * rules.TARGET_ACCURACY, color=_TARGET, linewidth=1)
         axes.annotate(
-            f"target {100 * rules.TARGET_ACCURACY:g} %", (0, 100 * rules.TARGET_ACCURACY), (3, 3), color=_TARGET,
-            xycoords=("axes fraction", "data"), textcoords="offset points", fontsize=8,
+            f"target {100 * rules.TARGET_ACCURACY:g} %",
+            (0, 100 * rules.TARGET_ACCURACY),
+            (3, 3),
+            color=_TARGET,
+            xycoords=("axes fraction", "data"),
+            textcoords="offset points",
+            fontsize=8,
         )
         _scale(axes, ends)
         axes.set_ylim(top=max(axes.get_ylim()[1], 100 * rules.TARGET_ACCURACY + 5))
@@ -84,7 +110,9 @@ def throughput(curves: Iterable[Curve]) -> str:
         axes.set(xlabel="epochs", ylabel="images/s")
         axes.yaxis.set_major_formatter(matplotlib.ticker.StrMethodFormatter("{x:,.0f}"))
         low, high = axes.get_ylim()
-        middle = (low + high) / 2  # the axis covers at least +-10 %, so that 2 % of noise do not look like an outage
+        middle = (
+            low + high
+        ) / 2  # the axis covers at least +-10 %, so that 2 % of noise do not look like an outage
         axes.set_ylim(min(low, 0.9 * middle), max(high, 1.1 * middle))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
@@ -120,7 +148,9 @@ def time_parts(rows: Mapping[str, Mapping[str, float]]) -> str:
         begin = [0.0] * len(rows)
         for part, name in enumerate(next(iter(rows.values()))):
             widths = [row[name] for row in rows.values()]
-            axes.barh([safe(row) for row in rows], widths, left=begin, color=f"#ab04{part % SERIES:02x}", height=0.7)
+            axes.barh(
+                [safe(row) for row in rows], widths, left=begin, color=f"#ab04{part % SERIES:02x}", height=0.7
+            )
             begin = [first + width for first, width in zip(begin, widths, strict=False)]
         axes.invert_yaxis()
         axes.grid(axis="y", visible=False)
@@ -130,13 +160,21 @@ def time_parts(rows: Mapping[str, Mapping[str, float]]) -> str:
 
 
 def minutes(systems: Sequence[Sequence[tuple[float, bool]]], scores: Sequence[float | None]) -> str:
-    """Plot one row per system, numbered from 1: its runs (minutes, True if in the mean) as dots and its score as a line."""
+    """Plot one row per system, numbered from 1: its runs (minutes, True if in the mean) as dots and its score
+    as a line."""
 
     def draw(axes: Axes) -> None:
         for row, runs in enumerate(systems):
             for value, kept in runs:
                 fill = f"#ab00{row % SERIES:02x}" if kept else "none"
-                axes.plot(value, row, "o", markeredgecolor=f"#ab00{row % SERIES:02x}", markerfacecolor=fill, markersize=5)
+                axes.plot(
+                    value,
+                    row,
+                    "o",
+                    markeredgecolor=f"#ab00{row % SERIES:02x}",
+                    markerfacecolor=fill,
+                    markersize=5,
+                )
             score = scores[row]
             if score is not None:
                 axes.plot([score, score], [row - 0.35, row + 0.35], color=_TEXT, linewidth=1.5)
@@ -149,6 +187,7 @@ def minutes(systems: Sequence[Sequence[tuple[float, bool]]], scores: Sequence[fl
 
 def reliability(bins: Sequence[tuple[float, float]]) -> str:
     """Plot accuracy over confidence, the points of ``bins``, and the diagonal on which the two are equal."""
+
     def draw(axes: Axes) -> None:
         axes.plot([0, 1], [0, 1], color=_TARGET, linestyle="--")
         axes.plot(*zip(*bins, strict=False), color="#ab0000", marker=MARKERS[0])
@@ -158,7 +197,9 @@ def reliability(bins: Sequence[tuple[float, float]]) -> str:
 
 
 def confusion(shares: Any) -> str:
-    """Plot the part of each class's images that each class was predicted for, an array (labels, predictions)."""
+    """Plot the part of each class's images that each class was predicted for, an array (labels,
+    predictions)."""
+
     def draw(axes: Axes) -> None:
         axes.imshow(shares, cmap="Blues", vmin=0, vmax=1, interpolation="none")
         axes.grid(False)
@@ -170,7 +211,8 @@ def confusion(shares: Any) -> str:
 
 
 def _scale(axes: Axes, ends: Sequence[float]) -> None:
-    """Start the x axis at 0. Make it logarithmic where one run is over ten times as long as another and would hide it."""
+    """Start the x axis at 0. Make it logarithmic where one run is over ten times as long as another and would
+    hide it."""
     if ends and max(ends) > 10 * min(ends) > 0:
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(matplotlib.ticker.StrMethodFormatter("{x:g}"))
@@ -183,7 +225,13 @@ def _draw(axes: Axes, curves: Iterable[Curve]) -> None:
         style: dict[str, Any] = {"linestyle": "--", "alpha": 0.65, "zorder": 1.8} if curve.faint else {}
         if curve.points:
             x, y = zip(*_thinned(curve.points), strict=False)
-            axes.plot(x, y, color=f"#ab00{curve.series % SERIES:02x}", marker=MARKERS[curve.series % SERIES], **style)
+            axes.plot(
+                x,
+                y,
+                color=f"#ab00{curve.series % SERIES:02x}",
+                marker=MARKERS[curve.series % SERIES],
+                **style,
+            )
 
 
 def _thinned(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
@@ -199,7 +247,9 @@ def _svg(draw: Callable[[Axes], None], label: str, height: float = 2.9) -> str:
         stream = io.StringIO()
         nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # this font may lack characters of a name that the reader's font has
+            warnings.simplefilter(
+                "ignore"
+            )  # this font may lack characters of a name that the reader's font has
             figure.savefig(stream, format="svg", transparent=True, metadata=nothing)
     text = stream.getvalue()
     text = text[text.index("<svg") :]  # no XML prolog or DOCTYPE inside a page

@@ -1,4 +1,5 @@
-"""Table of a result's hyperparameters beside those of the nearest published results and reference convergence points."""
+"""Table of a result's hyperparameters beside those of the nearest published results and reference convergence
+points."""
 
 import dataclasses
 import statistics
@@ -15,8 +16,8 @@ from rn50.results.run import Run
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """Table of hyperparameters; the first of the ``columns`` is ``ours``. ``results`` are the published results nearest in batch
-    size and accelerators."""
+    """Table of hyperparameters; the first of the ``columns`` is ``ours``. ``results`` are the published
+    results nearest in batch size and accelerators."""
 
     ours: recipe.Recipe
     columns: list["Column"]
@@ -26,7 +27,8 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class Row:
-    """Values of one hyperparameter, one per column. ``differs`` is True for those that are known and not ours."""
+    """Values of one hyperparameter, one per column. ``differs`` is True for those that are known and not
+    ours."""
 
     name: str
     values: list[str]
@@ -46,7 +48,8 @@ class Column:
 
 
 def read(runs: Sequence[Run], ruleset: str, accelerators: int | None) -> Hyperparameters:
-    """Return the hyperparameters of the first of ``runs`` and those nearest to it; reference points are those of ``ruleset``."""
+    """Return the hyperparameters of the first of ``runs`` and those nearest to it; reference points are those
+    of ``ruleset``."""
     ruleset = max(ruleset, rules.RCP_RULESETS[0])  # 0.7.0 has no reference points
     reached = [run.log.reached.epoch for run in runs if run.log.reached]
     ours = dataclasses.replace(_ours(runs[0]), epochs=statistics.mean(reached) if reached else None)
@@ -58,13 +61,16 @@ def read(runs: Sequence[Run], ruleset: str, accelerators: int | None) -> Hyperpa
         columns += [_published(group) for group in published.nearest_recipes(ours.batch_size, optimizer)]
         results = published.nearest(ours.batch_size, optimizer, accelerators)
         for point in recipe.reference(ours.batch_size, ruleset):
-            source = "/".join(["rcp", *([ruleset] if ruleset != rules.RULESETS[-1] else []), str(point.batch_size)])
+            source = "/".join(
+                ["rcp", *([ruleset] if ruleset != rules.RULESETS[-1] else []), str(point.batch_size)]
+            )
             columns.append(Column(point.name, source, point, rules.TRAIN_SAMPLES, (0, 0)))
     return Hyperparameters(ours, columns, _rows(columns), results)
 
 
 def _ours(run: Run) -> recipe.Recipe:
-    """Return the recipe of a run. MLPerf has no log key for label smoothing, but our runs save it beside the log."""
+    """Return the recipe of a run. MLPerf has no log key for label smoothing, but our runs save it beside the
+    log."""
     logged = recipe.of_log(run.log)
     saved = finite(sidecar.section(run.saved, "hyperparameters").get("label_smoothing"))
     if logged.values["label_smoothing"] is not None or saved is None:
@@ -105,11 +111,18 @@ def _rows(columns: Sequence[Column]) -> list[Row]:
             epochs = [each.values.decay_epochs(each.train_samples) for each in columns]
             near = [epochs[0] is None or other is None or abs(other - epochs[0]) < 0.05 for other in epochs]
             row = _row(name, [_decay(each) for each in columns])
-            rows.append(dataclasses.replace(row, differs=[not same and it for same, it in zip(near, row.differs, strict=False)]))
+            rows.append(
+                dataclasses.replace(
+                    row, differs=[not same and it for same, it in zip(near, row.differs, strict=False)]
+                )
+            )
         elif any(each.values.values.get(key) is not None for each in columns):
             rows.append(_row(name, [number(each.values.values.get(key)) for each in columns]))
     converged = [f"{each.runs[0]} of {each.runs[1]}" if each.runs[1] else "-" for each in columns]
-    outcomes = (("epochs to target", [number(each.values.epochs) for each in columns]), ("runs that converged", converged))
+    outcomes = (
+        ("epochs to target", [number(each.values.epochs) for each in columns]),
+        ("runs that converged", converged),
+    )
     return [*rows, *(Row(name, values, [False] * len(columns)) for name, values in outcomes)]
 
 
@@ -118,7 +131,10 @@ def _row(name: str, values: list[str]) -> Row:
 
 
 def _decay(column: Column) -> str:
-    epochs, logged = column.values.decay_epochs(column.train_samples), column.values.values.get("learning_rate_decay_steps")
+    epochs, logged = (
+        column.values.decay_epochs(column.train_samples),
+        column.values.values.get("learning_rate_decay_steps"),
+    )
     if epochs is None or logged is None:
         return number(logged)
     return f"{epochs:.3g} epochs" + (f" ({logged:,g} steps)" if epochs != logged else "")

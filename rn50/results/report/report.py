@@ -35,7 +35,8 @@ _GLYPHS = "●■▲◆▼✚✖★"
 
 @dataclass(frozen=True)
 class _Run:
-    """A run with everything read from its log; ``verdict`` says whether it counts in the score, and why not."""
+    """A run with everything read from its log; ``verdict`` says whether it counts in the score, and why
+    not."""
 
     score: RunScore
     read: running.Run
@@ -47,10 +48,13 @@ class _Run:
     times: timing.RunTimes | None
 
     def accuracy(self, over: str, series: int | None = None) -> plots.Curve:
-        """Return the evaluations over a field of ``timing.AccuracyPoint``, with a ring around the accepted one."""
+        """Return the evaluations over a field of ``timing.AccuracyPoint``, with a ring around the accepted
+        one."""
         points = [(getattr(point, over), point.accuracy) for point in self.points]
         accepted = next((point for point in points if point[1] >= rules.TARGET_ACCURACY), None)
-        return plots.Curve(points, self.series if series is None else series, self.faint and series is None, accepted)
+        return plots.Curve(
+            points, self.series if series is None else series, self.faint and series is None, accepted
+        )
 
     @property
     def faint(self) -> bool:
@@ -62,12 +66,14 @@ Progress = Callable[[int, int], None]
 
 
 def write(
-    paths: Sequence[pathlib.Path], rulesets: Sequence[str], output: pathlib.Path | None = None,
+    paths: Sequence[pathlib.Path],
+    rulesets: Sequence[str],
+    output: pathlib.Path | None = None,
     progress: Progress = lambda done, total: None,
-) -> pathlib.Path:  # fmt: skip
-    """Write the report of all results that ``paths`` mean and return its path: ``output``, or ``report.html`` in the folder of
-    the result, or in the current folder where there are several. Without ``rulesets`` no official checker runs, and the page says
-    that they run at the end of the campaign.
+) -> pathlib.Path:
+    """Write the report of all results that ``paths`` mean and return its path: ``output``, or ``report.html``
+    in the folder of the result, or in the current folder where there are several. Without ``rulesets`` no
+    official checker runs, and the page says that they run at the end of the campaign.
 
     Raises:
         UserError: as in ``score.score`` and ``compliance.check``, or the report cannot be written.
@@ -82,14 +88,19 @@ def write(
 
 
 def render(
-    systems: Sequence[SystemScore], rulesets: Sequence[str], progress: Progress = lambda done, total: None,
+    systems: Sequence[SystemScore],
+    rulesets: Sequence[str],
+    progress: Progress = lambda done, total: None,
     folder: pathlib.Path = pathlib.Path(),
-) -> str:  # fmt: skip
-    """Return the page for these results, with links to their logs from ``folder``. The official checker runs on the logs under
-    every ruleset."""
+) -> str:
+    """Return the page for these results, with links to their logs from ``folder``. The official checker runs
+    on the logs under every ruleset."""
     templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader(str(pathlib.Path(__file__).parent)),
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     templates.filters["number"] = recipes.number
     templates.filters["link"] = lambda file: _link(file, folder)
@@ -122,8 +133,15 @@ def _system(system: SystemScore, rulesets: Sequence[str], references: str) -> di
     runs = [_run(run, number, system) for number, run in enumerate(system.runs)]
     reads = [run.read for run in runs]
     files = [run.score.file for run in runs]
-    speeds = [plots.Curve(run.throughput.epochs, run.series, run.faint) for run in runs if run.throughput.epochs]
-    losses = [plots.Curve(found, run.series, run.faint) for run in runs for found in [timing.losses(run.read.log)] if found]
+    speeds = [
+        plots.Curve(run.throughput.epochs, run.series, run.faint) for run in runs if run.throughput.epochs
+    ]
+    losses = [
+        plots.Curve(found, run.series, run.faint)
+        for run in runs
+        for found in [timing.losses(run.read.log)]
+        if found
+    ]
     chosen = recipes.read(reads, references, system.accelerators)
     train_samples = reads[0].log.train_samples or rules.TRAIN_SAMPLES
     longest = max((point.epoch for run in runs for point in run.points), default=0)
@@ -144,12 +162,18 @@ def _system(system: SystemScore, rulesets: Sequence[str], references: str) -> di
         "throughputs": _throughputs(system, runs),
         "hyperparameters": chosen,
         "figures": {
-            "epochs": plots.accuracy([run.accuracy("epoch") for run in runs], "epochs") if evaluated else None,
-            "minutes": plots.accuracy([run.accuracy("minutes") for run in runs], "minutes") if evaluated else None,
+            "epochs": plots.accuracy([run.accuracy("epoch") for run in runs], "epochs")
+            if evaluated
+            else None,
+            "minutes": plots.accuracy([run.accuracy("minutes") for run in runs], "minutes")
+            if evaluated
+            else None,
             "loss": plots.loss(losses) if losses else None,
             "throughput": plots.throughput(speeds) if speeds else None,
             "learning_rate": plots.learning_rate([plots.Curve(schedule)]) if schedule else None,
-            "time": plots.time_parts({n: {PARTS[p]: row[p] / 60 for p in used} for n, row in parts.items()}) if used else None,
+            "time": plots.time_parts({n: {PARTS[p]: row[p] / 60 for p in used} for n, row in parts.items()})
+            if used
+            else None,
         },
         "in_blocks": any(run.throughput.in_blocks for run in runs),
         "parts": [(PARTS[part], [row[part] for row in parts.values()]) for part in used],
@@ -169,8 +193,14 @@ def _run(run: RunScore, number: int, system: SystemScore) -> _Run:
     log = read.log
     series = number % plots.SERIES
     return _Run(
-        score=run, read=read, series=series, glyph=_GLYPHS[series], verdict=_became(run, system),
-        points=timing.accuracy_points(log), throughput=timing.throughput(log), times=timing.run_times(log),
+        score=run,
+        read=read,
+        series=series,
+        glyph=_GLYPHS[series],
+        verdict=_became(run, system),
+        points=timing.accuracy_points(log),
+        throughput=timing.throughput(log),
+        times=timing.run_times(log),
     )
 
 
@@ -183,7 +213,9 @@ def _became(run: RunScore, system: SystemScore) -> str:
         return "not in the median set" + ("" if run.converged else ", did not converge")
     if not run.converged:
         return "dropped, did not converge"
-    fastest = min((other.minutes for other in system.runs if other.kept and other.minutes is not None), default=0.0)
+    fastest = min(
+        (other.minutes for other in system.runs if other.kept and other.minutes is not None), default=0.0
+    )
     return "dropped, fastest" if run.minutes is not None and run.minutes <= fastest else "dropped, slowest"
 
 
@@ -192,11 +224,18 @@ def _facts(system: SystemScore, runs: Sequence[_Run]) -> list[tuple[str, str]]:
     epochs = [run.score.epochs for run in runs if run.score.converged and run.score.epochs is not None]
     minutes = [run.score.minutes for run in runs if run.score.converged and run.score.minutes is not None]
     facts = [
-        ("converged", f"{sum(run.score.converged for run in runs)} of {len(runs)} {'run' if len(runs) == 1 else 'runs'}"),
+        (
+            "converged",
+            f"{sum(run.score.converged for run in runs)} of {len(runs)} "
+            f"{'run' if len(runs) == 1 else 'runs'}",
+        ),
         ("epochs to target", _range(f"{each:g}" for each in sorted(epochs))),
         ("minutes", _range(f"{each:.4f}" for each in sorted(minutes))),
         ("global batch", f"{log.global_batch_size:,}" if log.global_batch_size else "-"),
-        ("training / validation images", " / ".join(f"{n:,}" if n else "-" for n in (log.train_samples, log.eval_samples))),
+        (
+            "training / validation images",
+            " / ".join(f"{n:,}" if n else "-" for n in (log.train_samples, log.eval_samples)),
+        ),
         ("organisation", log.org if log.org and log.org != system.label else "-"),
         ("division, status", f"{log.division or '-'}, {log.submission_status or '-'}"),
     ]
@@ -213,12 +252,23 @@ def _throughputs(system: SystemScore, runs: Sequence[_Run]) -> list[tuple[str, f
     accelerators = system.accelerators or origin.gpus(runs[0].read)
     part = "a block of epochs" if any(run.throughput.in_blocks for run in runs) else "an epoch"
     found = [
-        ("training", timing.training_rate([run.read.log for run in runs]),
-         f"Training images over the time of {part}, less the evaluations in it: the median of all but the first of each run."),
-        ("end to end", system.images_per_second,
-         "Training images of the runs in the mean over their whole time on the clock, evaluations and gaps included."),
-        ("per accelerator", system.images_per_second / accelerators if system.images_per_second and accelerators else None,
-         f"End to end, on each of {accelerators} accelerators."),
+        (
+            "training",
+            timing.training_rate([run.read.log for run in runs]),
+            f"Training images over the time of {part}, less the evaluations in it: the median of all but "
+            "the first of each run.",
+        ),
+        (
+            "end to end",
+            system.images_per_second,
+            "Training images of the runs in the mean over their whole time on the clock, evaluations and "
+            "gaps included.",
+        ),
+        (
+            "per accelerator",
+            system.images_per_second / accelerators if system.images_per_second and accelerators else None,
+            f"End to end, on each of {accelerators} accelerators.",
+        ),
     ]
     return [(name, rate, sentence) for name, rate, sentence in found if rate is not None]
 
@@ -235,7 +285,8 @@ def _messages(verdicts: Sequence[compliance.Verdict]) -> list[tuple[str, str, bo
             said.setdefault(message, []).append(verdict)
     return [
         (
-            f"{', '.join(dict.fromkeys(v.file.name for v in by))} ({', '.join(dict.fromkeys(v.ruleset for v in by))})",
+            f"{', '.join(dict.fromkeys(v.file.name for v in by))} "
+            f"({', '.join(dict.fromkeys(v.ruleset for v in by))})",
             message if len(message) <= 600 else f"{message[:600]} ... (whole in rn50 check --json)",
             any(not v.ok for v in by),
         )
@@ -245,17 +296,29 @@ def _messages(verdicts: Sequence[compliance.Verdict]) -> list[tuple[str, str, bo
 
 def _overview(pages: Sequence[dict[str, Any]]) -> dict[str, Any]:
     systems = [page["score"] for page in pages]
-    dots = [[(run.score.minutes, run.score.kept) for run in page["runs"] if run.score.converged] for page in pages]
-    curves = [run.accuracy("minutes", number) for number, page in enumerate(pages) for run in page["runs"] if not run.faint]
+    dots = [
+        [(run.score.minutes, run.score.kept) for run in page["runs"] if run.score.converged] for page in pages
+    ]
+    curves = [
+        run.accuracy("minutes", number)
+        for number, page in enumerate(pages)
+        for run in page["runs"]
+        if not run.faint
+    ]
     comparisons = compare.compare(systems)
     heads = [dict(page["head"]) for page in pages]
     return {
         "names": compare.names(systems),
         "glyphs": [_GLYPHS[number % plots.SERIES] for number in range(len(pages))],
-        "head": [(name, [each.get(name, "-") for each in heads]) for name in dict.fromkeys(itertools.chain(*heads))],
+        "head": [
+            (name, [each.get(name, "-") for each in heads]) for name in dict.fromkeys(itertools.chain(*heads))
+        ],
         "minutes": plots.minutes(dots, [system.olympic_minutes for system in systems]),
         "accuracy": plots.accuracy(curves, "minutes"),
         "comparisons": comparisons,
-        "cautions": [[each for each in comparison.cautions if rules.NOT_A_RESULT not in each] for comparison in comparisons],
+        "cautions": [
+            [each for each in comparison.cautions if rules.NOT_A_RESULT not in each]
+            for comparison in comparisons
+        ],
         "correction": compare.correction(comparisons),
     }

@@ -1,7 +1,8 @@
-"""Check the times of a log: time stamps, their order, the intervals of the run, its end, and a plausible rate.
+"""Check the times of a log: time stamps, their order, the intervals of the run, its end, and a plausible
+rate.
 
-Source: MLPerf Training rules, sections "Run Results" and "Quality measure"; the logging specification of mlperf_logging, in which
-``time_ms`` counts milliseconds since the epoch.
+Source: MLPerf Training rules, sections "Run Results" and "Quality measure"; the logging specification of
+mlperf_logging, in which ``time_ms`` counts milliseconds since the epoch.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,14 +22,25 @@ FASTEST_ACCELERATOR = 7_245
 FASTEST_SYSTEM = 8_985_088
 """Highest published images/s of a system: coreweave_hgxh100_n448_ngc23.04_mxnet, round v3.0."""
 ABSURD = 10
-"""Multiple of the fastest published rate that is refused, because no step from one round to the next was so large."""
-COURSE = ("run_start", "block_start", "epoch_start", "epoch_stop", "eval_start", "eval_accuracy", "eval_stop", "block_stop",
-          "run_stop")
+"""Multiple of the fastest published rate that is refused, because no step from one round to the next was so
+large."""
+COURSE = (
+    "run_start",
+    "block_start",
+    "epoch_start",
+    "epoch_stop",
+    "eval_start",
+    "eval_accuracy",
+    "eval_stop",
+    "block_stop",
+    "run_stop",
+)
 """Keys of the clock events."""
 
 
 def check(run: Run, accelerators: int | None) -> Iterator[Finding]:
-    """Yield every finding on the times of a run; ``accelerators`` is the system's number of them, where known."""
+    """Yield every finding on the times of a run; ``accelerators`` is the system's number of them, where
+    known."""
     log = run.log
     for each in (_stamps, _order, _before, _intervals, _after, _status):
         yield from each(log)
@@ -39,9 +51,15 @@ def _stamps(log: ResultLog) -> Iterator[Finding]:
     odd = [event for event in log.events if not EARLIEST_MS <= event.time_ms <= LATEST_MS]
     if odd:
         severity = ERROR if any(event.key in COURSE for event in odd) else WARNING
-        yield finding(log, odd[0].line, "time stamps are milliseconds since the epoch",
-                      f"time_ms of {odd[0].key} is {odd[0].time_ms:,}, no time from 2018 on ({len(odd)} of {len(log.events)} are "
-                      "none)", "submit the log as mlperf_logging.mllog writes it", severity)
+        yield finding(
+            log,
+            odd[0].line,
+            "time stamps are milliseconds since the epoch",
+            f"time_ms of {odd[0].key} is {odd[0].time_ms:,}, no time from 2018 on ({len(odd)} of "
+            f"{len(log.events)} are none)",
+            "submit the log as mlperf_logging.mllog writes it",
+            severity,
+        )
 
 
 def _order(log: ResultLog) -> Iterator[Finding]:
@@ -51,10 +69,17 @@ def _order(log: ResultLog) -> Iterator[Finding]:
     for found, severity in ((course, ERROR), (late if not course else [], WARNING)):
         if found:
             event, before = found[0]
-            early = f"{event.key} is {(before.time_ms - event.time_ms) / 1000:,.1f} s earlier than {before.key}"
-            yield finding(log, event.line, rule,
-                          f"{early} of line {before.line} ({len(found)} records are earlier than one above them)",
-                          "submit the log as the run wrote it, from one machine's clock", severity)
+            early = (
+                f"{event.key} is {(before.time_ms - event.time_ms) / 1000:,.1f} s earlier than {before.key}"
+            )
+            yield finding(
+                log,
+                event.line,
+                rule,
+                f"{early} of line {before.line} ({len(found)} records are earlier than one above them)",
+                "submit the log as the run wrote it, from one machine's clock",
+                severity,
+            )
 
 
 def _late(events: Sequence[Event]) -> list[tuple[Event, Event]]:
@@ -76,11 +101,23 @@ def _before(log: ResultLog) -> Iterator[Finding]:
     rule = "the clock starts before any part of the system touches the data set"
     trained = log.first_of("block_start", "epoch_start", "eval_start")
     if trained and log.events.index(trained) < log.events.index(start):
-        yield finding(log, trained.line, rule, f"{trained.key} comes before run_start", "start the clock before the first epoch")
+        yield finding(
+            log,
+            trained.line,
+            rule,
+            f"{trained.key} comes before run_start",
+            "start the clock before the first epoch",
+        )
     samples = log.first("train_samples", "eval_samples")
     if samples and samples.line < start.line:
-        yield finding(log, samples.line, rule, f"{samples.key} comes before run_start, as if the data set had been opened",
-                      "open the data set, and log its size, after run_start", WARNING)
+        yield finding(
+            log,
+            samples.line,
+            rule,
+            f"{samples.key} comes before run_start, as if the data set had been opened",
+            "open the data set, and log its size, after run_start",
+            WARNING,
+        )
 
 
 def _intervals(log: ResultLog) -> Iterator[Finding]:
@@ -90,14 +127,20 @@ def _intervals(log: ResultLog) -> Iterator[Finding]:
         for event in log.events:
             if event.key == f"{name}_start":
                 if opened:
-                    yield _interval(log, event, f"{name}_start comes again before a {name}_stop for that of line {opened.line}")
+                    yield _interval(
+                        log,
+                        event,
+                        f"{name}_start comes again before a {name}_stop for that of line {opened.line}",
+                    )
                 opened = event
             elif event.key == f"{name}_stop":
                 if opened is None:
                     yield _interval(log, event, f"{name}_stop has no {name}_start before it")
                 elif number and opened.metadata.get(number) != event.metadata.get(number):
                     began = f"{name}_start of epoch {opened.metadata.get(number)} in line {opened.line}"
-                    yield _interval(log, event, f"{name}_stop of epoch {event.metadata.get(number)} follows {began}")
+                    yield _interval(
+                        log, event, f"{name}_stop of epoch {event.metadata.get(number)} follows {began}"
+                    )
                 opened = None
         if opened and log.status == "success" and name != "epoch":  # a run may stop in the middle of an epoch
             yield _interval(log, opened, f"{name}_start has no {name}_stop")
@@ -107,7 +150,9 @@ def _intervals(log: ResultLog) -> Iterator[Finding]:
             step = _step(before, event)
             if step is not None and (step < 1 or (step > 1 and key == "epoch_start")):
                 last = f"epoch {before.metadata['epoch_num']} in line {before.line}" if before else ""
-                yield _interval(log, event, f"{key} of epoch {event.metadata['epoch_num']} follows that of {last}")
+                yield _interval(
+                    log, event, f"{key} of epoch {event.metadata['epoch_num']} follows that of {last}"
+                )
             before = event
 
 
@@ -118,8 +163,13 @@ def _step(before: Event | None, event: Event) -> float | None:
 
 
 def _interval(log: ResultLog, event: Event, message: str) -> Finding:
-    return finding(log, event.line, "every block, epoch and evaluation starts and stops once, in order", message,
-                   "log each start and each stop once, on rank 0 only, and submit the file as it was written")
+    return finding(
+        log,
+        event.line,
+        "every block, epoch and evaluation starts and stops once, in order",
+        message,
+        "log each start and each stop once, on rank 0 only, and submit the file as it was written",
+    )
 
 
 def _after(log: ResultLog) -> Iterator[Finding]:
@@ -130,10 +180,23 @@ def _after(log: ResultLog) -> Iterator[Finding]:
     after = log.events[log.events.index(stop) + 1 :]
     course = [event for event in after if event.key in COURSE]
     if course:
-        yield finding(log, course[0].line, rule, f"{course[0].key} comes after run_stop ({len(course)} events of the run do)",
-                      "stop the clock when the last evaluation and its block have ended, and log nothing of the run behind it")
+        yield finding(
+            log,
+            course[0].line,
+            rule,
+            f"{course[0].key} comes after run_stop ({len(course)} events of the run do)",
+            "stop the clock when the last evaluation and its block have ended, and log nothing of the run "
+            "behind it",
+        )
     elif after:
-        yield finding(log, after[0].line, rule, f"{after[0].key} comes after run_stop", "log it before the clock stops", WARNING)
+        yield finding(
+            log,
+            after[0].line,
+            rule,
+            f"{after[0].key} comes after run_stop",
+            "log it before the clock stops",
+            WARNING,
+        )
 
 
 def _status(log: ResultLog) -> Iterator[Finding]:
@@ -145,32 +208,69 @@ def _status(log: ResultLog) -> Iterator[Finding]:
     if not isinstance(status, str):
         return  # the format is broken, which another finding reports
     if status == "success" and log.reached is None:
-        yield finding(log, stop.line, rule, f"the status is success, but no evaluation reaches {target}",
-                      "stop with success only after an evaluation at the target; this run did not converge")
+        yield finding(
+            log,
+            stop.line,
+            rule,
+            f"the status is success, but no evaluation reaches {target}",
+            "stop with success only after an evaluation at the target; this run did not converge",
+        )
     elif status == "aborted" and log.reached is not None:
-        yield finding(log, stop.line, rule, f"the status is aborted, but epoch {log.reached.epoch:g} reached {target}",
-                      "stop with success at the first evaluation at the target (>=, not >)")
+        yield finding(
+            log,
+            stop.line,
+            rule,
+            f"the status is aborted, but epoch {log.reached.epoch:g} reached {target}",
+            "stop with success at the first evaluation at the target (>=, not >)",
+        )
     elif status not in ("success", "aborted"):
-        severity = ERROR if log.reached else WARNING  # without an evaluation at the target, the run missed it anyway
-        yield finding(log, stop.line, rule, f"the status of run_stop is {status!r}", "log success or aborted", severity)
-    after = [evaluation for evaluation in log.evaluations if log.reached and evaluation.epoch > log.reached.epoch]
+        severity = (
+            ERROR if log.reached else WARNING
+        )  # without an evaluation at the target, the run missed it anyway
+        yield finding(
+            log, stop.line, rule, f"the status of run_stop is {status!r}", "log success or aborted", severity
+        )
+    after = [
+        evaluation for evaluation in log.evaluations if log.reached and evaluation.epoch > log.reached.epoch
+    ]
     if log.reached and after:
-        yield finding(log, stop.line, "a run stops at its first evaluation at the target",
-                      f"the run goes on to epoch {after[-1].epoch:g} after epoch {log.reached.epoch:g} reached {target}",
-                      "stop the clock at the first evaluation at the target")
+        yield finding(
+            log,
+            stop.line,
+            "a run stops at its first evaluation at the target",
+            f"the run goes on to epoch {after[-1].epoch:g} after epoch {log.reached.epoch:g} reached "
+            f"{target}",
+            "stop the clock at the first evaluation at the target",
+        )
 
 
 def _rate(run: Run, accelerators: int | None) -> Iterator[Finding]:
-    log, rule, remedy = run.log, "a run takes the time that its images need", "submit the log as the run wrote it"
+    log, rule, remedy = (
+        run.log,
+        "a run takes the time that its images need",
+        "submit the log as the run wrote it",
+    )
     stop, epochs = log.first("run_stop"), max((evaluation.epoch for evaluation in log.evaluations), default=0)
     if stop is None or log.minutes is None or not epochs or not log.train_samples:
         return
     if log.minutes == 0:
-        yield finding(log, stop.line, rule, f"{epochs:g} epochs take no time from run_start to run_stop", remedy)
+        yield finding(
+            log, stop.line, rule, f"{epochs:g} epochs take no time from run_start to run_stop", remedy
+        )
         return
-    rate, bound, fastest = epochs * log.train_samples / log.minutes / 60, ABSURD * FASTEST_SYSTEM, "published system"
+    rate, bound, fastest = (
+        epochs * log.train_samples / log.minutes / 60,
+        ABSURD * FASTEST_SYSTEM,
+        "published system",
+    )
     if accelerators and accelerators * FASTEST_ACCELERATOR < FASTEST_SYSTEM:
         bound, fastest = ABSURD * FASTEST_ACCELERATOR * accelerators, f"{accelerators} published accelerators"
     if rate > bound and not run.label:  # labelled runs may have smaller images and networks
-        yield finding(log, stop.line, rule, f"{epochs:g} epochs in {log.minutes * 60:,.1f} s are {rate:,.0f} images/s, more than "
-                      f"{ABSURD} times those of the fastest {fastest}", remedy)
+        yield finding(
+            log,
+            stop.line,
+            rule,
+            f"{epochs:g} epochs in {log.minutes * 60:,.1f} s are {rate:,.0f} images/s, more than "
+            f"{ABSURD} times those of the fastest {fastest}",
+            remedy,
+        )

@@ -1,7 +1,8 @@
 """Run the official compliance checker, ``mlperf_logging.compliance_checker``, on result files.
 
-It runs in a separate process, because it keeps state in its module and configures the root logger. Its verdict is the last line
-it writes, ``SUCCESS`` or ``FAILED``. The exit code is not used, because it is 1 both for a file that failed and for a crash.
+It runs in a separate process, because it keeps state in its module and configures the root logger. Its
+verdict is the last line it writes, ``SUCCESS`` or ``FAILED``. The exit code is not used, because it is 1 both
+for a file that failed and for a crash.
 """
 
 import concurrent.futures
@@ -26,12 +27,14 @@ from rn50.results.result_files import find_result_files
 from rn50.terminal import Terminal, styled
 
 _SEEN: dict[tuple[str, str], tuple[bool, tuple[str, ...]]] = {}
-"""Verdicts and messages by SHA-256 of the records and ruleset: a command that checks and then reports runs each checker once."""
+"""Verdicts and messages by SHA-256 of the records and ruleset: a command that checks and then reports runs
+each checker once."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The checker's verdict on one file under one ruleset; ``messages`` are its reasons or, on a pass, its warnings."""
+    """The checker's verdict on one file under one ruleset; ``messages`` are its reasons or, on a pass, its
+    warnings."""
 
     file: pathlib.Path
     ruleset: str
@@ -39,12 +42,14 @@ class Verdict:
     messages: tuple[str, ...]
 
 
-def check(paths: Sequence[pathlib.Path], rulesets: Sequence[str], count: Callable[[], None] = lambda: None) -> list[Verdict]:
-    """Check every result file that ``paths`` mean under every ruleset, as many at a time as there are processors. ``count`` is
-    called when a check ends.
+def check(
+    paths: Sequence[pathlib.Path], rulesets: Sequence[str], count: Callable[[], None] = lambda: None
+) -> list[Verdict]:
+    """Check every result file that ``paths`` mean under every ruleset, as many at a time as there are
+    processors. ``count`` is called when a check ends.
 
-    Raises:
-        UserError: an unknown ruleset, a path that does not exist or holds no result file, or a file without an MLPerf record.
+    Raises: UserError: an unknown ruleset, a path that does not exist or holds no result file, or a file
+        without an MLPerf record.
     """
     tree.refuse_unknown(rulesets)
     with needed_for("the official checkers"):
@@ -52,7 +57,10 @@ def check(paths: Sequence[pathlib.Path], rulesets: Sequence[str], count: Callabl
     logs = find_result_files(paths)
     for file in logs:
         read_log(file)
-    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool,
+    ):
         copies = {file: pathlib.Path(folder) / f"{number}.txt" for number, file in enumerate(logs)}
         for file, copy in copies.items():
             copy_records(file, copy)
@@ -72,8 +80,8 @@ def _check_file(file: pathlib.Path, copy: pathlib.Path, ruleset: str) -> Verdict
 
 
 def _run_checker(copy: pathlib.Path, ruleset: str) -> tuple[bool, tuple[str, ...]]:
-    # --log_output: else the checker leaves a compliance_checker.log in the current folder. utf8: else, in an ASCII locale,
-    # Python 3.8 mixes encoding errors into the messages.
+    # --log_output: else the checker leaves a compliance_checker.log in the current folder. utf8: else, in an
+    # ASCII locale, Python 3.8 mixes encoding errors into the messages.
     options = ["--usage", "training", "--ruleset", ruleset, "--log_output", os.devnull, "--", str(copy)]
     process = subprocess.run(
         [sys.executable, "-X", "utf8", "-m", "mlperf_logging.compliance_checker", *options],
@@ -99,7 +107,10 @@ def to_json(verdicts: Sequence[Verdict]) -> dict[str, Any]:
     """Return the verdicts as JSON values; ``ok`` is true where every verdict is a pass."""
     return {
         "ok": all(verdict.ok for verdict in verdicts),
-        "verdicts": [{"file": str(v.file), "ruleset": v.ruleset, "ok": v.ok, "messages": list(v.messages)} for v in verdicts],
+        "verdicts": [
+            {"file": str(v.file), "ruleset": v.ruleset, "ok": v.ok, "messages": list(v.messages)}
+            for v in verdicts
+        ],
     }
 
 
@@ -115,5 +126,7 @@ def print_table(verdicts: Sequence[Verdict], console: Terminal) -> None:
         for heading in ("file", *rulesets):
             table.add_column(heading, no_wrap=True)
         for file, of_file in verdicts_of.items():
-            table.add_row(file.name, *(styled("SUCCESS", "green") if v.ok else styled("FAILED", "red") for v in of_file))
+            table.add_row(
+                file.name, *(styled("SUCCESS", "green") if v.ok else styled("FAILED", "red") for v in of_file)
+            )
         console.print(table)

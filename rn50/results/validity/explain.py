@@ -1,4 +1,5 @@
-"""Turn the messages of the official compliance checker into findings: which line, which rule, and what to do."""
+"""Turn the messages of the official compliance checker into findings: which line, which rule, and what to
+do."""
 
 import ast
 import json
@@ -39,12 +40,15 @@ _REMEDIES = {
 
 
 def explain(verdicts: Sequence[Verdict], log: ResultLog) -> list[Finding]:
-    """Return the findings on one file from the checker's verdicts under each ruleset; equal messages become one finding."""
+    """Return the findings on one file from the checker's verdicts under each ruleset; equal messages become
+    one finding."""
     said: dict[tuple[str, Sentence], list[str]] = {}
     for verdict in verdicts:
         sentences = [sentence for message in verdict.messages for sentence in _sentences(message, log)]
         if not verdict.ok and not sentences and not log.findings and not log.crowded_lines and log.reached:
-            sentences.append((None, "the checker refuses the log and does not say why", "run the checker by hand"))
+            sentences.append(
+                (None, "the checker refuses the log and does not say why", "run the checker by hand")
+            )
         for sentence in sentences:
             warning = verdict.ok or sentence[1].endswith(_HARMLESS)
             said.setdefault((WARNING if warning else ERROR, sentence), []).append(verdict.ruleset)
@@ -57,8 +61,14 @@ def explain(verdicts: Sequence[Verdict], log: ResultLog) -> list[Finding]:
 
 def _sentences(message: str, log: ResultLog) -> Iterator[Sentence]:
     required = re.match(r"Required (\S+) occurrence of (.*?)(?: but found (\d+)(.*))?$", message, re.DOTALL)
-    check = re.match(r"CHECK for '(.*?)' failed in line \d+:\n(.*?)\nfailed test: (.*?)\ncurrent context", message, re.DOTALL)
-    crashed = re.match(r"Failed executing (?:CHECK code:\n(.*?)\n|code (.*?) )triggered by line ?:\n(.*)", message, re.DOTALL)
+    check = re.match(
+        r"CHECK for '(.*?)' failed in line \d+:\n(.*?)\nfailed test: (.*?)\ncurrent context",
+        message,
+        re.DOTALL,
+    )
+    crashed = re.match(
+        r"Failed executing (?:CHECK code:\n(.*?)\n|code (.*?) )triggered by line ?:\n(.*)", message, re.DOTALL
+    )
     if message.startswith("Found parsing errors:"):
         return
     if message == "Log lines had parsing errors.":
@@ -68,30 +78,47 @@ def _sentences(message: str, log: ResultLog) -> Iterator[Sentence]:
         reason = message.split(":", 1)[1].strip()
         # The checker loads a rules file named by the values of these keys, and crashes where there is none.
         keys = ("submission_division", "opt_name")
-        named = (e for e in log.events if e.key in keys and re.search(rf"_?{re.escape(str(e.value))}(_common)?\.yaml", reason))
+        named = (
+            e
+            for e in log.events
+            if e.key in keys and re.search(rf"_?{re.escape(str(e.value))}(_common)?\.yaml", reason)
+        )
         event = next(named, None)
         if event:
             message = f"the checker crashed: it has no rules for {event.key} {json.dumps(event.value)}"
             yield event.line, message, _REMEDIES[event.key]
         else:
-            yield None, f"the checker crashed: {_short(reason)}", "fix the records it could not take; nothing was checked"
+            yield (
+                None,
+                f"the checker crashed: {_short(reason)}",
+                "fix the records it could not take; nothing was checked",
+            )
     elif required:
         yield _required(required, log)
     elif check:
         event = _find(check.group(2), log)
         value = json.dumps(event.value) if event else "?"
-        yield (event.line if event else None, f"{check.group(1)} {_short(value, 60)} fails the test {check.group(3).strip()}",
-               _REMEDIES.get(check.group(1), "log what the rules want"))
+        yield (
+            event.line if event else None,
+            f"{check.group(1)} {_short(value, 60)} fails the test {check.group(3).strip()}",
+            _REMEDIES.get(check.group(1), "log what the rules want"),
+        )
     elif crashed:
         event = _find(crashed.group(3), log)
         key, value = (event.key, json.dumps(event.value)) if event else ("a record", "?")
-        yield (event.line if event else None, f"{key} {_short(value, 60)} is of a type that the checker cannot test",
-               _REMEDIES.get(key, "log a value of the type that the rules want"))
+        yield (
+            event.line if event else None,
+            f"{key} {_short(value, 60)} is of a type that the checker cannot test",
+            _REMEDIES.get(key, "log a value of the type that the rules want"),
+        )
     elif message.startswith("Failed checks for eval_accuracy"):
         if log.reached is None:  # our own rules report it, and decide whether this run may miss the target
             return
-        yield (None, f"no eval_accuracy is at {rules.TARGET_ACCURACY} or above, and below 1",
-               "of five runs one may miss the target; otherwise run again with a new seed")
+        yield (
+            None,
+            f"no eval_accuracy is at {rules.TARGET_ACCURACY} or above, and below 1",
+            "of five runs one may miss the target; otherwise run again with a new seed",
+        )
     elif "initialized_tensors" in message:
         yield _tensors(message, log)
     else:
@@ -103,12 +130,20 @@ def _required(required: Any, log: ResultLog) -> Sentence:
     count = int(required.group(3) or 0)
     key = " or ".join(sorted(keys))
     if count == 0:
-        return None, f"{key} is not logged", f"log {key}" + (" once" if required.group(1) == "EXACTLY_ONE" else "")
+        return (
+            None,
+            f"{key} is not logged",
+            f"log {key}" + (" once" if required.group(1) == "EXACTLY_ONE" else ""),
+        )
     events = [event for event in log.events if event.key == keys[0]]
     values = list(dict.fromkeys(json.dumps(event.value) for event in events))
     line = events[1].line if len(events) > 1 else None
     if "with different values" in required.group(4):
-        return line, f"{key} is logged {count} times with different values ({_short(', '.join(values))})", "log it once"
+        return (
+            line,
+            f"{key} is logged {count} times with different values ({_short(', '.join(values))})",
+            "log it once",
+        )
     return line, f"{key} is logged {count} times {_HARMLESS}", "log it once, on rank 0 only"
 
 
@@ -122,8 +157,14 @@ def _tensors(message: str, log: ResultLog) -> Sentence:
     twice = len(logged) - len(set(logged))
     parts += [f"{twice} logged twice"] if twice else []
     line = next((event.line for event in events if str(event.metadata.get("tensor")) in unknown), None)
-    what = f"weights_initialization does not name the {len(wanted)} tensors of the reference: {'; '.join(parts)}"
-    return line, what, "log a weights_initialization for each of the tensors, once, by the names of the reference"
+    what = (
+        f"weights_initialization does not name the {len(wanted)} tensors of the reference: {'; '.join(parts)}"
+    )
+    return (
+        line,
+        what,
+        "log a weights_initialization for each of the tensors, once, by the names of the reference",
+    )
 
 
 def _find(text: str, log: ResultLog) -> Event | None:

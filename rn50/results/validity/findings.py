@@ -12,8 +12,9 @@ ERROR, WARNING = "error", "warning"
 
 @dataclass(frozen=True)
 class Finding:
-    """One fault. ``severity`` is ``ERROR`` where the rule is broken, ``WARNING`` where a reviewer will ask. ``line`` counts from
-    1; it is None where something is missing or the fault is not in a line of the file."""
+    """One fault. ``severity`` is ``ERROR`` where the rule is broken, ``WARNING`` where a reviewer will ask.
+    ``line`` counts from 1; it is None where something is missing or the fault is not in a line of the
+    file."""
 
     severity: str
     file: pathlib.Path
@@ -40,8 +41,13 @@ def print_findings(findings: Iterable[Finding], console: Terminal) -> None:
     """
     alike: dict[tuple[str, ...], list[Finding]] = {}
     for finding in findings:
-        alike.setdefault((finding.severity, finding.rule, finding.message, finding.remedy), []).append(finding)
+        alike.setdefault((finding.severity, finding.rule, finding.message, finding.remedy), []).append(
+            finding
+        )
     for (severity, rule, message, remedy), (first, *others) in alike.items():
         place = str(first.file) if first.line is None else f"{first.file}:{first.line}"
         more = f" and {len(others)} more" if others else ""
-        console.print(f"{severity}: {place}{more}: {message} [{rule}]; {remedy}", style="red" if severity == ERROR else "yellow")
+        console.print(
+            f"{severity}: {place}{more}: {message} [{rule}]; {remedy}",
+            style="red" if severity == ERROR else "yellow",
+        )

@@ -1,8 +1,9 @@
-"""Decide whether a run is labelled as no result of the benchmark, and whether a result is unverified; no other code decides it.
+"""Decide whether a run is labelled as no result of the benchmark, and whether a result is unverified; no
+other code decides it.
 
-A run on other data, of another network, or of only a part of its steps is labelled in its log, or shown by the configuration or
-the data certificate that it saved. Any one of them is enough. Whatever else is no result is labelled in its log. A number of
-samples is no label: see ``log_rules``.
+A run on other data, of another network, or of only a part of its steps is labelled in its log, or shown by
+the configuration or the data certificate that it saved. Any one of them is enough. Whatever else is no result
+is labelled in its log. A number of samples is no label: see ``log_rules``.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,7 +18,8 @@ _OUR_WRITER = "rn50/run/mlperf_log.py"
 
 
 def of_run(log: ResultLog, saved: Mapping[str, Any]) -> str | None:
-    """Return those of ``rules.LABELS`` that a run has in one text, or None; ``saved`` is the contents of the sidecar file."""
+    """Return those of ``rules.LABELS`` that a run has in one text, or None; ``saved`` is the contents of the
+    sidecar file."""
     certificate = saved.get("data certificate")
     # ``imagenet`` is true in a certificate where the numbers are ImageNet's and no fault was found.
     certified_other = isinstance(certificate, dict) and certificate.get("imagenet") is False
@@ -34,10 +36,14 @@ def logged(log: ResultLog) -> tuple[str, ...]:
 
 
 def unverified(runs: Iterable[tuple[ResultLog, Mapping[str, Any]]], of_a_round: bool) -> str | None:
-    """Return ``rules.NOT_VERIFIED`` for a result of ours on the benchmark's own task, else None; ``runs`` are (log, contents of
-    the sidecar file). A demo is no result that could be verified. A result ``of_a_round``, in the tree of a round that MLCommons
-    publishes, has been reviewed; of other people's logs we do not know whether they have."""
+    """Return ``rules.NOT_VERIFIED`` for a result of ours on the benchmark's own task, else None; ``runs`` are
+    (log, contents of the sidecar file). A demo is no result that could be verified. A result ``of_a_round``,
+    in the tree of a round that MLCommons publishes, has been reviewed; of other people's logs we do not know
+    whether they have."""
     runs = list(runs)
-    ours = any(saved or any(event.metadata.get("file") == _OUR_WRITER for event in log.events[:1]) for log, saved in runs)
+    ours = any(
+        saved or any(event.metadata.get("file") == _OUR_WRITER for event in log.events[:1])
+        for log, saved in runs
+    )
     labelled = any(of_run(log, saved) for log, saved in runs)
     return rules.NOT_VERIFIED if ours and not labelled and not of_a_round else None

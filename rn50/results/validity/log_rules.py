@@ -1,8 +1,8 @@
 """Check that the log of one run is complete and has allowed values. ``clock_rules`` checks its times.
 
-Source: MLPerf Training rules, sections "Hyperparameters", "Quality measure", "Run Results"; the rulesets of the official
-compliance checker, except the names of tensors; and logs that passed the official checkers although they should not have. A demo
-that follows the rules has no finding.
+Source: MLPerf Training rules, sections "Hyperparameters", "Quality measure", "Run Results"; the rulesets of
+the official compliance checker, except the names of tensors; and logs that passed the official checkers
+although they should not have. A demo that follows the rules has no finding.
 """
 
 import json
@@ -17,7 +17,8 @@ from rn50.results.run import Run
 from rn50.results.validity.findings import ERROR, WARNING, Finding
 
 ROUNDING = 0.01
-"""Tolerance of accuracy * samples, which is a whole number but for the rounding of accuracies logged in float32."""
+"""Tolerance of accuracy * samples, which is a whole number but for the rounding of accuracies logged in
+float32."""
 SKIPPED = 1
 """Images missing from every evaluation of some published logs, because their loader drops one."""
 REQUIRED = "a run logs who submits what, its hyperparameters, and where it begins and ends"
@@ -26,33 +27,67 @@ VALUES = "the closed division fixes the optimizer's constants"
 """Rules that the round's compliance checker has too."""
 
 _SUBMISSION = tuple(f"submission_{what}" for what in ("benchmark", "org", "division", "status", "platform"))
-_EVERY = (*_SUBMISSION, "cache_clear", "init_start", "init_stop", "run_start", "train_samples", "eval_samples")
+_EVERY = (
+    *_SUBMISSION,
+    "cache_clear",
+    "init_start",
+    "init_stop",
+    "run_start",
+    "train_samples",
+    "eval_samples",
+)
 _CLOSED = ("opt_name", "global_batch_size")
 _SINCE_1_0 = ("gradient_accumulation_steps",)
 _OF_OPTIMIZER = {
-    "lars": tuple(f"lars_opt_{name}" for name in (
-        "base_learning_rate", "end_learning_rate", "learning_rate_decay_poly_power", "learning_rate_decay_steps",
-        "learning_rate_warmup_epochs", "momentum", "weight_decay",
-    )) + ("lars_epsilon",),
-    "sgd": tuple(f"sgd_opt_{name}" for name in (
-        "base_learning_rate", "end_learning_rate", "learning_rate_decay_poly_power", "learning_rate_decay_steps", "momentum",
-        "weight_decay",
-    )) + ("model_bn_span", "opt_learning_rate_warmup_epochs"),
+    "lars": tuple(
+        f"lars_opt_{name}"
+        for name in (
+            "base_learning_rate",
+            "end_learning_rate",
+            "learning_rate_decay_poly_power",
+            "learning_rate_decay_steps",
+            "learning_rate_warmup_epochs",
+            "momentum",
+            "weight_decay",
+        )
+    )
+    + ("lars_epsilon",),
+    "sgd": tuple(
+        f"sgd_opt_{name}"
+        for name in (
+            "base_learning_rate",
+            "end_learning_rate",
+            "learning_rate_decay_poly_power",
+            "learning_rate_decay_steps",
+            "momentum",
+            "weight_decay",
+        )
+    )
+    + ("model_bn_span", "opt_learning_rate_warmup_epochs"),
 }
 _ENDS: Sequence[tuple[str, ...]] = (
-    ("run_stop",), ("eval_accuracy",), ("block_start", "epoch_start"), ("block_start", "eval_start"),
-    ("block_stop", "epoch_stop"), ("block_stop", "eval_stop"),
+    ("run_stop",),
+    ("eval_accuracy",),
+    ("block_start", "epoch_start"),
+    ("block_start", "eval_start"),
+    ("block_stop", "epoch_stop"),
+    ("block_stop", "eval_stop"),
 )
 """Groups of keys of which at least one has to be logged."""
 _NUMBERED = {
-    "block_start": ("first_epoch_num", "epoch_count"), "block_stop": ("first_epoch_num",), "epoch_start": ("epoch_num",),
-    "epoch_stop": ("epoch_num",), "eval_start": ("epoch_num",), "eval_stop": ("epoch_num",),
+    "block_start": ("first_epoch_num", "epoch_count"),
+    "block_stop": ("first_epoch_num",),
+    "epoch_start": ("epoch_num",),
+    "epoch_stop": ("epoch_num",),
+    "eval_start": ("epoch_num",),
+    "eval_stop": ("epoch_num",),
 }
 _WORDS = ("eval_accuracy", "eval_error", "global_batch_size", "submission_benchmark", "run_stop")
 
 
 def check(run: Run, rulesets: tuple[str, ...]) -> Iterator[Finding]:
-    """Yield every finding on the log of a run; the keys required depend on ``rulesets``, those of the round."""
+    """Yield every finding on the log of a run; the keys required depend on ``rulesets``, those of the
+    round."""
     yield from _format(run.log)
     yield from _required(run.log, rulesets)
     yield from _seed(run.log, rulesets)
@@ -65,7 +100,9 @@ def check(run: Run, rulesets: tuple[str, ...]) -> Iterator[Finding]:
         yield from _cadence(run.log)
 
 
-def finding(log: ResultLog, line: int | None, rule: str, message: str, remedy: str, severity: str = ERROR) -> Finding:
+def finding(
+    log: ResultLog, line: int | None, rule: str, message: str, remedy: str, severity: str = ERROR
+) -> Finding:
     """Return a finding on a log."""
     return Finding(severity, log.path, line, rule, message, remedy)
 
@@ -74,11 +111,21 @@ def _format(log: ResultLog) -> Iterator[Finding]:
     for text in log.findings:
         found = re.match(r"line (\d+): (.*)", text, re.DOTALL)
         line, message = (int(found.group(1)), found.group(2)) if found else (None, text)
-        yield finding(log, line, "a record is a line of valid JSON, and a run logs each event once", message,
-                      "log through mlperf_logging.mllog, on rank 0 only, and submit the file as it was written")
+        yield finding(
+            log,
+            line,
+            "a record is a line of valid JSON, and a run logs each event once",
+            message,
+            "log through mlperf_logging.mllog, on rank 0 only, and submit the file as it was written",
+        )
     for line in log.crowded_lines:
-        yield finding(log, line, "one record a line", "several records stand here, and the official reader sees the last",
-                      "end every record with a new line; log on rank 0 only")
+        yield finding(
+            log,
+            line,
+            "one record a line",
+            "several records stand here, and the official reader sees the last",
+            "end every record with a new line; log on rank 0 only",
+        )
 
 
 def _required(log: ResultLog, rulesets: tuple[str, ...]) -> Iterator[Finding]:
@@ -97,17 +144,36 @@ def _required(log: ResultLog, rulesets: tuple[str, ...]) -> Iterator[Finding]:
 
 def _types(log: ResultLog) -> Iterator[Finding]:
     rule = "every value is of the type that its key has"
-    numbers = [event for key in log.by_key for event in log.by_key[key] if _is_number(key) and finite(event.value) is None]
+    numbers = [
+        event
+        for key in log.by_key
+        for event in log.by_key[key]
+        if _is_number(key) and finite(event.value) is None
+    ]
     texts = [event for event in log.by_key.get("opt_name", ()) if not isinstance(event.value, str)]
     flags = [event for event in log.by_key.get("cache_clear", ()) if isinstance(event.value, (dict, list))]
-    for event, kind in (*((e, "number") for e in numbers), *((e, "text") for e in texts), *((e, "flag") for e in flags)):
-        yield finding(log, event.line, rule, f"{event.key} {_short(event.value)} is no {kind}", f"log a {kind}")
+    for event, kind in (
+        *((e, "number") for e in numbers),
+        *((e, "text") for e in texts),
+        *((e, "flag") for e in flags),
+    ):
+        yield finding(
+            log, event.line, rule, f"{event.key} {_short(event.value)} is no {kind}", f"log a {kind}"
+        )
     for key, names in _NUMBERED.items():
         events = log.by_key.get(key, ())
-        odd = [event for event in events if any(epoch_number(event.metadata.get(name)) is None for name in names)]
+        odd = [
+            event for event in events if any(epoch_number(event.metadata.get(name)) is None for name in names)
+        ]
         if odd and not all("samples_count" in event.metadata for event in odd):
-            yield finding(log, odd[0].line, rule, f"{key} is without the number {' and '.join(names)} in its metadata "
-                          f"({len(odd)} of {len(events)} are)", "log the number of the epoch with each")
+            yield finding(
+                log,
+                odd[0].line,
+                rule,
+                f"{key} is without the number {' and '.join(names)} in its metadata ({len(odd)} of "
+                f"{len(events)} are)",
+                "log the number of the epoch with each",
+            )
 
 
 def _is_number(key: str) -> bool:
@@ -121,20 +187,28 @@ def _values(log: ResultLog) -> Iterator[Finding]:
         return
     optimizer = log.first("opt_name")
     if optimizer and isinstance(optimizer.value, str) and optimizer.value not in rules.OPTIMIZERS:
-        yield finding(log, optimizer.line, VALUES, f"opt_name is {_short(optimizer.value)}", "train with lars or sgd")
+        yield finding(
+            log, optimizer.line, VALUES, f"opt_name is {_short(optimizer.value)}", "train with lars or sgd"
+        )
         return
     name = str(optimizer.value) if optimizer else ""
     fixed = {f"{name}_opt_end_learning_rate": rules.END_LEARNING_RATE}
     if name == "lars":
-        fixed.update({"lars_opt_learning_rate_decay_poly_power": rules.POLY_POWER, "lars_epsilon": rules.LARS_EPSILON})
+        fixed.update(
+            {"lars_opt_learning_rate_decay_poly_power": rules.POLY_POWER, "lars_epsilon": rules.LARS_EPSILON}
+        )
     for key, value in fixed.items():
         event = _numeric(log, key)
         if event and event.value != value:
             yield finding(log, event.line, VALUES, f"{key} is {event.value}", f"train with {value:g}")
     rate, decay = (_numeric(log, f"{name}_opt_{key}") for key in ("base_learning_rate", "weight_decay"))
     departing = rules.departures(
-        name, rules.LARGE_BATCH, rate.value if rate else 1.0, rules.MOMENTUM_BELOW_32K,
-        decay.value if decay else rules.WEIGHT_DECAY_BASE, rules.LABEL_SMOOTHING[0],
+        name,
+        rules.LARGE_BATCH,
+        rate.value if rate else 1.0,
+        rules.MOMENTUM_BELOW_32K,
+        decay.value if decay else rules.WEIGHT_DECAY_BASE,
+        rules.LABEL_SMOOTHING[0],
     )
     for event, key in ((rate, "learning_rate"), (decay, "weight_decay")):
         if event and key in departing:
@@ -174,18 +248,28 @@ def _samples(run: Run) -> Iterator[Finding]:
     if event and trained is not None and trained != rules.TRAIN_SAMPLES:
         # Some submissions count whole batches only, or pad the last batch.
         batch = abs(trained - rules.TRAIN_SAMPLES) < (log.global_batch_size or 0)
-        yield finding(log, event.line, f"a result is of training on all {rules.TRAIN_SAMPLES:,} images of ImageNet",
-                      f"train_samples is {trained:,}, not {rules.TRAIN_SAMPLES:,}",
-                      f"train on every image, and log {rules.TRAIN_SAMPLES}", WARNING if batch else ERROR)
+        yield finding(
+            log,
+            event.line,
+            f"a result is of training on all {rules.TRAIN_SAMPLES:,} images of ImageNet",
+            f"train_samples is {trained:,}, not {rules.TRAIN_SAMPLES:,}",
+            f"train on every image, and log {rules.TRAIN_SAMPLES}",
+            WARNING if batch else ERROR,
+        )
     event, evaluated = log.first("eval_samples"), log.eval_samples
     if event and evaluated is not None and evaluated != rules.EVAL_SAMPLES:
-        # Some submissions log batches. The accuracies, multiples of 1 / images, show whether all images were counted.
+        # Some submissions log batches. The accuracies, multiples of 1 / images, show whether all images were
+        # counted.
         all_counted = not _odd(log, rules.EVAL_SAMPLES) and (evaluated <= 0 or bool(_odd(log, evaluated)))
         accepted = all_counted or _almost_all(evaluated)
-        yield finding(log, event.line, f"every evaluation counts the {rules.EVAL_SAMPLES:,} validation images",
-                      f"eval_samples is {evaluated:,}, not {rules.EVAL_SAMPLES:,}",
-                      "evaluate every image of the validation set exactly once, and log that number",
-                      WARNING if accepted else ERROR)
+        yield finding(
+            log,
+            event.line,
+            f"every evaluation counts the {rules.EVAL_SAMPLES:,} validation images",
+            f"eval_samples is {evaluated:,}, not {rules.EVAL_SAMPLES:,}",
+            "evaluate every image of the validation set exactly once, and log that number",
+            WARNING if accepted else ERROR,
+        )
 
 
 def _accuracies(run: Run) -> Iterator[Finding]:
@@ -196,10 +280,14 @@ def _accuracies(run: Run) -> Iterator[Finding]:
     if not run.label and not _odd(log, rules.EVAL_SAMPLES):
         return
     if odd:
-        yield finding(log, odd[0].line, "an accuracy is a number of right answers over the number of samples",
-                      f"eval_accuracy {odd[0].value!r} is no multiple of 1/{samples:,} "
-                      f"({len(odd)} of {len(log.by_key['eval_accuracy'])} are not)",
-                      f"sum the right answers over the ranks and divide once, by {samples:,}")
+        yield finding(
+            log,
+            odd[0].line,
+            "an accuracy is a number of right answers over the number of samples",
+            f"eval_accuracy {odd[0].value!r} is no multiple of 1/{samples:,} ({len(odd)} of "
+            f"{len(log.by_key['eval_accuracy'])} are not)",
+            f"sum the right answers over the ranks and divide once, by {samples:,}",
+        )
 
 
 def _almost_all(samples: int) -> bool:
@@ -221,11 +309,20 @@ def _cadence(log: ResultLog) -> Iterator[Finding]:
         return  # the format is broken, which another finding reports
     before = 0.0
     for number, (event, epoch) in enumerate(zip(events, epochs, strict=False)):
-        right = epoch in range(1, rules.EVAL_PERIOD_EPOCHS + 1) if number == 0 else epoch - before == rules.EVAL_PERIOD_EPOCHS
+        right = (
+            epoch in range(1, rules.EVAL_PERIOD_EPOCHS + 1)
+            if number == 0
+            else epoch - before == rules.EVAL_PERIOD_EPOCHS
+        )
         if not right:
             after = "as the first" if number == 0 else f"after that of epoch {before:g}"
-            yield finding(log, event.line, rule, f"an evaluation of epoch {epoch:g} comes {after}",
-                          "evaluate at the same distance from the first epochs on (EVAL_OFFSET, EVAL_PERIOD=4)")
+            yield finding(
+                log,
+                event.line,
+                rule,
+                f"an evaluation of epoch {epoch:g} comes {after}",
+                "evaluate at the same distance from the first epochs on (EVAL_OFFSET, EVAL_PERIOD=4)",
+            )
             return
         before = epoch
 
@@ -233,10 +330,20 @@ def _cadence(log: ResultLog) -> Iterator[Finding]:
 def _momentum(log: ResultLog) -> Iterator[Finding]:
     event = log.first("lars_opt_momentum", "sgd_opt_momentum")
     size = log.global_batch_size
-    if event and size and log.division != "open" and size < rules.LARGE_BATCH and event.value != rules.MOMENTUM_BELOW_32K:
-        yield finding(log, event.line, f"momentum is {rules.MOMENTUM_BELOW_32K} below a global batch size of 32k",
-                      f"{event.key} is {_short(event.value)} at a global batch size of {size:,}",
-                      f"train with momentum {rules.MOMENTUM_BELOW_32K} (MOM)")
+    if (
+        event
+        and size
+        and log.division != "open"
+        and size < rules.LARGE_BATCH
+        and event.value != rules.MOMENTUM_BELOW_32K
+    ):
+        yield finding(
+            log,
+            event.line,
+            f"momentum is {rules.MOMENTUM_BELOW_32K} below a global batch size of 32k",
+            f"{event.key} is {_short(event.value)} at a global batch size of {size:,}",
+            f"train with momentum {rules.MOMENTUM_BELOW_32K} (MOM)",
+        )
 
 
 def _label_smoothing(run: Run) -> Iterator[Finding]:
@@ -249,8 +356,13 @@ def _label_smoothing(run: Run) -> Iterator[Finding]:
         stated = None, hyperparameters["label_smoothing"]
     line, value = stated
     if value not in rules.LABEL_SMOOTHING and log.division != "open":
-        yield finding(log, line, "label smoothing is 0 or 0.1", f"label smoothing is {_short(value)}",
-                      "train with a label smoothing of 0 or 0.1 (LABELSMOOTHING)")
+        yield finding(
+            log,
+            line,
+            "label smoothing is 0 or 0.1",
+            f"label smoothing is {_short(value)}",
+            "train with a label smoothing of 0 or 0.1 (LABELSMOOTHING)",
+        )
 
 
 def _words(log: ResultLog) -> Iterator[Finding]:
@@ -260,9 +372,14 @@ def _words(log: ResultLog) -> Iterator[Finding]:
         text = repr((event.key, event.value, event.metadata))
         word = next((word for word in _WORDS[:3] if word in text), None)
         if word:
-            yield finding(log, event.line, "the RCP checker takes every record with the word eval_accuracy, eval_error or "
-                          "global_batch_size in it for that event", f"the record of {event.key} contains the word {word}",
-                          "choose another name for it")
+            yield finding(
+                log,
+                event.line,
+                "the RCP checker takes every record with the word eval_accuracy, eval_error or "
+                "global_batch_size in it for that event",
+                f"the record of {event.key} contains the word {word}",
+                "choose another name for it",
+            )
             return
 
 
@@ -275,11 +392,23 @@ def _seed(log: ResultLog, rulesets: tuple[str, ...]) -> Iterator[Finding]:
         yield finding(log, seeds[1].line, rule, f"seed is logged {len(seeds)} times", "log it on rank 0 only")
     for event in seeds:
         if isinstance(event.value, bool) or not isinstance(event.value, int):
-            yield finding(log, event.line, rule, f"the seed {_short(event.value)} is not a whole number", "log a whole number")
+            yield finding(
+                log,
+                event.line,
+                rule,
+                f"the seed {_short(event.value)} is not a whole number",
+                "log a whole number",
+            )
 
 
 def _caches(log: ResultLog) -> Iterator[Finding]:
     event = log.first("cache_clear")
     if event and event.value in (False, 0):
-        yield finding(log, event.line, "caches are cleared before a run", f"cache_clear is {json.dumps(event.value)}",
-                      "clear the caches of the system before every run, as root", WARNING)
+        yield finding(
+            log,
+            event.line,
+            "caches are cleared before a run",
+            f"cache_clear is {json.dumps(event.value)}",
+            "clear the caches of the system before every run, as root",
+            WARNING,
+        )

@@ -1,7 +1,8 @@
 """Judge a result by its rules, the same for ``rn50 score``, ``check`` and ``package``.
 
-An error here makes each of these commands refuse the result. ``log_rules`` and ``clock_rules`` have the rules of one log; those
-of all its runs together are here. Only ``check`` and ``package`` also run the official checkers, which are programs.
+An error here makes each of these commands refuse the result. ``log_rules`` and ``clock_rules`` have the rules
+of one log; those of all its runs together are here. Only ``check`` and ``package`` also run the official
+checkers, which are programs.
 
 Source: MLPerf Training rules, sections "Hyperparameters", "Benchmark Results" and "Run Results".
 """
@@ -25,8 +26,18 @@ from rn50.settings.config import RUNS_OWN
 
 MISSED = f"of {rules.RUNS} runs one may miss the target; it is dropped as the slowest"
 _SEEDS = "the runs of a result have different seeds, from the clock or the operating system"
-_LOGGED = ("global_batch_size", "opt_name", "gradient_accumulation_steps", "model_bn_span", "train_samples", "eval_samples",
-           "label_smoothing", "submission_division", "submission_org", "submission_status")
+_LOGGED = (
+    "global_batch_size",
+    "opt_name",
+    "gradient_accumulation_steps",
+    "model_bn_span",
+    "train_samples",
+    "eval_samples",
+    "label_smoothing",
+    "submission_division",
+    "submission_org",
+    "submission_status",
+)
 _OF_OPTIMIZER = re.compile(r"(lars|sgd|opt)_.*")
 """Log keys whose values are the same in all runs of a result."""
 _PACKAGES = "|".join(each.packages for each in frameworks.every().values())
@@ -39,8 +50,8 @@ _TOO_SHORT = 3
 
 @dataclass(frozen=True)
 class Judgement:
-    """Judgement on the runs of a folder. ``chosen`` are the indices of the runs that make the score. ``excused`` is the log of
-    the one run that missed the target, where exactly one did."""
+    """Judgement on the runs of a folder. ``chosen`` are the indices of the runs that make the score.
+    ``excused`` is the log of the one run that missed the target, where exactly one did."""
 
     findings: tuple[Finding, ...]
     label: str | None
@@ -54,20 +65,28 @@ class Judgement:
 
 
 def judge(runs: Sequence[Run], rulesets: Sequence[str], accelerators: int | None = None) -> Judgement:
-    """Judge runs by the rules of one or several rounds. ``accelerators`` is their number in the system description."""
+    """Judge runs by the rules of one or several rounds. ``accelerators`` is their number in the system
+    description."""
     chosen = median_set(runs)
     missed = [runs[i].log.path for i in chosen if not runs[i].converged]
     found: list[Finding] = []
     for run in runs:
-        own = [*log_rules.check(run, tuple(rulesets)), *clock_rules.check(run, accelerators or run.accelerators)]
+        own = [
+            *log_rules.check(run, tuple(rulesets)),
+            *clock_rules.check(run, accelerators or run.accelerators),
+        ]
         if not run.converged:
             own.append(_missed(run.log, ERROR if len(missed) > 1 and run.log.path in missed else WARNING))
             if missed == [run.log.path] and len(runs) > 1:
-                own = [replace(each, severity=WARNING) if each.rule == log_rules.ENDS else each for each in own]
+                own = [
+                    replace(each, severity=WARNING) if each.rule == log_rules.ENDS else each for each in own
+                ]
         found += sorted(own, key=lambda each: each.line or 0)
     found += [*_seeds(runs), *_copies(runs), *_configuration(runs), *_labels(runs)]
     labels = [run.label for run in runs if run.label]
-    return Judgement(tuple(found), labels[0] if labels else None, tuple(chosen), missed[0] if len(missed) == 1 else None)
+    return Judgement(
+        tuple(found), labels[0] if labels else None, tuple(chosen), missed[0] if len(missed) == 1 else None
+    )
 
 
 def _missed(log: ResultLog, severity: str) -> Finding:
@@ -75,12 +94,19 @@ def _missed(log: ResultLog, severity: str) -> Finding:
     if best is None:
         line, message = None, f"the run missed the target: no evaluation is at {rules.TARGET_ACCURACY}"
     elif log.reached:
-        line, message = None, f"the run did not end as one that reached the target: its status is {log.status!r}"
+        line, message = (
+            None,
+            f"the run did not end as one that reached the target: its status is {log.status!r}",
+        )
     else:
         line = next((each.line for each in log.by_key["eval_accuracy"] if each.value == best.accuracy), None)
-        message = (f"the run missed the target: its best accuracy is {best.accuracy:.5f}, after epoch {best.epoch:g}, and the "
-                   f"target {rules.TARGET_ACCURACY}")
-    return finding(log, line, MISSED, message, "run again with a new seed where it is not the only one", severity)
+        message = (
+            f"the run missed the target: its best accuracy is {best.accuracy:.5f}, after epoch "
+            f"{best.epoch:g}, and the target {rules.TARGET_ACCURACY}"
+        )
+    return finding(
+        log, line, MISSED, message, "run again with a new seed where it is not the only one", severity
+    )
 
 
 def _seeds(runs: Sequence[Run]) -> Iterator[Finding]:
@@ -90,13 +116,24 @@ def _seeds(runs: Sequence[Run]) -> Iterator[Finding]:
         if event is None or log.seed is None:
             continue
         if log.seed in seen:
-            yield finding(log, event.line, _SEEDS, f"seed {log.seed} is that of {seen[log.seed].path.name} too",
-                          "leave SEED unset, so that every run draws its own, and run this one again")
+            yield finding(
+                log,
+                event.line,
+                _SEEDS,
+                f"seed {log.seed} is that of {seen[log.seed].path.name} too",
+                "leave SEED unset, so that every run draws its own, and run this one again",
+            )
         seen.setdefault(log.seed, log)
     seeds = sorted(seen)
     if len(seeds) == rules.RUNS and seeds[-1] - seeds[0] == rules.RUNS - 1:
-        yield finding(runs[0].log, None, _SEEDS, f"the seeds are {seeds[0]} to {seeds[-1]}, as if they had been chosen",
-                      "draw them from the clock or the operating system", WARNING)
+        yield finding(
+            runs[0].log,
+            None,
+            _SEEDS,
+            f"the seeds are {seeds[0]} to {seeds[-1]}, as if they had been chosen",
+            "draw them from the clock or the operating system",
+            WARNING,
+        )
 
 
 def _copies(runs: Sequence[Run]) -> Iterator[Finding]:
@@ -108,44 +145,67 @@ def _copies(runs: Sequence[Run]) -> Iterator[Finding]:
         if len(course) < _TOO_SHORT:
             continue
         if course in seen:
-            yield finding(log, events[0].line, "every run of a result is a run of its own",
-                          f"its {len(course)} events have the times of those of {seen[course].path.name}, to the millisecond",
-                          "put the log of another run in its place")
+            yield finding(
+                log,
+                events[0].line,
+                "every run of a result is a run of its own",
+                f"its {len(course)} events have the times of those of {seen[course].path.name}, to the "
+                "millisecond",
+                "put the log of another run in its place",
+            )
         seen.setdefault(course, log)
 
 
 def _configuration(runs: Sequence[Run]) -> Iterator[Finding]:
     own = {f"config / run / {name}" for name in RUNS_OWN}
     saved = [
-        {name: value for name, value in conditions.flat(run.saved) if _SAVED.fullmatch(name) and name not in own}
-        if sidecar.is_whole(run.saved) else {} for run in runs
+        {
+            name: value
+            for name, value in conditions.flat(run.saved)
+            if _SAVED.fullmatch(name) and name not in own
+        }
+        if sidecar.is_whole(run.saved)
+        else {}
+        for run in runs
     ]
     logged = [_logged(run.log) for run in runs]
     in_all = set(logged[0]).intersection(*logged)
     for facts in ([{key: value for key, value in each.items() if key in in_all} for each in logged], saved):
         different = differences([run.log.path.name for run in runs], facts)
         if different:
-            yield Finding(ERROR, runs[0].log.path.parent, None, "the runs of a result are of one configuration",
-                          f"the runs are not of one configuration: {different}", "make all of them with one")
+            yield Finding(
+                ERROR,
+                runs[0].log.path.parent,
+                None,
+                "the runs of a result are of one configuration",
+                f"the runs are not of one configuration: {different}",
+                "make all of them with one",
+            )
 
 
 def _logged(log: ResultLog) -> dict[str, Any]:
     keys = [key for key in log.by_key if key in _LOGGED or _OF_OPTIMIZER.fullmatch(key)]
-    values = {key: list(dict.fromkeys(map(_comparable, (event.value for event in log.by_key[key])))) for key in keys}
-    logged = {key: each[0] if len(each) == 1 else " and ".join(map(str, each)) for key, each in values.items()}
+    values = {
+        key: list(dict.fromkeys(map(_comparable, (event.value for event in log.by_key[key])))) for key in keys
+    }
+    logged = {
+        key: each[0] if len(each) == 1 else " and ".join(map(str, each)) for key, each in values.items()
+    }
     if log.label_smoothing:
         logged.setdefault("label_smoothing", log.label_smoothing[1])
     return logged
 
 
 def _comparable(value: Any) -> Any:
-    """Return a value to compare between logs. Numbers stay numbers, because some programs log 37 and others 37.0."""
+    """Return a value to compare between logs. Numbers stay numbers, because some programs log 37 and others
+    37.0."""
     return value if isinstance(value, str) or finite(value) is not None else json.dumps(value)
 
 
 def differences(names: Sequence[str], facts: Sequence[Mapping[str, Any]]) -> str:
-    """Return a text on the keys whose values differ in ``facts``, which has one mapping for each of the runs ``names``; empty
-    where none differ. A run without any facts is left out; a single missing fact is a difference."""
+    """Return a text on the keys whose values differ in ``facts``, which has one mapping for each of the runs
+    ``names``; empty where none differ. A run without any facts is left out; a single missing fact is a
+    difference."""
     telling = [(name, fact) for name, fact in zip(names, facts, strict=False) if fact]
     everything = dict.fromkeys(key for _, fact in telling for key in fact)
     different = [key for key in everything if len({fact.get(key) for _, fact in telling}) > 1]
@@ -154,7 +214,9 @@ def differences(names: Sequence[str], facts: Sequence[Mapping[str, Any]]) -> str
         by_value: dict[Any, list[str]] = {}
         for name, fact in telling:
             by_value.setdefault(fact.get(key, "not there"), []).append(name)
-        shown.append(f"{key} is " + ", ".join(f"{value} in {', '.join(those)}" for value, those in by_value.items()))
+        shown.append(
+            f"{key} is " + ", ".join(f"{value} in {', '.join(those)}" for value, those in by_value.items())
+        )
     if len(different) > _MOST_NAMED:
         shown.append(f"{len(different) - _MOST_NAMED} more differ")
     return "; ".join(shown)
@@ -165,8 +227,19 @@ def _labels(runs: Sequence[Run]) -> Iterator[Finding]:
     labelled = [run for run in runs if run.label]
     for run in labelled:
         if "; ".join(label.logged(run.log)) != run.label:
-            yield finding(run.log, None, rule, "what was saved beside the log is another task, and the log does not say so",
-                          "submit the log as it was written")
+            yield finding(
+                run.log,
+                None,
+                rule,
+                "what was saved beside the log is another task, and the log does not say so",
+                "submit the log as it was written",
+            )
     if labelled and len(labelled) < len(runs):
         others = ", ".join(run.log.path.name for run in runs if not run.label)
-        yield finding(labelled[0].log, None, rule, f"the run is labelled, but not {others}", "make all runs with one task")
+        yield finding(
+            labelled[0].log,
+            None,
+            rule,
+            f"the run is labelled, but not {others}",
+            "make all runs with one task",
+        )

@@ -1,28 +1,41 @@
 """Integer arithmetic as bash does it in ``$((...))``, for expressions that set nothing.
 
-Source: POSIX, Shell Command Language, section "Arithmetic Expansion", and bash's manual for ``**``: signed integers of 64 bits
-that wrap, division towards zero, C's operators and precedence. No expression can take long: nothing is run, and no number is ever
-larger than 64 bits.
+Source: POSIX, Shell Command Language, section "Arithmetic Expansion", and bash's manual for ``**``: signed
+integers of 64 bits that wrap, division towards zero, C's operators and precedence. No expression can take
+long: nothing is run, and no number is ever larger than 64 bits.
 """
 
 import re
 from collections.abc import Callable
 
-_TOKEN = re.compile(r"\s*(?:(0[xX][0-9a-fA-F]+|\d+)|([A-Za-z_]\w*)"
-                    r"|(\+\+|--|\*\*|<<|>>|<=|>=|==|!=|&&|\|\||[-+*/%&|^~!<>?:()])|(\S))", re.ASCII)
+_TOKEN = re.compile(
+    r"\s*(?:(0[xX][0-9a-fA-F]+|\d+)|([A-Za-z_]\w*)"
+    r"|(\+\+|--|\*\*|<<|>>|<=|>=|==|!=|&&|\|\||[-+*/%&|^~!<>?:()])|(\S))",
+    re.ASCII,
+)
 _DEEPEST = 20
 """Deepest nesting of parentheses and signs."""
 _INTEGER = re.compile(r"\s*(-?)(0[xX][0-9a-fA-F]+|\d{1,20})?\s*", re.ASCII)
 _PRECEDENCE = (
-    ("||",), ("&&",), ("|",), ("^",), ("&",), ("==", "!="), ("<", "<=", ">", ">="), ("<<", ">>"), ("+", "-"), ("*", "/", "%"),
-)  # fmt: skip
+    ("||",),
+    ("&&",),
+    ("|",),
+    ("^",),
+    ("&",),
+    ("==", "!="),
+    ("<", "<=", ">", ">="),
+    ("<<", ">>"),
+    ("+", "-"),
+    ("*", "/", "%"),
+)
 
 
 def evaluate(expression: str, value_of: Callable[[str], str]) -> int:
-    """Return the value of ``expression``. ``value_of`` gives the text that a name stands for; an empty text counts as 0.
+    """Return the value of ``expression``. ``value_of`` gives the text that a name stands for; an empty text
+    counts as 0.
 
-    Raises ValueError with what is wrong: no expression, one that assigns, a name that stands for another expression, a division
-    by zero.
+    Raises ValueError with what is wrong: no expression, one that assigns, a name that stands for another
+    expression, a division by zero.
     """
     tokens: list[str] = []
     for number, name, operator, other in _TOKEN.findall(expression):
@@ -132,12 +145,21 @@ def _apply(operator: str, a: int, b: int) -> int:
         quotient = abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
         return quotient if operator == "/" else a - quotient * b
     table: dict[str, Callable[[int, int], int]] = {
-        "||": lambda x, y: int(bool(x or y)), "&&": lambda x, y: int(bool(x and y)),
-        "|": lambda x, y: x | y, "^": lambda x, y: x ^ y, "&": lambda x, y: x & y,
-        "==": lambda x, y: int(x == y), "!=": lambda x, y: int(x != y),
-        "<": lambda x, y: int(x < y), "<=": lambda x, y: int(x <= y), ">": lambda x, y: int(x > y),
+        "||": lambda x, y: int(bool(x or y)),
+        "&&": lambda x, y: int(bool(x and y)),
+        "|": lambda x, y: x | y,
+        "^": lambda x, y: x ^ y,
+        "&": lambda x, y: x & y,
+        "==": lambda x, y: int(x == y),
+        "!=": lambda x, y: int(x != y),
+        "<": lambda x, y: int(x < y),
+        "<=": lambda x, y: int(x <= y),
+        ">": lambda x, y: int(x > y),
         ">=": lambda x, y: int(x >= y),
-        "<<": lambda x, y: x << (y % 64), ">>": lambda x, y: x >> (y % 64),
-        "+": lambda x, y: x + y, "-": lambda x, y: x - y, "*": lambda x, y: x * y,
-    }  # fmt: skip
+        "<<": lambda x, y: x << (y % 64),
+        ">>": lambda x, y: x >> (y % 64),
+        "+": lambda x, y: x + y,
+        "-": lambda x, y: x - y,
+        "*": lambda x, y: x * y,
+    }
     return table[operator](a, b)

@@ -1,9 +1,10 @@
-"""Assignments of a shell file, read without a shell: nothing in the file is ever run, so nothing in it can do harm.
+"""Assignments of a shell file, read without a shell: nothing in the file is ever run, so nothing in it can do
+harm.
 
-The reader understands assignments, ``export`` and its like, ``: ${NAME:=...}``, ``unset``, ``source`` of a file beside it or
-below, quotes, variables with their defaults, integer arithmetic and comments, as bash would read them in an empty environment.
-Everything else is listed with its line. A variable that something else may have changed is in doubt, and has no value until it is
-assigned again.
+The reader understands assignments, ``export`` and its like, ``: ${NAME:=...}``, ``unset``, ``source`` of a
+file beside it or below, quotes, variables with their defaults, integer arithmetic and comments, as bash would
+read them in an empty environment. Everything else is listed with its line. A variable that something else may
+have changed is in doubt, and has no value until it is assigned again.
 
 Source: POSIX, Shell Command Language, sections "Word Expansions" and "Simple Commands".
 """
@@ -32,12 +33,18 @@ _HERE = re.compile(r"(?:\$\w+|\$\{[^/}]*(?:/[^}]*)?\}|\$\(.*\))/", re.DOTALL)
 """Expressions for the folder of the file itself, before the name of a file that it sources."""
 _BELOW = re.compile(r"(?!/)(?!(?:.*/)?\.\./).*")
 """Path that leads to no other folder than those below."""
-_ELSEWHERE = re.compile(r"HOME|PATH|PWD|OLDPWD|USER|LOGNAME|UID|EUID|PPID|IFS|SHELL|SHLVL|HOSTNAME|HOSTTYPE|OSTYPE|MACHTYPE"
-                        r"|LINENO|RANDOM|SRANDOM|SECONDS|EPOCH\w+|BASH\w*|FUNCNAME|DIRSTACK|GROUPS|PIPESTATUS|OPTIND|TMPDIR")
+_ELSEWHERE = re.compile(
+    r"HOME|PATH|PWD|OLDPWD|USER|LOGNAME|UID|EUID|PPID|IFS|SHELL|SHLVL|HOSTNAME|HOSTTYPE|OSTYPE|MACHTYPE"
+    r"|LINENO|RANDOM|SRANDOM|SECONDS|EPOCH\w+|BASH\w*|FUNCNAME|DIRSTACK|GROUPS|PIPESTATUS|OPTIND|TMPDIR"
+)
 """Variables that a shell sets itself, differently on every machine or every time."""
-_SETS_ITS_WORDS = re.compile(r"\b(?:read|mapfile|readarray|let|getopts|unset|declare|typeset|export|local|readonly|printf\s+-v"
-                             r"|for|select)\b[^;&|\n]*")
-_SETS_IN_ARITHMETIC = re.compile(r"\b([A-Za-z_]\w*)\s*(?:[-+*/%&|^]|<<|>>)?=(?!=)|\b([A-Za-z_]\w*)(?=\+\+|--)")
+_SETS_ITS_WORDS = re.compile(
+    r"\b(?:read|mapfile|readarray|let|getopts|unset|declare|typeset|export|local|readonly|printf\s+-v"
+    r"|for|select)\b[^;&|\n]*"
+)
+_SETS_IN_ARITHMETIC = re.compile(
+    r"\b([A-Za-z_]\w*)\s*(?:[-+*/%&|^]|<<|>>)?=(?!=)|\b([A-Za-z_]\w*)(?=\+\+|--)"
+)
 _SETS_ANYTHING = re.compile(r"(?:^|[;&|({\n]|\b(?:then|do|else)\b)[ \t]*(?:eval|source|\.)\s")
 
 
@@ -56,9 +63,9 @@ class NotRead:
 
 @dataclass(frozen=True)
 class Assignments:
-    """Result of reading a file. ``values`` are by name, in the order of their first assignment. ``doubtful`` says why a name has
-    no value. ``files`` are those that were read, the first one first. ``missing`` are statements that source a file which is not
-    there."""
+    """Result of reading a file. ``values`` are by name, in the order of their first assignment. ``doubtful``
+    says why a name has no value. ``files`` are those that were read, the first one first. ``missing`` are
+    statements that source a file which is not there."""
 
     values: dict[str, str]
     doubtful: dict[str, str]
@@ -70,22 +77,27 @@ class Assignments:
         """Raise UserError with a line for every file that is sourced and not there."""
         if self.missing:
             remedy = "put it beside the file"
-            raise UserErrors(*(UserError(f"{each.file}:{each.line}", each.reason, remedy) for each in self.missing))
+            raise UserErrors(
+                *(UserError(f"{each.file}:{each.line}", each.reason, remedy) for each in self.missing)
+            )
 
 
 def read(path: Path) -> Assignments:
-    """Return the assignments of a file and of the files beside it that it sources. The working directory is the folder of
-    ``path``, as when a shell sources it for us.
+    """Return the assignments of a file and of the files beside it that it sources. The working directory is
+    the folder of ``path``, as when a shell sources it for us.
 
     Raises UserError if it is no regular file, cannot be read, or has more than ``LARGEST_FILE`` bytes.
     """
     reader = _Reader()
     reader.file(path)
-    return Assignments(reader.values, reader.doubtful, tuple(reader.not_read), tuple(reader.files), tuple(reader.missing))
+    return Assignments(
+        reader.values, reader.doubtful, tuple(reader.not_read), tuple(reader.files), tuple(reader.missing)
+    )
 
 
 def text_of(path: Path) -> str:
-    """Return the text of a configuration file; a byte that is not UTF-8 becomes a lone surrogate, as in the environment.
+    """Return the text of a configuration file; a byte that is not UTF-8 becomes a lone surrogate, as in the
+    environment.
 
     Raises UserError as ``read`` does.
     """
@@ -93,7 +105,11 @@ def text_of(path: Path) -> str:
     if "\0" in text:
         raise UserError(path, "holds bytes that are no text", "give a configuration file")
     if text.startswith("\ufeff"):
-        raise UserError(path, "begins with a byte order mark, which a shell takes for a command", "save it as UTF-8 without one")
+        raise UserError(
+            path,
+            "begins with a byte order mark, which a shell takes for a command",
+            "save it as UTF-8 without one",
+        )
     return text
 
 
@@ -132,7 +148,12 @@ class _Reader:
 
     def _noted(self, statement: Statement, reason: str) -> NotRead:
         beginning = " ".join(statement.text.split())
-        return NotRead(self._open[-1], statement.line, beginning if len(beginning) <= 60 else beginning[:57] + "...", reason)
+        return NotRead(
+            self._open[-1],
+            statement.line,
+            beginning if len(beginning) <= 60 else beginning[:57] + "...",
+            reason,
+        )
 
     def _note(self, statement: Statement, reason: str) -> str:
         found = self._noted(statement, reason)
@@ -142,7 +163,9 @@ class _Reader:
     def _statement(self, statement: Statement) -> None:
         if statement.trouble is not None:
             names = self._refuse(statement, statement.trouble)
-            function = re.match(r"\s*(?:function\s+)?([\w.:-]+)\s*\(\s*\)|\s*function\s+([\w.:-]+)", statement.text)
+            function = re.match(
+                r"\s*(?:function\s+)?([\w.:-]+)\s*\(\s*\)|\s*function\s+([\w.:-]+)", statement.text
+            )
             if function:
                 self._functions[function.group(1) or function.group(2)] = names
             return
@@ -163,8 +186,11 @@ class _Reader:
                 arguments = arguments[1:]
             if not all(re.fullmatch(r"[A-Za-z_]\w*(\+?=.*)?", word, re.DOTALL) for word in arguments):
                 raise NotPlainError(f"{command} with options or words that are not read")
-            # Unlike plain assignments, the words of a command are all expanded before the first of them takes effect.
-            for name, value in [self._evaluated(statement, word) for word in filter(_ASSIGNMENT.match, arguments)]:
+            # Unlike plain assignments, the words of a command are all expanded before the first of them takes
+            # effect.
+            for name, value in [
+                self._evaluated(statement, word) for word in filter(_ASSIGNMENT.match, arguments)
+            ]:
                 self._set(name, value)
         elif command == ":":
             for word in arguments:
@@ -181,7 +207,8 @@ class _Reader:
             raise NotPlainError(f"runs {command if len(command) <= 40 else command[:37] + '...'}")
 
     def _evaluated(self, statement: Statement, word: str) -> tuple[str, str | None]:
-        """Return the name and value that a word assigns. If the value is unknown, it is None and the name is put in doubt."""
+        """Return the name and value that a word assigns. If the value is unknown, it is None and the name is
+        put in doubt."""
         found = _ASSIGNMENT.match(word)
         assert found
         name, append, raw = found.groups()
@@ -229,7 +256,7 @@ class _Reader:
     def _source(self, statement: Statement, word: str) -> None:
         word = word.replace('"', "").replace("'", "")
         here = _HERE.match(word)
-        name = word[here.end():] if here else word
+        name = word[here.end() :] if here else word
         if not re.fullmatch(r"[\w.+/-]+", name):
             raise NotPlainError("sources what only a shell can name")
         path = (self._open[-1] if here else self._open[0]).parent / name
@@ -239,7 +266,9 @@ class _Reader:
         if not _BELOW.fullmatch(name) or not path.is_file():
             raise NotPlainError("sources what is no file beside it or below")
         if path in self._open or len(self.files) >= _MOST_FILES:
-            raise NotPlainError("sources a file that is being read" if path in self._open else "sources too many files")
+            raise NotPlainError(
+                "sources a file that is being read" if path in self._open else "sources too many files"
+            )
         try:
             self.file(path)
         except UserError as error:
@@ -248,7 +277,8 @@ class _Reader:
     # Expansion
 
     def _value_of(self, name: str) -> str | None:
-        """Return a variable's text, None if it is not set. Raises NotPlainError if it is in doubt or differs between machines."""
+        """Return a variable's text, None if it is not set. Raises NotPlainError if it is in doubt or differs
+        between machines."""
         if name in self.doubtful:
             raise NotPlainError(f"takes {name}, which is in doubt ({self.doubtful[name]})"[:200])
         if name not in self.values and _ELSEWHERE.fullmatch(name):
@@ -262,7 +292,9 @@ class _Reader:
         parts: list[str] = []
         i = length = 0
         while i < len(raw):
-            special = raw[i] in ("\\`$" if in_quotes else "\\`$'\"") and not (in_quotes and raw.startswith("$'", i))
+            special = raw[i] in ("\\`$" if in_quotes else "\\`$'\"") and not (
+                in_quotes and raw.startswith("$'", i)
+            )
             end = after(raw, i) if special else i + 1
             piece, i = raw[i:end], end
             parts.append(self._piece(piece, raw, in_quotes, depth))
@@ -291,7 +323,9 @@ class _Reader:
                 expression = self._expand(piece[3:-2], True, depth + 1)
                 return str(arithmetic.evaluate(expression, lambda name: self._value_of(name) or ""))
             except ValueError as error:
-                raise NotPlainError(f"has {error}" if not isinstance(error, NotPlainError) else str(error)) from None
+                raise NotPlainError(
+                    f"has {error}" if not isinstance(error, NotPlainError) else str(error)
+                ) from None
         if piece.startswith("${"):
             return self._parameter(piece[2:-1], in_quotes, depth)
         if piece.startswith(("$(", "`", "$'")):

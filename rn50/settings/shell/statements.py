@@ -1,13 +1,44 @@
 """Splitter of a shell file's text into statements, which runs none of them.
 
-Source: POSIX, Shell Command Language, sections "Quoting", "Token Recognition" and "Shell Grammar"; bash's manual for ``$'...'``.
+Source: POSIX, Shell Command Language, sections "Quoting", "Token Recognition" and "Shell Grammar"; bash's
+manual for ``$'...'``.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-_OPERATORS = ("<<<", "<<-", "&&", "||", ";;", "<<", ">>", "<&", ">&", "&>", "<>", ">|", "|&", ";", "&", "|", "(", ")", "<", ">")
-_CLOSERS = {"if": "fi", "for": "done", "while": "done", "until": "done", "select": "done", "case": "esac", "{": "}", "[[": "]]"}
+_OPERATORS = (
+    "<<<",
+    "<<-",
+    "&&",
+    "||",
+    ";;",
+    "<<",
+    ">>",
+    "<&",
+    ">&",
+    "&>",
+    "<>",
+    ">|",
+    "|&",
+    ";",
+    "&",
+    "|",
+    "(",
+    ")",
+    "<",
+    ">",
+)
+_CLOSERS = {
+    "if": "fi",
+    "for": "done",
+    "while": "done",
+    "until": "done",
+    "select": "done",
+    "case": "esac",
+    "{": "}",
+    "[[": "]]",
+}
 _BEFORE_A_COMMAND = ("then", "do", "else", "elif", "if", "while", "until", "!", "time", "{")
 _DEEPEST = 20
 """Deepest nesting of quotes and substitutions."""
@@ -19,11 +50,11 @@ class NotPlainError(ValueError):
 
 @dataclass(frozen=True)
 class Statement:
-    """One statement; it begins at ``line`` (from 1). ``words`` are as they stand in the file, quotes included. ``text`` is the
-    whole.
+    """One statement; it begins at ``line`` (from 1). ``words`` are as they stand in the file, quotes
+    included. ``text`` is the whole.
 
-    ``trouble`` is None for one command and nothing else. Otherwise it says what makes it more: a list of commands, a pipe, a
-    redirection, a compound command, quotes that do not close.
+    ``trouble`` is None for one command and nothing else. Otherwise it says what makes it more: a list of
+    commands, a pipe, a redirection, a compound command, quotes that do not close.
     """
 
     line: int
@@ -65,7 +96,8 @@ def _find(text: str, wanted: str, i: int) -> int:
 
 
 def _behind(text: str, i: int, closer: str, depth: int, in_quotes: bool = False) -> int:
-    """Return the index behind ``closer``. In quotes, a quote of the other kind and a parenthesis are plain characters."""
+    """Return the index behind ``closer``. In quotes, a quote of the other kind and a parenthesis are plain
+    characters."""
     special = "\\" if closer == "'" else "\\$" if closer == "`" else "\\$`" if in_quotes else "\\$`'\"("
     while i < len(text):
         if text[i] == closer:
@@ -122,7 +154,8 @@ def _behind_here_document(text: str, i: int, delimiter: str) -> int:
 
 
 def statements(text: str) -> Iterator[Statement]:
-    """Yield the statements of a file. One that does not end comes last, with all that follows it, as one that is not simple.
+    """Yield the statements of a file. One that does not end comes last, with all that follows it, as one that
+    is not simple.
 
     The statements may be wrong: nothing checks whether a shell would run them.
     """
@@ -134,7 +167,9 @@ def statements(text: str) -> Iterator[Statement]:
     def statement(begin: int, end: int, trouble: str | None) -> Statement:
         nonlocal line, counted
         line, counted = line + text.count("\n", counted, begin), begin
-        return Statement(line, tuple(token for token, _, _, is_word in current if is_word), text[begin:end], trouble)
+        return Statement(
+            line, tuple(token for token, _, _, is_word in current if is_word), text[begin:end], trouble
+        )
 
     def whole() -> Statement:
         first, operators = current[0][0], [token for token, _, _, is_word in current if not is_word]

@@ -1,4 +1,5 @@
-"""The forward pass agrees with an independent ResNet-50 v1.5: PaddlePaddle's, with our random weights copied into it."""
+"""The forward pass agrees with an independent ResNet-50 v1.5: PaddlePaddle's, with our random weights copied
+into it."""
 
 import re
 
@@ -12,14 +13,21 @@ paddle = pytest.importorskip("paddle")
 from implementations.mxnet.model import Layout, ResNet50  # noqa: E402
 
 PARTS = {
-    "weight": "weight", "bias": "bias", "gamma": "weight", "beta": "bias", "running_mean": "_mean",
+    "weight": "weight",
+    "bias": "bias",
+    "gamma": "weight",
+    "beta": "bias",
+    "running_mean": "_mean",
     "running_var": "_variance",
 }
 
 
 def their_name(name):
-    """PaddlePaddle's name of our tensor: stage2_unit1_bn3_gamma -> layer2.0.bn3.weight, conv1sc -> downsample.0."""
-    match = re.fullmatch(r"(?:stage(\d)_unit(\d)_)?(conv|bn|fc)(\w*?)_(weight|bias|gamma|beta|running_mean|running_var)", name)
+    """PaddlePaddle's name of our tensor: stage2_unit1_bn3_gamma -> layer2.0.bn3.weight, conv1sc ->
+    downsample.0."""
+    match = re.fullmatch(
+        r"(?:stage(\d)_unit(\d)_)?(conv|bn|fc)(\w*?)_(weight|bias|gamma|beta|running_mean|running_var)", name
+    )
     stage, unit, kind, index, part = match.groups()
     if kind == "fc":
         return f"fc.{part}"
@@ -30,7 +38,8 @@ def their_name(name):
 
 @pytest.fixture(scope="module")
 def networks():
-    """The same weights in both; batch-norm statistics and biases random too, so that none of them can hide."""
+    """The same weights in both; batch-norm statistics and biases random too, so that none of them can
+    hide."""
     random = np.random.RandomState(0)
     ours = ResNet50(1000, 1.0, False, Layout("NCHW", "float32", fused_relu=True))
     ours.initialize()
@@ -69,4 +78,6 @@ def test_bfloat16_is_the_same_network(networks):
     images = mx.nd.array(np.random.RandomState(1).standard_normal((2, 3, 64, 64)))
     left, right = low(images).asnumpy(), ours(images).asnumpy()
     assert left.dtype == np.float32
-    assert np.linalg.norm(left - right) / np.linalg.norm(right) < 0.03  # bfloat16 has 8 bits: 0.4 % a rounding
+    assert (
+        np.linalg.norm(left - right) / np.linalg.norm(right) < 0.03
+    )  # bfloat16 has 8 bits: 0.4 % a rounding

@@ -14,7 +14,8 @@ VALUES = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
 class OnDevice:
-    """In place of a tensor on a GPU, which no machine without one can make. A copy that is not waited for never ends here."""
+    """In place of a tensor on a GPU, which no machine without one can make. A copy that is not waited for
+    never ends here."""
 
     def shape(self):
         return [2, 3]

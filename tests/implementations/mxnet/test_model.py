@@ -34,7 +34,9 @@ def test_stride_is_in_the_3x3_convolution(network):
     assert len(strided) == 3
     for block in strided:
         assert [(c._convolution["kernel"], c._convolution["stride"]) for c in block.body] == [
-            ((1, 1), (1, 1)), ((3, 3), (2, 2)), ((1, 1), (1, 1)),
+            ((1, 1), (1, 1)),
+            ((3, 3), (2, 2)),
+            ((1, 1), (1, 1)),
         ]
         assert block.shortcut._convolution["stride"] == (2, 2)
 

@@ -1,4 +1,5 @@
-"""LARS and SGD on the real kernels against the NumPy oracles, every kind of parameter, 20 steps of changing learning rate."""
+"""LARS and SGD on the real kernels against the NumPy oracles, every kind of parameter, 20 steps of changing
+learning rate."""
 
 import numpy as np
 import pytest
@@ -20,13 +21,16 @@ def gradients_of(parameters, random):
 
 
 def oracle(h):
-    """(name, weight, gradient, velocity, learning rate) -> (weight, velocity) of the optimizer that ``h`` names."""
+    """(name, weight, gradient, velocity, learning rate) -> (weight, velocity) of the optimizer that ``h``
+    names."""
     if h.optimizer == "sgd":
         return lambda *args: optimizers.sgd_update(*args, h.momentum, h.weight_decay)
     return lambda *args: optimizers.lars_update(*args, h.lars_eta, h.momentum, h.weight_decay)
 
 
-@pytest.mark.parametrize("name, weight_decay", [("lars", 5e-5), ("sgd", 0.01)])  # a decay that 20 steps of SGD show
+@pytest.mark.parametrize(
+    "name, weight_decay", [("lars", 5e-5), ("sgd", 0.01)]
+)  # a decay that 20 steps of SGD show
 def test_agrees_with_the_oracle(tiny_config, name, weight_decay):
     config = with_changes(tiny_config, hyperparameters={"optimizer": name, "weight_decay": weight_decay})
     h = config.hyperparameters

@@ -12,7 +12,8 @@ from rn50.benchmark import sparsity
 
 @pytest.mark.parametrize("shape", [(8, 16, 3, 3), (16, 8, 1, 1), (10, 32)])
 def test_paddle_prunes_the_same_weights(shape):
-    """It groups the last axis of a matrix, and of a convolution the third of (width, height, inputs, outputs)."""
+    """It groups the last axis of a matrix, and of a convolution the third of (width, height, inputs,
+    outputs)."""
     weight = np.random.RandomState(0).standard_normal(shape).astype(np.float32)
     turned = weight.T if weight.ndim == 4 else weight
     theirs = utils.create_mask(turned, n=2, m=4)

@@ -23,7 +23,8 @@ gradients += ranks.rank + 1
 ranks.all_reduce_gradients(gradients)
 seconds = ranks.all_reduce_seconds(1000, 3)
 ranks.barrier()
-told = ("said", ranks.rank, ranks.local_rank, ranks.size, ranks.library, *total, gradients.unique().tolist(), len(seconds))
+place = (ranks.rank, ranks.local_rank, ranks.size, ranks.library)
+told = ("said", *place, *total, gradients.unique().tolist(), len(seconds))
 print(*told, flush=True)
 ranks.close()
 ranks.close()
@@ -34,14 +35,20 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
 
 
 def assert_said(lines):
-    said = sorted(line[line.index("said"):] for line in lines if "said" in line)
-    assert said == [f"said {rank} {rank} 3 Gloo 3 {3 * 10 ** 15 + 3} [6.0] 3" for rank in range(3)]
+    said = sorted(line[line.index("said") :] for line in lines if "said" in line)
+    assert said == [f"said {rank} {rank} 3 Gloo 3 {3 * 10**15 + 3} [6.0] 3" for rank in range(3)]
 
 
 @pytest.mark.parametrize("launcher", [OURS, FLEETRUN], ids=["ours", "fleetrun"])
 def test_ranks_meet_and_sum(launcher):
-    done = subprocess.run([*launcher, sys.executable, "-c", SCRIPT], cwd=str(ROOT), capture_output=True, text=True, timeout=120,
-                          env=ENVIRONMENT)
+    done = subprocess.run(
+        [*launcher, sys.executable, "-c", SCRIPT],
+        cwd=str(ROOT),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=ENVIRONMENT,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert_said(done.stdout.splitlines())
 
@@ -50,9 +57,17 @@ def test_ranks_meet_by_the_variables_of_torch_distributed():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         common = {"WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
-    ranks = [subprocess.Popen([sys.executable, "-c", SCRIPT], cwd=str(ROOT), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                              text=True, env={**ENVIRONMENT, **common, "RANK": str(rank), "LOCAL_RANK": str(rank)})
-             for rank in range(3)]
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", SCRIPT],
+            cwd=str(ROOT),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**ENVIRONMENT, **common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+        )
+        for rank in range(3)
+    ]
     said = [rank.communicate(timeout=120) for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0, 0], said
     assert_said([line for out, _ in said for line in out.splitlines()])

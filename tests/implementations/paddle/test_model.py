@@ -1,4 +1,5 @@
-"""The network in PaddlePaddle: gradients in one memory, initial values, the layout of GPUs, and what its import leaves."""
+"""The network in PaddlePaddle: gradients in one memory, initial values, the layout of GPUs, and what its
+import leaves."""
 
 import os
 import signal
@@ -46,7 +47,7 @@ def test_backpropagation_goes_on_writing_to_the_flat_gradients(batch):
         for one, other in zip(trainable(separate), parameters, strict=False):
             begin = (other.tensor.grad.data_ptr() - flat.data_ptr()) // 4
             assert begin % 64 == 0
-            within = flat.numpy()[begin:begin + other.tensor.size].reshape(other.tensor.shape)
+            within = flat.numpy()[begin : begin + other.tensor.size].reshape(other.tensor.shape)
             np.testing.assert_array_equal(within, one.tensor.grad.numpy())
     assert np.abs(flat.numpy()).sum() > 0
 
@@ -62,7 +63,9 @@ def test_initial_values():
         if name.endswith(("beta", "bias")):
             assert not array.any()
     assert abs(values["fc1_weight"].std() / 0.01 - 1) < 0.05
-    again, other = ({each.name: each.tensor.numpy() for each in trainable(network(seed=seed))} for seed in (0, 1))
+    again, other = (
+        {each.name: each.tensor.numpy() for each in trainable(network(seed=seed))} for seed in (0, 1)
+    )
     assert all((values[name] == again[name]).all() for name in values)
     assert (values["conv0_weight"] != other["conv0_weight"]).any()
 
@@ -90,14 +93,24 @@ def test_running_statistics(batch):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signal_handlers_of_before_its_import_are_called(number):
-    code = (f"import os, signal, sys, time; signal.signal({int(number)}, lambda *_: sys.exit(7)); "
-            f"import implementations.paddle; os.kill(os.getpid(), {int(number)}); time.sleep(30)")
-    done = subprocess.run([sys.executable, "-c", code], cwd=str(ROOT), capture_output=True, text=True, timeout=120)
+    code = (
+        f"import os, signal, sys, time; signal.signal({int(number)}, lambda *_: sys.exit(7)); "
+        f"import implementations.paddle; os.kill(os.getpid(), {int(number)}); time.sleep(30)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=str(ROOT), capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 7, done.stderr
 
 
 def test_a_crash_ends_it_at_once_and_threads_are_no_warning():
     code = "import implementations.paddle, os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=str(ROOT), env={**os.environ, "OMP_NUM_THREADS": "2"},
-                          capture_output=True, text=True, timeout=120)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=str(ROOT),
+        env={**os.environ, "OMP_NUM_THREADS": "2"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert done.returncode == -signal.SIGSEGV and done.stderr == ""

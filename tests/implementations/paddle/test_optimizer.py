@@ -1,4 +1,5 @@
-"""LARS and SGD of PaddlePaddle against the NumPy oracles, every kind of parameter, 20 steps of changing learning rate."""
+"""LARS and SGD of PaddlePaddle against the NumPy oracles, every kind of parameter, 20 steps of changing
+learning rate."""
 
 import numpy as np
 import pytest
@@ -36,7 +37,8 @@ def value(parameter):
 
 
 def oracle(h):
-    """(name, weight, gradient, velocity, learning rate) -> (weight, velocity) of the optimizer that ``h`` names."""
+    """(name, weight, gradient, velocity, learning rate) -> (weight, velocity) of the optimizer that ``h``
+    names."""
     if h.optimizer == "sgd":
         return lambda *args: optimizers.sgd_update(*args, h.momentum, h.weight_decay)
     return lambda *args: optimizers.lars_update(*args, h.lars_eta, h.momentum, h.weight_decay)
@@ -44,7 +46,9 @@ def oracle(h):
 
 @pytest.mark.parametrize("name, weight_decay", [("lars", 5e-5), ("lars", 0.0), ("sgd", 0.01), ("sgd", 0.0)])
 def test_agrees_with_the_oracle(tiny_config, name, weight_decay):
-    h = with_changes(tiny_config, hyperparameters={"optimizer": name, "weight_decay": weight_decay}).hyperparameters
+    h = with_changes(
+        tiny_config, hyperparameters={"optimizer": name, "weight_decay": weight_decay}
+    ).hyperparameters
     random = np.random.RandomState(0)
     parameters, optimizer = made(name, h)  # a gamma of 0: a norm of 0
     assert {p.name.rsplit("_", 1)[1] for p in parameters} == {"weight", "gamma", "beta", "bias"}

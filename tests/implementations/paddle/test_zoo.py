@@ -23,7 +23,9 @@ def test_a_model_gives_logits_and_names_its_parameters(name):
     logits = network(paddle.zeros([2, 3, 224, 224]))
     assert logits.shape == [2, 7] and bool(logits.isfinite().all())
     named = model.trainable(network)
-    assert {id(each.tensor) for each in named} == {id(each) for each in network.parameters() if not each.stop_gradient}
+    assert {id(each.tensor) for each in named} == {
+        id(each) for each in network.parameters() if not each.stop_gradient
+    }
     assert len({each.name for each in named}) == len(named)
     for each in named:  # biases and batch norm have no weight decay
         assert optimizers.has_weight_decay(each.name) == (each.tensor.ndim > 1)
@@ -37,5 +39,7 @@ def test_a_model_gives_logits_and_names_its_parameters(name):
 
 @pytest.mark.parametrize("half", ["float16", "bfloat16"])
 def test_a_precision_that_would_silently_be_float32_is_refused(half):
-    with pytest.raises(UserError, match=f"PRECISION={half}: auto_cast of PaddlePaddle computes in float32 on this device"):
+    with pytest.raises(
+        UserError, match=f"PRECISION={half}: auto_cast of PaddlePaddle computes in float32 on this device"
+    ):
         zoo.ZooNetwork("resnet18", 10, half)

@@ -24,19 +24,35 @@ gradients += ranks.rank + 1
 ranks.all_reduce_gradients(gradients)
 seconds = ranks.all_reduce_seconds(1000, 3)
 ranks.barrier()
-told = ("said", ranks.rank, ranks.local_rank, ranks.size, ranks.library, *total, gradients.unique().tolist(), len(seconds))
-os.write(1, (" ".join(map(str, told)) + "\\n").encode())  # in one piece: torchrun lets all write to one stream
+place = (ranks.rank, ranks.local_rank, ranks.size, ranks.library)
+told = ("said", *place, *total, gradients.unique().tolist(), len(seconds))
+# In one piece: torchrun lets all write to one stream.
+os.write(1, (" ".join(map(str, told)) + "\\n").encode())
 ranks.close()
 ranks.close()
 """
 OURS = [sys.executable, "-m", "rn50.launch.local_launcher", "3"]
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3", "--no-python"]
+TORCHRUN = [
+    sys.executable,
+    "-m",
+    "torch.distributed.run",
+    "--standalone",
+    "--nproc-per-node",
+    "3",
+    "--no-python",
+]
 
 
 @pytest.mark.parametrize("launcher", [OURS, TORCHRUN], ids=["ours", "torchrun"])
 def test_ranks_meet_and_sum(launcher):
-    done = subprocess.run([*launcher, sys.executable, "-c", SCRIPT], cwd=str(ROOT), capture_output=True, text=True, timeout=120,
-                          env={**os.environ, "PYTHONPATH": str(ROOT)})
+    done = subprocess.run(
+        [*launcher, sys.executable, "-c", SCRIPT],
+        cwd=str(ROOT),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
     assert done.returncode == 0, done.stdout + done.stderr
-    said = sorted(line[line.index("said"):] for line in done.stdout.splitlines() if "said" in line)
-    assert said == [f"said {rank} {rank} 3 Gloo 3 {3 * 10 ** 15 + 3} [6.0] 3" for rank in range(3)]
+    said = sorted(line[line.index("said") :] for line in done.stdout.splitlines() if "said" in line)
+    assert said == [f"said {rank} {rank} 3 Gloo 3 {3 * 10**15 + 3} [6.0] 3" for rank in range(3)]

@@ -1,4 +1,5 @@
-"""The crop kernel, and the operations in its place, against the definition: on a GPU compiled, elsewhere by the interpreter."""
+"""The crop kernel, and the operations in its place, against the definition: on a GPU compiled, elsewhere by
+the interpreter."""
 
 import os
 import subprocess
@@ -22,14 +23,29 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 interpreted = pytest.mark.skipif(not INTERPRETED, reason="runs in the process of test_by_the_interpreter")
 DEVICES = [pytest.param("cpu", marks=interpreted), pytest.param("cuda", marks=ON_GPU)]
 MEAN, STD = (np.array(each, np.float32) for each in (rules.MEAN, rules.STD))
-SIZES = [(1, 1), (1, 7), (300, 1), (2, 2), (3, 5), (37, 53), (131, 70), (64, 64), (33, 200), (301, 41), (224, 224), (500, 375)]
+SIZES = [
+    (1, 1),
+    (1, 7),
+    (300, 1),
+    (2, 2),
+    (3, 5),
+    (37, 53),
+    (131, 70),
+    (64, 64),
+    (33, 200),
+    (301, 41),
+    (224, 224),
+    (500, 375),
+]
 """Width and height of images: a pixel, a line, odd sides, those of an input, and one of ImageNet."""
 
 
 @pytest.mark.skipif(HAS_GPU or INTERPRETED, reason="the tests of this file run here themselves")
 def test_by_the_interpreter():
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=500, env={**os.environ, "TRITON_INTERPRET": "1"})
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=500, env={**os.environ, "TRITON_INTERPRET": "1"}
+    )
     assert done.returncode == 0 and " passed" in done.stdout, done.stdout + done.stderr
 
 
@@ -44,19 +60,27 @@ def compiled():
     signature.update(places="*i64", windows="*fp64", mean="*fp32", std="*fp32", out="*fp16")
     constants = {"SIZE": 224, "ROWS": crop_kernel.ROWS, "VALUES": crop_kernel.VALUES}
     options = {"enable_fp_fusion": False}
-    return triton.compile(ASTSource(crop_kernel._cut, signature, constants), target=GPUTarget("cuda", 90, 32), options=options)
+    return triton.compile(
+        ASTSource(crop_kernel._cut, signature, constants), target=GPUTarget("cuda", 90, 32), options=options
+    )
 
 
 def test_it_compiles_for_an_h100(compiled):
     assert "sm_90" in compiled.asm["ptx"] and compiled.asm["cubin"]
-    assert compiled.metadata.shared == 0 and "bar.sync" not in compiled.asm["ptx"]  # its threads do not wait for each other
+    assert (
+        compiled.metadata.shared == 0 and "bar.sync" not in compiled.asm["ptx"]
+    )  # its threads do not wait for each other
 
 
 def test_it_computes_as_numpy_does(compiled):
     # A multiply-add in one instruction rounds once; what was added to round must not be folded away.
     operations = [line.split()[0] for line in compiled.asm["ptx"].splitlines() if line.strip()]
     assert not [each for each in operations if each.startswith("fma")]
-    assert "div.rn.f32" in compiled.asm["ptx"] and "0f4B400000" in compiled.asm["ptx"] and "0fCB400000" in compiled.asm["ptx"]
+    assert (
+        "div.rn.f32" in compiled.asm["ptx"]
+        and "0f4B400000" in compiled.asm["ptx"]
+        and "0fCB400000" in compiled.asm["ptx"]
+    )
 
 
 def images(sizes, seed=0):
@@ -82,7 +106,9 @@ def made(cut, pixels, given, size, dtype, device):
 
 def expected(pixels, given, size):
     """The definition: ``crops.cut``, normalised."""
-    return torch.tensor(np.stack([(crops.cut(*each, size) - MEAN) / STD for each in zip(pixels, given, strict=False)]))
+    return torch.tensor(
+        np.stack([(crops.cut(*each, size) - MEAN) / STD for each in zip(pixels, given, strict=False)])
+    )
 
 
 def training_crops(sizes, seed):
@@ -105,19 +131,23 @@ def evaluation_crops(sizes, size, resize):
 
 
 CASES = {
-    "training, 32": (32, training_crops(SIZES, 1)), "training, 33": (33, training_crops(SIZES, 2)),
-    "training, 224": (224, training_crops(SIZES, 3)), "borders, 40": (40, border_crops(SIZES)),
-    "borders, 1": (1, border_crops(SIZES)), "borders, 97": (97, border_crops(SIZES[1:])),
-    "evaluation, 32": (32, evaluation_crops(SIZES, 32, 36)), "evaluation, 224": (224, evaluation_crops(SIZES, 224, 256)),
+    "training, 32": (32, training_crops(SIZES, 1)),
+    "training, 33": (33, training_crops(SIZES, 2)),
+    "training, 224": (224, training_crops(SIZES, 3)),
+    "borders, 40": (40, border_crops(SIZES)),
+    "borders, 1": (1, border_crops(SIZES)),
+    "borders, 97": (97, border_crops(SIZES[1:])),
+    "evaluation, 32": (32, evaluation_crops(SIZES, 32, 36)),
+    "evaluation, 224": (224, evaluation_crops(SIZES, 224, 256)),
     "beyond the image": (32, evaluation_crops(SIZES, 32, 20)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("case", CASES)
 def test_the_kernel_gives_what_the_definition_gives_to_the_last_bit(device, case):
     size, given = CASES[case]
-    pixels = images(SIZES[-len(given):])
+    pixels = images(SIZES[-len(given) :])
     found = made(crop_kernel.cut, pixels, given, size, torch.float32, device)
     assert torch.equal(found, expected(pixels, given, size))
 
@@ -126,7 +156,10 @@ def test_the_kernel_gives_what_the_definition_gives_to_the_last_bit(device, case
 def test_float16_is_rounded_once(device):
     size, given = CASES["training, 33"]
     pixels = images(SIZES)
-    assert torch.equal(made(crop_kernel.cut, pixels, given, size, torch.float16, device), expected(pixels, given, size).half())
+    assert torch.equal(
+        made(crop_kernel.cut, pixels, given, size, torch.float16, device),
+        expected(pixels, given, size).half(),
+    )
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -142,7 +175,14 @@ def test_another_order_of_the_images_is_another_batch(device):
 @pytest.mark.parametrize("part", [(1, 0, 3, 5), (0, 1, 3, 5), (0, 0, 4, 5), (0, 0, 3, 6)])
 def test_nothing_outside_an_image_is_read(device, part):
     with pytest.raises(ValueError, match="outside its image"):
-        made(crop_kernel.cut, images([(3, 5)]), [crops.Crop(part, crops.Window(0, 0, 3, 5), False)], 8, torch.float32, device)
+        made(
+            crop_kernel.cut,
+            images([(3, 5)]),
+            [crops.Crop(part, crops.Window(0, 0, 3, 5), False)],
+            8,
+            torch.float32,
+            device,
+        )
 
 
 @pytest.mark.skipif(HAS_GPU or INTERPRETED, reason="needs a machine on which no kernel can be compiled")
@@ -156,7 +196,9 @@ def test_where_it_cannot_be_compiled_the_operations_crop(missing, monkeypatch, c
     for _ in range(2):  # one warning
         assert torchvision_batches.cut_on(torch.device("cuda", 0), 224, torch.float16) is crop_operations.cut
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("warning: INPUT_LIBRARY=torchvision: Triton cannot compile the kernel that crops (")
+    assert line.startswith(
+        "warning: INPUT_LIBRARY=torchvision: Triton cannot compile the kernel that crops ("
+    )
     assert missing != "triton" or "triton" in line.partition("(")[2]
 
 
@@ -165,8 +207,10 @@ def test_where_it_cannot_be_compiled_the_operations_crop(missing, monkeypatch, c
 @pytest.mark.parametrize("case", CASES)
 def test_the_operations_give_the_same_up_to_a_rounding(device, case):
     size, given = CASES[case]
-    pixels = images(SIZES[-len(given):])
-    apart = (made(crop_operations.cut, pixels, given, size, torch.float32, device) - expected(pixels, given, size)).abs() * STD
+    pixels = images(SIZES[-len(given) :])
+    apart = (
+        made(crop_operations.cut, pixels, given, size, torch.float32, device) - expected(pixels, given, size)
+    ).abs() * STD
     assert apart.max() < 1.01 and apart.mean() < 0.05  # grey levels
 
 

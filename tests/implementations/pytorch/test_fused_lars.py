@@ -24,14 +24,23 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 interpreted = pytest.mark.skipif(not INTERPRETED, reason="runs in the process of test_by_the_interpreter")
 DEVICES = [pytest.param("cpu", marks=interpreted), pytest.param("cuda", marks=ON_GPU)]
 SAMPLES = 32
-SIZES = {"conv_weight": 3 * lars.CHUNK + 100, "gamma": 70, "fc1_weight": lars.CHUNK, "beta": 64, "zero_weight": 65, "bias": 1}
+SIZES = {
+    "conv_weight": 3 * lars.CHUNK + 100,
+    "gamma": 70,
+    "fc1_weight": lars.CHUNK,
+    "beta": 64,
+    "zero_weight": 65,
+    "bias": 1,
+}
 """More than one chunk, exactly one, and less, with a gap behind it and without."""
 
 
 @pytest.mark.skipif(HAS_GPU or INTERPRETED, reason="the tests of this file run here themselves")
 def test_by_the_interpreter():
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=500, env={**os.environ, "TRITON_INTERPRET": "1"})
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=500, env={**os.environ, "TRITON_INTERPRET": "1"}
+    )
     assert done.returncode == 0 and " passed" in done.stdout, done.stdout + done.stderr
 
 
@@ -41,8 +50,12 @@ def test_agrees_with_the_oracle(tiny_config, precision, device):
     """Whatever the precision of the gradients of weights."""
     h, random = tiny_config.hyperparameters, np.random.RandomState(0)
     values = {name: random.standard_normal(size) * (name != "zero_weight") for name, size in SIZES.items()}
-    parameters = in_order([Named(name, torch.nn.Parameter(torch.tensor(each, dtype=torch.float32, device=device)))
-                           for name, each in values.items()])
+    parameters = in_order(
+        [
+            Named(name, torch.nn.Parameter(torch.tensor(each, dtype=torch.float32, device=device)))
+            for name, each in values.items()
+        ]
+    )
     weights, gradients = flatten_parameters(parameters, lambda count: torch.zeros(count, device=device))
     optimizer = FusedLars(parameters, weights, gradients, h)
     of_weights = views(optimizer.gradients_of_weights(PRECISIONS[precision]), parameters)
@@ -56,7 +69,8 @@ def test_agrees_with_the_oracle(tiny_config, precision, device):
             gradient = given.cpu().double().numpy() / SAMPLES  # rounded
             weight, velocity = expected[name]
             expected[name] = optimizers.lars_update(
-                name, weight, gradient, velocity, learning_rate, h.lars_eta, h.momentum, h.weight_decay)
+                name, weight, gradient, velocity, learning_rate, h.lars_eta, h.momentum, h.weight_decay
+            )
         optimizer.step(learning_rate, SAMPLES)
     used = torch.zeros_like(weights, dtype=torch.bool)
     for name, tensor in parameters:
@@ -70,7 +84,9 @@ def test_agrees_with_the_oracle(tiny_config, precision, device):
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("precision", ["float16"])
 @pytest.mark.usefixtures("comparable_convolutions")
-def test_20_steps_with_weights_in_half_precision_are_those_of_separate_operations(tiny_config, precision, device, monkeypatch):
+def test_20_steps_with_weights_in_half_precision_are_those_of_separate_operations(
+    tiny_config, precision, device, monkeypatch
+):
     monkeypatch.setattr(model, "STAGES", ((1, 64),))  # one block, because the interpreter is slow
     h = tiny_config.hyperparameters
 

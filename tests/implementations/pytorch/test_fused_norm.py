@@ -1,4 +1,5 @@
-"""The fused kernels against PyTorch's operations in float64: on a GPU compiled, elsewhere by Triton's interpreter."""
+"""The fused kernels against PyTorch's operations in float64: on a GPU compiled, elsewhere by Triton's
+interpreter."""
 
 import os
 import subprocess
@@ -27,7 +28,9 @@ MOMENTUM, EPSILON = 0.1, 1e-5
 @pytest.mark.skipif(HAS_GPU or INTERPRETED, reason="the tests of this file run here themselves")
 def test_by_the_interpreter():
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=500, env={**os.environ, "TRITON_INTERPRET": "1"})
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=500, env={**os.environ, "TRITON_INTERPRET": "1"}
+    )
     assert done.returncode == 0 and " passed" in done.stdout, done.stdout + done.stderr
 
 
@@ -38,12 +41,16 @@ def few_programs(monkeypatch):
 
 
 def tensors(shape, dtype, device, mean=0.5, deviation=2.0):
-    """x, shortcut, gamma, beta, running mean and variance, and the gradient that arrives; images channels-last."""
+    """x, shortcut, gamma, beta, running mean and variance, and the gradient that arrives; images
+    channels-last."""
     random = torch.Generator().manual_seed(0)
     x, shortcut, gradient = (torch.randn(shape, generator=random) for _ in range(3))
     x, columns = x * deviation + mean, shape[1]
     gamma, beta, running_mean = (torch.randn(columns, generator=random) for _ in range(3))
-    images = [each.to(device, dtype).contiguous(memory_format=torch.channels_last) for each in (x, shortcut, gradient)]
+    images = [
+        each.to(device, dtype).contiguous(memory_format=torch.channels_last)
+        for each in (x, shortcut, gradient)
+    ]
     vectors = [each.to(device) for each in (gamma, beta, running_mean, torch.rand(columns, generator=random))]
     return [*images[:2], *vectors, images[2]]
 
@@ -61,11 +68,27 @@ def computed(function, given, add, relu, readers=1):
     wanted = [x, gamma, beta, *([shortcut] if add else [])]
     for each in wanted:
         each.requires_grad_(True)
-    y = function(x, shortcut if add else None, gamma, beta, running_mean, running_var, MOMENTUM, EPSILON, relu, readers == 2)
+    y = function(
+        x,
+        shortcut if add else None,
+        gamma,
+        beta,
+        running_mean,
+        running_var,
+        MOMENTUM,
+        EPSILON,
+        relu,
+        readers == 2,
+    )
     outputs, gradients = (y, [gradient, 0.5 * gradient.roll(1, 0)]) if readers == 2 else ([y], [gradient])
-    assert all((each.shape, each.dtype, each.data_ptr()) == (gradient.shape, x.dtype, outputs[0].data_ptr()) for each in outputs)
+    assert all(
+        (each.shape, each.dtype, each.data_ptr()) == (gradient.shape, x.dtype, outputs[0].data_ptr())
+        for each in outputs
+    )
     found = {"output": outputs[0].detach(), "running mean": running_mean, "running variance": running_var}
-    found.update(zip(("x", "gamma", "beta", "shortcut"), torch.autograd.grad(outputs, wanted, gradients), strict=False))
+    found.update(
+        zip(("x", "gamma", "beta", "shortcut"), torch.autograd.grad(outputs, wanted, gradients), strict=False)
+    )
     return {name: each.cpu().double() for name, each in found.items()}
 
 
@@ -80,7 +103,9 @@ def assert_agrees(given, add, relu, tolerance, readers=1):
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", list(TOLERANCE), ids=str)
-@pytest.mark.parametrize("add, relu, readers", [(False, False, 1), (False, True, 1), (True, True, 1), (True, True, 2)])
+@pytest.mark.parametrize(
+    "add, relu, readers", [(False, False, 1), (False, True, 1), (True, True, 1), (True, True, 2)]
+)
 def test_agrees_with_float64(device, dtype, add, relu, readers, few_programs):
     for shape in SHAPES[:3]:
         assert_agrees(tensors(shape, dtype, device), add, relu, TOLERANCE[dtype], readers)
@@ -96,7 +121,9 @@ def test_the_gradient_of_either_reader_may_be_missing(device, reader):
         return torch.autograd.grad(y, given[0], gradient)[0]
 
     both = fused_norm.normalise(*given, MOMENTUM, EPSILON, True, twice=True)
-    torch.testing.assert_close(found(both[reader]), found(reference(*given, MOMENTUM, EPSILON, True)), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        found(both[reader]), found(reference(*given, MOMENTUM, EPSILON, True)), rtol=1e-4, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -110,7 +137,9 @@ def test_two_values_a_channel_are_enough(device):
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_mean_far_from_zero_does_not_spoil_the_variance(device, few_programs):
     # The difference of two sums of squares would lose all of its digits here.
-    assert_agrees(tensors((4, 64, 12, 9), torch.float32, device, mean=3000.0, deviation=1.0), False, False, 1e-3)
+    assert_agrees(
+        tensors((4, 64, 12, 9), torch.float32, device, mean=3000.0, deviation=1.0), False, False, 1e-3
+    )
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -137,10 +166,13 @@ def test_other_layouts_are_taken_too(device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("precision, of_losses, of_gradients", [("float32", 1e-4, 0.1), ("bfloat16", 0.1, None)])
+@pytest.mark.parametrize(
+    "precision, of_losses, of_gradients", [("float32", 1e-4, 0.1), ("bfloat16", 0.1, None)]
+)
 @pytest.mark.usefixtures("comparable_convolutions")
 def test_a_network_has_the_losses_and_gradients_of_float64(device, precision, of_losses, of_gradients):
-    # So many layers make much of roundings: PyTorch's own gradients are off by 0.02 here in float32, in bfloat16 by all of it.
+    # So many layers make much of roundings: PyTorch's own gradients are off by 0.02 here in float32, in
+    # bfloat16 by all of it.
     random = torch.Generator().manual_seed(0)
     images = torch.randn(4, 3, 64, 64, generator=random).contiguous(memory_format=torch.channels_last)
     labels, sides = torch.arange(4), []
@@ -150,18 +182,24 @@ def test_a_network_has_the_losses_and_gradients_of_float64(device, precision, of
         network.to(to)
         exact = given is model.separate_normalise
         layers = network.double().features if exact else network  # without the casts of a network
-        losses = model.training_loss(layers, images.to(to, torch.float64 if exact else torch.float32), labels.to(to), 0.1)
+        losses = model.training_loss(
+            layers, images.to(to, torch.float64 if exact else torch.float32), labels.to(to), 0.1
+        )
         losses.sum().backward()
         gradients = torch.cat([parameter.grad.flatten() for parameter in network.parameters()])
         sides.append((losses.detach().cpu().double(), gradients.cpu().double()))
     (losses, gradients), (expected, expected_gradients) = sides
     assert (losses - expected).norm() < of_losses * expected.norm()
     assert gradients.isfinite().all()
-    assert of_gradients is None or (gradients - expected_gradients).norm() < of_gradients * expected_gradients.norm()
+    assert (
+        of_gradients is None
+        or (gradients - expected_gradients).norm() < of_gradients * expected_gradients.norm()
+    )
 
 
 def stem(function):
     """The function that takes what ``computed`` gives, and pools."""
+
     def pooled(x, shortcut, gamma, beta, running_mean, running_var, momentum, eps, relu, twice):
         return function(x, None, gamma, beta, running_mean, running_var, momentum, eps, relu, pool=True)
 

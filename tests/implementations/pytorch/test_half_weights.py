@@ -1,4 +1,5 @@
-"""Weights cast at once and their gradients in half precision train as autocast does, operation by operation and captured."""
+"""Weights cast at once and their gradients in half precision train as autocast does, operation by operation
+and captured."""
 
 import pytest
 
@@ -22,21 +23,27 @@ class Trained:
         self.network = ResNet50(10, 0.125, False, precision).to(device)
         self.network.initialize(0)
         self.parameters = in_order(trainable(self.network))
-        self.weights, self.gradients = flatten_parameters(self.parameters, lambda count: torch.zeros(count, device=device))
+        self.weights, self.gradients = flatten_parameters(
+            self.parameters, lambda count: torch.zeros(count, device=device)
+        )
         self.dtype = PRECISIONS[precision]
 
     def eager(self):
         return Eager(self.network, self.gradients, 0.1)
 
     def half_weights(self, of_weights):
-        return HalfWeights(self.network, self.parameters, self.weights, self.gradients, 0.1, self.dtype, of_weights)
+        return HalfWeights(
+            self.network, self.parameters, self.weights, self.gradients, 0.1, self.dtype, of_weights
+        )
 
 
 def batches(device, count):
     """Other images in every step."""
     random = torch.Generator().manual_seed(1)
     for _ in range(count):
-        images = torch.randn(SAMPLES, 3, SIDE, SIDE, generator=random).to(device, memory_format=torch.channels_last)
+        images = torch.randn(SAMPLES, 3, SIDE, SIDE, generator=random).to(
+            device, memory_format=torch.channels_last
+        )
         yield images, torch.randint(10, (SAMPLES,), generator=random).to(device)
 
 
@@ -56,7 +63,10 @@ def test_losses_and_weights_of_20_steps_are_those_of_autocast(tiny_config, preci
             optimizer.step(0.5 + number / 10, SAMPLES)
         return torch.stack(losses), trained.weights - before
 
-    (expected, changed), (found, change) = run(Trained.eager), run(lambda trained: trained.half_weights(trained.gradients))
+    (expected, changed), (found, change) = (
+        run(Trained.eager),
+        run(lambda trained: trained.half_weights(trained.gradients)),
+    )
     # Every kernel computes what it computed before, of the same values.
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
     assert (change - changed).norm() < 1e-3 * changed.norm() and changed.norm() > 0
@@ -72,7 +82,9 @@ def test_gradients_of_weights_lose_nothing_in_half_precision(precision, device):
     expected = [tensor.grad.clone() for _, tensor in trained.parameters]
     trained.gradients.fill_(7.0)
     trained.half_weights(in_half)(*batch)
-    for (name, tensor), other, of_weight in zip(trained.parameters, expected, views(in_half, trained.parameters), strict=False):
+    for (name, tensor), other, of_weight in zip(
+        trained.parameters, expected, views(in_half, trained.parameters), strict=False
+    ):
         is_weight = name.endswith("weight")
         found = of_weight if is_weight else tensor.grad
         torch.testing.assert_close(found.float(), other, rtol=1e-3, atol=1e-3, msg=name)
@@ -82,7 +94,9 @@ def test_gradients_of_weights_lose_nothing_in_half_precision(precision, device):
 
 @pytest.mark.parametrize("device", [pytest.param("gpu", marks=ON_GPU)])
 @pytest.mark.parametrize("optimizer, in_half", [("lars", True), ("sgd", False)])
-def test_only_an_update_that_reads_them_gets_gradients_in_half_precision(tiny_config, optimizer, in_half, device):
+def test_only_an_update_that_reads_them_gets_gradients_in_half_precision(
+    tiny_config, optimizer, in_half, device
+):
     run = {"device": device, "step_mode": "fused", "precision": "float16"}
     rank = create(with_changes(tiny_config, run=run, hyperparameters={"optimizer": optimizer}))
     rank.warm_up(1)

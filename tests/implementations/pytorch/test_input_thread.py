@@ -1,4 +1,5 @@
-"""Batches made ahead in a thread: whole and in order on a simulated device, errors passed on, and an end that does not hang."""
+"""Batches made ahead in a thread: whole and in order on a simulated device, errors passed on, and an end that
+does not hang."""
 
 import collections
 import contextlib
@@ -110,7 +111,9 @@ def test_each_step_reads_its_own_batch(favourite, seed):
         buffer = next_of(thread)
         assert buffer.remark == -number
         device.start(device.training, lambda content=buffer.content: read.append(content[0]))
-        device.start(device.training, lambda content=buffer.content: read.append(content[0]))  # the backward pass reads it too
+        device.start(
+            device.training, lambda content=buffer.content: read.append(content[0])
+        )  # the backward pass reads it too
     device.until(lambda: not device.training.queued)
     assert read == [number for number in range(BATCHES) for _ in range(2)]
 
@@ -129,7 +132,9 @@ def test_nothing_is_made_before_the_first_is_asked_for_and_only_as_many_as_there
     assert len(made) == 4  # one is lent, two are ready, and one waits for its buffer
 
 
-@pytest.mark.parametrize("error", [UserError("train.rec", "record 7 does not decode", "pack again"), RuntimeError("no memory")])
+@pytest.mark.parametrize(
+    "error", [UserError("train.rec", "record 7 does not decode", "pack again"), RuntimeError("no memory")]
+)
 def test_an_error_reaches_whoever_waits_after_the_batches_before_it(error):
     given = iter([1, 2, error])
 
@@ -186,7 +191,8 @@ def prepare():
         time.sleep(600)
 
 count = list(range(3))
-thread = input_thread.InputThread(prepare, lambda content, prepared: None, [0, 0, 0], torch.device("cpu"), torch.cpu)
+cpu = torch.device("cpu")
+thread = input_thread.InputThread(prepare, lambda content, prepared: None, [0, 0, 0], cpu, torch.cpu)
 while True:
     thread.give_back()
     thread.lend(thread.wait())
@@ -195,9 +201,13 @@ while True:
 
 @pytest.mark.parametrize("storage", ["stalled", "slow"])
 def test_ctrl_c_ends_a_process_whose_storage_has_stalled(storage):
-    with subprocess.Popen([sys.executable, "-c", PROGRAM, storage], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, storage], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
         assert process.stdout.readline() == b"stalled\n"
         time.sleep(0.2)
         process.send_signal(signal.SIGINT)
         _, complaint = process.communicate(timeout=30)
-    assert process.returncode == -signal.SIGINT and complaint.strip().endswith(b"KeyboardInterrupt"), complaint
+    assert process.returncode == -signal.SIGINT and complaint.strip().endswith(b"KeyboardInterrupt"), (
+        complaint
+    )

@@ -24,8 +24,10 @@ WHOLE = {"count", "rows", "columns", "parts", "height", "width", "out_height", "
 BYTES = {"mask", "index"}
 FLOAT = {"momentum", "eps", "learning_rate", "samples", "eta", "weight_decay", "epsilon"}
 
+
 class Counts(NamedTuple):
-    """Instructions of a stretch of PTX. ``loads`` and ``stores`` are those of 16 bytes in the device's memory."""
+    """Instructions of a stretch of PTX. ``loads`` and ``stores`` are those of 16 bytes in the device's
+    memory."""
 
     barriers: int
     loads: int
@@ -36,19 +38,34 @@ def compiled(kernel, constants: dict[str, object]):
     """Return ``kernel`` as it is compiled for float16 where the number of columns is divisible by 16."""
     constants = {**tile.SHAPE, **constants}
     warps = constants.pop("num_warps")
-    types = {"chunks": "*i32", **dict.fromkeys(HALF, "*fp16"), **dict.fromkeys(BYTES, "*u8"), **dict.fromkeys(WHOLE, "i32"),
-             **dict.fromkeys(FLOAT, "fp32"), **dict.fromkeys(constants, "constexpr")}
+    types = {
+        "chunks": "*i32",
+        **dict.fromkeys(HALF, "*fp16"),
+        **dict.fromkeys(BYTES, "*u8"),
+        **dict.fromkeys(WHOLE, "i32"),
+        **dict.fromkeys(FLOAT, "fp32"),
+        **dict.fromkeys(constants, "constexpr"),
+    }
     signature = {name: types.get(name, "*fp32") for name in kernel.arg_names}
-    divisible = {(place,): [["tt.divisibility", 16]] for place, name in enumerate(signature)
-                 if signature[name].startswith("*") or name == "columns"}
-    source = ASTSource(kernel, signature, {name: constants[name] for name in signature if name in constants}, divisible)
+    divisible = {
+        (place,): [["tt.divisibility", 16]]
+        for place, name in enumerate(signature)
+        if signature[name].startswith("*") or name == "columns"
+    }
+    source = ASTSource(
+        kernel, signature, {name: constants[name] for name in signature if name in constants}, divisible
+    )
     return triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps})
 
 
 def counts(ptx: str) -> Counts:
     """Count the instructions in ``ptx``."""
-    return Counts(*(len(re.findall(pattern, ptx)) for pattern in (r"bar\.sync|barrier", r"ld\.global\S*v4\.b32",
-                                                                  r"st\.global\S*v4\.b32")))
+    return Counts(
+        *(
+            len(re.findall(pattern, ptx))
+            for pattern in (r"bar\.sync|barrier", r"ld\.global\S*v4\.b32", r"st\.global\S*v4\.b32")
+        )
+    )
 
 
 def registers(kernel) -> int:
@@ -57,13 +74,18 @@ def registers(kernel) -> int:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(kernel.asm["cubin"])
         file.flush()
-        said = subprocess.run([str(program), "-res-usage", file.name], capture_output=True, text=True, check=True).stdout
+        said = subprocess.run(
+            [str(program), "-res-usage", file.name], capture_output=True, text=True, check=True
+        ).stdout
     return int(re.search(r"REG:(\d+)", said)[1])
 
 
 def loop(ptx: str) -> str:
     """Return the only loop of ``ptx``: the lines from a label to the branch back to it."""
-    found = [match[0] for match in re.finditer(r"^(\$L\w+):.*?\bbra(?:\.uni)?\s+\1;", ptx, re.DOTALL | re.MULTILINE)]
+    found = [
+        match[0]
+        for match in re.finditer(r"^(\$L\w+):.*?\bbra(?:\.uni)?\s+\1;", ptx, re.DOTALL | re.MULTILINE)
+    ]
     assert len(found) == 1
     return found[0]
 
@@ -88,7 +110,12 @@ def test_a_loop_has_no_barrier_and_loads_16_bytes_at_a_time(kernel, constants, e
     assert "shared" not in inside and "shfl" not in inside
 
 
-MODULES = {moments.moments_of_parts: moments, gradients.sums_of_parts: gradients, block.block_sums: block, stem.stem_sums: stem}
+MODULES = {
+    moments.moments_of_parts: moments,
+    gradients.sums_of_parts: gradients,
+    block.block_sums: block,
+    stem.stem_sums: stem,
+}
 
 
 @pytest.mark.parametrize("kernel, constants, _", LOOPS)
@@ -113,9 +140,11 @@ def test_a_kernel_without_a_loop_has_no_barrier(kernel, constants, expected):
     assert counts(compiled(kernel, constants).asm["ptx"]) == expected
 
 
-# A chunk of 8192 values is 8 loads of 4 values a thread and tensor, or 4 of 8 gradients in half precision in place of as many in
-# float32. The sums of squares of a parameter are few.
-@pytest.mark.parametrize("kernel, loads, stores", [(lars.squares_of_chunks, 2 * 8 + 4, 0), (lars.update, 3 * 8 + 4, 2 * 8)])
+# A chunk of 8192 values is 8 loads of 4 values a thread and tensor, or 4 of 8 gradients in half precision in
+# place of as many in float32. The sums of squares of a parameter are few.
+@pytest.mark.parametrize(
+    "kernel, loads, stores", [(lars.squares_of_chunks, 2 * 8 + 4, 0), (lars.update, 3 * 8 + 4, 2 * 8)]
+)
 def test_lars_reads_and_writes_16_bytes_at_a_time(kernel, loads, stores):
     ptx = compiled(kernel, {"CHUNK": lars.CHUNK, "MOST": 512, "num_warps": lars.WARPS}).asm["ptx"]
     assert counts(ptx)[1:] == (loads, stores)

@@ -15,13 +15,23 @@ CONVOLUTION, ADDITION, IN_A_GRAPH = "sm90_xmma_fprop", "vectorized_elementwise_k
 
 
 def event(name, start_us, end_us, device=DeviceType.CPU, annotation=False):
-    return FunctionEvent(id=0, name=name, thread=1, start_us=start_us, end_us=end_us, use_device="cuda", device_type=device,
-                         is_user_annotation=annotation, stack=[])  # fmt: skip
+    return FunctionEvent(
+        id=0,
+        name=name,
+        thread=1,
+        start_us=start_us,
+        end_us=end_us,
+        use_device="cuda",
+        device_type=device,
+        is_user_annotation=annotation,
+        stack=[],
+    )
 
 
 @pytest.fixture
 def averages():
-    """Two operators that start a kernel each, one within another operator, twice; a CUDA graph of one kernel; an annotation."""
+    """Two operators that start a kernel each, one within another operator, twice; a CUDA graph of one kernel;
+    an annotation."""
     events = []
     for begin in (0, 1000):
         outer = event("aten::convolution", begin, begin + 50)
@@ -29,20 +39,31 @@ def averages():
         inner.append_kernel(CONVOLUTION, 0, 300)
         addition = event("aten::add_", begin + 60, begin + 70)
         addition.append_kernel(ADDITION, 0, 100)
-        events += [outer, inner, addition, event("cudaGraphLaunch", begin + 80, begin + 85),
-                   event("a step", begin, begin + 90),
-                   event(CONVOLUTION, begin + 100, begin + 400, DeviceType.CUDA),
-                   event(ADDITION, begin + 400, begin + 500, DeviceType.CUDA),
-                   event(IN_A_GRAPH, begin + 500, begin + 650, DeviceType.CUDA),
-                   event("a step", begin + 100, begin + 650, DeviceType.CUDA, annotation=True)]  # fmt: skip
+        events += [
+            outer,
+            inner,
+            addition,
+            event("cudaGraphLaunch", begin + 80, begin + 85),
+            event("a step", begin, begin + 90),
+            event(CONVOLUTION, begin + 100, begin + 400, DeviceType.CUDA),
+            event(ADDITION, begin + 400, begin + 500, DeviceType.CUDA),
+            event(IN_A_GRAPH, begin + 500, begin + 650, DeviceType.CUDA),
+            event("a step", begin + 100, begin + 650, DeviceType.CUDA, annotation=True),
+        ]
     made = EventList(events, use_device="cuda")
     made._build_tree()
     return made.key_averages()
 
 
 def test_every_kernel_of_a_gpu_is_counted_once(averages):
-    assert sum(each.self_device_time_total for each in averages) == 2 * (2 * 300 + 2 * 100 + 150 + 550), "not to be summed"
-    expected = {Operator(CONVOLUTION, 2, 600e-6), Operator(ADDITION, 2, 200e-6), Operator(IN_A_GRAPH, 2, 300e-6)}
+    assert sum(each.self_device_time_total for each in averages) == 2 * (2 * 300 + 2 * 100 + 150 + 550), (
+        "not to be summed"
+    )
+    expected = {
+        Operator(CONVOLUTION, 2, 600e-6),
+        Operator(ADDITION, 2, 200e-6),
+        Operator(IN_A_GRAPH, 2, 300e-6),
+    }
     assert set(measure.kernels(averages)) == expected
 
 
@@ -54,7 +75,9 @@ def test_operators_on_a_cpu_are_without_those_they_call(averages):
 
 @pytest.mark.parametrize("mode", [pytest.param(mode, marks=ON_GPU) for mode in ("eager", "graph")])
 def test_the_kernels_of_a_stream_take_no_longer_than_the_steps(tiny_config, tmp_path, mode):
-    config = with_changes(tiny_config, run={"framework": "pytorch", "device": "gpu", "step_mode": mode, "precision": "float16"})
+    config = with_changes(
+        tiny_config, run={"framework": "pytorch", "device": "gpu", "step_mode": mode, "precision": "float16"}
+    )
     rank = measure.create(config)
     rank.warm_up(5)
     result, kernels = rank.profile(rank.open_input(None), 4, tmp_path / "trace.json")

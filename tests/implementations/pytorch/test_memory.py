@@ -1,4 +1,5 @@
-"""The memory that rn50 config new reckons with for an image holds what PyTorch keeps for the backward pass, with a margin."""
+"""The memory that rn50 config new reckons with for an image holds what PyTorch keeps for the backward pass,
+with a margin."""
 
 import pytest
 

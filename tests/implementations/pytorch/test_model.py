@@ -1,4 +1,5 @@
-"""The network is ResNet-50 v1.5, its initial weights and its loss are those of the reference, and a step learns."""
+"""The network is ResNet-50 v1.5, its initial weights and its loss are those of the reference, and a step
+learns."""
 
 import itertools
 
@@ -34,7 +35,11 @@ def test_stride_is_in_the_3x3_convolution(network):
     strided = [b for b in blocks if any(c._stride == 2 for c in b.body)]
     assert len(strided) == 3
     for block in strided:
-        assert [(tuple(c.weight.shape[2:]), c._stride) for c in block.body] == [((1, 1), 1), ((3, 3), 2), ((1, 1), 1)]
+        assert [(tuple(c.weight.shape[2:]), c._stride) for c in block.body] == [
+            ((1, 1), 1),
+            ((3, 3), 2),
+            ((1, 1), 1),
+        ]
         assert block.shortcut._stride == 2
 
 
@@ -61,7 +66,9 @@ def test_label_smoothing_by_hand():
     logits = torch.log(torch.tensor([[0.7, 0.2, 0.1]]))
     # Target 0.7 * (1, 0, 0) + 0.1 each
     expected = -(0.8 * np.log(0.7) + 0.1 * np.log(0.2) + 0.1 * np.log(0.1))
-    assert float(training_loss(torch.nn.Identity(), logits, torch.tensor([0]), 0.3)) == pytest.approx(expected, rel=1e-5)
+    assert float(training_loss(torch.nn.Identity(), logits, torch.tensor([0]), 0.3)) == pytest.approx(
+        expected, rel=1e-5
+    )
 
 
 def test_bfloat16_is_the_same_network():
@@ -105,8 +112,13 @@ ON_GPUS = [pytest.param("gpu", precision, marks=ON_GPU) for precision in ("float
 def test_one_batch_is_learned_by_heart(tiny_config, device, precision):
     rank = create(with_changes(tiny_config, run={"device": device, "precision": precision}))
     rank.warm_up(1)
-    losses = [float(rank._train_step(batch, 2.0).mean()) for batch in itertools.islice(rank._synthetic().epoch(), 40)]
-    floor = -(0.91 * np.log(0.91) + 0.09 * np.log(0.01))  # smoothing 0.1 over 10 classes: the loss of a perfect prediction
+    losses = [
+        float(rank._train_step(batch, 2.0).mean())
+        for batch in itertools.islice(rank._synthetic().epoch(), 40)
+    ]
+    floor = -(
+        0.91 * np.log(0.91) + 0.09 * np.log(0.01)
+    )  # smoothing 0.1 over 10 classes: the loss of a perfect prediction
     assert losses[0] == pytest.approx(np.log(10), rel=0.2)
     assert floor * 0.99 <= losses[-1] < (losses[0] + floor) / 2
     rank.close()

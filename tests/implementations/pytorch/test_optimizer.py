@@ -1,4 +1,5 @@
-"""LARS and SGD on joined tensors against the NumPy oracles, every kind of parameter, 20 steps of changing learning rate."""
+"""LARS and SGD on joined tensors against the NumPy oracles, every kind of parameter, 20 steps of changing
+learning rate."""
 
 import numpy as np
 import pytest
@@ -28,16 +29,21 @@ def value(parameter):
 
 
 def oracle(h):
-    """(name, weight, gradient, velocity, learning rate) -> (weight, velocity) of the optimizer that ``h`` names."""
+    """(name, weight, gradient, velocity, learning rate) -> (weight, velocity) of the optimizer that ``h``
+    names."""
     if h.optimizer == "sgd":
         return lambda *args: optimizers.sgd_update(*args, h.momentum, h.weight_decay)
     return lambda *args: optimizers.lars_update(*args, h.lars_eta, h.momentum, h.weight_decay)
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("name, weight_decay", [("lars", 5e-5), ("sgd", 0.01)])  # a decay that 20 steps of SGD show
+@pytest.mark.parametrize(
+    "name, weight_decay", [("lars", 5e-5), ("sgd", 0.01)]
+)  # a decay that 20 steps of SGD show
 def test_agrees_with_the_oracle(tiny_config, name, weight_decay, device):
-    h = with_changes(tiny_config, hyperparameters={"optimizer": name, "weight_decay": weight_decay}).hyperparameters
+    h = with_changes(
+        tiny_config, hyperparameters={"optimizer": name, "weight_decay": weight_decay}
+    ).hyperparameters
     random = np.random.RandomState(0)
     parameters, optimizer = made(name, h, device)  # a gamma of 0: a norm of 0
     assert {p.name.rsplit("_", 1)[1] for p in parameters} == {"weight", "gamma", "beta", "bias"}
@@ -47,7 +53,9 @@ def test_agrees_with_the_oracle(tiny_config, name, weight_decay, device):
         learning_rate = schedule.learning_rate(step, h.learning_rate, warmup_steps=5, total_steps=STEPS)
         for parameter in parameters:
             gradient = random.standard_normal(parameter.tensor.shape) * 10.0 ** random.uniform(-3, 1)
-            parameter.tensor.grad.copy_(torch.from_numpy(gradient * SAMPLES))  # they arrive summed over the samples
+            parameter.tensor.grad.copy_(
+                torch.from_numpy(gradient * SAMPLES)
+            )  # they arrive summed over the samples
             weight, velocity = expected[parameter.name]
             expected[parameter.name] = update(parameter.name, weight, gradient, velocity, learning_rate)
         optimizer.step(learning_rate, SAMPLES)
@@ -89,8 +97,8 @@ def test_what_lies_between_the_parameters_stays_zero(tiny_config):
     used = torch.zeros_like(weights, dtype=torch.bool)
     for parameter in parameters:
         begin = (parameter.tensor.data_ptr() - weights.data_ptr()) // 4
-        assert begin % 64 == 0 and not used[begin:begin + parameter.tensor.numel()].any()
-        used[begin:begin + parameter.tensor.numel()] = True
+        assert begin % 64 == 0 and not used[begin : begin + parameter.tensor.numel()].any()
+        used[begin : begin + parameter.tensor.numel()] = True
         parameter.tensor.grad.fill_(1.0)
     optimizer.step(2.0, 1)
     assert (~used).any() and not weights[~used].any()

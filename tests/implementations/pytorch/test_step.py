@@ -1,4 +1,5 @@
-"""However a step is executed, it trains as plain execution does: full and ragged batches, changing learning rates."""
+"""However a step is executed, it trains as plain execution does: full and ragged batches, changing learning
+rates."""
 
 import os
 import subprocess
@@ -25,7 +26,8 @@ def flat(parameters):
 
 
 def trained(config):
-    """(losses of every step, change of the weights, running statistics, correct predictions) after a few steps."""
+    """(losses of every step, change of the weights, running statistics, correct predictions) after a few
+    steps."""
     rank = create(config)
     rank.warm_up(3)
     before = flat(rank.parameters)
@@ -34,7 +36,9 @@ def trained(config):
     for step, rate in enumerate(RATES):
         samples = 11 if step in RAGGED else batch.samples
         # Other images in every step, in other memory than the last ones.
-        shifted = batch._replace(images=batch.images.roll(step, 0), labels=batch.labels.roll(step), samples=samples)
+        shifted = batch._replace(
+            images=batch.images.roll(step, 0), labels=batch.labels.roll(step), samples=samples
+        )
         losses.append(rank._train_step(shifted._replace(global_samples=samples), rate))
     correct = rank._evaluate(batch.images, batch.labels)
     change, statistics = flat(rank.parameters) - before, torch.cat(list(rank.network.buffers()))
@@ -86,7 +90,10 @@ def test_max_autotune_is_chosen_by_pytorchs_own_variable(value, tries):
     assert is_passed_through("TORCHINDUCTOR_MAX_AUTOTUNE")
     environ = {**os.environ, "TORCHINDUCTOR_MAX_AUTOTUNE": value}
     command = [sys.executable, "-c", "from torch._inductor import config; print(config.max_autotune)"]
-    assert subprocess.run(command, env=environ, stdout=subprocess.PIPE, text=True, check=True).stdout.strip() == tries
+    assert (
+        subprocess.run(command, env=environ, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+        == tries
+    )
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("gpu", marks=ON_GPU)])
@@ -141,6 +148,7 @@ def test_a_graph_gives_what_its_step_gives(tiny_config, device):
     second = rank._full_step(images.flip(0) * 0.5, labels.flip(0))
     assert torch.equal(first, kept) and not torch.equal(first, second)  # losses of a step stay what they were
     torch.testing.assert_close(rank._ragged_step(images, labels), kept, rtol=1e-3, atol=1e-4)
-    # Another algorithm for a convolution would round otherwise, which the layers above enlarge to some hundredths.
+    # Another algorithm for a convolution would round otherwise, which the layers above enlarge to some
+    # hundredths.
     assert (rank._gradients - gradients).norm() < 0.1 * gradients.norm()
     rank.close()

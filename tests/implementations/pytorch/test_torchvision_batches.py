@@ -1,4 +1,5 @@
-"""Images that torchvision decodes: those of the DataLoader with Pillow, also where the device's decoder refuses them."""
+"""Images that torchvision decodes: those of the DataLoader with Pillow, also where the device's decoder
+refuses them."""
 
 import io
 import multiprocessing
@@ -51,7 +52,8 @@ def images():
 
 @pytest.fixture
 def opened(tiny_config, tmp_path):
-    """Opens batches of 8 of the given images, whose labels are their places; on the device "thread" by a thread on the CPU."""
+    """Opens batches of 8 of the given images, whose labels are their places; on the device "thread" by a
+    thread on the CPU."""
 
     def open_batches(images, library, split, device="cpu"):
         for name in ("train", "val"):
@@ -59,8 +61,13 @@ def opened(tiny_config, tmp_path):
                 for index, image in enumerate(images):
                     writer.write(index, float(index), image)
         data = {"folder": str(tmp_path), "train_samples": len(images), "eval_samples": len(images)}
-        config = with_changes(tiny_config, run={"framework": "pytorch"}, input_pipeline={"library": library}, data=data,
-                              hyperparameters={"batch_size": 8})  # fmt: skip
+        config = with_changes(
+            tiny_config,
+            run={"framework": "pytorch"},
+            input_pipeline={"library": library},
+            data=data,
+            hyperparameters={"batch_size": 8},
+        )
         communicator = types.SimpleNamespace(rank=0, size=1)
         if device == "thread":  # as on a GPU
             from implementations.pytorch.torchvision_batches import ThreadedBatches
@@ -75,7 +82,11 @@ def opened(tiny_config, tmp_path):
 def grey_levels(batches, passes=3):
     """Of all images of some passes, (passes * B, 3, S, S), and their labels."""
     # Copies: the memory of a batch may be that of a later one.
-    made = [(np.array(batch.images.cpu()), np.array(batch.labels.cpu())) for _ in range(passes) for batch in batches.epoch()]
+    made = [
+        (np.array(batch.images.cpu()), np.array(batch.labels.cpu()))
+        for _ in range(passes)
+        for batch in batches.epoch()
+    ]
     pixels, labels = map(np.concatenate, zip(*made, strict=False))
     mean, std = (np.array(each, np.float32).reshape(1, 3, 1, 1) for each in (rules.MEAN, rules.STD))
     return pixels * std + mean, labels
@@ -83,13 +94,18 @@ def grey_levels(batches, passes=3):
 
 def running():
     """Processes and threads that prepare batches."""
-    return {*multiprocessing.active_children(), *(each for each in threading.enumerate() if each.name == "input")}
+    return {
+        *multiprocessing.active_children(),
+        *(each for each in threading.enumerate() if each.name == "input"),
+    }
 
 
 @pytest.mark.parametrize("split", ["train", "val"])
 # Grey levels. On a CPU exact halves may be rounded otherwise; nvJPEG enlarges chroma otherwise than libjpeg.
-@pytest.mark.parametrize("device, furthest, on_average", [("cpu", 1.01, 0.05), ("thread", 1.01, 0.05),
-                                                          pytest.param("cuda:0", 40, 2, marks=ON_GPU)])
+@pytest.mark.parametrize(
+    "device, furthest, on_average",
+    [("cpu", 1.01, 0.05), ("thread", 1.01, 0.05), pytest.param("cuda:0", 40, 2, marks=ON_GPU)],
+)
 def test_images_are_those_of_the_dataloader(opened, images, split, device, furthest, on_average):
     pytest.importorskip("torchvision")
     expected, order = grey_levels(opened(images, "dataloader", split))
@@ -97,7 +113,9 @@ def test_images_are_those_of_the_dataloader(opened, images, split, device, furth
     assert (labels == order).all() and set(order) == set(range(len(images)))
     errors = np.abs(made - expected).mean(axis=(1, 2, 3))
     assert np.abs(made - expected).max() < furthest and errors.max() < on_average
-    assert np.abs(made[:, :, :, ::-1] - expected).mean(axis=(1, 2, 3)).min() > 2 * on_average  # mirrored it is something else
+    assert (
+        np.abs(made[:, :, :, ::-1] - expected).mean(axis=(1, 2, 3)).min() > 2 * on_average
+    )  # mirrored it is something else
 
 
 @pytest.mark.parametrize("device", ["cpu", "thread"])
@@ -122,9 +140,13 @@ def test_what_the_device_refuses_is_decoded_by_pillow(opened, images, monkeypatc
     assert sum(len(each) for each in asked if all(each)) == len(asked[0]) - refused  # each decoded once
     assert sum(each == [False] for each in asked) == refused and len(asked) < 2 * len(asked[0])
     asks, counts = capsys.readouterr().err.splitlines()
-    assert asks == ("warning: INPUT_LIBRARY=torchvision: rank 0, train: the decoder refuses a batch (not in this decoder); "
-                    "such a batch is decoded in ever smaller parts, which is slow")
-    assert counts.endswith(f" 1 of 1 batches of this pass were decoded in parts, and {refused} images of them by Pillow")
+    assert asks == (
+        "warning: INPUT_LIBRARY=torchvision: rank 0, train: the decoder refuses a batch (not in this "
+        "decoder); such a batch is decoded in ever smaller parts, which is slow"
+    )
+    assert counts.endswith(
+        f" 1 of 1 batches of this pass were decoded in parts, and {refused} images of them by Pillow"
+    )
     grey_levels(batches, passes=1)  # the next pass counts anew
     assert capsys.readouterr().err.splitlines() == [asks, counts]
 
@@ -168,14 +190,18 @@ def test_a_killed_process_of_the_loader_is_named(opened, images):
     for process in processes:
         os.kill(process.pid, signal.SIGSTOP)
         threading.Timer(1, process.kill).start()
-    with pytest.raises(UserError, match=r"train\.rec.*DataLoader cannot read it: DataLoader worker .*; lower DALI_THREADS"):
+    with pytest.raises(
+        UserError, match=r"train\.rec.*DataLoader cannot read it: DataLoader worker .*; lower DALI_THREADS"
+    ):
         while True:
             grey_levels(batches, passes=1)
 
 
 def test_torchvision_is_named_where_it_is_missing(opened, images, monkeypatch):
     monkeypatch.setitem(sys.modules, "torchvision", None)
-    with pytest.raises(UserError, match=r"^INPUT_LIBRARY=torchvision: torchvision cannot be imported .*; install"):
+    with pytest.raises(
+        UserError, match=r"^INPUT_LIBRARY=torchvision: torchvision cannot be imported .*; install"
+    ):
         opened(images, "torchvision", "train")
 
 
@@ -185,8 +211,12 @@ def test_a_decoder_that_is_missing_is_found_before_the_clock_starts(tiny_config,
     def without_nvjpeg(*_):
         raise RuntimeError("torchvision not compiled with nvJPEG support\nat line 1")
 
-    config = with_changes(tiny_config, run={"framework": "pytorch"}, input_pipeline={"library": "torchvision"})
+    config = with_changes(
+        tiny_config, run={"framework": "pytorch"}, input_pipeline={"library": "torchvision"}
+    )
     input_library.prepare(config, BatchFormat(None, "HWC", False))
     monkeypatch.setattr(torchvision.io, "decode_jpeg", without_nvjpeg)
-    with pytest.raises(UserError, match=r"^INPUT_LIBRARY=torchvision: .* does not decode on cpu \(.*support\); install"):
+    with pytest.raises(
+        UserError, match=r"^INPUT_LIBRARY=torchvision: .* does not decode on cpu \(.*support\); install"
+    ):
         input_library.prepare(config, BatchFormat(None, "HWC", False))

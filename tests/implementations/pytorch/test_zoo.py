@@ -1,4 +1,5 @@
-"""torchvision's models in the form that our training step wants; what is said where they are not installed."""
+"""torchvision's models in the form that our training step wants; what is said where they are not
+installed."""
 
 import sys
 
@@ -13,7 +14,9 @@ from rn50.errors import UserError  # noqa: E402
 
 def test_torchvision_is_named_where_it_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "torchvision", None)
-    with pytest.raises(UserError, match=r"^--models: torchvision cannot be imported .*; install the torchvision .*PyTorch 2"):
+    with pytest.raises(
+        UserError, match=r"^--models: torchvision cannot be imported .*; install the torchvision .*PyTorch 2"
+    ):
         zoo.models()
 
 

@@ -22,7 +22,8 @@ def browser(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pages(campaign, tmp_path_factory):
-    """The report of a campaign on ImageNet, that of a demo beside one that goes on, and a page that has faults."""
+    """The report of a campaign on ImageNet, that of a demo beside one that goes on, and a page that has
+    faults."""
     folder = tmp_path_factory.mktemp("pages")
     demo = write_result(folder / "demo", train_samples=10_000, platform=f"8xBox ({rules.NOT_A_RESULT})")
     short = write_result(folder / "short", speeds=(10_000, 9_000), platform="other" * 12)
@@ -42,7 +43,9 @@ def test_no_serious_fault_of_accessibility(browser, pages, page, scheme, width):
 
 def test_it_can_tell_a_page_with_faults(browser, pages):
     browser.visit((pages / "bad.html").as_uri(), DESKTOP)
-    assert {"color-contrast", "image-alt", "html-has-lang"} <= {rule for _, rule, _ in axe_core.faults(browser)}
+    assert {"color-contrast", "image-alt", "html-has-lang"} <= {
+        rule for _, rule, _ in axe_core.faults(browser)
+    }
 
 
 @pytest.mark.parametrize("page", ["one", "two"])
@@ -50,19 +53,30 @@ def test_what_is_wider_than_a_narrow_screen_scrolls_and_shows_it(browser, pages,
     browser.visit((pages / f"{page}.html").as_uri(), NARROW)
     browser.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
     assert browser.ask("document.documentElement.scrollWidth") == NARROW
-    cut = browser.ask("[...document.querySelectorAll('main *')].filter(e => e.getBoundingClientRect().right > 500 &&"
-                      " !e.closest('.wide') && !e.closest('svg')).map(e => e.outerHTML.slice(0, 80))")
+    cut = browser.ask(
+        "[...document.querySelectorAll('main *')].filter(e => e.getBoundingClientRect().right > 500 &&"
+        " !e.closest('.wide') && !e.closest('svg')).map(e => e.outerHTML.slice(0, 80))"
+    )
     assert cut == []
     wide = "[...document.querySelectorAll('.wide')].filter(e => e.scrollWidth > e.clientWidth)"
     assert len(browser.ask(wide)) >= 1
     # The shadows of the two edges stay, the two covers scroll with the table.
-    assert set(browser.ask(f"{wide}.map(e => getComputedStyle(e).backgroundAttachment)")) == {"local, local, scroll, scroll"}
+    assert set(browser.ask(f"{wide}.map(e => getComputedStyle(e).backgroundAttachment)")) == {
+        "local, local, scroll, scroll"
+    }
 
 
 def test_on_paper_nothing_is_dark_folded_or_cut(browser, pages):
     browser.visit((pages / "two.html").as_uri(), DESKTOP, "dark", media="print")
-    colours = browser.ask("[getComputedStyle(document.documentElement).colorScheme, getComputedStyle(document.body).color]")
+    colours = browser.ask(
+        "[getComputedStyle(document.documentElement).colorScheme, getComputedStyle(document.body).color]"
+    )
     assert colours == ["light", "rgb(28, 33, 40)"]
     hidden = "[...document.querySelectorAll('details:not([open]) table')].filter(e => !e.checkVisibility())"
-    assert browser.ask("document.querySelectorAll('details:not([open]) table').length") >= 1 and browser.ask(hidden) == []
-    assert set(browser.ask("[...document.querySelectorAll('.wide')].map(e => getComputedStyle(e).overflowX)")) == {"visible"}
+    assert (
+        browser.ask("document.querySelectorAll('details:not([open]) table').length") >= 1
+        and browser.ask(hidden) == []
+    )
+    assert set(
+        browser.ask("[...document.querySelectorAll('.wide')].map(e => getComputedStyle(e).overflowX)")
+    ) == {"visible"}

@@ -27,20 +27,34 @@ def page_of(*folders, rulesets=()):
 
 def head_of(page):
     """What ran where, by name, of the first result."""
-    return dict(re.findall(r"<dt>([^<]*)</dt><dd>([^<]*)</dd>", page.split('<dl class="head">')[1].split("</dl>")[0]))
+    return dict(
+        re.findall(r"<dt>([^<]*)</dt><dd>([^<]*)</dd>", page.split('<dl class="head">')[1].split("</dl>")[0])
+    )
 
 
 def test_the_page_first_says_what_ran_where(results):
     for number in range(5):
         log = results / f"result_{number}.txt"
-        change(log, packages={"mxnet-cu112": "1.9.1"}, system={"accelerator_model_name": "A100"}, commit="c0ffee" * 6 + "-dirty",
-               **{"data certificate": {"sha256": "5e" * 32, "imagenet": True}})  # fmt: skip
+        change(
+            log,
+            packages={"mxnet-cu112": "1.9.1"},
+            system={"accelerator_model_name": "A100"},
+            commit="c0ffee" * 6 + "-dirty",
+            **{"data certificate": {"sha256": "5e" * 32, "imagenet": True}},
+        )
     page = page_of(results)
     assert head_of(page) == {
-        "framework": "MXNet 1.9.1", "precision": "float16", "ranks": "8 ranks on GPU", "machine": "8 x A100",
-        "date (UTC)": "2023-11-14 to 2023-11-15", "commit": "c0ffeec0ffee-dirty", "data certificate": "5e" * 6,
+        "framework": "MXNet 1.9.1",
+        "precision": "float16",
+        "ranks": "8 ranks on GPU",
+        "machine": "8 x A100",
+        "date (UTC)": "2023-11-14 to 2023-11-15",
+        "commit": "c0ffeec0ffee-dirty",
+        "data certificate": "5e" * 6,
     }
-    [end_to_end, each] = (float(rate.replace(",", "")) for rate in re.findall(r'<dd class="rate">([\d,]+)', page)[1:])
+    [end_to_end, each] = (
+        float(rate.replace(",", "")) for rate in re.findall(r'<dd class="rate">([\d,]+)', page)[1:]
+    )
     assert each == pytest.approx(end_to_end / 8, abs=1) and "on each of 8 accelerators." in page
     assert page.index('<dl class="head">') < page.index('<p class="score">') < page.index("<table")
     assert "git checkout" not in page  # nobody has what was not committed
@@ -58,20 +72,34 @@ def test_the_head_of_logs_that_saved_nothing(tmp_path):
 def test_the_head_of_a_published_system(tmp_path):
     folder = write_result(tmp_path / "Org" / "results" / "box" / "resnet", start_ms=1_600_000_000_000)
     (tmp_path / "Org" / "systems").mkdir()
-    described = {"framework": "MXNet NVIDIA 22.04", "number_of_nodes": "2", "accelerators_per_node": "8",
-                 "accelerator_model_name": "A100"}
+    described = {
+        "framework": "MXNet NVIDIA 22.04",
+        "number_of_nodes": "2",
+        "accelerators_per_node": "8",
+        "accelerator_model_name": "A100",
+    }
     (tmp_path / "Org" / "systems" / "box.json").write_text(json.dumps(described))
     page = page_of(folder)
-    assert head_of(page) == {"framework": "MXNet NVIDIA 22.04", "machine": "2 nodes of 8 x A100", "date (UTC)": "2020-09-13"}
+    assert head_of(page) == {
+        "framework": "MXNet NVIDIA 22.04",
+        "machine": "2 nodes of 8 x A100",
+        "date (UTC)": "2020-09-13",
+    }
     rates = page.split('<dl class="rates">')[1].split("</dl>")[0]
-    assert re.findall("<dt>([^<]*)", rates) == ["training", "end to end", "per accelerator"] and "16 accelerators" in rates
+    assert (
+        re.findall("<dt>([^<]*)", rates) == ["training", "end to end", "per accelerator"]
+        and "16 accelerators" in rates
+    )
     assert "images/s over the whole run" not in page
 
 
 def test_our_result_on_imagenet_carries_the_words_of_the_messaging_guidelines(results):
     page = page_of(results)
     assert re.search(r'<p class="score">[\d.]+ <small>minutes <span class="tag">unverified</span>', page)
-    assert page.count(rules.NOT_VERIFIED) == 1 and "0.1" in re.findall("<tr><td>label smoothing(.*?)</tr>", page)[0]
+    assert (
+        page.count(rules.NOT_VERIFIED) == 1
+        and "0.1" in re.findall("<tr><td>label smoothing(.*?)</tr>", page)[0]
+    )
     for number in range(5):
         change(results / f"result_{number}.txt", **{"data certificate": {"imagenet": False}})
     assert "verified" not in page_of(results)
@@ -110,10 +138,14 @@ def test_the_course_has_the_loss_and_marks_without_lines(results):
 
     def lines(plot):
         drawing = page.split(f'aria-label="{plot}"')[1].split("</svg>")[0]
-        return re.findall(r'<path d="[^"]*" clip-path="[^"]*" style="fill: none; stroke: (var\(--\w+)', drawing)
+        return re.findall(
+            r'<path d="[^"]*" clip-path="[^"]*" style="fill: none; stroke: (var\(--\w+)', drawing
+        )
 
     assert lines("training loss over epochs").count("var(--series") == 3  # and two dashed ones
-    assert "var(--series" not in lines("top-1 accuracy over epochs")  # nobody has seen the accuracy between two evaluations
+    assert "var(--series" not in lines(
+        "top-1 accuracy over epochs"
+    )  # nobody has seen the accuracy between two evaluations
     shutil.copytree(str(results), str(results / "old"))
     for file in (results / "old").glob("*.txt"):
         file.write_text(re.sub(r', "train_loss": [\d.]+', "", file.read_text()))
@@ -126,10 +158,14 @@ def test_links_lead_to_the_logs(results, tmp_path):
     elsewhere.parent.mkdir()
     report.write([results], (), elsewhere)
     links = re.findall(r'<a class="what" href="([^"]*)"', elsewhere.read_text())
-    assert sorted(links) == [f"../results/NF5688M6/result_{name}.txt" for name in ("1", "2", "3", "4", "a%20b%3A%3F%23%3C")]
+    assert sorted(links) == [
+        f"../results/NF5688M6/result_{name}.txt" for name in ("1", "2", "3", "4", "a%20b%3A%3F%23%3C")
+    ]
 
 
-@pytest.mark.parametrize("changes, given", [({}, ""), ({"DATADIR": "/a b"}, " DATADIR='/a b'"), ({"DALI_THREADS": "7"}, None)])
+@pytest.mark.parametrize(
+    "changes, given", [({}, ""), ({"DATADIR": "/a b"}, " DATADIR='/a b'"), ({"DALI_THREADS": "7"}, None)]
+)
 def test_the_command_that_repeats_the_run(results, changes, given):
     """What the commands would set is what the run was configured with."""
     log = results / "result_0.txt"
@@ -149,8 +185,13 @@ def test_the_command_that_repeats_the_run(results, changes, given):
     else:
         assert settings == f"DGXSYSTEM=NF5688M6 SUBMISSION_ORG=Somebody{given} SEED=5"
         file = config_file.file_of(environment["DGXSYSTEM"])
-    repeated = configuration.from_environment({**config_file.source(str(file), environment), "RESULT_FILE": str(log)})
-    assert {**repeated.as_environment(), "CACHE_CLEARED": ""} == {**config.as_environment(), "CACHE_CLEARED": ""}
+    repeated = configuration.from_environment(
+        {**config_file.source(str(file), environment), "RESULT_FILE": str(log)}
+    )
+    assert {**repeated.as_environment(), "CACHE_CLEARED": ""} == {
+        **config.as_environment(),
+        "CACHE_CLEARED": "",
+    }
 
 
 def test_a_result_beside_its_own_copy(results, tmp_path):

@@ -1,4 +1,5 @@
-"""Real engines, the image that ``make image`` builds on a bare Debian, and ``run_with_docker.sh`` as a user types it."""
+"""Real engines, the image that ``make image`` builds on a bare Debian, and ``run_with_docker.sh`` as a user
+types it."""
 
 import functools
 import http.server
@@ -29,8 +30,8 @@ def engine(request):
 def image(engine, tmp_path_factory):
     """The image with MXNet for CPUs, built by ``make image`` on a base that is made here, without a registry.
 
-    Docker builds all of it. Podman takes the base and the stage with the packages, which is long to build, from docker, where
-    there is one, and builds the rest.
+    Docker builds all of it. Podman takes the base and the stage with the packages, which is long to build,
+    from docker, where there is one, and builds the rest.
     """
     stage, tag, program = "mxnet-cpu", "rn50-test:mxnet-cpu", engine
     if takes_from_docker(engine):
@@ -45,7 +46,8 @@ def image(engine, tmp_path_factory):
 
 
 def takes_from_docker(engine):
-    """Return True if the engine is podman and docker can build for it. That which builds gets the base image."""
+    """Return True if the engine is podman and docker can build for it. That which builds gets the base
+    image."""
     if engine == "podman" and engines.refusal("docker") is None:
         engines.make_base("docker")
         return True
@@ -55,10 +57,19 @@ def takes_from_docker(engine):
 
 @pytest.fixture(scope="session")
 def pytorch_index(tmp_path_factory):
-    """The address of an index of this machine that has PyTorch's build for CPUs, as a user names PyTorch's own one."""
+    """The address of an index of this machine that has PyTorch's build for CPUs, as a user names PyTorch's
+    own one."""
     pinned = re.search(r"^torch==\S+", (ROOT / "requirements/pytorch-cpu.txt").read_text(), re.MULTILINE)
     folder = tmp_path_factory.mktemp("index")
-    download = [sys.executable, "-m", "pip", "--quiet", "download", "--no-deps", f"--dest={folder / 'simple' / 'torch'}"]
+    download = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--quiet",
+        "download",
+        "--no-deps",
+        f"--dest={folder / 'simple' / 'torch'}",
+    ]
     asked = subprocess.run([*download, pinned[0]], capture_output=True, text=True)
     if asked.returncode:
         pytest.skip(f"no build of PyTorch for CPUs: {asked.stderr.strip()[-200:]}")
@@ -71,7 +82,8 @@ def pytorch_index(tmp_path_factory):
 
 @pytest.fixture(scope="session", params=["paddle", "pytorch"])
 def other(request, engine):
-    """A framework other than MXNet, and its image for CPUs. Podman takes it whole from docker, where there is one."""
+    """A framework other than MXNet, and its image for CPUs. Podman takes it whole from docker, where there is
+    one."""
     stage, index = f"{request.param}-cpu", {}
     tag = f"rn50-test:{stage}"
     if request.param == "pytorch":
@@ -94,7 +106,9 @@ def checkout(tiny_environment):
         for script in (engines.SCRIPT, "run_experiments.sh"):
             shutil.copy(str(ROOT / script), name)
         del tiny_environment["SEED"]
-        configuration_file(folder / "configs" / "config_TINY.sh", {**tiny_environment, "DATADIR": str(folder / "data")})
+        configuration_file(
+            folder / "configs" / "config_TINY.sh", {**tiny_environment, "DATADIR": str(folder / "data")}
+        )
         yield folder
 
 
@@ -104,7 +118,14 @@ def start(checkout):
     jobs = []
 
     def started(before=(), **environment):
-        variables = {"CONFIG_FILE": "", "DGXSYSTEM": "TINY", "LOGDIR": "", "ENGINE": "", "CONT": "", **environment}
+        variables = {
+            "CONFIG_FILE": "",
+            "DGXSYSTEM": "TINY",
+            "LOGDIR": "",
+            "ENGINE": "",
+            "CONT": "",
+            **environment,
+        }
         jobs.append(Job(variables, [*before, engines.SCRIPT], checkout))
         return jobs[-1]
 

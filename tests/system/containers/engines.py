@@ -16,8 +16,8 @@ INDEX_PORT = 28417
 """Always the same, because engines keep the layers of a build by the values of its arguments."""
 BUILD_LIMIT_S = 1500
 MARKS = [pytest.mark.timeout(BUILD_LIMIT_S + 600), pytest.mark.xdist_group("engines")]
-"""Of every test here: the first builds the image. With pytest-xdist one worker has all: podman takes from docker what is long to
-build."""
+"""Of every test here: the first builds the image. With pytest-xdist one worker has all: podman takes from
+docker what is long to build."""
 
 
 def run(*command, **kwargs):
@@ -40,13 +40,26 @@ def make_base(engine):
     if subprocess.run([engine, "image", "inspect", BASE_IMAGE], capture_output=True).returncode:
         if os.geteuid() or shutil.which("debootstrap") is None:
             pytest.skip("a base image needs root and debootstrap; .ci/run installs it")
-        run("requirements/base_image.sh", cwd=str(ROOT), env={**os.environ, "ENGINE": engine, "BASE_IMAGE": BASE_IMAGE})
+        run(
+            "requirements/base_image.sh",
+            cwd=str(ROOT),
+            env={**os.environ, "ENGINE": engine, "BASE_IMAGE": BASE_IMAGE},
+        )
 
 
 def make_image(program, stage, tag, **environment):
     """Build the image of a stage by ``make image``."""
-    run("make", "image", f"ENGINE={program}", f"STAGE={stage}", f"BASE_IMAGE={BASE_IMAGE}", f"TAG={tag}", cwd=str(ROOT),
-        env={**os.environ, **environment}, timeout=BUILD_LIMIT_S)
+    run(
+        "make",
+        "image",
+        f"ENGINE={program}",
+        f"STAGE={stage}",
+        f"BASE_IMAGE={BASE_IMAGE}",
+        f"TAG={tag}",
+        cwd=str(ROOT),
+        env={**os.environ, **environment},
+        timeout=BUILD_LIMIT_S,
+    )
 
 
 def wrapper(path, engine, options):

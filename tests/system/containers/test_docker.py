@@ -21,19 +21,29 @@ pytestmark = MARKS
 
 
 def test_labels_are_true(engine, image):
-    template = "{{index .Config.Labels \"%s\"}}"
-    for name, package in {"mxnet": "mxnet", "nvidia-dali": "nvidia-dali-cuda110", "horovod": "horovod"}.items():
+    template = '{{index .Config.Labels "%s"}}'
+    for name, package in {
+        "mxnet": "mxnet",
+        "nvidia-dali": "nvidia-dali-cuda110",
+        "horovod": "horovod",
+    }.items():
         label = run(engine, "image", "inspect", "--format", template % f"rn50.{name}", image).strip()
         code = f"from importlib.metadata import version; print(version('{package}'))"
         # Podman asks for higher limits than its caller may have.
         limits = ("--ulimit=nofile=1024:1024", "--ulimit=nproc=1024:1024")
-        assert label == run(engine, "run", "--rm", "--network=host", *limits, image, "python", "-c", code).strip()
-    revision = run(engine, "image", "inspect", "--format", template % "org.opencontainers.image.revision", image).strip()
+        assert (
+            label
+            == run(engine, "run", "--rm", "--network=host", *limits, image, "python", "-c", code).strip()
+        )
+    revision = run(
+        engine, "image", "inspect", "--format", template % "org.opencontainers.image.revision", image
+    ).strip()
     assert revision == run("git", "describe", "--always", "--dirty", "--abbrev=40", cwd=str(ROOT)).strip()
 
 
 def test_a_campaign_of_two_ranks_for_somebody(contained, checkout, engine):
-    """Caller's owner, data that cannot be written, the library's environment passed on, two runs checked and scored."""
+    """Caller's owner, data that cannot be written, the library's environment passed on, two runs checked and
+    scored."""
     before = []
     if engine == "docker" and not os.geteuid():
         docker = str(pathlib.Path("/var/run/docker.sock").stat().st_gid)
@@ -88,22 +98,34 @@ def test_a_killed_container_is_no_result(contained, checkout, engine):
         stream.write("export NUMEPOCHS=1000\n")
     job = contained(NEXP="1")
     job.until_logged(log, "run_start")
-    (name,) = [name for name in containers(engine) if name.split("-")[-1] in {str(p.pid) for p in job.processes()}]
+    (name,) = [
+        name for name in containers(engine) if name.split("-")[-1] in {str(p.pid) for p in job.processes()}
+    ]
     run(engine, "kill", name)
     assert job.wait() == 128 + signal.SIGKILL
-    assert job.complaint == "run_with_docker.sh: run 1 stopped with status 137; the same command again resumes there"
+    assert (
+        job.complaint
+        == "run_with_docker.sh: run 1 stopped with status 137; the same command again resumes there"
+    )
     assert_aborted(log)
 
 
 def test_ctrl_c_in_a_terminal(checkout, engine, image):
-    """With a terminal the engine's client passes no signals on: the terminal of the container makes one of Ctrl-C."""
+    """With a terminal the engine's client passes no signals on: the terminal of the container makes one of
+    Ctrl-C."""
     log = checkout / "results" / "TINY" / "result_0.txt"
     with (checkout / "configs" / "config_TINY.sh").open("a") as stream:
         stream.write("export NUMEPOCHS=1000\n")
     ours, theirs = pty.openpty()
     environment = {**os.environ, "DGXSYSTEM": "TINY", "NEXP": "1", "ENGINE": engine, "CONT": image}
-    process = subprocess.Popen(["setsid", "--ctty", "--wait", SCRIPT], cwd=str(checkout), env=environment, stdin=theirs,
-                               stdout=theirs, stderr=theirs)
+    process = subprocess.Popen(
+        ["setsid", "--ctty", "--wait", SCRIPT],
+        cwd=str(checkout),
+        env=environment,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
     partial = pathlib.Path(f"{log}.partial")
     shown, asked, deadline = b"", False, time.monotonic() + BUSY_S
     while True:
@@ -136,7 +158,8 @@ def test_anybodys_configuration_file(contained, checkout):
 
 
 def test_the_demo_with_another_framework(contained, checkout, other):
-    """The image of the configuration's FRAMEWORK, by its name of `make image`, on data that are made first."""
+    """The image of the configuration's FRAMEWORK, by its name of `make image`, on data that are made
+    first."""
     framework, image = other
     with (checkout / "configs" / "config_TINY.sh").open("a") as stream:
         stream.write(f"export FRAMEWORK={framework}\n")
@@ -156,10 +179,24 @@ def test_variables_are_passed_on(contained, checkout):
         stream.write(f'[ ! -d /opt/rn50 ] || {{ env && cat "$INITIAL_WEIGHTS"; }} >{there}\n')
     weights = checkout / "weights"
     weights.write_text("READ=7\n")
-    in_file = re.findall(r"^export (\w+)=", (checkout / "configs" / "config_TINY.sh").read_text(), re.MULTILINE)
+    in_file = re.findall(
+        r"^export (\w+)=", (checkout / "configs" / "config_TINY.sh").read_text(), re.MULTILINE
+    )
     # The script sets or unsets these itself.
-    own = ["CONFIG_FILE", "DGXSYSTEM", "DATADIR", "LOGDIR", "RESULT_FILE", "CACHE_CLEARED", "SEED", "INITIAL_WEIGHTS"]
-    names = {pattern.replace("*", "OF_SOMEBODY") for pattern in settings.patterns_of_names()} - {*own, *in_file}
+    own = [
+        "CONFIG_FILE",
+        "DGXSYSTEM",
+        "DATADIR",
+        "LOGDIR",
+        "RESULT_FILE",
+        "CACHE_CLEARED",
+        "SEED",
+        "INITIAL_WEIGHTS",
+    ]
+    names = {pattern.replace("*", "OF_SOMEBODY") for pattern in settings.patterns_of_names()} - {
+        *own,
+        *in_file,
+    }
     job = contained(NEXP="1", INITIAL_WEIGHTS=str(weights), **dict.fromkeys(names, "7"))
     job.wait(BUSY_S)
     arrived = dict(line.split("=", 1) for line in there.read_text().splitlines() if "=" in line)
@@ -185,8 +222,13 @@ def test_a_job_of_slurm_in_containers(engine, image, checkout, request, tmp_path
     limits = tmp_path / "containers.conf"  # podman asks for higher limits than its caller may have
     limits.write_text('[containers]\ndefault_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]\n')
     results = checkout / "results" / "TINY"
-    environment = {"CONFIG_FILE": str(config), "CONT": image, "NEXP": "2", "CONTAINERS_CONF": str(limits),
-                   **request.getfixturevalue("slurm").environment}
+    environment = {
+        "CONFIG_FILE": str(config),
+        "CONT": image,
+        "NEXP": "2",
+        "CONTAINERS_CONF": str(limits),
+        **request.getfixturevalue("slurm").environment,
+    }
     job = Job(environment, ["./run.sub", "--wait"], checkout)
     try:
         status = job.wait(BUSY_S)

@@ -56,17 +56,24 @@ class ToyImplementation:
         initial = np.random.RandomState(seed).standard_normal((inputs, classes)).astype(np.float32) / inputs
         flat = self.communicator.gradients((inputs + 1) * classes)
         self._gradients = {"fc1_weight": flat[classes:].reshape(inputs, classes), "fc1_bias": flat[:classes]}
-        self._flat, self._weights = flat, {"fc1_weight": initial.copy(), "fc1_bias": np.zeros(classes, np.float32)}
+        self._flat, self._weights = (
+            flat,
+            {"fc1_weight": initial.copy(), "fc1_bias": np.zeros(classes, np.float32)},
+        )
         self._velocities = {name: np.zeros_like(weight) for name, weight in self._weights.items()}
         train = lambda batch: self._train_step(batch, learning_rate=0.0)  # noqa: E731
-        self.forward_seconds = training.warm_up(self.config, self._synthetic(), train, lambda batch: self._logits(batch.images))
+        self.forward_seconds = training.warm_up(
+            self.config, self._synthetic(), train, lambda batch: self._logits(batch.images)
+        )
         for velocity in self._velocities.values():
             velocity[:] = 0
         return list(self._weights)
 
     def _synthetic(self) -> RepeatedBatch:
         random, samples = np.random.RandomState(0), self.config.hyperparameters.batch_size
-        images = random.standard_normal(self.batch_format.shape(samples, self.config.data.image_size)).astype(np.float32)
+        images = random.standard_normal(self.batch_format.shape(samples, self.config.data.image_size)).astype(
+            np.float32
+        )
         labels = random.randint(self.config.data.classes, size=samples)
         return RepeatedBatch(Batch(images, labels, samples, samples * self.communicator.size))
 
@@ -96,11 +103,16 @@ class ToyImplementation:
         self.training_data = self._open(self.config, "train")
 
     def open_data(self) -> None:
-        self.training_data, self.validation_data = self._open(self.config, "train"), self._open(self.config, "val")
+        self.training_data, self.validation_data = (
+            self._open(self.config, "train"),
+            self._open(self.config, "val"),
+        )
 
     def train_epoch(self, epoch: int, progress: Any) -> Any:
         self._pace.begin(self.training_data)
-        for index, batch in enumerate(itertools.islice(self.training_data.epoch(), self.config.run.benchmark_steps)):
+        for index, batch in enumerate(
+            itertools.islice(self.training_data.epoch(), self.config.run.benchmark_steps)
+        ):
             losses = self._train_step(batch, self._learning_rates.next())
             self._pace.add(batch.samples)
             if index and self._pace.is_due():
@@ -119,15 +131,26 @@ class ToyImplementation:
         logits = self._logits(images)
         shifted = logits - logits.max(axis=1, keepdims=True)
         log_probability = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-        target = (1 - h.label_smoothing) * np.eye(classes, dtype=np.float32)[labels] + h.label_smoothing / classes
+        target = (1 - h.label_smoothing) * np.eye(classes, dtype=np.float32)[
+            labels
+        ] + h.label_smoothing / classes
         change = np.exp(log_probability) - target
         self._gradients["fc1_weight"][:] = images.reshape(len(images), -1).T @ change
         self._gradients["fc1_bias"][:] = change.sum(axis=0)
         self.communicator.all_reduce_gradients(self._flat)
         for name, weight in self._weights.items():
-            state = name, weight, self._gradients[name] / batch.global_samples, self._velocities[name], learning_rate
-            update = lars_update(*state, h.lars_eta, h.momentum, h.weight_decay) if h.optimizer == "lars" else sgd_update(
-                *state, h.momentum, h.weight_decay)
+            state = (
+                name,
+                weight,
+                self._gradients[name] / batch.global_samples,
+                self._velocities[name],
+                learning_rate,
+            )
+            update = (
+                lars_update(*state, h.lars_eta, h.momentum, h.weight_decay)
+                if h.optimizer == "lars"
+                else sgd_update(*state, h.momentum, h.weight_decay)
+            )
             weight[:], self._velocities[name][:] = update
             weight *= self._masks.get(name, 1)
         return -(target * log_probability).sum(axis=1)

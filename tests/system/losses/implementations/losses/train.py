@@ -1,4 +1,5 @@
-"""``implementations/mxnet`` that also writes the loss of every step: FRAMEWORK=losses with tests/system/losses on PYTHONPATH.
+"""``implementations/mxnet`` that also writes the loss of every step: FRAMEWORK=losses with
+tests/system/losses on PYTHONPATH.
 
 ``losses`` beside RESULT_FILE gets a file for each rank, with a hexadecimal number for each step.
 """
