@@ -1,6 +1,6 @@
 # Every target may be interrupted and run again. PYTHON=/path/to/python chooses the Python of .venv.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-deploy demo-paddle demo-pytorch data dev test test-quick fuzz test-gpu bench bench-gpu docs reference picture lint ruff mypy import-linter shellcheck requirements image
+.PHONY: help setup demo demo-deploy demo-paddle demo-pytorch data dev test test-all test-rest fuzz test-gpu bench bench-gpu docs reference picture lint ruff mypy import-linter shellcheck requirements image
 BIN := .venv/bin
 
 help: ## list the targets
@@ -47,14 +47,20 @@ dev: setup
 # Several tests at once, in the order of tests/conftest.py; those of one group (pytest.mark.xdist_group) one after another.
 pytest = $(BIN)/python -m pytest --numprocesses=auto --dist=loadgroup
 
-test: dev ## build Horovod and run every test
+# What `make test` leaves to `make test-all`: tests/conftest.py says which tests are slow.
+light = (not slow or smoke) and not gpu
+
+test: setup ## the tests of MXNet and of all that is the same for every framework: ten minutes
+	@requirements/install.sh test
+	@$(pytest) -m "$(light)"
+
+test-all: test test-rest ## these, then all others: every framework, launcher and container
+
+test-rest: dev
 	@requirements/install.sh horovod
 	@requirements/install.sh docs
 	@requirements/install.sh pytorch-cpu || echo "make: the tests of the PyTorch implementation are skipped, for the reason above"
-	@$(pytest)
-
-test-quick: dev ## the tests that do not train: two to four minutes
-	@$(pytest) -m "not slow"
+	@$(pytest) -m "not ($(light))"
 
 fuzz: dev ## thousands of spoiled inputs: about an hour
 	@$(BIN)/python -m pytest tests/fuzz --hypothesis-profile=fuzz --timeout=0

@@ -4,6 +4,7 @@ import ctypes
 import dataclasses
 import os
 import pathlib
+import re
 
 import pytest
 
@@ -13,6 +14,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from rn50.data.demo import dataset
 from rn50.settings import config as configuration
+from tests.support import published
 
 pytest_plugins = ["tests.support.fixtures"]
 TESTS = pathlib.Path(__file__).resolve().parent
@@ -45,26 +47,32 @@ OPTIONAL = (
 """Packages that a machine with a GPU may lack: make test-gpu needs none of them, and make test installs
 all."""
 TRAIN_SAMPLES, EVAL_SAMPLES = 203, 57
+LEFT_OUT = pytest.StashKey[int]()
 
-SLOW_ROOMS = ("contract", "fuzz", "implementations", "system")
-SLOW_FILES = (
+LONG_ROOMS = ("deploy", "fuzz", "implementations/paddle", "implementations/pytorch", "system")
+LONG_FILES = (
     "cli/test_bare_machine",
-    "data/test_augmentation",
-    "data/test_demo_dataset",
     "hyperparameters/test_search",
     "hyperparameters/test_search_refused",
     "hyperparameters/test_search_workers",
+    "implementations/mxnet/test_forward_agreement",
+    "implementations/test_agreement",
+    "implementations/test_precision",
+    "implementations/test_quantization",
+    "implementations/test_ranks_meet",
     "speed/test_floor",
     "speed/test_inference",
-    "speed/test_input_bench",
     "speed/test_profile",
     "speed/test_throughput",
     "speed/test_tuning",
-    "submission/test_package",
 )
-"""`make test-quick` leaves out what is marked slow: these rooms; these files of the others, which train, draw
-images, load a framework or run the package checker of every round; and a few tests that carry the mark
-themselves."""
+"""What only `make test-all` runs: these rooms, these files of the others, every case of another framework or
+launcher than MXNet's own, and single tests that carry the mark ``slow``; but for tests marked ``smoke``."""
+LIGHT = "(not slow or smoke)"
+"""How the choice of marks of `make test` begins."""
+OTHERS = re.compile("paddle|torch|horovod|fleetrun|mpirun|srun", re.IGNORECASE)
+OF_ANY_FRAMEWORK = ("contract", "speed")
+"""Rooms whose tests have a case for every framework."""
 LONGEST = (
     "system/containers/test_docker",
     "system/containers/test_docker_refused",
@@ -86,27 +94,83 @@ def pytest_configure(config):
     """Keep the order of ``pytest_collection_modifyitems``: pytest-xdist 3.7 and later would begin with the
     largest groups."""
     config.option.loadscopereorder = False
+    config.stash[LEFT_OUT] = 0
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
+def _name(path):
+    """A file of the tests, as in ``LONG_FILES``."""
+    return path.relative_to(TESTS).with_suffix("").as_posix()
+
+
+def _is_long(name):
+    return name in LONG_FILES or any(name.startswith(f"{room}/") for room in LONG_ROOMS)
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Leave out of `make test` what none of its tests is in: such a file may import what is not installed."""
+    path = collection_path
+    if (
+        not config.option.markexpr.startswith(LIGHT)
+        or not path.match("test_*.py")
+        or not _is_long(_name(path))
+    ):
+        return None
+    text = path.read_text(encoding="utf-8")
+    if "smoke" in text:
+        return None
+    config.stash[LEFT_OUT] += len(re.findall(r"^def test_", text, re.MULTILINE))
+    return True
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by marks, and pytest-xdist reads the groups
 def pytest_collection_modifyitems(items):
     """Mark what is slow, order it, and group it for pytest-xdist.
 
     The tests of the longest files go to any worker. The others of a file go to one worker, which makes its
-    fixtures once; files that share a costly fixture share a group too (``pytestmark =
-    pytest.mark.xdist_group("packing")``).
+    fixtures once; files that share a costly fixture share a group too
+    (``pytestmark = pytest.mark.xdist_group("packing")``).
     """
     ranks = {}
     for item in items:
-        file = item.path.relative_to(TESTS).with_suffix("").as_posix()
-        if file.split("/")[0] in SLOW_ROOMS or file in SLOW_FILES:
+        file = _name(item.path)
+        other = file.split("/")[0] in OF_ANY_FRAMEWORK and OTHERS.search(item.name.partition("[")[2])
+        if item.get_closest_marker("published"):
+            item.add_marker("slow")
+            if not published.FOLDER.is_dir():
+                item.add_marker(pytest.mark.skip(reason="the maintainers' own: needs the published logs"))
+        if _is_long(file) or other:
             item.add_marker("slow")
         if file not in LONGEST and not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group(file))
-        ranks[item] = (
-            LONGEST.index(file) if file in LONGEST else len(LONGEST) + (not item.get_closest_marker("slow"))
-        )
+        late = not item.get_closest_marker("slow") and not item.get_closest_marker("smoke")
+        ranks[item] = LONGEST.index(file) if file in LONGEST else len(LONGEST) + late
     items.sort(key=ranks.__getitem__)
+
+
+def pytest_deselected(items):
+    """Count what a choice of marks leaves out."""
+    items[0].config.stash[LEFT_OUT] += len(items)
+
+
+def pytest_sessionfinish(session):
+    """Hand the count of a worker of pytest-xdist to the process that reports."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left_out"] = session.config.stash[LEFT_OUT]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    """Take the count of a worker; all workers collect the same tests."""
+    node.config.stash[LEFT_OUT] = getattr(node, "workeroutput", {}).get("left_out", 0)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_terminal_summary(terminalreporter, config):
+    """Say what `make test` leaves out."""
+    count = config.stash[LEFT_OUT]
+    if count and config.option.markexpr.startswith(LIGHT):
+        line = f"more than {count:,} tests of other frameworks, launchers and containers: make test-all"
+        terminalreporter.write_line(line)
 
 
 @pytest.hookimpl(hookwrapper=True)

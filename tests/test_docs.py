@@ -97,6 +97,7 @@ def site(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_the_site_asks_nobody_for_anything(site):
     pages = list(site.rglob("*.html"))
     assert len(pages) > 20
@@ -106,6 +107,7 @@ def test_the_site_asks_nobody_for_anything(site):
         assert re.findall(r'<link[^>]* href="(?:https?:)?//[^"]*', text) == []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs a browser: apt-get install chromium")
 def test_the_search_finds_without_a_server(site, tmp_path):
     command = [

@@ -4,7 +4,6 @@ its values."""
 import hashlib
 import json
 import os
-import pathlib
 import re
 
 import pytest
@@ -19,9 +18,9 @@ from rn50.settings import config_file
 from rn50.settings.shell import assignments
 from tests.hyperparameters.borrowing import EIGHT, configured, rn50
 from tests.support import four_epochs
+from tests.support.published import LOGS, needs_published
 
 ONE_RANK = config_file.CONFIGS / "config_1xA100.sh"
-LOGS = pathlib.Path(__file__).resolve().parents[2].parent / "shared" / "published" / "logs"
 OF_TABLE = {
     "base_learning_rate": "base_learning_rate",
     "learning_rate_warmup_epochs": "warmup_epochs",
@@ -97,7 +96,7 @@ def test_every_reference_point_gives_a_configuration_that_logs_its_values(tmp_pa
         assert borrowed.config.hyperparameters.num_epochs >= max(point["Epochs to converge"])
 
 
-@pytest.mark.skipif(not LOGS.is_dir(), reason="needs the published logs")
+@needs_published
 def test_every_published_log_gives_a_configuration_that_logs_its_values(tmp_path):
     folders = sorted({file.parent for file in LOGS.rglob("result_*.txt")})
     assert folders

@@ -4,7 +4,6 @@ refuses."""
 import dataclasses
 import json
 import math
-import pathlib
 import statistics
 import xml.etree.ElementTree as ElementTree
 
@@ -23,8 +22,8 @@ from rn50.hyperparameters.plan.images_per_second import Point, ThroughputModel
 from rn50.hyperparameters.plan.planner import SCALES, SystemPlanner, planner_for
 from rn50.results import published, score, timing
 from rn50.results.parse import read_log
+from tests.support.published import LOGS, needs_published
 
-SHARED = pathlib.Path(__file__).resolve().parents[3] / "shared" / "published"
 NAME = "A100-SXM-80GB"
 
 
@@ -188,10 +187,10 @@ def test_time_adds_up():
             )
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the published logs are not here")
+@needs_published
 def test_evaluation_and_start_up_are_what_published_logs_say():
     speeds, start_ups = [], []
-    for system in score.score([SHARED / "logs"]):
+    for system in score.score([LOGS]):
         if not system.images_per_second_per_accelerator:
             continue
         logs = [log for log in (read_log(run.file) for run in system.runs) if timing.run_times(log)]

@@ -3,7 +3,6 @@
 import io
 import itertools
 import json
-import pathlib
 import statistics
 
 import pytest
@@ -13,9 +12,7 @@ from rn50.errors import UserError
 from rn50.results import compare, score, significance
 from rn50.terminal import Terminal
 from tests.support.four_epochs import write_result, write_run
-
-LOGS = pathlib.Path(__file__).resolve().parents[2].parent / "shared" / "published" / "logs"
-needs_published = pytest.mark.skipif(not LOGS.is_dir(), reason="needs the published logs")
+from tests.support.published import LOGS, needs_published
 
 
 def against(quantity, a, b):

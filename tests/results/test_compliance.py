@@ -2,7 +2,6 @@
 
 import io
 import json
-import pathlib
 
 import pytest
 
@@ -13,9 +12,7 @@ from rn50.results.parse import read_log
 from rn50.results.validity import compliance, result_rules
 from rn50.terminal import Terminal
 from tests.support import imagenet_run
-
-LOGS = pathlib.Path(__file__).resolve().parents[2].parent / "shared" / "published" / "logs"
-needs_published = pytest.mark.skipif(not LOGS.is_dir(), reason="needs the published logs")
+from tests.support.published import LOGS, needs_published
 
 
 def write_log(file, **changes):
@@ -234,7 +231,6 @@ def test_table_and_json(tmp_path):
     assert compliance.to_json(verdicts[:2])["ok"] is True
 
 
-@pytest.mark.slow
 @needs_published
 def test_published_logs():
     inspur = LOGS / "v1.0" / "Inspur" / "results"

@@ -2,14 +2,12 @@
 
 import csv
 import json
-import pathlib
 
 import pytest
 
 from rn50.errors import UserError
 from rn50.results import parse, result_files
-
-PUBLISHED = pathlib.Path(__file__).resolve().parents[2].parent / "shared" / "published"
+from tests.support.published import FOLDER, LOGS, needs_published
 
 
 def record(key, value=None, time_ms=1000, **metadata):
@@ -208,11 +206,11 @@ def test_find_result_files_refuses_what_is_not_there(tmp_path):
         result_files.find_result_files([tmp_path])
 
 
-@pytest.mark.skipif(not PUBLISHED.is_dir(), reason="needs the published logs")
+@needs_published
 def test_published_logs_agree_with_the_table_of_results():
-    with (PUBLISHED / "resnet_results.csv").open(newline="", encoding="utf-8") as table:
+    with (FOLDER / "resnet_results.csv").open(newline="", encoding="utf-8") as table:
         rows = {(row["version"], row["org"], row["system"]): row for row in csv.DictReader(table)}
-    folders = sorted((PUBLISHED / "logs").glob("*/*/results/*/resnet"))
+    folders = sorted((LOGS).glob("*/*/results/*/resnet"))
     assert len(folders) == 8
     for folder in folders:
         version, org, _, system = folder.parts[-5:-1]

@@ -4,7 +4,6 @@ import csv
 import dataclasses
 import io
 import json
-import pathlib
 import re
 
 import pytest
@@ -12,9 +11,7 @@ import pytest
 from rn50.benchmark import rules
 from rn50.results import collect, published, rcp
 from tests.support import imagenet_run
-
-SHARED = pathlib.Path(__file__).resolve().parents[2].parent / "shared" / "published"
-needs_published = pytest.mark.skipif(not SHARED.is_dir(), reason="needs the published logs")
+from tests.support.published import FOLDER, LOGS, needs_published
 
 
 def published_tree(folder, round_="v1.1", org="Org", system="box", **description):
@@ -188,7 +185,7 @@ def test_the_command_prints_the_table_and_names_what_it_leaves_out(tmp_path, cap
 
 @needs_published
 def test_the_command_makes_the_rows_of_the_published_logs():
-    found, left_out = collect.collect([SHARED / "logs"])
+    found, left_out = collect.collect([LOGS])
     key = {(each.round, each.organisation, each.system): each for each in published.results()}
     assert len(found) == 8 and left_out == []
     for row in found:
@@ -242,7 +239,7 @@ TEXTS = (
 
 @needs_published
 def test_the_table_says_what_was_collected_of_all_rounds():
-    with (SHARED / "resnet_results.csv").open(newline="", encoding="utf-8") as table:
+    with (FOLDER / "resnet_results.csv").open(newline="", encoding="utf-8") as table:
         facts = {(row["version"], row["org"], row["system"]): row for row in csv.DictReader(table)}
     ours = {
         (row["round"], row["organisation"], row["system"]): row

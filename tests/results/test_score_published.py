@@ -1,21 +1,17 @@
 """Logs of published systems score what was published."""
 
 import csv
-import pathlib
 import shutil
 
 import pytest
 
 from rn50.results import score, scoreboard
 from tests.results.scored import kept
-
-PUBLISHED = pathlib.Path(__file__).resolve().parents[2].parent / "shared" / "published"
-LOGS = PUBLISHED / "logs"
-needs_published = pytest.mark.skipif(not PUBLISHED.is_dir(), reason="needs the published logs")
+from tests.support.published import FOLDER, LOGS, needs_published
 
 
 def published_systems():
-    with (PUBLISHED / "resnet_results.csv").open(newline="", encoding="utf-8") as table:
+    with (FOLDER / "resnet_results.csv").open(newline="", encoding="utf-8") as table:
         for row in csv.DictReader(table):
             folder = LOGS / row["version"] / row["org"] / "results" / row["system"]
             if folder.is_dir():
@@ -23,7 +19,7 @@ def published_systems():
 
 
 @needs_published
-@pytest.mark.parametrize("folder, row", list(published_systems()) if PUBLISHED.is_dir() else [])
+@pytest.mark.parametrize("folder, row", list(published_systems()) if FOLDER.is_dir() else [])
 def test_published_systems_score_what_was_published(folder, row):
     [system] = score.score([folder])
     assert system.system == row["system"]

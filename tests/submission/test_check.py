@@ -13,10 +13,9 @@ from rn50.results.validity.findings import ERROR, WARNING, Finding, print_findin
 from rn50.submission import check, package_checks
 from rn50.terminal import Terminal
 from tests.support import imagenet_run
+from tests.support.published import LOGS, needs_published
 
-LOGS = pathlib.Path(__file__).resolve().parents[2].parent / "shared" / "published" / "logs"
 pytestmark = pytest.mark.usefixtures("compliance_once")
-needs_published = pytest.mark.skipif(not LOGS.is_dir(), reason="needs the published logs")
 FIELDS = (
     "host_processors_per_node",
     "host_processor_model_name",
@@ -338,7 +337,6 @@ PUBLISHED = {
 }
 
 
-@pytest.mark.slow
 @needs_published
 @pytest.mark.parametrize("system", PUBLISHED)
 def test_every_defect_of_the_published_systems_is_named(system):

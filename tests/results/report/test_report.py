@@ -15,9 +15,7 @@ from rn50.results.parse import read_log
 from rn50.results.report import plots, report
 from tests.results import scored
 from tests.support.four_epochs import write_result, write_run
-
-LOGS = pathlib.Path(__file__).resolve().parents[3].parent / "shared" / "published" / "logs"
-needs_published = pytest.mark.skipif(not LOGS.is_dir(), reason="needs the published logs")
+from tests.support.published import LOGS, needs_published
 
 
 def page_of(*folders, rulesets=("4.0.0",)):
@@ -256,7 +254,6 @@ def test_where_it_is_written(tmp_path, monkeypatch):
     assert not list(tmp_path.rglob("*.partial"))
 
 
-@pytest.mark.slow
 @needs_published
 @pytest.mark.usefixtures("points_read_once")
 def test_every_published_system(tmp_path):
