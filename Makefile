@@ -90,10 +90,11 @@ picture: data ## make README's picture and sample output again, by a demo
 reference: setup ## write docs/reference/ and outputs in docs/ again
 	@$(BIN)/python -m docs.generate
 
-lint: ruff mypy import-linter shellcheck ## ruff, mypy, import-linter, shellcheck
+lint: ruff mypy import-linter shellcheck ## ruff and its formatter, mypy, import-linter, shellcheck
 
 ruff: dev
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check --quiet .
 
 mypy: dev
 	$(BIN)/mypy

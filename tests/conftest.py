@@ -44,7 +44,7 @@ OPTIONAL = (
     "matplotlib",
     "safetensors",
 )
-"""Packages that a machine with a GPU may lack: make test-gpu needs none of them, and make test installs
+"""Packages that a machine with a GPU may lack: make test-gpu needs none of them, and make test-all installs
 all."""
 TRAIN_SAMPLES, EVAL_SAMPLES = 203, 57
 LEFT_OUT = pytest.StashKey[int]()

@@ -41,7 +41,7 @@ def train(framework, environment, folder, ranks, batch_size, launcher=()):
 def test_two_ranks_follow_one(tiny_environment, tmp_path, framework, sums):
     launcher = installed(framework).two_ranks[sums]
     if sums == "Horovod":
-        pytest.importorskip("horovod.mxnet", reason="Horovod is not built for MXNet; make test does it")
+        pytest.importorskip("horovod.mxnet", reason="Horovod is not built for MXNet; make test-all does it")
     (alone,) = train(framework, tiny_environment, tmp_path, 1, 24)
     first, second = train(framework, tiny_environment, tmp_path, 2, 12, launcher)
     assert len(alone.files) == WITH_TOY[framework].tensors

@@ -1,4 +1,4 @@
-"""Budgets: a few examples of each property in make test, hours of them in make fuzz."""
+"""Budgets: a few examples of each property in make test-all, hours of them in make fuzz."""
 
 import pytest
 
@@ -19,7 +19,7 @@ settings.register_profile("fuzz", max_examples=2000, **_COMMON)
 
 
 def pytest_configure(config):
-    """Load the small budget where no other is asked for; a fixed seed, so that make test is the same for
+    """Load the small budget where no other is asked for; a fixed seed, so that make test-all is the same for
     everybody."""
     if not config.getoption("--hypothesis-profile", None):
         settings.load_profile("quick")

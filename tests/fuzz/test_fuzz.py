@@ -1,7 +1,7 @@
 """Whatever rn50 is given to read, it answers: exit status 0 to 3, no fault, valid JSON, in bounded time and
 memory.
 
-make test tries a few examples of each property, make fuzz thousands.
+make test-all tries a few examples of each property, make fuzz thousands.
 """
 
 import json
