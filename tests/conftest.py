@@ -14,7 +14,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from rn50.data.demo import dataset
 from rn50.settings import config as configuration
-from tests.support import published
+from tests.support import published, tiers
 
 pytest_plugins = ["tests.support.fixtures"]
 TESTS = pathlib.Path(__file__).resolve().parent
@@ -47,32 +47,9 @@ OPTIONAL = (
 """Packages that a machine with a GPU may lack: make test-gpu needs none of them, and make test-all installs
 all."""
 TRAIN_SAMPLES, EVAL_SAMPLES = 203, 57
-LEFT_OUT = pytest.StashKey[int]()
-
-LONG_ROOMS = ("deploy", "fuzz", "implementations/paddle", "implementations/pytorch", "system")
-LONG_FILES = (
-    "cli/test_bare_machine",
-    "hyperparameters/test_search",
-    "hyperparameters/test_search_refused",
-    "hyperparameters/test_search_workers",
-    "implementations/mxnet/test_forward_agreement",
-    "implementations/test_agreement",
-    "implementations/test_precision",
-    "implementations/test_quantization",
-    "implementations/test_ranks_meet",
-    "speed/test_floor",
-    "speed/test_inference",
-    "speed/test_profile",
-    "speed/test_throughput",
-    "speed/test_tuning",
-)
-"""What only `make test-all` runs: these rooms, these files of the others, every case of another framework or
-launcher than MXNet's own, and single tests that carry the mark ``slow``; but for tests marked ``smoke``."""
 LIGHT = "(not slow or smoke)"
 """How the choice of marks of `make test` begins."""
-OTHERS = re.compile("paddle|torch|horovod|fleetrun|mpirun|srun", re.IGNORECASE)
-OF_ANY_FRAMEWORK = ("contract", "speed")
-"""Rooms whose tests have a case for every framework."""
+LEFT_OUT = pytest.StashKey[int]()
 LONGEST = (
     "system/containers/test_docker",
     "system/containers/test_docker_refused",
@@ -97,27 +74,12 @@ def pytest_configure(config):
     config.stash[LEFT_OUT] = 0
 
 
-def _name(path):
-    """A file of the tests, as in ``LONG_FILES``."""
-    return path.relative_to(TESTS).with_suffix("").as_posix()
-
-
-def _is_long(name):
-    return name in LONG_FILES or any(name.startswith(f"{room}/") for room in LONG_ROOMS)
-
-
 def pytest_ignore_collect(collection_path, config):
     """Leave out of `make test` what none of its tests is in: such a file may import what is not installed."""
-    path = collection_path
-    if (
-        not config.option.markexpr.startswith(LIGHT)
-        or not path.match("test_*.py")
-        or not _is_long(_name(path))
-    ):
+    light = config.option.markexpr.startswith(LIGHT) and collection_path.match("test_*.py")
+    if not light or tiers.of(collection_path) != tiers.TEST_ALL:
         return None
-    text = path.read_text(encoding="utf-8")
-    if "smoke" in text:
-        return None
+    text = collection_path.read_text(encoding="utf-8")
     config.stash[LEFT_OUT] += len(re.findall(r"^def test_", text, re.MULTILINE))
     return True
 
@@ -132,13 +94,12 @@ def pytest_collection_modifyitems(items):
     """
     ranks = {}
     for item in items:
-        file = _name(item.path)
-        other = file.split("/")[0] in OF_ANY_FRAMEWORK and OTHERS.search(item.name.partition("[")[2])
+        file = tiers.name(item.path)
         if item.get_closest_marker("published"):
             item.add_marker("slow")
             if not published.FOLDER.is_dir():
                 item.add_marker(pytest.mark.skip(reason="the maintainers' own: needs the published logs"))
-        if _is_long(file) or other:
+        if tiers.is_long(file) or tiers.is_of_another_framework(file, item.name):
             item.add_marker("slow")
         if file not in LONGEST and not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group(file))
