@@ -51,3 +51,10 @@ def of(path):
         return BOTH if "mark.smoke" in text else TEST_ALL
     mixed = file.split("/")[0] in _OF_ANY_FRAMEWORK or "mark.slow" in text or "needs_published\n" in text
     return BOTH if mixed else TEST
+
+
+def of_claim(paths):
+    """The tier of a proof: of the files and rooms, relative to the checkout, that its command names."""
+    files = [file for path in paths for file in sorted((ROOT / path).rglob("test_*.py")) or [ROOT / path]]
+    found = {of(file) for file in files}
+    return found.pop() if len(found) == 1 else BOTH
