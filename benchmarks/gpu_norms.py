@@ -74,9 +74,7 @@ def step_of(normalise: Callable[..., Any], shape: Any, then: str, device: str = 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--batch", type=int, default=400, help="images (400)")
     args = parser.parse_args()
     import torch

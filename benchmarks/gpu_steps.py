@@ -128,9 +128,7 @@ def told(row: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument(
         "config", nargs="?", help="a system of configs/, or a file (CONFIG_FILE or DGXSYSTEM)"
     )
