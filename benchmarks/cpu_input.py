@@ -52,8 +52,13 @@ ON_CPU = BatchFormat(None, "CHW", False)
 def configured(folder: pathlib.Path, fused: bool) -> configuration.Config:
     """Return a configuration that reads ``folder``."""
     environment = config_file.source(str(ROOT / "configs" / "config_DEMO_CPU.sh"), {"DATADIR": str(folder)})
-    changed = {"IMAGE_SIZE": SIZE, "EVAL_RESIZE": 256, "BATCHSIZE": BATCH, "NUMCLASSES": CLASSES}
-    changed |= {"CROP_AREA_MIN": rules.CROP_AREA[0], "DALI_THREADS": CORES, "DALI_ROI_DECODE": int(fused)}
+    changed = {
+        "IMAGE_SIZE": SIZE,
+        "EVAL_RESIZE": 256,
+        "CROP_AREA_MIN": rules.CROP_AREA[0],
+        "BATCHSIZE": BATCH,
+    }
+    changed |= {"NUMCLASSES": CLASSES, "DALI_THREADS": CORES, "DALI_ROI_DECODE": int(fused)}
     return configuration.from_environment({**environment, **{name: str(changed[name]) for name in changed}})
 
 
@@ -135,14 +140,14 @@ def torch_loader(folder: pathlib.Path) -> Callable[[], int]:
     from torch.utils.data import DataLoader, Dataset
 
     images = in_memory(folder)
-    mean, std = (np.float32(each).reshape(3, 1, 1) for each in (rules.MEAN, rules.STD))
+    mean, std = (np.array(each, np.float32).reshape(3, 1, 1) for each in (rules.MEAN, rules.STD))
 
-    class Augmented(Dataset):  # type: ignore[type-arg, misc]
+    class Augmented(Dataset):
         def __len__(self) -> int:
             return len(images)
 
         def __getitem__(self, index: int) -> Any:
-            image = Image.open(io.BytesIO(images[index])).convert("RGB")
+            image = Image.open(io.BytesIO(images[index].tobytes())).convert("RGB")
             left, top, width, height = window(*image.size)
             image = image.resize(
                 (SIZE, SIZE), Image.Resampling.BILINEAR, (left, top, left + width, top + height)

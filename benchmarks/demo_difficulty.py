@@ -10,7 +10,7 @@ Takes about 20 s on two cores.
 
 import argparse
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -73,7 +73,7 @@ def hog(image: np.ndarray) -> np.ndarray:
     return descriptor.compute(grey).ravel()
 
 
-def features(extract, images: Iterable[np.ndarray]) -> np.ndarray:
+def features(extract: Callable[[np.ndarray], np.ndarray], images: Iterable[np.ndarray]) -> np.ndarray:
     return np.stack([extract(image) for image in images]).astype(np.float32)
 
 

@@ -39,7 +39,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 IM2REC = pathlib.Path(mxnet.__file__).parent / "tools" / "im2rec.py"
 
 
-def run(*command):
+def run(*command: object) -> float:
     """Return the seconds that a command takes."""
     begin = time.perf_counter()
     subprocess.run(
@@ -55,7 +55,7 @@ def run(*command):
 class Im2rec:
     """MXNet's script, for a training set whose list it has made."""
 
-    def __init__(self, source, folder):
+    def __init__(self, source: pathlib.Path, folder: pathlib.Path) -> None:
         self._source = source / "train"
         self._lists = {name: folder / name for name in ("all", "one")}
         run(IM2REC, "--list", "--recursive", self._lists["all"], self._source)
@@ -63,17 +63,17 @@ class Im2rec:
         self._lists["one"].with_suffix(".lst").write_text(lines[0])
         self._images = len(lines)
 
-    def _run(self, name, processes):
+    def _run(self, name: str, processes: int) -> float:
         seconds = run(IM2REC, "--pass-through", "--num-thread", processes, self._lists[name], self._source)
         self._lists[name].with_suffix(".rec").unlink()
         return seconds
 
-    def __call__(self, processes):
+    def __call__(self, processes: int) -> float:
         """Return seconds per image, without the time for a list of one image."""
         return (self._run("all", processes) - self._run("one", processes)) / self._images
 
 
-def take_memory(folder, size):
+def take_memory(folder: pathlib.Path, size: int) -> None:
     """Make sure that the system holds ``size`` bytes of free memory, by writing and removing a file."""
     file, block = folder / "memory", bytes(1 << 20)
     with file.open("wb", buffering=0) as stream:
@@ -82,7 +82,7 @@ def take_memory(folder, size):
     file.unlink()
 
 
-def start(folder):
+def start(folder: pathlib.Path) -> float:
     """Return the seconds that rn50 pack takes for two images."""
     imagenet_like.make(folder / "two", classes=1, train=1, val=1)
     try:
@@ -111,7 +111,7 @@ def main() -> None:
             f"im2rec, {cores} processes": lambda: im2rec(cores),
             "rn50 pack": lambda: (run("-m", "rn50", "pack", source, out) - start(folder)) / every,
         }
-        rates = {name: [] for name in (*ways, "rn50 verify", "rn50 verify --full")}
+        rates: dict[str, list[float]] = {name: [] for name in (*ways, "rn50 verify", "rn50 verify --full")}
         for _ in range(args.rounds):
             for name, way in ways.items():
                 take_memory(folder, listed.bytes)

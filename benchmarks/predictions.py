@@ -116,7 +116,7 @@ def baselines(held: Sequence[Held]) -> dict[str, float]:
     off = []
     for result in known:
         others = [
-            each.images_per_second_per_accelerator
+            each.images_per_second_per_accelerator or 0
             for each in known
             if images_per_second.point(each).accelerator == images_per_second.point(result).accelerator
             and images_per_second.system(each) != images_per_second.system(result)

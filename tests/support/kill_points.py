@@ -123,7 +123,7 @@ class Call:
         for process in self.processes():
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-        if not self._process.stdout.closed:
+        if self._process.stdout and not self._process.stdout.closed:
             self.printed, _ = self._process.communicate()
 
 
@@ -274,7 +274,8 @@ def main() -> None:
     temporary = tempfile.TemporaryDirectory(prefix="rn50-kill-points-")
     folder = checkout(pathlib.Path(temporary.name))
     campaigns = (folder / "results" / f"campaign_{number}" for number in itertools.count())
-    results, finished, left = next(campaigns), {}, []
+    finished: dict[pathlib.Path, bytes] = {}
+    results, left = next(campaigns), []
     begin = time.monotonic()
     wrong += to_the_end(folder, results)
     duration = (time.monotonic() - begin) / RUNS
