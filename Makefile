@@ -71,7 +71,7 @@ test-gpu: ## the tests that need a GPU, with the packages that are there
 
 bench: data ## the figures of docs/measurements.md that a CPU can give
 	$(BIN)/rn50 bench input DEMO_CPU
-	$(BIN)/python benchmarks/training_step.py
+	$(BIN)/rn50 bench throughput DEMO_CPU --data synthetic --precisions float32,bfloat16 -o results/bench
 	$(BIN)/python benchmarks/demo_difficulty.py data/demo
 	$(BIN)/python benchmarks/packing.py
 	$(BIN)/python benchmarks/predictions.py

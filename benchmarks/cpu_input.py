@@ -1,29 +1,27 @@
 """Time training batches of 224x224 from ImageNet-like JPEGs on the CPU: ours, MXNet's ImageRecordIter,
 PyTorch's DataLoader.
 
-    python benchmarks/cpu_input.py [--images 2000] [--seconds 4] [--rounds 5] [--folder FOLDER] [--json]
+    python benchmarks/cpu_input.py [--images 2000] [--seconds 4] [--rounds 5] [--folder FOLDER]
 
 All sides read the same RecordIO file in FOLDER (by default /dev/shm, so that no disk is measured). They make
 the same augmentation (a window of 5 to 100 % of the area, aspect 3/4 to 4/3, resized, mirrored with
 probability 1/2, normalised) and use a thread or worker per core. PyTorch decodes with Pillow, and is left out
 if it is not installed.
 
-Beside whole pipelines there are parts: DALI's decoding of whole images and of random windows, and OpenCV's
-libjpeg-turbo, which only decodes whole images in memory. Every other rate is compared with that of
-libjpeg-turbo. Every side is a process of its own, and all take turns in every round.
+Beside them OpenCV's libjpeg-turbo only decodes whole images in memory, and every other rate is compared with
+that. Every side is a process of its own, and all take turns in every round. The stages of our own pipeline
+are those of ``rn50 bench input``.
 """
 
 import argparse
-import itertools
-import json
 import os
 import pathlib
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
@@ -31,14 +29,15 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import numpy as np
 from rich.table import Table
 
-from benchmarks import imagenet_like
 from rn50.benchmark import rules
 from rn50.data import recordio
 from rn50.data.pipeline import dali
 from rn50.data.pipeline.batches import BatchFormat
 from rn50.settings import config as configuration
+from rn50.settings import config_file
 from rn50.speed import rates
 from rn50.terminal import Terminal
+from tests.support import imagenet_like
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SIZE, BATCH, CLASSES = 224, 64, 100
@@ -52,26 +51,15 @@ ON_CPU = BatchFormat(None, "CHW", False)
 
 def configured(folder: pathlib.Path, fused: bool) -> configuration.Config:
     """Return a configuration that reads ``folder``."""
-    environment = {
-        "OPTIMIZER": "lars",
-        "BATCHSIZE": str(BATCH),
-        "LR": "0.1",
-        "WARMUP_EPOCHS": "1",
-        "NUMEPOCHS": "2",
-        "MOM": "0.9",
-        "WD": "5e-5",
-        "LARSETA": "0.001",
-        "LABELSMOOTHING": "0.1",
-        "EVAL_OFFSET": "0",
-        "EVAL_PERIOD": "1",
-        "DGXNGPU": "1",
-        "DGXNNODES": "1",
-        "DEVICE": "cpu",
-        "DATADIR": str(folder),
-        "DALI_THREADS": str(CORES),
-        "DALI_ROI_DECODE": str(int(fused)),
+    environment = config_file.source(str(ROOT / "configs" / "config_DEMO_CPU.sh"), {"DATADIR": str(folder)})
+    changed = {
+        "IMAGE_SIZE": SIZE,
+        "EVAL_RESIZE": 256,
+        "CROP_AREA_MIN": rules.CROP_AREA[0],
+        "BATCHSIZE": BATCH,
     }
-    return configuration.from_environment(environment)
+    changed |= {"NUMCLASSES": CLASSES, "DALI_THREADS": CORES, "DALI_ROI_DECODE": int(fused)}
+    return configuration.from_environment({**environment, **{name: str(changed[name]) for name in changed}})
 
 
 def in_memory(folder: pathlib.Path) -> list[np.ndarray]:
@@ -91,38 +79,19 @@ def ours(folder: pathlib.Path, fused: bool) -> Callable[[], int]:
     return batch
 
 
-def dali_decode(folder: pathlib.Path, fused: bool) -> Callable[[], int]:
-    """Build only DALI's decoder."""
-    images = in_memory(folder)
-    batches = itertools.cycle(
-        [images[begin : begin + BATCH] for begin in range(0, len(images) - BATCH + 1, BATCH)]
-    )
-    pipeline = dali.build_decoder(configured(folder, fused), 1, ON_CPU, batches)
-
-    def batch() -> int:
-        pipeline.run()
-        return BATCH
-
-    return batch
-
-
 def bare(folder: pathlib.Path) -> Callable[[], int]:
     """Decode whole images by libjpeg-turbo, in one thread per core."""
     import cv2
 
     cv2.setNumThreads(1)
-    images = in_memory(folder)
+    images, pool = in_memory(folder), ThreadPoolExecutor(CORES)
 
     def decode(part: list[np.ndarray]) -> None:
         for image in part:
             cv2.imdecode(image, cv2.IMREAD_COLOR)
 
     def batch() -> int:  # all images, so that the threads rarely wait for each other
-        threads = [threading.Thread(target=decode, args=(images[core::CORES],)) for core in range(CORES)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        list(pool.map(decode, [images[core::CORES] for core in range(CORES)]))
         return len(images)
 
     return batch
@@ -171,14 +140,14 @@ def torch_loader(folder: pathlib.Path) -> Callable[[], int]:
     from torch.utils.data import DataLoader, Dataset
 
     images = in_memory(folder)
-    mean, std = (np.float32(each).reshape(3, 1, 1) for each in (rules.MEAN, rules.STD))
+    mean, std = (np.array(each, np.float32).reshape(3, 1, 1) for each in (rules.MEAN, rules.STD))
 
-    class Augmented(Dataset):  # type: ignore[type-arg, misc]
+    class Augmented(Dataset):
         def __len__(self) -> int:
             return len(images)
 
         def __getitem__(self, index: int) -> Any:
-            image = Image.open(io.BytesIO(images[index])).convert("RGB")
+            image = Image.open(io.BytesIO(images[index].tobytes())).convert("RGB")
             left, top, width, height = window(*image.size)
             image = image.resize(
                 (SIZE, SIZE), Image.Resampling.BILINEAR, (left, top, left + width, top + height)
@@ -208,8 +177,6 @@ SIDES: dict[str, Callable[[pathlib.Path], Callable[[], int]]] = {
     "ImageRecordIter": image_record_iter,
     "PyTorch DataLoader, Pillow": torch_loader,
     BARE: bare,
-    "DALI decodes windows, no more": lambda folder: dali_decode(folder, True),
-    "DALI decodes whole images, no more": lambda folder: dali_decode(folder, False),
 }
 
 
@@ -241,15 +208,12 @@ def in_a_process(side: str, folder: pathlib.Path, seconds: float) -> Any:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--images", type=int, default=2000)
     parser.add_argument("--seconds", type=float, default=4)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("/dev/shm"))
     parser.add_argument("--side", choices=list(SIDES), help=argparse.SUPPRESS)
-    parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     if args.side:
         measure(args.side, args.folder, args.seconds)
@@ -267,17 +231,6 @@ def main() -> None:
                     del measured[side]
                 else:
                     measured[side].append(rate)
-    report = {
-        "kilobytes_per_image": size / 1000,
-        "cores": CORES,
-        "images_per_second": {side: rates.of_rounds(values).to_json() for side, values in measured.items()},
-        "to_bare_decode": {
-            side: rates.compare(values, measured[BARE]).to_json() for side, values in measured.items()
-        },
-    }
-    if args.json:
-        print(json.dumps(report, indent=1))
-        return
     table = Table(
         title=f"{SIZE}x{SIZE} from JPEGs of {size / 1000:.0f} KB, {CORES} cores, {args.rounds} rounds"
     )

@@ -11,10 +11,11 @@ are milliseconds of a whole step.
 
 import argparse
 import collections
+import functools
 import pathlib
 import re
 import sys
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -40,7 +41,7 @@ def kernel_milliseconds(action: Callable[[], Any]) -> dict[str, float]:
         for _ in range(REPEATS):
             action()
         torch.cuda.synchronize()
-    found: Counter[str] = collections.Counter()
+    found: defaultdict[str, float] = collections.defaultdict(float)
     for kernel in kernels(profiler.key_averages()):
         found[short(kernel.name)] += kernel.seconds * 1e3 / REPEATS
     return dict(found)
@@ -74,9 +75,7 @@ def step_of(normalise: Callable[..., Any], shape: Any, then: str, device: str = 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--batch", type=int, default=400, help="images (400)")
     args = parser.parse_args()
     import torch
@@ -93,7 +92,7 @@ def main() -> None:
         shape = (args.batch, channels, side, side)
         source = torch.empty(shape, dtype=torch.float16, device="cuda")
         target = torch.empty_like(source)
-        copy = milliseconds(lambda target=target, source=source: target.copy_(source))
+        copy = milliseconds(functools.partial(target.copy_, source))
         say(f"{channels} x {side} x {side}, then {then}, {count} layers; a copy takes {copy:.3f} ms")
         for name, function in (("fused", normalise), ("separate", separate_normalise)):
             times = kernel_milliseconds(step_of(function, shape, then))

@@ -128,9 +128,7 @@ def told(row: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument(
         "config", nargs="?", help="a system of configs/, or a file (CONFIG_FILE or DGXSYSTEM)"
     )
@@ -152,8 +150,8 @@ def main() -> None:
     if not set(modes) <= set(COUNTED_AS):
         parser.error(f"--modes {args.modes}: there are {', '.join(COUNTED_AS)}")
     if args.worker:
-        found = device_rates() if args.worker == "rates" else measure(args.worker, args.seconds, args.rounds)
-        print(json.dumps(found))
+        rates = args.worker == "rates"
+        print(json.dumps(device_rates() if rates else measure(args.worker, args.seconds, args.rounds)))
         return
     os.environ.update(configuration.environment_of(args.config, os.environ))
     run = {"DEVICE": "gpu", "FRAMEWORK": "pytorch", "DGXNGPU": "1", "DGXNNODES": "1"}

@@ -1,6 +1,6 @@
 """Compare rn50 pack with MXNet's im2rec on the same images and cores, by turns.
 
-    python benchmarks/packing.py [--images 4000] [--rounds 3] [--folder FOLDER] [--json]
+    python benchmarks/packing.py [--images 4000] [--rounds 3] [--folder FOLDER]
 
 Makes a folder of 1000 classes with images of ImageNet's sizes (about 110 KB), then packs it, round after
 round:
@@ -10,7 +10,6 @@ round:
   is subtracted;
 - rn50 pack: the whole command, which also lists the folder and hashes every image. Its time for two images is
   subtracted;
-- container: only encode_image and write(), with the images in memory and one thread;
 - rn50 verify, and rn50 verify --full, of the packed files.
 
 All files are in FOLDER, by default /dev/shm, so that no disk is measured. Before each measurement as much
@@ -20,7 +19,6 @@ medians.
 """
 
 import argparse
-import json
 import os
 import pathlib
 import shutil
@@ -34,15 +32,14 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 import mxnet
 
-from benchmarks import imagenet_like
 from rn50.data.packing import imagenet_folder
-from rn50.data.recordio import encode_image
+from tests.support import imagenet_like
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 IM2REC = pathlib.Path(mxnet.__file__).parent / "tools" / "im2rec.py"
 
 
-def run(*command):
+def run(*command: object) -> float:
     """Return the seconds that a command takes."""
     begin = time.perf_counter()
     subprocess.run(
@@ -58,7 +55,7 @@ def run(*command):
 class Im2rec:
     """MXNet's script, for a training set whose list it has made."""
 
-    def __init__(self, source, folder):
+    def __init__(self, source: pathlib.Path, folder: pathlib.Path) -> None:
         self._source = source / "train"
         self._lists = {name: folder / name for name in ("all", "one")}
         run(IM2REC, "--list", "--recursive", self._lists["all"], self._source)
@@ -66,17 +63,17 @@ class Im2rec:
         self._lists["one"].with_suffix(".lst").write_text(lines[0])
         self._images = len(lines)
 
-    def _run(self, name, processes):
+    def _run(self, name: str, processes: int) -> float:
         seconds = run(IM2REC, "--pass-through", "--num-thread", processes, self._lists[name], self._source)
         self._lists[name].with_suffix(".rec").unlink()
         return seconds
 
-    def __call__(self, processes):
+    def __call__(self, processes: int) -> float:
         """Return seconds per image, without the time for a list of one image."""
         return (self._run("all", processes) - self._run("one", processes)) / self._images
 
 
-def take_memory(folder, size):
+def take_memory(folder: pathlib.Path, size: int) -> None:
     """Make sure that the system holds ``size`` bytes of free memory, by writing and removing a file."""
     file, block = folder / "memory", bytes(1 << 20)
     with file.open("wb", buffering=0) as stream:
@@ -85,7 +82,7 @@ def take_memory(folder, size):
     file.unlink()
 
 
-def start(folder):
+def start(folder: pathlib.Path) -> float:
     """Return the seconds that rn50 pack takes for two images."""
     imagenet_like.make(folder / "two", classes=1, train=1, val=1)
     try:
@@ -95,27 +92,11 @@ def start(folder):
         shutil.rmtree(str(folder / "packed"))
 
 
-def container(source, folder):
-    """Return seconds per image of only framing and writing the records."""
-    folder.mkdir()
-    images = [
-        (source / "train" / image.path).read_bytes() for image in imagenet_folder.scan(source).images["train"]
-    ]
-    begin = time.perf_counter()
-    with (folder / "train.rec").open("wb", buffering=0) as rec:
-        for key, image in enumerate(images):
-            rec.write(encode_image(key, 0, image))
-    return (time.perf_counter() - begin) / len(images)
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--images", type=int, default=4000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--folder", default="/dev/shm")
-    parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     cores = len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory(dir=args.folder) as made:
@@ -129,9 +110,8 @@ def main() -> None:
             "im2rec, 1 process": lambda: im2rec(1),
             f"im2rec, {cores} processes": lambda: im2rec(cores),
             "rn50 pack": lambda: (run("-m", "rn50", "pack", source, out) - start(folder)) / every,
-            "container alone": lambda: container(source, out),
         }
-        rates = {name: [] for name in (*ways, "rn50 verify", "rn50 verify --full")}
+        rates: dict[str, list[float]] = {name: [] for name in (*ways, "rn50 verify", "rn50 verify --full")}
         for _ in range(args.rounds):
             for name, way in ways.items():
                 take_memory(folder, listed.bytes)
@@ -140,25 +120,13 @@ def main() -> None:
                     rates["rn50 verify"].append(every / run("-m", "rn50", "verify", out))
                     rates["rn50 verify --full"].append(every / run("-m", "rn50", "verify", out, "--full"))
                 shutil.rmtree(str(out), ignore_errors=True)  # im2rec writes elsewhere
-        medians = {name: statistics.median(values) for name, values in rates.items()}
-        report = {
-            "images": every,
-            "kilobytes_per_image": listed.bytes / every / 1000,
-            "cores": cores,
-            "images_per_second": rates,
-            "medians": medians,
-            "rn50_pack_to": {
-                name: medians["rn50 pack"] / medians[name] for name in ways if name.startswith("im2rec")
-            },
-        }
-    if args.json:
-        print(json.dumps(report, indent=1))
-        return
-    print(f"{every:,} images of {report['kilobytes_per_image']:.0f} KB, {cores} cores, {args.folder}")
+    print(f"{every:,} images of {listed.bytes / every / 1000:.0f} KB, {cores} cores, {args.folder}")
+    medians = {name: statistics.median(values) for name, values in rates.items()}
     for name, values in rates.items():
         print(f"{name:22} {medians[name]:9,.0f} images/s  ({min(values):,.0f} to {max(values):,.0f})")
-    for name, ratio in report["rn50_pack_to"].items():
-        print(f"rn50 pack is {ratio:.1f} times {name}")
+    for name in ways:
+        if name.startswith("im2rec"):
+            print(f"rn50 pack is {medians['rn50 pack'] / medians[name]:.1f} times {name}")
 
 
 if __name__ == "__main__":

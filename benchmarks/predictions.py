@@ -1,6 +1,6 @@
 """Measure the error of ``rn50 plan`` on published results that it does not know.
 
-    python benchmarks/predictions.py [--plot predictions.svg] [--json]
+    python benchmarks/predictions.py
 
 Every system (one name of one organisation, in all its rounds) is left out in turn and predicted from the
 others; then every organisation. Logs that were submitted to several rounds count once. Errors are measured on
@@ -8,19 +8,12 @@ closed-division LARS results of v1.0 to v3.1; results of v0.7 are used only to p
 if both goals are met, else 1.
 """
 
-import argparse
-import json
-import os
-import pathlib
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from rn50.hyperparameters import reference
 from rn50.hyperparameters.plan import accelerators, epochs, images_per_second
@@ -51,18 +44,13 @@ class Held:
         return epochs.mean_epochs(self.result)
 
 
-def hold_out(
-    split: Callable[[PublishedResult], str],
-    weights: Weights,
-    spread: Spread,
-    progress: Callable[[int, int], None],
-) -> list[Held]:
+def hold_out(split: Callable[[PublishedResult], str], progress: Callable[[int, int], None]) -> list[Held]:
     results = [each for each in published.distinct(OPTIMIZER) if each.is_closed]
     judged = [each for each in results if each.round != "v0.7" and each.epochs_to_target]
     groups = sorted({split(each) for each in judged})
     held = []
     for done, group in enumerate(groups, 1):
-        planner = SystemPlanner([each for each in results if split(each) != group], None, weights, spread)
+        planner = SystemPlanner([each for each in results if split(each) != group], None, Weights(), Spread())
         for result in judged:
             if split(result) == group:
                 held.append(_predict(planner, result))
@@ -128,7 +116,7 @@ def baselines(held: Sequence[Held]) -> dict[str, float]:
     off = []
     for result in known:
         others = [
-            each.images_per_second_per_accelerator
+            each.images_per_second_per_accelerator or 0
             for each in known
             if images_per_second.point(each).accelerator == images_per_second.point(result).accelerator
             and images_per_second.system(each) != images_per_second.system(result)
@@ -143,36 +131,6 @@ def baselines(held: Sequence[Held]) -> dict[str, float]:
         ),
         "minutes, so, mean error": float(np.mean(off)),
     }
-
-
-def draw(held: Sequence[Held], file: pathlib.Path) -> None:
-    """Plot predicted against published epochs and minutes, with intervals."""
-    figure = Figure(figsize=(9, 4.4), constrained_layout=True)
-    left, right = figure.subplots(1, 2)
-    for axes, name, shown in (
-        (left, "epochs", held),
-        (right, "minutes", [each for each in held if each.known]),
-    ):
-        if name == "epochs":
-            points = [
-                (e.epochs, e.plain.epochs.expected, e.plain.epochs.low, e.plain.epochs.high) for e in shown
-            ]
-        else:
-            points = [(e.result.olympic_minutes, e.plain.minutes, e.plain.low, e.plain.high) for e in shown]
-        x, y, low, high = np.array(points).T
-        axes.errorbar(x, y, [y - low, high - y], fmt="o", markersize=3, linewidth=0.6, alpha=0.6)
-        axes.axline((1, 1), slope=1, color="black", linewidth=0.8)
-        ends = (0.9 * min(x.min(), low.min()), 1.1 * max(x.max(), high.max()))
-        axes.set(xlabel=f"published {name}", ylabel=f"predicted {name}, system left out")
-        axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
-        for axis in (axes.xaxis, axes.yaxis):
-            if name == "epochs":
-                axis.set_ticks([35, 40, 50, 60, 70, 80, 90], minor=False)
-                axis.set_ticks([], minor=True)
-            axis.set_major_formatter("{x:g}")
-    partial = file.with_name(file.name + ".partial")
-    figure.savefig(partial, format="svg", metadata={"Date": None})
-    os.replace(partial, file)
 
 
 def table(of: dict[str, Any]) -> str:
@@ -192,67 +150,19 @@ def table(of: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def sensitivity(progress: Callable[[int, int], None]) -> dict[str, Any]:
-    """Return both figures with every constant of the models halved and doubled."""
-    varied = {}
-    constants: list[tuple[Any, str]] = [
-        (model, name) for model in (Weights(), Spread()) for name in vars(model)
-    ]
-    for done, (model, name) in enumerate(constants, 1):
-        for factor in (0.5, 2):
-            changed = replace(model, **{name: getattr(model, name) * factor})
-            weights, spread = (changed, Spread()) if isinstance(changed, Weights) else (Weights(), changed)
-            found = figures(hold_out(images_per_second.system, weights, spread, lambda done, total: None))
-            varied[f"{type(model).__name__}.{name} x {factor:g}"] = (
-                found["epochs"]["mean"],
-                found["minutes"]["median"],
-            )
-        progress(done, len(constants))
-    return varied
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--plot", type=pathlib.Path, metavar="FILE.svg", help="draw predicted against published"
-    )
-    parser.add_argument(
-        "--sensitivity", action="store_true", help="also with every constant of the models halved and doubled"
-    )
-    parser.add_argument("--json", action="store_true")
-    args = parser.parse_args(arguments)
+def main() -> int:
     with counting("leaving out systems") as progress:
-        systems = hold_out(images_per_second.system, Weights(), Spread(), progress)
+        systems = hold_out(images_per_second.system, progress)
     with counting("leaving out organisations") as progress:
-        organisations = hold_out(lambda each: each.organisation.lower(), Weights(), Spread(), progress)
-    found = {
-        "system": figures(systems),
-        "organisation": figures(organisations),
-        "baselines": baselines(systems),
-    }
-    off_epochs, off_minutes = found["system"]["epochs"]["mean"], found["system"]["minutes"]["median"]
+        organisations = hold_out(lambda each: each.organisation.lower(), progress)
+    found = figures(systems)
+    off_epochs, off_minutes = found["epochs"]["mean"], found["minutes"]["median"]
     met = off_epochs < EPOCHS_GOAL and off_minutes < MINUTES_GOAL
-    if args.plot:
-        draw(systems, args.plot)
-    if args.sensitivity:
-        with counting("constants halved and doubled") as progress:
-            found["sensitivity"] = sensitivity(progress)
-    if args.json:
-        print(json.dumps({**found, "met": met}, indent=1))
-        return 0 if met else 1
-    print(f"Every system left out in turn\n\n{table(found['system'])}\n")
-    print(f"Every organisation left out in turn\n\n{table(found['organisation'])}\n")
-    print(
-        "Simpler predictions\n\n"
-        + "".join(
-            f"{name}: {value:.2f}\n" if name.startswith("epochs") else f"{name}: {value:.1%}\n"
-            for name, value in found["baselines"].items()
-        )
-    )
-    for name, (a, b) in found.get("sensitivity", {}).items():
-        print(f"{name:28} epochs {a:.2f}, minutes {b:.2%}")
+    print(f"Every system left out in turn\n\n{table(found)}\n")
+    print(f"Every organisation left out in turn\n\n{table(figures(organisations))}\n")
+    print("Simpler predictions\n")
+    for name, value in baselines(systems).items():
+        print(f"{name}: {value:.2f}" if name.startswith("epochs") else f"{name}: {value:.1%}")
     print(
         f"epochs, mean absolute error {off_epochs:.2f}, goal below {EPOCHS_GOAL}; minutes, median error "
         f"{off_minutes:.1%}, goal below {MINUTES_GOAL:.0%}: {'both met' if met else 'NOT MET'}"

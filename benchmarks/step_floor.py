@@ -262,9 +262,7 @@ def counted(version: str, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--batch", type=int, default=400, help="images a step (400)")
     parser.add_argument(
         "--terabytes", type=float, required=True, help="bandwidth of the device's memory in TB/s"

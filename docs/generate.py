@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import click
 
@@ -204,7 +205,7 @@ def _variable(variable: variables.Variable) -> tuple[str, str, str, str]:
     return _code(variable.name), meaning, _values(variable), default
 
 
-KINDS = {
+KINDS: dict[Any, str] = {
     variables.integer: "a whole number",
     variables.number: "a number",
     variables.epochs: "a number",

@@ -4,6 +4,6 @@ import numpy
 
 # mxnet 1.9.1 reads numpy.bool at import; NumPy 1.24 and later, which Python 3.12 needs, no longer have it.
 if "bool" not in vars(numpy):
-    numpy.bool = bool
+    vars(numpy)["bool"] = bool
 
 import mxnet as mx  # noqa: F401

@@ -73,7 +73,9 @@ class Distributed:
                 )
             process.set_variables(
                 _as_rank(
-                    *(environ[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")),
+                    environ["RANK"],
+                    environ["WORLD_SIZE"],
+                    environ["LOCAL_RANK"],
                     f"{environ['MASTER_ADDR']}:{environ['MASTER_PORT']}",
                 )
             )

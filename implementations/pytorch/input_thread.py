@@ -64,7 +64,7 @@ class InputThread:
         """Wait for the next buffer, or for the error that ended the thread."""
         while True:
             try:
-                return self._made.get(timeout=1)  # type: ignore[no-any-return]
+                return self._made.get(timeout=1)
             except queue.Empty:
                 if not self._thread.is_alive() and self._made.empty():
                     return RuntimeError("the input thread has ended; its error was raised before")

@@ -13,7 +13,7 @@ channels-last in memory, which is PyTorch's fastest layout on GPUs and on CPUs.
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import nn
@@ -30,7 +30,7 @@ ALIGNMENT = 64
 """Elements. Of flattened tensors, each begins on a boundary of 256 bytes, like a separate tensor."""
 
 
-MaybeTwice = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
+MaybeTwice: TypeAlias = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
 """A tensor, or twice the same one for two readers: a fused kernel then gets their gradients separately."""
 Normalise = Callable[..., MaybeTwice]
 """A function for training with the arguments of ``separate_normalise`` except the last one."""

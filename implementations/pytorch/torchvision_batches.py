@@ -183,4 +183,4 @@ class ThreadedBatches(TorchvisionBatches):
             made = self._thread.wait()
         buffer = self._thread.lend(made)
         self._count(buffer.remark)
-        return buffer.content  # type: ignore[no-any-return]
+        return buffer.content

@@ -49,11 +49,12 @@ class EncodedRecords(Records):
 
     def _batch(self, images: Sequence[Encoded]) -> Encoded:
         data, *others, windows = zip(*images, strict=False)
-        return Encoded(
+        tensors = (
             torch.from_numpy(np.concatenate(data)),
             *map(torch.tensor, others),
             torch.from_numpy(np.array(windows)),
         )
+        return Encoded._make(tensors)
 
 
 def positions(crop: crops.Crop, size: int) -> list[list[float]]:

@@ -13,11 +13,7 @@ from rn50.terminal import Terminal, print_json, say
 
 
 @click.command(
-    "demo-data",
-    cls=group.Verb,
-    renamed={"--enlarge": "--scale"},
-    short_help="Generate the demo data set",
-    epilog="Example: rn50 demo-data data/demo",
+    "demo-data", short_help="Generate the demo data set", epilog="Example: rn50 demo-data data/demo"
 )
 @click.argument("folder", type=click.Path(path_type=pathlib.Path))
 @click.option("--seed", default=1, show_default=True, type=Whole(0, 2**32 - 1), help="Seed of the images.")
@@ -64,17 +60,13 @@ def demo_data(folder: pathlib.Path, seed: int, tune: bool, scale: int, as_json: 
     type=Whole(1, MOST_WORKERS),
     help="Processes; more than cores help where storage answers slowly [default: cores].",
 )
-@click.option("--to-folder", is_flag=True, hidden=True)
 @group.as_json
-@click.pass_context
 def pack(
-    context: click.Context,
     source: pathlib.Path,
     folder: pathlib.Path,
     seed: int,
     val_truth: pathlib.Path | None,
     workers: int | None,
-    to_folder: bool,
     as_json: bool,
 ) -> None:
     """Pack the images of SOURCE/train/<class> and SOURCE/val as RecordIO into OUT, in shuffled order.
@@ -85,10 +77,6 @@ def pack(
     from rn50.data.packing import pack as packer
     from rn50.progress import counting
 
-    if to_folder:
-        say("rn50: pack --to-folder is now rn50 unpack; the next version has only that", err=True)
-        context.invoke(unpack, source=source, folder=folder, workers=workers, as_json=as_json)
-        return
     with group.cleaned_up(), counting("packing") as progress:
         numbers = packer.pack(source, folder, seed, val_truth, workers, progress).numbers
     _print_numbers(folder, numbers, f"; rn50 verify {folder} looks at every one", as_json)

@@ -7,7 +7,7 @@ import os
 import pathlib
 import re
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
@@ -51,39 +51,6 @@ def cleaned_up() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-class Verb(click.Command):
-    """A verb some of whose options had other names before. The old ones still work, and standard error says
-    what replaces them.
-
-    ``renamed`` maps an old name to the new one; to "" where its value has become the last argument.
-    """
-
-    def __init__(self, *arguments: Any, renamed: Mapping[str, str] | None = None, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._renamed = renamed or {}
-
-    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
-        given, last = list(args), []
-        for old, new in self._renamed.items():
-            for place, each in enumerate(given):
-                name, equals, value = each.partition("=")
-                if name != old:
-                    continue
-                what = (
-                    f"is now {new}"
-                    if new
-                    else f"is now an argument: {self.get_usage(context).partition('Usage: ')[2]}"
-                )
-                say(f"rn50: {old} {what}; the next version has only that", err=True)
-                if new:
-                    given[place] = f"{new}{equals}{value}"
-                else:
-                    last = [value] if equals else given[place + 1 : place + 2]
-                    del given[place : place + 1 + (not equals)]
-                break
-        return super().parse_args(context, given + last)
 
 
 class _Group(click.Group):

@@ -96,8 +96,6 @@ def _sources(context: click.Context, argument: click.Parameter, incomplete: str)
 
 
 @click.command(
-    cls=group.Verb,
-    renamed={"--for": "", "--number": "--limit"},
     short_help="Take over proven hyperparameters",
     epilog="Example: rn50 borrow v1.0/Inspur/nf5688m6_mxnet DGXA100 -o config_MINE.sh",
 )
@@ -184,8 +182,6 @@ def borrow(
 
 
 @click.command(
-    cls=group.Verb,
-    renamed={"--to": "--output"},
     short_help="Search better ones, confirmed by fresh seeds",
     epilog="Example: DATADIR=/data/tune rn50 search DEMO_CPU -o search/demo --workers 2 --minutes 110 "
     "--confirm-data data/demo",

@@ -77,8 +77,6 @@ def check_results(paths: tuple[pathlib.Path, ...], rulesets: tuple[str, ...], as
 
 @click.command(
     "package",
-    cls=group.Verb,
-    renamed={"--to": "--output", "--details": "--system-file"},
     short_help="Make the tree of a submission",
     epilog="Example: rn50 package results/NF5688M6 -o submission",
 )

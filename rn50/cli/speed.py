@@ -115,8 +115,6 @@ def words(possible: tuple[str, ...] | None = None) -> Any:
 
 @bench.command(
     "throughput",
-    cls=group.Verb,
-    renamed={"--to": "--output"},
     short_help="Measure a matrix of training settings",
     epilog=f"Example: rn50 bench throughput DEMO_CPU --frameworks {','.join(frameworks.names())} --models "
     "ours,alexnet --precisions auto,float32 --batch-sizes 32,64 --ranks 1,2 --published",
@@ -250,8 +248,6 @@ def bench_storage(
 
 @click.command(
     "profile",
-    cls=group.Verb,
-    renamed={"--to": "--output", "--against": "--baseline"},
     short_help="Find where the time of a step goes",
     epilog="Example: rn50 profile DEMO_CPU -o after --baseline before",
 )

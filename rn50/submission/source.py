@@ -18,9 +18,12 @@ from rn50.settings.config import RUNS_OWN
 from rn50.submission.own_results import OwnResult
 
 CHECKOUT = files.ROOT
-_LEFT_OUT = "tests"
-"""Tracked files that no run reads. Names that begin with a dot are left out too, because the repository
-checker refuses them."""
+_FOLDERS = ("configs", "implementations", "requirements", "rn50")
+_FILES = (
+    *("run_and_time.sh", "run_experiments.sh", "run_with_docker.sh", "run.sub"),
+    *("Dockerfile", "Makefile", "pyproject.toml", "LICENSE", "README.md"),
+)
+"""Files that set up and run, beside the folders. The pages of docs/ belong too: README refers to them."""
 _NOT_EXPORTED = {name.upper() for name in RUNS_OWN} | {"DATADIR"}
 
 
@@ -61,19 +64,24 @@ def _git(checkout: pathlib.Path, *arguments: str) -> tuple[int, bytes, str]:
 
 
 def export(commit: str, checkout: pathlib.Path, folder: pathlib.Path) -> None:
-    """Write the tracked files of a commit to ``folder``."""
+    """Write to ``folder`` what belongs to a submission of the tracked files of a commit."""
     status, archive, complaint = _git(checkout, "archive", "--format=tar", commit)
     if status != 0:
         raise OSError(status, f"git archive: {complaint}")
     folder.mkdir(parents=True)
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-        kept = [member for member in tar.getmembers() if not _left_out(pathlib.PurePosixPath(member.name))]
+        kept = [member for member in tar.getmembers() if _belongs(pathlib.PurePosixPath(member.name))]
         safely: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
         tar.extractall(str(folder), kept, **safely)
 
 
-def _left_out(path: pathlib.PurePosixPath) -> bool:
-    return path.parts[:1] == (_LEFT_OUT,) or any(part.startswith(".") for part in path.parts)
+def _belongs(path: pathlib.PurePosixPath) -> bool:
+    """Return whether a submission needs a tracked file. None has a name that begins with a dot, which the
+    repository checker refuses."""
+    if any(part.startswith(".") for part in path.parts):
+        return False
+    top = path.parts[0]
+    return top in _FOLDERS or str(path) in _FILES or (top == "docs" and path.suffix == ".md")
 
 
 def write_scripts(

@@ -174,7 +174,7 @@ def test_the_tests_for_a_gpu_are_found(tmp_path):
 
 def test_a_package_that_is_missing_is_named_with_the_command():
     with pytest.raises(UserError) as refused, packages.needed_for("rn50 dance"):
-        import no_such_package.steps  # noqa: F401
+        import no_such_package.steps  # type: ignore[import-not-found]  # noqa: F401
     assert str(refused.value) == (
         f"rn50 dance: the package no-such-package is not installed; {sys.executable} -m pip install "
         "no-such-package"

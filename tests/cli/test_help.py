@@ -1,5 +1,4 @@
-"""Help: five groups on one screen; an example and one line for every verb; old names that say what replaces
-them."""
+"""Help: five groups on one screen; an example and one line for every verb."""
 
 import shlex
 
@@ -56,38 +55,6 @@ def test_every_verb_has_an_example_of_itself_and_json(words):
     with command.make_context(" ".join(words), typed[1 + len(words) :], resilient_parsing=False):
         pass  # it can be parsed
     assert any(isinstance(each, click.Option) and "--json" in each.opts for each in command.params)
-
-
-@pytest.mark.parametrize(
-    "typed, said, then",
-    [
-        (["search", "NONE", "--to", "x"], "--to is now --output", "NONE: no such file"),
-        (["search", "NONE", "--to=x"], "--to is now --output", "NONE: no such file"),
-        (["package", "nowhere", "--to", "x"], "--to is now --output", "nowhere"),
-        (["package", "nowhere", "-o", "x", "--details", "y"], "--details is now --system-file", "nowhere"),
-        (["bench", "throughput", "NONE", "--to", "x"], "--to is now --output", "NONE: no such file"),
-        (["profile", "NONE", "--to", "x"], "--to is now --output", "NONE: no such file"),
-        (["profile", "NONE", "--against", "x"], "--against is now --baseline", "NONE: no such file"),
-        (
-            ["borrow", "rcp/3264", "--for", "NONE"],
-            "--for is now an argument: rn50 borrow [OPTIONS] [SOURCE] [CONFIG]",
-            "NONE: no",
-        ),
-        (["borrow", "--for=NONE", "rcp/3264"], "--for is now an argument", "NONE: no such file"),
-        (["borrow", "--suggest", "--number", "3"], "--number is now --limit", "wants --global-batch-size"),
-        (["demo-data", "/proc/nowhere", "--enlarge", "4"], "--enlarge is now --scale", "/proc/nowhere"),
-        (["pack", "nowhere", "x", "--to-folder"], "pack --to-folder is now rn50 unpack", "nowhere"),
-    ],
-    ids=lambda each: " ".join(each) if isinstance(each, list) else "",
-)
-def test_an_old_name_works_and_says_what_replaces_it(typed, said, then, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    done = rn50(*typed, prog_name="rn50")
-    first, *rest = done.stderr.splitlines()
-    assert said in first and "the next version has only that" in first
-    assert done.exit_code == 2 and any(then in line for line in rest), done.stderr
-    shown = rn50(*[word for word in typed if word in main.commands or word == "throughput"], "--help").stdout
-    assert said.partition(" is now")[0].split()[-1] not in shown.split()
 
 
 def completed(*words):

@@ -3,6 +3,7 @@ ranks."""
 
 import importlib.util
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -220,7 +221,7 @@ class Toy(Framework):
 
 
 FRAMEWORKS = {"mxnet": Mxnet, "paddle": Paddle, "pytorch": Pytorch}
-WITH_TOY = {**FRAMEWORKS, "toy": Toy}
+WITH_TOY: dict[str, Any] = {**FRAMEWORKS, "toy": Toy}
 INPUTS = {
     **WITH_TOY,
     "paddle, dataloader": PaddleDataLoader,

@@ -9,6 +9,7 @@ whole one, and all the rest has to agree.
 """
 
 import sys
+from typing import Any
 
 import numpy as np
 
@@ -19,9 +20,9 @@ from tests.contract.frameworks import WITH_TOY
 
 def main(out: str) -> None:
     config = configuration.from_environment()
-    framework = WITH_TOY[config.run.framework]
+    framework: Any = WITH_TOY[config.run.framework]
     framework.train_on_running_statistics()
-    trainer = implementation.load(config.run.framework)(config)
+    trainer: Any = implementation.load(config.run.framework)(config)
     trainer.warm_up(config.run.seed)
     rank, ranks = trainer.communicator.rank, trainer.communicator.size
     size, local = config.data.image_size, config.hyperparameters.batch_size

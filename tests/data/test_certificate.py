@@ -12,7 +12,6 @@ import cv2
 import numpy as np
 import pytest
 
-from benchmarks.imagenet_like import numbered, pictures
 from rn50 import files
 from rn50.benchmark import rules
 from rn50.data.certification import certificate
@@ -27,6 +26,7 @@ from rn50.errors import UserError
 from tests.conftest import with_changes
 from tests.data.record_files import NUMBERS, Records, assert_found, flip, relabel
 from tests.support.image_tree import class_names
+from tests.support.imagenet_like import numbered, pictures
 
 pytestmark = pytest.mark.xdist_group("certification")
 ROOT = Path(__file__).resolve().parents[2]

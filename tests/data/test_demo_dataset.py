@@ -4,7 +4,6 @@ own."""
 import collections
 import functools
 import hashlib
-import json
 import os
 import signal
 import subprocess
@@ -128,12 +127,7 @@ def test_a_scaled_image_is_the_same_drawing():
     assert np.corrcoef(shrunk.ravel(), plain.ravel())[0, 1] > 0.95
 
 
-def test_a_set_that_does_not_say_how_large_it_is_was_not_scaled(copy):
-    manifest = copy / DEMO_RECORD
-    recorded = json.loads(manifest.read_text())
-    assert recorded.pop("enlarge") == 1
-    manifest.write_text(json.dumps(recorded))
-    generate(copy, SMALL, progress=lambda done, total: pytest.fail("an image was drawn"))
+def test_a_set_of_another_scale_is_another_set(copy):
     with pytest.raises(UserError, match="scale 1 instead of 4"):
         generate(copy, SMALL._replace(scale=4))
 

@@ -1,12 +1,14 @@
 """Budgets: a few examples of each property in make test-all, hours of them in make fuzz."""
 
+from typing import Any
+
 import pytest
 
 pytest.importorskip("hypothesis")
 
 from hypothesis import HealthCheck, Phase, settings
 
-_COMMON = {"deadline": None, "suppress_health_check": list(HealthCheck)}
+_COMMON: dict[str, Any] = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 settings.register_profile(
     "quick",
     max_examples=12,

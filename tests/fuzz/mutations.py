@@ -3,6 +3,7 @@ encoding."""
 
 import copy
 import json
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -10,7 +11,7 @@ DEEP = "@@DEEP@@"
 """Stands for a list in a list, 100,000 times: more than a recursive reader survives."""
 _DEEP_TEXT = "[" * 100_000 + "]" * 100_000
 
-nasty = st.sampled_from(
+nasty: st.SearchStrategy[Any] = st.sampled_from(
     [
         None,
         True,

@@ -60,7 +60,10 @@ def test_the_tree(submission, checkout):
     assert {str(file) for file in snapshot(organisation)} == {
         "systems/NF5688M6.json",
         *(f"results/NF5688M6/resnet/result_{i}.txt" for i in range(5)),
-        *(str(scripts.with_name(code) / name) for name in ("run_and_time.sh", "rn50/train.py")),
+        *(
+            str(scripts.with_name(code) / name)
+            for name in ("run_and_time.sh", "rn50/train.py", "docs/data.md")
+        ),
         *(
             str(scripts / name)
             for name in (

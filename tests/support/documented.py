@@ -8,7 +8,7 @@ from typing import Any
 from rn50.files import ROOT
 
 PAGE = ROOT / "docs" / "reference" / "json.md"
-TYPES = {
+TYPES: dict[str, Any] = {
     "text": str,
     "integer": int,
     "number": (int, float),

@@ -21,8 +21,17 @@ def checkout(tmp_path_factory):
     )
 
     folder = tmp_path_factory.mktemp("checkout")
-    for name in ("run_and_time.sh", "rn50/train.py", "tests/with a space.py", ".ci/run", ".gitignore"):
-        (folder / name).parent.mkdir(exist_ok=True)
+    belongs = ("run_and_time.sh", "rn50/train.py", "docs/data.md")
+    others = (
+        "tests/with a space.py",
+        "benchmarks/rn50.py",
+        "docs/images/a.png",
+        "CHANGELOG.md",
+        ".ci/run",
+        ".gitignore",
+    )
+    for name in (*belongs, *others):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(f"{name} as it ran\n")
     (folder / "run_and_time.sh").chmod(0o755)
     for command in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "what ran")):

@@ -1,7 +1,7 @@
 """Image folders in the ImageNet layout, made in a moment: a few pictures, each of which becomes many
 different files."""
 
-from benchmarks.imagenet_like import numbered, pictures
+from tests.support.imagenet_like import numbered, pictures
 
 
 def class_names(count):

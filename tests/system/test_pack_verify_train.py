@@ -7,10 +7,10 @@ import subprocess
 
 import pytest
 
-from benchmarks import imagenet_like
 from rn50 import files
 from rn50.benchmark import rules
 from rn50.results.parse import read_log
+from tests.support import imagenet_like
 from tests.support.image_tree import make
 from tests.system.job import BUSY_S, RN50, ROOT, assert_aborted, events
 

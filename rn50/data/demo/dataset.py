@@ -30,8 +30,6 @@ PARTIAL = ".demo_dataset.partial"
 ORDER_STREAM = 100
 """Added to a split's stream to give the stream that shuffles its records."""
 CHUNK = 64
-SCALE = "enlarge"
-"""Name of the scale in the record, where older versions look for it."""
 
 
 class Settings(NamedTuple):
@@ -112,7 +110,6 @@ def _is_finished(folder: Path, settings: Settings) -> bool:
     try:
         recorded = files.read_json(manifest, remedy=f"choose another folder or delete {folder}")
         known = recorded.pop("files")
-        recorded["scale"] = recorded.pop(SCALE, 1)  # absent in older records
         changed = [name for name in present if known[name] != _fingerprint(folder / name)]
     except (KeyError, AttributeError, TypeError) as error:
         raise UserError(
@@ -178,7 +175,6 @@ def generate(
                 partial.mkdir()
                 _write(partial, settings, workers or len(os.sched_getaffinity(0)), progress)
                 manifest: dict[str, object] = {"generator_version": GENERATOR_VERSION, **settings._asdict()}
-                manifest[SCALE] = manifest.pop("scale")
                 manifest["files"] = {name: _fingerprint(partial / name) for name in FILES}
                 (partial / DEMO_RECORD).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
                 (folder / CERTIFICATE).unlink(missing_ok=True)  # it may certify files that are gone

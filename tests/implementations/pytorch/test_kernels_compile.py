@@ -77,7 +77,7 @@ def registers(kernel) -> int:
         said = subprocess.run(
             [str(program), "-res-usage", file.name], capture_output=True, text=True, check=True
         ).stdout
-    return int(re.search(r"REG:(\d+)", said)[1])
+    return int(re.findall(r"REG:(\d+)", said)[0])
 
 
 def loop(ptx: str) -> str:

@@ -1,7 +1,7 @@
 """Kill processes at random moments, and test that no finished result is lost and no partial one is taken for
 whole.
 
-    python benchmarks/kill_points.py [--points 100] [--seed 1] [--json]
+    python -m tests.support.kill_points [--points 100] [--seed 1] [--json]
 
 Runs small campaigns of run_experiments.sh in a checkout of its own. At each point it kills one process by
 SIGKILL: the script, the launcher, a rank, or horovodrun (every eighth point has two ranks, if Horovod is
@@ -28,14 +28,11 @@ import tempfile
 import time
 import uuid
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-
 import psutil
 
 from rn50.data.demo import dataset
+from rn50.files import ROOT
 from rn50.results.parse import TOKEN
-
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 RUNS = 3
 EPOCHS = 2
@@ -126,7 +123,7 @@ class Call:
         for process in self.processes():
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-        if not self._process.stdout.closed:
+        if self._process.stdout and not self._process.stdout.closed:
             self.printed, _ = self._process.communicate()
 
 
@@ -277,7 +274,8 @@ def main() -> None:
     temporary = tempfile.TemporaryDirectory(prefix="rn50-kill-points-")
     folder = checkout(pathlib.Path(temporary.name))
     campaigns = (folder / "results" / f"campaign_{number}" for number in itertools.count())
-    results, finished, left = next(campaigns), {}, []
+    finished: dict[pathlib.Path, bytes] = {}
+    results, left = next(campaigns), []
     begin = time.monotonic()
     wrong += to_the_end(folder, results)
     duration = (time.monotonic() - begin) / RUNS
