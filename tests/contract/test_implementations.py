@@ -48,8 +48,10 @@ def names_in_ruleset(version):
 
 
 @pytest.mark.parametrize("version", ["1.1.0", "2.0.0", "2.1.0"])
-def test_tensors_carry_the_names_of_the_rulesets(create, framework, tiny_config, version):
-    rank = create(with_changes(tiny_config, data={"folder": "/nonexistent"}))  # and no data set is needed
+def test_tensors_carry_the_names_of_the_rulesets(create, framework, tiny_config, tmp_path, version):
+    rank = create(
+        with_changes(tiny_config, data={"folder": str(tmp_path / "absent")})
+    )  # and no data set is needed
     tensors = rank.warm_up(5)
     rank.close()
     assert len(tensors) == len(set(tensors)) == framework.tensors

@@ -136,18 +136,19 @@ def test_the_command_measures_all_ranks_and_says_what_it_found(tiny_environment,
         assert last.startswith("real = ") and "% of synthetic" in last and "; the bottleneck is " in last
 
 
-def test_data_that_are_not_there_are_named(tiny_environment):
+def test_data_that_are_not_there_are_named(tiny_environment, tmp_path):
+    absent = tmp_path / "absent"
     environ = {
         **{name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ},
         **tiny_environment,
     }
     said = subprocess.run(
         [sys.executable, "-m", "rn50", "bench", "input"],
-        env={**environ, "DATADIR": "/nonexistent"},
+        env={**environ, "DATADIR": str(absent)},
         capture_output=True,
         text=True,
         timeout=60,
     )
     assert said.returncode == 2 and said.stdout == ""
     [line] = said.stderr.splitlines()
-    assert line.startswith("rn50: /nonexistent: ") and "set DATADIR" in line
+    assert line.startswith(f"rn50: {absent}: ") and "set DATADIR" in line
