@@ -109,14 +109,14 @@ VERBS = (
 
 WIDE = ("score", "config show", "borrow --suggest")
 """Verbs whose tables grow with the terminal."""
-PRINTED = ("score", "check", "compare", "config show", "plan")
-"""Verbs that only print, which make test runs."""
+SMOKE = ("score", "check", "compare", "config show", "plan", "pack", "verify", "demo-data --help")
+"""What make test runs of them."""
 
 
 @pytest.mark.parametrize(
     "verb, columns",
     [
-        *(pytest.param(each, 80, marks=pytest.mark.smoke if each in PRINTED else ()) for each in VERBS),
+        *(pytest.param(each, 80, marks=pytest.mark.smoke if each in SMOKE else ()) for each in VERBS),
         *((each, 200) for each in WIDE),
     ],
 )
