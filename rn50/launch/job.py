@@ -19,7 +19,7 @@ from rn50.launch import launchers
 from rn50.machine import cgroup
 from rn50.machine.sources import Sources
 from rn50.process import adopt_orphans, ask_to_end_with_parent
-from rn50.run import checkpoint, initial_weights, log_file, saved_weights
+from rn50.run import checkpoint, initial_weights, log_file, saved_weights, watchdog
 from rn50.settings.config import Config
 from rn50.terminal import say
 
@@ -56,8 +56,8 @@ def rank_environment(config: Config, environ: Mapping[str, str]) -> dict[str, st
 def launch(config: Config, environ: Mapping[str, str]) -> int:
     """Run the configured system once and return its exit status.
 
-    Raises UserError before anything starts if data are missing or the result file cannot be used. It checks
-    only that the data exist, because no file of them may be opened before the clock runs.
+    Raises UserError before anything starts if data are missing, or a variable or the result file cannot be
+    used. It checks only that the data exist, because no file of them may be opened before the clock runs.
     """
     preflight.preflight(pathlib.Path(config.data.folder), config.is_imagenet)
     result_file: pathlib.Path | None = (
@@ -68,6 +68,7 @@ def launch(config: Config, environ: Mapping[str, str]) -> int:
     saved_weights.refuse_impossible(config)
     checkpoint.refuse_impossible(config)
     initial_weights.read(config)
+    watchdog.limits(environ)
     return run_ranks(config, environ, ("train",), result_file)
 
 

@@ -19,12 +19,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rn50 import files
+from rn50 import files, process
 from rn50.benchmark import rules, schedule
 from rn50.data.certification import certificate
 from rn50.errors import Status, UserError
 from rn50.results import evaluation
-from rn50.run import all_reduce, checkpoint, initial_weights, provenance, saved_weights, training
+from rn50.run import all_reduce, checkpoint, initial_weights, provenance, saved_weights, training, watchdog
 from rn50.run.checkpoint import Checkpoint
 from rn50.run.clock import now_ms
 from rn50.run.display import Display
@@ -283,7 +283,8 @@ def _watch(implementation: Implementation, log: RunLog, display: Display) -> Wat
             files.discard_unfinished()
             os._exit(Status.USER_ERROR)
 
-    return Watchdog(implementation, lambda line: display.remark(f"warning: {line}"), end)
+    limits = watchdog.limits(process.environment())
+    return Watchdog(implementation, lambda line: display.remark(f"warning: {line}"), end, limits)
 
 
 class _AbortOnSignal:

@@ -9,26 +9,23 @@ paused machine looks like a stalled rank.
 import contextlib
 import ipaddress
 import json
+import re
 import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import psutil
 
+from rn50.errors import UserError
 from rn50.run.implementation import Implementation
 
+VARIABLE = "RN50_WATCHDOG_S"
+"""Environment variable that sets ``Limits.silent`` in whole seconds, and the other two in proportion."""
 TURN_S = 1.0
-SILENT_S = 20
-"""The run ends when a rank has sent no heartbeat for this long. Gloo gives up after 30 s, and cannot name the
-rank."""
-STILL_S = 30
-"""The run ends when a step takes this long after the clock has started."""
-STILL_BEFORE_THE_CLOCK_S = 300
-"""The same limit before the clock, when compiling and tuning may take long."""
 SLOW_STEPS = 5
 """A step may in any case take this many times as long as the longest one so far."""
 WARN_AFTER = 0.4
@@ -40,6 +37,31 @@ ADDRESSES = 16
 DATAGRAM = 1024
 
 WAITING_FOR_DATA = "waiting for data"
+
+
+class Limits(NamedTuple):
+    """The limits of a watchdog in seconds."""
+
+    silent: float = 20
+    """The run ends when a rank has sent no heartbeat for this long. Gloo gives up after 30 s, and cannot name
+    the rank."""
+    still: float = 30
+    """The run ends when a step takes this long after the clock has started."""
+    still_before_the_clock: float = 300
+    """The same limit before the clock, when compiling and tuning may take long."""
+
+
+def limits(environ: Mapping[str, str]) -> Limits:
+    """Return the limits that ``VARIABLE`` asks for, or the usual ones. Raises UserError for what is no number
+    of seconds."""
+    usual, asked = Limits(), environ.get(VARIABLE, "")
+    if not asked:
+        return usual
+    if not re.fullmatch("[1-9][0-9]{0,4}", asked):
+        raise UserError(
+            f"{VARIABLE}={asked}", "no whole number of seconds from 1 to 99,999", "correct or unset it"
+        )
+    return Limits(*(int(asked) * each / usual.silent for each in usual))
 
 
 class RankState:
@@ -56,9 +78,9 @@ class Heartbeats:
     """Heartbeats of some of the ``size`` ranks, advanced once a second; says which rank is silent and which
     has stalled."""
 
-    def __init__(self, ranks: list[int], size: int):
+    def __init__(self, ranks: list[int], size: int, limits: Limits):
         self.ranks = {rank: RankState() for rank in ranks}
-        self._size = size
+        self._size, self._limits = size, limits
         self._clock_runs = False
         self._steps = self._still = self._last_pause = self._longest_pause = 0
 
@@ -86,7 +108,8 @@ class Heartbeats:
     def gone(self, share: float = 1.0) -> str | None:
         """Return a line that names the ranks that were silent for ``share`` of the limit, and who waits for
         them; else None."""
-        gone = [rank for rank, seen in self.ranks.items() if seen.heard and seen.silent >= share * SILENT_S]
+        limit = share * self._limits.silent
+        gone = [rank for rank, seen in self.ranks.items() if seen.heard and seen.silent >= limit]
         if not gone:
             return None
         turns = min(self.ranks[rank].silent for rank in gone)
@@ -98,9 +121,9 @@ class Heartbeats:
     def still(self, share: float = 1.0) -> str | None:
         """Return a line that says who waits for whom if no step has ended for ``share`` of the limit; else
         None."""
-        limit = (
-            max(STILL_S, SLOW_STEPS * self._longest_pause) if self._clock_runs else STILL_BEFORE_THE_CLOCK_S
-        )
+        limit = self._limits.still_before_the_clock
+        if self._clock_runs:
+            limit = max(self._limits.still, SLOW_STEPS * self._longest_pause)
         if self._still < share * limit:
             return None
         since = f"no step has ended for {self._still} s"
@@ -139,14 +162,19 @@ class Watchdog:
     """
 
     def __init__(
-        self, implementation: Implementation, warn: Callable[[str], None], end: Callable[[str | None], None]
+        self,
+        implementation: Implementation,
+        warn: Callable[[str], None],
+        end: Callable[[str | None], None],
+        limits: Limits,
     ):
         self.doing = "starting"
         self._implementation = implementation
         self._warn, self._end = warn, end
         self._rank, self._size = implementation.communicator.rank, implementation.communicator.size
         self._host = socket.gethostname()
-        self._heartbeats = Heartbeats(list(range(self._size)) if self._rank == 0 else [0], self._size)
+        heard = list(range(self._size)) if self._rank == 0 else [0]
+        self._heartbeats = Heartbeats(heard, self._size, limits)
         self._peers: dict[int, Any] = {}
         """On rank 0, the address of each other rank's last heartbeat."""
         self._warned = False

@@ -57,6 +57,11 @@ def test_every_verb_has_an_example_of_itself_and_json(words):
     assert any(isinstance(each, click.Option) and "--json" in each.opts for each in command.params)
 
 
+@pytest.mark.parametrize("verb", ["launch", "train"])
+def test_a_verb_that_scripts_call_has_an_example_too(verb):
+    assert "Example: " in rn50(verb, "--help").stdout
+
+
 def completed(*words):
     """Return what Tab offers after ``words``."""
     from click.shell_completion import ShellComplete

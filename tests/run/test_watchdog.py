@@ -1,4 +1,7 @@
-"""The watchdog says who waits for whom, second by second; ranks hear each other, over real sockets."""
+"""The watchdog says who waits for whom, second by second; ranks hear each other, over real sockets.
+
+The moments of a run are told apart here; a whole run is watched once, in tests/system/test_faults.py.
+"""
 
 import threading
 import types
@@ -6,15 +9,11 @@ import types
 import numpy as np
 import pytest
 
+from rn50.errors import UserError
 from rn50.run import watchdog
-from rn50.run.watchdog import (
-    SILENT_S,
-    STILL_BEFORE_THE_CLOCK_S,
-    STILL_S,
-    WAITING_FOR_DATA,
-    Heartbeats,
-    Watchdog,
-)
+from rn50.run.watchdog import WAITING_FOR_DATA, Heartbeats, Limits, Watchdog
+
+USUAL = Limits()
 
 
 def hear(heartbeats, steps, doing="training epoch 1", silent=()):
@@ -39,7 +38,7 @@ def turns(heartbeats, number, steps, **said):
 @pytest.fixture
 def heartbeats():
     """Four ranks that have trained for a while, with the clock running."""
-    heartbeats = Heartbeats([0, 1, 2, 3], 4)
+    heartbeats = Heartbeats([0, 1, 2, 3], 4, USUAL)
     heartbeats.start_the_clock()
     for step in range(50):
         hear(heartbeats, [step] * 4)
@@ -56,17 +55,17 @@ def test_a_run_that_goes_on_has_no_fault(heartbeats):
 
 def test_a_rank_that_is_silent(heartbeats):
     second, fault = turns(heartbeats, 60, [51, 50, 51, 51], silent=[1])
-    assert second in (SILENT_S - 1, SILENT_S)
+    assert second in (USUAL.silent - 1, USUAL.silent)
     assert fault.startswith(
-        f"rank 1 (host1) not heard of for {SILENT_S} s, and rank 0 (host0), rank 2 (host2), rank 3 (host3) "
-        "waiting for it"
+        f"rank 1 (host1) not heard of for {USUAL.silent} s, and rank 0 (host0), rank 2 (host2), "
+        "rank 3 (host3) waiting for it"
     )
 
 
 def test_a_rank_that_waits_for_data(heartbeats):
     doing = ["training epoch 1", "training epoch 1", WAITING_FOR_DATA, "training epoch 1"]
     second, fault = turns(heartbeats, 60, [51, 51, 50, 51], doing=doing)
-    assert second in (STILL_S, STILL_S + 1)
+    assert second in (USUAL.still, USUAL.still + 1)
     assert (
         "rank 2 (host2) waiting for data, and rank 0 (host0), rank 1 (host1), rank 3 (host3) waiting for it"
         in fault
@@ -85,7 +84,7 @@ def test_ranks_that_all_stand_at_the_same_step(heartbeats):
 
 
 def test_where_steps_are_long_more_patience_is_shown():
-    heartbeats = Heartbeats([0], 1)
+    heartbeats = Heartbeats([0], 1, USUAL)
     assert turns(heartbeats, 100, [0], doing="warming up") is None  # compiling
     assert turns(heartbeats, 19, [1], doing="warming up") is None  # the last step of the warm-up takes 20 s
     hear(heartbeats, [2])
@@ -96,17 +95,56 @@ def test_where_steps_are_long_more_patience_is_shown():
 
 
 def test_before_the_clock_compiling_may_take_its_time():
-    heartbeats = Heartbeats([0, 1], 2)
+    heartbeats = Heartbeats([0, 1], 2, USUAL)
     second, _ = turns(heartbeats, 1000, [0, 0], doing="warming up")
-    assert second in (STILL_BEFORE_THE_CLOCK_S, STILL_BEFORE_THE_CLOCK_S + 1)
+    assert second in (USUAL.still_before_the_clock, USUAL.still_before_the_clock + 1)
 
 
 def test_a_rank_that_was_never_heard_is_not_called_silent():
-    heartbeats = Heartbeats([0, 1], 2)
-    for step in range(3 * SILENT_S):
+    heartbeats = Heartbeats([0, 1], 2, USUAL)
+    for step in range(3 * USUAL.silent):
         hear(heartbeats, [step, 0], silent=[1])
         heartbeats.turn()
     assert heartbeats.gone() is None
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("clock_runs", [False, True], ids=["warming up", "training"])
+def test_a_silent_rank_is_named_at_any_moment(victim, clock_runs):
+    heartbeats = Heartbeats([0, 1], 2, USUAL)
+    hear(heartbeats, [0, 0], doing="warming up")
+    if clock_runs:
+        heartbeats.start_the_clock()
+    second, fault = turns(heartbeats, 60, [0, 0], silent=[victim])
+    assert second == USUAL.silent
+    assert fault.startswith(
+        f"rank {victim} (host{victim}) not heard of for {USUAL.silent} s, and rank {1 - victim} ("
+    )
+
+
+def test_the_limits_are_those_of_the_variable():
+    assert watchdog.limits({}) == watchdog.limits({watchdog.VARIABLE: ""}) == (20, 30, 300)
+    assert watchdog.limits({watchdog.VARIABLE: "20"}) == (20, 30, 300)
+    short = watchdog.limits({watchdog.VARIABLE: "4"})
+    assert short == (4, 6, 60)
+    heartbeats = Heartbeats([0, 1], 2, short)
+    hear(heartbeats, [0, 0])
+    heartbeats.start_the_clock()
+    assert turns(heartbeats, 60, [0, 0], silent=[1])[0] == 4
+    heartbeats = Heartbeats([0, 1], 2, short)
+    assert turns(heartbeats, 100, [0, 0])[0] == 60
+    heartbeats = Heartbeats([0, 1], 2, short)
+    heartbeats.start_the_clock()
+    assert turns(heartbeats, 60, [0, 0])[0] == 6
+
+
+@pytest.mark.parametrize("asked", ["0", "-1", "2.5", "abc", "100000", " 4", "٤"])
+def test_what_is_no_limit_is_a_line(asked):
+    with pytest.raises(UserError) as refused:
+        watchdog.limits({watchdog.VARIABLE: asked})
+    assert str(refused.value) == (
+        f"RN50_WATCHDOG_S={asked}: no whole number of seconds from 1 to 99,999; correct or unset it"
+    )
 
 
 class Ranks:
@@ -144,7 +182,7 @@ def watched(monkeypatch):
             said["over"].set()
 
     watches = [
-        Watchdog(implementation, said["warned"].append, lambda line, rank=rank: end(rank, line))
+        Watchdog(implementation, said["warned"].append, lambda line, rank=rank: end(rank, line), USUAL)
         for rank, implementation in enumerate(ranks.implementations)
     ]
     threads = [threading.Thread(target=each.__enter__) for each in watches]

@@ -75,12 +75,6 @@ def horovod():
         pytest.skip("two ranks need Horovod with MXNet; 'make test' builds it")
 
 
-@pytest.fixture(params=[1, 2], ids=["1 rank", "2 ranks"])
-def ranks(request):
-    """The test runs with one rank and with two."""
-    return request.param
-
-
 @pytest.fixture(params=["python", "horovodrun"])
 def two_ranks(request):
     """The environment of two ranks that sum in shared memory, and of two of Horovod."""

@@ -27,14 +27,11 @@ def at(moment, job, result_file):
     "framework, number, moment",
     [
         ("mxnet", signal.SIGINT, "starting"),
-        ("mxnet", signal.SIGTERM, "starting"),
-        ("mxnet", signal.SIGINT, "warming up"),
         ("mxnet", signal.SIGTERM, "warming up"),
         ("mxnet", signal.SIGINT, "training"),
         ("mxnet", signal.SIGTERM, "training"),
         ("mxnet", signal.SIGHUP, "training"),
         ("paddle", signal.SIGTERM, "starting"),  # its import takes signals from Python
-        ("paddle", signal.SIGTERM, "warming up"),
         ("paddle", signal.SIGTERM, "training"),
         ("pytorch", signal.SIGTERM, "training"),
     ],
@@ -48,9 +45,9 @@ def test_a_signal_to_the_launcher(start, results, framework, number, moment):
     assert_aborted(results / "result_1.txt", clock_runs)
 
 
-@pytest.mark.parametrize("framework, ranks", [("mxnet", 1), ("mxnet", 2), ("paddle", 2)])
-def test_ctrl_c_reaches_the_whole_process_group(start, results, framework, ranks):
-    job = start(**ENDLESS, FRAMEWORK=framework, DGXNGPU=str(ranks))
+@pytest.mark.smoke
+def test_ctrl_c_reaches_the_whole_process_group(start, results):
+    job = start(**ENDLESS, DGXNGPU="2")
     at("training", job, results / "result_1.txt")
     job.signal_group(signal.SIGINT)
     assert job.wait() == 128 + signal.SIGINT
@@ -58,10 +55,11 @@ def test_ctrl_c_reaches_the_whole_process_group(start, results, framework, ranks
     assert_aborted(results / "result_1.txt")
 
 
-@pytest.mark.parametrize("moment", ["starting", "warming up"])
-def test_sigterm_to_the_launcher_of_two_ranks(start, results, two_ranks, moment):
+def test_sigterm_to_the_launcher_of_two_ranks(start, results, two_ranks):
     job = start(**ENDLESS, **two_ranks)
-    clock_runs = at(moment, job, results / "result_1.txt")
+    clock_runs = at(
+        "warming up" if two_ranks["LAUNCHER"] == "horovodrun" else "starting", job, results / "result_1.txt"
+    )
     job.signal(signal.SIGTERM)
     assert job.wait() == 128 + signal.SIGTERM
     assert job.complaint == "rn50: stopped by SIGTERM; the same command starts the run again"
@@ -77,9 +75,13 @@ def test_the_only_process_killed(start, results):
     assert_aborted(results / "result_1.txt")
 
 
-@pytest.mark.parametrize("victim", [0, 1])
-def test_one_rank_of_two_killed(start, results, two_ranks, victim):
-    job = start(**ENDLESS, **two_ranks)
+@pytest.mark.parametrize(
+    "launcher, victim", [pytest.param("python", 0, marks=pytest.mark.smoke), ("python", 1), ("horovodrun", 1)]
+)
+def test_one_rank_of_two_killed(start, results, request, launcher, victim):
+    if launcher == "horovodrun":
+        request.getfixturevalue("horovod")
+    job = start(**ENDLESS, DGXNGPU="2", LAUNCHER=launcher)
     at("training", job, results / "result_1.txt")
     job.ranks()[victim].kill()
     assert job.wait() == 128 + signal.SIGKILL

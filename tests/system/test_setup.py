@@ -58,16 +58,17 @@ def test_a_python_of_pyenv_is_found(tmp_path):
         # A newer Python says nothing when asked whether it fits.
         ({"python3": "[ $1 = -c ] || echo Python 3.14.0"}, {}, "(Python 3.14.0)"),
         ({"python3": "echo 3.11 no /usr/bin/python3"}, {}, "apt-get install python3.11-venv"),
-        ({"python3": None}, {"PYTHON": "/nowhere/python"}, "PYTHON=/nowhere/python"),
+        ({"python3": None}, {"PYTHON": "{folder}/absent"}, "PYTHON={folder}/absent"),
         ({"python3": None, "uname": "echo Darwin arm64"}, {}, "x86-64 Linux only"),
     ],
 )
 def test_one_line_says_what_is_missing(tmp_path, pythons, variables, words):
+    variables = {name: value.format(folder=tmp_path) for name, value in variables.items()}
     result = find_python(tmp_path, pythons, **variables)
     assert result.returncode == 1
     assert result.stdout == ""
     assert len(result.stderr.splitlines()) == 1
-    assert words in result.stderr
+    assert words.format(folder=tmp_path) in result.stderr
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "requirements").glob("*.txt")), ids=os.path.basename)

@@ -33,14 +33,15 @@ def test_no_such_system(start, system):
     assert " ".join(systems) in job.complaint
 
 
-def test_no_such_configuration_file(start):
-    job = start(CONFIG_FILE="/nowhere/config.sh")
+def test_no_such_configuration_file(start, tmp_path):
+    absent = tmp_path / "absent.sh"
+    job = start(CONFIG_FILE=str(absent))
     assert job.wait() == USER_CAN_MEND
-    assert job.complaint == "run_with_docker.sh: CONFIG_FILE=/nowhere/config.sh: no such file"
+    assert job.complaint == f"run_with_docker.sh: CONFIG_FILE={absent}: no such file"
 
 
 def test_no_engine(start, tmp_path):
-    for folder in ("/usr/bin", "/bin"):
+    for folder in filter(os.path.isdir, os.environ["PATH"].split(":")):
         for program in pathlib.Path(folder).iterdir():
             if program.name not in ("docker", "podman") and not (tmp_path / program.name).is_symlink():
                 (tmp_path / program.name).symlink_to(program)
@@ -52,12 +53,12 @@ def test_no_engine(start, tmp_path):
     )
 
 
-def test_an_engine_that_does_not_answer(start):
+def test_an_engine_that_does_not_answer(start, tmp_path):
     if shutil.which("docker") is None:
         pytest.skip("docker is not installed; .ci/run installs it")
-    job = start(ENGINE="docker", DOCKER_HOST="unix:///nowhere/docker.sock")
+    job = start(ENGINE="docker", DOCKER_HOST=f"unix://{tmp_path}/absent.sock")
     assert job.wait() == USER_CAN_MEND
-    assert re.search("docker does not answer: .*nowhere.*sudo systemctl start docker", job.complaint)
+    assert re.search(r"docker does not answer: .*absent\.sock.*sudo systemctl start docker", job.complaint)
 
 
 def test_no_permission(start, engine):
