@@ -11,6 +11,7 @@ import pytest
 
 from docs import generate
 from rn50.files import ROOT
+from tests.support import tiers
 
 PAGES = [
     "README.md",
@@ -73,6 +74,15 @@ def test_the_members_of_the_architecture_are_where_it_says():
             text = (ROOT / path.replace("<framework>", framework)).read_text(encoding="utf-8")
             assert re.search(rf"^\s*(def|class) {name}\b", text, re.MULTILINE), (name, path)
             assert not owner or re.search(rf"^class {owner}\b", text, re.MULTILINE), (owner, path)
+
+
+def test_every_claim_names_the_tier_of_its_proof():
+    text = (ROOT / "docs" / "claims.md").read_text(encoding="utf-8")
+    rows = [line.strip("| ").rsplit(" | ", 2) for line in text.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) > 40
+    for _, proof, tier in rows:
+        words = [word for command in re.findall(r"`pytest ([^`]*)`", proof) for word in command.split()]
+        assert tier == (tiers.of_claim(words) if words else "by hand"), proof
 
 
 @pytest.mark.slow
