@@ -10,7 +10,7 @@ from rn50.run import implementation
 from tests.conftest import with_changes
 from tests.contract.frameworks import FRAMEWORKS, installed
 
-STEPS = 20
+STEPS = 12
 
 
 @pytest.fixture(params=itertools.combinations(sorted(FRAMEWORKS, reverse=True), 2), ids=" and ".join)
@@ -29,21 +29,29 @@ def pair(request):
         rank.close()
 
 
-@pytest.mark.parametrize("optimizer, learning_rate", [("lars", 0.25), ("sgd", 0.05)])
-def test_twenty_steps_agree(pair, tiny_config, optimizer, learning_rate):
-    # What is to be learned is noise, on which rounding errors grow with the learning rate: LARS at 0.5 ends
-    # 1e-4 apart on one processor and 4e-4 on another (AMD with AVX-512).
+@pytest.mark.parametrize("optimizer, learning_rate", [("lars", 1.0), ("sgd", 0.2)])
+def test_steps_agree(pair, tiny_config, optimizer, learning_rate):
+    """Each step begins with equal weights, and carries on the momentum of those before.
+
+    Losses are continuous in what is rounded, so those of every step agree. Gradients are not: a value that is
+    rounded to the other side of 0 gets a gradient through ReLU or gets none. On some processor that happens
+    in some step, and weights that go on from there part: by up to 3e-2 of the way after 20 steps, if they
+    begin 1e-6 apart. So three of the steps agree to rounding, and any other nearly. A wrong decay or trust
+    ratio spoils every step, and a wrong momentum all but the first. A momentum of 0.5 soon forgets a value on
+    the other side. The weight decay is so large that each step needs it.
+    """
     h = {"optimizer": optimizer, "learning_rate": learning_rate, "batch_size": 32}
+    h.update(momentum=0.5, weight_decay=5e-3)
     (one, ours), (other, theirs) = pair(with_changes(tiny_config, hyperparameters=h))
-    begin = one.weights(ours)
+    begin = before = one.weights(ours)
     shapes = [
         {name: value.shape for name, value in each.weights(rank).items()}
         for each, rank in ((one, ours), (other, theirs))
     ]
     assert shapes[0] == shapes[1]
-    theirs.assign(begin)
-    random = np.random.RandomState(0)
+    random, apart = np.random.RandomState(0), []
     for step in range(1, STEPS + 1):
+        theirs.assign(before)
         samples = 32 if step % 4 else 20  # now and then a ragged batch
         images = random.standard_normal((32, 3, 32, 32)).astype(np.float32)
         labels = random.randint(10, size=32)
@@ -53,15 +61,19 @@ def test_twenty_steps_agree(pair, tiny_config, optimizer, learning_rate):
             for each, rank in ((one, ours), (other, theirs))
         ]
         np.testing.assert_allclose(*losses, rtol=1e-4)
-    ends, others = one.weights(ours), other.weights(theirs)
-    moved, apart = [], []
-    for name, mine in ends.items():
-        moved.append(np.linalg.norm(mine - begin[name]))
-        apart.append(np.linalg.norm(mine - others[name]))
-        assert moved[-1] > 0, name
-        if name.endswith("weight"):
-            assert apart[-1] < 1e-4 * np.linalg.norm(mine), name
-    assert np.linalg.norm(apart) < 1e-4 * np.linalg.norm(moved)
+        after, others = one.weights(ours), other.weights(theirs)
+        for name, mine in after.items():
+            if name.endswith("weight"):
+                assert np.linalg.norm(mine - others[name]) < 1e-4 * np.linalg.norm(mine), name
+        apart.append(distance(after, others) / distance(after, before))
+        before = after
+    assert sorted(apart)[2] < 1e-4 and max(apart) < 0.05, apart
+    assert [name for name in begin if (before[name] == begin[name]).all()] == []
+
+
+def distance(some, others):
+    """The norm of the difference of all weights."""
+    return np.linalg.norm([np.linalg.norm(some[name] - others[name]) for name in some])
 
 
 def test_their_evaluations_agree(pair, tiny_config):
