@@ -45,7 +45,14 @@ def test_every_verb_has_a_short_help(words):
         assert command.short_help and len(command.short_help) <= SHORT, word
 
 
-@pytest.mark.parametrize("words", VERBS, ids=" ".join)
+NEED_ONNX = ("bench inference", "export", "quantize")
+EXAMPLES = [
+    pytest.param(words, marks=pytest.mark.slow if " ".join(words) in NEED_ONNX else (), id=" ".join(words))
+    for words in VERBS
+]
+
+
+@pytest.mark.parametrize("words", EXAMPLES)
 def test_every_verb_has_an_example_of_itself_and_json(words):
     command = VERBS[words]
     assert command.epilog and command.epilog.startswith("Example: ")

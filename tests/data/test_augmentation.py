@@ -258,7 +258,7 @@ def test_of_crops_that_grow_only_the_outermost_pixels_differ(tiny_config, noisy,
         and window[1] + window[3] < HEIGHT - 3
     ]
     assert len(grown) > 5
-    for image, window in grown:
+    for image, window in grown[:10]:  # each takes a second of NumPy
         assert (
             error_of(image, window, source, cut_out=fused)
             < 2.5

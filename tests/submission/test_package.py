@@ -124,6 +124,11 @@ def test_the_configuration_is_that_of_the_runs(submission):
     )
     assert again == imagenet_run.configured()
     assert "SEED" not in (scripts / "config_NF5688M6.sh").read_text()
+
+
+@pytest.mark.slow  # needs the set of linters
+def test_the_scripts_are_sound(submission):
+    scripts = submission / "Somebody" / "benchmarks" / "resnet" / "implementations" / "NF5688M6"
     shellcheck = [str(pathlib.Path(sys.executable).with_name("shellcheck")), *map(str, scripts.glob("*.sh"))]
     complaints = subprocess.run(shellcheck, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert complaints.returncode == 0, complaints.stdout
