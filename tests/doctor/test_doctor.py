@@ -393,7 +393,7 @@ def test_the_command_on_this_machine(data):
     anywhere = {each["subject"] for each in json.loads(rn50_doctor("--json").stdout)["findings"]}
     assert {f"DGXSYSTEM={system}" for system in config_file.systems()} <= anywhere
     piped = rn50_doctor().stdout.splitlines()
-    # Systems that lack the same share a line: three frameworks, each for CPUs and GPUs, of which one set is here.
+    # Systems that lack the same share a line: three frameworks, for CPUs and for GPUs, and one set is here.
     assert sum("can run here" in line for line in piped) == 1
     assert 1 <= sum("cannot run here" in line for line in piped) <= 5
     assert all(line == line.rstrip() for line in piped)
