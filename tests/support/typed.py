@@ -26,7 +26,8 @@ for _name in ("CI", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "TTY_COMPATIB
 ESCAPE = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|.)", re.DOTALL)
 COLOR = re.compile(r"\x1b\[(?:\d+;)*(?:3[0-8]|9[0-7])(?:;\d+)*m")
 CURSOR = re.compile(r"\x1b\[[0-9;?]*[A-HJKhl]")
-FRAME = "┏┡│└┃├╭╰"
+TABLE = "┏┡│└┃├╭╰ "
+"""What a row of a table begins with: its frame, or a space where it has none. No sentence does."""
 
 
 class Shown(NamedTuple):
@@ -109,7 +110,7 @@ def assert_well(shown, statuses, columns=None):
     hidden, back = shown.raw.rfind("\x1b[?25l"), shown.raw.rfind("\x1b[?25h")
     assert hidden <= back
     if columns:
-        wide = [line for line in shown.lines if line[:1] in FRAME and len(line) > columns]
+        wide = [line for line in shown.lines if line[:1] in TABLE and len(line) > columns]
         assert not wide, wide[:3]
 
 
