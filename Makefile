@@ -42,7 +42,7 @@ data: setup
 	@$(BIN)/rn50 demo-data "$${DATADIR:-data/demo}"
 
 dev: setup
-	@requirements/install.sh dev
+	@requirements/install.sh test lint deploy paddle-cpu horovod-build
 
 # Several tests at once, in the order of tests/conftest.py; those of one group (pytest.mark.xdist_group) one after another.
 pytest = $(BIN)/python -m pytest --numprocesses=auto --dist=loadgroup
@@ -50,7 +50,7 @@ pytest = $(BIN)/python -m pytest --numprocesses=auto --dist=loadgroup
 test: dev ## build Horovod and run every test
 	@requirements/install.sh horovod
 	@requirements/install.sh docs
-	@requirements/install.sh pytorch-cpu || echo "make: the tests of the PyTorch implementation are skipped, for the reason above"
+	@requirements/install.sh pytorch-cpu
 	@$(pytest)
 
 test-quick: dev ## the tests that do not train: two to four minutes

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Resolves all requirements/*.in at once, for CPython 3.10 to 3.12 on x86-64 Linux, into pinned and hashed *.txt: each has what it adds
 # to those that its -r lines name. Pins that are there stay; requirements/compile.sh --upgrade takes the newest of all, and
-# requirements/compile.sh --upgrade NAME... the newest of these. PyTorch's build for CPUs is looked for in the folder or the index that
-# PYTORCH_CPU names; without it pytorch-cpu.txt stays as it is.
+# requirements/compile.sh --upgrade NAME... the newest of these. PYTORCH_CPU names a wheel of PyTorch's
+# build for CPUs, as a file; without it pytorch-cpu.txt stays as it is.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")"
@@ -69,11 +69,16 @@ for name in "${sets[@]}"; do
       awk '!own { has[$0] = 1; next } /^[a-z]/ { adds = !($0 in has) } adds' - own=1 "$folder/$name"
   } >"$name.txt"
 done
-for name in pip horovod ${PYTORCH_CPU:+pytorch-cpu}; do
-  own=$(sed '/^-r /d' "$name.in" |
-    uv pip compile - --quiet --no-deps --generate-hashes --no-header --no-annotate ${PYTORCH_CPU:+--find-links "$PYTORCH_CPU"})
+for name in pip horovod; do
   {
     written "$name"
-    echo "$own"
+    uv pip compile "$name.in" --quiet --no-deps --generate-hashes --no-header --no-annotate
   } >"$name.txt"
 done
+if [ -n "${PYTORCH_CPU:-}" ]; then
+  {
+    written pytorch-cpu
+    echo "$(sed '/^\(-r\|#\)/d' pytorch-cpu.in) \\"
+    echo "    --hash=sha256:$(sha256sum <"$PYTORCH_CPU" | cut -d ' ' -f 1)"
+  } >pytorch-cpu.txt
+fi

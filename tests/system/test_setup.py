@@ -31,7 +31,7 @@ def find_python(tmp_path, pythons, **variables):
     )
 
 
-@pytest.mark.parametrize("name", ["python3.8", "python3.12", "python3", "python"])
+@pytest.mark.parametrize("name", ["python3.10", "python3.12", "python3", "python"])
 def test_a_python_that_fits_is_found_under_any_name(tmp_path, name):
     result = find_python(tmp_path, {name: None})
     assert (result.returncode, result.stdout.strip()) == (0, str(tmp_path / "bin" / name))
@@ -45,7 +45,7 @@ def test_a_shim_that_leads_nowhere_is_passed_over(tmp_path):
 
 
 def test_a_python_of_pyenv_is_found(tmp_path):
-    python = tmp_path / "pyenv/versions/3.9.18/bin/python"
+    python = tmp_path / "pyenv/versions/3.10.13/bin/python"
     python.parent.mkdir(parents=True)
     python.symlink_to(sys.executable)
     assert find_python(tmp_path, {}, PYENV_ROOT=str(tmp_path / "pyenv")).stdout.strip() == str(python)
