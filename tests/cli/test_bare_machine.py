@@ -48,7 +48,7 @@ VERBS = {
     "profile": ("DEMO_CPU -o {folder}/profile", FRAMEWORK),
     "plan": ("--accelerators 8", CHECKERS),
     "borrow": ("v1.0/Inspur/nf5688m6_mxnet DEMO_CPU", None),
-    "search": ("DEMO_CPU -o {folder}/search", "pip install optuna==4.5.0"),
+    "search": ("DEMO_CPU -o {folder}/search", f"pip install {packages.pinned('optuna')}"),
     "score": ("{folder}/runs", CHECKERS),
     "check": ("{folder}/runs", CHECKERS),
     "report": ("{folder}/runs -o {folder}/report.html", CHECKERS),
@@ -77,7 +77,7 @@ def test_without_any_package_the_line_names_the_first():
     )
     line = (
         f"rn50: the command line: the package click is not installed; {sys.executable} -m pip install "
-        "click==8.1.8\n"
+        f"{packages.pinned('click')}\n"
     )
     assert (done.returncode, done.stdout, done.stderr) == (2, "", line)
 
@@ -187,8 +187,11 @@ def test_any_package_that_is_ours_to_install_is_a_line(capsys):
     assert report(missing) == Status.USER_ERROR
     assert (
         capsys.readouterr().err
-        == f"rn50: the package jinja2 is not installed; {sys.executable} -m pip install jinja2\n"
+        == f"rn50: the package jinja2 is not installed; {sys.executable} -m pip install "
+        f"{packages.pinned('jinja2')}\n"
     )
     assert report(ModuleNotFoundError("No module named 'cv2'", name="cv2")) == Status.USER_ERROR
-    assert capsys.readouterr().err.endswith(f"; {sys.executable} -m pip install opencv-python-headless\n")
+    assert capsys.readouterr().err.endswith(
+        f"{sys.executable} -m pip install {packages.pinned('opencv-python-headless')}\n"
+    )
     assert report(ModuleNotFoundError("No module named 'rn50.x'", name="rn50.x")) == Status.FAULT
