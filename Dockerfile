@@ -6,7 +6,7 @@
 #   make image STAGE=pytorch-cpu    the demo with PyTorch; ranks with Gloo
 #   make image STAGE=pytorch-gpu    NVIDIA GPUs that CUDA 13 supports; ranks with NCCL
 # A stage is FRAMEWORK-DEVICE of a configuration; requirements/image.sh knows what each needs.
-# BASE_IMAGE is any Debian or Ubuntu whose Python is 3.8 to 3.12; requirements/base_image.sh makes one without a registry.
+# BASE_IMAGE is any Debian or Ubuntu whose Python is 3.10 to 3.12; requirements/base_image.sh makes one without a registry.
 # docker, with BuildKit and without, and podman take it alike: it uses nothing that one of them lacks. Without BuildKit docker
 # builds every stage of the file, hence one chain for all.
 ARG BASE_IMAGE=debian:bookworm-slim

@@ -42,7 +42,7 @@ data: setup
 	@$(BIN)/rn50 demo-data "$${DATADIR:-data/demo}"
 
 dev: setup
-	@requirements/install.sh dev
+	@requirements/install.sh test lint deploy paddle-cpu horovod-build
 
 # Several tests at once, in the order of tests/conftest.py; those of one group (pytest.mark.xdist_group) one after another.
 pytest = $(BIN)/python -m pytest --numprocesses=auto --dist=loadgroup

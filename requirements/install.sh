@@ -1,25 +1,13 @@
 #!/usr/bin/env bash
-# Installs a pinned set into .venv, and does nothing where it is there already: requirements/install.sh SET, where SET is
-# mxnet-cpu, mxnet-cu112, paddle-cpu, paddle-gpu, pytorch-cpu, pytorch-gpu, deploy (export, quantisation and inference), dev
-# (tests and linters), docs (the documentation site), horovod-build (what the next two take), horovod (with Gloo, for CPUs) or
-# horovod-nccl (with NCCL, MPI and Gloo).
+# Installs pinned sets into .venv, and does nothing where they are there already: requirements/install.sh SET..., where SET is
+# mxnet-cpu, mxnet-cu112, paddle-cpu, paddle-gpu, pytorch-cpu, pytorch-gpu, deploy (export, quantisation and inference), test, lint,
+# docs (the documentation site), horovod-build (what the next two take), horovod (with Gloo, for CPUs) or horovod-nccl (with NCCL, MPI
+# and Gloo).
 # PYTHON names the Python to use; by default find_python.sh chooses one.
 set -euo pipefail
 trap 'exit 130' INT TERM
 
-packages=${1:-}
-# One installation at a time; a second one waits and then finds the work done.
-exec 9<"${BASH_SOURCE[0]}"
-flock 9
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
-python=.venv/bin/python
-# Says where and with what .venv was made. It is taken away for as long as packages are installed, so that a .venv in which
-# somebody interrupted this, or that was moved, or whose Python was replaced, is made anew.
-whole=.venv/whole
-# Says what .venv holds of this set.
-done_before=.venv/installed-$packages
-
-if [ "$packages" = -h ] || [ "$packages" = --help ]; then
+if [ "${1:-}" = -h ] || [ "${1:-}" = --help ]; then
   sed -n '2,6s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
   exit 0
 fi
@@ -29,15 +17,52 @@ fail() {
   exit 1
 }
 
-[ -n "$packages" ] && [ -f "requirements/${packages%-nccl}.txt" ] ||
-  fail "${packages:-no set named}: there are mxnet-cpu, mxnet-cu112, paddle-cpu, paddle-gpu, pytorch-cpu, pytorch-gpu, deploy, dev, docs, horovod-build, horovod, horovod-nccl"
-[ -z "${PYTHON:-}" ] || command -v "$PYTHON" >/dev/null || fail "PYTHON=$PYTHON: no such program; name a Python 3.8 to 3.12, or unset it"
+# One installation at a time; a second one waits and then finds the work done.
+exec 9<"${BASH_SOURCE[0]}"
+flock 9
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+python=.venv/bin/python
+# Says where and with what .venv was made. It is taken away for as long as packages are installed, so that a .venv in which
+# somebody interrupted this, or that was moved, or whose Python was replaced, is made anew.
+whole=.venv/whole
+
+[ $# -gt 0 ] || set -- ''
+for packages; do
+  case $packages in
+    mxnet-cpu | mxnet-cu112 | paddle-cpu | paddle-gpu | pytorch-cpu | pytorch-gpu) ;;
+    deploy | test | lint | docs | horovod-build | horovod | horovod-nccl) ;;
+    *) fail "${packages:-no set named}: there are mxnet-cpu, mxnet-cu112, paddle-cpu, paddle-gpu, pytorch-cpu, pytorch-gpu, deploy, test, lint, docs, horovod-build, horovod, horovod-nccl" ;;
+  esac
+done
+[ -z "${PYTHON:-}" ] || command -v "$PYTHON" >/dev/null || fail "PYTHON=$PYTHON: no such program; name a Python 3.10 to 3.12, or unset it"
 
 origin() { echo "$PWD, $("$1" --version 2>&1)"; }
 
+# Where there is somebody to see it: a line that says what is being downloaded, made of what pip prints for programs.
+show_progress() {
+  local word rest file='' now=0 before=0 total
+  while read -r word rest; do
+    case $word in
+      Downloading) file=${rest%% *} before=$((before + now)) now=0 file=${file##*/} file=${file%%-py[23]*} ;;
+      Progress)
+        now=${rest%% *} total=${rest##* }
+        printf '\r\033[Ksetup: %.40s, %d of %d MB; %d MB in all' \
+          "${file%%-cp3*}" $((now / 1000000)) $(((total + 999999) / 1000000)) $(((before + now) / 1000000)) >&2
+        ;;
+      Installing) printf '\r\033[Ksetup: unpacking, after %d MB of downloads' $(((before + now) / 1000000)) >&2 ;;
+    esac
+  done
+  printf '\r\033[K' >&2
+}
+
 pip_install() {
+  local pip=("$python" -m pip --disable-pip-version-check)
   rm -f "$whole"
-  "$python" -m pip --disable-pip-version-check --quiet install "$@" || pip_status=$?
+  if [ -t 2 ]; then
+    PYTHONUNBUFFERED=1 "${pip[@]}" install --progress-bar raw "$@" | show_progress || pip_status=$?
+  else
+    "${pip[@]}" --quiet install "$@" || pip_status=$?
+  fi
   origin "$python" >"$whole"
   return "${pip_status:-0}"
 }
@@ -56,20 +81,25 @@ make_venv() {
 }
 
 fail_to_install() {
-  local remedy
-  remedy="Check the network or proxy and the free disk space ($(df -h --output=avail . | tail -1 | tr -d ' ') here)"
-  [ "$1" != pytorch-cpu ] || remedy="PyTorch's build for CPUs, pinned for Python 3.11 (PYTHON=python3.11), comes from an index of its own; name it in PIP_EXTRA_INDEX_URL"
-  fail "requirements/$1.txt could not be installed; pip's reason is above. $remedy, then run the same command again"
+  fail "requirements/$1.txt could not be installed; pip's reason is above. Check the network or proxy and the free disk space" \
+    "($(df -h --output=avail . | tail -1 | tr -d ' ') here), then run the same command again"
 }
 
+# install_wheels SIZE [FILE...]: of the set, or of other files for it.
 install_wheels() {
   # All that the wheels take from the system beside its C library; a minimal system lacks the first two.
   "$python" -c 'from ctypes import CDLL; CDLL("libgomp.so.1"); CDLL("libquadmath.so.0"); CDLL("libstdc++.so.6")' 2>/dev/null ||
     fail "MXNet needs libgomp, libquadmath and libstdc++ from the system: sudo apt-get install libgomp1 libquadmath0 libstdc++6"
-  echo "setup: installing requirements/$packages.txt${1:-}"
-  pip_install --require-hashes --only-binary :all: -r "requirements/$packages.txt" || fail_to_install "$packages"
-  # The commands and modules of this checkout itself, as .venv/bin/rn50.
-  pip_install --no-index --no-deps --no-build-isolation --editable . || fail "this checkout could not be installed; pip's reason is above"
+  local size=$1 name files=()
+  shift
+  for name in "${@:-$packages}"; do files+=(-r "requirements/$name.txt"); done
+  echo "setup: installing $packages (up to $size to download)"
+  pip_install --require-hashes --only-binary :all: "${files[@]}" || fail_to_install "$packages"
+}
+
+has_pytorch_for_cpus() {
+  "$python" -m pip --disable-pip-version-check --quiet install --dry-run --no-deps --require-hashes --only-binary :all: \
+    -r <(sed '/^-r/d' requirements/pytorch-cpu.txt) >/dev/null 2>&1
 }
 
 link_cuda() {
@@ -104,6 +134,58 @@ build_horovod() {
   }
 }
 
+# Sets that are not for one .venv: files of theirs have the same names.
+refuse_beside() {
+  local other
+  for other; do
+    [ ! -e ".venv/installed-$other" ] || fail "$packages has files of the same names as $other in .venv; delete .venv, or use another checkout"
+  done
+}
+
+# Every file that a set is made of.
+files_of() {
+  echo "requirements/$1.txt"
+  local base
+  while read -r base; do files_of "$base"; done < <(sed -n 's/^-r \(.*\)\.txt$/\1/p' "requirements/$1.txt")
+}
+
+install_set() {
+  local mpi='' installed=.venv/installed-$packages files wanted
+  # Horovod is built with MPI where there is one to build with, and built again where one has come since.
+  case $packages in
+    horovod-nccl) mpi=WITH_MPI ;;
+    horovod) ! command -v mpicxx >/dev/null || mpi=WITH_MPI ;;
+  esac
+  mapfile -t files < <(files_of "${packages%-nccl}")
+  wanted=$(sha256sum "${files[@]}" requirements/install.sh && echo "$mpi")
+  [ "$(cat "$installed" 2>/dev/null)" != "$wanted" ] || return 0
+  case $packages in
+    mxnet-cpu) refuse_beside mxnet-cu112 pytorch-gpu ;;
+    mxnet-cu112) refuse_beside mxnet-cpu pytorch-gpu ;;
+    paddle-cpu) refuse_beside paddle-gpu pytorch-gpu ;;
+    paddle-gpu) refuse_beside paddle-cpu pytorch-gpu ;;
+    pytorch-cpu) refuse_beside pytorch-gpu ;;
+    pytorch-gpu) refuse_beside mxnet-cpu mxnet-cu112 paddle-cpu paddle-gpu pytorch-cpu ;;
+  esac
+  case $packages in
+    mxnet-cpu) install_wheels "700 MB" ;;
+    mxnet-cu112 | paddle-gpu | pytorch-gpu) install_wheels "3 GB" ;;
+    paddle-cpu) install_wheels "600 MB" ;;
+    pytorch-cpu)
+      if has_pytorch_for_cpus; then
+        install_wheels "700 MB"
+      else
+        echo "setup: no build of PyTorch for CPUs and $("$python" --version) in pip's indexes (PIP_EXTRA_INDEX_URL may name PyTorch's own); the ordinary one runs on CPUs too"
+        install_wheels "3 GB" dali pytorch-common
+      fi
+      ;;
+    deploy | test | lint | docs | horovod-build) install_wheels "150 MB" ;;
+    horovod | horovod-nccl) build_horovod ;;
+  esac
+  [ "$packages" != paddle-gpu ] || link_cuda
+  echo "$wanted" >"$installed"
+}
+
 if [ "$(cat "$whole" 2>/dev/null)" != "$(origin "$python" 2>/dev/null)" ]; then
   make_venv
 elif [ -n "${PYTHON:-}" ] && [ "$("$PYTHON" --version)" != "$("$python" --version)" ]; then
@@ -111,32 +193,10 @@ elif [ -n "${PYTHON:-}" ] && [ "$("$PYTHON" --version)" != "$("$python" --versio
   make_venv
 fi
 
-# Horovod is built with MPI where there is one to build with, and built again where one has come since.
-mpi=''
-case $packages in
-  horovod-nccl) mpi=WITH_MPI ;;
-  horovod) ! command -v mpicxx >/dev/null || mpi=WITH_MPI ;;
-esac
-wanted=$(sha256sum "requirements/${packages%-nccl}.txt" requirements/install.sh pyproject.toml && echo "$mpi")
-[ "$(cat "$done_before" 2>/dev/null)" != "$wanted" ] || exit 0
-case $packages in
-  mxnet-cpu) install_wheels " (some 700 MB to download)" ;;
-  mxnet-cu112) install_wheels " (some 3 GB to download)" ;;
-  paddle-cpu) install_wheels " (some 500 MB to download)" ;;
-  paddle-gpu)
-    [ ! -e .venv/installed-paddle-cpu ] && [ ! -e .venv/installed-dev ] ||
-      fail "paddle-gpu would overwrite files of PaddlePaddle's build for CPUs in .venv; delete .venv, or use another checkout"
-    install_wheels " (some 3 GB to download)"
-    link_cuda
-    ;;
-  pytorch-cpu) install_wheels " (some 700 MB to download)" ;;
-  pytorch-gpu)
-    [ -z "$(find .venv -maxdepth 1 -name 'installed-mxnet-*')" ] ||
-      fail "pytorch-gpu brings another DALI than the set of MXNet in .venv; delete .venv, or use another checkout"
-    install_wheels " (some 3 GB to download)"
-    ;;
-  dev) install_wheels " (some 200 MB more)" ;;
-  deploy | docs | horovod-build) install_wheels ;;
-  horovod | horovod-nccl) build_horovod ;;
-esac
-echo "$wanted" >"$done_before"
+for packages; do install_set; done
+
+# The commands and modules of this checkout itself, as .venv/bin/rn50.
+wanted=$(sha256sum pyproject.toml requirements/rn50.in)
+[ "$(cat .venv/installed-rn50 2>/dev/null)" != "$wanted" ] || exit 0
+pip_install --no-index --no-deps --no-build-isolation --editable . || fail "this checkout could not be installed; pip's reason is above"
+echo "$wanted" >.venv/installed-rn50

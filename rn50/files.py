@@ -17,8 +17,14 @@ from typing import Any, BinaryIO
 import rn50
 from rn50.errors import UserError
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-"""Root folder of the checkout."""
+PACKAGES = pathlib.Path(__file__).resolve().parent.parent
+"""Folder of the packages ``rn50`` and ``implementations``: the checkout, or where pip installed them without
+one."""
+IS_CHECKOUT = (PACKAGES / "run_experiments.sh").is_file()
+ROOT = PACKAGES if IS_CHECKOUT else pathlib.Path()
+"""Root folder of the checkout; the working folder where there is none."""
+INSTALL = f"{'' if IS_CHECKOUT else 'in a checkout of rn50: '}requirements/install.sh"
+"""Command that installs sets of ``requirements/``."""
 LARGEST = 64 << 20
 """Largest file, in bytes, that is read whole unless the caller sets another limit."""
 DEEPEST = 64
@@ -51,6 +57,12 @@ Path = str | pathlib.Path
 
 class MissingError(UserError):
     """Error: no file of this name exists."""
+
+
+def refuse_without_checkout(what: str) -> None:
+    """Raise UserError, which begins with ``what``, where rn50 was installed without a checkout."""
+    if not IS_CHECKOUT:
+        raise UserError(what, "needs the scripts of a checkout", "git clone rn50, and make setup in it")
 
 
 def open_regular(path: Path, remedy: str = "give a regular file", flags: int = os.O_RDONLY) -> BinaryIO:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from rn50.errors import UserError
-from rn50.files import ROOT
+from rn50.files import INSTALL, PACKAGES
 
 TRAITS = "traits.py"
 
@@ -52,11 +52,6 @@ class Traits(NamedTuple):
     """Device -> sets of ``requirements/`` that one rank needs."""
     precisions: Mapping[str, tuple[str, ...]]
     """Device -> values of PRECISION beside "auto"; without a device the framework cannot use it."""
-    pythons: Mapping[str, tuple[tuple[int, int], tuple[int, int]]] = {}
-    """Device -> the oldest and the newest Python that its sets are for; without a device they are for all
-    that rn50 runs on."""
-    install_with: Mapping[str, str] = {}
-    """Device -> the environment variable without which its sets cannot be installed, as NAME=value."""
     input_libraries: tuple[str, ...] = ("dali",)
     """Values of INPUT_LIBRARY beside "auto"."""
     automatic_input: Mapping[str, Mapping[str, str]] = {}
@@ -117,17 +112,15 @@ class Traits(NamedTuple):
 
     def install(self, device: str) -> str:
         """Return the command that installs the sets of a device, empty if there are none."""
-        before = f"{self.install_with[device]} " if device in self.install_with else ""
-        return " && ".join(
-            f"{before}requirements/install.sh {each}" for each in self.requirements.get(device, ())
-        )
+        sets = self.requirements.get(device, ())
+        return f"{INSTALL} {' '.join(sets)}" if sets else ""
 
 
 @functools.cache
 def _folders() -> Mapping[str, pathlib.Path]:
     # A namespace package: PYTHONPATH may add folders named implementations to the one of the repository.
     package = importlib.util.find_spec("implementations")
-    places = [str(ROOT / "implementations"), *((package and package.submodule_search_locations) or ())]
+    places = [str(PACKAGES / "implementations"), *((package and package.submodule_search_locations) or ())]
     files = (file for place in reversed(places) for file in pathlib.Path(place).glob(f"*/{TRAITS}"))
     return {file.parent.name: file.parent for file in files}
 

@@ -7,10 +7,11 @@ import sys
 from collections.abc import Iterator
 
 from rn50.errors import UserError
-from rn50.files import ROOT
+from rn50.files import INSTALL, ROOT
 
-VERSIONS = ROOT / "requirements" / "core.in"
-"""The versions that this code was tried with; a container image has no such file."""
+VERSIONS = ROOT / "requirements" / "core.txt", ROOT / "requirements" / "rn50.txt"
+"""The versions that this code was tried with; where it was installed without a checkout there are no such
+files."""
 SETS = {"onnx": "deploy", "onnxruntime": "deploy"}
 """Distribution -> the set of ``requirements/`` that has it, for those of no framework that ``VERSIONS``
 lacks."""
@@ -40,12 +41,12 @@ def install(name: str) -> str:
     """Return the command that installs a distribution: its set, else in the version of ``VERSIONS`` if that
     has one."""
     if name in SETS:
-        return f"requirements/install.sh {SETS[name]}, and use .venv/bin/python"
+        return f"{INSTALL} {SETS[name]}, and use .venv/bin/python"
     return f"{sys.executable} -m pip install {pinned(name) or name}"
 
 
 def pinned(name: str) -> str | None:
-    """Return NAME or NAME==VERSION of a distribution as ``VERSIONS`` has it, None if it has not."""
-    versions = VERSIONS.read_text(encoding="utf-8") if VERSIONS.is_file() else ""
-    found = re.search(rf"^({re.escape(name)}(==[^\s;]+)?)\s*(;|$)", versions, re.MULTILINE | re.IGNORECASE)
-    return found[1] if found else None
+    """Return NAME==VERSION of a distribution as ``VERSIONS`` has it, None if it has not."""
+    versions = "".join(each.read_text(encoding="utf-8") for each in VERSIONS if each.is_file())
+    found = re.search(rf"^{re.escape(name)}==\S+", versions, re.MULTILINE | re.IGNORECASE)
+    return found[0] if found else None

@@ -9,8 +9,6 @@ TRAITS = Traits(
     package=r"torch",
     packages=r"torch(vision)?|nvidia-dali-.*|numpy",
     requirements={"cpu": ("pytorch-cpu",), "gpu": ("pytorch-gpu",)},
-    install_with={"cpu": "PIP_EXTRA_INDEX_URL=<PyTorch's index of builds for CPUs>"},
-    pythons={"cpu": ((3, 11), (3, 11)), "gpu": ((3, 10), (3, 12))},  # according to requirements/compile.sh
     precisions={"cpu": ("float32", "bfloat16"), "gpu": ("float32", "float16", "bfloat16")},
     inference=dict.fromkeys(("eager", "compiled"), ("float32", "bfloat16")),
     exports=(".pt2",),

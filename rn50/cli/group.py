@@ -141,7 +141,7 @@ def report(error: Exception) -> int:
         )
         return Status.USER_ERROR
     missing = packages.distribution(error) if isinstance(error, ModuleNotFoundError) else ""
-    if missing and packages.pinned(missing):
+    if missing and missing not in ("rn50", "implementations"):
         say(f"rn50: the package {missing} is not installed; {packages.install(missing)}", err=True)
         return Status.USER_ERROR
     reason = str(error).strip().splitlines() or [""]

@@ -11,7 +11,7 @@ from rn50.benchmark import rules
 from rn50.cli import group, ranks
 from rn50.cli.numbers import Whole
 from rn50.errors import Status
-from rn50.files import ROOT
+from rn50.files import ROOT, refuse_without_checkout
 from rn50.settings import config as configuration
 from rn50.terminal import Terminal, print_json
 
@@ -63,6 +63,7 @@ def run_campaign(
     from rn50.results import score, scoreboard
     from rn50.settings import config_file
 
+    refuse_without_checkout("rn50 run")
     asked = {"SAVE_WEIGHTS": save_weights, "RESUME": resume}
     environ = {**process.environment(), **{variable: "1" for variable, wanted in asked.items() if wanted}}
     file = config_file.find(name, environ)

@@ -9,7 +9,7 @@ from rn50.machine.software import Software
 from rn50.packages import install as install_package
 from rn50.settings.config import Config
 
-OLDEST_PYTHON, NEWEST_PYTHON = (3, 8), (3, 12)
+OLDEST_PYTHON, NEWEST_PYTHON = (3, 10), (3, 12)
 """rn50 and DALI 1.34 run on these versions only."""
 PYTHON = "3.11"
 """A Python that every set of ``requirements/`` is for."""
@@ -43,9 +43,8 @@ def _is_installed(software: Software, traits: frameworks.Traits) -> bool:
 def install(software: Software, traits: frameworks.Traits, device: str) -> str:
     """Return the command that installs a framework for a device, with another Python where this one does not
     suit."""
-    oldest, newest = traits.pythons.get(device, (OLDEST_PYTHON, NEWEST_PYTHON))
     command = traits.install(device)
-    if oldest <= _version(software) <= newest:
+    if OLDEST_PYTHON <= _version(software) <= NEWEST_PYTHON:
         return command
     get = f"uv python install {PYTHON}, pyenv install {PYTHON}, or your system's package"
     return f"PYTHON=python{PYTHON} {command} (to get it: {get})"
@@ -56,13 +55,9 @@ def _version(software: Software) -> tuple[int, ...]:
 
 
 def _python(software: Software, traits: frameworks.Traits, device: str) -> Finding:
-    """Check the version of Python. A framework that is installed runs on it; one that is not may have no
-    build for it."""
-    limits = OLDEST_PYTHON, NEWEST_PYTHON
-    oldest, newest = limits if _is_installed(software, traits) else traits.pythons.get(device, limits)
-    if oldest <= _version(software) <= newest:
+    if OLDEST_PYTHON <= _version(software) <= NEWEST_PYTHON:
         return Finding(OK, "Python", software.python)
-    suited = " to ".join(dict.fromkeys("{}.{}".format(*each) for each in (oldest, newest)))
+    suited = " to ".join("{}.{}".format(*each) for each in (OLDEST_PYTHON, NEWEST_PYTHON))
     return Finding(
         FAILURE,
         "Python",

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rn50.errors import UserError
-from rn50.files import ROOT
+from rn50.files import PACKAGES, ROOT
 from rn50.settings.libraries import PASSED_THROUGH
 from rn50.settings.shell import assignments
 from rn50.settings.variables import excerpt
 
-CONFIGS = ROOT / "configs"
+CONFIGS = (PACKAGES / "rn50" / "configs").resolve()
 """Folder of our own files. An unknown name is an error in our files, and ignored in any other."""
 
 PATHS = ("DATADIR", "LOGDIR", "RESULTS", "RESULT_FILE")
@@ -75,7 +75,7 @@ def sourced_environment(file: Path, environ: Mapping[str, str]) -> dict[str, str
     sourced = {**own, **source(str(file), own), "CONFIG_FILE": str(file.resolve())}
     for name in PATHS:
         if sourced.get(name):
-            sourced[name] = os.path.normpath(ROOT / sourced[name])
+            sourced[name] = os.path.abspath(ROOT / sourced[name])
     return sourced
 
 

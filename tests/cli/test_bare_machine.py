@@ -23,13 +23,17 @@ from tests.results.scored import write_runs
 from tests.support import image_tree
 
 MISSING = re.compile("mlperf_logging|nvidia|onnx|mxnet|horovod|torchvision|optuna|inotify_simple|hypothesis")
+OPTUNA = f"pip install {packages.pinned('optuna')}"
 CHECKERS, FRAMEWORK = "pip install mlperf-logging==4.1.68", "requirements/install.sh mxnet-cpu"
 DEPLOY = "requirements/install.sh deploy"
 ROOMS = {
     "cli/data": ("pack {folder}/images {folder}/packed_again", None),
     "doctor": ("doctor DEMO_CPU", FRAMEWORK),
     "hyperparameters": ("plan --accelerators 8", CHECKERS),
-    "hyperparameters/search": ("search DEMO_CPU -o {folder}/search", "pip install optuna==4.5.0"),
+    "hyperparameters/search": (
+        "search DEMO_CPU -o {folder}/search",
+        f"pip install {packages.pinned('optuna')}",
+    ),
     "results": ("score {folder}/runs", CHECKERS),
     "speed": ("bench input DEMO_CPU", FRAMEWORK),
     "submission": ("package {folder}/runs -o {folder}/package", ""),
@@ -45,7 +49,7 @@ def test_without_any_package_the_line_names_the_first():
     )
     line = (
         f"rn50: the command line: the package click is not installed; {sys.executable} -m pip install "
-        "click==8.1.8\n"
+        f"{packages.pinned('click')}\n"
     )
     assert (done.returncode, done.stdout, done.stderr) == (2, "", line)
 
@@ -166,8 +170,11 @@ def test_any_package_that_is_ours_to_install_is_a_line(capsys):
     assert report(missing) == Status.USER_ERROR
     assert (
         capsys.readouterr().err
-        == f"rn50: the package jinja2 is not installed; {sys.executable} -m pip install jinja2\n"
+        == f"rn50: the package jinja2 is not installed; {sys.executable} -m pip install "
+        f"{packages.pinned('jinja2')}\n"
     )
     assert report(ModuleNotFoundError("No module named 'cv2'", name="cv2")) == Status.USER_ERROR
-    assert capsys.readouterr().err.endswith(f"; {sys.executable} -m pip install opencv-python-headless\n")
+    assert capsys.readouterr().err.endswith(
+        f"{sys.executable} -m pip install {packages.pinned('opencv-python-headless')}\n"
+    )
     assert report(ModuleNotFoundError("No module named 'rn50.x'", name="rn50.x")) == Status.FAULT

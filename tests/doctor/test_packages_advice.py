@@ -22,7 +22,7 @@ def software_findings(software, config=None):
 
 
 @pytest.mark.parametrize(
-    "version, severity", [("3.7.17", FAILURE), ("3.8.0", OK), ("3.12.4", OK), ("3.13.0", FAILURE)]
+    "version, severity", [("3.9.17", FAILURE), ("3.10.0", OK), ("3.12.4", OK), ("3.13.0", FAILURE)]
 )
 def test_python(version, severity):
     finding = software_findings(dataclasses.replace(GPU_BUILD, python=version))["Python"]
@@ -35,11 +35,9 @@ def test_python(version, severity):
 @pytest.mark.parametrize(
     "device, version, severity",
     [
-        ("cpu", "3.8.19", FAILURE),
-        ("cpu", "3.10.12", FAILURE),
-        ("cpu", "3.11.7", OK),
-        ("cpu", "3.12.4", FAILURE),
-        ("gpu", "3.8.19", FAILURE),
+        ("cpu", "3.9.2", FAILURE),
+        ("cpu", "3.10.12", OK),
+        ("cpu", "3.12.4", OK),
         ("gpu", "3.9.2", FAILURE),
         ("gpu", "3.10.12", OK),
         ("gpu", "3.12.4", OK),
@@ -55,10 +53,6 @@ def test_python_for_a_pytorch_that_is_not_installed(device, version, severity):
         assert "PYTHON=python3.11 " in each.remedy or severity == OK, (
             "with this Python the command would fail"
         )
-    there = dataclasses.replace(GPU_BUILD, python="3.8.19", packages={"torch": "2.4.0"})
-    assert software_findings(there, config)["Python"].severity == OK, (
-        "a PyTorch that is there runs on the Python that it is of"
-    )
 
 
 @pytest.mark.parametrize(
@@ -96,7 +90,7 @@ def test_what_is_missing_to_compile_is_found(monkeypatch, tmp_path):
 
 def test_every_command_that_a_remedy_names_is_one_that_install_sh_knows():
     known = set(
-        re.findall(r"^  ([a-z0-9 |-]+)\)", (ROOT / "requirements" / "install.sh").read_text(), re.MULTILINE)
+        re.findall(r"^ +([a-z0-9 |-]+)\)", (ROOT / "requirements" / "install.sh").read_text(), re.MULTILINE)
     )
     known = {name for names in known for name in names.split(" | ")}
     for framework in frameworks.every().values():
@@ -145,7 +139,7 @@ def test_packages(packages, severity, says):
         ("cpu", {"numpy": "1.23.5"}, FAILURE, "requirements/install.sh pytorch-cpu"),
         ("cpu", {"torch": "2.13.0+cpu"}, OK, ""),
         ("cpu", {"torch": "2.13.0+cpu", "nvidia-dali-cuda110": "1.34.0"}, OK, ""),
-        ("cpu", {}, FAILURE, "PIP_EXTRA_INDEX_URL="),
+        ("cpu", {}, FAILURE, "requirements/install.sh pytorch-cpu"),
         ("gpu", {}, FAILURE, "requirements/install.sh pytorch-gpu"),
         (
             "gpu",

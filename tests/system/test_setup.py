@@ -2,7 +2,9 @@
 
 import os
 import pathlib
+import pty
 import re
+import shutil
 import subprocess
 import sys
 
@@ -31,7 +33,7 @@ def find_python(tmp_path, pythons, **variables):
     )
 
 
-@pytest.mark.parametrize("name", ["python3.8", "python3.12", "python3", "python"])
+@pytest.mark.parametrize("name", ["python3.10", "python3.12", "python3", "python"])
 def test_a_python_that_fits_is_found_under_any_name(tmp_path, name):
     result = find_python(tmp_path, {name: None})
     assert (result.returncode, result.stdout.strip()) == (0, str(tmp_path / "bin" / name))
@@ -45,7 +47,7 @@ def test_a_shim_that_leads_nowhere_is_passed_over(tmp_path):
 
 
 def test_a_python_of_pyenv_is_found(tmp_path):
-    python = tmp_path / "pyenv/versions/3.9.18/bin/python"
+    python = tmp_path / "pyenv/versions/3.10.13/bin/python"
     python.parent.mkdir(parents=True)
     python.symlink_to(sys.executable)
     assert find_python(tmp_path, {}, PYENV_ROOT=str(tmp_path / "pyenv")).stdout.strip() == str(python)
@@ -71,13 +73,134 @@ def test_one_line_says_what_is_missing(tmp_path, pythons, variables, words):
     assert words.format(folder=tmp_path) in result.stderr
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "requirements").glob("*.txt")), ids=os.path.basename)
+SETS = sorted((ROOT / "requirements").glob("*.txt"))
+
+
+def bases(path):
+    """The files that a set is on top of, and those that they are on top of."""
+    for name in re.findall(r"^-r (\S+)$", path.read_text(), re.MULTILINE):
+        yield path.with_name(name)
+        yield from bases(path.with_name(name))
+
+
+def requirements(path):
+    return re.findall(r"^[a-z].*(?:\n    --hash.*)+", path.read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("path", SETS, ids=os.path.basename)
 def test_every_requirement_is_pinned_and_hashed_and_names_no_registry(path):
     text = path.read_text()
-    requirements = re.findall(r"^[a-z].*(?:\n    --hash.*)+", text, re.MULTILINE)
-    assert len(requirements) == len(re.findall(r"^[^#\s]", text, re.MULTILINE))
-    assert all(re.match(r"[a-z0-9.-]+==[0-9]\S* ", requirement) for requirement in requirements)
+    assert len(requirements(path)) == len(re.findall(r"^[^#\s-]", text, re.MULTILINE))
+    assert all(re.match(r"[a-z0-9.-]+==[0-9]\S* ", requirement) for requirement in requirements(path))
     assert "://" not in text
+
+
+@pytest.mark.parametrize("path", SETS, ids=os.path.basename)
+def test_a_set_holds_only_what_it_adds(path):
+    below = [requirement for base in bases(path) for requirement in requirements(base)]
+    assert not set(requirements(path)) & set(below)
+
+
+def test_all_sets_agree_on_the_versions():
+    """So that they share a .venv. PyTorch has two builds; Python decides on those of NumPy and Numba."""
+    versions = {}
+    for path in SETS:
+        for requirement in requirements(path):
+            name, version = re.match(r"(\S+)==(\S+)", requirement).groups()
+            versions.setdefault(name, set()).add(version)
+    several = {name for name, found in versions.items() if len(found) > 1}
+    assert several == {"torch", "numpy", "numba", "llvmlite"}
+
+
+def install(folder, *sets, **variables):
+    """Runs install.sh in a copy of the checkout's requirements."""
+    shutil.copytree(ROOT / "requirements", folder / "requirements")
+    return subprocess.run(
+        [str(folder / "requirements" / "install.sh"), *sets],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize(
+    "sets, words", [((), "no set named: there are "), (("test", "nowt"), "nowt: there are ")]
+)
+def test_a_set_that_there_is_not_is_one_line_before_anything_is_made(tmp_path, sets, words):
+    result = install(tmp_path, *sets)
+    assert result.returncode == 1 and len(result.stderr.splitlines()) == 1 and words in result.stderr
+    assert not (tmp_path / ".venv").exists()
+
+
+# A pip that records how it was called, and prints what pip does for programs.
+PIP = """#!/bin/sh
+[ "$1" != --version ] || { echo Python 3.11.7; exit; }
+[ "$1" != -c ] || exit 0
+echo "$*" >>pip.log
+case $* in
+  *--dry-run*) exit $NO_BUILD_FOR_CPUS ;;
+  *raw*)
+    echo "Downloading mxnet-1.9.1-py3-none-manylinux2014_x86_64.whl (49.1 MB)"
+    echo "Progress 21000000 of 49100000"
+    ;;
+esac
+"""
+
+
+@pytest.fixture
+def made(tmp_path):
+    """A folder whose .venv has that pip."""
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.write_text(PIP)
+    python.chmod(0o755)
+    (tmp_path / ".venv" / "whole").write_text(f"{tmp_path}, Python 3.11.7\n")
+    (tmp_path / "pyproject.toml").write_text("")
+    return tmp_path
+
+
+def test_several_sets_are_installed_once(made):
+    first = install(made, "mxnet-cpu", "test", PYTHON="")
+    assert first.returncode == 0, first.stderr
+    calls = (made / "pip.log").read_text().splitlines()
+    assert [re.findall(r"requirements/(\S+)\.txt|(--editable)", call) for call in calls] == [
+        [("mxnet-cpu", "")],
+        [("test", "")],
+        [("", "--editable")],
+    ]
+    assert all("--require-hashes" in call and "--quiet" in call for call in calls[:2])
+    again = subprocess.run(
+        [str(made / "requirements" / "install.sh"), "test", "mxnet-cpu"], capture_output=True, text=True
+    )
+    assert (again.returncode, again.stdout, again.stderr) == (0, "", "")
+    assert (made / "pip.log").read_text().splitlines() == calls
+
+
+@pytest.mark.parametrize("missing, sets", [("0", ["pytorch-cpu"]), ("1", ["dali", "pytorch-common"])])
+def test_without_a_build_for_cpus_pytorch_is_the_ordinary_one(made, missing, sets):
+    done = install(made, "pytorch-cpu", PYTHON="", NO_BUILD_FOR_CPUS=missing)
+    assert done.returncode == 0, done.stderr
+    call = (made / "pip.log").read_text().splitlines()[1]
+    assert re.findall(r"requirements/(\S+)\.txt", call) == sets
+    assert ("3 GB" in done.stdout and "PIP_EXTRA_INDEX_URL" in done.stdout) == (missing == "1")
+
+
+def test_sets_that_are_not_for_one_venv_are_refused(made):
+    (made / ".venv" / "installed-mxnet-cpu").write_text("")
+    done = install(made, "pytorch-gpu", PYTHON="")
+    assert done.returncode == 1 and "pytorch-gpu has files of the same names as mxnet-cpu" in done.stderr
+
+
+def test_a_terminal_shows_what_is_downloaded(made):
+    shutil.copytree(ROOT / "requirements", made / "requirements")
+    command = [str(made / "requirements" / "install.sh"), "mxnet-cpu"]
+    written, read = pty.openpty()
+    done = subprocess.run(command, stdout=read, stderr=read, env={**os.environ, "PYTHON": ""})
+    os.close(read)
+    shown = os.read(written, 10_000).decode()
+    os.close(written)
+    assert done.returncode == 0, shown
+    assert "\r\033[Ksetup: mxnet-1.9.1, 21 of 50 MB; 21 MB in all" in shown and "Downloading" not in shown
 
 
 @pytest.mark.skipif("PYTEST_XDIST_WORKER" not in os.environ, reason="one test at a time")

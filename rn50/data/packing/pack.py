@@ -286,8 +286,7 @@ def _in_order(processes: Processes, ahead: int, rest: _Task) -> Iterator[tuple[_
     """Yield ``rest`` task by task in order, as the processes finish it; at most ``ahead`` tasks are submitted
     at a time.
 
-    If the caller stops early, those few finish uncancelled, because in Python 3.8 a pool with a cancelled
-    task does not end.
+    If the caller stops early, those few finish uncancelled.
     """
     waiting: deque[tuple[_Task, Future[_Written | None]]] = deque()
     position, offset = 0, rest.offset

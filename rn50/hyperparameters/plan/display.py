@@ -5,7 +5,6 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-from matplotlib.figure import Figure
 from rich.table import Table
 
 from rn50 import files
@@ -143,6 +142,8 @@ def draw_curve(plans: Sequence[Plan], results: Sequence[PublishedResult], file: 
         if each.accelerators and each.olympic_minutes
     ]
     x = [plan.accelerators for plan in plans]
+    from matplotlib.figure import Figure  # no text needs it
+
     figure = Figure(figsize=(7, 5.5), constrained_layout=True)
     above, below = figure.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": (2, 1)})
     low, high = [plan.prediction.low for plan in plans], [plan.prediction.high for plan in plans]

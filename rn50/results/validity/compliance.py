@@ -80,8 +80,8 @@ def _check_file(file: pathlib.Path, copy: pathlib.Path, ruleset: str) -> Verdict
 
 
 def _run_checker(copy: pathlib.Path, ruleset: str) -> tuple[bool, tuple[str, ...]]:
-    # --log_output: else the checker leaves a compliance_checker.log in the current folder. utf8: else, in an
-    # ASCII locale, Python 3.8 mixes encoding errors into the messages.
+    # --log_output: else the checker leaves a compliance_checker.log in the current folder. utf8: whatever the
+    # locale.
     options = ["--usage", "training", "--ruleset", ruleset, "--log_output", os.devnull, "--", str(copy)]
     process = subprocess.run(
         [sys.executable, "-X", "utf8", "-m", "mlperf_logging.compliance_checker", *options],
