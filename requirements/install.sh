@@ -58,7 +58,8 @@ show_progress() {
 pip_install() {
   local pip=("$python" -m pip --disable-pip-version-check)
   rm -f "$whole"
-  if [ -t 2 ]; then
+  # An older pip, which this one replaces, has no progress for programs.
+  if [ -t 2 ] && "${pip[@]}" install --progress-bar raw --help >/dev/null 2>&1; then
     PYTHONUNBUFFERED=1 "${pip[@]}" install --progress-bar raw "$@" | show_progress || pip_status=$?
   else
     "${pip[@]}" --quiet install "$@" || pip_status=$?
