@@ -20,7 +20,6 @@ from tests.system.job import BUSY_S, POLL_S, ROOT, Job, assert_aborted, events, 
 pytestmark = MARKS
 
 
-@pytest.mark.smoke
 def test_labels_are_true(engine, image):
     template = '{{index .Config.Labels "%s"}}'
     for name, package in {
