@@ -125,13 +125,11 @@ def pytest_testnodedown(node):
     node.config.stash[LEFT_OUT] = getattr(node, "workeroutput", {}).get("left_out", 0)
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_terminal_summary(terminalreporter, config):
-    """Say what `make test` leaves out."""
-    count = config.stash[LEFT_OUT]
-    if count and config.option.markexpr.startswith(LIGHT):
-        line = f"more than {count:,} tests of other frameworks, launchers and containers: make test-all"
-        terminalreporter.write_line(line)
+def pytest_unconfigure(config):
+    """Say what `make test` leaves out, in its last line."""
+    count, is_worker = config.stash[LEFT_OUT], hasattr(config, "workerinput")
+    if count and not is_worker and config.option.markexpr.startswith(LIGHT):
+        print(f"more than {count:,} tests of other frameworks, launchers and containers: make test-all")
 
 
 @pytest.hookimpl(hookwrapper=True)
