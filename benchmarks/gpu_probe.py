@@ -6,7 +6,6 @@ decodes JPEGs.
 Every line is printed as soon as it is known.
 """
 
-import ctypes
 import importlib.metadata
 import os
 import pathlib
@@ -31,8 +30,6 @@ PACKAGES = (
     "nvidia-nvimgcodec-cu13",
 )
 IMAGES = 400
-HARDWARE_BACKEND = 3
-"""NVJPEG_BACKEND_HARDWARE of nvjpeg.h."""
 
 
 def require_gpu() -> None:
@@ -88,15 +85,9 @@ def versions() -> str:
 
 def jpeg_engine() -> str:
     """Return whether the nvJPEG that torchvision brings can open the GPU's JPEG engine."""
-    import torchvision
+    from implementations.pytorch.jpeg_engine import refusal
 
-    bundled = pathlib.Path(torchvision.__file__).parent.parent / "torchvision.libs"
-    for path in bundled.glob("libnvjpeg*"):
-        status = ctypes.CDLL(str(path)).nvjpegCreateEx(
-            HARDWARE_BACKEND, None, None, 0, ctypes.byref(ctypes.c_void_p())
-        )
-        return f"nvJPEG opens the JPEG engine: {'yes' if status == 0 else f'no, status {status}'}"
-    return "torchvision brings no nvJPEG"
+    return f"JPEG engine: {refusal() or 'nvJPEG opens it'}"
 
 
 def decoding() -> str:
@@ -144,7 +135,7 @@ def main() -> None:
     for found in (jpeg_engine, decoding):
         try:
             say(found())
-        except (AttributeError, ImportError, OSError, RuntimeError) as error:  # no nvJPEG, or one that fails
+        except (ImportError, OSError, RuntimeError) as error:  # no nvJPEG, or one that fails
             say(f"{found.__name__}: {error}")
 
 

@@ -55,8 +55,9 @@ class Traits(NamedTuple):
     input_libraries: tuple[str, ...] = ("dali",)
     """Values of INPUT_LIBRARY beside "auto"."""
     automatic_input: Mapping[str, Mapping[str, str]] = {}
-    """Device -> what INPUT_LIBRARY=auto takes the first of whose module can be imported: library -> module;
-    without a device it takes the first of ``input_libraries``."""
+    """Device -> libraries of which INPUT_LIBRARY=auto takes the first that can be used: library -> the module
+    to import, or "module:function", which returns why the library is not to be taken, empty if it is. Without
+    a device it takes the first of ``input_libraries``."""
     step_modes: tuple[str, ...] = ("eager",)
     """Values of STEP_MODE."""
     inference: Mapping[str, tuple[str, ...]] = {}
@@ -68,8 +69,9 @@ class Traits(NamedTuple):
     calibrations: Mapping[str, str] = {}
     """Ways to calibrate int8 -> its own names of them; empty if ``inference.py`` does not quantise."""
     capabilities: tuple[tuple[int, int], ...] = ()
-    """Compute capabilities for which its GPU build has code, which it cannot compile for others; empty: any
-    GPU."""
+    """Compute capabilities for which its GPU build has machine code; empty: any GPU."""
+    ptx: tuple[int, int] | None = None
+    """Compute capability of its PTX, which a driver compiles for every newer GPU; None: it has none."""
     least_capabilities: Mapping[str, tuple[int, int]] = {}
     """Value of PRECISION -> the least compute capability of a GPU that computes in it, where it needs one."""
     horovod: bool = False
@@ -101,14 +103,20 @@ class Traits(NamedTuple):
     """True for the default of FRAMEWORK."""
 
     def runs_on(self, capability: tuple[int, int]) -> bool:
-        """Return True if its GPU build has code for a GPU: of the same major version and no newer minor
-        version.
+        """Return True if its GPU build has code for a GPU: machine code of the same major version and no
+        newer minor version, or PTX of no newer version.
 
-        Source: CUDA C++ Programming Guide, "Binary compatibility".
+        Source: CUDA C++ Programming Guide, "Binary compatibility" and "PTX compatibility".
         """
-        return not self.capabilities or any(
-            major == capability[0] and minor <= capability[1] for major, minor in self.capabilities
-        )
+        if not self.capabilities or self.ptx is not None and self.ptx <= capability:
+            return True
+        return any(major == capability[0] and minor <= capability[1] for major, minor in self.capabilities)
+
+    @property
+    def code(self) -> str:
+        """Compute capabilities of its code in words."""
+        held = " ".join(f"{major}.{minor}" for major, minor in self.capabilities)
+        return f"{held} and newer" if self.ptx else held
 
     def install(self, device: str) -> str:
         """Return the command that installs the sets of a device, empty if there are none."""
@@ -179,6 +187,15 @@ def is_importable(name: str) -> bool:
         return True
     except (ImportError, OSError, RuntimeError):
         return False
+
+
+@functools.cache
+def why_not(library: str) -> str:
+    """Return why a value of ``Traits.automatic_input`` cannot be used, empty if it can."""
+    module, _, function = library.partition(":")
+    if not is_importable(module):
+        return f"{module} cannot be imported"
+    return str(getattr(importlib.import_module(module), function)()) if function else ""
 
 
 def unimported(framework: str, name: str) -> Any | None:

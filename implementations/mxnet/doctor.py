@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 
 from rn50 import frameworks
+from rn50.doctor import gpu_build
 from rn50.doctor.finding import FAILURE, INSTALL_DRIVER, OK, WARNING, Finding
 from rn50.doctor.packages import install as install_command
 from rn50.files import ROOT
@@ -16,9 +17,6 @@ from rn50.machine.gpus import Gpu
 from rn50.machine.software import Software
 from rn50.settings.config import Config
 
-OLDEST_DRIVER = "450.80.02"
-"""The oldest driver for libraries of any CUDA 11, by minor version compatibility (NVIDIA, CUDA Compatibility,
-table 1)."""
 FULL_DRIVER = "520.61.05"
 """The driver of CUDA 11.8 (its release notes, table 3). It compiles the PTX of libnvrtc 11.8 for MXNet's
 fused operators."""
@@ -67,7 +65,9 @@ def gpus(
 def _packages(software: Software, config: Config | None) -> Finding:
     on_gpus = config is not None and config.run.device == "gpu"
     device = "gpu" if on_gpus else "cpu"
-    install = f"{install_command(software, frameworks.traits('mxnet'), device)}, or make image STAGE={device}"
+    install = (
+        f"{install_command(software, frameworks.traits('mxnet'), device)}, or make image STAGE=mxnet-{device}"
+    )
     have = software.packages
     relevant = [name for name in sorted(have) if re.fullmatch(r"mxnet.*|nvidia-dali-.*|numpy|horovod", name)]
     shown = ", ".join(f"{name} {have[name]}" for name in relevant)
@@ -108,62 +108,30 @@ def _packages(software: Software, config: Config | None) -> Finding:
 
 
 def _capability(used: Sequence[Gpu], software: Software, grave: str) -> Finding:
-    subject = "compute capability"
-    mxnet = frameworks.traits("mxnet")
-    held = " ".join(f"{major}.{minor}" for major, minor in mxnet.capabilities)
-    known = sorted({each.capability for each in used if each.capability})
-    shown = ", ".join(f"{major}.{minor}" for major, minor in known)
     if software.nvidia_container:
-        return Finding(
-            OK,
-            subject,
-            f"{shown or 'unknown'}; MXNet is that of NVIDIA's container {software.nvidia_container}",
+        shown = ", ".join(
+            f"{each[0]}.{each[1]}" for each in sorted({g.capability for g in used if g.capability})
         )
-    if not known:
-        found = f"driver {used[0].driver} does not tell; mxnet-cu112 holds code for {held}"
-        return Finding(WARNING, subject, found, f"a newer driver tells: {INSTALL_DRIVER}")
-    bad = [each for each in known if not mxnet.runs_on(each)]
-    if not bad:
-        return Finding(OK, subject, f"{shown}; mxnet-cu112 holds code for {held}")
-    name = next(each.name for each in used if each.capability == bad[0])
-    found = (
-        f"{name} has {bad[0][0]}.{bad[0][1]}; mxnet-cu112 holds code for {held} only, and no driver "
-        "changes that"
-    )
-    if bad[0] < mxnet.capabilities[0]:
-        return Finding(
-            grave, subject, found, "use a GPU of compute capability 5.0 to 8.9; rn50 run DEMO_CPU needs none"
-        )
-    return Finding(
-        grave,
-        subject,
-        found,
-        "train with PyTorch: FRAMEWORK=pytorch in the configuration, and in another checkout "
-        "requirements/install.sh pytorch-gpu; or use NVIDIA's MXNet container",
-    )
+        found = f"{shown or 'unknown'}; MXNet is that of NVIDIA's container {software.nvidia_container}"
+        return Finding(OK, "compute capability", found)
+    mxnet = frameworks.traits("mxnet")
+    return gpu_build.capability(used, mxnet, "mxnet-cu112", grave, "use NVIDIA's MXNet container")
 
 
 def _driver(version: str, grave: str, environ: Mapping[str, str]) -> Finding:
-    if _newer(OLDEST_DRIVER, version):
-        return Finding(grave, "driver", f"{version}; CUDA 11 needs {OLDEST_DRIVER} or newer", INSTALL_DRIVER)
-    if _newer(FULL_DRIVER, version) and environ.get("MXNET_USE_FUSION") != "0":
-        found = (
+    found = gpu_build.driver(version, 11, grave)
+    if (
+        found.severity == OK
+        and gpu_build.newer(FULL_DRIVER, version)
+        and environ.get("MXNET_USE_FUSION") != "0"
+    ):
+        shown = (
             f"{version} is older than CUDA 11.8, whose libnvrtc makes PTX of MXNet's fused operators "
             "that it does not know"
         )
-        return Finding(
-            WARNING,
-            "driver",
-            found,
-            f"export MXNET_USE_FUSION=0, or have {FULL_DRIVER} at least: {INSTALL_DRIVER}",
-        )
-    return Finding(OK, "driver", f"{version}; CUDA 11.2 and 11.8 run on it")
-
-
-def _newer(first: str, second: str) -> bool:
-    return [int(number) for number in re.findall(r"\d+", first)] > [
-        int(number) for number in re.findall(r"\d+", second)
-    ]
+        remedy = f"export MXNET_USE_FUSION=0, or have {FULL_DRIVER} at least: {INSTALL_DRIVER}"
+        return Finding(WARNING, "driver", shown, remedy)
+    return found
 
 
 def _libraries(software: Software) -> Iterator[Finding]:

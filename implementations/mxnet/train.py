@@ -20,12 +20,25 @@ from implementations.mxnet.model import (
     trainable,
 )
 from implementations.mxnet.optimizer import OPTIMIZERS
+from rn50 import frameworks, process
 from rn50.benchmark import quantization
 from rn50.data.pipeline import dali
 from rn50.data.pipeline.batches import Batch, Batches, BatchFormat, Split
 from rn50.run import precision, training
 from rn50.run.implementation import EpochResult, Progress
 from rn50.settings.config import Config
+
+
+def image_layout(device: str, environ: Mapping[str, str]) -> str:
+    """Return the layout of images: "HWC" on the GPUs of NVIDIA's MXNet container, else "CHW".
+
+    MXNet's convolutions run channels-last on GPUs only. Its released batch norm does not: it describes a
+    channels-last tensor to cuDNN as (N*H*W, C, 1, 1) (MXNet 1.9.1, cudnn_batch_norm-inl.h, ``Init``). cuDNN
+    refuses a first dimension beyond 880,801 in training and 65,535 in inference (PyTorch,
+    Normalization.cpp); the stem has N * 12,544. NVIDIA's build has a batch norm of its own.
+    """
+    container = frameworks.traits("mxnet").container
+    return "HWC" if device == "gpu" and environ.get(container) else "CHW"
 
 
 class MxnetImplementation:
@@ -42,9 +55,11 @@ class MxnetImplementation:
         local_rank = self.communicator.local_rank
         self.context = mx.gpu(local_rank) if on_gpu else mx.cpu()
         self.precision = precision.before_warm_up(config)
-        # MXNet's convolutions run channels-last on GPUs only.
-        layout, half = "HWC" if on_gpu else "CHW", self.precision.name == "float16"
-        self.batch_format = BatchFormat(local_rank if on_gpu else None, layout, half)
+        self.batch_format = BatchFormat(
+            local_rank if on_gpu else None,
+            image_layout(config.run.device, process.environment()),
+            self.precision.name == "float16",
+        )
         self._learning_rates, self._pace = training.LearningRates(config), training.Pace()
         self._masks: list[tuple[Any, Any]] = []
         self.steps = 0

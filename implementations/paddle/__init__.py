@@ -13,6 +13,11 @@ MKL_KERNELS = {256: "5", 512: "7"}
 """Bits of a processor's vectors -> the value of MKL_DEBUG_CPU_TYPE, which the MKL in the wheels still
 reads."""
 
+# For cuDNN. Without the first, channels-last batch norm transposes all that it reads and writes (Paddle,
+# batch_norm_kernel.cu). The others let convolutions choose by trials, with 4,000 MiB to work in.
+set_default("FLAGS_cudnn_batchnorm_spatial_persistent", "1")
+set_default("FLAGS_cudnn_exhaustive_search", "1")
+set_default("FLAGS_conv_workspace_size_limit", "4000")
 set_default("GLOG_minloglevel", "1")  # else paddle.distributed prints how the ranks connect
 # MKL takes its slowest kernels on a processor that Intel has not made, and convolutions are 88 % of a step.
 if hardware.foreign_vectors():

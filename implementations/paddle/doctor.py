@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from rn50 import frameworks
+from rn50.doctor import gpu_build
 from rn50.doctor.finding import FAILURE, OK, Finding
 from rn50.doctor.packages import install
 from rn50.machine.gpus import Gpu
@@ -37,19 +38,5 @@ def gpus(
 ) -> Iterator[Finding]:
     """Yield findings on the GPUs that the ranks use; what hinders their use has severity ``grave``."""
     traits = frameworks.traits("paddle")
-    held = " ".join(f"{major}.{minor}" for major, minor in traits.capabilities)
-    for gpu in used:
-        if gpu.capability and not traits.runs_on(gpu.capability):
-            found = (
-                f"{gpu.name} has {gpu.capability[0]}.{gpu.capability[1]}; paddlepaddle-gpu holds code "
-                f"for {held} only"
-            )
-            yield Finding(
-                grave,
-                "compute capability",
-                found,
-                "train with PyTorch: FRAMEWORK=pytorch in the configuration, and in another checkout "
-                "requirements/install.sh pytorch-gpu",
-            )
-            return
-    yield Finding(OK, "compute capability", f"paddlepaddle-gpu holds code for {held}")
+    yield gpu_build.capability(used, traits, "paddlepaddle-gpu", grave)
+    yield gpu_build.driver(used[0].driver, 11, grave)

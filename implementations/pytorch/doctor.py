@@ -1,16 +1,21 @@
 """PyTorch's part of ``rn50 doctor``. Imports no PyTorch."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from rn50 import frameworks
+from rn50.doctor import gpu_build
 from rn50.doctor.finding import FAILURE, OK, Finding
 from rn50.doctor.packages import install
+from rn50.machine.gpus import Gpu
 from rn50.machine.software import Software
 from rn50.settings.config import Config
 
 DALI_OF = {"cpu": "nvidia-dali-cuda110", "gpu": "nvidia-dali-cuda130"}
 """DALI in the set of each device. Two of them would overwrite each other's files."""
+
+NEWEST_CUDA = 13
+"""That of ``requirements/pytorch-gpu.in``."""
 
 COMPILED = {"cpu": ("compile",), "gpu": ("compile", "fused")}
 """Values of STEP_MODE with which PyTorch's compiler or Triton builds C or C++ code, by device."""
@@ -27,6 +32,33 @@ def packages(software: Software, config: Config | None) -> Iterator[Finding]:
             f"{' and '.join(software.missing_to_compile)}",
             f"sudo apt-get install {' '.join(software.missing_to_compile)}, or set STEP_MODE=eager",
         )
+
+
+def gpus(
+    used: Sequence[Gpu], software: Software, grave: str, environ: Mapping[str, str]
+) -> Iterator[Finding]:
+    """Yield findings on the GPUs that the ranks use; what hinders their use has severity ``grave``."""
+    cuda = _cuda(software.packages)
+    if cuda is None:
+        return
+    if cuda >= NEWEST_CUDA:  # for an older one PyTorch is built for other GPUs, which a run asks it for
+        traits = frameworks.traits("pytorch")
+        yield gpu_build.capability(used, traits, f"PyTorch for CUDA {cuda}", grave)
+    yield gpu_build.driver(used[0].driver, min(cuda, NEWEST_CUDA), grave)
+
+
+def _cuda(have: Mapping[str, str]) -> int | None:
+    """Return the major version of the CUDA for which PyTorch, or the set that would be installed, is built;
+    None if it is not known."""
+    if "torch" not in have:
+        return NEWEST_CUDA
+    told = re.search(r"\+cu(\d+)\d$", have["torch"])
+    if told:
+        return int(told[1])
+    runtime = [
+        version for name, version in have.items() if re.fullmatch(r"nvidia-cuda-runtime(-cu\d+)?", name)
+    ]
+    return int(runtime[0].split(".")[0]) if runtime else None
 
 
 def _packages(software: Software, config: Config | None) -> Finding:
@@ -50,6 +82,8 @@ def _packages(software: Software, config: Config | None) -> Finding:
         remedy = f"{command}, or {another}" if device == "gpu" else another  # no set for CPUs has it
         return Finding(FAILURE, "packages", f"no torchvision beside {shown}", remedy)
     if library == "auto" and no_dali:
-        decoder = "torchvision" if device == "gpu" and "torchvision" in have else "DataLoader"
+        decoder = "DataLoader"
+        if device == "gpu" and "torchvision" in have:
+            decoder = "torchvision, or without a JPEG engine in the GPU the DataLoader,"
         shown += f"; no DALI: {decoder} decodes the images"
     return Finding(OK, "packages", shown)

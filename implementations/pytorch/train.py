@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -24,11 +25,30 @@ from implementations.pytorch.model import (
 )
 from implementations.pytorch.optimizer import in_order
 from implementations.pytorch.step import Eager, normalise_of, of_full_batches, optimizer_of
+from implementations.pytorch.traits import TRAITS
 from rn50.benchmark import quantization
 from rn50.data.pipeline.batches import Batch, Batches, BatchFormat, Split
+from rn50.errors import UserError
 from rn50.run import precision, training
 from rn50.run.implementation import EpochResult, Progress
 from rn50.settings.config import Config
+
+
+def _require_code(config: Config, index: int) -> None:
+    """Raise UserError unless the driver suits PyTorch, and PyTorch has code for a GPU."""
+    try:
+        capability = torch.cuda.get_device_capability(index)
+    except RuntimeError as error:  # the driver is older than the CUDA that PyTorch was built for
+        reason = str(error).strip().splitlines()[0]
+        raise UserError("DEVICE=gpu", reason, "rn50 doctor says which driver PyTorch needs") from error
+    # Such as sm_75, sm_90a and compute_120, its PTX.
+    names = [re.fullmatch(r"(sm|compute)_(\d+)(\d)[a-z]?", name) for name in torch.cuda.get_arch_list()]
+    codes = [(each[1], (int(each[2]), int(each[3]))) for each in names if each]
+    build = TRAITS._replace(
+        capabilities=tuple(code for kind, code in codes if kind == "sm"),
+        ptx=min((code for kind, code in codes if kind == "compute"), default=None),
+    )
+    training.require_code(config, capability, build)
 
 
 class PytorchImplementation:
@@ -43,6 +63,8 @@ class PytorchImplementation:
             )
         self.communicator: Any = connect(config)
         local_rank = self.communicator.local_rank
+        if on_gpu:
+            _require_code(config, local_rank)
         self.device = torch.device("cuda", local_rank) if on_gpu else torch.device("cpu")
         if on_gpu:  # every shape but that of a ragged batch recurs some ten thousand times
             torch.backends.cudnn.benchmark = True

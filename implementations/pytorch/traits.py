@@ -3,6 +3,10 @@
 from rn50.frameworks import Launcher, Traits
 
 DALI = "nvidia.dali.plugin.pytorch"
+ENGINE = "implementations.pytorch.jpeg_engine:refusal"
+MACHINE_CODE = ((7, 5), (8, 0), (8, 6), (9, 0), (10, 0), (12, 0))
+"""Compute capabilities for which PyTorch's builds for CUDA 13 have code, and PTX of the newest (its release
+notes and build scripts). Builds for an older CUDA have others, which only they can tell."""
 
 TRAITS = Traits(
     name="PyTorch",
@@ -15,7 +19,7 @@ TRAITS = Traits(
     input_libraries=("dali", "dataloader", "torchvision"),
     automatic_input={
         "cpu": {"dali": DALI, "dataloader": "torch"},
-        "gpu": {"dali": DALI, "torchvision": "torchvision", "dataloader": "torch"},
+        "gpu": {"dali": DALI, "torchvision": ENGINE, "dataloader": "torch"},
     },
     step_modes=("eager", "graph", "compile", "fused"),
     launchers={
@@ -38,6 +42,8 @@ TRAITS = Traits(
         "TORCHINDUCTOR_MAX_AUTOTUNE": "1: STEP_MODE=compile times several kernels for every operation, "
         "which takes minutes",
     },
+    capabilities=MACHINE_CODE,
+    ptx=MACHINE_CODE[-1],
     uses_amx=True,
     rate_with_amx=18.3,
 )

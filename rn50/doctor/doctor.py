@@ -33,7 +33,7 @@ def examine(
         *packages.findings(software, config),
         *gpus.findings(machine, software, config, environ),
         *processor.findings(machine, config),
-        *host.findings(machine, config, environ),
+        *host.findings(machine, software, config, environ),
         *(
             results.findings(pathlib.Path(config.run.result_file))
             if config and config.run.result_file
@@ -76,7 +76,10 @@ def fitting(facts: Machine, software: Software, environ: Mapping[str, str]) -> d
         worst = min(failures, key=lambda each: (each.subject in SOFTWARE, each.subject != "processor"))
         reason = worst.found if worst.subject in ("GPU", "packages") else f"{worst.subject}: {worst.found}"
         found[system] = Finding(
-            WARNING, subject, f"{CANNOT}: {reason}", worst.remedy if worst.subject in SOFTWARE else ""
+            WARNING,
+            subject,
+            f"{CANNOT}: {reason}",
+            worst.remedy if worst.subject in (*SOFTWARE, "driver") else "",
         )
     return found
 

@@ -1,15 +1,18 @@
 """Check that threads, memory, limits, network and data of this machine suit a run."""
 
+import math
 import os
 import pathlib
 import shutil
 from collections.abc import Iterator, Mapping
 
 from rn50.data import layout, preflight
+from rn50.data.pipeline import loader_batches
 from rn50.doctor.finding import FAILURE, OK, WARNING, Finding
 from rn50.errors import UserError
 from rn50.machine import binding, cpu_list
 from rn50.machine.hardware import Machine
+from rn50.machine.software import Software
 from rn50.settings.config import Config
 
 GIB = 1 << 30
@@ -35,14 +38,16 @@ NETWORK_FILE_SYSTEMS = (
 )
 
 
-def findings(machine: Machine, config: Config | None, environ: Mapping[str, str]) -> Iterator[Finding]:
+def findings(
+    machine: Machine, software: Software, config: Config | None, environ: Mapping[str, str]
+) -> Iterator[Finding]:
     """Yield the findings on everything but processor, GPUs and software."""
     ranks = config.run.ranks_per_node if config else 1
     on_gpus = bool(machine.gpus) if config is None else config.run.device == "gpu"
     yield _threads(machine, config, environ)
     yield _binding(machine, ranks, on_gpus)
     yield _memory(machine, config)
-    yield _shared_memory(machine, ranks if on_gpus else 1)
+    yield _shared_memory(machine, ranks if on_gpus else 1, _of_batches(machine, software, config))
     yield _locked_memory(machine, config)
     yield _open_files(machine)
     yield _network(machine, config)
@@ -58,7 +63,7 @@ def _threads(machine: Machine, config: Config | None, environ: Mapping[str, str]
     if config is None:
         return Finding(OK, "threads", usable)
     ranks = config.run.ranks_per_node
-    threads = config.input_pipeline.threads or max(1, machine.usable_cpus // ranks - 1)
+    threads = _input_threads(machine, config)
     omp = environ.get("OMP_NUM_THREADS", "")
     if omp.isdigit() and int(omp) * ranks > machine.usable_cpus:
         return Finding(
@@ -84,6 +89,10 @@ def _threads(machine: Machine, config: Config | None, environ: Mapping[str, str]
     return Finding(
         OK, "threads", f"{ranks} rank(s) with one thread and DALI_THREADS={threads} each on {usable}"
     )
+
+
+def _input_threads(machine: Machine, config: Config) -> int:
+    return config.input_pipeline.threads or max(1, machine.usable_cpus // config.run.ranks_per_node - 1)
 
 
 def _binding(machine: Machine, ranks: int, on_gpus: bool) -> Finding:
@@ -147,17 +156,34 @@ def shown(size: int) -> str:
     return f"{size / GIB:.1f} GiB" if size >= GIB else f"{size / (1 << 20):.0f} MiB"
 
 
-def _shared_memory(machine: Machine, ranks: int) -> Finding:
+def _of_batches(machine: Machine, software: Software, config: Config | None) -> int:
+    """Return the bytes in /dev/shm of batches that processes of a DataLoader prepare; 0 if DALI prepares
+    them."""
+    if config is None:
+        return 0
+    library = config.input_pipeline.library
+    has_dali = any(name.startswith("nvidia-dali-") for name in software.packages)
+    if library == "dali" or library == "auto" and has_dali:
+        return 0
+    return config.run.ranks_per_node * loader_batches.shared_memory(config, _input_threads(machine, config))
+
+
+def _shared_memory(machine: Machine, ranks: int, of_batches: int = 0) -> Finding:
     size = machine.shared_memory
     if size is None:
         return Finding(OK, "/dev/shm", "half of the memory")
     found = shown(size) if size else "not mounted"
-    mount = "remount,size=1G" if size else "size=1G -t tmpfs tmpfs"
+    gib = math.ceil(max(SHARED_MEMORY, of_batches + ranks * NCCL_SEGMENT) / GIB)
+    mount = f"remount,size={gib}G" if size else f"size={gib}G -t tmpfs tmpfs"
     remedy = (
-        "docker run --shm-size=1g (or --ipc=host)"
+        f"docker run --shm-size={gib}g (or --ipc=host)"
         if machine.in_container
         else f"sudo mount -o {mount} /dev/shm"
     )
+    if size < of_batches:
+        found = f"{found}; batches of the DataLoader's processes take up to {shown(of_batches)}"
+        remedy = f"{remedy}; or lower DALI_PREFETCH_QUEUE or DALI_THREADS, or install DALI"
+        return Finding(FAILURE, "/dev/shm", found, remedy)
     if ranks > 1 and size < ranks * NCCL_SEGMENT:
         return Finding(
             FAILURE,

@@ -88,7 +88,11 @@ def run(config: Config, create: Callable[[Config], Implementation], display: Dis
             saved_weights.refuse_impossible(config)
             checkpoint.refuse_impossible(config)
         log = RunLog(communicator.rank, result_file)
-        with _AbortOnSignal(log, communicator.rank), _watch(implementation, log, rank_display) as watch:
+        with (
+            training.full_memory_named(config),
+            _AbortOnSignal(log, communicator.rank),
+            _watch(implementation, log, rank_display) as watch,
+        ):
             try:
                 if result_file is not None and communicator.rank == 0:
                     provenance.save(config, seed, result_file)
@@ -97,6 +101,8 @@ def run(config: Config, create: Callable[[Config], Implementation], display: Dis
                     rank_display.remark(f"{name}: {rule}; so the log names the open division")
                 rank_display.initialising("compiling and warming up on synthetic data")
                 _refuse_different_inputs(config, communicator)
+                for line in training.passed_over(config):
+                    rank_display.remark(line)
                 watch.doing = "warming up"
                 tensors = implementation.warm_up(seed)
                 _tell_precision(implementation, result_file, rank_display)

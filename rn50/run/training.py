@@ -1,9 +1,11 @@
 """Parts of a training loop that are the same in every framework: what "auto" becomes, learning rates,
 warm-up, and time taken."""
 
+import contextlib
 import itertools
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from rn50 import frameworks
@@ -15,21 +17,33 @@ from rn50.run import precision
 from rn50.run.implementation import EpochResult
 from rn50.settings.config import Config
 
+_OUT_OF_MEMORY = re.compile("out of memory|ALLOC_FAILED|ResourceExhausted", re.IGNORECASE)
+"""In the errors of PyTorch, MXNet and Paddle, and of cuDNN and cuBLAS, where a GPU's memory is used up."""
 PROGRESS_SECONDS = 1.0
 WARM_UP_STEPS = 3
 
 
 def input_library(config: Config) -> str:
     """Return what reads and decodes images: INPUT_LIBRARY, or for "auto" the first of the framework's that
-    can be imported."""
+    can be used."""
     if config.input_pipeline.library != "auto":
         return config.input_pipeline.library
     traits = frameworks.traits(config.run.framework)
-    by_module = traits.automatic_input.get(config.run.device, {})
+    libraries = traits.automatic_input.get(config.run.device, {})
     return next(
-        (name for name, module in by_module.items() if frameworks.is_importable(module)),
+        (name for name, module in libraries.items() if not frameworks.why_not(module)),
         traits.input_libraries[0],
     )
+
+
+def passed_over(config: Config) -> list[str]:
+    """Return a line for each library that is installed and that INPUT_LIBRARY=auto does not take."""
+    taken, lines = input_library(config), []
+    libraries = frameworks.traits(config.run.framework).automatic_input.get(config.run.device, {})
+    for name, module in itertools.takewhile(lambda each: each[0] != taken, libraries.items()):
+        if config.input_pipeline.library == "auto" and frameworks.is_importable(module.partition(":")[0]):
+            lines.append(f"INPUT_LIBRARY=auto: {taken}, not {name}: {frameworks.why_not(module)}")
+    return lines
 
 
 def without_dali(config: Config, error: ImportError) -> UserError:
@@ -49,14 +63,14 @@ def require_gpus(config: Config, seen: int, remedy: str) -> None:
         )
 
 
-def require_code(config: Config, capability: tuple[int, int]) -> None:
+def require_code(config: Config, capability: tuple[int, int], build: frameworks.Traits | None = None) -> None:
     """Raise UserError unless the framework has code for a GPU of this compute capability, and computes on it
-    in PRECISION."""
-    traits = frameworks.traits(config.run.framework)
+    in PRECISION. ``build`` has the capabilities of the installed build where those of the traits are not its
+    own."""
+    traits = build or frameworks.traits(config.run.framework)
     if not traits.runs_on(capability):
-        held = " ".join(f"{major}.{minor}" for major, minor in traits.capabilities)
         found = (
-            f"{traits.name} has code for compute capability {held}, this GPU has "
+            f"{traits.name} has code for compute capability {traits.code}, this GPU has "
             f"{capability[0]}.{capability[1]}"
         )
         raise UserError("DEVICE=gpu", found, "take another FRAMEWORK, see docs/gpus.md")
@@ -66,6 +80,29 @@ def require_code(config: Config, capability: tuple[int, int]) -> None:
         needed, own = (".".join(map(str, each)) for each in (least, capability))
         found = f"in {name} {traits.name} needs compute capability {needed}, this GPU has {own}"
         raise UserError(f"PRECISION={config.run.precision}", found, "set another PRECISION")
+
+
+@contextlib.contextmanager
+def full_memory_named(config: Config) -> Iterator[None]:
+    """Raise UserError, which names BATCHSIZE, in place of an error that says that a GPU's memory is used
+    up."""
+    try:
+        yield
+    except Exception as error:
+        if (
+            config.run.device != "gpu"
+            or isinstance(error, UserError)
+            or not _OUT_OF_MEMORY.search(str(error))
+        ):
+            raise
+        images = config.hyperparameters.batch_size
+        fewer = max(1, images * 3 // 4 // 8 * 8)
+        raise UserError(
+            f"BATCHSIZE={images}",
+            f"a GPU's memory is used up ({str(error).strip().splitlines()[0]})",
+            f"lower it, to {fewer} say, with a recipe for that (rn50 borrow --suggest --gbs "
+            f"{fewer * config.ranks}), or see in nvidia-smi who else uses the GPU",
+        ) from error
 
 
 class LearningRates:

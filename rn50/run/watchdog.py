@@ -24,7 +24,7 @@ from rn50.errors import UserError
 from rn50.run.implementation import Implementation
 
 VARIABLE = "RN50_WATCHDOG_S"
-"""Environment variable that sets ``Limits.silent`` in whole seconds, and the other two in proportion."""
+"""Environment variable that sets ``Limits.silent`` in whole seconds, and the others in proportion."""
 TURN_S = 1.0
 SLOW_STEPS = 5
 """A step may in any case take this many times as long as the longest one so far."""
@@ -48,7 +48,9 @@ class Limits(NamedTuple):
     still: float = 30
     """The run ends when a step takes this long after the clock has started."""
     still_before_the_clock: float = 300
-    """The same limit before the clock, when compiling and tuning may take long."""
+    """The same limit before the clock, where a step may choose algorithms."""
+    compiling: float = 1800
+    """The same limit before the first step, when kernels are compiled and tuned."""
 
 
 def limits(environ: Mapping[str, str]) -> Limits:
@@ -121,7 +123,8 @@ class Heartbeats:
     def still(self, share: float = 1.0) -> str | None:
         """Return a line that says who waits for whom if no step has ended for ``share`` of the limit; else
         None."""
-        limit = self._limits.still_before_the_clock
+        least = min(seen.steps for seen in self.ranks.values())
+        limit = self._limits.still_before_the_clock if least else self._limits.compiling
         if self._clock_runs:
             limit = max(self._limits.still, SLOW_STEPS * self._longest_pause)
         if self._still < share * limit:
@@ -133,7 +136,6 @@ class Heartbeats:
                 f"{since}: {self._names(starved)} waiting for data{self._waiting_for(starved)}; look at "
                 "DATADIR there"
             )
-        least = min(seen.steps for seen in self.ranks.values())
         behind = [rank for rank, seen in self.ranks.items() if seen.steps == least]
         where = f"{since}: {self._names(behind)} {self.ranks[behind[0]].doing}, after batch {least}"
         if len(behind) < len(self.ranks):

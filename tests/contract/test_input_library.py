@@ -109,24 +109,29 @@ def test_what_auto_became_is_in_the_log_and_beside_it(tiny_environment, tmp_path
         ("pytorch", "cpu", {"nvidia.dali"}, "dataloader"),
         ("pytorch", "gpu", {"nvidia.dali"}, "torchvision"),
         ("pytorch", "gpu", {"nvidia.dali", "torchvision"}, "dataloader"),
+        ("pytorch", "gpu", {"nvidia.dali", "the JPEG engine"}, "dataloader"),
         ("paddle", "cpu", {}, "dali"),
         ("paddle", "gpu", {}, "dali"),
         ("paddle", "cpu", {"nvidia.dali"}, "dataloader"),
     ],
 )
-def test_auto_takes_the_first_that_can_be_imported(
+def test_auto_takes_the_first_that_can_be_used(
     tiny_config, monkeypatch, framework, device, missing, expected
 ):
     for module in ("nvidia.dali", f"nvidia.dali.plugin.{framework}", "torchvision", "torch", "paddle"):
         there = module.startswith(tuple(missing)) if missing else False
         monkeypatch.setitem(sys.modules, module, None if there else types.ModuleType(module))
-    monkeypatch.setattr(
-        frameworks, "is_importable", frameworks.is_importable.__wrapped__
-    )  # without what it remembers
+    engine = types.ModuleType("implementations.pytorch.jpeg_engine")
+    engine.refusal = lambda: "status 2" if "the JPEG engine" in missing else ""
+    monkeypatch.setitem(sys.modules, engine.__name__, None if "torchvision" in missing else engine)
+    for remembers in ("is_importable", "why_not"):
+        monkeypatch.setattr(frameworks, remembers, getattr(frameworks, remembers).__wrapped__)
     config = with_changes(tiny_config, run={"framework": framework, "device": device})
     assert training.input_library(config) == expected
     explicit = with_changes(config, input_pipeline={"library": "dataloader"})
-    assert training.input_library(explicit) == "dataloader"
+    assert training.input_library(explicit) == "dataloader" and training.passed_over(explicit) == []
+    refused = ["INPUT_LIBRARY=auto: dataloader, not torchvision: status 2"]
+    assert training.passed_over(config) == (refused if "the JPEG engine" in missing else [])
 
 
 def test_ranks_that_would_read_through_different_libraries_are_refused(tiny_config):

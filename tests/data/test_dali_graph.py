@@ -18,6 +18,7 @@ import pytest
 from rn50.benchmark import rules
 from rn50.data.pipeline import dali
 from rn50.data.pipeline.batches import BatchFormat
+from rn50.errors import UserError
 from rn50.settings import show
 from rn50.settings.config import InputPipeline, variables
 from tests.conftest import HAS_GPU, ON_GPU, with_changes
@@ -256,3 +257,18 @@ def test_a_gpu_graph_is_built_and_serialised_as_python_holds_it(tiny_config, spl
     images, _ = pipeline.run()
     batch, size = config.hyperparameters.batch_size, config.data.image_size
     assert images.as_cpu().as_array().shape == (batch, size, size, 3)
+
+
+def test_a_decoder_that_does_not_start_is_found_before_the_data_are_opened(tiny_config):
+    if HAS_GPU:
+        dali.prepare(tiny_config, GPU)
+        return
+    with pytest.raises(
+        UserError, match="^INPUT_LIBRARY=dali: DALI does not decode on GPU 0: .*; rn50 doctor"
+    ):
+        dali.prepare(tiny_config, GPU)
+
+
+def test_the_image_that_is_decoded_then_is_one():
+    image = cv2.imdecode(np.frombuffer(dali.GREY_JPEG, np.uint8), cv2.IMREAD_COLOR)
+    assert image.shape == (16, 16, 3) and image.std() == 0

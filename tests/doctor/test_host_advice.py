@@ -28,6 +28,31 @@ def test_advice_for_a_container(data):
     assert host_advice._shared_memory(tiny, 1).severity == OK
 
 
+@pytest.mark.parametrize(
+    "library, packages, severity",
+    [
+        ("auto", {"torch": "2.13.0"}, FAILURE),
+        ("dataloader", {"torch": "2.13.0", "nvidia-dali-cuda130": "2.4.0"}, FAILURE),
+        ("auto", {"torch": "2.13.0", "nvidia-dali-cuda130": "2.4.0"}, OK),
+    ],
+)
+def test_batches_of_a_dataloader_fit_the_shared_memory(library, packages, severity):
+    """8 processes with a batch each of both splits, 816 images of 224x224: 1.8 GiB in a container that has 64
+    MiB."""
+    config = with_changes(
+        config_of("1xL40S", DATADIR="/nowhere"),
+        hyperparameters={"batch_size": 816},
+        input_pipeline={"library": library, "threads": 8, "prefetch_queue_depth": 2},
+    )
+    software = dataclasses.replace(GPU_BUILD, packages=packages)
+    found = {
+        each.subject: each for each in doctor.examine(simulated("container-3-cores"), software, config, {})
+    }["/dev/shm"]
+    assert found.severity == severity
+    assert severity == OK or "processes take up to 1.8 GiB" in found.found
+    assert severity == OK or found.remedy.startswith("docker run --shm-size=2g (or --ipc=host); or lower ")
+
+
 def test_advice_for_a_cpuset_far_from_a_gpu(data):
     finding = examine("Slurm-cpuset", "2xA30", data=data)["binding"]
     assert (

@@ -205,7 +205,7 @@ def test_what_writes_the_log_is_missed_beside_a_framework(packages, missed):
     [
         ("gpu", "dali", {}, "no DALI beside"),
         ("gpu", "auto", {}, "no DALI: DataLoader decodes the images"),
-        ("gpu", "auto", {"torchvision": "0.26.0"}, "no DALI: torchvision decodes"),
+        ("gpu", "auto", {"torchvision": "0.26.0"}, "no DALI: torchvision, or without a JPEG engine"),
         ("cpu", "auto", {"torchvision": "0.26.0"}, "no DALI: DataLoader decodes"),
     ],
 )

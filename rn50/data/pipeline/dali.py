@@ -4,6 +4,8 @@ Source of the augmentation: the MLPerf Training reference for image classificati
 ``rules.py``.
 """
 
+import base64
+import itertools
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -20,13 +22,36 @@ from rn50.settings.config import Config
 MIB = 1 << 20
 _PLACE = re.compile(r"\.rec at index (\d+)")
 """The place of a record in DALI's messages: its first byte."""
+GREY_JPEG = base64.b64decode(
+    "/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDABALDA4MChAODQ4SERATGCgaGBYWGDEjJR0oOjM9PDkzODdASFxOQERXRTc4UG1R"
+    "V19iZ2hnPk1xeXBkeFxlZ2P/2wBDARESEhgVGC8aGi9jQjhCY2NjY2NjY2NjY2NjY2NjY2NjY2NjY2NjY2NjY2NjY2NjY2Nj"
+    "Y2NjY2NjY2NjY2NjY2P/wAARCAAQABADASIAAhEBAxEB/8QAFAABAAAAAAAAAAAAAAAAAAAAAP/EABQQAQAAAAAAAAAAAAAA"
+    "AAAAAAD/xAAUAQEAAAAAAAAAAAAAAAAAAAAA/8QAFBEBAAAAAAAAAAAAAAAAAAAAAP/aAAwDAQACEQMRAD8AAA//2Q=="
+)
+"""An image of 16x16 that every decoder takes: three components, baseline."""
 _HEADINGS = ("Critical error in pipeline", "Error when executing")
 
 
 def prepare(config: Config, form: BatchFormat) -> None:
-    """Compile the code that pipelines of this configuration need, so that building one does not."""
+    """Compile the code that pipelines of this configuration need, and on a GPU decode a batch in memory, so
+    that libraries are loaded and the decoder has started before the clock.
+
+    Raises UserError if the GPU's decoder does not start.
+    """
     if _in_one_pass(config, "train", form):
         cpu_augment.compiled(config.data.image_size, form.layout)
+    if form.device_id is None:
+        return
+    batch = [np.frombuffer(GREY_JPEG, np.uint8)] * config.hyperparameters.batch_size
+    try:
+        build_decoder(config, 0, form, itertools.repeat(batch)).run()
+    except RuntimeError as error:
+        raise UserError(
+            "INPUT_LIBRARY=dali",
+            f"DALI does not decode on GPU {form.device_id}: {_reason(error)}",
+            "rn50 doctor examines driver and packages; INPUT_LIBRARY=dataloader, where the framework has it, "
+            "decodes on the CPU",
+        ) from error
 
 
 def build(config: Config, split: Split, rank: int, ranks: int, seed: int, form: BatchFormat) -> Any:
@@ -79,11 +104,15 @@ def build_decoder(config: Config, seed: int, form: BatchFormat, batches: Iterato
 def fault(records: RecordSet, error: RuntimeError) -> UserError:
     """Return an error on the fault that ended a pipeline. It names the record at fault if DALI does or a
     search finds one."""
+    place = _PLACE.search(str(error))
+    return records.fault(f"DALI cannot read it: {_reason(error)}", int(place[1]) if place else None)
+
+
+def _reason(error: RuntimeError) -> str:
+    """Return the line of DALI's message that tells the reason."""
     said = str(error)
-    place = _PLACE.search(said)
     lines = [line for line in said.splitlines() if line.strip() and not line.startswith(_HEADINGS)] or [said]
-    reason = re.sub(r"\[[^]]*\] ?", "", lines[0]).strip()
-    return records.fault(f"DALI cannot read it: {reason}", int(place[1]) if place else None)
+    return re.sub(r"\[[^]]*\] ?", "", lines[0]).strip()
 
 
 def check_form(records: RecordSet, labels: Any) -> None:

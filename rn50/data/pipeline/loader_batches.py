@@ -14,6 +14,18 @@ from rn50.errors import UserError
 from rn50.settings.config import Config
 
 
+def shared_memory(config: Config, workers: int) -> int:
+    """Return the most bytes of a rank's batches in /dev/shm: those of both splits that ``workers`` processes
+    each prepare ahead, as uint8."""
+    batches = 2 * workers * _ahead(config, workers)
+    return batches * config.hyperparameters.batch_size * 3 * config.data.image_size**2
+
+
+def _ahead(config: Config, workers: int) -> int:
+    """Return the number of batches that each process prepares ahead."""
+    return math.ceil(config.input_pipeline.prefetch_queue_depth / workers)
+
+
 class LoaderBatches(ABC):
     """The batches of one split, prepared by processes of a DataLoader while the previous batch trains; see
     ``batches.Batches``.
@@ -29,7 +41,7 @@ class LoaderBatches(ABC):
         self._records = self.records(config, split, self._set.rec, self._set.idx, seed)
         order = Order(self._set, split, self._rank, config.hyperparameters.batch_size, seed)
         workers = config.input_pipeline.threads
-        each = math.ceil(config.input_pipeline.prefetch_queue_depth / workers)
+        each = _ahead(config, workers)
         self._ahead = workers * each
         self._loader = self._load(order, workers, each)
         self.wait_seconds = 0.0

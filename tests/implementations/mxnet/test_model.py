@@ -1,5 +1,8 @@
 """The real network: its size, where its strides are, its loss, and one step at full size."""
 
+import json
+import math
+
 import numpy as np
 import pytest
 
@@ -7,8 +10,9 @@ pytest.importorskip("implementations.mxnet")
 mx = pytest.importorskip("mxnet")
 
 from implementations.mxnet.model import Bottleneck, Layout, ResNet50, TrainingLoss, trainable  # noqa: E402
-from implementations.mxnet.train import create  # noqa: E402
+from implementations.mxnet.train import create, image_layout  # noqa: E402
 from rn50.benchmark import rules  # noqa: E402
+from rn50.data.pipeline.batches import BatchFormat  # noqa: E402
 from tests.conftest import with_changes  # noqa: E402
 
 LAYOUT = Layout("NCHW", "float32", fused_relu=True)
@@ -85,3 +89,29 @@ def test_one_step_at_full_size(tiny_config):
     changed = [(old != p.data().asnumpy()).any() for old, p in zip(before, rank.parameters, strict=False)]
     assert all(changed)
     rank.close()
+
+
+@pytest.mark.parametrize(
+    "device, environ, layout",
+    [("cpu", {}, "CHW"), ("gpu", {}, "CHW"), ("gpu", {"NVIDIA_MXNET_VERSION": "23.10"}, "HWC")],
+)
+def test_images_are_channels_last_in_nvidias_container_alone(device, environ, layout):
+    assert image_layout(device, environ) == layout
+
+
+def test_cudnn_takes_every_batch_norm():
+    """In the shape in which MXNet's CUDA build describes it to cuDNN, with the batch of NF5688M6."""
+    layout = image_layout("gpu", {})
+    network = ResNet50(1000, 1.0, True, Layout(f"N{layout}", "float16", False))
+    symbol = network(mx.sym.var("data"))
+    internals = symbol.get_internals()
+    _, shapes, _ = internals.infer_shape(data=BatchFormat(0, layout, True).shape(408, 224))
+    shape_of = dict(zip(internals.list_outputs(), shapes, strict=True))
+    nodes = json.loads(symbol.tojson())["nodes"]
+    norms = [node for node in nodes if node["op"] == "BatchNorm"]
+    assert len(norms) == 53
+    for norm in norms:
+        shape = shape_of[f"{nodes[norm['inputs'][0][0]]['name']}_output"]
+        axis = int(norm["attrs"]["axis"])
+        first = shape[0] if axis == 1 else math.prod(shape[:axis])
+        assert first <= 65_535, "cuDNN refuses more in inference, and more than 880,801 in training"

@@ -114,3 +114,8 @@ def test_a_crash_ends_it_at_once_and_threads_are_no_warning():
         timeout=120,
     )
     assert done.returncode == -signal.SIGSEGV and done.stderr == ""
+
+
+def test_cudnn_is_asked_for_its_fast_batch_norm():
+    flags = ("cudnn_batchnorm_spatial_persistent", "cudnn_exhaustive_search", "conv_workspace_size_limit")
+    assert [os.environ[f"FLAGS_{flag}"] for flag in flags] == ["1", "1", "4000"]

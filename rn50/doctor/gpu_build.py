@@ -1,0 +1,56 @@
+"""Check that a framework's GPU build has code for the GPUs, and that their driver runs its CUDA."""
+
+import re
+from collections.abc import Sequence
+
+from rn50 import frameworks
+from rn50.doctor.finding import INSTALL_DRIVER, OK, WARNING, Finding
+from rn50.frameworks import Traits
+from rn50.machine.gpus import Gpu
+
+OLDEST_DRIVER = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
+"""Major version of CUDA -> the oldest driver for its libraries, by minor version compatibility (NVIDIA, CUDA
+Compatibility, table 1)."""
+
+
+def capability(used: Sequence[Gpu], traits: Traits, build: str, grave: str, remedy: str = "") -> Finding:
+    """Check that ``build`` has code for the GPUs. ``remedy`` is another one than a framework that has."""
+    subject = "compute capability"
+    known = sorted({each.capability for each in used if each.capability})
+    if not known:
+        found = f"driver {used[0].driver} does not tell; {build} has code for {traits.code}"
+        return Finding(WARNING, subject, found, f"a newer driver tells: {INSTALL_DRIVER}")
+    bad = [each for each in known if not traits.runs_on(each)]
+    if not bad:
+        shown = ", ".join(f"{major}.{minor}" for major, minor in known)
+        return Finding(OK, subject, f"{shown}; {build} has code for {traits.code}")
+    name = next(each.name for each in used if each.capability == bad[0])
+    shown = f"{name} has {bad[0][0]}.{bad[0][1]}"
+    found = f"{shown}; {build} has code for {traits.code} only, and no driver changes that"
+    return Finding(grave, subject, found, "; or ".join(filter(None, (_with_another(bad[0]), remedy))))
+
+
+def _with_another(capability: tuple[int, int]) -> str:
+    """Return how to train with a framework that has code for a GPU."""
+    for value, traits in frameworks.every().items():
+        if "gpu" in traits.precisions and traits.runs_on(capability):
+            install = f"in another checkout {traits.install('gpu')}"
+            return f"train with {traits.name}: FRAMEWORK={value} in the configuration, and {install}"
+    return "use a newer GPU; rn50 run DEMO_CPU needs none"
+
+
+def driver(version: str, cuda: int, grave: str) -> Finding:
+    """Check that a driver runs libraries of a major version of CUDA."""
+    oldest = OLDEST_DRIVER[cuda]
+    if newer(oldest, version):
+        return Finding(grave, "driver", f"{version}; CUDA {cuda} needs {oldest} or newer", INSTALL_DRIVER)
+    return Finding(OK, "driver", f"{version}; CUDA {cuda} runs on it")
+
+
+def newer(first: str, second: str) -> bool:
+    """Return True if version ``first`` is newer than ``second``."""
+    return _numbers(first) > _numbers(second)
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", version)]
