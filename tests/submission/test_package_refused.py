@@ -5,6 +5,7 @@ import os
 import pathlib
 import shutil
 import signal
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -25,6 +26,23 @@ def spoil_all(results, old, new):
     for log in results.glob("result_*.txt"):
         replace(log, old, new)
 
+
+def with_facts(facts):
+    """Return a function that changes what is saved beside a log."""
+    return lambda results: change(results / "result_2.txt", **facts)
+
+
+SAVED: dict[str, dict[str, Any]] = {
+    "commit that is no text": {"commit": 7},
+    "commit that is an option": {"commit": "--git-dir"},
+    "version that is no text": {"packages": {"mxnet": None}},
+    "machine that is a list": {"system": ["8xA100"]},
+    "variable that is a command": {"environment": {"A=1; touch x; B": "1"}},
+    "configuration without ranks": {
+        "config": {"run": {"framework": "mxnet", "device": "gpu", "system": "x"}}
+    },
+}
+"""What a changed result_2.json says."""
 
 REFUSED = {
     "a run is missing": (
@@ -135,20 +153,8 @@ REFUSED = {
         ["result_2.json: not there, or not what rn50 saves"],
     ),
     **{
-        f"a saved {name}": (
-            lambda r, facts=facts: change(r / "result_2.txt", **facts),
-            ["result_2.json: not there, or not what rn50 saves"],
-        )
-        for name, facts in {
-            "commit that is no text": {"commit": 7},
-            "commit that is an option": {"commit": "--git-dir"},
-            "version that is no text": {"packages": {"mxnet": None}},
-            "machine that is a list": {"system": ["8xA100"]},
-            "variable that is a command": {"environment": {"A=1; touch x; B": "1"}},
-            "configuration without ranks": {
-                "config": {"run": {"framework": "mxnet", "device": "gpu", "system": "x"}}
-            },
-        }.items()
+        f"a saved {name}": (with_facts(facts), ["result_2.json: not there, or not what rn50 saves"])
+        for name, facts in SAVED.items()
     },
     "no fields": (
         lambda r: (r / describe.DETAILS).write_text("air-cooled"),
