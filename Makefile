@@ -111,7 +111,8 @@ BASE_IMAGE ?= debian:bookworm-slim
 STAGE ?= mxnet-cpu
 TAG ?= rn50:$(STAGE)
 commit = $(shell git describe --always --dirty --abbrev=40)
-pinned = $(addprefix requirements/,$(STAGE:mxnet-gpu=mxnet-cu112).txt $(if $(findstring mxnet,$(STAGE)),horovod.txt))
+set = requirements/$(STAGE:mxnet-gpu=mxnet-cu112).txt
+pinned = $(set) $(shell sed -n 's,^-r ,requirements/,p' $(set)) $(if $(findstring mxnet,$(STAGE)),requirements/horovod.txt)
 
 image: ## build a container image (STAGE, BASE_IMAGE: docs/docker.md)
 	$(or $(ENGINE),$(error no docker or podman here; sudo apt-get install docker.io, or podman)) build \

@@ -145,6 +145,11 @@ def cpu_names_bfloat16(root: str = "/") -> bool:
     return bool(BFLOAT16 & _cpu_flags(Sources(pathlib.Path(root))))
 
 
+def has_avx512(root: str = "/") -> bool:
+    """Return True if the processor has the AVX-512 of a Skylake server."""
+    return _cpu_flags(Sources(pathlib.Path(root))) >= AVX512
+
+
 def foreign_vectors(root: str = "/") -> int:
     """Return the bits of the widest vectors, 256 or 512, of an x86 processor that Intel has not made; 0 of
     any other."""

@@ -5,6 +5,8 @@ import gc
 import numpy as np
 import pytest
 
+from rn50.errors import UserError
+from rn50.machine import hardware
 from rn50.run import implementation, precision
 from tests.conftest import with_changes
 from tests.contract.frameworks import WITH_TOY, installed
@@ -16,9 +18,11 @@ FRAMEWORKS = ("mxnet", "pytorch")
 def warmed_up(request, tiny_config, monkeypatch):
     """A function that returns a rank with seed 5 under a PRECISION."""
     installed(request.param)
+    if request.param == "mxnet" and not hardware.has_avx512():
+        pytest.skip("MXNet computes in bfloat16 with AVX-512 alone")
     monkeypatch.setattr(
         precision, "cpu_names_bfloat16", lambda: True
-    )  # without the instructions it is slow, not wrong
+    )  # without the instructions PyTorch is slow, not wrong
     monkeypatch.setattr(precision, "VISIT_S", 0.01)
     ranks = []
 
@@ -69,3 +73,11 @@ def test_networks_of_both_precisions_are_timed_and_counted_as_progress(warmed_up
     precision.choose(rank.config, rank.communicator, rank._timed_step)
     assert built == [*precision.TIMED] * precision.VISITS
     assert rank.steps >= before + len(built) * (1 + precision.LEAST_STEPS)
+
+
+def test_mxnet_refuses_bfloat16_without_avx512(tiny_config, monkeypatch):
+    installed("mxnet")
+    monkeypatch.setattr(hardware, "has_avx512", lambda: False)
+    config = with_changes(tiny_config, run={"framework": "mxnet", "precision": "bfloat16"})
+    with pytest.raises(UserError, match="^PRECISION=bfloat16: MXNet computes in it .*; set PRECISION=auto$"):
+        implementation.load("mxnet")(config)

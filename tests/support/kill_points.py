@@ -144,7 +144,9 @@ def keys(log: pathlib.Path) -> list:
 def checkout(folder: pathlib.Path) -> pathlib.Path:
     """Put the parts of the repository that a campaign needs, and a data set, into ``folder``."""
     for part in ("rn50", "implementations", "configs"):
-        shutil.copytree(str(ROOT / part), str(folder / part), ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            str(ROOT / part), str(folder / part), symlinks=True, ignore=shutil.ignore_patterns("__pycache__")
+        )
     for script in ROOT.glob("run*.sh"):
         shutil.copy(str(script), str(folder))
     dataset.generate(folder / "data", dataset.Settings(train=203, val=57), workers=1)

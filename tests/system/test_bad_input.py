@@ -191,7 +191,12 @@ def test_too_little_memory_is_a_line():
 def test_misspelled_name_in_one_of_our_files(tiny_environment, tmp_path):
     # Ours is what lies in configs/ of the checkout that runs: so it is a checkout of the test's own.
     for part in ("rn50", "implementations", "configs"):
-        shutil.copytree(str(ROOT / part), str(tmp_path / part), ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            str(ROOT / part),
+            str(tmp_path / part),
+            symlinks=True,
+            ignore=shutil.ignore_patterns("__pycache__"),
+        )
     shutil.copy(str(ROOT / "run_and_time.sh"), str(tmp_path))
     with (tmp_path / "configs" / "config_DEMO_CPU.sh").open("a") as stream:
         stream.write("export LABELSMOTHING=0.2\n")

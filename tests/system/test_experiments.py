@@ -20,7 +20,9 @@ def checkout(tmp_path, tiny_environment):
     """What the scripts need of the repository, on a path with a blank; and a system TINY."""
     folder = tmp_path / "a checkout"
     for part in ("rn50", "implementations", "configs"):
-        shutil.copytree(str(ROOT / part), str(folder / part), ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            str(ROOT / part), str(folder / part), symlinks=True, ignore=shutil.ignore_patterns("__pycache__")
+        )
     for script in (EXPERIMENTS, RUN_AND_TIME):
         shutil.copy(str(ROOT / script), str(folder))
     del tiny_environment["SEED"]  # a seed of the file would be that of every run

@@ -319,7 +319,12 @@ def test_two_ranks_of_other_frameworks_under_slurm(launched, tmp_path, request, 
 @pytest.mark.usefixtures("horovod")
 def test_run_sub_makes_a_whole_result(tiny_environment, tmp_path, request):
     for part in ("rn50", "implementations", "configs"):
-        shutil.copytree(str(ROOT / part), str(tmp_path / part), ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            str(ROOT / part),
+            str(tmp_path / part),
+            symlinks=True,
+            ignore=shutil.ignore_patterns("__pycache__"),
+        )
     for script in ("run.sub", "run_experiments.sh", "run_and_time.sh"):
         shutil.copy(str(ROOT / script), str(tmp_path))
     del tiny_environment["SEED"]

@@ -213,7 +213,7 @@ def checkout(tmp_path_factory):
     for name in subprocess.check_output(["git", "ls-files", "-z"], cwd=str(ROOT), text=True).split("\0")[:-1]:
         if (ROOT / name).exists():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(str(ROOT / name), str(folder / name))
+            shutil.copy(str(ROOT / name), str(folder / name), follow_symlinks=False)
     programs = folder / ".venv" / "bin"
     programs.mkdir(parents=True)
     (programs / "python").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
