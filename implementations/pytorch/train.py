@@ -47,8 +47,9 @@ class PytorchImplementation:
         if on_gpu:  # every shape but that of a ragged batch recurs some ten thousand times
             torch.backends.cudnn.benchmark = True
         self.precision = precision.before_warm_up(config)
+        in_half = on_gpu and self.precision.name != "float32"  # tensor cores want aligned pixels
         self.batch_format = BatchFormat(
-            local_rank if on_gpu else None, "HWC", self.precision.name == "float16"
+            local_rank if on_gpu else None, "HWC", self.precision.name == "float16", 4 if in_half else 3
         )
         self._look_back = LookBack(self.device)
         self._learning_rates, self._pace = training.LearningRates(config), training.Pace()
