@@ -55,8 +55,7 @@ class Version(NamedTuple):
     stem: bool = False
     """True if the first batch norm, ReLU and pooling are one kernel forward, and two backward."""
     half_weights: bool = False
-    """True if one kernel casts all weights, another one collects their gradients, and the update reads these
-    as they are."""
+    """True if one kernel casts all weights, and another one copies their gradients to float32."""
 
 
 # The normalising pass includes ReLU and sum. In the backward pass ReLU's mask is computed again from the
@@ -70,12 +69,8 @@ ONE_SUM = BACKWARDS._replace(backward={**FUSED.backward, LAST: 6}, gradient_sum=
 # Statistics, and one kernel from the input to the pooled output and the indices. Both kernels of the backward
 # pass read input, pooled gradient and indices, and the second one writes.
 STEM = ONE_SUM._replace(stem=True, index_bytes=1)
-# The norms read weights and gradients. The update reads them again and the momentum, and writes weights and
-# momentum. One pass sets gradients to 0.
-LARS = STEM._replace(update_passes=1 + 2 + 5)
-# No pass sets gradients to 0. With one rank the update reads them in half precision, so its passes in float32
-# are fewer.
-HALF_WEIGHTS = LARS._replace(half_weights=True, update_passes=1 + 4)
+# No pass sets gradients to 0.
+HALF_WEIGHTS = STEM._replace(half_weights=True, update_passes=15)
 VERSIONS = {
     # Batch norm reads its input twice, for statistics and to normalise, and writes once. In the backward pass
     # it reads input and gradient twice and writes once. ReLU and the sum read all their inputs and write. The
@@ -88,11 +83,11 @@ VERSIONS = {
     "fused, backwards": BACKWARDS,
     "fused, gradients": ONE_SUM,
     "fused, stem": STEM,
-    "fused, LARS": LARS,
     "fused, half weights": HALF_WEIGHTS,
     # Statistics where a convolution writes, normalisation and its gradient where a convolution reads: only
     # the sum of a block is a separate kernel. In the backward pass the reduction and both gradients of the
-    # convolution also read the input of the batch norm. LARS takes two passes.
+    # convolution also read the input of the batch norm. LARS is two kernels: its norms read weights and
+    # gradients; the update reads them again and the momentum, and writes weights and momentum.
     "in convolutions": Version({PLAIN: 0, RELU: 0, LAST: 3}, {PLAIN: 3, RELU: 3, LAST: 6}, 1, 1, 8),
 }
 """STEP_MODE eager and graph are "separate", compile is "compiled". fused is the last one of its name, the
@@ -202,15 +197,10 @@ def kernels(
             )
     found += _head(layers, passes, batch, element, classes)
     parameters += (layers[-1].outputs + 1) * classes
-    update = 4 * passes.update_passes
-    if (
-        passes.half_weights
-    ):  # the cast, and the gradients copied; they are read for their norms and for the update
-        found.append(Kernel("parameters", "casts", 0, parameters * ((4 + element) + 2 * element)))
-        update += 2 * element
-    elif element < 4:  # the cast, the cast of the gradient back, and its accumulation
-        found.append(Kernel("parameters", "casts", 0, parameters * ((4 + element) + (element + 4) + 12)))
-    found.append(Kernel("parameters", "update", 0, parameters * update))
+    if passes.half_weights or element < 4:  # the cast, the cast of the gradient back, and its accumulation
+        accumulation = 0 if passes.half_weights else 12
+        found.append(Kernel("parameters", "casts", 0, parameters * (2 * (4 + element) + accumulation)))
+    found.append(Kernel("parameters", "update", 0, parameters * 4 * passes.update_passes))
     return found
 
 

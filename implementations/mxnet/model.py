@@ -44,10 +44,14 @@ class Layout(NamedTuple):
     """Weights and inputs of every layer rounded as in int8."""
 
     def operands(self, F: Any, x: Any, weight: Any) -> tuple[Any, Any]:
-        """Return the input and the weight of a layer as they are multiplied."""
+        """Return the input and the weight of a layer as they are multiplied.
+
+        In float16 all inputs have that type, from the images on. One more cast would copy nothing by itself,
+        but MXNet fuses it with the ReLU before it on a GPU, and the kernel writes the output of both.
+        """
         if self.rounds:
             x, weight = rounded_input(F, x), rounded_weight(F, weight)
-        return self.cast(F, x), self.cast(F, weight)
+        return x if self.precision == "float16" else self.cast(F, x), self.cast(F, weight)
 
     def cast(self, F: Any, x: Any) -> Any:
         """Return ``x`` in the precision of the matrix products."""
@@ -192,7 +196,9 @@ class ResNet50(HybridBlock):
         # norm slow too.
         first = form._replace(precision="float32", fused_relu=True) if form.precision == "bfloat16" else form
         self.features.add(
-            ConvNorm("", "0", 3, inputs, 7, 2, first), nn.MaxPool2D(3, 2, 1, layout=form.layout)
+            nn.HybridLambda(first.cast),
+            ConvNorm("", "0", 3, inputs, 7, 2, first),
+            nn.MaxPool2D(3, 2, 1, layout=form.layout),
         )
         for stage, (units, base) in enumerate(STAGES, start=1):
             channels = round(base * width)

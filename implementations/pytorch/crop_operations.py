@@ -27,7 +27,8 @@ def cut(
                 1, 2, 0
             )
         )
-    out.copy_(torch.stack(made).round_().sub_(mean).div_(std))
+    out[..., :3].copy_(torch.stack(made).round_().sub_(mean).div_(std))
+    out[..., 3:].zero_()
 
 
 def _affine(parts: torch.Tensor, windows: torch.Tensor, size: int) -> torch.Tensor:

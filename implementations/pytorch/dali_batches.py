@@ -12,7 +12,7 @@ from rn50.settings.config import Config
 
 
 class DaliBatches(dali_batches.DaliBatches):
-    """Batches of images (B, 3, S, S), channels-last in memory, and labels (B,) int64."""
+    """Batches of images (B, channels, S, S), channels-last in memory, and labels (B,) int64."""
 
     def __init__(self, config: Config, split: Split, communicator: Any, seed: int, form: BatchFormat):
         super().__init__(config, split, communicator, seed, form)

@@ -1,5 +1,4 @@
-"""A step that casts all weights to half precision in one kernel, and copies their gradients to one tensor as
-they are.
+"""A step that casts all weights to half precision in one kernel, and their gradients back to float32 in few.
 
 Autocast casts the weights of each layer by a kernel of its own. Autograd casts every gradient back to float32
 and adds it to one that was set to 0. The values are the same: a layer has rounded its gradient to half
@@ -22,8 +21,7 @@ class HalfWeights(Eager):
     """Runs a step operation by operation, with the weights of convolutions and classifier in ``precision``.
 
     ``parameters``, ``weights`` and ``gradients`` are those of ``optimizer.Sgd``: these weights, which have
-    weight decay, are the first. Their gradients are written to ``of_weights``, flattened like ``gradients``
-    and of any precision, and those of the other parameters to ``gradients``.
+    weight decay, are the first.
     """
 
     def __init__(
@@ -34,7 +32,6 @@ class HalfWeights(Eager):
         gradients: torch.Tensor,
         label_smoothing: float,
         precision: torch.dtype,
-        of_weights: torch.Tensor,
     ):
         super().__init__(network, gradients, label_smoothing)
         decayed = [each for each in parameters if optimizers.has_weight_decay(each.name)]
@@ -43,8 +40,7 @@ class HalfWeights(Eager):
         self._half = torch.empty_like(self._weights, dtype=precision)
         halves = [view.requires_grad_() for view in views(self._half, decayed)]
         self._read = [*halves, *(each.tensor for each in parameters[self._count :])]
-        self._to_weights = views(of_weights, decayed)
-        self._to_others = views(gradients, parameters)[self._count :]
+        self._to = views(gradients, parameters)
         path = {tensor: name for name, tensor in network.named_parameters()}
         self._network_in_half = functools.partial(
             functional_call,
@@ -60,6 +56,6 @@ class HalfWeights(Eager):
         found = torch.autograd.grad(losses.sum(), self._read)
         # PyTorch has no public function that copies many tensors at once. In one call all gradients have one
         # type.
-        torch._foreach_copy_(self._to_weights, found[: self._count])
-        torch._foreach_copy_(self._to_others, found[self._count :])
+        torch._foreach_copy_(self._to[: self._count], found[: self._count])
+        torch._foreach_copy_(self._to[self._count :], found[self._count :])
         return losses.detach()

@@ -12,8 +12,8 @@ def device_of(form: BatchFormat) -> torch.device:
 
 
 def synthetic(config: Config, ranks: int, form: BatchFormat) -> Batches:
-    """Return a full random batch, held on the device and repeated: images (B, 3, S, S), channels-last in
-    memory."""
+    """Return a full random batch, held on the device and repeated: images (B, channels, S, S),
+    channels-last in memory."""
     batch_size, random = config.hyperparameters.batch_size, torch.Generator().manual_seed(0)
     images = torch.randn(form.shape(batch_size, config.data.image_size), generator=random)
     labels = torch.randint(config.data.classes, (batch_size,), generator=random)

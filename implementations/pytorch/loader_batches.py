@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
+from torch.nn import functional
 from torch.utils.data import DataLoader
 
 from implementations.pytorch.input_pipeline import device_of
@@ -27,12 +28,12 @@ class Records(loader_records.Records):
 
 
 class LoaderBatches(loader_batches.LoaderBatches):
-    """Batches of images (B, 3, S, S), channels-last in memory, and labels (B,) int64."""
+    """Batches of images (B, channels, S, S), channels-last in memory, and labels (B,) int64."""
 
     records = Records
 
     def __init__(self, config: Config, split: Split, communicator: Any, seed: int, form: BatchFormat):
-        self._device, self._dtype = device_of(form), getattr(torch, form.dtype)
+        self._form, self._device, self._dtype = form, device_of(form), getattr(torch, form.dtype)
         super().__init__(config, split, communicator, seed, form)
         self._mean, self._std = (torch.tensor(each, device=self._device) for each in (rules.MEAN, rules.STD))
 
@@ -59,4 +60,6 @@ class LoaderBatches(loader_batches.LoaderBatches):
             .div_(self._std)
             .to(self._dtype)
         )
+        if self._form.channels > 3:
+            pixels = functional.pad(pixels, (0, self._form.channels - 3))
         return pixels.permute(0, 3, 1, 2), classes

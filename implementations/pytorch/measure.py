@@ -29,6 +29,8 @@ class PytorchMeasurable(PytorchImplementation, TrainingSteps):
     def __init__(self, config: Config, model: str | None):
         super().__init__(config)
         self._model = model
+        if model is not None:  # torchvision's take three channels
+            self.batch_format = self.batch_format._replace(channels=3)
 
     def _untrained(self) -> Any:
         if self._model is None:

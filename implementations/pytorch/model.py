@@ -132,6 +132,8 @@ class ConvNorm(nn.Module):
 
     def forward(self, x: torch.Tensor, shortcut: torch.Tensor | None = None) -> MaybeTwice:
         x, weight = (rounded_input(x), rounded_weight(self.weight)) if self.rounds else (x, self.weight)
+        if x.shape[1] > weight.shape[1]:  # images with a channel of zeros
+            weight = functional.pad(weight, (0, 0, 0, 0, 0, x.shape[1] - weight.shape[1]))
         x = functional.conv2d(x, weight, stride=self._stride, padding=self._padding)
         norm = self.gamma, self.beta, self.running_mean, self.running_var
         if self.training:
@@ -199,7 +201,8 @@ class Bottleneck(nn.Module):
 
 
 class ResNet50(nn.Module):
-    """Logits of shape (batch, classes) in float32 from images (batch, 3, S, S).
+    """Logits of shape (batch, classes) in float32 from images (batch, 3, S, S), or of four channels with
+    zeros in the last.
 
     ``width`` multiplies every channel count; 1 is the network of the benchmark. With ``gamma_zero`` the last
     batch norm of every block starts at 0, so that a block starts as its shortcut (Goyal et al.,

@@ -1,7 +1,8 @@
 """SGD and LARS in PyTorch, in agreement with ``rn50/benchmark/optimizers.py``.
 
 All parameters are one tensor, and so are their gradients and their momentum (``model.flatten_parameters``).
-So one operation updates them all.
+So one operation updates them all. The learning rate is written to a tensor on the device in every step, and
+the host waits for nothing.
 """
 
 from collections.abc import Sequence
@@ -64,11 +65,6 @@ class Sgd:
     def reset(self) -> None:
         """Set all momentum to 0."""
         self._velocities.zero_()
-
-    def gradients_of_weights(self, precision: torch.dtype) -> torch.Tensor:
-        """Return the tensor from which ``step`` reads the gradients of weights, in ``precision`` if it
-        can."""
-        return self._gradients.view(-1)
 
     @torch.no_grad()
     def step(self, learning_rate: float, samples: int) -> None:

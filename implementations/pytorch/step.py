@@ -1,9 +1,10 @@
 """Forward and backward pass of a training step, and the ways in which a device executes them (STEP_MODE).
 
 All full batches have one shape, so their step can be compiled for it, or captured once as a CUDA graph that
-the host then starts with a single call. Ragged batches run operation by operation. The all-reduce and the
-update follow and are no part of a graph: the host has started them long before the device has finished a
-graph, and the learning rate may change from step to step.
+the host then starts with a single call. Ragged batches run operation by operation.
+
+The update is no part of a graph. With several ranks the all-reduce is between the two. With one, the host
+starts the some 30 kernels of the update while the device still computes the graph, so they follow closely.
 """
 
 from collections.abc import Callable
@@ -13,7 +14,6 @@ import torch
 from torch import nn
 
 from implementations.pytorch.model import Normalise, separate_normalise, training_loss
-from implementations.pytorch.optimizer import OPTIMIZERS, Sgd
 from rn50.errors import UserError
 
 Step = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -85,16 +85,6 @@ def normalise_of(mode: str, device: torch.device) -> Normalise:
         remedy = "install triton, which PyTorch's builds for CUDA bring, or set STEP_MODE=graph"
         raise UserError("STEP_MODE=fused", error, remedy) from error
     return normalise
-
-
-def optimizer_of(name: str, fused: bool) -> type[Sgd]:
-    """Return the class for OPTIMIZER ``name``; with ``fused`` the one that is written in Triton, where there
-    is one."""
-    if fused and name == "lars":
-        from implementations.pytorch.fused_lars import FusedLars
-
-        return FusedLars
-    return OPTIMIZERS[name]
 
 
 def of_full_batches(mode: str, step: Eager, images: torch.Tensor, labels: torch.Tensor) -> Step:

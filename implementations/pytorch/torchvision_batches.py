@@ -42,13 +42,13 @@ def prepare(config: Config, form: BatchFormat) -> None:
         raise UserError(
             ASKED_BY, f"torchvision {package.__version__} does not decode on {device} ({reason})", remedy
         ) from error
-    cut_on(device, config.data.image_size, getattr(torch, form.dtype))
+    cut_on(device, form.shape(1, config.data.image_size), getattr(torch, form.dtype))
 
 
 @functools.cache
-def cut_on(device: torch.device, size: int, dtype: torch.dtype) -> Cut:
-    """Return what crops on a device: the kernel; on a CPU, or where Triton cannot compile it, PyTorch's
-    operations."""
+def cut_on(device: torch.device, shape: tuple[int, ...], dtype: torch.dtype) -> Cut:
+    """Return what writes crops of ``shape`` on a device: the kernel; on a CPU, or where Triton cannot compile
+    it, PyTorch's operations."""
     if device.type == "cpu":
         return crop_operations.cut
     try:
@@ -57,7 +57,7 @@ def cut_on(device: torch.device, size: int, dtype: torch.dtype) -> Cut:
         with torch.cuda.device(device):
             mean = std = torch.ones(3, device=device)
             pixel = torch.zeros(3, 1, 1, dtype=torch.uint8, device=device)
-            out = torch.empty(1, size, size, 3, dtype=dtype, device=device)
+            out = torch.empty(shape, dtype=dtype, device=device)
             crop.cut(
                 [pixel],
                 torch.tensor([[0, 0, 1, 1]]),
@@ -119,7 +119,9 @@ class TorchvisionBatches(LoaderBatches):
         super().__init__(config, split, communicator, seed, form)
         self._split, self._refused_batches, self._refused_images = split, 0, 0
         cut = functools.partial(
-            cut_on(self._device, config.data.image_size, self._dtype), mean=self._mean, std=self._std
+            cut_on(self._device, form.shape(1, config.data.image_size), self._dtype),
+            mean=self._mean,
+            std=self._std,
         )
         self._maker = Maker(self._loader, self._set, Decoder(self._device, self._records.undecodable), cut)
 
@@ -144,7 +146,7 @@ class TorchvisionBatches(LoaderBatches):
         """Return memory for the pixel values and labels of a batch."""
         size, images = self._config.data.image_size, self._config.hyperparameters.batch_size
         return (
-            torch.empty(images, size, size, 3, dtype=self._dtype, device=self._device),
+            torch.empty(self._form.shape(images, size), dtype=self._dtype, device=self._device),
             torch.empty(images, dtype=torch.int64, device=self._device),
         )
 

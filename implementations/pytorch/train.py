@@ -23,8 +23,8 @@ from implementations.pytorch.model import (
     tensors,
     trainable,
 )
-from implementations.pytorch.optimizer import in_order
-from implementations.pytorch.step import Eager, normalise_of, of_full_batches, optimizer_of
+from implementations.pytorch.optimizer import OPTIMIZERS, in_order
+from implementations.pytorch.step import Eager, normalise_of, of_full_batches
 from implementations.pytorch.traits import TRAITS
 from rn50.benchmark import quantization
 from rn50.data.pipeline.batches import Batch, Batches, BatchFormat, Split
@@ -68,10 +68,10 @@ class PytorchImplementation:
         self.device = torch.device("cuda", local_rank) if on_gpu else torch.device("cpu")
         if on_gpu:  # every shape but that of a ragged batch recurs some ten thousand times
             torch.backends.cudnn.benchmark = True
-            torch.backends.cudnn.benchmark_limit = 0  # try all algorithms, not only the first ten
         self.precision = precision.before_warm_up(config)
+        in_half = on_gpu and self.precision.name != "float32"  # tensor cores want aligned pixels
         self.batch_format = BatchFormat(
-            local_rank if on_gpu else None, "HWC", self.precision.name == "float16"
+            local_rank if on_gpu else None, "HWC", self.precision.name == "float16", 4 if in_half else 3
         )
         self._look_back = LookBack(self.device)
         self._learning_rates, self._pace = training.LearningRates(config), training.Pace()
@@ -101,19 +101,14 @@ class PytorchImplementation:
         weights, self._gradients = flatten_parameters(
             ordered, lambda n: self.communicator.gradients(n, self.device)
         )
-        fused = self.config.run.step_mode == "fused" and self.device.type == "cuda"
-        self.optimizer = optimizer_of(h.optimizer, fused)(ordered, weights, self._gradients, h)
+        self.optimizer = OPTIMIZERS[h.optimizer](ordered, weights, self._gradients, h)
         batches = self._synthetic()
         batch = next(batches.epoch())
         self._ragged_step = Eager(self.network, self._gradients, h.label_smoothing)
-        if fused:
+        if self.config.run.step_mode == "fused" and self.device.type == "cuda":
             half = PRECISIONS[self.precision.name]
-            # The all-reduce adds the gradients of all ranks in float32.
-            of_weights = (
-                self.optimizer.gradients_of_weights(half) if self.communicator.size == 1 else self._gradients
-            )
             self._ragged_step = HalfWeights(
-                self.network, ordered, weights, self._gradients, h.label_smoothing, half, of_weights
+                self.network, ordered, weights, self._gradients, h.label_smoothing, half
             )
         self._full_step = of_full_batches(
             self.config.run.step_mode, self._ragged_step, batch.images, batch.labels

@@ -163,7 +163,7 @@ class Run:
         "STEP_MODE",
         one_of(*frameworks.values("step_modes")),
         "how a step runs: eager, operation by operation; graph, as a CUDA graph; compile, by the "
-        "framework's compiler; fused, with our kernels for batch norm and LARS; on a GPU the last two are a "
+        "framework's compiler; fused, with our kernels for batch norm; on a GPU the last two are a "
         "CUDA graph as well",
         default="eager",
     )

@@ -27,7 +27,7 @@ from tests.data import dali_graph
 pytest.importorskip("nvidia.dali")
 
 CPU = BatchFormat(None, "CHW", False)
-GPU = BatchFormat(0, "HWC", True)
+GPU = BatchFormat(0, "HWC", True, channels=4)
 MIB = 1 << 20
 
 # A value that is not the default, in any configuration below.
@@ -207,6 +207,7 @@ def test_interpolation_and_normalisation_are_those_of_the_reference_everywhere(t
         assert argument(made, ("CropMirrorNormalize",), "mean") == pytest.approx(rules.MEAN)
         assert argument(made, ("CropMirrorNormalize",), "std") == pytest.approx(rules.STD)
         assert argument(made, ("CropMirrorNormalize",), "output_layout") == form.layout
+        assert argument(made, ("CropMirrorNormalize",), "pad_output") == (form is GPU)
     if split == "train":
         cropping = "decoders__ImageRandomCrop" if roi else "RandomResizedCrop"
         assert argument(made, (cropping,), "random_area") == pytest.approx(
@@ -256,7 +257,7 @@ def test_a_gpu_graph_is_built_and_serialised_as_python_holds_it(tiny_config, spl
     pipeline.build()
     images, _ = pipeline.run()
     batch, size = config.hyperparameters.batch_size, config.data.image_size
-    assert images.as_cpu().as_array().shape == (batch, size, size, 3)
+    assert images.as_cpu().as_array().shape == (batch, size, size, 4)
 
 
 def test_a_decoder_that_does_not_start_is_found_before_the_data_are_opened(tiny_config):

@@ -11,9 +11,9 @@ grey level, repeated at the edge:
 A negative step mirrors. Positions are in float64 and grey levels in float32, without fused multiply-add, as
 NumPy computes them.
 
-An output (S, S, 3) is a matrix of S rows with 3 * S values. Neighbouring threads write neighbouring values. A
-program makes ROWS x VALUES of them. A batch of B reads at most the parts, 3 bytes a pixel, and writes 3 * B *
-S * S values.
+An output (S, S, C) is a matrix of S rows with C * S values; C is 3, or 4 with zeros in the last channel.
+Neighbouring threads write neighbouring values. A program makes ROWS x VALUES of them. A batch of B reads at
+most the parts, 3 bytes a pixel, and writes C * B * S * S values.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ import triton
 import triton.language as tl
 
 ROWS, VALUES = 8, 256
-"""Shape of the tile of a program: 3 * 224 values are 3 such tiles, seven eighths full."""
+"""Shape of the tile of a program: C * 224 values are C such tiles, seven eighths full."""
 PLACE, AXIS = tl.constexpr(5), tl.constexpr(2)
 """Numbers of an image in ``places``, and of one of its two axes in ``windows``."""
 ROUNDING = tl.constexpr(12582912.0)
@@ -51,11 +51,21 @@ def _between(pixels, first, second, share):
 
 
 @triton.jit
-def _cut(places, windows, mean, std, out, SIZE: tl.constexpr, ROWS: tl.constexpr, VALUES: tl.constexpr):
+def _cut(
+    places,
+    windows,
+    mean,
+    std,
+    out,
+    SIZE: tl.constexpr,
+    CHANNELS: tl.constexpr,
+    ROWS: tl.constexpr,
+    VALUES: tl.constexpr,
+):
     image = tl.program_id(0)
     row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     value = tl.program_id(2) * VALUES + tl.arange(0, VALUES)
-    column, channel = value // 3, value % 3
+    column, channel = value // CHANNELS, tl.minimum(value % CHANNELS, 2)
     place, window = places + image * PLACE, windows + image * 2 * AXIS
     part = tl.load(place).to(tl.pointer_type(tl.uint8))
     plane, line, width, height = (
@@ -74,7 +84,8 @@ def _cut(places, windows, mean, std, out, SIZE: tl.constexpr, ROWS: tl.constexpr
     grey = first + along[None, :] * (second - first)
     grey = (grey + ROUNDING) - ROUNDING
     made = tl.div_rn(grey - tl.load(mean + channel)[None, :], tl.load(std + channel)[None, :])
-    to = out + image.to(tl.int64) * (SIZE * SIZE * 3) + row[:, None] * (SIZE * 3) + value[None, :]
+    made = tl.where((value % CHANNELS < 3)[None, :], made, 0.0)
+    to = out + (image.to(tl.int64) * SIZE + row[:, None]) * (SIZE * CHANNELS) + value[None, :]
     tl.store(to, made.to(out.dtype.element_ty), mask=(row < SIZE)[:, None] & (column < SIZE)[None, :])
 
 
@@ -86,7 +97,7 @@ def cut(
     std: torch.Tensor,
     out: torch.Tensor,
 ) -> None:
-    """Write the normalised crops of ``images``, each uint8 (3, H, W) and contiguous, to ``out`` (B, S, S, 3).
+    """Write the normalised crops of ``images``, each uint8 (3, H, W) and contiguous, to ``out`` (B, S, S, C).
 
     ``parts`` and ``windows`` are ``Encoded.parts`` and ``Encoded.windows``; ``mean`` and ``std`` are float32
     (3,) on the device.
@@ -97,8 +108,8 @@ def cut(
         raise ValueError("a part lies outside its image")  # the kernel would read other memory
     begins = torch.tensor([image.data_ptr() for image in images]) + y * widths + x
     places = torch.stack([begins, heights * widths, widths, width, height], 1).to(out.device)
-    size = out.shape[1]
-    grid = (len(images), triton.cdiv(size, ROWS), triton.cdiv(3 * size, VALUES))
+    _, size, _, channels = out.shape
+    grid = (len(images), triton.cdiv(size, ROWS), triton.cdiv(channels * size, VALUES))
     _cut[grid](
         places,
         windows.to(out.device),
@@ -106,6 +117,7 @@ def cut(
         std,
         out,
         SIZE=size,
+        CHANNELS=channels,
         ROWS=ROWS,
         VALUES=VALUES,
         enable_fp_fusion=False,

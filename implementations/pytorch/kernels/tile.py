@@ -14,14 +14,13 @@ together pass through the rows from first to last. The kernel that reads the sam
 last to first, and finds what the cache still holds of the end.
 """
 
+import functools
 from typing import Any, NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 
-MULTIPROCESSORS = 132
-"""Number of an H100 and an H200."""
 SHAPE: dict[str, Any] = {"ROWS": 64, "COLUMNS": 64, "num_warps": 8}
 """Shape of a tile and the warps that process it. A thread has 16 values, in float16 two loads of 16 bytes."""
 NARROW: dict[str, Any] = {**SHAPE, "ROWS": 32}
@@ -71,8 +70,18 @@ def read_columns(pointer, column, columns):
     return tl.load(pointer + column, mask=column < columns, other=0.0)[None, :]
 
 
+@functools.cache
+def multiprocessors(device: torch.device) -> int:
+    """Return the number of multiprocessors of a GPU, or that of an H100 where Triton's interpreter runs."""
+    if device.type == "cpu":
+        return 132
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
+
+
 class Division(NamedTuple):
     """The division of a matrix into tiles and parts."""
+
+    device: torch.device
 
     rows: int
     columns: int
@@ -87,10 +96,11 @@ class Division(NamedTuple):
     def parts(self, resident: int) -> int:
         """Return the number of parts for a kernel of which a multiprocessor runs ``resident`` programs at
         once."""
-        return min(self.row_tiles, max(1, MULTIPROCESSORS * resident // self.column_blocks))
+        return min(self.row_tiles, max(1, multiprocessors(self.device) * resident // self.column_blocks))
 
 
 def divided(x: torch.Tensor, shape: dict[str, Any] = SHAPE) -> Division:
     """Return the division of ``x`` into tiles of ``shape``."""
     rows, columns = x.numel() // x.shape[1], x.shape[1]
-    return Division(rows, columns, triton.cdiv(columns, shape["COLUMNS"]), triton.cdiv(rows, shape["ROWS"]))
+    blocks = triton.cdiv(columns, shape["COLUMNS"])
+    return Division(x.device, rows, columns, blocks, triton.cdiv(rows, shape["ROWS"]))

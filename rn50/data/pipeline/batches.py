@@ -7,13 +7,15 @@ Split = Literal["train", "val"]
 
 
 class BatchFormat(NamedTuple):
-    """Device, layout and precision of the images."""
+    """Device, layout, precision and channels of the images."""
 
     device_id: int | None
     """The GPU that makes the batches; None: the CPU alone makes them."""
     layout: str
     """"CHW" or "HWC"."""
     half_precision: bool
+    channels: int = 3
+    """3, or 4: a last one of zeros, with which a GPU reads a pixel at once."""
 
     @property
     def dtype(self) -> str:
@@ -21,10 +23,9 @@ class BatchFormat(NamedTuple):
         return "float16" if self.half_precision else "float32"
 
     def shape(self, batch_size: int, image_size: int) -> tuple[int, ...]:
-        """Return the shape of the images of a batch: (B, 3, S, S) or (B, S, S, 3)."""
-        return (
-            (batch_size, 3, *[image_size] * 2) if self.layout == "CHW" else (batch_size, *[image_size] * 2, 3)
-        )
+        """Return the shape of the images of a batch: (B, channels, S, S) or (B, S, S, channels)."""
+        sides = image_size, image_size
+        return (batch_size, *((self.channels, *sides) if self.layout == "CHW" else (*sides, self.channels)))
 
 
 class Batch(NamedTuple):

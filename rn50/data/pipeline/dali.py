@@ -57,9 +57,9 @@ def prepare(config: Config, form: BatchFormat) -> None:
 def build(config: Config, split: Split, rank: int, ranks: int, seed: int, form: BatchFormat) -> Any:
     """Return a built ``nvidia.dali.Pipeline`` over this rank's shard; its outputs are (images, labels).
 
-    Images are float32, or float16 with ``form.half_precision``, of shape (batch, 3, S, S) for the layout
-    "CHW" and (batch, S, S, 3) for "HWC"; labels are float32 of shape (batch, 1). The last batch of a shard is
-    filled up with copies of the shard's last sample, which the caller has to cut off.
+    Images are float32, or float16 with ``form.half_precision``, of shape ``form.shape``; labels are
+    float32 of shape (batch, 1). The last batch of a shard is filled up with copies of the shard's last
+    sample, which the caller has to cut off.
     """
     pipeline = define(config, split, rank, ranks, seed, form)
     pipeline.build()
@@ -232,5 +232,6 @@ def _augment(images: Any, config: Config, split: Split, form: BatchFormat) -> An
         std=rules.STD,
         dtype=dtype,
         output_layout=form.layout,
+        pad_output=form.channels == 4,
         **normalize,
     )

@@ -64,6 +64,19 @@ def test_gamma_zero_makes_every_block_its_shortcut():
     assert len(zero) == 16 and all(name.endswith("bn3_gamma") for name in zero)
 
 
+@pytest.mark.parametrize("precision, uncast", [("float16", {"FullyConnected"}), ("float32", set())])
+def test_in_float16_images_parameters_and_logits_are_cast_and_no_activation(precision, uncast):
+    network = ResNet50(10, 0.125, False, Layout("NHWC", precision, fused_relu=False))
+    logits = network(mx.sym.var("images"))
+    nodes = json.loads(logits.tojson(remove_amp_cast=False))["nodes"]
+    cast = [nodes[node["inputs"][0][0]] for node in nodes if node["op"] == "amp_cast"]
+    assert {node["op"] for node in cast} - {"null"} == uncast
+    variables = [node["name"] for node in cast if node["op"] == "null"]
+    assert len(variables) == (1 + 53 + 2 if uncast else 0) and ("images" in variables) == bool(uncast)
+    arguments, (result,), _ = logits.infer_type(images="float32")
+    assert {np.dtype(each).name for each in [*arguments, result]} == {"float32"}
+
+
 def test_label_smoothing_by_hand():
     logits = np.log([[0.7, 0.2, 0.1]])
     loss = TrainingLoss(mx.gluon.nn.HybridLambda(lambda F, x: x), 3, 0.3)

@@ -49,8 +49,8 @@ def test_by_the_interpreter():
     assert done.returncode == 0 and " passed" in done.stdout, done.stdout + done.stderr
 
 
-@pytest.fixture(scope="module")
-def compiled():
+@pytest.fixture(scope="module", params=[3, 4])
+def compiled(request):
     if HAS_GPU or INTERPRETED:
         pytest.skip("where kernels run they are compiled")
     from triton.backends.compiler import GPUTarget
@@ -58,7 +58,12 @@ def compiled():
 
     signature = dict.fromkeys(crop_kernel._cut.arg_names, "constexpr")
     signature.update(places="*i64", windows="*fp64", mean="*fp32", std="*fp32", out="*fp16")
-    constants = {"SIZE": 224, "ROWS": crop_kernel.ROWS, "VALUES": crop_kernel.VALUES}
+    constants = {
+        "SIZE": 224,
+        "CHANNELS": request.param,
+        "ROWS": crop_kernel.ROWS,
+        "VALUES": crop_kernel.VALUES,
+    }
     options = {"enable_fp_fusion": False}
     return triton.compile(
         ASTSource(crop_kernel._cut, signature, constants), target=GPUTarget("cuda", 90, 32), options=options
@@ -89,19 +94,19 @@ def images(sizes, seed=0):
 
 
 def write(cut, pixels, given, out):
-    """Write the crops of the images to ``out`` (B, S, S, 3)."""
+    """Write the crops of the images to ``out`` (B, S, S, C)."""
     planes = [torch.tensor(each).permute(2, 0, 1).contiguous().to(out.device) for each in pixels]
     mean, std = (torch.tensor(each, device=out.device) for each in (MEAN, STD))
     windows = torch.tensor([positions(crop, out.shape[1]) for crop in given], dtype=torch.float64)
     cut(planes, torch.tensor([crop.part for crop in given]), windows, mean, std, out)
 
 
-def made(cut, pixels, given, size, dtype, device):
-    """The crops of the images; the memory around the output is left alone."""
-    memory = torch.full((len(pixels) + 2, size, size, 3), 77, dtype=dtype, device=device)
+def made(cut, pixels, given, size, dtype, device, channels=3):
+    """The crops of the images, without a channel of zeros; the memory around the output is left alone."""
+    memory = torch.full((len(pixels) + 2, size, size, channels), 77, dtype=dtype, device=device)
     write(cut, pixels, given, memory[1:-1])
-    assert (memory[0] == 77).all() and (memory[-1] == 77).all()
-    return memory[1:-1].cpu()
+    assert (memory[0] == 77).all() and (memory[-1] == 77).all() and not memory[1:-1, ..., 3:].any()
+    return memory[1:-1, ..., :3].cpu()
 
 
 def expected(pixels, given, size):
@@ -150,8 +155,9 @@ CASES = {
 def test_the_kernel_gives_what_the_definition_gives_to_the_last_bit(device, case):
     size, given = CASES[case]
     pixels = images(SIZES[-len(given) :])
-    found = made(crop_kernel.cut, pixels, given, size, torch.float32, device)
-    assert torch.equal(found, expected(pixels, given, size))
+    for channels in (3, 4) if size < 224 else (3,):
+        found = made(crop_kernel.cut, pixels, given, size, torch.float32, device, channels)
+        assert torch.equal(found, expected(pixels, given, size))
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -196,7 +202,10 @@ def test_where_it_cannot_be_compiled_the_operations_crop(missing, monkeypatch, c
         monkeypatch.setitem(sys.modules, "triton", None)
     torchvision_batches.cut_on.cache_clear()
     for _ in range(2):  # one warning
-        assert torchvision_batches.cut_on(torch.device("cuda", 0), 224, torch.float16) is crop_operations.cut
+        assert (
+            torchvision_batches.cut_on(torch.device("cuda", 0), (1, 8, 8, 4), torch.float16)
+            is crop_operations.cut
+        )
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(
         "warning: INPUT_LIBRARY=torchvision: Triton cannot compile the kernel that crops ("
@@ -211,7 +220,8 @@ def test_the_operations_give_the_same_up_to_a_rounding(device, case):
     size, given = CASES[case]
     pixels = images(SIZES[-len(given) :])
     apart = (
-        made(crop_operations.cut, pixels, given, size, torch.float32, device) - expected(pixels, given, size)
+        made(crop_operations.cut, pixels, given, size, torch.float32, device, 4)
+        - expected(pixels, given, size)
     ).abs() * STD
     assert apart.max() < 1.01 and apart.mean() < 0.05  # grey levels
 
@@ -246,5 +256,5 @@ def test_a_thread_fills_buffers_with_it_while_others_are_read(device, slow):
 def test_a_whole_batch_on_a_gpu(device):
     sizes = [(400 + 3 * index, 500 - 2 * index) for index in range(128)]
     pixels, given = images(sizes), training_crops(sizes, 4)
-    found = made(crop_kernel.cut, pixels, given, 224, torch.float16, device)
+    found = made(crop_kernel.cut, pixels, given, 224, torch.float16, device, 4)
     assert torch.equal(found, expected(pixels, given, 224).half())

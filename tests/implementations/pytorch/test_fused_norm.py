@@ -4,6 +4,7 @@ interpreter."""
 import os
 import subprocess
 import sys
+import types
 
 import pytest
 
@@ -39,7 +40,30 @@ def test_by_the_interpreter():
 @pytest.fixture()
 def few_programs(monkeypatch):
     """Small matrices, and yet several tiles a program, and a last part of fewer."""
-    monkeypatch.setattr(tile, "MULTIPROCESSORS", 1)
+    monkeypatch.setattr(tile, "multiprocessors", lambda device: 1)
+
+
+def test_a_pass_has_as_many_programs_as_the_gpu_runs_at_once(monkeypatch):
+    asked = []
+
+    def properties(device):
+        asked.append(device)
+        return types.SimpleNamespace(multi_processor_count={0: 82, 1: 148}[device.index])
+
+    monkeypatch.setattr(torch.cuda, "get_device_properties", properties)
+
+    def parts(index, columns):
+        x = torch.empty(64, columns, 56, 56, device="meta")
+        given = types.SimpleNamespace(shape=x.shape, numel=x.numel, device=torch.device("cuda", index))
+        return tile.divided(given).parts(4)
+
+    tile.multiprocessors.cache_clear()
+    try:
+        # An RTX 3090 and a B200; of more than 64 columns each block has its share.
+        assert [parts(*each) for each in ((0, 64), (0, 256), (1, 64))] == [82 * 4, 82, 148 * 4]
+        assert asked == [torch.device("cuda", 0), torch.device("cuda", 1)]  # each once
+    finally:
+        tile.multiprocessors.cache_clear()
 
 
 def tensors(shape, dtype, device, mean=0.5, deviation=2.0):

@@ -7,7 +7,8 @@ torch = pytest.importorskip("torch")
 from torch.autograd import DeviceType  # noqa: E402
 from torch.autograd.profiler_util import EventList, FunctionEvent  # noqa: E402
 
-from implementations.pytorch import measure  # noqa: E402
+from implementations.pytorch import measure, train  # noqa: E402
+from rn50.errors import UserError  # noqa: E402
 from rn50.speed.measurable import Operator  # noqa: E402
 from tests.conftest import ON_GPU, with_changes  # noqa: E402
 
@@ -84,3 +85,35 @@ def test_the_kernels_of_a_stream_take_no_longer_than_the_steps(tiny_config, tmp_
     assert 0 < sum(each.seconds for each in kernels) <= result.seconds
     assert not [each for each in kernels if each.name.startswith("aten::")]
     rank.close()
+
+
+@pytest.mark.parametrize(
+    "precision, model, channels",
+    [("auto", None, 4), ("bfloat16", None, 4), ("float32", None, 3), ("float16", "resnet50", 3)],
+)
+def test_our_network_takes_four_channels_on_a_gpu_in_half_precision(
+    tiny_config, monkeypatch, precision, model, channels
+):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: (9, 0))
+    monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: ["sm_80", "sm_90a", "compute_120"])
+    monkeypatch.setattr(train, "LookBack", lambda device: None)
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
+    config = with_changes(tiny_config, run={"device": "gpu", "precision": precision})
+    assert measure.create(config, model).batch_format.channels == channels
+
+
+@pytest.mark.parametrize(
+    "capability, taken", [((7, 0), False), ((8, 6), True), ((12, 1), True), ((10, 0), False)]
+)
+def test_the_installed_pytorch_is_asked_for_its_code(tiny_config, monkeypatch, capability, taken):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: capability)
+    monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: ["sm_80", "sm_90a", "compute_120"])
+    config = with_changes(tiny_config, run={"framework": "pytorch", "device": "gpu"})
+    if taken:
+        train._require_code(config, 0)
+        return
+    with pytest.raises(
+        UserError, match="PyTorch has code for compute capability 8.0 9.0 and newer, this GPU has"
+    ):
+        train._require_code(config, 0)

@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from implementations.pytorch.model import Bottleneck, ResNet50, trainable, training_loss  # noqa: E402
+from implementations.pytorch.model import Bottleneck, ConvNorm, ResNet50, trainable, training_loss  # noqa: E402
 from implementations.pytorch.train import create  # noqa: E402
 from rn50.benchmark import rules  # noqa: E402
 from tests.conftest import ON_GPU, with_changes  # noqa: E402
@@ -82,6 +82,41 @@ def test_bfloat16_is_the_same_network():
         assert logits[-1].dtype == torch.float32
     difference = (logits[0] - logits[1]).norm() / logits[0].norm()
     assert 0 < difference < 0.03  # bfloat16 has 8 bits
+
+
+def with_a_fourth_channel(images):
+    return torch.nn.functional.pad(images, (0, 0, 0, 0, 0, 1)).contiguous(memory_format=torch.channels_last)
+
+
+def test_a_fourth_channel_of_zeros_changes_no_bit_of_the_first_convolution():
+    # Of whole numbers every sum is exact, whatever the order in which a processor's kernel adds.
+    random = torch.Generator().manual_seed(0)
+    layer = ConvNorm("", "0", 3, 64, 7, 2, normalise=lambda x, *_, **__: x)
+    layer.weight.data.copy_(torch.randint(-8, 9, layer.weight.shape, generator=random))
+    images = torch.randint(-8, 9, (4, 3, 64, 64), generator=random).float()
+
+    def found(given):
+        made = layer(given)
+        return made, torch.autograd.grad(made, layer.weight, made.detach().sign())[0]
+
+    (expected, expected_gradient), (made, gradient) = found(images), found(with_a_fourth_channel(images))
+    assert torch.equal(made, expected) and made.any()
+    assert torch.equal(gradient, expected_gradient) and gradient.shape == layer.weight.shape == (64, 3, 7, 7)
+
+
+@pytest.mark.parametrize("rounds", [False, True])
+def test_the_network_is_the_same_with_a_fourth_channel(rounds):
+    random, found = torch.Generator().manual_seed(1), []
+    images = torch.randn(8, 3, 64, 64, generator=random).contiguous(memory_format=torch.channels_last)
+    for given in (images, with_a_fourth_channel(images)):
+        network = ResNet50(10, 0.25, False, "float32", rounds=rounds)
+        network.initialize(0)
+        losses = training_loss(network, given, torch.arange(8), 0.1)
+        losses.sum().backward()
+        found.append((losses.detach(), torch.cat([each.grad.flatten() for each in network.parameters()])))
+    (expected, expected_gradients), (losses, gradients) = found
+    torch.testing.assert_close(losses, expected, rtol=1e-4, atol=1e-5)
+    assert (gradients - expected_gradients).norm() < 1e-3 * expected_gradients.norm()
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -115,7 +115,7 @@ def test_a_ragged_batch_never_meets_what_is_made_for_full_ones(tiny_config, devi
 
 
 @pytest.mark.parametrize("device", [pytest.param("gpu", marks=ON_GPU)])
-def test_all_algorithms_are_tried_but_none_for_a_ragged_batch(tiny_config, device):
+def test_algorithms_are_tried_but_none_for_a_ragged_batch(tiny_config, device):
     rank = create(with_changes(tiny_config, run={"device": device}))
     rank.warm_up(1)
     tried, ragged_step = [], rank._ragged_step
@@ -126,7 +126,7 @@ def test_all_algorithms_are_tried_but_none_for_a_ragged_batch(tiny_config, devic
 
     rank._ragged_step = step
     rank._train_step(next(rank._synthetic().epoch())._replace(samples=3), 0.1)
-    assert tried == [False] and torch.backends.cudnn.benchmark and torch.backends.cudnn.benchmark_limit == 0
+    assert tried == [False] and torch.backends.cudnn.benchmark
     rank.close()
 
 

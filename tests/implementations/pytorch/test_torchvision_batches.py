@@ -55,7 +55,7 @@ def opened(tiny_config, tmp_path):
     """Opens batches of 8 of the given images, whose labels are their places; on the device "thread" by a
     thread on the CPU."""
 
-    def open_batches(images, library, split, device="cpu"):
+    def open_batches(images, library, split, device="cpu", channels=3):
         for name in ("train", "val"):
             with recordio.IndexedRecordWriter(tmp_path / name) as writer:
                 for index, image in enumerate(images):
@@ -73,7 +73,7 @@ def opened(tiny_config, tmp_path):
             from implementations.pytorch.torchvision_batches import ThreadedBatches
 
             return ThreadedBatches(config, split, communicator, 5, BatchFormat(None, "HWC", False))
-        form = BatchFormat(None if device == "cpu" else 0, "HWC", False)
+        form = BatchFormat(None if device == "cpu" else 0, "HWC", False, channels)
         return input_library.open_batches(config, split, communicator, 5, form)
 
     return open_batches
@@ -116,6 +116,19 @@ def test_images_are_those_of_the_dataloader(opened, images, split, device, furth
     assert (
         np.abs(made[:, :, :, ::-1] - expected).mean(axis=(1, 2, 3)).min() > 2 * on_average
     )  # mirrored it is something else
+
+
+@pytest.mark.parametrize("library", ["dali", "dataloader", "torchvision"])
+def test_a_fourth_channel_is_zero_and_the_others_are_as_without_it(opened, images, library):
+    pytest.importorskip({"dali": "nvidia.dali", "dataloader": "torch"}.get(library, library))
+
+    def pixels(channels):
+        [batch] = opened(images, library, "val", channels=channels).epoch()
+        assert batch.images.is_contiguous(memory_format=torch.channels_last)
+        return batch.images.clone()
+
+    made = pixels(4)
+    assert torch.equal(made[:, :3], pixels(3)) and made.shape[1] == 4 and not made[:, 3].any()
 
 
 @pytest.mark.parametrize("device", ["cpu", "thread"])
