@@ -40,4 +40,5 @@ TRAITS = Traits(
     },
     uses_amx=True,
     rate_with_amx=18.3,
+    preferred=((7, 5), "MXNet's wheel is channels-first, by estimate slower"),
 )
