@@ -35,7 +35,7 @@ def _packages(software: Software, config: Config | None) -> Finding:
     have = software.packages
     command = install(software, frameworks.traits("pytorch"), device)
     if any(name.startswith("nvidia-dali-") and name != DALI_OF[device] for name in have):
-        command = f"in another checkout, whose .venv has no other DALI: {command}"
+        command = f"rm -rf .venv && {command}"  # else it is refused
     relevant = [name for name in sorted(have) if re.fullmatch(r"torch(vision)?|nvidia-dali-.*|numpy", name)]
     shown = ", ".join(f"{name} {have[name]}" for name in relevant)
     if "torch" not in have:

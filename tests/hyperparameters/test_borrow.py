@@ -176,7 +176,7 @@ def test_epochs_of_imagenet_are_not_promised_to_other_data(tmp_path):
         assert (
             "its runs trained on 1,281,167 images, and this configuration trains on 10,000" in borrowed.text
         )
-    status, said = rn50("rcp/3264", "--for", demo)
+    status, said = rn50("rcp/3264", demo)
     assert (
         status == 0
         and "epochs to expect: not known: " in said
