@@ -3,7 +3,8 @@
 #
 #   command     DGXSYSTEM=2xA30 DATADIR=/path/to/imagenet SUBMISSION_ORG="yours" ./run_and_time.sh
 #   machine     two A30 with 24 GB
-#   expected    epoch 36; not measured with this code (H3C published 237 minutes with NVIDIA's build of MXNet)
+#   expected    epoch 36; not measured with this code
+#   published   237 minutes by H3C, with its code in NVIDIA's MXNet container, whose fused layers this code lacks
 #   borrowed    hyperparameters: H3C R4900G6 with 2 A30, MLPerf Training v3.0. With these values 22 of 25 published runs of
 #               this batch size reached 75.9 % at epoch 35 (NVIDIA and Fujitsu 2xA30, Krai 2xA5000, CTuning 2xA10G; v2.0 to
 #               v3.1) and 5 of 5 of H3C at epoch 36: hence EVAL_OFFSET=3

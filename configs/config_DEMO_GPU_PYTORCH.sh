@@ -29,6 +29,7 @@ export DGXNGPU=1
 export DGXNNODES=1
 export DEVICE=gpu
 export PRECISION=float16            # with float32 master weights
+export STEP_MODE="${STEP_MODE:-graph}"   # a step is launched as one CUDA graph
 export SUBMISSION_ORG="demo data set, not an MLPerf result"
 export SUBMISSION_DIVISION=closed
 export SUBMISSION_STATUS=research

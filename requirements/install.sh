@@ -26,6 +26,7 @@ python=.venv/bin/python
 # somebody interrupted this, or that was moved, or whose Python was replaced, is made anew.
 whole=.venv/whole
 
+sets=$*
 [ $# -gt 0 ] || set -- ''
 for packages; do
   case $packages in
@@ -139,7 +140,8 @@ build_horovod() {
 refuse_beside() {
   local other
   for other; do
-    [ ! -e ".venv/installed-$other" ] || fail "$packages has files of the same names as $other in .venv; delete .venv, or use another checkout"
+    [ ! -e ".venv/installed-$other" ] ||
+      fail "$packages has files of the same names as $other in .venv; to have it instead: rm -rf .venv && requirements/install.sh $sets"
   done
 }
 

@@ -101,6 +101,11 @@ class Traits(NamedTuple):
     """Environment variables under which its profiler counts every operator on its own."""
     is_default: bool = False
     """True for the default of FRAMEWORK."""
+    gpu_package: str = ""
+    """Pattern of the distributions that are its build for GPUs; empty: those of ``package``."""
+    preferred: tuple[tuple[int, int], str] | None = None
+    """The least compute capability of GPUs for which a new configuration takes it before the default, and
+    why. On older ones it is taken only if it is asked for."""
 
     def runs_on(self, capability: tuple[int, int]) -> bool:
         """Return True if its GPU build has code for a GPU: machine code of the same major version and no

@@ -10,8 +10,8 @@ from rn50.cli import main
 from rn50.files import ROOT
 
 CHANGES = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-SINCE = CHANGES.partition("### Removed")[0]
-"""What 0.2.0 says that there is."""
+SINCE = re.sub(r"(?ms)^### Removed$.*?(?=^## )", "", CHANGES.partition("## [0.1.0]")[0])
+"""What 0.2.0 and later changes say that there is."""
 
 
 def test_the_citation_is_of_this_version_and_its_date():

@@ -95,4 +95,5 @@ TRAITS = Traits(
         "MXNET_EXEC_BULK_EXEC_TRAIN": "0"
     },  # else the engine runs, and the profiler counts, several operators as one
     is_default=True,
+    gpu_package=r"mxnet-cu\d+",
 )

@@ -8,6 +8,7 @@ MACHINE_CODE = ((6, 1), (7, 0), (7, 5), (8, 0), (8, 6))
 TRAITS = Traits(
     name="Paddle",
     package=r"paddlepaddle(-gpu)?",
+    gpu_package=r"paddlepaddle-gpu",
     packages=r"paddlepaddle.*|nvidia-dali-.*|numpy",
     requirements={"cpu": ("paddle-cpu",), "gpu": ("paddle-gpu",)},
     # On a CPU it takes bfloat16 with a warning, and computes in float32.

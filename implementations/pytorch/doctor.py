@@ -15,7 +15,7 @@ DALI_OF = {"cpu": "nvidia-dali-cuda110", "gpu": "nvidia-dali-cuda130"}
 """DALI in the set of each device. Two of them would overwrite each other's files."""
 
 NEWEST_CUDA = 13
-"""That of ``requirements/pytorch-gpu.in``."""
+"""Major version of the CUDA of ``requirements/pytorch-gpu.in``."""
 
 COMPILED = {"cpu": ("compile",), "gpu": ("compile", "fused")}
 """Values of STEP_MODE with which PyTorch's compiler or Triton builds C or C++ code, by device."""
@@ -67,7 +67,7 @@ def _packages(software: Software, config: Config | None) -> Finding:
     have = software.packages
     command = install(software, frameworks.traits("pytorch"), device)
     if any(name.startswith("nvidia-dali-") and name != DALI_OF[device] for name in have):
-        command = f"in another checkout, whose .venv has no other DALI: {command}"
+        command = f"rm -rf .venv && {command}"  # else it is refused
     relevant = [name for name in sorted(have) if re.fullmatch(r"torch(vision)?|nvidia-dali-.*|numpy", name)]
     shown = ", ".join(f"{name} {have[name]}" for name in relevant)
     if "torch" not in have:

@@ -212,7 +212,9 @@ def config_show(name: str | None, as_json: bool) -> None:
     "--output", "-o", type=click.Path(path_type=pathlib.Path), help="[default: configs/config_NAME.sh]"
 )
 @click.option(
-    "--framework", metavar="NAME", help="[default: one that can use this machine, best an installed one]"
+    "--framework",
+    metavar="NAME",
+    help="[default: one that can use this machine: an installed one, else what suits its GPUs best]",
 )
 @click.option("--force", is_flag=True, help="Replace a file that exists.")
 @group.as_json

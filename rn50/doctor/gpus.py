@@ -31,6 +31,7 @@ def findings(
         yield from own.gpus(used, software, grave, environ)
     if any(each.mig for each in used):
         yield _mig(used, ranks, grave)
+    yield from _memory(used)
     yield _speed(used)
     if len(machine.gpus) > 1:
         yield Finding(OK, "GPU links", _links(machine.links))
@@ -87,6 +88,18 @@ def _mig(used: Sequence[Gpu], ranks: int, grave: str) -> Finding:
             whole,
         )
     return Finding(WARNING, "MIG", f"{shown}: a rank gets one instance, not the GPU", whole)
+
+
+def _memory(used: Sequence[Gpu]) -> Iterator[Finding]:
+    """Yield a finding if other computations hold memory of the GPUs."""
+    held = [each.used_by_others for each in used if each.used_by_others]
+    if held:
+        yield Finding(
+            WARNING,
+            "GPU memory",
+            f"{'; '.join(held)}: a run may lack it, and shares the GPU's speed",
+            "nvidia-smi names the processes: end them, or leave the GPU out with CUDA_VISIBLE_DEVICES",
+        )
 
 
 def _speed(used: Sequence[Gpu]) -> Finding:

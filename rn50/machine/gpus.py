@@ -14,6 +14,7 @@ FIELDS = (
     "driver_version",
     "compute_cap",
     "memory.total",
+    "memory.used",
     "mig.mode.current",
     "persistence_mode",
     "power.limit",
@@ -24,6 +25,9 @@ FIELDS = (
     "pcie.link.width.max",
 )
 """Properties of ``nvidia-smi --help-query-gpu``. Drivers before 510 have no compute_cap."""
+
+OWN_MIB = 2048
+"""GPU memory that the driver and a desktop take; where more is used, other computations hold it."""
 
 SLOWED = {
     0x8: "hardware slowdown",
@@ -45,6 +49,8 @@ class Gpu:
     driver: str
     capability: tuple[int, int] | None
     memory_mib: float | None
+    used_mib: float | None
+    """Memory that processes hold, of all MIG instances together."""
     mig: bool
     instances: tuple[tuple[str, str], ...]
     """(profile, UUID) of each MIG instance."""
@@ -57,6 +63,18 @@ class Gpu:
     """NUMA node to which it is attached."""
     pcie: str | None
     """The fastest link that it and its slot both support, as in "PCIe 4.0 x16"."""
+
+    @property
+    def free_mib(self) -> float | None:
+        """Return the memory that no process holds; all of it where the driver does not report that."""
+        return self.memory_mib - (self.used_mib or 0) if self.memory_mib else None
+
+    @property
+    def used_by_others(self) -> str:
+        """Return the memory that other computations hold in words; empty if there are none."""
+        if self.mig or (self.used_mib or 0) <= OWN_MIB:
+            return ""
+        return f"GPU {self.index}: {self.used_mib:.0f} MiB are in use"
 
 
 def read(sources: Sources, visible: str | None) -> tuple[tuple[Gpu, ...], str]:
@@ -125,6 +143,7 @@ def _gpu(row: Mapping[str, str], instances: tuple[tuple[str, str], ...], sources
         driver=row["driver_version"],
         capability=(int(capability[1]), int(capability[2])) if capability else None,
         memory_mib=_number(row.get("memory.total")),
+        used_mib=_number(row.get("memory.used")),
         mig=row.get("mig.mode.current") == "Enabled",
         instances=instances,
         persistent={"Enabled": True, "Disabled": False}.get(row.get("persistence_mode", "")),

@@ -90,5 +90,5 @@ def test_tab_completes_names_of_configurations_and_published_sources():
     ]
     assert "v1.0/Inspur/nf5688m6_mxnet" in completed("borrow", "v1.0/Inspur")
     assert "rcp/4.0.0/3264" in completed("borrow", "rcp/4")
-    assert completed("borrow", "rcp/3264", "NF5688") == ["NF5688M6"]
+    assert completed("borrow", "rcp/3264", "NF5488") == ["NF5488A5"]
     assert completed("config", "show", "./my") == ["./my"]  # a path: the shell completes it

@@ -15,27 +15,20 @@ from rn50.benchmark import rules
 from rn50.cli import main
 from rn50.errors import UserError
 from rn50.hyperparameters.new_config import choices, new_config
-from rn50.machine.software import Software
 from rn50.settings import config as configuration
 from rn50.settings import config_file, rewrite, show
+from tests.support import new_configs
 from tests.support.machines import NAMES, simulated
-
-BARE = Software("3.11.7", {}, (), (), None)
-"""Nothing is installed."""
+from tests.support.new_configs import BARE
 
 
 def packages(**installed):
     return dataclasses.replace(BARE, packages=installed)
 
 
-def machine(number, name, capability, gib):
+def machine(number, name, capability, gib, used=None):
     """The DGX A100 with other GPUs."""
-    facts = simulated("8xA100")
-    gpus = tuple(
-        dataclasses.replace(each, name=name, capability=capability, memory_mib=gib * 1024)
-        for each in facts.gpus[:number]
-    )
-    return dataclasses.replace(facts, gpus=gpus)
+    return new_configs.machine("8xA100", number, name, capability, gib * 1024, used)
 
 
 def file_of(new, folder):
@@ -56,32 +49,28 @@ def config_of(new, folder):
     return config
 
 
-# GPUs, their name, compute capability, GiB; then framework, images of a rank, threads
 A100, H100 = "NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3"
-MACHINES = [
-    (8, A100, (8, 0), 80, "mxnet", 408, 8),
-    (8, H100, (9, 0), 80, "pytorch", 408, 8),
-    (1, "NVIDIA L40S", (8, 9), 45, "mxnet", 408, 8),
-    (2, "NVIDIA A30", (8, 0), 24, "mxnet", 330, 8),
-    (1, "NVIDIA GeForce RTX 3070", (8, 6), 8, "mxnet", 96, 8),
-    (8, "NVIDIA B200", (10, 0), 180, "pytorch", 408, 8),
-]
 
 
-@pytest.mark.parametrize(
-    "number, name, capability, gib, framework, images, threads", MACHINES, ids=[m[1] for m in MACHINES]
-)
-def test_gpus_get_a_published_recipe_that_fits(
-    tmp_path, number, name, capability, gib, framework, images, threads
-):
-    new = new_config.make("MINE", machine(number, name, capability, gib), BARE)
+@pytest.mark.parametrize("name", new_configs.MACHINES)
+def test_what_is_written(name):
+    """``python -m tests.support.new_configs`` writes it again."""
+    file = new_configs.GOLDEN / f"{name}.sh"
+    assert new_configs.text(name) == file.read_text(encoding="utf-8"), (
+        f"to write it again: {new_configs.AGAIN}"
+    )
+
+
+def test_no_golden_file_is_of_no_machine():
+    assert {file.stem for file in new_configs.GOLDEN.iterdir()} == set(new_configs.MACHINES)
+
+
+@pytest.mark.parametrize("name", new_configs.MACHINES)
+def test_gpus_get_a_published_recipe_whole(tmp_path, name):
+    facts = new_configs.machine(*new_configs.MACHINES[name])
+    new = new_config.make("MINE", facts, BARE)
     config = config_of(new, tmp_path)
     assert config == new.config and config.is_imagenet and show.findings(config) == new.findings == []
-    assert (config.run.system, config.run.device, config.ranks) == ("MINE", "gpu", number)
-    assert (config.run.framework, config.run.precision) == (framework, "float16")
-    assert (config.hyperparameters.batch_size, config.global_batch_size) == (images, images * number)
-    assert config.input_pipeline.threads == threads
-    # The group is that of the recipe, whole.
     source = new.plan.recipe.source
     h = config.hyperparameters
     assert (h.optimizer, h.learning_rate, h.warmup_epochs, h.schedule_epochs, h.momentum, h.weight_decay) == (
@@ -98,12 +87,55 @@ def test_gpus_get_a_published_recipe_that_fits(
     )
 
 
+@pytest.mark.parametrize(
+    "number, gib, used, images",
+    [
+        (8, 80, 0, 408),
+        (6, 80, 0, 544),  # a sixth of 3200 or 3264 in all, if it is a multiple of 8
+        (2, 24, 0, 204),  # a half of 408 in all: no published size is a multiple of 8 here
+        (1, 24, 0, 320),
+        (1, 24, 1000, 304),
+        (1, 24, None, 320),
+        (1, 2, 0, 8),
+    ],
+)
+def test_the_batch_fits_the_memory_that_is_free(number, gib, used, images):
+    new = new_config.make("MINE", machine(number, "GPU", (8, 0), gib, used), BARE)
+    assert new.config.hyperparameters.batch_size == images
+
+
+def test_a_gpu_that_others_use_is_said():
+    new = new_config.make("MINE", machine(2, A100, (8, 0), 80, 60_000), BARE)
+    said = "are in use, which the batch size leaves to others: nvidia-smi names the processes"
+    assert [each for each in new.cautions if "in use" in each] == [
+        f"GPU {index}: 60000 MiB {said}" for index in (0, 1)
+    ]
+    assert not new_config.make("MINE", machine(2, A100, (8, 0), 80, 2000), BARE).cautions
+
+
+@pytest.mark.parametrize(
+    "capability, load", [((8, 0), 0.7), ((8, 6), 0), ((8, 9), 0), ((9, 0), 0.7), (None, 0)]
+)
+def test_images_go_through_the_jpeg_engine_where_there_is_one(tmp_path, capability, load):
+    new = new_config.make("MINE", machine(1, "GPU", capability, 24), BARE)
+    assert config_of(new, tmp_path).input_pipeline.hw_decoder_load == load
+
+
+def test_an_instance_has_no_jpeg_engine():
+    assert new_config.make("MINE", simulated("MIG"), BARE).config.input_pipeline.hw_decoder_load == 0
+
+
 def test_minutes_are_promised_only_of_what_was_published():
     published = new_config.make("MINE", machine(8, H100, (9, 0), 80), BARE)
     assert published.known == "H100-SXM-80GB"
-    assert re.search(r"minutes \(.*\) if as fast as published H100-SXM-80GB$", published.text, re.MULTILINE)
+    assert re.search(
+        r"minutes \(.*\) at the rate of others' code on H100-SXM-80GB$", published.text, re.MULTILINE
+    )
     other = new_config.make("MINE", machine(1, "NVIDIA GeForce RTX 3070", (8, 6), 8), BARE)
     assert other.known is None and not re.search(r"(minutes|epochs) \(", other.text)
+    assert (
+        "minutes are not known; rn50 plan --accelerators 1 --gbs 64 --images-per-second N tells" in other.text
+    )
     assert any("nobody published a result with NVIDIA GeForce RTX 3070" in each for each in other.cautions)
     assert any("the nearest published recipe is far away" in each for each in other.cautions)
 
@@ -122,18 +154,56 @@ def test_the_file_is_one_like_ours_on_every_machine(tmp_path, name):
         rewrite.read(file_of(new, tmp_path), section)
 
 
+WHY = "the default from compute capability 7.5 on: MXNet's wheel is channels-first, by estimate slower"
+INSTALL = "rn50 doctor says how to install it"
+NEWER = "PyTorch is for compute capability 7.5 and newer"
+BOTH = {"mxnet-cu112": "1.9.1", "torch": "2.13.0"}
+
+
 @pytest.mark.parametrize(
     "capability, installed, chosen, reason",
     [
-        ((8, 0), {}, "mxnet", "the default; rn50 doctor says how to install it"),
-        ((8, 0), {"mxnet-cu112": "1.9.1", "torch": "2.13.0"}, "mxnet", "the default"),
-        ((8, 0), {"torch": "2.13.0"}, "pytorch", "installed; MXNet is not"),
-        ((9, 0), {"mxnet": "1.9.1"}, "pytorch", "MXNet has no code for compute capability 9.0"),
+        ((8, 0), {}, "pytorch", f"{WHY}; {INSTALL}"),
+        ((7, 5), BOTH, "pytorch", WHY),
+        ((8, 9), {"torch": "2.13.0+cu130"}, "pytorch", WHY),
+        (
+            (8, 0),
+            {"mxnet-cu112": "1.9.1", "torch": "2.13.0+cpu"},
+            "mxnet",
+            "installed; PyTorch, the default from compute capability 7.5 on, is not",
+        ),
+        ((8, 0), {"mxnet": "1.9.1", "paddlepaddle": "2.6.2"}, "pytorch", f"{WHY}; {INSTALL}"),  # for CPUs
+        ((9, 0), {"torch": "2.13.0"}, "pytorch", "MXNet has no code for compute capability 9.0"),
+        ((7, 0), BOTH, "mxnet", f"the default; {NEWER}"),
+        ((7, 0), {"torch": "2.13.0"}, "mxnet", f"the default; {INSTALL}; {NEWER}"),
+        ((6, 1), {"paddlepaddle-gpu": "2.6.2"}, "paddle", "installed; MXNet, the default, is not"),
+        (None, {}, "mxnet", f"the default; {INSTALL}"),
+        (None, {"torch": "2.13.0"}, "pytorch", "installed; MXNet, the default, is not"),
     ],
 )
-def test_the_framework_is_one_that_can_use_the_gpus(capability, installed, chosen, reason):
+def test_the_framework_is_one_that_suits_the_gpus(capability, installed, chosen, reason):
     new = new_config.make("MINE", machine(1, "GPU", capability, 40), packages(**installed))
     assert new.framework == (chosen, reason)
+
+
+def test_a_gpu_for_which_there_is_no_framework():
+    with pytest.raises(
+        UserError,
+        match="MXNet has no code for compute capability 3.7; Paddle has .*; PyTorch .*; use another machine",
+    ):
+        new_config.make("MINE", machine(1, "Tesla K80", (3, 7), 12), BARE)
+
+
+def test_a_vendors_container_goes_before_all_others():
+    inside = dataclasses.replace(packages(torch="2.13.0"), nvidia_container="24.06")
+    new = new_config.make("MINE", machine(8, H100, (9, 0), 80), inside)
+    assert new.framework == ("mxnet", "that of NVIDIA's container 24.06")
+
+
+@pytest.mark.parametrize("framework, mode", [("pytorch", "graph"), ("mxnet", "eager")])
+def test_steps_are_graphs_where_the_framework_has_them(tmp_path, framework, mode):
+    new = new_config.make("MINE", machine(1, A100, (8, 0), 80), BARE, framework=framework)
+    assert config_of(new, tmp_path).run.step_mode == mode
 
 
 def test_a_framework_may_be_asked_for():
@@ -160,7 +230,7 @@ def test_a_framework_may_be_asked_for():
 def test_precision_is_what_the_gpu_computes_fast(tmp_path, capability, precision):
     new = new_config.make("MINE", machine(1, "GPU", capability, 16), BARE)
     assert config_of(new, tmp_path).run.precision == precision
-    assert new.config.hyperparameters.batch_size == {"float32": 112}.get(precision, 224)
+    assert new.config.hyperparameters.batch_size == {"float32": 96}.get(precision, 192)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +263,7 @@ def test_without_a_gpu_it_is_the_demo(tmp_path, installed, framework):
     [
         ("NF5688M6", 8, 80, 408, "as config_NF5688M6.sh"),
         ("NF5688M6", 4, 80, 816, "as config_NF5688M6.sh"),
-        ("NF5688M6", 4, 40, 608, "3264 in config_NF5688M6.sh; no more fit 40 GiB"),
+        ("NF5688M6", 4, 40, 576, "3264 in config_NF5688M6.sh; no more fit 40 GiB"),
         ("DGXH100", 6, 80, 533, "3200 in config_DGXH100.sh, which 6 ranks do not divide"),
         ("DEMO_GPU_PYTORCH", 2, 24, 128, "as config_DEMO_GPU_PYTORCH.sh"),
     ],
@@ -228,7 +298,9 @@ def test_imagenet_on_a_cpu_takes_what_fits_its_memory(tmp_path):
     assert config.run.device == "cpu" and config.is_imagenet and config.ranks == 1
     assert config.hyperparameters.batch_size == choices.fitting(new.devices, "auto", config.data) == 61
     assert "3264 in config_NF5688M6.sh; no more fit 15 GiB" in new.text
-    assert "expected    not known: the recipe was chosen for a global batch size of 3264" in new.text
+    assert (
+        "expected    epochs are not known: the recipe was chosen for a global batch size of 3264" in new.text
+    )
     assert ["rn50 borrow --suggest --gbs 61" in each for each in new.cautions] == [True]
 
 

@@ -65,6 +65,7 @@ def test_facts_that_one_machine_has():
     assert container.shared_memory == 64 << 20 and container.locked_memory == 64 << 20
     assert container.mount_of("/data/train.rec").kind == "xfs"
     assert [profile for profile, _ in mig.gpus[0].instances] == ["3g.20gb", "3g.20gb"]
+    assert (mig.gpus[0].used_mib, simulated("1xA100").gpus[0].free_mib) == (45, 81920 - 4)
     assert simulated("arm64").architecture == "aarch64"
     assert simulated("no-GPU").no_gpu == "nvidia-smi: command not found"
 

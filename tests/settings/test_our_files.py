@@ -9,7 +9,7 @@ import pytest
 from rn50 import files
 from rn50.benchmark import rules
 from rn50.settings import config as configuration
-from rn50.settings import config_file, show
+from rn50.settings import config_file, header, show
 from tests.settings.imagenet import states
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -66,6 +66,39 @@ def test_the_inspur_run():
         "eval_period": 4,
         "bn_gamma_zero": False,
     }
+
+
+def config_of(system):
+    file = str(ROOT / "configs" / f"config_{system}.sh")
+    return configuration.from_environment(config_file.source(file), file)
+
+
+@pytest.mark.parametrize("system", ["NF5688M6", "DGXA100"])
+def test_a_twin_differs_in_the_framework_and_what_it_reads(system):
+    mxnet, pytorch = config_of(system), config_of(f"{system}_PYTORCH")
+    assert (pytorch.hyperparameters, pytorch.data) == (mxnet.hyperparameters, mxnet.data)
+    run = {"system": f"{system}_PYTORCH", "framework": "pytorch", "step_mode": "graph"}
+    assert pytorch.run == dataclasses.replace(mxnet.run, **run)
+
+
+def test_eight_machines_have_the_recipe_of_one():
+    one, eight = config_of("DGXH100"), config_of("8xDGXH100")
+    assert (eight.ranks, eight.run.nodes, eight.global_batch_size) == (64, 8, one.global_batch_size)
+    assert dataclasses.replace(eight.hyperparameters, batch_size=400) == one.hyperparameters
+    assert eight.run.step_mode == "graph"
+
+
+@pytest.mark.parametrize("file", OURS, ids=lambda file: file.stem)
+def test_what_is_expected_is_nothing_that_others_published(file):
+    entries = header.read(file)
+    assert "publish" not in entries["expected"]
+    assert "published" not in entries or "not measured with this code" in entries["expected"]
+
+
+@pytest.mark.parametrize("given, mode", [({}, "graph"), ({"STEP_MODE": "fused"}, "fused")])
+def test_the_demo_for_gpus_leaves_the_step_mode_to_the_environment(given, mode):
+    file = ROOT / "configs" / "config_DEMO_GPU_PYTORCH.sh"
+    assert config_file.sourced_environment(file, given)["STEP_MODE"] == mode
 
 
 @pytest.mark.parametrize(

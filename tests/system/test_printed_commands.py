@@ -32,7 +32,7 @@ INLINE = re.compile(r"`((?:[A-Z_]+=\S+ )*rn50 [^`]+)`")
 COMMENT = re.compile(r"\s{2,}#.*$")
 ASSIGNMENT = re.compile(r"[A-Z_]\w*=.*", re.DOTALL)
 COMPLETION = 'eval "$(_RN50_COMPLETE=bash_source rn50)"'
-OTHERS = ("nvidia-smi", "head", "python3")
+OTHERS = ("nvidia-smi", "head", "python3", "rm")
 """Programs of others that the pages call."""
 MINE = ("MINE", "BEFORE", "AFTER")
 """Stand for the configuration and the results of the reader."""
@@ -51,11 +51,11 @@ def commands(page):
 
 def parts(line):
     """The words of each command of a line, as the shell parts them."""
-    lexer = shlex.shlex(line, posix=True, punctuation_chars="|;()")
+    lexer = shlex.shlex(line, posix=True, punctuation_chars="|;()&")
     lexer.whitespace_split = True
     found = [[]]
     for word in lexer:
-        if word in ("|", ";", "(", ")"):
+        if word in ("|", ";", "(", ")", "&&"):
             found.append([])
         else:
             found[-1].append(word)
@@ -275,7 +275,7 @@ def test_readme_prints_what_is_executed():
     printed = set(commands("README.md"))
     assert not [line for line in README if line not in printed and f"`{line}`" not in text("README.md")]
     left = {line.split()[0] for line in printed - set(README)}
-    assert left == {"export", "make", "requirements/install.sh", "nvidia-smi"}
+    assert left == {"export", "make", "rm", "nvidia-smi"}
 
 
 def test_every_page_with_commands_is_among_them():

@@ -185,10 +185,37 @@ def test_without_a_build_for_cpus_pytorch_is_the_ordinary_one(made, missing, set
     assert ("3 GB" in done.stdout and "PIP_EXTRA_INDEX_URL" in done.stdout) == (missing == "1")
 
 
-def test_sets_that_are_not_for_one_venv_are_refused(made):
-    (made / ".venv" / "installed-mxnet-cpu").write_text("")
-    done = install(made, "pytorch-gpu", PYTHON="")
-    assert done.returncode == 1 and "pytorch-gpu has files of the same names as mxnet-cpu" in done.stderr
+# A Python that makes a .venv with that pip.
+BASE = """#!/bin/sh
+case $1 in
+  -c) echo 3.11 yes "$0" ;;
+  --version) echo Python 3.11.7 ;;
+  *) mkdir -p .venv/bin && cp pip .venv/bin/python ;;
+esac
+"""
+
+
+def test_sets_that_are_not_for_one_venv_are_refused_with_the_command_of_readme(made):
+    for name, script in (("pip", PIP), ("base", BASE)):
+        (made / name).write_text(script)
+        (made / name).chmod(0o755)
+    assert install(made, "mxnet-cpu", PYTHON="").returncode == 0  # as make demo does
+    refused = subprocess.run(
+        [str(made / "requirements" / "install.sh"), "pytorch-gpu"], capture_output=True, text=True
+    )
+    assert refused.returncode == 1
+    assert "pytorch-gpu has files of the same names as mxnet-cpu" in refused.stderr
+    remedy = refused.stderr.strip().partition("to have it instead: ")[2]
+    assert f"\n{remedy} " in (ROOT / "README.md").read_text(encoding="utf-8")
+    done = subprocess.run(
+        ["bash", "-c", remedy],
+        cwd=str(made),
+        env={**os.environ, "PYTHON": str(made / "base")},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert [path.name for path in made.glob(".venv/installed-*-*pu")] == ["installed-pytorch-gpu"]
 
 
 def test_a_terminal_shows_what_is_downloaded(made):

@@ -3,6 +3,7 @@ fit the memory."""
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -23,8 +24,17 @@ rest is a margin for gradients, workspaces and the input pipeline. No GPU was at
 in float32, where twice as much is taken, the peak memory of a process grew by 108 MiB an image with MXNet and
 by 90 with PyTorch. Published runs, with NVIDIA's build of MXNet, had 208 images on 16 GB and 1,000 on 80
 GB."""
-RESERVED_MIB = 2048
-"""GPU memory of the driver's context, weights, gradients and momentum."""
+RESERVED_MIB = 4096
+"""GPU memory of the driver's context, weights, gradients, momentum, and workspaces of convolutions."""
+BATCH_STEP = 8
+"""Batch sizes on a GPU are multiples of it."""
+JPEG_ENGINES = frozenset({(8, 0), (9, 0), (10, 0)})
+"""Compute capabilities of the GPUs whose JPEG engine nvJPEG uses: A100 and A30, H100 and H200, B200.
+
+Source: NVIDIA, nvJPEG documentation, "Hardware Acceleration", which names A100, A30 and H100; 9.0 also in
+DALI's pull request 4601. That it is so for 10.0 is inferred."""
+ENGINE_LOAD = "0.7"
+"""Share of the images for the JPEG engine, as in Inspur's submission on 8 A100 (MLPerf Training v1.0)."""
 MOST_THREADS = 8
 """DALI threads of a rank from which on `rn50 tune input` has to show that more help."""
 TENSOR_CORES = (7, 0)
@@ -41,14 +51,19 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True)
 class Devices:
-    """Devices that train, one for each rank. ``memory_mib`` is that of the smallest, None if it is not
-    reported."""
+    """Devices that train, one for each rank.
+
+    ``memory_mib`` is that of the smallest, ``free_mib`` the least that no process holds, None if they are not
+    reported. ``jpeg_engine`` is True if each is known to have one.
+    """
 
     device: str
     ranks: int
     models: tuple[str, ...]
     memory_mib: float | None
+    free_mib: float | None
     capabilities: frozenset[tuple[int, int]]
+    jpeg_engine: bool = False
 
     @property
     def unit(self) -> str:
@@ -60,6 +75,13 @@ class Devices:
         """Memory in words."""
         return f"{self.memory_mib / 1024:.0f} GiB" if self.memory_mib else "unknown memory"
 
+    @property
+    def room(self) -> str:
+        """Free memory in words."""
+        if self.free_mib is None or self.free_mib == self.memory_mib:
+            return self.memory
+        return f"the {self.free_mib / 1024:.1f} GiB that are free"
+
 
 def devices(machine: Machine) -> Devices:
     """Return the devices of a machine: all its GPUs, or one rank on all CPUs.
@@ -69,15 +91,15 @@ def devices(machine: Machine) -> Devices:
     gpus = machine.gpus
     if not gpus:
         memory = machine.memory_limit or machine.memory
-        return Devices("cpu", 1, (), memory / MIB if memory else None, frozenset())
+        mib = memory / MIB if memory else None
+        return Devices("cpu", 1, (), mib, mib, frozenset())
     capabilities = frozenset(each.capability for each in gpus if each.capability)
     models = tuple(dict.fromkeys(each.name for each in gpus))
     sliced = [each for each in gpus if each.mig]
     if not sliced:
-        known = [each.memory_mib for each in gpus if each.memory_mib]
-        return Devices(
-            "gpu", len(gpus), models, min(known) if len(known) == len(gpus) else None, capabilities
-        )
+        engine = bool(capabilities) and capabilities <= JPEG_ENGINES
+        memories, free = [each.memory_mib for each in gpus], [each.free_mib for each in gpus]
+        return Devices("gpu", len(gpus), models, _least(memories), _least(free), capabilities, engine)
     if len(sliced) < len(gpus) or not sliced[0].instances:
         indices = ",".join(str(each.index) for each in sliced)
         raise UserError(
@@ -85,12 +107,17 @@ def devices(machine: Machine) -> Devices:
             "in MIG mode, which ranks cannot use beside whole GPUs or without an instance",
             f"sudo nvidia-smi -i {indices} -mig 0, or hide them with CUDA_VISIBLE_DEVICES",
         )
-    # NCCL does not connect instances, so there is one rank, on the first one.
+    # NCCL does not connect instances, so there is one rank, on the first one. Those of an A100 have no JPEG
+    # engine (NVIDIA, MIG User Guide, GPU instance profiles).
     profile = sliced[0].instances[0][0]
     size = re.search(r"(\d+)gb", profile)
-    return Devices(
-        "gpu", 1, (f"{models[0]} MIG {profile}",), int(size[1]) * 1024 if size else None, capabilities
-    )
+    mib = int(size[1]) * 1024 if size else None
+    return Devices("gpu", 1, (f"{models[0]} MIG {profile}",), mib, mib, capabilities)
+
+
+def _least(values: Sequence[float | None]) -> float | None:
+    known = [each for each in values if each is not None]
+    return min(known) if len(known) == len(values) else None
 
 
 def described(machine: Machine, on: Devices) -> str:
@@ -112,8 +139,8 @@ def described(machine: Machine, on: Devices) -> str:
 
 
 def framework(on: Devices, software: Software, asked: str | None) -> Choice:
-    """Return the framework that was ``asked`` for, or one that can use the devices: an installed one, or else
-    the default first.
+    """Return the framework that was ``asked`` for, or one that can use the devices: that of a vendor's
+    container, else an installed one, else the first in the order of ``_standing``.
 
     Raises UserError if none can, or the one asked for cannot.
     """
@@ -125,21 +152,46 @@ def framework(on: Devices, software: Software, asked: str | None) -> Choice:
             remedy = f"give --framework {' or '.join(able)}" if able else "use another machine"
             raise UserError(f"--framework {asked}", reasons[asked], remedy)
         return Choice(asked, "asked for")
+    unwanted = {name: _too_old(traits, on) for name, traits in every.items()}
+    able = [name for name in able if not unwanted[name]]
     if not able:
         raise UserError(
             "no framework can use this machine",
-            "; ".join(filter(None, reasons.values())),
+            "; ".join(filter(None, (reasons[name] or unwanted[name] for name in every))),
             "use another machine",
         )
-    installed = [name for name in able if _is_installed(every[name], software)]
-    chosen = min(installed or able, key=lambda name: not every[name].is_default)
-    others = [reason for name, reason in reasons.items() if every[name].is_default and reason]
-    missing = [every[name].name for name in able if every[name].is_default and name != chosen]
-    if others:
-        return Choice(chosen, others[0])
-    if missing:
-        return Choice(chosen, f"installed; {missing[0]} is not")
-    return Choice(chosen, "the default" + ("" if installed else "; rn50 doctor says how to install it"))
+    able.sort(key=lambda name: (not _is_preferred(every[name], on), not every[name].is_default))
+    for name in able:
+        if on.device == "gpu" and every[name].container and software.nvidia_container:
+            return Choice(name, f"that of NVIDIA's container {software.nvidia_container}")
+    first = every[able[0]]
+    installed = [name for name in able if _is_installed(every[name], software, on.device)]
+    if installed and installed[0] != able[0]:
+        return Choice(installed[0], f"installed; {first.name}, {_standing(first, on)}, is not")
+    unable = [reason for name, reason in reasons.items() if every[name].is_default and reason]
+    reason = unable[0] if unable else _standing(first, on, why=True)
+    advice = "" if installed else "rn50 doctor says how to install it"
+    return Choice(able[0], "; ".join(filter(None, (reason, advice, *unwanted.values()))))
+
+
+def _standing(traits: Traits, on: Devices, why: bool = False) -> str:
+    if traits.preferred and _is_preferred(traits, on):
+        (major, minor), reason = traits.preferred
+        return f"the default from compute capability {major}.{minor} on" + (f": {reason}" if why else "")
+    return "the default"
+
+
+def _is_preferred(traits: Traits, on: Devices) -> bool:
+    return traits.preferred is not None and bool(on.capabilities) and not _too_old(traits, on)
+
+
+def _too_old(traits: Traits, on: Devices) -> str:
+    """Return why a framework is not taken unless it is asked for; empty if it may be."""
+    if not traits.preferred or not on.capabilities or min(on.capabilities) >= traits.preferred[0]:
+        return ""
+    return (
+        f"{traits.name} is for compute capability {traits.preferred[0][0]}.{traits.preferred[0][1]} and newer"
+    )
 
 
 def _why_not(traits: Traits, on: Devices, software: Software) -> str:
@@ -152,8 +204,13 @@ def _why_not(traits: Traits, on: Devices, software: Software) -> str:
     return f"{traits.name} has no code for compute capability {bad[0][0]}.{bad[0][1]}" if bad else ""
 
 
-def _is_installed(traits: Traits, software: Software) -> bool:
-    return any(re.fullmatch(traits.package, name) for name in software.packages)
+def _is_installed(traits: Traits, software: Software, device: str) -> bool:
+    """Return True if its build for the device is there; a version names one for CPUs by its end."""
+    pattern = device == "gpu" and traits.gpu_package or traits.package
+    return any(
+        re.fullmatch(pattern, name) and not (device == "gpu" and version.endswith("+cpu"))
+        for name, version in software.packages.items()
+    )
 
 
 def precision(on: Devices, framework: str) -> Choice:
@@ -182,14 +239,20 @@ def threads(machine: Machine, on: Devices) -> Choice:
     return Choice(str(max(1, min(cpus - 1, MOST_THREADS))), f"of {cpus} CPUs a rank")
 
 
+def step_mode(on: Devices, framework: str) -> Choice | None:
+    """Return STEP_MODE, None where the framework has a single one for the device."""
+    if on.device == "cpu" or "graph" not in frameworks.traits(framework).step_modes:
+        return None
+    return Choice("graph", "a step is launched as one CUDA graph")
+
+
 def fitting(on: Devices, precision: str, data: Data) -> int | None:
-    """Return the largest number of images of a rank that its memory holds; None if the memory is not
-    known."""
-    if on.memory_mib is None:
+    """Return the largest number of images of a rank that its free memory holds, on a GPU in steps of
+    ``BATCH_STEP``; None if the memory is not known."""
+    if on.free_mib is None:
         return None
     halves = 1 if precision == "float16" or precision == "auto" and on.device == "gpu" else 2
     image = IMAGE_MIB * halves * data.width * (data.image_size / rules.IMAGE_SIZE) ** 2
-    reserved = (
-        RESERVED_MIB if on.device == "gpu" else on.memory_mib / 2
-    )  # other half: the data, and what else runs
-    return max(1, int((on.memory_mib - reserved) / image))
+    if on.device == "gpu":
+        return max(1, int((on.free_mib - RESERVED_MIB) / image) // BATCH_STEP) * BATCH_STEP
+    return max(1, int(on.free_mib / 2 / image))  # other half: the data, and what else runs

@@ -8,7 +8,6 @@ this machine's.
 
 import contextlib
 import dataclasses
-import math
 import os
 import pathlib
 import re
@@ -20,12 +19,12 @@ from dataclasses import dataclass
 from rn50 import files
 from rn50.benchmark import rules
 from rn50.errors import UserError, UserErrors
-from rn50.hyperparameters.borrow import borrow, origin
+from rn50.hyperparameters.borrow import borrow
 from rn50.hyperparameters.borrow.borrow import Borrowed
 from rn50.hyperparameters.new_config import choices
 from rn50.hyperparameters.new_config.choices import Choice, Devices
-from rn50.hyperparameters.plan import accelerators
-from rn50.hyperparameters.plan.planner import WITHIN_OCTAVES, Plan, SystemPlanner
+from rn50.hyperparameters.new_config.source import Source, cautions, is_far, of_base, of_plan
+from rn50.hyperparameters.plan.planner import Plan
 from rn50.machine.hardware import Machine
 from rn50.machine.software import Software
 from rn50.settings import config_file, rewrite, show
@@ -33,9 +32,6 @@ from rn50.settings.config import Config, Data, variables
 
 DEMO = "DEMO_CPU"
 """Configuration for a machine without a GPU."""
-ALIKE = 0.03
-"""Share by which predicted minutes are off (docs/measurements.md). Of batch sizes that differ less, the one
-with the most published runs is taken."""
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]*", re.ASCII)
 _PLAIN = re.compile(r"[\w./+-]+", re.ASCII)
 _WIDTH = 35
@@ -67,18 +63,6 @@ class NewConfig:
         return show.findings(self.config)
 
 
-@dataclass(frozen=True)
-class _Source:
-    """Origin of the hyperparameters, and the batch that fits: images of a rank, and the reason."""
-
-    origin: origin.Origin
-    data: Data
-    batch: Choice
-    base: pathlib.Path | None = None
-    plan: Plan | None = None
-    known: str | None = None
-
-
 def valid_name(name: str) -> str:
     """Return ``name`` if it can be that of a system and of its file. Raises UserError if it cannot."""
     if not _NAME.fullmatch(name) or files.path_part(name) != name:
@@ -108,7 +92,7 @@ def make(
     if base is None and on.device == "cpu":
         base = config_file.file_of(DEMO)
     precision = choices.precision(on, chosen.value)
-    source = _of_base(base, on, precision.value) if base else _of_plan(on, precision.value)
+    source = of_base(base, on, precision.value) if base else of_plan(on, precision.value)
     run = _run(name, on, chosen, precision, source.data)
     inputs = _inputs(name, machine, on)
     behind = _behind(run, _data(source), inputs)
@@ -117,7 +101,6 @@ def make(
     text = _text(name, about, on, source, borrowed, behind)
     with _draft(name, text) as file:
         config = rewrite.read(file, "input_pipeline").config
-    cautions = _cautions(machine, on, source)
     return NewConfig(
         name,
         about,
@@ -129,95 +112,9 @@ def make(
         source.base,
         source.plan,
         source.known,
-        cautions,
+        cautions(machine, on, source),
         text,
     )
-
-
-def _of_base(base: pathlib.Path, on: Devices, precision: str) -> _Source:
-    """Keep the global batch size of a configuration as far as the memory allows."""
-    config = rewrite.configuration(base)
-    wanted = config.global_batch_size
-    fitting = choices.fitting(on, precision, config.data)
-    even = max(1, round(wanted / on.ranks))
-    batch = even if fitting is None else min(even, fitting)
-    total = batch * on.ranks
-    if total == wanted:
-        reason = f"as {base.name}"
-    elif batch < even:
-        reason = f"{wanted} in {base.name}; no more fit {on.memory}"
-    else:
-        reason = f"{wanted} in {base.name}, which {on.ranks} ranks do not divide"
-    return _Source(_origin_of(base), config.data, Choice(str(batch), reason), base)
-
-
-def _origin_of(base: pathlib.Path) -> origin.Origin:
-    """Read the hyperparameters of a file; one of the checkout is named without the folder of the checkout."""
-    found = origin.find(str(base))
-    if not config_file.is_ours(str(base)):
-        return found
-    ours = f"{config_file.CONFIGS.name}/{base.name}"
-    provenance = tuple((what, who.replace(found.name, ours)) for what, who in found.provenance)
-    return dataclasses.replace(found, name=ours, provenance=provenance)
-
-
-def _of_plan(on: Devices, precision: str) -> _Source:
-    """Choose batch size and recipe as ``rn50 plan`` does, among the batch sizes that fit the memory."""
-    data = Data()
-    fitting = choices.fitting(on, precision, data)
-    if fitting is None:
-        raise UserError(
-            "GPU", "its driver does not report its memory", "give --from SYSTEM, whose batch size is taken"
-        )
-    planner = SystemPlanner()
-    known = [each for each in accelerators.known(planner.results) if each in planner.throughput.accelerators]
-    published = accelerators.of_gpu(on.models[0], known)
-    plans = planner.candidates(published or on.models[0], on.ranks, fitting)
-    fewest = min(plans, key=lambda each: each.prediction.high)
-    alike = [each for each in plans if each.prediction.high <= fewest.prediction.high * (1 + ALIKE)]
-    plan = max(
-        alike,
-        key=lambda each: (
-            each.recipe.source.global_batch_size == each.global_batch_size,
-            each.recipe.runs,
-            -each.prediction.high,
-        ),
-    )
-    within = "" if plan is fewest else f" within {ALIKE:.0%}, most published runs"
-    batch = Choice(
-        str(plan.global_batch_size // on.ranks), f"fits {on.memory}; fewest predicted minutes{within}"
-    )
-    return _Source(origin.find(plan.recipe.source.name), data, batch, None, plan, published)
-
-
-def _is_far(recipe: origin.Origin, total: int) -> bool:
-    """Return whether a recipe is to be used at a batch size that is not near its own."""
-    return abs(math.log2((recipe.global_batch_size or total) / total)) > WITHIN_OCTAVES
-
-
-def _cautions(machine: Machine, on: Devices, source: _Source) -> tuple[str, ...]:
-    found = list(source.plan.cautions) if source.plan else []
-    total = int(source.batch.value) * on.ranks
-    if source.base and _is_far(source.origin, total):
-        found.append(
-            f"the recipe was chosen for a global batch size of {source.origin.global_batch_size}, far from "
-            f"{total}: rn50 borrow --suggest --gbs {total} names nearer ones"
-        )
-    if source.plan and not source.known:
-        found.append(
-            f"nobody published a result with {on.models[0]}: its batch size is chosen as if it were another "
-            "accelerator, and minutes are not predicted"
-        )
-    if len(on.models) > 1:
-        found.append(
-            f"the GPUs differ ({', '.join(on.models)}): each waits for the slowest; CUDA_VISIBLE_DEVICES "
-            "hides some"
-        )
-    if on.device == "cpu" and machine.nvidia_hardware:
-        found.append(
-            f"there is NVIDIA hardware, but no GPU can be used ({machine.no_gpu}): rn50 doctor says why"
-        )
-    return tuple(found)
 
 
 Line = tuple[str, str, str]
@@ -231,6 +128,9 @@ def _run(name: str, on: Devices, framework: Choice, precision: Choice, data: Dat
     yield "DGXNNODES", "1", "this machine"
     yield "DEVICE", on.device, ", ".join(on.models) or "no GPU was found"
     yield "PRECISION", *precision
+    step_mode = choices.step_mode(on, framework.value)
+    if step_mode:
+        yield "STEP_MODE", *step_mode
     if dataclasses.asdict(data) == dataclasses.asdict(Data(folder=data.folder)):
         yield "SUBMISSION_PLATFORM", f"1x{name}", "as the log names it"
         return
@@ -239,7 +139,7 @@ def _run(name: str, on: Devices, framework: Choice, precision: Choice, data: Dat
     yield "SUBMISSION_PLATFORM", shlex.quote(f"{name} ({rules.NOT_A_RESULT})"), "as the log names it"
 
 
-def _data(source: _Source) -> Iterator[Line]:
+def _data(source: Source) -> Iterator[Line]:
     """Yield the folder, and every value that is not ImageNet's."""
     data, whose = source.data, f"as {source.base.name}" if source.base else "packed by rn50 pack"
     folder = f'"${{DATADIR:-{data.folder}}}"' if _PLAIN.fullmatch(data.folder) else shlex.quote(data.folder)
@@ -255,6 +155,12 @@ def _inputs(name: str, machine: Machine, on: Devices) -> Iterator[Line]:
     yield "DALI_THREADS", threads.value, f"{threads.reason}; `{tune}` improves it"
     yield "DALI_PREFETCH_QUEUE", "2", f"the default; `{tune}` improves it"
     yield "DALI_ROI_DECODE", "1", "decode only the random crop"
+    if on.jpeg_engine:
+        yield (
+            "DALI_HW_DECODER_LOAD",
+            choices.ENGINE_LOAD,
+            "share of the JPEG engine; not measured with this code",
+        )
 
 
 def _behind(run: Iterator[Line], data: Iterator[Line], inputs: Iterator[Line]) -> str:
@@ -284,7 +190,7 @@ def _line(name: str, value: str, reason: str) -> str:
     return f"{line:<{_WIDTH}} # {reason}"
 
 
-def _borrowed(source: _Source, name: str, on: Devices, behind: str) -> Borrowed:
+def _borrowed(source: Source, name: str, on: Devices, behind: str) -> Borrowed:
     """Borrow into a file of this name that has examples for hyperparameters."""
     examples = {
         variable.name: variable.example
@@ -297,7 +203,7 @@ def _borrowed(source: _Source, name: str, on: Devices, behind: str) -> Borrowed:
         return borrow.borrow(source.origin, file, int(source.batch.value) * on.ranks)
 
 
-def _text(name: str, machine: str, on: Devices, source: _Source, borrowed: Borrowed, behind: str) -> str:
+def _text(name: str, machine: str, on: Devices, source: Source, borrowed: Borrowed, behind: str) -> str:
     total = borrowed.config.global_batch_size
     data, given = "ImageNet", ' DATADIR=/path/to/imagenet SUBMISSION_ORG="yours"'
     if source.base and not borrowed.config.is_imagenet:
@@ -356,25 +262,23 @@ def expected(
                 f"as {base.name} says; not measured on this machine" if same and base else "not known",
             )
         ]
-    if _is_far(borrowed.origin, borrowed.config.global_batch_size):
-        return [
-            (
-                "expected",
-                "not known: the recipe was chosen for a global batch size of "
-                f"{borrowed.origin.global_batch_size}",
-            )
-        ]
-    rows = [("expected", str(borrowed.prediction or "epochs are not known"))]
+    total = borrowed.config.global_batch_size
+    if is_far(borrowed.origin, total):
+        epochs = (
+            "epochs are not known: the recipe was chosen for a global batch size of "
+            f"{borrowed.origin.global_batch_size}"
+        )
+    else:
+        epochs = str(borrowed.prediction or "epochs are not known")
+    minutes = (
+        f"minutes are not known; rn50 plan --accelerators {borrowed.config.ranks} --gbs {total} "
+        "--images-per-second N tells, once measured"
+    )
     if plan and known:
         its = plan.prediction
-        rows.append(
-            (
-                "",
-                f"{its.minutes:.3g} minutes ({its.low:.3g} to {its.high:.3g}) if as fast as published "
-                f"{known}",
-            )
-        )
-    return [*rows, ("", "not measured with this code")]
+        span = f"{its.minutes:.3g} minutes ({its.low:.3g} to {its.high:.3g})"
+        minutes = f"{span} at the rate of others' code on {known}"
+    return [("expected", epochs), ("", minutes), ("", "not measured with this code")]
 
 
 @contextlib.contextmanager

@@ -1,0 +1,127 @@
+"""Hyperparameters of a new configuration and the batch that fits: from a configuration, or as ``rn50 plan``
+advises."""
+
+import dataclasses
+import math
+import pathlib
+from dataclasses import dataclass
+
+from rn50.errors import UserError
+from rn50.hyperparameters.borrow import origin
+from rn50.hyperparameters.new_config import choices
+from rn50.hyperparameters.new_config.choices import Choice, Devices
+from rn50.hyperparameters.plan import accelerators
+from rn50.hyperparameters.plan.planner import WITHIN_OCTAVES, Plan, SystemPlanner
+from rn50.machine.hardware import Machine
+from rn50.settings import config_file, rewrite
+from rn50.settings.config import Data
+
+ALIKE = 0.03
+"""Share by which predicted minutes are off (docs/measurements.md). Of batch sizes that differ less, the one
+with the most published runs is taken."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Origin of the hyperparameters, and the batch that fits: images of a rank, and the reason."""
+
+    origin: origin.Origin
+    data: Data
+    batch: Choice
+    base: pathlib.Path | None = None
+    plan: Plan | None = None
+    known: str | None = None
+
+
+def of_base(base: pathlib.Path, on: Devices, precision: str) -> Source:
+    """Keep the global batch size of a configuration as far as the memory allows."""
+    config = rewrite.configuration(base)
+    wanted = config.global_batch_size
+    fitting = choices.fitting(on, precision, config.data)
+    even = max(1, round(wanted / on.ranks))
+    batch = even if fitting is None else min(even, fitting)
+    total = batch * on.ranks
+    if total == wanted:
+        reason = f"as {base.name}"
+    elif batch < even:
+        reason = f"{wanted} in {base.name}; no more fit {on.room}"
+    else:
+        reason = f"{wanted} in {base.name}, which {on.ranks} ranks do not divide"
+    return Source(_origin_of(base), config.data, Choice(str(batch), reason), base)
+
+
+def _origin_of(base: pathlib.Path) -> origin.Origin:
+    """Read the hyperparameters of a file; one of the checkout is named without the folder of the checkout."""
+    found = origin.find(str(base))
+    if not config_file.is_ours(str(base)):
+        return found
+    ours = f"{config_file.CONFIGS.name}/{base.name}"
+    provenance = tuple((what, who.replace(found.name, ours)) for what, who in found.provenance)
+    return dataclasses.replace(found, name=ours, provenance=provenance)
+
+
+def of_plan(on: Devices, precision: str) -> Source:
+    """Choose batch size and recipe as ``rn50 plan`` does, among the batch sizes that fit the memory."""
+    data = Data()
+    fitting = choices.fitting(on, precision, data)
+    if fitting is None:
+        raise UserError(
+            "GPU", "its driver does not report its memory", "give --from SYSTEM, whose batch size is taken"
+        )
+    planner = SystemPlanner()
+    known = [each for each in accelerators.known(planner.results) if each in planner.throughput.accelerators]
+    published = accelerators.of_gpu(on.models[0], known)
+    candidates = planner.candidates(published or on.models[0], on.ranks, fitting)
+    even = [each for each in candidates if each.global_batch_size % (choices.BATCH_STEP * on.ranks) == 0]
+    plans = even or candidates
+    fewest = min(plans, key=lambda each: each.prediction.high)
+    alike = [each for each in plans if each.prediction.high <= fewest.prediction.high * (1 + ALIKE)]
+    plan = max(
+        alike,
+        key=lambda each: (
+            each.recipe.source.global_batch_size == each.global_batch_size,
+            each.recipe.runs,
+            -each.prediction.high,
+        ),
+    )
+    within = "" if plan is fewest else f" within {ALIKE:.0%}, most published runs"
+    batch = Choice(
+        str(plan.global_batch_size // on.ranks), f"fits {on.room}; fewest predicted minutes{within}"
+    )
+    return Source(origin.find(plan.recipe.source.name), data, batch, None, plan, published)
+
+
+def is_far(recipe: origin.Origin, total: int) -> bool:
+    """Return whether a recipe is to be used at a batch size that is not near its own."""
+    return abs(math.log2((recipe.global_batch_size or total) / total)) > WITHIN_OCTAVES
+
+
+def cautions(machine: Machine, on: Devices, source: Source) -> tuple[str, ...]:
+    """Return what a reader has to know of the choice, a sentence each."""
+    found = list(source.plan.cautions) if source.plan else []
+    total = int(source.batch.value) * on.ranks
+    if source.base and is_far(source.origin, total):
+        found.append(
+            f"the recipe was chosen for a global batch size of {source.origin.global_batch_size}, far from "
+            f"{total}: rn50 borrow --suggest --gbs {total} names nearer ones"
+        )
+    if source.plan and not source.known:
+        found.append(
+            f"nobody published a result with {on.models[0]}: its batch size is chosen as if it were another "
+            "accelerator"
+        )
+    found += [
+        f"{each.used_by_others}, which the batch size leaves to others: nvidia-smi names the processes"
+        for each in machine.gpus
+        if each.used_by_others
+    ]
+    if len(on.models) > 1:
+        found.append(
+            f"the GPUs differ ({', '.join(on.models)}): each waits for the slowest; CUDA_VISIBLE_DEVICES "
+            "hides some"
+        )
+    if on.device == "cpu" and machine.nvidia_hardware:
+        found.append(
+            f"there is NVIDIA hardware, but no GPU can be used ({machine.no_gpu}): rn50 doctor says why"
+        )
+    return tuple(found)

@@ -1,0 +1,26 @@
+"""What the doctor says of GPUs whose memory other computations hold."""
+
+import dataclasses
+
+from rn50.doctor import doctor
+from rn50.doctor.finding import WARNING
+from tests.doctor.examined import GPU_BUILD, config_of
+from tests.support.machines import simulated
+
+
+def test_gpus_that_others_use(data):
+    facts = simulated("8xA100")
+    held = {1: 30_000.0, 2: 2000.0, 7: 40_000.0}
+    busy = dataclasses.replace(
+        facts, gpus=tuple(dataclasses.replace(each, used_mib=held.get(each.index)) for each in facts.gpus)
+    )
+    for system, found in (
+        ("DGXA100", "GPU 1: 30000 MiB are in use; GPU 7: 40000 MiB are in use: a run may lack it"),
+        ("2xA30", "GPU 1: 30000 MiB are in use: a run may lack it"),
+        ("1xA100", None),
+    ):
+        config = config_of(system, DATADIR=str(data))
+        findings = {each.subject: each for each in doctor.examine(busy, GPU_BUILD, config, {})}
+        said = findings.get("GPU memory")
+        assert said is None if found is None else said.found.startswith(found)
+        assert said is None or said.severity == WARNING and "nvidia-smi names the processes" in said.remedy
