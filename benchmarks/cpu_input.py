@@ -52,14 +52,10 @@ ON_CPU = BatchFormat(None, "CHW", False)
 def configured(folder: pathlib.Path, fused: bool) -> configuration.Config:
     """Return a configuration that reads ``folder``."""
     environment = config_file.source(str(ROOT / "configs" / "config_DEMO_CPU.sh"), {"DATADIR": str(folder)})
-    changed = {
-        "IMAGE_SIZE": SIZE,
-        "EVAL_RESIZE": 256,
-        "CROP_AREA_MIN": rules.CROP_AREA[0],
-        "BATCHSIZE": BATCH,
-    }
-    changed |= {"NUMCLASSES": CLASSES, "DALI_THREADS": CORES, "DALI_ROI_DECODE": int(fused)}
-    return configuration.from_environment({**environment, **{name: str(changed[name]) for name in changed}})
+    sizes = {"IMAGE_SIZE": SIZE, "EVAL_RESIZE": 256, "BATCHSIZE": BATCH, "NUMCLASSES": CLASSES}
+    how = {"CROP_AREA_MIN": rules.CROP_AREA[0], "DALI_THREADS": CORES, "DALI_ROI_DECODE": int(fused)}
+    changed = {name: str(value) for name, value in {**sizes, **how}.items()}
+    return configuration.from_environment({**environment, **changed})
 
 
 def in_memory(folder: pathlib.Path) -> list[np.ndarray]:

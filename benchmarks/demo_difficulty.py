@@ -25,8 +25,7 @@ NEIGHBOUR_BOUND = 0.60
 SIDE = 32
 """Side to which images are resized before their pixels are compared, as in CIFAR."""
 HISTOGRAM_BINS = 8
-HOG_SIDE = 48
-HOG_BLOCK, HOG_CELL, HOG_ORIENTATIONS = 16, 8, 9
+HOG_SIDE, HOG_BLOCK, HOG_CELL, HOG_ORIENTATIONS = 48, 16, 8, 9
 RIDGE_PENALTIES = (1e-3, 1e-2, 1e-1, 1.0)
 """Fractions of the mean variance of a feature."""
 
@@ -60,17 +59,9 @@ def colour_histogram(image: np.ndarray) -> np.ndarray:
 
 def hog(image: np.ndarray) -> np.ndarray:
     """Return histograms of oriented gradients (Dalal and Triggs, 2005)."""
-    descriptor = cv2.HOGDescriptor(
-        (HOG_SIDE, HOG_SIDE),
-        (HOG_BLOCK, HOG_BLOCK),
-        (HOG_CELL, HOG_CELL),
-        (HOG_CELL, HOG_CELL),
-        HOG_ORIENTATIONS,
-    )
-    grey = cv2.resize(
-        cv2.cvtColor(image, cv2.COLOR_BGR2GRAY), (HOG_SIDE, HOG_SIDE), interpolation=cv2.INTER_AREA
-    )
-    return descriptor.compute(grey).ravel()
+    side, block, cell = ((each, each) for each in (HOG_SIDE, HOG_BLOCK, HOG_CELL))
+    grey = cv2.resize(cv2.cvtColor(image, cv2.COLOR_BGR2GRAY), side, interpolation=cv2.INTER_AREA)
+    return cv2.HOGDescriptor(side, block, cell, cell, HOG_ORIENTATIONS).compute(grey).ravel()
 
 
 def features(extract: Callable[[np.ndarray], np.ndarray], images: Iterable[np.ndarray]) -> np.ndarray:

@@ -13,15 +13,15 @@ parts=( # name, most seconds (eight minutes at most), meaning
   "norms 90 kernels of batch norm beside a copy"
   "tests 420 the tests that need a GPU"
   "data 240 generated images of 224x224 for DATADIR, if there are none"
-  "graph 120 steps of STEP_MODE=graph beside eager, float16, batch 400"
-  "fused 150 the same of STEP_MODE=fused"
-  "compile 300 the same of STEP_MODE=compile"
-  "bfloat16 150 STEP_MODE=fused in bfloat16"
-  "batch256 150 STEP_MODE=fused with batches of 256"
+  "graph 240 steps of STEP_MODE=graph beside eager, float16, batch 400 or what fits the memory"
+  "fused 240 the same of STEP_MODE=fused"
+  "compile 420 STEP_MODE=fused beside compile, and whether our kernels stay"
+  "bfloat16 240 STEP_MODE=fused beside eager in bfloat16"
+  "batch256 240 the same with batches of 256 in float16"
   "input 150 input pipeline and training with DALI"
   "torchvision 150 the same with torchvision"
-  "throughput 180 report of training with batches of 256 and 400"
-  "seeds 480 five timed runs, checked and scored"
+  "throughput 240 report of training with batches of 256 and 400, or of what fits"
+  "seeds 480 five timed runs, or as many as there is time for, checked and scored"
 )
 names=() text=''
 declare -A limits
@@ -95,8 +95,9 @@ trap 'trap "" INT TERM HUP
 
 # limited COMMAND...: runs it for as long as its part may take; in the background, because bash answers a signal between commands.
 limited() {
-  echo "=== $name, at most ${limits[$name]} s: $*"
-  timeout --kill-after=15 "${limits[$name]}" "$@" < /dev/null &
+  local left=$((limits[$name] - SECONDS + begin))
+  echo "=== $name, at most $left s: $*"
+  timeout --kill-after=15 "$left" "$@" < /dev/null &
   child=$!
   wait "$child"
   local status=$?
@@ -105,8 +106,8 @@ limited() {
   return $status
 }
 
-steps() { # STEP_MODE BATCHSIZE PRECISION
-  limited "$python" benchmarks/gpu_steps.py --modes "$1" --batches "$2" --precisions "$3" --seconds 20 -o "$folder/steps.jsonl"
+steps() { # MODES BATCHSIZE PRECISION
+  limited "$python" benchmarks/gpu_steps.py --modes "$1" --batches "$2" --precisions "$3" --seconds 10 -o "$folder/steps.jsonl"
 }
 
 # keep FOLDER: puts a folder of results/ into an archive, whole or not at all.
@@ -121,18 +122,22 @@ run() { # NAME
     norms) limited "$python" benchmarks/gpu_norms.py ;;
     tests) limited "$python" -m pytest -q -m gpu -p no:cacheprovider --continue-on-collection-errors --durations=5 ;;
     data) limited "$python" -m rn50 demo-data --scale 4 "$DATADIR" ;;
-    graph | fused | compile) steps "$1" 400 float16 ;;
-    bfloat16) steps fused 400 bfloat16 ;;
-    batch256) steps fused 256 float16 ;;
+    graph | fused) steps "eager,$1" 400 float16 ;;
+    compile) steps compile,fused 400 float16 ;;
+    bfloat16) steps eager,fused 400 bfloat16 ;;
+    batch256) steps eager,fused 256 float16 ;;
     input) limited env INPUT_LIBRARY=dali "$python" -m rn50 bench input --seconds 60 ;;
     torchvision) limited env INPUT_LIBRARY=torchvision "$python" -m rn50 bench input --seconds 60 ;;
     throughput)
-      limited "$python" -m rn50 bench throughput --batch-sizes 256,400 --published -o results/throughput_gpu
+      sizes=$("$python" -c 'from benchmarks import gpu_steps; print(*gpu_steps.fitting("256,400"), sep=",")')
+      limited "$python" -m rn50 bench throughput --batch-sizes "$sizes" --published -o results/throughput_gpu
       status=$?
       keep throughput_gpu && return $status
       ;;
     seeds)
-      limited env NEXP=5 RESULTS="results/${DGXSYSTEM}_$STEP_MODE" ./run_experiments.sh
+      runs=(env RESULTS="results/${DGXSYSTEM}_$STEP_MODE" ./run_experiments.sh)
+      NEXP=1 limited "${runs[@]}" && fit=$((limits[seeds] / (SECONDS - begin + 1))) &&
+        { [ "$fit" -lt 2 ] || NEXP=$((fit < 5 ? fit : 5)) limited "${runs[@]}"; }
       status=$?
       keep "${DGXSYSTEM}_$STEP_MODE" && return $status
       ;;

@@ -10,12 +10,11 @@ are milliseconds of a whole step.
 """
 
 import argparse
-import collections
 import functools
 import pathlib
 import re
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -41,7 +40,7 @@ def kernel_milliseconds(action: Callable[[], Any]) -> dict[str, float]:
         for _ in range(REPEATS):
             action()
         torch.cuda.synchronize()
-    found: defaultdict[str, float] = collections.defaultdict(float)
+    found: defaultdict[str, float] = defaultdict(float)
     for kernel in kernels(profiler.key_averages()):
         found[short(kernel.name)] += kernel.seconds * 1e3 / REPEATS
     return dict(found)
@@ -84,9 +83,7 @@ def main() -> None:
     from implementations.pytorch.fused_norm import normalise
     from implementations.pytorch.model import separate_normalise
 
-    layers = collections.Counter(
-        (each.outputs, each.side_after, each.then) for each in convolutions(rules.IMAGE_SIZE)
-    )
+    layers = Counter((each.outputs, each.side_after, each.then) for each in convolutions(rules.IMAGE_SIZE))
     totals: dict[str, float] = dict.fromkeys(("fused", "separate"), 0.0)
     for (channels, side, then), count in layers.items():
         shape = (args.batch, channels, side, side)

@@ -20,15 +20,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from rn50.errors import UserError
 from rn50.terminal import say
 
-PACKAGES = (
-    "torch",
-    "torchvision",
-    "triton",
-    "numpy",
-    "nvidia-dali-cuda130",
-    "nvidia-dali-cuda120",
-    "nvidia-nvimgcodec-cu13",
-)
+PACKAGES = "torch torchvision triton numpy nvidia-dali-cuda130 nvidia-dali-cuda120 nvidia-nvimgcodec-cu13"
 IMAGES = 400
 
 
@@ -75,7 +67,7 @@ def device_rates() -> dict[str, float]:
 def versions() -> str:
     """Return the versions of Python and of the packages of a step and its input, those that are installed."""
     found = []
-    for name in PACKAGES:
+    for name in PACKAGES.split():
         try:
             found.append(f"{name} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:

@@ -1,24 +1,25 @@
-"""Time training steps of PyTorch on a GPU: every STEP_MODE against eager in turn, and against a predicted
+"""Time training steps of PyTorch on a GPU: every STEP_MODE against the first one, and against a predicted
 rate.
 
     python benchmarks/gpu_steps.py DEMO_GPU_PYTORCH [--batches 256,400] [-o steps.jsonl]
 
 Bandwidth and arithmetic rate of the GPU are measured first (a copy of 1 GiB, a product of 8192 x 8192
-matrices in float16). Then, for each batch size and precision, eager and one other mode train in one process,
-by turns in every round, on a batch held on the device and on the data set at DATADIR. A row is printed as
-soon as it is known. "of it" is the ratio to the prediction of benchmarks/step_floor.py from the measured
-rates. "to eager" is the median of the ratios within the rounds. A mode that fails gets a row with the reason,
-and the exit status is 1.
+matrices in float16). Then, for each batch size and precision, all modes train in one process, which chooses
+algorithms once, on a batch held on the device and on the data set at DATADIR: by turns in every round, or one
+after another where the memory does not hold them all. A batch beyond the memory is made smaller. "of it" is
+the ratio to the prediction of benchmarks/step_floor.py from the measured rates. "to eager" is the median of
+the ratios of the rounds. Modes that fail get a row with the reason, and the exit status is 1.
 """
 
 import argparse
 import dataclasses
+import gc
 import json
 import os
 import pathlib
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
@@ -26,7 +27,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from benchmarks import step_floor
 from benchmarks.gpu_probe import device_rates
 from rn50.errors import UserError
+from rn50.hyperparameters.new_config import choices
 from rn50.launch import job, launchers
+from rn50.machine import hardware
 from rn50.settings import config as configuration
 from rn50.speed import worker
 from rn50.speed.rates import compare, of_rounds
@@ -36,19 +39,48 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 COUNTED_AS = {"eager": "separate", "graph": "separate", "compile": "compiled", "fused": step_floor.BUILT}
 """STEP_MODE -> its version in ``step_floor``."""
 KINDS = ("synthetic", "real")
+WORTH = 1.08
+"""Ratio of fused to compile from which on our kernels of batch norm are worth their lines."""
+Found = dict[str, dict[str, list[float]]]
+"""Mode -> kind of data -> images/s of every round."""
 
 
-def measure(mode: str, seconds: float, rounds: int) -> dict[str, dict[str, list[float]]]:
-    """Measure in this process; return mode (eager and ``mode``) -> kind of data -> images/s of every
-    round."""
+def most_images(environ: Mapping[str, str] = os.environ) -> int:
+    """Return the number of images that the memory of a device holds in a step."""
+    config = configuration.from_environment(environ)
+    precision = config.run.precision.replace("bf", "f")  # bfloat16 takes as much as float16
+    return choices.fitting(choices.devices(hardware.read()), precision, config.data) or sys.maxsize
+
+
+def fitting(batches: str, environ: Mapping[str, str] = os.environ) -> list[int]:
+    """Return batch sizes, the largest that fits in place of larger ones."""
+    most = most_images(environ)
+    return list(dict.fromkeys(min(int(each), most) for each in batches.split(",")))
+
+
+def measure(modes: Sequence[str], seconds: float, rounds: int) -> Found:
+    """Measure in this process, as many modes by turns as the memory holds at once."""
     config = configuration.from_environment()
     print(launchers.bind(config, os.environ), file=sys.stderr)  # before PyTorch starts threads
 
+    import torch
+
+    together = max(1, most_images() // config.hyperparameters.batch_size)
+    found: Found = {}
+    for first in range(0, len(modes), together):
+        found.update(by_turns(config, modes[first : first + together], seconds, rounds))
+        gc.collect()  # networks refer to each other
+        torch.cuda.empty_cache()
+    return found
+
+
+def by_turns(config: configuration.Config, modes: Sequence[str], seconds: float, rounds: int) -> Found:
+    """Measure modes by turns, each for about ``seconds``."""
     from implementations.pytorch.measure import create
     from rn50.speed.meter import Meter
 
     ranks, sides = [], []
-    for each in dict.fromkeys(("eager", mode)):
+    for each in modes:
         changed = dataclasses.replace(config, run=dataclasses.replace(config.run, step_mode=each))
         rank = create(changed)
         ranks.append(rank)
@@ -56,9 +88,9 @@ def measure(mode: str, seconds: float, rounds: int) -> dict[str, dict[str, list[
         for kind in KINDS:
             depth = config.input_pipeline.prefetch_queue_depth if kind == "real" else 0
             batches = rank.open_input(config.input_pipeline if kind == "real" else None)
-            steps = meter.steps(batches, depth, seconds / (rounds + 1) / len(KINDS) / 2)
+            steps = meter.steps(batches, depth, seconds / (rounds + 1) / len(KINDS))
             sides.append((each, kind, meter, batches, depth, steps))
-    found: dict[str, dict[str, list[float]]] = {each: {kind: [] for kind in KINDS} for each, *_ in sides}
+    found: Found = {each: {kind: [] for kind in KINDS} for each in modes}
     for round_ in range(rounds + 1):  # the first does not count
         for each, kind, meter, batches, depth, steps in sides:
             result = meter.train(batches, depth, steps)
@@ -86,29 +118,39 @@ def apart(options: list[str], variables: dict[str, str]) -> Any:
 
 
 def rows_of(
-    mode: str, batch: int, precision: str, found: Any, rates: dict[str, float]
+    modes: Sequence[str], batch: int, precision: str, found: Any, rates: dict[str, float]
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a mode that was measured beside eager, or failed, as plain data."""
-    row = {"batch": batch, "precision": precision, "mode": mode}
+    """Yield the rows of modes that were measured in one process, or failed, as plain data."""
+    shape = {"batch": batch, "precision": precision}
     if isinstance(found, str):
-        yield {**row, "failure": found}
+        yield {**shape, "mode": ",".join(modes), "failure": found}
         return
-    config = configuration.from_environment()
-    counted = step_floor.kernels(
-        COUNTED_AS[mode], batch, precision, config.data.image_size, config.data.classes, config.data.width
-    )
-    predicted = batch / step_floor.seconds(counted, rates["bytes"], rates["operations"])
-    for kind, values in found[mode].items():
-        measured = of_rounds(values)
-        beside = {} if mode == "eager" else {"to_eager": compare(values, found["eager"][kind]).to_json()}
-        yield {
-            **row,
-            "data": kind,
-            "images_per_second": measured.to_json(),
-            "predicted": predicted,
-            "of_predicted": measured.median / predicted,
-            **beside,
-        }
+    data = configuration.from_environment().data
+    for mode in modes:
+        counted = step_floor.kernels(
+            COUNTED_AS[mode], batch, precision, data.image_size, data.classes, data.width
+        )
+        predicted = batch / step_floor.seconds(counted, rates["bytes"], rates["operations"])
+        for kind, values in found[mode].items():
+            measured = of_rounds(values)
+            yield {
+                **shape,
+                "mode": mode,
+                "data": kind,
+                "images_per_second": measured.to_json(),
+                "predicted": predicted,
+                "of_predicted": measured.median / predicted,
+                "first": modes[0],
+                "to_first": compare(values, found[modes[0]][kind]).to_json(),
+            }
+
+
+def verdict(found: Any) -> Iterator[str]:
+    """Yield the line that decides about our kernels, if fused and compile were measured."""
+    if not isinstance(found, str) and {"fused", "compile"} <= set(found):
+        ratio = compare(found["fused"]["synthetic"], found["compile"]["synthetic"]).median
+        what = "the batch-norm kernels go" if ratio < WORTH else "STEP_MODE=fused becomes the default"
+        yield f"fused is {ratio:.3f} times compile (rule: {WORTH}): {what}"
 
 
 def line(*cells: str) -> str:
@@ -121,10 +163,8 @@ def told(row: dict[str, Any]) -> str:
     if "failure" in row:
         return f"{row['mode']:9} {row['failure']}"
     rates = (f"{row['images_per_second'][each]:,.0f}" for each in ("median", "lowest", "highest"))
-    beside = f"{row['to_eager']['median']:.3f}" if "to_eager" in row else ""
-    return line(
-        row["mode"], row["data"], *rates, f"{row['predicted']:,.0f}", f"{row['of_predicted']:.2f}", beside
-    )
+    beside = f"{row['predicted']:,.0f}", f"{row['of_predicted']:.2f}", f"{row['to_first']['median']:.3f}"
+    return line(row["mode"], row["data"], *rates, *beside)
 
 
 def main() -> None:
@@ -134,24 +174,21 @@ def main() -> None:
     )
     parser.add_argument("--batches", default="256,400", help="sizes, with commas (256,400)")
     parser.add_argument("--precisions", default="float16,bfloat16", help="with commas (float16,bfloat16)")
-    parser.add_argument(
-        "--modes", default="graph,compile,fused", help="beside eager, with commas (graph,compile,fused)"
-    )
-    parser.add_argument(
-        "--seconds", type=float, default=30, help="about how long a pair of modes trains (30)"
-    )
+    every = ",".join(COUNTED_AS)
+    parser.add_argument("--modes", default=every, help=f"with commas ({every})")
+    parser.add_argument("--seconds", type=float, default=15, help="about how long a mode trains (15)")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
         "-o", "--output", type=pathlib.Path, help="file that every row is appended to, a line of JSON each"
     )
-    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    parser.add_argument("--worker", choices=("rates", "steps"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     modes = args.modes.split(",")
     if not set(modes) <= set(COUNTED_AS):
         parser.error(f"--modes {args.modes}: there are {', '.join(COUNTED_AS)}")
     if args.worker:
         rates = args.worker == "rates"
-        print(json.dumps(device_rates() if rates else measure(args.worker, args.seconds, args.rounds)))
+        print(json.dumps(device_rates() if rates else measure(modes, args.seconds, args.rounds)))
         return
     os.environ.update(configuration.environment_of(args.config, os.environ))
     run = {"DEVICE": "gpu", "FRAMEWORK": "pytorch", "DGXNGPU": "1", "DGXNNODES": "1"}
@@ -160,24 +197,20 @@ def main() -> None:
         raise SystemExit(2)  # the worker has printed the reason
     say(f"{rates['bytes'] / 1e12:.2f} TB/s, {rates['operations'] / 1e12:.0f} TFLOP/s measured")
     failed = False
-    for batch in map(int, args.batches.split(",")):
-        for precision in args.precisions.split(","):
+    headings = "STEP_MODE", "data", "images/s", "lowest", "highest", "predicted", "of it", f"to {modes[0]}"
+    options = ["--worker=steps", *(f"--{each}={vars(args)[each]}" for each in ("modes", "seconds", "rounds"))]
+    for precision in args.precisions.split(","):
+        for batch in fitting(args.batches, {**os.environ, **run, "PRECISION": precision}):
             say(f"{precision}, batch {batch}")
-            say(line("STEP_MODE", "data", "images/s", "lowest", "highest", "predicted", "of it", "to eager"))
-            for place, mode in enumerate(modes):
-                variables = {**run, "BATCHSIZE": str(batch), "PRECISION": precision}
-                found = apart(
-                    [f"--worker={mode}", f"--seconds={args.seconds}", f"--rounds={args.rounds}"], variables
-                )
-                rows = list(rows_of(mode, batch, precision, found, rates))
-                if place == 0 and not isinstance(found, str):
-                    rows = [*rows_of("eager", batch, precision, found, rates), *rows]
-                for row in rows:
-                    say(told(row))
-                    failed |= "failure" in row
-                if args.output:
-                    with open(args.output, "a", encoding="utf-8") as file:
-                        file.writelines(json.dumps({**row, "per_second": rates}) + "\n" for row in rows)
+            say(line(*headings))
+            found = apart(options, {**run, "BATCHSIZE": str(batch), "PRECISION": precision})
+            rows = list(rows_of(modes, batch, precision, found, rates))
+            for text in (*map(told, rows), *verdict(found)):
+                say(text)
+            failed |= isinstance(found, str)
+            if args.output:
+                with open(args.output, "a", encoding="utf-8") as file:
+                    file.writelines(json.dumps({**row, "per_second": rates}) + "\n" for row in rows)
     sys.exit(failed)
 
 

@@ -42,13 +42,7 @@ IM2REC = pathlib.Path(mxnet.__file__).parent / "tools" / "im2rec.py"
 def run(*command: object) -> float:
     """Return the seconds that a command takes."""
     begin = time.perf_counter()
-    subprocess.run(
-        [sys.executable, *map(str, command)],
-        cwd=ROOT,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        check=True,
-    )
+    subprocess.run([sys.executable, *map(str, command)], cwd=ROOT, capture_output=True, check=True)
     return time.perf_counter() - begin
 
 

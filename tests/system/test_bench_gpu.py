@@ -1,6 +1,5 @@
 """The bench of a GPU: without one a single line, and what it measures as far as a CPU can go through it."""
 
-import importlib.util
 import json
 import os
 import pathlib
@@ -9,11 +8,14 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 
 import psutil
 import pytest
 
-from benchmarks import step_floor
+from benchmarks import gpu_steps, step_floor
+from rn50.hyperparameters.new_config import choices
+from rn50.settings import config as configuration
 from tests.conftest import HAS_GPU, ON_GPU
 
 torch = pytest.importorskip("torch")
@@ -133,6 +135,20 @@ def test_the_command_of_every_part_is_valid(sees_a_gpu, tmp_path):
     assert (tmp_path / "out" / "log.txt").read_text() == done.stdout
 
 
+@pytest.mark.parametrize("seconds, runs", [(0, ["1", "5"]), (130, ["1", "3"]), (250, ["1"])])
+def test_as_many_seeds_run_as_there_is_time_for(sees_a_gpu, script, tmp_path, seconds, runs):
+    script("timeout", "echo seeds of $NEXP")
+    clock = tmp_path / "clock"  # on which whatever is waited for takes as long
+    clock.write_text(
+        f'wait() {{ builtin wait "$@"; local s=$?; SECONDS=$((SECONDS + {seconds})); return $s; }}'
+    )
+    python = sees_a_gpu()
+    path = f"{pathlib.Path(python).parent}:{os.environ['PATH']}"
+    command = ["benchmarks/gpu.sh", "--parts=seeds", "-o", tmp_path / "out"]
+    done = started(command, PYTHON=python, PATH=path, BASH_ENV=str(clock))
+    assert done.returncode == 0 and re.findall(r"^seeds of (\d)$", done.stdout, re.MULTILINE) == runs
+
+
 def test_a_part_ends_at_its_limit_and_the_next_one_runs(sees_a_gpu, script, tmp_path):
     # The real timeout, with a second for any limit.
     script("timeout", 'shift 2; exec /usr/bin/timeout --kill-after=15 1 "$@"')
@@ -203,9 +219,9 @@ def test_a_script_without_a_gpu_ends_with_one_line(tiny_environment, name):
     assert line.startswith("rn50: bench-gpu: PyTorch sees no GPU here; ")
 
 
-def test_a_pair_of_modes_is_measured_in_turn(tiny_environment):
-    command = [sys.executable, "benchmarks/gpu_steps.py", "--worker=graph", "--seconds=2", "--rounds=2"]
-    done = started(command, **{**tiny_environment, "FRAMEWORK": "pytorch"})
+def test_modes_are_measured_in_one_process(tiny_environment):
+    command = [sys.executable, "benchmarks/gpu_steps.py", "--worker=steps", "--modes=eager,graph"]
+    done = started([*command, "--seconds=1", "--rounds=2"], **{**tiny_environment, "FRAMEWORK": "pytorch"})
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout.splitlines()[-1])
     assert {mode: set(kinds) for mode, kinds in told.items()} == dict.fromkeys(
@@ -214,20 +230,97 @@ def test_a_pair_of_modes_is_measured_in_turn(tiny_environment):
     assert all(len(rates) == 2 and min(rates) > 0 for kinds in told.values() for rates in kinds.values())
 
 
-def test_rows_stand_beside_what_is_predicted_and_a_failure_is_a_row(tiny_environment, monkeypatch):
-    spec = importlib.util.spec_from_file_location("gpu_steps", ROOT / "benchmarks" / "gpu_steps.py")
-    bench = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(bench)
+@pytest.fixture
+def environment(tiny_environment, monkeypatch):
     for name, value in tiny_environment.items():
         monkeypatch.setenv(name, value)
+
+
+@pytest.mark.parametrize(
+    "fits, expected",
+    [(100, ["eager graph fused"]), (40, ["eager graph", "fused"]), (16, ["eager", "graph", "fused"])],
+)
+@pytest.mark.usefixtures("environment")
+def test_modes_take_turns_as_far_as_the_memory_holds_them_and_are_released(monkeypatch, fits, expected):
+    class Network:
+        """What a mode has in memory."""
+
+    alive, groups = weakref.WeakSet(), []
+
+    def by_turns(config, modes, seconds, rounds):
+        assert not alive and (config.hyperparameters.batch_size, seconds, rounds) == (16, 3.0, 2)
+        network = Network()
+        network.itself = network  # as blocks of a network refer to each other
+        alive.add(network)
+        groups.append(" ".join(modes))
+        return dict.fromkeys(modes, {})
+
+    monkeypatch.setattr(gpu_steps, "most_images", lambda: fits)
+    monkeypatch.setattr(gpu_steps, "by_turns", by_turns)
+    monkeypatch.setattr(gpu_steps.launchers, "bind", lambda *_: "")
+    assert list(gpu_steps.measure(["eager", "graph", "fused"], 3.0, 2)) == ["eager", "graph", "fused"]
+    assert groups == expected
+
+
+@pytest.mark.parametrize(
+    "gibibytes, precision, sizes",
+    [
+        (141, "float16", [256, 400]),
+        (24, "float16", [256, None]),
+        (24, "bfloat16", [256, None]),
+        (8, "float16", [None]),
+    ],
+)
+@pytest.mark.usefixtures("environment")
+def test_a_batch_beyond_the_memory_becomes_what_fits(monkeypatch, gibibytes, precision, sizes):
+    gpu = choices.Devices("gpu", 1, ("a GPU",), gibibytes * 1024, frozenset())
+    monkeypatch.setattr(gpu_steps.choices, "devices", lambda machine: gpu)
+    monkeypatch.setattr(gpu_steps.hardware, "read", lambda: None)
+    environ = {
+        **os.environ,
+        "PRECISION": precision,
+        "DEVICE": "gpu",
+        "FRAMEWORK": "pytorch",
+        "IMAGE_SIZE": "224",
+        "EVAL_RESIZE": "256",
+        "WIDTH": "1",
+    }
+    data = configuration.from_environment(environ).data
+    fits = choices.fitting(gpu, "float16", data)
+    found = gpu_steps.fitting("256,400", environ)
+    assert found == [each or fits for each in sizes] and found[-1] <= fits
+
+
+@pytest.mark.parametrize(
+    "found, line",
+    [
+        (
+            {"compile": [100.0, 100.0], "fused": [107.9, 107.9]},
+            "fused is 1.079 times compile (rule: 1.08): the batch-norm kernels go",
+        ),
+        (
+            {"compile": [100.0, 100.0], "fused": [108.1, 108.1]},
+            "fused is 1.081 times compile (rule: 1.08): STEP_MODE=fused becomes the default",
+        ),
+        ({"eager": [100.0], "fused": [120.0]}, None),
+    ],
+)
+def test_a_rule_decides_about_our_kernels(found, line):
+    found = {mode: {"synthetic": values, "real": [1.0] * len(values)} for mode, values in found.items()}
+    assert list(gpu_steps.verdict(found)) == ([line] if line else [])
+    assert list(gpu_steps.verdict("out of memory, fused and compile")) == []
+
+
+@pytest.mark.usefixtures("environment")
+def test_rows_stand_beside_what_is_predicted_and_a_failure_is_a_row():
     rates = {"bytes": 4e12, "operations": 8e14}
     found = {"eager": {"real": [100.0, 300.0, 200.0]}, "fused": {"real": [120.0, 330.0, 260.0]}}
-    [row] = bench.rows_of("fused", 16, "float16", found, rates)
+    eager, row = gpu_steps.rows_of(["eager", "fused"], 16, "float16", found, rates)
     predicted = 16 / step_floor.seconds(
         step_floor.kernels(step_floor.BUILT, 16, "float16", 32, 10, 0.125), 4e12, 8e14
     )
     assert (row["predicted"], row["of_predicted"]) == (predicted, 260 / predicted)
-    assert bench.told(row).split() == [
+    assert gpu_steps.told(row).split() == [
         "fused",
         "real",
         "260",
@@ -237,11 +330,10 @@ def test_rows_stand_beside_what_is_predicted_and_a_failure_is_a_row(tiny_environ
         "0.00",
         "1.200",
     ]
-    assert row["to_eager"]["median"] == 1.2 and row["images_per_second"]["median"] == 260
-    [eager] = bench.rows_of("eager", 16, "float16", found, rates)
-    assert "to_eager" not in eager and eager["predicted"] < predicted
-    [failed] = bench.rows_of("compile", 16, "float16", "out of memory", rates)
-    assert failed["failure"] == "out of memory" and "images_per_second" not in failed
+    assert row["to_first"]["median"] == 1.2 and row["images_per_second"]["median"] == 260
+    assert eager["to_first"]["median"] == 1 and eager["predicted"] < predicted
+    [failed] = gpu_steps.rows_of(["compile", "fused"], 16, "float16", "out of memory", rates)
+    assert gpu_steps.told(failed) == "compile,fused out of memory" and "images_per_second" not in failed
 
 
 @pytest.mark.parametrize("mode", [pytest.param("graph", marks=ON_GPU)])
@@ -252,7 +344,7 @@ def test_the_table_on_a_gpu(tiny_environment, tmp_path, mode):
             "benchmarks/gpu_steps.py",
             "--batches=8,16",
             "--precisions=float16",
-            f"--modes={mode}",
+            f"--modes=eager,{mode}",
             "--seconds=2",
             "--rounds=2",
             "-o",
