@@ -48,8 +48,8 @@ Found = dict[str, dict[str, list[float]]]
 def most_images(environ: Mapping[str, str] = os.environ) -> int:
     """Return the number of images that the memory of a device holds in a step."""
     config = configuration.from_environment(environ)
-    precision = config.run.precision.replace("bf", "f")  # bfloat16 takes as much as float16
-    return choices.fitting(choices.devices(hardware.read()), precision, config.data) or sys.maxsize
+    on = choices.devices(hardware.read())
+    return choices.fitting(on, config.run.precision, config.data) or sys.maxsize
 
 
 def fitting(batches: str, environ: Mapping[str, str] = os.environ) -> list[int]:

@@ -273,7 +273,7 @@ def test_modes_take_turns_as_far_as_the_memory_holds_them_and_are_released(monke
 )
 @pytest.mark.usefixtures("environment")
 def test_a_batch_beyond_the_memory_becomes_what_fits(monkeypatch, gibibytes, precision, sizes):
-    gpu = choices.Devices("gpu", 1, ("a GPU",), gibibytes * 1024, frozenset())
+    gpu = choices.Devices("gpu", 1, ("a GPU",), gibibytes * 1024, gibibytes * 1024, frozenset())
     monkeypatch.setattr(gpu_steps.choices, "devices", lambda machine: gpu)
     monkeypatch.setattr(gpu_steps.hardware, "read", lambda: None)
     environ = {

@@ -251,7 +251,7 @@ def fitting(on: Devices, precision: str, data: Data) -> int | None:
     ``BATCH_STEP``; None if the memory is not known."""
     if on.free_mib is None:
         return None
-    halves = 1 if precision == "float16" or precision == "auto" and on.device == "gpu" else 2
+    halves = 2 if precision == "float32" or precision == "auto" and on.device == "cpu" else 1
     image = IMAGE_MIB * halves * data.width * (data.image_size / rules.IMAGE_SIZE) ** 2
     if on.device == "gpu":
         return max(1, int((on.free_mib - RESERVED_MIB) / image) // BATCH_STEP) * BATCH_STEP
