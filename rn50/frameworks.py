@@ -90,6 +90,8 @@ class Traits(NamedTuple):
     """Pattern of those that launchers set for each rank, which are no settings."""
     meanings: Mapping[str, str] = {}
     """Environment variable -> what it does, for those that configurations often set."""
+    bfloat16_flags: frozenset[str] = frozenset()
+    """Flags of the processor without which its build for CPUs does not compute in bfloat16."""
     uses_amx: bool = False
     """True if its build for CPUs multiplies bfloat16 on Intel's AMX."""
     rate_with_amx: float = 0

@@ -24,8 +24,6 @@ from rn50 import frameworks, process
 from rn50.benchmark import quantization
 from rn50.data.pipeline import dali
 from rn50.data.pipeline.batches import Batch, Batches, BatchFormat, Split
-from rn50.errors import UserError
-from rn50.machine import hardware
 from rn50.run import precision, training
 from rn50.run.implementation import EpochResult, Progress
 from rn50.settings.config import Config
@@ -57,12 +55,6 @@ class MxnetImplementation:
         local_rank = self.communicator.local_rank
         self.context = mx.gpu(local_rank) if on_gpu else mx.cpu()
         self.precision = precision.before_warm_up(config)
-        if self.precision.name == "bfloat16" and not on_gpu and not hardware.has_avx512():
-            raise UserError(
-                "PRECISION=bfloat16",
-                "MXNet computes in it on processors with AVX-512 alone, which this one lacks",
-                "set PRECISION=auto",
-            )
         self.batch_format = BatchFormat(
             local_rank if on_gpu else None,
             image_layout(config.run.device, process.environment()),

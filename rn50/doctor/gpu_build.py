@@ -14,7 +14,7 @@ Compatibility, table 1)."""
 
 
 def capability(used: Sequence[Gpu], traits: Traits, build: str, grave: str, remedy: str = "") -> Finding:
-    """Check that ``build`` has code for the GPUs. ``remedy`` is another one than a framework that has."""
+    """Check that ``build`` has code for the GPUs. ``remedy`` is for GPUs that are newer than all of it."""
     subject = "compute capability"
     known = sorted({each.capability for each in used if each.capability})
     if not known:
@@ -27,14 +27,15 @@ def capability(used: Sequence[Gpu], traits: Traits, build: str, grave: str, reme
     name = next(each.name for each in used if each.capability == bad[0])
     shown = f"{name} has {bad[0][0]}.{bad[0][1]}"
     found = f"{shown}; {build} has code for {traits.code} only, and no driver changes that"
-    return Finding(grave, subject, found, "; or ".join(filter(None, (_with_another(bad[0]), remedy))))
+    remedies = (_with_another(bad[0]), remedy if bad[0] > max(traits.capabilities) else "")
+    return Finding(grave, subject, found, "; or ".join(filter(None, remedies)))
 
 
 def _with_another(capability: tuple[int, int]) -> str:
     """Return how to train with a framework that has code for a GPU."""
     for value, traits in frameworks.every().items():
         if "gpu" in traits.precisions and traits.runs_on(capability):
-            install = f"in another checkout {traits.install('gpu')}"
+            install = f"rm -rf .venv && {traits.install('gpu')}"
             return f"train with {traits.name}: FRAMEWORK={value} in the configuration, and {install}"
     return "use a newer GPU; rn50 run DEMO_CPU needs none"
 

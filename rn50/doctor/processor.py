@@ -53,6 +53,14 @@ def _amx(machine: Machine) -> Finding:
 
 def _precision(machine: Machine, config: Config) -> Finding:
     asked, has_bfloat16 = config.run.precision, bool(BFLOAT16 & machine.cpu_flags)
+    traits = frameworks.traits(config.run.framework)
+    if asked == "bfloat16" and not traits.bfloat16_flags <= machine.cpu_flags:
+        return Finding(
+            FAILURE,
+            "precision",
+            f"bfloat16, in which {traits.name} does not compute on this processor",
+            "set PRECISION=auto in the configuration",
+        )
     if asked == "bfloat16" and not has_bfloat16:
         return Finding(
             WARNING,
@@ -66,7 +74,7 @@ def _precision(machine: Machine, config: Config) -> Finding:
         return Finding(
             OK, "precision", "auto: float32, because the processor has no instructions for bfloat16"
         )
-    first, *others = frameworks.traits(config.run.framework).precisions["cpu"]
+    first, *others = traits.precisions["cpu"]
     if not others:
         return Finding(OK, "precision", f"auto: {first}, the only one on a CPU")
     return Finding(OK, "precision", f"auto: the faster of {' and '.join([first, *others])}, timed at warm-up")

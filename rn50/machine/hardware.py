@@ -145,9 +145,9 @@ def cpu_names_bfloat16(root: str = "/") -> bool:
     return bool(BFLOAT16 & _cpu_flags(Sources(pathlib.Path(root))))
 
 
-def has_avx512(root: str = "/") -> bool:
-    """Return True if the processor has the AVX-512 of a Skylake server."""
-    return _cpu_flags(Sources(pathlib.Path(root))) >= AVX512
+def cpu_has(flags: frozenset[str], root: str = "/") -> bool:
+    """Return True if the processor has all these flags."""
+    return flags <= _cpu_flags(Sources(pathlib.Path(root)))
 
 
 def foreign_vectors(root: str = "/") -> int:

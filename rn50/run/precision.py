@@ -10,7 +10,8 @@ from collections.abc import Callable
 import numpy as np
 
 from rn50 import frameworks
-from rn50.machine.hardware import cpu_names_bfloat16
+from rn50.errors import UserError
+from rn50.machine.hardware import cpu_has, cpu_names_bfloat16
 from rn50.run.implementation import Communicator, Precision
 from rn50.settings.config import Config
 
@@ -29,7 +30,15 @@ VISIT_S, LEAST_STEPS = 0.5, 2
 
 def before_warm_up(config: Config) -> Precision:
     """Return the precision as far as it is known before warm-up: float32 where ``choose`` may find bfloat16
-    faster."""
+    faster. Raises UserError if the framework does not compute in PRECISION on this processor."""
+    if config.run.precision == "bfloat16" and config.run.device == "cpu":
+        traits = frameworks.traits(config.run.framework)
+        if not cpu_has(traits.bfloat16_flags):
+            raise UserError(
+                "PRECISION=bfloat16",
+                f"{traits.name} does not compute in it on this processor, which lacks AVX-512",
+                "set PRECISION=auto",
+            )
     if config.run.precision != "auto":
         return Precision(config.run.precision)
     if config.run.quantization != "none":

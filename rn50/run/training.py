@@ -38,12 +38,15 @@ def input_library(config: Config) -> str:
 
 def passed_over(config: Config) -> list[str]:
     """Return a line for each library that is installed and that INPUT_LIBRARY=auto does not take."""
-    taken, lines = input_library(config), []
+    if config.input_pipeline.library != "auto":
+        return []
+    taken = input_library(config)
     libraries = frameworks.traits(config.run.framework).automatic_input.get(config.run.device, {})
-    for name, module in itertools.takewhile(lambda each: each[0] != taken, libraries.items()):
-        if config.input_pipeline.library == "auto" and frameworks.is_importable(module.partition(":")[0]):
-            lines.append(f"INPUT_LIBRARY=auto: {taken}, not {name}: {frameworks.why_not(module)}")
-    return lines
+    return [
+        f"INPUT_LIBRARY=auto: {taken}, not {name}: {frameworks.why_not(module)}"
+        for name, module in itertools.takewhile(lambda each: each[0] != taken, libraries.items())
+        if frameworks.is_importable(module.partition(":")[0])
+    ]
 
 
 def without_dali(config: Config, error: ImportError) -> UserError:

@@ -5,13 +5,13 @@ import dataclasses
 import pytest
 
 from rn50.doctor import processor
-from rn50.doctor.finding import OK, WARNING
+from rn50.doctor.finding import FAILURE, OK, WARNING
 from rn50.machine import hardware
 from tests.conftest import with_changes
 from tests.doctor.examined import config_of
 from tests.support.machines import simulated
 
-EPYC = "processor\t: 0\nflags\t\t: fpu sse2 avx512f avx512_bf16 wbnoinvd\nbugs\t\t: sysret_ss_attrs\n"
+EPYC = "processor\t: 0\nflags\t\t: fpu sse2 avx512f avx512dq avx512bw avx512vl avx512_bf16 wbnoinvd\nbugs\t\t: sysret_ss_attrs\n"
 XEON = (
     "processor\t: 0\nflags\t\t: fpu sse2 avx512_bf16 amx_bf16 avx512_fp16 amx_tile amx_int8 "
     "arch_capabilities\n"
@@ -57,17 +57,22 @@ def test_no_amx_is_not_spoken_of(tmp_path):
         (LAPTOP, "auto", OK, "auto: float32, because the processor has no instructions for bfloat16"),
         (EPYC, "bfloat16", OK, "bfloat16"),
         (LAPTOP, "float32", OK, "float32"),
-        (LAPTOP, "bfloat16", WARNING, "bfloat16, for which the processor has no instructions"),
+        (LAPTOP, "bfloat16", FAILURE, "bfloat16, in which MXNet does not compute on this processor"),
     ],
 )
 def test_the_precision_of_a_run(tmp_path, cpuinfo, asked, severity, says):
-    finding = found(
-        machine(tmp_path, cpuinfo), with_changes(config_of("DEMO_CPU"), run={"precision": asked})
-    )["precision"]
+    config = with_changes(config_of("DEMO_CPU"), run={"precision": asked})
+    finding = found(machine(tmp_path, cpuinfo), config)["precision"]
+    assert finding.severity == severity and finding.found.startswith(says)
+    assert bool(finding.remedy) == (severity != OK)
+
+
+def test_bfloat16_without_instructions_is_slow_in_pytorch(tmp_path):
+    run = {"precision": "bfloat16", "framework": "pytorch"}
+    finding = found(machine(tmp_path, LAPTOP), with_changes(config_of("DEMO_CPU"), run=run))["precision"]
+    assert finding.severity == WARNING
     assert (
-        finding.severity == severity
-        and finding.found.startswith(says)
-        and bool(finding.remedy) == (severity == WARNING)
+        finding.found.startswith("bfloat16, for which the processor has no instructions") and finding.remedy
     )
 
 

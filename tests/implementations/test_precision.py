@@ -5,6 +5,7 @@ import gc
 import numpy as np
 import pytest
 
+from rn50 import frameworks
 from rn50.errors import UserError
 from rn50.machine import hardware
 from rn50.run import implementation, precision
@@ -18,7 +19,7 @@ FRAMEWORKS = ("mxnet", "pytorch")
 def warmed_up(request, tiny_config, monkeypatch):
     """A function that returns a rank with seed 5 under a PRECISION."""
     installed(request.param)
-    if request.param == "mxnet" and not hardware.has_avx512():
+    if not hardware.cpu_has(frameworks.traits(request.param).bfloat16_flags):
         pytest.skip("MXNet computes in bfloat16 with AVX-512 alone")
     monkeypatch.setattr(
         precision, "cpu_names_bfloat16", lambda: True
@@ -77,7 +78,9 @@ def test_networks_of_both_precisions_are_timed_and_counted_as_progress(warmed_up
 
 def test_mxnet_refuses_bfloat16_without_avx512(tiny_config, monkeypatch):
     installed("mxnet")
-    monkeypatch.setattr(hardware, "has_avx512", lambda: False)
+    monkeypatch.setattr(precision, "cpu_has", lambda flags: not flags)
     config = with_changes(tiny_config, run={"framework": "mxnet", "precision": "bfloat16"})
-    with pytest.raises(UserError, match="^PRECISION=bfloat16: MXNet computes in it .*; set PRECISION=auto$"):
+    with pytest.raises(
+        UserError, match="^PRECISION=bfloat16: MXNet does not compute in it .*; set PRECISION=auto$"
+    ):
         implementation.load("mxnet")(config)

@@ -25,6 +25,7 @@ def config(tiny_config):
 def a_processor_with_bfloat16(monkeypatch):
     """The processor of every test names bfloat16, and trials are short."""
     monkeypatch.setattr(precision, "cpu_names_bfloat16", lambda: True)
+    monkeypatch.setattr(precision, "cpu_has", lambda flags: True)
     monkeypatch.setattr(precision, "VISIT_S", 0.02)
 
 

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from rn50 import files
+from rn50 import files, frameworks
 from rn50.errors import UserError
 from rn50.machine import hardware
 from rn50.speed import curve, measurable, networks, throughput, worker
@@ -154,7 +154,10 @@ def test_the_precision_that_auto_became_is_told(tiny_environment, tmp_path):
         assert f"| {each['model']} | {taken} (auto) |" in (tmp_path / "report.md").read_text()
 
 
-@pytest.mark.skipif(not hardware.has_avx512(), reason="MXNet computes in bfloat16 with AVX-512 alone")
+@pytest.mark.skipif(
+    not hardware.cpu_has(frameworks.traits("mxnet").bfloat16_flags),
+    reason="MXNet computes in bfloat16 with AVX-512 alone",
+)
 def test_a_precision_that_one_framework_lacks_is_a_cell(tiny_environment, tmp_path):
     installed("mxnet"), installed("paddle")
     done = bench_throughput(

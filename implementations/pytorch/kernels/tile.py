@@ -82,7 +82,6 @@ class Division(NamedTuple):
     """The division of a matrix into tiles and parts."""
 
     device: torch.device
-
     rows: int
     columns: int
     column_blocks: int

@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 
+from rn50 import frameworks
 from rn50.machine import hardware
 
 pytest.importorskip("implementations.mxnet")
@@ -70,7 +71,10 @@ def test_logits_agree(networks, size):
     assert np.linalg.norm(left - right) / np.linalg.norm(right) < 1e-4
 
 
-@pytest.mark.skipif(not hardware.has_avx512(), reason="MXNet computes in bfloat16 with AVX-512 alone")
+@pytest.mark.skipif(
+    not hardware.cpu_has(frameworks.traits("mxnet").bfloat16_flags),
+    reason="MXNet computes in bfloat16 with AVX-512 alone",
+)
 def test_bfloat16_is_the_same_network(networks):
     ours, _ = networks
     low = ResNet50(1000, 1.0, False, Layout("NCHW", "bfloat16", fused_relu=False))
