@@ -11,7 +11,10 @@ from tests.conftest import with_changes
 from tests.doctor.examined import config_of
 from tests.support.machines import simulated
 
-EPYC = "processor\t: 0\nflags\t\t: fpu sse2 avx512f avx512dq avx512bw avx512vl avx512_bf16 wbnoinvd\nbugs\t\t: sysret_ss_attrs\n"
+EPYC = (
+    "processor\t: 0\nflags\t\t: fpu sse2 avx512f avx512dq avx512bw avx512vl avx512_bf16 wbnoinvd\n"
+    "bugs\t\t: sysret_ss_attrs\n"
+)
 XEON = (
     "processor\t: 0\nflags\t\t: fpu sse2 avx512_bf16 amx_bf16 avx512_fp16 amx_tile amx_int8 "
     "arch_capabilities\n"
