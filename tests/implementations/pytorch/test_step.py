@@ -65,14 +65,15 @@ def test_compiled_losses_gradients_and_statistics_are_those_of_eager():
         # A block of the network is enough: a CPU needs seconds to compile each kernel of it.
         block = Bottleneck(1, 1, 8, 4, 2, 1.0)
         network = torch.nn.Sequential(block, torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten())
+        _, gradients = flatten_parameters(trainable(network), torch.zeros)
+        step = Eager(network, gradients, 0.1)
+        if compiled:  # by a step on a batch of the shape of those that follow; values are set after it
+            images = torch.ones(4, 8, 6, 6).to(memory_format=torch.channels_last)
+            step = of_full_batches("compile", step, images, torch.zeros(4, dtype=torch.int64))
         random = torch.Generator().manual_seed(0)
         for module in network.modules():
             if hasattr(module, "names"):
                 module.initialize(random)
-        _, gradients = flatten_parameters(trainable(network), torch.zeros)
-        step = Eager(network, gradients, 0.1)
-        if compiled:
-            step = of_full_batches("compile", step, torch.empty(0), torch.empty(0))
         random, found = torch.Generator().manual_seed(1), []
         for _ in range(3):  # the gradients of a step do not add to those of the last
             images = torch.randn(4, 8, 6, 6, generator=random).to(memory_format=torch.channels_last)
