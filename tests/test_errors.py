@@ -1,11 +1,14 @@
 """Errors tell their fields, also after they have come from another process."""
 
+import errno
+import os
 import pathlib
 import pickle
 import re
 
 import pytest
 
+from rn50.cli.group import report
 from rn50.errors import DivergedError, RankLostError, Status, UserError, UserErrors
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -55,3 +58,8 @@ def test_no_text_of_an_error_is_parsed():
     pattern = r"str\((error|failure)\)\.(split|rsplit|partition|startswith)\((?!\))"
     parsed = [path for path in code if re.search(pattern, path.read_text())]
     assert parsed == []
+
+
+def test_a_full_disk_without_a_name(capsys):
+    assert report(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))) == Status.USER_ERROR
+    assert "No space left on device; free some, or name another folder" in capsys.readouterr().err

@@ -3,6 +3,7 @@ verbs have."""
 
 import contextlib
 import difflib
+import errno
 import os
 import pathlib
 import re
@@ -137,6 +138,12 @@ def report(error: Exception) -> int:
     if isinstance(error, OSError) and isinstance(error.filename, (str, pathlib.Path)):
         say(
             f"rn50: {error.filename}: {error.strerror}; name another file or folder, or fix this one",
+            err=True,
+        )
+        return Status.USER_ERROR
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        say(
+            f"rn50: {error.strerror}; free some, or name another folder for temporary files (TMPDIR)",
             err=True,
         )
         return Status.USER_ERROR

@@ -79,13 +79,14 @@ def test_a_compiler_for_pytorch(device, step_mode, needed):
 
 
 def test_what_is_missing_to_compile_is_found(monkeypatch, tmp_path):
-    """This Python can compile, as the tests of Triton do; without a PATH it has no compiler, elsewhere no
-    headers."""
-    assert software_facts.read().missing_to_compile == ()
+    compiler, header = tmp_path / "g++", tmp_path / "Python.h"
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert software_facts.read().missing_to_compile == ("g++",)
     monkeypatch.setattr(software_facts.sysconfig, "get_path", lambda *name: str(tmp_path))
     assert software_facts.read().missing_to_compile == ("g++", "python3-dev")
+    header.touch()
+    assert software_facts.read().missing_to_compile == ("g++",)
+    compiler.touch(mode=0o755)
+    assert software_facts.read().missing_to_compile == ()
 
 
 def test_every_command_that_a_remedy_names_is_one_that_install_sh_knows():

@@ -33,15 +33,16 @@ def image(engine, tmp_path_factory):
     Docker builds all of it. Podman takes the base and the stage with the packages, which is long to build,
     from docker, where there is one, and builds the rest.
     """
-    stage, tag, program = "mxnet-cpu", "rn50-test:mxnet-cpu", engine
+    stage, tag, program = "mxnet-cpu", "rn50-test:mxnet-cpu", None
     if takes_from_docker(engine):
         packages, folder = f"{tag}-packages", tmp_path_factory.mktemp("engines")
-        engines.make_image(engines.wrapper(folder / "docker", "docker", "--target=packages"), stage, packages)
+        only_packages = engines.wrapper(folder / "docker", "docker", "--target=packages")
+        engines.make_image("docker", stage, packages, only_packages)
         for name in (engines.BASE_IMAGE, packages):
             engines.hand_over(name)
         context = f"--build-context=packages=container-image://localhost/{packages}"
         program = engines.wrapper(folder / "podman", "podman", context)
-    engines.make_image(program, stage, tag)
+    engines.make_image(engine, stage, tag, program)
     return tag
 
 
