@@ -1,9 +1,12 @@
-"""This process: its environment, its memory limit, and children that end with it."""
+"""This process: its environment and memory limit; how its children are started, and that they end with it."""
 
 import ctypes
+import multiprocessing.util
 import os
+import pathlib
 import resource
 import signal
+import sys
 from collections.abc import Callable, Mapping
 
 from rn50.errors import UserError
@@ -27,6 +30,29 @@ def set_default(name: str, value: str) -> None:
 def set_variables(values: Mapping[str, str]) -> None:
     """Give variables of a library these values, before it reads them."""
     os.environ.update(values)
+
+
+def python(kind: str, what: str, *arguments: str) -> list[str]:
+    """Return the command that runs a module (``-m``) or code (``-c``) in a new process of this Python.
+
+    The working folder is not on its path, as it is by default: a file ``json.py`` of a stranger's submission
+    would be run in place of Python's own.
+    """
+    if sys.version_info >= (3, 11):
+        return [sys.executable, "-P", kind, what, *arguments]
+    run = f"import runpy; runpy.run_module({what!r}, run_name='__main__', alter_sys=True)"
+    code = f"import sys; del sys.path[0]\n{what if kind == '-c' else run}"
+    return [sys.executable, "-c", code, *arguments]
+
+
+def keep_working_folder_off_paths() -> None:
+    """Have every Python that descends from this process start without the working folder on its path, also
+    those that libraries start, and find rn50 though a checkout may not be installed."""
+    os.environ["PYTHONSAFEPATH"] = "1"
+    paths = [*os.environ.get("PYTHONPATH", "").split(os.pathsep), str(pathlib.Path(__file__).parents[1])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, paths)))
+    if sys.version_info < (3, 11):  # which does not know PYTHONSAFEPATH
+        multiprocessing.util._args_from_interpreter_flags = lambda: ["-I"]  # type: ignore[attr-defined]
 
 
 def refuse_little_memory() -> None:

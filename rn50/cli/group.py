@@ -18,7 +18,7 @@ import rn50
 from rn50 import packages, terminal
 from rn50.benchmark import rules
 from rn50.errors import RankLostError, Status, UserError
-from rn50.process import refuse_little_memory
+from rn50.process import keep_working_folder_off_paths, refuse_little_memory
 from rn50.settings.config_file import systems
 from rn50.terminal import say
 
@@ -86,6 +86,7 @@ class _Group(click.Group):
 
     def make_context(self, *args: Any, **options: Any) -> click.Context:
         terminal.prepare()
+        keep_working_folder_off_paths()
         with _shown_safely():
             return super().make_context(*args, **options)
 

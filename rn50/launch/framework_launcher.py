@@ -18,7 +18,7 @@ import psutil
 
 from rn50.frameworks import traits
 from rn50.launch.local_launcher import later
-from rn50.process import ask_to_end_with_parent
+from rn50.process import ask_to_end_with_parent, python
 
 GRACE_S = 8
 """Time between the request to end and the kill; less than ``job`` grants, because the folder has to be
@@ -30,12 +30,10 @@ def main(framework: str, launcher: str, ranks: str, command: list[str]) -> int:
     # A signal is held back until there is a launcher to end.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     own = traits(framework).launchers[launcher]
-    rank = [sys.executable, "-m", "rn50.launch.launched_rank", str(os.getpid()), own.rank, *command]
+    rank = python("-m", "rn50.launch.launched_rank", str(os.getpid()), own.rank, *command)
     with tempfile.TemporaryDirectory(prefix="rn50-") as folder:
         arguments = [each.format(ranks=ranks, folder=folder) for each in own.arguments]
-        process = subprocess.Popen(
-            [sys.executable, "-m", *arguments, *rank], preexec_fn=ask_to_end_with_parent()
-        )
+        process = subprocess.Popen(python("-m", *arguments, *rank), preexec_fn=ask_to_end_with_parent())
         signal.signal(signal.SIGTERM, lambda *_: _end(process))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
         return process.wait()

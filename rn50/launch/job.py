@@ -77,7 +77,7 @@ def run_ranks(
 ) -> int:
     """Run ``rn50 <verb>`` as every rank of the configured system and return the exit status."""
     environ = rank_environment(config, environ)
-    start = launchers.start(config, environ, ("-m", "rn50", *verb))
+    start = launchers.start(config, environ, verb)
     starts_all = start.rank is None
     if starts_all and config.run.nodes > 1 and config.run.cache_cleared:
         _say("CACHE_CLEARED=0 for this run: the caches of the other machines were not dropped")

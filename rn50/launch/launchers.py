@@ -6,7 +6,6 @@ import os
 import pathlib
 import shutil
 import socket
-import sys
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -16,6 +15,7 @@ from rn50.errors import UserError
 from rn50.frameworks import traits
 from rn50.launch import hosts
 from rn50.machine import binding, hardware
+from rn50.process import python
 from rn50.run import local_ranks
 from rn50.settings.config import Config, variables
 from rn50.settings.config_file import is_passed_through
@@ -53,15 +53,13 @@ def in_step(environ: Mapping[str, str]) -> bool:
     return int(environ.get("SLURM_STEP_NUM_TASKS", 1)) > 1
 
 
-def start(
-    config: Config, environ: Mapping[str, str], arguments: Sequence[str] = ("-m", "rn50", "train")
-) -> Start:
-    """Return the command that starts Python with ``arguments`` as every rank of the run.
+def start(config: Config, environ: Mapping[str, str], verb: Sequence[str] = ("train",)) -> Start:
+    """Return the command that starts ``rn50 VERB`` as every rank of the run.
 
     Raises UserError, with the remedy, if this machine cannot do so.
     """
     by = {"python": _python, "horovodrun": _horovodrun, "mpirun": _mpirun, "srun": _srun}
-    return by.get(choose(config, environ), _frameworks_own)(config, environ, [sys.executable, *arguments])
+    return by.get(choose(config, environ), _frameworks_own)(config, environ, python("-m", "rn50", *verb))
 
 
 def sharing(config: Config, environ: Mapping[str, str]) -> tuple[int, int]:
@@ -138,10 +136,7 @@ def _python(config: Config, environ: Mapping[str, str], rank_argv: list[str]) ->
             "set LAUNCHER=auto",
         )
     return Start(
-        "python",
-        [sys.executable, "-m", "rn50.launch.local_launcher", str(config.ranks), *rank_argv],
-        {},
-        None,
+        "python", python("-m", "rn50.launch.local_launcher", str(config.ranks), *rank_argv), {}, None
     )
 
 
@@ -175,8 +170,8 @@ def _frameworks_own(config: Config, environ: Mapping[str, str], rank_argv: list[
         raise UserError(
             f"LAUNCHER={launcher}", f"no module {package}", traits(framework).install(config.run.device)
         )
-    start_all = ["-m", "rn50.launch.framework_launcher", framework, launcher, str(config.ranks)]
-    return Start(launcher, [sys.executable, *start_all, *rank_argv], {}, None)
+    start_all = ("rn50.launch.framework_launcher", framework, launcher, str(config.ranks))
+    return Start(launcher, python("-m", *start_all, *rank_argv), {}, None)
 
 
 def _horovodrun(config: Config, environ: Mapping[str, str], rank_argv: list[str]) -> Start:
@@ -188,7 +183,7 @@ def _horovodrun(config: Config, environ: Mapping[str, str], rank_argv: list[str]
         "run_commandline as run; run()"
     )
     slots = _slots(config, environ)
-    argv = [sys.executable, "-c", horovodrun, "--gloo", "-np", str(config.ranks), "-H", slots, *rank_argv]
+    argv = python("-c", horovodrun, "--gloo", "-np", str(config.ranks), "-H", slots, *rank_argv)
     return Start("horovodrun", argv, {}, None)
 
 

@@ -3,10 +3,10 @@
 import io
 from collections.abc import Sequence
 
-import matplotlib
 from matplotlib.figure import Figure
 
 from rn50 import files
+from rn50.results.report.plots import reset
 from rn50.speed.cell import REAL, Result
 
 LOGARITHMIC = 10
@@ -34,32 +34,32 @@ def draw(results: Sequence[Result]) -> str:
     curves = lines(results)
     names = list(dict.fromkeys(name for name, _ in curves))
     rates = [rate for curve in curves.values() for _, rate in curve]
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "rn50", "text.parse_math": False}):
-        figure = Figure(figsize=(8, 5), constrained_layout=True)
-        axes = figure.add_subplot()
-        for (name, kind), curve in curves.items():
-            style = "--" if kind == REAL else "-"
-            axes.plot(
-                *zip(*curve, strict=False),
-                style,
-                marker="o",
-                markersize=4,
-                color=f"C{names.index(name)}",
-                label=f"{name}, {kind} data",
-            )
-        axes.set_xscale("log", base=2)
-        sizes = sorted({each.cell.batch_size for each in results})
-        axes.set_xticks(sizes, [str(each) for each in sizes])
-        axes.minorticks_off()
-        if rates and max(rates) > LOGARITHMIC * min(rates):
-            axes.set_yscale("log")
-        else:
-            axes.set_ylim(bottom=0)
-        axes.yaxis.set_major_formatter("{x:,g}")
-        axes.set(xlabel="images of a rank and step", ylabel="images/s of all ranks together")
-        axes.grid(True, linewidth=0.4)
-        if curves:
-            figure.legend(loc="outside lower center", fontsize="small", ncols=2)
-        stream = io.StringIO()
-        figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": files.MARK})
+    reset()
+    figure = Figure(figsize=(8, 5), constrained_layout=True)
+    axes = figure.add_subplot()
+    for (name, kind), curve in curves.items():
+        style = "--" if kind == REAL else "-"
+        axes.plot(
+            *zip(*curve, strict=False),
+            style,
+            marker="o",
+            markersize=4,
+            color=f"C{names.index(name)}",
+            label=f"{name}, {kind} data",
+        )
+    axes.set_xscale("log", base=2)
+    sizes = sorted({each.cell.batch_size for each in results})
+    axes.set_xticks(sizes, [str(each) for each in sizes])
+    axes.minorticks_off()
+    if rates and max(rates) > LOGARITHMIC * min(rates):
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_formatter("{x:,g}")
+    axes.set(xlabel="images of a rank and step", ylabel="images/s of all ranks together")
+    axes.grid(True, linewidth=0.4)
+    if curves:
+        figure.legend(loc="outside lower center", fontsize="small", ncols=2)
+    stream = io.StringIO()
+    figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": files.MARK})
     return stream.getvalue()

@@ -6,11 +6,11 @@ import pathlib
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from rn50 import files
+from rn50.process import python
 
 OUT_OF_MEMORY = "out of memory"
 _MARK = "rn50 measured "
@@ -39,7 +39,7 @@ def run(verb: list[str], environ: Mapping[str, str], log: pathlib.Path) -> Outco
     """
     remedy = "give another --output"
     files.refuse_to_replace(log, remedy=remedy)
-    command = [sys.executable, "-m", "rn50", *verb, "--start-ranks"]
+    command = python("-m", "rn50", *verb, "--start-ranks")
     done = subprocess.run(command, env=dict(environ), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     text = done.stdout.decode("utf-8", errors="replace")
     files.write(log, f"# {files.MARK}: rn50 {' '.join(verb)}\n{text}", remedy=remedy)

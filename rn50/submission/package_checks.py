@@ -12,7 +12,6 @@ import pathlib
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -20,6 +19,7 @@ from typing import Any
 
 from rn50.benchmark import rules
 from rn50.errors import UserError
+from rn50.process import environment, python
 from rn50.results import system_description
 from rn50.results.parse import ResultLog, copy_records
 from rn50.results.tree import Place
@@ -133,13 +133,14 @@ def _merged(findings: Sequence[Finding]) -> list[Finding]:
     ]
 
 
-def _run(folder: pathlib.Path, *arguments: str) -> tuple[list[str], str | None]:
+def _run(folder: pathlib.Path, kind: str, what: str, *arguments: str) -> tuple[list[str], str | None]:
     """Run a checker. Return its standard error without divider lines, and the reason if it crashed or timed
     out, else None."""
     try:
         process = subprocess.run(
-            [sys.executable, "-X", "utf8", *arguments],
+            python(kind, what, *arguments),
             cwd=str(folder),
+            env={**environment(), "PYTHONUTF8": "1"},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             encoding="utf-8",

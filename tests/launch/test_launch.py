@@ -8,6 +8,7 @@ import pytest
 from rn50.errors import UserError
 from rn50.frameworks import traits
 from rn50.launch import hosts, job, launchers
+from rn50.process import python
 from tests.conftest import with_changes
 
 
@@ -52,6 +53,7 @@ def installed(monkeypatch):
     return said
 
 
+TRAIN = python("-m", "rn50", "train")
 STEP = {
     "SLURM_JOB_ID": "12345",
     "SLURM_STEP_ID": "6",
@@ -93,9 +95,9 @@ def test_pytorch_needs_no_horovod(tiny_config, installed, monkeypatch):
     installed(horovod=False, mpirun=False)
     monkeypatch.setattr(launchers, "_address", {"node08": "127.0.0.8", "node09": "127.0.0.9"}.get)
     config = with_changes(tiny_config, run={"framework": "pytorch", "ranks_per_node": 2, "device": "gpu"})
-    assert launchers.start(config, {}).argv[1:4] == ["-m", "rn50.launch.local_launcher", "2"]
+    assert launchers.start(config, {}).argv == python("-m", "rn50.launch.local_launcher", "2", *TRAIN)
     task = launchers.start(with_changes(config, run={"nodes": 2}), STEP)
-    assert (task.rank, task.argv[1:]) == (3, ["-m", "rn50", "train"])
+    assert (task.rank, task.argv) == (3, TRAIN)
     port = task.environ.pop("MASTER_PORT")
     assert 10000 <= int(port) < 30000 and task.environ == {
         "RANK": "3",
@@ -118,11 +120,9 @@ def test_a_frameworks_own_launcher(tiny_config, installed, framework, launcher, 
         tiny_config, run={"framework": framework, "launcher": launcher, "ranks_per_node": 2}
     )
     start = launchers.start(config, {})
-    assert start.argv[1:6] == ["-m", "rn50.launch.framework_launcher", framework, launcher, "2"]
-    assert start.argv[6:] == [start.argv[0], "-m", "rn50", "train"] and (start.launcher, start.rank) == (
-        launcher,
-        None,
-    )
+    starter = "rn50.launch.framework_launcher"
+    assert start.argv == python("-m", starter, framework, launcher, "2", *TRAIN)
+    assert (start.launcher, start.rank) == (launcher, None)
     own = traits(framework).launchers[launcher]
     assert own.arguments[0] == module and {"{ranks}", "{folder}"} <= set(own.arguments)
     assert launchers.choose(with_changes(config, run={"launcher": "auto"}), {}) == "python"
@@ -216,7 +216,7 @@ def test_horovodrun_over_two_machines(tiny_config, installed):
     )
     argv = launchers.start(config, {}).argv
     assert argv[argv.index("-np") + 1] == "6" and argv[argv.index("-H") + 1] == "a:3,b:3"
-    assert argv[-3:] == ["-m", "rn50", "train"]
+    assert argv[-len(TRAIN) :] == TRAIN
 
 
 def test_mpirun_takes_the_configuration_along_and_nothing_that_is_this_machines_own(
@@ -242,7 +242,7 @@ def test_a_task_of_slurm_is_one_rank(tiny_config, installed, monkeypatch):
     monkeypatch.setattr(launchers, "_address", {"node08": "127.0.0.8", "node09": "127.0.0.9"}.get)
     config = with_changes(tiny_config, run={"nodes": 2, "ranks_per_node": 2})
     start = launchers.start(config, STEP)
-    assert (start.rank, start.argv[1:]) == (3, ["-m", "rn50", "train"])
+    assert (start.rank, start.argv) == (3, TRAIN)
     assert start.environ["HOROVOD_RANK"] == "3" and start.environ["HOROVOD_SIZE"] == "4"
     assert start.environ["HOROVOD_LOCAL_RANK"] == "1" and start.environ["HOROVOD_CROSS_RANK"] == "1"
     assert (

@@ -144,6 +144,9 @@ def draw_curve(plans: Sequence[Plan], results: Sequence[PublishedResult], file: 
     x = [plan.accelerators for plan in plans]
     from matplotlib.figure import Figure  # no text needs it
 
+    from rn50.results.report.plots import reset
+
+    reset()
     figure = Figure(figsize=(7, 5.5), constrained_layout=True)
     above, below = figure.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": (2, 1)})
     low, high = [plan.prediction.low for plan in plans], [plan.prediction.high for plan in plans]

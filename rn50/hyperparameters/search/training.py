@@ -4,20 +4,19 @@ read."""
 import os
 import pathlib
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
 from rn50.errors import Status, UserError
-from rn50.process import ask_to_end_with_parent
+from rn50.process import ask_to_end_with_parent, python
 from rn50.results.parse import Evaluation, read_log
 from rn50.settings.config_file import CONFIGS
 
 BY_FORCE_S = 30
 """Seconds after which a run that was asked to stop is killed; its own launcher gives the ranks a third of
 them."""
-COMMAND = (sys.executable, "-m", "rn50", "launch")
+COMMAND = python("-m", "rn50", "launch")
 
 
 class Training:

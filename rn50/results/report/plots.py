@@ -28,10 +28,8 @@ _TEXT, _GRID, _TARGET = "#ab0100", "#ab0200", "#ab0300"
 _COLOURS = {_TEXT: "var(--text)", _GRID: "var(--grid)", _TARGET: "var(--target)"}
 _COLOURS.update({f"#ab00{i:02x}": f"var(--series-{i})" for i in range(SERIES)})
 _COLOURS.update({f"#ab04{i:02x}": f"var(--part-{i})" for i in range(SERIES)})
+_EVERY = {"text.parse_math": False, "svg.fonttype": "none", "svg.hashsalt": "rn50"}
 _STYLE = {
-    "text.parse_math": False,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "rn50",
     "font.size": 9,
     "figure.constrained_layout.use": True,
     "text.color": _TEXT,
@@ -51,6 +49,15 @@ _STYLE = {
     "lines.linewidth": 1.4,
     "lines.markersize": 4,
 }
+
+
+def reset(style: Mapping[str, Any] = {}) -> None:
+    """Set what matplotlib has read of ``matplotlibrc``, in the working folder or the user's, to its defaults.
+
+    A stranger's file could have it run LaTeX. ``style`` comes after them.
+    """
+    matplotlib.rcdefaults()
+    matplotlib.rcParams.update({**_EVERY, **style})
 
 
 @dataclass(frozen=True)
@@ -241,16 +248,14 @@ def _thinned(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, flo
 
 
 def _svg(draw: Callable[[Axes], None], label: str, height: float = 2.9) -> str:
-    with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(4.5, height))
-        draw(figure.add_subplot())
-        stream = io.StringIO()
-        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # this font may lack characters of a name that the reader's font has
-            figure.savefig(stream, format="svg", transparent=True, metadata=nothing)
+    reset(_STYLE)
+    figure = Figure(figsize=(4.5, height))
+    draw(figure.add_subplot())
+    stream = io.StringIO()
+    nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # this font may lack characters of a name that the reader's font has
+        figure.savefig(stream, format="svg", transparent=True, metadata=nothing)
     text = stream.getvalue()
     text = text[text.index("<svg") :]  # no XML prolog or DOCTYPE inside a page
     text = re.sub(r'<g id="[^"]*">', "<g>", text)  # unused ids, which would repeat from figure to figure

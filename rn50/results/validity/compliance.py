@@ -11,7 +11,6 @@ import os
 import pathlib
 import re
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from rich.table import Table
 
 from rn50 import files
 from rn50.packages import needed_for
+from rn50.process import environment, python
 from rn50.results import tree
 from rn50.results.parse import copy_records, read_log
 from rn50.results.result_files import find_result_files
@@ -84,7 +84,8 @@ def _run_checker(copy: pathlib.Path, ruleset: str) -> tuple[bool, tuple[str, ...
     # locale.
     options = ["--usage", "training", "--ruleset", ruleset, "--log_output", os.devnull, "--", str(copy)]
     process = subprocess.run(
-        [sys.executable, "-X", "utf8", "-m", "mlperf_logging.compliance_checker", *options],
+        python("-m", "mlperf_logging.compliance_checker", *options),
+        env={**environment(), "PYTHONUTF8": "1"},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         encoding="utf-8",
