@@ -81,7 +81,7 @@ def pytorch_index(tmp_path_factory):
         server.shutdown()
 
 
-@pytest.fixture(scope="session", params=["paddle", "pytorch"])
+@pytest.fixture(scope="session")
 def other(request, engine):
     """A framework other than MXNet, and its image for CPUs. Podman takes it whole from docker, where there is
     one."""

@@ -157,6 +157,8 @@ def test_anybodys_configuration_file(contained, checkout):
     assert (checkout / "results" / "somebodys" / "result_0.txt").exists()
 
 
+# Each framework on one engine: what differs between engines the other tests show, and an image takes minutes.
+@pytest.mark.parametrize("engine, other", [("docker", "pytorch"), ("podman", "paddle")], indirect=True)
 def test_the_demo_with_another_framework(contained, checkout, other):
     """The image of the configuration's FRAMEWORK, by its name of `make image`, on data that are made
     first."""
