@@ -29,9 +29,10 @@ def examine(
     machine: Machine, software: Software, config: Config | None, environ: Mapping[str, str]
 ) -> list[Finding]:
     """Return all findings, for the run that ``config`` describes or for no particular one."""
+    framework = config.run.framework if config else packages.framework(machine, software)
     return [
-        *packages.findings(software, config),
-        *gpus.findings(machine, software, config, environ),
+        *packages.findings(software, config, framework),
+        *gpus.findings(machine, software, config, framework, environ),
         *processor.findings(machine, config),
         *host.findings(machine, software, config, environ),
         *(

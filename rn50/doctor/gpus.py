@@ -13,13 +13,14 @@ from rn50.settings.config import Config
 
 
 def findings(
-    machine: Machine, software: Software, config: Config | None, environ: Mapping[str, str]
+    machine: Machine, software: Software, config: Config | None, framework: str, environ: Mapping[str, str]
 ) -> Iterator[Finding]:
-    """Yield the findings on GPUs. An obstacle is a failure if the configuration uses GPUs, else a warning."""
+    """Yield the findings on GPUs, as ``framework`` uses them.
+
+    An obstacle is a failure if the configuration uses GPUs, else a warning.
+    """
     wanted = config is not None and config.run.device == "gpu"
-    own = frameworks.unimported(
-        config.run.framework if config is not None else frameworks.default(), "doctor"
-    )
+    own = frameworks.unimported(framework, "doctor")
     ranks = config.run.ranks_per_node if config is not None and wanted else 1
     grave = FAILURE if wanted else WARNING
     if not machine.gpus:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from rn50 import frameworks
 from rn50.doctor.finding import FAILURE, OK, Finding
+from rn50.machine.hardware import Machine
 from rn50.machine.software import Software
 from rn50.packages import install as install_package
 from rn50.settings.config import Config
@@ -15,10 +16,21 @@ PYTHON = "3.11"
 """A Python that every set of ``requirements/`` is for."""
 
 
-def findings(software: Software, config: Config | None) -> Iterator[Finding]:
-    """Yield findings on software: that of the configured framework, or of the default one where nothing is
-    configured."""
-    framework = config.run.framework if config is not None else frameworks.default()
+def framework(machine: Machine, software: Software) -> str:
+    """Return the framework to examine where nothing is configured: an installed one before others, then one
+    that is preferred on these GPUs, then the default."""
+    capabilities = [each.capability for each in machine.gpus if each.capability]
+
+    def order(name: str) -> tuple[bool, bool, bool]:
+        traits = frameworks.traits(name)
+        preferred = traits.preferred and capabilities and min(capabilities) >= traits.preferred[0]
+        return not _is_installed(software, traits), not preferred, not traits.is_default
+
+    return min(frameworks.names(), key=order)
+
+
+def findings(software: Software, config: Config | None, framework: str) -> Iterator[Finding]:
+    """Yield findings on the software of ``framework``, which is that of ``config`` where there is one."""
     device = config.run.device if config is not None else "cpu"
     yield _python(software, frameworks.traits(framework), device)
     own = frameworks.unimported(framework, "doctor")

@@ -13,12 +13,30 @@ from rn50.files import ROOT
 from rn50.machine import software as software_facts
 from tests.conftest import with_changes
 from tests.doctor.examined import GPU_BUILD, config_of
+from tests.support import machines
 
 MXNET = frameworks.unimported("mxnet", "doctor")
 
 
 def software_findings(software, config=None):
-    return {each.subject: each for each in software_advice.findings(software, config)}
+    framework = config.run.framework if config else "mxnet"
+    return {each.subject: each for each in software_advice.findings(software, config, framework)}
+
+
+@pytest.mark.parametrize(
+    "machine, packages, examined",
+    [
+        ("H100", ("torch",), "pytorch"),
+        ("H100", ("mxnet-cu112", "torch"), "pytorch"),
+        ("H100", ("mxnet-cu112",), "mxnet"),
+        ("H100", (), "pytorch"),
+        ("no-GPU", (), "mxnet"),
+        ("no-GPU", ("paddlepaddle",), "paddle"),
+    ],
+)
+def test_the_framework_to_examine_where_nothing_is_configured(machine, packages, examined):
+    software = dataclasses.replace(GPU_BUILD, packages=dict.fromkeys(packages, "1"))
+    assert software_advice.framework(machines.simulated(machine), software) == examined
 
 
 @pytest.mark.parametrize(
