@@ -86,7 +86,7 @@ def evaluate_weights(
         return
     environ = {**environ, **evaluation.environment_for(weights, config), "PRECISION": precision or "float32"}
     config = configuration.from_environment(environ)
-    preflight.preflight(pathlib.Path(config.data.folder), config.is_imagenet, layout.VALIDATION_FILES)
+    preflight.of(config, layout.VALIDATION_FILES)
     ranks.run_as_ranks(config, environ, evaluation.arguments(weights, report, as_json))
 
 

@@ -254,12 +254,15 @@ def search(
 
     Exit status: 0 also where nothing better was found; "stands" of --json tells.
     """
+    from rn50.data import preflight
     from rn50.hyperparameters.search import report, shares, subject
     from rn50.hyperparameters.search.progress import Progress
     from rn50.hyperparameters.search.search import Search, StoppedError
     from rn50.hyperparameters.search.trial_scheduler import Options, TrialScheduler
 
-    other = subject.data_folder(confirm_data) if confirm_data else None
+    if confirm_data:
+        preflight.preflight(confirm_data)
+    other = confirm_data.resolve() if confirm_data else None
     on = subject.read(name, process.environment())
     with Progress(minutes) as progress:
         dealt = shares.of(workers, on.config.run.device)

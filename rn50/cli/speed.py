@@ -92,7 +92,7 @@ def bench_input(name: str | None, seconds: float, rounds: int, as_rank: bool, as
     from rn50.speed import input_pipeline
 
     config, environ = configured(name)
-    preflight.preflight(pathlib.Path(config.data.folder), config.is_imagenet)
+    preflight.of(config)
     if not as_rank:
         run_as_ranks(config, environ, input_pipeline.as_rank(seconds, rounds, as_json))
     input_pipeline.bench(config, _become_rank(config), seconds, rounds, as_json)
@@ -209,7 +209,7 @@ def bench_throughput(
     )
     throughput.check(every, kinds, environ, run.device)
     if any(cell.REAL in each.kinds(kinds) for each in every):
-        preflight.preflight(pathlib.Path(config.data.folder), config.is_imagenet)
+        preflight.of(config)
     measured = throughput.Bench(
         config, every, kinds, folder, " ".join(map(shlex.quote, ["rn50", *sys.argv[1:]]))
     )
@@ -297,7 +297,7 @@ def profile_training(
     from rn50.speed import profile
 
     config, environ = configured(name)
-    preflight.preflight(pathlib.Path(config.data.folder), config.is_imagenet)
+    preflight.of(config)
     if start_ranks:
         run_as_ranks(config, environ, [*profile.verb(str(job), seconds, rounds, steps, folder), "--as-rank"])
     if as_rank:
@@ -354,7 +354,7 @@ def tune_input(
             tuned_config.refuse_output(output, force)
         environ = tuned_config.environment_of(base, process.environment())
         resolved = tuned_config.configuration_of(environ, base)
-        preflight.preflight(pathlib.Path(resolved.data.folder), resolved.is_imagenet)
+        preflight.of(resolved)
         run_as_ranks(resolved, environ, tuned_config.as_rank(base, output, force, seconds, as_json))
     resolved = configuration.from_environment()
     tuned_config.tune(resolved, _become_rank(resolved), base, output, force, seconds, as_json)

@@ -12,22 +12,33 @@ from rn50.data.jpeg import decoding_fault, has_end, read_header
 from rn50.data.layout import FILES
 from rn50.data.recordio import Header, IndexedRecordReader
 from rn50.errors import UserError
+from rn50.settings.config import Config
 
+DEMO, IMAGENET = "rn50 demo-data", "rn50 pack /path/to/ILSVRC2012"
+"""Commands that make a data set, but for its folder."""
 REPLACE = "replace the image and pack the file again; rn50 verify --full finds every such image"
 
 
-def preflight(folder: Path, imagenet: bool = False, needed: Sequence[str] = FILES) -> None:
-    """Check that the ``needed`` files of the data set, of ImageNet or another one, are there and not empty.
+_PIXELS_OF_SCALE = 56
+"""Sides of the largest crops for which a generated image of scale 1, 72 to 110 pixels wide, suffices."""
+
+
+def of(config: Config, needed: Sequence[str] = FILES) -> None:
+    """Check as ``preflight`` does; the remedy makes the data that the configuration is for."""
+    scale = -(-config.data.image_size // _PIXELS_OF_SCALE)
+    demo = f"rn50 demo-data --scale {scale}" if scale > 1 else DEMO
+    preflight(Path(config.data.folder), IMAGENET if config.is_imagenet else demo, needed)
+
+
+def preflight(folder: Path, make: str = DEMO, needed: Sequence[str] = FILES) -> None:
+    """Check that the ``needed`` files of the data set, which the command ``make`` makes, are there and not
+    empty.
 
     Asks the file system for their sizes only, because no file of the data set may be opened before the clock
     starts. Raises ``UserError``.
     """
-    make = (
-        f"pack it from its images: rn50 pack /path/to/ILSVRC2012 {folder}"
-        if imagenet
-        else f"make the demo data set: rn50 demo-data {folder}"
-    )
-    remedy = f"set DATADIR to a folder with {', '.join(needed)}, or {make}"
+    does = "make the demo data set" if make.startswith(DEMO) else "pack it from its images"
+    remedy = f"set DATADIR to a folder with {', '.join(needed)}, or {does}: {make} {folder}"
     for path in (folder, *(folder / name for name in needed)):
         try:
             found = path.stat()

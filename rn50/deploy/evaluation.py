@@ -63,7 +63,7 @@ class _OneRank(NamedTuple):
 
 def check(config: Config) -> None:
     """Raise UserError if the data set of a configuration, or the library that reads it, is not there."""
-    preflight.preflight(pathlib.Path(config.data.folder), config.is_imagenet)
+    preflight.of(config)
     if not frameworks.is_importable("nvidia.dali"):
         raise UserError(
             "evaluation",

@@ -242,7 +242,7 @@ def _network(machine: Machine, config: Config | None) -> Finding:
 def _data(machine: Machine, config: Config) -> Finding:
     folder = os.path.realpath(config.data.folder)
     try:
-        preflight.preflight(pathlib.Path(config.data.folder), config.is_imagenet)
+        preflight.of(config)
     except UserError as error:
         return Finding(FAILURE, "DATADIR", f"{error.subject}: {error.problem}", error.remedy)
     mount = machine.mount_of(folder)

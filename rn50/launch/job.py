@@ -59,7 +59,7 @@ def launch(config: Config, environ: Mapping[str, str]) -> int:
     Raises UserError before anything starts if data are missing, or a variable or the result file cannot be
     used. It checks only that the data exist, because no file of them may be opened before the clock runs.
     """
-    preflight.preflight(pathlib.Path(config.data.folder), config.is_imagenet)
+    preflight.of(config)
     result_file: pathlib.Path | None = (
         pathlib.Path(config.run.result_file) if config.run.result_file else None
     )

@@ -1,6 +1,7 @@
 """The check of a data folder before a run, on real files that are each broken in one way."""
 
 import os
+import re
 import struct
 import sys
 
@@ -11,9 +12,10 @@ import pytest
 from rn50.data.demo.dataset import encode
 from rn50.data.jpeg import image_fault
 from rn50.data.layout import FILES
-from rn50.data.preflight import check_record_set, find_bad_record, preflight
+from rn50.data.preflight import check_record_set, find_bad_record, of, preflight
 from rn50.data.recordio import IndexedRecordWriter, encode_record, read_index
 from rn50.errors import UserError
+from rn50.settings import config, config_file
 
 SAMPLES = 12
 
@@ -94,6 +96,22 @@ def test_preflight_names_what_is_no_file(tmp_path, make, kind):
 def test_preflight_names_the_missing_folder(tmp_path):
     with pytest.raises(UserError, match="nowhere: No such file or directory; set DATADIR"):
         preflight(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    "name, says",
+    [
+        ("DEMO_GPU_PYTORCH", "make the demo data set: rn50 demo-data --scale 4 "),
+        ("DEMO_CPU", "make the demo data set: rn50 demo-data /"),
+        ("H200", "pack it from its images: rn50 pack /path/to/ILSVRC2012 /"),
+    ],
+)
+def test_preflight_names_the_command_that_makes_these_data(name, says, tmp_path):
+    environ = config_file.sourced_environment(
+        config_file.file_of(name), {**os.environ, "DATADIR": str(tmp_path / "absent")}
+    )
+    with pytest.raises(UserError, match=re.escape(says) + ".*absent$"):
+        of(config.from_environment(environ))
 
 
 def test_a_whole_set_passes(record_set):

@@ -115,13 +115,8 @@ def read(name: str | None, environ: Mapping[str, str]) -> Subject:
         if each != "DATADIR" and each not in EVALUATION:
             sourced.pop(each, None)
     config = from_environment(sourced)
-    return Subject(base, sourced, config, data_folder(pathlib.Path(config.data.folder), config.is_imagenet))
-
-
-def data_folder(folder: pathlib.Path, imagenet: bool = False) -> pathlib.Path:
-    """Return the absolute path of a data set. Raises UserError if it is not there."""
-    preflight.preflight(folder, imagenet)
-    return folder.resolve()
+    preflight.of(config)
+    return Subject(base, sourced, config, pathlib.Path(config.data.folder).resolve())
 
 
 def sizes(folder: pathlib.Path) -> dict[str, int]:
