@@ -1,6 +1,8 @@
 """Errors that a user can fix, and the exit statuses of every command."""
 
+import difflib
 import enum
+from collections.abc import Iterable
 
 
 class Status(enum.IntEnum):
@@ -17,6 +19,16 @@ class Status(enum.IntEnum):
     """A run came to its end without reaching its target."""
     DIVERGED = 4
     """The training loss of a run became infinite or no number."""
+
+
+def did_you_mean(name: str, names: Iterable[str], nearness: float = 0.6) -> str:
+    """Return the question for the nearest of ``names``, whatever their case; empty if none is near.
+
+    ``nearness`` is the least ratio of ``difflib``: 1 for equal names.
+    """
+    by_lower = {each.lower(): each for each in names}
+    near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=nearness)
+    return f"did you mean {by_lower[near[0]]}?" if near else ""
 
 
 class UserError(Exception):

@@ -2,7 +2,6 @@
 verbs have."""
 
 import contextlib
-import difflib
 import errno
 import os
 import pathlib
@@ -17,7 +16,7 @@ from click.shell_completion import CompletionItem
 import rn50
 from rn50 import packages, terminal
 from rn50.benchmark import rules
-from rn50.errors import RankLostError, Status, UserError
+from rn50.errors import RankLostError, Status, UserError, did_you_mean
 from rn50.process import keep_working_folder_off_paths, refuse_little_memory
 from rn50.settings.config_file import systems
 from rn50.terminal import say
@@ -54,7 +53,21 @@ def cleaned_up() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-class _Group(click.Group):
+class Verbs(click.Group):
+    """Verbs of which a wrong name is answered by the nearest one, or by all."""
+
+    def resolve_command(self, context: click.Context, args: list[str]) -> Any:
+        try:
+            return super().resolve_command(context, args)
+        except click.UsageError as error:
+            names = self.list_commands(context)
+            few = f"there are: {', '.join(names)}" if len(names) < 9 else ""
+            said = did_you_mean(args[0], names) or few
+            error.message += f" {said[:1].upper()}{said[1:]}"
+            raise
+
+
+class _Group(Verbs):
     """End with a line and status 2 for what the user can fix, with a line and status 1 for a fault, silently
     where the reader of the output has gone."""
 
@@ -75,14 +88,6 @@ class _Group(click.Group):
                 formatter.write_dl(
                     [((verb.name or "").ljust(widest), verb.get_short_help_str()) for verb in verbs]
                 )
-
-    def resolve_command(self, context: click.Context, args: list[str]) -> Any:
-        try:
-            return super().resolve_command(context, args)
-        except click.UsageError as error:
-            near = difflib.get_close_matches(args[0], self.list_commands(context), n=1)
-            error.message += f" Did you mean {near[0]}?" if near else ""
-            raise
 
     def make_context(self, *args: Any, **options: Any) -> click.Context:
         terminal.prepare()

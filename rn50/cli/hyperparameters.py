@@ -174,8 +174,9 @@ def borrow(
     if not source:
         raise UserError(f"borrow from what? give {origin.FORMS}; --suggest --gbs N ranks what there is")
     names = tuple(filter(None, (only or "").replace(" ", "").split(",")))
+    taken = origin.find(source)
     system = config_file.find(name, process.environment())
-    borrowed = borrowed_from(origin.find(source), system, global_batch_size, names, partial)
+    borrowed = borrowed_from(taken, system, global_batch_size, names, partial)
     if output:
         rewrite.write(borrowed.text, output, force)
     display.show(borrowed, output, as_json)

@@ -179,7 +179,7 @@ def train(context: click.Context) -> None:
     sys.exit(Status.SUCCESS if outcome.reached_target else Status.TARGET_MISSED)
 
 
-@click.group("config", short_help="Show a configuration, or write a new one")
+@click.group("config", cls=group.Verbs, short_help="Show a configuration, or write a new one")
 def config_group() -> None:
     """Look at configurations."""
 

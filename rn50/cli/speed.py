@@ -16,7 +16,7 @@ from rn50.settings import config as configuration
 from rn50.terminal import Terminal, print_json, say
 
 
-@click.group(short_help="Measure input, storage, network, training")
+@click.group(cls=group.Verbs, short_help="Measure input, storage, network, training")
 def bench() -> None:
     """Measure this system."""
 
@@ -311,7 +311,7 @@ def profile_training(
         profile.show(now, before, folder, Terminal())
 
 
-@click.group(short_help="Search faster settings of the input")
+@click.group(cls=group.Verbs, short_help="Search faster settings of the input")
 def tune() -> None:
     """Search settings that decide speed alone."""
 

@@ -155,6 +155,16 @@ def overridden(variables: Mapping[str, str], environ: Mapping[str, str]) -> list
     ]
 
 
+def misspelt(file: str) -> list[Finding]:
+    """Return a warning for each name that somebody's own file sets and that is nearly a variable."""
+    aliases = {alias for _, _, variable in configuration.variables() for alias in variable.aliases}
+    known = configuration.known_names() | aliases
+    return [
+        Finding(WARNING, name, f"no variable, so {file} sets it without effect", question)
+        for name, question in config_file.misspelt(file, known).items()
+    ]
+
+
 def _absolute(variables: Mapping[str, str]) -> dict[str, str]:
     return {name: os.path.abspath(variables[name]) for name in config_file.PATHS if variables.get(name)}
 
@@ -172,7 +182,8 @@ def show(variables: Mapping[str, str] | None, as_json: bool, brief: bool) -> boo
     facts, software = hardware.read(), software_facts.read()
     findings = examine(facts, software, config, variables or environ)
     findings += submission.findings(config, software_facts.commit())
-    findings += overridden(variables, environ) if variables else []
+    if variables:
+        findings += [*overridden(variables, environ), *misspelt(variables["CONFIG_FILE"])]
     fits = fitting(facts, software, environ) if config is None else {}
     if as_json:
         print_json(to_json([*findings, *fits.values()]))

@@ -1,4 +1,4 @@
-"""Report before a run what would keep its results out of a submission."""
+"""Report before a run what would keep its results from being one, or out of a submission."""
 
 from collections.abc import Iterator
 
@@ -8,8 +8,15 @@ from rn50.settings.variables import UNNAMED_ORGANISATION
 
 
 def findings(config: Config | None, commit: str | None) -> Iterator[Finding]:
-    """Yield the findings on a run on ImageNet. ``commit`` is that of the code, with "-dirty" appended if
+    """Yield the findings. ``commit`` is that of the code, with "-dirty" appended if
     files differ."""
+    if config is not None and config.run.benchmark_steps is not None:
+        yield Finding(
+            WARNING,
+            "BENCHMARK_STEPS",
+            f"an epoch ends after {config.run.benchmark_steps} steps, so the runs give no result",
+            "unset it",
+        )
     if config is None or not config.is_imagenet:
         return
     if config.run.organisation == UNNAMED_ORGANISATION:

@@ -1,15 +1,16 @@
 """Configuration files: the names that a file sets, and its variables after a shell has sourced it."""
 
 import contextlib
-import difflib
 import os
+import re
 import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from rn50.errors import UserError
+from rn50 import files
+from rn50.errors import UserError, did_you_mean
 from rn50.files import PACKAGES, ROOT
 from rn50.settings.libraries import PASSED_THROUGH
 from rn50.settings.shell import assignments
@@ -53,9 +54,8 @@ def find(name: str | None, environ: Mapping[str, str]) -> Path:
     is_there = os.path.exists(named) and not os.path.isdir(named)
     if not is_there and not os.path.isfile(ours):
         subject = f"{variable}={excerpt(named)}" if variable else excerpt(named)
-        near = difflib.get_close_matches(named, systems(), n=1)
-        meant = f"did you mean {near[0]}? " if near else ""
-        raise UserError(subject, "no such file, and no system of configs/", f"{meant}{there}")
+        remedy = f"{did_you_mean(named, systems())} {there}".strip()
+        raise UserError(subject, "no such file, and no system of configs/", remedy)
     return Path(named) if is_there else ours
 
 
@@ -105,6 +105,13 @@ def names_set_by(path: str) -> list[str]:
     return [*found.values, *found.doubtful]
 
 
+def misspelt(path: str, known: set[str]) -> dict[str, str]:
+    """Return the unknown names that a file sets and that are all but known: name -> "did you mean X?"."""
+    unknown = [name for name in names_set_by(path) if name not in known and not is_passed_through(name)]
+    meant = {name: did_you_mean(name, known, nearness=0.9) for name in unknown}
+    return {name: question for name, question in meant.items() if question}
+
+
 def unknown_names(path: str, known: set[str]) -> list[str]:
     """Return one line, with the nearest known name, for every unknown name that a file of ours sets; none for
     any other file.
@@ -114,8 +121,7 @@ def unknown_names(path: str, known: set[str]) -> list[str]:
     problems = []
     for name in names_set_by(path):
         if is_ours(path) and name not in known and not is_passed_through(name):
-            nearest = difflib.get_close_matches(name, known, n=1)
-            remedy = f"did you mean {nearest[0]}?" if nearest else "remove it"
+            remedy = did_you_mean(name, known) or "remove it"
             problems.append(f"{name} in {path} is no known variable; {remedy}")
     return problems
 
@@ -131,6 +137,7 @@ def source(path: str, environ: Mapping[str, str] | None = None) -> dict[str, str
     prints more than ``MOST_PRINTED`` bytes or takes longer than ``TIME_LIMIT_S``.
     """
     names_set_by(path)  # raises our own error for a bad path
+    _refuse_blanks(path)
     status, said, complaint = _shell(
         Path(path).resolve(), {"PATH": "/usr/local/bin:/usr/bin:/bin", **(environ or {})}
     )
@@ -141,6 +148,16 @@ def source(path: str, environ: Mapping[str, str] | None = None) -> dict[str, str
         raise UserError(path, f"cannot be sourced ({complaint})", "keep plain `export NAME=value` lines")
     pairs = (entry.split("=", 1) for entry in said.split("\0") if "=" in entry)
     return {name: value for name, value in pairs if name not in ("PATH", "PWD", "OLDPWD", "SHLVL", "_")}
+
+
+def _refuse_blanks(path: str) -> None:
+    """Raise UserError for a line such as ``export LR = 2.0``, of which a shell takes three names."""
+    for number, line in enumerate(files.read_text(path, errors="replace").splitlines(), 1):
+        name = re.match(r"\s*(?:export +)?(?=[A-Z])(\w+) +=|\s*export +(\w+)= +[^\s#&|;]", line)
+        if name:
+            variable = name[1] or name[2]
+            problem = f"line {number}: a blank beside the = of {variable}"
+            raise UserError(path, problem, f"write export {variable}=VALUE")
 
 
 def _shell(file: Path, environ: Mapping[str, str]) -> tuple[int, str, str]:

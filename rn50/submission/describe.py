@@ -5,7 +5,6 @@ Fields, and which of them need a meaningful answer: MLPerf submission rules, sec
 metadata"; the system description checker wants every one of them to be there, as text.
 """
 
-import difflib
 import pathlib
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rn50 import files, frameworks
-from rn50.errors import UserError
+from rn50.errors import UserError, did_you_mean
 from rn50.results.validity.result_rules import differences
 from rn50.settings.variables import UNNAMED
 from rn50.submission import yaml_file
@@ -168,11 +167,8 @@ def _read(file: pathlib.Path, needed: bool) -> dict[str, Any]:
 def _unusable(file: pathlib.Path, given: Mapping[str, Any]) -> Iterator[str]:
     for field, value in given.items():
         if field not in FIELDS:
-            nearest = difflib.get_close_matches(str(field), FIELDS, n=1)
-            yield (
-                f"{file}: {field} is no field of a system description; "
-                + (f"did you mean {nearest[0]}?" if nearest else "say it in hw_notes or sw_notes")
-            )
+            remedy = did_you_mean(str(field), FIELDS) or "say it in hw_notes or sw_notes"
+            yield f"{file}: {field} is no field of a system description; {remedy}"
         elif not isinstance(value, str) and field != "other_software_stack":
             yield f"{file}: {field} is a list or a mapping; write its value on one line"
 

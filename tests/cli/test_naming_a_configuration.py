@@ -42,6 +42,22 @@ def test_a_name_that_is_none_is_refused_with_those_that_there_are(verb):
     )
 
 
+@pytest.mark.parametrize(
+    "arguments, says",
+    [
+        (("doctor", "demo_cpu"), "did you mean DEMO_CPU? there are: "),
+        (("bench", "inputt"), "Did you mean input?"),
+        (("tune", "DEMO_CPU"), "There are: input"),
+        (("config", "shw"), "Did you mean show?"),
+        (("scor",), "Did you mean score?"),
+        (("borrow", "DGXH100"), "DGXH100: neither a file nor a published result"),
+    ],
+)
+def test_a_name_that_is_nearly_one(arguments, says):
+    done = rn50(*arguments)
+    assert done.exit_code == 2 and says in done.stderr
+
+
 @pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != ("doctor",)], ids=" ".join)
 def test_no_name_is_refused_in_one_line(verb):
     done = rn50(*verb)

@@ -292,6 +292,19 @@ def test_what_would_keep_results_out_of_a_submission_is_said_before(system, orga
     assert all(each.remedy for each in found if each.severity == WARNING)
 
 
+def test_epochs_of_a_few_steps_are_no_result():
+    config = with_changes(config_of("DEMO_CPU"), run={"benchmark_steps": 8})
+    [found] = submission_advice.findings(config, None)
+    assert (found.severity, found.subject) == (WARNING, "BENCHMARK_STEPS") and "8 steps" in found.found
+
+
+def test_a_name_of_somebodys_own_file_that_is_nearly_a_variable(tmp_path):
+    file = tmp_path / "own.sh"
+    file.write_text("export DALI_THREDS=2 THREADS_OF_OTHERS=2 NUMEPOCHS=35\n")
+    [found] = doctor.misspelt(str(file))
+    assert (found.subject, found.remedy) == ("DALI_THREDS", "did you mean DALI_THREADS?")
+
+
 def test_what_the_environment_says_in_vain_is_said():
     environ = {"LR": "9", "SEED": "5", "MOM": "0.9", "DATADIR": "relative"}
     [found] = doctor.overridden(doctor.configured(environ, "DEMO_CPU"), environ)

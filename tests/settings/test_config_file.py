@@ -59,6 +59,23 @@ def test_a_file_that_cannot_be_sourced(tmp_path, monkeypatch, content, reason):
     assert time.monotonic() - began < 5
 
 
+@pytest.mark.parametrize("line", ["export LR = 2.0", "LR = 2.0", "export LR= 2.0", "  export LR =2.0"])
+def test_a_blank_beside_the_equals_sign(tmp_path, line):
+    file = tmp_path / "config_X.sh"
+    file.write_text(f"export MOM=0.9\n{line}\n")
+    with pytest.raises(UserError, match="line 2: a blank beside the = of LR; write export LR=VALUE"):
+        config_file.source(str(file))
+
+
+@pytest.mark.parametrize(
+    "line", ["export LR=  # none", "IFS= read -r x <<< y", "# LR = 2", "[ a = b ] || :", "LR=''"]
+)
+def test_a_blank_that_a_shell_takes_as_it_is_meant(tmp_path, line):
+    file = tmp_path / "config_X.sh"
+    file.write_text(f"{line}\n:\n")
+    config_file.source(str(file))
+
+
 def test_what_a_file_starts_ends_with_it_and_is_not_waited_for(tmp_path):
     file = tmp_path / "config_X.sh"
     file.write_text("sleep 300 &\nexport CHILD=$!\n")

@@ -111,6 +111,12 @@ def _speed(score: SystemScore) -> str:
 
 def _next(score: SystemScore, system: str) -> str:
     rn50 = "rn50" if shutil.which("rn50") else ".venv/bin/rn50"
+    missed = sum(not run.converged for run in score.runs)
+    if missed > 1:
+        return (
+            f"{missed} runs missed the target, and of {rules.RUNS} one may: find out why in the report "
+            "before you make more    |    docs/troubleshooting.md"
+        )
     if len(score.runs) < rules.RUNS:
         others = rules.RUNS - len(score.runs)
         return (
