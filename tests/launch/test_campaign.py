@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import time
+import types
 
 import pytest
 from rich.console import Console
@@ -14,9 +15,11 @@ from rn50.benchmark import rules
 from rn50.errors import UserError
 from rn50.files import ROOT
 from rn50.launch.campaign import state, summary, view
+from rn50.results import score
 from rn50.run import log_file
 from rn50.run.display import Progress, told
 from rn50.settings import config_file, header
+from tests.results.scored import write_run
 from tests.support import campaigns, typed
 
 CONFIG = config_file.file_of("NF5688M6")
@@ -220,3 +223,13 @@ def test_without_the_packages_of_the_report_a_campaign_ends_with_its_outcome(tmp
         "matplotlib" in err
     )
     assert not (folder / "report.html").exists()
+
+
+@pytest.mark.parametrize("missed, says", [(2, "2 runs missed the target"), (1, "makes the other 3 runs")])
+def test_two_that_missed_the_target_need_no_third(tmp_path, missed, says):
+    for number in range(2):
+        failure = {"accuracy": 0.7, "status": "aborted"} if number < missed else {}
+        write_run(tmp_path / f"result_{number}.txt", 60 + number, **failure)
+    [system] = score.score([tmp_path])
+    unchecked = types.SimpleNamespace(verdicts=(), findings=(), excused=())
+    assert says in dict(summary.lines(system, unchecked, None, "X"))["Next"]
