@@ -1,7 +1,9 @@
 """Compare results: what differs, by how much, and whether so few runs can show it (method:
 ``significance.py``)."""
 
+import hashlib
 import math
+import re
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -9,13 +11,14 @@ from typing import Any
 
 from rich.table import Table
 
-from rn50 import files
+from rn50 import files, frameworks
 from rn50.benchmark import rules
 from rn50.errors import UserError
-from rn50.results import conditions, recipe, significance, timing
+from rn50.results import conditions, recipe, sidecar, significance, timing
 from rn50.results.parse import ResultLog, read_log
 from rn50.results.score import SystemScore
 from rn50.results.significance import CONFIDENCE
+from rn50.settings import config
 from rn50.terminal import Terminal
 
 QUANTITIES = {
@@ -28,8 +31,14 @@ QUANTITIES = {
 SAME_LOGS = "the same logs"
 """Said of two results whose logs are the same, byte for byte."""
 
-EACH_RUNS_OWN = ("seed", "config / run / seed", "config / run / result_file")
+OTHER_PACKAGES = "packages that do not compute"
+"""Name of a setting: how many there are, and a hash of their names and versions, which fill pages."""
+_OF_A_RUN = frozenset(
+    variable.name for _, field, variable in config.variables() if field in config.RUNS_OWN
+) | {"seed", "precision_reason"}
 """Names that are no settings of a result, because every run has its own value."""
+_COMPUTES = re.compile("|".join([*(each.packages for each in frameworks.every().values()), "nvidia.*"]))
+"""Packages whose versions may change a result."""
 
 
 @dataclass(frozen=True)
@@ -266,7 +275,7 @@ def _of_all(logs: Sequence[ResultLog], source: Callable[[ResultLog], dict[str, s
     values: dict[str, list[str]] = {}
     for log in logs:
         for name, value in source(log).items():
-            if name not in EACH_RUNS_OWN and value not in values.setdefault(name, []):
+            if value not in values.setdefault(name, []):
                 values[name].append(value)
     return {name: ", ".join(found) for name, found in values.items()}
 
@@ -290,7 +299,20 @@ def _logged(log: ResultLog) -> dict[str, str]:
 
 
 def _saved(log: ResultLog) -> dict[str, str]:
-    return conditions.saved(log.path)
+    """Return the settings of a sidecar file by variable, and the packages that compute; the others as one."""
+    variables = sidecar.read(log.path).get("variables", {})
+    found = {name: value for name, value in variables.items() if name not in _OF_A_RUN}
+    others = []
+    for name, value in conditions.saved(log.path).items():
+        section, _, package = name.partition(" / ")
+        if section == "packages" and not _COMPUTES.fullmatch(package):
+            others.append(f"{package} {value}")
+        elif not (section == "config" and variables) and name not in _OF_A_RUN:
+            found[name] = value
+    if others:
+        listed = "\n".join(sorted(others))
+        found[OTHER_PACKAGES] = f"{len(others)} (SHA-256 {hashlib.sha256(listed.encode()).hexdigest()[:8]})"
+    return found
 
 
 def _cautions(

@@ -153,6 +153,9 @@ def test_two_results(tmp_path):
             facts = {
                 "seed": number,
                 "config": {"run": {"result_file": str(folder)}, "input_pipeline": {"threads": threads}},
+                "variables": {"RESULT_FILE": str(folder), "DALI_THREADS": str(threads)},
+                "precision_reason": f"a step takes {number} ms",
+                "packages": {"numpy": f"1.{threads}", "pytest": f"8.{threads}", "rich": "14"},
             }
             (folder / f"result_{number}.json").write_text(json.dumps(facts))
     [found] = compare.compare(score.score([first, second]))
@@ -162,11 +165,17 @@ def test_two_results(tmp_path):
         ("minutes", True),
         ("images_per_second", True),
     ]
-    assert found.settings == (("platform", "one", "two"), ("config / input_pipeline / threads", "1", "2"))
+    assert found.settings[:-1] == (
+        ("platform", "one", "two"),
+        ("DALI_THREADS", "1", "2"),
+        ("packages / numpy", "1.1", "1.2"),
+    )
+    name, one, other = found.settings[-1]
+    assert (name, one[:2], other[:2]) == (compare.OTHER_PACKAGES, "2 ", "2 ") and one != other
     assert found.cautions == ()
     stream = io.StringIO()
     compare.print_table([found], Terminal(file=stream))
-    assert "two is faster" in stream.getvalue() and "threads: 1 -> 2" in stream.getvalue()
+    assert "two is faster" in stream.getvalue() and "DALI_THREADS: 1 -> 2" in stream.getvalue()
     assert (
         json.loads(json.dumps(compare.to_json([found])))["comparisons"][0]["differences"][1]["shown"] is True
     )
