@@ -239,6 +239,6 @@ def config_new(
     file = output or new_config.output_of(name)
     rewrite.refuse_output(file, force)
     source = config_file.find(base, {}) if base else None
-    new = new_config.make(name, hardware.read(), software.read(), source, framework)
+    new = new_config.make(name, hardware.read(), software.read(), source, framework, file)
     rewrite.write(new.text, file, force)
     display.show(new, file, as_json)

@@ -347,6 +347,8 @@ def test_the_command_writes_once_and_says_what(tmp_path):
         and f"rn50 run {file}" in done.stdout
         and "64 in all: as config_DEMO_CPU.sh" in done.stdout
     )
+    text = file.read_text()
+    assert f"CONFIG_FILE={file} ./run_and_time.sh" in text and f"`rn50 tune input {file}`" in text
     again = command("MINE", "-o", file)
     assert again.exit_code == 2 and f"{file}: exists; " in again.stderr and "--force" in again.stderr
     forced = command("MINE", "--from", file, "-o", file, "--force", "--json")

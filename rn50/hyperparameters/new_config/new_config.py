@@ -80,9 +80,10 @@ def make(
     software: Software,
     base: pathlib.Path | None = None,
     framework: str | None = None,
+    output: pathlib.Path | None = None,
 ) -> NewConfig:
     """Return a configuration called ``name`` for a machine, with hyperparameters and data of ``base`` if it
-    is given.
+    is given. Its commands name ``output``, the file that it will be, by default one of configs/.
 
     Raises UserError if the machine cannot train, or the configuration cannot be run.
     """
@@ -94,11 +95,13 @@ def make(
     precision = choices.precision(on, chosen.value)
     source = of_base(base, on, precision.value) if base else of_plan(on, precision.value)
     run = _run(name, on, chosen, precision, source.data)
-    inputs = _inputs(name, machine, on)
+    by = argument(name, output) if output else name
+    inputs = _inputs(by, machine, on)
     behind = _behind(run, _data(source), inputs)
     borrowed = _borrowed(source, name, on, behind)
     about = choices.described(machine, on)
-    text = _text(name, about, on, source, borrowed, behind)
+    named = f"DGXSYSTEM={name}" if by == name else f"CONFIG_FILE={by}"
+    text = _text(named, about, on, source, borrowed, behind)
     with _draft(name, text) as file:
         config = rewrite.read(file, "input_pipeline").config
     return NewConfig(
@@ -150,8 +153,8 @@ def _data(source: Source) -> Iterator[Line]:
             yield variable.name, variable.write(value), whose
 
 
-def _inputs(name: str, machine: Machine, on: Devices) -> Iterator[Line]:
-    threads, tune = choices.threads(machine, on), f"rn50 tune input {name}"
+def _inputs(by: str, machine: Machine, on: Devices) -> Iterator[Line]:
+    threads, tune = choices.threads(machine, on), f"rn50 tune input {by}"
     yield "DALI_THREADS", threads.value, f"{threads.reason}; `{tune}` improves it"
     yield "DALI_PREFETCH_QUEUE", "2", f"the default; `{tune}` improves it"
     yield "DALI_ROI_DECODE", "1", "decode only the random crop"
@@ -203,13 +206,13 @@ def _borrowed(source: Source, name: str, on: Devices, behind: str) -> Borrowed:
         return borrow.borrow(source.origin, file, int(source.batch.value) * on.ranks)
 
 
-def _text(name: str, machine: str, on: Devices, source: Source, borrowed: Borrowed, behind: str) -> str:
+def _text(named: str, machine: str, on: Devices, source: Source, borrowed: Borrowed, behind: str) -> str:
     total = borrowed.config.global_batch_size
     data, given = "ImageNet", ' DATADIR=/path/to/imagenet SUBMISSION_ORG="yours"'
     if source.base and not borrowed.config.is_imagenet:
         data, given = f"the data of {source.base.name}", ""
     rows = [
-        ("command", f"DGXSYSTEM={name}{given} ./run_and_time.sh"),
+        ("command", f"{named}{given} ./run_and_time.sh"),
         ("machine", machine),
         *expected(borrowed, source.plan, source.known, source.base),
         *borrowed.header,
@@ -302,6 +305,11 @@ def short(file: pathlib.Path) -> str:
     """Return the path of a file, from the working folder if it lies there."""
     path = os.path.relpath(file)
     return str(file) if path.startswith("..") else path
+
+
+def argument(name: str, output: pathlib.Path) -> str:
+    """Return what names the configuration ``name`` in a command, from any folder: itself, or its file."""
+    return name if output.resolve() == config_file.file_of(name) else shlex.quote(str(output.resolve()))
 
 
 def commands(new: NewConfig, output: pathlib.Path) -> Sequence[str]:

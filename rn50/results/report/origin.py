@@ -151,7 +151,8 @@ def repetition(run: Run) -> Repetition | None:
     settings = " ".join(f"{name}={shlex.quote(value)}" for name, value in given.items())
     commit = str(saved.get("commit") or "")
     lines = [f"git checkout {commit}"] if commit and not commit.endswith("-dirty") else []
-    lines += ["# the campaign, with new seeds:", f"{settings} ./run_experiments.sh"]
+    beside = f"RESULTS=results/{system}_again "  # where the campaign lies, its runs are kept
+    lines += ["# the campaign, with new seeds:", f"{beside}{settings} ./run_experiments.sh"]
     if run.log.seed is not None:
         lines += [
             "# its first run alone, with the same seed:",
