@@ -228,6 +228,9 @@ def checkout(tmp_path_factory):
 NO_IMAGENET = r"/path/to/imagenet: No such file or directory; set DATADIR"
 NO_DATA = r"data\S*: No such file or directory; set DATADIR"
 README = {
+    "rn50 score /path/to/logs": (2, "/path/to/logs: no such file"),
+    "rn50 check /path/to/logs": (2, "/path/to/logs: no such file"),
+    "rn50 config show /path/to/config_X.sh": (2, "/path/to/config_X.sh: no such file"),
     COMPLETION: (0, ""),
     "rn50 doctor": (0, "DEMO_CPU"),
     "rn50 config new MINE": (0, "configs/config_MINE.sh"),
@@ -275,7 +278,7 @@ def test_readme_prints_what_is_executed():
     printed = set(commands("README.md"))
     assert not [line for line in README if line not in printed and f"`{line}`" not in text("README.md")]
     left = {line.split()[0] for line in printed - set(README)}
-    assert left == {"export", "make", "rm", "nvidia-smi"}
+    assert left == {"export", "git", "make", "rm", "nvidia-smi"}
 
 
 def test_every_page_with_commands_is_among_them():
