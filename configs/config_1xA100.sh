@@ -4,7 +4,7 @@
 #   command     DGXSYSTEM=1xA100 DATADIR=/path/to/imagenet SUBMISSION_ORG="yours" ./run_and_time.sh
 #   machine     one A100 with 40 or 80 GB
 #   expected    epoch 36; not measured with this code
-#   published   396 minutes by H3C, at batch 1000 on one A100-PCIe (v2.0); at 408 `rn50 plan` says 220 (188 to 257) for an A100
+#   published   396 minutes by H3C, at batch 1000 on one A100-PCIe (v2.0); at 408 `rn50 plan` says 219 (188 to 256) for an A100
 #               of 80 GB at the rate of others' code
 #   borrowed    hyperparameters: H3C R4900G6 with 2 A30, MLPerf Training v3.0. With these values 22 of 25 published runs of
 #               this batch size reached 75.9 % at epoch 35 (NVIDIA and Fujitsu 2xA30, Krai 2xA5000, CTuning 2xA10G; v2.0 to

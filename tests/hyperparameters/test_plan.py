@@ -281,7 +281,11 @@ def test_what_a_person_reads():
     other = as_json("--accelerators", "8", "--global-batch-size", "2000")
     name = other["hyperparameters"]["source"]["name"]
     assert other["command"] == f"rn50 borrow {name} CONFIG --global-batch-size 2000 -o config_MINE.sh"
+    assert "rn50 bench throughput CONFIG --seconds 30" in said
+    measured = ("--accelerators", "8", "--global-batch-size", "3264", "--images-per-second", "2900")
+    assert "--seconds 30" not in plan(*measured).stdout
     table = plan("--accelerator", "L40S").stdout
+    assert "the speed of L40S is from one published system" in table
     assert table.count("│") > 90 and "…" not in table and "beyond 8 together" in table
     far = plan("--accelerators", "10", "--global-batch-size", "3264", "--accelerator", "L4").stdout
     assert "3264 is not a whole number of images for each of 10 accelerators; 3260 and 3270 are" in far

@@ -37,6 +37,11 @@ def _word(model: str) -> str:
     return re.sub("PCIe", "PCIe", found, flags=re.IGNORECASE)
 
 
+def is_card(accelerator: str) -> bool:
+    """Return True if an accelerator, by its ``name``, is a card in a slot and no board of its maker's own."""
+    return not re.search(r"SXM|TPU|Gaudi|IPU|Ascend", accelerator)
+
+
 def known(results: Iterable[PublishedResult]) -> list[str]:
     """Return the names in ``results``, each once, those with the most results first."""
     names = [name(result.accelerator_model) for result in results if result.accelerator_model]

@@ -12,6 +12,7 @@ from rn50.errors import UserError
 from rn50.hyperparameters.borrow.command import command
 from rn50.hyperparameters.plan import accelerators
 from rn50.hyperparameters.plan.epochs import CONFIDENCE
+from rn50.hyperparameters.plan.images_per_second import Spread
 from rn50.hyperparameters.plan.planner import Plan
 from rn50.process import environment
 from rn50.results import published
@@ -27,6 +28,12 @@ FORMATS = {
 }
 """Format of a plot -> what its file says of itself: our mark and, so that the same plot is the same file, no
 date."""
+
+MEASURE = (
+    "to narrow the interval, time 30 seconds of it (rn50 bench throughput CONFIG --seconds 30) and plan with "
+    "--images-per-second"
+)
+_WIDE = 1.5 * Spread.measured
 
 
 def to_json(plan: Plan) -> dict[str, Any]:
@@ -86,6 +93,7 @@ def print_plan(plan: Plan, console: Terminal) -> None:
         f"{said.epochs.expected:.3g} epochs ({said.epochs.low:.3g} to {said.epochs.high:.3g}) at "
         f"{said.rate.images_per_second:,.0f} images/s per accelerator (give or take "
         f"{said.rate.spread:.0%}), about {said.evaluations:.0f} evaluations",
+        *([MEASURE] if said.rate.spread > _WIDE else []),
         f"hyperparameters to borrow, whole: {recipe.source.name}: {_values(recipe.source)}",
         f"{recipe.results} published {'result has' if recipe.results == 1 else 'results have'} them: "
         f"{recipe.runs - recipe.missed} of {recipe.runs} runs reached the target, in {recipe.epochs:.3g} "

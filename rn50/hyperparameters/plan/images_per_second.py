@@ -43,7 +43,8 @@ class Spread:
     ``accelerator``: between accelerators. ``trend``: per octave of batch or of accelerators, as a straight
     line common to all. ``bends``: deviations from that line common to all, with the length scale ``octaves``.
     ``own_bends``: the same for one accelerator alone. ``system``: between systems that differ only in their
-    maker. ``measured``: a user's measurement.
+    maker; ``card``: the same where the accelerators are cards, which makers cool and connect in more ways
+    than boards. ``measured``: a user's measurement.
     """
 
     accelerator: float = 0.7
@@ -51,7 +52,8 @@ class Spread:
     bends: float = 0.2
     own_bends: float = 0.1
     octaves: float = 2.0
-    system: float = 0.05
+    system: float = 0.04
+    card: float = 0.065
     measured: float = 0.02
 
 
@@ -91,11 +93,11 @@ class ThroughputModel:
         self._spread = spread
         # A measured system may differ from its like by any factor; only that the factor is the same
         # everywhere is assumed.
-        self._planned = spread.accelerator if measured else spread.system
+        self._planned = spread.accelerator if measured else None
         self._mean = float(rates[: len(usable)].mean())
         self._known = _Features.of(points, planned=np.arange(len(points)) >= len(usable))
         shared = self._covariance(self._known, self._known)
-        own = np.where(self._known.planned, spread.measured, spread.system) ** 2
+        own = np.where(self._known.planned, spread.measured, self._makers(self._known)) ** 2
         noise = own
         for _ in range(_ROUNDS):
             self._precision = np.linalg.inv(shared + np.diag(noise))
@@ -119,18 +121,22 @@ class ThroughputModel:
         variance = float(self._covariance(at, at)[0, 0] - shared @ self._precision @ shared)
         return Rate(math.exp(logarithm), math.sqrt(variance))
 
+    def _makers(self, at: "_Features") -> "np.ndarray[Any, Any]":
+        return np.where([names.is_card(each) for each in at.names], self._spread.card, self._spread.system)
+
     def _covariance(self, a: "_Features", b: "_Features") -> "np.ndarray[Any, Any]":
         """Return the covariance between two sets of points. Shape (points of a, points of b)."""
         s = self._spread
         same = a.names[:, None] == b.names
         apart = sum(np.subtract.outer(x, y) ** 2 for x, y in zip(a.octaves, b.octaves, strict=False))
         near = np.exp(-apart / (2 * s.octaves**2))
+        own = self._makers if self._planned is None else lambda _: self._planned
         trend = sum(np.multiply.outer(x, y) for x, y in zip(a.octaves, b.octaves, strict=False))
         return np.asarray(
             s.accelerator**2 * same
             + s.trend**2 * trend
             + (s.bends**2 + s.own_bends**2 * same) * near
-            + self._planned**2 * np.multiply.outer(a.planned, b.planned)
+            + np.multiply.outer(a.planned * own(a), b.planned * own(b))
         )
 
 

@@ -15,7 +15,7 @@ from rn50.hyperparameters import expected_epochs
 from rn50.hyperparameters.plan import accelerators as names
 from rn50.hyperparameters.plan import images_per_second
 from rn50.hyperparameters.plan.epochs import CONFIDENCE, EpochModel, Epochs, Weights
-from rn50.hyperparameters.plan.images_per_second import Point, Rate, Spread, ThroughputModel
+from rn50.hyperparameters.plan.images_per_second import Point, Rate, Spread, ThroughputModel, system
 from rn50.results import published
 from rn50.results.published import PublishedResult
 
@@ -89,9 +89,11 @@ class SystemPlanner:
         self.throughput = ThroughputModel(results, measured, spread)
         self._epochs = EpochModel(results, weights)
         self._proven = expected_epochs.proven(results)
-        self._points = [
-            images_per_second.point(each) for each in results if images_per_second.training_rate(each)
-        ]
+        timed = [each for each in results if images_per_second.training_rate(each)]
+        self._points = [images_per_second.point(each) for each in timed]
+        self._systems = {
+            (point.accelerator, system(each)) for point, each in zip(self._points, timed, strict=True)
+        }
         self._points += [measured[0]] if measured else []
 
     def predict(
@@ -233,6 +235,8 @@ class SystemPlanner:
                 f"{accelerator} was not seen with more than {largest:g} images each; it may not have "
                 "the memory"
             )
+        if sum(accelerator == name for name, _ in self._systems) == 1:
+            cautions.append(f"the speed of {accelerator} is from one published system")
         if accelerators > 2 * together:
             cautions.append(
                 f"beyond {together} together, {accelerator} is taken to scale as the other accelerators do"

@@ -4,7 +4,7 @@
 #   command     DGXSYSTEM=MINE DATADIR=/path/to/imagenet SUBMISSION_ORG="yours" ./run_and_time.sh
 #   machine     NVIDIA A100-PCIE-40GB, 40 GiB; AMD EPYC 7V13 64-Core Processor, 24 CPUs, 216 GiB
 #   expected    35.2 epochs (35 to 36); 3 of 30 runs missed (10%): 6 published results of this very recipe
-#               288 minutes (244 to 341) at the rate of others' code on A100-PCIe-40GB
+#               286 minutes (238 to 344) at the rate of others' code on A100-PCIe-40GB
 #               not measured with this code
 #   borrowed    by `rn50 borrow v2.0/Krai/7920T_2xA5000`, for config_MINE.sh
 #               source: published result, division closed

@@ -4,7 +4,7 @@
 #   command     DGXSYSTEM=MINE DATADIR=/path/to/imagenet SUBMISSION_ORG="yours" ./run_and_time.sh
 #   machine     Tesla V100-SXM2-32GB, 32 GiB; Intel(R) Xeon(R) Platinum 8358 CPU @ 2.60GHz, 3 CPUs, 8 GiB
 #   expected    35.2 epochs (35 to 36); 3 of 30 runs missed (10%): 6 published results of this very recipe
-#               402 minutes (314 to 515) at the rate of others' code on V100-SXM-32GB
+#               400 minutes (314 to 511) at the rate of others' code on V100-SXM-32GB
 #               not measured with this code
 #   borrowed    by `rn50 borrow v2.0/Krai/7920T_2xA5000`, for config_MINE.sh
 #               source: published result, division closed
