@@ -1,6 +1,7 @@
 """Verbs on results."""
 
 import pathlib
+import shlex
 import sys
 
 import click
@@ -43,6 +44,8 @@ def score_results(paths: tuple[pathlib.Path, ...], ruleset: str | None, as_json:
         click.echo(scoreboard.to_csv(scores), nl=False)
     else:
         scoreboard.print_table(scores, Terminal())
+        given = shlex.join(map(str, paths)) if len(paths) == 1 else "PATHS"
+        Terminal().print(f"next: rn50 check {given}    |    rn50 report {given}")
 
 
 @click.command(

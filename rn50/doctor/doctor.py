@@ -191,4 +191,8 @@ def show(variables: Mapping[str, str] | None, as_json: bool, brief: bool) -> boo
         print_brief([*findings, *grouped(fits)])
     else:
         print_table([*findings, *grouped(fits)], Terminal())
+        able = [system for system, each in fits.items() if each.severity == OK]
+        if able:
+            first = next((system for system in able if system.startswith("DEMO")), able[0])
+            Terminal().print(f"next: rn50 run {first}    |    rn50 config new MINE")
     return all(each.severity != FAILURE for each in findings)
