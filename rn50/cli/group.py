@@ -3,11 +3,13 @@ verbs have."""
 
 import contextlib
 import errno
+import functools
 import os
 import pathlib
 import re
 import signal
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import click
@@ -17,7 +19,7 @@ import rn50
 from rn50 import packages, terminal
 from rn50.benchmark import rules
 from rn50.errors import RankLostError, Status, UserError, did_you_mean
-from rn50.process import keep_working_folder_off_paths, refuse_little_memory
+from rn50.process import environment, keep_working_folder_off_paths, refuse_little_memory
 from rn50.settings.config_file import systems
 from rn50.terminal import say
 
@@ -194,6 +196,29 @@ config = click.argument(
     "name", metavar="[CONFIG]", required=False, cls=_Configuration, shell_complete=_configurations
 )
 """The one way to name a configuration."""
+
+
+def config_with_values(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``config`` to a verb, and ``--set``, which gives it a file with other values in its place."""
+
+    @functools.wraps(command)
+    def changed(name: str | None, values: Sequence[str], **others: Any) -> Any:
+        if values:
+            from rn50.settings import changed
+
+            folder = tempfile.TemporaryDirectory()
+            click.get_current_context().call_on_close(folder.cleanup)
+            name = str(changed.write(pathlib.Path(folder.name), name, values, environment()))
+        return command(name=name, **others)
+
+    option = click.option(
+        "--set",
+        "values",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="A value in place of CONFIG's; may be given several times.",
+    )
+    return config(option(changed))
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})

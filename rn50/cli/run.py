@@ -21,7 +21,7 @@ _runs = click.option(
 
 
 @click.command("run", short_help="Make the five runs of a result", epilog="Example: rn50 run DEMO_CPU")
-@group.config
+@group.config_with_values
 @_runs
 @click.option(
     "--output",
@@ -134,7 +134,7 @@ def launch_run() -> None:
     short_help="Examine this machine, and name each fix",
     epilog="Example: DATADIR=/path/to/imagenet rn50 doctor NF5688M6",
 )
-@group.config
+@group.config_with_values
 @group.as_json
 @click.option("--brief", is_flag=True, help="Print only what fails or warns, on standard error.")
 def doctor(name: str | None, as_json: bool, brief: bool) -> None:
@@ -187,7 +187,7 @@ def config_group() -> None:
 @config_group.command(
     "show", short_help="Show every value, and what it means", epilog="Example: rn50 config show NF5688M6"
 )
-@group.config
+@group.config_with_values
 @group.as_json
 def config_show(name: str | None, as_json: bool) -> None:
     """Show every value of CONFIG, what it means, and whether it is used, passed through, without effect or

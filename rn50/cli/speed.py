@@ -36,7 +36,7 @@ def _become_rank(config: configuration.Config, model: str | None = None) -> Any:
     short_help="Time all-reduces by size",
     epilog="Example: NCCL_ALGO=Ring rn50 bench comm NF5688M6 --json",
 )
-@group.config
+@group.config_with_values
 @click.option(
     "--largest-mib", default=256, show_default=True, type=Whole(1, 4_096), help="Stop at this size."
 )
@@ -76,7 +76,7 @@ rounds = click.option(
     short_help="Measure the input pipeline, stage by stage",
     epilog="Example: rn50 bench input DEMO_CPU --seconds 20",
 )
-@group.config
+@group.config_with_values
 @_seconds(60.0)
 @rounds
 @click.option("--as-rank", is_flag=True, hidden=True)
@@ -119,7 +119,7 @@ def words(possible: tuple[str, ...] | None = None) -> Any:
     epilog=f"Example: rn50 bench throughput DEMO_CPU --frameworks {','.join(frameworks.names())} --models "
     "ours,alexnet --precisions auto,float32 --batch-sizes 32,64 --ranks 1,2 --published",
 )
-@group.config
+@group.config_with_values
 @click.option(
     "--frameworks", callback=words(frameworks.names()), help="With commas between them. [default: FRAMEWORK]"
 )
@@ -251,7 +251,7 @@ def bench_storage(
     short_help="Find where the time of a step goes",
     epilog="Example: rn50 profile DEMO_CPU -o after --baseline before",
 )
-@group.config
+@group.config_with_values
 @_seconds(30.0)
 @rounds
 @click.option(

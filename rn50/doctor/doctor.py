@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -149,7 +150,7 @@ def overridden(variables: Mapping[str, str], environ: Mapping[str, str]) -> list
             name,
             f"{environ[name]} of the environment has no effect: the configuration sets "
             f"{variables[name] or 'nothing'}",
-            "change it in a copy of the file",
+            f"give --set {name}={shlex.quote(environ[name])}, or change it in a copy of the file",
         )
         for name in replaced
     ]

@@ -112,8 +112,8 @@ def test_a_value_that_the_file_replaces_is_named(tmp_path):
     absent = str(tmp_path / "absent")
     done = rn50("bench", "input", "DEMO_CPU", LR="9", BATCHSIZE="64", SEED="5", DATADIR=absent)
     warning = (
-        "warning: LR: 9 of the environment has no effect: the configuration sets 2.0; change it in a "
-        "copy of the file"
+        "warning: LR: 9 of the environment has no effect: the configuration sets 2.0; give --set LR=9, or "
+        "change it in a copy of the file"
     )
     assert done.stderr.splitlines()[0] == warning and done.stderr.count("warning") == 1
 

@@ -1,0 +1,69 @@
+"""``--set NAME=VALUE``: a value in place of the file's, for one command."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from rn50.errors import UserError
+from rn50.files import ROOT
+from rn50.settings import changed, config, config_file
+from tests.system.job import configuration_file
+
+DEMO = "DEMO_CPU"
+
+
+def values(file):
+    return config_file.sourced_environment(file, {"PATH": os.environ["PATH"]})
+
+
+def test_the_file_has_the_values_and_a_name_that_says_them(tmp_path):
+    file = changed.write(tmp_path, DEMO, ["LR=1", "DATADIR=/a b"], {})
+    assert config_file.system_of(file) == "DEMO_CPU+LR=1+DATADIR=_a_b"
+    found = config.from_environment(values(file))
+    assert (found.hyperparameters.learning_rate, found.data.folder) == (1, "/a b")
+    assert found.run.platform.endswith(" LR=1 DATADIR=_a_b") and found.labels == (
+        "demo data set, not an MLPerf result",
+    )
+    again = changed.write(tmp_path, str(file), ["LR=2"], {})
+    assert values(again)["LR"] == "2" and values(again)["DATADIR"] == "/a b"
+
+
+def test_what_a_file_sources_is_found(tmp_path):
+    (tmp_path / "common.sh").write_text(config_file.file_of(DEMO).read_text())
+    (tmp_path / "config_OWN.sh").write_text('. "$(dirname "${BASH_SOURCE[0]}")/common.sh"\n')
+    file = changed.write(tmp_path, str(tmp_path / "config_OWN.sh"), ["MOM=0.8"], {})
+    assert config.from_environment(values(file)).hyperparameters.momentum == 0.8
+
+
+@pytest.mark.parametrize(
+    "value, says",
+    [
+        ("LR", "--set LR: no NAME=VALUE"),
+        ("LRR=1", "--set LRR=1: no such variable; did you mean LR?"),
+        ("SEED=4", "each run has its own"),
+        ("LR=x", "LR=x is not a number"),
+        ("SUBMISSION_ORG=" + "x" * 120, "the system would be called"),
+    ],
+)
+def test_what_cannot_be_set(tmp_path, value, says):
+    with pytest.raises(UserError) as refused:
+        changed.write(tmp_path, DEMO, [value], {})
+    assert says in str(refused.value)
+
+
+def test_a_run_has_the_value_in_its_log_and_a_folder_of_its_own(tiny_environment, tmp_path):
+    del tiny_environment["SEED"]
+    file = configuration_file(tmp_path / "config_TINY.sh", tiny_environment)
+    results = ROOT / "results" / "TINY+LR=1.5"
+    try:
+        command = [sys.executable, "-m", "rn50", "run", str(file), "--set", "LR=1.5", "--runs", "1"]
+        done = subprocess.run(command, cwd=str(tmp_path), capture_output=True, text=True, timeout=300)
+        saved = json.loads((results / "result_0.json").read_text())
+        assert saved["variables"]["LR"] == "1.5", done.stdout + done.stderr
+        assert "TINY LR=1.5" in (results / "result_0.txt").read_text()
+    finally:
+        shutil.rmtree(results, ignore_errors=True)
