@@ -304,7 +304,7 @@ def profile_training(
         profile.as_rank(config, _become_rank(config), str(job), seconds, rounds, steps, folder)
         return
     before = profile.read(baseline) if baseline else None
-    now = profile.measure(environ, seconds, rounds, steps, folder)
+    now = profile.measure(environ, seconds, rounds, steps, folder, baseline)
     if as_json:
         print_json(profile.to_json(now, before))
     else:

@@ -53,7 +53,7 @@ def refuse_impossible(config: Config) -> None:
                 "checkpoints are saved beside the log, which has no file",
                 "set RESULT_FILE",
             )
-        files.refuse_to_replace(path(config), files.OURS, "set another RESULT_FILE")
+        files.refuse_to_replace(path(config), files.CHECKPOINT, remedy="set another RESULT_FILE")
 
 
 def is_due(config: Config, epoch: int) -> bool:

@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from rn50 import files
 from rn50.errors import UserError
 from rn50.speed import profile
 from rn50.speed.measurable import Operator
@@ -130,6 +131,12 @@ def test_no_earlier_profile(tmp_path, content, says):
     with pytest.raises(UserError) as refused:
         profile.read(tmp_path)
     assert says in str(refused.value) and "give a folder of `rn50 profile`" in str(refused.value)
+
+
+def test_a_profile_never_replaces_its_baseline(tmp_path):
+    (tmp_path / profile.PLAIN).write_text(f'{{"file": "{files.MARK}"}}')
+    with pytest.raises(UserError, match=r"profile.json: is an input of this command; give another --output"):
+        profile.measure({}, 1, 1, 1, tmp_path, tmp_path)
 
 
 @pytest.mark.parametrize(
