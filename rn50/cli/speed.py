@@ -293,9 +293,14 @@ def profile_training(
     It trains on real data under
     the profiler of its framework. The timeline is for Perfetto or chrome://tracing.
     """
+    from rn50 import files
     from rn50.data import preflight
     from rn50.speed import profile
 
+    earlier = [baseline / profile.PLAIN] if baseline else []
+    files.refuse_to_replace(
+        folder / profile.PLAIN, files.JSON, remedy="give another --output", inputs=earlier
+    )
     config, environ = configured(name)
     preflight.preflight(pathlib.Path(config.data.folder), config.is_imagenet)
     if start_ranks:
@@ -304,7 +309,7 @@ def profile_training(
         profile.as_rank(config, _become_rank(config), str(job), seconds, rounds, steps, folder)
         return
     before = profile.read(baseline) if baseline else None
-    now = profile.measure(environ, seconds, rounds, steps, folder, baseline)
+    now = profile.measure(environ, seconds, rounds, steps, folder)
     if as_json:
         print_json(profile.to_json(now, before))
     else:

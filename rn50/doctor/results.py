@@ -44,24 +44,16 @@ def findings(result_file: pathlib.Path, config: Config) -> Iterator[Finding]:
 def _different(kept: Sequence[pathlib.Path], config: Config) -> str:
     """Return how variables and code of the runs that are kept differ from those of ``config``; empty where
     they do not."""
-    own = {
-        variable.name for section, field, variable in variables() if section == "run" and field in RUNS_OWN
-    }
+    own = {variable.name for _, field, variable in variables() if field in RUNS_OWN}
     if not config.input_pipeline.threads:
         own.add("DALI_THREADS")  # a run saves how many it took
     runs = {log.name: sidecar.read(log) for log in kept}
     runs["the next run"] = {"variables": config.as_environment(), "commit": software.commit()}
     facts = [
-        {
-            name: value
-            for name, value in {**saved["variables"], "commit": saved.get("commit")}.items()
-            if name not in own
-        }
-        if "variables" in saved
-        else {}
-        for saved in runs.values()
+        {**each["variables"], "commit": each.get("commit")} if "variables" in each else {}
+        for each in runs.values()
     ]
-    return differences(list(runs), facts)
+    return differences(list(runs), [{key: each[key] for key in each if key not in own} for each in facts])
 
 
 def _fault(file: pathlib.Path) -> str | None:

@@ -64,8 +64,7 @@ def _opened(file: pathlib.Path) -> Iterator[Any]:
 
 def passed_over(config: Config) -> Iterator[str]:
     """Yield a line for the checkpoint of an earlier run, where this run does not go on from it."""
-    epoch, _ = left(config)
-    if epoch and not config.run.resume:
+    if config.run.result_file and not config.run.resume and (epoch := left(config)[0]):
         yield (
             f"{path(config)} holds epoch {epoch} of an interrupted run: RESUME=1 (rn50 run --resume) goes on "
             "from there; else it stays until a checkpoint of this run is as far"

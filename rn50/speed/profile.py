@@ -95,20 +95,13 @@ def verb(what: str, seconds: float, rounds: int, steps: int, folder: pathlib.Pat
 
 
 def measure(
-    environ: Mapping[str, str],
-    seconds: float,
-    rounds: int,
-    steps: int,
-    folder: pathlib.Path,
-    baseline: pathlib.Path | None = None,
+    environ: Mapping[str, str], seconds: float, rounds: int, steps: int, folder: pathlib.Path
 ) -> Profile:
     """Measure the rate in one job and the operators in another, because a profiler slows down what it
     measures. Write ``PLAIN``, traces and logs.
 
-    Raises UserError if one of the jobs fails or ``folder`` cannot be written, or is that of the ``baseline``.
+    Raises UserError if one of the jobs fails or ``folder`` cannot be written.
     """
-    earlier = [baseline / PLAIN] if baseline else []
-    files.refuse_to_replace(folder / PLAIN, files.JSON, remedy=_REMEDY, inputs=earlier)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

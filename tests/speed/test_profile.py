@@ -9,8 +9,10 @@ import subprocess
 import sys
 
 import pytest
+from click.testing import CliRunner
 
 from rn50 import files
+from rn50.cli import main
 from rn50.errors import UserError
 from rn50.speed import profile
 from rn50.speed.measurable import Operator
@@ -135,8 +137,12 @@ def test_no_earlier_profile(tmp_path, content, says):
 
 def test_a_profile_never_replaces_its_baseline(tmp_path):
     (tmp_path / profile.PLAIN).write_text(f'{{"file": "{files.MARK}"}}')
-    with pytest.raises(UserError, match=r"profile.json: is an input of this command; give another --output"):
-        profile.measure({}, 1, 1, 1, tmp_path, tmp_path)
+    done = CliRunner(mix_stderr=False).invoke(
+        main, ["profile", "DEMO_CPU", "-o", str(tmp_path), "--baseline", str(tmp_path)]
+    )
+    assert done.exit_code == 2 and (
+        done.stderr == f"rn50: {tmp_path}/profile.json: is an input of this command; give another --output\n"
+    )
 
 
 @pytest.mark.parametrize(
