@@ -56,7 +56,7 @@ _KINDS = tuple(
         (rb'.{4}\0{4}\{.*"classes"', WEIGHTS),  # safetensors: the length of the header, then the header
         (rb".{4}\0{4}\{", CHECKPOINT),
         (rb"\s*\{", JSON),
-        (rb"[^\0]*\Z", TEXT),
+        (rb"#|[^\0]*\Z", TEXT),
     )
 )
 """How the files begin that rn50 writes, and their kind."""

@@ -29,7 +29,8 @@ def kept(tmp_path_factory):
     assert run(*PLAN, folder / "picture.png").exit_code == 0
     assert run(*PLAN, folder / "picture.svg").exit_code == 0
     files.write(folder / "table", f'{{"file": "{files.MARK}"}}')
-    files.write(folder / "text", f"# {files.MARK}: rn50 bench\n")
+    files.write(folder / "text", f"<!-- {files.MARK} -->\n")
+    files.write(folder / "log", f"# {files.MARK}: rn50 bench\na launcher's\0\n")
     return folder
 
 
@@ -43,6 +44,7 @@ KINDS = {
     "picture.svg": files.PICTURE,
     "table": files.JSON,
     "text": files.TEXT,
+    "log": files.TEXT,
 }
 
 
