@@ -3,7 +3,7 @@
 #   DGXSYSTEM=DEMO_CPU ./run_experiments.sh
 #   DGXSYSTEM=NF5688M6 DATADIR=/data NEXP=5 ./run_experiments.sh
 # Results go to RESULTS (results/SYSTEM) as result_0.txt, result_1.txt, ... Runs that are there already are kept, so the same
-# command again resumes; a run that was interrupted starts from zero.
+# command again resumes; those of another configuration end it. A run that was interrupted starts from zero.
 set -uo pipefail
 
 if [ "${1:-}" = "-h" ] || [ "${1:-}" = "--help" ]; then

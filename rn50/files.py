@@ -31,8 +31,12 @@ DEEPEST = 64
 """Most nesting levels of lists and objects in JSON; no genuine file has more."""
 MARK = f"written by rn50 {rn50.__version__}"
 """Mark in the first lines of every file that a later call may replace unasked."""
-NOTHING, OURS, ANY = "nothing", "files that rn50 wrote", "any regular file that is no result log"
+NOTHING, OURS, ANY = "nothing", "a file of the same kind that rn50 wrote", "any file of the same kind"
 """Values of ``may_replace``: the files that ``write`` may replace."""
+PAGE, PICTURE, MODEL = "a page", "a picture", "an ONNX model"
+WEIGHTS, CHECKPOINT = "a file of weights", "a checkpoint"
+JSON, TEXT, BINARY = "a JSON file", "a text file", "a binary file"
+"""Kinds of files; BINARY is any other."""
 
 _unfinished: set[pathlib.Path] = set()
 """Files of temporary names that ``write`` is writing."""
@@ -43,7 +47,20 @@ _LOG_LINE = re.compile(rb"^:::MLLOG ", re.MULTILINE)
 _LOG_WITHIN = 1 << 20
 _LONGEST_NAME = 100  # bytes; names are joined, and a file system allows 255
 _LONGEST_INTEGER = 19  # digits; as many as nanoseconds since 1970 have
-_KINDS = (
+_KINDS = tuple(
+    (re.compile(pattern, re.DOTALL), kind)
+    for pattern, kind in (
+        (rb"\s*<!(?i:doctype html)", PAGE),
+        (rb"<\?xml|\x89PNG|%PDF", PICTURE),
+        (rb"\x08", MODEL),  # the version of the format, which protobuf writes first
+        (rb'.{4}\0{4}\{.*"classes"', WEIGHTS),  # safetensors: the length of the header, then the header
+        (rb".{4}\0{4}\{", CHECKPOINT),
+        (rb"\s*\{", JSON),
+        (rb"#|[^\0]*\Z", TEXT),
+    )
+)
+"""How the files begin that rn50 writes, and their kind."""
+_IRREGULAR = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISFIFO, "a pipe"),
     (stat.S_ISSOCK, "a socket"),
@@ -92,7 +109,7 @@ def open_regular(path: Path, remedy: str = "give a regular file", flags: int = o
 def refuse_irregular(path: Path, mode: int, remedy: str) -> None:
     """Raise UserError, ending in ``remedy``, unless ``mode`` (of ``os.stat``) is that of a regular file."""
     if not stat.S_ISREG(mode):
-        kind = next((name for holds, name in _KINDS if holds(mode)), "something else")
+        kind = next((name for holds, name in _IRREGULAR if holds(mode)), "something else")
         raise UserError(path, f"is {kind}, no regular file", remedy)
 
 
@@ -194,16 +211,17 @@ def write(
 ) -> None:
     """Write a file atomically; characters that UTF-8 cannot encode are written as escapes.
 
-    ``may_replace`` is NOTHING, OURS or ANY. For OURS ``content`` has ``MARK`` in its first lines.
+    ``may_replace`` is NOTHING, OURS or ANY. For OURS ``content`` has ``MARK`` in its first lines. The kind
+    of a file is told by what it holds.
 
     Raises UserError, ending in ``remedy``, if the file cannot be written or an existing one may not be
-    replaced. A result log and anything but a regular file are never replaced. For a file that ``may_replace``
-    excludes, ``or_else`` follows the remedy.
+    replaced. A result log, a file of another kind and anything but a regular file are never replaced. For a
+    file that ``may_replace`` excludes, ``or_else`` follows the remedy.
     """
     data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
     path = pathlib.Path(path)
     try:
-        refuse_to_replace(path, may_replace, remedy, or_else)
+        refuse_to_replace(path, _kind_of(data), may_replace, remedy, or_else)
         temporary = path.with_name(f".rn50-{secrets.token_hex(8)}")
         _unfinished.add(temporary)
         try:
@@ -242,19 +260,23 @@ def discard_unfinished() -> None:
 
 def refuse_to_replace(
     path: pathlib.Path,
+    kind: str,
     may_replace: str = OURS,
     remedy: str = "name another file",
     or_else: str = "move it away",
+    inputs: Iterable[Path] = (),
 ) -> None:
-    """Raise UserError if ``write`` would refuse to replace what exists. Called before hours of work for that
-    file."""
+    """Raise UserError if ``write`` would refuse to replace what exists by a file of ``kind``, or if that is
+    one of ``inputs``, the files that the same command reads. Called before hours of work for that file."""
     try:
-        mode = os.lstat(path).st_mode
+        there = os.lstat(path)
     except FileNotFoundError:
         return
     except (OSError, ValueError) as error:
         raise UserError(path, f"cannot be written ({_reason(error)})", remedy) from error
-    refuse_irregular(path, mode, remedy)
+    refuse_irregular(path, there.st_mode, remedy)
+    if any(os.path.exists(each) and os.path.samestat(there, os.stat(each)) for each in inputs):
+        raise UserError(path, "is an input of this command", remedy)
     if may_replace == NOTHING:
         raise UserError(path, "exists", f"{remedy}, or {or_else}")
     with open_regular(path, remedy) as stream:
@@ -265,6 +287,13 @@ def refuse_to_replace(
         raise UserError(path, "is a result log, which nothing replaces", remedy)
     if may_replace == OURS and begins and not ours:
         raise UserError(path, "exists, and rn50 did not write it", f"{remedy}, or {or_else}")
+    if begins and _kind_of(begins) != kind:
+        raise UserError(path, f"is {_kind_of(begins)}, and would become {kind}", remedy)
+
+
+def _kind_of(content: bytes) -> str:
+    begins = content[:_MARKED_WITHIN]
+    return next((kind for pattern, kind in _KINDS if pattern.match(begins)), BINARY)
 
 
 def path_part(name: object) -> str:

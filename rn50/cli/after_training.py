@@ -74,7 +74,7 @@ def evaluate_weights(
         return
     config, environ = ranks.configured(name)
     if report is not None:
-        files.refuse_to_replace(report, remedy="give another file with --report")
+        files.refuse_to_replace(report, files.PAGE, remedy="give another file with --report")
     if weights.suffix == ONNX:
         from rn50.deploy import evaluation as of_models
 
@@ -325,7 +325,7 @@ def bench_inference(
     from rn50.speed import inference
 
     if picture is not None:
-        files.refuse_to_replace(picture)
+        files.refuse_to_replace(picture, files.PICTURE)
     line, threads = inference.bind(cores)
     say(line, err=True)  # before NumPy or a framework starts threads
 

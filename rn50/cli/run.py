@@ -53,9 +53,10 @@ def run_campaign(
 ) -> None:
     """Make the timed runs of CONFIG, each with a fresh seed; check each, score them, and write the report.
 
-    It does what ./run_experiments.sh does, with one live view on a terminal. Runs that are there already are
-    kept, and one that was interrupted starts from zero or, with --resume, from its last checkpoint; so the
-    same command resumes. --json prints the score at the end, in the form of rn50 score.
+    It does what ./run_experiments.sh does, with one live view on a terminal. Runs of CONFIG that are there
+    already are kept, and one that was interrupted starts from zero or, with --resume, from its last
+    checkpoint; so the same command resumes. Runs of another configuration end it. --json prints the score at
+    the end, in the form of rn50 score.
 
     Exit status: 0 every check passed, 1 one did not, 2 something to fix.
     """

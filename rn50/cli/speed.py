@@ -293,9 +293,14 @@ def profile_training(
     It trains on real data under
     the profiler of its framework. The timeline is for Perfetto or chrome://tracing.
     """
+    from rn50 import files
     from rn50.data import preflight
     from rn50.speed import profile
 
+    earlier = [baseline / profile.PLAIN] if baseline else []
+    files.refuse_to_replace(
+        folder / profile.PLAIN, files.JSON, remedy="give another --output", inputs=earlier
+    )
     config, environ = configured(name)
     preflight.of(config)
     if start_ranks:

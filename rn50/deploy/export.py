@@ -44,7 +44,7 @@ def export(
     With ``config`` it is evaluated first. Raises UserError, and writes nothing, if its accuracy is more than
     ``tolerance`` percentage points from that in the file of weights.
     """
-    files.refuse_to_replace(output)
+    files.refuse_to_replace(output, files.MODEL)
     model = convert(source, str(output), fold, preprocessing)
     found = None if config is None else evaluation.evaluate(model, config)
     refuse_other_accuracy(source, model, found, tolerance)

@@ -44,7 +44,7 @@ def write(
     """
     written = _files(output, framework)
     for file in written:
-        files.refuse_to_replace(file, files.NOTHING)
+        files.refuse_to_replace(file, files.BINARY, files.NOTHING)
     read = weights.read(source)
     model, inference = export.convert(source, str(output)), frameworks.module(framework, "inference")
     with tempfile.TemporaryDirectory() as folder:
@@ -112,7 +112,7 @@ def quantize(
                 "leave it out",
             )
     for file in written:
-        files.refuse_to_replace(file, files.NOTHING)
+        files.refuse_to_replace(file, files.BINARY, files.NOTHING)
     model, inference = export.convert(source, str(source)), frameworks.module(framework, "inference")
     calibrating = np.concatenate(calibration_images(model, config, images))
     with tempfile.TemporaryDirectory() as folder:

@@ -37,7 +37,7 @@ def examine(
         *processor.findings(machine, config),
         *host.findings(machine, software, config, environ),
         *(
-            results.findings(pathlib.Path(config.run.result_file))
+            results.findings(pathlib.Path(config.run.result_file), config)
             if config and config.run.result_file
             else ()
         ),

@@ -4,28 +4,56 @@ it."""
 import os
 import pathlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rn50.benchmark import rules
 from rn50.doctor.finding import FAILURE, OK, Finding
 from rn50.doctor.host import shown
 from rn50.errors import UserError
+from rn50.machine import software
+from rn50.results import sidecar
 from rn50.results.parse import read_log
+from rn50.results.validity.result_rules import differences
+from rn50.settings.config import RUNS_OWN, Config, variables
 
 ROOM = 100 << 20
 """A campaign's logs take some hundred kilobytes. With less free space than this, something else is about to
 fill the disk."""
 
 
-def findings(result_file: pathlib.Path) -> Iterator[Finding]:
-    """Yield findings on the folder of ``result_file``, the next result of a campaign."""
+def findings(result_file: pathlib.Path, config: Config) -> Iterator[Finding]:
+    """Yield findings on the folder of ``result_file``, the next result of the campaign of ``config``."""
     yield _room(result_file)
-    for file in sorted(result_file.parent.glob("result_*.txt")):
+    kept = sorted(result_file.parent.glob("result_*.txt"))
+    for file in kept:
         fault = _fault(file)
         if fault is not None:
             yield Finding(
                 FAILURE, "results", fault, f"move {file} away, and the same command makes that run again"
             )
+    different = _different(kept, config)
+    if different:
+        yield Finding(
+            FAILURE,
+            "results",
+            f"{result_file.parent} has runs of another configuration: {different}",
+            "move them away, or set what they had; rn50 run -o or RESULTS names another folder",
+        )
+
+
+def _different(kept: Sequence[pathlib.Path], config: Config) -> str:
+    """Return how variables and code of the runs that are kept differ from those of ``config``; empty where
+    they do not."""
+    own = {variable.name for _, field, variable in variables() if field in RUNS_OWN}
+    if not config.input_pipeline.threads:
+        own.add("DALI_THREADS")  # a run saves how many it took
+    runs = {log.name: sidecar.read(log) for log in kept}
+    runs["the next run"] = {"variables": config.as_environment(), "commit": software.commit()}
+    facts = [
+        {**each["variables"], "commit": each.get("commit")} if "variables" in each else {}
+        for each in runs.values()
+    ]
+    return differences(list(runs), [{key: each[key] for key in each if key not in own} for each in facts])
 
 
 def _fault(file: pathlib.Path) -> str | None:

@@ -7,8 +7,8 @@ resumed run goes on exactly as the run that wrote the checkpoint did or would ha
 
 import contextlib
 import pathlib
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import safetensors
@@ -43,9 +43,37 @@ def path(config: Config) -> pathlib.Path:
     return pathlib.Path(str(config.run.result_file)).with_suffix(SUFFIX)
 
 
+def left(config: Config) -> tuple[int, str]:
+    """Return the epoch and the configuration of the checkpoint beside the log; 0 and that of
+    ``config`` if there is none that a run could go on from."""
+    with contextlib.suppress(UserError, safetensors.SafetensorError, OSError, KeyError, ValueError):
+        with _opened(path(config)) as opened:
+            facts = opened.metadata() or {}
+        return int(facts["epoch"]), facts["configuration"]
+    return 0, config.sha256
+
+
+@contextlib.contextmanager
+def _opened(file: pathlib.Path) -> Iterator[Any]:
+    with (
+        files.open_regular(file, _REMEDY) as stream,
+        safetensors.safe_open(f"/proc/self/fd/{stream.fileno()}", "np") as opened,
+    ):
+        yield opened
+
+
+def passed_over(config: Config) -> Iterator[str]:
+    """Yield a line for the checkpoint of an earlier run, where this run does not go on from it."""
+    if config.run.result_file and not config.run.resume and (epoch := left(config)[0]):
+        yield (
+            f"{path(config)} holds epoch {epoch} of an interrupted run: RESUME=1 (rn50 run --resume) goes on "
+            "from there; else it stays until a checkpoint of this run is as far"
+        )
+
+
 def refuse_impossible(config: Config) -> None:
     """Raise UserError if checkpoints are to be written and could not be: the log has no file, or another file
-    is in the way."""
+    or the checkpoint of another configuration is in the way."""
     if config.run.checkpoint_epochs:
         if not config.run.result_file:
             raise UserError(
@@ -53,7 +81,17 @@ def refuse_impossible(config: Config) -> None:
                 "checkpoints are saved beside the log, which has no file",
                 "set RESULT_FILE",
             )
-        files.refuse_to_replace(path(config), files.OURS, "set another RESULT_FILE")
+        files.refuse_to_replace(path(config), files.CHECKPOINT, remedy="set another RESULT_FILE")
+        _refuse_another(config, *left(config))
+
+
+def _refuse_another(config: Config, epoch: int, configuration: str) -> None:
+    if configuration != config.sha256:
+        raise UserError(
+            path(config),
+            f"holds epoch {epoch} of an interrupted run of another configuration",
+            "set its variables and RESUME=1, or move it away",
+        )
 
 
 def is_due(config: Config, epoch: int) -> bool:
@@ -67,15 +105,15 @@ def seed_after(seed: int, epoch: int) -> int:
 
 
 def write(config: Config, implementation: Implementation, seed: int, epoch: int) -> None:
-    """Write the state after ``epoch`` in place of an older one, and start the input pipeline anew. All ranks
-    call it.
+    """Write the state after ``epoch`` in place of one of an earlier epoch, and start the input pipeline anew.
+    All ranks call it.
 
     Raises UserError if it cannot be written.
     """
     weights, communicator = implementation.weights(), implementation.communicator
     arrays = {**weights, **{f"{name}{_MOMENTUM}": array for name, array in implementation.momentum().items()}}
     arrays.update(_statistics_of_ranks(weights, communicator))
-    if communicator.rank == 0:
+    if communicator.rank == 0 and epoch >= left(config)[0]:
         facts = {
             "file": files.MARK,
             "configuration": config.sha256,
@@ -98,17 +136,9 @@ def read(config: Config) -> Checkpoint | None:
         return None
     file = path(config)
     try:
-        with (
-            files.open_regular(file, _REMEDY) as stream,
-            safetensors.safe_open(f"/proc/self/fd/{stream.fileno()}", "np") as opened,
-        ):
+        with _opened(file) as opened:
             facts = opened.metadata() or {}
-            if facts.get("configuration") != config.sha256:
-                raise UserError(
-                    file,
-                    "the run that wrote it had another configuration",
-                    f"set its variables, or {_REMEDY}",
-                )
+            _refuse_another(config, int(facts["epoch"]), facts["configuration"])
             arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 it is no mapping
             return Checkpoint(file, int(facts["epoch"]), int(facts["seed"]), facts["precision"], arrays)
     except files.MissingError:

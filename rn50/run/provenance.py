@@ -11,6 +11,7 @@ from rn50 import files
 from rn50.errors import UserError
 from rn50.machine import description, software
 from rn50.process import environment
+from rn50.results import sidecar
 from rn50.run import training
 from rn50.settings.config import Config
 from rn50.settings.config_file import is_passed_through, names_set_by
@@ -26,10 +27,11 @@ def save(config: Config, seed: int, result_file: pathlib.Path) -> None:
     ``variables`` and ``environment`` make a configuration file that repeats this run. ``system`` is the
     description of the machine for ``rn50 package``, which often runs on another one.
 
-    Raises UserError if the file cannot be written, or exists and was not saved by a run.
+    Raises UserError if the file cannot be written, or exists and was not saved by a run, or
+    with another log.
     """
     target = result_file.with_suffix(".json")
-    _refuse_another(target)
+    _refuse_another(target, result_file.name)
     facts = {
         "seed": seed,
         "config": config.to_dict(),
@@ -52,13 +54,17 @@ def add(result_file: pathlib.Path, facts: dict[str, Any]) -> None:
     _write(target, {**files.read_json(target), **facts})
 
 
-def _refuse_another(target: pathlib.Path) -> None:
+def _refuse_another(target: pathlib.Path, log: str) -> None:
     try:
         there = files.read_json(target, remedy=_REMEDY)
     except files.MissingError:
         return
     if not isinstance(there, dict) or _VERSION not in there:
         raise UserError(target, "exists, and no run has saved it", _REMEDY)
+    its = pathlib.Path(str(sidecar.section(sidecar.read(target), "run").get("result_file")))
+    other = target.with_suffix(its.suffix)
+    if its.suffix and other.name != log and other.exists():
+        raise UserError(target, f"was saved with {other.name}", _REMEDY)
 
 
 def _write(target: pathlib.Path, facts: dict[str, Any]) -> None:

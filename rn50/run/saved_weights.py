@@ -20,7 +20,7 @@ def refuse_impossible(config: Config) -> None:
                 "SAVE_WEIGHTS=1", "the weights are saved beside the log, which has no file", "set RESULT_FILE"
             )
         file = weights.path(pathlib.Path(config.run.result_file))
-        files.refuse_to_replace(file, files.NOTHING, "set another RESULT_FILE")
+        files.refuse_to_replace(file, files.WEIGHTS, files.NOTHING, "set another RESULT_FILE")
 
 
 def save(config: Config, implementation: Implementation, seed: int, epoch: int, accuracy: float) -> None:

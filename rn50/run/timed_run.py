@@ -101,7 +101,7 @@ def run(config: Config, create: Callable[[Config], Implementation], display: Dis
                     rank_display.remark(f"{name}: {rule}; so the log names the open division")
                 rank_display.initialising("compiling and warming up on synthetic data")
                 _refuse_different_inputs(config, communicator)
-                for line in training.passed_over(config):
+                for line in (*training.passed_over(config), *checkpoint.passed_over(config)):
                     rank_display.remark(line)
                 watch.doing = "warming up"
                 tensors = implementation.warm_up(seed)

@@ -136,7 +136,7 @@ def write(text: str, output: pathlib.Path, force: bool) -> None:
 def refuse_output(output: pathlib.Path, force: bool) -> None:
     """Raise UserError if ``write`` would refuse to replace what exists. Called before measuring, so that
     nothing is measured in vain. ``force`` replaces a configuration file, and no other kind of file."""
-    files.refuse_to_replace(output, *_replaced(force))
+    files.refuse_to_replace(output, files.TEXT, *_replaced(force))
     if force and output.exists():
         there = files.read_bytes(output)
         if there.strip() and not _ASSIGNMENT.search(there):

@@ -86,7 +86,7 @@ class Bench:
         folder: pathlib.Path,
         command: str,
     ):
-        """Make ``folder``. Raises UserError if it cannot be made."""
+        """Make ``folder``. Raises UserError if it cannot be made, or others' files have names of ours."""
         self._config, self._cells, self._kinds, self._folder, self._command = (
             config,
             every,
@@ -99,6 +99,8 @@ class Bench:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(folder, f"cannot be made ({error.strerror})", "give another --output") from None
+        for name, kind in ((PLAIN, files.JSON), (CURVE, files.PICTURE), (REPORT, files.TEXT)):
+            files.refuse_to_replace(folder / name, kind, remedy=_REMEDY)
 
     @property
     def failed(self) -> bool:

@@ -38,7 +38,7 @@ def run(verb: list[str], environ: Mapping[str, str], log: pathlib.Path) -> Outco
     Raises UserError if ``log`` cannot be written or is a file that is not ours.
     """
     remedy = "give another --output"
-    files.refuse_to_replace(log, remedy=remedy)
+    files.refuse_to_replace(log, files.TEXT, remedy=remedy)
     command = python("-m", "rn50", *verb, "--start-ranks")
     done = subprocess.run(command, env=dict(environ), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     text = done.stdout.decode("utf-8", errors="replace")

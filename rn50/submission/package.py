@@ -93,8 +93,8 @@ def package(
         if problems:
             raise UserErrors(*map(UserError, problems))
         base = next(folder for folder in (to, *to.parents) if folder.exists())
-        with tempfile.TemporaryDirectory(prefix=".rn50-package-", dir=str(base)) as name:
-            built = pathlib.Path(name) / to.name  # same name, because it may name the round
+        with _hidden(base) as folder:
+            built = folder / to.name  # same name, because it may name the round
             for plan in plans:
                 _build(plan, built / plan.package.organisation.name, checkout)
             findings = tuple(_check(plans, built, to, rulesets, progress))
@@ -110,6 +110,18 @@ def package(
             where, f"cannot write the package ({error.strerror})", "name a folder to write to"
         ) from error
     return Outcome(tuple(plan.package for plan in plans), findings, tuple(warnings), not refused)
+
+
+@contextlib.contextmanager
+def _hidden(base: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Yield a hidden folder in ``base`` that is removed in the end; those of processes that were killed go
+    now."""
+    prefix = ".rn50-package-"
+    with files.only_process(base, "packaging results"):
+        for left in base.glob(f"{prefix}*"):
+            shutil.rmtree(str(left), ignore_errors=True)
+        with tempfile.TemporaryDirectory(prefix=prefix, dir=str(base)) as name:
+            yield pathlib.Path(name)
 
 
 def _plan(

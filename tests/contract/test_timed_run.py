@@ -12,7 +12,7 @@ import pytest
 from rn50.errors import UserError
 from rn50.machine import description
 from rn50.results import parse
-from rn50.run import timed_run
+from rn50.run import provenance, timed_run
 from rn50.run.implementation import EpochResult, Precision
 from rn50.settings import config as configuration
 from tests.conftest import with_changes
@@ -215,6 +215,18 @@ def test_provenance_is_saved_beside_the_result(tiny_config, tmp_path):
     assert configuration.from_environment(facts["variables"]) == configuration.Config(
         **{name: type_(**facts["config"][name]) for name, type_ in configuration.SECTIONS.items()}
     )
+
+
+def test_what_another_log_was_made_with_is_not_replaced(tiny_config, tmp_path):
+    run(tiny_config, tmp_path, [800])
+    file = tmp_path / "result_0.json"
+    before = file.read_bytes()
+    with pytest.raises(UserError, match="result_0.json: was saved with result_0.txt; move it away or set"):
+        provenance.save(tiny_config, 8, tmp_path / "result_0.log")
+    assert file.read_bytes() == before
+    (tmp_path / "result_0.txt").unlink()
+    provenance.save(tiny_config, 8, tmp_path / "result_0.log")
+    assert json.loads(file.read_text())["seed"] == 8
 
 
 def test_the_libraries_variables_of_the_configuration_file_are_saved(tiny_config, tmp_path, monkeypatch):

@@ -221,11 +221,12 @@ def test_a_packing_that_is_there_is_left_alone(tree, packed):
     assert {path: path.stat().st_mtime_ns for path in packed.iterdir()} == before
 
 
-def test_data_of_somebody_else_are_refused(tree, tmp_path):
-    (tmp_path / "val.idx").write_bytes(b"precious")
-    with pytest.raises(UserError, match=r"val\.idx: is there already and was not packed from"):
+@pytest.mark.parametrize("name", ["val.idx", "classes.txt", "train.tsv", "certificate.json"])
+def test_data_of_somebody_else_are_refused(tree, tmp_path, name):
+    (tmp_path / name).write_bytes(b"precious")
+    with pytest.raises(UserError, match=f"{name}: is there already and was not packed from"):
         pack(tree, tmp_path)
-    assert (tmp_path / "val.idx").read_bytes() == b"precious"
+    assert (tmp_path / name).read_bytes() == b"precious"
 
 
 def test_too_little_space_is_said_before_anything_is_written(tree, tmp_path, monkeypatch):

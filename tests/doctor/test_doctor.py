@@ -5,7 +5,6 @@ import dataclasses
 import io
 import json
 import pathlib
-import re
 import subprocess
 import sys
 
@@ -13,7 +12,6 @@ import pytest
 
 from rn50 import files, frameworks
 from rn50.doctor import doctor
-from rn50.doctor import results as results_advice
 from rn50.doctor import submission as submission_advice
 from rn50.doctor.finding import FAILURE, OK, WARNING, Finding
 from rn50.errors import UserError
@@ -23,7 +21,6 @@ from rn50.settings import config_file
 from rn50.terminal import Terminal
 from tests.conftest import with_changes
 from tests.doctor.examined import GPU_BUILD, config_of, examine
-from tests.support.four_epochs import write_run
 from tests.support.machines import NAMES, simulated
 
 
@@ -222,41 +219,6 @@ def test_warnings_stop_nothing():
         "findings": [{"severity": "warning", "subject": "a", "found": "b", "remedy": "c"}],
     }
     assert doctor.to_json([warning, failure])["ok"] is False
-
-
-def test_room_for_results(monkeypatch, tmp_path):
-    result = tmp_path / "not" / "there" / "yet" / "result_0.txt"
-    assert [each.severity for each in results_advice.findings(result)] == [OK]
-    monkeypatch.setattr(results_advice, "ROOM", 1 << 60)
-    [finding] = results_advice.findings(result)
-    assert finding.severity == FAILURE and finding.found.endswith(f"free in {tmp_path}")
-
-
-@pytest.mark.parametrize(
-    "spoil, says",
-    (
-        (lambda file: file.write_text(""), "no :::MLLOG line in it"),
-        (lambda file: file.write_bytes(bytes(range(256))), "no :::MLLOG line in it"),
-        (lambda file: (file.unlink(), file.mkdir()), "folder|directory"),
-        (lambda file: (file.unlink(), file.symlink_to(file.name)), "cannot be read"),
-        (
-            lambda file: file.write_text(file.read_text().replace('"resnet"', '"bert"')),
-            "is a log of bert, not of resnet",
-        ),
-        (
-            lambda file: file.write_text(file.read_text().rpartition(":::MLLOG")[0]),
-            "its clock did not start, or never stopped",
-        ),
-    ),
-)
-def test_what_is_no_result_is_found_before_the_first_run(tmp_path, spoil, says):
-    result = write_run(tmp_path / "result_1.txt")
-    following = tmp_path / "result_2.txt"
-    assert [each.severity for each in results_advice.findings(following)] == [OK]
-    spoil(result)
-    [_, finding] = results_advice.findings(following)
-    assert finding.severity == FAILURE and re.search(f"{result}: .*({says})", finding.found)
-    assert finding.remedy.startswith(f"move {result} away")
 
 
 def test_what_is_configured(tmp_path):

@@ -9,7 +9,10 @@ import subprocess
 import sys
 
 import pytest
+from click.testing import CliRunner
 
+from rn50 import files
+from rn50.cli import main
 from rn50.errors import UserError
 from rn50.speed import profile
 from rn50.speed.measurable import Operator
@@ -130,6 +133,16 @@ def test_no_earlier_profile(tmp_path, content, says):
     with pytest.raises(UserError) as refused:
         profile.read(tmp_path)
     assert says in str(refused.value) and "give a folder of `rn50 profile`" in str(refused.value)
+
+
+def test_a_profile_never_replaces_its_baseline(tmp_path):
+    (tmp_path / profile.PLAIN).write_text(f'{{"file": "{files.MARK}"}}')
+    done = CliRunner(mix_stderr=False).invoke(
+        main, ["profile", "DEMO_CPU", "-o", str(tmp_path), "--baseline", str(tmp_path)]
+    )
+    assert done.exit_code == 2 and (
+        done.stderr == f"rn50: {tmp_path}/profile.json: is an input of this command; give another --output\n"
+    )
 
 
 @pytest.mark.parametrize(

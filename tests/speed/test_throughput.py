@@ -263,6 +263,13 @@ def test_what_a_user_can_mend(tiny_environment, tmp_path, options, environ, says
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("name", [throughput.REPORT, throughput.PLAIN, throughput.CURVE])
+def test_a_file_of_somebody_else_is_found_before_anything_is_measured(tiny_config, tmp_path, name):
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(UserError, match=f"{name}: exists, and rn50 did not write it; give another --output"):
+        throughput.Bench(tiny_config, [], ("real",), tmp_path, "")
+
+
 def test_scaling_is_against_the_fewest_ranks_of_the_same(tiny_config, tmp_path):
     every = throughput.matrix([Network("mxnet", OURS, None)] * 2, ["float32"], [8, 16], [4, 2])
     assert [(each.ranks, each.batch_size) for each in every] == [(2, 8), (2, 16), (4, 8), (4, 16)]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from rn50 import files
 from rn50.cli import main
 from rn50.errors import UserError
 from rn50.submission import describe, own_results, package, source
@@ -247,6 +248,24 @@ def test_a_signal_leaves_nothing_behind(results, checkout, tmp_path, monkeypatch
     done = CliRunner().invoke(main, ["package", str(results), "-o", str(tmp_path / "new" / "submission")])
     assert done.exit_code == 128 + signal.SIGTERM, done.output
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_what_a_killed_one_left_goes_with_the_next_and_not_before_that_has_ended(
+    results, checkout, tmp_path, monkeypatch
+):
+    child = os.fork()
+    if not child:
+        monkeypatch.setattr(package.check, "check", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+        packaged(results, tmp_path / "submission", checkout)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+    [left] = tmp_path.glob(".rn50-package-*")
+    with files.only_process(tmp_path, "packaging results"):  # as if it still ran
+        with pytest.raises(UserError, match="another process is packaging results there; wait for it"):
+            packaged(results, tmp_path / "submission", checkout)
+        assert left.exists()
+    assert packaged(results, tmp_path / "submission", checkout).written
+    assert {path.name for path in tmp_path.iterdir()} == {"results", "submission"}
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,12 @@ def test_what_cannot_be_resumed_is_refused_and_without_a_checkpoint_a_run_begins
         (
             {"LR": "1.0"},
             content,
-            "the run that wrote it had another configuration; set its variables, or start without RESUME=1",
+            "holds epoch 2 of an interrupted run of another configuration; set its variables and RESUME=1",
+        ),
+        (
+            {"RESUME": "0", "LR": "1.0"},
+            content,
+            "holds epoch 2 of an interrupted run of another configuration; set its variables and RESUME=1",
         ),
         ({}, content[:5000], "no checkpoint ("),
         ({"RESUME": "0", "LR": "1.0"}, b"mine", "exists, and rn50 did not write it; set another RESULT_FILE"),

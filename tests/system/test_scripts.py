@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from tests.support import campaigns
 from tests.system.job import ROOT
 
 SCRIPTS = ("run_and_time.sh", "run_experiments.sh", "run_with_docker.sh")
@@ -89,6 +90,18 @@ def test_results_are_relative_to_where_the_user_stands(checkout, here):
         [checkout / "run_experiments.sh"], here, DGXSYSTEM="DEMO_CPU", RESULTS="mine", NEXP="1"
     )
     assert status != 0 and f"kept, {here}/mine/result_0.txt is there" in said
+
+
+def test_kept_runs_of_another_configuration_end_a_campaign_before_its_first_run(checkout, here):
+    campaigns.make(here / "mix", "0" * 40, {}, runs=1, first=1)
+    before = campaigns.snapshot(here / "mix")
+    status, said = run([checkout / "run_experiments.sh"], here, DGXSYSTEM="DEMO_CPU", RESULTS="mix")
+    assert status == USER_CAN_MEND and "-> " not in said
+    assert (
+        f"rn50: results: {here}/mix has runs of another configuration: BATCHSIZE is 408 in result_0.txt, "
+        in said
+    )
+    assert campaigns.snapshot(here / "mix") == before
 
 
 def test_a_sourced_file_that_is_missing_is_named(checkout, here):

@@ -146,7 +146,8 @@ def _is_there(folder: Path, settings: dict[str, Any], listed: Source) -> bool:
     moving = packing_list.read_json(
         folder / PARTIAL / layout.PACK_RECORD
     )  # whole, and being renamed to its final names
-    present = [name for name in FILES if (folder / name).exists()]
+    written = (*FILES, layout.CLASSES, *layout.LISTS, CERTIFICATE)
+    present = [name for name in written if (folder / name).exists()]
     for found in (record, moving):
         if found is not None:
             if type(found.get("began_ns")) is not int or any(
@@ -165,7 +166,7 @@ def _is_there(folder: Path, settings: dict[str, Any], listed: Source) -> bool:
             f"is there already and was not packed from {listed.folder}",
             "choose another folder",
         )
-    return record is not None and len(present) == len(FILES)
+    return record is not None and set(FILES) <= set(present)
 
 
 def _refuse_changed(images: Iterator[Image], began_ns: int, source: Path, packed: Path) -> None:

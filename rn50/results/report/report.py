@@ -82,7 +82,7 @@ def write(
     folders = {run.file.parent for system in systems for run in system.runs}
     target = output or (folders.pop() if len(folders) == 1 else pathlib.Path()) / "report.html"
     remedy = "give another place with --output"
-    files.refuse_to_replace(target, remedy=remedy)  # before the work of checking and drawing
+    files.refuse_to_replace(target, files.PAGE, remedy=remedy)  # before the work of checking and drawing
     files.write(target, render(systems, rulesets, progress, target.parent), remedy=remedy)
     return target
 
