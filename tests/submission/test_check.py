@@ -183,6 +183,13 @@ def test_a_word_that_the_checker_forgot_is_a_warning(system, word):
     assert report.findings[1].message.startswith(f"Field status contains a non valid value: {word}, must be")
 
 
+def test_mixed_batch_sizes_are_named_and_not_the_crash_that_they_cause(system):
+    replace(system / "result_4.txt", '"value": 3264', '"value": 3272')
+    assert [message.split(" in result_0")[0] for message in errors(check.check([system]))] == [
+        "the runs are not of one configuration: global_batch_size is 3264"
+    ]
+
+
 def test_seeds_that_were_chosen_are_a_warning(tmp_path):
     files = [write(tmp_path, i, i + 1) for i in range(5)]
     report = check.check(files, ["1.0.0"])
@@ -392,3 +399,17 @@ def test_a_finding_on_several_files_is_printed_once():
         "warning: result_0.txt:4 and 2 more: caches were not cleared [rules 3]; clear them",
         "error: result_1.txt: no seed [rules 4]; run again",
     ]
+
+
+def test_findings_that_differ_in_their_numbers_are_printed_once_if_they_are_many():
+    def lines(count):
+        text = io.StringIO()
+        file = pathlib.Path("result_0.txt")
+        found = [Finding(ERROR, file, n, "rule", f"block {n} has no stop", "log it") for n in range(count)]
+        print_findings(found, Terminal(file=text))
+        return text.getvalue().splitlines()
+
+    assert lines(147) == [
+        "error: result_0.txt:0 and 146 more with other numbers: block 0 has no stop [rule]; log it"
+    ]
+    assert len(lines(5)) == 5
