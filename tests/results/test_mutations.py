@@ -262,6 +262,7 @@ def test_there_are_sixty():
         (value("eval_samples", 49_999), "eval_samples is 49,999, not 50,000"),
         (value("eval_samples", 123), "eval_samples is 123, not 50,000"),
         (value("train_samples", 1_281_168), "train_samples is 1,281,168, not 1,281,167"),
+        (move("eval_accuracy", "eval_start", 3, 3), "the accuracy of epoch 15 comes before its eval_start"),
         (change("cache_clear", time_ms=1_800_000_000_000), "earlier than cache_clear"),
         (move("gradient_accumulation_steps", "run_stop", to_number=-1), "earlier than"),
         (
@@ -278,6 +279,7 @@ def test_there_are_sixty():
         "all but one",
         "batches",
         "whole batches",
+        "an accuracy before its eval_start",
         "a record of another program",
         "a late record",
         "a run that missed the target",

@@ -308,14 +308,15 @@ def _cadence(log: ResultLog) -> Iterator[Finding]:
     if len(events) != len(epochs) or not epochs:
         return  # the format is broken, which another finding reports
     before = 0.0
-    for number, (event, epoch) in enumerate(zip(events, epochs, strict=False)):
+    for event, epoch in zip(events, epochs, strict=False):
+        first = before == 0  # an evaluation may come before all training
         right = (
             epoch in range(rules.EVAL_PERIOD_EPOCHS + 1)
-            if number == 0
+            if first
             else epoch - before == rules.EVAL_PERIOD_EPOCHS
         )
         if not right:
-            after = "as the first" if number == 0 else f"after that of epoch {before:g}"
+            after = "as the first" if first else f"after that of epoch {before:g}"
             yield finding(
                 log,
                 event.line,

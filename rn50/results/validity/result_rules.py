@@ -19,7 +19,7 @@ from rn50.benchmark import rules
 from rn50.results import conditions, sidecar
 from rn50.results.parse import ResultLog, finite
 from rn50.results.run import Run, median_set
-from rn50.results.validity import clock_rules, label, log_rules
+from rn50.results.validity import clock_rules, label, log_rules, timeline_rules
 from rn50.results.validity.findings import ERROR, WARNING, Finding
 from rn50.results.validity.log_rules import finding
 from rn50.settings.config import RUNS_OWN
@@ -73,7 +73,8 @@ def judge(runs: Sequence[Run], rulesets: Sequence[str], accelerators: int | None
     for run in runs:
         own = [
             *log_rules.check(run, tuple(rulesets)),
-            *clock_rules.check(run, accelerators or run.accelerators),
+            *clock_rules.check(run.log),
+            *timeline_rules.check(run, accelerators or run.accelerators),
         ]
         if not run.converged:
             own.append(_missed(run.log, ERROR if len(missed) > 1 and run.log.path in missed else WARNING))
