@@ -88,10 +88,16 @@ TASK = {
 """The benchmark's task: the values of ``config.Data``, by field name."""
 
 
-def is_task(data: Mapping[str, Any], benchmark_steps: int | None) -> bool:
-    """Return whether ``data``, a configuration's section read or saved, is the benchmark's task, trained on
-    whole epochs."""
-    return benchmark_steps is None and all(data.get(name, value) == value for name, value in TASK.items())
+def labels(data: Mapping[str, Any], run: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return those of ``LABELS`` that a configuration gives a run, by its sections, read or saved."""
+    other_task = any(data.get(name, value) != value for name, value in TASK.items())
+    having = (
+        (NOT_A_RESULT, other_task or run.get("benchmark_steps") is not None),
+        (FINE_TUNED, run.get("initial_weights") is not None),
+        (SPARSE, run.get("sparsity", "none") != "none"),
+        (QUANTIZED, run.get("quantization", "none") != "none"),
+    )
+    return tuple(label for label, has in having if has)
 
 
 def departures(

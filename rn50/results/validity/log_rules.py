@@ -91,7 +91,7 @@ def check(run: Run, rulesets: tuple[str, ...]) -> Iterator[Finding]:
     yield from _format(run.log)
     yield from _required(run.log, rulesets)
     yield from _seed(run.log, rulesets)
-    for each in (_types, _values, _momentum, _caches, _words):
+    for each in (_types, _repeated, _values, _momentum, _caches, _words):
         yield from each(run.log)
     yield from _label_smoothing(run)
     yield from _samples(run)
@@ -176,6 +176,19 @@ def _types(log: ResultLog) -> Iterator[Finding]:
             )
 
 
+def _repeated(log: ResultLog) -> Iterator[Finding]:
+    for key, events in log.by_key.items():
+        values = list(dict.fromkeys(json.dumps(event.value) for event in events))
+        if len(values) > 1 and (_is_number(key) or key in ("opt_name", "model_bn_span")):
+            yield finding(
+                log,
+                events[1].line,
+                "a run logs each hyperparameter once",
+                f"{key} is logged {len(events)} times with different values ({', '.join(values)[:60]})",
+                "log it once",
+            )
+
+
 def _is_number(key: str) -> bool:
     of_optimizer = key.startswith(("lars_", "sgd_", "opt_learning_rate_")) and not key.endswith("_name")
     return of_optimizer or key in ("gradient_accumulation_steps", "label_smoothing")
@@ -215,8 +228,8 @@ def _values(log: ResultLog) -> Iterator[Finding]:
             yield finding(log, event.line, VALUES, f"{event.key} is {event.value}", departing[key])
     for key in ("global_batch_size", "gradient_accumulation_steps"):
         event = _numeric(log, key)
-        if event and event.value <= 0:
-            yield finding(log, event.line, VALUES, f"{key} is {event.value}", "log a number above 0")
+        if event and (event.value < 1 or event.value != int(event.value)):
+            yield finding(log, event.line, VALUES, f"{key} is {event.value}", "log a whole number above 0")
 
 
 def _numeric(log: ResultLog, key: str) -> Event | None:
