@@ -11,7 +11,7 @@ from rn50.results.run import Run
 from rn50.results.validity.findings import Finding
 from rn50.results.validity.log_rules import finding
 from rn50.settings.config import variables
-from rn50.settings.variables import Variable
+from rn50.settings.variables import Variable, excerpt
 
 _MOST_NAMED = 3
 _HYPERPARAMETERS = {
@@ -28,7 +28,7 @@ _HYPERPARAMETERS = {
 def check(run: Run) -> Iterator[Finding]:
     """Yield a finding where the log of a run and its sidecar file contradict each other."""
     different = [
-        f"{what} is {logged} in the log and {saved} beside it"
+        f"{what} is {excerpt(str(logged))} in the log and {excerpt(str(saved))} beside it"
         for what, logged, saved in _facts(run)
         if saved is not None and saved != logged
     ]
@@ -83,4 +83,7 @@ def _within(saved: Mapping[str, Any]) -> Iterator[str]:
     for section, field, variable in variables():
         value, text = sidecar.section(saved, section).get(field), texts.get(variable.name)
         if None not in (value, text) and text != Variable.write(value):
-            yield f"{variable.name} is {text} in the variables beside it, and {value} in the configuration"
+            yield (
+                f"{variable.name} is {excerpt(text)} in the variables beside it, and "
+                f"{excerpt(Variable.write(value))} in the configuration"
+            )
