@@ -11,7 +11,7 @@ import pathlib
 import re
 import secrets
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 import rn50
@@ -158,10 +158,16 @@ def read_json(path: Path, limit: int = LARGEST, remedy: str = "give a JSON file"
 
 def parse_json(text: str) -> Any:
     """Return the value of a JSON text with finite numbers, at most ``DEEPEST`` levels deep. Raises ValueError
-    for other text."""
+    for other text, and for a name with two values."""
     too_deep = ValueError(f"nested deeper than {DEEPEST} levels")
     try:
-        value = json.loads(text, parse_int=_integer, parse_float=_finite, parse_constant=_finite)
+        value = json.loads(
+            text,
+            parse_int=_integer,
+            parse_float=_finite,
+            parse_constant=_finite,
+            object_pairs_hook=one_value_each,
+        )
     except RecursionError:
         raise too_deep from None
     level = [value]
@@ -170,6 +176,15 @@ def parse_json(text: str) -> Any:
         if not level:
             return value
     raise too_deep
+
+
+def one_value_each(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object. Raises ValueError for a name with two values, of which Python takes the last."""
+    found = dict(pairs)
+    for name, value in pairs if len(found) < len(pairs) else ():
+        if value != found[name]:
+            raise ValueError(f"{name[:20]!r} has two values")
+    return found
 
 
 def _inside(value: Any) -> Iterable[Any]:

@@ -244,7 +244,7 @@ def _whole(digits: str) -> int:
     return int(digits)
 
 
-_DECODER = json.JSONDecoder(parse_int=_whole)
+_DECODER = json.JSONDecoder(parse_int=_whole, object_pairs_hook=files.one_value_each)
 
 
 def copy_records(source: pathlib.Path, target: pathlib.Path) -> None:

@@ -118,6 +118,15 @@ def throughput(log: ResultLog) -> Throughput:
     return Throughput(tuple(rates), True)
 
 
+def without_time(log: ResultLog) -> list[float]:
+    """Return every epoch, or block in a log without epochs, that stops in the millisecond of its start."""
+    name, numbered_by = (
+        ("epoch", "epoch_num") if "epoch_start" in log.by_key else ("block", "first_epoch_num")
+    )
+    closed = _closed(log, name, numbered_by)
+    return [number for number, (first, last) in closed.items() if first == last]
+
+
 def training_rate(logs: Sequence[ResultLog]) -> float | None:
     """Return the images/s in training: the median over the epochs or blocks of all ``logs``, without the
     first of each, which warms up. A log that has only one gives that one."""
@@ -138,9 +147,14 @@ def losses(log: ResultLog) -> list[tuple[float, float]]:
 
 
 def _intervals(log: ResultLog, name: str, numbered_by: str) -> dict[float, Interval]:
+    """Return the intervals of ``_closed`` that end after their start."""
+    closed = _closed(log, name, numbered_by)
+    return {number: (first, last) for number, (first, last) in closed.items() if first < last}
+
+
+def _closed(log: ResultLog, name: str, numbered_by: str) -> dict[float, Interval]:
     """Return the intervals ``<name>_start`` to ``<name>_stop`` by number. Where several ranks log one, the
-    first start and the last stop count. An interval that is not closed or does not end after its start is
-    left out."""
+    first start and the last stop count. An interval that is not closed is left out."""
     starts: dict[float, int] = {}
     stops: dict[float, int] = {}
     for event in log.events:
@@ -153,9 +167,7 @@ def _intervals(log: ResultLog, name: str, numbered_by: str) -> dict[float, Inter
             starts[number] = min(event.time_ms, starts.get(number, event.time_ms))
         else:
             stops[number] = max(event.time_ms, stops.get(number, event.time_ms))
-    return {
-        number: (start, stops[number]) for number, start in starts.items() if stops.get(number, start) > start
-    }
+    return {number: (start, stops[number]) for number, start in starts.items() if number in stops}
 
 
 def _length(intervals: Sequence[Interval]) -> int:

@@ -20,9 +20,9 @@ _VERSION = "rn50"
 _REMEDY = "move it away or set another RESULT_FILE"
 
 
-def save(config: Config, seed: int, result_file: pathlib.Path) -> None:
-    """Write ``<result_file without suffix>.json``: resolved configuration, seed, code version, machine,
-    package versions.
+def save(config: Config, seed: int, result_file: pathlib.Path, resumed_after: int | None = None) -> None:
+    """Write ``<result_file without suffix>.json``: resolved configuration, seed, epoch of the checkpoint that
+    the run goes on from, code version, machine, package versions.
 
     ``variables`` and ``environment`` make a configuration file that repeats this run. ``system`` is the
     description of the machine for ``rn50 package``, which often runs on another one.
@@ -34,6 +34,7 @@ def save(config: Config, seed: int, result_file: pathlib.Path) -> None:
     _refuse_another(target, result_file.name)
     facts = {
         "seed": seed,
+        **({} if resumed_after is None else {"resumed_after": resumed_after}),
         "config": config.to_dict(),
         "variables": config.as_environment(),
         "environment": _passed_through(),

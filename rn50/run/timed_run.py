@@ -95,7 +95,7 @@ def run(config: Config, create: Callable[[Config], Implementation], display: Dis
         ):
             try:
                 if result_file is not None and communicator.rank == 0:
-                    provenance.save(config, seed, result_file)
+                    provenance.save(config, seed, result_file, resumed.epoch if resumed else None)
                 log.submission(config, init_start_ms, (rules.RESUMED,) if resumed else ())
                 for name, rule in config.departures.items() if config.division != config.run.division else ():
                     rank_display.remark(f"{name}: {rule}; so the log names the open division")

@@ -491,18 +491,12 @@ class Config:
     def is_imagenet(self) -> bool:
         """True if the run is the benchmark's complete task; otherwise every output is labelled
         ``rules.NOT_A_RESULT``."""
-        return rules.is_task(dataclasses.asdict(self.data), self.run.benchmark_steps)
+        return rules.NOT_A_RESULT not in self.labels
 
     @property
     def labels(self) -> tuple[str, ...]:
         """The labels of ``rules.LABELS`` that every output of a run has."""
-        having = (
-            (rules.NOT_A_RESULT, not self.is_imagenet),
-            (rules.FINE_TUNED, self.run.initial_weights is not None),
-            (rules.SPARSE, self.run.sparsity != "none"),
-            (rules.QUANTIZED, self.run.quantization != "none"),
-        )
-        return tuple(label for label, has in having if has)
+        return rules.labels(dataclasses.asdict(self.data), dataclasses.asdict(self.run))
 
     @property
     def sha256(self) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from rn50 import files, frameworks
 from rn50.errors import UserError, did_you_mean
-from rn50.results.validity.result_rules import differences
+from rn50.results.validity.result_rules import MODELS, differences
 from rn50.settings.variables import UNNAMED
 from rn50.submission import yaml_file
 from rn50.submission.own_results import OwnResult
@@ -175,9 +175,10 @@ def _unusable(file: pathlib.Path, given: Mapping[str, Any]) -> Iterator[str]:
 
 def _machine(result: OwnResult, given: Mapping[str, Any], problems: list[str]) -> dict[str, str]:
     """Return the fields that the runs saved of their machine. It must be one machine, but for fields that a
-    person gave."""
+    person gave; ``result_rules`` compares the models."""
     systems = [saved.get("system", {}) for saved in result.saved]
-    reported = [{name: value for name, value in system.items() if name not in given} for system in systems]
+    known = {*given, *MODELS}
+    reported = [{name: value for name, value in system.items() if name not in known} for system in systems]
     different = differences([log.path.name for log in result.logs], reported)
     if different:
         problems.append(

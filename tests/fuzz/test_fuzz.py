@@ -14,10 +14,12 @@ from hypothesis import given, note
 from hypothesis import strategies as st
 
 from rn50.errors import UserError
+from rn50.results import score
 from tests.conftest import EVAL_SAMPLES, TRAIN_SAMPLES
 from tests.fuzz.mutations import dumped, log_text, nasty, spoiled, spoiled_bytes, spoiled_records
 from tests.fuzz.victim import assert_answers, rn50
-from tests.support import campaigns
+from tests.results import mutations
+from tests.support import campaigns, imagenet_run
 from tests.system.job import ROOT, events
 
 
@@ -81,6 +83,65 @@ def test_what_is_saved_beside_a_log(data, campaign, sidecar):
             (results / f"result_{number}.json").write_bytes(content)
         tried(data.draw(st.sampled_from(ON_RESULTS[:-1])), results=results, good=campaign, here=name)
         assert not list(pathlib.Path(name).glob(".rn50*")) and not pathlib.Path("/tmp/rn50-fuzz").exists()
+
+
+COMPARED = (
+    ("seed",),
+    *(
+        ("config", "hyperparameters", name)
+        for name in ("batch_size", "learning_rate", "warmup_epochs", "num_epochs", "momentum", "weight_decay")
+    ),
+    ("config", "run", "ranks_per_node"),
+    ("config", "run", "nodes"),
+    ("config", "data", "train_samples"),
+    ("config", "data", "eval_samples"),
+    ("config", "data", "width"),
+)
+"""Numbers of a sidecar file that its log says or implies."""
+
+
+@given(data=st.data())
+def test_a_sidecar_that_contradicts_its_log_is_refused(data, campaign, sidecar):
+    path = data.draw(st.sampled_from(COMPARED))
+    with tempfile.TemporaryDirectory() as name:
+        results = folder_of(campaign, name)
+        for number in range(data.draw(st.sampled_from([1, 5]))):
+            file = results / f"result_{number}.json"
+            saved = json.loads(file.read_text())
+            section = saved
+            for key in path[:-1]:
+                section = section[key]
+            old = section[path[-1]]
+            other = st.integers(1, 2**31) if isinstance(old, int) else st.floats(1e-9, 1e9)
+            section[path[-1]] = data.draw(other.filter(lambda new, old=old: new != old))
+            file.write_text(json.dumps(saved))
+        [system] = score.score([results])
+        assert not system.valid and system.olympic_minutes
+
+
+@given(data=st.data())
+def test_a_timeline_that_is_shortened_is_refused(data, campaign):
+    """Epochs from the fourth on take less than a third of their time, or the last are not there."""
+    with tempfile.TemporaryDirectory() as name:
+        results = folder_of(campaign, name)
+        if data.draw(st.booleans()):
+            begin = data.draw(st.integers(3, 34))
+            end = data.draw(st.integers(begin + 1, 35))
+            factor = data.draw(st.floats(0, 0.3))
+            from_ms, to_ms = (imagenet_run.EPOCH_MS * epoch + 1000 for epoch in (begin, end))
+
+            def faster(t, first):
+                inside = min(max(t - first - from_ms, 0), to_ms - from_ms)
+                return t - round(inside * (1 - factor))
+
+            mutate = mutations.times(faster)
+        else:
+            missing = data.draw(st.integers(1, 35))
+            keys = ("epoch_start", "epoch_stop")
+            mutate = mutations.both(*[mutations.delete(key, -1) for key in keys] * missing)
+        mutations.rewrite(results, mutate, data.draw(st.sampled_from([("result_2.txt",), mutations.ALL])))
+        [system] = score.score([results])
+        assert not system.valid and system.olympic_minutes
 
 
 YAML = (

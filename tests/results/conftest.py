@@ -23,3 +23,15 @@ def judged(monkeypatch):
         return list(system.reasons), errors, list(own_results.problems(result))
 
     return say
+
+
+@pytest.fixture
+def refused(judged):
+    """Assert that all three refuse a folder once it is spoilt, and that one line of each says why."""
+
+    def spoil_and_ask(folder, spoil, says):
+        spoil(folder)
+        for said in judged(folder):
+            assert said and (says is None or any(says in message for message in said)), said
+
+    return spoil_and_ask

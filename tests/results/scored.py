@@ -54,13 +54,23 @@ def write_run(
         "eval_samples": rules.EVAL_SAMPLES,
     }
     lines = [line(key, value) for key, value in values.items()]
+
+    def late(epoch):
+        """No two runs are as fast in the same epochs."""
+        return 0.0005 * seconds * (7 * seconds % 97) if 0 < epoch < 5 else 0
+
     first = 1
     for last in range((epochs - 1) % 4 + 1, epochs + 1, 4):
-        at = seconds * (last - 1) / epochs
+        begin, end = (seconds * epoch / epochs + late(epoch) for epoch in (first - 1, last))
         lines += [
-            line("block_start", at=at, first_epoch_num=first, epoch_count=last - first + 1),
-            line("eval_accuracy", accuracy if last == epochs else 0.5, at=at, epoch_num=last),
-            line("block_stop", at=at, first_epoch_num=first),
+            line("block_start", at=begin, first_epoch_num=first, epoch_count=last - first + 1),
+            line(
+                "eval_accuracy",
+                accuracy if last == epochs else 0.5 + seconds % 97 / 50_000,
+                at=end,
+                epoch_num=last,
+            ),
+            line("block_stop", at=end, first_epoch_num=first),
         ]
         first = last + 1
     lines += [] if status is None else [line("run_stop", at=seconds, status=status)]

@@ -38,7 +38,6 @@ BAD = {
     "no init_stop": (delete("init_stop"), "init_stop is not logged"),
     "no run_start": (delete("run_start"), "run_start is not logged"),
     "no run_stop": (delete("run_stop"), "run_stop is not logged"),
-    "no seed": (delete("seed"), "no seed is logged"),
     "no batch size": (delete("global_batch_size"), "global_batch_size is not logged"),
     "no accumulation": (delete("gradient_accumulation_steps"), "gradient_accumulation_steps is not logged"),
     "no optimizer": (delete("opt_name"), "opt_name is not logged"),
@@ -197,6 +196,7 @@ GOOD = {
     "the last epoch without a stop": delete("epoch_stop", -1),
     "0.759 itself": value("eval_accuracy", 0.759, LAST),
     "an accuracy in float32": value("eval_accuracy", 0.7607000470161438, LAST),
+    "an accuracy off by 0.03 of an image": value("eval_accuracy", 0.7607005869140625, LAST),
     "smoothing of 0.1": insert("Namespace(label_smoothing=0.1, lr=10.5)\n", "run_start"),
     "ranks a few ms apart": change("eval_stop", 5, time_ms=imagenet_run.EPOCH_MS * 23 + 1_700_000_000_000),
 }
@@ -229,6 +229,21 @@ def test_what_does_no_harm_is_accepted(tmp_path, valid, name):
     assert report.ok and report.findings == ()
 
 
+def test_evaluations_may_begin_at_epoch_0(tmp_path):
+    text = imagenet_run.write(tmp_path / "result_0.txt", EVAL_OFFSET="3").read_text()
+    lines = text.splitlines(keepends=True)
+    records = [
+        json.loads(lines[position(lines, key)].split(" ", 1)[1]) for key in ("eval_start", "eval_stop")
+    ]
+    at = json.loads(lines[position(lines, "block_start")].split(" ", 1)[1])["time_ms"]
+    records.insert(1, {**records[0], "key": "eval_accuracy", "value": 0.001})
+    first = "".join(
+        ":::MLLOG " + json.dumps({**each, "time_ms": at, "metadata": {"epoch_num": 0}}) + "\n"
+        for each in records
+    )
+    assert checked(tmp_path, insert(first, "block_start")(text)).findings == ()
+
+
 def test_there_are_sixty():
     assert len(BAD) + len(GOOD) >= 60
 
@@ -239,9 +254,15 @@ def test_there_are_sixty():
         (move("train_samples", "run_start"), "train_samples comes before run_start"),
         (value("cache_clear", False), "cache_clear is false"),
         (double("train_samples"), "train_samples is logged 2 times with one value"),
+        (delete("seed"), "no seed is logged"),
+        (
+            both(value("global_batch_size", 32_256), value("lars_opt_momentum", 0.95)),
+            "lars_opt_momentum is 0.95 at a global batch size of 32,256",
+        ),
         (value("eval_samples", 49_999), "eval_samples is 49,999, not 50,000"),
         (value("eval_samples", 123), "eval_samples is 123, not 50,000"),
         (value("train_samples", 1_281_168), "train_samples is 1,281,168, not 1,281,167"),
+        (move("eval_accuracy", "eval_start", 3, 3), "the accuracy of epoch 15 comes before its eval_start"),
         (change("cache_clear", time_ms=1_800_000_000_000), "earlier than cache_clear"),
         (move("gradient_accumulation_steps", "run_stop", to_number=-1), "earlier than"),
         (
@@ -253,9 +274,12 @@ def test_there_are_sixty():
         "samples before the clock",
         "caches not cleared",
         "a harmless double",
+        "no seed before v4.1",
+        "a batch between 32,000 and 32,768",
         "all but one",
         "batches",
         "whole batches",
+        "an accuracy before its eval_start",
         "a record of another program",
         "a late record",
         "a run that missed the target",

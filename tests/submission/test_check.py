@@ -159,6 +159,37 @@ def test_names_that_look_like_parts_of_a_message_change_no_finding(system):
     ] == [str(each.file) for each in plain]
 
 
+def test_a_result_without_seeds_is_refused_by_the_official_checkers_and_not_by_us(system):
+    for file in system.iterdir():
+        file.write_text("".join(line for line in file.open() if '"key": "seed"' not in line))
+    report = check.check([system])
+    assert report.ok and {each.severity for each in report.findings} == {WARNING}
+    said = {(each.rule, each.message) for each in report.findings}
+    assert {
+        ("the closed division logs its seeds, by the rules from v4.1 on", "no seed is logged"),
+        ("seed checker 1.1.0", "the checker refuses a log without a seed"),
+        ("package checker 1.1.0", f"box is refused: {package_checks._OF_OTHERS}"),
+    } == said
+
+
+@pytest.mark.parametrize("word", ["onprem", "cloud", "available", "Available on premise"])
+def test_a_word_that_the_checker_forgot_is_a_warning(system, word):
+    describe(system, status=word)
+    report = check.check([system], ["4.0.0"])
+    assert report.ok and [each.rule for each in report.findings] == [
+        "package checker 4.0.0",
+        "system description checker 4.0.0",
+    ]
+    assert report.findings[1].message.startswith(f"Field status contains a non valid value: {word}, must be")
+
+
+def test_mixed_batch_sizes_are_named_and_not_the_crash_that_they_cause(system):
+    replace(system / "result_4.txt", '"value": 3264', '"value": 3272')
+    assert [message.split(" in result_0")[0] for message in errors(check.check([system]))] == [
+        "the runs are not of one configuration: global_batch_size is 3264"
+    ]
+
+
 def test_seeds_that_were_chosen_are_a_warning(tmp_path):
     files = [write(tmp_path, i, i + 1) for i in range(5)]
     report = check.check(files, ["1.0.0"])
@@ -208,7 +239,8 @@ def test_two_that_missed_the_target(system):
         ({"division": "Closed"}, "1.1.0", "division is 'Closed': the package checker then skips seeds"),
         ({"division": "open"}, "1.1.0", "division is open, but the logs say closed"),
         ({"cooling": None}, "1.1.0", "Missing field cooling"),
-        ({"status": "onprem"}, "4.0.0", "Field status contains a non valid value: onprem"),
+        ({"status": "on sale"}, "4.0.0", "Field status contains a non valid value: on sale"),
+        ({"status": "onprem", "cooling": None}, "4.0.0", "Missing field cooling"),
         ({"accelerators_per_node": 8}, "1.1.0", "the checker crashed: TypeError"),
     ],
 )
@@ -367,3 +399,17 @@ def test_a_finding_on_several_files_is_printed_once():
         "warning: result_0.txt:4 and 2 more: caches were not cleared [rules 3]; clear them",
         "error: result_1.txt: no seed [rules 4]; run again",
     ]
+
+
+def test_findings_that_differ_in_their_numbers_are_printed_once_if_they_are_many():
+    def lines(count):
+        text = io.StringIO()
+        file = pathlib.Path("result_0.txt")
+        found = [Finding(ERROR, file, n, "rule", f"block {n} has no stop", "log it") for n in range(count)]
+        print_findings(found, Terminal(file=text))
+        return text.getvalue().splitlines()
+
+    assert lines(147) == [
+        "error: result_0.txt:0 and 146 more with other numbers: block 0 has no stop [rule]; log it"
+    ]
+    assert len(lines(5)) == 5

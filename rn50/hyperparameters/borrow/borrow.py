@@ -174,7 +174,7 @@ def _differences(source: Origin, batch: int, config: Config) -> Iterator[str]:
 
 
 def _on_imagenet(config: Config) -> bool:
-    return rules.is_task(dataclasses.asdict(config.data), None)
+    return not rules.labels(dataclasses.asdict(config.data), {})
 
 
 def _prediction(source: Origin, values: dict[str, str], batch: int, config: Config) -> Prediction | None:

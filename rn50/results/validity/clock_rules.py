@@ -1,5 +1,5 @@
-"""Check the times of a log: time stamps, their order, the intervals of the run, its end, and a plausible
-rate.
+"""Check the times of a log: time stamps, their order, the intervals of the run and its end.
+``timeline_rules`` checks that a run can have taken them.
 
 Source: MLPerf Training rules, sections "Run Results" and "Quality measure"; the logging specification of
 mlperf_logging, in which ``time_ms`` counts milliseconds since the epoch.
@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 
 from rn50.benchmark import rules
 from rn50.results.parse import Event, ResultLog, epoch_number
-from rn50.results.run import Run
 from rn50.results.validity.findings import ERROR, WARNING, Finding
 from rn50.results.validity.log_rules import finding
 
@@ -17,13 +16,6 @@ CLOCK_SKEW_MS = 1000
 """Tolerance of the order of times, because ranks that log for themselves do so a few ms apart."""
 EARLIEST_MS, LATEST_MS = 1_514_764_800_000, 4_102_444_800_000
 """Start of the years 2018, in which MLPerf had its first round, and 2100."""
-FASTEST_ACCELERATOR = 7_245
-"""Highest published images/s per accelerator over the whole run: XE8640x4H100-SXM-80GB, round v3.0."""
-FASTEST_SYSTEM = 8_985_088
-"""Highest published images/s of a system: coreweave_hgxh100_n448_ngc23.04_mxnet, round v3.0."""
-ABSURD = 10
-"""Multiple of the fastest published rate that is refused, because no step from one round to the next was so
-large."""
 COURSE = (
     "run_start",
     "block_start",
@@ -38,13 +30,10 @@ COURSE = (
 """Keys of the clock events."""
 
 
-def check(run: Run, accelerators: int | None) -> Iterator[Finding]:
-    """Yield every finding on the times of a run; ``accelerators`` is the system's number of them, where
-    known."""
-    log = run.log
+def check(log: ResultLog) -> Iterator[Finding]:
+    """Yield every finding on the times of a log."""
     for each in (_stamps, _order, _before, _intervals, _after, _status):
         yield from each(log)
-    yield from _rate(run, accelerators)
 
 
 def _stamps(log: ResultLog) -> Iterator[Finding]:
@@ -241,36 +230,4 @@ def _status(log: ResultLog) -> Iterator[Finding]:
             f"the run goes on to epoch {after[-1].epoch:g} after epoch {log.reached.epoch:g} reached "
             f"{target}",
             "stop the clock at the first evaluation at the target",
-        )
-
-
-def _rate(run: Run, accelerators: int | None) -> Iterator[Finding]:
-    log, rule, remedy = (
-        run.log,
-        "a run takes the time that its images need",
-        "submit the log as the run wrote it",
-    )
-    stop, epochs = log.first("run_stop"), max((evaluation.epoch for evaluation in log.evaluations), default=0)
-    if stop is None or log.minutes is None or not epochs or not log.train_samples:
-        return
-    if log.minutes == 0:
-        yield finding(
-            log, stop.line, rule, f"{epochs:g} epochs take no time from run_start to run_stop", remedy
-        )
-        return
-    rate, bound, fastest = (
-        epochs * log.train_samples / log.minutes / 60,
-        ABSURD * FASTEST_SYSTEM,
-        "published system",
-    )
-    if accelerators and accelerators * FASTEST_ACCELERATOR < FASTEST_SYSTEM:
-        bound, fastest = ABSURD * FASTEST_ACCELERATOR * accelerators, f"{accelerators} published accelerators"
-    if rate > bound and not run.label:  # labelled runs may have smaller images and networks
-        yield finding(
-            log,
-            stop.line,
-            rule,
-            f"{epochs:g} epochs in {log.minutes * 60:,.1f} s are {rate:,.0f} images/s, more than "
-            f"{ABSURD} times those of the fastest {fastest}",
-            remedy,
         )

@@ -1,6 +1,8 @@
 """Findings on a result, one sentence each: place, message, broken rule and remedy."""
 
+import itertools
 import pathlib
+import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -8,6 +10,7 @@ from typing import Any
 from rn50.terminal import Terminal
 
 ERROR, WARNING = "error", "warning"
+_MOST_OF_A_KIND = 5
 
 
 @dataclass(frozen=True)
@@ -37,17 +40,19 @@ def to_json(findings: Iterable[Finding]) -> list[dict[str, Any]]:
 def print_findings(findings: Iterable[Finding], console: Terminal) -> None:
     """Print a line for each finding: severity, file and line, message, the rule in brackets, remedy.
 
-    One that differs from others in its file alone is printed once for all.
+    Findings that differ in their file alone are printed once for all, and so are those that differ in numbers
+    alone where they are more than ``_MOST_OF_A_KIND``.
     """
-    alike: dict[tuple[str, ...], list[Finding]] = {}
-    for finding in findings:
-        alike.setdefault((finding.severity, finding.rule, finding.message, finding.remedy), []).append(
-            finding
-        )
-    for (severity, rule, message, remedy), (first, *others) in alike.items():
-        place = str(first.file) if first.line is None else f"{first.file}:{first.line}"
-        more = f" and {len(others)} more" if others else ""
-        console.print(
-            f"{severity}: {place}{more}: {message} [{rule}]; {remedy}",
-            style="red" if severity == ERROR else "yellow",
-        )
+    kinds: dict[tuple[str, ...], dict[str, list[Finding]]] = {}
+    for each in findings:
+        kind = (each.severity, each.rule, re.sub(r"\d+", "#", each.message), each.remedy)
+        kinds.setdefault(kind, {}).setdefault(each.message, []).append(each)
+    for (severity, rule, _, remedy), alike in kinds.items():
+        many = len(alike) > _MOST_OF_A_KIND
+        for first, *others in [list(itertools.chain(*alike.values()))] if many else alike.values():
+            place = str(first.file) if first.line is None else f"{first.file}:{first.line}"
+            more = f" and {len(others)} more{' with other numbers' if many else ''}" if others else ""
+            console.print(
+                f"{severity}: {place}{more}: {first.message} [{rule}]; {remedy}",
+                style="red" if severity == ERROR else "yellow",
+            )

@@ -1,9 +1,9 @@
 """Decide whether a run is labelled as no result of the benchmark, and whether a result is unverified; no
 other code decides it.
 
-A run on other data, of another network, or of only a part of its steps is labelled in its log, or shown by
-the configuration or the data certificate that it saved. Any one of them is enough. Whatever else is no result
-is labelled in its log. A number of samples is no label: see ``log_rules``.
+A run on other data, of another network, of only a part of its steps, of trained weights, or resumed is
+labelled in its log, or shown by the configuration, the data certificate or the epoch of the checkpoint that
+it saved. Any one of them is enough. A number of samples is no label: see ``log_rules``.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,9 +23,9 @@ def of_run(log: ResultLog, saved: Mapping[str, Any]) -> str | None:
     certificate = saved.get("data certificate")
     # ``imagenet`` is true in a certificate where the numbers are ImageNet's and no fault was found.
     certified_other = isinstance(certificate, dict) and certificate.get("imagenet") is False
-    steps = sidecar.section(saved, "run").get("benchmark_steps")
-    other_task = not rules.is_task(sidecar.section(saved, "data"), steps)
-    found = {*logged(log), *((rules.NOT_A_RESULT,) if other_task or certified_other else ())}
+    found = {*logged(log), *rules.labels(sidecar.section(saved, "data"), sidecar.section(saved, "run"))}
+    found |= {rules.NOT_A_RESULT} if certified_other else set()
+    found |= {rules.RESUMED} if saved.get("resumed_after") else set()
     return "; ".join(each for each in rules.LABELS if each in found) or None
 
 

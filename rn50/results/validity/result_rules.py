@@ -19,7 +19,7 @@ from rn50.benchmark import rules
 from rn50.results import conditions, sidecar
 from rn50.results.parse import ResultLog, finite
 from rn50.results.run import Run, median_set
-from rn50.results.validity import clock_rules, label, log_rules
+from rn50.results.validity import clock_rules, label, log_rules, sidecar_rules, timeline_rules
 from rn50.results.validity.findings import ERROR, WARNING, Finding
 from rn50.results.validity.log_rules import finding
 from rn50.settings.config import RUNS_OWN
@@ -41,11 +41,20 @@ _LOGGED = (
 _OF_OPTIMIZER = re.compile(r"(lars|sgd|opt)_.*")
 """Log keys whose values are the same in all runs of a result."""
 _PACKAGES = "|".join(each.packages for each in frameworks.every().values())
-_SAVED = re.compile(rf"config / .*|environment / .*|python|commit|packages / ({_PACKAGES}|nvidia.*)")
+MODELS = ("host_processor_model_name", "accelerator_model_name")
+"""Fields of the machine that are the same in all runs of a result, whatever a person says of it."""
+_SAVED = re.compile(
+    rf"config / .*|environment / .*|python|commit|packages / ({_PACKAGES}|nvidia.*)"
+    rf"|system / ({'|'.join(MODELS)})"
+)
 """Names of sidecar values that are the same in all runs of a result; of the packages, those that compute."""
 _MOST_NAMED = 3
 _TOO_SHORT = 3
-"""Clock events below which two runs are not compared, because so few may have the same times by chance."""
+"""Equal accuracies or clock events below which two runs are not compared, because so few may be equal by
+chance."""
+_SAME_MS = 5
+"""Milliseconds by which the scaled times of copied logs differ at most. Those of published runs differ by
+10.6 or more, and have at most two accuracies in common."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +82,9 @@ def judge(runs: Sequence[Run], rulesets: Sequence[str], accelerators: int | None
     for run in runs:
         own = [
             *log_rules.check(run, tuple(rulesets)),
-            *clock_rules.check(run, accelerators or run.accelerators),
+            *clock_rules.check(run.log),
+            *timeline_rules.check(run, accelerators or run.accelerators),
+            *sidecar_rules.check(run),
         ]
         if not run.converged:
             own.append(_missed(run.log, ERROR if len(missed) > 1 and run.log.path in missed else WARNING))
@@ -137,23 +148,42 @@ def _seeds(runs: Sequence[Run]) -> Iterator[Finding]:
 
 
 def _copies(runs: Sequence[Run]) -> Iterator[Finding]:
-    """Yield findings on copied logs: no two runs take the same milliseconds from every event to the next."""
-    seen: dict[tuple[tuple[str, int], ...], ResultLog] = {}
-    for log in (run.log for run in runs):
-        events = [event for event in log.events if event.key in clock_rules.COURSE]
-        course = tuple((event.key, event.time_ms - events[0].time_ms) for event in events)
-        if len(course) < _TOO_SHORT:
-            continue
-        if course in seen:
+    """Yield findings on copied logs, also where a copy's times are moved a little or scaled."""
+    logs = [run.log for run in runs]
+    for i, log in enumerate(logs):
+        said = (f"{text} those of {other.path.name}" for other in logs[:i] for text in _alike(log, other))
+        first = next(said, None)
+        if first:
             yield finding(
                 log,
-                events[0].line,
+                None,
                 "every run of a result is a run of its own",
-                f"its {len(course)} events have the times of those of {seen[course].path.name}, to the "
-                "millisecond",
+                first,
                 "put the log of another run in its place",
             )
-        seen.setdefault(course, log)
+
+
+def _alike(log: ResultLog, other: ResultLog) -> Iterator[str]:
+    """Yield what two logs have in common that no two runs have."""
+    accuracies = list(zip(log.evaluations, other.evaluations, strict=False))
+    same = sum(one.accuracy == two.accuracy for one, two in accuracies)
+    if same >= _TOO_SHORT and 2 * same > len(accuracies):
+        yield f"{same} of its {len(log.evaluations)} accuracies are"
+    course, others = _course(log), _course(other)
+    if len(course) >= _TOO_SHORT and [key for key, _ in course] == [key for key, _ in others]:
+        last, others_last = course[-1][1], others[-1][1]
+        scale = last / others_last if last and others_last else 1
+        if all(
+            abs(at - scale * at_other) <= _SAME_MS
+            for (_, at), (_, at_other) in zip(course, others, strict=True)
+        ):
+            yield f"the times of its {len(course)} events are, but for a factor and {_SAME_MS} ms,"
+
+
+def _course(log: ResultLog) -> list[tuple[str, int]]:
+    """Return key and milliseconds since the first of every clock event."""
+    events = [event for event in log.events if event.key in clock_rules.COURSE]
+    return [(event.key, event.time_ms - events[0].time_ms) for event in events]
 
 
 def _configuration(runs: Sequence[Run]) -> Iterator[Finding]:
@@ -223,7 +253,7 @@ def differences(names: Sequence[str], facts: Sequence[Mapping[str, Any]]) -> str
 
 
 def _labels(runs: Sequence[Run]) -> Iterator[Finding]:
-    rule = f"a run of anything but the benchmark's own task says so in its log: {rules.NOT_A_RESULT}"
+    rule = "a run that is no result of the benchmark says so in its log"
     labelled = [run for run in runs if run.label]
     for run in labelled:
         if "; ".join(label.logged(run.log)) != run.label:
@@ -231,7 +261,7 @@ def _labels(runs: Sequence[Run]) -> Iterator[Finding]:
                 run.log,
                 None,
                 rule,
-                "what was saved beside the log is another task, and the log does not say so",
+                f"what was saved beside the log says {run.label}, and the log does not",
                 "submit the log as it was written",
             )
     if labelled and len(labelled) < len(runs):

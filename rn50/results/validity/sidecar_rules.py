@@ -1,0 +1,89 @@
+"""Compare a log with the sidecar file beside it: one run has written both, so they say the same.
+
+The label of a run is compared in ``result_rules``.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rn50.results import recipe, sidecar
+from rn50.results.run import Run
+from rn50.results.validity.findings import Finding
+from rn50.results.validity.log_rules import finding
+from rn50.settings.config import variables
+from rn50.settings.variables import Variable, excerpt
+
+_MOST_NAMED = 3
+_HYPERPARAMETERS = {
+    "optimizer": "optimizer",
+    "base_learning_rate": "learning_rate",
+    "learning_rate_warmup_epochs": "warmup_epochs",
+    "momentum": "momentum",
+    "weight_decay": "weight_decay",
+    "model_bn_span": "batch_size",
+}
+"""Value of a ``Recipe`` -> field of the configuration."""
+
+
+def check(run: Run) -> Iterator[Finding]:
+    """Yield a finding where the log of a run and its sidecar file contradict each other."""
+    different = [
+        f"{what} is {excerpt(str(logged))} in the log and {excerpt(str(saved))} beside it"
+        for what, logged, saved in _facts(run)
+        if saved is not None and saved != logged
+    ]
+    different += _within(run.saved)
+    if different:
+        more = len(different) - _MOST_NAMED
+        yield finding(
+            run.log,
+            None,
+            "a log and the file beside it are of one run",
+            "; ".join(different[:_MOST_NAMED] + ([f"{more} more differ"] if more > 0 else [])),
+            f"put the log and the {sidecar.path(run.log.path).name} that one run wrote beside each other",
+        )
+
+
+def _facts(run: Run) -> Iterator[tuple[str, Any, Any]]:
+    """Yield name, logged value and saved value of all that is in both; a saved None is not known."""
+    log, saved = run.log, run.saved
+    hyperparameters, of_run, data = (
+        sidecar.section(saved, each) for each in ("hyperparameters", "run", "data")
+    )
+    yield "seed", log.seed, saved.get("seed")
+    batch_size, ranks = hyperparameters.get("batch_size"), run.accelerators
+    if type(batch_size) is int and ranks:
+        yield "global_batch_size", log.global_batch_size, batch_size * ranks
+    values = recipe.of_log(log).values
+    for key, field in _HYPERPARAMETERS.items():
+        yield recipe.NAMES[key], values[key], hyperparameters.get(field)
+    decay = hyperparameters.get("decay_epochs") or hyperparameters.get("num_epochs")
+    yield "decay", values["learning_rate_decay_steps"], decay
+    yield "train_samples", log.train_samples, data.get("train_samples")
+    yield "eval_samples", log.eval_samples, data.get("eval_samples")
+    yield "submission_org", log.org, of_run.get("organisation")
+    yield "submission_status", log.submission_status, of_run.get("status")
+    if of_run.get("division") == "open":  # closed is logged as open where the hyperparameters are
+        yield "submission_division", log.division, "open"
+    samples, certificate = log.first("train_samples"), saved.get("data certificate")
+    certificate = certificate if isinstance(certificate, dict) else {}
+    for name, value in (
+        ("precision", saved.get("precision")),
+        ("input_library", saved.get("input_library")),
+        ("certificate_sha256", certificate.get("sha256")),
+        ("data_set_sha256", certificate.get("set_sha256")),
+    ):
+        if samples and name in samples.metadata:
+            yield name, samples.metadata[name], value
+
+
+def _within(saved: Mapping[str, Any]) -> Iterator[str]:
+    """Yield where the saved variables, of which packages are made, are not those of the configuration."""
+    texts = saved.get("variables", {})
+    for section, field, variable in variables():
+        value, text = sidecar.section(saved, section).get(field), texts.get(variable.name)
+        if None not in (value, text) and text != Variable.write(value):
+            yield (
+                f"{variable.name} is {excerpt(text)} in the variables beside it, and "
+                f"{excerpt(Variable.write(value))} in the configuration"
+            )
