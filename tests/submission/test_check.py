@@ -4,6 +4,7 @@ import io
 import json
 import pathlib
 import shutil
+import sys
 
 import pytest
 
@@ -310,7 +311,7 @@ def test_what_several_rulesets_say_alike_is_said_once(system):
 
 
 def test_a_checker_that_is_not_there_is_no_pass(system, monkeypatch):
-    monkeypatch.setattr(package_checks.sys, "executable", shutil.which("false"))
+    monkeypatch.setattr(sys, "executable", shutil.which("false"))
     place = tree.place(system)
     found = package_checks.check_tree(
         place, [run.log for run in check._read(sorted(system.iterdir()), [])], ["1.1.0"]
