@@ -35,6 +35,9 @@ logging.info("SEEDS PASSED" if passed else "SEEDS FAILED")
 """
 _TIMEOUT_S = 600
 _OWN_TASK = f"a submission trains ResNet-50 on all {rules.TRAIN_SAMPLES:,} images of ImageNet"
+_SHARED_SEED = "seed {0} is that of another run, or logged by several ranks"
+_NO_SEED = "the checker refuses a log without a {0}"
+_NO_RULE = "nothing: the rules ask for seeds from v4.1 on only, and in the closed division only"
 _ONE_SEED = "log one seed a run, on rank 0 only, from the clock or the operating system"
 _STATUS_WORDS = re.compile(
     "Field status contains a non valid value: "
@@ -45,7 +48,7 @@ _STATUS_WORDS = re.compile(
 v4."""
 _CONVERGENCE, _PACKAGE = "reference convergence", "package checker"
 _BY_MIXED_SIZES = "the checker crashed: KeyError: None"
-"""What the official checkers make of runs of several batch sizes."""
+"""The message of the official checkers about runs of several batch sizes."""
 _OF_OTHERS = "the checker found errors; they are those of the checkers it runs"
 
 
@@ -252,25 +255,11 @@ def _seeds(logs: Sequence[ResultLog], results: pathlib.Path, ruleset: str) -> li
     said = "\n".join(lines)
     for log in logs:
         copy = str(results / log.path.name)
+        query = rf"querying seeds from {re.escape(copy)}: (.*)"
         for pattern, message, severity, remedy in (
-            (
-                rf"Result file {re.escape(copy)} logs seed (\S+) on",
-                "seed {0} is that of another run, or logged by several ranks",
-                ERROR,
-                _ONE_SEED,
-            ),
-            (
-                rf"Result file {re.escape(copy)} logs no (seed)",
-                "the checker refuses a log without a {0}",
-                WARNING,
-                "nothing: the rules ask for seeds from v4.1 on only, and in the closed division only",
-            ),
-            (
-                rf"querying seeds from {re.escape(copy)}: (.*)",
-                "its seed cannot be read: {0}",
-                ERROR,
-                _ONE_SEED,
-            ),
+            (rf"Result file {re.escape(copy)} logs seed (\S+) on", _SHARED_SEED, ERROR, _ONE_SEED),
+            (rf"Result file {re.escape(copy)} logs no (seed)", _NO_SEED, WARNING, _NO_RULE),
+            (query, "its seed cannot be read: {0}", ERROR, _ONE_SEED),
         ):
             found = re.search(pattern, said)
             if found:

@@ -101,7 +101,7 @@ COMPARED = (
 
 
 @given(data=st.data())
-def test_a_sidecar_that_contradicts_its_log_is_refused(data, campaign, sidecar):
+def test_a_sidecar_that_contradicts_its_log_is_refused(data, campaign):
     path = data.draw(st.sampled_from(COMPARED))
     with tempfile.TemporaryDirectory() as name:
         results = folder_of(campaign, name)

@@ -63,7 +63,7 @@ FAULTS = {
             f,
             both(*[change_record(f"eval_{key}", 3, metadata={"epoch_num": 14}) for key in ("start", "stop")]),
         ),
-        "the accuracy is of epoch 15, and the evaluation of epoch 14",
+        "the accuracy of epoch 15 is in the evaluation of 14",
     ),
     "an epoch of a millisecond": (
         lambda f: rewrite(f, at_once),

@@ -17,6 +17,7 @@ LONG_FILES = (
     "implementations/test_precision",
     "implementations/test_quantization",
     "implementations/test_ranks_meet",
+    "results/test_rounds",
     "speed/test_floor",
     "speed/test_inference",
     "speed/test_profile",

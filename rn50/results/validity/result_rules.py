@@ -7,6 +7,7 @@ checkers, which are programs.
 Source: MLPerf Training rules, sections "Hyperparameters", "Benchmark Results" and "Run Results".
 """
 
+import itertools
 import json
 import pathlib
 import re
@@ -149,18 +150,11 @@ def _seeds(runs: Sequence[Run]) -> Iterator[Finding]:
 
 def _copies(runs: Sequence[Run]) -> Iterator[Finding]:
     """Yield findings on copied logs, also where a copy's times are moved a little or scaled."""
+    rule, remedy = "every run of a result is a run of its own", "put the log of another run in its place"
     logs = [run.log for run in runs]
     for i, log in enumerate(logs):
         said = (f"{text} those of {other.path.name}" for other in logs[:i] for text in _alike(log, other))
-        first = next(said, None)
-        if first:
-            yield finding(
-                log,
-                None,
-                "every run of a result is a run of its own",
-                first,
-                "put the log of another run in its place",
-            )
+        yield from (finding(log, None, rule, text, remedy) for text in itertools.islice(said, 1))
 
 
 def _alike(log: ResultLog, other: ResultLog) -> Iterator[str]:

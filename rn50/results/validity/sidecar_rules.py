@@ -34,14 +34,10 @@ def check(run: Run) -> Iterator[Finding]:
     ]
     different += _within(run.saved)
     if different:
-        more = len(different) - _MOST_NAMED
-        yield finding(
-            run.log,
-            None,
-            "a log and the file beside it are of one run",
-            "; ".join(different[:_MOST_NAMED] + ([f"{more} more differ"] if more > 0 else [])),
-            f"put the log and the {sidecar.path(run.log.path).name} that one run wrote beside each other",
-        )
+        more = f"; {len(different) - _MOST_NAMED} more differ" if len(different) > _MOST_NAMED else ""
+        rule = "a log and the file beside it are of one run"
+        remedy = f"put the log and the {sidecar.path(run.log.path).name} of one run beside each other"
+        yield finding(run.log, None, rule, "; ".join(different[:_MOST_NAMED]) + more, remedy)
 
 
 def _facts(run: Run) -> Iterator[tuple[str, Any, Any]]:

@@ -26,108 +26,70 @@ ABSURD = 10
 large."""
 UNSTEADY = 3
 """Multiple of a run's own rate that is refused in an epoch."""
+_TRAINED = "an accuracy comes after the epochs that it is of"
+_EVALUATED = "an accuracy comes in the evaluation of its epoch"
+_STEADY = "no epoch takes less than a third of the median, or of the second and third"
+_POSSIBLE = "a run takes the time that its images need"
 _REMEDY = "submit the log as the run wrote it"
 
 
 def check(run: Run, accelerators: int | None) -> Iterator[Finding]:
     """Yield every finding on the course of a run; ``accelerators`` is the system's number of them, where
     known."""
-    if rules.RESUMED not in (run.label or ""):
-        yield from _trained(run.log)
-    yield from _evaluated(run.log)
+    yield from _accuracies(run.log, rules.RESUMED in (run.label or ""))
     if not run.label:  # labelled runs may have smaller images and networks, and share a machine
-        yield from _steady(run.log)
-        yield from _rate(run.log, accelerators)
+        yield from _rates(run.log, accelerators)
 
 
-def _trained(log: ResultLog) -> Iterator[Finding]:
-    """Yield findings on accuracies that are logged before their epochs."""
-    in_epochs = "epoch_start" in log.by_key
-    trained, training, stops_left = 0.0, False, len(log.by_key.get("epoch_stop", ()))
+def _accuracies(log: ResultLog, resumed: bool) -> Iterator[Finding]:
+    """Yield findings on accuracies that are logged before their epochs or outside of their evaluation."""
+    started = [event.metadata.get("epoch_num") for event in log.by_key.get("eval_start", ())]
+    stops_left = len(log.by_key.get("epoch_stop", ()))
+    trained, training, evaluating = 0.0, False, None
     for event in log.events:
+        epoch = event.metadata.get("epoch_num")
         if event.key in ("epoch_start", "epoch_stop"):
             trained, training = trained + training, event.key == "epoch_start"
             stops_left -= not training
-        elif event.key == "block_start" and not in_epochs:
+        elif event.key == "block_start" and "epoch_start" not in log.by_key:
             trained += epoch_number(event.metadata.get("epoch_count")) or 0
-        elif event.key == "eval_accuracy":
-            epoch = epoch_number(event.metadata.get("epoch_num")) or 0
-            done = trained + (training and not stops_left)  # the last epoch may lack its stop
-            if epoch > done:
-                yield finding(
-                    log,
-                    event.line,
-                    "an accuracy comes after the epochs that it is of",
-                    f"an accuracy after epoch {epoch:g}, and {done:g} epochs are trained before it",
-                    _REMEDY,
-                )
-
-
-def _evaluated(log: ResultLog) -> Iterator[Finding]:
-    """Yield findings on accuracies outside of the evaluation of their epoch."""
-    started = [event.metadata.get("epoch_num") for event in log.by_key.get("eval_start", ())]
-    evaluating = None
-    for event in log.events:
-        epoch = event.metadata.get("epoch_num")
-        if event.key == "eval_start":
+        elif event.key == "eval_start":
             evaluating = epoch
-        elif event.key == "eval_accuracy" and started and epoch != evaluating:
-            early = epoch in started and (
-                evaluating is None or started.index(epoch) > started.index(evaluating)
-            )
-            yield finding(
-                log,
-                event.line,
-                "an accuracy comes in the evaluation of its epoch",
-                f"the accuracy of epoch {epoch} comes before its eval_start"
-                if early
-                else f"the accuracy is of epoch {epoch}, and the evaluation of epoch {evaluating}",
-                "log it between eval_start and eval_stop of its epoch",
-                WARNING if early else ERROR,
-            )
+        elif event.key == "eval_accuracy":
+            done = trained + (training and not stops_left)  # the last epoch may lack its stop
+            if (epoch_number(epoch) or 0) > done and not resumed:
+                said = f"an accuracy after epoch {epoch:g}, and {done:g} epochs are trained before it"
+                yield finding(log, event.line, _TRAINED, said, _REMEDY)
+            if started and epoch != evaluating:
+                early = epoch in started[started.index(evaluating) + 1 if evaluating in started else 0 :]
+                other = "comes before its eval_start" if early else f"is in the evaluation of {evaluating}"
+                said, severity = f"the accuracy of epoch {epoch} {other}", WARNING if early else ERROR
+                yield finding(log, event.line, _EVALUATED, said, _REMEDY, severity)
 
 
-def _steady(log: ResultLog) -> Iterator[Finding]:
-    """Yield a finding where an epoch is much faster than the run. The first may be slow; of the next two one
-    may be."""
-    found = timing.throughput(log)
-    rates = [rate for _, rate in found.epochs]
-    if found.in_blocks or len(rates) < 3:
-        return
-    usual = min(statistics.median(rates), max(rates[1:3]))
-    epoch, fastest = max(found.epochs, key=lambda each: each[1])
-    if fastest > UNSTEADY * usual:
-        yield finding(
-            log,
-            None,
-            "no epoch takes less than a third of the median, or of the second and third",
-            f"epoch {epoch:g} has {fastest:,.0f} images/s, and others {usual:,.0f}",
-            _REMEDY,
-        )
-
-
-def _rate(log: ResultLog, accelerators: int | None) -> Iterator[Finding]:
-    """Yield findings on a run or a part of it that takes no time, or has an absurd rate."""
+def _rates(log: ResultLog, accelerators: int | None) -> Iterator[Finding]:
+    """Yield findings on a run, or an epoch of it, that takes no time, has an absurd rate, or one much higher
+    than the others. The first epoch may be slow, and of the next two one."""
     stop, epochs = log.first("run_stop"), max((evaluation.epoch for evaluation in log.evaluations), default=0)
     if stop is None or log.minutes is None or not epochs or not log.train_samples:
         return
     found = timing.throughput(log)
-    of_all = epochs * log.train_samples / log.minutes / 60 if log.minutes else math.inf
-    rates = [(f"the run of {epochs:g} epochs", of_all)]
+    of_run = epochs * log.train_samples / log.minutes / 60 if log.minutes else math.inf
+    rates = [(f"the run of {epochs:g} epochs", of_run)]
     rates += [(f"epoch {epoch:g}", rate) for epoch, rate in found.epochs]
     rates += [(f"epoch {epoch:g}", math.inf) for epoch in timing.without_time(log)]
     bound, fastest = ABSURD * FASTEST_SYSTEM, "published system"
     if accelerators and accelerators * FASTEST_ACCELERATOR < FASTEST_SYSTEM:
         bound, fastest = ABSURD * FASTEST_ACCELERATOR * accelerators, f"{accelerators} published accelerators"
-    for what, rate in rates:
-        if rate > bound:
-            yield finding(
-                log,
-                stop.line,
-                "a run takes the time that its images need",
-                f"{what}: {rate:,.0f} images/s, more than {ABSURD} times those of the fastest {fastest}"
-                if rate < math.inf
-                else f"{what} takes no time",
-                _REMEDY,
-            )
-            return
+    what, rate = next((each for each in rates if each[1] > bound), ("", 0.0))
+    if rate:
+        said = f"{rate:,.0f} images/s, more than {ABSURD} times those of the fastest {fastest}"
+        said = f"{what} takes no time" if rate == math.inf else f"{what}: {said}"
+        yield finding(log, stop.line, _POSSIBLE, said, _REMEDY)
+    of_epochs = [rate for _, rate in found.epochs]
+    if not found.in_blocks and len(of_epochs) >= 3:
+        usual = min(statistics.median(of_epochs), max(of_epochs[1:3]))
+        epoch, highest = max(found.epochs, key=lambda each: each[1])
+        if highest > UNSTEADY * usual:
+            said = f"epoch {epoch:g} has {highest:,.0f} images/s, and others {usual:,.0f}"
+            yield finding(log, None, _STEADY, said, _REMEDY)
