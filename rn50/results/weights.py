@@ -87,12 +87,17 @@ def read(file: pathlib.Path) -> Weights:
                 arrays = {name: opened.get_tensor(name) for name in wanted}
         except (safetensors.SafetensorError, OSError) as error:
             raise UserError(file, f"no safetensors file ({error})", _REMEDY) from None
-    unlike = next((name for name, array in arrays.items() if not np.isfinite(array).all()), None)
-    if unlike:
-        raise UserError(
-            file, f"{unlike} has values that are no finite numbers", "train again: that run diverged"
-        )
+    refuse_impossible(file, arrays, "train again: that run diverged")
     return Weights(arrays, facts)
+
+
+def refuse_impossible(file: pathlib.Path, arrays: Mapping[str, np.ndarray], remedy: str) -> None:
+    """Raise UserError, ending in ``remedy``, if a value is no finite number, or a variance is negative."""
+    for name, array in arrays.items():
+        if not np.isfinite(array).all():
+            raise UserError(file, f"{name} has values that are no finite numbers", remedy)
+        if name.endswith("_running_var") and (array < 0).any():
+            raise UserError(file, f"{name} has negative values, and is a variance", remedy)
 
 
 def _refuse_other_facts(file: pathlib.Path, facts: Mapping[str, str]) -> None:
