@@ -62,4 +62,4 @@ def test_no_text_of_an_error_is_parsed():
 
 def test_a_full_disk_without_a_name(capsys):
     assert report(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))) == Status.USER_ERROR
-    assert "No space left on device; free some, or name another folder" in capsys.readouterr().err
+    assert "No space left on device; free some, or name another place" in capsys.readouterr().err

@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import signal
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -84,19 +85,26 @@ class _Group(click.Group):
             error.message += f" Did you mean {near[0]}?" if near else ""
             raise
 
-    def make_context(self, *args: Any, **options: Any) -> click.Context:
+    def main(self, *args: Any, **options: Any) -> Any:
         terminal.prepare()
+        try:
+            return super().main(*args, **options)
+        except OSError as error:  # where even the reason could not be printed
+            with contextlib.suppress(OSError):
+                report(error)
+            sys.exit(Status.USER_ERROR)
+        finally:
+            terminal.flush_or_drop()
+
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
         with _shown_safely():
             return super().make_context(*args, **options)
 
     def invoke(self, context: click.Context) -> Any:
         try:
             with _shown_safely():
-                try:
-                    refuse_little_memory()
-                    return super().invoke(context)
-                finally:
-                    terminal.flush()
+                refuse_little_memory()
+                return super().invoke(context)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except _Terminated as signalled:
@@ -105,7 +113,7 @@ class _Group(click.Group):
             say("rn50: stopped by SIGINT; the same command starts again", err=True)
             context.exit(128 + signal.SIGINT)
         except Exception as error:
-            if isinstance(error, BrokenPipeError) and terminal.leave_closed_pipes():
+            if isinstance(error, BrokenPipeError) and terminal.reader_has_gone():
                 context.exit(128 + signal.SIGPIPE)
             if context.params["debug"]:
                 raise
@@ -114,12 +122,15 @@ class _Group(click.Group):
 
 @contextlib.contextmanager
 def _shown_safely() -> Iterator[None]:
-    """Make harmless what the command line itself repeats of a wrong argument."""
+    """Make harmless what the command line itself repeats of a wrong argument, and write out what was
+    printed."""
     try:
         yield
     except click.ClickException as error:
         error.message = terminal.safe(error.message)
         raise
+    finally:
+        terminal.flush()
 
 
 def report(error: Exception) -> int:
@@ -133,7 +144,7 @@ def report(error: Exception) -> int:
         return error.status
     if isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(str(error)):
         say("rn50: out of memory; end other programs, or raise the limit of this shell (ulimit -v)", err=True)
-        terminal.flush()
+        terminal.flush_or_drop()
         os._exit(Status.USER_ERROR)  # at once: native libraries that were half loaded may wait for ever
     if isinstance(error, OSError) and isinstance(error.filename, (str, pathlib.Path)):
         say(
@@ -143,7 +154,8 @@ def report(error: Exception) -> int:
         return Status.USER_ERROR
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         say(
-            f"rn50: {error.strerror}; free some, or name another folder for temporary files (TMPDIR)",
+            f"rn50: {error.strerror}; free some, or name another place for the output or for temporary "
+            "files (TMPDIR)",
             err=True,
         )
         return Status.USER_ERROR
