@@ -10,7 +10,7 @@ import re
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 from click.shell_completion import CompletionItem
@@ -19,14 +19,14 @@ import rn50
 from rn50 import packages, terminal
 from rn50.benchmark import rules
 from rn50.errors import RankLostError, Status, UserError
-from rn50.process import refuse_little_memory
+from rn50.process import memory_limit_kib, refuse_little_memory
 from rn50.settings.config_file import systems
 from rn50.terminal import say
 
 _OUT_OF_MEMORY = re.compile(
-    "cannot allocate memory|failed to map segment|can't start new thread", re.IGNORECASE
+    "cannot allocate memory|failed to map segment|can't start new thread|bad_alloc", re.IGNORECASE
 )
-"""Other words than MemoryError, by Python and by the loader of libraries."""
+"""Other words than MemoryError, by Python, C++ and the loader of libraries."""
 
 
 class _Terminated(KeyboardInterrupt):
@@ -105,14 +105,14 @@ class _Group(click.Group):
             with _shown_safely():
                 refuse_little_memory()
                 return super().invoke(context)
-        except (click.ClickException, click.exceptions.Exit, click.Abort):
+        except (click.ClickException, click.exceptions.Exit, click.Abort, SystemExit):
             raise
         except _Terminated as signalled:
             context.exit(128 + signalled.args[0])
         except KeyboardInterrupt:
             say("rn50: stopped by SIGINT; the same command starts again", err=True)
             context.exit(128 + signal.SIGINT)
-        except Exception as error:
+        except BaseException as error:  # a library's panic in Rust is no Exception
             if isinstance(error, BrokenPipeError) and terminal.reader_has_gone():
                 context.exit(128 + signal.SIGPIPE)
             if context.params["debug"]:
@@ -133,8 +133,14 @@ def _shown_safely() -> Iterator[None]:
         terminal.flush()
 
 
-def report(error: Exception) -> int:
+def report(error: BaseException) -> int:
     """Print on standard error what went wrong, and return the exit status."""
+    limit = memory_limit_kib()
+    if isinstance(error, MemoryError) or (
+        _OUT_OF_MEMORY.search(str(error)) and (limit or not isinstance(error, UserError))
+    ):
+        say("rn50: out of memory; end other programs, or raise the limit of this shell (ulimit -v)", err=True)
+        _end_at_once(Status.USER_ERROR)
     if isinstance(error, UserError):
         for line in error.lines:
             say(f"rn50: {line}", err=True)
@@ -142,10 +148,6 @@ def report(error: Exception) -> int:
     if isinstance(error, RankLostError):
         say(f"rn50: {error}", err=True)
         return error.status
-    if isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(str(error)):
-        say("rn50: out of memory; end other programs, or raise the limit of this shell (ulimit -v)", err=True)
-        terminal.flush_or_drop()
-        os._exit(Status.USER_ERROR)  # at once: native libraries that were half loaded may wait for ever
     if isinstance(error, OSError) and isinstance(error.filename, (str, pathlib.Path)):
         say(
             f"rn50: {error.filename}: {error.strerror}; name another file or folder, or fix this one",
@@ -164,8 +166,18 @@ def report(error: Exception) -> int:
         say(f"rn50: the package {missing} is not installed; {packages.install(missing)}", err=True)
         return Status.USER_ERROR
     reason = str(error).strip().splitlines() or [""]
-    say(f"rn50: {type(error).__name__}: {reason[0]} (RN50_DEBUG=1 in the environment shows where)", err=True)
+    said = f"rn50: {type(error).__name__}: {reason[0]}"
+    if limit:
+        say(f"{said}; ulimit -v {limit} may be the reason, raise it", err=True)
+        _end_at_once(Status.FAULT)
+    say(f"{said} (RN50_DEBUG=1 in the environment shows where)", err=True)
     return Status.FAULT
+
+
+def _end_at_once(status: Status) -> NoReturn:
+    """End this process, whose native libraries may be half loaded and would wait for ever."""
+    terminal.flush_or_drop()
+    os._exit(status)
 
 
 paths = click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=pathlib.Path))
