@@ -104,10 +104,15 @@ def print_json(value: Any) -> None:
 
 
 def csv_text(rows: Iterable[Sequence[Any]]) -> str:
-    """Return rows as CSV, with texts made ``safe`` as on a terminal."""
+    """Return rows as CSV, with texts made ``safe`` as on a terminal, and no formulas of a spreadsheet."""
     table = io.StringIO()
     writer = csv.writer(table, lineterminator="\n")
-    writer.writerows([safe(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
+    for row in rows:
+        texts = (safe(cell) if isinstance(cell, str) else cell for cell in row)
+        writer.writerow(
+            f"'{text}" if isinstance(text, str) and text.startswith(("=", "+", "-", "@")) else text
+            for text in texts
+        )
     return table.getvalue()
 
 
