@@ -81,7 +81,7 @@ def read(file: pathlib.Path) -> Weights:
         try:
             with safetensors.safe_open(f"/proc/self/fd/{stream.fileno()}", "np") as opened:
                 facts = opened.metadata() or {}
-                _refuse_other_facts(file, facts)
+                refuse_other_facts(file, facts)
                 wanted = network.shapes(int(facts["classes"]), float(facts["width"]))
                 _refuse_other_tensors(file, wanted, {name: opened.get_slice(name) for name in opened.keys()})  # noqa: SIM118 it is no mapping
                 arrays = {name: opened.get_tensor(name) for name in wanted}
@@ -100,7 +100,8 @@ def refuse_impossible(file: pathlib.Path, arrays: Mapping[str, np.ndarray], reme
             raise UserError(file, f"{name} has negative values, and is a variance", remedy)
 
 
-def _refuse_other_facts(file: pathlib.Path, facts: Mapping[str, str]) -> None:
+def refuse_other_facts(file: files.Path, facts: Mapping[str, str]) -> None:
+    """Raise UserError unless every one of ``FACTS`` is there and within its bound."""
     for name, largest in FACTS.items():
         value = facts.get(name, "nothing")
         if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,17})?", value) or not 0 < float(value) <= largest:
