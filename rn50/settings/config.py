@@ -459,7 +459,7 @@ class Config:
 
     @property
     def to_one_rank(self) -> str:
-        """What to set for one rank."""
+        """Values that make it a run of one rank without Horovod, in words."""
         counts = {"DGXNGPU": self.run.ranks_per_node, "DGXNNODES": self.run.nodes}
         return " and ".join(f"{name}=1" for name, count in counts.items() if count > 1) or "LAUNCHER=auto"
 

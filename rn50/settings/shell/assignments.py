@@ -30,7 +30,7 @@ _DECLARES = ("export", "declare", "typeset", "readonly")
 _PLAIN_OPTIONS = {"export": r"-p|--", "readonly": r"--", "declare": r"-[xrg]+|--", "typeset": r"-[xrg]+|--"}
 _SHELL_OPTIONS = re.compile(r"[-+][abefhkmtuvxBCEHPT]*o?|pipefail|errexit|nounset|allexport|xtrace|posix")
 _QUOTES_WITHIN = re.compile(r"\"|\$'|\\}")
-"""What a default within double quotes has where bash removes more than the reader would."""
+"""Parts of a default within double quotes of which bash removes more than the reader would."""
 _HERE = re.compile(r"(?:\$\w+|\$\{[^/}]*(?:/[^}]*)?\}|\$\(.*\))/", re.DOTALL)
 """Expressions for the folder of the file itself, before the name of a file that it sources."""
 _BELOW = re.compile(r"(?!/)(?!(?:.*/)?\.\./).*")
