@@ -22,21 +22,21 @@ demo-pytorch: data ## the same with PyTorch for MXNet
 
 DEPLOYED ?= results/deploy
 # Trains on from the weights of the first run: SPARSITY or QUANTIZATION, then the folder.
-train_on = [ -e $(DEPLOYED)/$(2)/result_0.safetensors ] || INITIAL_WEIGHTS=$(DEPLOYED)/result_0.safetensors $(1) SAVE_WEIGHTS=1 NEXP=1 \
-	RESULTS=$(DEPLOYED)/$(2) DGXSYSTEM=DEMO_CPU ./run_experiments.sh
+train_on = [ -e "$(DEPLOYED)/$(2)/result_0.safetensors" ] || INITIAL_WEIGHTS="$(DEPLOYED)/result_0.safetensors" $(1) SAVE_WEIGHTS=1 NEXP=1 \
+	RESULTS="$(DEPLOYED)/$(2)" DGXSYSTEM=DEMO_CPU ./run_experiments.sh
 
 demo-deploy: data ## after training: one run's weights evaluated, pruned, exported, quantised and timed
 	@requirements/install.sh deploy
-	@[ -e $(DEPLOYED)/result_0.safetensors ] || SAVE_WEIGHTS=1 NEXP=1 RESULTS=$(DEPLOYED) DGXSYSTEM=DEMO_CPU ./run_experiments.sh
-	@$(BIN)/rn50 evaluate $(DEPLOYED)/result_0.safetensors DEMO_CPU
+	@[ -e "$(DEPLOYED)/result_0.safetensors" ] || SAVE_WEIGHTS=1 NEXP=1 RESULTS="$(DEPLOYED)" DGXSYSTEM=DEMO_CPU ./run_experiments.sh
+	@$(BIN)/rn50 evaluate "$(DEPLOYED)/result_0.safetensors" DEMO_CPU
 	@$(call train_on,SPARSITY=2:4,sparse)
-	@$(BIN)/rn50 evaluate $(DEPLOYED)/sparse/result_0.safetensors DEMO_CPU
-	@$(BIN)/rn50 export $(DEPLOYED)/result_0.safetensors DEMO_CPU -o $(DEPLOYED)/model.onnx
-	@$(BIN)/rn50 quantize $(DEPLOYED)/model.onnx DEMO_CPU -o $(DEPLOYED)/int8.onnx --method all --calibration all
+	@$(BIN)/rn50 evaluate "$(DEPLOYED)/sparse/result_0.safetensors" DEMO_CPU
+	@$(BIN)/rn50 export "$(DEPLOYED)/result_0.safetensors" DEMO_CPU -o "$(DEPLOYED)/model.onnx"
+	@$(BIN)/rn50 quantize "$(DEPLOYED)/model.onnx" DEMO_CPU -o "$(DEPLOYED)/int8.onnx" --method all --calibration all
 	@$(call train_on,QUANTIZATION=int8,rounded)
-	@$(BIN)/rn50 export $(DEPLOYED)/rounded/result_0.safetensors DEMO_CPU -o $(DEPLOYED)/rounded.onnx
-	@$(BIN)/rn50 quantize $(DEPLOYED)/rounded.onnx DEMO_CPU -o $(DEPLOYED)/rounded-int8.onnx
-	@$(BIN)/rn50 bench inference $(DEPLOYED)/model.onnx $(DEPLOYED)/int8.onnx --batch-sizes 1,8,64 --picture $(DEPLOYED)/latency.svg
+	@$(BIN)/rn50 export "$(DEPLOYED)/rounded/result_0.safetensors" DEMO_CPU -o "$(DEPLOYED)/rounded.onnx"
+	@$(BIN)/rn50 quantize "$(DEPLOYED)/rounded.onnx" DEMO_CPU -o "$(DEPLOYED)/rounded-int8.onnx"
+	@$(BIN)/rn50 bench inference "$(DEPLOYED)/model.onnx" "$(DEPLOYED)/int8.onnx" --batch-sizes 1,8,64 --picture "$(DEPLOYED)/latency.svg"
 
 data: setup
 	@$(BIN)/rn50 demo-data "$${DATADIR:-data/demo}"

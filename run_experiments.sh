@@ -23,7 +23,7 @@ results=${RESULTS:-$PWD/results/$system}
 # Relative where it can be, for people; in a container the working directory is another one.
 [ -n "${RUN_ONE:-}" ] || [ "$called_from" != "$PWD" ] || results=${results#"$PWD"/}
 user_error=2 target_missed=3 diverged=4 # Status in rn50/errors.py
-[ -z "${SEED:-}" ] || echo "${0##*/}: SEED=$SEED is not used: every run draws its own; ./run_and_time.sh makes one run with it" >&2
+[ -z "${SEED:-}" ] || plain "${0##*/}: SEED=$SEED is not used: every run draws its own; ./run_and_time.sh makes one run with it" >&2
 unset SEED
 
 # What run.sub and run_with_docker.sh put before the command of every rank, of one process, and of every machine.
@@ -46,7 +46,7 @@ for ((run = 0; run < runs; run++)); do
   result="$results/result_$run.txt"
   files+=("$result")
   if [ -e "$result" ]; then
-    echo "run $((run + 1)) of $runs: kept, $result is there"
+    plain "run $((run + 1)) of $runs: kept, $result is there"
     continue
   fi
   if [ -z "${examined:-}" ]; then # before the first run only, and not where there is nothing left to run
@@ -56,10 +56,10 @@ for ((run = 0; run < runs; run++)); do
     echo "$((runs - run)) of $runs runs to make. Ctrl-C is safe: the same command resumes"
     expected=$(header "$CONFIG_FILE" expected)
     # Nothing where it does not say, and where trained weights make it another run.
-    [ -n "${INITIAL_WEIGHTS:-}" ] || echo "${expected:+expected of a run: $expected}" | grep .
+    [ -n "${INITIAL_WEIGHTS:-}" ] || plain "${expected:+expected of a run: $expected}" | grep .
     examined=1
   fi
-  echo "run $((run + 1)) of $runs -> $result"
+  plain "run $((run + 1)) of $runs -> $result"
   trap 'echo "rn50: stopped by SIGINT; the same command again resumes" >&2; exit 130' INT # clearing caches can take seconds
   CACHE_CLEARED=$(clear_caches)
   export CACHE_CLEARED

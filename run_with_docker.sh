@@ -12,10 +12,6 @@ if [ "${1:-}" = "-h" ] || [ "${1:-}" = "--help" ]; then
   sed -n '2,8s/^# \{0,1\}//p' "$0"
   exit 0
 fi
-fail() {
-  echo "run_with_docker.sh: $*" >&2
-  exit 2
-}
 . "$(dirname "$(realpath "${BASH_SOURCE[0]}")")/configs/start.sh"
 root=$PWD
 
@@ -23,7 +19,10 @@ check_number NEXP "${NEXP:-5}" runs 5 # run_experiments.sh does so too, but only
 # SYS_NICE: memory is bound to a socket. label=disable: SELinux would keep the container from the caller's files.
 options=(--rm --network=host --ipc=host --cap-add SYS_NICE --security-opt label=disable)
 [ ! -d /dev/infiniband ] || options+=(--device /dev/infiniband --ulimit memlock=-1)
-mount() { options+=(--mount "type=bind,source=$1,target=$2${3:-}"); }
+mount() {
+  [[ $1$2 != *[,\"]* ]] || fail "$1: a path with a comma or a quotation mark cannot be mounted; use another"
+  options+=(--mount "type=bind,source=$1,target=$2${3:-}")
+}
 
 # The configuration. Ours lies over that of the image, so that an edited file needs no new image.
 chosen=${CONFIG_FILE:-}

@@ -5,8 +5,7 @@ find_configuration
 export CONFIG_FILE
 not_sourced() {
   trap - EXIT
-  echo "${0##*/}: CONFIG_FILE=$CONFIG_FILE: cannot be sourced ($1); keep plain \`export NAME=value\` lines" >&2
-  exit 2
+  fail "CONFIG_FILE=$CONFIG_FILE: cannot be sourced ($1); keep plain \`export NAME=value\` lines"
 }
 # A published file may read variables that nobody set, assign without exporting, and source what lies beside it.
 root=$PWD

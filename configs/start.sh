@@ -13,10 +13,20 @@ unset path_variable
 called_from=$PWD
 cd "$(dirname "$(dirname "$(realpath "${BASH_SOURCE[0]}")")")" || exit
 
+# plain WORDS...: prints them as one line, without characters that a terminal obeys.
+plain() {
+  printf '%s\n' "${*//[![:print:]]/?}"
+}
+# fail WORDS...: ends the script, which says why.
+fail() {
+  plain "${0##*/}: $*" >&2
+  exit 2
+}
+
 # check_number NAME VALUE WHAT DEFAULT: ends the script where VALUE is no number of WHAT.
 check_number() {
   case $2 in
-    '' | *[!0123456789]* | 0* | ??????*) echo "${0##*/}: $1=$2 is not a number of $3; set $1=$4" >&2; exit 2 ;;
+    '' | *[!0123456789]* | 0* | ??????*) fail "$1=$2 is not a number of $3; set $1=$4" ;;
   esac
 }
 
@@ -26,18 +36,11 @@ find_configuration() {
   if [ -z "${CONFIG_FILE:-}" ]; then
     local systems
     systems=$(find configs -name 'config_*.sh' | sed 's|.*/config_||; s|\.sh$||' | sort | paste -sd' ')
-    if [ -z "${DGXSYSTEM:-}" ]; then
-      echo "${0##*/}: DGXSYSTEM is not set; set it to one of: $systems" >&2
-      exit 2
-    fi
+    [ -n "${DGXSYSTEM:-}" ] || fail "DGXSYSTEM is not set; set it to one of: $systems"
     CONFIG_FILE="$PWD/configs/config_$DGXSYSTEM.sh"
-    if [ ! -f "$CONFIG_FILE" ]; then
-      echo "${0##*/}: DGXSYSTEM=$DGXSYSTEM: no configs/config_$DGXSYSTEM.sh; there are: $systems" >&2
-      exit 2
-    fi
-  elif [ ! -f "$CONFIG_FILE" ]; then
-    echo "${0##*/}: CONFIG_FILE=$CONFIG_FILE: no such file" >&2
-    exit 2
+    [ -f "$CONFIG_FILE" ] || fail "DGXSYSTEM=$DGXSYSTEM: no configs/config_$DGXSYSTEM.sh; there are: $systems"
+  else
+    [ -f "$CONFIG_FILE" ] || fail "CONFIG_FILE=$CONFIG_FILE: no such file"
   fi
 }
 

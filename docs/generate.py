@@ -211,6 +211,7 @@ KINDS: dict[Any, str] = {
     variables.epochs: "a number",
     variables.flag: "0 or 1",
     variables.text: "text",
+    variables.path: "text",
     variables.optimizer: "lars, sgd",
     variables.framework: ", ".join(frameworks.names()),
 }

@@ -13,7 +13,7 @@ from rn50.errors import UserError
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 """Options of prctl, as in linux/prctl.h."""
-LEAST_MEMORY_MIB = 512
+LEAST_MEMORY_MIB = 800
 """Least memory (``ulimit -v``); with less, the libraries crash while they load, or retry for ever."""
 
 
@@ -55,12 +55,18 @@ def keep_working_folder_off_paths() -> None:
         multiprocessing.util._args_from_interpreter_flags = lambda: ["-I"]  # type: ignore[attr-defined]
 
 
+def memory_limit_kib() -> int | None:
+    """Return what ``ulimit -v`` prints in the shell that started this process; None: unlimited."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if limit == resource.RLIM_INFINITY else limit >> 10
+
+
 def refuse_little_memory() -> None:
     """Raise UserError if the shell allows this process less than ``LEAST_MEMORY_MIB``."""
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if limit != resource.RLIM_INFINITY and limit < LEAST_MEMORY_MIB << 20:
+    limit = memory_limit_kib()
+    if limit is not None and limit < LEAST_MEMORY_MIB << 10:
         raise UserError(
-            f"ulimit -v {limit >> 10}",
+            f"ulimit -v {limit}",
             f"rn50 needs {LEAST_MEMORY_MIB} MiB of memory at least",
             "raise it, as with ulimit -v unlimited",
         )

@@ -104,10 +104,15 @@ def print_json(value: Any) -> None:
 
 
 def csv_text(rows: Iterable[Sequence[Any]]) -> str:
-    """Return rows as CSV, with texts made ``safe`` as on a terminal."""
+    """Return rows as CSV, with texts made ``safe`` as on a terminal, and no formulas of a spreadsheet."""
     table = io.StringIO()
     writer = csv.writer(table, lineterminator="\n")
-    writer.writerows([safe(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
+    for row in rows:
+        texts = (safe(cell) if isinstance(cell, str) else cell for cell in row)
+        writer.writerow(
+            f"'{text}" if isinstance(text, str) and text.startswith(("=", "+", "-", "@")) else text
+            for text in texts
+        )
     return table.getvalue()
 
 
@@ -120,31 +125,42 @@ def _finite(value: Any) -> Any:
 
 
 def prepare() -> None:
-    """Make standard output and error escape characters that their encoding lacks, instead of raising."""
+    """Make standard output and error escape characters that their encoding lacks, instead of raising.
+
+    A stream that the caller closed leads nowhere: the next file that is opened would take its place.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 for as long as the process
+            os.set_inheritable(getattr(sys, name).fileno(), True)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError):  # a test's stream may have no reconfigure
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 
 
 def flush() -> None:
-    """Write out what standard output and error still hold.
+    """Write out what standard output and error still hold. Raises OSError, which names the stream, if that
+    fails."""
+    for name, stream in (("standard output", sys.stdout), ("standard error", sys.stderr)):
+        try:
+            stream.flush()
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, name) from None
 
-    Raises:
-        BrokenPipeError: the reader of a stream has gone.
-    """
+
+def flush_or_drop() -> None:
+    """Write out what standard output and error still hold, and drop what cannot be written."""
     for stream in (sys.stdout, sys.stderr):
-        stream.flush()
+        try:
+            stream.flush()
+        except OSError:
+            with open(os.devnull, "w", encoding="utf-8") as nowhere:
+                os.dup2(nowhere.fileno(), stream.fileno())
 
 
-def leave_closed_pipes() -> bool:
-    """Return whether the reader of standard output or error has gone, as ``head`` does. Unwritten output is
-    dropped."""
-    closed = [stream for stream in (sys.stdout, sys.stderr) if _is_closed(stream)]
-    for stream in closed:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())
-        os.close(nowhere)
-    return bool(closed)
+def reader_has_gone() -> bool:
+    """Return whether the reader of standard output or error has gone, as ``head`` does."""
+    return any(map(_is_closed, (sys.stdout, sys.stderr)))
 
 
 def _is_closed(stream: TextIO) -> bool:

@@ -8,6 +8,7 @@ import re
 
 import pytest
 
+from rn50.cli import group
 from rn50.cli.group import report
 from rn50.errors import DivergedError, RankLostError, Status, UserError, UserErrors
 
@@ -62,4 +63,26 @@ def test_no_text_of_an_error_is_parsed():
 
 def test_a_full_disk_without_a_name(capsys):
     assert report(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))) == Status.USER_ERROR
-    assert "No space left on device; free some, or name another folder" in capsys.readouterr().err
+    assert "No space left on device; free some, or name another place" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "error, limit, status, said",
+    [
+        (RuntimeError("std::bad_alloc"), None, Status.USER_ERROR, "out of memory"),
+        (UserError("FRAMEWORK=mxnet", "failed to map segment"), 10**6, Status.USER_ERROR, "out of memory"),
+        (OSError("Could not find/load"), 10**6, Status.FAULT, "ulimit -v 1000000 may be the reason"),
+    ],
+)
+def test_too_little_memory_has_many_names(capsys, monkeypatch, error, limit, status, said):
+    class Ended(Exception):
+        pass
+
+    def end(number):
+        raise Ended(number)
+
+    monkeypatch.setattr(group, "memory_limit_kib", lambda: limit)
+    monkeypatch.setattr(os, "_exit", end)
+    with pytest.raises(Ended, match=str(int(status))):
+        report(error)
+    assert said in capsys.readouterr().err

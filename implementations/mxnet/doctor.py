@@ -93,7 +93,7 @@ def _packages(software: Software, config: Config | None) -> Finding:
             FAILURE,
             "packages",
             f"no Horovod beside {shown}, and {config.ranks} ranks are asked for",
-            f"{build}, or set DGXNGPU=1 and DGXNNODES=1 in the configuration",
+            f"{build}, or set {config.to_one_rank} in the configuration",
         )
     if have.get("numpy", "1.").split(".")[0] != "1":
         # install.sh would not look: it has done its work already.

@@ -8,9 +8,10 @@ import os
 import pathlib
 import re
 import signal
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 from click.shell_completion import CompletionItem
@@ -19,14 +20,14 @@ import rn50
 from rn50 import packages, terminal
 from rn50.benchmark import rules
 from rn50.errors import RankLostError, Status, UserError, did_you_mean
-from rn50.process import environment, keep_working_folder_off_paths, refuse_little_memory
+from rn50.process import environment, keep_working_folder_off_paths, memory_limit_kib, refuse_little_memory
 from rn50.settings.config_file import systems
 from rn50.terminal import say
 
 _OUT_OF_MEMORY = re.compile(
-    "cannot allocate memory|failed to map segment|can't start new thread", re.IGNORECASE
+    "cannot allocate memory|failed to map segment|can't start new thread|bad_alloc", re.IGNORECASE
 )
-"""Other words than MemoryError, by Python and by the loader of libraries."""
+"""Other words than MemoryError, by Python, C++ and the loader of libraries."""
 
 
 class _Terminated(KeyboardInterrupt):
@@ -91,29 +92,36 @@ class _Group(Verbs):
                     [((verb.name or "").ljust(widest), verb.get_short_help_str()) for verb in verbs]
                 )
 
-    def make_context(self, *args: Any, **options: Any) -> click.Context:
+    def main(self, *args: Any, **options: Any) -> Any:
         terminal.prepare()
         keep_working_folder_off_paths()
+        try:
+            return super().main(*args, **options)
+        except OSError as error:  # where even the reason could not be printed
+            with contextlib.suppress(OSError):
+                report(error)
+            sys.exit(Status.USER_ERROR)
+        finally:
+            terminal.flush_or_drop()
+
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
         with _shown_safely():
             return super().make_context(*args, **options)
 
     def invoke(self, context: click.Context) -> Any:
         try:
             with _shown_safely():
-                try:
-                    refuse_little_memory()
-                    return super().invoke(context)
-                finally:
-                    terminal.flush()
-        except (click.ClickException, click.exceptions.Exit, click.Abort):
+                refuse_little_memory()
+                return super().invoke(context)
+        except (click.ClickException, click.exceptions.Exit, click.Abort, SystemExit):
             raise
         except _Terminated as signalled:
             context.exit(128 + signalled.args[0])
         except KeyboardInterrupt:
             say("rn50: stopped by SIGINT; the same command starts again", err=True)
             context.exit(128 + signal.SIGINT)
-        except Exception as error:
-            if isinstance(error, BrokenPipeError) and terminal.leave_closed_pipes():
+        except BaseException as error:  # a library's panic in Rust is no Exception
+            if isinstance(error, BrokenPipeError) and terminal.reader_has_gone():
                 context.exit(128 + signal.SIGPIPE)
             if context.params["debug"]:
                 raise
@@ -122,16 +130,25 @@ class _Group(Verbs):
 
 @contextlib.contextmanager
 def _shown_safely() -> Iterator[None]:
-    """Make harmless what the command line itself repeats of a wrong argument."""
+    """Make harmless what the command line itself repeats of a wrong argument, and write out what was
+    printed."""
     try:
         yield
     except click.ClickException as error:
         error.message = terminal.safe(error.message)
         raise
+    finally:
+        terminal.flush()
 
 
-def report(error: Exception) -> int:
+def report(error: BaseException) -> int:
     """Print on standard error what went wrong, and return the exit status."""
+    limit = memory_limit_kib()
+    if isinstance(error, MemoryError) or (
+        _OUT_OF_MEMORY.search(str(error)) and (limit or not isinstance(error, UserError))
+    ):
+        say("rn50: out of memory; end other programs, or raise the limit of this shell (ulimit -v)", err=True)
+        _end_at_once(Status.USER_ERROR)
     if isinstance(error, UserError):
         for line in error.lines:
             say(f"rn50: {line}", err=True)
@@ -139,10 +156,6 @@ def report(error: Exception) -> int:
     if isinstance(error, RankLostError):
         say(f"rn50: {error}", err=True)
         return error.status
-    if isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(str(error)):
-        say("rn50: out of memory; end other programs, or raise the limit of this shell (ulimit -v)", err=True)
-        terminal.flush()
-        os._exit(Status.USER_ERROR)  # at once: native libraries that were half loaded may wait for ever
     if isinstance(error, OSError) and isinstance(error.filename, (str, pathlib.Path)):
         say(
             f"rn50: {error.filename}: {error.strerror}; name another file or folder, or fix this one",
@@ -151,7 +164,8 @@ def report(error: Exception) -> int:
         return Status.USER_ERROR
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         say(
-            f"rn50: {error.strerror}; free some, or name another folder for temporary files (TMPDIR)",
+            f"rn50: {error.strerror}; free some, or name another place for the output or for temporary "
+            "files (TMPDIR)",
             err=True,
         )
         return Status.USER_ERROR
@@ -160,8 +174,18 @@ def report(error: Exception) -> int:
         say(f"rn50: the package {missing} is not installed; {packages.install(missing)}", err=True)
         return Status.USER_ERROR
     reason = str(error).strip().splitlines() or [""]
-    say(f"rn50: {type(error).__name__}: {reason[0]} (RN50_DEBUG=1 in the environment shows where)", err=True)
+    said = f"rn50: {type(error).__name__}: {reason[0]}"
+    if limit:
+        say(f"{said}; ulimit -v {limit} may be the reason, raise it", err=True)
+        _end_at_once(Status.FAULT)
+    say(f"{said} (RN50_DEBUG=1 in the environment shows where)", err=True)
     return Status.FAULT
+
+
+def _end_at_once(status: Status) -> NoReturn:
+    """End this process, whose native libraries may be half loaded and would wait for ever."""
+    terminal.flush_or_drop()
+    os._exit(status)
 
 
 paths = click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=pathlib.Path))

@@ -112,6 +112,8 @@ def evaluate_with(
             begin = time.perf_counter()
             logits = logits_of(images)
             seconds += time.perf_counter() - begin
+            if not np.isfinite(logits).all():
+                raise UserError(model.name, "its logits are no finite numbers", model_file.REMEDY)
             counts.add(logits, labels)
             progress(counts.images, config.data.eval_samples)
     evaluation.refuse_other_count(counts.images, config.data.eval_samples)

@@ -4,6 +4,7 @@ import contextlib
 import io
 import logging
 import pathlib
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -23,6 +24,9 @@ with needed_for("ONNX models"):
 
 REMEDY = "give a file that rn50 export or rn50 quantize wrote"
 CPU = "CPUExecutionProvider"
+LIMIT_S = 300
+"""Longest time in seconds that a batch, or a round of ``rn50 bench inference`` beyond its own, takes: a model
+may have loops without end."""
 SILENT = 4
 """Severity from which ONNX Runtime logs: fatal errors. Others are raised as exceptions too."""
 CONVOLUTIONS_AND_PRODUCTS = {"Conv", "Gemm", "MatMul"}
@@ -87,17 +91,20 @@ def parse(name: str, content: bytes) -> Model:
     if len(inputs) != 1 or len(proto.graph.output) != 1:
         found = f"has {len(inputs)} inputs and {len(proto.graph.output)} outputs"
         raise UserError(name, f"{found}, expected one of each", REMEDY)
+    facts = {each.key: each.value for each in proto.metadata_props}
+    weights.refuse_other_facts(name, {**dict.fromkeys(weights.FACTS, "1"), **facts})
     images, logits = _tensor(inputs[0]), _tensor(proto.graph.output[0])
     size = images.shape[2] if len(images.shape) == 4 else None
     normalised = (
-        images.type == TensorProto.FLOAT and images.shape == (None, 3, size, size) and size is not None
+        images.type == TensorProto.FLOAT
+        and images.shape == (None, 3, size, size)
+        and size in range(1, weights.FACTS["image_size"] + 1)
     )
     if not normalised and (images.type, images.shape) != (TensorProto.UINT8, (None, None, None, 3)):
         expected = "float32 (N, 3, S, S) or uint8 (N, H, W, 3) with a dynamic N"
         raise UserError(name, f"its input is {images}, expected {expected}", REMEDY)
     if len(logits.shape) != 2 or not logits.shape[1] or logits.type != TensorProto.FLOAT:
         raise UserError(name, f"its output is {logits}, expected float32 (N, classes)", REMEDY)
-    facts = {each.key: each.value for each in proto.metadata_props}
     return Model(name, proto, content, inputs[0].name, size if normalised else None, logits.shape[1], facts)
 
 
@@ -151,12 +158,23 @@ def session(model: Model, threads: int, provider: str = CPU, options: dict[str, 
 
 
 def running(model: Model, threads: int) -> Callable[[np.ndarray], np.ndarray]:
-    """Return a function from a model's images to its logits, by ONNX Runtime on the CPU."""
+    """Return a function from a model's images to its logits, by ONNX Runtime on the CPU, which is stopped
+    after ``LIMIT_S``."""
     opened = session(model, threads)
 
     def logits(images: np.ndarray) -> np.ndarray:
-        with faults(model.name, "run"):
-            answer: np.ndarray = opened.run(None, {model.input: images})[0]
+        options = onnxruntime.RunOptions()
+        limit = threading.Timer(LIMIT_S, setattr, (options, "terminate", True))
+        limit.start()
+        try:
+            with faults(model.name, "run"):
+                answer: np.ndarray = opened.run(None, {model.input: images}, options)[0]
+        except UserError:
+            if options.terminate:
+                raise UserError(model.name, f"no answer within {LIMIT_S} s", REMEDY) from None
+            raise
+        finally:
+            limit.cancel()
         return answer
 
     return logits

@@ -31,6 +31,8 @@ def of_run(config: Config, environ: Mapping[str, str]) -> list[str]:
                 "in Slurm use ./run.sub; for this machine alone set DGXNNODES=1",
             )
         given, where = expand(environ[slurm]), f"{slurm}={environ[slurm]}"
+        if any(name.startswith("-") for name in given):
+            raise UserError(where, "a name that begins with - is an option of mpirun", "set HOSTS")
     if len(given) != nodes:
         raise UserError(f"{where} names {len(given)} machines, DGXNNODES={nodes}; make them agree")
     return given
@@ -41,7 +43,7 @@ def _named(hosts: str, ranks_per_node: int) -> list[str]:
     DGXNGPU."""
     names = []
     for entry in hosts.split(","):
-        host = re.fullmatch(r"\s*([\w.-]+)(?::(\d{1,4}))?\s*", entry, re.ASCII)
+        host = re.fullmatch(r"\s*(\w[\w.-]*)(?::(\d{1,4}))?\s*", entry, re.ASCII)
         if host is None or (host[2] is not None and int(host[2]) != ranks_per_node):
             raise UserError(
                 f"HOSTS={hosts}",

@@ -18,7 +18,7 @@ from rn50.errors import Status
 from rn50.launch import launchers
 from rn50.machine import cgroup
 from rn50.machine.sources import Sources
-from rn50.process import adopt_orphans, ask_to_end_with_parent
+from rn50.process import adopt_orphans, ask_to_end_with_parent, memory_limit_kib
 from rn50.run import checkpoint, initial_weights, log_file, saved_weights, watchdog
 from rn50.settings.config import Config
 from rn50.terminal import say
@@ -141,6 +141,8 @@ def _cause(number: int, oom_kills_before: int) -> str:
     """Return `` (cause)``, to follow "killed by <signal>", or "" if no cause is known."""
     if number == signal.SIGKILL and cgroup.oom_kills() > oom_kills_before:
         return " (out of memory: give the job more, or lower BATCHSIZE or DALI_PREFETCH_QUEUE)"
+    if number == signal.SIGABRT and memory_limit_kib():
+        return f" (ulimit -v {memory_limit_kib()} may be too little)"
     return f" ({USUAL_CAUSE[signal.Signals(number)]})" if number in USUAL_CAUSE else ""
 
 

@@ -87,7 +87,8 @@ def read(sources: Sources, visible: str | None) -> tuple[tuple[Gpu, ...], str]:
     if status == 127:
         return (), "nvidia-smi: command not found"
     if status != 0 or not rows:
-        return (), (printed.strip().splitlines() or [f"nvidia-smi ended with status {status}"])[0]
+        said = printed.strip().splitlines() or [f"nvidia-smi ended with status {status}"]
+        return (), said[0 if status else -1]
     instances = _instances(sources)
     gpus = tuple(_gpu(row, instances.get(row["uuid"], ()), sources) for row in rows)
     if visible is None:
@@ -112,7 +113,11 @@ def _query(sources: Sources) -> tuple[int, str, list[dict[str, str]]]:
     return (
         status,
         printed,
-        [dict(zip(fields, row, strict=False)) for row in rows[1:] if len(row) == len(fields)],
+        [
+            dict(zip(fields, row, strict=False))
+            for row in rows[1:]
+            if len(row) == len(fields) and re.fullmatch(r"[0-9]{1,4}", row[0])
+        ],
     )
 
 

@@ -1,5 +1,6 @@
 """The software installed beside this code: Python, packages, and the shared libraries that MXNet loads."""
 
+import contextlib
 import dataclasses
 import importlib.metadata
 import importlib.util
@@ -37,10 +38,6 @@ class Software:
 def read(run: sources.Run = sources.run, environ: Mapping[str, str] | None = None) -> Software:
     """Return the software that this process would train with, without importing it."""
     environ = process.environment() if environ is None else environ
-    packages: dict[str, str] = {}
-    for distribution in importlib.metadata.distributions():
-        # Of two with one name, Python imports the first on the path. A broken one has no name.
-        packages.setdefault(str(distribution.metadata["Name"]).lower(), distribution.version)
     libraries = [library for library in map(_library, frameworks.every().values()) if library]
     missing = tuple(dict.fromkeys(name for library in libraries for name in _missing(library, run)))
     folders = [
@@ -48,7 +45,7 @@ def read(run: sources.Run = sources.run, environ: Mapping[str, str] | None = Non
     ]
     return Software(
         python=platform.python_version(),
-        packages=packages,
+        packages=packages(),
         missing_libraries=missing,
         libraries_off_path=tuple(
             folder for folder in folders if any((folder / name).exists() for name in missing)
@@ -56,6 +53,18 @@ def read(run: sources.Run = sources.run, environ: Mapping[str, str] | None = Non
         nvidia_container=next(filter(None, map(environ.get, container_variables())), None),
         missing_to_compile=tuple(_missing_to_compile()),
     )
+
+
+def packages() -> dict[str, str]:
+    """Return name in lower case -> version of the packages of this Python, but of those whose files say
+    both."""
+    found: dict[str, str] = {}
+    for distribution in importlib.metadata.distributions():
+        with contextlib.suppress(UnicodeDecodeError):
+            about = distribution.metadata
+            if "Name" in about and "Version" in about:  # of two, Python imports the first on the path
+                found.setdefault(about["Name"].lower(), about["Version"])
+    return found
 
 
 def _missing_to_compile() -> Iterator[str]:

@@ -2,31 +2,40 @@
 both."""
 
 import pathlib
+import signal
 import subprocess
+import tempfile
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 Run = Callable[[Sequence[str]], tuple[int, str]]
 """Runs a command. Returns its exit status (127 if there is no such command) and its output."""
 
-TIME_LIMIT_S = 20
+TIME_LIMIT_S, MOST_PRINTED = 20, 4 << 20
 
 
 def run(argv: Sequence[str]) -> tuple[int, str]:
-    """Run a command on this machine for at most ``TIME_LIMIT_S`` seconds, with its messages in English."""
+    """Run a command on this machine for at most ``TIME_LIMIT_S`` seconds and ``MOST_PRINTED`` bytes, with its
+    messages in English."""
+    limited = f'ulimit -f {MOST_PRINTED >> 9}; exec env LC_ALL=C "$@"'
     try:
-        done = subprocess.run(
-            ["env", "LC_ALL=C", *argv],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=TIME_LIMIT_S,
-        )
+        with tempfile.TemporaryFile() as out:  # ulimit does not limit a pipe
+            status = subprocess.run(
+                ["sh", "-c", limited, "sh", *argv],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                timeout=TIME_LIMIT_S,
+            ).returncode
+            out.seek(0)
+            printed = out.read().decode(errors="replace")
     except subprocess.TimeoutExpired:
         return 124, f"{argv[0]} gave no answer within {TIME_LIMIT_S} s"
     except OSError as error:
         return 126, str(error)
-    return done.returncode, done.stdout.decode(errors="replace")
+    if status == -signal.SIGXFSZ:
+        return 126, f"{argv[0]} printed more than {MOST_PRINTED:,} bytes"
+    return status, printed
 
 
 class Sources(NamedTuple):

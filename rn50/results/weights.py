@@ -81,21 +81,27 @@ def read(file: pathlib.Path) -> Weights:
         try:
             with safetensors.safe_open(f"/proc/self/fd/{stream.fileno()}", "np") as opened:
                 facts = opened.metadata() or {}
-                _refuse_other_facts(file, facts)
+                refuse_other_facts(file, facts)
                 wanted = network.shapes(int(facts["classes"]), float(facts["width"]))
                 _refuse_other_tensors(file, wanted, {name: opened.get_slice(name) for name in opened.keys()})  # noqa: SIM118 it is no mapping
                 arrays = {name: opened.get_tensor(name) for name in wanted}
         except (safetensors.SafetensorError, OSError) as error:
             raise UserError(file, f"no safetensors file ({error})", _REMEDY) from None
-    unlike = next((name for name, array in arrays.items() if not np.isfinite(array).all()), None)
-    if unlike:
-        raise UserError(
-            file, f"{unlike} has values that are no finite numbers", "train again: that run diverged"
-        )
+    refuse_impossible(file, arrays, "train again: that run diverged")
     return Weights(arrays, facts)
 
 
-def _refuse_other_facts(file: pathlib.Path, facts: Mapping[str, str]) -> None:
+def refuse_impossible(file: pathlib.Path, arrays: Mapping[str, np.ndarray], remedy: str) -> None:
+    """Raise UserError, ending in ``remedy``, if a value is no finite number, or a variance is negative."""
+    for name, array in arrays.items():
+        if not np.isfinite(array).all():
+            raise UserError(file, f"{name} has values that are no finite numbers", remedy)
+        if name.endswith("_running_var") and (array < 0).any():
+            raise UserError(file, f"{name} has negative values, and is a variance", remedy)
+
+
+def refuse_other_facts(file: files.Path, facts: Mapping[str, str]) -> None:
+    """Raise UserError unless every one of ``FACTS`` is there and within its bound."""
     for name, largest in FACTS.items():
         value = facts.get(name, "nothing")
         if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,17})?", value) or not 0 < float(value) <= largest:

@@ -14,11 +14,14 @@ import numpy as np
 import safetensors
 from safetensors import numpy as format_
 
-from rn50 import files
+from rn50 import files, frameworks
+from rn50.benchmark import schedule
 from rn50.errors import UserError
+from rn50.results import weights
 from rn50.run import all_reduce
 from rn50.run.implementation import Communicator, Implementation
 from rn50.settings.config import Config
+from rn50.settings.variables import SEED, excerpt
 
 SUFFIX = ".checkpoint.safetensors"
 LARGEST_SEED = 1 << 31
@@ -139,12 +142,27 @@ def read(config: Config) -> Checkpoint | None:
         with _opened(file) as opened:
             facts = opened.metadata() or {}
             _refuse_another(config, int(facts["epoch"]), facts["configuration"])
+            _refuse_impossible_facts(facts, config)
             arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 it is no mapping
-            return Checkpoint(file, int(facts["epoch"]), int(facts["seed"]), facts["precision"], arrays)
     except files.MissingError:
         return None
-    except (safetensors.SafetensorError, OSError, KeyError, ValueError) as error:
+    except (safetensors.SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise UserError(file, f"no checkpoint ({error})", _REMEDY) from None
+    weights.refuse_impossible(file, arrays, _REMEDY)
+    return Checkpoint(file, int(facts["epoch"]), int(facts["seed"]), facts["precision"], arrays)
+
+
+def _refuse_impossible_facts(facts: Mapping[str, str], config: Config) -> None:
+    """Raise ValueError, or KeyError for a missing one, unless a run of ``config`` could have saved them."""
+    h, run = config.hyperparameters, config.run
+    last = schedule.evaluation_epochs(h.num_epochs, h.eval_offset, h.eval_period)[-1]
+    if not 1 <= int(facts["epoch"]) < last:
+        raise ValueError(f"epoch {excerpt(facts['epoch'])}, of a run that ends with {last}")
+    if not SEED.holds(int(facts["seed"])):
+        raise ValueError(f"seed {excerpt(facts['seed'])}, which {SEED.text}")
+    possible = frameworks.traits(run.framework).precisions[run.device]
+    if facts["precision"] not in (possible if run.precision == "auto" else (run.precision,)):
+        raise ValueError(f"precision {excerpt(facts['precision'])}, in which this run does not train")
 
 
 def agree(found: Checkpoint | None, communicator: Communicator) -> None:

@@ -1,6 +1,5 @@
 """Save beside a result what it was made with."""
 
-import importlib.metadata
 import json
 import pathlib
 import platform
@@ -44,7 +43,7 @@ def save(config: Config, seed: int, result_file: pathlib.Path, resumed_after: in
         "input_library": training.input_library(config),  # that of "auto" depends on the machine
         "machine": f"{platform.node()}: {platform.platform()}",
         "system": description.read(),
-        "packages": {d.metadata["Name"]: d.version for d in importlib.metadata.distributions()},
+        "packages": software.packages(),
     }
     _write(target, facts)
 

@@ -60,6 +60,7 @@ from rn50.settings.variables import (
     number,
     one_of,
     optimizer,
+    path,
     text,
 )
 
@@ -222,7 +223,7 @@ class Run:
         "SUBMISSION_PLATFORM", text, "what the system is called in the log", default="unnamed platform"
     )
     result_file: str | None = env(
-        "RESULT_FILE", text, "file that the log is written to", "result_0.txt", default=None
+        "RESULT_FILE", path, "file that the log is written to", "result_0.txt", default=None
     )
     cache_cleared: bool = env(
         "CACHE_CLEARED",
@@ -268,7 +269,7 @@ class Run:
     )
     initial_weights: str | None = env(
         "INITIAL_WEIGHTS",
-        text,
+        path,
         "file of saved weights that a run begins with; such a run is no MLPerf result",
         "result_0.safetensors",
         default=None,
@@ -311,7 +312,7 @@ RUNS_OWN = ("seed", "result_file", "cache_cleared", "hosts", "walltime", "save_w
 class Data:
     """Data set, and the width of the network that fits it. The defaults are for ImageNet."""
 
-    folder: str = env("DATADIR", text, "folder of train.rec, train.idx, val.rec and val.idx", default="/data")
+    folder: str = env("DATADIR", path, "folder of train.rec, train.idx, val.rec and val.idx", default="/data")
     train_samples: int = env(
         "NUMEXAMPLES", integer, "images of the training set", default=rules.TRAIN_SAMPLES, bound=SAMPLES
     )
@@ -455,6 +456,12 @@ class Config:
     def ranks(self) -> int:
         """Number of processes on all machines, one per device."""
         return self.run.ranks_per_node * self.run.nodes
+
+    @property
+    def to_one_rank(self) -> str:
+        """Values that make it a run of one rank without Horovod, in words."""
+        counts = {"DGXNGPU": self.run.ranks_per_node, "DGXNNODES": self.run.nodes}
+        return " and ".join(f"{name}=1" for name, count in counts.items() if count > 1) or "LAUNCHER=auto"
 
     @property
     def global_batch_size(self) -> int:

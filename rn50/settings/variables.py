@@ -23,10 +23,19 @@ _NOT_FINITE = re.compile(r"[-+]?(?:nan|inf|infinity)", re.IGNORECASE)
 
 
 def text(value: str) -> str:
-    """Return a text. Bytes of the environment that are not UTF-8 arrive as lone surrogates, and raise
-    ValueError."""
-    if any("\ud800" <= character <= "\udfff" for character in value):
-        raise ValueError("is not UTF-8")
+    """Return a text. Bytes of the environment that are not UTF-8 raise ValueError.
+
+    They arrive as lone surrogates, and so does UTF-8 where the locale is ASCII.
+    """
+    try:
+        return value.encode("utf-8", "surrogateescape").decode("utf-8")
+    except UnicodeError:
+        raise ValueError("is not UTF-8") from None
+
+
+def path(value: str) -> str:
+    """Return a path in the characters that open it in this locale. Raises as ``text`` does."""
+    text(value)
     return value
 
 

@@ -16,6 +16,9 @@ from rn50.speed.rates import Rates
 from rn50.terminal import Terminal
 
 PERCENTILES = (50, 90, 95, 99)
+"""Each is the latency of a request: of n sorted ones that at n * percentile / 100, counted from 0.
+
+MLPerf's load generator takes the same (mlcommons/inference, loadgen/results.cc)."""
 KEPT_UP = 0.95
 """Share of the arrivals that an engine has to answer in their time, else its queue grows and latencies mean
 nothing."""
@@ -103,11 +106,10 @@ def measure(
 
 
 def _result(subject: Subject, size: int, of_rounds: Sequence[Round], rate: float | None) -> Result:
-    latencies = np.concatenate([each.latencies for each in of_rounds]) * 1e3
-    values = np.percentile(latencies, PERCENTILES)
+    latencies = np.sort(np.concatenate([each.latencies for each in of_rounds])) * 1e3
     told = {
         "average": float(latencies.mean()),
-        **{f"p{each}": float(value) for each, value in zip(PERCENTILES, values, strict=False)},
+        **{f"p{each}": float(latencies[len(latencies) * each // 100]) for each in PERCENTILES},
     }
     answered = [len(each.latencies) / each.seconds for each in of_rounds]
     kept_up = rate is None or min(answered) >= KEPT_UP * rate

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rn50.deploy import model_file
 from rn50.errors import UserError
 from rn50.process import set_default
 from rn50.speed import inference_engines
@@ -92,7 +93,7 @@ class Process:
         """Return one round of a load. Raises UserError if the engine fails."""
         with contextlib.suppress(BrokenPipeError):  # _answer says why
             self._pipe.send(load)
-        return Round(*self._answer())
+        return Round(*self._answer(MOST_OF_SECONDS * load.seconds))
 
     def close(self) -> None:
         """End the process: ask it to, so that it removes what its framework has opened, and then by force."""
@@ -101,8 +102,12 @@ class Process:
         self._process.kill()
         self._process.join()
 
-    def _answer(self) -> Any:
+    def _answer(self, seconds: float = 0) -> Any:
+        limit = seconds + model_file.LIMIT_S
         try:
+            if not self._pipe.poll(limit):
+                self._process.kill()
+                raise UserError(self.subject.name, f"no answer within {limit:.0f} s", "leave it out")
             kind, answer = self._pipe.recv()
         except (EOFError, ConnectionResetError):
             self._process.join()

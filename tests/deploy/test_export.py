@@ -11,11 +11,11 @@ from click.testing import CliRunner
 from rn50 import files, packages
 from rn50.benchmark import rules
 from rn50.cli import main
-from rn50.deploy import evaluation, export, model_file
+from rn50.deploy import evaluation, export, graph, model_file
 from rn50.errors import UserError
 from rn50.results import weights
 from tests.conftest import with_changes
-from tests.deploy.networks import fitted_weights, random_weights
+from tests.deploy.networks import FACTS, fitted_weights, random_weights
 from tests.support import documented
 
 
@@ -218,6 +218,10 @@ def elsewhere(proto):
             "1 inputs and 2 outputs, expected one of",
         ),
         (spoiled(elsewhere), "keeps its tensors in other files"),
+        (
+            spoiled(lambda proto: side(proto.graph.input[0], _2=10**6, _3=10**6)),
+            r"its input is float32 \(\?, 3, 1000000, 1000000\)",
+        ),
     ],
 )
 def test_another_file_is_refused(tmp_path, content, said):
@@ -249,3 +253,50 @@ def test_a_missing_package_names_its_set():
         packages.needed_for("ONNX models"),
     ):
         raise ModuleNotFoundError("No module named 'onnx'", name="onnx")
+
+
+@pytest.mark.parametrize(
+    "name, value", [("image_size", "10000000"), ("eval_resize", "-5"), ("classes", "nan")]
+)
+def test_facts_that_no_network_has_are_refused(name, value):
+    content = spoiled(lambda proto: graph.label(proto, {**FACTS, name: value}))
+    with pytest.raises(UserError, match=f"other.onnx: .*its header says {value} of {name}"):
+        model_file.parse("other.onnx", content)
+
+
+def test_values_that_are_no_numbers_are_no_accuracy(tiny_config):
+    def spoil(proto):
+        (bias,) = (each for each in proto.graph.initializer if each.name == "fc1_bias")
+        bias.CopyFrom(onnx.numpy_helper.from_array(np.full(10, np.nan, np.float32), "fc1_bias"))
+
+    with pytest.raises(UserError, match="nan.onnx: its logits are no finite numbers"):
+        evaluation.evaluate(model_file.parse("nan.onnx", spoiled(spoil)), tiny_config)
+
+
+def test_a_loop_without_end_is_ended(monkeypatch):
+    h, number, truth, real = (
+        onnx.helper,
+        onnx.TensorProto.INT64,
+        onnx.TensorProto.BOOL,
+        onnx.TensorProto.FLOAT,
+    )
+
+    def loop(proto):
+        body = h.make_graph(
+            [h.make_node("Identity", ["go"], ["on"]), h.make_node("Identity", ["in"], ["out"])],
+            "body",
+            [
+                h.make_tensor_value_info(*each)
+                for each in (("i", number, []), ("go", truth, []), ("in", real, [None, 10]))
+            ],
+            [h.make_tensor_value_info("on", truth, []), h.make_tensor_value_info("out", real, [None, 10])],
+        )
+        (last,) = proto.graph.node[-1].output
+        proto.graph.node[-1].output[0] = "once"
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(np.array(True), "true"))
+        proto.graph.node.append(h.make_node("Loop", ["", "true", "once"], [last], body=body))
+
+    monkeypatch.setattr(model_file, "LIMIT_S", 0.5)
+    endless = model_file.running(model_file.parse("endless.onnx", spoiled(loop)), 1)
+    with pytest.raises(UserError, match="endless.onnx: no answer within 0.5 s"):
+        endless(np.zeros((1, 3, 32, 32), np.float32))

@@ -2,15 +2,19 @@
 written."""
 
 import json
+import pathlib
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from rn50.cli import main
 from rn50.deploy import evaluation, export, model_file, quantization
+from rn50.deploy.candidates import Candidate, Choice
 from rn50.deploy.quantization import Way
 from rn50.errors import UserError
 from rn50.results import weights
+from rn50.results.evaluation import Counts
 from rn50.terminal import Terminal
 from tests.deploy.networks import fitted_weights, random_weights
 from tests.support import documented
@@ -147,3 +151,11 @@ def test_bad_input(tiny_config, tiny_environment, exported, tmp_path):
     quantised = tmp_path / "quantised.onnx"
     quantization.quantize(source, quantised, [Way("dynamic")], tiny_config, 4, 100)
     refused("quantised.onnx: is quantised already; give the float32 model", quantised)
+
+
+def test_the_accuracy_of_few_images_has_its_interval(capsys):
+    counts = Counts(np.array([2000, 1544, 1980]), 10)
+    before = Candidate("float32", (b"model",), (0, 54), evaluation.Evaluated(counts, 1.0))
+    Choice([before], before, pathlib.Path("int8.onnx")).show(pathlib.Path("model.onnx"), Terminal())
+    said = "float32's top-1 of 2,000 images is known to 1.8 points either way (binomial, 95 %)"
+    assert said in capsys.readouterr().out.splitlines()

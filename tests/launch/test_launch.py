@@ -160,7 +160,14 @@ def test_what_cannot_start_is_refused_with_the_remedy(tiny_config, installed):
     installed(mpirun=False)
     assert "openmpi-bin" in refusal(tiny_config, {}, launcher="mpirun")
     installed(horovod=False)
-    assert "needs Horovod" in refusal(tiny_config, {}, ranks_per_node=2, device="gpu")
+    assert "2 ranks: needs Horovod" in refusal(tiny_config, {}, ranks_per_node=2, device="gpu")
+    for run, remedy in (
+        ({"ranks_per_node": 2, "device": "gpu"}, "or set DGXNGPU=1"),
+        ({"nodes": 2, "hosts": "a,b"}, "or set DGXNNODES=1"),
+        ({"ranks_per_node": 2, "nodes": 2, "hosts": "a,b"}, "or set DGXNGPU=1 and DGXNNODES=1"),
+        ({"launcher": "horovodrun"}, "or set LAUNCHER=auto"),
+    ):
+        assert refusal(tiny_config, {}, **run).endswith(remedy)
 
 
 @pytest.mark.parametrize(
@@ -172,6 +179,7 @@ def test_what_cannot_start_is_refused_with_the_remedy(tiny_config, installed):
         ("a:8", "names 1 machines, DGXNNODES=2"),
         ("a,b,c", "names 3 machines, DGXNNODES=2"),
         ("a,a", "names a machine twice"),
+        ("-h,-v", "'-h' is not NAME:8"),
     ],
 )
 def test_hosts_that_cannot_be(installed, tiny_config, given, complaint):
@@ -188,6 +196,8 @@ def test_hosts_of_a_run(tiny_config):
     assert found({"SLURM_JOB_NODELIST": "n[1-2]"}, hosts="a,b", nodes=2) == ["a", "b"]
     with pytest.raises(UserError, match="SLURM_JOB_NODELIST=n1 names 1 machines"):
         found({"SLURM_JOB_NODELIST": "n1"}, nodes=2)
+    with pytest.raises(UserError, match="SLURM_JOB_NODELIST=-h,n1: a name that begins with -"):
+        found({"SLURM_JOB_NODELIST": "-h,n1"}, nodes=2)
 
 
 @pytest.mark.parametrize(

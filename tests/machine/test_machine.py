@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from rn50.machine import cgroup, cpu_list, hardware
+from rn50.machine import cgroup, cpu_list, gpus, hardware
 from rn50.machine.sources import Sources, run
 from tests.support.machines import MACHINES, NAMES, commands, simulated
 
@@ -135,6 +135,7 @@ def test_this_machine():
 
 def test_commands_end_in_time_and_never_raise(monkeypatch):
     assert run(["no-such-command-anywhere"])[0] == 127
+    assert run(["yes"]) == (126, "yes printed more than 4,194,304 bytes")
     assert run(["sh", "-c", "echo out; echo err >&2; exit 3"]) == (3, "out\nerr\n")
     monkeypatch.setattr("rn50.machine.sources.TIME_LIMIT_S", 0.1)
     assert run(["sleep", "30"])[0] == 124
@@ -224,6 +225,12 @@ def test_the_file_system_of_a_path():
         "/": "overlay",
     }
     assert dataclasses.replace(facts, mounts=()).mount_of("/data") is None
+
+
+def test_a_gpu_whose_index_is_no_number_is_none():
+    row = ", ".join(["N/A"] * len(gpus.FIELDS))
+    sources = Sources(run=lambda argv: (0, f"{', '.join(gpus.FIELDS)}\n{row}\n"))
+    assert gpus.read(sources, None) == ((), row)
 
 
 def test_lists_of_cpus():

@@ -129,6 +129,13 @@ def test_csv_has_a_row_a_run(tmp_path):
     }
 
 
+@pytest.mark.parametrize("name", ["=cmd|' /C calc'!A0", "+1", "-1", "@SUM(1)"])
+def test_csv_holds_no_formula(tmp_path, name):
+    write_runs(tmp_path, 100, 101, 102, 103, 104, platform=name)
+    rows = list(csv.DictReader(io.StringIO(scoreboard.to_csv(score.score([tmp_path])))))
+    assert {row["system"] for row in rows} == {f"'{name}"}
+
+
 def test_images_per_second_on_each_accelerator(tmp_path):
     write_runs(tmp_path / "Org" / "results" / "box" / "resnet", 100, 101, 102, 103, 104)
     description = tmp_path / "Org" / "systems" / "box.json"

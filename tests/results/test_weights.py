@@ -20,7 +20,7 @@ def some():
     random = np.random.RandomState(0)
     shapes = network.shapes(10, 0.125)
     return Weights(
-        {name: random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}, FACTS
+        {name: abs(random.standard_normal(shape)).astype(np.float32) for name, shape in shapes.items()}, FACTS
     )
 
 
@@ -111,8 +111,15 @@ def test_what_is_no_file_is_refused(tmp_path):
         weights.read(tmp_path / "none")
 
 
-def test_weights_of_a_run_that_diverged_are_refused(some, tmp_path):
-    spoiled = {**some.arrays, "bn0_gamma": np.full(8, np.nan, np.float32)}
+@pytest.mark.parametrize(
+    "name, value, said",
+    [
+        ("bn0_gamma", np.nan, "has values that are no finite numbers"),
+        ("bn0_running_var", -1, "has negative values, and is a variance"),
+    ],
+)
+def test_weights_of_a_run_that_diverged_are_refused(some, tmp_path, name, value, said):
+    spoiled = {**some.arrays, name: np.full(8, value, np.float32)}
     weights.write(tmp_path / "nan.safetensors", Weights(spoiled, FACTS))
-    with pytest.raises(UserError, match="bn0_gamma has values that are no finite numbers"):
+    with pytest.raises(UserError, match=f"{name} {said}; train again: that run diverged"):
         weights.read(tmp_path / "nan.safetensors")

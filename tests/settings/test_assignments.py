@@ -1,6 +1,7 @@
 """Configuration files of other people: what they assign is read as bash would, and nothing of them is run."""
 
 import os
+import subprocess
 import time
 
 import pytest
@@ -62,6 +63,38 @@ def test_a_style_is_read_as_bash_reads_it(tmp_path, text):
     assert found.values == by_bash
     assert found.values and found.doubtful == {}
     assert [each.reason for each in found.not_read] in ([], ["ends the file; what follows is not read"])
+
+
+@pytest.mark.parametrize(
+    "text, refused",
+    [
+        ("readonly A=2; A=9", "changes A, which is readonly"),
+        ("A=1\nreadonly A\nexport B=1 A=3", "changes A"),
+        ("declare -xr A=2\nunset A", "changes A"),
+        ("typeset -r -x A=2\nA+=1", "changes A"),
+        ("readonly A\n: ${A:=3}", "changes A"),
+        ("A=${B:-~/data}", "somebody's home directory"),
+        ("A=x${B:=~root}", "somebody's home directory"),
+        ('A="${B:-"a b"}"', "quotes within quotes"),
+        ("A=\"${B:-$'a'}\"", "quotes within quotes"),
+        ('A="${B:-a\\}b}"', "quotes within quotes"),
+        ('A="${B:-~}" C="${B:-\\"q\\"}"', None),
+        ("readonly A=2\nreadonly B=3", None),
+    ],
+)
+def test_what_bash_reads_otherwise_is_refused_by_name(tmp_path, text, refused):
+    file = tmp_path / "other.sh"
+    file.write_text(text)
+    found = assignments.read(file)
+    said = [each.reason for each in found.not_read]
+    assert [refused in each for each in said] == [True] if refused else not said
+    names = 'for n in A B C; do [ -z "${!n+x}" ] || printf "%s=%s\\0" "$n" "${!n}"; done'
+    shell = ["bash", "-c", f'. "$0"; {names}', str(file)]
+    done = subprocess.run(shell, capture_output=True, text=True, env={"HOME": "/root"})
+    by_bash = dict(each.split("=", 1) for each in done.stdout.split("\0") if each)
+    assert found.values.items() <= by_bash.items() and not set(by_bash) - set(found.values) - set(
+        found.doubtful
+    )
 
 
 def test_our_own_files_are_read_as_bash_reads_them():

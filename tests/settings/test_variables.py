@@ -177,6 +177,12 @@ def test_a_very_long_value_is_shown_by_its_beginning():
     assert len(refusal(LR="1" * 100_000 + "x")) < 500
 
 
+def test_utf_8_in_a_locale_that_is_ascii():
+    arrives = "caf\udcc3\udca9"
+    read_ = read(SUBMISSION_ORG=arrives, DATADIR=f"/{arrives}")
+    assert (read_.run.organisation, read_.data.folder) == ("café", f"/{arrives}")
+
+
 def test_numbers_of_threads_as_openmp_reads_them():
     assert (
         read(OMP_NUM_THREADS="4").ranks

@@ -159,6 +159,18 @@ def test_a_process_that_dies_says_how(models, tmp_path):
     process.close()
 
 
+def test_a_process_that_never_answers_is_ended(models, tmp_path, monkeypatch):
+    process = inference_process.Process(
+        Subject(models / "model.onnx", "onnxruntime", "float32"), 1, tmp_path / "log"
+    )
+    monkeypatch.setattr(model_file, "LIMIT_S", 0.2)
+    with pytest.raises(UserError, match="model.onnx onnxruntime float32: no answer within 1 s; leave it out"):
+        process._answer(1)  # it was asked nothing
+    process._process.join(inference_process.GRACE_SECONDS)
+    assert process._process.exitcode == -9
+    process.close()
+
+
 def test_a_process_that_dies_does_not_stop_the_others(models, monkeypatch):
     """The one on an engine that falls over at batch size 2 has the rounds before; one that cannot start has
     none."""
@@ -214,7 +226,8 @@ def test_percentiles_are_of_all_requests():
     rounds = [Round([0.001] * 90, 0.09), Round([0.002] * 10, 0.02)]
     result = inference._result(Subject(pathlib.Path("m.onnx"), "onnxruntime", "float32"), 4, rounds, None)
     assert result.requests == 100 and result.latency_ms["average"] == pytest.approx(1.1)
-    assert [result.latency_ms[name] for name in ("p50", "p95", "p99")] == pytest.approx([1, 2, 2])
+    latencies = [result.latency_ms[name] for name in ("p50", "p90", "p95", "p99")]
+    assert latencies == pytest.approx([1, 2, 2, 2])  # p90 is no latency between two requests
     assert result.images_per_second == pytest.approx((3000, 2000, 4000))
 
 

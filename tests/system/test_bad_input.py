@@ -184,7 +184,7 @@ def test_too_little_memory_is_a_line():
     job = Job({}, ["bash", "-c", 'ulimit -v 200000; exec "$@"', "bash", *RN50, "launch"])
     assert job.wait() == USER_CAN_MEND
     assert job.complaint == (
-        "rn50: ulimit -v 200000: rn50 needs 512 MiB of memory at least; raise it, as with ulimit -v unlimited"
+        "rn50: ulimit -v 200000: rn50 needs 800 MiB of memory at least; raise it, as with ulimit -v unlimited"
     )
 
 

@@ -136,3 +136,35 @@ def test_what_is_no_configuration_is_an_error(checkout, here, script):
 def test_a_number_of_runs_that_is_none(checkout, here, script, nexp):
     status, said = run([checkout / script], here, DGXSYSTEM="DEMO_CPU", NEXP=nexp)
     assert (status, said) == (USER_CAN_MEND, f"{script}: NEXP={nexp} is not a number of runs; set NEXP=5\n")
+
+
+@pytest.mark.parametrize("variable", ["DGXSYSTEM", "CONFIG_FILE"])
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_what_a_terminal_obeys_is_not_repeated(checkout, here, script, variable):
+    status, said = run([checkout / script], here, **{variable: "/\x1b]0;owned\x07\nforged"})
+    assert status == USER_CAN_MEND and "/?]0;owned??forged" in said and len(said.splitlines()) == 1
+
+
+def test_a_path_that_no_engine_can_mount_is_refused(checkout, here):
+    engine = here / "podman"
+    engine.write_text("#!/bin/sh\necho DATADIR\n")
+    engine.chmod(0o755)
+    status, said = run(
+        [checkout / "run_with_docker.sh"],
+        here,
+        DGXSYSTEM="DEMO_CPU",
+        DATADIR="a,readonly",
+        PATH=str(here),
+        ENGINE="podman",
+    )
+    assert status == USER_CAN_MEND
+    assert said == (
+        f"run_with_docker.sh: {here}/a,readonly: a path with a comma or a quotation mark cannot be mounted; "
+        "use another\n"
+    )
+
+
+def test_a_folder_of_make_may_have_a_blank(checkout):
+    shutil.copy(str(ROOT / "Makefile"), str(checkout))
+    status, said = run(["make", "-n", "demo-deploy", "DEPLOYED=a b"], checkout)
+    assert status == 0 and '-o "a b/model.onnx"' in said and not re.search(r'[^"]a b/', said)

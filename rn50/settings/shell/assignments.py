@@ -29,6 +29,8 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 _DECLARES = ("export", "declare", "typeset", "readonly")
 _PLAIN_OPTIONS = {"export": r"-p|--", "readonly": r"--", "declare": r"-[xrg]+|--", "typeset": r"-[xrg]+|--"}
 _SHELL_OPTIONS = re.compile(r"[-+][abefhkmtuvxBCEHPT]*o?|pipefail|errexit|nounset|allexport|xtrace|posix")
+_QUOTES_WITHIN = re.compile(r"\"|\$'|\\}")
+"""Parts of a default within double quotes of which bash removes more than the reader would."""
 _HERE = re.compile(r"(?:\$\w+|\$\{[^/}]*(?:/[^}]*)?\}|\$\(.*\))/", re.DOTALL)
 """Expressions for the folder of the file itself, before the name of a file that it sources."""
 _BELOW = re.compile(r"(?!/)(?!(?:.*/)?\.\./).*")
@@ -42,6 +44,7 @@ _SETS_ITS_WORDS = re.compile(
     r"\b(?:read|mapfile|readarray|let|getopts|unset|declare|typeset|export|local|readonly|printf\s+-v"
     r"|for|select)\b[^;&|\n]*"
 )
+_SETS_BY_DEFAULT = re.compile(r"\{([A-Za-z_]\w*):?=")
 _SETS_IN_ARITHMETIC = re.compile(
     r"\b([A-Za-z_]\w*)\s*(?:[-+*/%&|^]|<<|>>)?=(?!=)|\b([A-Za-z_]\w*)(?=\+\+|--)"
 )
@@ -126,6 +129,7 @@ class _Reader:
         self.missing: list[NotRead] = []
         self._open: list[Path] = []
         self._functions: dict[str, set[str]] = {}
+        self._readonly: set[str] = set()
         self._doubts = 0
 
     def file(self, path: Path) -> None:
@@ -182,7 +186,9 @@ class _Reader:
             for word in statement.words:
                 self._set(*self._evaluated(statement, word))
         elif command in _DECLARES:
+            readonly = command == "readonly"
             while arguments and re.fullmatch(_PLAIN_OPTIONS[command], arguments[0]):
+                readonly |= "r" in arguments[0]
                 arguments = arguments[1:]
             if not all(re.fullmatch(r"[A-Za-z_]\w*(\+?=.*)?", word, re.DOTALL) for word in arguments):
                 raise NotPlainError(f"{command} with options or words that are not read")
@@ -192,6 +198,8 @@ class _Reader:
                 self._evaluated(statement, word) for word in filter(_ASSIGNMENT.match, arguments)
             ]:
                 self._set(name, value)
+            if readonly:
+                self._readonly |= {re.split(r"\+?=", word)[0] for word in arguments}
         elif command == ":":
             for word in arguments:
                 self._expand(word)
@@ -199,6 +207,7 @@ class _Reader:
             self._source(statement, arguments[0])
         elif command == "unset" and all(re.fullmatch(r"-v|[A-Za-z_]\w*", word) for word in arguments):
             for name in arguments:
+                self._refuse_readonly(name)
                 self.values.pop(name, None)
                 self.doubtful.pop(name, None)
         elif command == "true" or (command == "set" and all(map(_SHELL_OPTIONS.fullmatch, arguments))):
@@ -207,8 +216,8 @@ class _Reader:
             raise NotPlainError(f"runs {command if len(command) <= 40 else command[:37] + '...'}")
 
     def _evaluated(self, statement: Statement, word: str) -> tuple[str, str | None]:
-        """Return the name and value that a word assigns. If the value is unknown, it is None and the name is
-        put in doubt."""
+        """Return the name and value that a word assigns. If the value is unknown, it is None, and all names
+        that the word sets are put in doubt."""
         found = _ASSIGNMENT.match(word)
         assert found
         name, append, raw = found.groups()
@@ -221,11 +230,19 @@ class _Reader:
             if len(value) > _LONGEST_VALUE:
                 raise NotPlainError(f"a value of more than {_LONGEST_VALUE:,} characters")
         except NotPlainError as error:
-            self.doubtful[name] = self._note(statement, str(error))
+            said = self._note(statement, str(error))
+            for each in (name, *_SETS_BY_DEFAULT.findall(raw)):
+                self.values.pop(each, None)
+                self.doubtful[each] = said
             return name, None
         return name, value
 
+    def _refuse_readonly(self, name: str) -> None:
+        if name in self._readonly:
+            raise NotPlainError(f"changes {name}, which is readonly")
+
     def _set(self, name: str, value: str | None) -> None:
+        self._refuse_readonly(name)
         if value is None:
             self.values.pop(name, None)
         else:
@@ -236,7 +253,7 @@ class _Reader:
         """List a statement, and put in doubt the names that it may set; return those names."""
         said, text = self._note(statement, reason), statement.text
         names = set(re.findall(r"\b([A-Za-z_]\w*)(?:\[[^\]\n]{0,200}\])?\+?=", text))
-        names |= set(re.findall(r"\{([A-Za-z_]\w*):?=", text))
+        names |= set(_SETS_BY_DEFAULT.findall(text))
         if "((" in text:
             names |= {name for pair in _SETS_IN_ARITHMETIC.findall(text) for name in pair if name}
         for words in _SETS_ITS_WORDS.findall(text):
@@ -346,7 +363,11 @@ class _Reader:
             raise NotPlainError(f"wants {name} to be set")
         if operator == "+" and not is_set:
             return ""
+        if other.startswith("~") and not in_quotes:
+            raise NotPlainError("takes somebody's home directory (~)")
+        if in_quotes and _QUOTES_WITHIN.search(re.sub(r"\\[^}]", "", other)):
+            raise NotPlainError(f"has quotes within quotes: ${{{inside}}}"[:80])
         expanded = self._expand(other, in_quotes, depth + 1)
         if operator == "=":
-            self.values[name] = expanded
+            self._set(name, expanded)
         return expanded
