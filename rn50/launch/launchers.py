@@ -113,10 +113,13 @@ def _need_horovod(config: Config) -> None:
             "set LAUNCHER=auto for those of one machine, and start those of several with ./run.sub (Slurm)",
         )
     if importlib.util.find_spec("horovod") is None or importlib.util.find_spec("horovod.runner") is None:
-        asked = f"LAUNCHER={config.run.launcher}" if config.ranks == 1 else f"{config.ranks} ranks"
         build = "requirements/install.sh horovod-build && requirements/install.sh horovod"
         nccl = "-nccl" if config.run.device == "gpu" else ""
-        raise UserError(asked, "needs Horovod", f"{build}{nccl}, or set {config.to_one_rank}")
+        raise UserError(
+            f"LAUNCHER={config.run.launcher}",
+            "needs Horovod" if config.ranks == 1 else f"{config.ranks} ranks need Horovod",
+            f"{build}{nccl}, or set {config.to_one_rank}",
+        )
 
 
 def _slots(config: Config, environ: Mapping[str, str]) -> str:

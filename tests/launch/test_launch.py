@@ -160,7 +160,7 @@ def test_what_cannot_start_is_refused_with_the_remedy(tiny_config, installed):
     installed(mpirun=False)
     assert "openmpi-bin" in refusal(tiny_config, {}, launcher="mpirun")
     installed(horovod=False)
-    assert "2 ranks: needs Horovod" in refusal(tiny_config, {}, ranks_per_node=2, device="gpu")
+    assert "LAUNCHER=auto: 2 ranks need Horovod" in refusal(tiny_config, {}, ranks_per_node=2, device="gpu")
     for run, remedy in (
         ({"ranks_per_node": 2, "device": "gpu"}, "or set DGXNGPU=1"),
         ({"nodes": 2, "hosts": "a,b"}, "or set DGXNNODES=1"),

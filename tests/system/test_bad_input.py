@@ -212,7 +212,9 @@ def test_more_ranks_than_there_is_horovod_for(start, results, tmp_path):
     (tmp_path / "horovod" / "__init__.py").touch()  # stands before an installed one
     job = start(DGXNGPU="2", LAUNCHER="horovodrun", PYTHONPATH=str(tmp_path))
     assert job.wait() == USER_CAN_MEND
-    assert re.search("DGXNGPU=2: .*Horovod.*requirements/install.sh horovod", job.complaint)
+    assert re.search(
+        "LAUNCHER=horovodrun: 2 ranks need Horovod; requirements/install.sh horovod", job.complaint
+    )
     assert_aborted(results / "result_1.txt", clock_ran=False)
 
 
