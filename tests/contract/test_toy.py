@@ -85,7 +85,8 @@ def test_its_results_are_packaged(results, checkout, tmp_path):
     for log in sorted(results.glob("result_*.txt")):
         saved = json.loads(log.with_suffix(".json").read_text())
         saved["config"]["run"].update(framework="toy", device="cpu")
-        change(log, config=saved["config"])
+        saved["variables"].update(FRAMEWORK="toy", DEVICE="cpu")
+        change(log, config=saved["config"], variables=saved["variables"])
     outcome = packaged(results, tmp_path / "to", checkout)
     assert outcome.written
     (script,) = (tmp_path / "to").rglob("setup.sh")

@@ -12,6 +12,8 @@ import uuid
 import psutil
 import pytest
 
+from rn50.process import python
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 RN50 = (sys.executable, "-m", "rn50")
 LAUNCH = (*RN50, "launch")
@@ -74,7 +76,7 @@ class Job:
         """The processes that train, by rank."""
         found = {}
         for process, command in self.commands():
-            if command[1:] == ["-m", "rn50", "train"]:
+            if command[1:] in (["-m", "rn50", "train"], python("-m", "rn50", "train")[1:]):
                 with contextlib.suppress(psutil.NoSuchProcess):
                     environment = process.environ()
                     found[int(next((environment[name] for name in RANK_NAMES if name in environment), 0))] = (
