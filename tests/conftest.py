@@ -151,6 +151,16 @@ def pytest_xdist_auto_num_workers():
     return min(4, len(os.sched_getaffinity(0))) + 1
 
 
+@pytest.fixture(autouse=True)
+def environment_of_children_as_it_was(monkeypatch):
+    """Commands that a test calls in this process change what Python finds in later ones."""
+    for name in ("PYTHONSAFEPATH", "PYTHONPATH"):
+        value = os.environ.get(name)
+        monkeypatch.setenv(name, value or "")
+        if value is None:
+            monkeypatch.delenv(name)
+
+
 @pytest.fixture(scope="session")
 def tiny_folder(tmp_path_factory):
     """A demo data set of 203 + 57 images: neither divides by any batch size or number of ranks in use."""
