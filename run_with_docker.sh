@@ -20,7 +20,7 @@ check_number NEXP "${NEXP:-5}" runs 5 # run_experiments.sh does so too, but only
 options=(--rm --network=host --ipc=host --cap-add SYS_NICE --security-opt label=disable)
 [ ! -d /dev/infiniband ] || options+=(--device /dev/infiniband --ulimit memlock=-1)
 mount() {
-  [[ $1$2 != *[,\"]* ]] || fail "$1: a path with a comma or a quotation mark cannot be mounted; use another"
+  [[ $1$2 != *[,\"]* ]] || refuse "$1: a path with a comma or a quotation mark cannot be mounted; use another"
   options+=(--mount "type=bind,source=$1,target=$2${3:-}")
 }
 
@@ -44,7 +44,7 @@ mapfile -t said < <(
   # shellcheck source=/dev/null
   . "./$(basename "$config")" </dev/null >/dev/null && printf '%s\n' "${DGXNGPU:-1}" "${DATADIR:-/data}" "$(stage)"
 )
-[ ${#said[@]} = 3 ] || fail "CONFIG_FILE=$config: cannot be sourced; keep plain \`export NAME=value\` lines"
+[ ${#said[@]} = 3 ] || refuse "CONFIG_FILE=$config: cannot be sourced; keep plain \`export NAME=value\` lines"
 ranks=${said[0]} data=$(realpath -m "${said[1]}") stage=${said[2]}
 
 # The engine, the image, and what the engine has to hand over.
@@ -59,7 +59,7 @@ for candidate in ${ENGINE:-podman docker}; do # a later one's trouble replaces a
     trouble="$candidate does not answer: $(tail -n 1 <<<"$answer"); start it with sudo systemctl start $candidate"
   fi
 done
-[ -n "$engine" ] || fail "$trouble"
+[ -n "$engine" ] || refuse "$trouble"
 about=$("$engine" info 2>/dev/null)
 if [[ $about = *buildahVersion* ]]; then # podman asks for higher limits than its caller may have
   options+=(--ulimit "nofile=$(ulimit -Hn)")
@@ -67,25 +67,25 @@ if [[ $about = *buildahVersion* ]]; then # podman asks for higher limits than it
 fi
 shared=$(df --output=avail --block-size=1M /dev/shm | tail -n 1) # the ranks of a machine meet there
 [ "$ranks" = 1 ] || [ "$shared" -ge 1024 ] ||
-  fail "/dev/shm has $((shared)) MiB free, and $ranks ranks want 1024; sudo mount -o remount,size=2g /dev/shm"
+  refuse "/dev/shm has $((shared)) MiB free, and $ranks ranks want 1024; sudo mount -o remount,size=2g /dev/shm"
 if [[ $stage = *-gpu ]]; then
   if [[ $about =~ Runtimes:[^$'\n']*nvidia ]]; then
     options+=(--gpus all)
   elif compgen -G '/etc/cdi/nvidia*' >/dev/null || compgen -G '/var/run/cdi/nvidia*' >/dev/null; then
     options+=(--device nvidia.com/gpu=all)
   else
-    fail "DEVICE=gpu: $engine has no GPU to hand over; install NVIDIA's container toolkit, then" \
+    refuse "DEVICE=gpu: $engine has no GPU to hand over; install NVIDIA's container toolkit, then" \
       "sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
   fi
 fi
 image=${CONT:-auto}
 [ "$image" != auto ] || image=rn50:$stage
 "$engine" image inspect "$image" >/dev/null 2>&1 ||
-  fail "CONT=$image: $engine has no such image; make image ENGINE=$engine STAGE=$stage builds rn50:$stage"
+  refuse "CONT=$image: $engine has no such image; make image ENGINE=$engine STAGE=$stage builds rn50:$stage"
 # The image knows which variables mean something to it.
 patterns=$("$engine" run --rm "${options[@]}" "$image" python -c \
   'from rn50.settings import config; print(*config.patterns_of_names())') || 
-  fail "CONT=$image: cannot be run, or is of another version; make image ENGINE=$engine STAGE=$stage builds rn50:$stage"
+  refuse "CONT=$image: cannot be run, or is of another version; make image ENGINE=$engine STAGE=$stage builds rn50:$stage"
 read -ra patterns <<<"$patterns NO_COLOR"
 while read -r name; do
   for pattern in "${patterns[@]}"; do
@@ -130,8 +130,8 @@ contained_run() {
 files=(train.rec train.idx val.rec val.idx)
 for file in "${files[@]}"; do
   [ ! -e "$data/$file" ] || continue
-  [ "$system" = DEMO_CPU ] || fail "DATADIR=$data: no $file there; set DATADIR to the folder of ${files[*]}"
-  mkdir -p "$data" || fail "DATADIR=$data: cannot be made; set another DATADIR"
+  [ "$system" = DEMO_CPU ] || refuse "DATADIR=$data: no $file there; set DATADIR to the folder of ${files[*]}"
+  mkdir -p "$data" || refuse "DATADIR=$data: cannot be made; set another DATADIR"
   without_data=("${options[@]}")
   mount "$data" "$data"
   contained rn50 demo-data "$data" || exit
@@ -142,11 +142,11 @@ for file in "${files[@]}"; do # a file may be a link to somewhere else
   mount "$(realpath "$data/$file")" "$data/$file" ,readonly
 done
 if [ -n "${INITIAL_WEIGHTS:-}" ]; then
-  [ -f "$INITIAL_WEIGHTS" ] || fail "INITIAL_WEIGHTS=$INITIAL_WEIGHTS: no such file; give one that SAVE_WEIGHTS=1 wrote"
+  [ -f "$INITIAL_WEIGHTS" ] || refuse "INITIAL_WEIGHTS=$INITIAL_WEIGHTS: no such file; give one that SAVE_WEIGHTS=1 wrote"
   mount "$(realpath "$INITIAL_WEIGHTS")" "$INITIAL_WEIGHTS" ,readonly
 fi
 results=$(realpath -m "${LOGDIR:-results/$system}")
-{ mkdir -p "$results" && [ -w "$results" ]; } || fail "LOGDIR=$results: cannot be written; set another LOGDIR"
+{ mkdir -p "$results" && [ -w "$results" ]; } || refuse "LOGDIR=$results: cannot be written; set another LOGDIR"
 mount "$results" "$results"
 # By name alone: what run_experiments.sh sets anew for every run.
 options+=(--env "DATADIR=$data" --env RESULT_FILE --env CACHE_CLEARED)

@@ -5,7 +5,7 @@ find_configuration
 export CONFIG_FILE
 not_sourced() {
   trap - EXIT
-  fail "CONFIG_FILE=$CONFIG_FILE: cannot be sourced ($1); keep plain \`export NAME=value\` lines"
+  refuse "CONFIG_FILE=$CONFIG_FILE: cannot be sourced ($1); keep plain \`export NAME=value\` lines"
 }
 # A published file may read variables that nobody set, assign without exporting, and source what lies beside it.
 root=$PWD

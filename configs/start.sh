@@ -17,8 +17,8 @@ cd "$(dirname "$(dirname "$(realpath "${BASH_SOURCE[0]}")")")" || exit
 plain() {
   printf '%s\n' "${*//[![:print:]]/?}"
 }
-# fail WORDS...: ends the script, which says why.
-fail() {
+# refuse WORDS...: ends the script, which says why.
+refuse() {
   plain "${0##*/}: $*" >&2
   exit 2
 }
@@ -26,7 +26,7 @@ fail() {
 # check_number NAME VALUE WHAT DEFAULT: ends the script where VALUE is no number of WHAT.
 check_number() {
   case $2 in
-    '' | *[!0123456789]* | 0* | ??????*) fail "$1=$2 is not a number of $3; set $1=$4" ;;
+    '' | *[!0123456789]* | 0* | ??????*) refuse "$1=$2 is not a number of $3; set $1=$4" ;;
   esac
 }
 
@@ -36,11 +36,11 @@ find_configuration() {
   if [ -z "${CONFIG_FILE:-}" ]; then
     local systems
     systems=$(find configs -name 'config_*.sh' | sed 's|.*/config_||; s|\.sh$||' | sort | paste -sd' ')
-    [ -n "${DGXSYSTEM:-}" ] || fail "DGXSYSTEM is not set; set it to one of: $systems"
+    [ -n "${DGXSYSTEM:-}" ] || refuse "DGXSYSTEM is not set; set it to one of: $systems"
     CONFIG_FILE="$PWD/configs/config_$DGXSYSTEM.sh"
-    [ -f "$CONFIG_FILE" ] || fail "DGXSYSTEM=$DGXSYSTEM: no configs/config_$DGXSYSTEM.sh; there are: $systems"
+    [ -f "$CONFIG_FILE" ] || refuse "DGXSYSTEM=$DGXSYSTEM: no configs/config_$DGXSYSTEM.sh; there are: $systems"
   else
-    [ -f "$CONFIG_FILE" ] || fail "CONFIG_FILE=$CONFIG_FILE: no such file"
+    [ -f "$CONFIG_FILE" ] || refuse "CONFIG_FILE=$CONFIG_FILE: no such file"
   fi
 }
 
