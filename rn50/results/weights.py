@@ -14,7 +14,7 @@ import numpy as np
 import safetensors
 from safetensors import numpy as format_
 
-from rn50 import files
+from rn50 import files, frameworks
 from rn50.benchmark import network
 from rn50.errors import UserError
 
@@ -24,10 +24,7 @@ SUFFIX = ".safetensors"
 FACTS = {"classes": 100_000, "width": 16, "image_size": 4_096, "eval_resize": 4_096}
 """Names of the configuration's values in the header, and the largest value of each. Further facts are for
 people: framework, precision, seed, epoch, accuracy, configuration, certificate."""
-_REMEDY = "give a file that SAVE_WEIGHTS=1 or rn50 wrote, or torchvision's weights as safetensors"
-_AS_TORCHVISION = {"width": "1", "image_size": "224", "eval_resize": "256", "framework": "torchvision"}
-_COUNT = ".num_batches_tracked"
-"""End of the names of tensors that PyTorch counts batches in, and that no evaluation reads."""
+_REMEDY = "give a file that SAVE_WEIGHTS=1 or rn50 wrote"
 
 
 class Weights(NamedTuple):
@@ -73,8 +70,7 @@ def write(file: pathlib.Path, weights: Weights, may_replace: str = files.NOTHING
 
 
 def read(file: pathlib.Path) -> Weights:
-    """Return the weights of a file: one of rn50's, or the ``state_dict`` of torchvision's ResNet-50, saved as
-    safetensors.
+    """Return the weights of a file: one of rn50's, or of somebody else's whose names an implementation knows.
 
     Raises UserError if it is no such file, or its tensors are not those of the network that its header
     describes.
@@ -87,11 +83,11 @@ def read(file: pathlib.Path) -> Weights:
                 facts = opened.metadata() or {}
                 found = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118 it is no mapping
                 called: Callable[[str], str] = str
-                if "classes" not in facts and "fc.weight" in found:
-                    called = torchvision_name
-                    classes = str(found["fc.weight"].get_shape()[0])
-                    facts = {**_AS_TORCHVISION, "classes": classes}
-                    found = {name: each for name, each in found.items() if not name.endswith(_COUNT)}
+                others = None if "classes" in facts else _foreign(found)
+                if others:
+                    called = others.name
+                    facts = {**others.FACTS, "classes": str(found[others.CLASSIFIER].get_shape()[0])}
+                    found = {name: each for name, each in found.items() if not name.endswith(others.UNREAD)}
                 refuse_other_facts(file, facts)
                 wanted = network.shapes(int(facts["classes"]), float(facts["width"]))
                 _refuse_other_tensors(file, {called(name): shape for name, shape in wanted.items()}, found)
@@ -102,17 +98,11 @@ def read(file: pathlib.Path) -> Weights:
     return Weights(arrays, facts)
 
 
-def torchvision_name(name: str) -> str:
-    """Return the name that torchvision's ResNet-50 gives a tensor: ``layer1.0.bn2.bias`` for
-    ``stage1_unit1_bn2_beta``. It is the same network (v1.5), with the same normalisation of its input."""
-    place = re.fullmatch(r"(?:stage(\d)_unit(\d)_)?(conv|bn|fc)(\d?)(sc)?_(\w+)", name)
-    assert place
-    stage, unit, kind, number, shortcut, of = place.groups()
-    of = {"gamma": "weight", "beta": "bias"}.get(of, of)
-    if not stage:
-        return f"{kind}{'' if kind == 'fc' else 1}.{of}"
-    within = f"downsample.{'01'[kind == 'bn']}" if shortcut else f"{kind}{number}"
-    return f"layer{stage}.{int(unit) - 1}.{within}.{of}"
+def _foreign(found: Mapping[str, Any]) -> Any | None:
+    """Return the names that somebody else's file with tensors ``found`` has, a ``weight_names.py`` of an
+    implementation; None if it is known to none."""
+    modules = (frameworks.unimported(each, "weight_names") for each in frameworks.names())
+    return next((each for each in modules if each and each.CLASSIFIER in found), None)
 
 
 def refuse_impossible(file: pathlib.Path, arrays: Mapping[str, np.ndarray], remedy: str) -> None:

@@ -55,6 +55,7 @@ def test_what_cannot_be_set(tmp_path, value, says):
     assert says in str(refused.value)
 
 
+@pytest.mark.slow  # starts a whole run
 def test_a_run_has_the_value_in_its_log_and_a_folder_of_its_own(tiny_environment, tmp_path):
     del tiny_environment["SEED"]
     file = configuration_file(tmp_path / "config_TINY.sh", tiny_environment)

@@ -160,6 +160,7 @@ def test_names_that_look_like_parts_of_a_message_change_no_finding(system):
     ] == [str(each.file) for each in plain]
 
 
+@pytest.mark.slow  # runs every official checker under several rulesets
 def test_a_result_without_seeds_is_refused_by_the_official_checkers_and_not_by_us(system):
     for file in system.iterdir():
         file.write_text("".join(line for line in file.open() if '"key": "seed"' not in line))

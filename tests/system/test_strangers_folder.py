@@ -27,7 +27,7 @@ VERBS = {
     "profile": (*MEASURE, "--steps", "2", "-o", "profile"),
 }
 """Those that start further processes of Python or draw, and what is typed behind them."""
-IN_SHORT = ("check", "plan", "pack", "launch")
+IN_SHORT = ("check", "plan", "pack")
 """What `make test` runs of them."""
 
 

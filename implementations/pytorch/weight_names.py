@@ -1,0 +1,23 @@
+"""Names of the weights of torchvision's ResNet-50, which is the network of the benchmark (v1.5), its input
+normalised in the same way. Imports no PyTorch."""
+
+import re
+
+FACTS = {"width": "1", "image_size": "224", "eval_resize": "256", "framework": "torchvision"}
+"""Facts that its files do not say of themselves, as ``rn50.results.weights.FACTS``."""
+CLASSIFIER = "fc.weight"
+"""The tensor that tells such a file, and the number of its classes."""
+UNREAD = ".num_batches_tracked"
+"""End of the names of tensors that no evaluation reads."""
+
+
+def name(ours: str) -> str:
+    """Return its name of a tensor: ``layer1.0.bn2.bias`` for ``stage1_unit1_bn2_beta``."""
+    place = re.fullmatch(r"(?:stage(\d)_unit(\d)_)?(conv|bn|fc)(\d?)(sc)?_(\w+)", ours)
+    assert place
+    stage, unit, kind, number, shortcut, of = place.groups()
+    of = {"gamma": "weight", "beta": "bias"}.get(of, of)
+    if not stage:
+        return f"{kind}{'' if kind == 'fc' else 1}.{of}"
+    within = f"downsample.{'01'[kind == 'bn']}" if shortcut else f"{kind}{number}"
+    return f"layer{stage}.{int(unit) - 1}.{within}.{of}"
