@@ -151,14 +151,17 @@ def pytest_xdist_auto_num_workers():
     return min(4, len(os.sched_getaffinity(0))) + 1
 
 
+PATHS_OF_CHILDREN = {name: os.environ.get(name) for name in ("PYTHONSAFEPATH", "PYTHONPATH")}
+
+
 @pytest.fixture(autouse=True)
-def environment_of_children_as_it_was(monkeypatch):
-    """Commands that a test calls in this process change what Python finds in later ones."""
-    for name in ("PYTHONSAFEPATH", "PYTHONPATH"):
-        value = os.environ.get(name)
-        monkeypatch.setenv(name, value or "")
-        if value is None:
-            monkeypatch.delenv(name)
+def environment_of_children_as_it_was():
+    """Commands that a test, or a fixture of a module, calls in this process change what Python finds in later
+    ones."""
+    for name, value in PATHS_OF_CHILDREN.items():
+        os.environ.pop(name, None)
+        if value is not None:
+            os.environ[name] = value
 
 
 @pytest.fixture(scope="session")
