@@ -6,7 +6,7 @@ import pytest
 
 from rn50.settings.shell import arithmetic
 
-VALUES = {"A": "408", "B": "-7", "H": "0x1F", "O": "010", "E": ""}
+VALUES = {"A": "408", "B": "-7", "H": "0x1F", "E": ""}
 EXPRESSIONS = [
     "408 * 8",
     "A*8",
@@ -14,25 +14,14 @@ EXPRESSIONS = [
     "-7 / 2",
     "-7 % 3",
     "7 / -2",
-    "1 + 2 * 3 ** 2",
-    "-2 ** 2",
-    "2 ** 3 ** 2",
-    "1 << 3 + 1",
-    "1 << 65",
-    "-16 >> 2",
-    "5 & 3 | 8 ^ 1",
-    "!0 + ~0",
-    "3 > 2 == 1",
-    "1 ? 2 : 3 ? 4 : 5",
-    "0 || 2 && 3",
-    "H + O + E",
+    "H + E * 3",
     "((A)) - B",
     "9223372036854775807 + 1",
-    "3 ** 50",
     "  ",
     "+-+3",
-    "1 <= 1",
-    "1 != 1",
+    "0x1f * (2 + -A) / B % 5",
+    "-9223372036854775807 - 9",
+    "0 % B + (A - 3 * B) * (A + 1) % 7",
 ]
 
 
@@ -60,13 +49,23 @@ def test_agrees_with_bash(expression):
         "1 +",
         "A[0]",
         "08",
+        "010",
+        "2 ** 3",
+        "7 // 2",
+        "1 << 3",
+        "3 > 2",
+        "1 ? 2 : 3",
+        "A(3)",
+        "1_000",
+        "not A",
         "1 ? 2",
         "$(id)",
         "X",
         "9" * 30,
-        "(" * 30 + "1" + ")" * 30,
+        "(" * 300 + "1" + ")" * 300,
+        "- " * 10_000 + "1",
     ],
 )
 def test_what_is_no_plain_arithmetic_is_refused(expression):
     with pytest.raises(ValueError):
-        arithmetic.evaluate(expression, lambda name: {**VALUES, "X": "A + 1"}[name])
+        arithmetic.evaluate(expression, lambda name: {**VALUES, "X": "A + 1"}.get(name, ""))
