@@ -1,7 +1,6 @@
 """A network in float32 and quantised in several ways, each evaluated; the most accurate of the quantised is
 written."""
 
-import math
 import pathlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -11,6 +10,7 @@ from rich.table import Table
 from rn50 import files
 from rn50.deploy.evaluation import Evaluated
 from rn50.errors import UserError
+from rn50.results.evaluation import margin
 from rn50.terminal import Terminal
 
 FLOAT = "float32"
@@ -35,12 +35,6 @@ class Candidate(NamedTuple):
     def drop(self, before: "Candidate") -> float:
         """Return the percentage points of top-1 that were lost; negative: won."""
         return (before.evaluated.top_1 - self.evaluated.top_1) * 100
-
-    @property
-    def margin(self) -> float:
-        """Return half the 95 % interval of its top-1 in percentage points, by the normal approximation."""
-        p = self.evaluated.top_1
-        return 196 * math.sqrt(p * (1 - p) / self.evaluated.total)
 
     def to_json(self, before: "Candidate") -> dict[str, Any]:
         """Return it as plain data."""
@@ -91,8 +85,9 @@ class Choice(NamedTuple):
                 f"{each.evaluated.images_per_second:,.0f}",
             )
         console.print(table)
+        known_to = margin(before.evaluated.correct, before.evaluated.total)
         console.print(
-            f"float32's top-1 of {before.evaluated.total:,} images is known to {before.margin:.1f} points "
+            f"float32's top-1 of {before.evaluated.total:,} images is known to {known_to:.1f} points "
             "either way (binomial, 95 %)"
         )
         console.print(f"{self.file}: {self.written.way}")

@@ -3,7 +3,7 @@
 import pathlib
 from typing import Any
 
-from rn50.results.evaluation import BINS, Counts
+from rn50.results.evaluation import BINS, Counts, margin
 from rn50.terminal import Terminal, print_json, say
 
 _TOLD, _DIGITS = ("framework", "seed", "epoch", "accuracy", "quantization"), 16
@@ -34,7 +34,8 @@ def _show(found: dict[str, Any], terminal: Terminal) -> None:
         ("top-1", found["top1"], found["correct"]),
         ("top-5", found["top5"], found["top5_correct"]),
     ):
-        terminal.print(f"{name:6} {part:8.2%}   {count:,} of {found['images']:,}")
+        known_to = margin(count, found["images"])
+        terminal.print(f"{name:6} {part:8.2%}   {count:,} of {found['images']:,}, ± {known_to:.1f} points")
     terminal.print(f"expected calibration error {found['calibration_error']:.2%} ({BINS} bins)")
     _show_density(found, terminal)
 

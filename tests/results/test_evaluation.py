@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from rn50 import files
+from rn50.results import evaluation
 from rn50.results.evaluation import BINS, Counts
 from rn50.results.report import evaluation_page
 
@@ -90,3 +92,9 @@ def test_the_page_names_what_is_confused(tmp_path):
     )
     assert "&lt;a&gt;" in text and "<b>" not in text and "50.0 %" in text and text.count("<svg") == 2
     assert files.MARK in text
+
+
+@pytest.mark.parametrize("correct", [0, 3, 28, 57])
+def test_margin_is_that_of_scipy(correct):
+    interval = stats.binomtest(correct, 57).proportion_ci(method="wilson")
+    assert evaluation.margin(correct, 57) == pytest.approx((interval.high - interval.low) * 50, rel=1e-4)
