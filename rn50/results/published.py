@@ -1,8 +1,8 @@
 """Published ResNet-50 results of MLPerf Training, rounds v0.7 to v3.1: machines, hyperparameters and scores.
 
 ``published.csv`` holds facts from the logs and system descriptions that MLCommons published, one row per
-result. ``python -m rn50.results.collect`` makes it from those result trees; ``collect.py`` names the source
-of each column.
+result. ``python -m tests.support.published_table`` makes it from those result trees, and names the source of
+each column.
 """
 
 import csv

@@ -9,8 +9,8 @@ import re
 import pytest
 
 from rn50.benchmark import rules
-from rn50.results import collect, published, rcp
-from tests.support import imagenet_run
+from rn50.results import published, rcp
+from tests.support import imagenet_run, published_table
 from tests.support.published import FOLDER, LOGS, needs_published
 
 
@@ -108,7 +108,7 @@ def test_recipes_are_the_groups_that_results_share():
 def test_a_row_is_made_from_logs_and_description(tmp_path):
     logs = published_tree(tmp_path)
     (logs / "scaling.json").write_text('{"scaling_factor": 1.25}')
-    [row], left_out = collect.collect([tmp_path])
+    [row], left_out = published_table.collect([tmp_path])
     assert left_out == []
     keys = [
         json.loads(line.split(" ", 1)[1])["key"] for line in (logs / "result_0.txt").read_text().splitlines()
@@ -154,7 +154,7 @@ def test_what_the_tree_does_not_say_stays_empty(tmp_path):
     logs = published_tree(tmp_path, round_="v0.7", number_of_nodes="")
     first = logs / "result_0.txt"
     first.write_text(re.sub(r'"epoch_num": 3\b', '"epoch_num": 2', first.read_text()))
-    [row], _ = collect.collect([tmp_path])
+    [row], _ = published_table.collect([tmp_path])
     assert (row.nodes, row.accelerators, row.images_per_second_per_accelerator, row.rcp_verdict) == (
         None,
         None,
@@ -172,20 +172,20 @@ def test_what_the_tree_does_not_say_stays_empty(tmp_path):
 def test_the_command_prints_the_table_and_names_what_it_leaves_out(tmp_path, capsys):
     published_tree(tmp_path, system="b")
     logs = published_tree(tmp_path / "more", system="a")
-    assert collect.main([str(tmp_path)]) == 0
+    assert published_table.main([str(tmp_path)]) == 0
     assert [row["system"] for row in csv.DictReader(io.StringIO(capsys.readouterr().out))] == ["a", "b"]
     (logs / "result_3.txt").write_text("nothing\n")
-    assert collect.main([str(tmp_path)]) == 1
+    assert published_table.main([str(tmp_path)]) == 1
     said = capsys.readouterr()
     assert [row["system"] for row in csv.DictReader(io.StringIO(said.out))] == ["b"]
     assert "result_3.txt: no :::MLLOG line" in said.err and "left out" in said.err
-    assert collect.main([str(tmp_path / "absent")]) == 2
+    assert published_table.main([str(tmp_path / "absent")]) == 2
     assert "absent: no such file or folder" in capsys.readouterr().err
 
 
 @needs_published
 def test_the_command_makes_the_rows_of_the_published_logs():
-    found, left_out = collect.collect([LOGS])
+    found, left_out = published_table.collect([LOGS])
     key = {(each.round, each.organisation, each.system): each for each in published.results()}
     assert len(found) == 8 and left_out == []
     for row in found:

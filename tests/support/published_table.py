@@ -1,7 +1,7 @@
 """Make the table of published results from the result trees that MLCommons publishes, one repository per
 round.
 
-    python -m rn50.results.collect training_results_v1.0 training_results_v1.1 ... > published.csv
+    python -m tests.support.published_table training_results_v1.0 training_results_v1.1 ... > published.csv
 
 A tree holds ``<organisation>/results/<system>/resnet/result_<N>.txt`` and
 ``<organisation>/systems/<system>.json`` below a folder that names the round. Sources of the columns:
@@ -155,7 +155,7 @@ def _rounded(value: float | None, digits: int) -> float | None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table. Exit status: 0 complete, 1 a folder was left out, 2 nothing could be read."""
     parser = argparse.ArgumentParser(
-        prog="python -m rn50.results.collect",
+        prog="python -m tests.support.published_table",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
