@@ -62,7 +62,8 @@ def packages() -> dict[str, str]:
     for distribution in importlib.metadata.distributions():
         with contextlib.suppress(UnicodeDecodeError):
             about = distribution.metadata
-            if "Name" in about and "Version" in about:  # of two, Python imports the first on the path
+            # Of two packages of a name, Python imports the first on the path.
+            if all(key in about and about[key] for key in ("Name", "Version")):
                 found.setdefault(about["Name"].lower(), about["Version"])
     return found
 
