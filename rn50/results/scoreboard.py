@@ -1,5 +1,6 @@
 """Write scores as JSON and CSV for scripts, and as a table and sentences for people."""
 
+import statistics
 from collections.abc import Sequence
 from typing import Any
 
@@ -194,8 +195,23 @@ def remarks(system: SystemScore, with_throughput: bool = True) -> list[str]:
     if system.spread is not None:
         lines.append(
             f"spread of the runs that converged {system.spread:.2%}: slowest less fastest, over their mean"
+            + _of_equal_epochs(system)
         )
     return lines
+
+
+def _of_equal_epochs(system: SystemScore) -> str:
+    """Return how much of the spread is left among the most runs of one number of epochs; empty if that says
+    nothing."""
+    minutes: dict[float, list[float]] = {}
+    for run in system.runs:
+        if run.in_set and run.converged and run.epochs is not None and run.minutes is not None:
+            minutes.setdefault(run.epochs, []).append(run.minutes)
+    epochs, most = max(minutes.items(), key=lambda group: len(group[1]), default=(0.0, []))
+    if len(minutes) < 2 or len(most) < 2:
+        return ""
+    spread = (max(most) - min(most)) / statistics.mean(most)
+    return f"; {spread:.2%} of the {len(most)} runs of {epochs:g} epochs"
 
 
 def _convergence(system: SystemScore, convergence: Convergence) -> str:

@@ -32,6 +32,7 @@ def head(runs: Sequence[Run]) -> list[tuple[str, str]]:
     """Return what ran where as (name, value), without what nothing says. Values that differ between runs
     stand side by side."""
     facts: dict[str, Callable[[Run], str]] = {
+        "trained": _trained,
         "framework": _framework,
         "precision": _precision,
         "ranks": _ranks,
@@ -49,6 +50,15 @@ def head(runs: Sequence[Run]) -> list[tuple[str, str]]:
 def gpus(run: Run) -> int | None:
     """Return the number of GPUs of a run of ours, which is that of its ranks; None for any other."""
     return run.accelerators if sidecar.section(run.saved, "run").get("device") == "gpu" else None
+
+
+def _trained(run: Run) -> str:
+    data = sidecar.section(run.saved, "data")
+    size, classes, width = (data.get(key) for key in ("image_size", "classes", "width"))
+    if not (size and classes and width):
+        return ""
+    part = "" if width == 1 else f" of {width:g} times the width" if isinstance(width, float) else ""
+    return f"ResNet-50{part}, {classes} classes, {size}x{size}"
 
 
 def _framework(run: Run) -> str:

@@ -3,6 +3,7 @@
 import itertools
 import os
 import pathlib
+import shlex
 import urllib.parse
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -153,6 +154,7 @@ def _system(system: SystemScore, rulesets: Sequence[str], references: str) -> di
     missed = [run.file for run in system.runs if not run.converged] if system.valid else []
     return {
         "score": system,
+        "folder": shlex.quote(str(files[0].parent)),
         "made_of": scoreboard.made_of(system),
         "so_far": len(runs) if len(runs) < rules.RUNS else None,
         "remarks": scoreboard.remarks(system, with_throughput=False),
@@ -163,9 +165,6 @@ def _system(system: SystemScore, rulesets: Sequence[str], references: str) -> di
         "hyperparameters": chosen,
         "figures": {
             "epochs": plots.accuracy([run.accuracy("epoch") for run in runs], "epochs")
-            if evaluated
-            else None,
-            "minutes": plots.accuracy([run.accuracy("minutes") for run in runs], "minutes")
             if evaluated
             else None,
             "loss": plots.loss(losses) if losses else None,

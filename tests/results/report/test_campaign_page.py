@@ -44,6 +44,7 @@ def test_the_page_first_says_what_ran_where(results):
         )
     page = page_of(results)
     assert head_of(page) == {
+        "trained": "ResNet-50, 1000 classes, 224x224",
         "framework": "MXNet 1.9.1",
         "precision": "float16",
         "ranks": "8 ranks on GPU",
@@ -199,4 +200,4 @@ def test_a_result_beside_its_own_copy(results, tmp_path):
     page = page_of(results, tmp_path / "copy")
     assert f"<p>The same logs: 1xNF5688M6 in {copy} is a copy of 1xNF5688M6 in {results}.</p>" in page
     assert page.count("Minutes to target") == 0
-    assert [row.count("<td>") for row in re.findall('<tr><th scope="row">(.*?)</tr>', page)] == [2] * 14
+    assert [row.count("<td>") for row in re.findall('<tr><th scope="row">(.*?)</tr>', page)] == [2] * 15
