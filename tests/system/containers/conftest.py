@@ -82,18 +82,12 @@ def pytorch_index(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def other(request, engine):
-    """A framework other than MXNet, and its image for CPUs. Podman takes it whole from docker, where there is
-    one."""
-    stage, index = f"{request.param}-cpu", {}
-    tag = f"rn50-test:{stage}"
-    if request.param == "pytorch":
-        index["PIP_EXTRA_INDEX_URL"] = request.getfixturevalue("pytorch_index")
-    from_docker = takes_from_docker(engine)
-    engines.make_image("docker" if from_docker else engine, stage, tag, **index)
-    if from_docker:
-        engines.hand_over(tag)
-    return request.param, tag
+def pytorch_image(engine, pytorch_index):
+    """The image of PyTorch for CPUs."""
+    tag = "rn50-test:pytorch-cpu"
+    engines.make_base(engine)
+    engines.make_image(engine, "pytorch-cpu", tag, PIP_EXTRA_INDEX_URL=pytorch_index)
+    return tag
 
 
 @pytest.fixture
