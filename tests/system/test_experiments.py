@@ -46,7 +46,6 @@ def run(checkout):
         job.end()
 
 
-@pytest.mark.smoke
 def test_an_interrupted_campaign_is_resumed(run, checkout):
     asked = {"DGXSYSTEM": "TINY", "NEXP": "2"}
     first, second = (checkout / "results" / "TINY" / f"result_{index}.txt" for index in range(2))
