@@ -12,6 +12,7 @@ import pytest
 from docs import generate
 from rn50.files import ROOT
 from tests.support import tiers
+from tests.support.four_epochs import write_result
 
 PAGES = [
     "README.md",
@@ -83,6 +84,21 @@ def test_every_claim_names_the_tier_of_its_proof():
     for _, proof, tier in rows:
         words = [word for command in re.findall(r"`pytest ([^`]*)`", proof) for word in command.split()]
         assert tier == (tiers.of_claim(words) if words else "by hand"), proof
+
+
+def test_the_python_of_its_page_runs_as_printed(tmp_path, monkeypatch, capsys):
+    write_result(tmp_path / "results" / "DEMO_CPU")
+    (tmp_path / "configs").symlink_to(ROOT / "configs")
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 5
+    names: dict[str, object] = {}
+    for block in blocks:
+        exec(compile(block, "python.md", "exec"), names)
+    printed = capsys.readouterr().out
+    assert "8xBox 10000 3264 success" in printed and "result_4.txt 4 0.77" in printed
+    assert "LR 10.5 10.5 borrowed" in printed and "BATCHSIZE=408" in (tmp_path / "config_MINE.sh").read_text()
 
 
 @pytest.mark.slow

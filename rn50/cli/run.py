@@ -189,13 +189,16 @@ def config_group() -> None:
     "show", short_help="Show every value, and what it means", epilog="Example: rn50 config show NF5688M6"
 )
 @group.config_with_values
+@click.option(
+    "--set-only", is_flag=True, help="Leave out defaults: only what the file or the environment sets."
+)
 @group.as_json
-def config_show(name: str | None, as_json: bool) -> None:
+def config_show(name: str | None, set_only: bool, as_json: bool) -> None:
     """Show every value of CONFIG, what it means, and whether it is used, passed through, without effect or
     ignored."""
     from rn50.settings import show
 
-    show.show(name, as_json)
+    show.show(name, set_only, as_json)
 
 
 @config_group.command(

@@ -271,9 +271,9 @@ def _columns(rows: Sequence[Row], width: int) -> Table:
     return table
 
 
-def show(name: str | None, as_json: bool) -> None:
+def show(name: str | None, set_only: bool, as_json: bool) -> None:
     """Print the state of the values of a configuration, sourced by a clean shell, or of the environment if
-    none is named.
+    none is named. ``set_only`` leaves out the defaults.
 
     Raises UserError if the file cannot be read or the configuration cannot be run.
     """
@@ -285,4 +285,5 @@ def show(name: str | None, as_json: bool) -> None:
         config_file = environ.get("CONFIG_FILE")
     config = from_environment(environ, config_file)
     rows = describe(config, environ, config_file)
+    rows = [row for row in rows if not set_only or row.origin != "default"]
     print_json(to_json(rows, config)) if as_json else print_table(rows, config, Terminal())

@@ -203,9 +203,13 @@ def test_on_a_terminal_of_80_columns_the_meanings_are_readable(foreign):
 def test_showing_a_file_leaves_the_environment_of_the_user_out(foreign, monkeypatch, capsys):
     monkeypatch.setenv("LR", "99")
     monkeypatch.setenv("NUMEPOCHS", "99")
-    show.show(pathlib.Path(foreign), as_json=True)
-    values = {row["name"]: row["value"] for row in json.loads(capsys.readouterr().out)["values"]}
+    show.show(pathlib.Path(foreign), set_only=False, as_json=True)
+    rows = json.loads(capsys.readouterr().out)["values"]
+    values = {row["name"]: row["value"] for row in rows}
     assert (values["LR"], values["NUMEPOCHS"]) == ("10.5", "37")
+    show.show(pathlib.Path(foreign), set_only=True, as_json=True)
+    of_file = [row for row in rows if row["origin"] != "default"]
+    assert json.loads(capsys.readouterr().out)["values"] == of_file != rows
 
 
 def test_variables_of_mxnet_that_no_release_reads_have_no_effect():

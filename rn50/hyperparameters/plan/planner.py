@@ -255,11 +255,12 @@ def _refuse_idle(accelerators: int, global_batch_size: int) -> None:
 
 def planner_for(
     accelerator: str | None,
-    images_per_second: float | None,
-    accelerators: int | None,
-    global_batch_size: int | None,
+    images_per_second: float | None = None,
+    accelerators: int | None = None,
+    global_batch_size: int | None = None,
 ) -> tuple[SystemPlanner, str]:
-    """Return the planner for what the command line was given, and the name of the accelerator.
+    """Return the planner for an accelerator, or for a measured rate and where it was measured, and the
+    accelerator's name.
 
     Without a name it is the accelerator with the most published results. With a measured rate and no name it
     is a new one, known only by that rate.
