@@ -12,6 +12,7 @@ from rn50.cli import group, ranks
 from rn50.cli.numbers import Whole
 from rn50.errors import Status
 from rn50.files import ROOT, refuse_without_checkout
+from rn50.packages import needed_for
 from rn50.settings import config as configuration
 from rn50.terminal import Terminal, print_json
 
@@ -40,6 +41,13 @@ _runs = click.option(
     is_flag=True,
     help="Go on from the last checkpoint (CHECKPOINT_EPOCHS) of a run that was interrupted: RESUME=1.",
 )
+@click.option(
+    "--tensorboard",
+    type=click.Path(path_type=pathlib.Path, file_okay=False),
+    metavar="DIR",
+    help="Write loss, images/s, learning rate and top-1 there, a folder a run, for tensorboard --logdir DIR. "
+    "Wants the package tensorboardX.",
+)
 @click.option("--follow", is_flag=True, help="Only show the campaign, which runs elsewhere: rn50 watch.")
 @group.as_json
 def run_campaign(
@@ -48,6 +56,7 @@ def run_campaign(
     results: pathlib.Path | None,
     save_weights: bool,
     resume: bool,
+    tensorboard: pathlib.Path | None,
     follow: bool,
     as_json: bool,
 ) -> None:
@@ -62,11 +71,16 @@ def run_campaign(
     """
     from rn50.launch.campaign import watch
     from rn50.results import score, scoreboard
+    from rn50.run.display import CURVES
     from rn50.settings import config_file
 
     refuse_without_checkout("rn50 run")
     asked = {"SAVE_WEIGHTS": save_weights, "RESUME": resume}
     environ = {**process.environment(), **{variable: "1" for variable, wanted in asked.items() if wanted}}
+    if tensorboard:
+        with needed_for("--tensorboard"):
+            import tensorboardX  # noqa: F401
+        environ[CURVES] = str(tensorboard.absolute())
     file = config_file.find(name, environ)
     if results is None:
         results = pathlib.Path(environ.get("RESULTS") or ROOT / "results" / config_file.system_of(file))
@@ -163,12 +177,16 @@ def train(context: click.Context) -> None:
     config = configuration.from_environment()
     ranks.bind(config)
 
-    from rn50.run import implementation, timed_run
-    from rn50.run.display import TOLD, LiveDisplay, TellingDisplay
+    from rn50.run import implementation, tensorboard, timed_run
+    from rn50.run.display import CURVES, TOLD, LiveDisplay, TellingDisplay
 
     try:
-        display_type = TellingDisplay if process.environment().get(TOLD) else LiveDisplay
-        with display_type(config, Terminal(stderr=True)) as display:
+        environ = process.environment()
+        display_type = TellingDisplay if environ.get(TOLD) else LiveDisplay
+        with (
+            display_type(config, Terminal(stderr=True)) as shown,
+            tensorboard.recording(shown, config, environ.get(CURVES)) as display,
+        ):
             outcome = timed_run.run(config, implementation.load(config.run.framework), display)
     except Exception as error:
         if context.find_root().params["debug"]:

@@ -14,6 +14,8 @@ from rn50.terminal import Terminal
 
 TOLD = "RN50_TELL_PROGRESS"
 """Environment variable with which ``rn50 run`` asks rank 0 for lines of ``Progress`` in place of a bar."""
+CURVES = "RN50_TENSORBOARD"
+"""Environment variable with the folder of ``rn50 run --tensorboard``; each run has one of its own in it."""
 _MARK = "rn50 progress "
 
 

@@ -130,7 +130,11 @@ class LearningRates:
     def next(self) -> float:
         """Begin the next step and return its learning rate."""
         self._step += 1
-        return schedule.learning_rate(self._step, self._base, self._warmup_steps, self._total_steps)
+        return self.of(self._step)
+
+    def of(self, step: int) -> float:
+        """Return the learning rate of a step, counted from 1."""
+        return schedule.learning_rate(step, self._base, self._warmup_steps, self._total_steps)
 
 
 class Pace:
