@@ -2,7 +2,11 @@
 
 import pathlib
 import re
+from collections.abc import Mapping
+from typing import Any
 
+from rn50.settings import config_file
+from rn50.settings.rewrite import GROUP
 from rn50.settings.shell import assignments
 
 _ENTRY = re.compile(r"#   (\S+) +(.*)")
@@ -27,6 +31,28 @@ def read(file: pathlib.Path) -> dict[str, str]:
         elif more and name:
             entries[name].append(more[1].strip())
     return {name: " ".join(texts) for name, texts in entries.items()}
+
+
+def of_run(system: str, variables: Mapping[str, Any]) -> dict[str, str]:
+    """Return the header of the configuration of ``configs/`` for a system, if it still has the
+    hyperparameters of the run with these ``variables``."""
+    if system not in config_file.systems():
+        return {}
+    file = config_file.file_of(system)
+    there = assignments.read(file).values
+    same = all(
+        _comparable(there[name]) == _comparable(variables[name])
+        for name in GROUP
+        if name in there and name in variables
+    )
+    return read(file) if same else {}
+
+
+def _comparable(value: Any) -> Any:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return value
 
 
 def curve(entries: dict[str, str]) -> dict[int, tuple[float, float]]:

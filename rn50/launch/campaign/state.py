@@ -13,9 +13,7 @@ from rn50.results import sidecar
 from rn50.results.parse import UNFINISHED, Evaluation, ResultLog, read_log
 from rn50.results.validity import label
 from rn50.run.log_file import partial_name
-from rn50.settings import config_file, header
-from rn50.settings.rewrite import GROUP
-from rn50.settings.shell import assignments
+from rn50.settings import header
 from rn50.settings.variables import EPOCHS
 
 WAITING, RUNNING, STOPPED, ENDED = "waiting", "running", "stopped", "ended"
@@ -144,7 +142,7 @@ def read(results: pathlib.Path, runs: int) -> Campaign:
     if not saved:
         return Campaign(results, states)
     system = str(sidecar.section(saved, "run").get("system", ""))
-    entries = _header(system, saved)
+    entries = header.of_run(system, saved.get("variables", {}))
     return Campaign(
         results,
         states,
@@ -196,20 +194,6 @@ def _run(number: int, file: pathlib.Path) -> RunState:
             stopped = state == RUNNING and log.run_stop_ms is not None and log.status != UNFINISHED
             return RunState(number, STOPPED if stopped else state, log)
     return RunState(number)
-
-
-def _header(system: str, saved: Mapping[str, Any]) -> dict[str, str]:
-    """Return the header of the system's configuration, if it still has the hyperparameters of the run."""
-    file = config_file.file_of(system)
-    if system not in config_file.systems():
-        return {}
-    there, of_run = assignments.read(file).values, saved.get("variables", {})
-    same = all(
-        there[name] == of_run[name] or _number(there[name]) == _number(of_run[name]) is not None
-        for name in GROUP
-        if name in there and name in of_run
-    )
-    return header.read(file) if same else {}
 
 
 def _evaluated(h: Mapping[str, Any]) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from rn50 import frameworks
 from rn50.errors import UserError
 from rn50.results import sidecar, system_description, tree
 from rn50.results.run import Run
-from rn50.settings import config, config_file
+from rn50.settings import config, config_file, header
 from rn50.settings.shell import assignments
 
 _SHORT = 12
@@ -33,6 +33,7 @@ def head(runs: Sequence[Run]) -> list[tuple[str, str]]:
     stand side by side."""
     facts: dict[str, Callable[[Run], str]] = {
         "trained": _trained,
+        "expected": lambda run: header_of(run).get("expected", ""),
         "framework": _framework,
         "precision": _precision,
         "ranks": _ranks,
@@ -45,6 +46,13 @@ def head(runs: Sequence[Run]) -> list[tuple[str, str]]:
     days = found["date (UTC)"]
     found["date (UTC)"] = [f"{min(days)} to {max(days)}"] if len(days) > 1 else days
     return [(name, ", ".join(values)) for name, values in found.items() if values]
+
+
+def header_of(run: Run) -> dict[str, str]:
+    """Return the header of the configuration that a run was made with, nothing if it is not in
+    ``configs/``."""
+    system = str(sidecar.section(run.saved, "run").get("system", ""))
+    return header.of_run(system, run.saved.get("variables", {}))
 
 
 def gpus(run: Run) -> int | None:

@@ -71,12 +71,16 @@ class Curve:
     accepted: tuple[float, float] | None = None
 
 
-def accuracy(curves: Sequence[Curve], x_label: str) -> str:
+def accuracy(curves: Sequence[Curve], x_label: str, expected: Mapping[int, tuple[float, float]] = {}) -> str:
     """Plot top-1 accuracy, given as a fraction, over epochs or minutes, with the target. Evaluations are
-    marks without a line between them: nobody has seen the accuracy in between."""
+    marks without a line between them: nobody has seen the accuracy in between. Behind them is a bar from the
+    lowest to the highest ``expected`` at an epoch."""
     ends = [max(x for x, _ in curve.points) for curve in curves if curve.points]
 
     def draw(axes: Axes) -> None:
+        for epoch, (low, high) in expected.items():
+            if epoch <= max(ends, default=0):
+                axes.plot([epoch] * 2, [100 * low, 100 * high], color=_GRID, linewidth=9, zorder=1)
         for curve in curves:
             colour = f"#ab00{curve.series % SERIES:02x}"
             fill = "none" if curve.faint else colour

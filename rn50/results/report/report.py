@@ -20,6 +20,7 @@ from rn50.results import score as scoring
 from rn50.results.report import origin, plots, recipes
 from rn50.results.score import RunScore, SystemScore
 from rn50.results.validity import compliance
+from rn50.settings import header
 
 PARTS = {
     "initialisation": "initialisation, before the clock",
@@ -151,6 +152,7 @@ def _system(system: SystemScore, rulesets: Sequence[str], references: str) -> di
     parts = {run.score.file.name: _parts(run.times) for run in runs if run.times}
     used = [part for part in PARTS if any(row.get(part) for row in parts.values())]
     evaluated = any(run.points for run in runs)
+    expected = header.curve(origin.header_of(reads[0]))
     missed = [run.file for run in system.runs if not run.converged] if system.valid else []
     return {
         "score": system,
@@ -160,11 +162,12 @@ def _system(system: SystemScore, rulesets: Sequence[str], references: str) -> di
         "remarks": scoreboard.remarks(system, with_throughput=False),
         "runs": runs,
         "head": origin.head(reads),
+        "expected": bool(expected),
         "facts": _facts(system, runs),
         "throughputs": _throughputs(system, runs),
         "hyperparameters": chosen,
         "figures": {
-            "epochs": plots.accuracy([run.accuracy("epoch") for run in runs], "epochs")
+            "epochs": plots.accuracy([run.accuracy("epoch") for run in runs], "epochs", expected)
             if evaluated
             else None,
             "loss": plots.loss(losses) if losses else None,
@@ -229,7 +232,7 @@ def _facts(system: SystemScore, runs: Sequence[_Run]) -> list[tuple[str, str]]:
             f"{'run' if len(runs) == 1 else 'runs'}",
         ),
         ("epochs to target", _range(f"{each:g}" for each in sorted(epochs))),
-        ("minutes", _range(f"{each:.4f}" for each in sorted(minutes))),
+        ("minutes", _range(f"{each:.2f}" for each in sorted(minutes))),
         ("global batch", f"{log.global_batch_size:,}" if log.global_batch_size else "-"),
         (
             "training / validation images",

@@ -13,7 +13,7 @@ from rn50.benchmark import rules
 from rn50.results import score
 from rn50.results.report import report
 from rn50.settings import config as configuration
-from rn50.settings import config_file
+from rn50.settings import config_file, header
 from tests.support import imagenet_run
 from tests.support.campaigns import change
 from tests.support.four_epochs import write_result
@@ -28,7 +28,10 @@ def page_of(*folders, rulesets=()):
 def head_of(page):
     """What ran where, by name, of the first result."""
     return dict(
-        re.findall(r"<dt>([^<]*)</dt><dd>([^<]*)</dd>", page.split('<dl class="head">')[1].split("</dl>")[0])
+        (name, html.unescape(value))
+        for name, value in re.findall(
+            r"<dt>([^<]*)</dt><dd>([^<]*)</dd>", page.split('<dl class="head">')[1].split("</dl>")[0]
+        )
     )
 
 
@@ -45,6 +48,7 @@ def test_the_page_first_says_what_ran_where(results):
     page = page_of(results)
     assert head_of(page) == {
         "trained": "ResNet-50, 1000 classes, 224x224",
+        "expected": header.read(config_file.file_of("NF5688M6"))["expected"],
         "framework": "MXNet 1.9.1",
         "precision": "float16",
         "ranks": "8 ranks on GPU",
@@ -57,6 +61,7 @@ def test_the_page_first_says_what_ran_where(results):
         float(rate.replace(",", "")) for rate in re.findall(r'<dd class="rate">([\d,]+)', page)[1:]
     )
     assert each == pytest.approx(end_to_end / 8, abs=1) and "on each of 8 accelerators." in page
+    assert "A grey bar is the range of earlier runs" in page
     assert page.index('<dl class="head">') < page.index('<p class="score">') < page.index("<table")
     assert "git checkout" not in page  # nobody has what was not committed
     run = {**json.loads((results / "result_1.json").read_text())["config"]["run"], "precision": "auto"}
@@ -115,9 +120,9 @@ def test_a_campaign_that_goes_on(results):
     assert written == results / "report.html" and '<p class="score">run 3 of 5 so far' in page
     assert "The official checks run at the end of the campaign." in page and "checks passed" not in page
     assert "is the mean so far" in page and "rcp/3264" in page
-    assert re.findall("<dt>minutes</dt><dd>([^<]*)", page) == ["26.8353 to 26.8470"]
+    assert re.findall("<dt>minutes</dt><dd>([^<]*)", page) == ["26.84 to 26.85"]
     [system] = score.score([results / "result_0.txt"])
-    assert "<dt>minutes</dt><dd>26.8353</dd>" in report.render([system], ())
+    assert "<dt>minutes</dt><dd>26.84</dd>" in report.render([system], ())
 
 
 def test_checks_that_passed_are_folded(results):
@@ -200,4 +205,4 @@ def test_a_result_beside_its_own_copy(results, tmp_path):
     page = page_of(results, tmp_path / "copy")
     assert f"<p>The same logs: 1xNF5688M6 in {copy} is a copy of 1xNF5688M6 in {results}.</p>" in page
     assert page.count("Minutes to target") == 0
-    assert [row.count("<td>") for row in re.findall('<tr><th scope="row">(.*?)</tr>', page)] == [2] * 15
+    assert [row.count("<td>") for row in re.findall('<tr><th scope="row">(.*?)</tr>', page)] == [2] * 16
