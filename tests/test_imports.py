@@ -1,6 +1,8 @@
 """No module imports itself in a circle, not inside a folder and not by an import within a function."""
 
 import ast
+import subprocess
+import sys
 
 import pytest
 
@@ -43,3 +45,9 @@ def test_no_module_imports_itself_in_a_circle(folder):
     for module in graph:
         visit(module, ())
     assert len(done) > 5
+
+
+def test_the_command_line_starts_without_numpy():
+    """Its import takes as long as that of all the rest."""
+    code = "import sys, rn50.cli; sys.exit('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0

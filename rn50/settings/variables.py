@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from rn50 import frameworks
-from rn50.benchmark import network, sparsity
+from rn50.benchmark import network
 from rn50.frameworks import traits
 
 UNNAMED, UNNAMED_ORGANISATION = "unnamed", "unnamed organisation"
@@ -361,6 +361,8 @@ def _nothing_to_prune(pattern: str, initial_weights: str | None) -> str | None:
 
 
 def _channels_in_no_groups(pattern: str, width: float) -> str | None:
+    from rn50.benchmark import sparsity  # imports NumPy, half of the start-up of every verb
+
     first, *pruned = network.convolutions(width)
     if pattern == "none" or all(each.inputs % sparsity.GROUP == 0 for each in pruned):
         return None
