@@ -27,12 +27,10 @@ def page_of(*folders, rulesets=()):
 
 def head_of(page):
     """What ran where, by name, of the first result."""
-    return dict(
-        (name, html.unescape(value))
-        for name, value in re.findall(
-            r"<dt>([^<]*)</dt><dd>([^<]*)</dd>", page.split('<dl class="head">')[1].split("</dl>")[0]
-        )
-    )
+    head = page.split('<dl class="head">')[1].split("</dl>")[0]
+    return {
+        name: html.unescape(value) for name, value in re.findall(r"<dt>([^<]*)</dt><dd>([^<]*)</dd>", head)
+    }
 
 
 def test_the_page_first_says_what_ran_where(results):
