@@ -146,9 +146,11 @@ def pytest_make_collect_report(collector):
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers():
-    """Say how many tests run at once: one more than cores, as some of them wait, and five at most."""
-    return min(4, len(os.sched_getaffinity(0))) + 1
+def pytest_xdist_auto_num_workers(config):
+    """Say how many tests run at once: one more than cores, as some of them wait, and two more of those of
+    `make test-all`, which wait longer; six at most."""
+    waiting = 1 if config.option.markexpr.startswith(LIGHT) else 2
+    return min(4, len(os.sched_getaffinity(0))) + waiting
 
 
 PATHS_OF_CHILDREN = {name: os.environ.get(name) for name in ("PYTHONSAFEPATH", "PYTHONPATH")}

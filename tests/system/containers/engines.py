@@ -74,6 +74,14 @@ def replacing(engine, tag):
         subprocess.run([engine, "rmi", image], capture_output=True)
 
 
+def identity(engine, name):
+    """The identity of an image, empty where there is none."""
+    asked = subprocess.run(
+        [engine, "image", "inspect", "--format", "{{.Id}}", name], capture_output=True, text=True
+    )
+    return asked.stdout.strip().removeprefix("sha256:")
+
+
 def wrapper(path, engine, options):
     """Write a program that is ``engine`` with more options behind its verb."""
     path.write_text(f'#!/bin/sh\nverb=$1\nshift\nexec {engine} "$verb" {options} "$@"\n')
@@ -82,7 +90,9 @@ def wrapper(path, engine, options):
 
 
 def hand_over(name):
-    """Give podman an image of docker's."""
+    """Give podman an image of docker's, if it has not got it from an earlier call: gigabytes take minutes."""
+    if identity("docker", name) == identity("podman", name):
+        return
     with replacing("podman", name):
         run("sh", "-c", 'docker save "$0" | podman load', name, timeout=BUILD_LIMIT_S)
 
