@@ -166,7 +166,8 @@ def configuration() -> str:
         "",
         *_table(
             ("variables", "why"),
-            ((", ".join(map(_code, each.names)), each.reason) for each in show.WITHOUT_EFFECT),
+            [(", ".join(map(_code, each.names)), each.reason) for each in show.WITHOUT_EFFECT]
+            + [(_code(name), f"{meaning}: {why}") for name, (meaning, why) in variables.UNUSED.items()],
         ),
         "## Names with one value",
         "",

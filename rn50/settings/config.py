@@ -49,6 +49,7 @@ from rn50.settings.variables import (
     STEPS,
     UNNAMED,
     UNNAMED_ORGANISATION,
+    UNUSED,
     WIDTH,
     Variable,
     env,
@@ -167,36 +168,6 @@ class Run:
         "framework's compiler; fused, with our kernels for batch norm; on a GPU the last two are a "
         "CUDA graph as well",
         default="eager",
-    )
-    sockets: int | None = env(
-        "DGXNSOCKET",
-        integer,
-        "CPU sockets of a machine",
-        "2",
-        MACHINE,
-        default=None,
-        aliases=("PGNSOCKET", "NFNSOCKET"),
-    )
-    cores_per_socket: int | None = env(
-        "DGXSOCKETCORES",
-        integer,
-        "cores of a socket",
-        "64",
-        MACHINE,
-        default=None,
-        aliases=("PGSOCKETCORES", "NFSOCKETCORES", "SOCKETCORES"),
-    )
-    hyperthreads: int | None = env(
-        "DGXHT",
-        integer,
-        "hardware threads of a core",
-        "2",
-        MACHINE,
-        default=None,
-        aliases=("PGHT", "NFHT", "HT"),
-    )
-    walltime: str | None = env(
-        "WALLTIME", text, "time limit of a Slurm job, as hours:minutes:seconds", "01:00:00", default=None
     )
     seed: int | None = env(
         "SEED",
@@ -438,9 +409,6 @@ class InputPipeline:
         "1: records are read with read() instead of mapping the file into memory",
         default=False,
     )
-    input_batch_multiplier: int = env(
-        "INPUT_BATCH_MULTIPLIER", integer, "batches that are prepared at once", default=1, bound=QUEUE
-    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -537,7 +505,7 @@ def variables() -> Iterator[tuple[str, str, Variable]]:
 
 def known_names() -> set[str]:
     """Return the name of every variable that is read or checked here, without the aliases of other makers."""
-    return {variable.name for _, _, variable in variables()} | set(FIXED)
+    return {variable.name for _, _, variable in variables()} | set(FIXED) | set(UNUSED)
 
 
 def patterns_of_names() -> list[str]:

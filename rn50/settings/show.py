@@ -3,6 +3,7 @@ configuration, or ignored."""
 
 import dataclasses
 import itertools
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from rn50.process import environment
 from rn50.settings import libraries
 from rn50.settings.config import SECTIONS, Config, environment_of, from_environment, variables
 from rn50.settings.config_file import find, is_passed_through, names_set_by, source
-from rn50.settings.variables import FIXED
+from rn50.settings.variables import FIXED, UNUSED
 from rn50.terminal import UNFOLDED, Terminal, print_json
 
 NO_EFFECT = "no effect"
@@ -86,11 +87,6 @@ WITHOUT_EFFECT = (
     NoEffect(GPU_DECODER, lambda c: c.run.device == "cpu", "DEVICE=cpu decodes without nvJPEG"),
     NoEffect(GPU_BUFFERS, lambda c: c.run.device == "cpu", "DEVICE=cpu has no GPU buffers to size"),
     NoEffect(
-        ("DGXNSOCKET", "DGXSOCKETCORES", "DGXHT"),
-        lambda c: True,
-        "ranks are bound to the cores that are there",
-    ),
-    NoEffect(
         ("DALI_PREALLOCATE_WIDTH", "DALI_PREALLOCATE_HEIGHT"),
         lambda c: c.input_pipeline.hw_decoder_load == 0,
         "DALI_HW_DECODER_LOAD=0: no image goes through the JPEG engine",
@@ -100,11 +96,6 @@ WITHOUT_EFFECT = (
         lambda c: c.input_pipeline.roi_decode,
         "DALI_ROI_DECODE=1 decodes another part of an image each time; only whole decoded images can "
         "be cached",
-    ),
-    NoEffect(
-        ("INPUT_BATCH_MULTIPLIER",),
-        lambda c: c.input_pipeline.input_batch_multiplier > 1,
-        "batches are prepared one at a time",
     ),
     NoEffect(
         ("MXNET_HOROVOD_NUM_GROUPS",),
@@ -125,7 +116,6 @@ WITHOUT_EFFECT = (
         ("LARSETA",), lambda c: c.hyperparameters.optimizer == "sgd", "OPTIMIZER=sgd has no trust ratio"
     ),
     NoEffect(("HOSTS",), lambda c: c.run.nodes == 1, "DGXNNODES=1 runs on this machine"),
-    NoEffect(("WALLTIME",), lambda c: True, "only Slurm reads it, when the job is submitted"),
 )
 
 
@@ -178,6 +168,9 @@ def _other(name: str) -> tuple[str, str, str, str]:
             f"{FIXED[name].meaning}; checked, because nothing else is implemented",
             "",
         )
+    unused = UNUSED.get(re.sub("^(PG|NF)?(?=(NSOCKET|SOCKETCORES|HT)$)", "DGX", name))
+    if unused:
+        return "run", NO_EFFECT, *unused
     meaning = libraries.MEANINGS.get(name, "")
     for framework in frameworks.every().values():
         own = framework.variables

@@ -250,6 +250,17 @@ FIXED: dict[str, Fixed] = {
     ),
 }
 
+_BOUND = "ranks are bound to the cores that are there"
+_SLURM = "only Slurm reads it, when the job is submitted"
+UNUSED: dict[str, tuple[str, str]] = {
+    "DGXNSOCKET": ("CPU sockets of a machine", _BOUND),
+    "DGXSOCKETCORES": ("cores of a socket", _BOUND),
+    "DGXHT": ("hardware threads of a core", _BOUND),
+    "WALLTIME": ("time limit of a Slurm job, as hours:minutes:seconds", _SLURM),
+    "INPUT_BATCH_MULTIPLIER": ("batches that are prepared at once", "batches are prepared one at a time"),
+}
+"""Variables of published files that no run reads -> what they mean, and why they have no effect."""
+
 LIBRARIES: dict[str, Callable[[str], Any]] = {"OMP_NUM_THREADS": threads}
 """Variables that are passed through but checked first, because no rank would start with an impossible
 value."""

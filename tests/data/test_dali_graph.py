@@ -45,7 +45,6 @@ OTHER = {
     "normalize_buffer_hint": 3333,
     "tmp_buffer_hint": 4444,
     "dont_use_mmap": True,
-    "input_batch_multiplier": 3,
 }
 DECODERS = ("decoders__Image", "decoders__ImageRandomCrop")
 RESIZERS = ("Resize", "RandomResizedCrop")
@@ -95,13 +94,7 @@ def test_no_setting_is_forgotten():
     assert {*OTHER, "library"} == {
         field.name for field in dataclasses.fields(InputPipeline)
     }  # which is DALI here
-    elsewhere = {
-        "prefetch_queue_depth",
-        "roi_decode",
-        "cache_size_mb",
-        "nvjpeg_padding_mb",
-        "input_batch_multiplier",
-    }
+    elsewhere = {"prefetch_queue_depth", "roi_decode", "cache_size_mb", "nvjpeg_padding_mb"}
     assert set(OTHER) == {*ON_EVERY_DEVICE, *ON_A_GPU} | elsewhere
 
 

@@ -12,7 +12,7 @@ import pytest
 from rn50 import frameworks
 from rn50.settings import config as configuration
 from rn50.settings import config_file, libraries, show
-from rn50.settings.variables import FIXED
+from rn50.settings.variables import FIXED, UNUSED
 from rn50.terminal import UNFOLDED, Terminal
 from tests.settings.imagenet import IMAGENET, read, states
 
@@ -66,7 +66,6 @@ WITHOUT_EFFECT = [
     ("DALI_ROI_DECODE", "1", {"FRAMEWORK": "pytorch", "INPUT_LIBRARY": "torchvision"}, {}, "without DALI"),
     ("STEP_MODE", "graph", {"FRAMEWORK": "pytorch", **CPU}, {"FRAMEWORK": "pytorch"}, "DEVICE=cpu"),
     ("STEP_MODE", "fused", {"FRAMEWORK": "pytorch", **CPU}, {"FRAMEWORK": "pytorch"}, "DEVICE=cpu"),
-    ("INPUT_BATCH_MULTIPLIER", "8", {}, {"INPUT_BATCH_MULTIPLIER": "1"}, "one at a time"),
 ]
 
 
@@ -75,6 +74,15 @@ def test_a_knob_that_does_nothing_is_said_to_have_no_effect(name, value, kills, 
     row = states({**IMAGENET, name: value, **kills})[name]
     assert row.state == "no effect" and reason in row.reason and row.meaning
     assert states({**IMAGENET, name: value, **revives})[name].state == "used"
+
+
+def test_what_no_run_reads_has_no_effect_and_a_meaning(tmp_path):
+    names = [*UNUSED, "PGNSOCKET", "NFSOCKETCORES", "HT"]
+    file = tmp_path / "config_MINE.sh"
+    file.write_text("".join(f"export {name}=2\n" for name in names))
+    rows = [row for row in show.describe(read(), dict.fromkeys(names, "2"), str(file)) if row.name in names]
+    assert [row.name for row in rows] == names
+    assert all(row.state == "no effect" and row.meaning and row.reason for row in rows)
 
 
 def test_a_knob_turned_off_has_its_effect():
@@ -172,7 +180,9 @@ def test_in_a_pipe_every_variable_is_one_line_with_value_meaning_and_reason(fore
         in said
     )
     assert "BATCHSIZ 1 ignored: neither rn50 nor a library that it knows reads it" in said
-    assert "DGXHT - hardware threads of a core [default]" in said
+    assert (
+        "DECAY_EPOCHS - epochs after which the learning rate has decayed, if not NUMEPOCHS [default]" in said
+    )
     assert (
         "HOROVOD_CYCLE_TIME 0.1 milliseconds from one round of sums" in said
         and "; passed through to Horovod" in said
