@@ -275,7 +275,7 @@ class Run:
     )
 
 
-RUNS_OWN = ("seed", "result_file", "cache_cleared", "hosts", "walltime", "save_weights", "resume")
+RUNS_OWN = ("seed", "result_file", "cache_cleared", "hosts", "save_weights", "resume")
 """Fields of ``Run`` that may differ between the runs of one configuration."""
 
 
