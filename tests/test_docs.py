@@ -93,7 +93,7 @@ def test_the_python_of_its_page_runs_as_printed(tmp_path, monkeypatch, capsys):
     text = (ROOT / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     assert len(blocks) == 5
-    names: dict[str, object] = {}
+    names = {}
     for block in blocks:
         exec(compile(block, "python.md", "exec"), names)
     printed = capsys.readouterr().out
