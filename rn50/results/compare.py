@@ -311,7 +311,9 @@ def _saved(log: ResultLog) -> dict[str, str]:
             found[name] = value
     if others:
         listed = "\n".join(sorted(others))
-        found[OTHER_PACKAGES] = f"{len(others)} (SHA-256 {hashlib.sha256(listed.encode()).hexdigest()[:8]})"
+        found[OTHER_PACKAGES] = (
+            f"{len(others)} (SHA-256 {hashlib.sha256(listed.encode(errors='surrogatepass')).hexdigest()[:8]})"
+        )
     return found
 
 

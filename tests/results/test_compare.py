@@ -155,8 +155,8 @@ def test_two_results(tmp_path):
                 "config": {"run": {"result_file": str(folder)}, "input_pipeline": {"threads": threads}},
                 "variables": {"RESULT_FILE": str(folder), "DALI_THREADS": str(threads)},
                 "precision_reason": f"a step takes {number} ms",
-                "packages": {"numpy": f"1.{threads}", "pytest": f"8.{threads}", "rich": "14"},
-            }
+                "packages": {"numpy": f"1.{threads}", "pytest": f"8.{threads}", "rich": "\ud800"},
+            }  # half a character is a text of JSON too
             (folder / f"result_{number}.json").write_text(json.dumps(facts))
     [found] = compare.compare(score.score([first, second]))
     assert (found.first, found.second) == ("one", "two")
