@@ -77,7 +77,8 @@ set +e
 export STEP_MODE=${STEP_MODE:-graph}
 folder=${folder:-results/bench_gpu} child='' failed=()
 mkdir -p "$folder" || exit
-exec 3>&1 > >(trap '' INT TERM HUP; exec tee --append "$folder/log.txt") 2>&1
+trap '' INT TERM HUP # what writes the log is born deaf to them, and outlives a signal to all
+exec 3>&1 > >(exec tee --append "$folder/log.txt") 2>&1
 log=$!
 
 # end STATUS LINE: says LINE last, and ends when the log has everything.
