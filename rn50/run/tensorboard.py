@@ -38,7 +38,8 @@ class TensorBoardDisplay(Display):
         self._steps = schedule.steps_per_epoch(
             config.epoch_samples, config.ranks, config.hyperparameters.batch_size
         )
-        run = folder / config.run.system / pathlib.Path(config.run.result_file or "run").stem
+        log = pathlib.Path(config.run.result_file or "run")
+        run = folder / log.parent.name / log.stem  # results of --set lie in a folder of their own
         self._new_writer = lambda: SummaryWriter(str(run), flush_secs=5)
         self._writer: Any = None
         self._epoch, self._epoch_begin = 0, 0.0

@@ -37,7 +37,7 @@ class Remembered(Display):
 
 
 def test_a_run_has_its_curves_and_is_shown_as_without_them(tiny_config, tmp_path):
-    config = with_changes(tiny_config, run={"result_file": str(tmp_path / "result_3.txt")})
+    config = with_changes(tiny_config, run={"result_file": str(tmp_path / "MINE+LR=1" / "result_3.txt")})
     shown = Remembered()
     display = TensorBoardDisplay(shown, config, tmp_path / "curves")
     calls = [
@@ -55,7 +55,7 @@ def test_a_run_has_its_curves_and_is_shown_as_without_them(tiny_config, tmp_path
         getattr(display, name)(*given)
     display.close()
     assert shown.calls == calls
-    read = scalars(tmp_path / "curves" / "TINY" / "result_3")
+    read = scalars(tmp_path / "curves" / "MINE+LR=1" / "result_3")
     assert read["loss"] == [(5, 2.5), (10, 2.0), (STEPS + 1, 1.5)]
     assert read["top_1"] == [(STEPS, 0.25)] and read["epoch_images_per_second"] == [(STEPS, 1000.0)]
     # One epoch of warm-up to 2.0, then the first step of the decay.
