@@ -77,7 +77,7 @@ set +e
 export STEP_MODE=${STEP_MODE:-graph}
 folder=${folder:-results/bench_gpu} child='' failed=()
 mkdir -p "$folder" || exit
-trap '' INT TERM HUP # what writes the log is born deaf to them, and outlives a signal to all
+trap '' INT TERM HUP # tee inherits this, and so outlives a signal to the whole group
 exec 3>&1 > >(exec tee --append "$folder/log.txt") 2>&1
 log=$!
 
