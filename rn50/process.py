@@ -1,5 +1,6 @@
 """This process: its environment and memory limit; how its children are started, and that they end with it."""
 
+import atexit
 import ctypes
 import multiprocessing.util
 import os
@@ -8,6 +9,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable, Mapping
+from typing import NoReturn
 
 from rn50.errors import UserError
 
@@ -75,6 +77,16 @@ def refuse_little_memory() -> None:
 def end_with_parent() -> None:
     """Have the kernel send this process SIGTERM when the thread that started it ends, whatever ends it."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def leave(status: int) -> NoReturn:
+    """Run the exit handlers of Python and end this process, without the teardown of the interpreter and of
+    native libraries.
+
+    In that a thread of Gloo may abort the process of a rank whose work is done (pytorch#179291).
+    """
+    atexit._run_exitfuncs()
+    os._exit(status)
 
 
 def adopt_orphans() -> None:

@@ -19,8 +19,15 @@ from click.shell_completion import CompletionItem
 import rn50
 from rn50 import packages, terminal
 from rn50.benchmark import rules
+from rn50.cli import ranks
 from rn50.errors import RankLostError, Status, UserError, did_you_mean
-from rn50.process import environment, keep_working_folder_off_paths, memory_limit_kib, refuse_little_memory
+from rn50.process import (
+    environment,
+    keep_working_folder_off_paths,
+    leave,
+    memory_limit_kib,
+    refuse_little_memory,
+)
 from rn50.settings.config_file import systems
 from rn50.terminal import say
 
@@ -101,6 +108,11 @@ class _Group(Verbs):
             with contextlib.suppress(OSError):
                 report(error)
             sys.exit(Status.USER_ERROR)
+        except SystemExit as ended:
+            if not ranks.is_rank() or not isinstance(ended.code, int):
+                raise
+            terminal.flush_or_drop()
+            leave(ended.code)
         finally:
             terminal.flush_or_drop()
 

@@ -20,11 +20,21 @@ def configured(name: str | None) -> tuple[configuration.Config, Mapping[str, str
     return configuration.from_environment(environ), environ
 
 
+_bound = False
+
+
+def is_rank() -> bool:
+    """Return whether this process is a rank: whether ``bind`` was called."""
+    return _bound
+
+
 def bind(config: configuration.Config) -> None:
     """Bind this process to a rank's cores and say so. Call it before NumPy or a framework is imported: they
     start threads."""
     from rn50.launch import launchers
 
+    global _bound
+    _bound = True
     say(launchers.bind(config, process.environment()), err=True)
 
 

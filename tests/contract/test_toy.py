@@ -54,6 +54,17 @@ def test_it_trains_and_its_log_is_scored(rn50, tmp_path):
     assert (stop.key, stop.metadata["status"]) == ("run_stop", "aborted")
 
 
+def test_a_teardown_that_aborts_does_not_spoil_a_result(rn50, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, sys\n"
+        "class Native:\n"
+        "    def __del__(self, abort=os.abort):\n"
+        "        abort()\n"
+        "sys.native_library = Native()\n"
+    )
+    rn50("train", status=3, PYTHONPATH=os.pathsep.join((str(tmp_path), str(ROOT / "tests" / "toy"))))
+
+
 def test_the_doctor_and_config_show_list_it(rn50, tiny_environment, tmp_path):
     file = tmp_path / "config_TOY.sh"
     lines = [
