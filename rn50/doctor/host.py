@@ -73,8 +73,10 @@ def _threads(machine: Machine, config: Config | None, environ: Mapping[str, str]
             "wait make training several times slower",
             "unset OMP_NUM_THREADS",
         )
-    if ranks * (threads + 1) > machine.usable_cpus:
-        fitting = max(1, machine.usable_cpus // ranks - 1)
+    fitting = max(1, machine.usable_cpus // ranks - 1)
+    # On a CPU an input thread takes little, and may share the core of its rank.
+    shared = config.run.device == "cpu" and ranks <= machine.usable_cpus and threads <= fitting
+    if ranks * (threads + 1) > machine.usable_cpus and not shared:
         remedy = (
             f"set DALI_THREADS={fitting} in the configuration"
             if fitting < threads

@@ -110,7 +110,7 @@ def test_a_folder_with_the_name_of_a_system_is_not_the_system(tmp_path, monkeypa
 def test_a_value_that_the_file_replaces_is_named(tmp_path):
     """`LR=9 rn50 bench input DEMO_CPU` looks as if it had an effect."""
     absent = str(tmp_path / "absent")
-    done = rn50("bench", "input", "DEMO_CPU", LR="9", BATCHSIZE="64", SEED="5", DATADIR=absent)
+    done = rn50("bench", "input", "DEMO_CPU", LR="9", BATCHSIZE="32", SEED="5", DATADIR=absent)
     warning = (
         "warning: LR: 9 of the environment has no effect: the configuration sets 2.0; give --set LR=9, or "
         "change it in a copy of the file"

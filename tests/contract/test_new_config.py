@@ -28,7 +28,7 @@ def test_it_trains(base, tiny_environment, tmp_path, framework):
     written = subprocess.run(new, env=environment, capture_output=True, text=True, timeout=300)
     assert written.returncode == 0, written.stderr
     done = subprocess.run(
-        ["bash", "-c", f". {file}; exec {sys.executable} -m rn50 train"],
+        ["bash", "-c", f". {file}; exec {sys.executable} -m rn50 launch"],
         env=environment,
         capture_output=True,
         timeout=300,

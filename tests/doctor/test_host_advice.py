@@ -62,11 +62,23 @@ def test_advice_for_a_cpuset_far_from_a_gpu(data):
 
 
 @pytest.mark.parametrize(
-    "threads, severity, remedy",
-    [(0, OK, ""), (7, OK, ""), (8, WARNING, "set DALI_THREADS=7 in the configuration")],
+    "ranks, threads, severity, remedy",
+    [
+        (1, 0, OK, ""),
+        (1, 7, OK, ""),
+        (1, 8, WARNING, "set DALI_THREADS=7 in the configuration"),
+        (2, 3, OK, ""),
+        (2, 4, WARNING, "set DALI_THREADS=3 in the configuration"),
+        (8, 1, OK, ""),  # on a CPU each input thread shares the core of its rank
+        (9, 1, WARNING, "give the job more CPUs"),
+    ],
 )
-def test_a_rank_and_its_input_pipeline_want_a_cpu_for_each_thread(data, threads, severity, remedy):
-    config = with_changes(config_of("DEMO_CPU", DATADIR=str(data)), input_pipeline={"threads": threads})
+def test_a_rank_and_its_input_pipeline_want_a_cpu_for_each_thread(data, ranks, threads, severity, remedy):
+    config = with_changes(
+        config_of("DEMO_CPU", DATADIR=str(data)),
+        run={"ranks_per_node": ranks},
+        input_pipeline={"threads": threads},
+    )
     found = {each.subject: each for each in doctor.examine(simulated("no-GPU"), GPU_BUILD, config, {})}
     assert (found["threads"].severity, found["threads"].remedy) == (severity, remedy)
 

@@ -3,7 +3,7 @@ the seed.
 
 Run as a program it stands for ``rn50 launch``: a log that grows, SIGTERM, exit status and all.
 SIMULATED_EPOCH_S is what an epoch takes, and SIMULATED_FAULTS says what befalls runs with a value of a
-variable: {"BATCHSIZE=128": "fault"}.
+variable: {"BATCHSIZE=64": "fault"}.
 """
 
 import json
@@ -20,15 +20,15 @@ from rn50.errors import Status
 from rn50.run.mlperf_log import RunLog
 from rn50.settings import config as configuration
 
-BEST = {"LR": 4.0, "BATCHSIZE": 32, "WARMUP_EPOCHS": 2, "WD": 1e-4, "NUMEPOCHS": 9}
+BEST = {"LR": 4.0, "batch": 32, "WARMUP_EPOCHS": 2, "WD": 1e-4, "NUMEPOCHS": 9}
 
 
 def epochs_needed(config, seed):
     """A bowl around ``BEST``, in factors; a seed is worth a tenth of an epoch or two."""
-    h = config.hyperparameters
+    h, batch = config.hyperparameters, config.global_batch_size
     away = {
-        "LR": 1.5 * math.log(h.learning_rate / h.batch_size / (BEST["LR"] / BEST["BATCHSIZE"])),
-        "BATCHSIZE": 0.8 * math.log2(h.batch_size / BEST["BATCHSIZE"]),
+        "LR": 1.5 * math.log(h.learning_rate / batch / (BEST["LR"] / BEST["batch"])),
+        "batch": 0.8 * math.log2(batch / BEST["batch"]),
         "WARMUP_EPOCHS": 0.4 * (h.warmup_epochs - BEST["WARMUP_EPOCHS"]),
         "WD": 0.3 * math.log2(h.weight_decay / BEST["WD"]),
         "NUMEPOCHS": 0.3 * (h.num_epochs - BEST["NUMEPOCHS"]),

@@ -22,7 +22,7 @@ def test_a_search_finds_something_better_and_confirms_it(seek, tmp_path):
     assert told["stands"] and told["epochs"]["reduction"] > 0.15 and told["epochs"]["p"] < 0.01
     assert told["baseline"] == {
         "LR": "2",
-        "BATCHSIZE": "64",
+        "BATCHSIZE": "32",
         "WARMUP_EPOCHS": "1",
         "WD": "5e-05",
         "NUMEPOCHS": "12",
@@ -57,7 +57,7 @@ def test_a_search_finds_something_better_and_confirms_it(seek, tmp_path):
         )
         if log:
             assert log.seed == each["seed"] and objective.value(log.evaluations) == each["value"]
-            assert log.global_batch_size == int(each["BATCHSIZE"])
+            assert log.global_batch_size == 2 * int(each["BATCHSIZE"])
 
 
 def test_the_configuration_that_it_writes_is_evaluated_when_its_runs_reached_the_target(seek, tmp_path):
@@ -147,10 +147,10 @@ def test_a_loss_that_is_no_number_is_an_answer(seek, tmp_path):
 
 def test_a_larger_batch_that_cannot_be_run_is_out(seek, tmp_path):
     result = seek(
-        "--trials", 14, "--repeats", 1, "--seeds-to-confirm", 2, SIMULATED_FAULTS='{"BATCHSIZE=128": "fault"}'
+        "--trials", 14, "--repeats", 1, "--seeds-to-confirm", 2, SIMULATED_FAULTS='{"BATCHSIZE=64": "fault"}'
     )
     assert result.exit_code == DONE, result.stderr
-    large = [trial for trial in trials(tmp_path / "to") if trial.point.batch_size == 128]
+    large = [trial for trial in trials(tmp_path / "to") if trial.point.batch_size == 64]
     assert large and all(trial.state == "stopped" and "the disk is on fire" in trial.note for trial in large)
 
 

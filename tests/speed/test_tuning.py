@@ -302,7 +302,8 @@ def slow_to_decode(tmp_path_factory):
                 writer.write(index, float(index % 10), jpeg)
     text = DEMO.read_text()
     for old, new in (
-        ("BATCHSIZE=64", "BATCHSIZE=8"),
+        ("BATCHSIZE=32  ", "BATCHSIZE=8  "),
+        ("DGXNGPU=2", "DGXNGPU=1"),
         ("NUMEXAMPLES=10000", "NUMEXAMPLES=64"),
         ("WIDTH=0.25", "WIDTH=0.125"),
         ("NUMVALEXAMPLES=2000", "NUMVALEXAMPLES=64"),

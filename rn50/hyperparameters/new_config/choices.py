@@ -84,15 +84,16 @@ class Devices:
 
 
 def devices(machine: Machine) -> Devices:
-    """Return the devices of a machine: all its GPUs, or one rank on all CPUs.
+    """Return the devices of a machine: all its GPUs, or two ranks on all CPUs, as the demo has.
 
     Raises UserError if some GPUs are in MIG mode and others are not, or one has no instance.
     """
     gpus = machine.gpus
     if not gpus:
         memory = machine.memory_limit or machine.memory
-        mib = memory / MIB if memory else None
-        return Devices("cpu", 1, (), mib, mib, frozenset())
+        ranks = min(2, machine.usable_cpus)
+        mib = memory / MIB / ranks if memory else None
+        return Devices("cpu", ranks, (), mib, mib, frozenset())
     capabilities = frozenset(each.capability for each in gpus if each.capability)
     models = tuple(dict.fromkeys(each.name for each in gpus))
     sliced = [each for each in gpus if each.mig]
