@@ -74,12 +74,12 @@ def replacing(engine, tag):
         subprocess.run([engine, "rmi", image], capture_output=True)
 
 
-def identity(engine, name):
-    """The identity of an image, empty where there is none."""
+def layers(engine, name):
+    """The layers of an image, empty where there is none. Its identity tells less: each commit has its label."""
     asked = subprocess.run(
-        [engine, "image", "inspect", "--format", "{{.Id}}", name], capture_output=True, text=True
+        [engine, "image", "inspect", "--format", "{{.RootFS.Layers}}", name], capture_output=True, text=True
     )
-    return asked.stdout.strip().removeprefix("sha256:")
+    return asked.stdout.strip()
 
 
 def wrapper(path, engine, options):
@@ -91,7 +91,7 @@ def wrapper(path, engine, options):
 
 def hand_over(name):
     """Give podman an image of docker's, if it has not got it from an earlier call: gigabytes take minutes."""
-    if identity("docker", name) == identity("podman", name):
+    if layers("docker", name) == layers("podman", name):
         return
     with replacing("podman", name):
         run("sh", "-c", 'docker save "$0" | podman load', name, timeout=BUILD_LIMIT_S)
