@@ -111,8 +111,8 @@ class Process:
             kind, answer = self._pipe.recv()
         except (EOFError, ConnectionResetError):
             self._process.join()
-            said = [line for line in self._log.read_text("utf-8", "replace").splitlines() if line.strip()]
-            reason = said[-1][:300] if said else f"exit status {self._process.exitcode}"
+            lines = [line for line in self._log.read_text("utf-8", "replace").splitlines() if line.strip()]
+            reason = lines[-1][:300] if lines else f"exit status {self._process.exitcode}"
             raise UserError(
                 self.subject.name,
                 f"its process has ended ({reason})",

@@ -124,7 +124,7 @@ def measure(config: Config, meter: Meter, implementation: Measurable, seconds: f
                 if round_:
                     measured[name].append(rate)
                 progress(round_ * len(measured) + index + 1, (rounds + 1) * len(measured))
-    found = {name: rates.of_rounds(values) for name, values in measured.items()}
+    images_per_second = {name: rates.of_rounds(values) for name, values in measured.items()}
     compared = rates.compare(measured["real"], measured["synthetic"])
     waiting = Waiting(
         statistics.median(result.data_wait_seconds / result.seconds for result, _ in waits),
@@ -132,8 +132,10 @@ def measure(config: Config, meter: Meter, implementation: Measurable, seconds: f
         statistics.median(result.seconds / steps["real"] for result, _ in waits),
         statistics.median(rate for _, rate in waits),
     )
-    slowest = bottleneck({name: rate.median for name, rate in found.items()}, compared)
-    return Report(precision.shown(config, implementation.precision), found, compared, waiting, slowest)
+    slowest = bottleneck({name: rate.median for name, rate in images_per_second.items()}, compared)
+    return Report(
+        precision.shown(config, implementation.precision), images_per_second, compared, waiting, slowest
+    )
 
 
 def to_json(config: Config, report: Report) -> dict[str, Any]:

@@ -59,8 +59,8 @@ class Meter:
 
     def agreed(self, value: int) -> int:
         """Broadcast rank 0's value."""
-        own = value if self.communicator.rank == 0 else 0
-        return int(self.communicator.all_reduce(np.array([own], np.int64))[0])
+        contribution = value if self.communicator.rank == 0 else 0
+        return int(self.communicator.all_reduce(np.array([contribution], np.int64))[0])
 
     def over_ranks(self, value: float) -> float:
         """Return the sum over all ranks, to a millionth."""

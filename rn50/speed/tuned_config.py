@@ -27,8 +27,8 @@ def environment_of(base: Path, environ: Mapping[str, str]) -> dict[str, str]:
 
     Raises UserError if the file cannot be sourced.
     """
-    own = {name: value for name, value in environ.items() if name not in input_settings.NAMES.values()}
-    return config_file.sourced_environment(base, own)
+    inherited = {name: value for name, value in environ.items() if name not in input_settings.NAMES.values()}
+    return config_file.sourced_environment(base, inherited)
 
 
 def refuse_output(output: Path, force: bool) -> None:

@@ -127,8 +127,8 @@ class Tuner:
         """Return the steps of one of ``measurements`` measurements."""
         return self._meter.steps(self._best.batches, self._best.depth, seconds / measurements)
 
-    def _rate(self, of: _Input, steps: int) -> float:
-        result = self._meter.train(of.batches, of.depth, steps)
+    def _rate(self, pipeline: _Input, steps: int) -> float:
+        result = self._meter.train(pipeline.batches, pipeline.depth, steps)
         return result.samples / result.seconds
 
     def _turn(self, setting: Setting, steps: int) -> bool:
@@ -184,12 +184,12 @@ class Tuner:
 
     def _in_turn(self, inputs: list[_Input], rounds: int, steps: int) -> list[list[float]]:
         """Return images/s of each, one value per round; they change places from round to round."""
-        found: list[list[float]] = [[] for _ in inputs]
+        speeds: list[list[float]] = [[] for _ in inputs]
         for round_ in range(rounds):
             for place in range(len(inputs)) if round_ % 2 == 0 else reversed(range(len(inputs))):
-                found[place].append(self._rate(inputs[place], steps))
+                speeds[place].append(self._rate(inputs[place], steps))
                 self._elapsed()
-        return found
+        return speeds
 
     def _confirm(self) -> Outcome:
         """Compare the best with the initial configuration, both measured again, and with synthetic data."""
