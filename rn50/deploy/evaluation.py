@@ -77,7 +77,7 @@ def tell(file: pathlib.Path, config: Config, report: pathlib.Path | None, as_jso
     file."""
     model = model_file.read(file)
     counts = evaluate(model, config, confusion=report is not None).counts
-    found = {
+    outcome = {
         "weights": str(file),
         "framework": "onnxruntime",
         "precision": model.precision,
@@ -86,7 +86,7 @@ def tell(file: pathlib.Path, config: Config, report: pathlib.Path | None, as_jso
         "sparse": None,
         "density": [],
     }
-    evaluation_display.tell(found, counts, report, as_json)
+    evaluation_display.tell(outcome, counts, report, as_json)
 
 
 def evaluate(model: Model, config: Config, what: str = "evaluating", confusion: bool = False) -> Evaluated:

@@ -65,8 +65,8 @@ def write(
                 f"not written: its logits are {apart:.1e} from those of the ONNX model",
                 f"report it, with the version of {frameworks.traits(framework).name}",
             )
-        found = None if config is None else evaluation.evaluate_with(logits_of, model, config)
-        export.refuse_other_accuracy(source, model, found, tolerance)
+        evaluated = None if config is None else evaluation.evaluate_with(logits_of, model, config)
+        export.refuse_other_accuracy(source, model, evaluated, tolerance)
         contents = [
             pathlib.Path(folder, f"model{suffix}").read_bytes()
             for suffix in frameworks.traits(framework).exports
@@ -80,7 +80,7 @@ def write(
         "folded": False,
         "preprocessing": False,
         "classes": model.classes,
-        **export.of_evaluation(found),
+        **export.of_evaluation(evaluated),
     }
 
 

@@ -59,7 +59,7 @@ class Way(NamedTuple):
 def ways(method: str, calibration: str) -> list[Way]:
     """Return the ways that two options name, each of which may be "all"."""
     calibrations = list(CALIBRATIONS) if calibration == "all" else [calibration]
-    static = [Way(STATIC, each) for each in calibrations] if method in (STATIC, "all") else []
+    static = [Way(STATIC, calibrator) for calibrator in calibrations] if method in (STATIC, "all") else []
     return ([Way(DYNAMIC)] if method in (DYNAMIC, "all") else []) + static
 
 
@@ -82,7 +82,9 @@ def quantize(
         raise UserError(source, "is quantised already", "give the float32 model that rn50 export wrote")
     read = calibration_images(model, config, images) if any(way.method == STATIC for way in tried) else []
     made = ((str(way), quantized(model, way, read)) for way in tried)
-    candidates = [_candidate(way, each, config) for way, each in itertools.chain([(FLOAT, model)], made)]
+    candidates = [
+        _candidate(way, variant, config) for way, variant in itertools.chain([(FLOAT, model)], made)
+    ]
     return choose([output], candidates, tolerance)
 
 
@@ -173,15 +175,15 @@ def _shorten(proto: Any) -> None:
     ONNX Runtime refuses a classifier without zero points.
     """
     symmetric = {
-        each.name
-        for each in proto.graph.initializer
-        if each.data_type == TensorProto.INT32 or len(each.dims) == 4
+        tensor.name
+        for tensor in proto.graph.initializer
+        if tensor.data_type == TensorProto.INT32 or len(tensor.dims) == 4
     }
     dropped = set()
     for node in proto.graph.node:
         if node.op_type == "DequantizeLinear" and node.input[0] in symmetric:
             dropped.add(node.input.pop(2))
-    kept = [each for each in proto.graph.initializer if each.name not in dropped]
+    kept = [tensor for tensor in proto.graph.initializer if tensor.name not in dropped]
     del proto.graph.initializer[:], proto.graph.value_info[:], proto.metadata_props[:]
     proto.graph.initializer.extend(kept)
     made = dict.fromkeys(output for node in proto.graph.node for output in node.output)
