@@ -165,9 +165,9 @@ def _refuse_impossible_facts(facts: Mapping[str, str], config: Config) -> None:
         raise ValueError(f"precision {excerpt(facts['precision'])}, in which this run does not train")
 
 
-def agree(found: Checkpoint | None, communicator: Communicator) -> None:
+def agree(checkpoint: Checkpoint | None, communicator: Communicator) -> None:
     """Raise UserError unless all ranks found the same checkpoint."""
-    epoch = found.epoch if found else 0
+    epoch = checkpoint.epoch if checkpoint else 0
     if int(communicator.all_reduce(np.array([epoch], np.int64))[0]) != epoch * communicator.size:
         raise UserError(
             "RESUME=1",
@@ -176,20 +176,20 @@ def agree(found: Checkpoint | None, communicator: Communicator) -> None:
         )
 
 
-def restore(found: Checkpoint, implementation: Implementation) -> None:
+def restore(checkpoint: Checkpoint, implementation: Implementation) -> None:
     """Give a warmed-up implementation the weights and the momentum of a checkpoint.
 
     Raises UserError if they are not those of its network.
     """
     weights, momentum = implementation.weights(), implementation.momentum()
     of_rank = f"rank{implementation.communicator.rank}/"
-    saved = {name: found.arrays.get(f"{of_rank}{name}", found.arrays.get(name)) for name in weights}
-    velocities = {name: found.arrays.get(f"{name}{_MOMENTUM}") for name in momentum}
-    for kept, wanted in ((saved, weights), (velocities, momentum)):
-        for name, array in wanted.items():
+    saved = {name: checkpoint.arrays.get(f"{of_rank}{name}", checkpoint.arrays.get(name)) for name in weights}
+    velocities = {name: checkpoint.arrays.get(f"{name}{_MOMENTUM}") for name in momentum}
+    for kept, expected in ((saved, weights), (velocities, momentum)):
+        for name, array in expected.items():
             value = kept[name]
             if value is None or value.shape != array.shape or value.dtype != array.dtype:
-                raise UserError(found.file, f"no checkpoint of this network (it lacks {name})", _REMEDY)
+                raise UserError(checkpoint.file, f"no checkpoint of this network (it lacks {name})", _REMEDY)
     implementation.assign({name: array for name, array in saved.items() if array is not None})
     implementation.assign_momentum({name: array for name, array in velocities.items() if array is not None})
 
@@ -204,19 +204,19 @@ def _statistics_of_ranks(
     weights: Mapping[str, np.ndarray], communicator: Communicator
 ) -> dict[str, np.ndarray]:
     """Return the running statistics of all ranks but the first, each rank's own, by name."""
-    own = {name: array for name, array in weights.items() if _RUNNING in name}
-    if communicator.size == 1 or not own:
+    running = {name: array for name, array in weights.items() if _RUNNING in name}
+    if communicator.size == 1 or not running:
         return {}
     # A communicator sums whole numbers only: the bits of each rank's numbers beside zeros of the others.
-    bits = np.concatenate([array.reshape(-1).view(np.int32) for array in own.values()]).astype(np.int64)
+    bits = np.concatenate([array.reshape(-1).view(np.int32) for array in running.values()]).astype(np.int64)
     table = np.zeros((communicator.size, len(bits)), np.int64)
     table[communicator.rank] = bits
     table = all_reduce.in_pieces(communicator, table.reshape(-1)).reshape(table.shape)
-    ends = np.cumsum([array.size for array in own.values()])[:-1]
+    ends = np.cumsum([array.size for array in running.values()])[:-1]
     return {
-        f"rank{rank}/{name}": part.reshape(own[name].shape)
+        f"rank{rank}/{name}": part.reshape(running[name].shape)
         for rank in range(1, communicator.size)
         for name, part in zip(
-            own, np.split(table[rank].astype(np.int32).view(np.float32), ends), strict=False
+            running, np.split(table[rank].astype(np.int32).view(np.float32), ends), strict=False
         )
     }

@@ -65,14 +65,14 @@ def evaluate(
         communicator = implementation.communicator
         implementation.warm_up(SEED)
         implementation.assign(saved.arrays)
-        own = Counts.none(saved.classes, confusion=report is not None)
+        local = Counts.none(saved.classes, confusion=report is not None)
         for logits, labels in implementation.predictions():
-            own.add(logits, labels)
-        counts = Counts(all_reduce.in_pieces(communicator, own.numbers), saved.classes)
+            local.add(logits, labels)
+        counts = Counts(all_reduce.in_pieces(communicator, local.numbers), saved.classes)
         evaluation.refuse_other_count(counts.images, config.data.eval_samples)
         if communicator.rank == 0:
-            found = to_json(file, saved, config, implementation.precision.name, counts)
-            evaluation_display.tell(found, counts, report, as_json)
+            outcome = to_json(file, saved, config, implementation.precision.name, counts)
+            evaluation_display.tell(outcome, counts, report, as_json)
         communicator.barrier()
     finally:
         implementation.close()

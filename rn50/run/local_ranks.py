@@ -73,13 +73,13 @@ class LocalRanks:
     def share(self, values: int) -> list[np.ndarray]:
         """Return one array of ``values`` float32 zeros per rank, in memory that all ranks share. All ranks
         call it in the same order."""
-        each = -(-4 * values // mmap.PAGESIZE) * mmap.PAGESIZE
-        start, self._bytes = self._bytes, self._bytes + each * self.size
+        stride = -(-4 * values // mmap.PAGESIZE) * mmap.PAGESIZE
+        start, self._bytes = self._bytes, self._bytes + stride * self.size
         if self.rank == 0:
             os.ftruncate(self._memory, self._bytes)
         self.barrier()
-        mapped = mmap.mmap(self._memory, each * self.size, offset=start)
-        return [np.frombuffer(mapped, np.float32, values, rank * each) for rank in range(self.size)]
+        mapped = mmap.mmap(self._memory, stride * self.size, offset=start)
+        return [np.frombuffer(mapped, np.float32, values, rank * stride) for rank in range(self.size)]
 
     def _give_back(self, start: int) -> None:
         """Free the shared memory from byte ``start``; nobody uses its arrays again."""

@@ -75,8 +75,8 @@ def choose(
         communicator.barrier()  # ranks that share cores or memory time the same precision
         fastest[name] = min(fastest[name], _fastest_step(trial(name)))
         _free_memory()
-    own = np.array([round(fastest[name] * 1e6) for name in TIMED], np.int64)
-    return decide(*(communicator.all_reduce(own) / communicator.size / 1e3))
+    microseconds = np.array([round(fastest[name] * 1e6) for name in TIMED], np.int64)
+    return decide(*(communicator.all_reduce(microseconds) / communicator.size / 1e3))
 
 
 def decide(float32: float, bfloat16: float) -> Precision:

@@ -56,10 +56,10 @@ def add(result_file: pathlib.Path, facts: dict[str, Any]) -> None:
 
 def _refuse_another(target: pathlib.Path, log: str) -> None:
     try:
-        there = files.read_json(target, remedy=_REMEDY)
+        saved = files.read_json(target, remedy=_REMEDY)
     except files.MissingError:
         return
-    if not isinstance(there, dict) or _VERSION not in there:
+    if not isinstance(saved, dict) or _VERSION not in saved:
         raise UserError(target, "exists, and no run has saved it", _REMEDY)
     its = pathlib.Path(str(sidecar.section(sidecar.read(target), "run").get("result_file")))
     other = target.with_suffix(its.suffix)

@@ -44,7 +44,7 @@ def passed_over(config: Config) -> list[str]:
     libraries = frameworks.traits(config.run.framework).automatic_input.get(config.run.device, {})
     return [
         f"INPUT_LIBRARY=auto: {taken}, not {name}: {frameworks.why_not(module)}"
-        for name, module in itertools.takewhile(lambda each: each[0] != taken, libraries.items())
+        for name, module in itertools.takewhile(lambda library: library[0] != taken, libraries.items())
         if frameworks.is_importable(module.partition(":")[0])
     ]
 
@@ -72,17 +72,17 @@ def require_code(config: Config, capability: tuple[int, int], build: frameworks.
     own."""
     traits = build or frameworks.traits(config.run.framework)
     if not traits.runs_on(capability):
-        found = (
+        problem = (
             f"{traits.name} has code for compute capability {traits.code}, this GPU has "
             f"{capability[0]}.{capability[1]}"
         )
-        raise UserError("DEVICE=gpu", found, "take another FRAMEWORK, see docs/gpus.md")
+        raise UserError("DEVICE=gpu", problem, "take another FRAMEWORK, see docs/gpus.md")
     name = precision.before_warm_up(config).name
     least = traits.least_capabilities.get(name, capability)
     if capability < least:
-        needed, own = (".".join(map(str, each)) for each in (least, capability))
-        found = f"in {name} {traits.name} needs compute capability {needed}, this GPU has {own}"
-        raise UserError(f"PRECISION={config.run.precision}", found, "set another PRECISION")
+        needed, actual = (".".join(map(str, pair)) for pair in (least, capability))
+        problem = f"in {name} {traits.name} needs compute capability {needed}, this GPU has {actual}"
+        raise UserError(f"PRECISION={config.run.precision}", problem, "set another PRECISION")
 
 
 @contextlib.contextmanager

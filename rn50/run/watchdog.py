@@ -63,7 +63,7 @@ def limits(environ: Mapping[str, str]) -> Limits:
         raise UserError(
             f"{VARIABLE}={asked}", "no whole number of seconds from 1 to 99,999", "correct or unset it"
         )
-    return Limits(*(int(asked) * each / usual.silent for each in usual))
+    return Limits(*(int(asked) * limit / usual.silent for limit in usual))
 
 
 class RankState:
@@ -210,13 +210,13 @@ class Watchdog:
         rank."""
         note = np.zeros(2 + ADDRESSES, dtype=np.int64)
         if self._rank == 0:
-            found = {
+            ipv4 = {
                 address.address
-                for each in psutil.net_if_addrs().values()
-                for address in each
+                for interface in psutil.net_if_addrs().values()
+                for address in interface
                 if address.family == socket.AF_INET
             }
-            numbers = sorted(int(ipaddress.IPv4Address(address)) for address in found)[:ADDRESSES]
+            numbers = sorted(int(ipaddress.IPv4Address(address)) for address in ipv4)[:ADDRESSES]
             note[: 2 + len(numbers)] = [secrets.randbits(62), self._socket.getsockname()[1], *numbers]
         token, port, *addresses = (
             int(number) for number in self._implementation.communicator.all_reduce(note)
