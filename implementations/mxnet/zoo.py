@@ -13,8 +13,8 @@ def models() -> dict[str, int]:
     """Return name -> side of the input in pixels, from the zoo's documentation."""
     builders = (
         name
-        for name, each in vars(vision).items()
-        if inspect.isfunction(each) and not name.startswith("get_")
+        for name, member in vars(vision).items()
+        if inspect.isfunction(member) and not name.startswith("get_")
     )
     return {name: 299 if name == "inception_v3" else 224 for name in builders}
 

@@ -65,10 +65,13 @@ def quantize(source: str, path: str, images: np.ndarray, calibration: str) -> tu
         paddle.disable_static()
     operators = program.global_block().ops
     rounded = {
-        name for each in operators if each.type.startswith("fake_quantize") for name in each.output_arg_names
+        name
+        for operator in operators
+        if operator.type.startswith("fake_quantize")
+        for name in operator.output_arg_names
     }
-    layers = [each for each in operators if each.type in (CONVOLUTION, PRODUCT)]
-    return sum(bool(rounded.intersection(each.input_arg_names)) for each in layers), len(layers)
+    layers = [operator for operator in operators if operator.type in (CONVOLUTION, PRODUCT)]
+    return sum(bool(rounded.intersection(layer.input_arg_names)) for layer in layers), len(layers)
 
 
 def _quantized(source: str, path: str, images: np.ndarray, calibration: str) -> paddle.static.Program:

@@ -258,11 +258,11 @@ def trainable(network: nn.Layer) -> tuple[Named, ...]:
 
 def tensors(network: nn.Layer) -> dict[str, paddle.Tensor]:
     """Return parameters and running statistics, by the names of ``rn50.benchmark.network.shapes``."""
-    found = dict(trainable(network))
+    by_name = dict(trainable(network))
     for layer in _named(network):
         norm = layer.names.get("gamma", "").replace("gamma", "")
-        found.update((f"{norm}{name}", buffer) for name, buffer in layer.named_buffers())
-    return found
+        by_name.update((f"{norm}{name}", buffer) for name, buffer in layer.named_buffers())
+    return by_name
 
 
 def _named(network: nn.Layer) -> Iterator[Any]:
@@ -279,11 +279,11 @@ def flatten_gradients(parameters: Sequence[Named], zeros: Callable[[int], paddle
     """
     tensors = [parameter.tensor for parameter in parameters]
     *begins, end = itertools.accumulate(
-        (math.ceil(each.size / ALIGNMENT) * ALIGNMENT for each in tensors), initial=0
+        (math.ceil(weight.size / ALIGNMENT) * ALIGNMENT for weight in tensors), initial=0
     )
     flat = zeros(end)
     paddle.add_n(
-        [each.sum() for each in tensors]
+        [weight.sum() for weight in tensors]
     ).backward()  # only a gradient that is there can be given another memory
     for tensor, begin in zip(tensors, begins, strict=False):
         # PaddlePaddle has no public way; its tensor_fusion_helper.py does it so.

@@ -31,8 +31,10 @@ class Sgd:
         self._hyperparameters, self._gradients = hyperparameters, gradients
         for name, tensor in parameters:
             tensor.name = name  # by which the optimizer knows those without weight decay
-        self._tensors = [each.tensor for each in parameters]
-        self._decayed = [each.tensor for each in parameters if optimizers.has_weight_decay(each.name)]
+        self._tensors = [parameter.tensor for parameter in parameters]
+        self._decayed = [
+            parameter.tensor for parameter in parameters if optimizers.has_weight_decay(parameter.name)
+        ]
         self._optimizer = LarsMomentumOptimizer(
             learning_rate=0.0,
             momentum=self._hyperparameters.momentum,
@@ -77,7 +79,7 @@ class Lars(Sgd):
 
     def _decay(self) -> dict[str, Any]:
         excluded: list[str] = [
-            each.name for each in self._tensors if not optimizers.has_weight_decay(each.name)
+            tensor.name for tensor in self._tensors if not optimizers.has_weight_decay(tensor.name)
         ]
         return {
             "lars_coeff": self._hyperparameters.lars_eta,

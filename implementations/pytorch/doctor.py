@@ -52,9 +52,9 @@ def _cuda(have: Mapping[str, str]) -> int | None:
     None if it is not known."""
     if "torch" not in have:
         return NEWEST_CUDA
-    told = re.search(r"\+cu(\d+)\d$", have["torch"])
-    if told:
-        return int(told[1])
+    match = re.search(r"\+cu(\d+)\d$", have["torch"])
+    if match:
+        return int(match[1])
     runtime = [
         version for name, version in have.items() if re.fullmatch(r"nvidia-cuda-runtime(-cu\d+)?", name)
     ]

@@ -45,7 +45,7 @@ class InputThread:
         self._streams, self._device = streams, device
         self._free: Any = queue.SimpleQueue()
         self._made: Any = queue.SimpleQueue()
-        self._lent = [Buffer(each, _event(streams), _event(streams)) for each in contents]
+        self._lent = [Buffer(content, _event(streams), _event(streams)) for content in contents]
         arguments = (prepare, fill, self._free, self._made, streams, streams.Stream(device))
         self._thread = threading.Thread(target=_fill_buffers, args=arguments, name="input", daemon=True)
         weakref.finalize(self, _end, self._thread, self._free)

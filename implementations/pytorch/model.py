@@ -289,11 +289,11 @@ def trainable(network: nn.Module) -> tuple[Named, ...]:
 
 def tensors(network: nn.Module) -> dict[str, torch.Tensor]:
     """Return parameters and running statistics, by the names of ``rn50.benchmark.network.shapes``."""
-    found = {name: tensor.data for name, tensor in trainable(network)}
+    by_name = {name: tensor.data for name, tensor in trainable(network)}
     for module in _named(network):
         norm = module.names.get("gamma", "").replace("gamma", "")
-        found.update((f"{norm}{name}", buffer) for name, buffer in module.named_buffers())
-    return found
+        by_name.update((f"{norm}{name}", buffer) for name, buffer in module.named_buffers())
+    return by_name
 
 
 def _named(network: nn.Module) -> Iterator[Any]:

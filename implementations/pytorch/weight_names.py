@@ -15,9 +15,9 @@ def name(ours: str) -> str:
     """Return its name of a tensor: ``layer1.0.bn2.bias`` for ``stage1_unit1_bn2_beta``."""
     place = re.fullmatch(r"(?:stage(\d)_unit(\d)_)?(conv|bn|fc)(\d?)(sc)?_(\w+)", ours)
     assert place
-    stage, unit, kind, number, shortcut, of = place.groups()
-    of = {"gamma": "weight", "beta": "bias"}.get(of, of)
+    stage, unit, kind, number, shortcut, suffix = place.groups()
+    suffix = {"gamma": "weight", "beta": "bias"}.get(suffix, suffix)
     if not stage:
-        return f"{kind}{'' if kind == 'fc' else 1}.{of}"
+        return f"{kind}{'' if kind == 'fc' else 1}.{suffix}"
     within = f"downsample.{'01'[kind == 'bn']}" if shortcut else f"{kind}{number}"
-    return f"layer{stage}.{int(unit) - 1}.{within}.{of}"
+    return f"layer{stage}.{int(unit) - 1}.{within}.{suffix}"

@@ -69,6 +69,6 @@ def block_sums(
         tl.store(g_out + offsets, g.to(g_out.dtype.element_ty), mask=inside)
         for_beta += g
         for_gamma += g * (read(x, offsets, inside) - centre) * factor
-    to, there = part * columns + column, column < columns
-    tl.store(sums + to, tl.sum(for_beta, 0), mask=there)
-    tl.store(sums + parts * columns + to, tl.sum(for_gamma, 0), mask=there)
+    slot, valid = part * columns + column, column < columns
+    tl.store(sums + slot, tl.sum(for_beta, 0), mask=valid)
+    tl.store(sums + parts * columns + slot, tl.sum(for_gamma, 0), mask=valid)

@@ -85,8 +85,8 @@ def _cut(
     grey = (grey + ROUNDING) - ROUNDING
     made = tl.div_rn(grey - tl.load(mean + channel)[None, :], tl.load(std + channel)[None, :])
     made = tl.where((value % CHANNELS < 3)[None, :], made, 0.0)
-    to = out + (image.to(tl.int64) * SIZE + row[:, None]) * (SIZE * CHANNELS) + value[None, :]
-    tl.store(to, made.to(out.dtype.element_ty), mask=(row < SIZE)[:, None] & (column < SIZE)[None, :])
+    pointers = out + (image.to(tl.int64) * SIZE + row[:, None]) * (SIZE * CHANNELS) + value[None, :]
+    tl.store(pointers, made.to(out.dtype.element_ty), mask=(row < SIZE)[:, None] & (column < SIZE)[None, :])
 
 
 def cut(
