@@ -10,13 +10,13 @@ from rn50.results.report.plots import reset
 from rn50.speed.cell import REAL, Result
 
 LOGARITHMIC = 10
-"""Ratio of rates above which the scale is logarithmic, because curves so far apart would hide each other on a
-scale from 0."""
+"""Ratio of rates above which the scale is logarithmic, because a linear one would squeeze the slow curves
+together."""
 
 
 def lines(results: Sequence[Result]) -> dict[tuple[str, str], list[tuple[int, float]]]:
-    """Return (name of what was trained, kind of data) -> [(batch size of a rank, images/s of all ranks)], by
-    batch size."""
+    """Return (network, kind of data) -> [(batch size of a rank, images/s of all ranks)], sorted by batch
+    size."""
     several = len({result.cell.ranks for result in results}) > 1
     curves: dict[tuple[str, str], list[tuple[int, float]]] = {}
     for cell, rates, _, _ in sorted(results, key=lambda result: result.cell.batch_size):

@@ -16,11 +16,11 @@ from rn50.speed.rates import Rates
 from rn50.terminal import Terminal
 
 PERCENTILES = (50, 90, 95, 99)
-"""Each is the latency of a request: of n sorted ones that at n * percentile / 100, counted from 0.
+"""Percentiles of latency: of n sorted latencies, the one at index n * percentile / 100, from 0.
 
-MLPerf's load generator takes the same (mlcommons/inference, loadgen/results.cc)."""
+MLPerf's load generator takes the same index (mlcommons/inference, loadgen/results.cc)."""
 KEPT_UP = 0.95
-"""Share of the arrivals that an engine has to answer in their time, else its queue grows and latencies mean
+"""Share of the arrivals that an engine must answer in time. Below it the queue grows, and latencies mean
 nothing."""
 
 
@@ -52,8 +52,8 @@ class Result(NamedTuple):
 
 
 def bind(cores: int | None) -> tuple[str, int]:
-    """Bind this process, and those that it starts, to ``cores`` cores, by default all; return a line on it
-    and their number."""
+    """Bind this process and its children to ``cores`` cores, by default all. Return a line about it and the
+    number of cores."""
     machine = hardware.read()
     plan = binding.plan(machine, 1, near_gpus=False)[0]
     core_of = {cpu.number: (cpu.socket, cpu.core) for cpu in machine.cpus}
@@ -63,7 +63,7 @@ def bind(cores: int | None) -> tuple[str, int]:
 
 
 class Measured(NamedTuple):
-    """Results, and why the subjects that failed have none, or not all."""
+    """Results, and the errors of subjects that lack some or all of them."""
 
     results: list[Result]
     failures: dict[Subject, UserError]
@@ -77,9 +77,10 @@ def measure(
     rate: float | None,
     threads: int,
 ) -> Measured:
-    """Measure every subject at every batch size, in turn within each round; a first round does not count.
+    """Measure every subject at every batch size, in turn within each round. An extra first round is
+    discarded.
 
-    ``seconds`` are those of a subject at a batch size, over all rounds. A subject that fails does not stop
+    ``seconds`` is the time for a subject at a batch size, over all rounds. A subject that fails does not stop
     the others.
     """
     rounds_of: dict[tuple[Subject, int], list[Round]] = {}

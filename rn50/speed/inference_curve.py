@@ -11,7 +11,7 @@ from rn50.speed.inference import Result
 
 
 def draw(results: Sequence[Result]) -> str:
-    """Return the picture as SVG: a colour for each model on an engine; p50 drawn through, p99 dashed."""
+    """Return the picture as SVG: a colour for each model on an engine; p50 solid, p99 dashed."""
     subjects = list(dict.fromkeys(result.subject for result in results))
     sizes = sorted({result.batch_size for result in results})
     reset()

@@ -35,7 +35,7 @@ class Subject(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return what a person tells it by."""
+        """Return its display name."""
         return f"{self.file.name} {self.engine} {self.precision}"
 
 
@@ -52,8 +52,8 @@ def names() -> tuple[str, ...]:
 def subjects(files: Sequence[pathlib.Path], engines: Sequence[str], asked: Sequence[str]) -> list[Subject]:
     """Return every model on every engine that can run it: weights on all, ONNX models on ONNX Runtime.
 
-    An engine runs weights in those of the precisions ``asked`` that it has. Raises UserError for a file that
-    is no model, an engine that is not there or has nothing to run, and a precision that no engine has.
+    An engine runs weights in each of the precisions ``asked`` that it has. Raises UserError for a file that
+    is not a model, an engine that is missing or has nothing to run, and a precision that no engine has.
     """
     runnable: list[Subject] = []
     of_weights = [file for file in files if file.suffix == weights.SUFFIX]
@@ -104,7 +104,7 @@ def _refuse_missing(engine: str) -> None:
 
 
 def _model(file: pathlib.Path) -> Model:
-    """Return an ONNX file, or weights as they would be exported."""
+    """Read an ONNX file, or convert weights as ``rn50 export`` would."""
     return export.convert(file, str(file)) if file.suffix == weights.SUFFIX else model_file.read(file)
 
 

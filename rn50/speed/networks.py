@@ -17,9 +17,9 @@ class Network(NamedTuple):
 
     framework: str
     model: str
-    """``OURS``, or the name that the zoo of the framework has for it."""
+    """``OURS``, or its name in the framework's zoo."""
     image_size: int | None
-    """Side of its input in pixels; None: that of the configuration."""
+    """Side of its input in pixels; None: the configuration's."""
 
 
 def networks(frameworks: Sequence[str], models: Sequence[str]) -> list[Network]:

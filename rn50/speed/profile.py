@@ -39,8 +39,8 @@ class Profile(NamedTuple):
 
     @property
     def idle(self) -> float:
-        """Return the share of the profiled time in which no operator ran; operators side by side count with
-        their sum."""
+        """Return the share of the profiled time in which no operator ran. Times of concurrent operators are
+        added."""
         return max(
             0.0, 1 - sum(operator.seconds for operator in self.operators) / (self.steps * self.step_seconds)
         )
@@ -115,7 +115,7 @@ def measure(
     with counting("profiling") as progress:
         for done, what in enumerate(JOBS, start=1):
             log = folder / f"{what}.log"
-            # The same precision in both jobs: timed anew, "auto" may become another.
+            # Use one precision in both jobs, because "auto" may choose another the second time.
             variables = (
                 environ
                 if what == "rate"
@@ -139,7 +139,7 @@ def read(folder: pathlib.Path) -> Profile:
     file = folder / PLAIN
     try:
         earlier = _profile(files.read_json(file, remedy="give a folder of `rn50 profile`"))
-        gain(earlier, earlier)  # raises unless all that a comparison reads is there
+        gain(earlier, earlier)  # raises if a value that a comparison reads is missing
         sum(operator.seconds / earlier.steps for operator in earlier.operators)
         return earlier
     except (KeyError, TypeError, ValueError, ZeroDivisionError):

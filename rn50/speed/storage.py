@@ -29,7 +29,7 @@ BLOCK_BYTES = 1 << 20
 PLACES = 256
 """Number of places in a file that are probed to tell whether it is in memory."""
 FORGOTTEN = 0.1
-"""Largest share still in memory of a file that counts as cold."""
+"""Largest share of a cold file that may still be in memory."""
 KINDS = ("sequential, cold", "sequential, warm", "shuffled, cold", "shuffled, warm")
 
 Piece = tuple[int, int]
@@ -88,8 +88,7 @@ class TrainingFile:
         return done, total / taken
 
     def forget(self) -> float | None:
-        """Ask the kernel to drop the file's pages; return the share of them that stayed, None if it does not
-        tell."""
+        """Ask the kernel to drop the file's pages; return the share of them that stayed, None if unknown."""
         os.fsync(self._file)  # pages not yet written cannot be dropped
         os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_DONTNEED)
         return self.in_memory()
@@ -126,11 +125,11 @@ class Measured(NamedTuple):
     bytes_per_second: dict[str, list[float]]
     """By kind, one value per round."""
     stayed: float | None
-    """Largest share of the file that was in memory when it should have been cold, None if it is not known."""
+    """Largest share of the file that was in memory when it should have been cold; None if unknown."""
 
     @property
     def remark(self) -> str | None:
-        """Return a warning about the cold figures, None if they need none."""
+        """Return a warning about the cold figures, or None."""
         if self.stayed is None:
             return (
                 f"{self.folder}: whether cold was cold is not known: its file system does not say what "

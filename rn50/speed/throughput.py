@@ -33,8 +33,7 @@ _PUBLISHED = (
 def matrix(
     networks: Sequence[Network], precisions: Sequence[str], batch_sizes: Sequence[int], ranks: Sequence[int]
 ) -> list[Cell]:
-    """Return all combinations, the fewest ranks first, because the scaling of more ranks is reported against
-    those."""
+    """Return all combinations, the fewest ranks first, because scaling is reported relative to them."""
     return list(
         dict.fromkeys(
             Cell(*network, precision, batch_size, count)
@@ -47,9 +46,8 @@ def matrix(
 
 
 def check(every: Sequence[Cell], kinds: tuple[str, ...], environ: Mapping[str, str], device: str) -> None:
-    """Raise UserError before any cell is measured: for one that no machine could run, for a framework that is
-    not installed here, and for a precision that its framework lacks, unless another of several frameworks has
-    it."""
+    """Raise UserError before any cell is measured: for a cell that no machine could run, a framework that is
+    not installed, and a precision that its framework lacks, unless another of several frameworks has it."""
     for cell in every:
         if not cell.kinds(kinds):
             raise UserError(
@@ -86,7 +84,8 @@ class Bench:
         folder: pathlib.Path,
         command: str,
     ):
-        """Make ``folder``. Raises UserError if it cannot be made, or others' files have names of ours."""
+        """Make ``folder``. Raises UserError if it cannot be made, or if files that are not ours have our
+        names."""
         self._config, self._cells, self._kinds, self._folder, self._command = (
             config,
             every,
@@ -104,7 +103,7 @@ class Bench:
 
     @property
     def failed(self) -> bool:
-        """Return whether the job of a cell gave no figure for another reason than memory."""
+        """Return whether a cell's job failed for a reason other than memory."""
         return any(
             measurement.log and measurement.failure not in ("", worker.OUT_OF_MEMORY)
             for measurement in self.results
@@ -125,7 +124,7 @@ class Bench:
                 files.write(self._folder / PLAIN, self._plain(), remedy=_REMEDY)
 
     def scaling(self, result: Result, kind: str) -> float | None:
-        """Return images/s per rank relative to the same cell with the fewest ranks, None if there is nothing
+        """Return images/s per rank relative to the same cell with the fewest ranks; None if there is nothing
         to compare."""
 
         def same(other: Result) -> bool:

@@ -1,5 +1,5 @@
-"""Tables of a throughput matrix, for its report and a terminal: overview, every cell in detail, what others
-have published."""
+"""Tables of a throughput matrix, for its report and a terminal: overview, every cell in detail, published
+figures."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -33,12 +33,12 @@ class Column(NamedTuple):
 
 
 def rate(value: float) -> str:
-    """Return images/s with the digits that tell slow models apart."""
+    """Return images/s as text, with enough digits to tell slow models apart."""
     return f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
 
 
 def trained(results: Sequence[Result], result: Result) -> str:
-    """Return the framework of a result, and its model where ``results`` have others than ours."""
+    """Return the framework of a result, and its model if ``results`` have models other than ours."""
     cell = result.cell
     return (
         cell.framework
@@ -48,7 +48,7 @@ def trained(results: Sequence[Result], result: Result) -> str:
 
 
 def columns(results: Sequence[Result]) -> list[Column]:
-    """Return the columns of the overview, one precision after the other."""
+    """Return the columns of the overview, grouped by precision."""
     distinct = dict.fromkeys(
         Column(result.cell.precision, result.cell.ranks, result.cell.batch_size) for result in results
     )
@@ -64,8 +64,7 @@ def overview(
     """Yield a row for each framework and model that trained on a kind of data: its name, then images/s in
     every chosen column.
 
-    ``show`` returns the text of a cell from its images/s, or from the words that stand in their place, and
-    its result.
+    ``show`` returns the text of a cell, given its images/s, or the words in their place, and its result.
     """
     of_kind = [result for result in results if kind in result.rates or not result.rates]
     for name in dict.fromkeys(trained(results, result) for result in of_kind):
@@ -113,8 +112,8 @@ def details(
 
 
 def published() -> tuple[Row, list[Row], list[str]]:
-    """Return headings and rows of the published figures, and their sources, which the last cell of a row
-    counts from 1."""
+    """Return headings and rows of the published figures, and their sources. The last cell of a row is the
+    number of its source, from 1."""
     devices = sorted({count for figure in FIGURES for count in figure.images_per_second})
     sources = list(dict.fromkeys(figure.source for figure in FIGURES))
     headings = [
@@ -148,7 +147,7 @@ def markdown(headings: Sequence[str], rows: Sequence[Row]) -> str:
 
 
 def print_overview(results: Sequence[Result], kind: str, console: Terminal) -> None:
-    """Print the overview of a kind of data, as several tables of like size where it is too wide for the
+    """Print the overview of a kind of data, as several tables of similar width if it is too wide for the
     terminal."""
     every = columns(results)
     rows = list(overview(results, kind, every, lambda text, _: text))
@@ -168,7 +167,7 @@ def print_overview(results: Sequence[Result], kind: str, console: Terminal) -> N
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Row], console: Terminal) -> None:
-    """Print a table that folds between words alone, but for the names in its first column."""
+    """Print a table that folds only between words, except for the names in its first column."""
     table = Table()
     for index, heading in enumerate(headings):
         longest = max(

@@ -1,5 +1,5 @@
-"""Measurement in a job of its own, started as a run is, so that leftovers and exhausted memory do not affect
-the next one."""
+"""Measurement in its own job, started like a run, so that leftovers and exhausted memory do not affect the
+next one."""
 
 import json
 import pathlib
