@@ -1,5 +1,4 @@
-"""A network in float32 and quantised in several ways, each evaluated; the most accurate of the quantised is
-written."""
+"""Evaluate a network in float32 and quantised in several ways, and write the most accurate quantised one."""
 
 import pathlib
 from collections.abc import Sequence
@@ -24,7 +23,7 @@ class Candidate(NamedTuple):
     contents: tuple[bytes, ...]
     """The content of each of its files."""
     int8: tuple[int, int]
-    """Convolutions and matrix products in int8, counted in what was made, and all of them."""
+    """Convolutions and matrix products of the made model: those in int8, and all of them."""
     evaluated: Evaluated
 
     @property
@@ -33,7 +32,7 @@ class Candidate(NamedTuple):
         return sum(map(len, self.contents))
 
     def drop(self, before: "Candidate") -> float:
-        """Return the percentage points of top-1 that were lost; negative: won."""
+        """Return the percentage points of top-1 that were lost; negative: gained."""
         return (before.evaluated.top_1 - self.evaluated.top_1) * 100
 
     def to_json(self, before: "Candidate") -> dict[str, Any]:
@@ -94,7 +93,7 @@ class Choice(NamedTuple):
 
 
 def choose(output: Sequence[pathlib.Path], candidates: list[Candidate], tolerance: float) -> Choice:
-    """Write the files of the most accurate candidate, of equal ones the fastest.
+    """Write the files of the most accurate candidate; among equals, the fastest.
 
     Raises UserError, and writes nothing, if none has int8 operators and loses at most ``tolerance``
     percentage points of top-1.

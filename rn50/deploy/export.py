@@ -17,7 +17,7 @@ FACTS = ("classes", "width", "image_size", "eval_resize", "accuracy")
 
 
 def convert(source: pathlib.Path, name: str, fold: bool = True, preprocessing: bool = False) -> Model:
-    """Return a file of weights as a model called ``name``. Raises UserError if it is none."""
+    """Return a file of weights as a model called ``name``. Raises UserError if it holds no weights."""
     read = weights.read(source)
     return of_weights(read, name, {"source_sha256": files.sha256(source)}, fold, preprocessing)
 

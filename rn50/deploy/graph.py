@@ -43,7 +43,7 @@ def model(weights: Weights, facts: Mapping[str, str], fold: bool = True, preproc
 
 
 def label(made: Any, facts: Mapping[str, str]) -> None:
-    """Write into a model that rn50 made it, before its graph, and the facts."""
+    """Mark a model as made by rn50, in fields before its graph, and add the facts."""
     made.producer_name, made.doc_string = "rn50", files.MARK
     helper.set_model_props(made, dict(facts))
 
@@ -101,11 +101,11 @@ class _Graph:
         return self._node("BatchNormalization", x, *names, epsilon=rules.BATCH_NORM_EPSILON)
 
     def preprocessed(self, images: str, resize: int, size: int) -> str:
-        """Add what an evaluation does to decoded images: shorter side ``resize``, the middle ``size`` pixels,
-        normalised.
+        """Add an evaluation's preprocessing: resize the shorter side to ``resize``, crop the middle ``size``
+        pixels, normalise.
 
         Only the middle is interpolated, at the places where DALI samples: both sides are scaled by one factor
-        about the centre, and the corner of the middle is rounded. Resized pixels are whole numbers there,
+        about the centre, and the corner of the middle is rounded. DALI's resized pixels are whole numbers,
         hence ``Round``.
         """
         numbers = {

@@ -25,13 +25,14 @@ with needed_for("ONNX models"):
 REMEDY = "give a file that rn50 export or rn50 quantize wrote"
 CPU = "CPUExecutionProvider"
 LIMIT_S = 300
-"""Longest time in seconds that a batch, or a round of ``rn50 bench inference`` beyond its own, takes: a model
-may have loops without end."""
+"""Time limit in seconds for a batch, or for a round of ``rn50 bench inference`` beyond its own time, because
+a model may loop forever."""
 SILENT = 4
 """Severity from which ONNX Runtime logs: fatal errors. Others are raised as exceptions too."""
 CONVOLUTIONS_AND_PRODUCTS = {"Conv", "Gemm", "MatMul"}
 INTEGER = {"ConvInteger", "MatMulInteger", "QLinearConv", "QLinearMatMul", "QGemm"}
-"""Operators that compute in int8; a convolution or product of ``DequantizeLinear`` is executed so too."""
+"""Operators that compute in int8; a convolution or product of ``DequantizeLinear`` outputs also runs in
+int8."""
 
 
 class Model(NamedTuple):
@@ -50,7 +51,7 @@ class Model(NamedTuple):
 
     @property
     def precision(self) -> str:
-        """Return "int8" if any of its operators computes so, else "float32"."""
+        """Return "int8" if any of its operators computes in it, else "float32"."""
         return "int8" if int8_operators(self.proto)[0] else "float32"
 
     def refuse_other(self, data: Data) -> None:
@@ -75,13 +76,13 @@ class Model(NamedTuple):
 
 
 def read(file: pathlib.Path) -> Model:
-    """Return the model of a file. Raises UserError if it is none, or one of another kind."""
+    """Return the model of a file. Raises UserError if it is not a model, or of another kind."""
     return parse(str(file), files.read_bytes(file, weights.LARGEST, REMEDY))
 
 
 def parse(name: str, content: bytes) -> Model:
-    """Return the model of a file's content. Raises UserError, which names ``name``, if it is none, or one of
-    another kind."""
+    """Return the model of a file's content. Raises UserError, which names ``name``, if it is not a model, or
+    of another kind."""
     proto = onnx.ModelProto()
     try:
         proto.ParseFromString(content)
@@ -187,7 +188,7 @@ def running(model: Model, threads: int) -> Callable[[np.ndarray], np.ndarray]:
 
 @contextlib.contextmanager
 def faults(name: str, what: str) -> Iterator[None]:
-    """Turn what ONNX Runtime raises while it does ``what`` into a UserError on a file."""
+    """Turn ONNX Runtime's errors during ``what`` into a UserError about a file."""
     try:
         yield
     except Exception as error:
@@ -199,8 +200,8 @@ def faults(name: str, what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep from the user what ONNX Runtime warns of and what its calibrators print; its Python part logs on
-    the root logger."""
+    """Silence ONNX Runtime's warnings and its calibrators' output; its Python part logs on the root
+    logger."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     onnxruntime.set_default_logger_severity(SILENT)

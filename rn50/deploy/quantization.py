@@ -1,7 +1,7 @@
 """Post-training quantisation of an ONNX model to int8 by ONNX Runtime (``rn50 quantize``).
 
-A quantiser may change nothing, or ruin the model, without an error. So the operators that became int8 are
-counted in what it made, and a model is evaluated before it is written.
+A quantiser may change nothing, or ruin the model, without an error. So the int8 operators of its result are
+counted, and a model is evaluated before it is written.
 """
 
 import itertools
@@ -57,7 +57,7 @@ class Way(NamedTuple):
 
 
 def ways(method: str, calibration: str) -> list[Way]:
-    """Return the ways that two options name, each of which may be "all"."""
+    """Return the ways that two options name; either may be "all"."""
     calibrations = list(CALIBRATIONS) if calibration == "all" else [calibration]
     static = [Way(STATIC, calibrator) for calibrator in calibrations] if method in (STATIC, "all") else []
     return ([Way(DYNAMIC)] if method in (DYNAMIC, "all") else []) + static
@@ -109,7 +109,7 @@ class _Reader:
         self._left = iter(self._images[start_index:end_index])
 
     def get_next(self) -> dict[str, np.ndarray] | None:
-        """Return the next input of the piece, None at its end."""
+        """Return the next input of the piece, or None at its end."""
         image = next(self._left, None)
         return None if image is None else {self._name: image}
 
@@ -126,7 +126,7 @@ def calibration_images(model: Model, config: Config, images: int) -> list[np.nda
 
 
 def quantized(model: Model, way: Way, images: Sequence[np.ndarray]) -> Model:
-    """Return a model quantised, whatever came of it."""
+    """Return a quantised model, without checking it."""
     say(f"quantising: {way} ...", err=True)
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -169,8 +169,8 @@ def quantized(model: Model, way: Way, images: Sequence[np.ndarray]) -> Model:
 
 
 def _shorten(proto: Any) -> None:
-    """Leave out zero points of convolutions' weights and of biases, which are the default, and long names of
-    tensors.
+    """Drop the zero points of convolution weights and of biases, which are the default, and shorten tensor
+    names.
 
     ONNX Runtime refuses a classifier without zero points.
     """
