@@ -1,6 +1,6 @@
 """The ranks of a run on one machine, and their all-reduce in shared memory.
 
-``local_launcher`` gives each rank a socket to every other one, and one memory for all. The all-reduce works
+``local_launcher`` gives each rank a socket to every other one, and all ranks one memory. The all-reduce works
 in place: each rank sums its share of the elements, in the time that reading and writing them takes. When a
 rank is gone its sockets close, which the others see at once.
 """
@@ -16,7 +16,7 @@ import numpy as np
 from rn50.errors import RankLostError
 
 RANK, SOCKETS, MEMORY = "RN50_RANK", "RN50_RANK_SOCKETS", "RN50_RANK_MEMORY"
-"""Environment variables of a rank: its number; the descriptors of its sockets by rank, with none at its own
+"""Environment variables of a rank: its number; the descriptors of its sockets by rank, empty at its own
 place; the descriptor of the memory."""
 CHUNK = 1 << 15
 """Elements that are summed at a time: they fit into a core's cache, from which the sum is copied to all
@@ -29,7 +29,7 @@ def started_here(environ: Mapping[str, str]) -> bool:
 
 
 class LocalRanks:
-    """This rank and its connections to the others; a communicator but for gradients, whose arrays are a
+    """This rank and its connections to the others: a communicator except for gradients, whose arrays are a
     framework's."""
 
     library = "shared memory"

@@ -101,7 +101,7 @@ def _no_link(name: str, flags: int) -> int:
 def _lock(stream: IO[Any]) -> bool:
     """Lock the file until the stream is closed; return False if another process has locked it.
 
-    On a file system without locks the answer is True.
+    Return True on a file system without locks.
     """
     try:
         fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -122,8 +122,8 @@ def _unwritable(path: str | pathlib.Path, error: OSError) -> UserError:
 
 
 def refuse_existing(result_file: pathlib.Path) -> None:
-    """Raise UserError if ``result_file`` exists, if that cannot be found out, or if its name is that of the
-    run's .json file."""
+    """Raise UserError if ``result_file`` exists, if that is unknown, or if its name is that of the run's
+    .json file."""
     try:
         os.lstat(result_file)
     except (FileNotFoundError, NotADirectoryError):

@@ -146,8 +146,8 @@ def _in_precision_of(resumed: Checkpoint | None, config: Config) -> Config:
 
 
 def _refuse_different_inputs(config: Config, communicator: Communicator) -> None:
-    """Raise UserError if INPUT_LIBRARY=auto is another library on another rank: each reads its own part in
-    its own order."""
+    """Raise UserError if INPUT_LIBRARY=auto is another library on another rank, because each library splits
+    and orders the data differently."""
     if config.input_pipeline.library != "auto":
         return
     library = training.input_library(config)

@@ -29,7 +29,7 @@ TURN_S = 1.0
 SLOW_STEPS = 5
 """A step may in any case take this many times as long as the longest one so far."""
 WARN_AFTER = 0.4
-"""The part of these limits after which a warning is given."""
+"""Share of a limit after which a warning is given."""
 FIRST_WORDS_S = 5
 """Time limit for the first heartbeat of every rank."""
 ADDRESSES = 16
@@ -54,7 +54,7 @@ class Limits(NamedTuple):
 
 
 def limits(environ: Mapping[str, str]) -> Limits:
-    """Return the limits that ``VARIABLE`` asks for, or the usual ones. Raises UserError for what is no number
+    """Return the limits that ``VARIABLE`` asks for, or the usual ones. Raises UserError if it is not a number
     of seconds."""
     usual, asked = Limits(), environ.get(VARIABLE, "")
     if not asked:
