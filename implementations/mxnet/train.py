@@ -83,7 +83,7 @@ class MxnetImplementation:
         self.network = self._untrained()
         self.network.initialize(
             mx.init.MSRAPrelu(slope=0), self.context
-        )  # for parameters without one of their own: Gluon's
+        )  # for parameters without their own initializer, as in Gluon's zoo
         # One graph per batch shape: a graph of static shape is planned again at each change of the shape.
         self._loss, self._ragged_loss = (
             TrainingLoss(self.network, classes, h.label_smoothing) for _ in range(2)
@@ -169,8 +169,8 @@ class MxnetImplementation:
             parameters[name].set_data(mx.nd.array(self._moved(array, 1, 3)))
 
     def _moved(self, array: np.ndarray, axis: int, destination: int) -> np.ndarray:
-        """Return the weights of a convolution with their input channels at another axis, if those are last
-        here."""
+        """Return convolution weights with their input channels moved to another axis, if images are
+        channels-last."""
         channels_last = self.batch_format.layout == "HWC" and array.ndim == 4
         return np.ascontiguousarray(np.moveaxis(array, axis, destination)) if channels_last else array
 

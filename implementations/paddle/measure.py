@@ -64,7 +64,8 @@ class PaddleMeasurable(PaddleImplementation, TrainingSteps):
 
 
 def operators(events: Iterable[dict[str, Any]], kinds: Container[str]) -> list[Operator]:
-    """Return the events of ``kinds`` in a trace of the profiler, each with the time of those within it."""
+    """Return the events of ``kinds`` in a trace of the profiler, each with the time of the events within
+    it."""
     ran = sorted(
         (span for span in events if span.get("cat") in kinds), key=lambda span: (span["ts"], -span["dur"])
     )

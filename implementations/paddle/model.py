@@ -274,8 +274,8 @@ def flatten_gradients(parameters: Sequence[Named], zeros: Callable[[int], paddle
     """Flatten the gradients into one tensor of one dimension, and return it, so that the all-reduce is one
     operation.
 
-    ``zeros(values)`` makes the tensor. From now on backpropagation adds to it. ``clear_grad`` must not be
-    called any more: the next backpropagation would make separate gradients, without a word.
+    ``zeros(values)`` makes the tensor. From now on backpropagation adds to it. Do not call ``clear_grad`` any
+    more: the next backpropagation would silently make separate gradients.
     """
     tensors = [parameter.tensor for parameter in parameters]
     *begins, end = itertools.accumulate(
@@ -284,9 +284,9 @@ def flatten_gradients(parameters: Sequence[Named], zeros: Callable[[int], paddle
     flat = zeros(end)
     paddle.add_n(
         [weight.sum() for weight in tensors]
-    ).backward()  # only a gradient that is there can be given another memory
+    ).backward()  # only an existing gradient can be given other memory
     for tensor, begin in zip(tensors, begins, strict=False):
-        # PaddlePaddle has no public way; its tensor_fusion_helper.py does it so.
+        # PaddlePaddle has no public way; its tensor_fusion_helper.py does the same.
         view = flat._slice(begin, begin + tensor.size)
         view.get_tensor()._set_dims(tensor.shape)
         view._share_buffer_to(tensor.grad)

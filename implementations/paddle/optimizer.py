@@ -68,7 +68,7 @@ class Sgd:
         self._optimizer.step()
 
     def _add_decay(self) -> None:
-        """Add to the gradients what the optimizer does not."""
+        """Add to the gradients the weight decay that the optimizer does not."""
         if self._hyperparameters.weight_decay:
             for tensor in self._decayed:
                 tensor.grad.add_(tensor * self._hyperparameters.weight_decay)
@@ -88,7 +88,7 @@ class Lars(Sgd):
         }
 
     def _add_decay(self) -> None:
-        """Do nothing: the optimizer adds all of it."""
+        """Do nothing: the optimizer adds all weight decay."""
 
 
 OPTIMIZERS = {"lars": Lars, "sgd": Sgd}

@@ -41,15 +41,15 @@ def gpus(
     cuda = _cuda(software.packages)
     if cuda is None:
         return
-    if cuda >= NEWEST_CUDA:  # for an older one PyTorch is built for other GPUs, which a run asks it for
+    if cuda >= NEWEST_CUDA:  # builds for older CUDA support other GPUs; a run asks PyTorch which
         traits = frameworks.traits("pytorch")
         yield gpu_build.capability(used, traits, f"PyTorch for CUDA {cuda}", grave)
     yield gpu_build.driver(used[0].driver, min(cuda, NEWEST_CUDA), grave)
 
 
 def _cuda(have: Mapping[str, str]) -> int | None:
-    """Return the major version of the CUDA for which PyTorch, or the set that would be installed, is built;
-    None if it is not known."""
+    """Return the major version of the CUDA that PyTorch, or the set that would be installed, is built for;
+    None if unknown."""
     if "torch" not in have:
         return NEWEST_CUDA
     match = re.search(r"\+cu(\d+)\d$", have["torch"])

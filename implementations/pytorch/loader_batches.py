@@ -39,7 +39,7 @@ class LoaderBatches(loader_batches.LoaderBatches):
             torch.tensor(values, device=self._device) for values in (rules.MEAN, rules.STD)
         )
 
-    def _load(self, order: loader_records.Order, workers: int, prefetch: int) -> Iterator[Any]:
+    def _load(self, order: loader_records.Order, workers: int, ahead: int) -> Iterator[Any]:
         end_with_us = ask_to_end_with_parent()
         return iter(
             DataLoader(
@@ -47,7 +47,7 @@ class LoaderBatches(loader_batches.LoaderBatches):
                 batch_sampler=order,
                 collate_fn=self._records.together,
                 num_workers=workers,
-                prefetch_factor=prefetch,
+                prefetch_factor=ahead,
                 pin_memory=self._device.type == "cuda",
                 worker_init_fn=lambda _: end_with_us(),
             )

@@ -27,7 +27,7 @@ from rn50.benchmark.quantization import INPUT_LEVELS, SMALLEST, WEIGHT_LEVELS
 BATCH_NORM: dict[str, Any] = {"momentum": 1 - rules.BATCH_NORM_MOMENTUM, "eps": rules.BATCH_NORM_EPSILON}
 PRECISIONS = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
 ALIGNMENT = 64
-"""Elements. Of flattened tensors, each begins on a boundary of 256 bytes, like a separate tensor."""
+"""Elements. Each flattened tensor begins on a boundary of 256 bytes, like a separate tensor."""
 
 
 MaybeTwice: TypeAlias = torch.Tensor | tuple[torch.Tensor, torch.Tensor]

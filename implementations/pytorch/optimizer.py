@@ -38,7 +38,7 @@ class Sgd:
             len(parameters),
             sum(optimizers.has_weight_decay(parameter.name) for parameter in parameters),
         )
-        # In rows that no two parameters share, so that a value per parameter becomes a column.
+        # Each row belongs to one parameter, so that a value per parameter becomes a column.
         self._weights, self._gradients = weights.view(-1, ALIGNMENT), gradients.view(-1, ALIGNMENT)
         self._velocities = torch.zeros_like(self._weights)
         begins, end = starts([parameter.tensor.numel() for parameter in parameters])

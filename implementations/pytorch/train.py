@@ -41,7 +41,7 @@ def _require_code(config: Config, index: int) -> None:
     except RuntimeError as error:  # the driver is older than the CUDA that PyTorch was built for
         reason = str(error).strip().splitlines()[0]
         raise UserError("DEVICE=gpu", reason, "rn50 doctor says which driver PyTorch needs") from error
-    # Such as sm_75, sm_90a and compute_120, its PTX.
+    # Names such as sm_75 and sm_90a, and compute_120 for PTX.
     names = [re.fullmatch(r"(sm|compute)_(\d+)(\d)[a-z]?", name) for name in torch.cuda.get_arch_list()]
     codes = [(match[1], (int(match[2]), int(match[3]))) for match in names if match]
     build = TRAITS._replace(
@@ -175,7 +175,7 @@ class PytorchImplementation:
         }
 
     def assign(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Give tensors these values, where they are: one tensor holds all parameters."""
+        """Give tensors these values in place, because one tensor holds all parameters."""
         by_name = tensors(self.network)
         for name, array in arrays.items():
             by_name[name].copy_(torch.from_numpy(array))
@@ -252,7 +252,7 @@ class PytorchImplementation:
 
     @contextlib.contextmanager
     def _without_trials(self) -> Iterator[None]:
-        """Let cuDNN choose algorithms without trials, which would take longer than the one batch an epoch of
+        """Let cuDNN choose algorithms without trials, which would take longer than the one batch per epoch of
         this shape."""
         torch.backends.cudnn.benchmark = False
         yield

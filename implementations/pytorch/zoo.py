@@ -15,8 +15,7 @@ ARGUMENTS = {"googlenet": PLAIN, "inception_v3": PLAIN}
 
 
 def models() -> dict[str, int]:
-    """Return name -> side of the input in pixels, the smallest of those for which its published weights were
-    trained.
+    """Return name -> side of the input in pixels, the smallest that its published weights were trained for.
 
     Raises UserError if torchvision is not installed.
     """

@@ -6,7 +6,7 @@ formed. Four tensors are moved, and the mask:
 
     g = (a + b) * (out > 0),  dbeta = sum g,  dgamma = sum g * x'
 
-g is the shortcut's gradient. ``gradients.input_gradient`` makes x's of it.
+g is the shortcut's gradient. ``gradients.input_gradient`` computes x's from it.
 """
 
 import triton

@@ -25,7 +25,7 @@ import triton.language as tl
 ROWS, VALUES = 8, 256
 """Shape of the tile of a program: C * 224 values are C such tiles, seven eighths full."""
 PLACE, AXIS = tl.constexpr(5), tl.constexpr(2)
-"""Numbers of an image in ``places``, and of one of its two axes in ``windows``."""
+"""Count of numbers per image in ``places``, and per axis of an image in ``windows``."""
 ROUNDING = tl.constexpr(12582912.0)
 """1.5 * 2**23: float32 has no digits behind the point there, so adding it rounds, a half to the even
 neighbour."""

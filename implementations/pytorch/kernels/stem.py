@@ -66,7 +66,7 @@ def stem(
         h, w = 2 * i - 1 + position // 3, 2 * j - 1 + position % 3
         offsets, inside = _pixels(image, h, w, height, width, row < rows, column, columns)
         y = (read(x, offsets, inside) - centre) * factor * weight + bias
-        higher = inside & ((y > highest) | (y != y))  # what is not a number stays, like PyTorch's
+        higher = inside & ((y > highest) | (y != y))  # NaN stays, as in PyTorch
         highest, argmax = tl.where(higher, y, highest), tl.where(higher, position, argmax)
     offsets, inside = _pixels(image, i, j, out_height, out_width, row < rows, column, columns)
     tl.store(out + offsets, highest.to(out.dtype.element_ty), mask=inside)
