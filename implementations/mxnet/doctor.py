@@ -57,7 +57,7 @@ def packages(software: Software, config: Config | None) -> Iterator[Finding]:
 def gpus(
     used: Sequence[Gpu], software: Software, grave: str, environ: Mapping[str, str]
 ) -> Iterator[Finding]:
-    """Yield findings on the GPUs that the ranks use; what hinders their use has severity ``grave``."""
+    """Yield findings on the GPUs that the ranks use; those that prevent their use have severity ``grave``."""
     yield _capability(used, software, grave)
     yield _driver(used[0].driver, grave, environ)
 

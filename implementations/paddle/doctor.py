@@ -36,7 +36,7 @@ def packages(software: Software, config: Config | None) -> Iterator[Finding]:
 def gpus(
     used: Sequence[Gpu], software: Software, grave: str, environ: Mapping[str, str]
 ) -> Iterator[Finding]:
-    """Yield findings on the GPUs that the ranks use; what hinders their use has severity ``grave``."""
+    """Yield findings on the GPUs that the ranks use; those that prevent their use have severity ``grave``."""
     traits = frameworks.traits("paddle")
     yield gpu_build.capability(used, traits, "paddlepaddle-gpu", grave)
     yield gpu_build.driver(used[0].driver, 11, grave)

@@ -1,4 +1,4 @@
-"""Read what an earlier step has left without waiting for the latest one."""
+"""Read results of an earlier step without waiting for the latest one."""
 
 import contextlib
 from collections.abc import Iterator

@@ -19,7 +19,7 @@ class Candidate(NamedTuple):
     """A model and its evaluation."""
 
     way: str
-    """How it was made, or ``FLOAT``."""
+    """Method that made it, or ``FLOAT``."""
     contents: tuple[bytes, ...]
     """The content of each of its files."""
     int8: tuple[int, int]

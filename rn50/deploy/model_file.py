@@ -39,7 +39,7 @@ class Model(NamedTuple):
     """An ONNX model of this benchmark's kind: images in, logits out."""
 
     name: str
-    """Its file's name."""
+    """Name of its file."""
     proto: Any
     content: bytes
     input: str

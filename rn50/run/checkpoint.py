@@ -133,7 +133,7 @@ def write(config: Config, implementation: Implementation, seed: int, epoch: int)
 def read(config: Config) -> Checkpoint | None:
     """Return the checkpoint from which a run of ``config`` goes on; None if it starts at the beginning.
 
-    Raises UserError if the file is no checkpoint of this configuration.
+    Raises UserError if the file is not a checkpoint of this configuration.
     """
     if not config.run.resume or not config.run.result_file:
         return None

@@ -60,7 +60,7 @@ class Implementation(Protocol):
     """One rank of a training job in some framework, built by ``create(config)`` of
     ``implementations.<framework>.train``.
 
-    What measurements need beyond it is in ``rn50.speed.measurable``.
+    Measurements need more: see ``rn50.speed.measurable``.
     """
 
     communicator: Communicator

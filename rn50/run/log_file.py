@@ -142,7 +142,7 @@ def refuse_existing(result_file: pathlib.Path) -> None:
 def stop_abandoned(result_file: pathlib.Path) -> None:
     """End the log of a run that was killed: write ``run_stop`` status "aborted" if the clock was running.
 
-    A log that another run is still writing stays as it is.
+    A log that another run is still writing is left alone.
     """
     try:
         stream = files.open_regular(partial_name(result_file), flags=os.O_RDWR | os.O_NOFOLLOW)

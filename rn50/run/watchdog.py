@@ -178,7 +178,7 @@ class Watchdog:
         heard = list(range(self._size)) if self._rank == 0 else [0]
         self._heartbeats = Heartbeats(heard, self._size, limits)
         self._peers: dict[int, Any] = {}
-        """On rank 0, the address of each other rank's last heartbeat."""
+        """Address of each other rank's last heartbeat, on rank 0."""
         self._warned = False
         self._all_heard, self._closed = threading.Event(), threading.Event()
 

@@ -123,7 +123,7 @@ class Measured(NamedTuple):
     records: int
     bytes: int
     bytes_per_second: dict[str, list[float]]
-    """By kind, one value per round."""
+    """Kind -> one value per round."""
     stayed: float | None
     """Largest share of the file that was in memory when it should have been cold; None if unknown."""
 

@@ -24,8 +24,8 @@ import triton.language as tl
 SHAPE: dict[str, Any] = {"ROWS": 64, "COLUMNS": 64, "num_warps": 8}
 """Shape of a tile and the warps that process it. A thread has 16 values, in float16 two loads of 16 bytes."""
 NARROW: dict[str, Any] = {**SHAPE, "ROWS": 32}
-"""For kernels with more to keep in registers, or with bits or bytes beside the values. A thread has 8 values
-side by side."""
+"""Shape for kernels with more to keep in registers, or with bits or bytes beside the values. A thread has 8
+values side by side."""
 
 
 @triton.jit
