@@ -20,14 +20,14 @@ from rn50.settings import config as configuration
 MEETING_SECONDS = 60
 """Time that ranks started by Slurm wait for rank 0."""
 LOST = re.compile("Horovod|gloo|(Read|Write) error|Connection (reset|closed)")
-"""Words in errors of Horovod and Gloo say; MXNet takes the beginning of some for the name of a source file
-and leaves it out."""
+"""Words in errors of Horovod and Gloo. MXNet takes the beginning of some for the name of a source file and
+leaves it out."""
 
 
 @contextlib.contextmanager
 def lost_rank_named() -> Iterator[None]:
-    """Raise RankLostError for MXNet's error after Horovod has lost a rank, which comes when MXNet next waits
-    for the device."""
+    """Raise RankLostError in place of MXNet's error after Horovod has lost a rank, raised when MXNet next
+    waits for the device."""
     try:
         yield
     except mx.base.MXNetError as error:

@@ -57,7 +57,7 @@ def packages(software: Software, config: Config | None) -> Iterator[Finding]:
 def gpus(
     used: Sequence[Gpu], software: Software, grave: str, environ: Mapping[str, str]
 ) -> Iterator[Finding]:
-    """Yield findings on the GPUs that the ranks use; what hinders their use has severity ``grave``."""
+    """Yield findings on the GPUs that the ranks use; those that prevent their use have severity ``grave``."""
     yield _capability(used, software, grave)
     yield _driver(used[0].driver, grave, environ)
 
@@ -110,18 +110,19 @@ def _packages(software: Software, config: Config | None) -> Finding:
 def _capability(used: Sequence[Gpu], software: Software, grave: str) -> Finding:
     if software.nvidia_container:
         shown = ", ".join(
-            f"{each[0]}.{each[1]}" for each in sorted({g.capability for g in used if g.capability})
+            f"{capability[0]}.{capability[1]}"
+            for capability in sorted({g.capability for g in used if g.capability})
         )
-        found = f"{shown or 'unknown'}; MXNet is that of NVIDIA's container {software.nvidia_container}"
-        return Finding(OK, "compute capability", found)
+        text = f"{shown or 'unknown'}; MXNet is that of NVIDIA's container {software.nvidia_container}"
+        return Finding(OK, "compute capability", text)
     mxnet = frameworks.traits("mxnet")
     return gpu_build.capability(used, mxnet, "mxnet-cu112", grave, "use NVIDIA's MXNet container")
 
 
 def _driver(version: str, grave: str, environ: Mapping[str, str]) -> Finding:
-    found = gpu_build.driver(version, 11, grave)
+    finding = gpu_build.driver(version, 11, grave)
     if (
-        found.severity == OK
+        finding.severity == OK
         and gpu_build.newer(FULL_DRIVER, version)
         and environ.get("MXNET_USE_FUSION") != "0"
     ):
@@ -131,7 +132,7 @@ def _driver(version: str, grave: str, environ: Mapping[str, str]) -> Finding:
         )
         remedy = f"export MXNET_USE_FUSION=0, or have {FULL_DRIVER} at least: {INSTALL_DRIVER}"
         return Finding(WARNING, "driver", shown, remedy)
-    return found
+    return finding
 
 
 def _libraries(software: Software) -> Iterator[Finding]:

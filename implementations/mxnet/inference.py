@@ -1,4 +1,4 @@
-"""Our network with weights of a file, on a CPU: to be timed as one graph, or as files of Gluon."""
+"""Our network with saved weights on a CPU: timed as one graph, or exported as files of Gluon."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,13 +14,13 @@ from rn50.results.weights import Weights
 def create(weights: Weights, way: str, precision: str, threads: int) -> Callable[[np.ndarray], np.ndarray]:
     """Return a function from images (N, 3, S, S) to logits (N, classes); ``way`` is "hybridized".
 
-    MXNet takes the number of threads from OMP_NUM_THREADS, which whoever started this process has set.
+    MXNet takes the number of threads from OMP_NUM_THREADS, which the parent process has set.
     """
     return _running(_network(weights, precision, fused_relu=precision == "float32"))
 
 
 def write(weights: Weights, path: str) -> None:
-    """Write ``path``-symbol.json and ``path``-0000.params: the network in float32, of operators that any
+    """Write ``path``-symbol.json and ``path``-0000.params: the network in float32, with operators that every
     device has."""
     network = _network(weights, "float32", fused_relu=False)
     network(mx.nd.zeros((1, 3, weights.image_size, weights.image_size)))
@@ -28,7 +28,7 @@ def write(weights: Weights, path: str) -> None:
 
 
 def read(path: str, threads: int) -> Callable[[np.ndarray], np.ndarray]:
-    """Return a function from images to logits of what ``write`` wrote."""
+    """Return a function from images to logits, read from the files of ``write``."""
     return _running(SymbolBlock.imports(f"{path}-symbol.json", ["data"], f"{path}-0000.params"))
 
 

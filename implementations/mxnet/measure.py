@@ -59,5 +59,5 @@ class MxnetMeasurable(MxnetImplementation, TrainingSteps):
         table = json.loads(mx.profiler.dumps(reset=True, format="json"))["Time"]
         mx.profiler.dump()
         return result, [
-            Operator(name, each["Count"], each["Total"] / 1e3) for name, each in table["operator"].items()
+            Operator(name, row["Count"], row["Total"] / 1e3) for name, row in table["operator"].items()
         ]

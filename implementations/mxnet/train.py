@@ -83,7 +83,7 @@ class MxnetImplementation:
         self.network = self._untrained()
         self.network.initialize(
             mx.init.MSRAPrelu(slope=0), self.context
-        )  # for parameters without one of their own: Gluon's
+        )  # for parameters without their own initializer, as in Gluon's zoo
         # One graph per batch shape: a graph of static shape is planned again at each change of the shape.
         self._loss, self._ragged_loss = (
             TrainingLoss(self.network, classes, h.label_smoothing) for _ in range(2)
@@ -110,11 +110,11 @@ class MxnetImplementation:
         """Return the network without values."""
         return self._resnet50(self.precision.name)
 
-    def _resnet50(self, of: str) -> ResNet50:
+    def _resnet50(self, dtype: str) -> ResNet50:
         """Return our network in a precision, without values."""
-        fused = self.config.run.device == "cpu" and of == "float32"
+        fused = self.config.run.device == "cpu" and dtype == "float32"
         layout = Layout(
-            "N" + self.batch_format.layout, of, fused, self.config.run.quantization == quantization.NAME
+            "N" + self.batch_format.layout, dtype, fused, self.config.run.quantization == quantization.NAME
         )
         return ResNet50(
             self.config.data.classes,
@@ -123,10 +123,10 @@ class MxnetImplementation:
             layout,
         )
 
-    def _timed_step(self, of: str) -> Callable[[], None]:
+    def _timed_step(self, dtype: str) -> Callable[[], None]:
         """Return a forward and backward pass of our network in a precision; all-reduce and update take as
         long in any."""
-        network, batch = self._resnet50(of), next(self._synthetic().epoch())
+        network, batch = self._resnet50(dtype), next(self._synthetic().epoch())
         network.initialize(ctx=self.context)
         loss = TrainingLoss(network, self.config.data.classes, self.config.hyperparameters.label_smoothing)
         loss.hybridize(static_alloc=True, static_shape=True)
@@ -168,11 +168,11 @@ class MxnetImplementation:
         for name, array in arrays.items():
             parameters[name].set_data(mx.nd.array(self._moved(array, 1, 3)))
 
-    def _moved(self, array: np.ndarray, axis: int, to: int) -> np.ndarray:
-        """Return the weights of a convolution with their input channels at another axis, if those are last
-        here."""
+    def _moved(self, array: np.ndarray, axis: int, destination: int) -> np.ndarray:
+        """Return convolution weights with their input channels moved to another axis, if images are
+        channels-last."""
         channels_last = self.batch_format.layout == "HWC" and array.ndim == 4
-        return np.ascontiguousarray(np.moveaxis(array, axis, to)) if channels_last else array
+        return np.ascontiguousarray(np.moveaxis(array, axis, destination)) if channels_last else array
 
     def keep(self, masks: Mapping[str, np.ndarray]) -> None:
         """Multiply tensors by masks after every update."""
@@ -188,9 +188,9 @@ class MxnetImplementation:
 
     def assign_momentum(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Give the momentum these values."""
-        to = self.optimizer.momentum()
+        velocities = self.optimizer.momentum()
         for name, array in arrays.items():
-            to[name][:] = mx.nd.array(self._moved(array, 1, 3))
+            velocities[name][:] = mx.nd.array(self._moved(array, 1, 3))
 
     def open_data(self) -> None:
         """Open the data set for the first time."""

@@ -89,7 +89,7 @@ TRAITS = Traits(
         "MXNET_USE_FUSION": "1: neighbouring elementwise operators become one GPU kernel, compiled at "
         "run time",
     },
-    # As its oneDNN 2.4 refuses it on others.
+    # MXNet's oneDNN 2.4 refuses bfloat16 on other processors.
     bfloat16_flags=frozenset(("avx512f", "avx512bw", "avx512dq", "avx512vl")),
     rate_with_amx=7.27,
     container="NVIDIA_MXNET_VERSION",

@@ -13,8 +13,8 @@ def models() -> dict[str, int]:
     """Return name -> side of the input in pixels, from the zoo's documentation."""
     builders = (
         name
-        for name, each in vars(vision).items()
-        if inspect.isfunction(each) and not name.startswith("get_")
+        for name, member in vars(vision).items()
+        if inspect.isfunction(member) and not name.startswith("get_")
     )
     return {name: 299 if name == "inception_v3" else 224 for name in builders}
 
@@ -22,12 +22,12 @@ def models() -> dict[str, int]:
 def network(model: str, classes: int, size: int, precision: str) -> Any:
     """Return a model of the zoo: logits of shape (batch, classes) from images (batch, 3, ``size``, ``size``).
 
-    It knows its shapes, but has no values yet. For a precision below float32 MXNet's own mixed precision
+    Its shapes are known, but it has no values yet. For a precision below float32 MXNet's own mixed precision
     casts. That applies to the whole process, and leaves weights, gradients and update in float32.
     """
     if precision != "float32":
         amp.init(target_dtype=precision)
     made = getattr(vision, model)(classes=classes)
-    # Not by a forward pass, after which weights may have a layout of oneDNN's.
+    # Infer shapes without a forward pass, which may leave weights in a layout of oneDNN's.
     made.infer_shape(mx.nd.zeros((1, 3, size, size)))
     return made

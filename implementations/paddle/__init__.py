@@ -22,14 +22,14 @@ set_default("GLOG_minloglevel", "1")  # else paddle.distributed prints how the r
 # MKL takes its slowest kernels on a processor that Intel has not made, and convolutions are 88 % of a step.
 if hardware.foreign_vectors():
     set_default("MKL_DEBUG_CPU_TYPE", MKL_KERNELS[hardware.foreign_vectors()])
-# It warns of every OMP_NUM_THREADS but 1, for builds with OpenBLAS; the wheels have MKL.
+# Paddle warns of every OMP_NUM_THREADS but 1, because of builds with OpenBLAS; the wheels have MKL.
 with contextlib.redirect_stderr(io.StringIO()) as _said:
     import paddle
 sys.stderr.write(
     "".join(line for line in _said.getvalue().splitlines(keepends=True) if "OMP_NUM_THREADS" not in line)
 )
 
-# Its import puts C functions in place of signal handlers, SIGTERM's among them, of which Python does not
-# know.
+# Importing Paddle replaces signal handlers, SIGTERM's among them, by C functions that Python does not know
+# of.
 paddle.disable_signal_handler()
 signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))

@@ -22,7 +22,7 @@ from rn50.settings import config as configuration
 
 @contextlib.contextmanager
 def lost_rank_named() -> Iterator[None]:
-    """Raise RankLostError for the error of paddle.distributed after a rank is lost."""
+    """Raise RankLostError in place of paddle.distributed's error after a rank is lost."""
     try:
         yield
     except (RuntimeError, OSError) as error:
@@ -153,7 +153,7 @@ def _as_rank(rank: str, size: str, local_rank: str, master: str) -> dict[str, st
         "FLAGS_selected_gpus": local_rank,
         "PADDLE_MASTER": master,
         "PADDLE_CURRENT_ENDPOINT": master,
-    }  # it has to be set, and nothing reads it
+    }  # must be set, though nothing reads it
 
 
 def connect(config: configuration.Config) -> Any:

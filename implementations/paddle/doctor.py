@@ -16,7 +16,7 @@ def packages(software: Software, config: Config | None) -> Iterator[Finding]:
     """Yield findings on installed packages; ``config`` is None where nothing is configured."""
     have = software.packages
     device = "cpu" if config is None else config.run.device
-    wanted = {"cpu": "paddlepaddle", "gpu": "paddlepaddle-gpu"}[device]
+    package = {"cpu": "paddlepaddle", "gpu": "paddlepaddle-gpu"}[device]
     command = install(software, frameworks.traits("paddle"), device)
     relevant = [name for name in sorted(have) if re.fullmatch(r"paddlepaddle.*|nvidia-dali-.*|numpy", name)]
     shown = ", ".join(f"{name} {have[name]}" for name in relevant)
@@ -25,8 +25,8 @@ def packages(software: Software, config: Config | None) -> Iterator[Finding]:
         yield Finding(
             FAILURE, "packages", f"two builds of Paddle have overwritten each other's files ({shown})", remedy
         )
-    elif wanted not in have:
-        yield Finding(FAILURE, "packages", f"no {wanted} beside {shown or 'this Python'}", command)
+    elif package not in have:
+        yield Finding(FAILURE, "packages", f"no {package} beside {shown or 'this Python'}", command)
     elif not any(name.startswith("nvidia-dali-") for name in have):
         yield Finding(FAILURE, "packages", f"no DALI beside {shown}", command)
     else:
@@ -36,7 +36,7 @@ def packages(software: Software, config: Config | None) -> Iterator[Finding]:
 def gpus(
     used: Sequence[Gpu], software: Software, grave: str, environ: Mapping[str, str]
 ) -> Iterator[Finding]:
-    """Yield findings on the GPUs that the ranks use; what hinders their use has severity ``grave``."""
+    """Yield findings on the GPUs that the ranks use; those that prevent their use have severity ``grave``."""
     traits = frameworks.traits("paddle")
     yield gpu_build.capability(used, traits, "paddlepaddle-gpu", grave)
     yield gpu_build.driver(used[0].driver, 11, grave)

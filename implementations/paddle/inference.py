@@ -1,4 +1,4 @@
-"""Our network with weights of a file, on a CPU, by Paddle Inference: to be timed, or as its files."""
+"""Our network with saved weights on a CPU, by Paddle Inference: timed, or exported as its files."""
 
 import os
 import pathlib
@@ -19,13 +19,13 @@ CONVOLUTION, PRODUCT = "conv2d", "matmul_v2"
 """Operators that have weights. Paddle Inference computes the classifier's product in float32, quantised or
 not."""
 INT8_IMAGES = 8
-"""Random images that calibrate int8 where its rate alone is wanted."""
+"""Random images that calibrate int8 when only its rate matters."""
 
 
 def create(weights: Weights, way: str, precision: str, threads: int) -> Callable[[np.ndarray], np.ndarray]:
     """Return a function from images (N, 3, S, S) to logits (N, classes); ``way`` is "native" or "onednn".
 
-    In int8 it is as fast as a network of ``quantize``, and no more: random images calibrate it. Raises
+    In int8 it matches a network of ``quantize`` in speed alone, because random images calibrate it. Raises
     UserError for bfloat16 on a processor without it.
     """
     with tempfile.TemporaryDirectory() as folder:
@@ -50,8 +50,8 @@ def write(weights: Weights, path: str) -> None:
 
 
 def quantize(source: str, path: str, images: np.ndarray, calibration: str) -> tuple[int, int]:
-    """Write what ``write`` wrote as ``source`` for int8 at ``path``; return how many of its layers are int8,
-    and of how many.
+    """Quantise the files of ``write`` at ``source`` to int8 files at ``path``. Return the number of int8
+    layers, and of all.
 
     ``images`` (N, 3, S, S) calibrate, by one of the algorithms of
     ``paddle.static.quantization.PostTrainingQuantization``. Weights have a scale for each output channel;
@@ -65,10 +65,13 @@ def quantize(source: str, path: str, images: np.ndarray, calibration: str) -> tu
         paddle.disable_static()
     operators = program.global_block().ops
     rounded = {
-        name for each in operators if each.type.startswith("fake_quantize") for name in each.output_arg_names
+        name
+        for operator in operators
+        if operator.type.startswith("fake_quantize")
+        for name in operator.output_arg_names
     }
-    layers = [each for each in operators if each.type in (CONVOLUTION, PRODUCT)]
-    return sum(bool(rounded.intersection(each.input_arg_names)) for each in layers), len(layers)
+    layers = [operator for operator in operators if operator.type in (CONVOLUTION, PRODUCT)]
+    return sum(bool(rounded.intersection(layer.input_arg_names)) for layer in layers), len(layers)
 
 
 def _quantized(source: str, path: str, images: np.ndarray, calibration: str) -> paddle.static.Program:
@@ -108,14 +111,14 @@ class _Images(paddle.io.Dataset):
 def read(
     path: str, threads: int, way: str = "onednn", precision: str = "float32"
 ) -> Callable[[np.ndarray], np.ndarray]:
-    """Return a function from images to logits of what ``write`` or, in int8, ``quantize`` wrote."""
+    """Return a function from images to logits, read from the files of ``write`` or, in int8, ``quantize``."""
     settings = inference.Config(f"{path}.pdmodel", f"{path}.pdiparams")
     settings.disable_glog_info()
     settings.set_cpu_math_library_num_threads(threads)
     if way == "onednn":
         settings.enable_mkldnn()
     if precision == "bfloat16":
-        if not hardware.cpu_names_bfloat16():  # it would be float32
+        if not hardware.cpu_names_bfloat16():  # there Paddle would compute in float32
             raise UserError("bfloat16", "this processor has none", "leave it out")
         settings.enable_mkldnn_bfloat16()
     if precision == "int8":

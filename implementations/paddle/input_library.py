@@ -1,5 +1,5 @@
-"""Batches through the library that INPUT_LIBRARY names or, with "auto", that is there; nothing of the other
-is imported."""
+"""Batches through the library that INPUT_LIBRARY names or, with "auto", one that is installed. The other is
+not imported."""
 
 from typing import Any
 

@@ -33,9 +33,9 @@ class LoaderBatches(loader_batches.LoaderBatches):
     def __init__(self, config: Config, split: Split, communicator: Any, seed: int, form: BatchFormat):
         super().__init__(config, split, communicator, seed, form)
         self._form = form
-        self._mean, self._std = (paddle.to_tensor(each, "float32") for each in (rules.MEAN, rules.STD))
+        self._mean, self._std = (paddle.to_tensor(values, "float32") for values in (rules.MEAN, rules.STD))
 
-    def _load(self, order: loader_records.Order, workers: int, each: int) -> Iterator[Any]:
+    def _load(self, order: loader_records.Order, workers: int, ahead: int) -> Iterator[Any]:
         end_with_us = ask_to_end_with_parent()
         batches = iter(
             DataLoader(
@@ -43,12 +43,12 @@ class LoaderBatches(loader_batches.LoaderBatches):
                 batch_sampler=order,
                 collate_fn=self._records.arrays,
                 num_workers=workers,
-                prefetch_factor=each,
+                prefetch_factor=ahead,
                 worker_init_fn=lambda _: end_with_us(),
             )
         )
-        # It has no public way to end its processes, and its thread keeps it alive as long as there are
-        # batches: for ever.
+        # DataLoader has no public way to end its processes, and its thread keeps it alive as long as there
+        # are batches: for ever.
         weakref.finalize(self, batches._try_shutdown_all)
         return map(_batch_or_fault, batches)
 
@@ -60,5 +60,5 @@ class LoaderBatches(loader_batches.LoaderBatches):
 
 
 def _batch_or_fault(arrays: list[paddle.Tensor]) -> Any:
-    """Return what ``Records.arrays`` was made of."""
+    """Undo ``Records.arrays``: return the batch, or the error line."""
     return arrays if len(arrays) == 2 else arrays[0].numpy().tobytes().decode()

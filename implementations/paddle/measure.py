@@ -64,9 +64,10 @@ class PaddleMeasurable(PaddleImplementation, TrainingSteps):
 
 
 def operators(events: Iterable[dict[str, Any]], kinds: Container[str]) -> list[Operator]:
-    """Return the events of ``kinds`` in a trace of the profiler, each with the time of those within it."""
+    """Return the events of ``kinds`` in a trace of the profiler, each with the time of the events within
+    it."""
     ran = sorted(
-        (each for each in events if each.get("cat") in kinds), key=lambda each: (each["ts"], -each["dur"])
+        (span for span in events if span.get("cat") in kinds), key=lambda span: (span["ts"], -span["dur"])
     )
     seconds: dict[str, list[float]] = collections.defaultdict(list)
     end = 0.0
@@ -76,4 +77,4 @@ def operators(events: Iterable[dict[str, Any]], kinds: Container[str]) -> list[O
             end = ends
             name, *_ = re.split(r" dygraph|\[", event["name"])  # "conv2d dygraph[1.234 ms]"
             seconds[name].append(event["dur"] / 1e6)
-    return [Operator(name, len(each), sum(each)) for name, each in seconds.items()]
+    return [Operator(name, len(durations), sum(durations)) for name, durations in seconds.items()]

@@ -258,11 +258,11 @@ def trainable(network: nn.Layer) -> tuple[Named, ...]:
 
 def tensors(network: nn.Layer) -> dict[str, paddle.Tensor]:
     """Return parameters and running statistics, by the names of ``rn50.benchmark.network.shapes``."""
-    found = dict(trainable(network))
+    by_name = dict(trainable(network))
     for layer in _named(network):
         norm = layer.names.get("gamma", "").replace("gamma", "")
-        found.update((f"{norm}{name}", buffer) for name, buffer in layer.named_buffers())
-    return found
+        by_name.update((f"{norm}{name}", buffer) for name, buffer in layer.named_buffers())
+    return by_name
 
 
 def _named(network: nn.Layer) -> Iterator[Any]:
@@ -274,19 +274,19 @@ def flatten_gradients(parameters: Sequence[Named], zeros: Callable[[int], paddle
     """Flatten the gradients into one tensor of one dimension, and return it, so that the all-reduce is one
     operation.
 
-    ``zeros(values)`` makes the tensor. From now on backpropagation adds to it. ``clear_grad`` must not be
-    called any more: the next backpropagation would make separate gradients, without a word.
+    ``zeros(values)`` makes the tensor. From now on backpropagation adds to it. Do not call ``clear_grad`` any
+    more: the next backpropagation would silently make separate gradients.
     """
     tensors = [parameter.tensor for parameter in parameters]
     *begins, end = itertools.accumulate(
-        (math.ceil(each.size / ALIGNMENT) * ALIGNMENT for each in tensors), initial=0
+        (math.ceil(weight.size / ALIGNMENT) * ALIGNMENT for weight in tensors), initial=0
     )
     flat = zeros(end)
     paddle.add_n(
-        [each.sum() for each in tensors]
-    ).backward()  # only a gradient that is there can be given another memory
+        [weight.sum() for weight in tensors]
+    ).backward()  # only an existing gradient can be given other memory
     for tensor, begin in zip(tensors, begins, strict=False):
-        # PaddlePaddle has no public way; its tensor_fusion_helper.py does it so.
+        # PaddlePaddle has no public way; its tensor_fusion_helper.py does the same.
         view = flat._slice(begin, begin + tensor.size)
         view.get_tensor()._set_dims(tensor.shape)
         view._share_buffer_to(tensor.grad)

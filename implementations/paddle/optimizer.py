@@ -31,8 +31,10 @@ class Sgd:
         self._hyperparameters, self._gradients = hyperparameters, gradients
         for name, tensor in parameters:
             tensor.name = name  # by which the optimizer knows those without weight decay
-        self._tensors = [each.tensor for each in parameters]
-        self._decayed = [each.tensor for each in parameters if optimizers.has_weight_decay(each.name)]
+        self._tensors = [parameter.tensor for parameter in parameters]
+        self._decayed = [
+            parameter.tensor for parameter in parameters if optimizers.has_weight_decay(parameter.name)
+        ]
         self._optimizer = LarsMomentumOptimizer(
             learning_rate=0.0,
             momentum=self._hyperparameters.momentum,
@@ -66,7 +68,7 @@ class Sgd:
         self._optimizer.step()
 
     def _add_decay(self) -> None:
-        """Add to the gradients what the optimizer does not."""
+        """Add to the gradients the weight decay that the optimizer does not."""
         if self._hyperparameters.weight_decay:
             for tensor in self._decayed:
                 tensor.grad.add_(tensor * self._hyperparameters.weight_decay)
@@ -77,7 +79,7 @@ class Lars(Sgd):
 
     def _decay(self) -> dict[str, Any]:
         excluded: list[str] = [
-            each.name for each in self._tensors if not optimizers.has_weight_decay(each.name)
+            tensor.name for tensor in self._tensors if not optimizers.has_weight_decay(tensor.name)
         ]
         return {
             "lars_coeff": self._hyperparameters.lars_eta,
@@ -86,7 +88,7 @@ class Lars(Sgd):
         }
 
     def _add_decay(self) -> None:
-        """Do nothing: the optimizer adds all of it."""
+        """Do nothing: the optimizer adds all weight decay."""
 
 
 OPTIMIZERS = {"lars": Lars, "sgd": Sgd}

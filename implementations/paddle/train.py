@@ -114,14 +114,14 @@ class PaddleImplementation:
 
     def assign(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Give tensors these values."""
-        to = tensors(self.network)
+        by_name = tensors(self.network)
         for name, array in arrays.items():
-            to[name].set_value(array)
+            by_name[name].set_value(array)
 
     def keep(self, masks: Mapping[str, np.ndarray]) -> None:
         """Multiply tensors by masks after every update."""
-        to = tensors(self.network)
-        self._masks = [(to[name], paddle.to_tensor(mask)) for name, mask in masks.items()]
+        by_name = tensors(self.network)
+        self._masks = [(by_name[name], paddle.to_tensor(mask)) for name, mask in masks.items()]
 
     @paddle.no_grad()
     def _apply_masks(self) -> None:
@@ -134,9 +134,9 @@ class PaddleImplementation:
 
     def assign_momentum(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Give the momentum these values."""
-        to = self.optimizer.momentum()
+        velocities = self.optimizer.momentum()
         for name, array in arrays.items():
-            to[name].set_value(array)
+            velocities[name].set_value(array)
 
     def open_data(self) -> None:
         """Open the data set for the first time."""

@@ -13,7 +13,7 @@ from rn50.errors import UserError
 
 def models() -> dict[str, int]:
     """Return name -> side of the input in pixels, from the documentation of paddle.vision."""
-    builders = (name for name, each in vars(vision).items() if inspect.isfunction(each))
+    builders = (name for name, member in vars(vision).items() if inspect.isfunction(member))
     return {name: 299 if name == "inception_v3" else 224 for name in builders}
 
 
@@ -28,14 +28,15 @@ class ZooNetwork(nn.Layer):
         self.network = self._drawn()
         for path, layer in self.network.named_sublayers():
             # model.trainable finds parameters by these names, and the optimizer those without weight decay.
-            own = {
+            parameters = {
                 kind: value
                 for kind, value in layer.named_parameters(include_sublayers=False)
                 if not value.stop_gradient
             }
-            if own:
+            if parameters:
                 layer.names = {
-                    kind: f"{path}.{kind}{'' if value.ndim > 1 else '_bias'}" for kind, value in own.items()
+                    kind: f"{path}.{kind}{'' if value.ndim > 1 else '_bias'}"
+                    for kind, value in parameters.items()
                 }
 
     def _drawn(self) -> Any:

@@ -18,7 +18,7 @@ from rn50.settings import config as configuration
 
 @contextlib.contextmanager
 def lost_rank_named() -> Iterator[None]:
-    """Raise RankLostError for the error of torch.distributed after a rank is lost."""
+    """Raise RankLostError in place of torch.distributed's error after a rank is lost."""
     try:
         yield
     except RuntimeError as error:

@@ -37,24 +37,24 @@ def packages(software: Software, config: Config | None) -> Iterator[Finding]:
 def gpus(
     used: Sequence[Gpu], software: Software, grave: str, environ: Mapping[str, str]
 ) -> Iterator[Finding]:
-    """Yield findings on the GPUs that the ranks use; what hinders their use has severity ``grave``."""
+    """Yield findings on the GPUs that the ranks use; those that prevent their use have severity ``grave``."""
     cuda = _cuda(software.packages)
     if cuda is None:
         return
-    if cuda >= NEWEST_CUDA:  # for an older one PyTorch is built for other GPUs, which a run asks it for
+    if cuda >= NEWEST_CUDA:  # builds for older CUDA support other GPUs; a run asks PyTorch which
         traits = frameworks.traits("pytorch")
         yield gpu_build.capability(used, traits, f"PyTorch for CUDA {cuda}", grave)
     yield gpu_build.driver(used[0].driver, min(cuda, NEWEST_CUDA), grave)
 
 
 def _cuda(have: Mapping[str, str]) -> int | None:
-    """Return the major version of the CUDA for which PyTorch, or the set that would be installed, is built;
-    None if it is not known."""
+    """Return the major version of the CUDA that PyTorch, or the set that would be installed, is built for;
+    None if unknown."""
     if "torch" not in have:
         return NEWEST_CUDA
-    told = re.search(r"\+cu(\d+)\d$", have["torch"])
-    if told:
-        return int(told[1])
+    match = re.search(r"\+cu(\d+)\d$", have["torch"])
+    if match:
+        return int(match[1])
     runtime = [
         version for name, version in have.items() if re.fullmatch(r"nvidia-cuda-runtime(-cu\d+)?", name)
     ]

@@ -39,10 +39,10 @@ class _Norm(torch.autograd.Function):
         relu: bool,
     ) -> torch.Tensor:
         x = _channels_last(x)
-        of, out = divided(x), torch.empty_like(x)
+        division, out = divided(x), torch.empty_like(x)
         mean, scale = moments(x, running_mean, running_var, momentum, eps)
-        normalise_kernel[of.programs](
-            x, out, mean, scale, gamma, beta, of.rows, of.columns, RELU=relu, **SHAPE
+        normalise_kernel[division.programs](
+            x, out, mean, scale, gamma, beta, division.rows, division.columns, RELU=relu, **SHAPE
         )
         context.save_for_backward(x, gamma, beta, mean, scale)
         context.relu = relu
@@ -51,10 +51,10 @@ class _Norm(torch.autograd.Function):
     @staticmethod
     def backward(context: Any, gradient: torch.Tensor) -> Gradients:
         x, gamma, beta, mean, scale = context.saved_tensors
-        of, gradient = divided(x), _channels_last(gradient)
-        parts = of.parts(gradients.RESIDENT)
-        sums = torch.empty(2, parts, of.columns, device=x.device)
-        gradients.sums_of_parts[(parts * of.column_blocks,)](
+        division, gradient = divided(x), _channels_last(gradient)
+        parts = division.parts(gradients.RESIDENT)
+        sums = torch.empty(2, parts, division.columns, device=x.device)
+        gradients.sums_of_parts[(parts * division.column_blocks,)](
             gradient,
             x,
             sums,
@@ -62,15 +62,15 @@ class _Norm(torch.autograd.Function):
             scale,
             gamma,
             beta,
-            of.rows,
-            of.columns,
+            division.rows,
+            division.columns,
             parts,
             RELU=context.relu,
             **SHAPE,
         )
         for_beta, for_gamma = sums.sum(1)
-        to = _input_gradient(gradient, x, gamma, beta, mean, scale, for_beta, for_gamma, context.relu)
-        return to, for_gamma, for_beta, None, None, None, None, None
+        dx = _input_gradient(gradient, x, gamma, beta, mean, scale, for_beta, for_gamma, context.relu)
+        return dx, for_gamma, for_beta, None, None, None, None, None
 
 
 class _EndOfBlock(torch.autograd.Function):
@@ -90,11 +90,11 @@ class _EndOfBlock(torch.autograd.Function):
         eps: float,
     ) -> tuple[torch.Tensor, ...]:
         x, shortcut = _channels_last(x), _channels_last(shortcut)
-        of, out = divided(x, NARROW), torch.empty_like(x)
+        division, out = divided(x, NARROW), torch.empty_like(x)
         mean, scale = moments(x, running_mean, running_var, momentum, eps)
-        mask = empty_mask(of, x.device)
-        block.end_of_block[of.programs](
-            x, shortcut, out, mask, mean, scale, gamma, beta, of.rows, of.columns, **NARROW
+        mask = empty_mask(division, x.device)
+        block.end_of_block[division.programs](
+            x, shortcut, out, mask, mean, scale, gamma, beta, division.rows, division.columns, **NARROW
         )
         context.save_for_backward(x, mask, gamma, beta, mean, scale)
         context.set_materialize_grads(False)
@@ -103,12 +103,12 @@ class _EndOfBlock(torch.autograd.Function):
     @staticmethod
     def backward(context: Any, *arrived: torch.Tensor | None) -> Gradients:
         x, mask, gamma, beta, mean, scale = context.saved_tensors
-        of = divided(x, NARROW)
-        given = [_channels_last(each) for each in arrived if each is not None]
-        parts = of.parts(block.RESIDENT)
-        sums = torch.empty(2, parts, of.columns, device=x.device)
+        division = divided(x, NARROW)
+        given = [_channels_last(gradient) for gradient in arrived if gradient is not None]
+        parts = division.parts(block.RESIDENT)
+        sums = torch.empty(2, parts, division.columns, device=x.device)
         g = torch.empty_like(x)
-        block.block_sums[(parts * of.column_blocks,)](
+        block.block_sums[(parts * division.column_blocks,)](
             given[0],
             given[-1],
             x,
@@ -117,15 +117,15 @@ class _EndOfBlock(torch.autograd.Function):
             sums,
             mean,
             scale,
-            of.rows,
-            of.columns,
+            division.rows,
+            division.columns,
             parts,
             TWO=len(given) == 2,
             **NARROW,
         )
         for_beta, for_gamma = sums.sum(1)
-        to = _input_gradient(g, x, gamma, beta, mean, scale, for_beta, for_gamma, relu=False)
-        return to, g, for_gamma, for_beta, None, None, None, None
+        dx = _input_gradient(g, x, gamma, beta, mean, scale, for_beta, for_gamma, relu=False)
+        return dx, g, for_gamma, for_beta, None, None, None, None
 
 
 class _Stem(torch.autograd.Function):
@@ -148,9 +148,20 @@ class _Stem(torch.autograd.Function):
         pooled = images, channels, *((side + 1) // 2 for side in sides)
         out = torch.empty(pooled, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
         positions = torch.empty_like(out, dtype=torch.uint8)
-        of = divided(out, NARROW)
-        stem.stem[of.programs](
-            x, out, positions, mean, scale, gamma, beta, of.rows, of.columns, *sides, *out.shape[2:], **NARROW
+        division = divided(out, NARROW)
+        stem.stem[division.programs](
+            x,
+            out,
+            positions,
+            mean,
+            scale,
+            gamma,
+            beta,
+            division.rows,
+            division.columns,
+            *sides,
+            *out.shape[2:],
+            **NARROW,
         )
         context.save_for_backward(x, positions, gamma, mean, scale)
         return out
@@ -158,30 +169,40 @@ class _Stem(torch.autograd.Function):
     @staticmethod
     def backward(context: Any, gradient: torch.Tensor) -> Gradients:
         x, positions, gamma, mean, scale = context.saved_tensors
-        of, gradient, to = divided(x, NARROW), _channels_last(gradient), torch.empty_like(x)
+        division, gradient, dx = divided(x, NARROW), _channels_last(gradient), torch.empty_like(x)
         sides = *x.shape[2:], *gradient.shape[2:]
-        parts = of.parts(stem.RESIDENT)
-        sums = torch.empty(2, parts, of.columns, device=x.device)
-        stem.stem_sums[(parts * of.column_blocks,)](
-            gradient, positions, x, sums, mean, scale, of.rows, of.columns, parts, *sides, **NARROW
-        )
-        for_beta, for_gamma = sums.sum(1)
-        stem.stem_input_gradient[of.programs](
+        parts = division.parts(stem.RESIDENT)
+        sums = torch.empty(2, parts, division.columns, device=x.device)
+        stem.stem_sums[(parts * division.column_blocks,)](
             gradient,
             positions,
             x,
-            to,
+            sums,
+            mean,
+            scale,
+            division.rows,
+            division.columns,
+            parts,
+            *sides,
+            **NARROW,
+        )
+        for_beta, for_gamma = sums.sum(1)
+        stem.stem_input_gradient[division.programs](
+            gradient,
+            positions,
+            x,
+            dx,
             mean,
             scale,
             gamma,
             for_beta,
             for_gamma,
-            of.rows,
-            of.columns,
+            division.rows,
+            division.columns,
             *sides,
             **NARROW,
         )
-        return to, for_gamma, for_beta, None, None, None, None
+        return dx, for_gamma, for_beta, None, None, None, None
 
 
 def _input_gradient(
@@ -195,23 +216,23 @@ def _input_gradient(
     for_gamma: torch.Tensor,
     relu: bool,
 ) -> torch.Tensor:
-    of, to = divided(x), torch.empty_like(x)
-    gradients.input_gradient[of.programs](
+    division, dx = divided(x), torch.empty_like(x)
+    gradients.input_gradient[division.programs](
         gradient,
         x,
-        to,
+        dx,
         mean,
         scale,
         gamma,
         beta,
         for_beta,
         for_gamma,
-        of.rows,
-        of.columns,
+        division.rows,
+        division.columns,
         RELU=relu,
         **SHAPE,
     )
-    return to
+    return dx
 
 
 def normalise(

@@ -34,18 +34,18 @@ class HalfWeights(Eager):
         precision: torch.dtype,
     ):
         super().__init__(network, gradients, label_smoothing)
-        decayed = [each for each in parameters if optimizers.has_weight_decay(each.name)]
-        self._count, (_, end) = len(decayed), starts([each.tensor.numel() for each in decayed])
+        decayed = [parameter for parameter in parameters if optimizers.has_weight_decay(parameter.name)]
+        self._count, (_, end) = len(decayed), starts([parameter.tensor.numel() for parameter in decayed])
         self._weights = weights[:end]
         self._half = torch.empty_like(self._weights, dtype=precision)
         halves = [view.requires_grad_() for view in views(self._half, decayed)]
-        self._read = [*halves, *(each.tensor for each in parameters[self._count :])]
+        self._read = [*halves, *(parameter.tensor for parameter in parameters[self._count :])]
         self._to = views(gradients, parameters)
         path = {tensor: name for name, tensor in network.named_parameters()}
         self._network_in_half = functools.partial(
             functional_call,
             network,
-            {path[each.tensor]: half for each, half in zip(decayed, halves, strict=False)},
+            {path[parameter.tensor]: half for parameter, half in zip(decayed, halves, strict=False)},
         )
 
     def __call__(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -53,9 +53,9 @@ class HalfWeights(Eager):
         self._network.train()
         self._half.copy_(self._weights)
         losses = training_loss(self._network_in_half, images, labels, self._label_smoothing)
-        found = torch.autograd.grad(losses.sum(), self._read)
+        grads = torch.autograd.grad(losses.sum(), self._read)
         # PyTorch has no public function that copies many tensors at once. In one call all gradients have one
         # type.
-        torch._foreach_copy_(self._to[: self._count], found[: self._count])
-        torch._foreach_copy_(self._to[self._count :], found[self._count :])
+        torch._foreach_copy_(self._to[: self._count], grads[: self._count])
+        torch._foreach_copy_(self._to[self._count :], grads[self._count :])
         return losses.detach()

@@ -1,4 +1,4 @@
-"""Our network with weights of a file, on a CPU: to be timed, or as a file of torch.export."""
+"""Our network with saved weights on a CPU: timed, or exported as a file of torch.export."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ def create(weights: Weights, way: str, precision: str, threads: int) -> Callable
 
 
 def write(weights: Weights, path: str) -> None:
-    """Write ``path``.pt2: the network in float32 as torch.export has it, for any number of images."""
+    """Write ``path``.pt2: the network in float32 by torch.export, for any number of images."""
     images = torch.zeros(2, 3, weights.image_size, weights.image_size)
     exported = torch.export.export(
         _network(weights, "float32"), (images,), dynamic_shapes=({0: torch.export.Dim("images")},)
@@ -26,7 +26,7 @@ def write(weights: Weights, path: str) -> None:
 
 
 def read(path: str, threads: int) -> Callable[[np.ndarray], np.ndarray]:
-    """Return a function from images to logits of what ``write`` wrote."""
+    """Return a function from images to logits, read from the file of ``write``."""
     torch.set_num_threads(threads)
     return _running(torch.export.load(f"{path}.pt2").module())
 

@@ -36,8 +36,8 @@ class InputThread:
         device: torch.device,
         streams: Any,
     ):
-        """For each batch the thread calls ``fill(one of contents, prepare())``. Only what ``fill`` starts
-        writes to it.
+        """For each batch the thread calls ``fill(one of contents, prepare())``. Only work that ``fill``
+        starts writes to the content.
 
         Neither function may refer to this object. ``streams`` is the module of the device's streams, such as
         ``torch.cuda``.
@@ -45,14 +45,13 @@ class InputThread:
         self._streams, self._device = streams, device
         self._free: Any = queue.SimpleQueue()
         self._made: Any = queue.SimpleQueue()
-        self._lent = [Buffer(each, _event(streams), _event(streams)) for each in contents]
+        self._lent = [Buffer(content, _event(streams), _event(streams)) for content in contents]
         arguments = (prepare, fill, self._free, self._made, streams, streams.Stream(device))
         self._thread = threading.Thread(target=_fill_buffers, args=arguments, name="input", daemon=True)
         weakref.finalize(self, _end, self._thread, self._free)
 
     def give_back(self) -> None:
-        """Let the thread have what ``lend`` returned, once the device has done what it has been given up to
-        here."""
+        """Give the thread what ``lend`` returned, once the device has done the work queued so far."""
         for buffer in self._lent:
             buffer.read.record(self._streams.current_stream(self._device))
             self._free.put(buffer)
@@ -70,7 +69,7 @@ class InputThread:
                     return RuntimeError("the input thread has ended; its error was raised before")
 
     def lend(self, made: Buffer | BaseException) -> Buffer:
-        """Return a buffer, to be used by the current stream up to ``give_back``; raise an error."""
+        """Return a buffer for the current stream to use until ``give_back``, or raise the thread's error."""
         if isinstance(made, BaseException):
             raise made
         self._streams.current_stream(self._device).wait_event(made.filled)

@@ -35,9 +35,11 @@ class LoaderBatches(loader_batches.LoaderBatches):
     def __init__(self, config: Config, split: Split, communicator: Any, seed: int, form: BatchFormat):
         self._form, self._device, self._dtype = form, device_of(form), getattr(torch, form.dtype)
         super().__init__(config, split, communicator, seed, form)
-        self._mean, self._std = (torch.tensor(each, device=self._device) for each in (rules.MEAN, rules.STD))
+        self._mean, self._std = (
+            torch.tensor(values, device=self._device) for values in (rules.MEAN, rules.STD)
+        )
 
-    def _load(self, order: loader_records.Order, workers: int, each: int) -> Iterator[Any]:
+    def _load(self, order: loader_records.Order, workers: int, ahead: int) -> Iterator[Any]:
         end_with_us = ask_to_end_with_parent()
         return iter(
             DataLoader(
@@ -45,7 +47,7 @@ class LoaderBatches(loader_batches.LoaderBatches):
                 batch_sampler=order,
                 collate_fn=self._records.together,
                 num_workers=workers,
-                prefetch_factor=each,
+                prefetch_factor=ahead,
                 pin_memory=self._device.type == "cuda",
                 worker_init_fn=lambda _: end_with_us(),
             )

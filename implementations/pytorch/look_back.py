@@ -1,4 +1,4 @@
-"""Read what an earlier step has left without waiting for the latest one."""
+"""Read results of an earlier step without waiting for the latest one."""
 
 import contextlib
 from collections.abc import Iterator
@@ -11,8 +11,7 @@ class LookBack:
     """Reads values of an earlier step while the device computes the latest one, so that its queue does not
     run empty.
 
-    On the stream of the steps, which is in order, anything read would wait for all that the host has started
-    there.
+    The stream of the steps runs in order, so a read on it would wait for all that the host has started there.
     """
 
     def __init__(self, device: torch.device):
@@ -20,7 +19,7 @@ class LookBack:
         self._event: Any = None
 
     def mark(self) -> None:
-        """Let later reads wait for what has been started up to here."""
+        """Let later reads wait for the work started so far."""
         if self._stream is not None:
             self._event = torch.cuda.current_stream(self._stream.device).record_event()
 

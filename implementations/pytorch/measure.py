@@ -59,9 +59,9 @@ class PytorchMeasurable(PytorchImplementation, TrainingSteps):
 def operators(averages: Iterable[FunctionEventAvg]) -> list[Operator]:
     """Return the operators that took time on a CPU."""
     return [
-        Operator(each.key, each.count, each.self_cpu_time_total / 1e6)
-        for each in averages
-        if each.self_cpu_time_total
+        Operator(row.key, row.count, row.self_cpu_time_total / 1e6)
+        for row in averages
+        if row.self_cpu_time_total
     ]
 
 
@@ -72,9 +72,9 @@ def kernels(averages: Iterable[FunctionEventAvg]) -> list[Operator]:
     CUDA graph has no operator. A row of an annotation repeats all kernels in its range. PyTorch's own total
     leaves both out.
     """
-    ran = (each for each in averages if each.device_type == DeviceType.CUDA and not each.is_user_annotation)
+    ran = (row for row in averages if row.device_type == DeviceType.CUDA and not row.is_user_annotation)
     return [
-        Operator(each.key, each.count, each.self_device_time_total / 1e6)
-        for each in ran
-        if each.self_device_time_total
+        Operator(row.key, row.count, row.self_device_time_total / 1e6)
+        for row in ran
+        if row.self_device_time_total
     ]

@@ -27,7 +27,7 @@ from rn50.benchmark.quantization import INPUT_LEVELS, SMALLEST, WEIGHT_LEVELS
 BATCH_NORM: dict[str, Any] = {"momentum": 1 - rules.BATCH_NORM_MOMENTUM, "eps": rules.BATCH_NORM_EPSILON}
 PRECISIONS = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
 ALIGNMENT = 64
-"""Elements. Of flattened tensors, each begins on a boundary of 256 bytes, like a separate tensor."""
+"""Elements. Each flattened tensor begins on a boundary of 256 bytes, like a separate tensor."""
 
 
 MaybeTwice: TypeAlias = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
@@ -289,11 +289,11 @@ def trainable(network: nn.Module) -> tuple[Named, ...]:
 
 def tensors(network: nn.Module) -> dict[str, torch.Tensor]:
     """Return parameters and running statistics, by the names of ``rn50.benchmark.network.shapes``."""
-    found = {name: tensor.data for name, tensor in trainable(network)}
+    by_name = {name: tensor.data for name, tensor in trainable(network)}
     for module in _named(network):
         norm = module.names.get("gamma", "").replace("gamma", "")
-        found.update((f"{norm}{name}", buffer) for name, buffer in module.named_buffers())
-    return found
+        by_name.update((f"{norm}{name}", buffer) for name, buffer in module.named_buffers())
+    return by_name
 
 
 def _named(network: nn.Module) -> Iterator[Any]:

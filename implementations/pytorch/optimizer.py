@@ -36,12 +36,12 @@ class Sgd:
         self._hyperparameters, self._parameters = hyperparameters, parameters
         self._count, self._decayed = (
             len(parameters),
-            sum(optimizers.has_weight_decay(each.name) for each in parameters),
+            sum(optimizers.has_weight_decay(parameter.name) for parameter in parameters),
         )
-        # In rows that no two parameters share, so that a value per parameter becomes a column.
+        # Each row belongs to one parameter, so that a value per parameter becomes a column.
         self._weights, self._gradients = weights.view(-1, ALIGNMENT), gradients.view(-1, ALIGNMENT)
         self._velocities = torch.zeros_like(self._weights)
-        begins, end = starts([each.tensor.numel() for each in parameters])
+        begins, end = starts([parameter.tensor.numel() for parameter in parameters])
         rows = torch.tensor([*begins[1:], end], device=weights.device) - torch.tensor(
             begins, device=weights.device
         )
@@ -56,7 +56,7 @@ class Sgd:
         """Return the momentum by the names of the parameters."""
         return dict(
             zip(
-                (each.name for each in self._parameters),
+                (parameter.name for parameter in self._parameters),
                 views(self._velocities.view(-1), self._parameters),
                 strict=False,
             )
@@ -91,7 +91,7 @@ class Lars(Sgd):
         hyperparameters: Hyperparameters,
     ):
         super().__init__(parameters, weights, gradients, hyperparameters)
-        sizes = [each.tensor.numel() for each in parameters]
+        sizes = [parameter.tensor.numel() for parameter in parameters]
         spans = list(zip(starts(sizes)[0], sizes, strict=False))[: self._decayed]
         self._scaled_weights, self._scaled_gradients = (
             [flat[begin : begin + size] for begin, size in spans] for flat in (weights, gradients)
@@ -102,7 +102,8 @@ class Lars(Sgd):
         # PyTorch has no public function for the norms of many tensors at once; torch.nn.utils.clip_grad_norm_
         # uses this one.
         weights, gradients = (
-            torch.stack(torch._foreach_norm(each)) for each in (self._scaled_weights, self._scaled_gradients)
+            torch.stack(torch._foreach_norm(tensors))
+            for tensors in (self._scaled_weights, self._scaled_gradients)
         )
         gradients = gradients / samples
         ratios = h.lars_eta * weights / (gradients + h.weight_decay * weights + rules.LARS_EPSILON)

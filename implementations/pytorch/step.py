@@ -3,8 +3,8 @@
 All full batches have one shape, so their step can be compiled for it, or captured once as a CUDA graph that
 the host then starts with a single call. Ragged batches run operation by operation.
 
-The update is no part of a graph. With several ranks the all-reduce is between the two. With one, the host
-starts the some 30 kernels of the update while the device still computes the graph, so they follow closely.
+The update is not part of a graph. With several ranks the all-reduce is between the two. With one, the host
+starts the update's kernels, about 30, while the device still computes the graph, so they follow closely.
 """
 
 from collections.abc import Callable

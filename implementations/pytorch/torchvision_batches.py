@@ -47,8 +47,8 @@ def prepare(config: Config, form: BatchFormat) -> None:
 
 @functools.cache
 def cut_on(device: torch.device, shape: tuple[int, ...], dtype: torch.dtype) -> Cut:
-    """Return what writes crops of ``shape`` on a device: the kernel; on a CPU, or where Triton cannot compile
-    it, PyTorch's operations."""
+    """Return the function that writes crops of ``shape`` on a device: the kernel; on a CPU, or where Triton
+    cannot compile it, PyTorch's operations."""
     if device.type == "cpu":
         return crop_operations.cut
     try:
@@ -87,7 +87,7 @@ class Decoded(NamedTuple):
 
 
 class Maker:
-    """Makes batches of what the DataLoader's processes read, in any thread."""
+    """Makes batches from what the DataLoader's processes read, in any thread."""
 
     def __init__(self, loader: Iterator[Any], records: RecordSet, decoder: Decoder, cut: Cut):
         self._loader, self._set, self._decoder, self._cut = loader, records, decoder, cut

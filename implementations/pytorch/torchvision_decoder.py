@@ -22,9 +22,9 @@ class Refusals(NamedTuple):
     """Refusals of the device's decoder in one batch."""
 
     reason: str | None = None
-    """Its reason to refuse the whole batch; None: it took it."""
+    """Reason why it refused the whole batch; None: it did not."""
     images: int = 0
-    """Images that it refused each on its own."""
+    """Images that it also refused on their own."""
 
 
 class Decoder:
@@ -43,8 +43,8 @@ class Decoder:
     ) -> list[torch.Tensor]:
         """Return every image on the device: uint8 (3, H, W), on a GPU contiguous.
 
-        Pillow gets those that are not ``for_device``. ``positions`` are those of the records in their file.
-        Raises UserError, which names the record, for an image that Pillow does not decode either.
+        Pillow decodes those that are not ``for_device``. ``positions`` are the records' positions in their
+        file. Raises UserError, which names the record, for an image that Pillow does not decode either.
         """
         self.refusals = Refusals()
         chosen = [index for index, given in enumerate(for_device) if given]
@@ -60,7 +60,7 @@ class Decoder:
         return self._io.decode_jpeg(images, self._io.ImageReadMode.RGB, self._device) if images else []
 
     def _on_device(self, images: list[torch.Tensor]) -> list[Any]:
-        """Decode images on the device, with None for each that its decoder refuses, which halving finds."""
+        """Decode images on the device. Return None for each that the decoder refuses, found by halving."""
         try:
             return list(self.decode(images))
         except RuntimeError as error:

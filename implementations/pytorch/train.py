@@ -41,9 +41,9 @@ def _require_code(config: Config, index: int) -> None:
     except RuntimeError as error:  # the driver is older than the CUDA that PyTorch was built for
         reason = str(error).strip().splitlines()[0]
         raise UserError("DEVICE=gpu", reason, "rn50 doctor says which driver PyTorch needs") from error
-    # Such as sm_75, sm_90a and compute_120, its PTX.
+    # Names such as sm_75 and sm_90a, and compute_120 for PTX.
     names = [re.fullmatch(r"(sm|compute)_(\d+)(\d)[a-z]?", name) for name in torch.cuda.get_arch_list()]
-    codes = [(each[1], (int(each[2]), int(each[3]))) for each in names if each]
+    codes = [(match[1], (int(match[2]), int(match[3]))) for match in names if match]
     build = TRAITS._replace(
         capabilities=tuple(code for kind, code in codes if kind == "sm"),
         ptx=min((code for kind, code in codes if kind == "compute"), default=None),
@@ -125,19 +125,19 @@ class PytorchImplementation:
         """Return the network without values."""
         return self._resnet50(self.precision.name)
 
-    def _resnet50(self, of: str) -> ResNet50:
+    def _resnet50(self, dtype: str) -> ResNet50:
         """Return our network in a precision, without values."""
         h, data = self.config.hyperparameters, self.config.data
         normalise = normalise_of(self.config.run.step_mode, self.device)
         rounds = self.config.run.quantization == quantization.NAME
-        return ResNet50(data.classes, data.width, h.bn_gamma_zero, of, normalise, rounds)
+        return ResNet50(data.classes, data.width, h.bn_gamma_zero, dtype, normalise, rounds)
 
-    def _timed_step(self, of: str) -> Callable[[], None]:
+    def _timed_step(self, dtype: str) -> Callable[[], None]:
         """Return a forward and backward pass of our network in a precision; all-reduce and update take as
         long in any."""
         h, network, batch = (
             self.config.hyperparameters,
-            self._resnet50(of).to(self.device),
+            self._resnet50(dtype).to(self.device),
             next(self._synthetic().epoch()),
         )
         network.initialize(self._seed)
@@ -175,17 +175,17 @@ class PytorchImplementation:
         }
 
     def assign(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Give tensors these values, where they are: one tensor holds all parameters."""
-        to = tensors(self.network)
+        """Give tensors these values in place, because one tensor holds all parameters."""
+        by_name = tensors(self.network)
         for name, array in arrays.items():
-            to[name].copy_(torch.from_numpy(array))
+            by_name[name].copy_(torch.from_numpy(array))
 
     def keep(self, masks: Mapping[str, np.ndarray]) -> None:
         """Multiply tensors by masks after every update."""
         self._masked = [tensors(self.network)[name] for name in masks]
         self._masks = [
-            torch.empty_like(to).copy_(torch.from_numpy(mask))
-            for to, mask in zip(self._masked, masks.values(), strict=False)
+            torch.empty_like(masked).copy_(torch.from_numpy(mask))
+            for masked, mask in zip(self._masked, masks.values(), strict=False)
         ]
 
     def momentum(self) -> dict[str, np.ndarray]:
@@ -197,9 +197,9 @@ class PytorchImplementation:
 
     def assign_momentum(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Give the momentum these values."""
-        to = self.optimizer.momentum()
+        velocities = self.optimizer.momentum()
         for name, array in arrays.items():
-            to[name].copy_(torch.from_numpy(array))
+            velocities[name].copy_(torch.from_numpy(array))
 
     def open_data(self) -> None:
         """Open the data set for the first time."""
@@ -252,7 +252,7 @@ class PytorchImplementation:
 
     @contextlib.contextmanager
     def _without_trials(self) -> Iterator[None]:
-        """Let cuDNN choose algorithms without trials, which would take longer than the one batch an epoch of
+        """Let cuDNN choose algorithms without trials, which would take longer than the one batch per epoch of
         this shape."""
         torch.backends.cudnn.benchmark = False
         yield

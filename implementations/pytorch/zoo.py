@@ -15,14 +15,15 @@ ARGUMENTS = {"googlenet": PLAIN, "inception_v3": PLAIN}
 
 
 def models() -> dict[str, int]:
-    """Return name -> side of the input in pixels, the smallest of those for which its published weights were
-    trained.
+    """Return name -> side of the input in pixels, the smallest that its published weights were trained for.
 
     Raises UserError if torchvision is not installed.
     """
     zoo = _torchvision()
     every = {name: zoo.get_model_weights(name) for name in zoo.list_models(module=zoo)}
-    return {name: min(each.transforms().crop_size[0] for each in weights) for name, weights in every.items()}
+    return {
+        name: min(entry.transforms().crop_size[0] for entry in weights) for name, weights in every.items()
+    }
 
 
 def _torchvision() -> Any:
@@ -41,12 +42,12 @@ class ZooNetwork(nn.Module):
         self.network = network.to(memory_format=torch.channels_last)
         for path, module in self.network.named_modules():
             # model.trainable finds parameters by these names, and the optimizer those without weight decay.
-            own = {
+            endings = {
                 kind: "" if value.ndim > 1 else "_bias"
                 for kind, value in module.named_parameters(recurse=False)
             }
-            if own:
-                module.names = {kind: f"{path}.{kind}{ending}" for kind, ending in own.items()}
+            if endings:
+                module.names = {kind: f"{path}.{kind}{ending}" for kind, ending in endings.items()}
         self._precision = PRECISIONS[precision]
 
     def initialize(self, seed: int) -> None:

@@ -1,5 +1,4 @@
-"""A network in float32 and quantised in several ways, each evaluated; the most accurate of the quantised is
-written."""
+"""Evaluate a network in float32 and quantised in several ways, and write the most accurate quantised one."""
 
 import pathlib
 from collections.abc import Sequence
@@ -20,11 +19,11 @@ class Candidate(NamedTuple):
     """A model and its evaluation."""
 
     way: str
-    """How it was made, or ``FLOAT``."""
+    """Method that made it, or ``FLOAT``."""
     contents: tuple[bytes, ...]
     """The content of each of its files."""
     int8: tuple[int, int]
-    """Convolutions and matrix products in int8, counted in what was made, and all of them."""
+    """Convolutions and matrix products of the made model: those in int8, and all of them."""
     evaluated: Evaluated
 
     @property
@@ -33,7 +32,7 @@ class Candidate(NamedTuple):
         return sum(map(len, self.contents))
 
     def drop(self, before: "Candidate") -> float:
-        """Return the percentage points of top-1 that were lost; negative: won."""
+        """Return the percentage points of top-1 that were lost; negative: gained."""
         return (before.evaluated.top_1 - self.evaluated.top_1) * 100
 
     def to_json(self, before: "Candidate") -> dict[str, Any]:
@@ -65,7 +64,7 @@ class Choice(NamedTuple):
             "model": str(self.file),
             "written": self.written.way,
             "total": before.evaluated.total,
-            "results": [each.to_json(before) for each in self.candidates],
+            "results": [candidate.to_json(before) for candidate in self.candidates],
         }
 
     def show(self, source: pathlib.Path, console: Terminal) -> None:
@@ -74,15 +73,15 @@ class Choice(NamedTuple):
         table = Table(title=f"{source}: top-1 on {before.evaluated.total:,} images", title_justify="left")
         for heading in ("method", "MB", "of float32", "int8", "top-1", "drop", "images/s"):
             table.add_column(heading, justify="left" if heading == "method" else "right")
-        for each in self.candidates:
+        for candidate in self.candidates:
             table.add_row(
-                each.way,
-                f"{each.size / 1e6:.2f}",
-                f"{each.size / before.size:.3f}",
-                "{} of {}".format(*each.int8),
-                f"{each.evaluated.top_1:.4f}",
-                f"{each.drop(before):.2f}",
-                f"{each.evaluated.images_per_second:,.0f}",
+                candidate.way,
+                f"{candidate.size / 1e6:.2f}",
+                f"{candidate.size / before.size:.3f}",
+                "{} of {}".format(*candidate.int8),
+                f"{candidate.evaluated.top_1:.4f}",
+                f"{candidate.drop(before):.2f}",
+                f"{candidate.evaluated.images_per_second:,.0f}",
             )
         console.print(table)
         known_to = margin(before.evaluated.correct, before.evaluated.total)
@@ -94,20 +93,20 @@ class Choice(NamedTuple):
 
 
 def choose(output: Sequence[pathlib.Path], candidates: list[Candidate], tolerance: float) -> Choice:
-    """Write the files of the most accurate candidate, of equal ones the fastest.
+    """Write the files of the most accurate candidate; among equals, the fastest.
 
     Raises UserError, and writes nothing, if none has int8 operators and loses at most ``tolerance``
     percentage points of top-1.
     """
     before, *quantised = candidates
-    good = [each for each in quantised if each.int8[0] and each.drop(before) <= tolerance]
+    good = [candidate for candidate in quantised if candidate.int8[0] and candidate.drop(before) <= tolerance]
     if not good:
         raise UserError(
             output[0],
-            f"not written: {'; '.join(_why(each, before) for each in quantised)}",
+            f"not written: {'; '.join(_why(candidate, before) for candidate in quantised)}",
             f"try another --method or --calibration, more --images, or a --tolerance above {tolerance:g}",
         )
-    best = min(good, key=lambda each: (each.drop(before), -each.evaluated.images_per_second))
+    best = min(good, key=lambda candidate: (candidate.drop(before), -candidate.evaluated.images_per_second))
     if len(output) == 1:
         files.write(output[0], best.contents[0])
     else:

@@ -62,7 +62,7 @@ class _OneRank(NamedTuple):
 
 
 def check(config: Config) -> None:
-    """Raise UserError if the data set of a configuration, or the library that reads it, is not there."""
+    """Raise UserError if the data set of a configuration, or the library that reads it, is missing."""
     preflight.of(config)
     if not frameworks.is_importable("nvidia.dali"):
         raise UserError(
@@ -73,11 +73,11 @@ def check(config: Config) -> None:
 
 
 def tell(file: pathlib.Path, config: Config, report: pathlib.Path | None, as_json: bool) -> None:
-    """Evaluate the model of an ONNX file, and print what was counted; write a page of it if ``report`` is a
-    file."""
+    """Evaluate the model of an ONNX file and print the counts. If ``report`` is a file, write a page to
+    it."""
     model = model_file.read(file)
     counts = evaluate(model, config, confusion=report is not None).counts
-    found = {
+    outcome = {
         "weights": str(file),
         "framework": "onnxruntime",
         "precision": model.precision,
@@ -86,12 +86,12 @@ def tell(file: pathlib.Path, config: Config, report: pathlib.Path | None, as_jso
         "sparse": None,
         "density": [],
     }
-    evaluation_display.tell(found, counts, report, as_json)
+    evaluation_display.tell(outcome, counts, report, as_json)
 
 
 def evaluate(model: Model, config: Config, what: str = "evaluating", confusion: bool = False) -> Evaluated:
-    """Evaluate a model on every image of the validation set of a configuration. Raises UserError if it is not
-    of its task."""
+    """Evaluate a model on every image of the validation set of a configuration. Raises UserError if the model
+    is of another task."""
     return evaluate_with(model_file.running(model, THREADS), model, config, what, confusion)
 
 
@@ -126,7 +126,7 @@ def batches(config: Config, split: Split, seed: int = 0) -> NumpyBatches:
 
 
 def inputs(model: Model, config: Config, split: Split = "val") -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield a split's images, as a model takes them, and labels. An array is valid until the next one."""
+    """Yield a split's images, in the form a model takes, and labels. An array is valid until the next one."""
     return _prepared(config, split) if model.image_size else _decoded(config, split)
 
 

@@ -17,7 +17,7 @@ FACTS = ("classes", "width", "image_size", "eval_resize", "accuracy")
 
 
 def convert(source: pathlib.Path, name: str, fold: bool = True, preprocessing: bool = False) -> Model:
-    """Return a file of weights as a model called ``name``. Raises UserError if it is none."""
+    """Return a file of weights as a model called ``name``. Raises UserError if it holds no weights."""
     read = weights.read(source)
     return of_weights(read, name, {"source_sha256": files.sha256(source)}, fold, preprocessing)
 
@@ -26,7 +26,7 @@ def of_weights(
     read: Weights, name: str, more: dict[str, str], fold: bool = True, preprocessing: bool = False
 ) -> Model:
     """Return weights as a model called ``name`` that holds facts of the weights and ``more``."""
-    facts = {each: read.facts[each] for each in FACTS if each in read.facts}
+    facts = {fact: read.facts[fact] for fact in FACTS if fact in read.facts}
     proto = graph.model(read, {**facts, **more}, fold, preprocessing)
     return model_file.parse(name, proto.SerializeToString())
 
@@ -46,8 +46,8 @@ def export(
     """
     files.refuse_to_replace(output, files.MODEL)
     model = convert(source, str(output), fold, preprocessing)
-    found = None if config is None else evaluation.evaluate(model, config)
-    refuse_other_accuracy(source, model, found, tolerance)
+    evaluated = None if config is None else evaluation.evaluate(model, config)
+    refuse_other_accuracy(source, model, evaluated, tolerance)
     files.write(output, model.content)
     nodes = model.proto.graph.node
     return {
@@ -58,36 +58,36 @@ def export(
         "folded": fold,
         "preprocessing": preprocessing,
         "classes": model.classes,
-        **of_evaluation(found),
+        **of_evaluation(evaluated),
     }
 
 
-def of_evaluation(found: Evaluated | None) -> dict[str, Any]:
+def of_evaluation(evaluated: Evaluated | None) -> dict[str, Any]:
     """Return an evaluation as plain data; without one its fields are None."""
     return {
-        "correct": found and found.correct,
-        "total": found and found.total,
-        "top_1": found and found.top_1,
+        "correct": evaluated and evaluated.correct,
+        "total": evaluated and evaluated.total,
+        "top_1": evaluated and evaluated.top_1,
     }
 
 
 def refuse_other_accuracy(
-    source: pathlib.Path, model: Model, found: Evaluated | None, tolerance: float
+    source: pathlib.Path, model: Model, evaluated: Evaluated | None, tolerance: float
 ) -> None:
     """Raise UserError if an evaluation is more than ``tolerance`` percentage points from what a file of
     weights says."""
-    if found is None:
+    if evaluated is None:
         return
-    said = model.facts.get("accuracy")
+    accuracy = model.facts.get("accuracy")
     try:
-        before = None if said is None else float(said)
+        before = None if accuracy is None else float(accuracy)
     except ValueError:
         raise UserError(
-            source, f"its header says {said} of accuracy, no number", "train again with SAVE_WEIGHTS=1"
+            source, f"its header says {accuracy} of accuracy, no number", "train again with SAVE_WEIGHTS=1"
         ) from None
-    if before is not None and not abs(found.top_1 - before) * 100 <= tolerance:
+    if before is not None and not abs(evaluated.top_1 - before) * 100 <= tolerance:
         raise UserError(
             model.name,
-            f"not written: its top-1 is {found.top_1:.4f}, and {source} says {before:.4f}",
+            f"not written: its top-1 is {evaluated.top_1:.4f}, and {source} says {before:.4f}",
             f"name the configuration that it was trained with, or allow more than --tolerance {tolerance:g}",
         )

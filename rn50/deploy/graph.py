@@ -43,7 +43,7 @@ def model(weights: Weights, facts: Mapping[str, str], fold: bool = True, preproc
 
 
 def label(made: Any, facts: Mapping[str, str]) -> None:
-    """Write into a model that rn50 made it, before its graph, and the facts."""
+    """Mark a model as made by rn50, in fields before its graph, and add the facts."""
     made.producer_name, made.doc_string = "rn50", files.MARK
     helper.set_model_props(made, dict(facts))
 
@@ -63,46 +63,49 @@ class _Graph:
         for unit in network.units(self._weights.width):
             shortcut = self._convolution(unit.shortcut[0], x) if unit.shortcut else x
             first, second, last = unit.body
-            for each in (first, second):
-                x = self._node("Relu", self._convolution(each, x))
+            for convolution in (first, second):
+                x = self._node("Relu", self._convolution(convolution, x))
             x = self._node("Relu", self._node("Add", self._convolution(last, x), shortcut))
         x = self._node("Flatten", self._node("GlobalAveragePool", x))
         weight, bias = (
-            self._constant(f"{CLASSIFIER}_{of}", self._weights.arrays[f"{CLASSIFIER}_{of}"])
-            for of in ("weight", "bias")
+            self._constant(f"{CLASSIFIER}_{parameter}", self._weights.arrays[f"{CLASSIFIER}_{parameter}"])
+            for parameter in ("weight", "bias")
         )
         self._node("Gemm", x, weight, bias, output=OUTPUT, transB=1)
 
-    def _convolution(self, each: Convolution, x: str) -> str:
+    def _convolution(self, convolution: Convolution, x: str) -> str:
         """Add a convolution and its batch norm."""
         arrays = self._weights.arrays
-        norm = [arrays[f"{each.norm}_{of}"] for of in ("gamma", "beta", "running_mean", "running_var")]
+        norm = [
+            arrays[f"{convolution.norm}_{suffix}"]
+            for suffix in ("gamma", "beta", "running_mean", "running_var")
+        ]
         form: dict[str, Any] = {
-            "kernel_shape": [each.kernel] * 2,
-            "strides": [each.stride] * 2,
-            "pads": [each.padding] * 4,
+            "kernel_shape": [convolution.kernel] * 2,
+            "strides": [convolution.stride] * 2,
+            "pads": [convolution.padding] * 4,
         }
-        weight = f"{each.name}_weight"
+        weight = f"{convolution.name}_weight"
         if self._fold:
             gamma, beta, mean, variance = (array.astype(np.float64) for array in norm)
             scale = gamma / np.sqrt(variance + rules.BATCH_NORM_EPSILON)
             folded = self._constant(weight, arrays[weight] * scale[:, None, None, None])
             return self._node(
-                "Conv", x, folded, self._constant(f"{each.name}_bias", beta - mean * scale), **form
+                "Conv", x, folded, self._constant(f"{convolution.name}_bias", beta - mean * scale), **form
             )
         names = [
-            self._constant(f"{each.norm}_{of}", array)
-            for of, array in zip(("gamma", "beta", "running_mean", "running_var"), norm, strict=False)
+            self._constant(f"{convolution.norm}_{suffix}", array)
+            for suffix, array in zip(("gamma", "beta", "running_mean", "running_var"), norm, strict=False)
         ]
         x = self._node("Conv", x, self._constant(weight, arrays[weight]), **form)
         return self._node("BatchNormalization", x, *names, epsilon=rules.BATCH_NORM_EPSILON)
 
     def preprocessed(self, images: str, resize: int, size: int) -> str:
-        """Add what an evaluation does to decoded images: shorter side ``resize``, the middle ``size`` pixels,
-        normalised.
+        """Add an evaluation's preprocessing: resize the shorter side to ``resize``, crop the middle ``size``
+        pixels, normalise.
 
         Only the middle is interpolated, at the places where DALI samples: both sides are scaled by one factor
-        about the centre, and the corner of the middle is rounded. Resized pixels are whole numbers there,
+        about the centre, and the corner of the middle is rounded. DALI's resized pixels are whole numbers,
         hence ``Round``.
         """
         numbers = {

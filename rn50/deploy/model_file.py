@@ -25,20 +25,21 @@ with needed_for("ONNX models"):
 REMEDY = "give a file that rn50 export or rn50 quantize wrote"
 CPU = "CPUExecutionProvider"
 LIMIT_S = 300
-"""Longest time in seconds that a batch, or a round of ``rn50 bench inference`` beyond its own, takes: a model
-may have loops without end."""
+"""Time limit in seconds for a batch, or for a round of ``rn50 bench inference`` beyond its own time, because
+a model may loop forever."""
 SILENT = 4
 """Severity from which ONNX Runtime logs: fatal errors. Others are raised as exceptions too."""
 CONVOLUTIONS_AND_PRODUCTS = {"Conv", "Gemm", "MatMul"}
 INTEGER = {"ConvInteger", "MatMulInteger", "QLinearConv", "QLinearMatMul", "QGemm"}
-"""Operators that compute in int8; a convolution or product of ``DequantizeLinear`` is executed so too."""
+"""Operators that compute in int8; a convolution or product of ``DequantizeLinear`` outputs also runs in
+int8."""
 
 
 class Model(NamedTuple):
     """An ONNX model of this benchmark's kind: images in, logits out."""
 
     name: str
-    """Its file's name."""
+    """Name of its file."""
     proto: Any
     content: bytes
     input: str
@@ -50,34 +51,38 @@ class Model(NamedTuple):
 
     @property
     def precision(self) -> str:
-        """Return "int8" if any of its operators computes so, else "float32"."""
+        """Return "int8" if any of its operators computes in it, else "float32"."""
         return "int8" if int8_operators(self.proto)[0] else "float32"
 
     def refuse_other(self, data: Data) -> None:
         """Raise UserError unless it is a model of a configuration's task."""
-        own = {
+        task = {
             "NUMCLASSES": str(self.classes),
             "IMAGE_SIZE": self.image_size or self.facts.get("image_size"),
             "EVAL_RESIZE": self.facts.get("eval_resize"),
         }
-        wanted = {"NUMCLASSES": data.classes, "IMAGE_SIZE": data.image_size, "EVAL_RESIZE": data.eval_resize}
-        for name, value in own.items():
-            if value is not None and str(value) != str(wanted[name]):
+        expected = {
+            "NUMCLASSES": data.classes,
+            "IMAGE_SIZE": data.image_size,
+            "EVAL_RESIZE": data.eval_resize,
+        }
+        for name, value in task.items():
+            if value is not None and str(value) != str(expected[name]):
                 raise UserError(
                     self.name,
-                    f"is a model of {name}={value}, and the configuration has {name}={wanted[name]}",
+                    f"is a model of {name}={value}, and the configuration has {name}={expected[name]}",
                     "name the configuration that it was trained with",
                 )
 
 
 def read(file: pathlib.Path) -> Model:
-    """Return the model of a file. Raises UserError if it is none, or one of another kind."""
+    """Return the model of a file. Raises UserError if it is not a model, or of another kind."""
     return parse(str(file), files.read_bytes(file, weights.LARGEST, REMEDY))
 
 
 def parse(name: str, content: bytes) -> Model:
-    """Return the model of a file's content. Raises UserError, which names ``name``, if it is none, or one of
-    another kind."""
+    """Return the model of a file's content. Raises UserError, which names ``name``, if it is not a model, or
+    of another kind."""
     proto = onnx.ModelProto()
     try:
         proto.ParseFromString(content)
@@ -86,12 +91,12 @@ def parse(name: str, content: bytes) -> Model:
     except (DecodeError, onnx.checker.ValidationError) as error:
         reason = str(error).strip().splitlines()[0].rstrip(".")
         raise UserError(name, f"no ONNX file ({reason})", REMEDY) from None
-    constants = {each.name for each in proto.graph.initializer}
-    inputs = [each for each in proto.graph.input if each.name not in constants]
+    constants = {tensor.name for tensor in proto.graph.initializer}
+    inputs = [tensor for tensor in proto.graph.input if tensor.name not in constants]
     if len(inputs) != 1 or len(proto.graph.output) != 1:
-        found = f"has {len(inputs)} inputs and {len(proto.graph.output)} outputs"
-        raise UserError(name, f"{found}, expected one of each", REMEDY)
-    facts = {each.key: each.value for each in proto.metadata_props}
+        counts = f"has {len(inputs)} inputs and {len(proto.graph.output)} outputs"
+        raise UserError(name, f"{counts}, expected one of each", REMEDY)
+    facts = {entry.key: entry.value for entry in proto.metadata_props}
     weights.refuse_other_facts(name, {**dict.fromkeys(weights.FACTS, "1"), **facts})
     images, logits = _tensor(inputs[0]), _tensor(proto.graph.output[0])
     size = images.shape[2] if len(images.shape) == 4 else None
@@ -118,19 +123,20 @@ class _Tensor(NamedTuple):
             if self.type
             else "no tensor"
         )
-        return f"{kind} ({', '.join('?' if each is None else str(each) for each in self.shape)})"
+        return f"{kind} ({', '.join('?' if size is None else str(size) for size in self.shape)})"
 
 
 def _tensor(value: Any) -> _Tensor:
-    of = value.type.tensor_type
+    tensor = value.type.tensor_type
     return _Tensor(
-        of.elem_type, tuple(each.dim_value if each.HasField("dim_value") else None for each in of.shape.dim)
+        tensor.elem_type,
+        tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim),
     )
 
 
 def _refuse_files_elsewhere(name: str, proto: Any) -> None:
     """Raise UserError if tensors are in other files, which an untrusted model could name anywhere."""
-    if any(each.data_location == TensorProto.EXTERNAL for each in proto.graph.initializer):
+    if any(tensor.data_location == TensorProto.EXTERNAL for tensor in proto.graph.initializer):
         raise UserError(name, "keeps its tensors in other files", REMEDY)
 
 
@@ -140,7 +146,7 @@ def int8_operators(proto: Any) -> tuple[int, int]:
     dequantized = {output for node in nodes if node.op_type == "DequantizeLinear" for output in node.output}
     integer = sum(node.op_type in INTEGER for node in nodes)
     others = [node for node in nodes if node.op_type in CONVOLUTIONS_AND_PRODUCTS]
-    integer_too = sum(all(each in dequantized for each in node.input[:2]) for node in others)
+    integer_too = sum(all(operand in dequantized for operand in node.input[:2]) for node in others)
     return integer + integer_too, integer + len(others)
 
 
@@ -182,7 +188,7 @@ def running(model: Model, threads: int) -> Callable[[np.ndarray], np.ndarray]:
 
 @contextlib.contextmanager
 def faults(name: str, what: str) -> Iterator[None]:
-    """Turn what ONNX Runtime raises while it does ``what`` into a UserError on a file."""
+    """Turn ONNX Runtime's errors during ``what`` into a UserError about a file."""
     try:
         yield
     except Exception as error:
@@ -194,8 +200,8 @@ def faults(name: str, what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep from the user what ONNX Runtime warns of and what its calibrators print; its Python part logs on
-    the root logger."""
+    """Silence ONNX Runtime's warnings and its calibrators' output; its Python part logs on the root
+    logger."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     onnxruntime.set_default_logger_severity(SILENT)

@@ -23,7 +23,7 @@ from rn50.settings.config import Config
 from rn50.terminal import say
 
 AGREEMENT = 1e-4
-"""Largest difference from the logits of the ONNX model, as a part of the largest of these."""
+"""Largest difference from the logits of the ONNX model, relative to the largest of these."""
 TRIED = 4
 """Random images whose logits are compared."""
 
@@ -38,8 +38,8 @@ def write(
 ) -> dict[str, Any]:
     """Write a file of weights in a framework's format, and return what was written as plain data.
 
-    What was written is read again: its logits have to be those of the ONNX model. With ``config`` it is
-    evaluated too. Raises UserError, and leaves no file, if it differs, or its accuracy is more than
+    The files are read again: their logits must agree with the ONNX model's. With ``config`` they are
+    evaluated too. Raises UserError, and leaves no file, if the logits differ, or the accuracy is more than
     ``tolerance`` points from that in the weights.
     """
     written = _files(output, framework)
@@ -65,8 +65,8 @@ def write(
                 f"not written: its logits are {apart:.1e} from those of the ONNX model",
                 f"report it, with the version of {frameworks.traits(framework).name}",
             )
-        found = None if config is None else evaluation.evaluate_with(logits_of, model, config)
-        export.refuse_other_accuracy(source, model, found, tolerance)
+        evaluated = None if config is None else evaluation.evaluate_with(logits_of, model, config)
+        export.refuse_other_accuracy(source, model, evaluated, tolerance)
         contents = [
             pathlib.Path(folder, f"model{suffix}").read_bytes()
             for suffix in frameworks.traits(framework).exports
@@ -80,12 +80,12 @@ def write(
         "folded": False,
         "preprocessing": False,
         "classes": model.classes,
-        **export.of_evaluation(found),
+        **export.of_evaluation(evaluated),
     }
 
 
 def quantizers() -> tuple[str, ...]:
-    """Return the frameworks that quantise by their own means."""
+    """Return the frameworks that quantise with their own tools."""
     return tuple(name for name, traits in frameworks.every().items() if traits.calibrations)
 
 
@@ -98,10 +98,10 @@ def quantize(
     images: int,
     tolerance: float,
 ) -> Choice:
-    """Quantise the network of a file of weights by a framework's own means, and write the most accurate in
+    """Quantise the network of a file of weights with a framework's own tools, and write the most accurate in
     its format.
 
-    See ``quantization.quantize``. Raises UserError for a way that the framework has not, too.
+    See ``quantization.quantize``. Also raises UserError for a way that the framework lacks.
     """
     traits, written = frameworks.traits(framework), _files(output, framework)
     for way in tried:
@@ -146,7 +146,7 @@ def _candidate(
 
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
-    """Keep to itself what frameworks tell of their work, their libraries too."""
+    """Discard the output of frameworks and their libraries."""
     with contextlib.ExitStack() as stack:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
@@ -164,7 +164,7 @@ def _silent() -> Iterator[None]:
 
 
 def _files(output: pathlib.Path, framework: str) -> list[pathlib.Path]:
-    """Return the files whose names begin with ``output``, of which an end of the format is no part."""
+    """Return the files of the format: ``output``, without an ending of the format, plus each ending."""
     if not output.name:
         raise UserError(f"--output {output}", "names no file", "name one")
     ends, name = frameworks.traits(framework).exports, output.name

@@ -1,7 +1,7 @@
 """Post-training quantisation of an ONNX model to int8 by ONNX Runtime (``rn50 quantize``).
 
-A quantiser may change nothing, or ruin the model, without an error. So the operators that became int8 are
-counted in what it made, and a model is evaluated before it is written.
+A quantiser may change nothing, or ruin the model, without an error. So the int8 operators of its result are
+counted, and a model is evaluated before it is written.
 """
 
 import itertools
@@ -57,9 +57,9 @@ class Way(NamedTuple):
 
 
 def ways(method: str, calibration: str) -> list[Way]:
-    """Return the ways that two options name, each of which may be "all"."""
+    """Return the ways that two options name; either may be "all"."""
     calibrations = list(CALIBRATIONS) if calibration == "all" else [calibration]
-    static = [Way(STATIC, each) for each in calibrations] if method in (STATIC, "all") else []
+    static = [Way(STATIC, calibrator) for calibrator in calibrations] if method in (STATIC, "all") else []
     return ([Way(DYNAMIC)] if method in (DYNAMIC, "all") else []) + static
 
 
@@ -82,7 +82,9 @@ def quantize(
         raise UserError(source, "is quantised already", "give the float32 model that rn50 export wrote")
     read = calibration_images(model, config, images) if any(way.method == STATIC for way in tried) else []
     made = ((str(way), quantized(model, way, read)) for way in tried)
-    candidates = [_candidate(way, each, config) for way, each in itertools.chain([(FLOAT, model)], made)]
+    candidates = [
+        _candidate(way, variant, config) for way, variant in itertools.chain([(FLOAT, model)], made)
+    ]
     return choose([output], candidates, tolerance)
 
 
@@ -107,7 +109,7 @@ class _Reader:
         self._left = iter(self._images[start_index:end_index])
 
     def get_next(self) -> dict[str, np.ndarray] | None:
-        """Return the next input of the piece, None at its end."""
+        """Return the next input of the piece, or None at its end."""
         image = next(self._left, None)
         return None if image is None else {self._name: image}
 
@@ -124,7 +126,7 @@ def calibration_images(model: Model, config: Config, images: int) -> list[np.nda
 
 
 def quantized(model: Model, way: Way, images: Sequence[np.ndarray]) -> Model:
-    """Return a model quantised, whatever came of it."""
+    """Return a quantised model, without checking it."""
     say(f"quantising: {way} ...", err=True)
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -167,21 +169,21 @@ def quantized(model: Model, way: Way, images: Sequence[np.ndarray]) -> Model:
 
 
 def _shorten(proto: Any) -> None:
-    """Leave out zero points of convolutions' weights and of biases, which are the default, and long names of
-    tensors.
+    """Drop the zero points of convolution weights and of biases, which are the default, and shorten tensor
+    names.
 
     ONNX Runtime refuses a classifier without zero points.
     """
     symmetric = {
-        each.name
-        for each in proto.graph.initializer
-        if each.data_type == TensorProto.INT32 or len(each.dims) == 4
+        tensor.name
+        for tensor in proto.graph.initializer
+        if tensor.data_type == TensorProto.INT32 or len(tensor.dims) == 4
     }
     dropped = set()
     for node in proto.graph.node:
         if node.op_type == "DequantizeLinear" and node.input[0] in symmetric:
             dropped.add(node.input.pop(2))
-    kept = [each for each in proto.graph.initializer if each.name not in dropped]
+    kept = [tensor for tensor in proto.graph.initializer if tensor.name not in dropped]
     del proto.graph.initializer[:], proto.graph.value_info[:], proto.metadata_props[:]
     proto.graph.initializer.extend(kept)
     made = dict.fromkeys(output for node in proto.graph.node for output in node.output)

@@ -47,8 +47,8 @@ def path(config: Config) -> pathlib.Path:
 
 
 def left(config: Config) -> tuple[int, str]:
-    """Return the epoch and the configuration of the checkpoint beside the log; 0 and that of
-    ``config`` if there is none that a run could go on from."""
+    """Return the epoch and the configuration's hash of the checkpoint beside the log; 0 and that of
+    ``config`` if none is usable."""
     with contextlib.suppress(UserError, safetensors.SafetensorError, OSError, KeyError, ValueError):
         with _opened(path(config)) as opened:
             facts = opened.metadata() or {}
@@ -66,7 +66,7 @@ def _opened(file: pathlib.Path) -> Iterator[Any]:
 
 
 def passed_over(config: Config) -> Iterator[str]:
-    """Yield a line for the checkpoint of an earlier run, where this run does not go on from it."""
+    """Yield a line if an earlier run left a checkpoint from which this run does not resume."""
     if config.run.result_file and not config.run.resume and (epoch := left(config)[0]):
         yield (
             f"{path(config)} holds epoch {epoch} of an interrupted run: RESUME=1 (rn50 run --resume) goes on "
@@ -75,8 +75,8 @@ def passed_over(config: Config) -> Iterator[str]:
 
 
 def refuse_impossible(config: Config) -> None:
-    """Raise UserError if checkpoints are to be written and could not be: the log has no file, or another file
-    or the checkpoint of another configuration is in the way."""
+    """Raise UserError if checkpoints are to be written but cannot be: the log has no file, or another file or
+    the checkpoint of another configuration is in the way."""
     if config.run.checkpoint_epochs:
         if not config.run.result_file:
             raise UserError(
@@ -133,7 +133,7 @@ def write(config: Config, implementation: Implementation, seed: int, epoch: int)
 def read(config: Config) -> Checkpoint | None:
     """Return the checkpoint from which a run of ``config`` goes on; None if it starts at the beginning.
 
-    Raises UserError if the file is no checkpoint of this configuration.
+    Raises UserError if the file is not a checkpoint of this configuration.
     """
     if not config.run.resume or not config.run.result_file:
         return None
@@ -153,7 +153,8 @@ def read(config: Config) -> Checkpoint | None:
 
 
 def _refuse_impossible_facts(facts: Mapping[str, str], config: Config) -> None:
-    """Raise ValueError, or KeyError for a missing one, unless a run of ``config`` could have saved them."""
+    """Raise ValueError, or KeyError for a missing one, unless a run of ``config`` could have saved these
+    facts."""
     h, run = config.hyperparameters, config.run
     last = schedule.evaluation_epochs(h.num_epochs, h.eval_offset, h.eval_period)[-1]
     if not 1 <= int(facts["epoch"]) < last:
@@ -165,9 +166,9 @@ def _refuse_impossible_facts(facts: Mapping[str, str], config: Config) -> None:
         raise ValueError(f"precision {excerpt(facts['precision'])}, in which this run does not train")
 
 
-def agree(found: Checkpoint | None, communicator: Communicator) -> None:
+def agree(checkpoint: Checkpoint | None, communicator: Communicator) -> None:
     """Raise UserError unless all ranks found the same checkpoint."""
-    epoch = found.epoch if found else 0
+    epoch = checkpoint.epoch if checkpoint else 0
     if int(communicator.all_reduce(np.array([epoch], np.int64))[0]) != epoch * communicator.size:
         raise UserError(
             "RESUME=1",
@@ -176,26 +177,26 @@ def agree(found: Checkpoint | None, communicator: Communicator) -> None:
         )
 
 
-def restore(found: Checkpoint, implementation: Implementation) -> None:
+def restore(checkpoint: Checkpoint, implementation: Implementation) -> None:
     """Give a warmed-up implementation the weights and the momentum of a checkpoint.
 
-    Raises UserError if they are not those of its network.
+    Raises UserError if they are of another network.
     """
     weights, momentum = implementation.weights(), implementation.momentum()
     of_rank = f"rank{implementation.communicator.rank}/"
-    saved = {name: found.arrays.get(f"{of_rank}{name}", found.arrays.get(name)) for name in weights}
-    velocities = {name: found.arrays.get(f"{name}{_MOMENTUM}") for name in momentum}
-    for kept, wanted in ((saved, weights), (velocities, momentum)):
-        for name, array in wanted.items():
+    saved = {name: checkpoint.arrays.get(f"{of_rank}{name}", checkpoint.arrays.get(name)) for name in weights}
+    velocities = {name: checkpoint.arrays.get(f"{name}{_MOMENTUM}") for name in momentum}
+    for kept, expected in ((saved, weights), (velocities, momentum)):
+        for name, array in expected.items():
             value = kept[name]
             if value is None or value.shape != array.shape or value.dtype != array.dtype:
-                raise UserError(found.file, f"no checkpoint of this network (it lacks {name})", _REMEDY)
+                raise UserError(checkpoint.file, f"no checkpoint of this network (it lacks {name})", _REMEDY)
     implementation.assign({name: array for name, array in saved.items() if array is not None})
     implementation.assign_momentum({name: array for name, array in velocities.items() if array is not None})
 
 
 def remove(config: Config) -> None:
-    """Remove the checkpoint of a run that is whole."""
+    """Remove the checkpoint of a finished run."""
     with contextlib.suppress(OSError):
         path(config).unlink()
 
@@ -203,20 +204,20 @@ def remove(config: Config) -> None:
 def _statistics_of_ranks(
     weights: Mapping[str, np.ndarray], communicator: Communicator
 ) -> dict[str, np.ndarray]:
-    """Return the running statistics of all ranks but the first, each rank's own, by name."""
-    own = {name: array for name, array in weights.items() if _RUNNING in name}
-    if communicator.size == 1 or not own:
+    """Return the running statistics of every rank but the first, by name."""
+    running = {name: array for name, array in weights.items() if _RUNNING in name}
+    if communicator.size == 1 or not running:
         return {}
-    # A communicator sums whole numbers only: the bits of each rank's numbers beside zeros of the others.
-    bits = np.concatenate([array.reshape(-1).view(np.int32) for array in own.values()]).astype(np.int64)
+    # A communicator sums integers only, so each rank places the bits of its numbers among zeros.
+    bits = np.concatenate([array.reshape(-1).view(np.int32) for array in running.values()]).astype(np.int64)
     table = np.zeros((communicator.size, len(bits)), np.int64)
     table[communicator.rank] = bits
     table = all_reduce.in_pieces(communicator, table.reshape(-1)).reshape(table.shape)
-    ends = np.cumsum([array.size for array in own.values()])[:-1]
+    ends = np.cumsum([array.size for array in running.values()])[:-1]
     return {
-        f"rank{rank}/{name}": part.reshape(own[name].shape)
+        f"rank{rank}/{name}": part.reshape(running[name].shape)
         for rank in range(1, communicator.size)
         for name, part in zip(
-            own, np.split(table[rank].astype(np.int32).view(np.float32), ends), strict=False
+            running, np.split(table[rank].astype(np.int32).view(np.float32), ends), strict=False
         )
     }

@@ -15,7 +15,7 @@ from rn50.terminal import Terminal
 TOLD = "RN50_TELL_PROGRESS"
 """Environment variable with which ``rn50 run`` asks rank 0 for lines of ``Progress`` in place of a bar."""
 CURVES = "RN50_TENSORBOARD"
-"""Environment variable with the folder of ``rn50 run --tensorboard``; each run has one of its own in it."""
+"""Environment variable with the folder of ``rn50 run --tensorboard``; each run has a subfolder."""
 _MARK = "rn50 progress "
 
 
@@ -30,12 +30,12 @@ class Progress(NamedTuple):
 
     @property
     def line(self) -> str:
-        """The line on standard error that tells it."""
+        """Return the line on standard error that carries it."""
         return _MARK + json.dumps(self)
 
 
 def told(line: str) -> Progress | None:
-    """Return the progress that a line tells, or None for any other line."""
+    """Return the progress in a line, or None for any other line."""
     return Progress(*json.loads(line[len(_MARK) :])) if line.startswith(_MARK) else None
 
 
@@ -148,7 +148,7 @@ class LiveDisplay(Display):
 
 
 class TellingDisplay(LiveDisplay):
-    """Tells its ``Progress`` line by line, in place of a bar and of the line per epoch."""
+    """Prints its ``Progress`` line by line, in place of a bar and of the line per epoch."""
 
     def trained(self, samples: int, loss: float) -> None:
         seen = samples * self._ranks

@@ -14,13 +14,13 @@ from rn50.run.implementation import Implementation
 from rn50.settings.config import Config
 
 SEED = 1
-"""Seed of the values that the weights replace."""
+"""Seed of the initial values, which the weights replace."""
 
 
 def environment_for(file: pathlib.Path, config: Config) -> dict[str, str]:
     """Return the variables that the network of a file of weights needs in place of those of ``config``.
 
-    Raises UserError if the file is none of ours, or its network is for another number of classes.
+    Raises UserError if the file is not ours, or its network is for another number of classes.
     """
     saved = weights.read(file)
     if saved.classes != config.data.classes:
@@ -55,7 +55,7 @@ def evaluate(
     report: pathlib.Path | None,
     as_json: bool,
 ) -> None:
-    """Evaluate as one rank; rank 0 prints what was counted and writes the report.
+    """Evaluate as one rank; rank 0 prints the counts and writes the report.
 
     Raises UserError unless every image of the validation set was counted.
     """
@@ -65,14 +65,14 @@ def evaluate(
         communicator = implementation.communicator
         implementation.warm_up(SEED)
         implementation.assign(saved.arrays)
-        own = Counts.none(saved.classes, confusion=report is not None)
+        local = Counts.none(saved.classes, confusion=report is not None)
         for logits, labels in implementation.predictions():
-            own.add(logits, labels)
-        counts = Counts(all_reduce.in_pieces(communicator, own.numbers), saved.classes)
+            local.add(logits, labels)
+        counts = Counts(all_reduce.in_pieces(communicator, local.numbers), saved.classes)
         evaluation.refuse_other_count(counts.images, config.data.eval_samples)
         if communicator.rank == 0:
-            found = to_json(file, saved, config, implementation.precision.name, counts)
-            evaluation_display.tell(found, counts, report, as_json)
+            outcome = to_json(file, saved, config, implementation.precision.name, counts)
+            evaluation_display.tell(outcome, counts, report, as_json)
         communicator.barrier()
     finally:
         implementation.close()

@@ -60,7 +60,7 @@ class Implementation(Protocol):
     """One rank of a training job in some framework, built by ``create(config)`` of
     ``implementations.<framework>.train``.
 
-    What measurements need beyond it is in ``rn50.speed.measurable``.
+    Measurements need more: see ``rn50.speed.measurable``.
     """
 
     communicator: Communicator
@@ -87,24 +87,24 @@ class Implementation(Protocol):
         ``rn50.benchmark.network.shapes``."""
 
     def assign(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Give tensors these values, by the names of ``weights``. It comes after ``warm_up``; momentum stays
-        as it is."""
+        """Give tensors these values, by the names of ``weights``. Call it after ``warm_up``; momentum is
+        unchanged."""
 
     def keep(self, masks: Mapping[str, np.ndarray]) -> None:
-        """After every update from now on, multiply the tensors of these names by the masks. It comes after
+        """Multiply the tensors of these names by the masks after every update from now on. Call it after
         ``warm_up``."""
 
     def momentum(self) -> dict[str, np.ndarray]:
         """Return float32 copies of the optimizer's momentum, by the names of the trainable tensors."""
 
     def assign_momentum(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Give the momentum these values. It comes after ``warm_up``."""
+        """Give the momentum these values. Call it after ``warm_up``."""
 
     def begin_after(self, epoch: int, seed: int) -> None:
-        """Go on as after ``epoch`` epochs: with their number of steps, and the training set opened anew, read
-        with ``seed``.
+        """Go on as after ``epoch`` epochs: count their steps, and reopen the training set, read with
+        ``seed``.
 
-        It comes after ``open_data``.
+        Call it after ``open_data``.
         """
 
     def open_data(self) -> None:
@@ -119,8 +119,8 @@ class Implementation(Protocol):
     def predictions(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield float32 logits (n, classes) and labels (n,) of the batches that ``evaluate`` counts.
 
-        It comes after ``warm_up`` and opens the validation set itself: an evaluation alone needs no training
-        set.
+        Call it after ``warm_up``. It opens the validation set itself, because an evaluation alone needs no
+        training set.
         """
 
     def close(self) -> None:

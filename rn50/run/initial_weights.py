@@ -1,4 +1,5 @@
-"""Begin a run with saved weights instead of random ones: INITIAL_WEIGHTS; pruned, and kept so: SPARSITY."""
+"""Begin a run with saved weights instead of random ones (INITIAL_WEIGHTS), and keep them pruned
+(SPARSITY)."""
 
 import pathlib
 
@@ -13,7 +14,7 @@ from rn50.settings.config import Config
 def read(config: Config) -> Weights | None:
     """Return the weights that a run begins with; None if they are random.
 
-    Raises UserError if their file is none of ours, or of another network than that of ``config``.
+    Raises UserError if their file is not ours, or is of another network than that of ``config``.
     """
     if config.run.initial_weights is None:
         return None
@@ -32,8 +33,8 @@ def read(config: Config) -> Weights | None:
 
 
 def give(config: Config, saved: Weights, implementation: Implementation) -> None:
-    """Give them to a warmed-up implementation; with SPARSITY=2:4 they are pruned, and stay so after every
-    update."""
+    """Give the weights to a warmed-up implementation. With SPARSITY=2:4 prune them, and keep them pruned
+    after every update."""
     arrays = dict(saved.arrays)
     if config.run.sparsity == sparsity.NAME:
         masks = sparsity.masks(arrays)

@@ -1,6 +1,6 @@
 """The ranks of a run on one machine, and their all-reduce in shared memory.
 
-``local_launcher`` gives each rank a socket to every other one, and one memory for all. The all-reduce works
+``local_launcher`` gives each rank a socket to every other one, and all ranks one memory. The all-reduce works
 in place: each rank sums its share of the elements, in the time that reading and writing them takes. When a
 rank is gone its sockets close, which the others see at once.
 """
@@ -16,7 +16,7 @@ import numpy as np
 from rn50.errors import RankLostError
 
 RANK, SOCKETS, MEMORY = "RN50_RANK", "RN50_RANK_SOCKETS", "RN50_RANK_MEMORY"
-"""Environment variables of a rank: its number; the descriptors of its sockets by rank, with none at its own
+"""Environment variables of a rank: its number; the descriptors of its sockets by rank, empty at its own
 place; the descriptor of the memory."""
 CHUNK = 1 << 15
 """Elements that are summed at a time: they fit into a core's cache, from which the sum is copied to all
@@ -29,7 +29,7 @@ def started_here(environ: Mapping[str, str]) -> bool:
 
 
 class LocalRanks:
-    """This rank and its connections to the others; a communicator but for gradients, whose arrays are a
+    """This rank and its connections to the others: a communicator except for gradients, whose arrays are a
     framework's."""
 
     library = "shared memory"
@@ -73,13 +73,13 @@ class LocalRanks:
     def share(self, values: int) -> list[np.ndarray]:
         """Return one array of ``values`` float32 zeros per rank, in memory that all ranks share. All ranks
         call it in the same order."""
-        each = -(-4 * values // mmap.PAGESIZE) * mmap.PAGESIZE
-        start, self._bytes = self._bytes, self._bytes + each * self.size
+        stride = -(-4 * values // mmap.PAGESIZE) * mmap.PAGESIZE
+        start, self._bytes = self._bytes, self._bytes + stride * self.size
         if self.rank == 0:
             os.ftruncate(self._memory, self._bytes)
         self.barrier()
-        mapped = mmap.mmap(self._memory, each * self.size, offset=start)
-        return [np.frombuffer(mapped, np.float32, values, rank * each) for rank in range(self.size)]
+        mapped = mmap.mmap(self._memory, stride * self.size, offset=start)
+        return [np.frombuffer(mapped, np.float32, values, rank * stride) for rank in range(self.size)]
 
     def _give_back(self, start: int) -> None:
         """Free the shared memory from byte ``start``; nobody uses its arrays again."""

@@ -101,7 +101,7 @@ def _no_link(name: str, flags: int) -> int:
 def _lock(stream: IO[Any]) -> bool:
     """Lock the file until the stream is closed; return False if another process has locked it.
 
-    On a file system without locks the answer is True.
+    Return True on a file system without locks.
     """
     try:
         fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -122,8 +122,8 @@ def _unwritable(path: str | pathlib.Path, error: OSError) -> UserError:
 
 
 def refuse_existing(result_file: pathlib.Path) -> None:
-    """Raise UserError if ``result_file`` exists, if that cannot be found out, or if its name is that of the
-    run's .json file."""
+    """Raise UserError if ``result_file`` exists, if that is unknown, or if its name is that of the run's
+    .json file."""
     try:
         os.lstat(result_file)
     except (FileNotFoundError, NotADirectoryError):
@@ -142,7 +142,7 @@ def refuse_existing(result_file: pathlib.Path) -> None:
 def stop_abandoned(result_file: pathlib.Path) -> None:
     """End the log of a run that was killed: write ``run_stop`` status "aborted" if the clock was running.
 
-    A log that another run is still writing stays as it is.
+    A log that another run is still writing is left alone.
     """
     try:
         stream = files.open_regular(partial_name(result_file), flags=os.O_RDWR | os.O_NOFOLLOW)

@@ -17,7 +17,7 @@ first epoch so much better."""
 class LossCheck:
     """Checks the losses from the first step on, and calls ``warn(line)`` for the first one that looks wrong.
 
-    A network that was ``trained`` before may begin with any loss below that of guessing.
+    Pretrained weights (``trained``) may start below the loss of guessing.
     """
 
     def __init__(self, config: Config, warn: Callable[[str], None], trained: bool = False):

@@ -73,11 +73,11 @@ class RunLog:
                 self._mllog.end(key, metadata=metadata, time_ms=now_ms(), stack_offset=2)
 
     def submission(self, config: Config, init_start_ms: int, labels: Sequence[str] = ()) -> None:
-        """Log the submission lines, ``cache_clear`` and ``init_start``; ``labels`` are more than those of the
+        """Log the submission lines, ``cache_clear`` and ``init_start``; ``labels`` are added to those of the
         configuration.
 
-        Their time is that at which the process began its work. Loading the framework is part of
-        initialisation, but the rank of a process is known only afterwards.
+        Their time is when the process began, because loading the framework is part of initialisation, and the
+        rank is known only afterwards.
         """
         platform = config.run.platform
         for label in (*config.labels, *labels):

@@ -25,7 +25,7 @@ VISITS = 2
 """Trials of each precision. They take turns, so that a short load on the machine does not slow all trials of
 one of them."""
 VISIT_S, LEAST_STEPS = 0.5, 2
-"""Seconds and steps that a trial lasts at least, after a step that compiles."""
+"""Fewest seconds and steps of a trial, after a step that compiles."""
 
 
 def before_warm_up(config: Config) -> Precision:
@@ -75,8 +75,8 @@ def choose(
         communicator.barrier()  # ranks that share cores or memory time the same precision
         fastest[name] = min(fastest[name], _fastest_step(trial(name)))
         _free_memory()
-    own = np.array([round(fastest[name] * 1e6) for name in TIMED], np.int64)
-    return decide(*(communicator.all_reduce(own) / communicator.size / 1e3))
+    microseconds = np.array([round(fastest[name] * 1e6) for name in TIMED], np.int64)
+    return decide(*(communicator.all_reduce(microseconds) / communicator.size / 1e3))
 
 
 def decide(float32: float, bfloat16: float) -> Precision:
@@ -106,7 +106,7 @@ def _fastest_step(step: Callable[[], None]) -> float:
 
 
 def _free_memory() -> None:
-    """Return the memory of a discarded network to the system; what its blocks leave between others the C
-    library would keep."""
+    """Return the memory of a discarded network to the system; the C library would keep what lies between
+    other blocks."""
     gc.collect()  # the blocks of a network refer to each other
     getattr(ctypes.CDLL(None), "malloc_trim", lambda _: None)(0)  # not in every C library

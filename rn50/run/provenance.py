@@ -1,4 +1,4 @@
-"""Save beside a result what it was made with."""
+"""Save beside a result how it was made."""
 
 import json
 import pathlib
@@ -26,8 +26,8 @@ def save(config: Config, seed: int, result_file: pathlib.Path, resumed_after: in
     ``variables`` and ``environment`` make a configuration file that repeats this run. ``system`` is the
     description of the machine for ``rn50 package``, which often runs on another one.
 
-    Raises UserError if the file cannot be written, or exists and was not saved by a run, or
-    with another log.
+    Raises UserError if the file cannot be written, or exists and was not saved by a run, or was saved with
+    another log.
     """
     target = result_file.with_suffix(".json")
     _refuse_another(target, result_file.name)
@@ -56,10 +56,10 @@ def add(result_file: pathlib.Path, facts: dict[str, Any]) -> None:
 
 def _refuse_another(target: pathlib.Path, log: str) -> None:
     try:
-        there = files.read_json(target, remedy=_REMEDY)
+        saved = files.read_json(target, remedy=_REMEDY)
     except files.MissingError:
         return
-    if not isinstance(there, dict) or _VERSION not in there:
+    if not isinstance(saved, dict) or _VERSION not in saved:
         raise UserError(target, "exists, and no run has saved it", _REMEDY)
     its = pathlib.Path(str(sidecar.section(sidecar.read(target), "run").get("result_file")))
     other = target.with_suffix(its.suffix)

@@ -12,8 +12,8 @@ from rn50.settings.config import Config
 
 
 def refuse_impossible(config: Config) -> None:
-    """Raise UserError if the weights are to be saved and could not be, because their file exists or the log
-    has no file."""
+    """Raise UserError if the weights are to be saved but cannot be, because their file exists or the log has
+    no file."""
     if config.run.save_weights:
         if not config.run.result_file:
             raise UserError(

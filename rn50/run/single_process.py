@@ -1,4 +1,4 @@
-"""The communicator of a run of one process, but for its gradients, whose arrays are a framework's."""
+"""The communicator of a run of one process, except for its gradients, whose arrays are a framework's."""
 
 from typing import Any
 

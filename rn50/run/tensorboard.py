@@ -1,4 +1,4 @@
-"""The curves of a run for TensorBoard, written beside what a person sees (``rn50 run --tensorboard``)."""
+"""The curves of a run for TensorBoard, written in addition to the display (``rn50 run --tensorboard``)."""
 
 import contextlib
 import pathlib

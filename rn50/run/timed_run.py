@@ -146,13 +146,13 @@ def _in_precision_of(resumed: Checkpoint | None, config: Config) -> Config:
 
 
 def _refuse_different_inputs(config: Config, communicator: Communicator) -> None:
-    """Raise UserError if INPUT_LIBRARY=auto is another library on another rank: each reads its own part in
-    its own order."""
+    """Raise UserError if INPUT_LIBRARY=auto is another library on another rank, because each library splits
+    and orders the data differently."""
     if config.input_pipeline.library != "auto":
         return
     library = training.input_library(config)
-    own = zlib.crc32(library.encode())
-    if int(communicator.all_reduce(np.array([own], dtype=np.int64))[0]) != own * communicator.size:
+    checksum = zlib.crc32(library.encode())
+    if int(communicator.all_reduce(np.array([checksum], dtype=np.int64))[0]) != checksum * communicator.size:
         raise UserError(
             "INPUT_LIBRARY=auto",
             f"it is {library} on this rank, and not on every other",
@@ -237,24 +237,24 @@ def _check_certificate(config: Config, communicator: Communicator, display: Disp
 
     Raises UserError if the certificate does not match the configuration, or the ranks' certificates differ.
     """
-    found = certificate.check(config)
-    own = int(found.sha256[:8], 16) if found else 0
-    if int(communicator.all_reduce(np.array([own], dtype=np.int64))[0]) != own * communicator.size:
-        mine = found.sha256 if found else "none"
+    certified = certificate.check(config)
+    digest = int(certified.sha256[:8], 16) if certified else 0
+    if int(communicator.all_reduce(np.array([digest], dtype=np.int64))[0]) != digest * communicator.size:
+        mine = certified.sha256 if certified else "none"
         raise UserError(
             config.data.folder,
             f"the ranks read data of different certificates, this one {mine}",
             "give every machine the same data",
         )
-    if found is None:
+    if certified is None:
         folder = config.data.folder
         display.remark(
             f"no certificate.json in {folder}; rn50 verify {folder} looks at every image and writes it"
         )
         return None
     if config.run.result_file and communicator.rank == 0:
-        provenance.add(pathlib.Path(config.run.result_file), {"data certificate": found.summary()})
-    return {"certificate_sha256": found.sha256, "data_set_sha256": str(found.content["set_sha256"])}
+        provenance.add(pathlib.Path(config.run.result_file), {"data certificate": certified.summary()})
+    return {"certificate_sha256": certified.sha256, "data_set_sha256": str(certified.content["set_sha256"])}
 
 
 def _train(

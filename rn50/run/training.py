@@ -1,5 +1,5 @@
 """Parts of a training loop that are the same in every framework: what "auto" becomes, learning rates,
-warm-up, and time taken."""
+warm-up, and timing."""
 
 import contextlib
 import itertools
@@ -18,14 +18,14 @@ from rn50.run.implementation import EpochResult
 from rn50.settings.config import Config
 
 _OUT_OF_MEMORY = re.compile("out of memory|ALLOC_FAILED|ResourceExhausted", re.IGNORECASE)
-"""In the errors of PyTorch, MXNet and Paddle, and of cuDNN and cuBLAS, where a GPU's memory is used up."""
+"""Words in errors of PyTorch, MXNet, Paddle, cuDNN and cuBLAS when a GPU's memory is used up."""
 PROGRESS_SECONDS = 1.0
 WARM_UP_STEPS = 3
 
 
 def input_library(config: Config) -> str:
-    """Return what reads and decodes images: INPUT_LIBRARY, or for "auto" the first of the framework's that
-    can be used."""
+    """Return the library that reads and decodes images: INPUT_LIBRARY, or for "auto" the framework's first
+    usable one."""
     if config.input_pipeline.library != "auto":
         return config.input_pipeline.library
     traits = frameworks.traits(config.run.framework)
@@ -44,19 +44,19 @@ def passed_over(config: Config) -> list[str]:
     libraries = frameworks.traits(config.run.framework).automatic_input.get(config.run.device, {})
     return [
         f"INPUT_LIBRARY=auto: {taken}, not {name}: {frameworks.why_not(module)}"
-        for name, module in itertools.takewhile(lambda each: each[0] != taken, libraries.items())
+        for name, module in itertools.takewhile(lambda library: library[0] != taken, libraries.items())
         if frameworks.is_importable(module.partition(":")[0])
     ]
 
 
 def without_dali(config: Config, error: ImportError) -> UserError:
-    """Return what to raise where DALI, or its plugin for the framework, cannot be imported."""
+    """Return the error to raise if DALI, or its plugin for the framework, cannot be imported."""
     install = frameworks.traits(config.run.framework).install(config.run.device)
     return UserError("INPUT_LIBRARY=dali", error, f"{install}, or set INPUT_LIBRARY=auto")
 
 
 def require_gpus(config: Config, seen: int, remedy: str) -> None:
-    """Raise UserError unless the framework sees a GPU for every rank of this machine. It comes before the
+    """Raise UserError unless the framework sees a GPU for every rank of this machine. Call it before the
     ranks connect, which takes their GPUs."""
     ranks, gpus = config.run.ranks_per_node, "1 GPU" if seen == 1 else f"{seen} GPUs"
     if seen < ranks:
@@ -68,27 +68,25 @@ def require_gpus(config: Config, seen: int, remedy: str) -> None:
 
 def require_code(config: Config, capability: tuple[int, int], build: frameworks.Traits | None = None) -> None:
     """Raise UserError unless the framework has code for a GPU of this compute capability, and computes on it
-    in PRECISION. ``build`` has the capabilities of the installed build where those of the traits are not its
-    own."""
+    in PRECISION. ``build`` has the capabilities of the installed build if they differ from the traits'."""
     traits = build or frameworks.traits(config.run.framework)
     if not traits.runs_on(capability):
-        found = (
+        problem = (
             f"{traits.name} has code for compute capability {traits.code}, this GPU has "
             f"{capability[0]}.{capability[1]}"
         )
-        raise UserError("DEVICE=gpu", found, "take another FRAMEWORK, see docs/gpus.md")
+        raise UserError("DEVICE=gpu", problem, "take another FRAMEWORK, see docs/gpus.md")
     name = precision.before_warm_up(config).name
     least = traits.least_capabilities.get(name, capability)
     if capability < least:
-        needed, own = (".".join(map(str, each)) for each in (least, capability))
-        found = f"in {name} {traits.name} needs compute capability {needed}, this GPU has {own}"
-        raise UserError(f"PRECISION={config.run.precision}", found, "set another PRECISION")
+        needed, actual = (".".join(map(str, pair)) for pair in (least, capability))
+        problem = f"in {name} {traits.name} needs compute capability {needed}, this GPU has {actual}"
+        raise UserError(f"PRECISION={config.run.precision}", problem, "set another PRECISION")
 
 
 @contextlib.contextmanager
 def full_memory_named(config: Config) -> Iterator[None]:
-    """Raise UserError, which names BATCHSIZE, in place of an error that says that a GPU's memory is used
-    up."""
+    """Replace an error about a GPU's used-up memory by a UserError that names BATCHSIZE."""
     try:
         yield
     except Exception as error:

@@ -29,7 +29,7 @@ TURN_S = 1.0
 SLOW_STEPS = 5
 """A step may in any case take this many times as long as the longest one so far."""
 WARN_AFTER = 0.4
-"""The part of these limits after which a warning is given."""
+"""Share of a limit after which a warning is given."""
 FIRST_WORDS_S = 5
 """Time limit for the first heartbeat of every rank."""
 ADDRESSES = 16
@@ -54,7 +54,7 @@ class Limits(NamedTuple):
 
 
 def limits(environ: Mapping[str, str]) -> Limits:
-    """Return the limits that ``VARIABLE`` asks for, or the usual ones. Raises UserError for what is no number
+    """Return the limits that ``VARIABLE`` asks for, or the usual ones. Raises UserError if it is not a number
     of seconds."""
     usual, asked = Limits(), environ.get(VARIABLE, "")
     if not asked:
@@ -63,7 +63,7 @@ def limits(environ: Mapping[str, str]) -> Limits:
         raise UserError(
             f"{VARIABLE}={asked}", "no whole number of seconds from 1 to 99,999", "correct or unset it"
         )
-    return Limits(*(int(asked) * each / usual.silent for each in usual))
+    return Limits(*(int(asked) * limit / usual.silent for limit in usual))
 
 
 class RankState:
@@ -178,7 +178,7 @@ class Watchdog:
         heard = list(range(self._size)) if self._rank == 0 else [0]
         self._heartbeats = Heartbeats(heard, self._size, limits)
         self._peers: dict[int, Any] = {}
-        """On rank 0, the address of each other rank's last heartbeat."""
+        """Address of each other rank's last heartbeat, on rank 0."""
         self._warned = False
         self._all_heard, self._closed = threading.Event(), threading.Event()
 
@@ -210,13 +210,13 @@ class Watchdog:
         rank."""
         note = np.zeros(2 + ADDRESSES, dtype=np.int64)
         if self._rank == 0:
-            found = {
+            ipv4 = {
                 address.address
-                for each in psutil.net_if_addrs().values()
-                for address in each
+                for interface in psutil.net_if_addrs().values()
+                for address in interface
                 if address.family == socket.AF_INET
             }
-            numbers = sorted(int(ipaddress.IPv4Address(address)) for address in found)[:ADDRESSES]
+            numbers = sorted(int(ipaddress.IPv4Address(address)) for address in ipv4)[:ADDRESSES]
             note[: 2 + len(numbers)] = [secrets.randbits(62), self._socket.getsockname()[1], *numbers]
         token, port, *addresses = (
             int(number) for number in self._implementation.communicator.all_reduce(note)

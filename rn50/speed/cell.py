@@ -35,7 +35,7 @@ class Cell(NamedTuple):
 
     @property
     def variables(self) -> dict[str, str]:
-        """Return the variables that make a configuration that of this cell."""
+        """Return this cell's variables."""
         size = (
             {}
             if self.image_size is None
@@ -50,7 +50,7 @@ class Cell(NamedTuple):
         }
 
     def lacking(self, device: str) -> str:
-        """Return, in a few words, that its framework lacks its precision on a device; empty if it has it."""
+        """Return a few words if its framework lacks its precision on a device, else an empty string."""
         possible = frameworks.traits(self.framework).precisions.get(device)
         return (
             f"not on a {device.upper()}"
@@ -59,8 +59,8 @@ class Cell(NamedTuple):
         )
 
     def kinds(self, asked: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the kinds of data that it trains on. Models of a zoo have synthetic data alone, of the size
-        that they want."""
+        """Return the kinds of data that it trains on. Zoo models train on synthetic data alone, of the size
+        they need."""
         return tuple(kind for kind in asked if self.model == OURS or kind == SYNTHETIC)
 
 
@@ -68,10 +68,10 @@ class Result(NamedTuple):
     """Images/s of all ranks together by kind of data, or the reason why there are none."""
 
     cell: Cell
-    """With the precision that warm-up took for "auto"."""
+    """Cell with the precision that warm-up chose for "auto"."""
     rates: dict[str, Rates]
     failure: str
-    """As in a job's ``worker.Outcome``, or what ``Cell.lacking`` returns."""
+    """Failure of the job (``worker.Outcome``), or the words of ``Cell.lacking``."""
     log: str
     """Name of its file; empty if its framework lacks the precision, so that no job ran."""
 
@@ -95,8 +95,8 @@ def as_rank(
     seconds: float,
     rounds: int,
 ) -> None:
-    """Measure as one rank: every kind of data in turn, ``rounds`` times after a first that does not count.
-    Rank 0 prints."""
+    """Measure as one rank: every kind of data in turn, ``rounds`` times after a discarded first time. Rank 0
+    prints."""
     implementation = create(config)
     try:
         meter = Meter(config, implementation)

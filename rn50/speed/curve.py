@@ -10,22 +10,22 @@ from rn50.results.report.plots import reset
 from rn50.speed.cell import REAL, Result
 
 LOGARITHMIC = 10
-"""Ratio of rates above which the scale is logarithmic, because curves so far apart would hide each other on a
-scale from 0."""
+"""Ratio of rates above which the scale is logarithmic, because a linear one would squeeze the slow curves
+together."""
 
 
 def lines(results: Sequence[Result]) -> dict[tuple[str, str], list[tuple[int, float]]]:
-    """Return (name of what was trained, kind of data) -> [(batch size of a rank, images/s of all ranks)], by
-    batch size."""
-    several = len({each.cell.ranks for each in results}) > 1
-    found: dict[tuple[str, str], list[tuple[int, float]]] = {}
-    for cell, rates, _, _ in sorted(results, key=lambda each: each.cell.batch_size):
+    """Return (network, kind of data) -> [(batch size of a rank, images/s of all ranks)], sorted by batch
+    size."""
+    several = len({result.cell.ranks for result in results}) > 1
+    curves: dict[tuple[str, str], list[tuple[int, float]]] = {}
+    for cell, rates, _, _ in sorted(results, key=lambda result: result.cell.batch_size):
         name = f"{cell.framework} {cell.model} {cell.precision}"
         if several:
             name += f", {cell.ranks} rank{'s' * (cell.ranks > 1)}"
         for kind, rate in rates.items():
-            found.setdefault((name, kind), []).append((cell.batch_size, rate.median))
-    return found
+            curves.setdefault((name, kind), []).append((cell.batch_size, rate.median))
+    return curves
 
 
 def draw(results: Sequence[Result]) -> str:
@@ -48,8 +48,8 @@ def draw(results: Sequence[Result]) -> str:
             label=f"{name}, {kind} data",
         )
     axes.set_xscale("log", base=2)
-    sizes = sorted({each.cell.batch_size for each in results})
-    axes.set_xticks(sizes, [str(each) for each in sizes])
+    sizes = sorted({result.cell.batch_size for result in results})
+    axes.set_xticks(sizes, [str(size) for size in sizes])
     axes.minorticks_off()
     if rates and max(rates) > LOGARITHMIC * min(rates):
         axes.set_yscale("log")

@@ -16,11 +16,11 @@ from rn50.speed.rates import Rates
 from rn50.terminal import Terminal
 
 PERCENTILES = (50, 90, 95, 99)
-"""Each is the latency of a request: of n sorted ones that at n * percentile / 100, counted from 0.
+"""Percentiles of latency: of n sorted latencies, the one at index n * percentile / 100, from 0.
 
-MLPerf's load generator takes the same (mlcommons/inference, loadgen/results.cc)."""
+MLPerf's load generator takes the same index (mlcommons/inference, loadgen/results.cc)."""
 KEPT_UP = 0.95
-"""Share of the arrivals that an engine has to answer in their time, else its queue grows and latencies mean
+"""Share of the arrivals that an engine must answer in time. Below it the queue grows, and latencies mean
 nothing."""
 
 
@@ -52,18 +52,18 @@ class Result(NamedTuple):
 
 
 def bind(cores: int | None) -> tuple[str, int]:
-    """Bind this process, and those that it starts, to ``cores`` cores, by default all; return a line on it
-    and their number."""
+    """Bind this process and its children to ``cores`` cores, by default all. Return a line about it and the
+    number of cores."""
     machine = hardware.read()
     plan = binding.plan(machine, 1, near_gpus=False)[0]
-    own = {cpu.number: (cpu.socket, cpu.core) for cpu in machine.cpus}
-    kept = list(dict.fromkeys(own[number] for number in plan.cpus))[:cores]
-    bound = plan._replace(cpus=tuple(number for number in plan.cpus if own[number] in kept))
+    core_of = {cpu.number: (cpu.socket, cpu.core) for cpu in machine.cpus}
+    kept = list(dict.fromkeys(core_of[number] for number in plan.cpus))[:cores]
+    bound = plan._replace(cpus=tuple(number for number in plan.cpus if core_of[number] in kept))
     return binding.apply(bound).replace("rank 0 of this machine: ", ""), len(kept)
 
 
 class Measured(NamedTuple):
-    """Results, and why the subjects that failed have none, or not all."""
+    """Results, and the errors of subjects that lack some or all of them."""
 
     results: list[Result]
     failures: dict[Subject, UserError]
@@ -77,12 +77,13 @@ def measure(
     rate: float | None,
     threads: int,
 ) -> Measured:
-    """Measure every subject at every batch size, in turn within each round; a first round does not count.
+    """Measure every subject at every batch size, in turn within each round. An extra first round is
+    discarded.
 
-    ``seconds`` are those of a subject at a batch size, over all rounds. A subject that fails does not stop
+    ``seconds`` is the time for a subject at a batch size, over all rounds. A subject that fails does not stop
     the others.
     """
-    found: dict[tuple[Subject, int], list[Round]] = {}
+    rounds_of: dict[tuple[Subject, int], list[Round]] = {}
     failures: dict[Subject, UserError] = {}
     total, done = len(subjects) * len(batch_sizes) * (rounds + 1), 0
     with started(subjects, threads, failures) as processes, counting("measuring inference") as progress:
@@ -98,23 +99,32 @@ def measure(
                         failures[process.subject] = error
                         continue
                     if round_:
-                        found.setdefault((process.subject, size), []).append(measured)
+                        rounds_of.setdefault((process.subject, size), []).append(measured)
                     progress(done, total)
     return Measured(
-        [_result(subject, size, of_rounds, rate) for (subject, size), of_rounds in found.items()], failures
+        [_result(subject, size, of_rounds, rate) for (subject, size), of_rounds in rounds_of.items()],
+        failures,
     )
 
 
 def _result(subject: Subject, size: int, of_rounds: Sequence[Round], rate: float | None) -> Result:
-    latencies = np.sort(np.concatenate([each.latencies for each in of_rounds])) * 1e3
-    told = {
+    latencies = np.sort(np.concatenate([round_.latencies for round_ in of_rounds])) * 1e3
+    latency_ms = {
         "average": float(latencies.mean()),
-        **{f"p{each}": float(latencies[len(latencies) * each // 100]) for each in PERCENTILES},
+        **{
+            f"p{percentile}": float(latencies[len(latencies) * percentile // 100])
+            for percentile in PERCENTILES
+        },
     }
-    answered = [len(each.latencies) / each.seconds for each in of_rounds]
+    answered = [len(round_.latencies) / round_.seconds for round_ in of_rounds]
     kept_up = rate is None or min(answered) >= KEPT_UP * rate
     return Result(
-        subject, size, len(latencies), told, rates.of_rounds([each * size for each in answered]), kept_up
+        subject,
+        size,
+        len(latencies),
+        latency_ms,
+        rates.of_rounds([per_second * size for per_second in answered]),
+        kept_up,
     )
 
 
@@ -139,7 +149,7 @@ def to_json(measured: Measured, threads: int, rate: float | None) -> dict[str, A
         "machine": machine_of(threads),
         "cores": threads,
         "requests_per_second": rate,
-        "results": [each.to_json() for each in measured.results],
+        "results": [result.to_json() for result in measured.results],
         "failures": failures,
     }
 
@@ -148,19 +158,19 @@ def show(results: Sequence[Result], threads: int, rate: float | None, console: T
     """Print a table for each model on each engine."""
     load = "each request when the one before is answered" if rate is None else f"{rate:g} requests per second"
     console.print(f"{machine_of(threads)}; {load}")
-    for subject in dict.fromkeys(each.subject for each in results):
+    for subject in dict.fromkeys(result.subject for result in results):
         table = Table(title=f"{subject.name}: latency in ms of a request", title_justify="left")
-        for heading in ("batch", "average", *(f"p{each}" for each in PERCENTILES), "images/s"):
+        for heading in ("batch", "average", *(f"p{percentile}" for percentile in PERCENTILES), "images/s"):
             table.add_column(heading, justify="right")
-        for each in (each for each in results if each.subject == subject):
-            served = f"{each.images_per_second.median:,.0f}"
+        for result in (result for result in results if result.subject == subject):
+            served = f"{result.images_per_second.median:,.0f}"
             table.add_row(
-                str(each.batch_size), *(f"{value:,.2f}" for value in each.latency_ms.values()), served
+                str(result.batch_size), *(f"{value:,.2f}" for value in result.latency_ms.values()), served
             )
         console.print(table)
-    for each in results:
-        if not each.kept_up:
+    for result in results:
+        if not result.kept_up:
             console.print(
-                f"{each.subject.name}, batch {each.batch_size}: requests arrived faster than they were "
+                f"{result.subject.name}, batch {result.batch_size}: requests arrived faster than they were "
                 "answered"
             )

@@ -11,21 +11,23 @@ from rn50.speed.inference import Result
 
 
 def draw(results: Sequence[Result]) -> str:
-    """Return the picture as SVG: a colour for each model on an engine; p50 drawn through, p99 dashed."""
-    subjects = list(dict.fromkeys(each.subject for each in results))
-    sizes = sorted({each.batch_size for each in results})
+    """Return the picture as SVG: a colour for each model on an engine; p50 solid, p99 dashed."""
+    subjects = list(dict.fromkeys(result.subject for result in results))
+    sizes = sorted({result.batch_size for result in results})
     reset()
     figure = Figure(figsize=(11, 5), constrained_layout=True)
     over_batch, over_latency = figure.subplots(1, 2)
     for number, subject in enumerate(subjects):
-        own = sorted((each for each in results if each.subject == subject), key=lambda each: each.batch_size)
-        p50, p99 = ([each.latency_ms[name] for each in own] for name in ("p50", "p99"))
+        points = sorted(
+            (result for result in results if result.subject == subject), key=lambda result: result.batch_size
+        )
+        p50, p99 = ([point.latency_ms[name] for point in points] for name in ("p50", "p99"))
         drawn = {"marker": "o", "markersize": 4, "color": f"C{number}"}
-        over_batch.plot([each.batch_size for each in own], p50, "-", label=subject.name, **drawn)
-        over_batch.plot([each.batch_size for each in own], p99, "--", **drawn)
-        over_latency.plot(p50, [each.images_per_second.median for each in own], "-", **drawn)
+        over_batch.plot([point.batch_size for point in points], p50, "-", label=subject.name, **drawn)
+        over_batch.plot([point.batch_size for point in points], p99, "--", **drawn)
+        over_latency.plot(p50, [point.images_per_second.median for point in points], "-", **drawn)
     over_batch.set_xscale("log", base=2)
-    over_batch.set_xticks(sizes, [str(each) for each in sizes])
+    over_batch.set_xticks(sizes, [str(size) for size in sizes])
     over_batch.set(xlabel="images of a request", ylabel="latency in ms: p50, dashed p99")
     over_latency.set(xlabel="p50 of the latency in ms", ylabel="images/s")
     for axes in (over_batch, over_latency):

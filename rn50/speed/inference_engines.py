@@ -35,7 +35,7 @@ class Subject(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return what a person tells it by."""
+        """Return its display name."""
         return f"{self.file.name} {self.engine} {self.precision}"
 
 
@@ -52,15 +52,15 @@ def names() -> tuple[str, ...]:
 def subjects(files: Sequence[pathlib.Path], engines: Sequence[str], asked: Sequence[str]) -> list[Subject]:
     """Return every model on every engine that can run it: weights on all, ONNX models on ONNX Runtime.
 
-    An engine runs weights in those of the precisions ``asked`` that it has. Raises UserError for a file that
-    is no model, an engine that is not there or has nothing to run, and a precision that no engine has.
+    An engine runs weights in each of the precisions ``asked`` that it has. Raises UserError for a file that
+    is not a model, an engine that is missing or has nothing to run, and a precision that no engine has.
     """
-    found: list[Subject] = []
+    runnable: list[Subject] = []
     of_weights = [file for file in files if file.suffix == weights.SUFFIX]
     for engine in engines:
         if engine in PROVIDERS:
             _refuse_missing(engine)
-            found += [Subject(file, engine, _model(file).precision) for file in files]
+            runnable += [Subject(file, engine, _model(file).precision) for file in files]
             continue
         if not of_weights:
             raise UserError(
@@ -69,15 +69,15 @@ def subjects(files: Sequence[pathlib.Path], engines: Sequence[str], asked: Seque
                 "give the weights that rn50 export made the model of",
             )
         having = [precision for precision in asked if precision in precisions(engine)]
-        found += [Subject(file, engine, precision) for file in of_weights for precision in having]
-    for each in asked:
-        if of_weights and each not in (subject.precision for subject in found):
+        runnable += [Subject(file, engine, precision) for file in of_weights for precision in having]
+    for requested in asked:
+        if of_weights and requested not in (subject.precision for subject in runnable):
             raise UserError(
-                f"--precisions {each}",
+                f"--precisions {requested}",
                 f"none of {', '.join(engines)} computes in it on a CPU",
                 "leave it out",
             )
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(runnable))
 
 
 def precisions(engine: str) -> tuple[str, ...]:
@@ -93,18 +93,18 @@ def _parts(engine: str) -> tuple[str, str]:
 
 
 def _refuse_missing(engine: str) -> None:
-    there = onnxruntime.get_available_providers()
-    if PROVIDERS[engine] not in there:
+    providers = onnxruntime.get_available_providers()
+    if PROVIDERS[engine] not in providers:
         raise UserError(
             f"--engines {engine}",
-            f"this onnxruntime has no {PROVIDERS[engine]}, only {', '.join(there)}",
+            f"this onnxruntime has no {PROVIDERS[engine]}, only {', '.join(providers)}",
             "install onnxruntime-gpu in place of onnxruntime on a machine with a GPU, or leave the "
             "engine out",
         )
 
 
 def _model(file: pathlib.Path) -> Model:
-    """Return an ONNX file, or weights as they would be exported."""
+    """Read an ONNX file, or convert weights as ``rn50 export`` would."""
     return export.convert(file, str(file)) if file.suffix == weights.SUFFIX else model_file.read(file)
 
 

@@ -23,7 +23,7 @@ from rn50.speed.inference_engines import Run, Subject
 LEAST_REQUESTS = 3
 """Fewest requests that are timed in a round, however short the time."""
 LEAD_IN_REQUESTS = 2
-"""Requests before those that are timed: caches and threads are as if no other subject had run in between."""
+"""Untimed requests at the start of a round. They restore caches and threads after other subjects have run."""
 GRACE_SECONDS = 5
 """Time between the request to end and the kill."""
 MOST_OF_SECONDS = 3
@@ -60,8 +60,8 @@ def closed_loop(run: Run, images: np.ndarray, seconds: float) -> Round:
 
 
 def arrivals(run: Run, images: np.ndarray, seconds: float, rate: float) -> Round:
-    """Send ``rate`` requests per second at regular times; a latency includes the wait for the requests
-    before."""
+    """Send ``rate`` requests per second at regular times. A latency includes the wait for earlier
+    requests."""
     latencies: list[float] = []
     start = now = time.perf_counter()
     for index in range(max(LEAST_REQUESTS, round(seconds * rate))):
@@ -96,7 +96,7 @@ class Process:
         return Round(*self._answer(MOST_OF_SECONDS * load.seconds))
 
     def close(self) -> None:
-        """End the process: ask it to, so that it removes what its framework has opened, and then by force."""
+        """Ask the process to end, so that its framework can clean up, and kill it if it does not."""
         self._pipe.close()
         self._process.join(GRACE_SECONDS)
         self._process.kill()
@@ -111,8 +111,8 @@ class Process:
             kind, answer = self._pipe.recv()
         except (EOFError, ConnectionResetError):
             self._process.join()
-            said = [line for line in self._log.read_text("utf-8", "replace").splitlines() if line.strip()]
-            reason = said[-1][:300] if said else f"exit status {self._process.exitcode}"
+            lines = [line for line in self._log.read_text("utf-8", "replace").splitlines() if line.strip()]
+            reason = lines[-1][:300] if lines else f"exit status {self._process.exitcode}"
             raise UserError(
                 self.subject.name,
                 f"its process has ended ({reason})",

@@ -26,10 +26,10 @@ MEANING = {
     "real": "training on real data",
 }
 SHARE_OF_TRAINING = 3
-"""Time of a training measurement relative to that of a stage: a training step takes longer than a batch of a
-pipeline, and more steps go before those that are timed."""
+"""Time for a training measurement relative to a stage's, because a training step takes longer than a
+pipeline's batch, and more steps run before the timed ones."""
 CLOSE = 1.25
-"""A stage that alone is at most this many times as fast as the whole pipeline is its bottleneck."""
+"""A stage is the pipeline's bottleneck if alone it is at most this many times as fast."""
 
 
 class Waiting(NamedTuple):
@@ -56,8 +56,8 @@ class Report(NamedTuple):
 
 
 def bottleneck(median: dict[str, float], real_of_synthetic: Comparison) -> str:
-    """Return the bottleneck of training on real data, in words. ``median`` has the images/s of every stage
-    that was measured, and of every kind of training."""
+    """Return the bottleneck of training on real data, in words. ``median`` maps every measured stage and kind
+    of training to its images/s."""
     slower = real_of_synthetic.shown and real_of_synthetic.highest < 1
     enough = median["pipeline"] >= median["synthetic"]
     if enough and not slower:
@@ -85,8 +85,8 @@ def as_rank(seconds: float, rounds: int, as_json: bool) -> list[str]:
 def bench(
     config: Config, create: Callable[[Config], Measurable], seconds: float, rounds: int, as_json: bool
 ) -> None:
-    """Measure as one rank, for about ``seconds`` in ``rounds`` rounds after a first that does not count; rank
-    0 prints."""
+    """Measure as one rank for about ``seconds``, in ``rounds`` rounds after a discarded first one. Rank 0
+    prints."""
     implementation = create(config)
     try:
         report = measure(config, Meter(config, implementation), implementation, seconds, rounds)
@@ -124,7 +124,7 @@ def measure(config: Config, meter: Meter, implementation: Measurable, seconds: f
                 if round_:
                     measured[name].append(rate)
                 progress(round_ * len(measured) + index + 1, (rounds + 1) * len(measured))
-    found = {name: rates.of_rounds(values) for name, values in measured.items()}
+    images_per_second = {name: rates.of_rounds(values) for name, values in measured.items()}
     compared = rates.compare(measured["real"], measured["synthetic"])
     waiting = Waiting(
         statistics.median(result.data_wait_seconds / result.seconds for result, _ in waits),
@@ -132,8 +132,10 @@ def measure(config: Config, meter: Meter, implementation: Measurable, seconds: f
         statistics.median(result.seconds / steps["real"] for result, _ in waits),
         statistics.median(rate for _, rate in waits),
     )
-    slowest = bottleneck({name: rate.median for name, rate in found.items()}, compared)
-    return Report(precision.shown(config, implementation.precision), found, compared, waiting, slowest)
+    slowest = bottleneck({name: rate.median for name, rate in images_per_second.items()}, compared)
+    return Report(
+        precision.shown(config, implementation.precision), images_per_second, compared, waiting, slowest
+    )
 
 
 def to_json(config: Config, report: Report) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from rn50.settings.variables import Variable
 NAMES: dict[str, str] = {
     field: variable.name for section, field, variable in variables() if section == "input_pipeline"
 }
-"""Variable of every field of the input pipeline."""
+"""Field of the input pipeline -> its variable."""
 
 
 class Setting(NamedTuple):
@@ -36,9 +36,8 @@ def of(config: Config, cores: int) -> list[Setting]:
     """Return the settings in effect on the device of ``config``. Threads go up to ``cores``, the cores of a
     rank.
 
-    The setting with the greatest effect comes first, because those after it are measured with it. Memory that
-    is allocated in advance is left as it is: it affects the time of the first batches, and hardly that of
-    later ones.
+    The setting with the greatest effect comes first, because those after it are measured with it.
+    Preallocated memory is not tuned, because it hardly affects any but the first batches.
     """
     threads = tuple(value for value in (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32) if value <= cores)
     settings = [
@@ -85,5 +84,5 @@ def changes(before: Config, after: Config) -> dict[str, tuple[str, str]]:
 
 
 def described(values: Mapping[str, Any]) -> str:
-    """Return NAME=value of fields, as a file has them."""
+    """Return fields as NAME=value, as in a file."""
     return " ".join(f"{NAMES[field]}={Variable.write(value)}" for field, value in values.items())

@@ -35,7 +35,7 @@ class Measurable(Protocol):
     batch_format: BatchFormat
     """The form of the batches that the input pipeline makes, and where it makes them."""
     precision: Precision
-    """See ``rn50.run.implementation``. Of a model of the zoo it is the one in which our network's step is the
+    """See ``rn50.run.implementation``. For a zoo model it is the precision in which our network's step is
     faster."""
 
     def warm_up(self, seed: int) -> list[str]:
@@ -46,7 +46,8 @@ class Measurable(Protocol):
         None one random batch held on the device. ``warm_up`` comes first. Several inputs may be open at a
         time.
 
-        A pipeline has given its first batch by then, so too little memory or missing data is an error here.
+        A pipeline delivers its first batch before this returns, so too little memory or missing data is an
+        error here.
         """
 
     def train_steps(self, batches: Batches, lead_in: int, steps: int) -> EpochResult:
@@ -68,7 +69,7 @@ class Measurable(Protocol):
 
 
 class TrainingSteps(ABC):
-    """``open_input`` and ``train_steps`` for an implementation, which stands before this base and has its
+    """Mixin with ``open_input`` and ``train_steps``. The implementation is the base before it, and has the
     abstract methods."""
 
     config: Config

@@ -21,14 +21,14 @@ from rn50.terminal import say
 LEAST_STEPS = 3
 """Fewest steps that are timed, however short the time."""
 LEAD_IN_STEPS = 2
-"""Steps before time is taken, in addition to those that fill the queue of the pipeline."""
+"""Untimed steps at the start, in addition to those that fill the pipeline's queue."""
 BATCHES_IN_MEMORY = 4
-"""Batches that are decoded without reading: enough that no cache of the processor holds them."""
+"""Batches that are decoded without reading: too many for any cache of the processor."""
 SEED = 1
 
 
 class _Pipeline:
-    """Batches of any input library with the method of DALI's pipelines."""
+    """Batches of any input library, with the ``run`` method of DALI's pipelines."""
 
     def __init__(self, batches: Batches):
         self._batches = itertools.chain.from_iterable(batches.epoch() for _ in itertools.count())
@@ -59,16 +59,16 @@ class Meter:
 
     def agreed(self, value: int) -> int:
         """Broadcast rank 0's value."""
-        own = value if self.communicator.rank == 0 else 0
-        return int(self.communicator.all_reduce(np.array([own], np.int64))[0])
+        contribution = value if self.communicator.rank == 0 else 0
+        return int(self.communicator.all_reduce(np.array([contribution], np.int64))[0])
 
     def over_ranks(self, value: float) -> float:
         """Return the sum over all ranks, to a millionth."""
         return int(self.communicator.all_reduce(np.array([round(value * 1e6)], np.int64))[0]) / 1e6
 
     def alone(self) -> dict[str, Any]:
-        """Return the pipelines to measure without training. "pipeline" is the whole one. With DALI there are
-        "read", which only reads, and "decode", which only decodes images in memory, too."""
+        """Return the pipelines to measure without training. "pipeline" is the whole one. DALI also has
+        "read", which only reads, and "decode", which only decodes images in memory."""
         rank, ranks = self.communicator.rank, self.communicator.size
         if training.input_library(self._config) != "dali":
             return {"pipeline": _Pipeline(self._implementation.open_input(self._config.input_pipeline))}
@@ -114,12 +114,12 @@ class Meter:
 
     @staticmethod
     def _settle(batch_seconds: float, depth: int) -> None:
-        """Wait until a queue is full again, so that filling it takes nothing from what is measured next."""
+        """Wait until a queue is full again, so that filling it does not slow the next measurement."""
         time.sleep(depth * batch_seconds)
 
     def train(self, batches: Any, depth: int, steps: int) -> EpochResult:
-        """Time training steps on all ranks; return the samples of all, the seconds of rank 0. ``depth`` is
-        that of the queue."""
+        """Time training steps on all ranks. Return the samples of all ranks and the seconds of rank 0.
+        ``depth`` is the queue's."""
         self.communicator.barrier()
         result = self._implementation.train_steps(batches, self._lead_in(depth), steps)
         self._settle(result.seconds / steps, depth)

@@ -17,9 +17,9 @@ class Network(NamedTuple):
 
     framework: str
     model: str
-    """``OURS``, or the name that the zoo of the framework has for it."""
+    """``OURS``, or its name in the framework's zoo."""
     image_size: int | None
-    """Side of its input in pixels; None: that of the configuration."""
+    """Side of its input in pixels; None: the configuration's."""
 
 
 def networks(frameworks: Sequence[str], models: Sequence[str]) -> list[Network]:
@@ -29,23 +29,23 @@ def networks(frameworks: Sequence[str], models: Sequence[str]) -> list[Network]:
     Raises UserError for a model that no zoo of these frameworks has, and if a zoo is not installed.
     """
     zoos = {} if set(models) == {OURS} else {framework: measurable.zoo(framework) for framework in frameworks}
-    found: list[Network] = []
+    available: list[Network] = []
     for framework in frameworks:
         for model in models:
             if model == OURS:
-                found.append(Network(framework, OURS, None))
+                available.append(Network(framework, OURS, None))
             else:
-                found += [
+                available += [
                     Network(framework, name, size)
                     for name, size in zoos[framework].items()
                     if _same(name, model)
                 ]
     for model in models:
-        if model != OURS and not any(_same(each.model, model) for each in found):
+        if model != OURS and not any(_same(network.model, model) for network in available):
             raise UserError(
                 "--models", f"{model} is in the zoo of none of {', '.join(frameworks)}", _close(model, zoos)
             )
-    return found
+    return available
 
 
 def _bare(name: str) -> str:
@@ -61,4 +61,4 @@ def _close(model: str, zoos: dict[str, dict[str, int]]) -> str:
     close = difflib.get_close_matches(_bare(model), names, n=5)
     if not close:
         return f"there are {', '.join(sorted(names.values()))}"
-    return f"names that are close: {', '.join(names[each] for each in close)}"
+    return f"names that are close: {', '.join(names[bare] for bare in close)}"

@@ -39,13 +39,17 @@ class Profile(NamedTuple):
 
     @property
     def idle(self) -> float:
-        """Return the share of the profiled time in which no operator ran; operators side by side count with
-        their sum."""
-        return max(0.0, 1 - sum(each.seconds for each in self.operators) / (self.steps * self.step_seconds))
+        """Return the share of the profiled time in which no operator ran. Times of concurrent operators are
+        added."""
+        return max(
+            0.0, 1 - sum(operator.seconds for operator in self.operators) / (self.steps * self.step_seconds)
+        )
 
     def milliseconds(self, name: str) -> float:
         """Return the milliseconds per step of an operator."""
-        return 1e3 * sum(each.seconds for each in self.operators if each.name == name) / self.steps
+        return (
+            1e3 * sum(operator.seconds for operator in self.operators if operator.name == name) / self.steps
+        )
 
 
 def as_rank(
@@ -73,7 +77,7 @@ def as_rank(
             reported = {
                 "steps": steps,
                 "step_seconds": result.seconds / steps,
-                "operators": sorted(operators, key=lambda each: -each.seconds),
+                "operators": sorted(operators, key=lambda operator: -operator.seconds),
             }
         implementation.communicator.all_reduce(np.zeros(1, np.int64))  # rank 0 reports when all are done
         if implementation.communicator.rank == 0:
@@ -111,7 +115,7 @@ def measure(
     with counting("profiling") as progress:
         for done, what in enumerate(JOBS, start=1):
             log = folder / f"{what}.log"
-            # The same precision in both jobs: timed anew, "auto" may become another.
+            # Use one precision in both jobs, because "auto" may choose another the second time.
             variables = (
                 environ
                 if what == "rate"
@@ -135,8 +139,8 @@ def read(folder: pathlib.Path) -> Profile:
     file = folder / PLAIN
     try:
         earlier = _profile(files.read_json(file, remedy="give a folder of `rn50 profile`"))
-        gain(earlier, earlier)  # raises unless all that a comparison reads is there
-        sum(each.seconds / earlier.steps for each in earlier.operators)
+        gain(earlier, earlier)  # raises if a value that a comparison reads is missing
+        sum(operator.seconds / earlier.steps for operator in earlier.operators)
         return earlier
     except (KeyError, TypeError, ValueError, ZeroDivisionError):
         raise UserError(file, "not what `rn50 profile` writes", "give a folder of `rn50 profile`") from None
@@ -144,20 +148,20 @@ def read(folder: pathlib.Path) -> Profile:
 
 def _profile(reported: dict[str, Any]) -> Profile:
     profiled = reported["operators"]
-    operators = [Operator(*each) for each in profiled["operators"]]
+    operators = [Operator(*row) for row in profiled["operators"]]
     return Profile(reported["rate"], profiled["steps"], profiled["step_seconds"], operators)
 
 
 def gain(before: Profile, now: Profile) -> str:
     """Return the gain of a change, in words."""
-    one, other = (each.rate["images_per_second"]["real"] for each in (before, now))
-    said = (
+    one, other = (profile.rate["images_per_second"]["real"] for profile in (before, now))
+    comparison = (
         f"{other['median']:,.0f} images/s for {one['median']:,.0f} before: "
         f"{other['median'] / one['median']:.3f} times as fast"
     )
     if other["lowest"] > one["highest"] or other["highest"] < one["lowest"]:
-        return f"{said}; no round of the one reached those of the other"
-    return f"{said}; rounds of both overlap, so it may be chance"
+        return f"{comparison}; no round of the one reached those of the other"
+    return f"{comparison}; rounds of both overlap, so it may be chance"
 
 
 def to_json(now: Profile, before: Profile | None) -> dict[str, Any]:
@@ -209,7 +213,7 @@ def show(now: Profile, before: Profile | None, folder: pathlib.Path, console: Te
 
 
 def _rows(now: Profile, before: Profile | None) -> Iterator[tuple[str, ...]]:
-    total = sum(each.seconds for each in now.operators)
+    total = sum(operator.seconds for operator in now.operators)
     for name, calls, seconds in now.operators[:TOP]:
         row = (name, f"{calls / now.steps:g}", f"{1e3 * seconds / now.steps:.2f}", f"{seconds / total:.1%}")
         yield (*row, f"{before.milliseconds(name):.2f}") if before else row

@@ -1,4 +1,4 @@
-"""Published images/s of training ResNet-50, for comparison with those that are measured here."""
+"""Published images/s of training ResNet-50, to compare with measured ones."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -10,7 +10,7 @@ class Figure(NamedTuple):
     device: str
     framework: str
     precision: str | None
-    """As the source calls it; XLA: with that compiler."""
+    """Precision in the source's words; XLA: with that compiler."""
     batch_size: int | None
     """Per device."""
     images_per_second: Mapping[int, float]

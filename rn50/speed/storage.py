@@ -29,7 +29,7 @@ BLOCK_BYTES = 1 << 20
 PLACES = 256
 """Number of places in a file that are probed to tell whether it is in memory."""
 FORGOTTEN = 0.1
-"""Largest share still in memory of a file that counts as cold."""
+"""Largest share of a cold file that may still be in memory."""
 KINDS = ("sequential, cold", "sequential, warm", "shuffled, cold", "shuffled, warm")
 
 Piece = tuple[int, int]
@@ -88,8 +88,7 @@ class TrainingFile:
         return done, total / taken
 
     def forget(self) -> float | None:
-        """Ask the kernel to drop the file's pages; return the share of them that stayed, None if it does not
-        tell."""
+        """Ask the kernel to drop the file's pages; return the share of them that stayed, None if unknown."""
         os.fsync(self._file)  # pages not yet written cannot be dropped
         os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_DONTNEED)
         return self.in_memory()
@@ -98,11 +97,11 @@ class TrainingFile:
         """Return the share of the file that is in memory, None if the file system does not tell."""
         if not hasattr(os, "RWF_NOWAIT"):  # this Python was built for an older kernel
             return None
-        there, byte = 0, bytearray(1)
+        resident, byte = 0, bytearray(1)
         places = np.linspace(0, self.bytes - 1, min(PLACES, self.bytes)).astype(int)
         for place in places:
             try:
-                there += os.preadv(self._file, [byte], int(place), os.RWF_NOWAIT)
+                resident += os.preadv(self._file, [byte], int(place), os.RWF_NOWAIT)
             except BlockingIOError:
                 continue
             except OSError as error:
@@ -111,7 +110,7 @@ class TrainingFile:
                 raise UserError(
                     self.path, f"cannot be read ({error.strerror})", "look at the storage and its log"
                 ) from error
-        return there / len(places)
+        return resident / len(places)
 
     def close(self) -> None:
         os.close(self._file)
@@ -124,13 +123,13 @@ class Measured(NamedTuple):
     records: int
     bytes: int
     bytes_per_second: dict[str, list[float]]
-    """By kind, one value per round."""
+    """Kind -> one value per round."""
     stayed: float | None
-    """Largest share of the file that was in memory when it should have been cold, None if it is not known."""
+    """Largest share of the file that was in memory when it should have been cold; None if unknown."""
 
     @property
     def remark(self) -> str | None:
-        """Return a warning about the cold figures, None if they need none."""
+        """Return a warning about the cold figures, or None."""
         if self.stayed is None:
             return (
                 f"{self.folder}: whether cold was cold is not known: its file system does not say what "
@@ -154,7 +153,7 @@ def measure(folders: Sequence[Path], seconds: float, rounds: int) -> list[Measur
         if len(files) == 2 and os.path.samefile(files[0].path, files[1].path):
             raise UserError(folders[1], f"the same file as in {folders[0]}", "name two copies of the data")
         slot = seconds / rounds / len(files) / len(KINDS)
-        found: list[dict[str, list[float]]] = [{kind: [] for kind in KINDS} for _ in files]
+        speeds: list[dict[str, list[float]]] = [{kind: [] for kind in KINDS} for _ in files]
         stayed: list[list[float | None]] = [[] for _ in files]
         with counting("reading") as progress:
             done = 0
@@ -167,8 +166,8 @@ def measure(folders: Sequence[Path], seconds: float, rounds: int) -> list[Measur
                     ):
                         stayed[place].append(file.forget())
                         read, rate = file.read(pieces, slot)
-                        found[place][f"{order}, cold"].append(rate)
-                        found[place][f"{order}, warm"].append(
+                        speeds[place][f"{order}, cold"].append(rate)
+                        speeds[place][f"{order}, warm"].append(
                             file.read(pieces[:read], slot)[1]
                         )  # the same pieces again
                         done += 2
@@ -176,7 +175,7 @@ def measure(folders: Sequence[Path], seconds: float, rounds: int) -> list[Measur
         worst = [None if None in shares else max(filter(None, shares), default=0.0) for shares in stayed]
         return [
             Measured(file.folder, file.records, file.bytes, speed, left)
-            for file, speed, left in zip(files, found, worst, strict=False)
+            for file, speed, left in zip(files, speeds, worst, strict=False)
         ]
     finally:
         for file in files:
@@ -206,13 +205,13 @@ class Row(NamedTuple):
 
 def rows(measured: Sequence[Measured]) -> list[Row]:
     """Return one row per kind. An epoch is that of the first folder."""
-    found = []
+    table = []
     for kind in KINDS:
-        values = [each.bytes_per_second[kind] for each in measured]
-        speed = [rates.of_rounds(each) for each in values]
+        values = [measurement.bytes_per_second[kind] for measurement in measured]
+        speed = [rates.of_rounds(rounds) for rounds in values]
         compared = rates.compare(values[1], values[0]) if len(values) == 2 else None
-        found.append(Row(kind, speed, [measured[0].bytes / each.median for each in speed], compared))
-    return found
+        table.append(Row(kind, speed, [measured[0].bytes / rate.median for rate in speed], compared))
+    return table
 
 
 def to_json(measured: Sequence[Measured]) -> dict[str, Any]:
@@ -220,12 +219,12 @@ def to_json(measured: Sequence[Measured]) -> dict[str, Any]:
     return {
         "folders": [
             {
-                "folder": str(each.folder),
-                "records": each.records,
-                "bytes": each.bytes,
-                "stayed_in_memory": each.stayed,
+                "folder": str(measurement.folder),
+                "records": measurement.records,
+                "bytes": measurement.bytes,
+                "stayed_in_memory": measurement.stayed,
             }
-            for each in measured
+            for measurement in measured
         ],
         "rows": [
             {
@@ -243,8 +242,11 @@ def show(measured: Sequence[Measured], console: Terminal) -> None:
     """Print one line per kind, then the remarks."""
     first, two = measured[0], len(measured) == 2
     names = ("DIR", "DIR2")[: len(measured)]
-    for name, each in zip(names, measured, strict=False):
-        console.print(f"{name:<5} {each.folder}: {each.records:,} images, {each.bytes / 1e6:,.1f} MB")
+    for name, measurement in zip(names, measured, strict=False):
+        console.print(
+            f"{name:<5} {measurement.folder}: {measurement.records:,} images, "
+            f"{measurement.bytes / 1e6:,.1f} MB"
+        )
     table = Table()
     table.add_column("train.rec")
     for name in names:
@@ -259,9 +261,9 @@ def show(measured: Sequence[Measured], console: Terminal) -> None:
             cells += [f"{median} ({lowest}-{highest})", f"{seconds:,.3g}"]
         table.add_row(*cells, *([row.meaning] if two else []))
     console.print(table)
-    if len({(each.records, each.bytes) for each in measured}) > 1:
+    if len({(measurement.records, measurement.bytes) for measurement in measured}) > 1:
         console.print(f"the folders hold different data; seconds an epoch are for that of {first.folder}")
-    for remark in filter(None, (each.remark for each in measured)):
+    for remark in filter(None, (measurement.remark for measurement in measured)):
         console.print(remark)
     if two:
         rounds = len(first.bytes_per_second[KINDS[0]])

@@ -33,8 +33,7 @@ _PUBLISHED = (
 def matrix(
     networks: Sequence[Network], precisions: Sequence[str], batch_sizes: Sequence[int], ranks: Sequence[int]
 ) -> list[Cell]:
-    """Return all combinations, the fewest ranks first, because the scaling of more ranks is reported against
-    those."""
+    """Return all combinations, the fewest ranks first, because scaling is reported relative to them."""
     return list(
         dict.fromkeys(
             Cell(*network, precision, batch_size, count)
@@ -47,18 +46,17 @@ def matrix(
 
 
 def check(every: Sequence[Cell], kinds: tuple[str, ...], environ: Mapping[str, str], device: str) -> None:
-    """Raise UserError before any cell is measured: for one that no machine could run, for a framework that is
-    not installed here, and for a precision that its framework lacks, unless another of several frameworks has
-    it."""
-    for each in every:
-        if not each.kinds(kinds):
+    """Raise UserError before any cell is measured: for a cell that no machine could run, a framework that is
+    not installed, and a precision that its framework lacks, unless another of several frameworks has it."""
+    for cell in every:
+        if not cell.kinds(kinds):
             raise UserError(
-                "--models", f"{each.model} trains on synthetic data alone", "add synthetic to --data"
+                "--models", f"{cell.model} trains on synthetic data alone", "add synthetic to --data"
             )
-    names = list(dict.fromkeys(each.framework for each in every))
-    possible = [each for each in every if not each.lacking(device)] if len(names) > 1 else every
+    names = list(dict.fromkeys(cell.framework for cell in every))
+    possible = [cell for cell in every if not cell.lacking(device)] if len(names) > 1 else every
     if not possible:
-        asked = " or ".join(dict.fromkeys(each.precision for each in every))
+        asked = " or ".join(dict.fromkeys(cell.precision for cell in every))
         have = dict.fromkeys(
             value for name in names for value in frameworks.traits(name).precisions.get(device, ())
         )
@@ -68,7 +66,7 @@ def check(every: Sequence[Cell], kinds: tuple[str, ...], environ: Mapping[str, s
             f"they have {', '.join(have) or 'no precision there'}",
         )
     installed = software.read()
-    configs = [configuration.from_environment({**environ, **each.variables}) for each in possible]
+    configs = [configuration.from_environment({**environ, **cell.variables}) for cell in possible]
     for config in configs:
         for finding in advice.findings(installed, config, config.run.framework):
             if finding.severity == FAILURE and finding.subject == "packages":
@@ -86,7 +84,8 @@ class Bench:
         folder: pathlib.Path,
         command: str,
     ):
-        """Make ``folder``. Raises UserError if it cannot be made, or others' files have names of ours."""
+        """Make ``folder``. Raises UserError if it cannot be made, or if files that are not ours have our
+        names."""
         self._config, self._cells, self._kinds, self._folder, self._command = (
             config,
             every,
@@ -104,25 +103,28 @@ class Bench:
 
     @property
     def failed(self) -> bool:
-        """Return whether the job of a cell gave no figure for another reason than memory."""
-        return any(each.log and each.failure not in ("", worker.OUT_OF_MEMORY) for each in self.results)
+        """Return whether a cell's job failed for a reason other than memory."""
+        return any(
+            measurement.log and measurement.failure not in ("", worker.OUT_OF_MEMORY)
+            for measurement in self.results
+        )
 
     def run(self, environ: Mapping[str, str], seconds: float, rounds: int) -> None:
         """Measure every cell that its framework can run, one after the other, and write the results so far
         after each."""
         with counting("measuring throughput") as progress:
-            for done, each in enumerate(self._cells, start=1):
-                lacking = each.lacking(self._config.run.device)
+            for done, combination in enumerate(self._cells, start=1):
+                lacking = combination.lacking(self._config.run.device)
                 if lacking:
-                    self.results.append(Result(each, {}, lacking, ""))
+                    self.results.append(Result(combination, {}, lacking, ""))
                 else:
-                    log = self._folder / f"{each.name}.log"
-                    self.results.append(cells.run(each, environ, self._kinds, seconds, rounds, log))
+                    log = self._folder / f"{combination.name}.log"
+                    self.results.append(cells.run(combination, environ, self._kinds, seconds, rounds, log))
                 progress(done, len(self._cells))
                 files.write(self._folder / PLAIN, self._plain(), remedy=_REMEDY)
 
     def scaling(self, result: Result, kind: str) -> float | None:
-        """Return images/s per rank relative to the same cell with the fewest ranks, None if there is nothing
+        """Return images/s per rank relative to the same cell with the fewest ranks; None if there is nothing
         to compare."""
 
         def same(other: Result) -> bool:
@@ -133,7 +135,9 @@ class Bench:
         )
         if kind not in result.rates or fewest is None or fewest.cell.ranks == result.cell.ranks:
             return None
-        of_one, before = (each.rates[kind].median / each.cell.ranks for each in (result, fewest))
+        of_one, before = (
+            measurement.rates[kind].median / measurement.cell.ranks for measurement in (result, fewest)
+        )
         return of_one / before
 
     def _plain(self) -> str:
@@ -146,14 +150,14 @@ class Bench:
             **dict(self._facts()),
             "cells": [
                 {
-                    **each.cell._asdict(),
-                    "image_size": each.cell.image_size or self._config.data.image_size,
-                    "images_per_second": {kind: rates.to_json() for kind, rates in each.rates.items()},
-                    "scaling": {kind: self.scaling(each, kind) for kind in each.rates},
-                    "failure": each.failure,
-                    "log": each.log,
+                    **measurement.cell._asdict(),
+                    "image_size": measurement.cell.image_size or self._config.data.image_size,
+                    "images_per_second": {kind: rates.to_json() for kind, rates in measurement.rates.items()},
+                    "scaling": {kind: self.scaling(measurement, kind) for kind in measurement.rates},
+                    "failure": measurement.failure,
+                    "log": measurement.log,
                 }
-                for each in self.results
+                for measurement in self.results
             ],
         }
 
@@ -210,16 +214,17 @@ class Bench:
             yield "accelerator", machine.get("accelerator_model_name", "unknown")
         yield "device", self._config.run.device
         installed = software.read().packages
-        pattern = "|".join(each.packages for each in frameworks.every().values())
+        pattern = "|".join(traits.packages for traits in frameworks.every().values())
         versions = [f"{name} {installed[name]}" for name in sorted(installed) if re.fullmatch(pattern, name)]
         yield "versions", f"Python {platform.python_version()}, {', '.join(versions)}"
         yield "commit", software.commit() or "unknown"
         task = f"{data.image_size}x{data.image_size}, {data.classes} classes, width {data.width:g}"
         yield "task", task if self._config.is_imagenet else f"{task}; {rules.NOT_A_RESULT}"
         sizes = dict.fromkeys(
-            f"{each.model} of {each.framework} {each.image_size}x{each.image_size}"
-            for each in self._cells
-            if each.model != OURS
+            f"{combination.model} of {combination.framework} "
+            f"{combination.image_size}x{combination.image_size}"
+            for combination in self._cells
+            if combination.model != OURS
         )
         if sizes:
             yield "models of the frameworks' zoos", f"{', '.join(sizes)}; trained for their throughput alone"
@@ -234,16 +239,18 @@ class Bench:
         return "framework", "model", "precision", "batch", "ranks", *kinds, "log"
 
     def _rows(self) -> Iterator[list[str]]:
-        for each in self.results:
-            cell = each.cell
+        for measurement in self.results:
+            cell = measurement.cell
             row = [cell.framework, cell.model, cell.precision, str(cell.batch_size), str(cell.ranks)]
             for kind in self._kinds:
-                scaling, rate = self.scaling(each, kind), each.rates.get(kind)
+                scaling, rate = self.scaling(measurement, kind), measurement.rates.get(kind)
                 row.append(
-                    "{} ({} to {})".format(*map(throughput_tables.rate, rate)) if rate else each.failure
+                    "{} ({} to {})".format(*map(throughput_tables.rate, rate))
+                    if rate
+                    else measurement.failure
                 )
                 row.append("" if scaling is None else f"{scaling:.2f}")
-            yield [*row, _linked(each.log, each)]
+            yield [*row, _linked(measurement.log, measurement)]
 
 
 def _title(kind: str) -> str:

@@ -1,5 +1,5 @@
-"""Tables of a throughput matrix, for its report and a terminal: overview, every cell in detail, what others
-have published."""
+"""Tables of a throughput matrix, for its report and a terminal: overview, every cell in detail, published
+figures."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -33,27 +33,29 @@ class Column(NamedTuple):
 
 
 def rate(value: float) -> str:
-    """Return images/s with the digits that tell slow models apart."""
+    """Return images/s as text, with enough digits to tell slow models apart."""
     return f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
 
 
 def trained(results: Sequence[Result], result: Result) -> str:
-    """Return the framework of a result, and its model where ``results`` have others than ours."""
+    """Return the framework of a result, and its model if ``results`` have models other than ours."""
     cell = result.cell
     return (
         cell.framework
-        if all(each.cell.model == OURS for each in results)
+        if all(other.cell.model == OURS for other in results)
         else f"{cell.framework} {cell.model}"
     )
 
 
 def columns(results: Sequence[Result]) -> list[Column]:
-    """Return the columns of the overview, one precision after the other."""
-    found = dict.fromkeys(
-        Column(each.cell.precision, each.cell.ranks, each.cell.batch_size) for each in results
+    """Return the columns of the overview, grouped by precision."""
+    distinct = dict.fromkeys(
+        Column(result.cell.precision, result.cell.ranks, result.cell.batch_size) for result in results
     )
-    precisions = list(dict.fromkeys(each.precision for each in found))
-    return sorted(found, key=lambda each: (precisions.index(each.precision), each.ranks, each.batch_size))
+    precisions = list(dict.fromkeys(column.precision for column in distinct))
+    return sorted(
+        distinct, key=lambda column: (precisions.index(column.precision), column.ranks, column.batch_size)
+    )
 
 
 def overview(
@@ -62,19 +64,21 @@ def overview(
     """Yield a row for each framework and model that trained on a kind of data: its name, then images/s in
     every chosen column.
 
-    ``show`` returns the text of a cell from its images/s, or from the words that stand in their place, and
-    its result.
+    ``show`` returns the text of a cell, given its images/s, or the words in their place, and its result.
     """
-    of_kind = [each for each in results if kind in each.rates or not each.rates]
-    for name in dict.fromkeys(trained(results, each) for each in of_kind):
-        own = {
-            Column(each.cell.precision, each.cell.ranks, each.cell.batch_size): each
-            for each in of_kind
-            if trained(results, each) == name
+    of_kind = [result for result in results if kind in result.rates or not result.rates]
+    for name in dict.fromkeys(trained(results, result) for result in of_kind):
+        by_column = {
+            Column(result.cell.precision, result.cell.ranks, result.cell.batch_size): result
+            for result in of_kind
+            if trained(results, result) == name
         }
         yield [
             name,
-            *(show(_short(own[column], kind), own[column]) if column in own else "" for column in chosen),
+            *(
+                show(_short(by_column[column], kind), by_column[column]) if column in by_column else ""
+                for column in chosen
+            ),
         ]
 
 
@@ -88,12 +92,17 @@ def details(
     results: Sequence[Result], kind: str, scaling: Callable[[Result, str], float | None]
 ) -> Iterator[Row]:
     """Yield a row of ``DETAILS`` for every result of a kind of data."""
-    for each in results:
-        row = [trained(results, each), each.cell.precision, str(each.cell.batch_size), str(each.cell.ranks)]
-        if not each.rates:
-            yield [*row, "", each.failure, ""]
-        elif kind in each.rates:
-            measured, scaled = each.rates[kind], scaling(each, kind)
+    for result in results:
+        row = [
+            trained(results, result),
+            result.cell.precision,
+            str(result.cell.batch_size),
+            str(result.cell.ranks),
+        ]
+        if not result.rates:
+            yield [*row, "", result.failure, ""]
+        elif kind in result.rates:
+            measured, scaled = result.rates[kind], scaling(result, kind)
             yield [
                 *row,
                 rate(measured.median),
@@ -103,10 +112,10 @@ def details(
 
 
 def published() -> tuple[Row, list[Row], list[str]]:
-    """Return headings and rows of the published figures, and their sources, which the last cell of a row
-    counts from 1."""
-    devices = sorted({count for each in FIGURES for count in each.images_per_second})
-    sources = list(dict.fromkeys(each.source for each in FIGURES))
+    """Return headings and rows of the published figures, and their sources. The last cell of a row is the
+    number of its source, from 1."""
+    devices = sorted({count for figure in FIGURES for count in figure.images_per_second})
+    sources = list(dict.fromkeys(figure.source for figure in FIGURES))
     headings = [
         "device",
         "framework",
@@ -117,17 +126,17 @@ def published() -> tuple[Row, list[Row], list[str]]:
     ]
     rows = [
         [
-            each.device,
-            each.framework,
-            each.precision or "-",
-            str(each.batch_size or "-"),
+            figure.device,
+            figure.framework,
+            figure.precision or "-",
+            str(figure.batch_size or "-"),
             *(
-                rate(each.images_per_second[count]) if count in each.images_per_second else ""
+                rate(figure.images_per_second[count]) if count in figure.images_per_second else ""
                 for count in devices
             ),
-            str(sources.index(each.source) + 1),
+            str(sources.index(figure.source) + 1),
         ]
-        for each in FIGURES
+        for figure in FIGURES
     ]
     return headings, rows, sources
 
@@ -138,14 +147,12 @@ def markdown(headings: Sequence[str], rows: Sequence[Row]) -> str:
 
 
 def print_overview(results: Sequence[Result], kind: str, console: Terminal) -> None:
-    """Print the overview of a kind of data, as several tables of like size where it is too wide for the
+    """Print the overview of a kind of data, as several tables of similar width if it is too wide for the
     terminal."""
     every = columns(results)
     rows = list(overview(results, kind, every, lambda text, _: text))
     widest = max(
-        len(word)
-        for words in [*(each.heading for each in every), *(row[1:] for row in rows)]
-        for word in words
+        len(word) for words in [*(col.heading for col in every), *(row[1:] for row in rows)] for word in words
     )
     beside = max(1, (console.width - max(len(row[0]) for row in rows) - 4) // (widest + 3))
     size = math.ceil(len(every) / math.ceil(len(every) / beside))
@@ -160,7 +167,7 @@ def print_overview(results: Sequence[Result], kind: str, console: Terminal) -> N
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Row], console: Terminal) -> None:
-    """Print a table that folds between words alone, but for the names in its first column."""
+    """Print a table that folds only between words, except for the names in its first column."""
     table = Table()
     for index, heading in enumerate(headings):
         longest = max(

@@ -22,13 +22,13 @@ _HEADER = re.compile(r"(?:#.*\n)+")
 
 
 def environment_of(base: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a run of ``base``: what the file sets, in ``environ`` without its input
-    pipeline variables.
+    """Return the environment of a run of ``base``: ``environ`` without input pipeline variables, then what
+    the file sets.
 
     Raises UserError if the file cannot be sourced.
     """
-    own = {name: value for name, value in environ.items() if name not in input_settings.NAMES.values()}
-    return config_file.sourced_environment(base, own)
+    inherited = {name: value for name, value in environ.items() if name not in input_settings.NAMES.values()}
+    return config_file.sourced_environment(base, inherited)
 
 
 def refuse_output(output: Path, force: bool) -> None:
@@ -41,7 +41,7 @@ def refuse_output(output: Path, force: bool) -> None:
 def text(base: Base, outcome: Outcome) -> str:
     """Return the file ``base`` with the new settings, and in its header what they gain.
 
-    Raises UserError if the file also sets them outside of the section of the input pipeline.
+    Raises UserError if the file also sets them outside its input pipeline section.
     """
     changed = {name: new for name, (_, new) in input_settings.changes(outcome.before, outcome.after).items()}
     inside = base.inside.rstrip("\n")

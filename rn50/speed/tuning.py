@@ -3,9 +3,9 @@
 One setting is changed at a time, in the order of ``input_settings.of``, upwards and then downwards as long as
 that helps. What helped stays while the next setting is tried, and with time left all are tried again. No
 optimiser library is needed: settings are few, and their effects hardly depend on each other. Such a library
-also wants a figure for every trial, while a machine drifts by more than a setting is worth. So a trial is a
-comparison with the best so far, in rounds that take turns. At the end the best is compared again with the
-configuration that the search began with, and stands only if every round finds it faster.
+also needs an absolute figure for every trial, while a machine drifts by more than a setting gains. So a trial
+is a comparison with the best so far, in rounds that take turns. At the end the best is compared again with
+the configuration that the search began with, and stands only if every round finds it faster.
 """
 
 import time
@@ -32,7 +32,7 @@ FINAL_SHARE = 0.35
 
 
 class Trial(NamedTuple):
-    """One value of one setting, compared with the best until then."""
+    """One value of one setting, compared with the best so far."""
 
     change: str
     """NAME=value."""
@@ -51,13 +51,13 @@ class Outcome(NamedTuple):
     after: Config
     trials: tuple[Trial, ...]
     in_time: bool
-    """True if the search came to its end before its time did."""
+    """True if the search ended within its time."""
     images_per_second: tuple[float, float]
     """Medians of the comparison at the end: before and after."""
     compared: Comparison | None
     """After against before; None if nothing was found that could be faster."""
     of_synthetic: float
-    """Speed of training on real data, as it is after, relative to training on a synthetic batch held on the
+    """Speed of training on real data after the search, relative to training on a synthetic batch held on the
     device."""
 
     @property
@@ -127,8 +127,8 @@ class Tuner:
         """Return the steps of one of ``measurements`` measurements."""
         return self._meter.steps(self._best.batches, self._best.depth, seconds / measurements)
 
-    def _rate(self, of: _Input, steps: int) -> float:
-        result = self._meter.train(of.batches, of.depth, steps)
+    def _rate(self, pipeline: _Input, steps: int) -> float:
+        result = self._meter.train(pipeline.batches, pipeline.depth, steps)
         return result.samples / result.seconds
 
     def _turn(self, setting: Setting, steps: int) -> bool:
@@ -149,7 +149,7 @@ class Tuner:
         return helped
 
     def _tried(self, values: dict[str, Any], steps: int) -> bool:
-        """Try the best with these values, once and while there is time; return whether that helped."""
+        """Try these values on the best, unless they were tried or time is up. Return whether they helped."""
         candidate = input_settings.turned(self._best.config, values)
         pair = (self._best.config, candidate)
         if pair in self._compared:
@@ -183,13 +183,13 @@ class Tuner:
         return kept
 
     def _in_turn(self, inputs: list[_Input], rounds: int, steps: int) -> list[list[float]]:
-        """Return images/s of each, one value per round; they change places from round to round."""
-        found: list[list[float]] = [[] for _ in inputs]
+        """Return images/s of each input, one value per round. Their order alternates between rounds."""
+        speeds: list[list[float]] = [[] for _ in inputs]
         for round_ in range(rounds):
             for place in range(len(inputs)) if round_ % 2 == 0 else reversed(range(len(inputs))):
-                found[place].append(self._rate(inputs[place], steps))
+                speeds[place].append(self._rate(inputs[place], steps))
                 self._elapsed()
-        return found
+        return speeds
 
     def _confirm(self) -> Outcome:
         """Compare the best with the initial configuration, both measured again, and with synthetic data."""

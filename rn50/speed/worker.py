@@ -1,5 +1,5 @@
-"""Measurement in a job of its own, started as a run is, so that leftovers and exhausted memory do not affect
-the next one."""
+"""Measurement in its own job, started like a run, so that leftovers and exhausted memory do not affect the
+next one."""
 
 import json
 import pathlib
@@ -27,9 +27,9 @@ class Outcome(NamedTuple):
     """Empty, ``OUT_OF_MEMORY``, or one line that says what went wrong."""
 
 
-def report(found: Any) -> None:
-    """Report ``found``, plain data, as the outcome of a job; rank 0 calls it."""
-    print(_MARK + json.dumps(found), flush=True)
+def report(data: Any) -> None:
+    """Report plain data as the outcome of a job; rank 0 calls it."""
+    print(_MARK + json.dumps(data), flush=True)
 
 
 def run(verb: list[str], environ: Mapping[str, str], log: pathlib.Path) -> Outcome:
@@ -53,9 +53,9 @@ def failure(status: int, text: str) -> str:
     """Return why a job that printed ``text`` has ended with ``status``."""
     if _NO_MEMORY.search(text):
         return OUT_OF_MEMORY
-    said: str | None = next(
+    message: str | None = next(
         (line[len("rn50: ") :] for line in text.splitlines() if line.startswith("rn50: ")), None
     )
-    if said is None and status - 128 in set(signal.Signals):
-        said = f"killed by {signal.Signals(status - 128).name}"
-    return said or f"exit status {status}"
+    if message is None and status - 128 in set(signal.Signals):
+        message = f"killed by {signal.Signals(status - 128).name}"
+    return message or f"exit status {status}"

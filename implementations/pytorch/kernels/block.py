@@ -6,7 +6,7 @@ formed. Four tensors are moved, and the mask:
 
     g = (a + b) * (out > 0),  dbeta = sum g,  dgamma = sum g * x'
 
-g is the shortcut's gradient. ``gradients.input_gradient`` makes x's of it.
+g is the shortcut's gradient. ``gradients.input_gradient`` computes x's from it.
 """
 
 import triton
@@ -69,6 +69,6 @@ def block_sums(
         tl.store(g_out + offsets, g.to(g_out.dtype.element_ty), mask=inside)
         for_beta += g
         for_gamma += g * (read(x, offsets, inside) - centre) * factor
-    to, there = part * columns + column, column < columns
-    tl.store(sums + to, tl.sum(for_beta, 0), mask=there)
-    tl.store(sums + parts * columns + to, tl.sum(for_gamma, 0), mask=there)
+    slot, valid = part * columns + column, column < columns
+    tl.store(sums + slot, tl.sum(for_beta, 0), mask=valid)
+    tl.store(sums + parts * columns + slot, tl.sum(for_gamma, 0), mask=valid)

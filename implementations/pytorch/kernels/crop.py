@@ -25,7 +25,7 @@ import triton.language as tl
 ROWS, VALUES = 8, 256
 """Shape of the tile of a program: C * 224 values are C such tiles, seven eighths full."""
 PLACE, AXIS = tl.constexpr(5), tl.constexpr(2)
-"""Numbers of an image in ``places``, and of one of its two axes in ``windows``."""
+"""Count of numbers per image in ``places``, and per axis of an image in ``windows``."""
 ROUNDING = tl.constexpr(12582912.0)
 """1.5 * 2**23: float32 has no digits behind the point there, so adding it rounds, a half to the even
 neighbour."""
@@ -85,8 +85,8 @@ def _cut(
     grey = (grey + ROUNDING) - ROUNDING
     made = tl.div_rn(grey - tl.load(mean + channel)[None, :], tl.load(std + channel)[None, :])
     made = tl.where((value % CHANNELS < 3)[None, :], made, 0.0)
-    to = out + (image.to(tl.int64) * SIZE + row[:, None]) * (SIZE * CHANNELS) + value[None, :]
-    tl.store(to, made.to(out.dtype.element_ty), mask=(row < SIZE)[:, None] & (column < SIZE)[None, :])
+    pointers = out + (image.to(tl.int64) * SIZE + row[:, None]) * (SIZE * CHANNELS) + value[None, :]
+    tl.store(pointers, made.to(out.dtype.element_ty), mask=(row < SIZE)[:, None] & (column < SIZE)[None, :])
 
 
 def cut(

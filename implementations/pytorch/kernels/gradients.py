@@ -45,9 +45,9 @@ def sums_of_parts(
             g = tl.where(standardised * weight + bias > 0, g, 0.0)
         for_beta += g
         for_gamma += g * standardised  # outside the matrix g is 0
-    to, there = part * columns + column, column < columns
-    tl.store(sums + to, tl.sum(for_beta, 0), mask=there)
-    tl.store(sums + parts * columns + to, tl.sum(for_gamma, 0), mask=there)
+    slot, valid = part * columns + column, column < columns
+    tl.store(sums + slot, tl.sum(for_beta, 0), mask=valid)
+    tl.store(sums + parts * columns + slot, tl.sum(for_gamma, 0), mask=valid)
 
 
 @triton.jit

@@ -39,6 +39,8 @@ def read_mask(mask, row, rows, columns, block, ROWS: tl.constexpr, COLUMNS: tl.c
     return tl.reshape(bits & 1, (ROWS, COLUMNS)) != 0
 
 
-def empty_mask(of: Division, device: torch.device) -> torch.Tensor:
+def empty_mask(division: Division, device: torch.device) -> torch.Tensor:
     """Return the memory for the mask of a matrix."""
-    return torch.empty(of.rows, of.column_blocks * (SHAPE["COLUMNS"] // 8), dtype=torch.uint8, device=device)
+    return torch.empty(
+        division.rows, division.column_blocks * (SHAPE["COLUMNS"] // 8), dtype=torch.uint8, device=device
+    )

@@ -46,9 +46,9 @@ def moments_of_parts(x, means, deviations, rows, columns, parts, ROWS: tl.conste
     mean = tl.sum(sums, 0)[None, :] / count
     deviation = tl.maximum(tl.sum(squares, 0)[None, :] - count * mean * mean, 0.0)
     out = (part * columns + column)[None, :]
-    there = (column < columns)[None, :]
-    tl.store(means + out, shift + mean, mask=there)
-    tl.store(deviations + out, deviation, mask=there)
+    valid = (column < columns)[None, :]
+    tl.store(means + out, shift + mean, mask=valid)
+    tl.store(deviations + out, deviation, mask=valid)
 
 
 @triton.jit
@@ -71,8 +71,8 @@ def combine_moments(
     """Write mean and 1 / sqrt(variance + eps) of every column, and move the running statistics towards mean
     and variance."""
     part, column = tl.arange(0, PARTS), tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-    there = column < columns
-    offsets, inside = part[:, None] * columns + column[None, :], (part < parts)[:, None] & there[None, :]
+    valid = column < columns
+    offsets, inside = part[:, None] * columns + column[None, :], (part < parts)[:, None] & valid[None, :]
     counts = rows_of_part(part, parts, rows, ROWS)[:, None]
     of_parts = tl.load(means + offsets, mask=inside, other=0.0)
     mean = tl.sum(of_parts * counts, 0) / rows
@@ -81,13 +81,13 @@ def combine_moments(
         tl.load(deviations + offsets, mask=inside, other=0.0) + tl.where(inside, counts * apart * apart, 0.0),
         0,
     )
-    tl.store(mean_out + column, mean, mask=there)
-    tl.store(scale_out + column, 1 / tl.sqrt(deviation / rows + eps), mask=there)
+    tl.store(mean_out + column, mean, mask=valid)
+    tl.store(scale_out + column, 1 / tl.sqrt(deviation / rows + eps), mask=valid)
     # The running variance is the unbiased one.
     for_mean, for_var = running_mean + column, running_var + column
-    tl.store(for_mean, (1 - momentum) * tl.load(for_mean, mask=there) + momentum * mean, mask=there)
+    tl.store(for_mean, (1 - momentum) * tl.load(for_mean, mask=valid) + momentum * mean, mask=valid)
     tl.store(
-        for_var, (1 - momentum) * tl.load(for_var, mask=there) + momentum * deviation / (rows - 1), mask=there
+        for_var, (1 - momentum) * tl.load(for_var, mask=valid) + momentum * deviation / (rows - 1), mask=valid
     )
 
 
@@ -96,20 +96,22 @@ def moments(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return mean and 1 / sqrt(variance + eps) of every column of ``x``, and update the running statistics in
     place."""
-    of = divided(x)
-    parts = of.parts(RESIDENT)
-    means, deviations = torch.empty(2, parts, of.columns, device=x.device)
-    mean, scale = torch.empty(2, of.columns, device=x.device)
-    moments_of_parts[(parts * of.column_blocks,)](x, means, deviations, of.rows, of.columns, parts, **SHAPE)
-    combine_moments[(triton.cdiv(of.columns, COMBINED_COLUMNS),)](
+    division = divided(x)
+    parts = division.parts(RESIDENT)
+    means, deviations = torch.empty(2, parts, division.columns, device=x.device)
+    mean, scale = torch.empty(2, division.columns, device=x.device)
+    moments_of_parts[(parts * division.column_blocks,)](
+        x, means, deviations, division.rows, division.columns, parts, **SHAPE
+    )
+    combine_moments[(triton.cdiv(division.columns, COMBINED_COLUMNS),)](
         means,
         deviations,
         mean,
         scale,
         running_mean,
         running_var,
-        of.rows,
-        of.columns,
+        division.rows,
+        division.columns,
         parts,
         momentum,
         eps,

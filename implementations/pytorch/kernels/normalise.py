@@ -32,5 +32,5 @@ def normalise(
     if RELU:
         values = tl.maximum(
             values, 0.0, propagate_nan=tl.PropagateNan.ALL
-        )  # like PyTorch's: divergence has to show
+        )  # NaN stays, as in PyTorch, so that divergence shows
     tl.store(out + offsets, values.to(out.dtype.element_ty), mask=inside)

@@ -22,10 +22,10 @@ NONE = tl.constexpr(9)
 
 
 @triton.jit
-def _pixels(image, h, w, height, width, there, column, columns):
+def _pixels(image, h, w, height, width, valid, column, columns):
     """Return the offsets (ROWS, COLUMNS) of the pixels (h, w) of images, and the mask of those within
     them."""
-    inside = there & (h >= 0) & (h < height) & (w >= 0) & (w < width)
+    inside = valid & (h >= 0) & (h < height) & (w >= 0) & (w < width)
     pixel = (image * height + h).to(tl.int64) * width + w
     return pixel[:, None] * columns + column[None, :], inside[:, None] & (column < columns)[None, :]
 
@@ -61,16 +61,16 @@ def stem(
     image, i, j = _placed(row, out_height, out_width)
     centre, factor = read_columns(mean, column, columns), read_columns(scale, column, columns)
     weight, bias = read_columns(gamma, column, columns), read_columns(beta, column, columns)
-    highest, found = tl.zeros((ROWS, COLUMNS), tl.float32), tl.full((ROWS, COLUMNS), NONE, tl.int32)
+    highest, argmax = tl.zeros((ROWS, COLUMNS), tl.float32), tl.full((ROWS, COLUMNS), NONE, tl.int32)
     for position in tl.static_range(9):
         h, w = 2 * i - 1 + position // 3, 2 * j - 1 + position % 3
         offsets, inside = _pixels(image, h, w, height, width, row < rows, column, columns)
         y = (read(x, offsets, inside) - centre) * factor * weight + bias
-        higher = inside & ((y > highest) | (y != y))  # what is not a number stays, like PyTorch's
-        highest, found = tl.where(higher, y, highest), tl.where(higher, position, found)
+        higher = inside & ((y > highest) | (y != y))  # NaN stays, as in PyTorch
+        highest, argmax = tl.where(higher, y, highest), tl.where(higher, position, argmax)
     offsets, inside = _pixels(image, i, j, out_height, out_width, row < rows, column, columns)
     tl.store(out + offsets, highest.to(out.dtype.element_ty), mask=inside)
-    tl.store(index + offsets, found.to(tl.uint8), mask=inside)
+    tl.store(index + offsets, argmax.to(tl.uint8), mask=inside)
 
 
 @triton.jit
@@ -80,7 +80,7 @@ def _of_windows(
     image,
     h,
     w,
-    there,
+    valid,
     column,
     columns,
     out_height,
@@ -92,11 +92,11 @@ def _of_windows(
     g = tl.zeros((ROWS, COLUMNS), tl.float32)
     for which in tl.static_range(4):
         i, j = h // 2 + which // 2, w // 2 + which % 2
-        in_window = there & (2 * i - 1 <= h) & (2 * j - 1 <= w)
+        in_window = valid & (2 * i - 1 <= h) & (2 * j - 1 <= w)
         offsets, inside = _pixels(image, i, j, out_height, out_width, in_window, column, columns)
         position = 3 * (h - 2 * i + 1) + w - 2 * j + 1
-        found = tl.load(index + offsets, mask=inside, other=NONE).to(tl.int32)
-        g += tl.where(found == position[:, None], read(gradient, offsets, inside), 0.0)
+        argmax = tl.load(index + offsets, mask=inside, other=NONE).to(tl.int32)
+        g += tl.where(argmax == position[:, None], read(gradient, offsets, inside), 0.0)
     return g
 
 
@@ -132,9 +132,9 @@ def stem_sums(
         )
         for_beta += g
         for_gamma += g * (read(x, offsets, inside) - centre) * factor
-    to, there = part * columns + column, column < columns
-    tl.store(sums + to, tl.sum(for_beta, 0), mask=there)
-    tl.store(sums + parts * columns + to, tl.sum(for_gamma, 0), mask=there)
+    slot, valid = part * columns + column, column < columns
+    tl.store(sums + slot, tl.sum(for_beta, 0), mask=valid)
+    tl.store(sums + parts * columns + slot, tl.sum(for_gamma, 0), mask=valid)
 
 
 @triton.jit

@@ -8,10 +8,10 @@ A kernel that sums over the rows does so for parts of them, one program for each
 columns. It adds whole tiles in registers, and sums over the rows of the tile once, after its loop: sums over
 rows need barriers, for which loads would wait.
 
-The order of the programs is for the L2 cache. Programs of all columns of a row are neighbours. Of P parts,
-part p has tiles p, p + P, p + 2P and so on, and no more programs are started than run at once. So all parts
-together pass through the rows from first to last. The kernel that reads the same tensors again passes from
-last to first, and finds what the cache still holds of the end.
+The programs are ordered for the L2 cache. Programs of all columns of a row are neighbours. Of P parts, part p
+has tiles p, p + P, p + 2P and so on, and no more programs are started than run at once. So all parts together
+pass through the rows from first to last. The kernel that reads the same tensors again passes from last to
+first, and finds what the cache still holds of the end.
 """
 
 import functools
@@ -24,14 +24,14 @@ import triton.language as tl
 SHAPE: dict[str, Any] = {"ROWS": 64, "COLUMNS": 64, "num_warps": 8}
 """Shape of a tile and the warps that process it. A thread has 16 values, in float16 two loads of 16 bytes."""
 NARROW: dict[str, Any] = {**SHAPE, "ROWS": 32}
-"""For kernels with more to keep in registers, or with bits or bytes beside the values. A thread has 8 values
-side by side."""
+"""Shape for kernels with more to keep in registers, or with bits or bytes beside the values. A thread has 8
+values side by side."""
 
 
 @triton.jit
 def place(columns, COLUMNS: tl.constexpr):
-    """Return this program's index among those of its block of columns, and the index of the block, which is
-    the faster one."""
+    """Return this program's index among those of its block of columns, and the index of the block, which
+    varies faster."""
     blocks = tl.cdiv(columns, COLUMNS)
     return tl.program_id(0) // blocks, tl.program_id(0) % blocks
 
