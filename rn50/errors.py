@@ -9,24 +9,24 @@ class Status(enum.IntEnum):
     """Exit status of a command; 128 + n where signal n ended it."""
 
     SUCCESS = 0
-    """Done; a run reached its target, a check found no error, a search came to its end, with something better
-    or without."""
+    """Done: a run reached its target, a check found no error, or a search ended, with an improvement or
+    without."""
     FAULT = 1
-    """A fault of this code; or a check found errors."""
+    """Fault of this code, or errors found by a check."""
     USER_ERROR = 2
-    """Something that the user can fix; the remedy has been printed."""
+    """Error that the user can fix; the remedy has been printed."""
     TARGET_MISSED = 3
-    """A run came to its end without reaching its target."""
+    """A run ended without reaching its target."""
     DIVERGED = 4
-    """The training loss of a run became infinite or no number."""
+    """The training loss of a run became infinite or NaN."""
 
 
 def did_you_mean(name: str, names: Iterable[str], nearness: float = 0.6) -> str:
-    """Return the question for the nearest of ``names``, whatever their case; empty if none is near.
+    """Return a question with the nearest of ``names``, ignoring case; empty if none is near.
 
-    ``nearness`` is the least ratio of ``difflib``: 1 for equal names.
+    ``nearness`` is the least ``difflib`` ratio: 1 for equal names.
     """
-    by_lower = {each.lower(): each for each in names}
+    by_lower = {candidate.lower(): candidate for candidate in names}
     near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=nearness)
     return f"did you mean {by_lower[near[0]]}?" if near else ""
 
@@ -35,8 +35,8 @@ class UserError(Exception):
     """An error that the user can fix: ``subject`` (the file or variable at fault), ``problem`` and
     ``remedy``.
 
-    ``str()`` joins them as "subject: problem; remedy", without those that are empty. The command line prints
-    that without a traceback and exits with ``status``.
+    ``str()`` joins those that are not empty as "subject: problem; remedy". The command line prints it without
+    a traceback and exits with ``status``.
     """
 
     status = Status.USER_ERROR
@@ -44,7 +44,7 @@ class UserError(Exception):
     def __init__(self, subject: object, problem: object | None = None, remedy: object | None = None) -> None:
         super().__init__(subject, problem, remedy)
         self.subject, self.problem, self.remedy = (
-            "" if each is None else str(each) for each in (subject, problem, remedy)
+            "" if part is None else str(part) for part in (subject, problem, remedy)
         )
 
     @property
@@ -53,8 +53,8 @@ class UserError(Exception):
         return (str(self),)
 
     def __str__(self) -> str:
-        said = ": ".join(filter(None, (self.subject, self.problem)))
-        return "; ".join(filter(None, (said, self.remedy)))
+        fault = ": ".join(filter(None, (self.subject, self.problem)))
+        return "; ".join(filter(None, (fault, self.remedy)))
 
 
 class UserErrors(UserError):
@@ -71,7 +71,7 @@ class UserErrors(UserError):
 
 
 class DivergedError(UserError):
-    """The training loss is infinite or no number."""
+    """The training loss is infinite or NaN."""
 
     status = Status.DIVERGED
 

@@ -22,7 +22,7 @@ PACKAGES = pathlib.Path(__file__).resolve().parent.parent
 one."""
 IS_CHECKOUT = (PACKAGES / "run_experiments.sh").is_file()
 ROOT = PACKAGES if IS_CHECKOUT else pathlib.Path()
-"""Root folder of the checkout; the working folder where there is none."""
+"""Root of the checkout, or the working folder without one."""
 INSTALL = f"{'' if IS_CHECKOUT else 'in a checkout of rn50: '}requirements/install.sh"
 """Command that installs sets of ``requirements/``."""
 LARGEST = 64 << 20
@@ -59,7 +59,7 @@ _KINDS = tuple(
         (rb"#|[^\0]*\Z", TEXT),
     )
 )
-"""How the files begin that rn50 writes, and their kind."""
+"""First bytes of the files that rn50 writes, and their kinds."""
 _IRREGULAR = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISFIFO, "a pipe"),
@@ -77,7 +77,7 @@ class MissingError(UserError):
 
 
 def refuse_without_checkout(what: str) -> None:
-    """Raise UserError, which begins with ``what``, where rn50 was installed without a checkout."""
+    """Raise UserError, beginning with ``what``, if rn50 was installed without a checkout."""
     if not IS_CHECKOUT:
         raise UserError(what, "needs the scripts of a checkout", "git clone rn50, and make setup in it")
 
@@ -85,7 +85,7 @@ def refuse_without_checkout(what: str) -> None:
 def open_regular(path: Path, remedy: str = "give a regular file", flags: int = os.O_RDONLY) -> BinaryIO:
     """Open a regular file with ``flags`` of ``os.open``. A pipe or device is neither opened nor waited for.
 
-    Raises UserError, ending in ``remedy``, if it is no regular file or cannot be opened; MissingError if it
+    Raises UserError, ending in ``remedy``, if the file is not regular or cannot be opened; MissingError if it
     does not exist.
     """
     try:
@@ -179,12 +179,12 @@ def parse_json(text: str) -> Any:
 
 
 def one_value_each(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object. Raises ValueError for a name with two values, of which Python takes the last."""
-    found = dict(pairs)
-    for name, value in pairs if len(found) < len(pairs) else ():
-        if value != found[name]:
+    """Return a JSON object. Raises ValueError for a name with two values; Python would take the last."""
+    members = dict(pairs)
+    for name, value in pairs if len(members) < len(pairs) else ():
+        if value != members[name]:
             raise ValueError(f"{name[:20]!r} has two values")
-    return found
+    return members
 
 
 def _inside(value: Any) -> Iterable[Any]:
@@ -226,12 +226,12 @@ def write(
 ) -> None:
     """Write a file atomically; characters that UTF-8 cannot encode are written as escapes.
 
-    ``may_replace`` is NOTHING, OURS or ANY. For OURS ``content`` has ``MARK`` in its first lines. The kind
-    of a file is told by what it holds.
+    ``may_replace`` is NOTHING, OURS or ANY. For OURS ``content`` has ``MARK`` in its first lines. A file's
+    kind is read from its content.
 
     Raises UserError, ending in ``remedy``, if the file cannot be written or an existing one may not be
-    replaced. A result log, a file of another kind and anything but a regular file are never replaced. For a
-    file that ``may_replace`` excludes, ``or_else`` follows the remedy.
+    replaced. A result log, a file of another kind and anything but a regular file are never replaced. If
+    ``may_replace`` excludes the file, ``or_else`` follows the remedy.
     """
     data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
     path = pathlib.Path(path)
@@ -281,22 +281,22 @@ def refuse_to_replace(
     or_else: str = "move it away",
     inputs: Iterable[Path] = (),
 ) -> None:
-    """Raise UserError if ``write`` would refuse to replace what exists by a file of ``kind``, or if that is
-    one of ``inputs``, the files that the same command reads. Called before hours of work for that file."""
+    """Raise UserError if ``write`` would refuse to replace the existing file by one of ``kind``, or if it is
+    one of ``inputs``, the files that the command reads. Called before hours of work on the new file."""
     try:
-        there = os.lstat(path)
+        existing = os.lstat(path)
     except FileNotFoundError:
         return
     except (OSError, ValueError) as error:
         raise UserError(path, f"cannot be written ({_reason(error)})", remedy) from error
-    refuse_irregular(path, there.st_mode, remedy)
-    if any(os.path.exists(each) and os.path.samestat(there, os.stat(each)) for each in inputs):
+    refuse_irregular(path, existing.st_mode, remedy)
+    if any(os.path.exists(file) and os.path.samestat(existing, os.stat(file)) for file in inputs):
         raise UserError(path, "is an input of this command", remedy)
     if may_replace == NOTHING:
         raise UserError(path, "exists", f"{remedy}, or {or_else}")
     with open_regular(path, remedy) as stream:
         begins = stream.read(_LOG_WITHIN)
-    line = _LOG_LINE.search(begins)  # a report of ours may quote log lines, further down
+    line = _LOG_LINE.search(begins)  # our reports may quote log lines, further down
     ours = _MARK in begins[: min(_MARKED_WITHIN, line.start() if line else _MARKED_WITHIN)]
     if _LOG_NAME.fullmatch(path.name) or line and not ours:
         raise UserError(path, "is a result log, which nothing replaces", remedy)

@@ -1,7 +1,6 @@
-"""The one door to ``implementations/``: which frameworks there are, their traits, and their modules.
+"""Access to ``implementations/``: the frameworks, their traits and their modules.
 
-The rest of rn50 names no framework. What it has to know of one before anything is imported is in its
-``traits.py``.
+The rest of rn50 names no framework. Facts that it needs before it imports one are in its ``traits.py``.
 """
 
 import functools
@@ -22,9 +21,9 @@ class Variables(NamedTuple):
 
     prefix: str
     read: frozenset[str]
-    """Names with the prefix that it reads; others with it have no effect."""
+    """Names with the prefix that have an effect; all others have none."""
     elsewhere: tuple[str, ...] = ()
-    """Names without the prefix that published files set and that it does not read."""
+    """Names without the prefix that published files set but the framework does not read."""
 
 
 class Launcher(NamedTuple):
@@ -32,10 +31,9 @@ class Launcher(NamedTuple):
     COMMAND...``."""
 
     arguments: tuple[str, ...]
-    """Its module and options; {ranks} and {folder} stand for the number of ranks and a folder for its files,
-    which is removed."""
+    """Module and options; {ranks} is the number of ranks, {folder} a temporary folder for its files."""
     rank: str
-    """Environment variable that it gives each rank: its number."""
+    """Environment variable with the number of each rank."""
 
 
 class Traits(NamedTuple):
@@ -43,37 +41,35 @@ class Traits(NamedTuple):
     ``implementations/<framework>/traits.py``."""
 
     name: str
-    """As a person calls it."""
+    """Display name."""
     package: str
     """Pattern of the distributions that are the framework, in lower case."""
     packages: str
-    """Pattern of the distributions whose versions are reported of a measurement."""
+    """Pattern of the distributions whose versions are reported with a measurement."""
     requirements: Mapping[str, tuple[str, ...]]
     """Device -> sets of ``requirements/`` that one rank needs."""
     precisions: Mapping[str, tuple[str, ...]]
-    """Device -> values of PRECISION beside "auto"; without a device the framework cannot use it."""
+    """Device -> values of PRECISION beside "auto"; a missing device is not supported."""
     input_libraries: tuple[str, ...] = ("dali",)
     """Values of INPUT_LIBRARY beside "auto"."""
     automatic_input: Mapping[str, Mapping[str, str]] = {}
-    """Device -> libraries of which INPUT_LIBRARY=auto takes the first that can be used: library -> the module
-    to import, or "module:function", which returns why the library is not to be taken, empty if it is. Without
-    a device it takes the first of ``input_libraries``."""
+    """Device -> libraries, of which INPUT_LIBRARY=auto takes the first usable one. Library -> the module to
+    import, or "module:function", which returns why the library cannot be used, empty if it can. For a missing
+    device, auto takes the first of ``input_libraries``."""
     step_modes: tuple[str, ...] = ("eager",)
     """Values of STEP_MODE."""
     inference: Mapping[str, tuple[str, ...]] = {}
-    """Ways in which its ``inference.py`` runs a network on a CPU -> the precisions in which it does; empty
-    without that file."""
+    """Ways in which ``inference.py`` runs a network on a CPU -> their precisions; empty without that file."""
     exports: tuple[str, ...] = ()
-    """Ends of the names of the files in its own format that ``inference.py`` writes and reads; empty:
-    none."""
+    """Name suffixes of files in its own format that ``inference.py`` writes and reads; empty: none."""
     calibrations: Mapping[str, str] = {}
-    """Ways to calibrate int8 -> its own names of them; empty if ``inference.py`` does not quantise."""
+    """Ways to calibrate int8 -> its own names for them; empty if ``inference.py`` does not quantise."""
     capabilities: tuple[tuple[int, int], ...] = ()
     """Compute capabilities for which its GPU build has machine code; empty: any GPU."""
     ptx: tuple[int, int] | None = None
     """Compute capability of its PTX, which a driver compiles for every newer GPU; None: it has none."""
     least_capabilities: Mapping[str, tuple[int, int]] = {}
-    """Value of PRECISION -> the least compute capability of a GPU that computes in it, where it needs one."""
+    """Value of PRECISION -> the least compute capability that it needs, if any."""
     horovod: bool = False
     """True if ranks on GPUs or on several machines need Horovod."""
     launchers: Mapping[str, Launcher] = {}
@@ -83,31 +79,31 @@ class Traits(NamedTuple):
     variables: Variables | None = None
     """Known names of its environment variables; None where any may have an effect."""
     library: tuple[str, str] = ("", "")
-    """(package, its shared library), whose own libraries ``rn50 doctor`` looks for; empty: none."""
+    """(package, shared library) whose dependencies ``rn50 doctor`` looks for; empty: none."""
     prefixes: tuple[str, ...] = ()
-    """First parts of the names of its environment variables, which are passed through."""
+    """Prefixes of its environment variables, which are passed through."""
     of_one_rank: str = ""
-    """Pattern of those that launchers set for each rank, which are no settings."""
+    """Pattern of the variables that launchers set for each rank; not settings."""
     meanings: Mapping[str, str] = {}
     """Environment variable -> what it does, for those that configurations often set."""
     bfloat16_flags: frozenset[str] = frozenset()
-    """Flags of the processor without which its build for CPUs does not compute in bfloat16."""
+    """CPU flags that its CPU build needs to compute in bfloat16."""
     uses_amx: bool = False
-    """True if its build for CPUs multiplies bfloat16 on Intel's AMX."""
+    """True if its CPU build multiplies bfloat16 on Intel's AMX."""
     rate_with_amx: float = 0
     """Images/s of a training step on an Intel Xeon with AMX, 224x224, batch 16, bfloat16
     (docs/measurements.md); 0: unknown."""
     container: str = ""
-    """Environment variable that a vendor's container of it sets to its release."""
+    """Environment variable that a vendor's container sets to its release."""
     profiling: Mapping[str, str] = {}
-    """Environment variables under which its profiler counts every operator on its own."""
+    """Environment variables that make its profiler count every operator separately."""
     is_default: bool = False
     """True for the default of FRAMEWORK."""
     gpu_package: str = ""
-    """Pattern of the distributions that are its build for GPUs; empty: those of ``package``."""
+    """Pattern of the distributions of its GPU build; empty: those of ``package``."""
     preferred: tuple[tuple[int, int], str] | None = None
-    """The least compute capability of GPUs for which a new configuration takes it before the default, and
-    why. On older ones it is taken only if it is asked for."""
+    """Least compute capability of a GPU at which a new configuration prefers it to the default, and why. On
+    older GPUs it must be asked for."""
 
     def runs_on(self, capability: tuple[int, int]) -> bool:
         """Return True if its GPU build has code for a GPU: machine code of the same major version and no
@@ -152,8 +148,8 @@ def traits(framework: str) -> Traits:
     if framework not in names():
         known = f"there is {', '.join(names())}" if names() else "run from the root of the repository"
         raise UserError(f"FRAMEWORK={framework}", "no such implementation", known)
-    found: Traits = _of_file(_folders()[framework] / TRAITS).TRAITS
-    return found
+    framework_traits: Traits = _of_file(_folders()[framework] / TRAITS).TRAITS
+    return framework_traits
 
 
 @functools.cache
@@ -169,7 +165,9 @@ def every() -> Mapping[str, Traits]:
 
 def values(field: str) -> tuple[str, ...]:
     """Return the values that any framework has for a field of its traits."""
-    return tuple(dict.fromkeys(value for each in every().values() for value in getattr(each, field)))
+    return tuple(
+        dict.fromkeys(value for framework in every().values() for value in getattr(framework, field))
+    )
 
 
 def module(framework: str, name: str) -> Any:
@@ -187,8 +185,8 @@ def module(framework: str, name: str) -> Any:
 
 @functools.cache
 def is_importable(name: str) -> bool:
-    """Return True if a module can be imported, which it then is: it may be there and not fit this machine or
-    its framework."""
+    """Import a module and return True if that works: an installed one may not fit this machine or its
+    framework."""
     try:
         importlib.import_module(name)
         return True
@@ -206,8 +204,8 @@ def why_not(library: str) -> str:
 
 
 def unimported(framework: str, name: str) -> Any | None:
-    """Return a module of an implementation that imports no framework, without importing its package; None if
-    there is none."""
+    """Load a module that imports no framework, without importing its package; return None if there is
+    none."""
     traits(framework)
     file = _folders()[framework] / f"{name}.py"
     return _of_file(file) if file.is_file() else None
@@ -215,7 +213,7 @@ def unimported(framework: str, name: str) -> Any | None:
 
 @functools.cache
 def _of_file(file: pathlib.Path) -> Any:
-    # Not by its name: that would run __init__.py of its package, which may import the framework.
+    # Not by its name, because that runs __init__.py of its package, which may import the framework.
     spec = importlib.util.spec_from_file_location(f"rn50_{file.stem}_of_{file.parent.name}", file)
     assert spec is not None and spec.loader is not None
     loaded = importlib.util.module_from_spec(spec)

@@ -1,5 +1,4 @@
-"""Packages that only a part of this code needs: where one is missing, the line that says how to install
-it."""
+"""Optional packages: the error for a missing one says how to install it."""
 
 import contextlib
 import re
@@ -10,20 +9,18 @@ from rn50.errors import UserError
 from rn50.files import INSTALL, ROOT
 
 VERSIONS = ROOT / "requirements" / "core.txt", ROOT / "requirements" / "rn50.txt"
-"""The versions that this code was tried with; where it was installed without a checkout there are no such
-files."""
+"""Pinned versions that this code was tested with; without a checkout the files are missing."""
 SETS = {"onnx": "deploy", "onnxruntime": "deploy"}
-"""Distribution -> the set of ``requirements/`` that has it, for those of no framework that ``VERSIONS``
-lacks."""
+"""Distribution -> its set of ``requirements/``, for those in neither a framework's set nor ``VERSIONS``."""
 
 DISTRIBUTIONS = {"cv2": "opencv-python-headless", "PIL": "pillow", "yaml": "pyyaml"}
-"""Package as it is imported -> the distribution that has it, where that is called otherwise."""
+"""Import name -> distribution, where the two differ."""
 
 
 @contextlib.contextmanager
 def needed_for(what: str) -> Iterator[None]:
-    """Import the packages of ``what`` in this context. Raises UserError, which begins with ``what``, if one
-    is not installed."""
+    """Import the packages of ``what`` in this context. Raises UserError, beginning with ``what``, if one is
+    missing."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -32,21 +29,20 @@ def needed_for(what: str) -> Iterator[None]:
 
 
 def distribution(error: ModuleNotFoundError) -> str:
-    """Return the distribution that has the module that was not found."""
+    """Return the distribution of the missing module."""
     package = str(error.name).partition(".")[0]
     return DISTRIBUTIONS.get(package, package.replace("_", "-"))
 
 
 def install(name: str) -> str:
-    """Return the command that installs a distribution: its set, else in the version of ``VERSIONS`` if that
-    has one."""
+    """Return the command that installs a distribution: its set, else its pinned version, else any version."""
     if name in SETS:
         return f"{INSTALL} {SETS[name]}, and use .venv/bin/python"
     return f"{sys.executable} -m pip install {pinned(name) or name}"
 
 
 def pinned(name: str) -> str | None:
-    """Return NAME==VERSION of a distribution as ``VERSIONS`` has it, None if it has not."""
-    versions = "".join(each.read_text(encoding="utf-8") for each in VERSIONS if each.is_file())
-    found = re.search(rf"^{re.escape(name)}==\S+", versions, re.MULTILINE | re.IGNORECASE)
-    return found[0] if found else None
+    """Return NAME==VERSION of a distribution pinned in ``VERSIONS``, or None."""
+    versions = "".join(file.read_text(encoding="utf-8") for file in VERSIONS if file.is_file())
+    match = re.search(rf"^{re.escape(name)}==\S+", versions, re.MULTILINE | re.IGNORECASE)
+    return match[0] if match else None

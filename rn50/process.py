@@ -1,4 +1,4 @@
-"""This process: its environment and memory limit; how its children are started, and that they end with it."""
+"""Environment and memory limit of this process; how its children start, and end with it."""
 
 import atexit
 import ctypes
@@ -25,20 +25,20 @@ def environment() -> Mapping[str, str]:
 
 
 def set_default(name: str, value: str) -> None:
-    """Give a library's variable a value if it has none, before the library is imported."""
+    """Set a library's environment variable if it is unset, before the library is imported."""
     os.environ.setdefault(name, value)
 
 
 def set_variables(values: Mapping[str, str]) -> None:
-    """Give variables of a library these values, before it reads them."""
+    """Set environment variables of a library, before it reads them."""
     os.environ.update(values)
 
 
 def python(kind: str, what: str, *arguments: str) -> list[str]:
     """Return the command that runs a module (``-m``) or code (``-c``) in a new process of this Python.
 
-    The working folder is not on its path, as it is by default: a file ``json.py`` of a stranger's submission
-    would be run in place of Python's own.
+    The working folder, by default on the path, is left out: a ``json.py`` of a stranger's submission would
+    run in place of Python's own.
     """
     if sys.version_info >= (3, 11):
         return [sys.executable, "-P", kind, what, *arguments]
@@ -48,8 +48,8 @@ def python(kind: str, what: str, *arguments: str) -> list[str]:
 
 
 def keep_working_folder_off_paths() -> None:
-    """Have every Python that descends from this process start without the working folder on its path, also
-    those that libraries start, and find rn50 though a checkout may not be installed."""
+    """Make every Python descendant, also one that a library starts, leave the working folder off its path,
+    and find rn50 even in a checkout that is not installed."""
     os.environ["PYTHONSAFEPATH"] = "1"
     paths = [*os.environ.get("PYTHONPATH", "").split(os.pathsep), str(pathlib.Path(__file__).parents[1])]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, paths)))
@@ -83,7 +83,7 @@ def leave(status: int) -> NoReturn:
     """Run the exit handlers of Python and end this process, without the teardown of the interpreter and of
     native libraries.
 
-    In that a thread of Gloo may abort the process of a rank whose work is done (pytorch#179291).
+    During teardown, a Gloo thread may abort a rank whose work is done (pytorch#179291).
     """
     atexit._run_exitfuncs()
     os._exit(status)
@@ -101,7 +101,7 @@ def ask_to_end_with_parent(
     """Return a ``preexec_fn`` that has the kernel send the child a signal when the calling thread ends,
     whatever ends it.
 
-    The child does not inherit that SIGTERM is blocked. ``then`` is called in it before it runs its program.
+    SIGTERM is unblocked in the child. ``then`` is called there before the child runs its program.
     """
     libc, parent = ctypes.CDLL(None), os.getpid()
 

@@ -47,7 +47,7 @@ def counting(what: str, shown: bool = True) -> Iterator[Callable[[int, int], Non
 
     def draw(done: int, total: int) -> None:
         bar.update(task, completed=done, total=total)
-        if not bar.live.is_started:  # not before there is something to show
+        if not bar.live.is_started:  # only once there is something to show
             bar.start_task(task)
             bar.start()
 

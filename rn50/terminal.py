@@ -1,6 +1,6 @@
-"""Output: the one way by which text reaches a person or a script.
+"""Output: all text for people and scripts goes through this module.
 
-Names, logs and configurations are other people's. Their text is shown and never interpreted: no escape
+Names, logs and configurations may be a stranger's. Their text is shown and never interpreted: no escape
 sequence, no new line that forges one of ours, no markup, no emoji code. On a terminal, tables fit its width;
 in a pipe, nothing is folded.
 """
@@ -36,12 +36,12 @@ def safe(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(
-        each
-        if each.isprintable()
+        character
+        if character.isprintable()
         else " "
-        if each.isspace() and each > "\x85" and each not in "\u2028\u2029"
-        else each.encode("unicode_escape").decode("ascii")
-        for each in text
+        if character.isspace() and character > "\x85" and character not in "\u2028\u2029"
+        else character.encode("unicode_escape").decode("ascii")
+        for character in text
     )
 
 
@@ -72,7 +72,7 @@ class Terminal(Console):
 
     def print(self, *objects: Any, **options: Any) -> None:
         # The terminal itself wraps sentences, so that text copied from it has no added line breaks.
-        if all(isinstance(each, (str, Text)) for each in objects):
+        if all(isinstance(renderable, (str, Text)) for renderable in objects):
             options.setdefault("soft_wrap", True)
         if self._on_screen:
             super().print(*objects, **options)
@@ -104,7 +104,7 @@ def print_json(value: Any) -> None:
 
 
 def csv_text(rows: Iterable[Sequence[Any]]) -> str:
-    """Return rows as CSV, with texts made ``safe`` as on a terminal, and no formulas of a spreadsheet."""
+    """Return rows as CSV; text is ``safe`` as on a terminal, and spreadsheet formulas are quoted."""
     table = io.StringIO()
     writer = csv.writer(table, lineterminator="\n")
     for row in rows:
@@ -120,14 +120,14 @@ def _finite(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {name: _finite(each) for name, each in value.items()}
-    return [_finite(each) for each in value] if isinstance(value, (list, tuple)) else value
+        return {name: _finite(member) for name, member in value.items()}
+    return [_finite(entry) for entry in value] if isinstance(value, (list, tuple)) else value
 
 
 def prepare() -> None:
     """Make standard output and error escape characters that their encoding lacks, instead of raising.
 
-    A stream that the caller closed leads nowhere: the next file that is opened would take its place.
+    Open a closed stream on the null device, else the next opened file would take its place.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:

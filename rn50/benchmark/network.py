@@ -84,11 +84,12 @@ def shapes(classes: int, width: float = 1.0) -> dict[str, tuple[int, ...]]:
     Weights of convolutions are (outputs, inputs, kernel, kernel), that of the classifier is (classes,
     features).
     """
-    found: dict[str, tuple[int, ...]] = {}
-    for each in convolutions(width):
-        found[f"{each.name}_weight"] = (each.outputs, each.inputs, each.kernel, each.kernel)
-        found.update(
-            (f"{each.norm}_{of}", (each.outputs,)) for of in ("gamma", "beta", "running_mean", "running_var")
+    tensors: dict[str, tuple[int, ...]] = {}
+    for layer in convolutions(width):
+        tensors[f"{layer.name}_weight"] = (layer.outputs, layer.inputs, layer.kernel, layer.kernel)
+        tensors.update(
+            (f"{layer.norm}_{suffix}", (layer.outputs,))
+            for suffix in ("gamma", "beta", "running_mean", "running_var")
         )
-    found[f"{CLASSIFIER}_weight"], found[f"{CLASSIFIER}_bias"] = (classes, features(width)), (classes,)
-    return found
+    tensors[f"{CLASSIFIER}_weight"], tensors[f"{CLASSIFIER}_bias"] = (classes, features(width)), (classes,)
+    return tensors

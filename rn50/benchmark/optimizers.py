@@ -3,8 +3,8 @@
 LARS: You, Gitman and Ginsburg, "Large Batch Training of Convolutional Networks" (arXiv:1708.03888), in the
 form of the MLPerf reference. SGD: the form of the MLPerf reference, which ``mx.optimizer.SGD`` has too. In
 both the learning rate is inside the momentum buffer, and biases and batch-norm parameters have no weight
-decay. Published logs of SGD do not record the latter; SGD follows LARS here, so that the two differ in the
-trust ratio alone.
+decay. Published SGD logs do not record the latter; SGD follows LARS here, so that only the trust ratio
+differs.
 """
 
 import numpy as np

@@ -1,11 +1,10 @@
-"""Fake quantisation to int8: a layer's weights and input, rounded as an int8 model would have them and still
-float32.
+"""Fake quantisation to int8: a layer's weights and input are rounded as in an int8 model but stay float32.
 
-Quantisation-aware training computes forward passes with them, and passes gradients on as if nothing had been
+Quantisation-aware training uses the rounded values in forward passes, and passes gradients as if nothing were
 rounded (Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
-Inference", arXiv:1712.05877). Ranges are those of the tensor itself, so training has no state of its own. It
-is for every convolution and the classifier. A gamma of batch norm scales an output channel, so what is folded
-into a convolution afterwards changes no rounding.
+Inference", arXiv:1712.05877). Ranges are those of the tensor itself, so training keeps no extra state. Every
+convolution and the classifier are quantised. A batch-norm gamma scales an output channel, so folding it into
+a convolution afterwards does not change the rounding.
 """
 
 import numpy as np
@@ -15,7 +14,7 @@ NAME = "int8"
 WEIGHT_LEVELS, INPUT_LEVELS = 127, 255
 """Largest magnitude of a weight, which is signed, and of an input, which is not."""
 SMALLEST = 1e-12
-"""Smallest range; that of zeros would be divided by."""
+"""Smallest range, because a range of 0 cannot be a divisor."""
 
 
 def rounded_weight(weight: np.ndarray) -> np.ndarray:

@@ -42,7 +42,7 @@ POLY_POWER = 2
 MOMENTUM_BELOW_32K = 0.9
 LARGE_BATCH_IN_THOUSANDS, LARGE_BATCH = 32_000, 32_768
 """Global batch size from which on the momentum is free: the rules say 32k, and 32,256 was accepted. Our runs
-wait for the larger one."""
+apply the larger limit."""
 WEIGHT_DECAY_BASE = 1e-4
 """Weight decay is ``WEIGHT_DECAY_BASE * 2**n`` for a whole number n."""
 SGD_LEARNING_RATE_UNIT = 0.001
@@ -62,18 +62,16 @@ SCALED_RULESETS = RULESETS[4:]
 NOT_A_RESULT = "demo data set, not an MLPerf result"
 """The label of every log, score and report of a run on anything but the whole ImageNet."""
 RESUMED = "resumed: not an MLPerf result"
-"""The label of a run that went on from a checkpoint: the rules want one run from its first step to its
-last."""
+"""The label of a run resumed from a checkpoint: the rules want one run from first step to last."""
 FINE_TUNED = "began with trained weights: not an MLPerf result"
 SPARSE = "2:4 sparsity: not an MLPerf result"
 QUANTIZED = "quantisation-aware training: not an MLPerf result"
 LABELS = (NOT_A_RESULT, RESUMED, FINE_TUNED, SPARSE, QUANTIZED)
-"""Labels in a log of a run that is no result of the benchmark, in parentheses after the platform."""
+"""Labels of runs that are not results of the benchmark, logged in parentheses after the platform."""
 UNVERIFIED = "unverified"
-"""The word that stands beside every score that MLCommons has not reviewed (MLPerf Results Messaging
-Guidelines)."""
+"""Word beside every score that MLCommons has not reviewed (MLPerf Results Messaging Guidelines)."""
 NOT_VERIFIED = "Result not verified by MLCommons Association."
-"""The sentence that the same guidelines ask for with it."""
+"""Sentence that the same guidelines require beside it."""
 
 
 TASK = {
@@ -89,7 +87,7 @@ TASK = {
 
 
 def labels(data: Mapping[str, Any], run: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return those of ``LABELS`` that a configuration gives a run, by its sections, read or saved."""
+    """Return the ``LABELS`` of a run, given sections of its configuration, read or saved."""
     other_task = any(data.get(name, value) != value for name, value in TASK.items())
     having = (
         (NOT_A_RESULT, other_task or run.get("benchmark_steps") is not None),
@@ -108,21 +106,21 @@ def departures(
     weight_decay: float,
     label_smoothing: float,
 ) -> dict[str, str]:
-    """Return the hyperparameters that the closed division does not allow: the rule that each breaks, by name.
+    """Return hyperparameter -> broken rule, for each that the closed division does not allow.
 
     End learning rate, decay power and epsilon are constants here. Integers are tested with the tolerance of
     the official compliance checker.
     """
-    found = {}
+    broken = {}
     if optimizer == "sgd" and not _is_whole(learning_rate / SGD_LEARNING_RATE_UNIT):
-        found["learning_rate"] = f"the rules allow SGD {SGD_LEARNING_RATE_UNIT:g} * k with a whole k"
+        broken["learning_rate"] = f"the rules allow SGD {SGD_LEARNING_RATE_UNIT:g} * k with a whole k"
     if global_batch_size < LARGE_BATCH and momentum != MOMENTUM_BELOW_32K:
-        found["momentum"] = f"the rules fix {MOMENTUM_BELOW_32K:g} below a global batch of {LARGE_BATCH}"
+        broken["momentum"] = f"the rules fix {MOMENTUM_BELOW_32K:g} below a global batch of {LARGE_BATCH}"
     if weight_decay <= 0 or not _is_whole(math.log2(weight_decay / WEIGHT_DECAY_BASE)):
-        found["weight_decay"] = f"the rules allow {WEIGHT_DECAY_BASE:g} * 2^n with a whole n"
+        broken["weight_decay"] = f"the rules allow {WEIGHT_DECAY_BASE:g} * 2^n with a whole n"
     if label_smoothing not in LABEL_SMOOTHING:
-        found["label_smoothing"] = "the rules allow 0 and 0.1"
-    return found
+        broken["label_smoothing"] = "the rules allow 0 and 0.1"
+    return broken
 
 
 def _is_whole(value: float) -> bool:

@@ -33,6 +33,6 @@ def evaluation_epochs(num_epochs: int, offset: int, period: int) -> list[int]:
     """Return the epochs, counted from 1, after which a run evaluates.
 
     With EVAL_OFFSET 2 and EVAL_PERIOD 4: 3, 7, 11, ... as every MXNet submission counts them. The last epoch
-    is no exception: if it is not in the list, the epochs after the last evaluation are trained for nothing.
+    is not added: epochs after the last evaluation are trained for nothing.
     """
     return list(range(offset + 1, num_epochs + 1, period))

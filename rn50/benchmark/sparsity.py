@@ -17,8 +17,7 @@ GROUP, KEPT = 4, 2
 
 
 def pruned(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the names of the weights that are pruned: of every convolution and the classifier, except the
-    first layer."""
+    """Return the names of the pruned weights: every convolution but the first, and the classifier."""
     return tuple(
         name for name in names if name.endswith("_weight") and name != f"{network.stem().name}_weight"
     )
@@ -27,13 +26,13 @@ def pruned(names: Iterable[str]) -> tuple[str, ...]:
 def mask(weight: np.ndarray) -> np.ndarray:
     """Return 1 where a weight (outputs, inputs, ...) is kept and 0 elsewhere, as float32 of its shape.
 
-    Of equal magnitudes the one of the lower input channel is kept. ``inputs`` is divisible by ``GROUP``.
+    Among equal magnitudes, the lower input channel is kept. ``inputs`` is divisible by ``GROUP``.
     """
     groups = np.abs(_groups(weight))
     kept = np.argsort(-groups, axis=-1, kind="stable")[..., :KEPT]
-    found = np.zeros_like(groups, np.float32)
-    np.put_along_axis(found, kept, 1, axis=-1)
-    return np.ascontiguousarray(np.moveaxis(found.reshape(_last(weight).shape), -1, 1))
+    grouped_mask = np.zeros_like(groups, np.float32)
+    np.put_along_axis(grouped_mask, kept, 1, axis=-1)
+    return np.ascontiguousarray(np.moveaxis(grouped_mask.reshape(_last(weight).shape), -1, 1))
 
 
 def masks(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -42,7 +41,7 @@ def masks(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def densities(weights: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """Return the part of each pruned weight that is not 0."""
+    """Return the fraction of each pruned weight that is not 0."""
     return {name: float(np.count_nonzero(weights[name]) / weights[name].size) for name in pruned(weights)}
 
 

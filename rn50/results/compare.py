@@ -29,15 +29,17 @@ QUANTITIES = {
 """Compared quantities: display name, verb phrase for a larger value, verb phrase for a smaller one."""
 
 SAME_LOGS = "the same logs"
-"""Said of two results whose logs are the same, byte for byte."""
+"""Text for two results whose logs are the same, byte for byte."""
 
 OTHER_PACKAGES = "packages that do not compute"
-"""Name of a setting: how many there are, and a hash of their names and versions, which fill pages."""
+"""Name of a setting: their number and a hash of their names and versions, which would fill pages."""
 _OF_A_RUN = frozenset(
     variable.name for _, field, variable in config.variables() if field in config.RUNS_OWN
 ) | {"seed", "precision_reason"}
-"""Names that are no settings of a result, because every run has its own value."""
-_COMPUTES = re.compile("|".join([*(each.packages for each in frameworks.every().values()), "nvidia.*"]))
+"""Names that are not settings of a result, because every run has its own value."""
+_COMPUTES = re.compile(
+    "|".join([*(framework.packages for framework in frameworks.every().values()), "nvidia.*"])
+)
 """Packages whose versions may change a result."""
 
 
@@ -119,11 +121,13 @@ def compare(systems: Sequence[SystemScore]) -> list[Comparison]:
         for key in QUANTITIES:
             if samples[0][key] and samples[i][key]:
                 p = p_adjusted.get((i, key))
-                found = difference(key, samples[0][key], samples[i][key], called[0], called[i], p, confidence)
+                outcome = difference(
+                    key, samples[0][key], samples[i][key], called[0], called[i], p, confidence
+                )
                 if (i, key) not in pairs:
                     reason = SAME_LOGS if contents[0] == contents[i] else "not comparable: other data"
-                    found = replace(found, shown=False, sentence=reason)
-                yield found
+                    outcome = replace(outcome, shown=False, sentence=reason)
+                yield outcome
 
     return [
         Comparison(
@@ -180,7 +184,7 @@ def _samples(system: SystemScore, logs: Sequence[ResultLog]) -> dict[str, list[f
     return {
         "epochs": [run.epochs for run in system.runs if run.converged and run.epochs is not None],
         "minutes": [run.minutes for run in system.runs if run.converged and run.minutes is not None],
-        "images_per_second": [statistics.median(each) for each in rates if each],
+        "images_per_second": [statistics.median(run_rates) for run_rates in rates if run_rates],
     }
 
 
@@ -200,7 +204,7 @@ def difference(
     confidence: float = CONFIDENCE,
 ) -> Difference:
     """Compare the runs ``b`` with the runs ``a`` in one of ``QUANTITIES``; each side has at least one run.
-    Where several tests are made at once, ``p_adjusted`` is the p-value of this one and ``confidence`` that of
+    Where several tests are made at once, ``p_adjusted`` is this test's p-value and ``confidence`` holds for
     every interval."""
     first, second = statistics.mean(a), statistics.mean(b)
     low, high = significance.welch_interval(a, b, confidence)
@@ -277,16 +281,16 @@ def _of_all(logs: Sequence[ResultLog], source: Callable[[ResultLog], dict[str, s
         for name, value in source(log).items():
             if value not in values.setdefault(name, []):
                 values[name].append(value)
-    return {name: ", ".join(found) for name, found in values.items()}
+    return {name: ", ".join(texts) for name, texts in values.items()}
 
 
 def _logged(log: ResultLog) -> dict[str, str]:
-    said = recipe.of_log(log)
+    logged = recipe.of_log(log)
     settings = {
         "organisation": log.org,
         "platform": log.platform,
-        "global batch": said.batch_size,
-        **{recipe.NAMES[key]: value for key, value in said.values.items()},
+        "global batch": logged.batch_size,
+        **{recipe.NAMES[key]: value for key, value in logged.values.items()},
         "training images": log.train_samples,
         "validation images": log.eval_samples,
     }
@@ -299,22 +303,22 @@ def _logged(log: ResultLog) -> dict[str, str]:
 
 
 def _saved(log: ResultLog) -> dict[str, str]:
-    """Return the settings of a sidecar file by variable, and the packages that compute; the others as one."""
+    """Return a sidecar file's settings by variable, and its computing packages; all other packages as one."""
     variables = sidecar.read(log.path).get("variables", {})
-    found = {name: value for name, value in variables.items() if name not in _OF_A_RUN}
+    settings = {name: value for name, value in variables.items() if name not in _OF_A_RUN}
     others = []
     for name, value in conditions.saved(log.path).items():
         section, _, package = name.partition(" / ")
         if section == "packages" and not _COMPUTES.fullmatch(package):
             others.append(f"{package} {value}")
         elif not (section == "config" and variables) and name not in _OF_A_RUN:
-            found[name] = value
+            settings[name] = value
     if others:
         listed = "\n".join(sorted(others))
-        found[OTHER_PACKAGES] = (
+        settings[OTHER_PACKAGES] = (
             f"{len(others)} (SHA-256 {hashlib.sha256(listed.encode(errors='surrogatepass')).hexdigest()[:8]})"
         )
-    return found
+    return settings
 
 
 def _cautions(
@@ -373,6 +377,6 @@ def print_table(comparisons: Sequence[Comparison], console: Terminal) -> None:
         lines += [f"{name}: {first} -> {second}" for name, first, second in comparison.settings]
         for line in lines:
             console.print(line)
-    said = correction(comparisons)
-    if said:
-        console.print(said, style="italic")
+    sentence = correction(comparisons)
+    if sentence:
+        console.print(sentence, style="italic")

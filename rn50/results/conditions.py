@@ -25,7 +25,7 @@ def sections(folder: pathlib.Path, logs: Sequence[pathlib.Path]) -> list[Section
     """Return everything known of the runs of a folder; a value that differs between runs is listed run by
     run."""
     facts = {log.name: fact for log, fact in ((log, saved(log)) for log in logs) if fact}
-    found: dict[str, list[tuple[str, str]]] = {}
+    by_heading: dict[str, list[tuple[str, str]]] = {}
     for key in dict.fromkeys(key for fact in facts.values() for key in fact):
         values = {name: fact.get(key, "-") for name, fact in facts.items()}
         same = len(set(values.values())) == 1
@@ -35,20 +35,20 @@ def sections(folder: pathlib.Path, logs: Sequence[pathlib.Path]) -> list[Section
             else "; ".join(f"{name}: {value}" for name, value in values.items())
         )
         heading, _, name = key.rpartition(" / ")
-        found.setdefault(heading or "run", []).append((name, value))
+        by_heading.setdefault(heading or "run", []).append((name, value))
     if folder.name == rules.BENCHMARK:  # a published tree: <organisation>/results/<system>/resnet
         description = folder.parents[2] / "systems" / f"{folder.parent.name}.json"
         rows = [(name, value) for name, value in flat(_read(description)) if value]
         if rows:
-            found[f"system description, {description.name}"] = rows
-    return list(found.items())
+            by_heading[f"system description, {description.name}"] = rows
+    return list(by_heading.items())
 
 
 def flat(value: Any, above: str = "") -> Iterator[tuple[str, str]]:
     """Yield the values of a nested JSON object with names like ``config / run / device``."""
     if isinstance(value, Mapping):
-        for key, each in value.items():
-            yield from flat(each, f"{above} / {key}" if above else str(key))
+        for key, member in value.items():
+            yield from flat(member, f"{above} / {key}" if above else str(key))
     elif above:
         yield above, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 

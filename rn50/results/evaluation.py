@@ -1,4 +1,4 @@
-"""Count what a network predicts of a validation set: top-1, top-5, confusion of classes, calibration.
+"""Count a network's predictions on a validation set: top-1, top-5, confusion of classes, calibration.
 
 Everything is counted in whole numbers, so that the sum over ranks does not depend on their order.
 """
@@ -16,11 +16,11 @@ BINS = 15
 """Intervals of confidence of equal width, as in Guo et al., "On Calibration of Modern Neural Networks"
 (arXiv:1706.04599)."""
 UNIT = 1 << 32
-"""Confidences are summed in this part of 1."""
+"""Confidences are summed in units of 1 / ``UNIT``."""
 
 
 def refuse_other_count(counted: int, expected: int) -> None:
-    """Raise UserError unless as many validation images were evaluated as the configuration says there are."""
+    """Raise UserError unless the configured number of validation images was evaluated."""
     if counted != expected:
         raise UserError(
             f"NUMVALEXAMPLES={expected}",
@@ -57,17 +57,16 @@ class Counts:
 
     @classmethod
     def none(cls, classes: int, confusion: bool) -> "Counts":
-        """Return counts of no image; with ``confusion`` they have the confusion of classes."""
+        """Return counts of 0; with ``confusion`` they have the confusion of classes."""
         return cls(np.zeros(3 + 3 * BINS + (classes**2 if confusion else 0), np.int64), classes)
 
     def add(self, logits: np.ndarray, labels: np.ndarray) -> None:
         """Count images by their float32 logits (n, classes) and labels (n,)."""
         labels, rows = labels.reshape(-1).astype(np.int64), np.arange(len(labels))
-        own = logits[rows, labels][:, None]
-        # The label's place in the order of the logits. Of equal ones the lower class comes first, and NaN
-        # before all.
-        place = (~(logits < own)).sum(axis=1) - (
-            (logits == own) & (np.arange(self.classes) >= labels[:, None])
+        label_logits = logits[rows, labels][:, None]
+        # Rank of the label's logit, from 0. The lower class wins a tie, and NaN ranks before all.
+        place = (~(logits < label_logits)).sum(axis=1) - (
+            (logits == label_logits) & (np.arange(self.classes) >= labels[:, None])
         ).sum(axis=1)
         shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
         confidence = 1 / np.exp(shifted).sum(axis=1)
@@ -116,10 +115,13 @@ class Counts:
     def calibration_error(self) -> float:
         """Expected calibration error: the mean difference between confidence and accuracy, weighted by the
         images of a bin."""
-        return sum(each.images * abs(each.confidence - each.accuracy) for each in self.bins) / self.images
+        return (
+            sum(interval.images * abs(interval.confidence - interval.accuracy) for interval in self.bins)
+            / self.images
+        )
 
     def to_json(self) -> dict[str, Any]:
-        """Return what was counted as plain data, without the confusion."""
+        """Return the counts as plain data, without the confusion."""
         return {
             "images": self.images,
             "correct": self.correct,
@@ -127,5 +129,5 @@ class Counts:
             "top1": self.correct / self.images,
             "top5": self.top_correct / self.images,
             "calibration_error": self.calibration_error,
-            "bins": [each._asdict() for each in self.bins],
+            "bins": [interval._asdict() for interval in self.bins],
         }

@@ -28,7 +28,7 @@ UNFINISHED = "unfinished"
 NOT_STARTED = "not started"
 """Status of a run whose clock never started."""
 MOST_FINDINGS = 100
-"""Broken records listed at most, because a file full of them would fill the memory."""
+"""Most broken records listed, because a file full of them would fill the memory."""
 _PIECE = 1 << 20
 _LONGEST_INTEGER = 20
 """Characters of the largest 64-bit integer. Arithmetic on one of 400 digits would overflow."""
@@ -282,13 +282,13 @@ def _lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
 def _first(key: str, by_key: _ByKey, findings: list[str], repeatable: bool = True) -> Event | None:
     """Return the first event of a key that a run logs once, and note a finding where it is repeated. A
     ``repeatable`` key may be repeated with the same value."""
-    found = by_key.get(key, ())
-    if len(found) > 1 and not (repeatable and all(event.value == found[0].value for event in found)):
+    events = by_key.get(key, ())
+    if len(events) > 1 and not (repeatable and all(event.value == events[0].value for event in events)):
         findings.append(
-            f"line {found[1].line}: {key} logged {len(found)} times; the first, in line "
-            f"{found[0].line}, counts"
+            f"line {events[1].line}: {key} logged {len(events)} times; the first, in line "
+            f"{events[0].line}, counts"
         )
-    return found[0] if found else None
+    return events[0] if events else None
 
 
 def _text(key: str, by_key: _ByKey, findings: list[str]) -> str | None:
@@ -303,11 +303,11 @@ def _integer(key: str, by_key: _ByKey, findings: list[str]) -> int | None:
     event = _first(key, by_key, findings)
     if event is None:
         return None
-    found = finite(event.value)
-    if found is None or found != int(found):
+    number = finite(event.value)
+    if number is None or number != int(number):
         findings.append(f"line {event.line}: {key} {_shown(event.value)} is not a whole number")
         return None
-    return int(found)
+    return int(number)
 
 
 def _evaluations(by_key: _ByKey, findings: list[str]) -> Iterator[Evaluation]:

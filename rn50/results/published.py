@@ -140,10 +140,10 @@ def nearest_recipes(
 def recipes(optimizer: str) -> dict[tuple[Any, ...], tuple[PublishedResult, ...]]:
     """Return the results of an optimizer by the ``recipe_key`` that they share; logs submitted again in a
     later round count once."""
-    found: dict[tuple[Any, ...], tuple[PublishedResult, ...]] = {}
+    by_recipe: dict[tuple[Any, ...], tuple[PublishedResult, ...]] = {}
     for result in distinct(optimizer):
-        found[recipe(result)] = (*found.get(recipe(result), ()), result)
-    return found
+        by_recipe[recipe(result)] = (*by_recipe.get(recipe(result), ()), result)
+    return by_recipe
 
 
 def recipe_key(*values: Any) -> tuple[Any, ...]:
@@ -163,15 +163,15 @@ def recipe(result: PublishedResult) -> tuple[Any, ...]:
 def distinct(optimizer: str) -> list[PublishedResult]:
     """Return the results of an optimizer; logs that were submitted to several rounds count once, for the
     first round."""
-    found: dict[tuple[Numbers, Numbers], PublishedResult] = {}
-    for each in results():
-        if each.optimizer.lower() == optimizer.lower() and each.global_batch_size:
-            found.setdefault((each.minutes, each.accuracy), each)
-    return list(found.values())
+    unique: dict[tuple[Numbers, Numbers], PublishedResult] = {}
+    for result in results():
+        if result.optimizer.lower() == optimizer.lower() and result.global_batch_size:
+            unique.setdefault((result.minutes, result.accuracy), result)
+    return list(unique.values())
 
 
-def _ratio(value: int | None, wanted: int) -> float:
-    return abs(math.log(value / wanted)) if value else math.inf
+def _ratio(value: int | None, reference: int) -> float:
+    return abs(math.log(value / reference)) if value else math.inf
 
 
 _Cell = tuple[Callable[[Any], str], Callable[[str], Any]]

@@ -39,8 +39,8 @@ def judge(ruleset: str, global_batch_size: int, epochs: tuple[float | None, ...]
     root.addHandler(silence)  # the checker logs to the root logger, and configures it where it has no handler
     try:
         with tempfile.TemporaryDirectory() as folder:
-            for number, each in enumerate(epochs):
-                _write_log(pathlib.Path(folder) / f"result_{number}.txt", global_batch_size, each)
+            for number, run_epochs in enumerate(epochs):
+                _write_log(pathlib.Path(folder) / f"result_{number}.txt", global_batch_size, run_epochs)
             passed, message, factor = rcp_checker.check_directory(
                 folder, "training", ruleset, verbose=False, bert_train_samples=False, rcp_pass="pruned_rcps"
             )

@@ -54,8 +54,7 @@ class Recipe:
 
 
 def of_log(log: ResultLog) -> Recipe:
-    """Return the hyperparameters of a log; keys of the optimizer in use take precedence over those of another
-    one."""
+    """Return the hyperparameters of a log; keys of the optimizer in use take precedence over another's."""
     logged: dict[str, Any] = {}
     for event in log.events:
         logged.setdefault(event.key, event.value)
@@ -73,7 +72,7 @@ def of_log(log: ResultLog) -> Recipe:
 
 def reference(batch_size: int, ruleset: str, number: int = 2) -> list[Recipe]:
     """Return the ``number`` reference convergence points of a ruleset that are nearest to a batch size, by
-    ratio. A ruleset from before there were any gets those of the first ruleset that has them."""
+    ratio. A ruleset older than these points gets the first ruleset's."""
     known = ruleset if ruleset in rules.RCP_RULESETS else rules.RCP_RULESETS[0]
     points = json.loads(reference_file(known).read_text(encoding="utf-8")).values()
     nearest = sorted(points, key=lambda point: abs(math.log(point["BS"] / batch_size)))[:number]

@@ -100,28 +100,28 @@ def score(
     """Score result files, folders of them or published trees; the files of one folder are the runs of one
     system.
 
-    ``ruleset`` selects the reference convergence points. None takes that of the round that a folder of a
-    published tree names, else the newest. ``progress(done, total)`` counts the files read, from
-    ``MANY_FILES`` on.
+    ``ruleset`` selects the reference convergence points. None selects the round that a folder of a published
+    tree names, else the newest. ``progress(done, total)`` counts the files read, from ``MANY_FILES`` on.
 
-    Raises: UserError: a path does not exist, holds no result file, or holds one that is no log or of another
-        benchmark.
+    Raises:
+        UserError: a path does not exist, holds no result file, or holds one that is not a log of this
+            benchmark.
     """
     if ruleset is not None:
         tree.refuse_unknown([ruleset])
     folders: dict[pathlib.Path, list[Run]] = {}
     files = find_result_files(paths)
     for done, file in enumerate(files, 1):
-        found = run.read(file)
+        timed_run = run.read(file)
         if len(files) >= MANY_FILES:
             progress(done, len(files))
-        if found.log.benchmark not in (None, rules.BENCHMARK):
+        if timed_run.log.benchmark not in (None, rules.BENCHMARK):
             raise UserError(
                 file,
-                f"a log of {found.log.benchmark}",
+                f"a log of {timed_run.log.benchmark}",
                 f"only {rules.BENCHMARK} is scored, leave this file out",
             )
-        folders.setdefault(file.parent.resolve(), []).append(found)
+        folders.setdefault(file.parent.resolve(), []).append(timed_run)
     return [score_runs(folder, runs, ruleset) for folder, runs in folders.items()]
 
 
@@ -131,7 +131,7 @@ def _system(folder: pathlib.Path, runs: Sequence[Run]) -> str:
     else the folder's name, because a folder can have any name."""
     if folder.name == rules.BENCHMARK:
         return folder.parent.name
-    return next((each.log.platform for each in runs if each.log.platform), folder.name)
+    return next((timed_run.log.platform for timed_run in runs if timed_run.log.platform), folder.name)
 
 
 def score_runs(folder: pathlib.Path, runs: Sequence[Run], ruleset: str | None = None) -> SystemScore:
@@ -160,8 +160,8 @@ def score_runs(folder: pathlib.Path, runs: Sequence[Run], ruleset: str | None = 
     scaled = mean is not None and convergence and convergence.passed and ruleset in rules.SCALED_RULESETS
     times = [runs[i].log.minutes or 0.0 for i in chosen if runs[i].converged]
     # Where several runs missed the target there is no score, and ``_too_few`` has given the reason.
-    errors = [each for each in judged.errors if each.rule != result_rules.MISSED]
-    reasons += [each.where_and_what for each in errors]
+    errors = [error for error in judged.errors if error.rule != result_rules.MISSED]
+    reasons += [error.where_and_what for error in errors]
     so_far = len(runs) < rules.RUNS and len(times) == len(runs) and not judged.errors
     images = [_epochs(runs[i]) * (runs[i].log.epoch_samples or 0) for i in kept]
     return SystemScore(
@@ -171,9 +171,9 @@ def score_runs(folder: pathlib.Path, runs: Sequence[Run], ruleset: str | None = 
         reasons=tuple(reasons),
         errors=tuple(errors),
         label=judged.label,
-        runs=tuple(_run_score(each, i in kept, i in chosen) for i, each in enumerate(runs)),
+        runs=tuple(_run_score(timed_run, i in kept, i in chosen) for i, timed_run in enumerate(runs)),
         convergence=convergence,
-        division=next((each.log.division for each in runs if each.log.division), None),
+        division=next((timed_run.log.division for timed_run in runs if timed_run.log.division), None),
         scaled_minutes=mean * convergence.factor if scaled and mean is not None and convergence else None,
         spread=(max(times) - min(times)) / (sum(times) / len(times))
         if len(times) > 1 and any(times)
@@ -181,26 +181,28 @@ def score_runs(folder: pathlib.Path, runs: Sequence[Run], ruleset: str | None = 
         accelerators=accelerators,
         images_per_second=sum(images) / sum(minutes) / 60 if all(images) and any(minutes) else None,
         mean_minutes=sum(times) / len(times) if so_far else None,
-        unverified=label.unverified(((each.log, each.saved) for each in runs), bool(place and place.ruleset)),
+        unverified=label.unverified(
+            ((timed_run.log, timed_run.saved) for timed_run in runs), bool(place and place.ruleset)
+        ),
     )
 
 
-def _epochs(of: Run) -> float:
-    return of.log.reached.epoch if of.log.reached else 0.0
+def _epochs(timed_run: Run) -> float:
+    return timed_run.log.reached.epoch if timed_run.log.reached else 0.0
 
 
 def _too_few(runs: Sequence[Run]) -> list[str]:
     """Return the reason why no mean can be computed, or nothing."""
     if len(runs) != rules.RUNS:
         return [f"{len(runs)} {'run' if len(runs) == 1 else 'runs'} of {rules.RUNS}"]
-    failed = [each.log.path.name for each in runs if not each.converged]
+    failed = [timed_run.log.path.name for timed_run in runs if not timed_run.converged]
     if len(failed) > 1:
         return [f"{len(failed)} runs did not converge ({', '.join(failed)}), and only one may"]
     return []
 
 
-def _run_score(of: Run, kept: bool, in_set: bool) -> RunScore:
-    log = of.log
+def _run_score(timed_run: Run, kept: bool, in_set: bool) -> RunScore:
+    log = timed_run.log
     decided = log.reached or (log.evaluations[-1] if log.evaluations else None)
     return RunScore(
         file=log.path,
@@ -209,7 +211,7 @@ def _run_score(of: Run, kept: bool, in_set: bool) -> RunScore:
         accuracy=decided.accuracy if decided else None,
         status=log.status,
         minutes=log.minutes,
-        converged=of.converged,
+        converged=timed_run.converged,
         kept=kept,
         findings=log.findings,
         in_set=in_set,

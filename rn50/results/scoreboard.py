@@ -186,12 +186,12 @@ def remarks(system: SystemScore, with_throughput: bool = True) -> list[str]:
         )
     if system.images_per_second and with_throughput:
         per_accelerator = system.images_per_second_per_accelerator
-        each = (
+        detail = (
             f", {per_accelerator:,.0f} on each of {system.accelerators} accelerators"
             if per_accelerator
             else ""
         )
-        lines.append(f"{system.images_per_second:,.0f} images/s over the whole run{each}")
+        lines.append(f"{system.images_per_second:,.0f} images/s over the whole run{detail}")
     if system.spread is not None:
         lines.append(
             f"spread of the runs that converged {system.spread:.2%}: slowest less fastest, over their mean"
@@ -201,8 +201,7 @@ def remarks(system: SystemScore, with_throughput: bool = True) -> list[str]:
 
 
 def _of_equal_epochs(system: SystemScore) -> str:
-    """Return how much of the spread is left among the most runs of one number of epochs; empty if that says
-    nothing."""
+    """Return the spread within the largest group of runs of equal epochs; empty if that adds nothing."""
     minutes: dict[float, list[float]] = {}
     for run in system.runs:
         if run.in_set and run.converged and run.epochs is not None and run.minutes is not None:

@@ -40,7 +40,7 @@ def _is_ours(saved: Any) -> bool:
         return False
     sections = [saved.get("config", {}).get(name, {}) for name in _SECTIONS]
     tables = [saved.get(name, {}) for name in _TABLES]
-    if not all(isinstance(each, dict) for each in (*sections, *tables)):
+    if not all(isinstance(part, dict) for part in (*sections, *tables)):
         return False
     run = section(saved, "run")
     texts = [saved[name] for name in _TEXTS if saved.get(name) is not None] + [
@@ -63,5 +63,5 @@ def is_whole(saved: Mapping[str, Any]) -> bool:
 
 def section(saved: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Return a section of the saved configuration; empty where it is missing."""
-    found: dict[str, Any] = saved.get("config", {}).get(name, {})
-    return found
+    fields: dict[str, Any] = saved.get("config", {}).get(name, {})
+    return fields

@@ -57,11 +57,11 @@ def permutation_p(a: Sequence[float], b: Sequence[float]) -> float:
 def adjusted(p: Sequence[float]) -> list[float]:
     """Return the p-values of tests made at once, adjusted by Benjamini and Hochberg. Each becomes the least
     ``p * tests / rank`` of the p-values that are no smaller; ranks count from the smallest p-value."""
-    least, found = 1.0, list(p)
+    least, corrected = 1.0, list(p)
     ascending = sorted(range(len(p)), key=lambda i: p[i])
     for rank, i in reversed(list(enumerate(ascending, 1))):
-        least = found[i] = min(least, p[i] * len(p) / rank)
-    return found
+        least = corrected[i] = min(least, p[i] * len(p) / rank)
+    return corrected
 
 
 def confidence_at_once(adjusted_p: Sequence[float]) -> float:

@@ -30,7 +30,7 @@ def read(path: pathlib.Path) -> SystemDescription:
     """Read one description.
 
     Raises:
-        UserError: the file is missing, cannot be read or is no JSON object.
+        UserError: the file is missing, cannot be read or is not a JSON object.
     """
     fields = files.read_json(path, remedy="fix the description of the system")
     if not isinstance(fields, dict):

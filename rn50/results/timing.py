@@ -58,7 +58,8 @@ def accuracy_points(log: ResultLog) -> list[AccuracyPoint]:
     if start is None:
         return []
     return [
-        AccuracyPoint(each.epoch, (each.time_ms - start) / 60_000, each.accuracy) for each in log.evaluations
+        AccuracyPoint(evaluation.epoch, (evaluation.time_ms - start) / 60_000, evaluation.accuracy)
+        for evaluation in log.evaluations
     ]
 
 
@@ -130,20 +131,20 @@ def without_time(log: ResultLog) -> list[float]:
 def training_rate(logs: Sequence[ResultLog]) -> float | None:
     """Return the images/s in training: the median over the epochs or blocks of all ``logs``, without the
     first of each, which warms up. A log that has only one gives that one."""
-    found = [throughput(log).epochs for log in logs]
-    rates = [rate for epochs in found for _, rate in epochs[1:] or epochs]
+    per_log = [throughput(log).epochs for log in logs]
+    rates = [rate for epochs in per_log for _, rate in epochs[1:] or epochs]
     return statistics.median(rates) if rates else None
 
 
 def losses(log: ResultLog) -> list[tuple[float, float]]:
     """Return (epoch, mean training loss) of every epoch that logs it, as our runs do."""
-    found = []
+    points = []
     for event in log.by_key.get("tracked_stats", ()):
         epoch = epoch_number(event.metadata.get("step"))
         loss = finite(event.value.get("train_loss")) if isinstance(event.value, dict) else None
         if epoch is not None and loss is not None:
-            found.append((epoch, loss))
-    return found
+            points.append((epoch, loss))
+    return points
 
 
 def _intervals(log: ResultLog, name: str, numbered_by: str) -> dict[float, Interval]:

@@ -44,5 +44,5 @@ def place(folder: pathlib.Path) -> Place | None:
         return None
     organisation = folder.parent.parent.parent
     rounds = (_ROUND.fullmatch(part) for part in reversed(organisation.parts))
-    ruleset = next((f"{found.group(1)}.0" for found in rounds if found), None)
+    ruleset = next((f"{match.group(1)}.0" for match in rounds if match), None)
     return Place(organisation, folder.parent.name, ruleset if ruleset in rules.RULESETS else None)

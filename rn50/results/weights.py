@@ -1,7 +1,8 @@
 """Weights of a trained network: ``result_<N>.safetensors``, which every implementation writes and reads.
 
 The tensors are float32, with the names and shapes of ``rn50.benchmark.network.shapes``. The header has
-``FACTS`` as texts. The format is safetensors, which holds numbers and no code; a file may come from anybody.
+``FACTS`` as texts. The format is safetensors, because it holds numbers and no code, and a file may come from
+anybody.
 """
 
 import os
@@ -28,7 +29,7 @@ _REMEDY = "give a file that SAVE_WEIGHTS=1 or rn50 wrote"
 
 
 class Weights(NamedTuple):
-    """A network's tensors and what its file says of them."""
+    """A network's tensors and the facts in its file."""
 
     arrays: Mapping[str, np.ndarray]
     """Name -> float32 array."""
@@ -70,10 +71,9 @@ def write(file: pathlib.Path, weights: Weights, may_replace: str = files.NOTHING
 
 
 def read(file: pathlib.Path) -> Weights:
-    """Return the weights of a file: one of rn50's, or of somebody else's whose names an implementation knows.
+    """Read a file of rn50, or a foreign one whose tensor names an implementation knows.
 
-    Raises UserError if it is no such file, or its tensors are not those of the network that its header
-    describes.
+    Raises UserError if it is neither, or its tensors are not those of the network that its header describes.
     """
     with files.open_regular(file, _REMEDY) as stream:
         if os.fstat(stream.fileno()).st_size > LARGEST:
@@ -81,32 +81,33 @@ def read(file: pathlib.Path) -> Weights:
         try:
             with safetensors.safe_open(f"/proc/self/fd/{stream.fileno()}", "np") as opened:
                 facts = opened.metadata() or {}
-                found = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118 it is no mapping
+                slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118 not a mapping
                 called: Callable[[str], str] = str
-                others = None if "classes" in facts else _foreign(found)
+                others = None if "classes" in facts else _foreign(slices)
                 if others:
                     called = others.name
-                    facts = {**others.FACTS, "classes": str(found[others.CLASSIFIER].get_shape()[0])}
-                    found = {name: each for name, each in found.items() if not name.endswith(others.UNREAD)}
+                    facts = {**others.FACTS, "classes": str(slices[others.CLASSIFIER].get_shape()[0])}
+                    slices = {
+                        name: tensor for name, tensor in slices.items() if not name.endswith(others.UNREAD)
+                    }
                 refuse_other_facts(file, facts)
-                wanted = network.shapes(int(facts["classes"]), float(facts["width"]))
-                _refuse_other_tensors(file, {called(name): shape for name, shape in wanted.items()}, found)
-                arrays = {name: opened.get_tensor(called(name)) for name in wanted}
+                shapes = network.shapes(int(facts["classes"]), float(facts["width"]))
+                _refuse_other_tensors(file, {called(name): shape for name, shape in shapes.items()}, slices)
+                arrays = {name: opened.get_tensor(called(name)) for name in shapes}
         except (safetensors.SafetensorError, OSError) as error:
             raise UserError(file, f"no safetensors file ({error})", _REMEDY) from None
     refuse_impossible(file, arrays, "train again: that run diverged")
     return Weights(arrays, facts)
 
 
-def _foreign(found: Mapping[str, Any]) -> Any | None:
-    """Return the names that somebody else's file with tensors ``found`` has, a ``weight_names.py`` of an
-    implementation; None if it is known to none."""
-    modules = (frameworks.unimported(each, "weight_names") for each in frameworks.names())
-    return next((each for each in modules if each and each.CLASSIFIER in found), None)
+def _foreign(slices: Mapping[str, Any]) -> Any | None:
+    """Return the implementation's ``weight_names.py`` that knows the names of a foreign file, or None."""
+    modules = (frameworks.unimported(framework, "weight_names") for framework in frameworks.names())
+    return next((module for module in modules if module and module.CLASSIFIER in slices), None)
 
 
 def refuse_impossible(file: pathlib.Path, arrays: Mapping[str, np.ndarray], remedy: str) -> None:
-    """Raise UserError, ending in ``remedy``, if a value is no finite number, or a variance is negative."""
+    """Raise UserError, ending in ``remedy``, if a value is not finite, or a variance is negative."""
     for name, array in arrays.items():
         if not np.isfinite(array).all():
             raise UserError(file, f"{name} has values that are no finite numbers", remedy)
@@ -115,7 +116,7 @@ def refuse_impossible(file: pathlib.Path, arrays: Mapping[str, np.ndarray], reme
 
 
 def refuse_other_facts(file: files.Path, facts: Mapping[str, str]) -> None:
-    """Raise UserError unless every one of ``FACTS`` is there and within its bound."""
+    """Raise UserError unless all ``FACTS`` are there and within their bounds."""
     for name, largest in FACTS.items():
         value = facts.get(name, "nothing")
         if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,17})?", value) or not 0 < float(value) <= largest:
@@ -131,18 +132,18 @@ def refuse_other_facts(file: files.Path, facts: Mapping[str, str]) -> None:
 
 
 def _refuse_other_tensors(
-    file: pathlib.Path, wanted: Mapping[str, tuple[int, ...]], found: Mapping[str, Any]
+    file: pathlib.Path, shapes: Mapping[str, tuple[int, ...]], slices: Mapping[str, Any]
 ) -> None:
-    for name, shape in wanted.items():
-        if name not in found:
+    for name, shape in shapes.items():
+        if name not in slices:
             raise UserError(file, f"no weights of this network (there is no {name})", _REMEDY)
-        if found[name].get_dtype() != "F32" or tuple(found[name].get_shape()) != shape:
-            has = f"{found[name].get_dtype()} {found[name].get_shape()}"
+        if slices[name].get_dtype() != "F32" or tuple(slices[name].get_shape()) != shape:
+            has = f"{slices[name].get_dtype()} {slices[name].get_shape()}"
             raise UserError(
                 file,
                 f"{name} is {has[:60]}; a network of its classes and width has F32 {list(shape)}",
                 _REMEDY,
             )
-    other = sorted(set(found) - set(wanted))
+    other = sorted(set(slices) - set(shapes))
     if other:
         raise UserError(file, f"no weights of this network ({other[0][:60]} is none of its tensors)", _REMEDY)

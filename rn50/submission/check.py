@@ -1,8 +1,8 @@
-"""``rn50 check``: report everything that is wrong with results, by the official checkers and our own.
+"""``rn50 check``: report everything wrong with results, by the official checkers and our own rules.
 
 The files of a folder are the runs of a result; the compliance checker and the rules of a result are applied
 to them. A system in a published tree or a package (``<organisation>/results/<system>/resnet``) also goes
-through the checkers of the whole: seeds, reference convergence, description, package.
+through the checkers of a whole submission: seeds, reference convergence, description, package.
 """
 
 import pathlib
@@ -21,14 +21,14 @@ from rn50.submission import package_checks
 from rn50.terminal import Terminal
 
 DEFAULT_RULESETS = ("1.0.0", "1.1.0", "2.0.0", "4.0.0")
-"""Rulesets each of which refuses something that the others accept."""
+"""Rulesets that each refuse something the others accept."""
 
 
 @dataclass(frozen=True)
 class Report:
     """Verdicts of the compliance checker, and every finding. ``excused`` are the runs that may miss the
     target, which the checker fails. ``ok`` is True where no finding is an error and no other run failed.
-    ``labels`` are those of runs of anything but the benchmark's own task."""
+    ``labels`` mark runs on another task than the benchmark's."""
 
     verdicts: tuple[compliance.Verdict, ...]
     findings: tuple[Finding, ...]
@@ -46,9 +46,8 @@ def check(
     rulesets: Sequence[str] = (),
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Report:
-    """Check every result file that ``paths`` mean. The default for ``rulesets`` is that of the round that a
-    folder of a published tree names, else ``DEFAULT_RULESETS``. ``progress(done, total)`` counts the official
-    checkers.
+    """Check every result file below ``paths``. Without ``rulesets``, use the round that a folder of a
+    published tree names, else ``DEFAULT_RULESETS``. ``progress(done, total)`` counts the official checkers.
 
     Raises:
         UserError: an unknown ruleset, or a path that does not exist or holds no result file.
@@ -66,7 +65,7 @@ def check(
         place = tree.place(folder)
         chosen = rulesets or ((place.ruleset,) if place and place.ruleset else DEFAULT_RULESETS)
         todo.append((place, _read(files, findings), chosen))
-    count = _Count(progress, sum(_checkers(*each) for each in todo))
+    count = _Count(progress, sum(_checkers(*job) for job in todo))
     for place, runs, chosen in todo:
         if not runs:
             continue
@@ -74,9 +73,9 @@ def check(
         of_folder = compliance.check([run.log.path for run in runs], chosen, count)
         verdicts += of_folder
         official = [
-            each
+            finding
             for run in runs
-            for each in explain.explain(
+            for finding in explain.explain(
                 [verdict for verdict in of_folder if verdict.file == run.log.path], run.log
             )
         ]
@@ -88,27 +87,33 @@ def check(
             labels.append(judged.label)
         if place:
             findings += package_checks.check_tree(
-                place, [each.log for each in runs], chosen, judged.label, count
+                place, [timed_run.log for timed_run in runs], chosen, judged.label, count
             )
     return Report(tuple(verdicts), tuple(findings), tuple(excused), tuple(dict.fromkeys(labels)))
 
 
-def _said_once(own: Sequence[Finding], official: Sequence[Finding]) -> list[Finding]:
-    """Return all findings by file, without repeating what our rules and the compliance checker both find. On
-    a record the checker's finding is kept, because it shows the test; elsewhere ours, because it knows
-    whether the run is excused."""
-    ours = {(each.file, each.message) for each in own}
-    theirs = {(each.file, each.line) for each in official if each.severity == ERROR and each.line}
+def _said_once(own_findings: Sequence[Finding], official: Sequence[Finding]) -> list[Finding]:
+    """Return all findings by file, without duplicates between our rules and the compliance checker. On a
+    record, keep the checker's, because it shows the test; elsewhere ours, because it knows whether the run is
+    excused."""
+    ours = {(finding.file, finding.message) for finding in own_findings}
+    theirs = {
+        (finding.file, finding.line) for finding in official if finding.severity == ERROR and finding.line
+    }
     common = (log_rules.REQUIRED, log_rules.VALUES)
-    kept = [each for each in own if each.rule not in common or (each.file, each.line) not in theirs]
-    kept += [each for each in official if (each.file, each.message) not in ours]
-    order = {file: number for number, file in enumerate(dict.fromkeys(each.file for each in kept))}
-    return sorted(kept, key=lambda each: (order[each.file], each.line or 0))
+    kept = [
+        finding
+        for finding in own_findings
+        if finding.rule not in common or (finding.file, finding.line) not in theirs
+    ]
+    kept += [finding for finding in official if (finding.file, finding.message) not in ours]
+    order = {file: number for number, file in enumerate(dict.fromkeys(finding.file for finding in kept))}
+    return sorted(kept, key=lambda finding: (order[finding.file], finding.line or 0))
 
 
 def _incomplete(runs: Sequence[Run], paths: Sequence[pathlib.Path]) -> list[Finding]:
-    """Return a warning where a folder holds too few runs for a result; none for files, which are given to
-    check each alone."""
+    """Return a warning where a folder holds too few runs for a result; none for files, because they are
+    checked one by one."""
     if len(runs) >= rules.RUNS or runs[0].log.path in paths:
         return []
     return [
@@ -140,24 +145,24 @@ def _checkers(place: tree.Place | None, runs: Sequence[Run], rulesets: Sequence[
 
 
 def _read(files: Sequence[pathlib.Path], findings: list[Finding]) -> list[Run]:
-    """Return the runs of this benchmark; add a finding for each file that is none."""
+    """Return the runs of this benchmark; add a finding for each other file."""
     runs = []
     for file in files:
         try:
-            found = run.read(file)
+            timed_run = run.read(file)
         except UserError as error:
             findings.append(
                 Finding(ERROR, file, None, "a result file is the log of a run", error.problem, error.remedy)
             )
             continue
-        if found.log.benchmark not in (None, rules.BENCHMARK):
-            line = found.log.by_key["submission_benchmark"][0].line
-            message = f"a log of {found.log.benchmark}; only {rules.BENCHMARK} is checked here"
+        if timed_run.log.benchmark not in (None, rules.BENCHMARK):
+            line = timed_run.log.by_key["submission_benchmark"][0].line
+            message = f"a log of {timed_run.log.benchmark}; only {rules.BENCHMARK} is checked here"
             findings.append(
                 Finding(ERROR, file, line, "the benchmark is ResNet", message, "leave this file out")
             )
             continue
-        runs.append(found)
+        runs.append(timed_run)
     return runs
 
 

@@ -1,8 +1,7 @@
-"""The description of the system of a result, made of what its runs saved, what its logs say and what a person
-adds.
+"""System description of a result, from its sidecar files, its logs and a file of the user.
 
 Fields, and which of them need a meaningful answer: MLPerf submission rules, section "<system_desc_id>.json
-metadata"; the system description checker wants every one of them to be there, as text.
+metadata"; the system description checker requires all of them, as text.
 """
 
 import pathlib
@@ -19,7 +18,7 @@ from rn50.submission import yaml_file
 from rn50.submission.own_results import OwnResult
 
 DETAILS = "system.yaml"
-"""Where the results lie, the file with what no machine tells."""
+"""File beside the results with the facts that no machine reports."""
 NOT_APPLICABLE = "N/A"
 
 
@@ -59,7 +58,7 @@ FIELDS: dict[str, str] = {
     "operating_system": "Ubuntu 20.04",
     "sw_notes": "",
 }
-"""Field -> an answer to name in an error, for a field that must have one; empty for one that may be empty."""
+"""Field -> example for an error message; empty for a field that may be empty."""
 COUNTS = ("number_of_nodes", "host_processors_per_node", "accelerators_per_node")
 """Fields that the result summarizer calculates with."""
 
@@ -69,8 +68,8 @@ STATUS = {
     "research": "Research, Development, or Internal (RDI)",
     "preview": "Preview",
 }
-"""``submission_status`` of a log, as the system description checker of ruleset 4.0.0 spells it; the earlier
-ones take any."""
+"""``submission_status`` of a log -> spelling for the system description checker of ruleset 4.0.0; earlier
+ones accept any."""
 
 _STACK = {
     "cuda_version": r"nvidia-cuda-runtime(-cu\d+)?",
@@ -98,12 +97,11 @@ def describe(
 ) -> Description:
     """Describe the system of a result.
 
-    ``details`` is a YAML or JSON file of fields, by default ``system.yaml`` beside the results; what it gives
-    goes before what the machine reported. ``here`` reads this machine, for results with which no machine was
-    saved.
+    ``details`` is a YAML or JSON file of fields, by default ``system.yaml`` beside the results; its fields
+    take precedence over the machine's. ``here`` reads this machine, for results whose machine was not saved.
 
     Raises:
-        UserError: ``details`` cannot be read or is no list of fields.
+        UserError: ``details`` cannot be read or is not a mapping of fields.
     """
     file = details or result.folder / DETAILS
     given = _read(file, needed=details is not None)
@@ -120,8 +118,8 @@ def describe(
             f"{result.folder}: its runs saved nothing of their machine, so this one is described; is it "
             "the same?"
         )
-    own = _of_result(result)
-    for field, value in own.items():
+    logged = _of_result(result)
+    for field, value in logged.items():
         if field in given and given[field] not in (
             value,
             result.logs[0].submission_status if field == "status" else value,
@@ -131,7 +129,7 @@ def describe(
                 f"{file.name}"
             )
     reported = {**_of_software(result, machine), **machine}
-    if own["accelerators_per_node"] == "0":
+    if logged["accelerators_per_node"] == "0":
         reported.update(
             {
                 field: NOT_APPLICABLE if FIELDS[field] else ""
@@ -139,12 +137,12 @@ def describe(
                 if field.startswith("accelerator_")
             }
         )
-    elif own["accelerators_per_node"] == "1":
+    elif logged["accelerators_per_node"] == "1":
         reported.setdefault("accelerator_interconnect", NOT_APPLICABLE)
-    if own["number_of_nodes"] == "1":
+    if logged["number_of_nodes"] == "1":
         reported.setdefault("host_networking_topology", NOT_APPLICABLE)
     reported["system_name"] = result.run.get("system", UNNAMED)
-    fields = {field: {**reported, **given, **own}.get(field, "") for field in FIELDS}
+    fields = {field: {**reported, **given, **logged}.get(field, "") for field in FIELDS}
     if result.score.label and result.score.label not in fields["sw_notes"]:
         fields["sw_notes"] = "; ".join(filter(None, (fields["sw_notes"], result.score.label)))
     return Description(fields, (*problems, *_missing(file, fields)), tuple(warnings))
@@ -174,8 +172,8 @@ def _unusable(file: pathlib.Path, given: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _machine(result: OwnResult, given: Mapping[str, Any], problems: list[str]) -> dict[str, str]:
-    """Return the fields that the runs saved of their machine. It must be one machine, but for fields that a
-    person gave; ``result_rules`` compares the models."""
+    """Return the machine's fields that the runs saved. They must agree, except in fields that the user gave;
+    ``result_rules`` compares the models."""
     systems = [saved.get("system", {}) for saved in result.saved]
     known = {*given, *MODELS}
     reported = [{name: value for name, value in system.items() if name not in known} for system in systems]
@@ -189,7 +187,7 @@ def _machine(result: OwnResult, given: Mapping[str, Any], problems: list[str]) -
 
 
 def _of_result(result: OwnResult) -> dict[str, str]:
-    """Return the fields that only the logs and the configuration tell."""
+    """Return the fields that only the logs and the configuration have."""
     log, run = result.logs[0], result.run
     on_gpu = run.get("device") == "gpu"
     return {
@@ -213,12 +211,12 @@ def _of_software(result: OwnResult, machine: Mapping[str, str]) -> dict[str, Any
     framework = result.run.get("framework", "")
     traits = frameworks.every().get(framework)
     name, pattern = (traits.name, traits.package) if traits else (framework, re.escape(framework))
-    stack = {each: reported for each, reported in machine.items() if each not in FIELDS}  # versions
+    stack = {key: reported for key, reported in machine.items() if key not in FIELDS}  # versions
     stack.update(
         {
-            each: found
-            for each, found in ((each, version(pattern)) for each, pattern in _STACK.items())
-            if found
+            key: installed
+            for key, installed in ((key, version(pattern)) for key, pattern in _STACK.items())
+            if installed
         }
     )
     stack["python_version"] = result.first.get("python", "")

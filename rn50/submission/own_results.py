@@ -1,5 +1,4 @@
-"""Results of ours, read for packaging: the five runs that make the score, what was saved beside them, and
-what is amiss."""
+"""Read our results for packaging: the five runs of the score, their sidecar files, and problems."""
 
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,8 +17,8 @@ _MOST_REASONS = 20
 
 @dataclass(frozen=True)
 class OwnResult:
-    """One folder. ``logs`` are the runs of the score, in the order of their numbers; ``saved`` what lies
-    beside each of them, empty where nothing whole does."""
+    """One folder. ``logs`` are the runs of the score, in the order of their numbers; ``saved`` their sidecar
+    files, empty where one is missing or incomplete."""
 
     folder: pathlib.Path
     score: SystemScore
@@ -42,21 +41,22 @@ class OwnResult:
 
 
 def read(paths: Sequence[pathlib.Path]) -> list[OwnResult]:
-    """The results that lie below some paths, a folder each.
+    """Read the results below ``paths``, one per folder.
 
-    Raises: UserError: a path does not exist, holds no result file, or holds a log that is none or is of
-        another benchmark.
+    Raises:
+        UserError: a path does not exist, holds no result file, or holds one that is not a log of this
+            benchmark.
     """
     results = []
-    for each in score.score(paths):
-        made = [runs.read(run.file) for run in each.runs if run.in_set]
+    for system in score.score(paths):
+        made = [runs.read(run.file) for run in system.runs if run.in_set]
         saved = tuple(run.saved if sidecar.is_whole(run.saved) else {} for run in made)
-        results.append(OwnResult(made[0].log.path.parent, each, tuple(run.log for run in made), saved))
+        results.append(OwnResult(made[0].log.path.parent, system, tuple(run.log for run in made), saved))
     return results
 
 
 def problems(result: OwnResult) -> Iterator[str]:
-    """Why a result cannot be packaged, with the remedy, a line each."""
+    """Yield why a result cannot be packaged, one line each, with the remedy."""
     failed = [run.file.name for run in result.score.runs if run.in_set and not run.converged]
     if len(result.logs) < rules.RUNS:
         yield (

@@ -1,5 +1,4 @@
-"""``rn50 package``: make the submission tree from results of ours, or report everything that is missing for
-one.
+"""``rn50 package``: make the submission tree from our results, or report everything that it lacks.
 
 Layout: MLPerf submission rules, section "Directory structure", Training. The tree is built beside its
 destination, checked there and then renamed into place; where something is refused, nothing is left behind.
@@ -27,9 +26,9 @@ from rn50.terminal import Terminal
 
 @dataclass(frozen=True)
 class Package:
-    """One system in its tree. ``organisation`` is the folder in ``to``, ``minutes`` the score, ``runs`` the
-    logs by their new names. ``label`` is ``rules.NOT_A_RESULT`` for runs on anything but ImageNet, else
-    None."""
+    """One system in its tree. ``organisation`` is the folder in the destination, ``minutes`` the score,
+    ``runs`` the logs by their new names. ``label`` is ``rules.NOT_A_RESULT`` for runs on anything but
+    ImageNet, else None."""
 
     organisation: pathlib.Path
     system: str
@@ -69,43 +68,44 @@ class _Plan:
 
 def package(
     paths: Sequence[pathlib.Path],
-    to: pathlib.Path,
+    destination: pathlib.Path,
     here: Callable[[], Mapping[str, str]],
     details: pathlib.Path | None = None,
     rulesets: Sequence[str] = (),
     checkout: pathlib.Path = source.CHECKOUT,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Outcome:
-    """Package every folder of results below ``paths`` into ``to``.
+    """Package every folder of results below ``paths`` into ``destination``.
 
-    ``here`` reads this machine, for results whose machine was not saved. ``details`` are fields of the
-    descriptions. The default for ``rulesets`` is that of the round that a folder of ``to`` names, else the
-    checker's default. ``progress(done, total)`` counts the checkers.
+    ``here`` reads this machine, for results whose machine was not saved. ``details`` is a file of description
+    fields. Without ``rulesets``, use the round that a folder of ``destination`` names, else the checker's
+    default. ``progress(done, total)`` counts the checkers.
 
     Raises:
-        UserError: something is missing, contradictory or there already; a line for each.
+        UserError: something is missing, contradictory or already there; one line each.
     """
     tree.refuse_unknown(rulesets)
-    to = pathlib.Path(os.path.realpath(to))  # unlike resolve, realpath leaves links in a loop as they are
+    # Unlike resolve, realpath leaves links in a loop as they are.
+    destination = pathlib.Path(os.path.realpath(destination))
     results = own_results.read(paths)
     try:
-        plans, problems, warnings = _plan(results, to, here, details, checkout)
+        plans, problems, warnings = _plan(results, destination, here, details, checkout)
         if problems:
             raise UserErrors(*map(UserError, problems))
-        base = next(folder for folder in (to, *to.parents) if folder.exists())
+        base = next(folder for folder in (destination, *destination.parents) if folder.exists())
         with _hidden(base) as folder:
-            built = folder / to.name  # same name, because it may name the round
+            built = folder / destination.name  # same name, because it may name the round
             for plan in plans:
                 _build(plan, built / plan.package.organisation.name, checkout)
-            findings = tuple(_check(plans, built, to, rulesets, progress))
+            findings = tuple(_check(plans, built, destination, rulesets, progress))
             demo = plans[0].package.label is not None
             refused = any(
                 f.severity == ERROR and not (demo and package_checks.true_of_a_demo(f)) for f in findings
             )
             if not refused:
-                _put_in_place(built, to, plans)
+                _put_in_place(built, destination, plans)
     except OSError as error:
-        where = error.filename or to
+        where = error.filename or destination
         raise UserError(
             where, f"cannot write the package ({error.strerror})", "name a folder to write to"
         ) from error
@@ -114,8 +114,7 @@ def package(
 
 @contextlib.contextmanager
 def _hidden(base: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Yield a hidden folder in ``base`` that is removed in the end; those of processes that were killed go
-    now."""
+    """Yield a hidden folder in ``base`` and remove it at the end; first remove those of killed processes."""
     prefix = ".rn50-package-"
     with files.only_process(base, "packaging results"):
         for left in base.glob(f"{prefix}*"):
@@ -126,7 +125,7 @@ def _hidden(base: pathlib.Path) -> Iterator[pathlib.Path]:
 
 def _plan(
     results: Sequence[OwnResult],
-    to: pathlib.Path,
+    destination: pathlib.Path,
     here: Callable[[], Mapping[str, str]],
     details: pathlib.Path | None,
     checkout: pathlib.Path,
@@ -143,7 +142,7 @@ def _plan(
         commit, reason = source.find(result, checkout)
         if reason:
             problems.append(reason)
-        organisation = to / files.path_part(description.fields["submitter"])
+        organisation = destination / files.path_part(description.fields["submitter"])
         system = files.path_part(description.fields["system_name"])
         plans.append(
             _Plan(
@@ -179,11 +178,11 @@ def _collisions(plans: Sequence[_Plan]) -> Iterator[str]:
         taken[package.results] = folder
         scripts = _implementations(package.organisation) / package.system
         places = (package.results.parent, _description(package.organisation, package), scripts)
-        there = [str(place) for place in places if place.exists()]
-        if there:
+        existing = [str(place) for place in places if place.exists()]
+        if existing:
             yield (
-                f"{', '.join(there)}: there already; move {'it' if len(there) == 1 else 'them'} away, or "
-                f"give another system_name in {folder / describe.DETAILS}"
+                f"{', '.join(existing)}: there already; move {'it' if len(existing) == 1 else 'them'} away, "
+                f"or give another system_name in {folder / describe.DETAILS}"
             )
 
 
@@ -216,7 +215,7 @@ def _build(plan: _Plan, organisation: pathlib.Path, checkout: pathlib.Path) -> N
 def _check(
     plans: Sequence[_Plan],
     built: pathlib.Path,
-    to: pathlib.Path,
+    destination: pathlib.Path,
     rulesets: Sequence[str],
     progress: Callable[[int, int], None],
 ) -> Iterator[Finding]:
@@ -226,11 +225,13 @@ def _check(
     for organisation in organisations:
         findings += package_checks.check_repository(organisation)
     for finding in findings:
-        message = finding.message.replace(str(built), str(to))
-        yield replace(finding, file=to / finding.file.resolve().relative_to(built.resolve()), message=message)
+        message = finding.message.replace(str(built), str(destination))
+        yield replace(
+            finding, file=destination / finding.file.resolve().relative_to(built.resolve()), message=message
+        )
 
 
-def _put_in_place(built: pathlib.Path, to: pathlib.Path, plans: Sequence[_Plan]) -> None:
+def _put_in_place(built: pathlib.Path, destination: pathlib.Path, plans: Sequence[_Plan]) -> None:
     """Rename the built tree into place, in as few steps as possible; where one fails, undo those before
     it."""
     for plan in plans:
@@ -240,11 +241,11 @@ def _put_in_place(built: pathlib.Path, to: pathlib.Path, plans: Sequence[_Plan])
             if _files(code) != _files(existing):
                 raise UserError(existing, f"is not what commit {plan.commit} has", "move it away")
             shutil.rmtree(str(code))
-    missing = [folder for folder in to.parents if not folder.exists()]
-    to.parent.mkdir(parents=True, exist_ok=True)
+    missing = [folder for folder in destination.parents if not folder.exists()]
+    destination.parent.mkdir(parents=True, exist_ok=True)
     moved: list[tuple[pathlib.Path, pathlib.Path]] = []
     try:
-        for old, new in _renames(built, to):
+        for old, new in _renames(built, destination):
             old.rename(new)
             moved.append((old, new))
     except BaseException:
@@ -276,15 +277,15 @@ def to_json_outcome(outcome: Outcome) -> dict[str, Any]:
         "ok": outcome.written and not outcome.errors,
         "systems": [
             {
-                "system": each.system,
-                "organisation": str(each.organisation),
-                "results": str(each.results),
-                "implementation": each.implementation,
-                "minutes": round(each.minutes, 4),
-                "label": each.label,
-                "runs": {name: str(log) for name, log in each.runs.items()},
+                "system": packaged.system,
+                "organisation": str(packaged.organisation),
+                "results": str(packaged.results),
+                "implementation": packaged.implementation,
+                "minutes": round(packaged.minutes, 4),
+                "label": packaged.label,
+                "runs": {name: str(log) for name, log in packaged.runs.items()},
             }
-            for each in outcome.packages
+            for packaged in outcome.packages
         ],
         "findings": to_json(outcome.findings),
         "warnings": list(outcome.warnings),
@@ -294,9 +295,12 @@ def to_json_outcome(outcome: Outcome) -> dict[str, Any]:
 def print_outcome(outcome: Outcome, console: Terminal) -> None:
     """Print every finding, then a line for each system and one on the whole."""
     print_findings(outcome.findings, console)
-    for each in outcome.packages:
-        label = f" [{each.label}]" if each.label else ""
-        line = f"{each.system}: {each.minutes:.4f} minutes, {len(each.runs)} runs, {each.results}{label}"
+    for packaged in outcome.packages:
+        label = f" [{packaged.label}]" if packaged.label else ""
+        line = (
+            f"{packaged.system}: {packaged.minutes:.4f} minutes, {len(packaged.runs)} runs, "
+            f"{packaged.results}{label}"
+        )
         console.print(line, style="bold")
     errors = f"{outcome.errors} {'error' if outcome.errors == 1 else 'errors'}"
     if not outcome.written:

@@ -3,7 +3,7 @@ package.
 
 Each runs in a separate process on a copy of one system with only the records of its logs, because some write
 into the checked tree (``scaling.json``) and one reads a file whole. Most exit with 0 whatever they find, so
-the verdict is the last line that they print, and no verdict is a crash.
+the verdict is the last line they print; a missing verdict is a crash.
 """
 
 import concurrent.futures
@@ -44,7 +44,7 @@ _STATUS_WORDS = re.compile(
     "(on.?prem(ise)?|cloud|research|preview|available( on.premise| cloud| in cloud)?),",
     re.IGNORECASE,
 )
-"""The checker's reason for words that rounds up to v4.0 took: its condition names v4.1 and holds for all of
+"""The checker's reason for words that rounds up to v4.0 accepted: its condition names v4.1 but covers all of
 v4."""
 _CONVERGENCE, _PACKAGE = "reference convergence", "package checker"
 _BY_MIXED_SIZES = "the checker crashed: KeyError: None"
@@ -81,12 +81,12 @@ def check_repository(folder: pathlib.Path) -> list[Finding]:
         return []
     if crash or last != "INFO - CHECKS FAILED.":
         return [_crash(folder, rule, crash or last)]
-    said = " ".join(line.replace("ERROR - ", "") for line in lines if not line.startswith("INFO - "))
-    return [Finding(ERROR, folder, None, rule, said, "rename or remove these files")]
+    message = " ".join(line.replace("ERROR - ", "") for line in lines if not line.startswith("INFO - "))
+    return [Finding(ERROR, folder, None, rule, message, "rename or remove these files")]
 
 
 def labelled(folder: pathlib.Path, label: str) -> Finding:
-    """Return the finding that the results in a folder of a submission are none of the benchmark."""
+    """Return the finding that a submission's folder holds results of another task."""
     return Finding(
         ERROR, folder, None, _OWN_TASK, f"the runs are not of it: {label}", "train ResNet-50 on ImageNet"
     )
@@ -105,7 +105,7 @@ def check_tree(
     label: str | None = None,
     count: Callable[[], None] = lambda: None,
 ) -> list[Finding]:
-    """Return every finding on one system in its tree, under every ruleset. ``label`` is that of its runs;
+    """Return every finding on one system in its tree, under every ruleset. ``label`` is its runs' label;
     ``count`` is called when a checker ends."""
     findings = _description(place, logs)
     if label:
@@ -129,22 +129,22 @@ def check_tree(
                 jobs.append((_system_description, (place, description, ruleset)))
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
             official: list[Finding] = []
-            for found in pool.map(lambda job: job[0](*job[1]), jobs):
-                official += found
+            for reported in pool.map(lambda job: job[0](*job[1]), jobs):
+                official += reported
                 count()
     if len({log.global_batch_size for log in logs}) > 1:  # which another finding reports
-        official = [each for each in official if not each.message.endswith(_BY_MIXED_SIZES)]
-    return _merged([*findings, *(_as_severe_as_others(each, official) for each in official)])
+        official = [finding for finding in official if not finding.message.endswith(_BY_MIXED_SIZES)]
+    return _merged([*findings, *(_as_severe_as_others(finding, official) for finding in official)])
 
 
 def _as_severe_as_others(finding: Finding, official: Sequence[Finding]) -> Finding:
-    """Return a refusal of the package checker for what other checkers found as a warning, where of its
-    ruleset only warnings are left of that."""
+    """Downgrade the package checker's refusal for errors of other checkers to a warning, if they have only
+    warnings under its ruleset."""
     if not finding.message.endswith(_OF_OTHERS):
         return finding
     ruleset = finding.rule.rsplit(" ", 1)[-1]
-    others = [each for each in official if each.rule.endswith(ruleset) and each is not finding]
-    only_warnings = others and all(each.severity == WARNING for each in others)
+    others = [other for other in official if other.rule.endswith(ruleset) and other is not finding]
+    only_warnings = others and all(other.severity == WARNING for other in others)
     return replace(finding, severity=WARNING if only_warnings else ERROR)
 
 
@@ -216,11 +216,11 @@ def _rcp(place: Place, logs: Sequence[ResultLog], results: pathlib.Path, ruleset
     last = lines[-1] if lines else "it wrote nothing"
     if not crash and last.startswith("INFO - ") and last.endswith("RCP test PASSED"):
         return []
-    found = re.fullmatch(r"ERROR - (.*), RCP test FAILED.*", last)
-    if crash or not found:
+    match = re.fullmatch(r"ERROR - (.*), RCP test FAILED.*", last)
+    if crash or not match:
         return [_crash(folder, rule, crash or last)]
     epochs = next((line.split(":")[-1].strip() for line in lines if "Submission mean epochs:" in line), None)
-    if found.group(1).startswith("Missing RCP"):
+    if match.group(1).startswith("Missing RCP"):
         epochs = None  # there is no reference to compare them with
     needed = (
         f"the runs need {float(epochs):g} epochs, fewer than chance allows"
@@ -234,7 +234,7 @@ def _rcp(place: Place, logs: Sequence[ResultLog], results: pathlib.Path, ruleset
             folder,
             None,
             rule,
-            f"the RCP check failed ({found.group(1)}): {needed}{may}",
+            f"the RCP check failed ({match.group(1)}): {needed}{may}",
             "train with the hyperparameters of a reference convergence point, or submit one for this "
             "batch size",
         )
@@ -252,7 +252,7 @@ def _seeds(logs: Sequence[ResultLog], results: pathlib.Path, ruleset: str) -> li
     if crash or last != "INFO - SEEDS FAILED":
         return [_crash(logs[0].path.parent, rule, crash or last)]
     findings = []
-    said = "\n".join(lines)
+    output = "\n".join(lines)
     for log in logs:
         copy = str(results / log.path.name)
         query = rf"querying seeds from {re.escape(copy)}: (.*)"
@@ -261,11 +261,11 @@ def _seeds(logs: Sequence[ResultLog], results: pathlib.Path, ruleset: str) -> li
             (rf"Result file {re.escape(copy)} logs no (seed)", _NO_SEED, WARNING, _NO_RULE),
             (query, "its seed cannot be read: {0}", ERROR, _ONE_SEED),
         ):
-            found = re.search(pattern, said)
-            if found:
+            match = re.search(pattern, output)
+            if match:
                 line = next((event.line for event in log.events if event.key == "seed"), None)
                 findings.append(
-                    Finding(severity, log.path, line, rule, message.format(found.group(1)[:160]), remedy)
+                    Finding(severity, log.path, line, rule, message.format(match.group(1)[:160]), remedy)
                 )
     return findings or [
         Finding(ERROR, logs[0].path.parent, None, rule, "the seeds are refused", "log one seed a run")
@@ -332,9 +332,9 @@ def _system_description(place: Place, description: pathlib.Path, ruleset: str) -
     if any(_STATUS_WORDS.match(reason) for reason in reasons):
         remedy = "nothing for a round up to v4.0: the checker's list of words came with v4.1"
         word = Finding(WARNING, place.description, None, rule, "; ".join(reasons), remedy)
-        # This reason hides all others of the checker, which it gives under the ruleset before.
+        # This reason hides the checker's other reasons; the previous ruleset shows them.
         others = _system_description(place, description, rules.RULESETS[-2])
-        return [word, *(replace(each, rule=rule) for each in others)]
+        return [word, *(replace(other, rule=rule) for other in others)]
     return [
         Finding(ERROR, place.description, None, rule, reason, "complete the description of the system")
         for reason in reasons

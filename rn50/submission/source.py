@@ -1,5 +1,4 @@
-"""The code and the scripts of a submission: what ran, as its commit has it, and how to run it again on one
-system.
+"""Code and scripts of a submission: the commit that ran, and how to run it again on one system.
 
 Layout: MLPerf submission rules, section "Directory structure", Training.
 """
@@ -23,16 +22,16 @@ _FILES = (
     *("run_and_time.sh", "run_experiments.sh", "run_with_docker.sh", "run.sub"),
     *("Dockerfile", "Makefile", "pyproject.toml", "LICENSE", "README.md"),
 )
-"""Files that set up and run, beside the folders. The pages of docs/ belong too: README refers to them."""
+"""Files for setup and runs, beside the folders. The pages of docs/ belong too, because README refers to
+them."""
 _NOT_EXPORTED = {name.upper() for name in RUNS_OWN} | {"DATADIR"}
 
 
 def find(result: OwnResult, checkout: pathlib.Path) -> tuple[str, str | None]:
-    """Return the full name of the commit that made a result, and the reason why ``checkout`` lacks its code,
-    if it does."""
+    """Return the full hash of the commit that made a result, and why ``checkout`` lacks its code, or None."""
     commit = result.first.get("commit")
     if not result.first:
-        return "", None  # which is said already
+        return "", None  # own_results.problems reports it
     if not commit:
         return "", (
             f"{result.folder}: nobody knows which commit made it; make the runs in a git checkout, or in an "
@@ -64,7 +63,7 @@ def _git(checkout: pathlib.Path, *arguments: str) -> tuple[int, bytes, str]:
 
 
 def export(commit: str, checkout: pathlib.Path, folder: pathlib.Path) -> None:
-    """Write to ``folder`` what belongs to a submission of the tracked files of a commit."""
+    """Write the tracked files of a commit that belong to a submission to ``folder``."""
     status, archive, complaint = _git(checkout, "archive", "--format=tar", commit)
     if status != 0:
         raise OSError(status, f"git archive: {complaint}")
@@ -76,8 +75,8 @@ def export(commit: str, checkout: pathlib.Path, folder: pathlib.Path) -> None:
 
 
 def _belongs(path: pathlib.PurePosixPath) -> bool:
-    """Return whether a submission needs a tracked file. None has a name that begins with a dot, which the
-    repository checker refuses."""
+    """Return whether a submission needs a tracked file. Names that begin with a dot are left out, because the
+    repository checker refuses them."""
     if any(part.startswith(".") for part in path.parts):
         return False
     top = path.parts[0]
@@ -87,8 +86,7 @@ def _belongs(path: pathlib.PurePosixPath) -> bool:
 def write_scripts(
     result: OwnResult, system: str, implementation: str, commit: str, folder: pathlib.Path
 ) -> None:
-    """Write the part of one system: its configuration, the scripts that set it up and run it, and a page
-    about them."""
+    """Write the files of one system: its configuration, setup and run scripts, and a page about them."""
     folder.mkdir(parents=True)
     saved, demo = result.first, result.score.label is not None
     of_all = {name: value for name, value in saved["config"]["run"].items() if name not in RUNS_OWN}
@@ -147,24 +145,24 @@ def _write(file: pathlib.Path, text: str, executable: bool = False) -> None:
 
 
 def _script(implementation: str, purpose: str, lines: tuple[str, ...]) -> str:
-    there = 'here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)'
+    set_here = 'here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)'
     body = [f'cd "$here/../{implementation}"', *lines]
-    return "\n".join(("#!/usr/bin/env bash", f"# {purpose}", "set -euo pipefail", there, *body, ""))
+    return "\n".join(("#!/usr/bin/env bash", f"# {purpose}", "set -euo pipefail", set_here, *body, ""))
 
 
 def _install(result: OwnResult) -> tuple[str, ...]:
     framework, device = result.run.get("framework", ""), result.run.get("device", "")
     traits = frameworks.every().get(framework)
-    if traits is None:  # of another checkout
+    if traits is None:  # a framework of another checkout
         return (f"requirements/install.sh {framework}-{device}",)
     packages = [*traits.requirements.get(device, ())]
     if traits.horovod and result.run.get("ranks_per_node", 1) * result.run.get("nodes", 1) > 1:
         packages += ["horovod-build", "horovod-nccl" if device == "gpu" else "horovod"]
-    return tuple(f"requirements/install.sh {each}" for each in packages)
+    return tuple(f"requirements/install.sh {set_name}" for set_name in packages)
 
 
 def _configuration(result: OwnResult, system: str) -> str:
-    """Return a configuration file of the settings that the runs have in common; DATADIR may be anywhere."""
+    """Return a configuration file of the settings that the runs share; DATADIR may be anywhere."""
     saved = result.first
     variables: dict[str, str] = {
         name: value

@@ -43,7 +43,7 @@ def read(path: files.Path, remedy: str) -> Any:
     """Return the value of a YAML file: text, lists and mappings; None or "" for an empty file.
 
     Raises:
-        UserError: as in ``files.read_text``, or the file is no plain YAML.
+        UserError: as in ``files.read_text``, or the file is not plain YAML.
     """
     text = files.read_text(path, LARGEST, remedy)
     try:

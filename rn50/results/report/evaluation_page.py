@@ -12,11 +12,11 @@ from rn50.results.evaluation import Counts
 from rn50.results.report import plots
 
 MOST_NAMED = 20
-"""Rows of each table at most."""
+"""Most rows of each table."""
 
 
-def write(file: pathlib.Path, found: dict[str, Any], counts: Counts) -> None:
-    """Write the page of ``found`` (``rn50 evaluate --json``); ``counts`` has the confusion.
+def write(file: pathlib.Path, evaluation: dict[str, Any], counts: Counts) -> None:
+    """Write the page of ``evaluation`` (``rn50 evaluate --json``); ``counts`` has the confusion.
 
     Raises UserError if it cannot be written.
     """
@@ -31,13 +31,13 @@ def write(file: pathlib.Path, found: dict[str, Any], counts: Counts) -> None:
     )
     of_class = np.maximum(confusion.sum(axis=1, keepdims=True), 1)
     page = templates.get_template("evaluation.html.j2").render(
-        found=found,
+        found=evaluation,
         mark=files.MARK,
         version=rn50.__version__,
         worst=_worst(confusion),
         confused=_confused(confusion),
         reliability=plots.reliability(
-            [(each.confidence, each.accuracy) for each in counts.bins if each.images]
+            [(interval.confidence, interval.accuracy) for interval in counts.bins if interval.images]
         ),
         confusion=plots.confusion(confusion / of_class),
     )
@@ -48,7 +48,7 @@ def _worst(confusion: np.ndarray) -> list[tuple[int, int, int]]:
     """Return (class, images, correct) of the classes of the lowest accuracy."""
     images, correct = confusion.sum(axis=1), confusion.diagonal()
     order = np.argsort(correct / np.maximum(images, 1), kind="stable")[:MOST_NAMED]
-    return [(int(each), int(images[each]), int(correct[each])) for each in order]
+    return [(int(label), int(images[label]), int(correct[label])) for label in order]
 
 
 def _confused(confusion: np.ndarray) -> list[tuple[int, int, int]]:
@@ -56,7 +56,7 @@ def _confused(confusion: np.ndarray) -> list[tuple[int, int, int]]:
     wrong = confusion - np.diag(confusion.diagonal())
     order = np.argsort(-wrong, axis=None, kind="stable")[:MOST_NAMED]
     pairs = [
-        (int(of), int(to), int(wrong[of, to]))
-        for of, to in zip(*np.unravel_index(order, wrong.shape), strict=False)
+        (int(label), int(predicted), int(wrong[label, predicted]))
+        for label, predicted in zip(*np.unravel_index(order, wrong.shape), strict=False)
     ]
     return [pair for pair in pairs if pair[2]]

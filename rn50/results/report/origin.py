@@ -1,5 +1,5 @@
-"""Tell what ran where, and the command that repeats it: from logs, their sidecar files, and the description
-of the system."""
+"""Describe what ran where, and the command that repeats it, from logs, sidecar files and system
+descriptions."""
 
 import datetime
 import re
@@ -29,8 +29,8 @@ class Repetition:
 
 
 def head(runs: Sequence[Run]) -> list[tuple[str, str]]:
-    """Return what ran where as (name, value), without what nothing says. Values that differ between runs
-    stand side by side."""
+    """Return what ran where as (name, value), without unknown facts. Values that differ between runs are
+    joined."""
     facts: dict[str, Callable[[Run], str]] = {
         "trained": _trained,
         "expected": lambda run: header_of(run).get("expected", ""),
@@ -42,10 +42,10 @@ def head(runs: Sequence[Run]) -> list[tuple[str, str]]:
         "commit": lambda run: _short(str(run.saved.get("commit") or "")),
         "data certificate": _certificate,
     }
-    found = {name: list(dict.fromkeys(filter(None, map(read, runs)))) for name, read in facts.items()}
-    days = found["date (UTC)"]
-    found["date (UTC)"] = [f"{min(days)} to {max(days)}"] if len(days) > 1 else days
-    return [(name, ", ".join(values)) for name, values in found.items() if values]
+    by_name = {name: list(dict.fromkeys(filter(None, map(read, runs)))) for name, read in facts.items()}
+    days = by_name["date (UTC)"]
+    by_name["date (UTC)"] = [f"{min(days)} to {max(days)}"] if len(days) > 1 else days
+    return [(name, ", ".join(values)) for name, values in by_name.items() if values]
 
 
 def header_of(run: Run) -> dict[str, str]:
@@ -56,7 +56,7 @@ def header_of(run: Run) -> dict[str, str]:
 
 
 def gpus(run: Run) -> int | None:
-    """Return the number of GPUs of a run of ours, which is that of its ranks; None for any other."""
+    """Return the number of GPUs of one of our runs, which is its number of ranks; None for any other."""
     return run.accelerators if sidecar.section(run.saved, "run").get("device") == "gpu" else None
 
 
@@ -74,7 +74,7 @@ def _framework(run: Run) -> str:
     if framework is None:
         return str(_described(run).get("framework") or "")
     traits = frameworks.every().get(framework)
-    if traits is None:  # of another checkout
+    if traits is None:  # a framework of another checkout
         return str(framework)
     packages = run.saved.get("packages", {})
     version = next(
@@ -94,11 +94,11 @@ def _ranks(run: Run) -> str:
     if run.accelerators is None:
         return ""
     nodes = settings.get("nodes", 1)
-    each = (
+    ranks = (
         f"{run.accelerators} {'rank' if run.accelerators == 1 else 'ranks'} on "
         f"{settings.get('device', 'cpu').upper()}"
     )
-    return each if nodes == 1 else f"{each}, {nodes} nodes"
+    return ranks if nodes == 1 else f"{ranks}, {nodes} nodes"
 
 
 def _machine(run: Run) -> str:
@@ -138,12 +138,12 @@ def _date(run: Run) -> str:
 def _certificate(run: Run) -> str:
     saved = run.saved.get("data certificate")
     samples = run.log.first("train_samples")
-    found = (
+    digest = (
         saved.get("sha256")
         if isinstance(saved, dict)
         else samples and samples.metadata.get("certificate_sha256")
     )
-    return _short(found) if isinstance(found, str) else "none" if run.saved else ""
+    return _short(digest) if isinstance(digest, str) else "none" if run.saved else ""
 
 
 def _short(name: str) -> str:
@@ -152,13 +152,12 @@ def _short(name: str) -> str:
 
 
 def repetition(run: Run) -> Repetition | None:
-    """Return how to repeat a run and the campaign that it is of; None where nothing was saved beside its
-    log."""
+    """Return how to repeat a run and its campaign; None where nothing was saved beside its log."""
     saved = run.saved
     if not saved.get("variables"):
         return None
-    own = {variable.name for _, field, variable in config.variables() if field in config.RUNS_OWN}
-    variables = {name: value for name, value in saved["variables"].items() if name not in own}
+    per_run = {variable.name for _, field, variable in config.variables() if field in config.RUNS_OWN}
+    variables = {name: value for name, value in saved["variables"].items() if name not in per_run}
     system = variables.get("DGXSYSTEM", "")
     given = _beside_the_file(system, variables)
     configuration = None
@@ -169,7 +168,7 @@ def repetition(run: Run) -> Repetition | None:
     settings = " ".join(f"{name}={shlex.quote(value)}" for name, value in given.items())
     commit = str(saved.get("commit") or "")
     lines = [f"git checkout {commit}"] if commit and not commit.endswith("-dirty") else []
-    beside = f"RESULTS=results/{system}_again "  # where the campaign lies, its runs are kept
+    beside = f"RESULTS=results/{system}_again "  # in the campaign's folder, its runs would be kept
     lines += ["# the campaign, with new seeds:", f"{beside}{settings} ./run_experiments.sh"]
     if run.log.seed is not None:
         lines += [
@@ -180,9 +179,8 @@ def repetition(run: Run) -> Repetition | None:
 
 
 def _beside_the_file(system: str, variables: Mapping[str, str]) -> dict[str, str] | None:
-    """Return the environment in which the configuration file of a system gives these variables. None where
-    there is no such file, or its values are others by now, because a file's values win over the
-    environment's."""
+    """Return the environment with which a system's configuration file gives these variables. None where there
+    is no such file, or it has changed since, because its values take precedence over the environment's."""
     if system not in config_file.systems():
         return None
     of_file = assignments.read(config_file.file_of(system)).values

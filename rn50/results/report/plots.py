@@ -23,7 +23,7 @@ SERIES = 8
 """Number of colours and markers; further curves use them again."""
 MARKERS = "os^DvPX*"
 MOST_POINTS = 1000
-"""Points of a curve at most: more are not visible and take minutes to write."""
+"""Most points of a curve: more are not visible and take minutes to write."""
 _TEXT, _GRID, _TARGET = "#ab0100", "#ab0200", "#ab0300"
 _COLOURS = {_TEXT: "var(--text)", _GRID: "var(--grid)", _TARGET: "var(--target)"}
 _COLOURS.update({f"#ab00{i:02x}": f"var(--series-{i})" for i in range(SERIES)})
@@ -52,9 +52,9 @@ _STYLE = {
 
 
 def reset(style: Mapping[str, Any] = {}) -> None:
-    """Set what matplotlib has read of ``matplotlibrc``, in the working folder or the user's, to its defaults.
+    """Reset to defaults what matplotlib has read from a ``matplotlibrc`` of the working folder or user.
 
-    A stranger's file could have it run LaTeX. ``style`` comes after them.
+    A stranger's file could make it run LaTeX. ``style`` overrides the defaults.
     """
     matplotlib.rcdefaults()
     matplotlib.rcParams.update({**_EVERY, **style})
@@ -73,8 +73,8 @@ class Curve:
 
 def accuracy(curves: Sequence[Curve], x_label: str, expected: Mapping[int, tuple[float, float]] = {}) -> str:
     """Plot top-1 accuracy, given as a fraction, over epochs or minutes, with the target. Evaluations are
-    marks without a line between them: nobody has seen the accuracy in between. Behind them is a bar from the
-    lowest to the highest ``expected`` at an epoch."""
+    marks without a line, because the accuracy in between is unknown. Behind them is a bar from the lowest to
+    the highest ``expected`` at an epoch."""
     ends = [max(x for x, _ in curve.points) for curve in curves if curve.points]
 
     def draw(axes: Axes) -> None:
@@ -88,7 +88,7 @@ def accuracy(curves: Sequence[Curve], x_label: str, expected: Mapping[int, tuple
                 x, y = zip(*_thinned(curve.points), strict=False)
                 axes.plot(
                     x,
-                    [100 * each for each in y],
+                    [100 * fraction for fraction in y],
                     MARKERS[curve.series % SERIES],
                     color=colour,
                     markerfacecolor=fill,
@@ -208,8 +208,7 @@ def reliability(bins: Sequence[tuple[float, float]]) -> str:
 
 
 def confusion(shares: Any) -> str:
-    """Plot the part of each class's images that each class was predicted for, an array (labels,
-    predictions)."""
+    """Plot the fraction of each class's images that each class was predicted for, (labels, predictions)."""
 
     def draw(axes: Axes) -> None:
         axes.imshow(shares, cmap="Blues", vmin=0, vmax=1, interpolation="none")
@@ -263,6 +262,6 @@ def _svg(draw: Callable[[Axes], None], label: str, height: float = 2.9) -> str:
     text = stream.getvalue()
     text = text[text.index("<svg") :]  # no XML prolog or DOCTYPE inside a page
     text = re.sub(r'<g id="[^"]*">', "<g>", text)  # unused ids, which would repeat from figure to figure
-    text = re.sub(r"#ab0[0-4][0-9a-f]{2}", lambda found: _COLOURS[found.group()], text)
+    text = re.sub(r"#ab0[0-4][0-9a-f]{2}", lambda match: _COLOURS[match.group()], text)
     opening = rf'<svg \1 role="img" aria-label="{label}">'
     return re.sub(r'<svg [^>]*?(viewBox="[^"]*")[^>]*>', opening, text, count=1)

@@ -27,8 +27,7 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class Row:
-    """Values of one hyperparameter, one per column. ``differs`` is True for those that are known and not
-    ours."""
+    """Values of one hyperparameter, one per column. ``differs`` is True where a known value is not ours."""
 
     name: str
     values: list[str]
@@ -48,8 +47,8 @@ class Column:
 
 
 def read(runs: Sequence[Run], ruleset: str, accelerators: int | None) -> Hyperparameters:
-    """Return the hyperparameters of the first of ``runs`` and those nearest to it; reference points are those
-    of ``ruleset``."""
+    """Return the hyperparameters of the first of ``runs`` and those nearest to it; ``ruleset`` selects the
+    reference points."""
     ruleset = max(ruleset, rules.RCP_RULESETS[0])  # 0.7.0 has no reference points
     reached = [run.log.reached.epoch for run in runs if run.log.reached]
     ours = dataclasses.replace(_ours(runs[0]), epochs=statistics.mean(reached) if reached else None)
@@ -93,9 +92,11 @@ def _published(group: Sequence[PublishedResult]) -> Column:
         "gradient_accumulation_steps": _range(result.gradient_accumulation_steps for result in group),
     }
     name = f"published, {len(group)} {'result' if len(group) == 1 else 'results'}"
-    said = recipe.Recipe(name, first.global_batch_size, values, statistics.mean(reached) if reached else None)
+    group_recipe = recipe.Recipe(
+        name, first.global_batch_size, values, statistics.mean(reached) if reached else None
+    )
     runs = (len(reached), sum(len(result.run_status) for result in group))
-    return Column(name, first.name, said, rules.TRAIN_SAMPLES, runs)
+    return Column(name, first.name, group_recipe, rules.TRAIN_SAMPLES, runs)
 
 
 def _range(values: Iterable[float | None]) -> str | None:
@@ -104,23 +105,23 @@ def _range(values: Iterable[float | None]) -> str | None:
 
 
 def _rows(columns: Sequence[Column]) -> list[Row]:
-    rows = [_row("global batch", [number(each.values.batch_size) for each in columns])]
+    rows = [_row("global batch", [number(column.values.batch_size) for column in columns])]
     for key, name in recipe.NAMES.items():
         if key == "learning_rate_decay_steps":
             # A decay logged in steps is off by about a hundredth of an epoch.
-            epochs = [each.values.decay_epochs(each.train_samples) for each in columns]
+            epochs = [column.values.decay_epochs(column.train_samples) for column in columns]
             near = [epochs[0] is None or other is None or abs(other - epochs[0]) < 0.05 for other in epochs]
-            row = _row(name, [_decay(each) for each in columns])
+            row = _row(name, [_decay(column) for column in columns])
             rows.append(
                 dataclasses.replace(
                     row, differs=[not same and it for same, it in zip(near, row.differs, strict=False)]
                 )
             )
-        elif any(each.values.values.get(key) is not None for each in columns):
-            rows.append(_row(name, [number(each.values.values.get(key)) for each in columns]))
-    converged = [f"{each.runs[0]} of {each.runs[1]}" if each.runs[1] else "-" for each in columns]
+        elif any(column.values.values.get(key) is not None for column in columns):
+            rows.append(_row(name, [number(column.values.values.get(key)) for column in columns]))
+    converged = [f"{column.runs[0]} of {column.runs[1]}" if column.runs[1] else "-" for column in columns]
     outcomes = (
-        ("epochs to target", [number(each.values.epochs) for each in columns]),
+        ("epochs to target", [number(column.values.epochs) for column in columns]),
         ("runs that converged", converged),
     )
     return [*rows, *(Row(name, values, [False] * len(columns)) for name, values in outcomes)]

@@ -139,10 +139,10 @@ def _system(system: SystemScore, rulesets: Sequence[str], references: str) -> di
         plots.Curve(run.throughput.epochs, run.series, run.faint) for run in runs if run.throughput.epochs
     ]
     losses = [
-        plots.Curve(found, run.series, run.faint)
+        plots.Curve(points, run.series, run.faint)
         for run in runs
-        for found in [timing.losses(run.read.log)]
-        if found
+        for points in [timing.losses(run.read.log)]
+        if points
     ]
     chosen = recipes.read(reads, references, system.accelerators)
     train_samples = reads[0].log.train_samples or rules.TRAIN_SAMPLES
@@ -231,8 +231,8 @@ def _facts(system: SystemScore, runs: Sequence[_Run]) -> list[tuple[str, str]]:
             f"{sum(run.score.converged for run in runs)} of {len(runs)} "
             f"{'run' if len(runs) == 1 else 'runs'}",
         ),
-        ("epochs to target", _range(f"{each:g}" for each in sorted(epochs))),
-        ("minutes", _range(f"{each:.2f}" for each in sorted(minutes))),
+        ("epochs to target", _range(f"{epoch:g}" for epoch in sorted(epochs))),
+        ("minutes", _range(f"{duration:.2f}" for duration in sorted(minutes))),
         ("global batch", f"{log.global_batch_size:,}" if log.global_batch_size else "-"),
         (
             "training / validation images",
@@ -250,10 +250,10 @@ def _range(ascending: Iterable[str]) -> str:
 
 
 def _throughputs(system: SystemScore, runs: Sequence[_Run]) -> list[tuple[str, float, str]]:
-    """Return each throughput that is known as (name, images/s, sentence on what it is)."""
+    """Return the known throughputs as (name, images/s, sentence that explains it)."""
     accelerators = system.accelerators or origin.gpus(runs[0].read)
     part = "a block of epochs" if any(run.throughput.in_blocks for run in runs) else "an epoch"
-    found = [
+    rates = [
         (
             "training",
             timing.training_rate([run.read.log for run in runs]),
@@ -272,7 +272,7 @@ def _throughputs(system: SystemScore, runs: Sequence[_Run]) -> list[tuple[str, f
             f"End to end, on each of {accelerators} accelerators.",
         ),
     ]
-    return [(name, rate, sentence) for name, rate, sentence in found if rate is not None]
+    return [(name, rate, sentence) for name, rate, sentence in rates if rate is not None]
 
 
 def _parts(times: timing.RunTimes | None) -> dict[str, float]:
@@ -281,10 +281,10 @@ def _parts(times: timing.RunTimes | None) -> dict[str, float]:
 
 def _messages(verdicts: Sequence[compliance.Verdict]) -> list[tuple[str, str, bool]]:
     """Return each message once as (its files and rulesets, text, True for a failure)."""
-    said: dict[str, list[compliance.Verdict]] = {}
+    by_message: dict[str, list[compliance.Verdict]] = {}
     for verdict in verdicts:
         for message in verdict.messages:
-            said.setdefault(message, []).append(verdict)
+            by_message.setdefault(message, []).append(verdict)
     return [
         (
             f"{', '.join(dict.fromkeys(v.file.name for v in by))} "
@@ -292,7 +292,7 @@ def _messages(verdicts: Sequence[compliance.Verdict]) -> list[tuple[str, str, bo
             message if len(message) <= 600 else f"{message[:600]} ... (whole in rn50 check --json)",
             any(not v.ok for v in by),
         )
-        for message, by in said.items()
+        for message, by in by_message.items()
     ]
 
 
@@ -313,13 +313,13 @@ def _overview(pages: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "names": compare.names(systems),
         "glyphs": [_GLYPHS[number % plots.SERIES] for number in range(len(pages))],
         "head": [
-            (name, [each.get(name, "-") for each in heads]) for name in dict.fromkeys(itertools.chain(*heads))
+            (name, [head.get(name, "-") for head in heads]) for name in dict.fromkeys(itertools.chain(*heads))
         ],
         "minutes": plots.minutes(dots, [system.olympic_minutes for system in systems]),
         "accuracy": plots.accuracy(curves, "minutes"),
         "comparisons": comparisons,
         "cautions": [
-            [each for each in comparison.cautions if rules.NOT_A_RESULT not in each]
+            [caution for caution in comparison.cautions if rules.NOT_A_RESULT not in caution]
             for comparison in comparisons
         ],
         "correction": compare.correction(comparisons),

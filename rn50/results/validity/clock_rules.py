@@ -1,5 +1,5 @@
 """Check the times of a log: time stamps, their order, the intervals of the run and its end.
-``timeline_rules`` checks that a run can have taken them.
+``timeline_rules`` checks that they are possible.
 
 Source: MLPerf Training rules, sections "Run Results" and "Quality measure"; the logging specification of
 mlperf_logging, in which ``time_ms`` counts milliseconds since the epoch.
@@ -32,8 +32,8 @@ COURSE = (
 
 def check(log: ResultLog) -> Iterator[Finding]:
     """Yield every finding on the times of a log."""
-    for each in (_stamps, _order, _before, _intervals, _after, _status):
-        yield from each(log)
+    for checker in (_stamps, _order, _before, _intervals, _after, _status):
+        yield from checker(log)
 
 
 def _stamps(log: ResultLog) -> Iterator[Finding]:
@@ -55,9 +55,9 @@ def _order(log: ResultLog) -> Iterator[Finding]:
     rule = "the records stand in the order of their times"
     course, late = _late([event for event in log.events if event.key in COURSE]), _late(log.events)
     # Records other than clock events may come from another program, so they only cause a warning.
-    for found, severity in ((course, ERROR), (late if not course else [], WARNING)):
-        if found:
-            event, before = found[0]
+    for pairs, severity in ((course, ERROR), (late if not course else [], WARNING)):
+        if pairs:
+            event, before = pairs[0]
             early = (
                 f"{event.key} is {(before.time_ms - event.time_ms) / 1000:,.1f} s earlier than {before.key}"
             )
@@ -65,7 +65,7 @@ def _order(log: ResultLog) -> Iterator[Finding]:
                 log,
                 event.line,
                 rule,
-                f"{early} of line {before.line} ({len(found)} records are earlier than one above them)",
+                f"{early} of line {before.line} ({len(pairs)} records are earlier than one above them)",
                 "submit the log as the run wrote it, from one machine's clock",
                 severity,
             )
@@ -147,7 +147,9 @@ def _intervals(log: ResultLog) -> Iterator[Finding]:
 
 def _step(before: Event | None, event: Event) -> float | None:
     """Return the epochs from one event to the next; None where one of them has no epoch number."""
-    at, last = (epoch_number(each.metadata.get("epoch_num")) if each else None for each in (event, before))
+    at, last = (
+        epoch_number(record.metadata.get("epoch_num")) if record else None for record in (event, before)
+    )
     return None if at is None or last is None else at - last
 
 

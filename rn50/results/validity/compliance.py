@@ -48,8 +48,9 @@ def check(
     """Check every result file that ``paths`` mean under every ruleset, as many at a time as there are
     processors. ``count`` is called when a check ends.
 
-    Raises: UserError: an unknown ruleset, a path that does not exist or holds no result file, or a file
-        without an MLPerf record.
+    Raises:
+        UserError: an unknown ruleset, a path that does not exist or holds no result file, or a file without
+            an MLPerf record.
     """
     tree.refuse_unknown(rulesets)
     with needed_for("the official checkers"):
@@ -99,8 +100,8 @@ def _read_verdict(output: str) -> tuple[bool, tuple[str, ...]]:
     last = lines.pop() if lines else "it wrote nothing"
     if last not in ("INFO - SUCCESS", "ERROR - FAILED"):
         return False, (f"the checker gave no verdict: {last}",)
-    said = "\n".join(line for line in lines if not line.startswith("INFO - "))
-    messages = re.split(r"^(?:WARNING - |-{30}$)", said, flags=re.MULTILINE)
+    text = "\n".join(line for line in lines if not line.startswith("INFO - "))
+    messages = re.split(r"^(?:WARNING - |-{30}$)", text, flags=re.MULTILINE)
     return last == "INFO - SUCCESS", tuple(message.strip() for message in messages if message.strip())
 
 

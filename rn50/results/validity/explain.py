@@ -42,7 +42,7 @@ _REMEDIES = {
 def explain(verdicts: Sequence[Verdict], log: ResultLog) -> list[Finding]:
     """Return the findings on one file from the checker's verdicts under each ruleset; equal messages become
     one finding."""
-    said: dict[tuple[str, Sentence], list[str]] = {}
+    by_sentence: dict[tuple[str, Sentence], list[str]] = {}
     for verdict in verdicts:
         sentences = [sentence for message in verdict.messages for sentence in _sentences(message, log)]
         if not verdict.ok and not sentences and not log.findings and not log.crowded_lines and log.reached:
@@ -51,9 +51,9 @@ def explain(verdicts: Sequence[Verdict], log: ResultLog) -> list[Finding]:
             )
         for sentence in sentences:
             warning = verdict.ok or sentence[1].endswith(_HARMLESS)
-            said.setdefault((WARNING if warning else ERROR, sentence), []).append(verdict.ruleset)
+            by_sentence.setdefault((WARNING if warning else ERROR, sentence), []).append(verdict.ruleset)
     findings = []
-    for (severity, (line, message, remedy)), rulesets in said.items():
+    for (severity, (line, message, remedy)), rulesets in by_sentence.items():
         rule = f"compliance checker {', '.join(dict.fromkeys(rulesets))}"
         findings.append(Finding(severity, log.path, line, rule, message, remedy))
     return findings
@@ -148,17 +148,18 @@ def _required(required: Any, log: ResultLog) -> Sentence:
 
 
 def _tensors(message: str, log: ResultLog) -> Sentence:
-    wanted = set(re.findall(r'"(\w+)"', message.split("current context", 1)[0]))
+    expected = set(re.findall(r'"(\w+)"', message.split("current context", 1)[0]))
     events = [event for event in log.events if event.key == "weights_initialization"]
     logged = [str(event.metadata.get("tensor")) for event in events]
-    missing, unknown = sorted(wanted - set(logged)), sorted(set(logged) - wanted)
+    missing, unknown = sorted(expected - set(logged)), sorted(set(logged) - expected)
     lists = (("missing", missing), ("unknown", unknown))
     parts = [f"{len(names)} {what} ({_short(', '.join(names), 80)})" for what, names in lists if names]
     twice = len(logged) - len(set(logged))
     parts += [f"{twice} logged twice"] if twice else []
     line = next((event.line for event in events if str(event.metadata.get("tensor")) in unknown), None)
     what = (
-        f"weights_initialization does not name the {len(wanted)} tensors of the reference: {'; '.join(parts)}"
+        f"weights_initialization does not name the {len(expected)} tensors of the reference: "
+        f"{'; '.join(parts)}"
     )
     return (
         line,
@@ -171,10 +172,10 @@ def _find(text: str, log: ResultLog) -> Event | None:
     """Return the event that the checker shows as text, or None."""
     try:
         fields, _ = json.JSONDecoder().raw_decode(text.strip()[len(TOKEN) :].strip())
-        wanted = fields["key"], fields["value"], fields["metadata"], int(fields["time_ms"])
+        record = fields["key"], fields["value"], fields["metadata"], int(fields["time_ms"])
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
-    return next((e for e in log.events if (e.key, e.value, e.metadata, e.time_ms) == wanted), None)
+    return next((e for e in log.events if (e.key, e.value, e.metadata, e.time_ms) == record), None)
 
 
 def _short(text: str, width: int = 160) -> str:

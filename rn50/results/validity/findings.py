@@ -40,13 +40,13 @@ def to_json(findings: Iterable[Finding]) -> list[dict[str, Any]]:
 def print_findings(findings: Iterable[Finding], console: Terminal) -> None:
     """Print a line for each finding: severity, file and line, message, the rule in brackets, remedy.
 
-    Findings that differ in their file alone are printed once for all, and so are those that differ in numbers
-    alone where they are more than ``_MOST_OF_A_KIND``.
+    Findings that differ only in their file are printed once. So are more than ``_MOST_OF_A_KIND`` that differ
+    only in numbers.
     """
     kinds: dict[tuple[str, ...], dict[str, list[Finding]]] = {}
-    for each in findings:
-        kind = (each.severity, each.rule, re.sub(r"\d+", "#", each.message), each.remedy)
-        kinds.setdefault(kind, {}).setdefault(each.message, []).append(each)
+    for finding in findings:
+        kind = (finding.severity, finding.rule, re.sub(r"\d+", "#", finding.message), finding.remedy)
+        kinds.setdefault(kind, {}).setdefault(finding.message, []).append(finding)
     for (severity, rule, _, remedy), alike in kinds.items():
         many = len(alike) > _MOST_OF_A_KIND
         for first, *others in [list(itertools.chain(*alike.values()))] if many else alike.values():

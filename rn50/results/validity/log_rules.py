@@ -17,8 +17,8 @@ from rn50.results.run import Run
 from rn50.results.validity.findings import ERROR, WARNING, Finding
 
 ROUNDING = 0.05
-"""Tolerance of accuracy * samples, which is a whole number but for the rounding of logged accuracies:
-published ones are up to 0.03 off where it is rounding, and 0.26 or more where it is not."""
+"""Tolerance of accuracy * samples, which is whole except for the rounding of logged accuracies: published
+ones are up to 0.03 off by rounding, and 0.26 or more otherwise."""
 SKIPPED = 1
 """Images missing from every evaluation of some published logs, because their loader drops one."""
 REQUIRED = "a run logs who submits what, its hyperparameters, and where it begins and ends"
@@ -86,13 +86,12 @@ _WORDS = ("eval_accuracy", "eval_error", "global_batch_size", "submission_benchm
 
 
 def check(run: Run, rulesets: tuple[str, ...]) -> Iterator[Finding]:
-    """Yield every finding on the log of a run; the keys required depend on ``rulesets``, those of the
-    round."""
+    """Yield every finding on the log of a run; ``rulesets`` of the round decide which keys are required."""
     yield from _format(run.log)
     yield from _required(run.log, rulesets)
     yield from _seed(run.log, rulesets)
-    for each in (_types, _repeated, _values, _momentum, _caches, _words):
-        yield from each(run.log)
+    for checker in (_types, _repeated, _values, _momentum, _caches, _words):
+        yield from checker(run.log)
     yield from _label_smoothing(run)
     yield from _samples(run)
     yield from _accuracies(run)
@@ -109,8 +108,8 @@ def finding(
 
 def _format(log: ResultLog) -> Iterator[Finding]:
     for text in log.findings:
-        found = re.match(r"line (\d+): (.*)", text, re.DOTALL)
-        line, message = (int(found.group(1)), found.group(2)) if found else (None, text)
+        match = re.match(r"line (\d+): (.*)", text, re.DOTALL)
+        line, message = (int(match.group(1)), match.group(2)) if match else (None, text)
         yield finding(
             log,
             line,
@@ -135,8 +134,8 @@ def _required(log: ResultLog, rulesets: tuple[str, ...]) -> Iterator[Finding]:
         keys += _SINCE_1_0 if set(rulesets) - {"0.7.0"} else ()
         optimizer = log.first("opt_name")
         keys += _OF_OPTIMIZER.get(str(optimizer.value), ()) if optimizer else ()
-    for rule, wanted in ((REQUIRED, [(key,) for key in keys]), (ENDS, _ENDS)):
-        for either in wanted:
+    for rule, groups in ((REQUIRED, [(key,) for key in keys]), (ENDS, _ENDS)):
+        for either in groups:
             if not log.first(*either):
                 name = " or ".join(either)
                 yield finding(log, None, rule, f"{name} is not logged", f"log {name}")
@@ -308,7 +307,7 @@ def _almost_all(samples: int) -> bool:
 
 
 def _odd(log: ResultLog, samples: int) -> list[Event]:
-    """Return the accuracies that are no multiple of 1 / ``samples``."""
+    """Return the accuracies that are not multiples of 1 / ``samples``."""
     events = [event for event in log.by_key.get("eval_accuracy", ()) if 0 <= (finite(event.value) or 0) <= 1]
     events = [event for event in events if finite(event.value) is not None]
     return [event for event in events if abs(event.value * samples - round(event.value * samples)) > ROUNDING]

@@ -1,7 +1,7 @@
 """Judge a result by its rules, the same for ``rn50 score``, ``check`` and ``package``.
 
 An error here makes each of these commands refuse the result. ``log_rules`` and ``clock_rules`` have the rules
-of one log; those of all its runs together are here. Only ``check`` and ``package`` also run the official
+of one log; the rules of all runs together are here. Only ``check`` and ``package`` also run the official
 checkers, which are programs.
 
 Source: MLPerf Training rules, sections "Hyperparameters", "Benchmark Results" and "Run Results".
@@ -41,9 +41,9 @@ _LOGGED = (
 )
 _OF_OPTIMIZER = re.compile(r"(lars|sgd|opt)_.*")
 """Log keys whose values are the same in all runs of a result."""
-_PACKAGES = "|".join(each.packages for each in frameworks.every().values())
+_PACKAGES = "|".join(framework.packages for framework in frameworks.every().values())
 MODELS = ("host_processor_model_name", "accelerator_model_name")
-"""Fields of the machine that are the same in all runs of a result, whatever a person says of it."""
+"""Fields of the machine that are the same in all runs of a result, whatever the user says."""
 _SAVED = re.compile(
     rf"config / .*|environment / .*|python|commit|packages / ({_PACKAGES}|nvidia.*)"
     rf"|system / ({'|'.join(MODELS)})"
@@ -71,7 +71,7 @@ class Judgement:
     @property
     def errors(self) -> list[Finding]:
         """Findings that make the result invalid."""
-        return [each for each in self.findings if each.severity == ERROR]
+        return [fault for fault in self.findings if fault.severity == ERROR]
 
 
 def judge(runs: Sequence[Run], rulesets: Sequence[str], accelerators: int | None = None) -> Judgement:
@@ -79,25 +79,28 @@ def judge(runs: Sequence[Run], rulesets: Sequence[str], accelerators: int | None
     description."""
     chosen = median_set(runs)
     missed = [runs[i].log.path for i in chosen if not runs[i].converged]
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for run in runs:
-        own = [
+        run_findings = [
             *log_rules.check(run, tuple(rulesets)),
             *clock_rules.check(run.log),
             *timeline_rules.check(run, accelerators or run.accelerators),
             *sidecar_rules.check(run),
         ]
         if not run.converged:
-            own.append(_missed(run.log, ERROR if len(missed) > 1 and run.log.path in missed else WARNING))
+            run_findings.append(
+                _missed(run.log, ERROR if len(missed) > 1 and run.log.path in missed else WARNING)
+            )
             if missed == [run.log.path] and len(runs) > 1:
-                own = [
-                    replace(each, severity=WARNING) if each.rule == log_rules.ENDS else each for each in own
+                run_findings = [
+                    replace(fault, severity=WARNING) if fault.rule == log_rules.ENDS else fault
+                    for fault in run_findings
                 ]
-        found += sorted(own, key=lambda each: each.line or 0)
-    found += [*_seeds(runs), *_copies(runs), *_configuration(runs), *_labels(runs)]
+        findings += sorted(run_findings, key=lambda fault: fault.line or 0)
+    findings += [*_seeds(runs), *_copies(runs), *_configuration(runs), *_labels(runs)]
     labels = [run.label for run in runs if run.label]
     return Judgement(
-        tuple(found), labels[0] if labels else None, tuple(chosen), missed[0] if len(missed) == 1 else None
+        tuple(findings), labels[0] if labels else None, tuple(chosen), missed[0] if len(missed) == 1 else None
     )
 
 
@@ -111,7 +114,9 @@ def _missed(log: ResultLog, severity: str) -> Finding:
             f"the run did not end as one that reached the target: its status is {log.status!r}",
         )
     else:
-        line = next((each.line for each in log.by_key["eval_accuracy"] if each.value == best.accuracy), None)
+        line = next(
+            (event.line for event in log.by_key["eval_accuracy"] if event.value == best.accuracy), None
+        )
         message = (
             f"the run missed the target: its best accuracy is {best.accuracy:.5f}, after epoch "
             f"{best.epoch:g}, and the target {rules.TARGET_ACCURACY}"
@@ -153,12 +158,12 @@ def _copies(runs: Sequence[Run]) -> Iterator[Finding]:
     rule, remedy = "every run of a result is a run of its own", "put the log of another run in its place"
     logs = [run.log for run in runs]
     for i, log in enumerate(logs):
-        said = (f"{text} those of {other.path.name}" for other in logs[:i] for text in _alike(log, other))
-        yield from (finding(log, None, rule, text, remedy) for text in itertools.islice(said, 1))
+        texts = (f"{text} those of {other.path.name}" for other in logs[:i] for text in _alike(log, other))
+        yield from (finding(log, None, rule, text, remedy) for text in itertools.islice(texts, 1))
 
 
 def _alike(log: ResultLog, other: ResultLog) -> Iterator[str]:
-    """Yield what two logs have in common that no two runs have."""
+    """Yield what two logs share that no two separate runs do."""
     accuracies = list(zip(log.evaluations, other.evaluations, strict=False))
     same = sum(one.accuracy == two.accuracy for one, two in accuracies)
     if same >= _TOO_SHORT and 2 * same > len(accuracies):
@@ -181,12 +186,12 @@ def _course(log: ResultLog) -> list[tuple[str, int]]:
 
 
 def _configuration(runs: Sequence[Run]) -> Iterator[Finding]:
-    own = {f"config / run / {name}" for name in RUNS_OWN}
+    per_run = {f"config / run / {name}" for name in RUNS_OWN}
     saved = [
         {
             name: value
             for name, value in conditions.flat(run.saved)
-            if _SAVED.fullmatch(name) and name not in own
+            if _SAVED.fullmatch(name) and name not in per_run
         }
         if sidecar.is_whole(run.saved)
         else {}
@@ -194,7 +199,10 @@ def _configuration(runs: Sequence[Run]) -> Iterator[Finding]:
     ]
     logged = [_logged(run.log) for run in runs]
     in_all = set(logged[0]).intersection(*logged)
-    for facts in ([{key: value for key, value in each.items() if key in in_all} for each in logged], saved):
+    for facts in (
+        [{key: value for key, value in values.items() if key in in_all} for values in logged],
+        saved,
+    ):
         different = differences([run.log.path.name for run in runs], facts)
         if different:
             yield Finding(
@@ -213,7 +221,8 @@ def _logged(log: ResultLog) -> dict[str, Any]:
         key: list(dict.fromkeys(map(_comparable, (event.value for event in log.by_key[key])))) for key in keys
     }
     logged = {
-        key: each[0] if len(each) == 1 else " and ".join(map(str, each)) for key, each in values.items()
+        key: distinct[0] if len(distinct) == 1 else " and ".join(map(str, distinct))
+        for key, distinct in values.items()
     }
     if log.label_smoothing:
         logged.setdefault("label_smoothing", log.label_smoothing[1])

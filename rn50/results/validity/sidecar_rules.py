@@ -41,10 +41,10 @@ def check(run: Run) -> Iterator[Finding]:
 
 
 def _facts(run: Run) -> Iterator[tuple[str, Any, Any]]:
-    """Yield name, logged value and saved value of all that is in both; a saved None is not known."""
+    """Yield (name, logged value, saved value) of each fact in both; a saved None is unknown."""
     log, saved = run.log, run.saved
     hyperparameters, of_run, data = (
-        sidecar.section(saved, each) for each in ("hyperparameters", "run", "data")
+        sidecar.section(saved, section) for section in ("hyperparameters", "run", "data")
     )
     yield "seed", log.seed, saved.get("seed")
     batch_size, ranks = hyperparameters.get("batch_size"), run.accelerators
@@ -74,7 +74,7 @@ def _facts(run: Run) -> Iterator[tuple[str, Any, Any]]:
 
 
 def _within(saved: Mapping[str, Any]) -> Iterator[str]:
-    """Yield where the saved variables, of which packages are made, are not those of the configuration."""
+    """Yield the saved variables, of which packages are made, that contradict the saved configuration."""
     texts = saved.get("variables", {})
     for section, field, variable in variables():
         value, text = sidecar.section(saved, section).get(field), texts.get(variable.name)

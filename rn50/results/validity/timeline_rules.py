@@ -1,8 +1,7 @@
-"""Check that a run can have been as its log says: every accuracy after its epochs, at rates that machines
-have.
+"""Check that a run is possible as logged: every accuracy after its epochs, at rates that machines reach.
 
 Every published log of rounds v0.7 to v3.1 keeps these bounds: no accuracy is of more epochs than were logged
-before it, no epoch takes less than 0.46 of the median, and of the second and third one takes at most 1.45
+before it, no epoch takes less than 0.46 of the median, and one of the second and third takes at most 1.45
 times the median. Blocks of TPUs, logged without epochs, are not as steady.
 """
 
@@ -58,38 +57,38 @@ def _accuracies(log: ResultLog, resumed: bool) -> Iterator[Finding]:
         elif event.key == "eval_accuracy":
             done = trained + (training and not stops_left)  # the last epoch may lack its stop
             if (epoch_number(epoch) or 0) > done and not resumed:
-                said = f"an accuracy after epoch {epoch:g}, and {done:g} epochs are trained before it"
-                yield finding(log, event.line, _TRAINED, said, _REMEDY)
+                message = f"an accuracy after epoch {epoch:g}, and {done:g} epochs are trained before it"
+                yield finding(log, event.line, _TRAINED, message, _REMEDY)
             if started and epoch != evaluating:
                 early = epoch in started[started.index(evaluating) + 1 if evaluating in started else 0 :]
                 other = "comes before its eval_start" if early else f"is in the evaluation of {evaluating}"
-                said, severity = f"the accuracy of epoch {epoch} {other}", WARNING if early else ERROR
-                yield finding(log, event.line, _EVALUATED, said, _REMEDY, severity)
+                message, severity = f"the accuracy of epoch {epoch} {other}", WARNING if early else ERROR
+                yield finding(log, event.line, _EVALUATED, message, _REMEDY, severity)
 
 
 def _rates(log: ResultLog, accelerators: int | None) -> Iterator[Finding]:
     """Yield findings on a run, or an epoch of it, that takes no time, has an absurd rate, or one much higher
-    than the others. The first epoch may be slow, and of the next two one."""
+    than the others. The first epoch may be slow, and one of the next two."""
     stop, epochs = log.first("run_stop"), max((evaluation.epoch for evaluation in log.evaluations), default=0)
     if stop is None or log.minutes is None or not epochs or not log.train_samples:
         return
-    found = timing.throughput(log)
+    throughput = timing.throughput(log)
     of_run = epochs * log.train_samples / log.minutes / 60 if log.minutes else math.inf
     rates = [(f"the run of {epochs:g} epochs", of_run)]
-    rates += [(f"epoch {epoch:g}", rate) for epoch, rate in found.epochs]
+    rates += [(f"epoch {epoch:g}", rate) for epoch, rate in throughput.epochs]
     rates += [(f"epoch {epoch:g}", math.inf) for epoch in timing.without_time(log)]
     bound, fastest = ABSURD * FASTEST_SYSTEM, "published system"
     if accelerators and accelerators * FASTEST_ACCELERATOR < FASTEST_SYSTEM:
         bound, fastest = ABSURD * FASTEST_ACCELERATOR * accelerators, f"{accelerators} published accelerators"
-    what, rate = next((each for each in rates if each[1] > bound), ("", 0.0))
+    what, rate = next((pair for pair in rates if pair[1] > bound), ("", 0.0))
     if rate:
-        said = f"{rate:,.0f} images/s, more than {ABSURD} times those of the fastest {fastest}"
-        said = f"{what} takes no time" if rate == math.inf else f"{what}: {said}"
-        yield finding(log, stop.line, _POSSIBLE, said, _REMEDY)
-    of_epochs = [rate for _, rate in found.epochs]
-    if not found.in_blocks and len(of_epochs) >= 3:
+        message = f"{rate:,.0f} images/s, more than {ABSURD} times those of the fastest {fastest}"
+        message = f"{what} takes no time" if rate == math.inf else f"{what}: {message}"
+        yield finding(log, stop.line, _POSSIBLE, message, _REMEDY)
+    of_epochs = [rate for _, rate in throughput.epochs]
+    if not throughput.in_blocks and len(of_epochs) >= 3:
         usual = min(statistics.median(of_epochs), max(of_epochs[1:3]))
-        epoch, highest = max(found.epochs, key=lambda each: each[1])
+        epoch, highest = max(throughput.epochs, key=lambda pair: pair[1])
         if highest > UNSTEADY * usual:
-            said = f"epoch {epoch:g} has {highest:,.0f} images/s, and others {usual:,.0f}"
-            yield finding(log, None, _STEADY, said, _REMEDY)
+            message = f"epoch {epoch:g} has {highest:,.0f} images/s, and others {usual:,.0f}"
+            yield finding(log, None, _STEADY, message, _REMEDY)
