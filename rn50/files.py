@@ -194,9 +194,8 @@ def _inside(value: Any) -> Iterable[Any]:
 
 
 def _integer(digits: str) -> int:
-    if (
-        len(digits.lstrip("-")) > _LONGEST_INTEGER
-    ):  # the time to parse one grows with the square of its length
+    # The time to parse one grows with the square of its length.
+    if len(digits.lstrip("-")) > _LONGEST_INTEGER:
         raise ValueError(f"a whole number of more than {_LONGEST_INTEGER} digits")
     return int(digits)
 

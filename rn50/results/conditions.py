@@ -37,7 +37,8 @@ def sections(folder: pathlib.Path, logs: Sequence[pathlib.Path]) -> list[Section
         heading, _, name = key.rpartition(" / ")
         by_heading.setdefault(heading or "run", []).append((name, value))
     if folder.name == rules.BENCHMARK:  # a published tree: <organisation>/results/<system>/resnet
-        description = folder.parents[2] / "systems" / f"{folder.parent.name}.json"
+        system = folder.resolve().parent
+        description = system.parent.parent / "systems" / f"{system.name}.json"
         rows = [(name, value) for name, value in flat(_read(description)) if value]
         if rows:
             by_heading[f"system description, {description.name}"] = rows

@@ -3,6 +3,7 @@
 import html
 import json
 import os
+import pathlib
 import re
 import shutil
 import subprocess
@@ -73,7 +74,7 @@ def test_the_head_of_logs_that_saved_nothing(tmp_path):
     assert head_of(page_of(far)) == {}
 
 
-def test_the_head_of_a_published_system(tmp_path):
+def test_the_head_of_a_published_system(tmp_path, monkeypatch):
     folder = write_result(tmp_path / "Org" / "results" / "box" / "resnet", start_ms=1_600_000_000_000)
     (tmp_path / "Org" / "systems").mkdir()
     described = {
@@ -95,6 +96,9 @@ def test_the_head_of_a_published_system(tmp_path):
         and "16 accelerators" in rates
     )
     assert "images/s over the whole run" not in page
+    monkeypatch.chdir(folder.parent)
+    here = page_of(pathlib.Path("resnet"))
+    assert here.count("system description, box.json") == page.count("system description, box.json") == 1
 
 
 def test_our_result_on_imagenet_carries_the_words_of_the_messaging_guidelines(results):
