@@ -19,7 +19,7 @@ PYTHON = "3.11"
 def framework(machine: Machine, software: Software) -> str:
     """Return the framework to examine where nothing is configured: an installed one before others, then one
     that is preferred on these GPUs, then the default."""
-    capabilities = [each.capability for each in machine.gpus if each.capability]
+    capabilities = [gpu.capability for gpu in machine.gpus if gpu.capability]
 
     def order(name: str) -> tuple[bool, bool, bool]:
         traits = frameworks.traits(name)
@@ -33,9 +33,9 @@ def findings(software: Software, config: Config | None, framework: str) -> Itera
     """Yield findings on the software of ``framework``, which is that of ``config`` where there is one."""
     device = config.run.device if config is not None else "cpu"
     yield _python(software, frameworks.traits(framework), device)
-    own = frameworks.unimported(framework, "doctor")
-    if own is not None:
-        yield from own.packages(software, config)
+    checks = frameworks.unimported(framework, "doctor")
+    if checks is not None:
+        yield from checks.packages(software, config)
     else:
         yield _packages(software, frameworks.traits(framework), device)
     logs = bool({"mlperf-logging", "mlperf_logging"} & set(software.packages))
@@ -69,7 +69,7 @@ def _version(software: Software) -> tuple[int, ...]:
 def _python(software: Software, traits: frameworks.Traits, device: str) -> Finding:
     if OLDEST_PYTHON <= _version(software) <= NEWEST_PYTHON:
         return Finding(OK, "Python", software.python)
-    suited = " to ".join("{}.{}".format(*each) for each in (OLDEST_PYTHON, NEWEST_PYTHON))
+    suited = " to ".join("{}.{}".format(*version) for version in (OLDEST_PYTHON, NEWEST_PYTHON))
     return Finding(
         FAILURE,
         "Python",

@@ -27,11 +27,11 @@ def findings(config: Config | None, commit: str | None) -> Iterator[Finding]:
             "set SUBMISSION_ORG to the name of the submitter",
         )
     if not commit or commit.endswith("-dirty"):
-        found = "some changes are not committed" if commit else "not in a git checkout"
+        problem = "some changes are not committed" if commit else "not in a git checkout"
         yield Finding(
             WARNING,
             "code",
-            f"{found}, so rn50 package cannot tell what ran and refuses the results",
+            f"{problem}, so rn50 package cannot tell what ran and refuses the results",
             "commit them first" if commit else "run in a git checkout, or in an image of one (make image)",
         )
     else:
